@@ -1,0 +1,99 @@
+//! How long things take: the latency models.
+//!
+//! A step's time is a function of a few sums over the batch ([`Batch`]), so that the engine can
+//! keep those sums instead of touching every request. Every sum is an integer far below 2^53:
+//! as an `f64` it is exact, whatever the order in which it was added up.
+
+use crate::units::Micros;
+
+/// The requests of one step, in sums. Only requests that compute at least one token count.
+///
+/// For a request, `n` is the number of tokens it computes in this step, `context` the number
+/// already computed, `input` its prompt length. It is in *prefill* while `context < input`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// Requests in prefill.
+    pub prefill_requests: u64,
+    /// Σ n over prefill.
+    pub prefill_tokens: u64,
+    /// Σ n² over prefill.
+    pub prefill_tokens_squared: u64,
+    /// Σ n·input over prefill.
+    pub prefill_tokens_by_input: u64,
+    /// Σ n·context over prefill.
+    pub prefill_tokens_by_context: u64,
+    /// Σ context over prefill.
+    pub prefill_context: u64,
+    /// Requests that decode, one token each.
+    pub decode_requests: u64,
+    /// Σ context over decode.
+    pub decode_context: u64,
+}
+
+impl Batch {
+    /// Adds a request that computes `n` prompt tokens.
+    pub fn add_prefill(&mut self, n: u32, context: u32, input: u32) {
+        let (n, context, input) = (u64::from(n), u64::from(context), u64::from(input));
+        self.prefill_requests += 1;
+        self.prefill_tokens += n;
+        self.prefill_tokens_squared += n * n;
+        self.prefill_tokens_by_input += n * input;
+        self.prefill_tokens_by_context += n * context;
+        self.prefill_context += context;
+    }
+
+    /// Adds a request that generates one token.
+    pub fn add_decode(&mut self, context: u32) {
+        self.decode_requests += 1;
+        self.decode_context += u64::from(context);
+    }
+
+    /// Requests that compute something in this step.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.prefill_requests + self.decode_requests
+    }
+
+    /// Tokens computed in this step.
+    #[must_use]
+    pub fn tokens(&self) -> u64 {
+        self.prefill_tokens + self.decode_requests
+    }
+}
+
+/// What a latency model answers. All six are part of the vocabulary; the rare ones default to 0.
+pub trait LatencyModel: std::fmt::Debug + Send + Sync {
+    /// Duration of one engine step. At least 1 µs, also for an empty batch.
+    fn step_time(&self, batch: &Batch) -> Micros;
+
+    /// Whether `step_time` ignores every `context` sum: then a run of steps with the same
+    /// requests has one duration, and the engine multiplies instead of stepping.
+    fn ignores_context(&self) -> bool {
+        false
+    }
+
+    /// From arrival to the wait queue (tokenisation, HTTP). Does not occupy the engine.
+    fn queueing_time(&self, _input_tokens: u32) -> Micros {
+        Micros::ZERO
+    }
+
+    /// Added once to TTFT and once to every inter-token latency; never delays a step.
+    fn output_token_time(&self) -> Micros {
+        Micros::ZERO
+    }
+
+    /// Added once to the end-to-end latency of a request with at least one output token.
+    fn post_decode_time(&self) -> Micros {
+        Micros::ZERO
+    }
+
+    /// Added to the recorded scheduling delay of a request when it enters the batch.
+    fn scheduling_time(&self) -> Micros {
+        Micros::ZERO
+    }
+
+    /// Bookkeeping time of a preemption; recorded, moves no event.
+    fn preemption_time(&self) -> Micros {
+        Micros::ZERO
+    }
+}

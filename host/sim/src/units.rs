@@ -1,0 +1,115 @@
+//! Time: integer microseconds from the start of the simulation.
+//!
+//! Floats never enter the order of events. A float becomes a time exactly once, here, by
+//! truncation toward zero, which is what the published BLIS does.
+
+use std::fmt;
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, Sub, SubAssign};
+
+/// A point in simulated time, or a duration, in whole microseconds.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Micros(pub u64);
+
+impl Micros {
+    /// The start of the simulation; the empty duration.
+    pub const ZERO: Self = Self(0);
+    /// Later than every event: "no horizon", "no deadline".
+    /// The largest signed 64-bit value, so that traces written elsewhere read the same.
+    pub const MAX: Self = Self(i64::MAX as u64);
+
+    /// Truncates toward zero. Negative becomes 0; NaN and anything ≥ 2^63 becomes [`Micros::MAX`].
+    #[must_use]
+    pub fn from_f64(us: f64) -> Self {
+        const LIMIT: f64 = 9_223_372_036_854_775_808.0; // 2^63
+        if us.is_nan() || us >= LIMIT {
+            Self::MAX
+        } else if us <= 0.0 {
+            Self::ZERO
+        } else {
+            Self(us as u64)
+        }
+    }
+
+    /// A duration given in seconds, truncated to whole microseconds.
+    #[must_use]
+    pub fn from_secs_f64(seconds: f64) -> Self {
+        Self::from_f64(seconds * 1e6)
+    }
+
+    /// In milliseconds, for output.
+    #[must_use]
+    pub fn as_millis_f64(self) -> f64 {
+        self.0 as f64 / 1e3
+    }
+
+    /// In seconds, for output.
+    #[must_use]
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+
+    /// Addition that stays at [`Micros::MAX`] instead of wrapping.
+    #[must_use]
+    pub fn saturating_add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0).min(Self::MAX.0))
+    }
+
+    /// The difference, 0 if `other` is later.
+    #[must_use]
+    pub fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl Add for Micros {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0 + other.0)
+    }
+}
+
+impl AddAssign for Micros {
+    fn add_assign(&mut self, other: Self) {
+        self.0 += other.0;
+    }
+}
+
+impl Sub for Micros {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self(self.0 - other.0)
+    }
+}
+
+impl SubAssign for Micros {
+    fn sub_assign(&mut self, other: Self) {
+        self.0 -= other.0;
+    }
+}
+
+impl Sum for Micros {
+    fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
+        Self(iter.map(|m| m.0).sum())
+    }
+}
+
+impl fmt::Debug for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}µs", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floats_truncate_toward_zero_and_clamp() {
+        assert_eq!(Micros::from_f64(99_999.999), Micros(99_999));
+        assert_eq!(Micros::from_f64(-3.0), Micros::ZERO);
+        assert_eq!(Micros::from_f64(f64::NAN), Micros::MAX);
+        assert_eq!(Micros::from_f64(1e30), Micros::MAX);
+        assert_eq!(Micros::from_f64(9.3e18), Micros::MAX);
+    }
+}

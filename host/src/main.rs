@@ -1,0 +1,2 @@
+//! The `blis` program.
+fn main() {}
