@@ -1,0 +1,109 @@
+//! What becomes of a request, and where the engine writes it.
+//!
+//! The engine reports every request exactly once, when it ends (or when the simulation does), and
+//! keeps nothing: its own state stays proportional to what is live.
+
+use crate::units::Micros;
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// All output tokens were generated.
+    Completed,
+    /// Ended early at `max_model_len`. Counts as completed.
+    LengthCapped,
+    /// The client's deadline passed first.
+    TimedOut,
+    /// Refused on arrival: it can never be served.
+    Dropped(DropReason),
+    /// Still in the wait queue at the end of the simulation.
+    Queued,
+    /// Still in the running batch at the end of the simulation.
+    Running,
+    /// Between arrival and wait queue at the end of the simulation.
+    Arriving,
+}
+
+/// Why a request can never be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropReason {
+    /// The prompt alone reaches `max_model_len`.
+    PromptTooLong,
+    /// Prompt plus the client's budget exceed `max_model_len` (BLIS only; vLLM caps the answer).
+    BudgetTooLong,
+    /// The prompt needs more KV blocks than the instance has.
+    KvTooSmall,
+}
+
+/// The life of one request. Times are durations from its arrival.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outcome {
+    /// [`crate::request::Request::id`].
+    pub id: u32,
+    /// When it arrived.
+    pub arrival: Micros,
+    /// Prompt tokens.
+    pub input_tokens: u32,
+    /// Output tokens the request asked for.
+    pub output_tokens: u32,
+    /// Output tokens it got.
+    pub generated_tokens: u32,
+    /// How it ended.
+    pub status: Status,
+    /// Time to first token; `None` if there was none.
+    pub ttft: Option<Micros>,
+    /// End-to-end latency; `None` unless it completed.
+    pub e2e: Option<Micros>,
+    /// Σ inter-token latencies of the finished request; 0 unless it completed.
+    pub itl_sum: Micros,
+    /// How many inter-token latencies that sum has.
+    pub itl_count: u32,
+    /// Mean inter-token latency, µs; 0 unless it completed with at least one gap.
+    pub itl_mean_us: f64,
+    /// From arrival to the (last) admission into the running batch; `None` if never admitted.
+    pub scheduling_delay: Option<Micros>,
+    /// Times it was thrown out of the batch.
+    pub preemptions: u32,
+    /// Prompt tokens found in the prefix cache at its first admission.
+    pub cached_tokens: u32,
+}
+
+impl Outcome {
+    /// Completed, capped or not.
+    #[must_use]
+    pub fn completed(&self) -> bool {
+        matches!(self.status, Status::Completed | Status::LengthCapped)
+    }
+}
+
+/// Where the engine writes. It never calls back.
+pub trait Sink {
+    /// A request ended. Called once per request; in the order in which they end.
+    fn outcome(&mut self, outcome: &Outcome);
+
+    /// `count` inter-token latencies of `gap` happened.
+    fn itl(&mut self, gap: Micros, count: u64);
+
+    /// `count` inter-token latencies of `gap`, reported before, belong to requests that did not
+    /// complete: the published figure pools completed requests only.
+    fn retract_itl(&mut self, gap: Micros, count: u64);
+}
+
+/// The instance's own counters at the end of a simulation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Time of the last executed event.
+    pub clock: Micros,
+    /// Engine steps taken.
+    pub steps: u64,
+    /// Requests thrown out of the running batch.
+    pub preemptions: u64,
+    /// Final-token KV allocations that failed (BLIS semantics only).
+    pub kv_allocation_failures: u64,
+    /// Prefix-cache look-ups that found their block.
+    pub cache_hits: u64,
+    /// KV blocks taken fresh.
+    pub cache_misses: u64,
+    /// Σ prompt tokens of the requests that passed the arrival checks.
+    pub input_tokens: u64,
+}
