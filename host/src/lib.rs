@@ -1,0 +1,1 @@
+//! BLIS as a library: everything behind the `blis` program.
