@@ -2,7 +2,9 @@
 //!
 //! Pure: it names no file, reads no clock, starts no thread and hosts no plugin technology.
 
+pub mod capacity;
 pub mod latency;
+pub mod model;
 pub mod outcome;
 pub mod request;
 pub mod rng;
