@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::model::ModelConfig;
+
 /// A latency model does not fit its coefficients, its model or its GPUs.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum LatencyError {
@@ -54,6 +56,12 @@ pub enum LatencyError {
         /// Routed experts.
         experts: u32,
     },
+    /// A mixture of experts of unknown size.
+    #[error(
+        "the config describes a mixture of experts, but not how many experts it has\n\
+         hint: add `num_experts` to the config"
+    )]
+    ExpertCountUnknown,
     /// A model without experts, or one the formula does not cover, on data-parallel ranks.
     #[error("data parallel size {data} needs a mixture-of-experts model and the trained-physics latency model")]
     DataParallel {
@@ -79,4 +87,18 @@ pub(super) fn check_nonzero(fields: &[(&'static str, f64)]) -> Result<(), Latenc
         None => Ok(()),
         Some(&(field, _)) => Err(LatencyError::Missing { field }),
     }
+}
+
+/// The numbers every formula takes from the architecture.
+pub(super) fn check_model(model: &ModelConfig) -> Result<(), LatencyError> {
+    check_nonzero(&[
+        ("num_hidden_layers", f64::from(model.num_hidden_layers)),
+        ("hidden_size", f64::from(model.hidden_size)),
+        ("num_attention_heads", f64::from(model.num_attention_heads)),
+        ("num_key_value_heads", f64::from(model.num_key_value_heads)),
+        ("intermediate_size", f64::from(model.intermediate_size)),
+        ("torch_dtype", model.dtype_bytes),
+        ("weight bytes", model.weight_bytes),
+    ])?;
+    if model.moe_without_expert_count { Err(LatencyError::ExpertCountUnknown) } else { Ok(()) }
 }

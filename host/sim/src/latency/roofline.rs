@@ -4,7 +4,7 @@
 //! architecture and the data sheet.
 
 use super::blackbox::HostTimes;
-use super::error::check_nonzero;
+use super::error::{check_model, check_nonzero};
 use super::{Batch, LatencyError, LatencyModel};
 use crate::model::{Gpu, ModelConfig, Moe, Parallelism};
 use crate::units::Micros;
@@ -40,14 +40,8 @@ impl Roofline {
     /// If a number is missing, the experts are inconsistent, or data parallelism is asked for.
     pub fn new(model: &ModelConfig, gpu: &Gpu, parallelism: Parallelism) -> Result<Self, LatencyError> {
         let mfu = gpu.mfu.ok_or(LatencyError::MfuUnknown)?;
+        check_model(model)?;
         check_nonzero(&[
-            ("num_hidden_layers", f64::from(model.num_hidden_layers)),
-            ("hidden_size", f64::from(model.hidden_size)),
-            ("num_attention_heads", f64::from(model.num_attention_heads)),
-            ("num_key_value_heads", f64::from(model.num_key_value_heads)),
-            ("intermediate_size", f64::from(model.intermediate_size)),
-            ("torch_dtype", model.dtype_bytes),
-            ("weight bytes", model.weight_bytes),
             ("tensor_parallel_size", f64::from(parallelism.tensor)),
             ("tflops_fp16", gpu.tflops_fp16),
             ("hbm_tb_s", gpu.hbm_tb_s),

@@ -4,7 +4,7 @@
 //! sheet; the weights (β) say how much of each a real engine shows, and add overheads per layer, per
 //! request and per step.
 
-use super::error::{check_coefficients, check_nonzero};
+use super::error::{check_coefficients, check_model, check_nonzero};
 use super::{Batch, LatencyError, LatencyModel};
 use crate::model::{Gpu, ModelConfig, Moe, Parallelism};
 use crate::units::Micros;
@@ -166,14 +166,8 @@ fn count(name: &'static str, expected: &'static str, given: usize) -> LatencyErr
 }
 
 fn check(model: &ModelConfig, gpu: &Gpu, parallelism: Parallelism) -> Result<(), LatencyError> {
+    check_model(model)?;
     check_nonzero(&[
-        ("num_hidden_layers", f64::from(model.num_hidden_layers)),
-        ("hidden_size", f64::from(model.hidden_size)),
-        ("num_attention_heads", f64::from(model.num_attention_heads)),
-        ("num_key_value_heads", f64::from(model.num_key_value_heads)),
-        ("intermediate_size", f64::from(model.intermediate_size)),
-        ("torch_dtype", model.dtype_bytes),
-        ("weight bytes", model.weight_bytes),
         ("tensor_parallel_size", f64::from(parallelism.tensor)),
         ("data_parallel_size", f64::from(parallelism.data)),
         ("tflops_fp16", gpu.tflops_fp16),
