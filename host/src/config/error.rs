@@ -155,7 +155,7 @@ impl ConfigError {
 
 /// The known name that looks most like `given`, if one looks at all like it.
 pub(super) fn nearest<'a>(given: &str, known: &'a [String]) -> Option<&'a str> {
-    const ALIKE: f64 = 0.75;
+    const ALIKE: f64 = 0.7;
     let given = given.to_lowercase();
     let score = |name: &str| strsim::jaro_winkler(&given, &name.to_lowercase());
     known

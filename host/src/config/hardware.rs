@@ -8,7 +8,7 @@ use blis_sim::model::{Gpu, Mfu};
 use serde::Deserialize;
 
 use super::embedded;
-use super::error::ConfigError;
+use super::error::{ConfigError, nearest};
 
 /// A GPU with its names.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,12 +107,41 @@ fn files(path: &Path) -> Result<Vec<std::path::PathBuf>, ConfigError> {
 fn parse(path: &Path, text: &str) -> Result<Vec<Hardware>, ConfigError> {
     if path.extension().is_some_and(|end| end == "json") {
         let table: BTreeMap<String, Entry> =
-            serde_json::from_str(text).map_err(|error| ConfigError::json(path, &error))?;
+            serde_json::from_str(text).map_err(|error| with_known_keys(ConfigError::json(path, &error)))?;
         return table.into_iter().map(|(name, entry)| entry.check(path, Some(name))).collect();
     }
-    let entry: Entry = serde_yaml::from_str(text).map_err(|error| ConfigError::yaml(path, &error))?;
+    let entry: Entry = serde_yaml::from_str(text).map_err(|error| with_known_keys(ConfigError::yaml(path, &error)))?;
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     Ok(vec![entry.check(path, stem)?])
+}
+
+/// The keys of today; the reader also accepts those of older BLIS versions, and would list them all.
+const KEYS: [&str; 10] = [
+    "name",
+    "aliases",
+    "tflops_fp16",
+    "tflops_fp8",
+    "hbm_tb_s",
+    "memory_gib",
+    "mfu_prefill",
+    "mfu_decode",
+    "source",
+    "note",
+];
+
+/// Answers an unknown key with the keys of today.
+fn with_known_keys(error: ConfigError) -> ConfigError {
+    let ConfigError::Parse { at, message } = error else { return error };
+    let message = match message.split_once(", expected one of ") {
+        Some((unknown, _)) => {
+            let known = KEYS.map(str::to_owned);
+            let key = unknown.split('`').nth(1).unwrap_or_default();
+            let guess = nearest(key, &known).map_or(String::new(), |key| format!("did you mean `{key}`? "));
+            format!("{unknown}\nhint: {guess}known: {}", KEYS.join(", "))
+        }
+        None => message,
+    };
+    ConfigError::Parse { at, message }
 }
 
 /// A GPU as it is written, with the key names of all times.
@@ -262,19 +291,25 @@ mod tests {
 
     #[test]
     fn unknown_gpus_are_listed() {
-        insta::assert_snapshot!(Catalogue::load(None).unwrap().find("H10").unwrap_err(), @"");
+        insta::assert_snapshot!(Catalogue::load(None).unwrap().find("H10").unwrap_err(), @r"
+        unknown hardware: `H10`
+        hint: did you mean `H100`? known: A100-80, A100-SXM, B200, B200-SXM, H100, H100-SXM, H200, H200-SXM, L40S; or describe it in a file and give `--hardware-config`
+        ");
     }
 
     #[test]
     fn yaml_takes_its_name_from_the_file_and_mistakes_have_a_place() {
         let entry = &yaml("tflops_fp16: 100\nhbm_tb_s: 1\nmemory_gib: 24\n").unwrap()[0];
         assert_eq!((entry.name.as_str(), entry.gpu.mfu), ("mine", None));
-        insta::assert_snapshot!(yaml("tflops_fp16: 100\nhbm_tbs: 1\n").unwrap_err(), @"");
-        insta::assert_snapshot!(yaml("tflops_fp16: fast\n").unwrap_err(), @"");
-        insta::assert_snapshot!(yaml("tflops_fp16: 100\n").unwrap_err(), @"");
-        insta::assert_snapshot!(yaml("tflops_fp16: 100\nhbm_tb_s: .nan\n").unwrap_err(), @"");
-        insta::assert_snapshot!(yaml("tflops_fp16: 100\nhbm_tb_s: 1\nmfu_prefill: 0.5\n").unwrap_err(), @"");
-        insta::assert_snapshot!(yaml("").unwrap_err(), @"");
+        insta::assert_snapshot!(yaml("tflops_fp16: 100\nhbm_tbs: 1\n").unwrap_err(), @r"
+        gpus/mine.yaml:2:1: unknown field `hbm_tbs`
+        hint: did you mean `hbm_tb_s`? known: name, aliases, tflops_fp16, tflops_fp8, hbm_tb_s, memory_gib, mfu_prefill, mfu_decode, source, note
+        ");
+        insta::assert_snapshot!(yaml("tflops_fp16: fast\n").unwrap_err(), @"gpus/mine.yaml:1:14: invalid floating point");
+        insta::assert_snapshot!(yaml("tflops_fp16: 100\n").unwrap_err(), @"gpus/mine.yaml: GPU `mine`: `hbm_tb_s` is missing");
+        insta::assert_snapshot!(yaml("tflops_fp16: 100\nhbm_tb_s: .nan\n").unwrap_err(), @"gpus/mine.yaml: GPU `mine`: `hbm_tb_s` is NaN: it must be a positive number");
+        insta::assert_snapshot!(yaml("tflops_fp16: 100\nhbm_tb_s: 1\nmfu_prefill: 0.5\n").unwrap_err(), @"gpus/mine.yaml: GPU `mine`: give both `mfu_prefill` and `mfu_decode`, or neither");
+        insta::assert_snapshot!(yaml("").unwrap_err(), @"gpus/mine.yaml: GPU `mine`: `tflops_fp16` is missing");
     }
 
     #[test]
@@ -291,8 +326,11 @@ mod tests {
         assert_eq!(gpus[0].gpu.mfu, Some(Mfu { prefill: 1.0, decode: 1.0 }), "effective figures are attainable");
         assert_eq!(gpus[1].gpu, Catalogue::load(None).unwrap().find("H100").unwrap().gpu);
         assert_eq!((gpus[2].gpu.hbm_tb_s, gpus[2].gpu.memory_gib), (1.5, 24.0));
-        insta::assert_snapshot!(gpus[1].notes[0], @"");
+        insta::assert_snapshot!(gpus[1].notes[0], @"hardware_config.json: GPU `H100`: not used: TOverheadMicros, perLayerOverhead");
         let error = parse(Path::new("h.json"), "{\n \"H100\": {\"TFlops\": 1}\n}").unwrap_err();
-        insta::assert_snapshot!(error, @"");
+        insta::assert_snapshot!(error, @r"
+        h.json:2:18: unknown field `TFlops`
+        hint: did you mean `tflops_fp8`? known: name, aliases, tflops_fp16, tflops_fp8, hbm_tb_s, memory_gib, mfu_prefill, mfu_decode, source, note
+        ");
     }
 }

@@ -322,7 +322,7 @@ mod tests {
         let odd =
             read("m", r#"{"torch_dtype": "bfloat16", "quantization_config": {"quant_method": "mxfp4"}}"#).unwrap();
         assert_eq!(odd.config.weight_bytes, 2.0);
-        insta::assert_snapshot!(odd.notes[0], @"");
+        insta::assert_snapshot!(odd.notes[0], @r#"m: quantisation "mxfp4" is not understood: weights take 2 bytes"#);
     }
 
     #[test]
@@ -343,11 +343,14 @@ mod tests {
 
     #[test]
     fn mistakes_have_a_place() {
-        insta::assert_snapshot!(read("m", "{\n \"hidden_size\": \"big\"\n}").unwrap_err(), @"");
-        insta::assert_snapshot!(read("m", "{\n \"head_dim\": -1\n}").unwrap_err(), @"");
-        insta::assert_snapshot!(read("m", "{").unwrap_err(), @"");
-        insta::assert_snapshot!(read("m", r#"{"torch_dtype": "float7"}"#).unwrap_err(), @"");
+        insta::assert_snapshot!(read("m", "{\n \"hidden_size\": \"big\"\n}").unwrap_err(), @r#"config.json:2:21: invalid type: string "big", expected u32"#);
+        insta::assert_snapshot!(read("m", "{\n \"head_dim\": -1\n}").unwrap_err(), @"config.json:2:15: invalid value: integer `-1`, expected u32");
+        insta::assert_snapshot!(read("m", "{").unwrap_err(), @"config.json:1:1: EOF while parsing an object");
+        insta::assert_snapshot!(read("m", r#"{"torch_dtype": "float7"}"#).unwrap_err(), @r"
+        config.json: unknown `torch_dtype`: `float7`
+        hint: known: float32, float16, bfloat16, int8, uint8, fp8, int4, nf4
+        ");
         let error = load("m", Some(Path::new("/nonexistent/folder"))).unwrap_err();
-        insta::assert_snapshot!(error, @"");
+        insta::assert_snapshot!(error, @"cannot read /nonexistent/folder: No such file or directory (os error 2)");
     }
 }

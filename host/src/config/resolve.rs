@@ -275,7 +275,7 @@ fn latency_kind(
         (None, Some(count)) => {
             return Err(ConfigError::OutOfRange {
                 option: "--beta-coeffs",
-                given: format!("{count} values"),
+                given: format!("{count} values long"),
                 expected: "3 values select blackbox, 7 to 11 trained-physics",
             });
         }

@@ -3,6 +3,7 @@
 //! It knows nothing but how many tokens a step computes, which makes it the one built-in model that
 //! ignores how long the contexts are.
 
+use super::arithmetic::exact;
 use super::error::check_coefficients;
 use super::{Batch, LatencyError, LatencyModel};
 use crate::units::Micros;
@@ -43,7 +44,7 @@ impl LatencyModel for Blackbox {
         }
         let [base, per_prefill_token, per_decode_token] = self.beta;
         let us =
-            base + per_prefill_token * batch.prefill_tokens as f64 + per_decode_token * batch.decode_requests as f64;
+            base + per_prefill_token * exact(batch.prefill_tokens) + per_decode_token * exact(batch.decode_requests);
         Micros::from_f64(us).max(Micros(1))
     }
 

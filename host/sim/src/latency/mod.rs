@@ -4,6 +4,7 @@
 //! keep those sums instead of touching every request. Every sum is an integer far below 2^53:
 //! as an `f64` it is exact, whatever the order in which it was added up.
 
+mod arithmetic;
 pub mod blackbox;
 mod error;
 pub mod roofline;

@@ -3,6 +3,7 @@
 //! No training, no communication, no overhead per layer or request: a lower bound that needs only the
 //! architecture and the data sheet.
 
+use super::arithmetic::{PerGpu, exact};
 use super::blackbox::HostTimes;
 use super::error::{check_model, check_nonzero};
 use super::{Batch, LatencyError, LatencyModel};
@@ -25,9 +26,9 @@ pub struct Roofline {
     activation_bytes: f64,
     kv_bytes: f64,
     tp: f64,
-    /// Attainable FLOP/s, prefill and decode.
-    prefill_flops: f64,
-    decode_flops: f64,
+    /// FLOP to seconds.
+    prefill: PerGpu,
+    decode: PerGpu,
     /// Bytes/s.
     bandwidth: f64,
     weights: Weights,
@@ -76,8 +77,8 @@ impl Roofline {
             activation_bytes: layers * d * model.dtype_bytes,
             kv_bytes: 2.0 * layers * f64::from(model.num_key_value_heads) * head_dim * model.dtype_bytes,
             tp,
-            prefill_flops: peak * mfu.prefill,
-            decode_flops: peak * mfu.decode,
+            prefill: PerGpu::new(parallelism.tensor, peak * mfu.prefill),
+            decode: PerGpu::new(parallelism.tensor, peak * mfu.decode),
             bandwidth: gpu.hbm_tb_s * 1e12,
             weights: Weights::new(model, kv_width, tp),
         })
@@ -89,16 +90,18 @@ impl LatencyModel for Roofline {
         if batch.requests() == 0 {
             return Micros(1);
         }
-        let prefill = batch.prefill_tokens as f64;
-        // Σ n·(seq + (n−1)/2): each new token also attends to the new ones before it.
-        let attended = batch.prefill_tokens_by_context as f64 + (batch.prefill_tokens_squared as f64 - prefill) / 2.0;
-        let prefill_flops = prefill * self.linear + attended * self.quadratic;
-        let (decode, context) = (batch.decode_requests as f64, batch.decode_context as f64);
-        let decode_flops = decode * self.linear + context * self.quadratic;
-        let compute_s = prefill_flops / self.tp / self.prefill_flops + decode_flops / self.tp / self.decode_flops;
+        let (decode, context) = (exact(batch.decode_requests), exact(batch.decode_context));
+        let mut compute_s = self.decode.time(decode * self.linear + context * self.quadratic);
+        if batch.prefill_tokens > 0 {
+            let tokens = exact(batch.prefill_tokens);
+            // Σ n·(seq + (n−1)/2): each new token also attends to the new ones before it.
+            let attended =
+                exact(batch.prefill_tokens_by_context) + (exact(batch.prefill_tokens_squared) - tokens) / 2.0;
+            compute_s += self.prefill.time(tokens * self.linear + attended * self.quadratic);
+        }
 
-        let tokens = batch.tokens() as f64;
-        let attended_and_new = tokens + (batch.prefill_context + batch.decode_context) as f64;
+        let tokens = exact(batch.tokens());
+        let attended_and_new = tokens + exact(batch.prefill_context + batch.decode_context);
         let traffic = self.kv_bytes * attended_and_new + self.activation_bytes * tokens;
         let memory_s = (self.weights.bytes_per_gpu(batch.tokens()) + traffic / self.tp) / self.bandwidth;
         Micros::from_f64(compute_s.max(memory_s) * 1e6).max(Micros(1))

@@ -4,6 +4,7 @@
 //! sheet; the weights (β) say how much of each a real engine shows, and add overheads per layer, per
 //! request and per step.
 
+use super::arithmetic::{PerGpu, exact};
 use super::error::{check_coefficients, check_model, check_nonzero};
 use super::{Batch, LatencyError, LatencyModel};
 use crate::model::{Gpu, ModelConfig, Moe, Parallelism};
@@ -108,13 +109,15 @@ impl TrainedPhysics {
         if batch.prefill_tokens == 0 {
             return 0.0;
         }
-        let beta = &self.beta;
-        let compute = if beta.prefill_compute == 0.0 { 0.0 } else { self.physics.prefill_compute(batch) };
+        let (beta, physics) = (&self.beta, &self.physics);
         if !self.kv_split.prefill {
-            return beta.prefill_compute * compute.max(self.physics.prefill_kv(batch));
+            return beta.prefill_compute * physics.prefill_compute(batch).max(physics.prefill_kv(batch));
         }
-        let kv = if beta.prefill_kv == 0.0 { 0.0 } else { self.physics.prefill_kv(batch) };
-        beta.prefill_compute * compute + beta.prefill_kv * kv
+        let mut us = beta.prefill_compute * physics.prefill_compute(batch);
+        if beta.prefill_kv > 0.0 {
+            us += beta.prefill_kv * physics.prefill_kv(batch);
+        }
+        us
     }
 }
 
@@ -127,20 +130,24 @@ impl LatencyModel for TrainedPhysics {
         // The published order of the sum; terms that are zero are left out, which changes no bit.
         let mut us = self.prefill(batch);
         if batch.decode_requests > 0 {
-            let compute = if beta.decode_compute == 0.0 { 0.0 } else { physics.decode_compute(batch) };
             if !self.kv_split.decode {
-                us += beta.decode_compute * compute.max(physics.decode_kv(batch));
+                us += beta.decode_compute * physics.decode_compute(batch).max(physics.decode_kv(batch));
             } else {
-                us += beta.decode_compute * compute;
+                if beta.decode_compute > 0.0 {
+                    us += beta.decode_compute * physics.decode_compute(batch);
+                }
                 us += beta.decode_kv * physics.decode_kv(batch);
             }
         }
         us += self.weights_us;
         if physics.collectives {
-            us += beta.all_reduce * physics.all_reduce(batch.tokens() as f64);
-            us += beta.dispatch * physics.dispatch(batch.tokens() as f64);
+            us += beta.all_reduce * physics.all_reduce(exact(batch.tokens()));
+            us += beta.dispatch * physics.dispatch(exact(batch.tokens()));
         }
-        us = us + self.layers_us + beta.request * batch.requests() as f64 + beta.step + self.interleaved_us;
+        us = us + self.layers_us + beta.request * exact(batch.requests()) + beta.step;
+        if self.interleaved_us > 0.0 {
+            us += self.interleaved_us;
+        }
         Micros::from_f64(us).max(Micros(1))
     }
 
@@ -204,6 +211,8 @@ struct Physics {
     /// FLOP/µs and byte/µs of one GPU.
     flops: f64,
     bandwidth: f64,
+    /// Bytes, times tp, to µs of an all-reduce.
+    reduce: PerGpu,
     tp: f64,
     dp: f64,
     /// GPUs of the group, tp·dp, and those over which experts are spread.
@@ -250,6 +259,7 @@ impl Physics {
         Self {
             flops: gpu.peak_tflops(model.weight_bytes) * 1e6,
             bandwidth: gpu.hbm_tb_s * 1e6,
+            reduce: PerGpu::new(parallelism.tensor, gpu.hbm_tb_s * 1e6),
             tp,
             dp,
             gpus: tp * dp,
@@ -275,9 +285,9 @@ impl Physics {
     }
 
     fn prefill_compute(&self, batch: &Batch) -> f64 {
-        let tokens = batch.prefill_tokens as f64;
+        let tokens = exact(batch.prefill_tokens);
         // Σ 4·n·(input + n/2), an integer.
-        let pairs = (4 * batch.prefill_tokens_by_input + 2 * batch.prefill_tokens_squared) as f64;
+        let pairs = exact(4 * batch.prefill_tokens_by_input + 2 * batch.prefill_tokens_squared);
         (self.projections * tokens / self.gpus
             + self.layers * (self.attention * pairs) / self.dp
             + self.feed_forward(tokens))
@@ -285,12 +295,12 @@ impl Physics {
     }
 
     fn prefill_kv(&self, batch: &Batch) -> f64 {
-        self.kv_elements * batch.prefill_tokens as f64 * 2.0 / self.bandwidth
+        self.kv_elements * exact(batch.prefill_tokens) * 2.0 / self.bandwidth
     }
 
     fn decode_compute(&self, batch: &Batch) -> f64 {
-        let tokens = batch.decode_requests as f64;
-        let pairs = 4.0 * batch.decode_context as f64;
+        let tokens = exact(batch.decode_requests);
+        let pairs = 4.0 * exact(batch.decode_context);
         (self.projections * tokens / self.gpus
             + self.layers * (self.attention * pairs) / self.dp
             + self.feed_forward(tokens))
@@ -298,7 +308,7 @@ impl Physics {
     }
 
     fn decode_kv(&self, batch: &Batch) -> f64 {
-        self.kv_elements * 2.0 * (batch.decode_context + batch.decode_requests) as f64 / self.bandwidth
+        self.kv_elements * 2.0 * exact(batch.decode_context + batch.decode_requests) / self.bandwidth
     }
 
     /// FLOP of the MLPs on one GPU.
@@ -315,8 +325,12 @@ impl Physics {
 
     /// All-reduces within the tensor-parallel group.
     fn all_reduce(&self, tokens: f64) -> f64 {
-        let time = |bytes_per_token: f64| bytes_per_token * tokens / self.tp / self.bandwidth;
-        time(self.reduce_attention) / self.dp + time(self.reduce_dense) / self.dp + time(self.reduce_experts)
+        let time = |bytes_per_token: f64| self.reduce.time(bytes_per_token * tokens);
+        let attention = time(self.reduce_attention) / self.dp;
+        if self.moe_layers == 0.0 {
+            return attention + attention; // every layer reduces after its dense MLP, too
+        }
+        attention + time(self.reduce_dense) / self.dp + time(self.reduce_experts)
     }
 
     /// Exchange of tokens between data-parallel ranks and experts.

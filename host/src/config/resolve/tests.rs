@@ -25,7 +25,10 @@ fn a_model_is_enough() {
     assert_eq!(deployment.latency_kind, LatencyKind::TrainedPhysics);
     assert_eq!((deployment.total_kv_blocks, deployment.kv_blocks_source), (26_312, KvBlocksSource::Computed));
     assert_eq!((deployment.max_model_len, deployment.beta.len()), (Some(131_072), 11));
-    insta::assert_snapshot!(deployment.notes.join("\n"), @"");
+    insta::assert_snapshot!(deployment.notes.join("\n"), @r"
+    hardware H100: the default
+    tensor parallel size 1: the smallest that holds the model
+    ");
 }
 
 #[test]
@@ -40,7 +43,10 @@ fn tensor_parallelism_grows_until_the_model_fits() {
     assert_eq!(size("mixtral-8x7b-v0.1", "H100").unwrap(), 2);
     assert_eq!(size("glm-5.2-fp8", "H100").unwrap(), 16);
     insta::assert_snapshot!(
-        refused("glm-5.2-fp8", |args| args.tensor_parallel_size = Some(8)), @"");
+        refused("glm-5.2-fp8", |args| args.tensor_parallel_size = Some(8)), @r"
+    KV cache of `glm-5.2-fp8` on H100: the model does not fit: it needs 709.4 GiB, and 8 GPU(s) offer 576.0 GiB
+    hint: use at least 10 GPUs (`--tensor-parallel-size 16`)
+    ");
 }
 
 /// The table of automatic KV sizes, `engine.md` §4.5: H100, blocks of 16, utilisation 0.9.
@@ -79,7 +85,10 @@ fn kv_sizes_are_the_published_ones() {
     });
     assert_eq!(two_ranks.unwrap().total_kv_blocks, 214_846);
     let qwen = refused("qwen2.5-7b-instruct", |args| args.tensor_parallel_size = Some(8));
-    insta::assert_snapshot!(qwen, @"");
+    insta::assert_snapshot!(qwen, @r"
+    trained-physics for `qwen2.5-7b-instruct` on H100: 28 attention heads cannot be split over tensor parallel size 8
+    hint: choose a `--tensor-parallel-size` that divides 28
+    ");
 }
 
 #[test]
@@ -113,8 +122,15 @@ fn a_model_without_architecture_takes_its_coefficients() {
     let deployment = with("openai/gpt-oss-120b", |_| {}).unwrap();
     assert_eq!(deployment.latency_kind, LatencyKind::Blackbox);
     assert_eq!((deployment.tensor_parallel_size, deployment.max_model_len), (2, None));
-    insta::assert_snapshot!(deployment.notes.join("\n"), @"");
-    insta::assert_snapshot!(refused("gpt-oss-120b", |args| args.latency_model = Some(LatencyKind::Roofline)), @"");
+    insta::assert_snapshot!(deployment.notes.join("\n"), @r"
+    blackbox latency model: the architecture of gpt-oss-120b is unknown, trained coefficients are not
+    blackbox coefficients of gpt-oss-120b on H100 tp2 v0.10.1.1
+    the context length of gpt-oss-120b is unknown: requests may have any length
+    ");
+    insta::assert_snapshot!(refused("gpt-oss-120b", |args| args.latency_model = Some(LatencyKind::Roofline)), @r"
+    the architecture of `gpt-oss-120b` is unknown, and roofline needs it
+    hint: put its Hugging Face `config.json` into a folder and give `--model-config-folder`, or three coefficients for blackbox
+    ");
 }
 
 #[test]
@@ -141,17 +157,23 @@ fn the_number_of_coefficients_selects_the_latency_model() {
     };
     assert_eq!(given(&[1.0; 3], &[1.0; 3]).unwrap().latency_kind, LatencyKind::Blackbox);
     assert_eq!(given(&[1.0; 3], &[1.0; 7]).unwrap().latency_kind, LatencyKind::TrainedPhysics);
-    insta::assert_snapshot!(given(&[1.0; 3], &[1.0; 5]).unwrap_err(), @"");
-    insta::assert_snapshot!(given(&[1.0; 2], &[1.0; 7]).unwrap_err(), @"");
-    insta::assert_snapshot!(given(&[1.0; 3], &[1.0, f64::INFINITY, 1.0]).unwrap_err(), @"");
-    insta::assert_snapshot!(refused(LLAMA, |args| args.beta_coeffs = Some(vec![1.0; 3])), @"");
+    insta::assert_snapshot!(given(&[1.0; 3], &[1.0; 5]).unwrap_err(), @"`--beta-coeffs` is 5 values long: 3 values select blackbox, 7 to 11 trained-physics");
+    insta::assert_snapshot!(given(&[1.0; 2], &[1.0; 7]).unwrap_err(), @"trained-physics for `llama-3.1-8b-instruct` on H100: trained-physics takes 3 alpha coefficients, not 2");
+    insta::assert_snapshot!(given(&[1.0; 3], &[1.0, f64::INFINITY, 1.0]).unwrap_err(), @"blackbox for `llama-3.1-8b-instruct` on H100: beta[1] is inf: coefficients are finite and not negative");
+    insta::assert_snapshot!(refused(LLAMA, |args| args.beta_coeffs = Some(vec![1.0; 3])), @r"
+    `--beta-coeffs` is given without `--alpha-coeffs`
+    hint: coefficients belong together: give both or neither
+    ");
     insta::assert_snapshot!(
         refused(LLAMA, |args| {
             args.latency_model = Some(LatencyKind::Roofline);
             args.alpha_coeffs = Some(vec![1.0; 3]);
             args.beta_coeffs = Some(vec![1.0; 3]);
         }),
-        @""
+        @r"
+    `--latency-model roofline` takes no coefficients
+    hint: drop `--alpha-coeffs` and `--beta-coeffs`, or choose another latency model
+    "
     );
     let own = |args: &mut DeploymentArgs| {
         args.alpha_coeffs = Some(vec![1.0; 3]);
@@ -168,24 +190,42 @@ fn unknown_names_are_answered_with_known_ones() {
         message
             .starts_with("unknown model: `llama-3.1-8b-instuct`\nhint: did you mean `llama-3.1-8b-instruct`? known: ")
     );
-    insta::assert_snapshot!(refused(LLAMA, |args| args.hardware = Some("H1OO".into())), @"");
-    insta::assert_snapshot!(refused(LLAMA, |args| args.vllm_version = Some("v0.8.5".into())), @"");
+    insta::assert_snapshot!(refused(LLAMA, |args| args.hardware = Some("H101".into())), @r"
+    unknown hardware: `H101`
+    hint: did you mean `H100`? known: A100-80, A100-SXM, B200, B200-SXM, H100, H100-SXM, H200, H200-SXM, L40S; or describe it in a file and give `--hardware-config`
+    ");
+    insta::assert_snapshot!(refused(LLAMA, |args| args.vllm_version = Some("v0.8.5".into())), @r"
+    unknown vLLM version: `v0.8.5`
+    hint: did you mean `v0.8.4`? known: v0.10.1.1, v0.11.0, v0.8.4
+    ");
     insta::assert_snapshot!(
         refused(LLAMA, |args| {
             args.vllm_version = Some("v0.11.0".into());
             args.tensor_parallel_size = Some(2);
         }),
-        @""
+        @r"
+    no blackbox coefficients for `llama-3.1-8b-instruct` on hardware any, tensor parallel size 2, vLLM v0.11.0
+    hint: there are some for A100-80 tp1 v0.8.4, A100-80 tp2 v0.8.4, A100-80 tp4 v0.8.4, H100 tp1 v0.11.0, H100 tp1 v0.8.4, H100 tp2 v0.8.4, H100 tp4 v0.8.4; or give `--beta-coeffs`
+    "
     );
     insta::assert_snapshot!(
-        refused("qwen3-30b-a3b", |args| args.moe_comm_backend = Some("deepep".into())), @"");
-    insta::assert_snapshot!("physics".parse::<LatencyKind>().unwrap_err(), @"");
+        refused("qwen3-30b-a3b", |args| args.moe_comm_backend = Some("deepep".into())), @r"
+    unknown MoE communication backend: `deepep`
+    hint: did you mean `deepep_low_latency`? known: naive, allgather_reducescatter, pplx, deepep_high_throughput, deepep_low_latency, mori, flashinfer_all2allv
+    ");
+    insta::assert_snapshot!("physics".parse::<LatencyKind>().unwrap_err(), @r"
+    unknown latency model: `physics`
+    hint: known: trained-physics, roofline, blackbox
+    ");
 }
 
 #[test]
 fn expert_options_need_experts() {
-    insta::assert_snapshot!(refused(LLAMA, |args| args.enable_expert_parallel = true), @"");
-    insta::assert_snapshot!(refused(LLAMA, |args| args.data_parallel_size = 2), @"");
+    insta::assert_snapshot!(refused(LLAMA, |args| args.enable_expert_parallel = true), @r"
+    `--enable-expert-parallel` needs a mixture-of-experts model and the trained-physics latency model
+    hint: drop `--enable-expert-parallel`
+    ");
+    insta::assert_snapshot!(refused(LLAMA, |args| args.data_parallel_size = 2), @"trained-physics for `llama-3.1-8b-instruct` on H100: data parallel size 2 needs a mixture-of-experts model and the trained-physics latency model");
     let step = |backend: &str| {
         let deployment = with("qwen3-30b-a3b", |args| {
             args.tensor_parallel_size = Some(2);
@@ -202,11 +242,11 @@ fn expert_options_need_experts() {
 
 #[test]
 fn numbers_out_of_range_are_refused() {
-    insta::assert_snapshot!(refused(LLAMA, |args| args.gpu_memory_utilization = 1.5), @"");
-    insta::assert_snapshot!(refused(LLAMA, |args| args.block_size = 0), @"");
-    insta::assert_snapshot!(refused(LLAMA, |args| args.tensor_parallel_size = Some(0)), @"");
-    insta::assert_snapshot!(refused(LLAMA, |args| args.total_kv_blocks = Some(1 << 32)), @"");
-    insta::assert_snapshot!(refused("meta-llama/", |_| {}), @"");
+    insta::assert_snapshot!(refused(LLAMA, |args| args.gpu_memory_utilization = 1.5), @"`--gpu-memory-utilization` is 1.5: it must lie in (0, 1]");
+    insta::assert_snapshot!(refused(LLAMA, |args| args.block_size = 0), @"`--block-size` is 0: it must be at least 1");
+    insta::assert_snapshot!(refused(LLAMA, |args| args.tensor_parallel_size = Some(0)), @"`--tensor-parallel-size` is 0: it must be at least 1");
+    insta::assert_snapshot!(refused(LLAMA, |args| args.total_kv_blocks = Some(1 << 32)), @"`--total-kv-blocks` is 4294967296: there must be 1 to 4294967295 blocks");
+    insta::assert_snapshot!(refused("meta-llama/", |_| {}), @"`--model` is meta-llama/: a model needs a name");
     assert!(with(LLAMA, |args| args.gpu_memory_utilization = f64::NAN).is_err());
 }
 
@@ -247,6 +287,9 @@ fn folders_of_the_command_line_come_first() {
         here(args);
         args.latency_model = Some(LatencyKind::Roofline);
     };
-    insta::assert_snapshot!(refused(LLAMA, roofline), @"");
+    insta::assert_snapshot!(refused(LLAMA, roofline), @r"
+    roofline for `llama-3.1-8b-instruct` on small: roofline needs `mfu_prefill` and `mfu_decode`
+    hint: add them to the hardware file, each in (0, 1]
+    ");
     std::fs::remove_dir_all(&folder).unwrap();
 }
