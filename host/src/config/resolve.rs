@@ -378,7 +378,7 @@ fn choose_hardware<'a>(
     Ok(hardware)
 }
 
-/// The backends of vLLM (`--all2all-backend`), and how often each sends a token.
+/// The backends BLIS knows (`engine.md` §4.3), and how often each sends a token.
 const MOE_COMM_BACKENDS: [(&str, MoeComm); 7] = [
     ("naive", MoeComm::AllGather),
     ("allgather_reducescatter", MoeComm::AllGather),
