@@ -1,1 +1,3 @@
 //! BLIS as a library: everything behind the `blis` program.
+
+pub mod config;

@@ -4,9 +4,14 @@
 //!
 //! Start with [`run()`], then [`instance`].
 
+<<<<<<< HEAD
 pub mod instance;
 pub mod kv;
+=======
+pub mod capacity;
+>>>>>>> helper-a
 pub mod latency;
+pub mod model;
 pub mod outcome;
 pub mod request;
 pub mod rng;

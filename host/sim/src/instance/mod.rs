@@ -25,6 +25,8 @@
 //! Ranks are BLIS's; 2, 4 and 5 are adapter loads and two markers without effect. Among equals
 //! the first one scheduled goes first.
 
+#[cfg(test)]
+mod agreement;
 mod fast;
 mod guards;
 mod plain;
@@ -77,9 +79,10 @@ pub struct InstanceConfig {
     pub latency: Arc<dyn LatencyModel>,
 }
 
-/// How often requests alone in the batch may preempt themselves, nothing finishing in between,
-/// before the run is given up. A deadline or a horizon usually ends such a run much earlier.
-const FRUITLESS_LIMIT: u32 = 10_000;
+/// How often an instance may do nothing useful, nothing finishing in between, before the run is
+/// given up: a request alone in the batch preempts itself, or an empty batch admits nobody. A
+/// deadline or a horizon usually ends such a run much earlier.
+const FRUITLESS_LIMIT: u32 = if cfg!(test) { 20 } else { 1000 };
 
 /// What the event loop needs of an instance.
 pub trait Instance {
@@ -102,9 +105,8 @@ pub trait Instance {
 /// The watchdog: an instance that would run for ever without finishing anything.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no progress at {:.6} s: request_{id} preempted itself while alone in the batch: it needs more than the \
-     {total_kv_blocks} KV blocks there are ({input_tokens} prompt + {generated} generated tokens of {output_tokens}; \
-     {queued} more in the queue)",
+    "no progress at {:.6} s: {total_kv_blocks} KV blocks are not enough for request_{id} alone ({input_tokens} prompt \
+     + {generated} generated tokens of {output_tokens}; {queued} requests in the queue)",
     .at.as_secs_f64()
 )]
 pub struct Stuck {

@@ -76,8 +76,8 @@ pub struct Plain {
     step_at: Option<Micros>,
     turn_back: i64,
     turn_front: i64,
-    /// Preemptions of a request by itself, alone in the batch, since something finished.
-    fruitless: u32,
+    /// Useless steps since something finished.
+    fruitless_steps: u32,
     /// End of the last step in which a request finished.
     left_at: Micros,
     counters: Counters,
@@ -118,7 +118,7 @@ impl Plain {
             step_at: None,
             turn_back: 0,
             turn_front: 0,
-            fruitless: 0,
+            fruitless_steps: 0,
             left_at: Micros::ZERO,
             counters: Counters::default(),
             last_step: StepRecord::default(),
@@ -136,6 +136,9 @@ impl Plain {
         let budget = self.plan_running(now)?;
         if self.last_step.preempted.is_empty() {
             self.plan_waiting(now, budget);
+            if self.running.is_empty() {
+                self.fruitless(now, 0)?;
+            }
         }
         self.last_step.free_blocks_planned = self.kv.free_blocks();
         self.release_drained();
@@ -196,10 +199,7 @@ impl Plain {
             }
             if self.running.len() == 1 {
                 // It holds everything and wants more: it will be back here.
-                self.fruitless += 1;
-                if self.fruitless > FRUITLESS_LIMIT {
-                    return Err(self.stuck(now));
-                }
+                self.fruitless(now, *i)?;
             }
             let victim = self.victim();
             let was_scheduled = self.running[victim].num_new;
@@ -420,13 +420,19 @@ impl Plain {
             ..live.outcome(status)
         });
         self.last_step.finished.push(live.request.id);
-        self.fruitless = 0;
+        self.fruitless_steps = 0;
         self.left_at = end;
     }
 
-    fn stuck(&self, now: Micros) -> Stuck {
-        let live = &self.running[0];
-        Stuck {
+    /// One more useless step, of running request `index` or else of the head of the queue.
+    fn fruitless(&mut self, now: Micros, index: usize) -> Result<(), Stuck> {
+        self.fruitless_steps += 1;
+        if self.fruitless_steps <= FRUITLESS_LIMIT {
+            return Ok(());
+        }
+        let head = self.waiting.first_key_value().map(|(_, live)| live);
+        let live = self.running.get(index).or(head).expect("a useless step is somebody's");
+        Err(Stuck {
             at: now,
             id: live.request.id,
             input_tokens: live.request.input_tokens,
@@ -434,7 +440,7 @@ impl Plain {
             generated: live.generated,
             total_kv_blocks: self.config.total_kv_blocks,
             queued: self.waiting.len() as u32,
-        }
+        })
     }
 
     /// The guards, then the wait queue.

@@ -36,7 +36,7 @@ use self::decoders::Decoders;
 use self::live::{Key, Live, State};
 use self::steplog::StepLog;
 use super::policy::QueueKey;
-use super::{Instance, InstanceConfig, StepRecord, Stuck};
+use super::{FRUITLESS_LIMIT, Instance, InstanceConfig, StepRecord, Stuck};
 use crate::kv::fast::Kv;
 use crate::outcome::{Counters, Sink, Status};
 use crate::request::Request;
@@ -73,8 +73,8 @@ pub struct Fast {
     turn_back: i64,
     turn_front: i64,
     admissions: u64,
-    /// Preemptions of a request by itself, alone in the batch, since something finished.
-    fruitless: u32,
+    /// Useless steps since something finished.
+    fruitless_steps: u32,
     /// End of the last step in which a request finished.
     left_at: Micros,
     counters: Counters,
@@ -105,7 +105,7 @@ impl Fast {
             turn_back: 0,
             turn_front: 0,
             admissions: 0,
-            fruitless: 0,
+            fruitless_steps: 0,
             left_at: Micros::ZERO,
             counters: Counters::default(),
             record: None,
@@ -199,9 +199,14 @@ impl Fast {
         self.live.get(key).is_some_and(|live| live.seq == seq)
     }
 
-    fn stuck(&self, now: Micros, key: Key) -> Stuck {
+    /// One more useless step, of `key`.
+    fn fruitless(&mut self, now: Micros, key: Key) -> Result<(), Stuck> {
+        self.fruitless_steps += 1;
+        if self.fruitless_steps <= FRUITLESS_LIMIT {
+            return Ok(());
+        }
         let live = &self.live[key];
-        Stuck {
+        Err(Stuck {
             at: now,
             id: live.request.id,
             input_tokens: live.request.input_tokens,
@@ -209,7 +214,7 @@ impl Fast {
             generated: live.generated_at(self.v),
             total_kv_blocks: self.config.total_kv_blocks,
             queued: self.waiting.len() as u32,
-        }
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Fast;
 use super::live::{Key, NOT_RUNNING, State};
-use crate::instance::{FRUITLESS_LIMIT, Preemption, Stuck};
+use crate::instance::{Preemption, Stuck};
 use crate::latency::Batch;
 use crate::outcome::Sink;
 use crate::units::Micros;
@@ -35,6 +35,9 @@ impl Fast {
         self.refused = None;
         if !plan.preempted {
             self.plan_waiting(now, plan.budget);
+            if let Some((_, &head)) = self.waiting.first_key_value().filter(|_| self.running == 0) {
+                self.fruitless(now, head)?;
+            }
         }
         let planned = self.kv.free_blocks();
         self.release_drained();
@@ -147,10 +150,7 @@ impl Fast {
         while self.blocks_for(key, want) > self.kv.free_blocks() {
             if self.running == 1 {
                 // It holds everything and wants more: it will be back here.
-                self.fruitless += 1;
-                if self.fruitless > FRUITLESS_LIMIT {
-                    return Err(self.stuck(now, key));
-                }
+                self.fruitless(now, key)?;
             }
             let victim = self.victim();
             plan.preempted = true;
@@ -345,6 +345,7 @@ impl Fast {
             let mut live = self.live.remove(key).expect("draining requests are live");
             debug_assert_eq!(live.seq, NOT_RUNNING);
             self.kv.release(&mut live.holding, live.computed);
+            self.refused = None;
         }
     }
 
