@@ -4,12 +4,9 @@
 //!
 //! Start with [`run()`], then [`instance`].
 
-<<<<<<< HEAD
+pub mod capacity;
 pub mod instance;
 pub mod kv;
-=======
-pub mod capacity;
->>>>>>> helper-a
 pub mod latency;
 pub mod model;
 pub mod outcome;

@@ -106,7 +106,8 @@ fn semantics() -> impl Strategy<Value = Semantics> {
 }
 
 fn config() -> impl Strategy<Value = InstanceConfig> {
-    let limits = (1u32..12, 1u32..120, prop_oneof![Just(0u32), 1u32..40], prop_oneof![Just(None), (20u32..200).prop_map(Some)]);
+    let limits =
+        (1u32..12, 1u32..120, prop_oneof![Just(0u32), 1u32..40], prop_oneof![Just(None), (20u32..200).prop_map(Some)]);
     let kv = (prop_oneof![Just(16u32), 1u32..20], 3u32..60);
     let flags = any::<[bool; 4]>();
     let order = prop_oneof![
@@ -182,7 +183,7 @@ fn tell(instance: impl Instance, requests: &[Request], horizon: Micros) -> Story
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, max_shrink_iters: 3000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2000, max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
     #[test]
     fn fast_is_plain(

@@ -31,12 +31,14 @@ mod fast;
 mod guards;
 mod plain;
 mod policy;
+mod watchdog;
 
 use std::sync::Arc;
 
 pub use fast::Fast;
 pub use plain::{Plain, StepRecord};
 pub use policy::{Preemption, Scheduler};
+pub use watchdog::Stuck;
 
 use crate::latency::LatencyModel;
 use crate::outcome::{Counters, Sink};
@@ -79,11 +81,6 @@ pub struct InstanceConfig {
     pub latency: Arc<dyn LatencyModel>,
 }
 
-/// How often an instance may do nothing useful, nothing finishing in between, before the run is
-/// given up: a request alone in the batch preempts itself, or an empty batch admits nobody. A
-/// deadline or a horizon usually ends such a run much earlier.
-const FRUITLESS_LIMIT: u32 = if cfg!(test) { 20 } else { 1000 };
-
 /// What the event loop needs of an instance.
 pub trait Instance {
     /// A request arrives. Arrivals come in order of time, before any event of the same tick.
@@ -100,28 +97,4 @@ pub trait Instance {
 
     /// Ends the simulation at `horizon` (inclusive): reports what is left, and the counters.
     fn finish(self, horizon: Micros, sink: &mut impl Sink) -> Counters;
-}
-
-/// The watchdog: an instance that would run for ever without finishing anything.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "no progress at {:.6} s: {total_kv_blocks} KV blocks are not enough for request_{id} alone ({input_tokens} prompt \
-     + {generated} generated tokens of {output_tokens}; {queued} requests in the queue)",
-    .at.as_secs_f64()
-)]
-pub struct Stuck {
-    /// When.
-    pub at: Micros,
-    /// Which request.
-    pub id: u32,
-    /// Its prompt, tokens.
-    pub input_tokens: u32,
-    /// The answer it wants, tokens.
-    pub output_tokens: u32,
-    /// What it got so far, tokens.
-    pub generated: u32,
-    /// Size of the KV cache, blocks.
-    pub total_kv_blocks: u32,
-    /// Other requests waiting.
-    pub queued: u32,
 }

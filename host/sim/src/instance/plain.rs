@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::policy::QueueKey;
-use super::{FRUITLESS_LIMIT, Instance, InstanceConfig, Preemption, Stuck};
+use super::watchdog::Watchdog;
+use super::{Instance, InstanceConfig, Preemption, Stuck};
 use crate::kv::plain::{PlainKv, Want};
 use crate::latency::Batch;
 use crate::outcome::{Counters, Outcome, Sink, Status};
@@ -22,6 +23,10 @@ struct Live {
     /// before a preemption.
     target: u32,
     generated: u32,
+    /// The most tokens it had computed before a preemption.
+    furthest: u32,
+    /// Its prompt is complete: every further token is an output token.
+    decoding: bool,
     /// Tokens computed in the present step.
     num_new: u32,
     /// Context the latency model sees in the present step.
@@ -76,8 +81,7 @@ pub struct Plain {
     step_at: Option<Micros>,
     turn_back: i64,
     turn_front: i64,
-    /// Useless steps since something finished.
-    fruitless_steps: u32,
+    watchdog: Watchdog,
     /// End of the last step in which a request finished.
     left_at: Micros,
     counters: Counters,
@@ -118,7 +122,7 @@ impl Plain {
             step_at: None,
             turn_back: 0,
             turn_front: 0,
-            fruitless_steps: 0,
+            watchdog: Watchdog::default(),
             left_at: Micros::ZERO,
             counters: Counters::default(),
             last_step: StepRecord::default(),
@@ -137,7 +141,7 @@ impl Plain {
         if self.last_step.preempted.is_empty() {
             self.plan_waiting(now, budget);
             if self.running.is_empty() {
-                self.fruitless(now, 0)?;
+                self.useless(now)?;
             }
         }
         self.last_step.free_blocks_planned = self.kv.free_blocks();
@@ -197,10 +201,7 @@ impl Plain {
                 *budget -= want;
                 return Ok(true);
             }
-            if self.running.len() == 1 {
-                // It holds everything and wants more: it will be back here.
-                self.fruitless(now, *i)?;
-            }
+            self.useless(now)?;
             let victim = self.victim();
             let was_scheduled = self.running[victim].num_new;
             *budget += was_scheduled;
@@ -243,6 +244,8 @@ impl Plain {
             return; // its last token is out: it only leaves earlier
         }
         live.preemptions += 1;
+        live.furthest = live.furthest.max(live.computed);
+        live.decoding = false;
         live.computed = 0;
         live.num_new = 0;
         if self.config.semantics.preemption_restarts {
@@ -329,24 +332,18 @@ impl Plain {
         let per_token = self.config.latency.output_token_time();
         let spans_waits = self.config.semantics.itl_spans_waits;
         for live in &mut self.running {
-            let was_prefilling = live.prefilling();
             live.computed += live.num_new;
             // A free full hit computes nothing and still gets its first token.
-            let free_hit = live.num_new == 0 && live.generated == 0 && live.computed == live.target;
-            let token = live.computed >= live.target && (live.num_new > 0 || free_hit);
-            if !token {
+            if live.prefilling() || (live.decoding && live.num_new == 0) {
                 continue;
             }
-            if was_prefilling || free_hit {
-                if live.generated == 0 {
-                    live.ttft = Some(end + per_token - live.request.arrival);
-                } else {
-                    live.itl.push(end - live.last_token + per_token);
-                }
+            if live.generated == 0 {
+                live.ttft = Some(end + per_token - live.request.arrival);
             } else {
-                let since = if spans_waits { live.last_token } else { now };
+                let since = if spans_waits || !live.decoding { live.last_token } else { now };
                 live.itl.push(end - since + per_token);
             }
+            live.decoding = true;
             live.last_token = end;
             if live.request.output_tokens > 0 {
                 live.generated += 1;
@@ -420,27 +417,21 @@ impl Plain {
             ..live.outcome(status)
         });
         self.last_step.finished.push(live.request.id);
-        self.fruitless_steps = 0;
+        self.watchdog.progress();
         self.left_at = end;
     }
 
-    /// One more useless step, of running request `index` or else of the head of the queue.
-    fn fruitless(&mut self, now: Micros, index: usize) -> Result<(), Stuck> {
-        self.fruitless_steps += 1;
-        if self.fruitless_steps <= FRUITLESS_LIMIT {
+    /// A preemption is about to happen, or the batch is empty while requests wait.
+    fn useless(&mut self, now: Micros) -> Result<(), Stuck> {
+        if !self.watchdog.useless() {
             return Ok(());
         }
-        let head = self.waiting.first_key_value().map(|(_, live)| live);
-        let live = self.running.get(index).or(head).expect("a useless step is somebody's");
-        Err(Stuck {
-            at: now,
-            id: live.request.id,
-            input_tokens: live.request.input_tokens,
-            output_tokens: live.request.output_tokens,
-            generated: live.generated,
-            total_kv_blocks: self.config.total_kv_blocks,
-            queued: self.waiting.len() as u32,
-        })
+        let everyone = self.running.iter().chain(self.waiting.values());
+        if !self.watchdog.stuck(everyone.map(|live| u64::from(live.furthest.max(live.computed))).sum()) {
+            return Ok(());
+        }
+        let live = self.running.iter().chain(self.waiting.values()).next().expect("somebody is in the way");
+        Err(Stuck::new(now, &live.request, live.generated, (self.running.len(), self.waiting.len()), &self.config))
     }
 
     /// The guards, then the wait queue.
@@ -477,6 +468,7 @@ impl Plain {
         } else {
             return false; // it ended before
         }
+        self.watchdog.progress();
         if self.running.is_empty() && self.step_at.is_none() && !self.waiting.is_empty() {
             self.step_at = Some(now);
         }
@@ -492,6 +484,8 @@ impl Instance for Plain {
             computed: 0,
             target: request.input_tokens,
             generated: 0,
+            furthest: 0,
+            decoding: false,
             num_new: 0,
             context: 0,
             ttft: None,

@@ -199,7 +199,7 @@ impl Fast {
         }
         live.computed = computed;
         live.state = State::Draining;
-        self.fruitless_steps = 0;
+        self.watchdog.progress();
         self.left_at = end;
         if let Some(record) = &mut self.record {
             record.finished.push(self.live[key].request.id);

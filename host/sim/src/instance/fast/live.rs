@@ -33,6 +33,8 @@ pub(super) struct Live {
     pub seq: u64,
     /// Tokens whose KV is computed (see [`State::Decoding`]).
     pub computed: u32,
+    /// The most tokens it had computed before a preemption.
+    pub furthest: u32,
     /// Tokens to compute before the next token comes out.
     pub target: u32,
     /// Tokens out (see [`State::Decoding`]).
@@ -72,6 +74,7 @@ impl Live {
             state: State::Prefilling,
             seq: NOT_RUNNING,
             computed: 0,
+            furthest: 0,
             target: request.input_tokens,
             generated: 0,
             num_new: 0,

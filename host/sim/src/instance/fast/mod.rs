@@ -36,7 +36,8 @@ use self::decoders::Decoders;
 use self::live::{Key, Live, State};
 use self::steplog::StepLog;
 use super::policy::QueueKey;
-use super::{FRUITLESS_LIMIT, Instance, InstanceConfig, StepRecord, Stuck};
+use super::watchdog::Watchdog;
+use super::{Instance, InstanceConfig, StepRecord, Stuck};
 use crate::kv::fast::Kv;
 use crate::outcome::{Counters, Sink, Status};
 use crate::request::Request;
@@ -73,8 +74,7 @@ pub struct Fast {
     turn_back: i64,
     turn_front: i64,
     admissions: u64,
-    /// Useless steps since something finished.
-    fruitless_steps: u32,
+    watchdog: Watchdog,
     /// End of the last step in which a request finished.
     left_at: Micros,
     counters: Counters,
@@ -105,7 +105,7 @@ impl Fast {
             turn_back: 0,
             turn_front: 0,
             admissions: 0,
-            fruitless_steps: 0,
+            watchdog: Watchdog::default(),
             left_at: Micros::ZERO,
             counters: Counters::default(),
             record: None,
@@ -178,6 +178,7 @@ impl Fast {
             self.refused = None;
         }
         sink.outcome(&live.outcome(live.generated, Status::TimedOut));
+        self.watchdog.progress();
         if self.running == 0 && self.step_at.is_none() && !self.waiting.is_empty() {
             self.step_at = Some(now);
         }
@@ -199,22 +200,20 @@ impl Fast {
         self.live.get(key).is_some_and(|live| live.seq == seq)
     }
 
-    /// One more useless step, of `key`.
-    fn fruitless(&mut self, now: Micros, key: Key) -> Result<(), Stuck> {
-        self.fruitless_steps += 1;
-        if self.fruitless_steps <= FRUITLESS_LIMIT {
+    /// A preemption is about to happen, or the batch is empty while requests wait.
+    fn useless(&mut self, now: Micros) -> Result<(), Stuck> {
+        if !self.watchdog.useless() {
             return Ok(());
         }
-        let live = &self.live[key];
-        Err(Stuck {
-            at: now,
-            id: live.request.id,
-            input_tokens: live.request.input_tokens,
-            output_tokens: live.request.output_tokens,
-            generated: live.generated_at(self.v),
-            total_kv_blocks: self.config.total_kv_blocks,
-            queued: self.waiting.len() as u32,
-        })
+        let running = self.order.iter().copied().filter(|&entry| self.is_running(entry)).map(|(_, key)| key);
+        let everyone: Vec<Key> = running.chain(self.waiting.values().copied()).collect();
+        let furthest = |&key: &Key| u64::from(self.live[key].furthest.max(self.live[key].computed_at(self.v)));
+        if !self.watchdog.stuck(everyone.iter().map(furthest).sum()) {
+            return Ok(());
+        }
+        let live = &self.live[everyone[0]];
+        let counts = (self.running as usize, self.waiting.len());
+        Err(Stuck::new(now, &live.request, live.generated_at(self.v), counts, &self.config))
     }
 }
 

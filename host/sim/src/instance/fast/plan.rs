@@ -35,8 +35,8 @@ impl Fast {
         self.refused = None;
         if !plan.preempted {
             self.plan_waiting(now, plan.budget);
-            if let Some((_, &head)) = self.waiting.first_key_value().filter(|_| self.running == 0) {
-                self.fruitless(now, head)?;
+            if self.running == 0 {
+                self.useless(now)?;
             }
         }
         let planned = self.kv.free_blocks();
@@ -148,10 +148,7 @@ impl Fast {
         sink: &mut impl Sink,
     ) -> Result<bool, Stuck> {
         while self.blocks_for(key, want) > self.kv.free_blocks() {
-            if self.running == 1 {
-                // It holds everything and wants more: it will be back here.
-                self.fruitless(now, key)?;
-            }
+            self.useless(now)?;
             let victim = self.victim();
             plan.preempted = true;
             plan.budget += self.planned(victim);
@@ -259,6 +256,7 @@ impl Fast {
             live.saved.clear();
         }
         live.preemptions += 1;
+        live.furthest = live.furthest.max(live.computed);
         live.computed = 0;
         live.num_new = 0;
         live.target = live.request.input_tokens + live.generated;
