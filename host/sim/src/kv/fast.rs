@@ -242,15 +242,15 @@ impl Kv {
         holding.skipped = 0;
     }
 
-    /// Gives back everything of a preempted request, which may look for its full blocks again.
-    /// `most` is the number of blocks it may ever ask for.
-    pub fn release_for_resume(&mut self, holding: &mut Holding, keys: &mut Keys, tokens: u32, most: u32) {
+    /// Gives back everything of a preempted request, which may look for its blocks again: for the
+    /// first `hashed` of them now, for the first `most` ever.
+    pub fn release_for_resume(&mut self, holding: &mut Holding, keys: &mut Keys, tokens: u32, hashed: u32, most: u32) {
         if self.caching && holding.skipped == 0 {
             if keys.private.is_none() && most > keys.shared {
                 keys.private = Some((self.next_private, most - keys.shared));
                 self.next_private += u64::from(most - keys.shared);
             }
-            let full = (tokens / self.block_size).min(keys.len());
+            let full = hashed.min(most).min(keys.len());
             let known = holding.keyed.len() as u32;
             for (_, key) in (known..full).zip(keys.from(known)) {
                 self.remember(holding, key);

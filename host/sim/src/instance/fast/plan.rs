@@ -259,10 +259,13 @@ impl Fast {
         live.furthest = live.furthest.max(live.computed);
         live.computed = 0;
         live.num_new = 0;
+        let block_size = self.config.block_size;
+        let unhashed = block_size == 1 && self.config.semantics.skip_one_token_decode_blocks;
+        let hashed = if unhashed { placed.min(live.target) } else { placed / block_size };
         live.target = live.request.input_tokens + live.generated;
         let answer = if self.config.semantics.preemption_restarts { 0 } else { live.request.output_tokens };
-        let most = (live.request.input_tokens + answer) / self.config.block_size;
-        self.kv.release_for_resume(&mut live.holding, &mut live.keys, placed, most);
+        let most = (live.request.input_tokens + answer) / block_size;
+        self.kv.release_for_resume(&mut live.holding, &mut live.keys, placed, hashed, most);
         self.turn_front -= 1;
         let place = self.config.scheduler.key(&live.request, self.turn_front);
         live.state = State::Waiting(place);
