@@ -1,0 +1,3 @@
+//! The host: workloads, configuration, plugin hosts, evaluation and reports around `blis-sim`.
+
+pub mod workload;
