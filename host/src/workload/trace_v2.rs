@@ -101,7 +101,7 @@ impl Replay {
         if !self.ids.insert(id) {
             return Err(Fault::new(format!("`request_id` {id} is there already")).hint("every request needs its own"));
         }
-        // Only now is the record known to be good: nothing of a skipped one may stay behind.
+        // Only now is the record known to be good: a skipped one must not found a group.
         self.labels.push(labels);
         let prefix = self.groups.join(group, prefix_length);
         let arrival = if sent > 0 { sent } else { arrived };

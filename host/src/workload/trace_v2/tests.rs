@@ -141,7 +141,7 @@ fn headers_are_read_whole() {
     let text = r#"
 trace_version: 3
 time_unit: microseconds
-created_at: "2026-02-17T10:00:00Z"
+created_at: 2026-02-17T10:00:00Z
 mode: real
 warm_up_requests: 2
 workload_seed: 42
