@@ -106,6 +106,19 @@ fn recorded_groups_share_their_blocks() {
     assert_eq!(spans.iter().map(|span| span.1).sum::<u32>(), 104);
 }
 
+/// Counted with awk: 68 of s18's 120 requests have a deadline; s06 has 12 critical, 31 standard or
+/// unnamed, 9 batch, 14 sheddable and 14 background ones.
+#[test]
+fn recorded_deadlines_and_classes_arrive() {
+    let Some(folder) = shared("cases/blis") else { return };
+    let timed = requests(&folder.join("s18-deadlines/trace.csv"), &TraceOptions::default());
+    assert_eq!((timed.len(), timed.iter().filter(|request| request.deadline.is_some()).count()), (120, 68));
+    assert_eq!(timed[2].deadline, Some(Micros(9_026_909)));
+    let classed = requests(&folder.join("s06-preempt-priority/trace.csv"), &TraceOptions::default());
+    let with_priority = |priority| classed.iter().filter(|request| request.priority == priority).count();
+    assert_eq!([0, 1, 5, 6, 7].map(with_priority), [12, 31, 9, 14, 14]);
+}
+
 /// A folder of its own for one test, gone at its end.
 struct Scratch(PathBuf);
 
