@@ -1,3 +1,4 @@
 //! BLIS as a library: everything behind the `blis` program.
 
 pub mod config;
+pub mod workload;
