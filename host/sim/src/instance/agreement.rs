@@ -183,7 +183,7 @@ fn tell(instance: impl Instance, requests: &[Request], horizon: Micros) -> Story
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { max_shrink_iters: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2000, max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
     #[test]
     fn fast_is_plain(

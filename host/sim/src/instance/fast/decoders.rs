@@ -20,7 +20,7 @@ pub(super) struct Decoders {
     tracked: usize,
     /// (virtual time of the last token, request), with entries of requests that left since.
     finish: BinaryHeap<Reverse<(u64, Key)>>,
-    /// Decoders left out of the step before, if the wait counts as inter-token latency.
+    /// Decoders left out of the step before.
     pub stalled: Vec<Key>,
 }
 

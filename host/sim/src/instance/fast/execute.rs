@@ -38,8 +38,8 @@ impl Fast {
         }
     }
 
-    /// Decoders that were left out before and get a token now: the gap includes their wait.
-    /// Returns how many.
+    /// Decoders that were left out before and get a token now: the gap includes their wait, if
+    /// waits count. Returns how many such gaps there are.
     fn end_waits(&mut self, end: Micros, plan: &Plan) -> u32 {
         let per_token = self.config.latency.output_token_time();
         let mut waited = 0;
@@ -49,9 +49,12 @@ impl Fast {
                 continue;
             }
             let live = &mut self.live[key];
+            live.stalled = false;
+            if !self.config.semantics.itl_spans_waits {
+                continue; // its next gap is the step alone, like everybody's
+            }
             live.saved.push((end - live.last_token + per_token, 1));
             live.generated += 1;
-            live.stalled = false;
             live.joined_v = self.v + 1;
             live.joined_at = end;
             waited += 1;
@@ -62,13 +65,12 @@ impl Fast {
     /// `key` gets no token in the step `now..end` with number `self.v`.
     fn leave_out(&mut self, key: Key, now: Micros, end: Micros, sink: &mut impl Sink) {
         self.close_period(key, now, sink);
-        let spans_waits = self.config.semantics.itl_spans_waits;
         let live = &mut self.live[key];
         live.base -= 1;
         live.finish_v += 1;
         live.joined_v = self.v + 1;
         live.joined_at = end;
-        if spans_waits && !live.stalled {
+        if !live.stalled {
             live.stalled = true;
             self.decoders.stalled.push(key);
         }

@@ -54,7 +54,7 @@ pub(super) struct Live {
     pub joined_at: Micros,
     /// The step (by number) in which it was last given a token in a request-by-request plan.
     pub planned_v: u64,
-    /// It was left out of the last step, and the wait since its last token counts.
+    /// It was left out of the last step: its last token is older than that.
     pub stalled: bool,
     /// When its last token came out; only kept up to date outside the step log.
     pub last_token: Micros,
