@@ -1,3 +1,4 @@
-//! BLIS: simulates LLM inference services without GPUs and hosts the policies that run them.
+//! BLIS as a library: everything behind the `blis` program.
 
+pub mod cli;
 pub mod report;

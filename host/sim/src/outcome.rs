@@ -98,6 +98,8 @@ pub struct Counters {
     pub steps: u64,
     /// Requests thrown out of the running batch.
     pub preemptions: u64,
+    /// Σ [`LatencyModel::preemption_time`](crate::latency::LatencyModel::preemption_time).
+    pub preemption_time: Micros,
     /// Final-token KV allocations that failed (BLIS semantics only).
     pub kv_allocation_failures: u64,
     /// Prefix-cache look-ups that found their block.

@@ -139,12 +139,12 @@ impl Case {
         let cache_hits = (recorded["cache_hit_rate"].as_f64().expect("rate") * LOOKUPS as f64) as u64;
         Counters {
             clock: micros(&recorded["vllm_estimated_duration_s"], 1e6),
-            steps: 0,
             preemptions: recorded["preemption_count"].as_u64().expect("count"),
             kv_allocation_failures: recorded["kv_allocation_failures"].as_u64().unwrap_or(0),
             cache_hits,
             cache_misses: LOOKUPS - cache_hits,
             input_tokens: recorded["total_input_tokens"].as_u64().expect("count"),
+            ..Counters::default()
         }
     }
 

@@ -23,6 +23,8 @@ pub struct Setting {
     pub max_model_len: Option<u32>,
     /// The requests.
     pub workload: String,
+    /// Choices made on the user's behalf.
+    pub notes: Vec<String>,
 }
 
 /// Setting, figures and warnings, ready to be shown with [`Display`].
@@ -61,7 +63,8 @@ impl Summary<'_> {
             Some(tokens) => self.row(f, "Max model len", format_args!("{} tokens", Grouped(u64::from(tokens))))?,
             None => self.row(f, "Max model len", "unlimited")?,
         }
-        self.row(f, "Workload", workload)
+        self.row(f, "Workload", workload)?;
+        self.setting.notes.iter().try_for_each(|note| self.row(f, "Note", note))
     }
 
     fn write_figures(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -172,6 +175,7 @@ mod tests {
             kv_blocks_source: "computed from the GPU's memory".into(),
             max_model_len: Some(131_072),
             workload: "chatbot: 1000 requests, 20 per second, poisson".into(),
+            notes: vec!["the model's configuration has no `head_dim`: 128 = 4096 / 32".into()],
         }
     }
 

@@ -1,0 +1,125 @@
+//! One serving instance: a wait queue, a running batch, a KV cache and a latency model.
+//!
+//! There are two engines with one truth. [`Plain`] touches every running request at every step
+//! and is kept simple enough to be believed. [`Fast`] touches only requests to which something
+//! happens and gives the same answers to the microsecond; property tests hold them together.
+//!
+//! The life of a request, in either:
+//!
+//! ```text
+//! arrive ─ queueing time ─► guards ─► wait queue ─► running batch ─► finished
+//!                             │          ▲  │            │
+//!                          dropped       │  └ timed out ─┤
+//!                                        └── preempted ──┘
+//! ```
+//!
+//! Events of one instance at the same microsecond happen in this order, each for a reason:
+//!
+//! | rank | event | why there |
+//! |---|---|---|
+//! | 0 | arrival | everything else sees the requests of its own tick |
+//! | 1 | queued | a step forms its batch from all requests that made it into the queue by its start |
+//! | 3 | step | |
+//! | 6 | timeout | a request that completes in a step that starts at its deadline has made it |
+//!
+//! Ranks are BLIS's; 2, 4 and 5 are adapter loads and two markers without effect. Among equals
+//! the first one scheduled goes first.
+
+//mod fast;
+mod guards;
+mod plain;
+mod policy;
+
+use std::sync::Arc;
+
+//pub use fast::Fast;
+pub use plain::{Plain, StepRecord};
+pub use policy::{Preemption, Scheduler};
+
+use crate::latency::LatencyModel;
+use crate::outcome::{Counters, Sink};
+use crate::request::Request;
+use crate::semantics::Semantics;
+use crate::units::Micros;
+
+/// What one instance is made of.
+#[derive(Clone, Debug)]
+pub struct InstanceConfig {
+    /// Most requests in the running batch (vLLM `max_num_seqs`), ≥ 1.
+    pub max_num_seqs: u32,
+    /// Token budget of one step (vLLM `max_num_batched_tokens`), ≥ 1.
+    pub max_num_batched_tokens: u32,
+    /// Cap on one request's prefill tokens per step; 0 for none.
+    pub long_prefill_token_threshold: u32,
+    /// Longest prompt plus answer, tokens; `None` for unlimited.
+    pub max_model_len: Option<u32>,
+    /// Tokens per KV block, ≥ 1.
+    pub block_size: u32,
+    /// Usable KV blocks, ≥ 1. (vLLM's `num_gpu_blocks` includes one null block.)
+    pub total_kv_blocks: u32,
+    /// Whether blocks are found again by content.
+    pub enable_prefix_caching: bool,
+    /// Whether a prompt may be split over steps. If not, one that exceeds the budget left waits.
+    pub enable_chunked_prefill: bool,
+    /// vLLM's asynchronous scheduling: a step is planned before the previous one's output is
+    /// known, so a finished request keeps its place and KV for one more plan.
+    pub async_scheduling: bool,
+    /// Admit a request only if its whole prompt fits the free KV (vLLM's
+    /// `scheduler_reserve_full_isl`): far fewer preemptions under pressure.
+    pub reserve_full_prompt: bool,
+    /// Order of the wait queue.
+    pub scheduler: Scheduler,
+    /// Who leaves when KV runs out.
+    pub preemption: Preemption,
+    /// vLLM's or BLIS's ways.
+    pub semantics: Semantics,
+    /// How long a step takes.
+    pub latency: Arc<dyn LatencyModel>,
+}
+
+/// How often requests alone in the batch may preempt themselves, nothing finishing in between,
+/// before the run is given up. A deadline or a horizon usually ends such a run much earlier.
+const FRUITLESS_LIMIT: u32 = 10_000;
+
+/// What the event loop needs of an instance.
+pub trait Instance {
+    /// A request arrives. Arrivals come in order of time, before any event of the same tick.
+    fn arrive(&mut self, request: Request, sink: &mut impl Sink);
+
+    /// Time of the next event; `None` when nothing will ever happen by itself.
+    fn next_event(&self) -> Option<Micros>;
+
+    /// Executes every event before `limit` (exclusive).
+    ///
+    /// # Errors
+    /// [`Stuck`] if the instance can make no progress.
+    fn advance(&mut self, limit: Micros, sink: &mut impl Sink) -> Result<(), Stuck>;
+
+    /// Ends the simulation at `horizon` (inclusive): reports what is left, and the counters.
+    fn finish(self, horizon: Micros, sink: &mut impl Sink) -> Counters;
+}
+
+/// The watchdog: an instance that would run for ever without finishing anything.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no progress at {:.6} s: request_{id} preempted itself while alone in the batch: it needs more than the \
+     {total_kv_blocks} KV blocks there are ({input_tokens} prompt + {generated} generated tokens of {output_tokens}; \
+     {queued} more in the queue)",
+    .at.as_secs_f64()
+)]
+pub struct Stuck {
+    /// When.
+    pub at: Micros,
+    /// Which request.
+    pub id: u32,
+    /// Its prompt, tokens.
+    pub input_tokens: u32,
+    /// The answer it wants, tokens.
+    pub output_tokens: u32,
+    /// What it got so far, tokens.
+    pub generated: u32,
+    /// Size of the KV cache, blocks.
+    pub total_kv_blocks: u32,
+    /// Other requests waiting.
+    pub queued: u32,
+}

@@ -1,0 +1,542 @@
+//! The engine as the specification tells it: every running request is touched at every step.
+//!
+//! Kept simple rather than fast. [`Fast`](super::Fast) is tested against it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::policy::QueueKey;
+use super::{FRUITLESS_LIMIT, Instance, InstanceConfig, Preemption, Stuck};
+use crate::kv::plain::{PlainKv, Want};
+use crate::latency::Batch;
+use crate::outcome::{Counters, Outcome, Sink, Status};
+use crate::request::Request;
+use crate::units::Micros;
+
+/// One request between its arrival and its end.
+#[derive(Clone, Debug)]
+struct Live {
+    request: Request,
+    /// Tokens whose KV is computed.
+    computed: u32,
+    /// Tokens to compute before the next token comes out: the prompt, and what was generated
+    /// before a preemption.
+    target: u32,
+    generated: u32,
+    /// Tokens computed in the present step.
+    num_new: u32,
+    /// Context the latency model sees in the present step.
+    context: u32,
+    ttft: Option<Micros>,
+    /// When the latest token came out, in engine time.
+    last_token: Micros,
+    itl: Vec<Micros>,
+    scheduling_delay: Option<Micros>,
+    cached_tokens: u32,
+    preemptions: u32,
+    /// Done, but still in the batch for one more plan (asynchronous scheduling).
+    draining: bool,
+}
+
+impl Live {
+    fn prefilling(&self) -> bool {
+        self.computed < self.target
+    }
+
+    fn outcome(&self, status: Status) -> Outcome {
+        Outcome {
+            id: self.request.id,
+            arrival: self.request.arrival,
+            input_tokens: self.request.input_tokens,
+            output_tokens: self.request.output_tokens,
+            generated_tokens: self.generated,
+            status,
+            ttft: self.ttft,
+            e2e: None,
+            itl_sum: Micros::ZERO,
+            itl_count: 0,
+            itl_mean_us: 0.0,
+            scheduling_delay: self.scheduling_delay,
+            preemptions: self.preemptions,
+            cached_tokens: self.cached_tokens,
+        }
+    }
+}
+
+/// The plain engine.
+#[derive(Clone, Debug)]
+pub struct Plain {
+    config: InstanceConfig,
+    kv: PlainKv,
+    /// Between arrival and queue, with the time of queueing, in its order.
+    arriving: VecDeque<(Micros, Live)>,
+    waiting: BTreeMap<QueueKey, Live>,
+    /// In the order of admission.
+    running: Vec<Live>,
+    deadlines: BTreeMap<(Micros, i64), u32>,
+    step_at: Option<Micros>,
+    turn_back: i64,
+    turn_front: i64,
+    /// Preemptions of a request by itself, alone in the batch, since something finished.
+    fruitless: u32,
+    /// End of the last step in which a request finished.
+    left_at: Micros,
+    counters: Counters,
+    /// What the last step did, for tests that compare step by step.
+    pub last_step: StepRecord,
+}
+
+/// What one step did: the observable part of a plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StepRecord {
+    /// When it started.
+    pub now: Micros,
+    /// (request, tokens computed, context before) in batch order; only those that compute.
+    pub scheduled: Vec<(u32, u32, u32)>,
+    /// Requests thrown out, in the order in which it happened.
+    pub preempted: Vec<u32>,
+    /// Requests that left the batch at the end, in batch order.
+    pub finished: Vec<u32>,
+    /// Free KV blocks after planning.
+    pub free_blocks_planned: u32,
+    /// Free KV blocks after the step.
+    pub free_blocks: u32,
+}
+
+impl Plain {
+    /// An idle instance.
+    #[must_use]
+    pub fn new(config: InstanceConfig) -> Self {
+        let kv =
+            PlainKv::new(config.total_kv_blocks, config.block_size, config.enable_prefix_caching, config.semantics);
+        Self {
+            config,
+            kv,
+            arriving: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            running: Vec::new(),
+            deadlines: BTreeMap::new(),
+            step_at: None,
+            turn_back: 0,
+            turn_front: 0,
+            fruitless: 0,
+            left_at: Micros::ZERO,
+            counters: Counters::default(),
+            last_step: StepRecord::default(),
+        }
+    }
+
+    /// One engine step. The order of things is `reference/engine.md` §1.5.
+    fn step(&mut self, now: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
+        self.step_at = None;
+        self.last_step = StepRecord { now, ..StepRecord::default() };
+        if self.running.is_empty() && self.waiting.is_empty() {
+            return Ok(()); // everything this step was for has timed out
+        }
+        self.counters.steps += 1;
+        let budget = self.plan_running(now)?;
+        if self.last_step.preempted.is_empty() {
+            self.plan_waiting(now, budget);
+        }
+        self.last_step.free_blocks_planned = self.kv.free_blocks();
+        self.release_drained();
+
+        let batch = self.batch();
+        let end = now + self.config.latency.step_time(&batch);
+        self.execute(now, end);
+        self.complete(end, sink);
+        self.last_step.free_blocks = self.kv.free_blocks();
+        if !(self.running.is_empty() && self.waiting.is_empty()) {
+            self.step_at = Some(end);
+        }
+        Ok(())
+    }
+
+    /// Running requests first, in batch order. Returns the token budget left.
+    fn plan_running(&mut self, now: Micros) -> Result<u32, Stuck> {
+        for live in &mut self.running {
+            live.num_new = 0;
+        }
+        let mut budget = self.config.max_num_batched_tokens;
+        let mut i = 0;
+        while i < self.running.len() && budget > 0 {
+            let live = &self.running[i];
+            let want = if live.draining {
+                0
+            } else if live.prefilling() {
+                self.chunk(live.target - live.computed).min(budget)
+            } else {
+                1
+            };
+            if want > 0 && !self.obtain(&mut i, want, &mut budget, now)? {
+                break;
+            }
+            i += 1;
+        }
+        Ok(budget)
+    }
+
+    /// Makes room for `want` tokens of the request at `*i`, preempting others as needed (then
+    /// `*i` follows it). `false` if the request itself had to leave.
+    fn obtain(&mut self, i: &mut usize, want: u32, budget: &mut u32, now: Micros) -> Result<bool, Stuck> {
+        loop {
+            let live = &self.running[*i];
+            let request = Want {
+                request: &live.request,
+                start: live.computed,
+                end: live.computed + want,
+                prefill: live.prefilling(),
+                cached: &[],
+            };
+            if self.kv.allocate(&request) {
+                let live = &mut self.running[*i];
+                live.num_new = want;
+                live.context = live.computed;
+                *budget -= want;
+                return Ok(true);
+            }
+            if self.running.len() == 1 {
+                // It holds everything and wants more: it will be back here.
+                self.fruitless += 1;
+                if self.fruitless > FRUITLESS_LIMIT {
+                    return Err(self.stuck(now));
+                }
+            }
+            let victim = self.victim();
+            let was_scheduled = self.running[victim].num_new;
+            *budget += was_scheduled;
+            let itself = victim == *i;
+            if victim < *i {
+                *i -= 1;
+            }
+            self.preempt(victim);
+            if itself {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn victim(&self) -> usize {
+        let last = self.running.len() - 1;
+        match self.config.preemption {
+            Preemption::Fcfs => last,
+            Preemption::Priority => {
+                let worst = |i: usize| (self.running[i].request.priority, self.running[i].request.arrival);
+                let mut victim = last;
+                for i in (0..last).rev() {
+                    let tied = worst(i) == worst(victim) && !self.config.semantics.preempt_last_of_ties;
+                    if worst(i) > worst(victim) || tied {
+                        victim = i;
+                    }
+                }
+                victim
+            }
+        }
+    }
+
+    fn preempt(&mut self, index: usize) {
+        let mut live = self.running.remove(index);
+        self.counters.preemptions += 1;
+        self.counters.preemption_time += self.config.latency.preemption_time();
+        self.last_step.preempted.push(live.request.id);
+        self.kv.release(live.request.id);
+        if live.draining {
+            return; // its last token is out: it only leaves earlier
+        }
+        live.preemptions += 1;
+        live.computed = 0;
+        live.num_new = 0;
+        if self.config.semantics.preemption_restarts {
+            live.generated = 0;
+            live.itl.clear();
+        }
+        live.target = live.request.input_tokens + live.generated;
+        self.turn_front -= 1;
+        self.waiting.insert(self.config.scheduler.key(&live.request, self.turn_front), live);
+    }
+
+    /// New requests, strictly from the head of the queue.
+    fn plan_waiting(&mut self, now: Micros, mut budget: u32) {
+        while budget > 0 && self.running.len() < self.config.max_num_seqs as usize {
+            let Some((&key, live)) = self.waiting.first_key_value() else { break };
+            let Some((cached, want)) = self.admission(live, budget) else { break };
+            let start = cached.len() as u32 * self.config.block_size;
+            let request = Want { request: &live.request, start, end: start + want, prefill: true, cached: &cached };
+            if !self.kv.allocate(&request) {
+                break;
+            }
+            let mut live = self.waiting.remove(&key).expect("it is the first");
+            if live.scheduling_delay.is_none() {
+                live.cached_tokens = start;
+            }
+            live.scheduling_delay = Some(now - live.request.arrival + self.config.latency.scheduling_time());
+            live.computed = start;
+            live.num_new = want;
+            live.context = if self.config.semantics.hit_context_is_zero { 0 } else { start };
+            budget -= want;
+            self.running.push(live);
+        }
+    }
+
+    /// The cached blocks and the number of tokens with which `live` could enter the batch.
+    fn admission(&self, live: &Live, budget: u32) -> Option<(Vec<u32>, u32)> {
+        // vLLM never takes the last token from the cache: something must be computed.
+        let findable = if self.config.semantics.full_hit_is_free { live.target } else { live.target.saturating_sub(1) };
+        let cached = self.kv.cached_prefix(&live.request, findable);
+        let left = live.target - cached.len() as u32 * self.config.block_size;
+        let chunk = self.chunk(left);
+        if !self.config.enable_chunked_prefill && chunk > budget {
+            return None;
+        }
+        if self.config.reserve_full_prompt && !self.kv.fits(live.target, &cached) {
+            return None;
+        }
+        Some((cached, chunk.min(budget)))
+    }
+
+    /// At most `long_prefill_token_threshold` of `left` tokens.
+    fn chunk(&self, left: u32) -> u32 {
+        match self.config.long_prefill_token_threshold {
+            0 => left,
+            threshold => left.min(threshold),
+        }
+    }
+
+    fn release_drained(&mut self) {
+        let kv = &mut self.kv;
+        self.running.retain(|live| {
+            if live.draining {
+                kv.release(live.request.id);
+            }
+            !live.draining
+        });
+    }
+
+    fn batch(&mut self) -> Batch {
+        let mut batch = Batch::default();
+        for live in self.running.iter().filter(|live| live.num_new > 0) {
+            self.last_step.scheduled.push((live.request.id, live.num_new, live.computed));
+            if live.prefilling() {
+                batch.add_prefill(live.num_new, live.context, live.target);
+            } else {
+                batch.add_decode(live.context);
+            }
+        }
+        batch
+    }
+
+    /// The step's effect on each request: tokens computed, tokens out.
+    fn execute(&mut self, now: Micros, end: Micros) {
+        let per_token = self.config.latency.output_token_time();
+        let spans_waits = self.config.semantics.itl_spans_waits;
+        for live in &mut self.running {
+            let was_prefilling = live.prefilling();
+            live.computed += live.num_new;
+            // A free full hit computes nothing and still gets its first token.
+            let free_hit = live.num_new == 0 && live.generated == 0 && live.computed == live.target;
+            let token = live.computed >= live.target && (live.num_new > 0 || free_hit);
+            if !token {
+                continue;
+            }
+            if was_prefilling || free_hit {
+                if live.generated == 0 {
+                    live.ttft = Some(end + per_token - live.request.arrival);
+                } else {
+                    live.itl.push(end - live.last_token + per_token);
+                }
+            } else {
+                let since = if spans_waits { live.last_token } else { now };
+                live.itl.push(end - since + per_token);
+            }
+            live.last_token = end;
+            if live.request.output_tokens > 0 {
+                live.generated += 1;
+            }
+        }
+    }
+
+    /// Ends what is finished, in batch order.
+    fn complete(&mut self, end: Micros, sink: &mut impl Sink) {
+        let cap = self.config.length_cap();
+        let mut i = 0;
+        while i < self.running.len() {
+            let live = &self.running[i];
+            let status = if live.prefilling() {
+                None
+            } else if live.generated >= live.request.output_tokens {
+                Some(Status::Completed)
+            } else if live.computed + 1 >= cap {
+                Some(Status::LengthCapped)
+            } else {
+                None
+            };
+            let Some(status) = status else {
+                i += 1;
+                continue;
+            };
+            self.report_completion(i, status, end, sink);
+            if self.config.async_scheduling {
+                self.running[i].draining = true;
+                i += 1;
+                continue;
+            }
+            self.write_final_token(i, status);
+            let live = self.running.remove(i);
+            self.kv.release(live.request.id);
+        }
+    }
+
+    /// BLIS gives the last output token its KV, which nobody reads, before it frees everything.
+    fn write_final_token(&mut self, index: usize, status: Status) {
+        let live = &self.running[index];
+        if !self.config.semantics.final_token_kv || status == Status::LengthCapped || live.request.output_tokens == 0 {
+            return;
+        }
+        let want =
+            Want { request: &live.request, start: live.computed, end: live.computed + 1, prefill: false, cached: &[] };
+        if !self.kv.allocate(&want) {
+            self.counters.kv_allocation_failures += 1;
+        }
+    }
+
+    fn report_completion(&mut self, index: usize, status: Status, end: Micros, sink: &mut impl Sink) {
+        let live = &self.running[index];
+        let itl_sum: Micros = live.itl.iter().copied().sum();
+        let gaps = live.itl.len() as u32;
+        let divisor = match status {
+            Status::LengthCapped if self.config.semantics.capped_itl_divides_by_one_less => {
+                gaps.saturating_sub(1).max(1)
+            }
+            _ => gaps.max(1),
+        };
+        let post = if live.request.output_tokens > 0 { self.config.latency.post_decode_time() } else { Micros::ZERO };
+        for &gap in &live.itl {
+            sink.itl(gap, 1);
+        }
+        sink.outcome(&Outcome {
+            e2e: live.ttft.map(|ttft| ttft + itl_sum + post),
+            itl_sum,
+            itl_count: gaps,
+            itl_mean_us: itl_sum.0 as f64 / f64::from(divisor),
+            ..live.outcome(status)
+        });
+        self.last_step.finished.push(live.request.id);
+        self.fruitless = 0;
+        self.left_at = end;
+    }
+
+    fn stuck(&self, now: Micros) -> Stuck {
+        let live = &self.running[0];
+        Stuck {
+            at: now,
+            id: live.request.id,
+            input_tokens: live.request.input_tokens,
+            output_tokens: live.request.output_tokens,
+            generated: live.generated,
+            total_kv_blocks: self.config.total_kv_blocks,
+            queued: self.waiting.len() as u32,
+        }
+    }
+
+    /// The guards, then the wait queue.
+    fn enqueue(&mut self, now: Micros, live: Live, sink: &mut impl Sink) {
+        if let Some(reason) = self.config.refuses(&live.request) {
+            sink.outcome(&live.outcome(Status::Dropped(reason)));
+            return;
+        }
+        self.counters.input_tokens += u64::from(live.request.input_tokens);
+        if let Some(deadline) = live.request.deadline {
+            if deadline <= now {
+                sink.outcome(&live.outcome(Status::TimedOut));
+                return;
+            }
+            self.deadlines.insert((deadline, self.turn_back), live.request.id);
+        }
+        self.turn_back += 1;
+        self.waiting.insert(self.config.scheduler.key(&live.request, self.turn_back), live);
+        self.step_at.get_or_insert(now);
+    }
+
+    /// The client gives up on request `id`.
+    fn time_out(&mut self, now: Micros, id: u32, sink: &mut impl Sink) -> bool {
+        if let Some(index) = self.running.iter().position(|live| live.request.id == id) {
+            if self.running[index].draining {
+                return false;
+            }
+            let live = self.running.remove(index);
+            self.kv.release(id);
+            sink.outcome(&live.outcome(Status::TimedOut));
+        } else if let Some(key) = self.waiting.iter().find(|(_, live)| live.request.id == id).map(|(&key, _)| key) {
+            let live = self.waiting.remove(&key).expect("just found");
+            sink.outcome(&live.outcome(Status::TimedOut));
+        } else {
+            return false; // it ended before
+        }
+        if self.running.is_empty() && self.step_at.is_none() && !self.waiting.is_empty() {
+            self.step_at = Some(now);
+        }
+        true
+    }
+}
+
+impl Instance for Plain {
+    fn arrive(&mut self, request: Request, _sink: &mut impl Sink) {
+        self.counters.clock = self.counters.clock.max(request.arrival);
+        let queued_at = request.arrival.saturating_add(self.config.latency.queueing_time(request.input_tokens));
+        let live = Live {
+            computed: 0,
+            target: request.input_tokens,
+            generated: 0,
+            num_new: 0,
+            context: 0,
+            ttft: None,
+            last_token: Micros::ZERO,
+            itl: Vec::new(),
+            scheduling_delay: None,
+            cached_tokens: 0,
+            preemptions: 0,
+            draining: false,
+            request,
+        };
+        let place = self.arriving.partition_point(|&(at, _)| at <= queued_at);
+        self.arriving.insert(place, (queued_at, live));
+    }
+
+    fn next_event(&self) -> Option<Micros> {
+        let queued = self.arriving.front().map(|&(at, _)| at);
+        let deadline = self.deadlines.first_key_value().map(|(&(at, _), _)| at);
+        [queued, self.step_at, deadline].into_iter().flatten().min()
+    }
+
+    fn advance(&mut self, limit: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
+        while let Some(now) = self.next_event().filter(|&at| at < limit) {
+            if self.arriving.front().is_some_and(|&(at, _)| at == now) {
+                let (_, live) = self.arriving.pop_front().expect("just seen");
+                self.enqueue(now, live, sink);
+            } else if self.step_at == Some(now) {
+                self.step(now, sink)?;
+            } else if let Some((_, id)) = self.deadlines.pop_first()
+                && !self.time_out(now, id, sink)
+            {
+                continue; // it ended before: nothing happens, not even the clock
+            }
+            self.counters.clock = self.counters.clock.max(now);
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, horizon: Micros, sink: &mut impl Sink) -> Counters {
+        for live in self.running.iter().filter(|live| !live.draining) {
+            sink.outcome(&live.outcome(Status::Running));
+        }
+        for live in self.waiting.values() {
+            sink.outcome(&live.outcome(Status::Queued));
+        }
+        for (_, live) in &self.arriving {
+            sink.outcome(&live.outcome(Status::Arriving));
+        }
+        if self.left_at <= horizon {
+            self.counters.clock = self.counters.clock.max(self.left_at);
+        }
+        Counters { cache_hits: self.kv.hits, cache_misses: self.kv.misses, ..self.counters }
+    }
+}

@@ -1,0 +1,225 @@
+//! The cache as the specification tells it: one record per block, one list per request.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use rustc_hash::FxHashMap;
+
+use crate::request::Request;
+use crate::semantics::Semantics;
+
+/// Identity of a full block's content, everything before it included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Hash {
+    /// Known to the workload: other requests may have it too.
+    Shared(u32),
+    /// Block `index` of request `id`, which no other request has.
+    Own { id: u32, index: u32 },
+}
+
+#[derive(Clone, Debug, Default)]
+struct Block {
+    refs: u32,
+    tokens: u32,
+    hash: Option<Hash>,
+}
+
+/// The blocks one request holds.
+#[derive(Clone, Debug, Default)]
+struct Owned {
+    blocks: Vec<u32>,
+    /// Index, in the request, of the first of `blocks`: not 0 only after a free full hit.
+    first_index: u32,
+}
+
+/// What a request asks room for.
+pub struct Want<'a> {
+    /// Who.
+    pub request: &'a Request,
+    /// First token to place; everything before is in place.
+    pub start: u32,
+    /// Behind the last token to place.
+    pub end: u32,
+    /// Whether the request is in prefill.
+    pub prefill: bool,
+    /// Cached blocks to claim, from [`PlainKv::cached_prefix`]; empty unless it enters the batch.
+    pub cached: &'a [u32],
+}
+
+/// Every block, in use or free.
+#[derive(Clone, Debug)]
+pub struct PlainKv {
+    block_size: u32,
+    caching: bool,
+    semantics: Semantics,
+    blocks: Vec<Block>,
+    free: VecDeque<u32>,
+    by_hash: FxHashMap<Hash, Vec<u32>>,
+    owned: BTreeMap<u32, Owned>,
+    /// Cached blocks claimed.
+    pub hits: u64,
+    /// Blocks taken fresh.
+    pub misses: u64,
+}
+
+impl PlainKv {
+    /// `total` empty blocks.
+    #[must_use]
+    pub fn new(total: u32, block_size: u32, caching: bool, semantics: Semantics) -> Self {
+        Self {
+            block_size,
+            caching,
+            semantics,
+            blocks: vec![Block::default(); total as usize],
+            free: (0..total).collect(),
+            by_hash: FxHashMap::default(),
+            owned: BTreeMap::new(),
+            hits: 0,
+            misses: 0,
+        }
+    }
+
+    /// Blocks nobody holds.
+    #[must_use]
+    pub fn free_blocks(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    /// The leading full blocks of the first `tokens` tokens of `request` that are in the cache.
+    #[must_use]
+    pub fn cached_prefix(&self, request: &Request, tokens: u32) -> Vec<u32> {
+        if !self.caching {
+            return Vec::new();
+        }
+        let keys: Vec<u32> = request.content.keys().collect();
+        (0..tokens / self.block_size).map_while(|index| self.find(hash_of(request, &keys, index))).collect()
+    }
+
+    /// Whether all of `tokens` tokens would fit now, `cached` being claimed.
+    #[must_use]
+    pub fn fits(&self, tokens: u32, cached: &[u32]) -> bool {
+        let need = tokens.div_ceil(self.block_size) - cached.len() as u32;
+        need + self.on_free_list(cached) <= self.free_blocks()
+    }
+
+    /// Places tokens, or changes nothing and returns `false`.
+    pub fn allocate(&mut self, want: &Want<'_>) -> bool {
+        let id = want.request.id;
+        let owned = self.owned.get(&id);
+        let spare =
+            owned.and_then(|o| o.blocks.last()).map_or(0, |&last| self.block_size - self.blocks[last as usize].tokens);
+        let fresh = (want.end - want.start).saturating_sub(spare).div_ceil(self.block_size);
+        if fresh + self.on_free_list(want.cached) > self.free_blocks() {
+            return false;
+        }
+        if want.start == want.end {
+            return true; // nothing to place: not even the cached blocks are claimed
+        }
+        if owned.is_none() {
+            for &block in want.cached {
+                self.claim(block);
+            }
+            let first_index = if want.prefill { 0 } else { want.start / self.block_size };
+            self.owned.insert(id, Owned { blocks: want.cached.to_vec(), first_index });
+        }
+        self.place(want);
+        true
+    }
+
+    /// Gives back everything `id` holds, its last block first.
+    pub fn release(&mut self, id: u32) {
+        let Some(owned) = self.owned.remove(&id) else { return };
+        for &block in owned.blocks.iter().rev() {
+            let record = &mut self.blocks[block as usize];
+            record.refs -= 1;
+            if record.refs == 0 {
+                self.free.push_back(block);
+            }
+        }
+    }
+
+    fn on_free_list(&self, blocks: &[u32]) -> u32 {
+        blocks.iter().filter(|&&block| self.blocks[block as usize].refs == 0).count() as u32
+    }
+
+    fn claim(&mut self, block: u32) {
+        if self.blocks[block as usize].refs == 0 {
+            self.free.retain(|&free| free != block);
+        }
+        self.blocks[block as usize].refs += 1;
+        self.hits += 1;
+    }
+
+    fn place(&mut self, want: &Want<'_>) {
+        let id = want.request.id;
+        let keys: Vec<u32> = want.request.content.keys().collect();
+        let mut left = want.end - want.start;
+        while left > 0 {
+            let owned = &self.owned[&id];
+            let partial =
+                owned.blocks.last().copied().filter(|&last| self.blocks[last as usize].tokens < self.block_size);
+            let (block, started) = match partial {
+                Some(block) => (block, false),
+                None => (self.take(), true),
+            };
+            if started {
+                self.owned.get_mut(&id).expect("inserted by allocate").blocks.push(block);
+            }
+            let record = &mut self.blocks[block as usize];
+            let placed = left.min(self.block_size - record.tokens);
+            record.tokens += placed;
+            left -= placed;
+            let full = record.tokens == self.block_size;
+            let unhashed = started && !want.prefill && self.semantics.skip_one_token_decode_blocks;
+            if full && !unhashed {
+                let owned = &self.owned[&id];
+                // Blocks behind a free full hit are chained to nothing: nobody can look for them.
+                if owned.first_index == 0 {
+                    let index = owned.blocks.len() as u32 - 1;
+                    self.remember(block, hash_of(want.request, &keys, index));
+                }
+            }
+        }
+    }
+
+    /// The next block for reuse, emptied and forgotten.
+    fn take(&mut self) -> u32 {
+        let block = self.free.pop_front().expect("allocate checked that there is room");
+        let record = std::mem::take(&mut self.blocks[block as usize]);
+        if let Some(hash) = record.hash {
+            if self.semantics.forget_twins {
+                self.by_hash.remove(&hash);
+            } else if let Some(twins) = self.by_hash.get_mut(&hash) {
+                twins.retain(|&twin| twin != block);
+                if twins.is_empty() {
+                    self.by_hash.remove(&hash);
+                }
+            }
+        }
+        self.blocks[block as usize].refs = 1;
+        self.misses += 1;
+        block
+    }
+
+    fn remember(&mut self, block: u32, hash: Hash) {
+        if !self.caching {
+            return;
+        }
+        self.blocks[block as usize].hash = Some(hash);
+        let twins = self.by_hash.entry(hash).or_default();
+        if self.semantics.forget_twins {
+            twins.clear();
+        }
+        twins.push(block);
+    }
+
+    fn find(&self, hash: Hash) -> Option<u32> {
+        self.by_hash.get(&hash).and_then(|twins| twins.first().copied())
+    }
+}
+
+fn hash_of(request: &Request, keys: &[u32], index: u32) -> Hash {
+    match keys.get(index as usize) {
+        Some(&key) => Hash::Shared(key),
+        None => Hash::Own { id: request.id, index },
+    }
+}

@@ -1,0 +1,137 @@
+//! A progress bar that costs nothing: it counts the requests the simulator pulls from the workload
+//! and looks at the clock once in a thousand of them.
+
+use std::time::{Duration, Instant};
+
+use blis_sim::request::Request;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Requests between two looks at the clock.
+const STRIDE: u64 = 1024;
+/// A run shorter than that shows nothing.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Drawings per second, at most.
+const RATE: u8 = 10;
+
+/// A workload that shows how far it is.
+pub(super) struct Progress<I> {
+    requests: I,
+    pulled: u64,
+    total: Option<u64>,
+    /// When to begin; `None` for never.
+    start: Option<Instant>,
+    bar: Option<ProgressBar>,
+}
+
+impl<I> Progress<I> {
+    /// Over `requests`, `total` of them if known. Shows nothing unless `visible`.
+    pub(super) fn new(requests: I, total: Option<u64>, visible: bool) -> Self {
+        Self::starting_at(requests, total, visible.then(|| Instant::now() + PATIENCE))
+    }
+
+    fn starting_at(requests: I, total: Option<u64>, start: Option<Instant>) -> Self {
+        Self { requests, pulled: 0, total, start, bar: None }
+    }
+
+    #[cold]
+    fn draw(&mut self) {
+        if !self.start.is_some_and(|start| Instant::now() >= start) {
+            return;
+        }
+        let total = self.total;
+        self.bar.get_or_insert_with(|| bar(total)).set_position(self.pulled);
+    }
+}
+
+impl<I: Iterator<Item = Request>> Iterator for Progress<I> {
+    type Item = Request;
+
+    fn next(&mut self) -> Option<Request> {
+        let request = self.requests.next()?;
+        self.pulled += 1;
+        if self.pulled.is_multiple_of(STRIDE) {
+            self.draw();
+        }
+        Some(request)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.requests.size_hint()
+    }
+}
+
+/// Wipes the bar: the results come next.
+impl<I> Drop for Progress<I> {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn bar(total: Option<u64>) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr_with_hz(RATE));
+    let template = match total {
+        Some(_) => "{elapsed:>4} {bar:40} {human_pos}/{human_len} requests, {eta} left",
+        None => "{elapsed:>4} {spinner} {human_pos} requests",
+    };
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar, // the default style will do
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blis_sim::request::Content;
+    use blis_sim::units::Micros;
+
+    fn requests(count: u32) -> impl Iterator<Item = Request> {
+        (0..count).map(|id| Request {
+            id,
+            arrival: Micros(u64::from(id)),
+            input_tokens: 1,
+            output_tokens: 1,
+            max_output_tokens: None,
+            deadline: None,
+            priority: 1,
+            content: Content::UNIQUE,
+        })
+    }
+
+    #[test]
+    fn every_request_comes_through() {
+        for visible in [true, false] {
+            let ids = Progress::new(requests(3_000), Some(3_000), visible).map(|request| request.id);
+            assert!(ids.eq(0..3_000));
+        }
+    }
+
+    #[test]
+    fn nothing_shows_before_its_time() {
+        let mut soon = Progress::starting_at(requests(2_048), None, Some(Instant::now() + Duration::from_secs(3_600)));
+        assert_eq!(soon.by_ref().count(), 2_048);
+        assert!(soon.bar.is_none());
+        let mut never = Progress::new(requests(2_048), None, false);
+        assert_eq!(never.by_ref().count(), 2_048);
+        assert!(never.bar.is_none());
+    }
+
+    #[test]
+    fn the_bar_moves_with_the_requests() {
+        let mut now = Progress::starting_at(requests(2_100), Some(2_100), Some(Instant::now()));
+        assert_eq!(now.by_ref().count(), 2_100);
+        assert_eq!(now.bar.as_ref().map(ProgressBar::position), Some(2_048));
+    }
+
+    #[test]
+    fn both_styles_are_valid() {
+        for total in [None, Some(5)] {
+            assert_eq!(bar(total).length(), total);
+        }
+        assert!(
+            ProgressStyle::with_template("{elapsed:>4} {bar:40} {human_pos}/{human_len} requests, {eta} left").is_ok()
+        );
+    }
+}

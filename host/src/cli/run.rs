@@ -1,0 +1,188 @@
+//! One simulation from a valid configuration to its reports.
+
+use std::fmt::{self, Display};
+use std::time::Duration;
+
+use blis_sim::instance::Plain;
+use blis_sim::metrics::{Aggregate, Metrics};
+use blis_sim::outcome::Counters;
+use blis_sim::request::Request;
+use blis_sim::units::Micros;
+
+use super::args::ArrivalName;
+use super::config::{RunConfig, SyntheticConfig, TraceConfig, WorkloadConfig};
+use super::connect::{self, Deployment, Workload};
+use super::error::Failure;
+use super::progress::Progress;
+use super::timer::Timer;
+use crate::report::{self, Labels, RequestLog, Setting};
+
+/// What a simulation came to, and what is worth saying about it.
+pub(super) struct Finished {
+    pub setting: Setting,
+    pub aggregate: Aggregate,
+    /// (what, what to do)
+    pub warnings: Vec<(String, String)>,
+    /// CPU time of the simulation alone.
+    pub cpu: Duration,
+}
+
+/// Sets up what `config` asks for, simulates it, writes the files.
+pub(super) fn run(config: &RunConfig, progress: bool) -> Result<Finished, Failure> {
+    let deployment = connect::resolve(config)?;
+    let workload = connect::open(config)?;
+    simulate(config, &deployment, workload, progress)
+}
+
+fn simulate(
+    config: &RunConfig,
+    deployment: &Deployment,
+    workload: Workload,
+    progress: bool,
+) -> Result<Finished, Failure> {
+    let Workload { requests, count, labels, skipped, notes } = workload;
+    for note in deployment.notes.iter().chain(&notes) {
+        tracing::info!("{note}");
+    }
+    let wants_requests = config.output.metrics_path.is_some() || config.output.results_path.is_some();
+    let mut sink = (Metrics::new(), wants_requests.then(RequestLog::new));
+    let requests = Progress::new(with_deadlines(requests, &config.workload), count, progress);
+    let timer = Timer::start();
+    // `--engine fast`: `Fast` once it is there; both give the same answers.
+    let instance = Plain::new(config.engine.instance(deployment));
+    let counters: Counters = blis_sim::run(instance, requests, config.horizon, &mut sink)?;
+    let cpu = timer.elapsed();
+    let (mut metrics, log) = sink;
+    let aggregate = metrics.aggregate(&counters, config.horizon);
+    write_files(config, &aggregate, log.as_ref(), labels.as_ref())?;
+    Ok(Finished {
+        setting: setting(config, deployment, &notes),
+        warnings: warnings(config, &aggregate, skipped),
+        aggregate,
+        cpu,
+    })
+}
+
+/// Requests of a trace that bring no deadline get the one of `--timeout`. Generated ones have theirs.
+fn with_deadlines(requests: impl Iterator<Item = Request>, workload: &WorkloadConfig) -> impl Iterator<Item = Request> {
+    let timeout = match workload {
+        WorkloadConfig::Trace(trace) => trace.timeout,
+        WorkloadConfig::Synthetic(_) | WorkloadConfig::Recorded { .. } => None,
+    };
+    requests.map(move |mut request| {
+        request.deadline = request.deadline.or(timeout.map(|timeout| request.arrival.saturating_add(timeout)));
+        request
+    })
+}
+
+fn write_files(
+    config: &RunConfig,
+    aggregate: &Aggregate,
+    log: Option<&RequestLog>,
+    labels: &dyn Labels,
+) -> Result<(), Failure> {
+    let Some(log) = log else { return Ok(()) };
+    let written = |result: Result<(), report::FileError>| result.map_err(|error| Failure::file(&error));
+    if let Some(path) = &config.output.metrics_path {
+        written(report::write_json(path, &report::metrics_document(aggregate, log, labels)))?;
+    }
+    if let Some(path) = &config.output.results_path {
+        written(report::write_json(path, &report::results_document(log, labels)))?;
+    }
+    Ok(())
+}
+
+fn setting(config: &RunConfig, deployment: &Deployment, notes: &[String]) -> Setting {
+    let gpus = deployment.tensor_parallel_size * config.deployment.data_parallel_size;
+    let parallel = match config.deployment.data_parallel_size {
+        1 => format!("TP {}", deployment.tensor_parallel_size),
+        dp => format!("TP {}, DP {dp}", deployment.tensor_parallel_size),
+    };
+    Setting {
+        model: deployment.model.clone(),
+        hardware: format!("{gpus} × {} ({parallel})", deployment.hardware),
+        latency_model: deployment.latency_kind.to_string(),
+        kv_blocks: deployment.total_kv_blocks,
+        block_size: config.engine.block_size,
+        kv_blocks_source: deployment.kv_blocks_source.to_string(),
+        max_model_len: deployment.max_model_len,
+        workload: config.workload.to_string(),
+        notes: deployment.notes.iter().chain(notes).cloned().collect(),
+    }
+}
+
+/// What may surprise whoever reads the figures.
+fn warnings(config: &RunConfig, aggregate: &Aggregate, skipped: u64) -> Vec<(String, String)> {
+    let counts = &aggregate.counts;
+    let mut warnings = Vec::new();
+    let mut warn = |what: String, hint: &str| warnings.push((what, hint.to_owned()));
+    if skipped > 0 {
+        warn(
+            format!("{} of the trace could not be read", plural(skipped, "line")),
+            "without `--skip-bad-lines` the first of them is shown",
+        );
+    }
+    let by_default = matches!(&config.workload, WorkloadConfig::Synthetic(generated) if generated.timeout_is_default);
+    if counts.timed_out > 0 && by_default {
+        warn(
+            format!("{} timed out after 300 s, the default deadline", plural(counts.timed_out, "request")),
+            "their end-to-end latency is in no figure; `--timeout` sets another deadline, `--timeout -1` none",
+        );
+    }
+    let too_long = counts.dropped_prompt_too_long + counts.dropped_budget_too_long;
+    if too_long > 0 {
+        warn(
+            format!("{} dropped: longer than the maximum model length", plural(too_long, "request")),
+            "raise `--max-model-len`",
+        );
+    }
+    if counts.dropped_kv_too_small > 0 {
+        warn(
+            format!("{} dropped: larger than the KV cache", plural(counts.dropped_kv_too_small, "request")),
+            "raise `--total-kv-blocks`, `--gpu-memory-utilization` or `--tp`",
+        );
+    }
+    if counts.completed == 0 {
+        let hint = if config.horizon == Micros::MAX { "check the workload" } else { "`--horizon` is in µs; raise it" };
+        warn("no request completed".to_owned(), hint);
+    }
+    warnings
+}
+
+/// `1 request`, `2 requests`.
+fn plural(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// For the summary.
+impl Display for WorkloadConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Synthetic(generated) => generated.fmt(f),
+            Self::Trace(TraceConfig { path, .. }) => write!(f, "trace {}", path.display()),
+            Self::Recorded { data, .. } => write!(f, "recorded trace {}", data.display()),
+        }
+    }
+}
+
+impl Display for SyntheticConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.name)?;
+        match self.num_requests {
+            Some(number) => write!(f, "{}", plural(u64::from(number), "request"))?,
+            None => f.write_str("requests until the horizon")?,
+        }
+        let spacing = match self.arrival {
+            ArrivalName::Constant => "evenly spaced",
+            ArrivalName::Poisson => "Poisson",
+        };
+        write!(f, ", {}/s {spacing}, prompts ~{}, answers ~{} tokens", self.rate, self.prompt.mean, self.output.mean)?;
+        match self.prefix_tokens {
+            0 => Ok(()),
+            tokens => write!(f, ", {tokens} shared"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

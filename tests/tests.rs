@@ -1,0 +1,7 @@
+//! The one integration binary: the real program and the real engine on recorded answers.
+//!
+//! Data below `../shared` belongs to nobody's repository; tests that read it skip, saying so,
+//! where it is absent.
+
+mod shared;
+mod vllm;
