@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use blis_sim::instance::{Instance, InstanceConfig, Plain, Preemption, Scheduler, StepRecord};
+use blis_sim::instance::{Fast, Instance, InstanceConfig, Plain, Preemption, Scheduler, StepRecord};
 use blis_sim::latency::{Batch, LatencyModel};
 use blis_sim::outcome::{Outcome, Sink};
 use blis_sim::request::{Content, Request, Span};
@@ -241,6 +241,11 @@ fn every_recorded_plan_is_ours() {
         let mut outcomes = Outcomes::default();
         let steps = scenario.run(Plain::new(scenario.instance()), |i| i.last_step.clone(), &mut outcomes);
         scenario.check("plain", &steps, &outcomes);
+
+        let mut outcomes = Outcomes::default();
+        let fast = Fast::new(scenario.instance()).recording();
+        let steps = scenario.run(fast, |i| i.last_step().expect("recording").clone(), &mut outcomes);
+        scenario.check("fast", &steps, &outcomes);
         seen += 1;
     }
     assert!(seen > 0, "no scenario found");

@@ -25,14 +25,14 @@
 //! Ranks are BLIS's; 2, 4 and 5 are adapter loads and two markers without effect. Among equals
 //! the first one scheduled goes first.
 
-//mod fast;
+mod fast;
 mod guards;
 mod plain;
 mod policy;
 
 use std::sync::Arc;
 
-//pub use fast::Fast;
+pub use fast::Fast;
 pub use plain::{Plain, StepRecord};
 pub use policy::{Preemption, Scheduler};
 

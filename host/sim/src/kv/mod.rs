@@ -8,6 +8,6 @@
 //! their release, a request's last block first; they keep their content until they are reused
 //! from the head of that queue; a look-up walks a prompt from its first block to the first miss.
 
-//pub mod fast;
-//mod paged;
+pub(crate) mod fast;
+mod paged;
 pub mod plain;

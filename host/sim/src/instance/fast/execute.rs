@@ -1,0 +1,272 @@
+//! The effect of a step: tokens computed, tokens out, requests finished.
+
+use super::Fast;
+use super::live::{Key, Live, State};
+use super::plan::Plan;
+use crate::instance::InstanceConfig;
+use crate::outcome::{Outcome, Sink, Status};
+use crate::units::Micros;
+
+impl Fast {
+    /// The step `now..end` happens.
+    pub(super) fn execute(&mut self, now: Micros, end: Micros, plan: &Plan, sink: &mut impl Sink) {
+        self.decode(now, end, plan, sink);
+        let mut finished = self.finish_prefills(end);
+        self.pop_finished(&mut finished);
+        self.complete_all(finished, end, sink);
+    }
+
+    /// One token for each decoder, but for those left out.
+    fn decode(&mut self, now: Micros, end: Micros, plan: &Plan, sink: &mut impl Sink) {
+        let (each, per_token) = (end - now, self.config.latency.output_token_time());
+        let participants = self.decoders.count - plan.left_out.len() as u32;
+        let waited = self.end_waits(end, plan);
+        if participants > waited {
+            sink.itl(each + per_token, u64::from(participants - waited));
+        }
+        for &key in &plan.left_out {
+            self.leave_out(key, now, end, sink);
+        }
+        self.log.push(self.v, 1, each);
+        self.v += 1;
+        self.decoders.context += u64::from(participants);
+        for &key in &plan.left_out {
+            let live = &self.live[key];
+            let computed = live.computed_at(self.v);
+            self.decoders.delay(key, computed, self.v, live.finish_v);
+            self.track(key, computed, self.v);
+        }
+    }
+
+    /// Decoders that were left out before and get a token now: the gap includes their wait.
+    /// Returns how many.
+    fn end_waits(&mut self, end: Micros, plan: &Plan) -> u32 {
+        let per_token = self.config.latency.output_token_time();
+        let mut waited = 0;
+        for key in std::mem::take(&mut self.decoders.stalled) {
+            if plan.left_out.contains(&key) {
+                self.decoders.stalled.push(key);
+                continue;
+            }
+            let live = &mut self.live[key];
+            live.saved.push((end - live.last_token + per_token, 1));
+            live.generated += 1;
+            live.stalled = false;
+            live.joined_v = self.v + 1;
+            live.joined_at = end;
+            waited += 1;
+        }
+        waited
+    }
+
+    /// `key` gets no token in the step `now..end` with number `self.v`.
+    fn leave_out(&mut self, key: Key, now: Micros, end: Micros, sink: &mut impl Sink) {
+        self.close_period(key, now, sink);
+        let spans_waits = self.config.semantics.itl_spans_waits;
+        let live = &mut self.live[key];
+        live.base -= 1;
+        live.finish_v += 1;
+        live.joined_v = self.v + 1;
+        live.joined_at = end;
+        if spans_waits && !live.stalled {
+            live.stalled = true;
+            self.decoders.stalled.push(key);
+        }
+    }
+
+    /// Takes the inter-token latencies of `key` since it joined the step log out of the sink, into
+    /// its own account.
+    fn close_period(&mut self, key: Key, now: Micros, sink: &mut impl Sink) {
+        let per_token = self.config.latency.output_token_time();
+        let live = &mut self.live[key];
+        if !live.stalled {
+            live.last_token = now;
+        }
+        if live.joined_v >= self.v {
+            return;
+        }
+        for (each, steps) in self.log.between(live.joined_v, self.v) {
+            sink.retract_itl(each + per_token, steps);
+            live.saved.push((each + per_token, steps as u32));
+        }
+        live.generated += (self.v - live.joined_v) as u32;
+        live.joined_v = self.v;
+    }
+
+    /// `key` stops decoding without having finished. It stays in the batch.
+    pub(super) fn leave_decoders(&mut self, key: Key, now: Micros, sink: &mut impl Sink) {
+        self.close_period(key, now, sink);
+        let live = &mut self.live[key];
+        live.computed = live.computed_at(self.v);
+        live.state = State::Prefilling;
+        self.decoders.leave(live.computed, self.v);
+        if std::mem::take(&mut live.stalled) {
+            self.decoders.stalled.retain(|&other| other != key);
+        }
+    }
+
+    /// Prompt tokens are computed; a prompt that is complete gives a token. Returns the requests
+    /// that are finished by it.
+    fn finish_prefills(&mut self, end: Micros) -> Vec<Key> {
+        let per_token = self.config.latency.output_token_time();
+        let mut finished = Vec::new();
+        for key in std::mem::take(&mut self.prefilling) {
+            let live = &mut self.live[key];
+            live.computed += live.num_new;
+            live.num_new = 0;
+            if live.computed < live.target {
+                self.prefilling.push(key);
+                continue;
+            }
+            if live.generated == 0 {
+                live.ttft = Some(end + per_token - live.request.arrival);
+            } else {
+                live.saved.push((end - live.last_token + per_token, 1));
+            }
+            live.generated += u32::from(live.request.output_tokens > 0);
+            let room = self.config.length_cap().saturating_sub(live.computed + 1);
+            let left = live.request.output_tokens.saturating_sub(live.generated).min(room);
+            if left == 0 {
+                finished.push(key);
+            } else {
+                self.join_decoders(key, left, end);
+            }
+        }
+        finished
+    }
+
+    /// `key` decodes from the next step on, `left` tokens.
+    fn join_decoders(&mut self, key: Key, left: u32, end: Micros) {
+        let live = &mut self.live[key];
+        live.state = State::Decoding;
+        live.base = i64::from(live.computed) - self.v as i64;
+        live.joined_v = self.v;
+        live.joined_at = end;
+        live.finish_v = self.v + u64::from(left);
+        let (computed, finish_v) = (live.computed, live.finish_v);
+        self.decoders.join(key, computed, self.v, finish_v);
+        self.track(key, computed, self.v);
+    }
+
+    /// Watches for the blocks that `key` will fill, if anyone may ask for them.
+    pub(super) fn track(&mut self, key: Key, computed: u32, v: u64) {
+        let block_size = self.config.block_size;
+        let last_of_block = computed / block_size * block_size + block_size - 1;
+        if self.config.shared_block_filled(&self.live[key], last_of_block).is_some() {
+            self.decoders.track(key, computed, v);
+        }
+    }
+
+    /// Ends the decoders whose last token came out when the clock reached `self.v`.
+    pub(super) fn complete_decoders(&mut self, end: Micros, sink: &mut impl Sink) {
+        let mut finished = Vec::new();
+        self.pop_finished(&mut finished);
+        self.complete_all(finished, end, sink);
+    }
+
+    fn pop_finished(&mut self, finished: &mut Vec<Key>) {
+        let live = &self.live;
+        let stands = |key, finish_v| {
+            live.get(key).is_some_and(|live: &Live| live.finish_v == finish_v && live.state == State::Decoding)
+        };
+        while let Some(key) = self.decoders.pop_finished(self.v, stands) {
+            finished.push(key);
+        }
+    }
+
+    /// Ends requests in batch order.
+    fn complete_all(&mut self, mut finished: Vec<Key>, end: Micros, sink: &mut impl Sink) {
+        finished.sort_unstable_by_key(|&key| self.live[key].seq);
+        finished.dedup(); // a request that left and joined again may stand twice in the finish heap
+        for key in finished {
+            self.complete(key, end, sink);
+        }
+    }
+
+    fn complete(&mut self, key: Key, end: Micros, sink: &mut impl Sink) {
+        let v = self.v;
+        let live = &mut self.live[key];
+        let (generated, computed) = (live.generated_at(v), live.computed_at(v));
+        let capped = generated < live.request.output_tokens;
+        let status = if capped { Status::LengthCapped } else { Status::Completed };
+        let outcome = self.config.completion(live, status, v, end);
+        for &(gap, count) in &live.saved {
+            sink.itl(gap, u64::from(count));
+        }
+        sink.outcome(&outcome);
+        if live.state == State::Decoding {
+            self.decoders.leave(computed, v);
+        }
+        live.computed = computed;
+        live.state = State::Draining;
+        self.fruitless = 0;
+        self.left_at = end;
+        if let Some(record) = &mut self.record {
+            record.finished.push(self.live[key].request.id);
+        }
+        if self.config.async_scheduling {
+            self.draining.push(key);
+            return;
+        }
+        let placed = self.write_final_token(key, capped);
+        self.leave_batch(key);
+        let mut live = self.live.remove(key).expect("finished requests are live");
+        self.kv.release(&mut live.holding, placed);
+        self.refused = None;
+    }
+
+    /// BLIS gives the last output token its KV, which nobody reads. Returns the tokens in place.
+    fn write_final_token(&mut self, key: Key, capped: bool) -> u32 {
+        let live = &mut self.live[key];
+        let placed = live.computed;
+        if !self.config.semantics.final_token_kv || capped || live.request.output_tokens == 0 {
+            return placed;
+        }
+        if placed.is_multiple_of(self.config.block_size) {
+            if self.kv.free_blocks() == 0 {
+                self.counters.kv_allocation_failures += 1;
+                return placed;
+            }
+            self.kv.take(1);
+        }
+        if let Some(index) = self.config.shared_block_filled(live, placed) {
+            self.kv.filled(&mut live.holding, &live.keys, index);
+        }
+        placed + 1
+    }
+}
+
+impl InstanceConfig {
+    /// The number of the shared block that becomes full when token number `token` is decoded.
+    pub(super) fn shared_block_filled(&self, live: &Live, token: u32) -> Option<u32> {
+        let index = token / self.block_size;
+        let fills = (token + 1).is_multiple_of(self.block_size);
+        let hashed =
+            self.enable_prefix_caching && !(self.block_size == 1 && self.semantics.skip_one_token_decode_blocks);
+        (fills && hashed && index < live.keys.shared() && index == live.holding.keyed_blocks()).then_some(index)
+    }
+
+    /// The outcome of a request whose last token came out at `end`, virtual time `v`.
+    fn completion(&self, live: &Live, status: Status, v: u64, end: Micros) -> Outcome {
+        let per_token = self.latency.output_token_time();
+        let logged = if live.state == State::Decoding { v.saturating_sub(live.joined_v) } else { 0 };
+        let mut itl_sum: Micros = live.saved.iter().map(|&(gap, count)| Micros(gap.0 * u64::from(count))).sum();
+        let mut gaps: u32 = live.saved.iter().map(|&(_, count)| count).sum();
+        if logged > 0 {
+            itl_sum += end - live.joined_at + Micros(per_token.0 * logged);
+            gaps += logged as u32;
+        }
+        let divisor = match status {
+            Status::LengthCapped if self.semantics.capped_itl_divides_by_one_less => gaps.saturating_sub(1).max(1),
+            _ => gaps.max(1),
+        };
+        let post = if live.request.output_tokens > 0 { self.latency.post_decode_time() } else { Micros::ZERO };
+        Outcome {
+            e2e: live.ttft.map(|ttft| ttft + itl_sum + post),
+            itl_sum,
+            itl_count: gaps,
+            itl_mean_us: itl_sum.0 as f64 / f64::from(divisor),
+            ..live.outcome(live.generated_at(v), status)
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! The engine that touches only requests to which something happens.
+//!
+//! In a step, every decoding request computes one token. So nothing is written per request:
+//! * a *virtual step counter* `v` counts steps; a request that joined the decoders has
+//!   `computed = base + v`, and finishes when `v` reaches a number known when it joins
+//!   (the finish heap);
+//! * a request needs a new KV block when its `computed` is a multiple of the block size, so a
+//!   histogram over `-base mod block_size` says how many blocks step `v` needs;
+//! * the latency model is asked about sums, and the sum of contexts grows by the number of
+//!   decoders;
+//! * inter-token latencies go to the sink by the batch, and the log of step durations can take
+//!   them back for the few requests that never complete.
+//!
+//! A *quiet* run of steps (no prefill, nobody to admit) is a tight loop, or one multiplication if
+//! the latency model does not look at contexts. It ends before whatever comes first: a finish, a
+//! request that joins the queue, a deadline, a shortage of KV.
+//!
+//! Exact because a step's duration is an integer function of the same sums in both engines, and
+//! because a queue head that was refused stays refused while nothing is released: decoding only
+//! uses KV up (`quiet` has the conditions). Steps in which requests get less than they ask for
+//! (token budget, KV, preemption) go request by request in batch order, as in the plain engine.
+
+mod advance;
+mod decoders;
+mod execute;
+mod live;
+mod plan;
+mod steplog;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+use slotmap::SlotMap;
+
+use self::decoders::Decoders;
+use self::live::{Key, Live, State};
+use self::steplog::StepLog;
+use super::policy::QueueKey;
+use super::{Instance, InstanceConfig, StepRecord, Stuck};
+use crate::kv::fast::Kv;
+use crate::outcome::{Counters, Sink, Status};
+use crate::request::Request;
+use crate::units::Micros;
+
+/// The fast engine. Cloning it copies what is live, not what has been.
+#[derive(Clone, Debug)]
+pub struct Fast {
+    config: InstanceConfig,
+    kv: Kv,
+    /// Every request in the queue or the batch.
+    live: SlotMap<Key, Live>,
+    /// Between arrival and queue, with the time of queueing, in its order.
+    arriving: VecDeque<(Micros, Request)>,
+    waiting: BTreeMap<QueueKey, Key>,
+    /// The batch in the order of admission, with entries of requests that left it since.
+    order: Vec<(u64, Key)>,
+    /// Requests in the batch.
+    running: u32,
+    decoders: Decoders,
+    /// Requests of the batch in prefill, in batch order.
+    prefilling: Vec<Key>,
+    /// Finished requests that keep their place for one more plan (asynchronous scheduling).
+    draining: Vec<Key>,
+    /// Steps taken: the virtual clock of the decoders.
+    v: u64,
+    /// The head of the queue and the token budget with which it was refused, until something is
+    /// released.
+    refused: Option<(QueueKey, u32)>,
+    /// Deadlines of queued and running requests, and of some that ended since.
+    deadlines: BinaryHeap<Reverse<(Micros, i64, Key)>>,
+    step_at: Option<Micros>,
+    log: StepLog,
+    turn_back: i64,
+    turn_front: i64,
+    admissions: u64,
+    /// Preemptions of a request by itself, alone in the batch, since something finished.
+    fruitless: u32,
+    /// End of the last step in which a request finished.
+    left_at: Micros,
+    counters: Counters,
+    /// Filled in by every step if present; then every step goes through `step`.
+    record: Option<Box<StepRecord>>,
+}
+
+impl Fast {
+    /// An idle instance.
+    #[must_use]
+    pub fn new(config: InstanceConfig) -> Self {
+        let kv = Kv::new(config.total_kv_blocks, config.block_size, config.enable_prefix_caching, config.semantics);
+        Self {
+            kv,
+            live: SlotMap::with_key(),
+            arriving: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            order: Vec::new(),
+            running: 0,
+            decoders: Decoders::new(config.block_size),
+            prefilling: Vec::new(),
+            draining: Vec::new(),
+            v: 0,
+            refused: None,
+            deadlines: BinaryHeap::new(),
+            step_at: None,
+            log: StepLog::default(),
+            turn_back: 0,
+            turn_front: 0,
+            admissions: 0,
+            fruitless: 0,
+            left_at: Micros::ZERO,
+            counters: Counters::default(),
+            record: None,
+            config,
+        }
+    }
+
+    /// Keeps a record of every step from now on, for comparison. Costs the runs of quiet steps.
+    #[must_use]
+    pub fn recording(mut self) -> Self {
+        self.record = Some(Box::default());
+        self
+    }
+
+    /// What the last step did, if recording.
+    #[must_use]
+    pub fn last_step(&self) -> Option<&StepRecord> {
+        self.record.as_deref()
+    }
+
+    /// The guards, then the wait queue.
+    fn enqueue(&mut self, now: Micros, request: Request, sink: &mut impl Sink) {
+        if let Some(reason) = self.config.refuses(&request) {
+            sink.outcome(&Live::new(request).outcome(0, Status::Dropped(reason)));
+            return;
+        }
+        self.counters.input_tokens += u64::from(request.input_tokens);
+        let deadline = request.deadline;
+        if deadline.is_some_and(|deadline| deadline <= now) {
+            sink.outcome(&Live::new(request).outcome(0, Status::TimedOut));
+            return;
+        }
+        self.turn_back += 1;
+        let place = self.config.scheduler.key(&request, self.turn_back);
+        let key = self.live.insert(Live { state: State::Waiting(place), ..Live::new(request) });
+        self.waiting.insert(place, key);
+        if let Some(deadline) = deadline {
+            self.watch(deadline, key);
+        }
+        self.step_at.get_or_insert(now);
+    }
+
+    fn watch(&mut self, deadline: Micros, key: Key) {
+        if self.deadlines.len() > 2 * self.live.len() + 64 {
+            let live = &self.live;
+            self.deadlines.retain(|Reverse((_, _, key))| live.contains_key(*key));
+        }
+        self.deadlines.push(Reverse((deadline, self.turn_back, key)));
+    }
+
+    /// The client of `key` gives up. `false` if the request ended before.
+    fn time_out(&mut self, now: Micros, key: Key, sink: &mut impl Sink) -> bool {
+        match self.live.get(key).map(|live| live.state) {
+            None | Some(State::Draining) => return false,
+            Some(State::Waiting(place)) => {
+                self.waiting.remove(&place);
+            }
+            Some(State::Prefilling) => {
+                self.prefilling.retain(|&other| other != key);
+                self.leave_batch(key);
+            }
+            Some(State::Decoding) => {
+                self.leave_decoders(key, now, sink);
+                self.leave_batch(key);
+            }
+        }
+        let mut live = self.live.remove(key).expect("it has a state");
+        if !matches!(live.state, State::Waiting(_)) {
+            self.kv.release(&mut live.holding, live.computed);
+            self.refused = None;
+        }
+        sink.outcome(&live.outcome(live.generated, Status::TimedOut));
+        if self.running == 0 && self.step_at.is_none() && !self.waiting.is_empty() {
+            self.step_at = Some(now);
+        }
+        true
+    }
+
+    /// `key` is no longer in the batch; its entry in `order` is cleaned up later.
+    fn leave_batch(&mut self, key: Key) {
+        self.live[key].seq = live::NOT_RUNNING;
+        self.running -= 1;
+        if self.order.len() > 2 * self.running as usize + 64 {
+            let live = &self.live;
+            self.order.retain(|&(seq, key)| live.get(key).is_some_and(|live| live.seq == seq));
+        }
+    }
+
+    /// Whether an entry of `order` still stands.
+    fn is_running(&self, (seq, key): (u64, Key)) -> bool {
+        self.live.get(key).is_some_and(|live| live.seq == seq)
+    }
+
+    fn stuck(&self, now: Micros, key: Key) -> Stuck {
+        let live = &self.live[key];
+        Stuck {
+            at: now,
+            id: live.request.id,
+            input_tokens: live.request.input_tokens,
+            output_tokens: live.request.output_tokens,
+            generated: live.generated_at(self.v),
+            total_kv_blocks: self.config.total_kv_blocks,
+            queued: self.waiting.len() as u32,
+        }
+    }
+}
+
+impl Instance for Fast {
+    fn arrive(&mut self, request: Request, _sink: &mut impl Sink) {
+        self.counters.clock = self.counters.clock.max(request.arrival);
+        let queued_at = request.arrival.saturating_add(self.config.latency.queueing_time(request.input_tokens));
+        if self.arriving.back().is_none_or(|&(at, _)| at <= queued_at) {
+            self.arriving.push_back((queued_at, request));
+        } else {
+            let place = self.arriving.partition_point(|&(at, _)| at <= queued_at);
+            self.arriving.insert(place, (queued_at, request));
+        }
+    }
+
+    fn next_event(&self) -> Option<Micros> {
+        let queued = self.arriving.front().map(|&(at, _)| at);
+        let deadline = self.deadlines.peek().map(|&Reverse((at, _, _))| at);
+        [queued, self.step_at, deadline].into_iter().flatten().min()
+    }
+
+    fn advance(&mut self, limit: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
+        self.catch_up(limit, sink)
+    }
+
+    fn finish(mut self, horizon: Micros, sink: &mut impl Sink) -> Counters {
+        let now = self.step_at.unwrap_or(self.counters.clock);
+        for entry in std::mem::take(&mut self.order) {
+            if !self.is_running(entry) {
+                continue;
+            }
+            let key = entry.1;
+            match self.live[key].state {
+                State::Draining => continue,
+                State::Decoding => self.leave_decoders(key, now, sink),
+                State::Prefilling | State::Waiting(_) => {}
+            }
+            let live = &self.live[key];
+            sink.outcome(&live.outcome(live.generated, Status::Running));
+        }
+        for &key in self.waiting.values() {
+            let live = &self.live[key];
+            sink.outcome(&live.outcome(live.generated, Status::Queued));
+        }
+        for (_, request) in std::mem::take(&mut self.arriving) {
+            sink.outcome(&Live::new(request).outcome(0, Status::Arriving));
+        }
+        if self.left_at <= horizon {
+            self.counters.clock = self.counters.clock.max(self.left_at);
+        }
+        Counters { cache_hits: self.kv.hits, cache_misses: self.kv.misses, ..self.counters }
+    }
+}

@@ -1,0 +1,380 @@
+//! Forming the batch of one step: who computes how many tokens, who is admitted, who must leave.
+
+use super::Fast;
+use super::live::{Key, NOT_RUNNING, State};
+use crate::instance::{FRUITLESS_LIMIT, Preemption, Stuck};
+use crate::latency::Batch;
+use crate::outcome::Sink;
+use crate::units::Micros;
+
+/// What the running pass decided.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    /// Token budget left for new requests.
+    budget: u32,
+    preempted: bool,
+    /// Decoders that get no token in this step.
+    pub left_out: Vec<Key>,
+}
+
+impl Fast {
+    /// One engine step that is not quiet. The order of things is `reference/engine.md` §1.5.
+    pub(super) fn step(&mut self, now: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
+        self.step_at = None;
+        if let Some(record) = &mut self.record {
+            **record = super::StepRecord { now, ..super::StepRecord::default() };
+        }
+        if self.running == 0 && self.waiting.is_empty() {
+            return Ok(()); // everything this step was for has timed out
+        }
+        self.counters.steps += 1;
+        let plan = match self.everyone_served() {
+            Some(budget) => self.plan_together(budget),
+            None => self.plan_one_by_one(now, sink)?,
+        };
+        self.refused = None;
+        if !plan.preempted {
+            self.plan_waiting(now, plan.budget);
+        }
+        let planned = self.kv.free_blocks();
+        self.release_drained();
+        let batch = self.batch(&plan);
+        self.record_plan(&plan, planned);
+
+        let end = now + self.config.latency.step_time(&batch);
+        self.execute(now, end, &plan, sink);
+        self.schedule_next(end);
+        self.trim_log();
+        let free = self.kv.free_blocks();
+        if let Some(record) = &mut self.record {
+            record.free_blocks = free;
+        }
+        Ok(())
+    }
+
+    /// The token budget left, if every running request gets all it can use whatever the order in
+    /// which they are served. Sets the chunks of the requests in prefill.
+    fn everyone_served(&mut self) -> Option<u32> {
+        let mut budget = self.config.max_num_batched_tokens.checked_sub(self.decoders.count)?;
+        let starting = self.decoders.starting(self.v);
+        let mut blocks = starting;
+        // A single prefill behind all decoders may be cut by the budget.
+        let behind_all = match self.prefilling[..] {
+            [key] => self.last_running() == Some(key),
+            _ => false,
+        };
+        for i in 0..self.prefilling.len() {
+            let key = self.prefilling[i];
+            let mut chunk = self.chunk(self.live[key].target - self.live[key].computed);
+            if chunk > budget {
+                if !behind_all || budget == 0 {
+                    return None;
+                }
+                chunk = budget;
+            }
+            let live = &mut self.live[key];
+            live.num_new = chunk;
+            live.context = live.computed;
+            budget -= chunk;
+            blocks += self.blocks_for(key, chunk);
+        }
+        // Where contents are remembered and forgotten in one step, the order can matter.
+        let filling = self.decoders.fills_in(self.v);
+        let forgets = self.config.semantics.forget_twins && starting > 0;
+        let mixed = !self.prefilling.is_empty() && !behind_all && (filling || forgets);
+        let ordered = self.config.enable_prefix_caching && (mixed || filling && forgets);
+        (blocks <= self.kv.free_blocks() && !ordered).then_some(budget)
+    }
+
+    /// The running pass when there is enough of everything.
+    fn plan_together(&mut self, budget: u32) -> Plan {
+        self.kv.take(self.decoders.starting(self.v));
+        let mut filling = self.decoders.take_filling(self.v);
+        filling.retain(|&key| self.live.get(key).is_some_and(|live| live.state == State::Decoding));
+        filling.sort_unstable_by_key(|&key| self.live[key].seq);
+        for key in filling {
+            if self.fill(key) {
+                self.track(key, self.live[key].computed_at(self.v) + 1, self.v + 1);
+            }
+        }
+        for i in 0..self.prefilling.len() {
+            self.place_prefill(self.prefilling[i]);
+        }
+        Plan { budget, ..Plan::default() }
+    }
+
+    /// The running pass in batch order: someone gets less than it asks for, or must leave.
+    fn plan_one_by_one(&mut self, now: Micros, sink: &mut impl Sink) -> Result<Plan, Stuck> {
+        let order: Vec<_> = self.order.iter().copied().filter(|&entry| self.is_running(entry)).collect();
+        let mut plan = Plan { budget: self.config.max_num_batched_tokens, ..Plan::default() };
+        for i in 0..self.prefilling.len() {
+            let key = self.prefilling[i];
+            self.live[key].num_new = 0;
+        }
+        for &(seq, key) in &order {
+            if plan.budget == 0 {
+                break;
+            }
+            if !self.is_running((seq, key)) {
+                continue; // preempted in this step
+            }
+            let live = &self.live[key];
+            let want = match live.state {
+                State::Draining | State::Waiting(_) => 0,
+                State::Prefilling => self.chunk(live.target - live.computed).min(plan.budget),
+                State::Decoding => 1,
+            };
+            if want > 0 && !self.obtain(key, want, &mut plan, now, sink)? {
+                break;
+            }
+        }
+        let left_out = |key: Key| self.live[key].state == State::Decoding && self.live[key].planned_v != self.v;
+        plan.left_out =
+            order.iter().filter(|&&entry| self.is_running(entry) && left_out(entry.1)).map(|&(_, key)| key).collect();
+        Ok(plan)
+    }
+
+    /// Makes room for `want` tokens of `key`, preempting others as needed. `false` if the request
+    /// itself had to leave.
+    fn obtain(
+        &mut self,
+        key: Key,
+        want: u32,
+        plan: &mut Plan,
+        now: Micros,
+        sink: &mut impl Sink,
+    ) -> Result<bool, Stuck> {
+        while self.blocks_for(key, want) > self.kv.free_blocks() {
+            if self.running == 1 {
+                // It holds everything and wants more: it will be back here.
+                self.fruitless += 1;
+                if self.fruitless > FRUITLESS_LIMIT {
+                    return Err(self.stuck(now, key));
+                }
+            }
+            let victim = self.victim();
+            plan.preempted = true;
+            plan.budget += self.planned(victim);
+            self.preempt(victim, now, sink);
+            if victim == key {
+                return Ok(false);
+            }
+        }
+        plan.budget -= want;
+        let computed = self.live[key].computed_at(self.v);
+        let live = &mut self.live[key];
+        if live.state == State::Decoding {
+            live.planned_v = self.v;
+            if computed.is_multiple_of(self.config.block_size) {
+                self.kv.take(1);
+            }
+            self.fill(key);
+        } else {
+            live.num_new = want;
+            live.context = computed;
+            self.place_prefill(key);
+        }
+        Ok(true)
+    }
+
+    /// Tokens `key` was given earlier in the present running pass.
+    fn planned(&self, key: Key) -> u32 {
+        let live = &self.live[key];
+        match live.state {
+            State::Prefilling => live.num_new,
+            State::Decoding => u32::from(live.planned_v == self.v),
+            State::Draining | State::Waiting(_) => 0,
+        }
+    }
+
+    /// New KV blocks for `want` more tokens of a running request.
+    fn blocks_for(&self, key: Key, want: u32) -> u32 {
+        let computed = self.live[key].computed_at(self.v);
+        (computed + want).div_ceil(self.config.block_size) - computed.div_ceil(self.config.block_size)
+    }
+
+    fn place_prefill(&mut self, key: Key) {
+        let live = &mut self.live[key];
+        self.kv.extend(&mut live.holding, &live.keys, live.computed, live.computed + live.num_new);
+    }
+
+    /// Remembers the block that decoding `key` fills in this step, if anyone may ask for it.
+    fn fill(&mut self, key: Key) -> bool {
+        let live = &mut self.live[key];
+        let computed = live.computed_at(self.v);
+        let Some(index) = self.config.shared_block_filled(live, computed) else { return false };
+        self.kv.filled(&mut live.holding, &live.keys, index);
+        true
+    }
+
+    fn last_running(&mut self) -> Option<Key> {
+        while let Some(&entry) = self.order.last() {
+            if self.is_running(entry) {
+                return Some(entry.1);
+            }
+            self.order.pop();
+        }
+        None
+    }
+
+    fn victim(&mut self) -> Key {
+        let last = self.last_running().expect("the request that wants room is running");
+        if self.config.preemption == Preemption::Fcfs {
+            return last;
+        }
+        let rank = |key: Key| (self.live[key].request.priority, self.live[key].request.arrival);
+        let mut victim = last;
+        for &(_, key) in self.order.iter().rev().filter(|&&entry| self.is_running(entry)).skip(1) {
+            let tied = rank(key) == rank(victim) && !self.config.semantics.preempt_last_of_ties;
+            if rank(key) > rank(victim) || tied {
+                victim = key;
+            }
+        }
+        victim
+    }
+
+    /// Throws `key` out of the batch, to the front of the queue.
+    fn preempt(&mut self, key: Key, now: Micros, sink: &mut impl Sink) {
+        self.counters.preemptions += 1;
+        self.counters.preemption_time += self.config.latency.preemption_time();
+        let placed = self.live[key].computed_at(self.v) + self.planned(key);
+        if let Some(record) = &mut self.record {
+            record.preempted.push(self.live[key].request.id);
+        }
+        self.leave_batch(key);
+        match self.live[key].state {
+            State::Draining => {
+                // Its last token is out: it only leaves earlier.
+                let mut live = self.live.remove(key).expect("running");
+                self.kv.release(&mut live.holding, placed);
+                self.draining.retain(|&other| other != key);
+                return;
+            }
+            State::Decoding => self.leave_decoders(key, now, sink),
+            State::Prefilling | State::Waiting(_) => self.prefilling.retain(|&other| other != key),
+        }
+        let live = &mut self.live[key];
+        if self.config.semantics.preemption_restarts {
+            live.generated = 0;
+            live.saved.clear();
+        }
+        live.preemptions += 1;
+        live.computed = 0;
+        live.num_new = 0;
+        live.target = live.request.input_tokens + live.generated;
+        let answer = if self.config.semantics.preemption_restarts { 0 } else { live.request.output_tokens };
+        let most = (live.request.input_tokens + answer) / self.config.block_size;
+        self.kv.release_for_resume(&mut live.holding, &mut live.keys, placed, most);
+        self.turn_front -= 1;
+        let place = self.config.scheduler.key(&live.request, self.turn_front);
+        live.state = State::Waiting(place);
+        self.waiting.insert(place, key);
+    }
+
+    /// New requests, strictly from the head of the queue.
+    fn plan_waiting(&mut self, now: Micros, mut budget: u32) {
+        while budget > 0 && self.running < self.config.max_num_seqs {
+            let Some((&place, &key)) = self.waiting.first_key_value() else { break };
+            let Some(want) = self.admit(key, budget) else {
+                break;
+            };
+            self.waiting.remove(&place);
+            budget -= want;
+            let live = &mut self.live[key];
+            if live.scheduling_delay.is_none() {
+                live.cached_tokens = live.computed;
+            }
+            live.scheduling_delay = Some(now - live.request.arrival + self.config.latency.scheduling_time());
+            live.num_new = want;
+            live.context = if self.config.semantics.hit_context_is_zero { 0 } else { live.computed };
+            live.state = State::Prefilling;
+            live.seq = self.admissions;
+            self.order.push((self.admissions, key));
+            self.admissions += 1;
+            self.running += 1;
+            self.prefilling.push(key);
+        }
+    }
+
+    /// Gives the waiting request `key` its KV, cached and new, and says how many tokens it
+    /// computes; `None`, nothing changed, if it does not fit.
+    fn admit(&mut self, key: Key, budget: u32) -> Option<u32> {
+        let live = &mut self.live[key];
+        // vLLM never takes the last token from the cache: something must be computed.
+        let findable = if self.config.semantics.full_hit_is_free { live.target } else { live.target.saturating_sub(1) };
+        let hit = self.kv.look_up(&live.keys, findable);
+        let start = hit.blocks * self.config.block_size;
+        let left = live.target - start;
+        let chunk = match self.config.long_prefill_token_threshold {
+            0 => left,
+            threshold => left.min(threshold),
+        };
+        let want = chunk.min(budget);
+        let blocks = |tokens: u32| tokens.div_ceil(self.config.block_size) - hit.blocks + hit.unheld;
+        let free = self.kv.free_blocks();
+        let whole = self.config.reserve_full_prompt && blocks(live.target) > free;
+        let uncut = !self.config.enable_chunked_prefill && chunk > budget;
+        if uncut || whole || blocks(start + want) > free {
+            if hit.blocks == 0 || !self.config.semantics.forget_twins {
+                let place = self.waiting.first_key_value().map(|(&place, _)| place);
+                self.refused = place.map(|place| (place, budget));
+            }
+            return None;
+        }
+        live.computed = start;
+        if want == 0 {
+            live.holding.skipped = hit.blocks; // a free full hit: nothing to place, nothing claimed
+        } else {
+            self.kv.claim_found(&mut live.holding);
+            self.kv.extend(&mut live.holding, &live.keys, start, start + want);
+        }
+        Some(want)
+    }
+
+    /// At most `long_prefill_token_threshold` of `left` tokens.
+    fn chunk(&self, left: u32) -> u32 {
+        match self.config.long_prefill_token_threshold {
+            0 => left,
+            threshold => left.min(threshold),
+        }
+    }
+
+    fn release_drained(&mut self) {
+        for key in std::mem::take(&mut self.draining) {
+            self.leave_batch(key);
+            let mut live = self.live.remove(key).expect("draining requests are live");
+            debug_assert_eq!(live.seq, NOT_RUNNING);
+            self.kv.release(&mut live.holding, live.computed);
+        }
+    }
+
+    fn batch(&self, plan: &Plan) -> Batch {
+        let mut batch = Batch::default();
+        for live in self.prefilling.iter().map(|&key| &self.live[key]).filter(|live| live.num_new > 0) {
+            batch.add_prefill(live.num_new, live.context, live.target);
+        }
+        let left_out = plan.left_out.iter().map(|&key| u64::from(self.live[key].computed_at(self.v))).sum::<u64>();
+        batch.decode_requests = u64::from(self.decoders.count) - plan.left_out.len() as u64;
+        batch.decode_context = self.decoders.context - left_out;
+        batch
+    }
+
+    fn record_plan(&mut self, plan: &Plan, planned: u32) {
+        let Some(mut record) = self.record.take() else { return };
+        record.free_blocks_planned = planned;
+        for &(_, key) in self.order.iter().filter(|&&entry| self.is_running(entry)) {
+            let live = &self.live[key];
+            let computed = live.computed_at(self.v);
+            match live.state {
+                State::Prefilling if live.num_new > 0 => {
+                    record.scheduled.push((live.request.id, live.num_new, computed))
+                }
+                State::Decoding if !plan.left_out.contains(&key) => {
+                    record.scheduled.push((live.request.id, 1, computed))
+                }
+                _ => {}
+            }
+        }
+        self.record = Some(record);
+    }
+}

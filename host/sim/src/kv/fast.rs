@@ -1,0 +1,379 @@
+//! The cache without the blocks nobody will ask for.
+//!
+//! Most blocks have content that no other request shares: they matter by their number alone. So
+//! the queue of free blocks is a list of *nodes*: a run of anonymous blocks, or one block whose
+//! content has a key and can be found again. A request holds a list of keyed blocks (its shared
+//! prefix) and a count of anonymous ones, and taking k anonymous blocks costs O(1).
+//!
+//! A preempted request may find its own blocks again. When that happens they get *private* keys.
+
+use rustc_hash::FxHashMap;
+
+use super::paged::{NONE, Pages};
+use crate::request::Content;
+use crate::semantics::Semantics;
+
+/// Keys from here on belong to one preempted request each; those below come from the workload.
+const FIRST_PRIVATE: u64 = 1 << 32;
+/// The key of a run of anonymous blocks.
+const ANONYMOUS: u64 = u64::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    key: u64,
+    /// Anonymous: length of the run. Keyed: requests that hold the block; on the list at 0.
+    count: u32,
+    prev: u32,
+    next: u32,
+    /// The next block with the same content, in the order of their creation.
+    twin: u32,
+}
+
+/// What a request's blocks contain: keys shared with others, then keys of its own.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Keys {
+    pub content: Content,
+    shared: u32,
+    /// First private key and how many; none before a preemption.
+    private: Option<(u64, u32)>,
+}
+
+impl Keys {
+    pub fn new(content: Content) -> Self {
+        let shared = content.shared_blocks();
+        Self { content, shared, private: None }
+    }
+
+    /// How many leading blocks other requests may have too.
+    pub fn shared(&self) -> u32 {
+        self.shared
+    }
+
+    /// How many leading blocks have keys.
+    fn len(&self) -> u32 {
+        self.shared + self.private.map_or(0, |(_, len)| len)
+    }
+
+    /// Keys of the blocks from number `start` on.
+    fn from(&self, start: u32) -> impl Iterator<Item = u64> + '_ {
+        let mut skip = start;
+        let shared = self.content.spans().iter().flat_map(move |span| {
+            let skipped = skip.min(span.len);
+            skip -= skipped;
+            u64::from(span.first + skipped)..u64::from(span.first + span.len)
+        });
+        let private = self.private.map_or(0..0, |(first, len)| {
+            first + u64::from(start.saturating_sub(self.shared).min(len))..first + u64::from(len)
+        });
+        shared.chain(private)
+    }
+}
+
+/// The blocks one request holds: keyed ones from its first block on, then anonymous ones, as
+/// many as its tokens need.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Holding {
+    keyed: Vec<u32>,
+    /// Blocks of the request before the first one it holds: a free full hit claims nothing.
+    pub skipped: u32,
+}
+
+impl Holding {
+    /// How many leading blocks can be found by others.
+    pub fn keyed_blocks(&self) -> u32 {
+        self.keyed.len() as u32
+    }
+}
+
+/// Result of a look-up: the cached blocks themselves are in [`Kv::found`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hit {
+    /// Leading full blocks in the cache.
+    pub blocks: u32,
+    /// Those of them that nobody holds: claiming them uses up free blocks.
+    pub unheld: u32,
+}
+
+/// The KV cache of one instance.
+#[derive(Clone, Debug)]
+pub(crate) struct Kv {
+    block_size: u32,
+    caching: bool,
+    semantics: Semantics,
+    free: u32,
+    nodes: Vec<Node>,
+    unused: Vec<u32>,
+    head: u32,
+    tail: u32,
+    shared: Pages,
+    private: FxHashMap<u64, u32>,
+    next_private: u64,
+    /// Blocks found by the latest look-up.
+    found: Vec<u32>,
+    pub hits: u64,
+    pub misses: u64,
+}
+
+impl Kv {
+    pub fn new(total: u32, block_size: u32, caching: bool, semantics: Semantics) -> Self {
+        let mut kv = Self {
+            block_size,
+            caching,
+            semantics,
+            free: 0,
+            nodes: Vec::new(),
+            unused: Vec::new(),
+            head: NONE,
+            tail: NONE,
+            shared: Pages::default(),
+            private: FxHashMap::default(),
+            next_private: FIRST_PRIVATE,
+            found: Vec::new(),
+            hits: 0,
+            misses: 0,
+        };
+        kv.append_anonymous(total);
+        kv
+    }
+
+    /// Blocks nobody holds.
+    pub fn free_blocks(&self) -> u32 {
+        self.free
+    }
+
+    /// The leading full blocks of the first `tokens` tokens that are in the cache.
+    pub fn look_up(&mut self, keys: &Keys, tokens: u32) -> Hit {
+        self.found.clear();
+        let mut hit = Hit::default();
+        if !self.caching {
+            return hit;
+        }
+        for key in keys.from(0).take((tokens / self.block_size) as usize) {
+            let node = self.find(key);
+            if node == NONE {
+                break;
+            }
+            self.found.push(node);
+            hit.blocks += 1;
+            hit.unheld += u32::from(self.nodes[node as usize].count == 0);
+        }
+        hit
+    }
+
+    /// Gives the blocks of the latest look-up to a request that holds nothing yet.
+    pub fn claim_found(&mut self, holding: &mut Holding) {
+        for i in 0..self.found.len() {
+            let node = self.found[i];
+            if self.nodes[node as usize].count == 0 {
+                self.unlink(node);
+                self.free -= 1;
+            }
+            self.nodes[node as usize].count += 1;
+        }
+        self.hits += self.found.len() as u64;
+        holding.keyed.extend_from_slice(&self.found);
+    }
+
+    /// Places the tokens `from..to` of a prompt. The caller has checked that there is room.
+    pub fn extend(&mut self, holding: &mut Holding, keys: &Keys, from: u32, to: u32) {
+        let (held, needed) = (from.div_ceil(self.block_size), to.div_ceil(self.block_size));
+        let full = if self.caching { (to / self.block_size).min(keys.len()) } else { 0 };
+        let mut started = held;
+        if (from / self.block_size) < full {
+            // One block at a time: reuse and remembering interleave (see `forget_twins`).
+            for (index, key) in (from / self.block_size..full).zip(keys.from(from / self.block_size)) {
+                if index >= started {
+                    self.take(1);
+                    started += 1;
+                }
+                self.remember(holding, key);
+            }
+        }
+        self.take(needed - started);
+    }
+
+    /// A block of shared content became full during decode.
+    pub fn filled(&mut self, holding: &mut Holding, keys: &Keys, index: u32) {
+        let key = keys.from(index).next().expect("the caller asks only for keyed blocks");
+        self.remember(holding, key);
+    }
+
+    /// Takes `count` blocks for reuse. The caller has checked that there are as many.
+    #[inline]
+    pub fn take(&mut self, count: u32) {
+        self.misses += u64::from(count);
+        self.free -= count;
+        let mut left = count;
+        while left > 0 {
+            let head = self.head;
+            let node = &mut self.nodes[head as usize];
+            if node.key == ANONYMOUS && node.count > left {
+                node.count -= left;
+                return;
+            }
+            left -= if node.key == ANONYMOUS { node.count } else { 1 };
+            if node.key != ANONYMOUS {
+                self.forget(head);
+            }
+            self.unlink(head);
+            self.unused.push(head);
+        }
+    }
+
+    /// Gives back everything, the last block first; `tokens` tokens are in place.
+    pub fn release(&mut self, holding: &mut Holding, tokens: u32) {
+        let anonymous = tokens.div_ceil(self.block_size) - holding.skipped - holding.keyed.len() as u32;
+        self.append_anonymous(anonymous);
+        while let Some(node) = holding.keyed.pop() {
+            let record = &mut self.nodes[node as usize];
+            record.count -= 1;
+            if record.count > 0 {
+                continue;
+            }
+            if record.key >= FIRST_PRIVATE {
+                self.forget_private(node); // its owner is gone: nobody can ask for it
+                self.unused.push(node);
+                self.append_anonymous(1);
+            } else {
+                self.append(node);
+                self.free += 1;
+            }
+        }
+        holding.skipped = 0;
+    }
+
+    /// Gives back everything of a preempted request, which may look for its full blocks again.
+    /// `most` is the number of blocks it may ever ask for.
+    pub fn release_for_resume(&mut self, holding: &mut Holding, keys: &mut Keys, tokens: u32, most: u32) {
+        if self.caching && holding.skipped == 0 {
+            if keys.private.is_none() && most > keys.shared {
+                keys.private = Some((self.next_private, most - keys.shared));
+                self.next_private += u64::from(most - keys.shared);
+            }
+            let full = (tokens / self.block_size).min(keys.len());
+            let known = holding.keyed.len() as u32;
+            for (_, key) in (known..full).zip(keys.from(known)) {
+                self.remember(holding, key);
+            }
+        }
+        let anonymous = tokens.div_ceil(self.block_size) - holding.skipped - holding.keyed.len() as u32;
+        self.append_anonymous(anonymous);
+        while let Some(node) = holding.keyed.pop() {
+            self.nodes[node as usize].count -= 1;
+            if self.nodes[node as usize].count == 0 {
+                self.append(node);
+                self.free += 1;
+            }
+        }
+        holding.skipped = 0;
+    }
+
+    /// The next block of `holding` now has content `key`.
+    fn remember(&mut self, holding: &mut Holding, key: u64) {
+        let node = self.new_node(Node { key, count: 1, prev: NONE, next: NONE, twin: NONE });
+        holding.keyed.push(node);
+        let first = self.find(key);
+        if first == NONE || self.semantics.forget_twins {
+            self.set(key, node);
+        } else {
+            let mut last = first;
+            while self.nodes[last as usize].twin != NONE {
+                last = self.nodes[last as usize].twin;
+            }
+            self.nodes[last as usize].twin = node;
+        }
+    }
+
+    /// Block `node` is reused: its content can no longer be found in it.
+    fn forget(&mut self, node: u32) {
+        let Node { key, twin, .. } = self.nodes[node as usize];
+        if self.semantics.forget_twins {
+            self.set(key, NONE);
+            return;
+        }
+        let mut before = self.find(key);
+        if before == node {
+            self.set(key, twin);
+            return;
+        }
+        while self.nodes[before as usize].twin != node {
+            before = self.nodes[before as usize].twin;
+        }
+        self.nodes[before as usize].twin = twin;
+    }
+
+    /// As [`Self::forget`], for a block whose owner has ended: newer twins are of no use either.
+    fn forget_private(&mut self, node: u32) {
+        if !self.semantics.forget_twins || self.find(self.nodes[node as usize].key) == node {
+            self.forget(node);
+        }
+    }
+
+    fn find(&self, key: u64) -> u32 {
+        if key < FIRST_PRIVATE { self.shared.get(key as u32) } else { self.private.get(&key).copied().unwrap_or(NONE) }
+    }
+
+    fn set(&mut self, key: u64, node: u32) {
+        if key < FIRST_PRIVATE {
+            self.shared.set(key as u32, node);
+        } else if node == NONE {
+            self.private.remove(&key);
+        } else {
+            self.private.insert(key, node);
+        }
+    }
+
+    fn new_node(&mut self, node: Node) -> u32 {
+        if let Some(index) = self.unused.pop() {
+            self.nodes[index as usize] = node;
+            index
+        } else {
+            self.nodes.push(node);
+            self.nodes.len() as u32 - 1
+        }
+    }
+
+    fn append_anonymous(&mut self, count: u32) {
+        if count == 0 {
+            return;
+        }
+        self.free += count;
+        if self.tail != NONE && self.nodes[self.tail as usize].key == ANONYMOUS {
+            self.nodes[self.tail as usize].count += count;
+            return;
+        }
+        let node = self.new_node(Node { key: ANONYMOUS, count, prev: NONE, next: NONE, twin: NONE });
+        self.append(node);
+    }
+
+    fn append(&mut self, node: u32) {
+        self.nodes[node as usize].prev = self.tail;
+        self.nodes[node as usize].next = NONE;
+        match self.tail {
+            NONE => self.head = node,
+            tail => self.nodes[tail as usize].next = node,
+        }
+        self.tail = node;
+    }
+
+    /// Takes `node` off the list; anonymous runs that become neighbours become one.
+    fn unlink(&mut self, node: u32) {
+        let Node { prev, next, .. } = self.nodes[node as usize];
+        match prev {
+            NONE => self.head = next,
+            prev => self.nodes[prev as usize].next = next,
+        }
+        match next {
+            NONE => self.tail = prev,
+            next => self.nodes[next as usize].prev = prev,
+        }
+        if prev != NONE && next != NONE {
+            let (a, b) = (self.nodes[prev as usize], self.nodes[next as usize]);
+            if a.key == ANONYMOUS && b.key == ANONYMOUS {
+                self.nodes[prev as usize].count += b.count;
+                self.unlink(next);
+                self.unused.push(next);
+            }
+        }
+    }
+}
