@@ -3,5 +3,6 @@
 //! Data below `../shared` belongs to nobody's repository; tests that read it skip, saying so,
 //! where it is absent.
 
+mod cli;
 mod shared;
 mod vllm;

@@ -22,10 +22,10 @@ pub(super) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// Simulate a generated workload or a request trace
-    #[command(args_override_self = true)]
+    #[command(args_override_self = true, allow_negative_numbers = true)]
     Run(Box<RunArgs>),
     /// Simulate a recorded trace: a header (YAML) and its requests (CSV)
-    #[command(args_override_self = true)]
+    #[command(args_override_self = true, allow_negative_numbers = true)]
     Replay(Box<ReplayArgs>),
     /// List the models with a configuration
     Models,
@@ -219,7 +219,7 @@ pub(super) struct WorkloadArgs {
     #[arg(long, help_heading = WORKLOAD)]
     pub skip_bad_lines: bool,
     /// Seconds until a client gives up; negative for never [default: 300; never with a trace]
-    #[arg(long, value_name = "S", value_parser = parse::timeout, allow_negative_numbers = true,
+    #[arg(long, value_name = "S", value_parser = parse::timeout,
           help_heading = WORKLOAD)]
     pub timeout: Option<f64>,
     #[command(flatten)]
@@ -270,7 +270,7 @@ pub(super) struct SyntheticFlags {
 #[derive(Debug, Args)]
 pub(super) struct SimulationArgs {
     /// Seed of everything random
-    #[arg(long, value_name = "N", default_value_t = 42, help_heading = SIMULATION)]
+    #[arg(long, value_name = "N", default_value_t = 42, value_parser = parse::seed, help_heading = SIMULATION)]
     pub seed: u64,
     /// End of the simulation, µs ≥ 1 [default: when every request has ended]
     #[arg(long, value_name = "US", value_parser = parse::horizon, help_heading = SIMULATION)]

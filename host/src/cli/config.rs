@@ -112,7 +112,7 @@ pub(super) struct OutputConfig {
 }
 
 /// The clients of generated workloads give up after this many seconds, as in BLIS.
-const DEFAULT_TIMEOUT_S: u64 = 300;
+pub(super) const DEFAULT_TIMEOUT_S: u64 = 300;
 
 impl RunConfig {
     /// Of `blis run`.
@@ -368,7 +368,7 @@ impl Lengths {
             return Err(Failure::usage(format_args!(
                 "`--{what}-tokens-stdev` is {stdev}, above `--{what}-tokens-max`, {max}"
             ))
-            .hint("nearly every length would be cut to the minimum or maximum; lower it"));
+            .hint(format_args!("give `--{what}-tokens-stdev` too, at most {max}: it is 256 by default")));
         }
         Ok(())
     }

@@ -104,10 +104,25 @@ fn print(text: impl std::fmt::Display) -> Result<(), Failure> {
 
 /// Help and version go to standard output and are no error.
 fn show_clap(error: &clap::Error) -> ExitCode {
-    let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     // A reader that left is no error, and nobody could be told of another.
-    let _ = error.print();
-    if asked { ExitCode::SUCCESS } else { ExitCode::from(2) }
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        let _ = error.print();
+        ExitCode::SUCCESS
+    } else {
+        let _ = writeln!(io::stderr(), "{}", reworded(error));
+        ExitCode::from(2)
+    }
+}
+
+/// clap's message in the form of ours: `error: …`, then `hint: …`.
+fn reworded(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let told = text.split("\n\nUsage:").next().unwrap_or_default();
+    let told = told.split("\n\nFor more information").next().unwrap_or_default().trim_end();
+    match told.split_once("\n\n  tip: ") {
+        Some((message, tip)) => format!("{message}\nhint: {}", tip.replace("\n  tip: ", "; ")),
+        None => format!("{told}\nhint: `blis <COMMAND> --help` describes every flag"),
+    }
 }
 
 fn start_log(level: LevelFilter) {

@@ -35,7 +35,7 @@ impl<I> Progress<I> {
 
     #[cold]
     fn draw(&mut self) {
-        if !self.start.is_some_and(|start| Instant::now() >= start) {
+        if self.start.is_none_or(|start| Instant::now() < start) {
             return;
         }
         let total = self.total;

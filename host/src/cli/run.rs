@@ -3,14 +3,13 @@
 use std::fmt::{self, Display};
 use std::time::Duration;
 
-use blis_sim::instance::Plain;
+use blis_sim::instance::{Fast, Plain};
 use blis_sim::metrics::{Aggregate, Metrics};
-use blis_sim::outcome::Counters;
 use blis_sim::request::Request;
 use blis_sim::units::Micros;
 
-use super::args::ArrivalName;
-use super::config::{RunConfig, SyntheticConfig, TraceConfig, WorkloadConfig};
+use super::args::{ArrivalName, EngineName};
+use super::config::{DEFAULT_TIMEOUT_S, RunConfig, SyntheticConfig, TraceConfig, WorkloadConfig};
 use super::connect::{self, Deployment, Workload};
 use super::error::Failure;
 use super::progress::Progress;
@@ -48,9 +47,11 @@ fn simulate(
     let mut sink = (Metrics::new(), wants_requests.then(RequestLog::new));
     let requests = Progress::new(with_deadlines(requests, &config.workload), count, progress);
     let timer = Timer::start();
-    // `--engine fast`: `Fast` once it is there; both give the same answers.
-    let instance = Plain::new(config.engine.instance(deployment));
-    let counters: Counters = blis_sim::run(instance, requests, config.horizon, &mut sink)?;
+    let instance = config.engine.instance(deployment);
+    let counters = match config.engine.engine {
+        EngineName::Fast => blis_sim::run(Fast::new(instance), requests, config.horizon, &mut sink),
+        EngineName::Plain => blis_sim::run(Plain::new(instance), requests, config.horizon, &mut sink),
+    }?;
     let cpu = timer.elapsed();
     let (mut metrics, log) = sink;
     let aggregate = metrics.aggregate(&counters, config.horizon);
@@ -125,16 +126,21 @@ fn warnings(config: &RunConfig, aggregate: &Aggregate, skipped: u64) -> Vec<(Str
     let by_default = matches!(&config.workload, WorkloadConfig::Synthetic(generated) if generated.timeout_is_default);
     if counts.timed_out > 0 && by_default {
         warn(
-            format!("{} timed out after 300 s, the default deadline", plural(counts.timed_out, "request")),
+            format!(
+                "{} timed out after {DEFAULT_TIMEOUT_S} s, the default deadline",
+                plural(counts.timed_out, "request")
+            ),
             "their end-to-end latency is in no figure; `--timeout` sets another deadline, `--timeout -1` none",
         );
     }
     let too_long = counts.dropped_prompt_too_long + counts.dropped_budget_too_long;
     if too_long > 0 {
-        warn(
-            format!("{} dropped: longer than the maximum model length", plural(too_long, "request")),
-            "raise `--max-model-len`",
-        );
+        let hint = if config.engine.enable_chunked_prefill {
+            "raise `--max-model-len`"
+        } else {
+            "raise `--max-model-len`, and `--max-num-batched-tokens`: prompts may not be split"
+        };
+        warn(format!("{} dropped: too long", plural(too_long, "request")), hint);
     }
     if counts.dropped_kv_too_small > 0 {
         warn(

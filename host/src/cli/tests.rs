@@ -12,7 +12,7 @@ use super::*;
 /// The run that `blis <line>` asks for, or what the user reads instead.
 fn parse(line: &str) -> Result<RunConfig, String> {
     let words = std::iter::once("blis").chain(line.split_whitespace());
-    let cli = Cli::try_parse_from(words).map_err(|error| error.to_string())?;
+    let cli = Cli::try_parse_from(words).map_err(|error| reworded(&error))?;
     let config = match cli.command {
         Some(Command::Run(args)) => RunConfig::from_run(*args),
         Some(Command::Replay(args)) => RunConfig::from_replay(*args),
@@ -28,10 +28,7 @@ fn run(flags: &str) -> RunConfig {
 fn refused(line: &str) -> String {
     match parse(line) {
         Ok(config) => panic!("`{line}` was accepted: {config:?}"),
-        // What clap adds about usage is the same everywhere.
-        Err(error) => {
-            error.split("\n\nUsage:").next().unwrap_or_default().replace("\n\nFor more information, try '--help'.", "")
-        }
+        Err(error) => error,
     }
 }
 
@@ -163,6 +160,9 @@ fn nonsense_is_explained() {
         "run --model m --tp -1",
         "run --model m --tp 4096",
         "run --model m --dp 0",
+        "run --model m --seed -3",
+        "run --model",
+        "run --model m --no-such-flag --tp 2",
         "run --model m --max-num-seqs 0",
         "run --model m --max-num-batched-tokens 1.5",
         "run --model m --block-size-in-tokens 0",
