@@ -27,6 +27,16 @@ fn help_and_version_are_no_errors() {
 }
 
 #[test]
+fn what_is_known_is_listed() {
+    for (list, name) in [("models", "llama-3.1-8b-instruct"), ("hardware", "H100")] {
+        let output = blis(list);
+        assert_eq!(output.status.code(), Some(0));
+        let known = text(&output.stdout);
+        assert!(known.lines().any(|line| line.split_whitespace().next() == Some(name)), "{known}");
+    }
+}
+
+#[test]
 fn nonsense_is_one_error_with_one_hint() {
     let nonsense = [
         "launch",
@@ -36,6 +46,10 @@ fn nonsense_is_one_error_with_one_hint() {
         "run --model m --workload-trace t --rate 1",
         "run --model m --metrics-path no/such/folder/file",
         "replay --model m",
+        "run --model no-such-model",
+        "run --model llama-3.1-8b-instruct --hardware H1OO",
+        "run --model llama-3.1-8b-instruct --alpha-coeffs 1,2,3",
+        "run --model llama-3.1-8b-instruct --latency-model roofline --alpha-coeffs 1,2,3 --beta-coeffs 1,2,3",
     ];
     for arguments in nonsense {
         let output = blis(arguments);

@@ -1,4 +1,5 @@
 //! BLIS as a library: everything behind the `blis` program.
 
 pub mod cli;
+pub mod config;
 pub mod report;

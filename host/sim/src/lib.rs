@@ -4,10 +4,12 @@
 //!
 //! Start with [`run()`], then [`instance`].
 
+pub mod capacity;
 pub mod instance;
 pub mod kv;
 pub mod latency;
 pub mod metrics;
+pub mod model;
 pub mod outcome;
 pub mod request;
 pub mod rng;

@@ -91,10 +91,10 @@ pub(super) struct DeploymentFlags {
     /// Model, as on Hugging Face; `blis models` lists those known
     #[arg(long, value_name = "NAME", help_heading = MODEL)]
     pub model: String,
-    /// GPU; `blis hardware` lists those known [default: the model's]
+    /// GPU; `blis hardware` lists those known [default: H100]
     #[arg(long, visible_alias = "gpu", value_name = "GPU", help_heading = MODEL)]
     pub hardware: Option<String>,
-    /// Tensor parallelism, GPUs; 0 for the model's default [default: the model's]
+    /// Tensor parallelism, GPUs; 0 for the default [default: as few as hold the model]
     #[arg(long, visible_alias = "tensor-parallel-size", value_name = "N",
           value_parser = parse::parallelism_or_zero, help_heading = MODEL)]
     pub tp: Option<u32>,
@@ -111,21 +111,22 @@ pub(super) struct DeploymentFlags {
     /// vLLM version whose blackbox coefficients to take [default: the model's]
     #[arg(long, value_name = "VERSION", help_heading = MODEL)]
     pub vllm_version: Option<String>,
-    /// Folder with the model's `config.json` [default: built in]
+    /// Folder with `config.json` or `<model>/config.json` [default: built in]
     #[arg(long, value_name = "DIR", help_heading = MODEL)]
     pub model_config_folder: Option<PathBuf>,
-    /// JSON file that describes the GPU [default: built in]
-    #[arg(long, value_name = "FILE", help_heading = MODEL)]
+    /// File that describes GPUs (YAML or JSON), or a folder of them [default: built in]
+    #[arg(long, value_name = "PATH", help_heading = MODEL)]
     pub hardware_config: Option<PathBuf>,
 
-    /// How step times are computed [default: trained-physics; blackbox with 3 betas]
+    /// How step times are computed [default: trained-physics; blackbox with 3 betas or --vllm-version]
     #[arg(long, value_enum, value_name = "NAME", help_heading = LATENCY)]
     pub latency_model: Option<LatencyModelName>,
-    /// Per-request coefficients, comma-separated, each ≥ 0 (µs); needs --beta-coeffs [default: trained]
+    /// Three per-request coefficients, µs, each ≥ 0; needs --beta-coeffs [default: trained]
     #[arg(long, value_name = "A0,A1,…", value_delimiter = ',', value_parser = parse::not_negative,
           help_heading = LATENCY)]
     pub alpha_coeffs: Option<Vec<f64>>,
-    /// Step-time coefficients, comma-separated, each ≥ 0; needs --alpha-coeffs [default: trained]
+    /// Step-time coefficients, each ≥ 0: 3 for blackbox, 7 to 11 for trained-physics; needs
+    /// --alpha-coeffs [default: trained]
     #[arg(long, value_name = "B0,B1,…", value_delimiter = ',', value_parser = parse::not_negative,
           help_heading = LATENCY)]
     pub beta_coeffs: Option<Vec<f64>>,

@@ -20,7 +20,7 @@ use super::error::Failure;
 use crate::report::check_target;
 
 /// A simulation of one instance, ready to be set up.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) struct RunConfig {
     pub deployment: DeploymentArgs,
     pub engine: EngineConfig,
@@ -142,7 +142,7 @@ impl RunConfig {
         check_targets(metrics_path.as_deref(), results_path.as_deref())?;
         let engine = EngineConfig::new(&instance.engine, instance.deployment.block_size_in_tokens);
         Ok(Self {
-            deployment: deployment(instance.deployment)?,
+            deployment: deployment(instance.deployment),
             engine,
             workload,
             seed: simulation.seed,
@@ -166,18 +166,9 @@ fn check_targets(metrics: Option<&Path>, results: Option<&Path>) -> Result<(), F
     metrics.into_iter().chain(results).try_for_each(|path| check_target(path).map_err(|error| Failure::file(&error)))
 }
 
-fn deployment(flags: DeploymentFlags) -> Result<DeploymentArgs, Failure> {
-    let given = flags.alpha_coeffs.is_some() || flags.beta_coeffs.is_some();
-    if given && flags.latency_model == Some(LatencyModelName::Roofline) {
-        return Err(Failure::usage("`--latency-model roofline` takes no coefficients")
-            .hint("leave out `--alpha-coeffs` and `--beta-coeffs`, or choose another model"));
-    }
-    if flags.alpha_coeffs.is_some() != flags.beta_coeffs.is_some() {
-        let (there, missing) = if flags.alpha_coeffs.is_some() { ("alpha", "beta") } else { ("beta", "alpha") };
-        return Err(Failure::usage(format_args!("`--{there}-coeffs` needs `--{missing}-coeffs` with it"))
-            .hint("coefficients are fitted together; give both or neither"));
-    }
-    Ok(DeploymentArgs {
+/// What does not depend on the model is checked by the flags themselves, the rest when it is resolved.
+fn deployment(flags: DeploymentFlags) -> DeploymentArgs {
+    DeploymentArgs {
         model: flags.model,
         hardware: flags.hardware,
         tensor_parallel_size: flags.tp.filter(|&tp| tp > 0),
@@ -198,7 +189,7 @@ fn deployment(flags: DeploymentFlags) -> Result<DeploymentArgs, Failure> {
         gpu_memory_utilization: flags.gpu_memory_utilization,
         model_config_folder: flags.model_config_folder,
         hardware_config: flags.hardware_config,
-    })
+    }
 }
 
 impl EngineConfig {

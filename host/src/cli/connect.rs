@@ -3,60 +3,14 @@
 //! [`super::run`] needs four things from the rest of the crate: a deployment, a workload, and the
 //! names of what is known. Everything it assumes about them is in this file.
 
-use std::path::PathBuf;
-use std::sync::Arc;
-
-use blis_sim::latency::LatencyModel;
 use blis_sim::request::Request;
 
 use super::config::RunConfig;
 use super::error::Failure;
+use crate::config::{KnownModel, known_hardware, known_models};
 use crate::report::Labels;
 
-// -- until `blis::config` is merged: then `pub(super) use crate::config::{Deployment, DeploymentArgs, LatencyKind};`
-
-/// What was asked for.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct DeploymentArgs {
-    pub model: String,
-    pub hardware: Option<String>,
-    pub tensor_parallel_size: Option<u32>,
-    pub data_parallel_size: u32,
-    pub vllm_version: Option<String>,
-    pub enable_expert_parallel: bool,
-    pub moe_comm_backend: Option<String>,
-    pub latency_model: Option<LatencyKind>,
-    pub alpha_coeffs: Option<Vec<f64>>,
-    pub beta_coeffs: Option<Vec<f64>>,
-    pub total_kv_blocks: Option<u64>,
-    pub block_size: u32,
-    pub max_model_len: Option<u32>,
-    pub gpu_memory_utilization: f64,
-    pub model_config_folder: Option<PathBuf>,
-    pub hardware_config: Option<PathBuf>,
-}
-
-/// Which latency model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LatencyKind {
-    TrainedPhysics,
-    Roofline,
-    Blackbox,
-}
-
-/// What it resolves to.
-#[derive(Clone, Debug)]
-pub(super) struct Deployment {
-    pub model: String,
-    pub hardware: String,
-    pub tensor_parallel_size: u32,
-    pub latency: Arc<dyn LatencyModel>,
-    pub latency_kind: String,
-    pub total_kv_blocks: u32,
-    pub kv_blocks_source: String,
-    pub max_model_len: Option<u32>,
-    pub notes: Vec<String>,
-}
+pub(super) use crate::config::{Deployment, DeploymentArgs, LatencyKind};
 
 // -- until `blis::workload` is merged: then `pub(super) use crate::workload::Workload;`
 
@@ -69,28 +23,46 @@ pub(super) struct Workload {
     pub notes: Vec<String>,
 }
 
-/// The deployment that was asked for. Later `crate::config::resolve(&config.deployment)`.
+/// The deployment that was asked for.
 pub(super) fn resolve(config: &RunConfig) -> Result<Deployment, Failure> {
-    Err(not_connected(&format!("the configuration of `{}`", config.deployment.model)))
+    crate::config::resolve(&config.deployment).map_err(Failure::usage)
 }
 
 /// The workload that was asked for. Later a match over [`super::config::WorkloadConfig`]: the
 /// generator, `crate::workload::open_trace` or `crate::workload::open_trace_v2`.
 pub(super) fn open(config: &RunConfig) -> Result<Workload, Failure> {
-    Err(not_connected(&config.workload.to_string()))
+    Err(Failure::runtime(format_args!("this build cannot load the workload `{}`", config.workload))
+        .hint("generators and traces are not linked in yet"))
 }
 
-/// Names of the models with a configuration.
-pub(super) fn models() -> Result<Vec<String>, Failure> {
-    Err(not_connected("the list of models"))
+/// A line per model with anything built in: its name, then what can simulate it.
+pub(super) fn models() -> Vec<String> {
+    let models = known_models();
+    let width = models.iter().map(|model| model.name.len()).max().unwrap_or(0);
+    models.iter().map(|model| format!("{:width$}  {}", model.name, latency_models(model))).collect()
 }
 
-/// Names of the GPUs with a description.
-pub(super) fn hardware() -> Result<Vec<String>, Failure> {
-    Err(not_connected("the list of GPUs"))
+fn latency_models(model: &KnownModel) -> String {
+    let mut kinds = Vec::new();
+    if model.has_config {
+        kinds.extend([LatencyKind::TrainedPhysics.to_string(), LatencyKind::Roofline.to_string()]);
+    }
+    if !model.blackbox.is_empty() {
+        kinds.push(format!("{} ({})", LatencyKind::Blackbox, model.blackbox.join("; ")));
+    }
+    kinds.join(", ")
 }
 
-fn not_connected(what: &str) -> Failure {
-    Failure::runtime(format_args!("this build cannot load {what}"))
-        .hint("it holds the command line only; configuration and workloads are not linked in yet")
+/// A line per GPU with a description: its name, its figures, its other names.
+pub(super) fn hardware() -> Vec<String> {
+    let hardware = known_hardware();
+    let width = hardware.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
+    let line = |entry: &crate::config::Hardware| {
+        let gpu = &entry.gpu;
+        let aliases =
+            if entry.aliases.is_empty() { String::new() } else { format!("  also {}", entry.aliases.join(", ")) };
+        let (name, memory, flops, bandwidth) = (&entry.name, gpu.memory_gib, gpu.tflops_fp16, gpu.hbm_tb_s);
+        format!("{name:width$}  {memory:>6} GiB  {flops:>7} TFLOPS  {bandwidth:>6} TB/s{aliases}")
+    };
+    hardware.iter().map(line).collect()
 }

@@ -52,8 +52,8 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Some(Command::Run(args)) => simulate(&RunConfig::from_run(*args)?),
         Some(Command::Replay(args)) => simulate(&RunConfig::from_replay(*args)?),
-        Some(Command::Models) => print_lines(&connect::models()?),
-        Some(Command::Hardware) => print_lines(&connect::hardware()?),
+        Some(Command::Models) => print_lines(&connect::models()),
+        Some(Command::Hardware) => print_lines(&connect::hardware()),
         None => print(format_args!("{}", Cli::command().render_long_help())),
     }
 }
@@ -68,11 +68,14 @@ fn simulate(config: &RunConfig) -> Result<(), Failure> {
     start_log(config.output.log);
     let progress = config.output.progress && io::stderr().is_terminal();
     let finished = run::run(config, progress)?;
-    if text { print_summary(&finished, terminal && colour_wanted()) } else { print_json(&finished) }
+    let printed = if text { print_summary(&finished, terminal && colour_wanted()) } else { print_json(&finished) };
+    printed?;
+    // A file that could not be written costs the exit code, not the results.
+    finished.files
 }
 
 fn print_summary(finished: &Finished, colour: bool) -> Result<(), Failure> {
-    let Finished { setting, aggregate, warnings, cpu } = finished;
+    let Finished { setting, aggregate, warnings, cpu, .. } = finished;
     print(Summary { setting, aggregate, warnings, colour })?;
     // How fast we were is no result: it changes from run to run.
     let (requests, seconds) = (aggregate.counts.injected(), cpu.as_secs_f64());

@@ -22,12 +22,15 @@ pub(super) struct Finished {
     pub aggregate: Aggregate,
     /// (what, what to do)
     pub warnings: Vec<(String, String)>,
+    /// Whether the result files were written.
+    pub files: Result<(), Failure>,
     /// CPU time of the simulation alone.
     pub cpu: Duration,
 }
 
 /// Sets up what `config` asks for, simulates it, writes the files.
 pub(super) fn run(config: &RunConfig, progress: bool) -> Result<Finished, Failure> {
+    tracing::debug!(seed = config.seed, horizon = ?config.horizon, "{:?}", config.engine);
     let deployment = connect::resolve(config)?;
     let workload = connect::open(config)?;
     simulate(config, &deployment, workload, progress)
@@ -55,10 +58,10 @@ fn simulate(
     let cpu = timer.elapsed();
     let (mut metrics, log) = sink;
     let aggregate = metrics.aggregate(&counters, config.horizon);
-    write_files(config, &aggregate, log.as_ref(), labels.as_ref())?;
     Ok(Finished {
         setting: setting(config, deployment, &notes),
         warnings: warnings(config, &aggregate, skipped),
+        files: write_files(config, &aggregate, log.as_ref(), labels.as_ref()),
         aggregate,
         cpu,
     })
@@ -94,11 +97,9 @@ fn write_files(
 }
 
 fn setting(config: &RunConfig, deployment: &Deployment, notes: &[String]) -> Setting {
-    let gpus = deployment.tensor_parallel_size * config.deployment.data_parallel_size;
-    let parallel = match config.deployment.data_parallel_size {
-        1 => format!("TP {}", deployment.tensor_parallel_size),
-        dp => format!("TP {}, DP {dp}", deployment.tensor_parallel_size),
-    };
+    let (tp, dp) = (deployment.tensor_parallel_size, deployment.data_parallel_size);
+    let gpus = u64::from(tp) * u64::from(dp);
+    let parallel = if dp == 1 { format!("TP {tp}") } else { format!("TP {tp}, DP {dp}") };
     Setting {
         model: deployment.model.clone(),
         hardware: format!("{gpus} × {} ({parallel})", deployment.hardware),

@@ -71,7 +71,7 @@ fn names_of_blis_and_vllm_mean_the_same() {
         ("--workload distribution --rate 1.0 --timeout 300", "--timeout 300"),
     ];
     for (one, other) in table {
-        assert_eq!(run(one), run(other), "{one}");
+        assert_eq!(format!("{:?}", run(one)), format!("{:?}", run(other)), "{one}");
     }
 }
 
@@ -173,9 +173,6 @@ fn nonsense_is_explained() {
         "run --model m --horizon 0",
         "run --model m --timeout 0",
         "run --model m --alpha-coeffs 1,-2,3 --beta-coeffs 1,2,3",
-        "run --model m --alpha-coeffs 1,2,3",
-        "run --model m --beta-coeffs 1,2,3",
-        "run --model m --latency-model roofline --alpha-coeffs 1 --beta-coeffs 1",
         "run --model m --latency-model rooflin",
         "run --model m --scheduler lifo",
         "run --model m --scheduling-policy priority --scheduler sjf",

@@ -4,6 +4,16 @@
 //! keep those sums instead of touching every request. Every sum is an integer far below 2^53:
 //! as an `f64` it is exact, whatever the order in which it was added up.
 
+pub mod blackbox;
+mod error;
+pub mod roofline;
+pub mod trained_physics;
+
+pub use blackbox::Blackbox;
+pub use error::LatencyError;
+pub use roofline::Roofline;
+pub use trained_physics::{MoeComm, TrainedPhysics};
+
 use crate::units::Micros;
 
 /// The requests of one step, in sums. Only requests that compute at least one token count.
@@ -95,5 +105,63 @@ pub trait LatencyModel: std::fmt::Debug + Send + Sync {
     /// Bookkeeping time of a preemption; recorded, moves no event.
     fn preemption_time(&self) -> Micros {
         Micros::ZERO
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    //! Random batches, request by request, for comparing a model with its formula written out.
+    use rand::{RngExt, SeedableRng};
+
+    use super::Batch;
+
+    /// One request of a batch.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Item {
+        /// Tokens computed in this step.
+        pub n: u32,
+        /// Tokens computed before.
+        pub context: u32,
+        /// Prompt length.
+        pub input: u32,
+    }
+
+    impl Item {
+        pub fn is_prefill(self) -> bool {
+            self.context < self.input
+        }
+    }
+
+    pub fn batch(items: &[Item]) -> Batch {
+        let mut batch = Batch::default();
+        for item in items {
+            if item.is_prefill() {
+                batch.add_prefill(item.n, item.context, item.input);
+            } else {
+                batch.add_decode(item.context);
+            }
+        }
+        batch
+    }
+
+    /// `count` batches of up to 64 requests: prompts only, answers only, and both.
+    pub fn random_batches(count: usize) -> impl Iterator<Item = Vec<Item>> {
+        let mut rng = rand_pcg::Pcg64Mcg::seed_from_u64(7);
+        (0..count).map(move |_| {
+            let requests = rng.random_range(1..=64);
+            let prefill_percent = [0, 10, 50, 100][rng.random_range(0..4)];
+            let longest = [100, 4000, 130_000][rng.random_range(0..3)];
+            (0..requests)
+                .map(|_| {
+                    let input = rng.random_range(1..=longest);
+                    if rng.random_range(0..100) < prefill_percent {
+                        let context = rng.random_range(0..input);
+                        Item { n: rng.random_range(1..=(input - context).min(8192)), context, input }
+                    } else {
+                        Item { n: 1, context: input + rng.random_range(0..2000), input }
+                    }
+                })
+                .collect()
+        })
     }
 }

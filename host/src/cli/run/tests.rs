@@ -8,6 +8,7 @@ use blis_sim::request::Content;
 
 use super::*;
 use crate::cli::args::Cli;
+use crate::config::{KvBlocksSource, LatencyKind};
 use crate::report::NoLabels;
 use clap::Parser as _;
 
@@ -35,9 +36,12 @@ fn deployment(total_kv_blocks: u32, max_model_len: Option<u32>) -> Deployment {
         hardware: "H100".into(),
         tensor_parallel_size: 2,
         latency: Arc::new(TenMillis),
-        latency_kind: "10 ms a step".into(),
+        data_parallel_size: 1,
+        latency_kind: LatencyKind::Roofline,
+        alpha: Vec::new(),
+        beta: Vec::new(),
         total_kv_blocks,
-        kv_blocks_source: "given".into(),
+        kv_blocks_source: KvBlocksSource::Flag,
         max_model_len,
         notes: vec!["a note on the deployment".into()],
     }
@@ -121,10 +125,24 @@ fn the_metrics_file_has_every_request() {
     let path = std::env::temp_dir().join(format!("blis-run-{}.json", std::process::id()));
     let config = config(&format!("--metrics-path {}", path.display()));
     let requests = (0..3).map(|id| request(id, 100, None)).collect();
-    simulate(&config, &deployment(1_000, None), workload(requests), false).unwrap_or_else(|e| panic!("{e}"));
+    let finished =
+        simulate(&config, &deployment(1_000, None), workload(requests), false).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(finished.files, Ok(()));
     let document: serde_json::Value = serde_json::from_slice(&fs::read(&path).expect("written")).expect("JSON");
     fs::remove_file(&path).expect("ours");
     assert_eq!(document["completed_requests"], 3);
     assert_eq!(document["requests"].as_array().map(Vec::len), Some(3));
     assert!(document["cache_hit_rate"].is_number());
+}
+
+#[test]
+fn a_file_that_cannot_be_written_does_not_cost_the_results() {
+    let mut config = config("");
+    config.output.metrics_path = Some("/no/such/folder/metrics.json".into());
+    let requests = vec![request(0, 100, None)];
+    let finished =
+        simulate(&config, &deployment(1_000, None), workload(requests), false).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(finished.aggregate.counts.completed, 1);
+    let told = finished.files.expect_err("no such folder").to_string();
+    assert!(told.starts_with("error: cannot write `/no/such/folder/metrics.json`"), "{told}");
 }

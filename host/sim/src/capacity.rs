@@ -1,0 +1,278 @@
+//! How many KV blocks fit beside the weights, and how long a request may get.
+//!
+//! Formulas: BLIS f90a1e3a (`engine.md` §4.5). Everything is computed in `f64`, which is exact for
+//! real models (all products stay below 2^53) and cannot overflow on absurd ones.
+
+use thiserror::Error;
+
+use crate::model::{Gpu, ModelConfig, Parallelism};
+
+const GIB: f64 = 1_073_741_824.0;
+
+/// Peak activation memory BLIS reserves, GiB: dense and mixture-of-experts models.
+const ACTIVATION_GIB: f64 = 5.5;
+const MOE_ACTIVATION_GIB: f64 = 8.0;
+
+/// Memory taken by CUDA context, graphs and NCCL, GiB per GPU: alone, and in a tensor-parallel group.
+const RUNTIME_GIB: f64 = 0.15;
+const RUNTIME_TP_GIB: f64 = 0.6;
+
+/// Activations of MLPs with three matrices (gate, up, down), which is what the weight formula counts.
+const GATED_ACTIVATIONS: [&str; 5] = ["silu", "swiglu", "geglu", "situ", ""];
+
+/// Why the KV capacity cannot be computed, or is none.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum CapacityError {
+    /// Weights and activations leave nothing for the KV cache.
+    #[error(
+        "the model does not fit: it needs {needed_gib:.1} GiB, and {gpus} GPU(s) offer {available_gib:.1} GiB\n\
+         hint: {}",
+        at_least(*minimum_gpus)
+    )]
+    DoesNotFit {
+        /// Weights, activations and runtime, GiB, over all GPUs of the group.
+        needed_gib: f64,
+        /// Usable memory of the group, GiB.
+        available_gib: f64,
+        /// GPUs in the group.
+        gpus: u32,
+        /// The smallest group that holds weights and activations; `None` if no group does.
+        minimum_gpus: Option<u64>,
+    },
+    /// The weight formula counts three matrices per MLP; this activation has two.
+    #[error(
+        "cannot weigh a model with activation `{activation}`: only gated MLPs ({}) are known\n\
+         hint: give `--total-kv-blocks`",
+        "silu, swiglu, geglu, situ"
+    )]
+    UnknownActivation {
+        /// `hidden_act` of the config.
+        activation: String,
+    },
+    /// KV heads cannot be split evenly.
+    #[error(
+        "{kv_heads} KV heads cannot be split over tensor parallel size {tensor}\n\
+         hint: choose a `--tensor-parallel-size` that divides {kv_heads}"
+    )]
+    KvHeadsNotDivisible {
+        /// KV heads of the model.
+        kv_heads: u32,
+        /// Tensor parallel degree.
+        tensor: u32,
+    },
+    /// There is no integer head width, and the config states none.
+    #[error(
+        "`hidden_size` {hidden_size} is no multiple of `num_attention_heads` {heads}, and the config has no `head_dim`"
+    )]
+    HeadDimUnknown {
+        /// Width of the model.
+        hidden_size: u32,
+        /// Query heads.
+        heads: u32,
+    },
+    /// A number the formula divides by, or multiplies everything with, is zero.
+    #[error("`{field}` is missing or zero")]
+    Missing {
+        /// Its name in `config.json`, in the hardware file, or among the options.
+        field: &'static str,
+    },
+    /// A mixture of experts whose size is unknown cannot be weighed.
+    #[error(
+        "the config describes a mixture of experts, but not how many experts it has\n\
+         hint: add `num_experts` to the config, or give `--total-kv-blocks`"
+    )]
+    ExpertCountUnknown,
+}
+
+fn at_least(gpus: Option<u64>) -> String {
+    gpus.map_or_else(
+        || "no number of these GPUs is enough; choose GPUs with more memory".into(),
+        |n| format!("use at least {n} GPUs (`--tensor-parallel-size {}`)", n.next_power_of_two()),
+    )
+}
+
+/// The memory an instance may use.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MemoryBudget {
+    /// Share of each GPU's memory given to the engine, in (0, 1] (`--gpu-memory-utilization`).
+    pub utilization: f64,
+    /// Further memory set aside (adapters), GiB over the group.
+    pub reserved_gib: f64,
+}
+
+/// KV blocks of `block_size` tokens that fit beside the weights, over all data-parallel ranks.
+///
+/// # Errors
+/// When nothing is left for the cache, or the model cannot be weighed.
+pub fn kv_blocks(
+    model: &ModelConfig,
+    gpu: &Gpu,
+    parallelism: Parallelism,
+    block_size: u32,
+    budget: MemoryBudget,
+) -> Result<u64, CapacityError> {
+    check(model, gpu, parallelism, block_size)?;
+    let tp = f64::from(parallelism.tensor);
+    let per_block = (kv_bytes_per_token(model, tp) * f64::from(block_size)).trunc();
+    if per_block < 1.0 {
+        return Err(CapacityError::Missing { field: "num_key_value_heads" });
+    }
+
+    let weights_gib = (parameters(model) * model.weight_bytes).trunc() / GIB;
+    let activation_gib = if model.moe.is_some() { MOE_ACTIVATION_GIB } else { ACTIVATION_GIB };
+    let runtime_gib = if parallelism.tensor == 1 { RUNTIME_GIB } else { RUNTIME_TP_GIB };
+    let overhead_gib = weights_gib + activation_gib + runtime_gib * tp + budget.reserved_gib;
+    let usable_per_gpu = gpu.memory_gib * budget.utilization;
+    let available_gib = usable_per_gpu * tp;
+    let blocks = (((available_gib - overhead_gib) * GIB).trunc() / per_block).floor();
+    if overhead_gib >= available_gib || blocks < 1.0 {
+        let spread = usable_per_gpu - RUNTIME_TP_GIB;
+        let load = weights_gib + activation_gib + budget.reserved_gib;
+        return Err(CapacityError::DoesNotFit {
+            needed_gib: overhead_gib,
+            available_gib,
+            gpus: parallelism.tensor,
+            minimum_gpus: (spread > 0.0)
+                .then(|| ((load / spread).ceil() as u64).max(u64::from(parallelism.tensor) + 1)),
+        });
+    }
+    let ranks = if model.moe.is_some() { u64::from(parallelism.data) } else { 1 };
+    Ok((blocks as u64).saturating_mul(ranks))
+}
+
+/// The longest request (prompt and answer, tokens) a cache of that size can hold: `model_len`, cut to
+/// the cache if it needs more blocks than there are. BLIS f90a1e3a, `engine.md` §4.5.
+#[must_use]
+pub fn max_model_len(model_len: u64, total_blocks: u64, block_size: u32) -> u64 {
+    if model_len.div_ceil(u64::from(block_size.max(1))) > total_blocks {
+        total_blocks * u64::from(block_size)
+    } else {
+        model_len
+    }
+}
+
+fn check(model: &ModelConfig, gpu: &Gpu, parallelism: Parallelism, block_size: u32) -> Result<(), CapacityError> {
+    let nonzero = [
+        ("num_hidden_layers", f64::from(model.num_hidden_layers)),
+        ("hidden_size", f64::from(model.hidden_size)),
+        ("num_attention_heads", f64::from(model.num_attention_heads)),
+        ("num_key_value_heads", f64::from(model.num_key_value_heads)),
+        ("intermediate_size", f64::from(model.intermediate_size)),
+        ("vocab_size", f64::from(model.vocab_size)),
+        ("torch_dtype", model.dtype_bytes),
+        ("memory_gib", gpu.memory_gib),
+        ("tensor_parallel_size", f64::from(parallelism.tensor)),
+        ("block_size", f64::from(block_size)),
+    ];
+    if let Some(&(field, _)) = nonzero.iter().find(|(_, value)| *value <= 0.0) {
+        return Err(CapacityError::Missing { field });
+    }
+    if model.moe_without_expert_count {
+        return Err(CapacityError::ExpertCountUnknown);
+    }
+    if !GATED_ACTIVATIONS.contains(&model.hidden_act.as_str()) {
+        return Err(CapacityError::UnknownActivation { activation: model.hidden_act.clone() });
+    }
+    let (kv_heads, tensor) = (model.num_key_value_heads, parallelism.tensor);
+    if kv_heads >= tensor && !kv_heads.is_multiple_of(tensor) {
+        return Err(CapacityError::KvHeadsNotDivisible { kv_heads, tensor });
+    }
+    let (hidden_size, heads) = (model.hidden_size, model.num_attention_heads);
+    if model.head_dim.is_none() && !hidden_size.is_multiple_of(heads) {
+        return Err(CapacityError::HeadDimUnknown { hidden_size, heads });
+    }
+    Ok(())
+}
+
+/// Width of a head: stated, or the integer quotient.
+fn head_dim(model: &ModelConfig) -> f64 {
+    f64::from(model.head_dim.unwrap_or(model.hidden_size / model.num_attention_heads))
+}
+
+/// Bytes one GPU of the group caches per token. Latent attention caches one vector per layer, which
+/// every GPU holds whole; fewer KV heads than GPUs are divided all the same (optimistic, as in BLIS).
+fn kv_bytes_per_token(model: &ModelConfig, tp: f64) -> f64 {
+    let layers = f64::from(model.num_hidden_layers);
+    match model.mla {
+        Some(mla) => layers * (f64::from(mla.kv_lora_rank) + f64::from(mla.qk_rope_head_dim)) * model.dtype_bytes,
+        None => layers * 2.0 * head_dim(model) * f64::from(model.num_key_value_heads) * model.dtype_bytes / tp,
+    }
+}
+
+/// Number of weights. Every layer outside the first `first_k_dense_replace` of a mixture of experts is
+/// counted with experts, interleaved or not.
+fn parameters(model: &ModelConfig) -> f64 {
+    let (layers, d) = (f64::from(model.num_hidden_layers), f64::from(model.hidden_size));
+    let kv_width = f64::from(model.num_key_value_heads) * head_dim(model);
+    let attention = d * (d + 2.0 * kv_width) + d * d;
+    let mlp = match model.moe {
+        None => layers * (3.0 * d * f64::from(model.intermediate_size)),
+        Some(moe) => {
+            let experts = f64::from(moe.num_experts);
+            let layer = 3.0 * d * f64::from(model.expert_width()) * experts
+                + 3.0 * d * f64::from(moe.shared_intermediate_size)
+                + experts * d;
+            let dense_layers = f64::from(moe.first_k_dense_replace.min(model.num_hidden_layers));
+            dense_layers * (3.0 * d * f64::from(model.dense_width())) + (layers - dense_layers) * layer
+        }
+    };
+    let embedding = f64::from(model.vocab_size) * d;
+    let unembedding = if model.tie_word_embeddings { 0.0 } else { embedding };
+    embedding + layers * (attention + 2.0 * d) + mlp + unembedding + d
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::samples::{deepseek_lite, h100, llama_8b, qwen_moe, scout_fp8};
+
+    const BUDGET: MemoryBudget = MemoryBudget { utilization: 0.9, reserved_gib: 0.0 };
+
+    fn blocks(model: &ModelConfig, tensor: u32) -> Result<u64, CapacityError> {
+        kv_blocks(model, &h100(), Parallelism { tensor, data: 1 }, 16, BUDGET)
+    }
+
+    #[test]
+    fn published_capacities() {
+        assert_eq!([1, 2, 4, 8].map(|tp| blocks(&llama_8b(), tp).unwrap()), [26_312, 125_278, 543_011, 2_255_841]);
+        assert_eq!([1, 2, 4, 8].map(|tp| blocks(&deepseek_lite(), tp).unwrap()), [74_312, 227_391, 535_491, 1_151_692]);
+        assert_eq!([2, 4, 8].map(|tp| blocks(&scout_fp8(), tp).unwrap()), [27_345, 249_660, 1_279_198]);
+        let two_ranks = Parallelism { tensor: 2, data: 2 };
+        assert_eq!(kv_blocks(&qwen_moe(), &h100(), two_ranks, 16, BUDGET), Ok(214_846));
+    }
+
+    #[test]
+    fn too_large_a_model_says_how_many_gpus_it_needs() {
+        let error = blocks(&scout_fp8(), 1).unwrap_err();
+        assert!(matches!(error, CapacityError::DoesNotFit { minimum_gpus: Some(2), .. }), "{error:?}");
+        insta::assert_snapshot!(error, @r"
+        the model does not fit: it needs 102.9 GiB, and 1 GPU(s) offer 72.0 GiB
+        hint: use at least 2 GPUs (`--tensor-parallel-size 2`)
+        ");
+        let tiny = Gpu { memory_gib: 0.5, ..h100() };
+        let error = kv_blocks(&llama_8b(), &tiny, Parallelism { tensor: 1, data: 1 }, 16, BUDGET).unwrap_err();
+        assert!(matches!(error, CapacityError::DoesNotFit { minimum_gpus: None, .. }), "{error:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_weighed_is_refused() {
+        let model = ModelConfig { hidden_act: "gelu".into(), ..llama_8b() };
+        assert_eq!(blocks(&model, 1), Err(CapacityError::UnknownActivation { activation: "gelu".into() }));
+        assert_eq!(blocks(&llama_8b(), 3), Err(CapacityError::KvHeadsNotDivisible { kv_heads: 8, tensor: 3 }));
+        assert!(blocks(&llama_8b(), 16).is_ok(), "fewer KV heads than GPUs are accepted");
+        let model = ModelConfig { hidden_size: 4097, ..llama_8b() };
+        assert_eq!(blocks(&model, 1), Err(CapacityError::HeadDimUnknown { hidden_size: 4097, heads: 32 }));
+        let model = ModelConfig { vocab_size: 0, ..llama_8b() };
+        assert_eq!(blocks(&model, 1), Err(CapacityError::Missing { field: "vocab_size" }));
+        let model = ModelConfig { moe_without_expert_count: true, ..llama_8b() };
+        assert_eq!(blocks(&model, 1), Err(CapacityError::ExpertCountUnknown));
+    }
+
+    #[test]
+    fn context_is_cut_to_the_cache() {
+        assert_eq!(max_model_len(131_072, 20_000, 16), 131_072);
+        assert_eq!(max_model_len(131_072, 8192, 16), 131_072);
+        assert_eq!(max_model_len(131_073, 8192, 16), 131_072);
+        assert_eq!(max_model_len(131_072, 100, 16), 1600);
+    }
+}

@@ -1,0 +1,104 @@
+//! Why a latency model cannot be built.
+
+use thiserror::Error;
+
+use crate::model::ModelConfig;
+
+/// A latency model does not fit its coefficients, its model or its GPUs.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum LatencyError {
+    /// The wrong number of coefficients.
+    #[error("{model} takes {expected} {name} coefficients, not {given}")]
+    CoefficientCount {
+        /// Which latency model.
+        model: &'static str,
+        /// `alpha` or `beta`.
+        name: &'static str,
+        /// What it takes.
+        expected: &'static str,
+        /// How many there were.
+        given: usize,
+    },
+    /// A coefficient is negative, infinite or not a number.
+    #[error("{name}[{index}] is {value}: coefficients are finite and not negative")]
+    CoefficientValue {
+        /// `alpha` or `beta`.
+        name: &'static str,
+        /// Which one, from 0.
+        index: usize,
+        /// Its value.
+        value: f64,
+    },
+    /// A number of the model, the GPU or the deployment that may not be zero is.
+    #[error("`{field}` is missing or zero")]
+    Missing {
+        /// Its name in `config.json`, in the hardware file, or among the options.
+        field: &'static str,
+    },
+    /// Heads cannot be split evenly over the GPUs.
+    #[error(
+        "{heads} {kind} heads cannot be split over tensor parallel size {tensor}\n\
+         hint: choose a `--tensor-parallel-size` that divides {heads}"
+    )]
+    HeadsNotDivisible {
+        /// `attention` or `KV`.
+        kind: &'static str,
+        /// How many the model has.
+        heads: u32,
+        /// Tensor parallel degree.
+        tensor: u32,
+    },
+    /// Experts that no token visits, or more visits than experts.
+    #[error("`num_experts_per_tok` is {experts_per_token}: a model with {experts} experts visits 1 to {experts}")]
+    ExpertsPerToken {
+        /// What the config says.
+        experts_per_token: u32,
+        /// Routed experts.
+        experts: u32,
+    },
+    /// A mixture of experts of unknown size.
+    #[error(
+        "the config describes a mixture of experts, but not how many experts it has\n\
+         hint: add `num_experts` to the config"
+    )]
+    ExpertCountUnknown,
+    /// A model without experts, or one the formula does not cover, on data-parallel ranks.
+    #[error("data parallel size {data} needs a mixture-of-experts model and the trained-physics latency model")]
+    DataParallel {
+        /// Data parallel degree.
+        data: u32,
+    },
+    /// The GPU's attainable share of peak is unknown.
+    #[error("roofline needs `mfu_prefill` and `mfu_decode`\nhint: add them to the hardware file, each in (0, 1]")]
+    MfuUnknown,
+}
+
+/// Coefficients are finite and at least 0.
+pub(super) fn check_coefficients(name: &'static str, values: &[f64]) -> Result<(), LatencyError> {
+    match values.iter().position(|value| !(value.is_finite() && *value >= 0.0)) {
+        None => Ok(()),
+        Some(index) => Err(LatencyError::CoefficientValue { name, index, value: values[index] }),
+    }
+}
+
+/// What every formula divides by or multiplies with must be there.
+pub(super) fn check_nonzero(fields: &[(&'static str, f64)]) -> Result<(), LatencyError> {
+    match fields.iter().find(|(_, value)| !(value.is_finite() && *value > 0.0)) {
+        None => Ok(()),
+        Some(&(field, _)) => Err(LatencyError::Missing { field }),
+    }
+}
+
+/// The numbers every formula takes from the architecture.
+pub(super) fn check_model(model: &ModelConfig) -> Result<(), LatencyError> {
+    check_nonzero(&[
+        ("num_hidden_layers", f64::from(model.num_hidden_layers)),
+        ("hidden_size", f64::from(model.hidden_size)),
+        ("num_attention_heads", f64::from(model.num_attention_heads)),
+        ("num_key_value_heads", f64::from(model.num_key_value_heads)),
+        ("intermediate_size", f64::from(model.intermediate_size)),
+        ("torch_dtype", model.dtype_bytes),
+        ("weight bytes", model.weight_bytes),
+    ])?;
+    if model.moe_without_expert_count { Err(LatencyError::ExpertCountUnknown) } else { Ok(()) }
+}

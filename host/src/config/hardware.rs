@@ -1,0 +1,298 @@
+//! GPUs: the files of `hardware/`, and the JSON table of older BLIS versions.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use blis_sim::model::{Gpu, Mfu};
+use serde::Deserialize;
+
+use super::embedded;
+use super::error::ConfigError;
+
+/// A GPU with its names.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hardware {
+    /// The name of its file.
+    pub name: String,
+    /// Further names.
+    pub aliases: Vec<String>,
+    /// Its figures.
+    pub gpu: Gpu,
+    /// What its user should know.
+    pub notes: Vec<String>,
+}
+
+/// All GPUs a deployment can name: those of `--hardware-config` first, then the embedded ones.
+#[derive(Clone, Debug)]
+pub struct Catalogue {
+    entries: Vec<Hardware>,
+    /// How many of them come from the command line.
+    given: usize,
+}
+
+impl Catalogue {
+    /// Reads a file or a folder of them (`*.yaml`, `*.yml`, `*.json`), if one is given, and the embedded ones.
+    ///
+    /// # Errors
+    /// If a file cannot be read or makes no sense.
+    pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
+        let mut entries = Vec::new();
+        if let Some(path) = path {
+            for file in files(path)? {
+                let text =
+                    fs::read_to_string(&file).map_err(|source| ConfigError::Read { path: file.clone(), source })?;
+                entries.extend(parse(&file, &text)?);
+            }
+            if entries.is_empty() {
+                return Err(ConfigError::in_file(
+                    path,
+                    "no GPU here\nhint: give a .yaml or .json file, or their folder",
+                ));
+            }
+        }
+        let given = entries.len();
+        for (path, text) in embedded::hardware() {
+            entries.extend(parse(&Path::new("hardware").join(path), text)?);
+        }
+        Ok(Self { entries, given })
+    }
+
+    /// The GPU of that name or alias, upper or lower case.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn find(&self, name: &str) -> Result<&Hardware, ConfigError> {
+        let has_name = |entry: &&Hardware| {
+            std::iter::once(&entry.name).chain(&entry.aliases).any(|known| known.eq_ignore_ascii_case(name))
+        };
+        self.entries.iter().find(has_name).ok_or_else(|| {
+            let known = self.entries.iter().flat_map(|entry| std::iter::once(&entry.name).chain(&entry.aliases));
+            let mut known: Vec<String> = known.cloned().collect();
+            known.sort();
+            known.dedup();
+            ConfigError::unknown("hardware", name, known, Some("or describe it in a file and give `--hardware-config`"))
+        })
+    }
+
+    /// The one GPU of `--hardware-config`, if it has exactly one.
+    #[must_use]
+    pub fn only_given(&self) -> Option<&Hardware> {
+        if self.given == 1 { self.entries.first() } else { None }
+    }
+
+    /// All GPUs, those of the command line first.
+    #[must_use]
+    pub fn entries(&self) -> &[Hardware] {
+        &self.entries
+    }
+}
+
+fn files(path: &Path) -> Result<Vec<std::path::PathBuf>, ConfigError> {
+    let read = |source| ConfigError::Read { path: path.into(), source };
+    if !fs::metadata(path).map_err(read)?.is_dir() {
+        return Ok(vec![path.into()]);
+    }
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path).map_err(read)? {
+        let file = entry.map_err(read)?.path();
+        if file.extension().is_some_and(|end| end == "yaml" || end == "yml" || end == "json") {
+            files.push(file);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn parse(path: &Path, text: &str) -> Result<Vec<Hardware>, ConfigError> {
+    if path.extension().is_some_and(|end| end == "json") {
+        let table: BTreeMap<String, Entry> =
+            serde_json::from_str(text).map_err(|error| ConfigError::json(path, &error))?;
+        return table.into_iter().map(|(name, entry)| entry.check(path, Some(name))).collect();
+    }
+    let entry: Entry = serde_yaml::from_str(text).map_err(|error| ConfigError::yaml(path, &error))?;
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    Ok(vec![entry.check(path, stem)?])
+}
+
+/// A GPU as it is written, with the key names of all times.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    name: Option<String>,
+    #[serde(default)]
+    aliases: Vec<String>,
+    #[serde(alias = "TFlopsPeak", alias = "compute_tflops_fp16")]
+    tflops_fp16: Option<f64>,
+    #[serde(alias = "TFlopsFP8")]
+    tflops_fp8: Option<f64>,
+    #[serde(alias = "BwPeakTBs", alias = "BwEffTBs")]
+    hbm_tb_s: Option<f64>,
+    #[serde(alias = "MemoryGiB", alias = "memory_gb")]
+    memory_gib: Option<f64>,
+    #[serde(alias = "mfuPrefill")]
+    mfu_prefill: Option<f64>,
+    #[serde(alias = "mfuDecode")]
+    mfu_decode: Option<f64>,
+    #[serde(rename = "source")]
+    _source: Option<String>,
+    note: Option<String>,
+
+    /// Attainable instead of peak figures: utilisation is 1 then.
+    #[serde(rename = "TFlopsEff")]
+    tflops_effective: Option<f64>,
+    /// In GB/s.
+    memory_bandwidth_gb_s: Option<f64>,
+
+    // Keys of the first BLIS versions that no latency model of ours uses.
+    sm_count: Option<f64>,
+    #[serde(rename = "BwEffConstant")]
+    bw_eff_constant: Option<f64>,
+    #[serde(rename = "TOverheadMicros")]
+    t_overhead_micros: Option<f64>,
+    #[serde(rename = "perLayerOverhead")]
+    per_layer_overhead: Option<f64>,
+    #[serde(rename = "allReduceLatency")]
+    all_reduce_latency: Option<f64>,
+    #[serde(rename = "tpScalingExponent")]
+    tp_scaling_exponent: Option<f64>,
+    #[serde(rename = "mfuPrefillMultiplier")]
+    mfu_prefill_multiplier: Option<f64>,
+    #[serde(rename = "mfuDecodeMultiplier")]
+    mfu_decode_multiplier: Option<f64>,
+    #[serde(rename = "prefillBwFactor")]
+    prefill_bw_factor: Option<f64>,
+    #[serde(rename = "decodeBwFactor")]
+    decode_bw_factor: Option<f64>,
+    #[serde(rename = "vectorPeakFraction")]
+    vector_peak_fraction: Option<f64>,
+    #[serde(rename = "prefillOverheadMicros")]
+    prefill_overhead_micros: Option<f64>,
+    #[serde(rename = "mixedPrefillOverheadMicros")]
+    mixed_prefill_overhead_micros: Option<f64>,
+}
+
+impl Entry {
+    fn check(self, path: &Path, default_name: Option<String>) -> Result<Hardware, ConfigError> {
+        let unused = self.unused_keys();
+        let name = self.name.or(default_name).unwrap_or_default();
+        let wrong = |message: String| Err(ConfigError::in_file(path, format!("GPU `{name}`: {message}")));
+        if self.tflops_effective.is_some() && self.tflops_fp16.is_some() {
+            return wrong("`TFlopsEff` and a peak figure are given; give one".into());
+        }
+        let effective_mfu = self.tflops_effective.map(|_| 1.0);
+        let (prefill, decode) = (self.mfu_prefill.or(effective_mfu), self.mfu_decode.or(effective_mfu));
+        let hbm_tb_s = self.hbm_tb_s.or(self.memory_bandwidth_gb_s.map(|gb_s| gb_s / 1000.0));
+        let figures = [
+            ("tflops_fp16", self.tflops_fp16.or(self.tflops_effective), true),
+            ("hbm_tb_s", hbm_tb_s, true),
+            ("tflops_fp8", self.tflops_fp8.or(Some(0.0)), false),
+            ("memory_gib", self.memory_gib.or(Some(0.0)), false),
+        ];
+        let mut values = [0.0; 4];
+        for ((key, value, required), slot) in figures.into_iter().zip(&mut values) {
+            *slot = match value {
+                None => return wrong(format!("`{key}` is missing")),
+                Some(value) if !value.is_finite() || value < 0.0 || (required && value == 0.0) => {
+                    return wrong(format!("`{key}` is {value}: it must be a positive number"));
+                }
+                Some(value) => value,
+            };
+        }
+        let mfu = match (prefill, decode) {
+            (None, None) => None,
+            (Some(prefill), Some(decode)) => Some(Mfu { prefill, decode }),
+            _ => return wrong("give both `mfu_prefill` and `mfu_decode`, or neither".into()),
+        };
+        if mfu.is_some_and(|mfu| [mfu.prefill, mfu.decode].iter().any(|share| !(*share > 0.0 && *share <= 1.0))) {
+            return wrong("`mfu_prefill` and `mfu_decode` must lie in (0, 1]".into());
+        }
+        let [tflops_fp16, hbm_tb_s, tflops_fp8, memory_gib] = values;
+        let mut notes: Vec<String> = self.note.map(|note| format!("{name}: {note}")).into_iter().collect();
+        if !unused.is_empty() {
+            notes.push(format!("{}: GPU `{name}`: not used: {}", path.display(), unused.join(", ")));
+        }
+        let gpu = Gpu { tflops_fp16, tflops_fp8, hbm_tb_s, memory_gib, mfu };
+        Ok(Hardware { name, aliases: self.aliases, gpu, notes })
+    }
+
+    fn unused_keys(&self) -> Vec<&'static str> {
+        let keys = [
+            ("sm_count", self.sm_count),
+            ("BwEffConstant", self.bw_eff_constant),
+            ("TOverheadMicros", self.t_overhead_micros),
+            ("perLayerOverhead", self.per_layer_overhead),
+            ("allReduceLatency", self.all_reduce_latency),
+            ("tpScalingExponent", self.tp_scaling_exponent),
+            ("mfuPrefillMultiplier", self.mfu_prefill_multiplier),
+            ("mfuDecodeMultiplier", self.mfu_decode_multiplier),
+            ("prefillBwFactor", self.prefill_bw_factor),
+            ("decodeBwFactor", self.decode_bw_factor),
+            ("vectorPeakFraction", self.vector_peak_fraction),
+            ("prefillOverheadMicros", self.prefill_overhead_micros),
+            ("mixedPrefillOverheadMicros", self.mixed_prefill_overhead_micros),
+        ];
+        keys.into_iter().filter(|(_, value)| value.is_some()).map(|(key, _)| key).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn yaml(text: &str) -> Result<Vec<Hardware>, ConfigError> {
+        parse(Path::new("gpus/mine.yaml"), text)
+    }
+
+    #[test]
+    fn embedded_gpus_are_those_of_the_blis_table() {
+        let catalogue = Catalogue::load(None).unwrap();
+        let figures = |name: &str| {
+            let Gpu { tflops_fp16, tflops_fp8, hbm_tb_s, memory_gib, mfu } = catalogue.find(name).unwrap().gpu;
+            let mfu = mfu.unwrap();
+            [tflops_fp16, tflops_fp8, hbm_tb_s, mfu.prefill, mfu.decode, memory_gib]
+        };
+        assert_eq!(figures("H100"), [989.5, 1979.0, 3.35, 0.45, 0.30, 80.0]);
+        assert_eq!(figures("a100-sxm"), [312.0, 0.0, 2.039, 0.38, 0.18, 80.0]);
+        assert_eq!(figures("A100-80"), figures("A100-SXM"));
+        assert_eq!(figures("L40S"), [362.05, 1466.0, 0.864, 0.32, 0.08, 48.0]);
+        assert_eq!(figures("H200"), [989.5, 1979.0, 4.8, 0.45, 0.30, 141.0]);
+        assert!(catalogue.find("B200").unwrap().notes[0].contains("not validated"));
+    }
+
+    #[test]
+    fn unknown_gpus_are_listed() {
+        insta::assert_snapshot!(Catalogue::load(None).unwrap().find("H10").unwrap_err(), @"");
+    }
+
+    #[test]
+    fn yaml_takes_its_name_from_the_file_and_mistakes_have_a_place() {
+        let entry = &yaml("tflops_fp16: 100\nhbm_tb_s: 1\nmemory_gib: 24\n").unwrap()[0];
+        assert_eq!((entry.name.as_str(), entry.gpu.mfu), ("mine", None));
+        insta::assert_snapshot!(yaml("tflops_fp16: 100\nhbm_tbs: 1\n").unwrap_err(), @"");
+        insta::assert_snapshot!(yaml("tflops_fp16: fast\n").unwrap_err(), @"");
+        insta::assert_snapshot!(yaml("tflops_fp16: 100\n").unwrap_err(), @"");
+        insta::assert_snapshot!(yaml("tflops_fp16: 100\nhbm_tb_s: .nan\n").unwrap_err(), @"");
+        insta::assert_snapshot!(yaml("tflops_fp16: 100\nhbm_tb_s: 1\nmfu_prefill: 0.5\n").unwrap_err(), @"");
+        insta::assert_snapshot!(yaml("").unwrap_err(), @"");
+    }
+
+    #[test]
+    fn older_json_tables_are_read() {
+        let text = r#"{
+            "H100": {"TFlopsPeak": 989.5, "TFlopsFP8": 1979, "BwPeakTBs": 3.35, "mfuPrefill": 0.45, "mfuDecode": 0.3,
+                     "MemoryGiB": 80, "TOverheadMicros": 500.0, "perLayerOverhead": 20.0},
+            "Mine": {"compute_tflops_fp16": 100, "memory_bandwidth_gb_s": 1500, "memory_gb": 24, "sm_count": 84},
+            "Eff": {"TFlopsEff": 400, "BwEffTBs": 2.5}
+        }"#;
+        let gpus = parse(Path::new("hardware_config.json"), text).unwrap();
+        let names: Vec<&str> = gpus.iter().map(|gpu| gpu.name.as_str()).collect();
+        assert_eq!(names, ["Eff", "H100", "Mine"]);
+        assert_eq!(gpus[0].gpu.mfu, Some(Mfu { prefill: 1.0, decode: 1.0 }), "effective figures are attainable");
+        assert_eq!(gpus[1].gpu, Catalogue::load(None).unwrap().find("H100").unwrap().gpu);
+        assert_eq!((gpus[2].gpu.hbm_tb_s, gpus[2].gpu.memory_gib), (1.5, 24.0));
+        insta::assert_snapshot!(gpus[1].notes[0], @"");
+        let error = parse(Path::new("h.json"), "{\n \"H100\": {\"TFlops\": 1}\n}").unwrap_err();
+        insta::assert_snapshot!(error, @"");
+    }
+}

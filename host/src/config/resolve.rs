@@ -1,0 +1,417 @@
+//! Fills in what the options leave open.
+
+use std::sync::Arc;
+
+use blis_sim::capacity::{self, CapacityError, MemoryBudget};
+use blis_sim::latency::{Blackbox, LatencyError, LatencyModel, MoeComm, Roofline, TrainedPhysics};
+use blis_sim::model::{ModelConfig, Parallelism};
+
+use super::coefficients::{BlackboxRow, Presets, TrainedDefaults, blackbox_rows};
+use super::error::ConfigError;
+use super::hardware::{Catalogue, Hardware};
+use super::model::LoadedModel;
+use super::{Deployment, DeploymentArgs, KvBlocksSource, LatencyKind, model, short_name};
+
+const DEFAULT_HARDWARE: &str = "H100";
+
+/// The largest tensor parallel size that is tried where none is given.
+const LARGEST_TENSOR_PARALLEL: u32 = 64;
+
+/// Tokens per block of the KV sizes recorded with blackbox coefficients.
+const RECORDED_BLOCK_SIZE: u64 = 16;
+
+/// Turns options into a deployment with nothing left open.
+///
+/// # Errors
+/// If options are out of range, contradict each other or name something unknown; if a file makes no
+/// sense; or if the model does not fit its GPUs.
+pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
+    check_ranges(args)?;
+    let mut notes = Vec::new();
+    let name = short_name(&args.model);
+    let catalogue = Catalogue::load(args.hardware_config.as_deref())?;
+    let config = model::load(&name, args.model_config_folder.as_deref())?;
+    let kind = latency_kind(args, &name, config.as_ref(), &mut notes)?;
+    let row = if kind == LatencyKind::Blackbox && args.beta_coeffs.is_none() {
+        Some(blackbox_row(args, &name, &catalogue, &mut notes)?)
+    } else {
+        None
+    };
+    let hardware = choose_hardware(args, row, &catalogue, &mut notes)?;
+    let moe_comm = moe_comm(args, kind, config.as_ref())?;
+    let choice = Choice { args, name: &name, config: config.as_ref(), hardware, kind, row, moe_comm };
+
+    let tensor_parallel_size = choice.tensor_parallel_size(&mut notes)?;
+    let (alpha, beta) = choice.coefficients();
+    let latency = choice.latency(tensor_parallel_size, &alpha, &beta)?;
+    let (total_kv_blocks, kv_blocks_source) = choice.kv_blocks(tensor_parallel_size, &mut notes)?;
+    let max_model_len = choice.max_model_len(total_kv_blocks, &mut notes);
+
+    if kind != LatencyKind::Blackbox {
+        notes.extend(config.iter().flat_map(|config| config.notes.iter().cloned()));
+        notes.extend(hardware.notes.iter().cloned());
+    }
+    if args.enable_expert_parallel {
+        notes.push("expert parallelism changes no step time in this model".into());
+    }
+    Ok(Deployment {
+        hardware: hardware.name.clone(),
+        tensor_parallel_size,
+        data_parallel_size: args.data_parallel_size,
+        latency,
+        latency_kind: kind,
+        alpha,
+        beta,
+        total_kv_blocks,
+        kv_blocks_source,
+        max_model_len,
+        notes,
+        model: name,
+    })
+}
+
+/// What is already decided.
+struct Choice<'a> {
+    args: &'a DeploymentArgs,
+    name: &'a str,
+    config: Option<&'a LoadedModel>,
+    hardware: &'a Hardware,
+    kind: LatencyKind,
+    row: Option<&'static BlackboxRow>,
+    moe_comm: MoeComm,
+}
+
+impl Choice<'_> {
+    /// The option, the coefficients' own, or the smallest power of two that holds the model.
+    fn tensor_parallel_size(&self, notes: &mut Vec<String>) -> Result<u32, ConfigError> {
+        if let Some(size) = self.args.tensor_parallel_size.or(self.row.map(|row| row.tensor_parallel_size)) {
+            return Ok(size);
+        }
+        let preset = Presets::get().tensor_parallel_size(self.name);
+        let (size, why) = match (self.kind, preset, self.config) {
+            (LatencyKind::Blackbox, Some(size), _) => (size, "the preset of this model"),
+            (_, _, Some(_)) => (self.smallest_fit()?, "the smallest that holds the model"),
+            (_, _, None) => (1, "the default without a model config"),
+        };
+        notes.push(format!("tensor parallel size {size}: {why}"));
+        Ok(size)
+    }
+
+    fn smallest_fit(&self) -> Result<u32, ConfigError> {
+        let config = self.config_for("the tensor parallel size", ", or give `--tensor-parallel-size`")?;
+        let sizes = std::iter::successors(Some(1u32), |size| size.checked_mul(2));
+        let mut refusal = None;
+        for size in sizes.take_while(|size| *size <= LARGEST_TENSOR_PARALLEL) {
+            let divides = |heads: u32| heads.is_multiple_of(size);
+            let even = divides(config.num_attention_heads) && divides(config.num_key_value_heads);
+            if self.kind == LatencyKind::TrainedPhysics && size > 1 && !even {
+                break;
+            }
+            match self.capacity(config, size) {
+                Ok(_) => return Ok(size),
+                Err(error @ CapacityError::DoesNotFit { .. }) => refusal = Some(error),
+                Err(error @ CapacityError::KvHeadsNotDivisible { .. }) => {
+                    refusal.get_or_insert(error);
+                    break;
+                }
+                Err(error) => return Err(self.capacity_error(error)),
+            }
+        }
+        Err(self.capacity_error(refusal.unwrap_or(CapacityError::Missing { field: "num_attention_heads" })))
+    }
+
+    fn coefficients(&self) -> (Vec<f64>, Vec<f64>) {
+        if let (Some(alpha), Some(beta)) = (&self.args.alpha_coeffs, &self.args.beta_coeffs) {
+            return (alpha.clone(), beta.clone());
+        }
+        match (self.kind, self.row) {
+            (LatencyKind::TrainedPhysics, _) => {
+                let defaults = TrainedDefaults::get();
+                (defaults.alpha.clone(), defaults.beta.clone())
+            }
+            (_, Some(row)) => (row.alpha.to_vec(), row.beta.to_vec()),
+            (_, None) => (vec![0.0; 3], vec![0.0; 3]),
+        }
+    }
+
+    fn latency(&self, tensor: u32, alpha: &[f64], beta: &[f64]) -> Result<Arc<dyn LatencyModel>, ConfigError> {
+        let parallelism = Parallelism { tensor, data: self.args.data_parallel_size };
+        let gpu = &self.hardware.gpu;
+        let config = || self.config_for(self.kind.name(), ", or three coefficients for blackbox");
+        let error = |source| ConfigError::Latency {
+            kind: self.kind,
+            model: self.name.into(),
+            hardware: self.hardware.name.clone(),
+            source,
+        };
+        let built: Result<Arc<dyn LatencyModel>, LatencyError> = match self.kind {
+            LatencyKind::Blackbox if parallelism.data > 1 => Err(LatencyError::DataParallel { data: parallelism.data }),
+            LatencyKind::Blackbox => Blackbox::new(alpha, beta).map(|model| Arc::new(model) as _),
+            LatencyKind::Roofline => Roofline::new(config()?, gpu, parallelism).map(|model| Arc::new(model) as _),
+            LatencyKind::TrainedPhysics => TrainedPhysics::new(config()?, gpu, parallelism, self.moe_comm, alpha, beta)
+                .map(|model| Arc::new(model) as _),
+        };
+        built.map_err(error)
+    }
+
+    fn kv_blocks(&self, tensor: u32, notes: &mut Vec<String>) -> Result<(u32, KvBlocksSource), ConfigError> {
+        let (blocks, source) = if let Some(blocks) = self.args.total_kv_blocks {
+            (blocks, KvBlocksSource::Flag)
+        } else if let Some(blocks) = self.row.and_then(|row| row.total_kv_blocks) {
+            let size = u64::from(self.args.block_size);
+            if size != RECORDED_BLOCK_SIZE {
+                notes.push(format!("{blocks} recorded KV blocks of 16 tokens are converted to blocks of {size}"));
+            }
+            (u64::from(blocks) * RECORDED_BLOCK_SIZE / size, KvBlocksSource::CoefficientRow)
+        } else {
+            let config = self.config_for("the size of the KV cache", ", or give `--total-kv-blocks`")?;
+            let blocks = self.capacity(config, tensor).map_err(|error| self.capacity_error(error))?;
+            (blocks, KvBlocksSource::Computed)
+        };
+        match u32::try_from(blocks) {
+            Ok(blocks) if blocks > 0 => Ok((blocks, source)),
+            _ => Err(ConfigError::OutOfRange {
+                option: "--total-kv-blocks",
+                given: blocks.to_string(),
+                expected: "there must be 1 to 4294967295 blocks",
+            }),
+        }
+    }
+
+    fn max_model_len(&self, blocks: u32, notes: &mut Vec<String>) -> Option<u32> {
+        let (blocks, block_size) = (u64::from(blocks), self.args.block_size);
+        if let Some(given) = self.args.max_model_len.filter(|given| *given > 0) {
+            if u64::from(given.div_ceil(block_size)) > blocks {
+                notes.push(format!(
+                    "a request of `--max-model-len` {given} tokens does not fit into {blocks} KV blocks of {block_size}"
+                ));
+            }
+            return Some(given);
+        }
+        let Some(context) = self.config.and_then(|model| model.config.max_model_len) else {
+            notes.push(format!("the context length of {} is unknown: requests may have any length", self.name));
+            return None;
+        };
+        let capped = capacity::max_model_len(context, blocks, block_size);
+        if capped < context {
+            notes.push(format!("max_model_len {capped}: what the KV cache holds; the model allows {context}"));
+        }
+        Some(u32::try_from(capped).unwrap_or(u32::MAX))
+    }
+
+    fn capacity(&self, config: &ModelConfig, tensor: u32) -> Result<u64, CapacityError> {
+        let parallelism = Parallelism { tensor, data: self.args.data_parallel_size };
+        let budget = MemoryBudget { utilization: self.args.gpu_memory_utilization, reserved_gib: 0.0 };
+        capacity::kv_blocks(config, &self.hardware.gpu, parallelism, self.args.block_size, budget)
+    }
+
+    fn capacity_error(&self, source: CapacityError) -> ConfigError {
+        ConfigError::Capacity { model: self.name.into(), hardware: self.hardware.name.clone(), source }
+    }
+
+    fn config_for(&self, needed_for: &str, instead: &'static str) -> Result<&ModelConfig, ConfigError> {
+        self.config.map(|model| &model.config).ok_or_else(|| ConfigError::NoModelConfig {
+            model: self.name.into(),
+            needed_for: needed_for.into(),
+            instead,
+        })
+    }
+}
+
+fn check_ranges(args: &DeploymentArgs) -> Result<(), ConfigError> {
+    let utilization = args.gpu_memory_utilization;
+    let at_least_1 = "it must be at least 1";
+    let checks = [
+        ("--model", short_name(&args.model).is_empty(), args.model.clone(), "a model needs a name"),
+        ("--tensor-parallel-size", args.tensor_parallel_size == Some(0), "0".into(), at_least_1),
+        ("--data-parallel-size", args.data_parallel_size == 0, "0".into(), at_least_1),
+        ("--total-kv-blocks", args.total_kv_blocks == Some(0), "0".into(), at_least_1),
+        ("--block-size", args.block_size == 0, "0".into(), at_least_1),
+        (
+            "--gpu-memory-utilization",
+            !(utilization > 0.0 && utilization <= 1.0),
+            utilization.to_string(),
+            "it must lie in (0, 1]",
+        ),
+    ];
+    for (option, wrong, given, expected) in checks {
+        if wrong {
+            return Err(ConfigError::OutOfRange { option, given, expected });
+        }
+    }
+    if args.alpha_coeffs.is_some() != args.beta_coeffs.is_some() {
+        let (given, missing) = if args.alpha_coeffs.is_some() {
+            ("--alpha-coeffs", "--beta-coeffs")
+        } else {
+            ("--beta-coeffs", "--alpha-coeffs")
+        };
+        return Err(ConfigError::Conflict {
+            message: format!("`{given}` is given without `{missing}`"),
+            hint: "coefficients belong together: give both or neither".into(),
+        });
+    }
+    Ok(())
+}
+
+/// The option; else by the number of coefficients; else blackbox where only it can serve the request.
+fn latency_kind(
+    args: &DeploymentArgs,
+    name: &str,
+    config: Option<&LoadedModel>,
+    notes: &mut Vec<String>,
+) -> Result<LatencyKind, ConfigError> {
+    let betas = args.beta_coeffs.as_ref().map(Vec::len);
+    let has_rows = blackbox_rows().iter().any(|row| row.model == name);
+    let kind = match (args.latency_model, betas) {
+        (Some(LatencyKind::Roofline), Some(_)) => {
+            return Err(ConfigError::Conflict {
+                message: "`--latency-model roofline` takes no coefficients".into(),
+                hint: "drop `--alpha-coeffs` and `--beta-coeffs`, or choose another latency model".into(),
+            });
+        }
+        (Some(kind), _) => kind,
+        (None, Some(3)) => LatencyKind::Blackbox,
+        (None, Some(7..=11)) => LatencyKind::TrainedPhysics,
+        (None, Some(count)) => {
+            return Err(ConfigError::OutOfRange {
+                option: "--beta-coeffs",
+                given: format!("{count} values"),
+                expected: "3 values select blackbox, 7 to 11 trained-physics",
+            });
+        }
+        (None, None) if args.vllm_version.is_some() => LatencyKind::Blackbox,
+        (None, None) if config.is_none() && has_rows => {
+            notes.push(format!(
+                "blackbox latency model: the architecture of {name} is unknown, trained coefficients are not"
+            ));
+            LatencyKind::Blackbox
+        }
+        (None, None) => LatencyKind::TrainedPhysics,
+    };
+    let coefficients_suffice = kind == LatencyKind::Blackbox && betas.is_some();
+    if config.is_none() && !has_rows && !coefficients_suffice {
+        let known = super::known_models().into_iter().map(|model| model.name).collect();
+        let extra = "or put its Hugging Face `config.json` into a folder and give `--model-config-folder`";
+        return Err(ConfigError::unknown("model", name, known, Some(extra)));
+    }
+    if args.vllm_version.is_some() && (kind != LatencyKind::Blackbox || coefficients_suffice) {
+        notes.push("`--vllm-version` only selects blackbox coefficients: not used".into());
+    }
+    Ok(kind)
+}
+
+/// The first row that agrees with the options; of several, the one that agrees with the presets.
+fn blackbox_row(
+    args: &DeploymentArgs,
+    name: &str,
+    catalogue: &Catalogue,
+    notes: &mut Vec<String>,
+) -> Result<&'static BlackboxRow, ConfigError> {
+    let rows: Vec<&BlackboxRow> = blackbox_rows().iter().filter(|row| row.model == name).collect();
+    if rows.is_empty() {
+        let mut known: Vec<String> = blackbox_rows().iter().map(|row| row.model.clone()).collect();
+        known.dedup();
+        let extra = "or give `--alpha-coeffs` and `--beta-coeffs`";
+        return Err(ConfigError::unknown("model with blackbox coefficients", name, known, Some(extra)));
+    }
+    let wanted_version = args.vllm_version.as_deref().map(version).transpose()?;
+    let wanted_hardware = args.hardware.as_deref().map(|name| catalogue.find(name)).transpose()?;
+    let same_hardware = |row: &BlackboxRow, name: &str| {
+        row.hardware == name || catalogue.find(&row.hardware).is_ok_and(|hardware| hardware.name == name)
+    };
+    let agrees = |row: &&BlackboxRow| {
+        wanted_hardware.is_none_or(|hardware| same_hardware(row, &hardware.name))
+            && args.tensor_parallel_size.is_none_or(|size| row.tensor_parallel_size == size)
+            && wanted_version.is_none_or(|version| row.vllm_version == version)
+    };
+    let presets = Presets::get();
+    let is_preset = |row: &&BlackboxRow| {
+        (wanted_hardware.is_some() || same_hardware(row, &presets.hardware))
+            && (args.tensor_parallel_size.is_some()
+                || presets.tensor_parallel_size(name).is_none_or(|size| row.tensor_parallel_size == size))
+            && (wanted_version.is_some() || row.vllm_version == presets.vllm_version(name))
+    };
+    let candidates: Vec<&BlackboxRow> = rows.iter().copied().filter(agrees).collect();
+    let Some(row) = candidates.iter().copied().find(is_preset).or(candidates.first().copied()) else {
+        let mut available: Vec<String> = rows.iter().map(|row| row.deployment()).collect();
+        available.dedup();
+        let part = |value: Option<String>| value.unwrap_or_else(|| "any".into());
+        let wanted = format!(
+            "`{name}` on hardware {}, tensor parallel size {}, vLLM {}",
+            part(args.hardware.clone()),
+            part(args.tensor_parallel_size.map(|size| size.to_string())),
+            part(args.vllm_version.clone()),
+        );
+        return Err(ConfigError::NoCoefficients { wanted, available: available.join(", ") });
+    };
+    if wanted_hardware.is_none() || args.tensor_parallel_size.is_none() || wanted_version.is_none() {
+        notes.push(format!("blackbox coefficients of {name} on {}", row.deployment()));
+    }
+    Ok(row)
+}
+
+/// A vLLM release of the coefficient table, with or without its `v`.
+fn version(given: &str) -> Result<&'static str, ConfigError> {
+    let mut known: Vec<&'static str> = blackbox_rows().iter().map(|row| row.vllm_version.as_str()).collect();
+    known.sort_unstable();
+    known.dedup();
+    let found = known.iter().find(|version| version.trim_start_matches('v') == given.trim_start_matches('v'));
+    found.copied().ok_or_else(|| {
+        ConfigError::unknown("vLLM version", given, known.iter().map(|&version| version.into()).collect(), None)
+    })
+}
+
+fn choose_hardware<'a>(
+    args: &DeploymentArgs,
+    row: Option<&BlackboxRow>,
+    catalogue: &'a Catalogue,
+    notes: &mut Vec<String>,
+) -> Result<&'a Hardware, ConfigError> {
+    if let Some(name) = args.hardware.as_deref().or(row.map(|row| row.hardware.as_str())) {
+        return catalogue.find(name);
+    }
+    let hardware = match catalogue.only_given() {
+        Some(hardware) => hardware,
+        None => catalogue.find(DEFAULT_HARDWARE)?,
+    };
+    notes.push(format!("hardware {}: the default", hardware.name));
+    Ok(hardware)
+}
+
+/// The backends of vLLM (`--all2all-backend`), and how often each sends a token.
+const MOE_COMM_BACKENDS: [(&str, MoeComm); 7] = [
+    ("naive", MoeComm::AllGather),
+    ("allgather_reducescatter", MoeComm::AllGather),
+    ("pplx", MoeComm::AllToAll),
+    ("deepep_high_throughput", MoeComm::AllToAll),
+    ("deepep_low_latency", MoeComm::AllToAll),
+    ("mori", MoeComm::AllToAll),
+    ("flashinfer_all2allv", MoeComm::AllToAll),
+];
+
+fn moe_comm(args: &DeploymentArgs, kind: LatencyKind, config: Option<&LoadedModel>) -> Result<MoeComm, ConfigError> {
+    let backend = args.moe_comm_backend.as_deref().filter(|backend| !backend.is_empty());
+    let option = match backend {
+        Some(_) => "--moe-comm-backend",
+        None if args.enable_expert_parallel => "--enable-expert-parallel",
+        None => return Ok(MoeComm::default()),
+    };
+    let has_experts = config.is_some_and(|model| model.config.moe.is_some());
+    if kind != LatencyKind::TrainedPhysics || !has_experts {
+        return Err(ConfigError::Conflict {
+            message: format!("`{option}` needs a mixture-of-experts model and the trained-physics latency model"),
+            hint: format!("drop `{option}`"),
+        });
+    }
+    let Some(backend) = backend else { return Ok(MoeComm::default()) };
+    match MOE_COMM_BACKENDS.iter().find(|(name, _)| *name == backend) {
+        Some((_, comm)) => Ok(*comm),
+        None => {
+            let known = MOE_COMM_BACKENDS.iter().map(|(name, _)| (*name).to_owned()).collect();
+            Err(ConfigError::unknown("MoE communication backend", backend, known, None))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

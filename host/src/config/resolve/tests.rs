@@ -1,0 +1,252 @@
+//! What `resolve` chooses, and what it refuses.
+
+use blis_sim::latency::Batch;
+use blis_sim::units::Micros;
+
+use super::*;
+
+const LLAMA: &str = "meta-llama/Llama-3.1-8B-Instruct";
+
+fn with(model: &str, change: impl FnOnce(&mut DeploymentArgs)) -> Result<Deployment, ConfigError> {
+    let mut args = DeploymentArgs::new(model);
+    change(&mut args);
+    resolve(&args)
+}
+
+fn refused(model: &str, change: impl FnOnce(&mut DeploymentArgs)) -> String {
+    with(model, change).unwrap_err().to_string()
+}
+
+#[test]
+fn a_model_is_enough() {
+    let deployment = with(LLAMA, |_| {}).unwrap();
+    assert_eq!(deployment.model, "llama-3.1-8b-instruct");
+    assert_eq!((deployment.hardware.as_str(), deployment.tensor_parallel_size), ("H100", 1));
+    assert_eq!(deployment.latency_kind, LatencyKind::TrainedPhysics);
+    assert_eq!((deployment.total_kv_blocks, deployment.kv_blocks_source), (26_312, KvBlocksSource::Computed));
+    assert_eq!((deployment.max_model_len, deployment.beta.len()), (Some(131_072), 11));
+    insta::assert_snapshot!(deployment.notes.join("\n"), @"");
+}
+
+#[test]
+fn tensor_parallelism_grows_until_the_model_fits() {
+    let size = |model: &str, hardware: &str| {
+        let deployment = with(model, |args| args.hardware = Some(hardware.into()));
+        deployment.map(|deployment| deployment.tensor_parallel_size)
+    };
+    assert_eq!(size("llama-3.1-70b-instruct", "H100").unwrap(), 2);
+    assert_eq!(size("llama-3.1-70b-instruct", "L40S").unwrap(), 4);
+    assert_eq!(size("llama-3.1-70b-instruct", "B200").unwrap(), 1);
+    assert_eq!(size("mixtral-8x7b-v0.1", "H100").unwrap(), 2);
+    assert_eq!(size("glm-5.2-fp8", "H100").unwrap(), 16);
+    insta::assert_snapshot!(
+        refused("glm-5.2-fp8", |args| args.tensor_parallel_size = Some(8)), @"");
+}
+
+/// The table of automatic KV sizes, `engine.md` §4.5: H100, blocks of 16, utilisation 0.9.
+#[test]
+fn kv_sizes_are_the_published_ones() {
+    let table: [(&str, [Option<u32>; 4]); 13] = [
+        ("llama-2-7b-hf", [Some(6886), Some(31_935), Some(136_984), Some(566_424)]),
+        ("llama-3.1-8b-instruct", [Some(26_312), Some(125_278), Some(543_011), Some(2_255_841)]),
+        ("llama-3.1-70b-instruct", [None, Some(2409), Some(121_801), Some(711_530)]),
+        ("codellama-34b-instruct-hf", [Some(1193), Some(50_822), Some(296_614), Some(1_373_107)]),
+        ("yi-34b", [Some(626), Some(40_001), Some(235_979), Some(1_095_861)]),
+        ("mistral-nemo-instruct-2407", [Some(17_512), Some(93_147), Some(420_258), Some(1_776_371)]),
+        ("qwen2.5-7b-instruct", [Some(61_048), Some(288_159), Some(1_244_786), Some(5_163_441)]),
+        ("qwen3-14b", [Some(15_909), Some(89_941), Some(413_846), Some(1_763_547)]),
+        ("qwen3-30b-a3b", [Some(5276), Some(107_423), Some(604_786), Some(2_769_330)]),
+        ("mixtral-8x7b-v0.1", [None, Some(48_956), Some(390_367), Some(1_950_553)]),
+        ("deepseek-v2-lite", [Some(74_312), Some(227_391), Some(535_491), Some(1_151_692)]),
+        ("llama-4-scout-17b-16e-instruct-fp8-dynamic", [None, Some(27_345), Some(249_660), Some(1_279_198)]),
+        ("glm-5.2-fp8", [None; 4]),
+    ];
+    for (model, expected) in table {
+        for (tensor, blocks) in [1, 2, 4, 8].into_iter().zip(expected) {
+            let deployment = with(model, |args| {
+                args.tensor_parallel_size = Some(tensor);
+                // Roofline accepts what trained-physics refuses: fewer KV heads than GPUs.
+                args.latency_model = Some(LatencyKind::Roofline);
+            });
+            assert_eq!(deployment.ok().map(|deployment| deployment.total_kv_blocks), blocks, "{model} tp{tensor}");
+        }
+    }
+    let l40s = with(LLAMA, |args| args.hardware = Some("L40S".into())).unwrap();
+    assert_eq!(l40s.total_kv_blocks, 11_567);
+    let two_ranks = with("qwen3-30b-a3b", |args| {
+        args.tensor_parallel_size = Some(2);
+        args.data_parallel_size = 2;
+    });
+    assert_eq!(two_ranks.unwrap().total_kv_blocks, 214_846);
+    let qwen = refused("qwen2.5-7b-instruct", |args| args.tensor_parallel_size = Some(8));
+    insta::assert_snapshot!(qwen, @"");
+}
+
+#[test]
+fn a_vllm_version_selects_coefficients() {
+    let deployment = with(LLAMA, |args| args.vllm_version = Some("v0.8.4".into())).unwrap();
+    assert_eq!(deployment.latency_kind, LatencyKind::Blackbox);
+    assert_eq!((deployment.tensor_parallel_size, deployment.total_kv_blocks), (2, 132_139), "the preset is tp2");
+    assert_eq!(deployment.kv_blocks_source, KvBlocksSource::CoefficientRow);
+    assert_eq!(deployment.beta, [6910.420479880494, 17.67057489844186, 2.8377471109943855]);
+    let step = Batch { prefill_requests: 1, prefill_tokens: 100, decode_requests: 3, ..Batch::default() };
+    assert_eq!(deployment.latency.step_time(&step), Micros(8685));
+
+    let deployment = with(LLAMA, |args| args.vllm_version = Some("0.11.0".into())).unwrap();
+    assert_eq!((deployment.tensor_parallel_size, deployment.total_kv_blocks), (1, 26_312), "no blocks recorded");
+    assert_eq!(deployment.kv_blocks_source, KvBlocksSource::Computed);
+
+    let on_a100 = |args: &mut DeploymentArgs| {
+        args.latency_model = Some(LatencyKind::Blackbox);
+        args.hardware = Some("a100-sxm".into());
+        args.tensor_parallel_size = Some(4);
+        args.block_size = 32;
+        args.total_kv_blocks = None;
+    };
+    let deployment = with(LLAMA, on_a100).unwrap();
+    assert_eq!((deployment.hardware.as_str(), deployment.total_kv_blocks), ("A100-SXM", 559_190 / 2));
+    assert_eq!(deployment.beta[0], 497.6895574004801);
+}
+
+#[test]
+fn a_model_without_architecture_takes_its_coefficients() {
+    let deployment = with("openai/gpt-oss-120b", |_| {}).unwrap();
+    assert_eq!(deployment.latency_kind, LatencyKind::Blackbox);
+    assert_eq!((deployment.tensor_parallel_size, deployment.max_model_len), (2, None));
+    insta::assert_snapshot!(deployment.notes.join("\n"), @"");
+    insta::assert_snapshot!(refused("gpt-oss-120b", |args| args.latency_model = Some(LatencyKind::Roofline)), @"");
+}
+
+#[test]
+fn every_coefficient_row_resolves() {
+    for row in blackbox_rows() {
+        let deployment = with(&row.model, |args| {
+            args.hardware = Some(row.hardware.clone());
+            args.tensor_parallel_size = Some(row.tensor_parallel_size);
+            args.vllm_version = Some(row.vllm_version.clone());
+        });
+        let deployment = deployment.unwrap_or_else(|error| panic!("{row:?}: {error}"));
+        assert_eq!(deployment.beta, row.beta);
+        assert_eq!(row.total_kv_blocks.unwrap_or(deployment.total_kv_blocks), deployment.total_kv_blocks);
+    }
+}
+
+#[test]
+fn the_number_of_coefficients_selects_the_latency_model() {
+    let given = |alpha: &[f64], beta: &[f64]| {
+        with(LLAMA, |args| {
+            args.alpha_coeffs = Some(alpha.to_vec());
+            args.beta_coeffs = Some(beta.to_vec());
+        })
+    };
+    assert_eq!(given(&[1.0; 3], &[1.0; 3]).unwrap().latency_kind, LatencyKind::Blackbox);
+    assert_eq!(given(&[1.0; 3], &[1.0; 7]).unwrap().latency_kind, LatencyKind::TrainedPhysics);
+    insta::assert_snapshot!(given(&[1.0; 3], &[1.0; 5]).unwrap_err(), @"");
+    insta::assert_snapshot!(given(&[1.0; 2], &[1.0; 7]).unwrap_err(), @"");
+    insta::assert_snapshot!(given(&[1.0; 3], &[1.0, f64::INFINITY, 1.0]).unwrap_err(), @"");
+    insta::assert_snapshot!(refused(LLAMA, |args| args.beta_coeffs = Some(vec![1.0; 3])), @"");
+    insta::assert_snapshot!(
+        refused(LLAMA, |args| {
+            args.latency_model = Some(LatencyKind::Roofline);
+            args.alpha_coeffs = Some(vec![1.0; 3]);
+            args.beta_coeffs = Some(vec![1.0; 3]);
+        }),
+        @""
+    );
+    let own = |args: &mut DeploymentArgs| {
+        args.alpha_coeffs = Some(vec![1.0; 3]);
+        args.beta_coeffs = Some(vec![1.0; 3]);
+        args.total_kv_blocks = Some(1000);
+    };
+    assert_eq!(with("my/model", own).unwrap().total_kv_blocks, 1000, "blackbox needs no architecture");
+}
+
+#[test]
+fn unknown_names_are_answered_with_known_ones() {
+    let message = refused("meta-llama/llama-3.1-8b-instuct", |_| {});
+    assert!(
+        message
+            .starts_with("unknown model: `llama-3.1-8b-instuct`\nhint: did you mean `llama-3.1-8b-instruct`? known: ")
+    );
+    insta::assert_snapshot!(refused(LLAMA, |args| args.hardware = Some("H1OO".into())), @"");
+    insta::assert_snapshot!(refused(LLAMA, |args| args.vllm_version = Some("v0.8.5".into())), @"");
+    insta::assert_snapshot!(
+        refused(LLAMA, |args| {
+            args.vllm_version = Some("v0.11.0".into());
+            args.tensor_parallel_size = Some(2);
+        }),
+        @""
+    );
+    insta::assert_snapshot!(
+        refused("qwen3-30b-a3b", |args| args.moe_comm_backend = Some("deepep".into())), @"");
+    insta::assert_snapshot!("physics".parse::<LatencyKind>().unwrap_err(), @"");
+}
+
+#[test]
+fn expert_options_need_experts() {
+    insta::assert_snapshot!(refused(LLAMA, |args| args.enable_expert_parallel = true), @"");
+    insta::assert_snapshot!(refused(LLAMA, |args| args.data_parallel_size = 2), @"");
+    let step = |backend: &str| {
+        let deployment = with("qwen3-30b-a3b", |args| {
+            args.tensor_parallel_size = Some(2);
+            args.data_parallel_size = 2;
+            args.enable_expert_parallel = true;
+            args.moe_comm_backend = Some(backend.into());
+        });
+        let batch = Batch { prefill_requests: 1, prefill_tokens: 4000, ..Batch::default() };
+        deployment.unwrap().latency.step_time(&batch)
+    };
+    assert!(step("pplx") > step("naive"), "each token travels to eight experts");
+    assert_eq!(step("naive"), step("allgather_reducescatter"));
+}
+
+#[test]
+fn numbers_out_of_range_are_refused() {
+    insta::assert_snapshot!(refused(LLAMA, |args| args.gpu_memory_utilization = 1.5), @"");
+    insta::assert_snapshot!(refused(LLAMA, |args| args.block_size = 0), @"");
+    insta::assert_snapshot!(refused(LLAMA, |args| args.tensor_parallel_size = Some(0)), @"");
+    insta::assert_snapshot!(refused(LLAMA, |args| args.total_kv_blocks = Some(1 << 32)), @"");
+    insta::assert_snapshot!(refused("meta-llama/", |_| {}), @"");
+    assert!(with(LLAMA, |args| args.gpu_memory_utilization = f64::NAN).is_err());
+}
+
+#[test]
+fn the_context_is_the_models_unless_the_cache_is_smaller() {
+    let length = |given, blocks| {
+        let deployment = with(LLAMA, |args| {
+            args.max_model_len = given;
+            args.total_kv_blocks = Some(blocks);
+        });
+        deployment.unwrap().max_model_len
+    };
+    assert_eq!(length(None, 20_000), Some(131_072));
+    assert_eq!(length(Some(0), 100), Some(1600));
+    assert_eq!(length(Some(4096), 100), Some(4096), "a given length stands, with a note");
+}
+
+#[test]
+fn folders_of_the_command_line_come_first() {
+    let folder = std::env::temp_dir().join(format!("blis-config-test-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join("mine")).unwrap();
+    let config = super::super::embedded::model_config("llama-3.1-8b-instruct").unwrap();
+    std::fs::write(
+        folder.join("mine/config.json"),
+        config.replace("\"num_hidden_layers\": 32", "\"num_hidden_layers\": 16"),
+    )
+    .unwrap();
+    std::fs::write(folder.join("small.yaml"), "tflops_fp16: 100\nhbm_tb_s: 1\nmemory_gib: 40\n").unwrap();
+    let here = |args: &mut DeploymentArgs| {
+        args.model_config_folder = Some(folder.clone());
+        args.hardware_config = Some(folder.join("small.yaml"));
+    };
+    let mine = with("x/mine", here).unwrap();
+    assert_eq!((mine.hardware.as_str(), mine.tensor_parallel_size), ("small", 1), "the only GPU given is meant");
+    let built_in = with(LLAMA, here).unwrap();
+    assert!(built_in.notes.iter().any(|note| note.contains("the built-in one is used")), "{:?}", built_in.notes);
+    let roofline = |args: &mut DeploymentArgs| {
+        here(args);
+        args.latency_model = Some(LatencyKind::Roofline);
+    };
+    insta::assert_snapshot!(refused(LLAMA, roofline), @"");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
