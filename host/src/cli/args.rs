@@ -3,6 +3,7 @@
 //! Names are BLIS's; vLLM's names for the same thing are aliases. A flag whose absence matters is
 //! an `Option`, and its default stands in its help text; all others carry theirs.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use blis_sim::units::Micros;
@@ -214,8 +215,8 @@ pub(super) struct WorkloadArgs {
     #[arg(long, value_enum, value_name = "NAME", help_heading = WORKLOAD)]
     pub trace_format: Option<TraceFormatName>,
     /// Tokens behind one hash id of a mooncake trace, ≥ 1 [default: 512]
-    #[arg(long, value_name = "N", value_parser = parse::count, help_heading = WORKLOAD)]
-    pub mooncake_block_size: Option<u32>,
+    #[arg(long, value_name = "N", value_parser = parse::nonzero, help_heading = WORKLOAD)]
+    pub mooncake_block_size: Option<NonZeroU32>,
     /// Leave out lines that cannot be read, and say how many, instead of stopping
     #[arg(long, help_heading = WORKLOAD)]
     pub skip_bad_lines: bool,
@@ -359,6 +360,9 @@ pub(super) enum TraceFormatName {
     Azure,
     /// Mooncake: JSON lines with hash ids
     Mooncake,
+    /// BLIS, both halves beside each other: name one of them
+    #[value(name = "trace-v2")]
+    TraceV2,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -3,6 +3,7 @@
 //! Everything that can be known to be wrong without opening a file is found here, so that a
 //! mistake costs no simulation.
 
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use blis_sim::instance::{InstanceConfig, Preemption, Scheduler};
@@ -15,9 +16,10 @@ use super::args::{
     PolicyName, ReplayArgs, RunArgs, SchedulerName, SimulationArgs, SyntheticFlags, TraceFormatName, WorkloadArgs,
     WorkloadName,
 };
-use super::connect::{Deployment, DeploymentArgs, LatencyKind};
 use super::error::Failure;
+use crate::config::{Deployment, DeploymentArgs, LatencyKind};
 use crate::report::check_target;
+use crate::workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec, SpecError};
 
 /// A simulation of one instance, ready to be set up.
 #[derive(Clone, Debug)]
@@ -66,27 +68,9 @@ pub(super) enum WorkloadConfig {
 pub(super) struct SyntheticConfig {
     /// `distribution` or the preset's name.
     pub name: &'static str,
-    /// Requests per second.
-    pub rate: f64,
-    pub arrival: ArrivalName,
-    /// `None`: until the horizon.
-    pub num_requests: Option<u32>,
-    pub prompt: Lengths,
-    pub output: Lengths,
-    pub prefix_tokens: u32,
-    /// `None`: clients wait for ever.
-    pub timeout: Option<Micros>,
-    /// Whether `timeout` was not asked for.
+    pub spec: DistributionSpec,
+    /// Whether the deadline was not asked for.
     pub timeout_is_default: bool,
-}
-
-/// A normal distribution of token counts, clamped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lengths {
-    pub mean: u32,
-    pub stdev: u32,
-    pub min: u32,
-    pub max: u32,
 }
 
 /// Requests from a file.
@@ -94,8 +78,8 @@ pub(super) struct Lengths {
 pub(super) struct TraceConfig {
     pub path: PathBuf,
     pub format: TraceFormatName,
-    /// Tokens behind one hash id of a mooncake trace.
-    pub mooncake_block_size: u32,
+    /// Tokens behind one hash id of a mooncake trace, if not the usual number.
+    pub mooncake_block_size: Option<NonZeroU32>,
     pub skip_bad_lines: bool,
     /// Given to requests that bring no deadline; `None`: they wait for ever.
     pub timeout: Option<Micros>,
@@ -111,14 +95,10 @@ pub(super) struct OutputConfig {
     pub log: LevelFilter,
 }
 
-/// The clients of generated workloads give up after this many seconds, as in BLIS.
-pub(super) const DEFAULT_TIMEOUT_S: u64 = 300;
-
 impl RunConfig {
     /// Of `blis run`.
     pub(super) fn from_run(args: RunArgs) -> Result<Self, Failure> {
-        let horizon = args.simulation.horizon;
-        let workload = workload(args.workload, horizon)?;
+        let workload = workload(args.workload, &args.simulation)?;
         Self::new(args.instance, workload, &args.simulation, args.metrics_path, None)
     }
 
@@ -250,7 +230,7 @@ impl EngineConfig {
     }
 }
 
-fn workload(args: WorkloadArgs, horizon: Option<Micros>) -> Result<WorkloadConfig, Failure> {
+fn workload(args: WorkloadArgs, simulation: &SimulationArgs) -> Result<WorkloadConfig, Failure> {
     match (args.workload, &args.workload_trace) {
         (None | Some(WorkloadName::Traces), Some(_)) => trace(args),
         (Some(WorkloadName::Traces), None) => {
@@ -258,7 +238,7 @@ fn workload(args: WorkloadArgs, horizon: Option<Micros>) -> Result<WorkloadConfi
         }
         (Some(_), Some(_)) => Err(Failure::usage("`--workload-trace` cannot be used with a generated `--workload`")
             .hint("leave out one of them; with a trace, `--workload traces` is understood")),
-        (name, None) => synthetic(name.unwrap_or(WorkloadName::Distribution), &args, horizon),
+        (name, None) => synthetic(name.unwrap_or(WorkloadName::Distribution), &args, simulation),
     }
 }
 
@@ -278,47 +258,57 @@ fn trace(args: WorkloadArgs) -> Result<WorkloadConfig, Failure> {
     Ok(WorkloadConfig::Trace(TraceConfig {
         path,
         format,
-        mooncake_block_size: args.mooncake_block_size.unwrap_or(512),
+        mooncake_block_size: args.mooncake_block_size,
         skip_bad_lines: args.skip_bad_lines,
         timeout: args.timeout.and_then(deadline),
     }))
 }
 
-fn synthetic(name: WorkloadName, args: &WorkloadArgs, horizon: Option<Micros>) -> Result<WorkloadConfig, Failure> {
+fn synthetic(name: WorkloadName, args: &WorkloadArgs, simulation: &SimulationArgs) -> Result<WorkloadConfig, Failure> {
     if let Some(flag) = args.given_for_traces().next() {
         return Err(Failure::usage(format_args!("`{flag}` only makes sense with `--workload-trace`"))
             .hint("name a trace, or leave it out"));
     }
     let flags = &args.synthetic;
-    let (name, preset) = preset(name);
-    let (prompt, output) = match preset {
-        None => flags.lengths(),
-        Some(lengths) => match flags.given_lengths().next() {
-            None => lengths,
-            Some(flag) => {
-                return Err(Failure::usage(format_args!("`{flag}` cannot be used with `--workload {name}`"))
-                    .hint("the preset fixes the lengths; `--workload distribution` takes them from flags"));
-            }
-        },
-    };
-    prompt.check("prompt")?;
-    output.check("output")?;
-    let num_requests = Some(flags.num_requests.unwrap_or(100)).filter(|&number| number > 0);
-    if num_requests.is_none() && horizon.is_none() {
-        return Err(Failure::usage("`--num-requests 0` needs an end: the workload has none")
-            .hint("add `--horizon`, in µs, or give a number of requests"));
+    let name = name.generator();
+    if let Some(flag) = flags.given_lengths().next().filter(|_| name != "distribution") {
+        return Err(Failure::usage(format_args!("`{flag}` cannot be used with `--workload {name}`"))
+            .hint("the preset fixes the lengths; `--workload distribution` takes them from flags"));
     }
-    Ok(WorkloadConfig::Synthetic(SyntheticConfig {
-        name,
-        rate: flags.rate.unwrap_or(1.0),
-        arrival: flags.arrival_process.unwrap_or(ArrivalName::Constant),
-        num_requests,
-        prompt,
-        output,
-        prefix_tokens: flags.prefix_tokens.unwrap_or(0),
-        timeout: args.timeout.map_or(Some(Micros(DEFAULT_TIMEOUT_S * 1_000_000)), deadline),
-        timeout_is_default: args.timeout.is_none(),
-    }))
+    let usual = DistributionSpec::preset(name).map_err(Failure::usage)?;
+    let spec = DistributionSpec {
+        rate: flags.rate.unwrap_or(usual.rate),
+        arrival: flags.arrival_process.map_or(usual.arrival, ArrivalProcess::from),
+        num_requests: flags.num_requests.map_or(usual.num_requests, |count| Some(count.into()).filter(|&n| n > 0)),
+        prompt: flags.prompt(usual.prompt),
+        output: flags.output(usual.output),
+        prefix_tokens: flags.prefix_tokens.unwrap_or(usual.prefix_tokens),
+        timeout: args.timeout.map_or(usual.timeout, deadline),
+        seed: simulation.seed,
+        horizon: simulation.horizon.unwrap_or(Micros::MAX),
+    };
+    spec.validate().map_err(|error| match error {
+        SpecError::Range { name, value, range } => out_of_range(&name, &value, &range),
+        SpecError::Endless => Failure::usage("`--num-requests 0` needs an end: the workload has none")
+            .hint("add `--horizon`, in µs, or give a number of requests"),
+        SpecError::TooMany { .. } | SpecError::Unknown { .. } => Failure::usage(error),
+    })?;
+    Ok(WorkloadConfig::Synthetic(SyntheticConfig { name, spec, timeout_is_default: args.timeout.is_none() }))
+}
+
+/// In terms of the flag behind the setting `name`.
+fn out_of_range(name: &str, value: &str, range: &str) -> Failure {
+    let told = |flag: &str| Failure::usage(format_args!("`{flag}` is {value}, but must be {range}"));
+    match name.split_once(' ') {
+        Some((what @ ("prompt" | "output"), figure)) => {
+            let flags = format!("--{what}-tokens");
+            let flag = if figure == "mean" { flags.clone() } else { format!("{flags}-{figure}") };
+            told(&flag).hint(format_args!(
+                "by default {flags} is 512, its -stdev 256, -min 2 and -max 7000; set all that must go together"
+            ))
+        }
+        _ => told(&format!("--{}", name.replace(' ', "-"))).hint("`blis run --help` says what it means"),
+    }
 }
 
 /// Negative: never.
@@ -326,57 +316,45 @@ fn deadline(seconds: f64) -> Option<Micros> {
     (seconds > 0.0).then(|| Micros::from_secs_f64(seconds))
 }
 
-/// Prompt and answer lengths of BLIS's presets (`defaults.yaml`).
-fn preset(name: WorkloadName) -> (&'static str, Option<(Lengths, Lengths)>) {
-    let lengths = |mean, stdev, min, max| Lengths { mean, stdev, min, max };
-    match name {
-        WorkloadName::Distribution | WorkloadName::Traces => ("distribution", None),
-        WorkloadName::Chatbot => ("chatbot", Some((lengths(256, 100, 2, 800), lengths(256, 100, 1, 1024)))),
-        WorkloadName::Contentgen => ("contentgen", Some((lengths(1024, 150, 10, 2048), lengths(1024, 200, 10, 2048)))),
-        WorkloadName::Summarization => {
-            ("summarization", Some((lengths(4096, 500, 100, 8192), lengths(512, 150, 10, 2048))))
-        }
-        WorkloadName::Multidoc => {
-            ("multidoc", Some((lengths(10_240, 1200, 500, 20_480), lengths(1536, 300, 50, 4096))))
+impl WorkloadName {
+    /// The name of its preset.
+    fn generator(self) -> &'static str {
+        match self {
+            Self::Distribution | Self::Traces => "distribution",
+            Self::Chatbot => "chatbot",
+            Self::Contentgen => "contentgen",
+            Self::Summarization => "summarization",
+            Self::Multidoc => "multidoc",
         }
     }
 }
 
-impl Lengths {
-    fn check(&self, what: &str) -> Result<(), Failure> {
-        let Self { mean, stdev, min, max } = *self;
-        if min > max {
-            return Err(Failure::usage(format_args!(
-                "`--{what}-tokens-min` is {min}, above `--{what}-tokens-max`, {max}"
-            ))
-            .hint("lower the one or raise the other"));
+impl From<ArrivalName> for ArrivalProcess {
+    fn from(name: ArrivalName) -> Self {
+        match name {
+            ArrivalName::Constant => Self::Constant,
+            ArrivalName::Poisson => Self::Poisson,
         }
-        if mean < min || mean > max {
-            return Err(Failure::usage(format_args!("`--{what}-tokens` is {mean}, outside of {min} to {max}"))
-                .hint(format_args!("choose it from that range, or set `--{what}-tokens-min` and `-max`")));
-        }
-        if stdev > max {
-            return Err(Failure::usage(format_args!(
-                "`--{what}-tokens-stdev` is {stdev}, above `--{what}-tokens-max`, {max}"
-            ))
-            .hint(format_args!("give `--{what}-tokens-stdev` too, at most {max}: it is 256 by default")));
-        }
-        Ok(())
     }
 }
 
 impl SyntheticFlags {
-    fn lengths(&self) -> (Lengths, Lengths) {
-        let lengths = |mean: Option<u32>, stdev: Option<u32>, min: Option<u32>, max: Option<u32>| Lengths {
-            mean: mean.unwrap_or(512),
-            stdev: stdev.unwrap_or(256),
-            min: min.unwrap_or(2),
-            max: max.unwrap_or(7000),
-        };
-        (
-            lengths(self.prompt_tokens, self.prompt_tokens_stdev, self.prompt_tokens_min, self.prompt_tokens_max),
-            lengths(self.output_tokens, self.output_tokens_stdev, self.output_tokens_min, self.output_tokens_max),
-        )
+    fn prompt(&self, usual: LengthSpec) -> LengthSpec {
+        LengthSpec {
+            mean: self.prompt_tokens.map_or(usual.mean, f64::from),
+            stdev: self.prompt_tokens_stdev.map_or(usual.stdev, f64::from),
+            min: self.prompt_tokens_min.unwrap_or(usual.min),
+            max: self.prompt_tokens_max.unwrap_or(usual.max),
+        }
+    }
+
+    fn output(&self, usual: LengthSpec) -> LengthSpec {
+        LengthSpec {
+            mean: self.output_tokens.map_or(usual.mean, f64::from),
+            stdev: self.output_tokens_stdev.map_or(usual.stdev, f64::from),
+            min: self.output_tokens_min.unwrap_or(usual.min),
+            max: self.output_tokens_max.unwrap_or(usual.max),
+        }
     }
 
     /// Names of the length flags that were given.

@@ -1,38 +1,49 @@
-//! Where the command line meets configuration and workloads.
-//!
-//! [`super::run`] needs four things from the rest of the crate: a deployment, a workload, and the
-//! names of what is known. Everything it assumes about them is in this file.
+//! Where the command line meets configuration and workloads: what was asked for becomes the real
+//! thing, and its errors become ours.
 
-use blis_sim::request::Request;
+use std::num::NonZeroU32;
 
-use super::config::RunConfig;
+use super::args::TraceFormatName;
+use super::config::{RunConfig, TraceConfig, WorkloadConfig};
 use super::error::Failure;
-use crate::config::{KnownModel, known_hardware, known_models};
-use crate::report::Labels;
-
-pub(super) use crate::config::{Deployment, DeploymentArgs, LatencyKind};
-
-// -- until `blis::workload` is merged: then `pub(super) use crate::workload::Workload;`
-
-/// Requests, in order of arrival.
-pub(super) struct Workload {
-    pub requests: Box<dyn Iterator<Item = Request> + Send>,
-    pub count: Option<u64>,
-    pub labels: Box<dyn Labels>,
-    pub skipped: u64,
-    pub notes: Vec<String>,
-}
+use crate::config::{Deployment, Hardware, KnownModel, LatencyKind, known_hardware, known_models};
+use crate::workload::{TraceFormat, TraceOptions, Workload, open_trace, open_trace_v2};
 
 /// The deployment that was asked for.
 pub(super) fn resolve(config: &RunConfig) -> Result<Deployment, Failure> {
     crate::config::resolve(&config.deployment).map_err(Failure::usage)
 }
 
-/// The workload that was asked for. Later a match over [`super::config::WorkloadConfig`]: the
-/// generator, `crate::workload::open_trace` or `crate::workload::open_trace_v2`.
+/// The workload that was asked for.
 pub(super) fn open(config: &RunConfig) -> Result<Workload, Failure> {
-    Err(Failure::runtime(format_args!("this build cannot load the workload `{}`", config.workload))
-        .hint("generators and traces are not linked in yet"))
+    let block_size = NonZeroU32::new(config.engine.block_size)
+        .ok_or_else(|| Failure::usage("a KV block of 0 tokens").hint("`--block-size-in-tokens` must be at least 1"))?;
+    let options = TraceOptions { block_size, horizon: config.horizon, ..TraceOptions::default() };
+    let opened = match &config.workload {
+        WorkloadConfig::Synthetic(generated) => {
+            return generated.spec.generate(block_size).map_err(Failure::usage);
+        }
+        WorkloadConfig::Trace(trace) => open_trace(&trace.path, &trace_options(trace, options)),
+        WorkloadConfig::Recorded { header, data, skip_bad_lines } => {
+            open_trace_v2(header, data, &TraceOptions { skip_bad_lines: *skip_bad_lines, ..options })
+        }
+    };
+    opened.map_err(Failure::usage)
+}
+
+fn trace_options(trace: &TraceConfig, options: TraceOptions) -> TraceOptions {
+    TraceOptions {
+        format: match trace.format {
+            TraceFormatName::Auto => None,
+            TraceFormatName::BlisCsv => Some(TraceFormat::BlisCsv),
+            TraceFormatName::Azure => Some(TraceFormat::Azure),
+            TraceFormatName::Mooncake => Some(TraceFormat::Mooncake),
+            TraceFormatName::TraceV2 => Some(TraceFormat::TraceV2),
+        },
+        hash_block_size: trace.mooncake_block_size.unwrap_or(options.hash_block_size),
+        skip_bad_lines: trace.skip_bad_lines,
+        ..options
+    }
 }
 
 /// A line per model with anything built in: its name, then what can simulate it.
@@ -57,7 +68,7 @@ fn latency_models(model: &KnownModel) -> String {
 pub(super) fn hardware() -> Vec<String> {
     let hardware = known_hardware();
     let width = hardware.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
-    let line = |entry: &crate::config::Hardware| {
+    let line = |entry: &Hardware| {
         let gpu = &entry.gpu;
         let aliases =
             if entry.aliases.is_empty() { String::new() } else { format!("  also {}", entry.aliases.join(", ")) };

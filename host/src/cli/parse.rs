@@ -1,5 +1,7 @@
 //! Values of flags: each parser refuses what can never make sense and says what would.
 
+use std::num::NonZeroU32;
+
 use blis_sim::units::Micros;
 
 /// A whole number ≥ 1.
@@ -8,6 +10,11 @@ pub(super) fn count(text: &str) -> Result<u32, String> {
         Ok(0) | Err(_) => Err(format!("must be a whole number from 1 to {}", u32::MAX)),
         Ok(number) => Ok(number),
     }
+}
+
+/// Like [`count`], for those who rely on it.
+pub(super) fn nonzero(text: &str) -> Result<NonZeroU32, String> {
+    count(text).and_then(|number| NonZeroU32::try_from(number).map_err(|error| error.to_string()))
 }
 
 /// A whole number ≥ 0.

@@ -8,13 +8,16 @@ use blis_sim::metrics::{Aggregate, Metrics};
 use blis_sim::request::Request;
 use blis_sim::units::Micros;
 
-use super::args::{ArrivalName, EngineName};
-use super::config::{DEFAULT_TIMEOUT_S, RunConfig, SyntheticConfig, TraceConfig, WorkloadConfig};
-use super::connect::{self, Deployment, Workload};
+use super::args::EngineName;
+use super::config::{RunConfig, SyntheticConfig, TraceConfig, WorkloadConfig};
+use super::connect;
 use super::error::Failure;
 use super::progress::Progress;
 use super::timer::Timer;
-use crate::report::{self, Labels, RequestLog, Setting};
+use crate::config::Deployment;
+use crate::report::{self, RequestLog, Setting};
+use crate::workload::distribution::ArrivalProcess;
+use crate::workload::{Labels, Skipped, Workload};
 
 /// What a simulation came to, and what is worth saying about it.
 pub(super) struct Finished {
@@ -60,8 +63,8 @@ fn simulate(
     let aggregate = metrics.aggregate(&counters, config.horizon);
     Ok(Finished {
         setting: setting(config, deployment, &notes),
-        warnings: warnings(config, &aggregate, skipped),
-        files: write_files(config, &aggregate, log.as_ref(), labels.as_ref()),
+        warnings: warnings(config, &aggregate, &skipped),
+        files: write_files(config, &aggregate, log.as_ref(), &labels),
         aggregate,
         cpu,
     })
@@ -83,7 +86,7 @@ fn write_files(
     config: &RunConfig,
     aggregate: &Aggregate,
     log: Option<&RequestLog>,
-    labels: &dyn Labels,
+    labels: &Labels,
 ) -> Result<(), Failure> {
     let Some(log) = log else { return Ok(()) };
     let written = |result: Result<(), report::FileError>| result.map_err(|error| Failure::file(&error));
@@ -114,23 +117,25 @@ fn setting(config: &RunConfig, deployment: &Deployment, notes: &[String]) -> Set
 }
 
 /// What may surprise whoever reads the figures.
-fn warnings(config: &RunConfig, aggregate: &Aggregate, skipped: u64) -> Vec<(String, String)> {
+fn warnings(config: &RunConfig, aggregate: &Aggregate, skipped: &Skipped) -> Vec<(String, String)> {
     let counts = &aggregate.counts;
     let mut warnings = Vec::new();
     let mut warn = |what: String, hint: &str| warnings.push((what, hint.to_owned()));
-    if skipped > 0 {
+    if let Some(first) = skipped.first.first() {
+        // The line's own hint would be one too many.
+        let first = first.to_string();
+        let first = first.lines().next().unwrap_or_default();
         warn(
-            format!("{} of the trace could not be read", plural(skipped, "line")),
-            "without `--skip-bad-lines` the first of them is shown",
+            format!("{} of the trace left out; the first: {first}", plural(skipped.count, "line")),
+            "without `--skip-bad-lines` a bad line ends the run",
         );
     }
-    let by_default = matches!(&config.workload, WorkloadConfig::Synthetic(generated) if generated.timeout_is_default);
-    if counts.timed_out > 0 && by_default {
+    if let WorkloadConfig::Synthetic(SyntheticConfig { spec, timeout_is_default: true, .. }) = &config.workload
+        && let (Some(timeout), true) = (spec.timeout, counts.timed_out > 0)
+    {
+        let (requests, seconds) = (plural(counts.timed_out, "request"), timeout.as_secs_f64());
         warn(
-            format!(
-                "{} timed out after {DEFAULT_TIMEOUT_S} s, the default deadline",
-                plural(counts.timed_out, "request")
-            ),
+            format!("{requests} timed out after {seconds} s, the default deadline"),
             "their end-to-end latency is in no figure; `--timeout` sets another deadline, `--timeout -1` none",
         );
     }
@@ -174,17 +179,18 @@ impl Display for WorkloadConfig {
 
 impl Display for SyntheticConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let spec = &self.spec;
         write!(f, "{}: ", self.name)?;
-        match self.num_requests {
-            Some(number) => write!(f, "{}", plural(u64::from(number), "request"))?,
+        match spec.num_requests {
+            Some(number) => write!(f, "{}", plural(number, "request"))?,
             None => f.write_str("requests until the horizon")?,
         }
-        let spacing = match self.arrival {
-            ArrivalName::Constant => "evenly spaced",
-            ArrivalName::Poisson => "Poisson",
+        let spacing = match spec.arrival {
+            ArrivalProcess::Constant => "evenly spaced",
+            ArrivalProcess::Poisson => "Poisson",
         };
-        write!(f, ", {}/s {spacing}, prompts ~{}, answers ~{} tokens", self.rate, self.prompt.mean, self.output.mean)?;
-        match self.prefix_tokens {
+        write!(f, ", {}/s {spacing}, prompts ~{}, answers ~{} tokens", spec.rate, spec.prompt.mean, spec.output.mean)?;
+        match spec.prefix_tokens {
             0 => Ok(()),
             tokens => write!(f, ", {tokens} shared"),
         }

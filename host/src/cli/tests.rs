@@ -1,13 +1,16 @@
 //! What the flags mean, what the help says, and what nonsense is told.
 
+use std::num::NonZeroU32;
+
 use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 
-use super::args::{ArrivalName, EngineName, TraceFormatName};
-use super::config::{EngineConfig, Lengths, SyntheticConfig, WorkloadConfig};
-use super::connect::LatencyKind;
+use super::args::{EngineName, TraceFormatName};
+use super::config::{EngineConfig, SyntheticConfig, WorkloadConfig};
 use super::*;
+use crate::config::LatencyKind;
+use crate::workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec};
 
 /// The run that `blis <line>` asks for, or what the user reads instead.
 fn parse(line: &str) -> Result<RunConfig, String> {
@@ -111,33 +114,37 @@ fn deployment_flags_arrive() {
 
 #[test]
 fn workload_flags_arrive() {
-    let flags = "--rate 2.5 --arrival-process poisson --num-requests 9 --prompt-tokens 10 --prompt-tokens-stdev 1 \
+    let flags = "--rate 2.5 --arrival-process poisson --num-requests 9 --prompt-tokens 10 --prompt-tokens-stdev 6 \
                  --prompt-tokens-min 5 --prompt-tokens-max 20 --output-tokens 30 --output-tokens-stdev 0 \
-                 --output-tokens-min 25 --output-tokens-max 35 --prefix-tokens 64 --timeout 2.5";
-    let expected = SyntheticConfig {
-        name: "distribution",
+                 --output-tokens-min 25 --output-tokens-max 35 --prefix-tokens 64 --timeout 2.5 \
+                 --seed 7 --horizon 99";
+    let expected = DistributionSpec {
         rate: 2.5,
-        arrival: ArrivalName::Poisson,
+        arrival: ArrivalProcess::Poisson,
         num_requests: Some(9),
-        prompt: Lengths { mean: 10, stdev: 1, min: 5, max: 20 },
-        output: Lengths { mean: 30, stdev: 0, min: 25, max: 35 },
+        prompt: LengthSpec { mean: 10.0, stdev: 6.0, min: 5, max: 20 },
+        output: LengthSpec { mean: 30.0, stdev: 0.0, min: 25, max: 35 },
         prefix_tokens: 64,
         timeout: Some(Micros(2_500_000)),
-        timeout_is_default: false,
+        seed: 7,
+        horizon: Micros(99),
     };
-    assert_eq!(synthetic(run(flags)), expected);
-    assert_eq!(synthetic(run("--timeout -1")).timeout, None);
-    assert_eq!(synthetic(run("--num-requests 0 --horizon 5")).num_requests, None);
+    assert_eq!(synthetic(run(flags)).spec, expected);
+    assert_eq!(synthetic(run("--timeout -1")).spec.timeout, None);
+    assert_eq!(synthetic(run("--num-requests 0 --horizon 5")).spec.num_requests, None);
     let summarization = synthetic(run("--workload summarization --rate 3"));
-    assert_eq!(summarization.prompt, Lengths { mean: 4096, stdev: 500, min: 100, max: 8192 });
-    assert_eq!((summarization.name, summarization.rate), ("summarization", 3.0));
+    let prompt = LengthSpec { mean: 4096.0, stdev: 500.0, min: 100, max: 8192 };
+    assert_eq!(
+        (summarization.name, summarization.spec.rate, summarization.spec.prompt),
+        ("summarization", 3.0, prompt)
+    );
 }
 
 #[test]
 fn trace_flags_arrive() {
     let config = run("--workload-trace t.jsonl --trace-format mooncake --mooncake-block-size 16 --skip-bad-lines");
     let WorkloadConfig::Trace(trace) = config.workload else { panic!("not a trace") };
-    assert_eq!((trace.format, trace.mooncake_block_size), (TraceFormatName::Mooncake, 16));
+    assert_eq!((trace.format, trace.mooncake_block_size), (TraceFormatName::Mooncake, NonZeroU32::new(16)));
     assert!(trace.skip_bad_lines && trace.timeout.is_none(), "a trace has no deadline of its own");
 }
 

@@ -152,7 +152,7 @@ mod tests {
     use blis_sim::outcome::{Counters, Outcome, Sink as _, Status};
     use blis_sim::units::Micros;
 
-    use crate::report::NoLabels;
+    use crate::workload;
 
     fn outcome(id: u32, status: Status) -> Outcome {
         let completed = status == Status::Completed;
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn metrics_file() {
         let (aggregate, log) = simulation();
-        insta::assert_json_snapshot!(metrics_document(&aggregate, &log, &NoLabels));
+        insta::assert_json_snapshot!(metrics_document(&aggregate, &log, &workload::Labels::default()));
     }
 
     #[test]

@@ -4,7 +4,6 @@
 //! recorded steps (a request that decodes gets `step time + output token time`); what the reports
 //! make of them must be what was recorded.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -194,7 +193,7 @@ impl Case {
 impl Labels for Case {
     fn labels(&self, id: u32) -> RequestLabels<'_> {
         let slo_class = self.classes.get(&id).map_or("", String::as_str);
-        RequestLabels { slo_class: Cow::Borrowed(slo_class), ..RequestLabels::default() }
+        RequestLabels { slo_class, ..RequestLabels::default() }
     }
 }
 

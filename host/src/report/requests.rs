@@ -3,11 +3,11 @@
 //! Kept only if such a file is wanted: a [`RequestLog`] takes 64 bytes per request, the aggregate
 //! needs 12.
 
-use std::borrow::Cow;
-
 use blis_sim::outcome::{Outcome, Sink, Status};
 use blis_sim::units::Micros;
 use serde::{Serialize, Serializer};
+
+use crate::workload::{self, Label};
 
 /// Keeps the outcome of every request.
 #[derive(Clone, Debug, Default)]
@@ -129,24 +129,27 @@ pub trait Labels {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestLabels<'a> {
     /// Service-level class.
-    pub slo_class: Cow<'a, str>,
+    pub slo_class: &'a str,
     /// Tenant.
-    pub tenant_id: Cow<'a, str>,
+    pub tenant_id: &'a str,
     /// Model, if the trace names one.
-    pub model: Cow<'a, str>,
+    pub model: &'a str,
     /// Session.
-    pub session_id: Cow<'a, str>,
+    pub session_id: &'a str,
     /// Round within the session, from 0.
     pub round_index: u32,
 }
 
-/// A workload without names.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoLabels;
-
-impl Labels for NoLabels {
-    fn labels(&self, _id: u32) -> RequestLabels<'_> {
-        RequestLabels::default()
+impl Labels for workload::Labels {
+    fn labels(&self, id: u32) -> RequestLabels<'_> {
+        let name = |label| self.get(id, label).unwrap_or_default();
+        RequestLabels {
+            slo_class: name(Label::SloClass),
+            tenant_id: name(Label::TenantId),
+            model: name(Label::Model),
+            session_id: name(Label::SessionId),
+            round_index: self.round_index(id),
+        }
     }
 }
 
@@ -178,16 +181,16 @@ struct RequestJson<'a> {
     e2e_ms: f64,
     scheduling_delay_ms: f64,
     #[serde(skip_serializing_if = "str::is_empty")]
-    slo_class: Cow<'a, str>,
+    slo_class: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
-    tenant_id: Cow<'a, str>,
+    tenant_id: &'a str,
     handled_by: &'static str,
     #[serde(skip_serializing_if = "str::is_empty")]
-    model: Cow<'a, str>,
+    model: &'a str,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     length_capped: bool,
     #[serde(skip_serializing_if = "str::is_empty")]
-    session_id: Cow<'a, str>,
+    session_id: &'a str,
     round_index: u32,
     status: &'static str,
     preemption_count: u32,

@@ -1,7 +1,5 @@
 //! The results of a replay, as calibration tools read them: integer µs per completed request.
 
-use std::borrow::Cow;
-
 use serde::{Serialize, Serializer};
 
 use super::requests::{Labels, Record, RequestLabels, RequestLog};
@@ -33,9 +31,9 @@ struct ResultJson<'a> {
     input_tokens: u32,
     output_tokens: u32,
     #[serde(skip_serializing_if = "str::is_empty")]
-    slo_class: Cow<'a, str>,
+    slo_class: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
-    model: Cow<'a, str>,
+    model: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     itl_mean_us: Option<f64>,
 }

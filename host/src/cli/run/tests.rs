@@ -9,7 +9,6 @@ use blis_sim::request::Content;
 use super::*;
 use crate::cli::args::Cli;
 use crate::config::{KvBlocksSource, LatencyKind};
-use crate::report::NoLabels;
 use clap::Parser as _;
 
 /// Every step takes 10 ms.
@@ -64,8 +63,8 @@ fn workload(requests: Vec<Request>) -> Workload {
     Workload {
         count: Some(requests.len() as u64),
         requests: Box::new(requests.into_iter()),
-        labels: Box::new(NoLabels),
-        skipped: 0,
+        labels: Labels::default(),
+        skipped: Skipped::default(),
         notes: vec!["a note on the workload".into()],
     }
 }
@@ -92,7 +91,14 @@ fn every_surprise_is_told_with_its_remedy() {
         request(3, 100, Some(7_000)),
     ];
     let mut workload = workload(requests);
-    workload.skipped = 1;
+    let bad = crate::workload::LineError {
+        file: "trace.csv".into(),
+        line: 7,
+        column: Some(3),
+        what: "`x` is no number".into(),
+        hint: Some("mend it".into()),
+    };
+    workload.skipped = Skipped { count: 1, first: vec![bad] };
     // 10 blocks of 16 tokens; the requests with a deadline time out in their first step.
     let finished =
         simulate(&config(""), &deployment(10, Some(4_096)), workload, false).unwrap_or_else(|e| panic!("{e}"));

@@ -1,0 +1,220 @@
+//! What can be wrong with a trace, said so that the user can find it and mend it.
+//!
+//! Parsers of a single row know nothing of files: they return a [`Fault`], and the reader adds
+//! file and line. A row can be skipped on request ([`Skipped`]); everything else ends the reading.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// Why a trace cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The file cannot be opened or read, or its gzip stream is damaged.
+    #[error("{file}: {source}")]
+    Io {
+        /// Path as given.
+        file: Arc<str>,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A line is wrong.
+    #[error(transparent)]
+    Line(#[from] LineError),
+    /// The format is none of those known.
+    #[error(
+        "{file}: unknown trace format; it starts with {start}\nhint: name the format ({formats}) if it is one of them"
+    )]
+    UnknownFormat {
+        /// Path as given.
+        file: Arc<str>,
+        /// First bytes of the file, quoted.
+        start: String,
+        /// The names that can be given.
+        formats: String,
+    },
+    /// No such format name.
+    #[error("unknown trace format `{name}`\nhint: {hint}")]
+    UnknownFormatName {
+        /// The name given.
+        name: String,
+        /// The nearest name, or all of them.
+        hint: String,
+    },
+    /// There is no row to simulate.
+    #[error("{file}: no requests{}", skipped_text(.skipped))]
+    Empty {
+        /// Path as given.
+        file: Arc<str>,
+        /// Rows that were skipped as bad.
+        skipped: Skipped,
+    },
+    /// A TraceV2 trace has two files, and one of them is not where it should be.
+    #[error("{file}: this is the {half} of a TraceV2 trace, and `{missing}` is not there\nhint: give both files")]
+    HalfMissing {
+        /// Path as given.
+        file: Arc<str>,
+        /// `header` or `data`.
+        half: &'static str,
+        /// Where the other half was looked for.
+        missing: String,
+    },
+    /// More than 32 bits can number.
+    #[error("{file}: more than 4294967295 {what}\nhint: {hint}")]
+    TooMany {
+        /// Path as given.
+        file: Arc<str>,
+        /// `requests` or `shared KV blocks`.
+        what: &'static str,
+        /// How to make them fewer.
+        hint: &'static str,
+    },
+}
+
+fn skipped_text(skipped: &Skipped) -> String {
+    match skipped.first.first() {
+        Some(first) => format!(" ({} bad rows were skipped, the first is {first})", skipped.count),
+        None => String::new(),
+    }
+}
+
+/// A line that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct LineError {
+    /// Path as given.
+    pub file: Arc<str>,
+    /// Line, from 1.
+    pub line: u64,
+    /// Byte within the line, from 1, where it is known.
+    pub column: Option<u64>,
+    /// What is wrong.
+    pub what: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl fmt::Display for LineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:", self.file, self.line)?;
+        if let Some(column) = self.column {
+            write!(f, "{column}:")?;
+        }
+        write!(f, " {}", self.what)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\nhint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Rows left out because they could not be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Skipped {
+    /// How many.
+    pub count: u64,
+    /// The first few of them, at most [`Skipped::KEPT`].
+    pub first: Vec<LineError>,
+}
+
+impl Skipped {
+    /// How many errors are kept for the user to read.
+    pub const KEPT: usize = 5;
+
+    pub(super) fn add(&mut self, error: LineError) {
+        self.count += 1;
+        if self.first.len() < Self::KEPT {
+            self.first.push(error);
+        }
+    }
+}
+
+/// What is wrong with a row, before file and line are known.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub column: Option<u64>,
+    pub what: String,
+    pub hint: Option<String>,
+}
+
+impl Fault {
+    pub fn new(what: impl Into<String>) -> Self {
+        Self { column: None, what: what.into(), hint: None }
+    }
+
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// `offset`: bytes before the culprit in its line.
+    pub fn column_after(mut self, offset: usize) -> Self {
+        self.column = Some(offset as u64 + 1);
+        self
+    }
+
+    pub fn at(self, file: &Arc<str>, line: u64) -> LineError {
+        LineError { file: Arc::clone(file), line, column: self.column, what: self.what, hint: self.hint }
+    }
+}
+
+/// The start of what the user wrote, quoted and safe to print.
+pub(super) fn quoted(bytes: &[u8]) -> String {
+    const SHOWN: usize = 40;
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * SHOWN)]);
+    let mut shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
+    if text.chars().nth(SHOWN).is_some() {
+        shown.push('…');
+    }
+    format!("`{shown}`")
+}
+
+/// "did you mean" for an unknown name, or the list of names if none is near.
+pub(super) fn name_hint(unknown: &str, known: &[&str]) -> String {
+    match nearest(unknown, known) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None => format!("known are {}", known.join(", ")),
+    }
+}
+
+/// The known name nearest to `unknown`, if it is near enough to be a slip of the pen.
+pub(super) fn nearest<'a>(unknown: &str, known: &[&'a str]) -> Option<&'a str> {
+    let far = (unknown.chars().count() / 3).max(2);
+    let distance = |name: &str| strsim::osa_distance(&unknown.to_lowercase(), &name.to_lowercase());
+    known.iter().map(|&name| (distance(name), name)).filter(|&(d, _)| d <= far).min().map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_say_where_and_what_to_do() {
+        let file: Arc<str> = "a.csv".into();
+        let error = Fault::new("`x` is negative: -1").column_after(4).hint("counts start at 0").at(&file, 7);
+        insta::assert_snapshot!(error, @r"
+        a.csv:7:5: `x` is negative: -1
+        hint: counts start at 0
+        ");
+        let mut skipped = Skipped::default();
+        for line in 2..10 {
+            skipped.add(Fault::new("bad").at(&file, line));
+        }
+        assert_eq!(skipped.first.len(), Skipped::KEPT);
+        let error = TraceError::Empty { file, skipped };
+        insta::assert_snapshot!(error, @"a.csv: no requests (8 bad rows were skipped, the first is a.csv:2: bad)");
+    }
+
+    #[test]
+    fn quotes_are_short_and_printable() {
+        assert_eq!(quoted(b"a\x07\xff"), "`a\\u{7}\u{fffd}`");
+        assert_eq!(quoted(&[b'a'; 100]).chars().count(), 43);
+    }
+
+    #[test]
+    fn only_near_names_are_suggested() {
+        let known = ["chatbot", "multidoc"];
+        assert_eq!(nearest("chatbt", &known), Some("chatbot"));
+        assert_eq!(nearest("Multidoc", &known), Some("multidoc"));
+        assert_eq!(nearest("zzz", &known), None);
+    }
+}

@@ -1,0 +1,114 @@
+//! Which format a trace has, told from its first bytes.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::error::{TraceError, name_hint, quoted};
+
+/// A trace format that can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceFormat {
+    /// Azure LLM inference traces: a CSV of times and lengths.
+    Azure,
+    /// Mooncake JSONL: times, lengths and hashes of the prompt.
+    Mooncake,
+    /// The CSV of the first BLIS versions: real token ids.
+    BlisCsv,
+    /// TraceV2 of BLIS: a YAML header and a CSV.
+    TraceV2,
+}
+
+impl TraceFormat {
+    /// All formats.
+    pub const ALL: [Self; 4] = [Self::Azure, Self::Mooncake, Self::BlisCsv, Self::TraceV2];
+
+    /// As written on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Azure => "azure",
+            Self::Mooncake => "mooncake",
+            Self::BlisCsv => "blis-csv",
+            Self::TraceV2 => "trace-v2",
+        }
+    }
+
+    /// The format of `file`, which (unpacked) starts with the bytes `start`.
+    ///
+    /// # Errors
+    /// [`TraceError::UnknownFormat`].
+    pub fn detect(file: &str, start: &[u8]) -> Result<Self, TraceError> {
+        let text = without_mark(start);
+        let first = text.split(|&byte| byte == b'\n').find(|line| !line.trim_ascii().is_empty()).unwrap_or(&[]);
+        let names = |name: &[u8]| first.split(|&byte| byte == b',').any(|field| field.trim_ascii() == name);
+        if first.trim_ascii_start().starts_with(b"{") {
+            Ok(Self::Mooncake)
+        } else if names(b"ContextTokens") && names(b"GeneratedTokens") {
+            Ok(Self::Azure)
+        } else if names(b"prefill_tokens") && names(b"decode_tokens") {
+            Ok(Self::BlisCsv)
+        } else if is_trace_v2_data(start) || text.split(|&byte| byte == b'\n').any(is_version) {
+            Ok(Self::TraceV2)
+        } else {
+            let formats = Self::ALL.map(Self::name).join(", ");
+            Err(TraceError::UnknownFormat { file: file.into(), start: quoted(first), formats })
+        }
+    }
+}
+
+/// Whether this is the CSV half of a TraceV2 trace.
+pub(super) fn is_trace_v2_data(start: &[u8]) -> bool {
+    without_mark(start).trim_ascii_start().starts_with(b"request_id,client_id,")
+}
+
+fn is_version(line: &[u8]) -> bool {
+    line.starts_with(b"trace_version:")
+}
+
+fn without_mark(start: &[u8]) -> &[u8] {
+    start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start)
+}
+
+impl fmt::Display for TraceFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for TraceFormat {
+    type Err = TraceError;
+
+    fn from_str(name: &str) -> Result<Self, TraceError> {
+        Self::ALL.into_iter().find(|format| format.name() == name).ok_or_else(|| {
+            let hint = name_hint(name, &Self::ALL.map(Self::name));
+            TraceError::UnknownFormatName { name: name.into(), hint }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_told_from_their_first_line() {
+        let detect = |start: &str| TraceFormat::detect("x", start.as_bytes()).unwrap();
+        assert_eq!(detect("\u{feff}TIMESTAMP,ContextTokens,GeneratedTokens\r\n"), TraceFormat::Azure);
+        assert_eq!(detect("\n{\"timestamp\": 0}"), TraceFormat::Mooncake);
+        assert_eq!(detect("arrival_time,request_id,model,prefill_tokens,decode_tokens\n"), TraceFormat::BlisCsv);
+        assert_eq!(detect("request_id,client_id,tenant_id\n"), TraceFormat::TraceV2);
+        assert_eq!(detect("# made by\ntrace_version: 3\n"), TraceFormat::TraceV2);
+    }
+
+    #[test]
+    fn an_unknown_format_is_shown_and_names_are_suggested() {
+        insta::assert_snapshot!(TraceFormat::detect("x.csv", b"a,b\n1,2\n").unwrap_err(), @r"
+        x.csv: unknown trace format; it starts with `a,b`
+        hint: name the format (azure, mooncake, blis-csv, trace-v2) if it is one of them
+        ");
+        insta::assert_snapshot!(TraceFormat::from_str("tracev2").unwrap_err(), @r"
+        unknown trace format `tracev2`
+        hint: did you mean `trace-v2`?
+        ");
+    }
+}

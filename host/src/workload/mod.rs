@@ -1,0 +1,151 @@
+//! Workloads: where requests come from.
+//!
+//! A generator ([`distribution`]) or a trace in one of several formats, one importer a file, ends
+//! as the same thing: a [`Workload`], numbers for the simulator and names for the reports.
+//!
+//! ```text
+//! file → input (gzip, lines) → azure | mooncake | blis_csv | trace_v2 → rows → Workload
+//!                                              equal prompts → prefix ↗
+//! ```
+
+use std::fmt;
+use std::io::{BufRead, Cursor, Read as _};
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+
+use blis_sim::request::Request;
+use blis_sim::units::Micros;
+
+pub mod azure;
+pub mod blis_csv;
+pub mod distribution;
+mod error;
+mod field;
+mod format;
+mod input;
+mod labels;
+pub mod mooncake;
+mod prefix;
+mod rows;
+pub mod trace_v2;
+
+pub use error::{LineError, Skipped, TraceError};
+pub use format::TraceFormat;
+pub use labels::{Label, Labels};
+
+/// Requests for one simulation.
+pub struct Workload {
+    /// In order of arrival. Generated workloads make them one at a time.
+    pub requests: Box<dyn Iterator<Item = Request> + Send>,
+    /// How many there will be, where that is known beforehand.
+    pub count: Option<u64>,
+    /// Their names, by [`Request::id`].
+    pub labels: Labels,
+    /// Rows left out under [`TraceOptions::skip_bad_lines`].
+    pub skipped: Skipped,
+    /// What the user should know about this workload, a sentence each.
+    pub notes: Vec<String>,
+}
+
+impl fmt::Debug for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { requests: _, count, labels: _, skipped, notes } = self;
+        let mut fields = f.debug_struct("Workload");
+        fields.field("count", count).field("skipped", skipped).field("notes", notes).finish_non_exhaustive()
+    }
+}
+
+/// How to read a trace.
+#[derive(Clone, Debug)]
+pub struct TraceOptions {
+    /// The format, where it shall not be told from the content.
+    pub format: Option<TraceFormat>,
+    /// Tokens per KV block of the engine.
+    pub block_size: NonZeroU32,
+    /// Tokens per hash id of a Mooncake trace.
+    pub hash_block_size: NonZeroU32,
+    /// Count and leave out rows that cannot be read, instead of refusing the trace.
+    pub skip_bad_lines: bool,
+    /// Read so many requests at most, from the start of the file.
+    pub max_requests: Option<u64>,
+    /// End of the simulation: what arrives later is left out. [`Micros::MAX`] = none.
+    pub horizon: Micros,
+}
+
+impl Default for TraceOptions {
+    /// vLLM's block of 16 tokens, Mooncake's of 512, everything, strictly.
+    fn default() -> Self {
+        const VLLM_BLOCK: NonZeroU32 = NonZeroU32::new(16).expect("16 > 0");
+        Self {
+            format: None,
+            block_size: VLLM_BLOCK,
+            hash_block_size: mooncake::HASH_BLOCK_TOKENS,
+            skip_bad_lines: false,
+            max_requests: None,
+            horizon: Micros::MAX,
+        }
+    }
+}
+
+/// Reads the trace at `path`, gzipped or not, in the format it has.
+///
+/// A TraceV2 trace is two files, `x.yaml` and `x.csv` (or `x.csv.gz`): either names both.
+///
+/// # Errors
+/// Whatever [`TraceError`] lists.
+pub fn open_trace(path: &Path, options: &TraceOptions) -> Result<Workload, TraceError> {
+    let file = input::display(path);
+    let (start, input) = peek(path)?;
+    let format = match options.format {
+        Some(format) => format,
+        None => TraceFormat::detect(&file, &start)?,
+    };
+    let input = Cursor::new(start.clone()).chain(input);
+    match format {
+        TraceFormat::Azure => azure::read(input, &file, options),
+        TraceFormat::Mooncake => mooncake::read(input, &file, options),
+        TraceFormat::BlisCsv => blis_csv::read(input, &file, options),
+        TraceFormat::TraceV2 if format::is_trace_v2_data(&start) => {
+            let header = other_half(path, "data", &["yaml", "yml"])?;
+            trace_v2::read_header(input::open(&header)?, &input::display(&header))?;
+            trace_v2::read(input, &file, options)
+        }
+        TraceFormat::TraceV2 => {
+            trace_v2::read_header(input, &file)?;
+            let data = other_half(path, "header", &["csv", "csv.gz"])?;
+            trace_v2::read(input::open(&data)?, &input::display(&data), options)
+        }
+    }
+}
+
+/// Reads a TraceV2 trace whose two files are named one by one.
+///
+/// # Errors
+/// Whatever [`TraceError`] lists.
+pub fn open_trace_v2(header: &Path, data: &Path, options: &TraceOptions) -> Result<Workload, TraceError> {
+    trace_v2::read_header(input::open(header)?, &input::display(header))?;
+    trace_v2::read(input::open(data)?, &input::display(data), options)
+}
+
+/// The first bytes of a file, and the rest of it.
+fn peek(path: &Path) -> Result<(Vec<u8>, impl BufRead + Send + use<>), TraceError> {
+    const START_BYTES: u64 = 4096;
+    let mut input = input::open(path)?;
+    let mut start = Vec::new();
+    let read = (&mut input).take(START_BYTES).read_to_end(&mut start);
+    read.map_err(|source| TraceError::Io { file: input::display(path), source })?;
+    Ok((start, input))
+}
+
+/// The other file of a TraceV2 trace: the same name with one of `extensions`.
+fn other_half(path: &Path, half: &'static str, extensions: &[&str]) -> Result<PathBuf, TraceError> {
+    let unpacked = if path.extension().is_some_and(|e| e == "gz") { path.with_extension("") } else { path.into() };
+    let candidates = extensions.iter().map(|extension| unpacked.with_extension(extension));
+    candidates.clone().find(|candidate| candidate.is_file()).ok_or_else(|| {
+        let missing: Vec<_> = candidates.map(|candidate| candidate.display().to_string()).collect();
+        TraceError::HalfMissing { file: input::display(path), half, missing: missing.join("` or `") }
+    })
+}
+
+#[cfg(test)]
+mod tests;

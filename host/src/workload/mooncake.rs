@@ -1,0 +1,295 @@
+//! Mooncake traces: JSONL of arrival (ms), lengths, and a hash id per 512 tokens of the prompt.
+//!
+//! ```text
+//! {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, 2353, …]}
+//! ```
+//! Tokens are never made up from the ids. An engine block belongs to the hash block that holds its
+//! last token, so keys of any block size follow by arithmetic. Fields of AIPerf and dynamo are let
+//! pass; `session_id` is kept as a label. <https://github.com/kvcache-ai/Mooncake>
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io::BufRead;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use blis_sim::units::Micros;
+use serde::de::{self, IgnoredAny, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use super::error::{Fault, TraceError};
+use super::input::Lines;
+use super::labels::{Label, LabelRow, LabelsBuilder};
+use super::prefix::{PrefixTree, ROOT};
+use super::rows::{Intake, Origin, Row, Shared, Unrecorded};
+use super::{TraceOptions, Workload, field};
+
+/// Tokens per hash id in the published traces.
+pub const HASH_BLOCK_TOKENS: NonZeroU32 = NonZeroU32::new(512).expect("512 > 0");
+
+/// Reads a Mooncake trace.
+///
+/// # Errors
+/// Whatever [`TraceError`] lists.
+pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
+    let file: Arc<str> = file.into();
+    let mut intake = Intake::new(&file, options);
+    let mut lines = Lines::new(input, &file);
+    let mut tree = PrefixTree::new();
+    let mut labels = LabelsBuilder::default();
+    let mut stamps = Stamps::default();
+    while intake.wants_more() && lines.advance()? {
+        let id = intake.next_id()?;
+        let (record, mut row) = match parse(lines.text(), options.hash_block_size, id) {
+            Ok(read) => read,
+            Err(fault) => {
+                intake.bad(lines.locate(fault))?;
+                continue;
+            }
+        };
+        row.prefix = tree.insert(record.hash_ids.iter().copied()).map_err(|_| intake.too_many("shared KV blocks"))?;
+        if let Some(SessionId(name)) = &record.session_id {
+            let mut names = LabelRow { id, ..LabelRow::default() };
+            names.set(Label::SessionId, labels.intern(name));
+            labels.push(names);
+        }
+        stamps.add(row, &record, options.hash_block_size);
+        intake.add(row);
+    }
+    intake.notes.extend(stamps.notes());
+    let (hash_block, block) = (u64::from(options.hash_block_size.get()), u64::from(options.block_size.get()));
+    // A path is no longer than a 32-bit prompt, so the quotient fits.
+    let blocks_to = |depth: u32| (u64::from(depth) * hash_block / block).min(u64::from(u32::MAX)) as u32;
+    let (prefixes, renumbered) = tree.finish(blocks_to).map_err(|_| intake.too_many("shared KV blocks"))?;
+    let shared = Shared { prefixes, renumbered, block_size: Some(options.block_size) };
+    intake.finish(Origin::FirstArrival, shared, labels.finish())
+}
+
+#[derive(Deserialize)]
+struct Record<'a> {
+    /// ms.
+    timestamp: Option<f64>,
+    input_length: Option<f64>,
+    output_length: Option<f64>,
+    #[serde(default)]
+    hash_ids: Vec<u64>,
+    #[serde(borrow, default)]
+    session_id: Option<SessionId<'a>>,
+    #[serde(default)]
+    delay: Option<IgnoredAny>,
+    #[serde(default)]
+    text_input: Option<IgnoredAny>,
+}
+
+fn parse(line: &[u8], hash_block: NonZeroU32, id: u32) -> Result<(Record<'_>, Row), Fault> {
+    let record: Record<'_> = serde_json::from_slice(line).map_err(|error| json_fault(&error))?;
+    let arrival = match (record.timestamp, &record.delay) {
+        (Some(ms), _) if ms >= 0.0 => Micros::from_f64(ms * 1e3).0,
+        (Some(ms), _) => return Err(Fault::new(format!("`timestamp` is negative: `{ms}`"))),
+        (None, Some(_)) => {
+            let fault = Fault::new("`timestamp` is missing: the turn has only a `delay` after the one before it");
+            return Err(fault.hint("such sessions need closed-loop replay; give every turn a timestamp for this one"));
+        }
+        (None, None) => return Err(Fault::new("`timestamp` is missing")),
+    };
+    let input = match (record.input_length, &record.text_input) {
+        (None, Some(_)) => {
+            let fault = Fault::new("`input_length` is missing: only the text is given");
+            return Err(fault.hint("count its tokens with the model's tokenizer first"));
+        }
+        (length, _) => field::prompt_tokens(whole(length, "input_length")?, "input_length")?,
+    };
+    let output = whole(record.output_length, "output_length")?;
+    let blocks = input.div_ceil(hash_block.get()) as usize;
+    if record.hash_ids.len() > blocks {
+        let ids = record.hash_ids.len();
+        let fault = Fault::new(format!("{ids} `hash_ids`, but {input} tokens are {blocks} blocks of {hash_block}"));
+        return Err(fault.hint("set the hash block size to that of the trace (Mooncake 512, Bailian 16)"));
+    }
+    Ok((record, Row { arrival, id, input, output, prefix: ROOT, terms: Unrecorded }))
+}
+
+fn whole(value: Option<f64>, name: &str) -> Result<u32, Fault> {
+    let value = value.ok_or_else(|| Fault::new(format!("`{name}` is missing")))?;
+    if value < 0.0 {
+        Err(Fault::new(format!("`{name}` is negative: `{value}`")))
+    } else if value.fract() != 0.0 {
+        Err(Fault::new(format!("`{name}` is not a whole number: `{value}`")))
+    } else {
+        // A float becomes an integer by clamping at 2^64, which is far beyond the limit.
+        field::fits_u32(value as u64, name)
+    }
+}
+
+/// serde_json's words, with its column but without its line, which is always 1 here.
+fn json_fault(error: &serde_json::Error) -> Fault {
+    let text = error.to_string();
+    let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
+    Fault::new(what).column_after(error.column().saturating_sub(1))
+}
+
+/// A session's name: a string or a whole number.
+struct SessionId<'a>(Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for SessionId<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Name;
+        impl<'de> Visitor<'de> for Name {
+            type Value = SessionId<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a session name or number")
+            }
+            fn visit_borrowed_str<E: de::Error>(self, name: &'de str) -> Result<Self::Value, E> {
+                Ok(SessionId(name.into()))
+            }
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Self::Value, E> {
+                Ok(SessionId(name.to_owned().into()))
+            }
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Self::Value, E> {
+                Ok(SessionId(number.to_string().into()))
+            }
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Self::Value, E> {
+                Ok(SessionId(number.to_string().into()))
+            }
+        }
+        deserializer.deserialize_any(Name)
+    }
+}
+
+/// What is odd about the rows, for the notes.
+#[derive(Default)]
+struct Stamps {
+    rows: u64,
+    distinct: u64,
+    last: Option<u64>,
+    first: Option<u64>,
+    short: u64,
+}
+
+impl Stamps {
+    fn add(&mut self, row: Row, record: &Record<'_>, hash_block: NonZeroU32) {
+        self.rows += 1;
+        self.distinct += u64::from(self.last != Some(row.arrival));
+        self.last = Some(row.arrival);
+        self.first = Some(self.first.map_or(row.arrival, |first| first.min(row.arrival)));
+        let ids = record.hash_ids.len();
+        self.short += u64::from(ids > 0 && ids < row.input.div_ceil(hash_block.get()) as usize);
+    }
+
+    fn notes(&self) -> impl Iterator<Item = String> {
+        let Self { rows, distinct, short, .. } = *self;
+        let shift = self.first.filter(|&first| first > 0);
+        let shift = shift.map(|us| format!("the trace starts at {} ms; time 0 is its first arrival", us as f64 / 1e3));
+        let bins = (distinct.saturating_mul(4) < rows).then(|| {
+            format!("{rows} requests arrive at {distinct} instants: waiting times at those instants are an artefact")
+        });
+        let short = (short > 0)
+            .then(|| format!("{short} prompts are longer than their hash ids tell; the rest is taken as unique"));
+        shift.into_iter().chain(bins).chain(short)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blis_sim::request::Request;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn options(block: u32, hash_block: u32) -> TraceOptions {
+        let [block_size, hash_block_size] = [block, hash_block].map(|size| NonZeroU32::new(size).unwrap());
+        TraceOptions { block_size, hash_block_size, ..TraceOptions::default() }
+    }
+
+    fn trace(text: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
+        read(text.as_bytes(), "t.jsonl", options)
+    }
+
+    #[test]
+    fn hash_blocks_are_split_into_engine_blocks() {
+        let text = r#"{"timestamp": 1000, "input_length": 1100, "output_length": 5, "hash_ids": [0, 1, 2]}
+                      {"timestamp": 1000.5, "input_length": 1200, "output_length": 0, "hash_ids": [0, 1, 3], "x": {}}
+                      {"timestamp": 2000, "input_length": 600, "output_length": 7, "hash_ids": [0, 4], "session_id": "a"}"#;
+        let workload = trace(text, &options(16, 512)).unwrap();
+        assert_eq!(workload.notes, ["the trace starts at 1000 ms; time 0 is its first arrival"]);
+        assert_eq!(workload.labels.get(2, Label::SessionId), Some("a"));
+        assert_eq!(workload.labels.get(1, Label::SessionId), None);
+        let requests: Vec<Request> = workload.requests.collect();
+        assert_eq!(requests.iter().map(|r| r.arrival.0).collect::<Vec<_>>(), [0, 500, 1_000_000]);
+        assert_eq!(requests.iter().map(|r| r.content.shared_blocks()).collect::<Vec<_>>(), [64, 64, 32]);
+        assert!(requests.iter().all(|r| r.content.spans().len() == 1 && r.content.spans()[0].first == 0));
+    }
+
+    #[test]
+    fn blocks_of_any_size_belong_to_the_hash_block_of_their_last_token() {
+        let text = r#"{"timestamp": 0, "input_length": 1536, "output_length": 1, "hash_ids": [0, 1, 2]}
+                      {"timestamp": 0, "input_length": 1536, "output_length": 1, "hash_ids": [0, 1, 3]}"#;
+        let shared =
+            |block| trace(text, &options(block, 512)).unwrap().requests.next().unwrap().content.shared_blocks();
+        assert_eq!(
+            [shared(1), shared(100), shared(512), shared(600), shared(1024), shared(2000)],
+            [1024, 10, 2, 1, 1, 0]
+        );
+    }
+
+    #[test]
+    fn errors_say_where() {
+        let error = |text: &str| trace(text, &TraceOptions::default()).unwrap_err().to_string();
+        insta::assert_snapshot!(error(r#"{"timestamp": 0, "input_length": "a"}"#), @r#"t.jsonl:1:36: invalid type: string "a", expected f64"#);
+        insta::assert_snapshot!(error("\n{\"timestamp\": 0"), @"t.jsonl:2:15: EOF while parsing an object");
+        insta::assert_snapshot!(error(r#"{"timestamp": 0, "input_length": -1, "output_length": 1}"#), @"t.jsonl:1: `input_length` is negative: `-1`");
+        insta::assert_snapshot!(error(r#"{"timestamp": 0, "input_length": 0, "output_length": 1}"#), @"t.jsonl:1: `input_length` is 0: a prompt has at least one token");
+        insta::assert_snapshot!(error(r#"{"timestamp": 0, "input_length": 1}"#), @"t.jsonl:1: `output_length` is missing");
+        insta::assert_snapshot!(error(r#"{"timestamp": 0, "input_length": 1, "output_length": 1e10}"#), @"t.jsonl:1: `output_length` is 10000000000, more than 4294967295");
+        insta::assert_snapshot!(error(r#"{"delay": 5, "input_length": 1, "output_length": 1}"#), @r"
+        t.jsonl:1: `timestamp` is missing: the turn has only a `delay` after the one before it
+        hint: such sessions need closed-loop replay; give every turn a timestamp for this one
+        ");
+        insta::assert_snapshot!(error(r#"{"timestamp": 0, "input_length": 32, "output_length": 1, "hash_ids": [1, 2]}"#), @r"
+        t.jsonl:1: 2 `hash_ids`, but 32 tokens are 1 blocks of 512
+        hint: set the hash block size to that of the trace (Mooncake 512, Bailian 16)
+        ");
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes: Vec<u8>, text in "[{}\\[\\]\":,a-z_0-9.eE-]{0,80}") {
+            let _ = read(bytes.as_slice(), "x", &TraceOptions::default());
+            let _ = trace(&text, &TraceOptions::default());
+        }
+
+        /// Keys against what they mean, token by token: a hash block is its path of ids, a token
+        /// is that and an offset, an engine block is all tokens up to its end.
+        #[test]
+        fn keys_are_equal_where_tokens_are(
+            prompts in vec((vec(0_u64..2, 1..5), 1_u32..=8), 1..8), block in 1_u32..20,
+        ) {
+            let input = |ids: &Vec<u64>, last: u32| (ids.len() as u32 - 1) * 8 + last;
+            let line = |(ids, last): &(Vec<u64>, u32)| format!(
+                "{{\"timestamp\":0,\"input_length\":{},\"output_length\":1,\"hash_ids\":{ids:?}}}\n", input(ids, *last));
+            let text: String = prompts.iter().map(line).collect();
+            let requests: Vec<Request> = trace(&text, &options(block, 8)).unwrap().requests.collect();
+            let mut key_of: BTreeMap<(Vec<u64>, u32), u32> = BTreeMap::new();
+            let mut meaning: BTreeMap<u32, (Vec<u64>, u32)> = BTreeMap::new();
+            for ((ids, last), request) in prompts.iter().zip(&requests) {
+                for (index, key) in request.content.keys().enumerate() {
+                    let end = (index as u32 + 1) * block;
+                    prop_assert!(end <= input(ids, *last));
+                    let content = (ids[..end.div_ceil(8) as usize].to_vec(), end);
+                    prop_assert_eq!(*key_of.entry(content.clone()).or_insert(key), key);
+                    prop_assert_eq!(meaning.entry(key).or_insert(content.clone()), &content);
+                }
+            }
+            // Nothing that two prompts have in common is missed.
+            for (a, (ids, last)) in prompts.iter().enumerate() {
+                for (b, (other, other_last)) in prompts.iter().enumerate().filter(|&(b, _)| b != a) {
+                    let common = ids.iter().zip(other).take_while(|(x, y)| x == y).count() as u32 * 8;
+                    let common = common.min(input(ids, *last)).min(input(other, *other_last)) / block;
+                    let [x, y] = [a, b].map(|at| requests[at].content.keys().take(common as usize).collect::<Vec<_>>());
+                    prop_assert_eq!((x.len() as u32, &x), (common, &y));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The rows of a trace between its reader and the simulator: compact, sorted, then handed out.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use blis_sim::request::{Request, class_priority};
+use blis_sim::units::Micros;
+
+use super::error::{LineError, Skipped, TraceError};
+use super::labels::Labels;
+use super::prefix::{Node, ROOT, SharedPrefixes};
+use super::{TraceOptions, Workload};
+
+/// One request as read. `terms`: what only some formats record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Row<T = Unrecorded> {
+    /// µs on the clock of the trace.
+    pub arrival: u64,
+    pub id: u32,
+    pub input: u32,
+    pub output: u32,
+    pub prefix: Node,
+    pub terms: T,
+}
+
+/// Budget, deadline and priority of a request.
+pub(super) trait Terms: Copy + Send + 'static {
+    fn max_output_tokens(self, output: u32) -> Option<u32>;
+    fn deadline(self) -> Option<Micros>;
+    fn priority(self) -> i32;
+}
+
+/// The format records none of them. In particular the client's budget is not known, and must not
+/// be guessed from the answer's length: policies may see the budget, but never that length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unrecorded;
+
+impl Terms for Unrecorded {
+    fn max_output_tokens(self, _output: u32) -> Option<u32> {
+        None
+    }
+    fn deadline(self) -> Option<Micros> {
+        None
+    }
+    fn priority(self) -> i32 {
+        class_priority("")
+    }
+}
+
+/// What time 0 of the simulation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// Time 0 of the trace.
+    Zero,
+    /// The first arrival: the trace has the time of day, or is cut from a longer one.
+    FirstArrival,
+}
+
+/// Takes rows in, and decides what becomes of bad ones.
+pub(super) struct Intake<'a, T> {
+    pub file: Arc<str>,
+    pub notes: Vec<String>,
+    options: &'a TraceOptions,
+    rows: Vec<Row<T>>,
+    skipped: Skipped,
+    rows_seen: u64,
+}
+
+impl<'a, T: Terms> Intake<'a, T> {
+    pub fn new(file: &Arc<str>, options: &'a TraceOptions) -> Self {
+        let (rows, skipped) = (Vec::new(), Skipped::default());
+        Self { file: Arc::clone(file), notes: Vec::new(), options, rows, skipped, rows_seen: 0 }
+    }
+
+    /// Whether another row is wanted.
+    pub fn wants_more(&self) -> bool {
+        self.options.max_requests.is_none_or(|most| (self.rows.len() as u64) < most)
+    }
+
+    /// Number of the next row, from 0. Bad rows count, so that one does not rename all others.
+    pub fn next_id(&mut self) -> Result<u32, TraceError> {
+        let id = u32::try_from(self.rows_seen).map_err(|_| self.too_many("requests"))?;
+        self.rows_seen += 1;
+        Ok(id)
+    }
+
+    pub fn too_many(&self, what: &'static str) -> TraceError {
+        TraceError::TooMany { file: Arc::clone(&self.file), what, hint: "read fewer requests of it" }
+    }
+
+    pub fn add(&mut self, row: Row<T>) {
+        self.rows.push(row);
+    }
+
+    /// A row could not be read: the end, or one more skipped.
+    pub fn bad(&mut self, error: LineError) -> Result<(), TraceError> {
+        if !self.options.skip_bad_lines {
+            return Err(error.into());
+        }
+        self.skipped.add(error);
+        Ok(())
+    }
+
+    /// All rows are in. Each row's `prefix` must be a node of `shared`.
+    pub fn finish(mut self, origin: Origin, shared: Shared, labels: Labels) -> Result<Workload, TraceError> {
+        if self.rows.is_empty() {
+            return Err(TraceError::Empty { file: self.file, skipped: self.skipped });
+        }
+        self.sort();
+        if origin == Origin::FirstArrival {
+            let first = self.rows[0].arrival;
+            self.rows.iter_mut().for_each(|row| row.arrival -= first);
+        }
+        self.cut_at_horizon();
+        let Shared { prefixes, renumbered, block_size } = shared;
+        for row in &mut self.rows {
+            row.prefix = renumbered.get(row.prefix as usize).copied().unwrap_or(ROOT);
+        }
+        let count = Some(self.rows.len() as u64);
+        let requests = self.rows.into_iter().map(move |row| {
+            let content = prefixes.content(row.prefix, block_size.map_or(u32::MAX, |size| row.input / size));
+            Request {
+                id: row.id,
+                arrival: Micros(row.arrival),
+                input_tokens: row.input,
+                output_tokens: row.output,
+                max_output_tokens: row.terms.max_output_tokens(row.output),
+                deadline: row.terms.deadline(),
+                priority: row.terms.priority(),
+                content,
+            }
+        });
+        Ok(Workload { requests: Box::new(requests), count, labels, skipped: self.skipped, notes: self.notes })
+    }
+
+    fn sort(&mut self) {
+        if !self.rows.is_sorted_by_key(|row| row.arrival) {
+            self.rows.sort_by_key(|row| row.arrival);
+            self.notes.push("the rows are not in order of arrival; they were sorted".into());
+        }
+    }
+
+    /// A request that arrives after the end of the simulation never appears in it.
+    fn cut_at_horizon(&mut self) {
+        let kept = self.rows.partition_point(|row| row.arrival <= self.options.horizon.0);
+        let late = self.rows.len() - kept;
+        if late > 0 {
+            self.notes.push(format!("{late} of the {} requests read arrive after the horizon", self.rows.len()));
+            self.rows.truncate(kept);
+        }
+    }
+}
+
+/// Which contents rows may share.
+#[derive(Default)]
+pub(super) struct Shared {
+    pub prefixes: SharedPrefixes,
+    /// By the node in the row: the node in `prefixes`.
+    pub renumbered: Vec<Node>,
+    /// Where only prompts are known: tokens per engine block, to leave out the prompt's last,
+    /// partial block.
+    pub block_size: Option<NonZeroU32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn intake(options: &TraceOptions, arrivals: &[u64]) -> Result<Workload, TraceError> {
+        let mut intake = Intake::new(&"x".into(), options);
+        for &arrival in arrivals {
+            let id = intake.next_id()?;
+            intake.add(Row { arrival, id, input: 1, output: 1, prefix: ROOT, terms: Unrecorded });
+        }
+        intake.finish(Origin::FirstArrival, Shared::default(), Labels::default())
+    }
+
+    #[test]
+    fn rows_are_sorted_stably_and_shifted_to_the_first_arrival() {
+        let workload = intake(&TraceOptions::default(), &[9, 5, 9, 5]).unwrap();
+        assert_eq!(workload.notes, ["the rows are not in order of arrival; they were sorted"]);
+        let order: Vec<_> = workload.requests.map(|request| (request.id, request.arrival.0)).collect();
+        assert_eq!(order, [(1, 0), (3, 0), (0, 4), (2, 4)]);
+    }
+
+    #[test]
+    fn the_horizon_itself_is_still_simulated() {
+        let options = TraceOptions { horizon: Micros(4), ..TraceOptions::default() };
+        let workload = intake(&options, &[1, 5, 6]).unwrap();
+        assert_eq!((workload.count, workload.notes.len()), (Some(2), 1));
+        assert!(matches!(intake(&options, &[]), Err(TraceError::Empty { .. })));
+    }
+}

@@ -1,0 +1,195 @@
+//! TraceV2, the trace format of BLIS: a YAML header ([`Header`]) and a CSV of requests.
+//!
+//! Replay as recorded ("fixed"): every record arrives at its recorded time, sessions included.
+//! Requests of one prefix group start with the same tokens, so many as the group's first record
+//! says, and have nothing else in common. Columns are found by name.
+
+use std::io::BufRead;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use blis_sim::request::class_priority;
+use blis_sim::units::Micros;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::error::{Fault, TraceError};
+use super::input::Records;
+use super::labels::{Label, LabelRow, LabelsBuilder};
+use super::prefix::{Node, ROOT, SharedPrefixes, TooManyBlocks};
+use super::rows::{Intake, Origin, Row, Shared, Terms};
+use super::{TraceOptions, Workload, field};
+
+mod columns;
+mod header;
+
+use columns::{Column, Columns, Fields};
+pub use header::{GoodputTargets, Header, Mode, Network, ObservedKv, Server, SessionGrowth, read_header};
+
+/// Reads the CSV half of a TraceV2 trace.
+///
+/// # Errors
+/// Whatever [`TraceError`] lists.
+pub fn read(data: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
+    let file: Arc<str> = file.into();
+    let mut intake = Intake::new(&file, options);
+    let mut records = Records::new(data, &file);
+    let mut replay = Replay::default();
+    if records.advance()? {
+        let (columns, notes) = Columns::of(&records.record).map_err(|fault| records.locate(fault))?;
+        intake.notes.extend(notes);
+        while intake.wants_more() && records.advance()? {
+            match columns.fields(&records.record).and_then(|fields| replay.row(&fields)) {
+                Ok(row) => intake.add(row),
+                Err(fault) => intake.bad(records.locate(fault))?,
+            }
+        }
+    }
+    intake.notes.extend(replay.groups.notes());
+    let shared = replay.groups.shared(options.block_size).map_err(|_| intake.too_many("shared KV blocks"))?;
+    intake.finish(Origin::Zero, shared, replay.labels.finish())
+}
+
+/// What earlier records mean for later ones.
+#[derive(Default)]
+struct Replay {
+    ids: FxHashSet<u32>,
+    groups: Groups,
+    labels: LabelsBuilder,
+}
+
+/// Budget, deadline and priority as recorded.
+#[derive(Clone, Copy)]
+struct Recorded {
+    deadline_us: u64,
+    priority: i32,
+}
+
+impl Terms for Recorded {
+    fn max_output_tokens(self, output: u32) -> Option<u32> {
+        Some(output)
+    }
+    fn deadline(self) -> Option<Micros> {
+        (self.deadline_us > 0).then_some(Micros(self.deadline_us))
+    }
+    fn priority(self) -> i32 {
+        self.priority
+    }
+}
+
+impl Replay {
+    fn row(&mut self, fields: &Fields<'_>) -> Result<Row<Recorded>, Fault> {
+        fields.check()?;
+        let id = fields.count(Column::RequestId)?;
+        let class = fields.text(Column::SloClass)?;
+        let (arrived, sent) = (fields.time(Column::ArrivalTimeUs)?, fields.time(Column::SendTimeUs)?);
+        let deadline_us = fields.time(Column::DeadlineUs)?;
+        if deadline_us > 0 && deadline_us < arrived {
+            return Err(Fault::new(format!("`deadline_us` {deadline_us} is before `arrival_time_us` {arrived}")));
+        }
+        let group = fields.text(Column::PrefixGroup)?;
+        let own = match fields.count(Column::ServerInputTokens)? {
+            counted if counted > 0 && group.is_empty() => counted,
+            _ => fields.count(Column::InputTokens)?,
+        };
+        let labels = self.labels(id, fields)?;
+        let priority = fields.vllm_priority()?.unwrap_or_else(|| class_priority(class));
+        let prefix_length = fields.count(Column::PrefixLength)?;
+        let length = self.groups.length(group, prefix_length);
+        let input = field::fits_u32(u64::from(length) + u64::from(own), "prefix_length + input_tokens")?;
+        let input = field::prompt_tokens(input, Column::InputTokens.name())?;
+        let output = fields.count(Column::OutputTokens)?;
+        if !self.ids.insert(id) {
+            return Err(Fault::new(format!("`request_id` {id} is there already")).hint("every request needs its own"));
+        }
+        // Only now is the record known to be good: nothing of a skipped one may stay behind.
+        self.labels.push(labels);
+        let prefix = self.groups.join(group, prefix_length);
+        let arrival = if sent > 0 { sent } else { arrived };
+        Ok(Row { arrival, id, input, output, prefix, terms: Recorded { deadline_us, priority } })
+    }
+
+    fn labels(&mut self, id: u32, fields: &Fields<'_>) -> Result<LabelRow, Fault> {
+        const NAMED: [(Label, Column); Label::ALL.len()] = [
+            (Label::SloClass, Column::SloClass),
+            (Label::TenantId, Column::TenantId),
+            (Label::SessionId, Column::SessionId),
+            (Label::Model, Column::Model),
+            (Label::ClientId, Column::ClientId),
+        ];
+        let mut row = LabelRow { id, round_index: fields.count(Column::RoundIndex)?, ..LabelRow::default() };
+        for (label, column) in NAMED {
+            row.set(label, self.labels.intern(fields.text(column)?));
+        }
+        Ok(row)
+    }
+}
+
+/// Prefix groups, in order of appearance.
+#[derive(Default)]
+struct Groups {
+    by_name: FxHashMap<Box<str>, Node>,
+    groups: Vec<Group>,
+}
+
+struct Group {
+    /// Tokens, from the first record.
+    length: u32,
+    requests: u64,
+    /// Some later record says another length.
+    disputed: Option<u32>,
+}
+
+impl Groups {
+    /// The length of `group`'s prefix, tokens; `recorded` if this is its first record.
+    fn length(&self, group: &str, recorded: u32) -> u32 {
+        match self.by_name.get(group) {
+            _ if group.is_empty() => 0,
+            Some(&node) => self.groups[node as usize - 1].length,
+            None => recorded,
+        }
+    }
+
+    /// A record of `group` is taken in. Nodes count from 1; [`ROOT`] is no group.
+    fn join(&mut self, group: &str, recorded: u32) -> Node {
+        if group.is_empty() {
+            return ROOT;
+        }
+        let node = match self.by_name.get(group) {
+            Some(&node) => node,
+            None => {
+                self.groups.push(Group { length: recorded, requests: 0, disputed: None });
+                // No more groups than requests, and those are numbered in 32 bits.
+                let node = self.groups.len() as Node;
+                self.by_name.insert(group.into(), node);
+                node
+            }
+        };
+        let group = &mut self.groups[node as usize - 1];
+        group.requests += 1;
+        if group.length != recorded {
+            group.disputed.get_or_insert(recorded);
+        }
+        node
+    }
+
+    /// The full blocks of the prefix of every group that has two requests.
+    fn shared(&self, block_size: NonZeroU32) -> Result<Shared, TooManyBlocks> {
+        let mut prefixes = SharedPrefixes::default();
+        let mut renumbered = vec![ROOT];
+        for group in &self.groups {
+            let blocks = if group.requests > 1 { group.length / block_size } else { 0 };
+            renumbered.push(if blocks > 0 { prefixes.add(ROOT, blocks)? } else { ROOT });
+        }
+        Ok(Shared { prefixes, renumbered, block_size: Some(block_size) })
+    }
+
+    fn notes(&self) -> Option<String> {
+        let (length, other) = self.groups.iter().find_map(|group| Some((group.length, group.disputed?)))?;
+        Some(format!(
+            "records of one prefix group differ in prefix_length ({length} and {other}); the first record's counts"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests;

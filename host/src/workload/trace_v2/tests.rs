@@ -1,0 +1,199 @@
+use blis_sim::request::{Request, Span};
+use proptest::prelude::*;
+
+use super::*;
+
+const HEADER: &str = "request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,streaming,input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,deadline_us,server_input_tokens,arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message,finish_reason";
+
+fn trace(text: &str) -> Result<Workload, TraceError> {
+    read(text.as_bytes(), "t.csv", &TraceOptions::default())
+}
+
+fn rows(rows: &str) -> Result<Workload, TraceError> {
+    trace(&format!("{HEADER}\n{rows}"))
+}
+
+/// A record that differs from a plain one in `changes`.
+fn record(changes: &[(Column, &str)]) -> String {
+    let plain = "0,c0,,,,0,,0,false,10,5,0,0,0,0,0,,0,0,1000,0,0,0,0,ok,,";
+    let mut fields: Vec<&str> = plain.split(',').collect();
+    for &(column, value) in changes {
+        fields[column as usize] = value;
+    }
+    fields.join(",") + "\n"
+}
+
+fn requests(workload: Workload) -> Vec<Request> {
+    workload.requests.collect()
+}
+
+#[test]
+fn a_record_becomes_a_request() {
+    let text = record(&[
+        (Column::RequestId, "17"),
+        (Column::SloClass, "batch"),
+        (Column::SessionId, "s1"),
+        (Column::RoundIndex, "3"),
+        (Column::DeadlineUs, "5000"),
+        (Column::SendTimeUs, "2000"),
+        (Column::ServerInputTokens, "12"),
+    ]);
+    let text = text.replace(",ok,,", ",ok,\"late, \"\"very\"\"\nlate\",");
+    let workload = rows(&text).unwrap();
+    assert_eq!(workload.labels.get(17, Label::SloClass), Some("batch"));
+    assert_eq!(workload.labels.get(17, Label::SessionId), Some("s1"));
+    assert_eq!(workload.labels.get(17, Label::ClientId), Some("c0"));
+    assert_eq!((workload.labels.get(17, Label::TenantId), workload.labels.round_index(17)), (None, 3));
+    let expected = Request {
+        id: 17,
+        arrival: Micros(2000),
+        input_tokens: 12,
+        output_tokens: 5,
+        max_output_tokens: Some(5),
+        deadline: Some(Micros(5000)),
+        priority: class_priority("batch"),
+        content: blis_sim::request::Content::UNIQUE,
+    };
+    assert_eq!(requests(workload), [expected]);
+}
+
+#[test]
+fn groups_share_the_full_blocks_of_their_prefix() {
+    let member = |id: &str, group: &str, length: &str| {
+        // The server counts the prefix too, so its count says nothing about the rest.
+        record(&[
+            (Column::RequestId, id),
+            (Column::PrefixGroup, group),
+            (Column::PrefixLength, length),
+            (Column::ServerInputTokens, "999"),
+        ])
+    };
+    let all =
+        [("0", "A", "33"), ("1", "alone", "64"), ("2", "B", "16"), ("3", "A", "40"), ("4", "B", "16"), ("5", "", "50")];
+    let text: String = all.iter().map(|(id, group, length)| member(id, group, length)).collect();
+    let workload = rows(&text).unwrap();
+    assert_eq!(
+        workload.notes,
+        ["records of one prefix group differ in prefix_length (33 and 40); the first record's counts"]
+    );
+    let requests = requests(workload);
+    assert_eq!(requests.iter().map(|r| r.input_tokens).collect::<Vec<_>>(), [43, 74, 26, 43, 26, 999]);
+    let (a, b) = ([Span { first: 0, len: 2 }], [Span { first: 2, len: 1 }]);
+    let spans: Vec<&[Span]> = requests.iter().map(|r| r.content.spans()).collect();
+    assert_eq!(spans, [&a[..], &[], &b, &a, &b, &[]]);
+}
+
+#[test]
+fn optional_columns_may_shift_the_others() {
+    let header =
+        HEADER.replace("slo_class,", "slo_class,vllm_priority,").replace("deadline_us,", "deadline_us,slo_target_us,");
+    let row = |id: &str, priority: &str| {
+        format!("{id},c0,,critical,{priority},,0,,0,true,10,5,0,0,0,0,0,,0,7,0,1000,0,0,0,0,ok,,,x-{id},,\n")
+    };
+    let text = format!("{header},x_request_id,adapter,thnk_time_us\n{}{}", row("0", "-4"), row("1", ""));
+    let workload = trace(&text).unwrap();
+    assert_eq!(workload.notes, ["column `thnk_time_us` is not known and not read; did you mean `think_time_us`?"]);
+    let seen: Vec<_> = requests(workload).iter().map(|r| (r.priority, r.input_tokens, r.arrival.0)).collect();
+    assert_eq!(seen, [(-4, 10, 1000), (0, 10, 1000)]);
+}
+
+#[test]
+fn errors_say_where() {
+    let error = |changes: &[(Column, &str)]| rows(&record(changes)).unwrap_err().to_string();
+    insta::assert_snapshot!(error(&[(Column::TextTokens, "-1")]), @"t.csv:2: `text_tokens` is negative: `-1`");
+    insta::assert_snapshot!(error(&[(Column::ReasonRatio, "1.5")]), @"t.csv:2: `reason_ratio` is 1.5, not within 0 and 1");
+    insta::assert_snapshot!(error(&[(Column::ReasonRatio, "NaN")]), @"t.csv:2: `reason_ratio` is not finite: `NaN`");
+    insta::assert_snapshot!(error(&[(Column::DeadlineUs, "999")]), @"t.csv:2: `deadline_us` 999 is before `arrival_time_us` 1000");
+    insta::assert_snapshot!(error(&[(Column::Streaming, "maybe")]), @"t.csv:2: `streaming` is neither `true` nor `false`: `maybe`");
+    insta::assert_snapshot!(error(&[(Column::InputTokens, "0")]), @"t.csv:2: `input_tokens` is 0: a prompt has at least one token");
+    let long = [(Column::PrefixGroup, "A"), (Column::PrefixLength, "4294967295")];
+    insta::assert_snapshot!(error(&long), @"t.csv:2: `prefix_length + input_tokens` is 4294967305, more than 4294967295");
+    insta::assert_snapshot!(rows("1,2\n").unwrap_err(), @"t.csv:2: 2 fields where the header has 27");
+    insta::assert_snapshot!(rows(&record(&[]).repeat(2)).unwrap_err(), @r"
+    t.csv:3: `request_id` 0 is there already
+    hint: every request needs its own
+    ");
+    insta::assert_snapshot!(trace(&HEADER.replace("model", "modle")).unwrap_err(), @r"
+    t.csv:1: there is no column `model`
+    hint: rename `modle`
+    ");
+    insta::assert_snapshot!(rows("").unwrap_err(), @"t.csv: no requests");
+    // A deadline before arrival is fine where the arrival is 0, that is unknown.
+    assert!(rows(&record(&[(Column::DeadlineUs, "5"), (Column::ArrivalTimeUs, "0")])).is_ok());
+}
+
+#[test]
+fn a_skipped_record_leaves_nothing_behind() {
+    let group = [(Column::PrefixGroup, "A"), (Column::PrefixLength, "32"), (Column::OutputTokens, "x")];
+    let text = record(&group) + &record(&[(Column::PrefixGroup, "A"), (Column::PrefixLength, "16")]);
+    let options = TraceOptions { skip_bad_lines: true, ..TraceOptions::default() };
+    let workload = read(format!("{HEADER}\n{text}").as_bytes(), "t.csv", &options).unwrap();
+    assert_eq!((workload.skipped.count, workload.notes.len()), (1, 0));
+    assert_eq!(requests(workload)[0].input_tokens, 26);
+}
+
+fn header(text: &str) -> Result<Header, TraceError> {
+    read_header(text.as_bytes(), "t.yaml")
+}
+
+#[test]
+fn headers_are_read_whole() {
+    let text = r#"
+trace_version: 3
+time_unit: microseconds
+created_at: "2026-02-17T10:00:00Z"
+mode: real
+warm_up_requests: 2
+workload_seed: 42
+workload_spec: chat.yaml
+session_context_growth: accumulate
+server: {type: vllm, model: m, tensor_parallel: 2, max_num_seqs: 256, block_size: 16, gpu_memory_utilization: 0.9, max_model_len: 8192}
+network: {measured_rtt_ms: 0.5}
+goodput_slo_targets: {critical: {ttft_ms: 100, itl_ms: 30, e2e_ms: 5000}}
+kv_offload: {cpu_blocks: 100}
+observed_kv_metrics: {source: vllm, hit_rate: 0.5, block_hits: 10, block_queries: 20, read_time_total: 1.5, write_time_total: 2, vllm_commit: abc}
+"#;
+    let header = header(text).unwrap();
+    assert_eq!((header.mode, header.session_context_growth), (Some(Mode::Real), SessionGrowth::Accumulate));
+    assert_eq!(header.server.unwrap().max_num_seqs, Some(256));
+    assert_eq!(header.goodput_slo_targets["critical"].ttft_ms, Some(100.0));
+}
+
+#[test]
+fn headers_are_strict() {
+    let error =
+        |rest: &str| header(&format!("trace_version: 3\ntime_unit: microseconds\n{rest}\n")).unwrap_err().to_string();
+    insta::assert_snapshot!(error("warm_up_request: 0"), @r"
+    t.yaml:3:1: unknown key `warm_up_request`
+    hint: did you mean `warm_up_requests`?
+    ");
+    insta::assert_snapshot!(error("mode: generate"), @r"
+    t.yaml:3:7: unknown value `generate`
+    hint: did you mean `generated`?
+    ");
+    insta::assert_snapshot!(error("session_context_growth: shrink"), @r#"
+    t.yaml:3:25: unknown value `shrink`
+    hint: known are "", accumulate
+    "#);
+    insta::assert_snapshot!(error("warm_up_requests: -1"), @"t.yaml:3:19: invalid u64");
+    insta::assert_snapshot!(error("server: ["), @"t.yaml:3:9: expected mapping start");
+    insta::assert_snapshot!(header("time_unit: microseconds\ntrace_version: 2\n").unwrap_err(), @r"
+    t.yaml:2: `trace_version` is 2, only 3 can be read
+    hint: export the trace anew with a current BLIS
+    ");
+    insta::assert_snapshot!(header("trace_version: 3\n\ntime_unit: seconds\n").unwrap_err(), @r"
+    t.yaml:3: `time_unit` is `seconds`, not `microseconds`
+    hint: write `time_unit: microseconds` and convert the times of the CSV
+    ");
+    insta::assert_snapshot!(header("").unwrap_err(), @"t.yaml:1:1: unexpected end of input");
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_never_panic(bytes: Vec<u8>, row in "[0-9a,\"\n-]{0,90}") {
+        let _ = read(bytes.as_slice(), "x", &TraceOptions::default());
+        let _ = read_header(bytes.as_slice(), "x");
+        let _ = rows(&row);
+        let _ = header(&row);
+    }
+}
