@@ -23,7 +23,7 @@ pub(super) fn open(config: &RunConfig) -> Result<Workload, Failure> {
         WorkloadConfig::Synthetic(generated) => {
             return generated.spec.generate(block_size).map_err(Failure::usage);
         }
-        WorkloadConfig::Trace(trace) => open_trace(&trace.path, &trace_options(trace, options)),
+        WorkloadConfig::Trace(trace) => open_trace(&trace.path, &trace_options(trace, &options)),
         WorkloadConfig::Recorded { header, data, skip_bad_lines } => {
             open_trace_v2(header, data, &TraceOptions { skip_bad_lines: *skip_bad_lines, ..options })
         }
@@ -31,7 +31,7 @@ pub(super) fn open(config: &RunConfig) -> Result<Workload, Failure> {
     opened.map_err(Failure::usage)
 }
 
-fn trace_options(trace: &TraceConfig, options: TraceOptions) -> TraceOptions {
+fn trace_options(trace: &TraceConfig, usual: &TraceOptions) -> TraceOptions {
     TraceOptions {
         format: match trace.format {
             TraceFormatName::Auto => None,
@@ -40,9 +40,9 @@ fn trace_options(trace: &TraceConfig, options: TraceOptions) -> TraceOptions {
             TraceFormatName::Mooncake => Some(TraceFormat::Mooncake),
             TraceFormatName::TraceV2 => Some(TraceFormat::TraceV2),
         },
-        hash_block_size: trace.mooncake_block_size.unwrap_or(options.hash_block_size),
+        hash_block_size: trace.mooncake_block_size.unwrap_or(usual.hash_block_size),
         skip_bad_lines: trace.skip_bad_lines,
-        ..options
+        ..usual.clone()
     }
 }
 

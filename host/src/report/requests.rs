@@ -164,7 +164,7 @@ impl Serialize for Requests<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let records = self.log.by_arrival();
         let served = records.into_iter().filter(|record| !matches!(record.status, Status::Dropped(_)));
-        serializer.collect_seq(served.map(|record| RequestJson::new(record, self.labels.labels(record.id))))
+        serializer.collect_seq(served.map(|record| RequestJson::new(record, &self.labels.labels(record.id))))
     }
 }
 
@@ -198,7 +198,7 @@ struct RequestJson<'a> {
 }
 
 impl<'a> RequestJson<'a> {
-    fn new(record: &Record, labels: RequestLabels<'a>) -> Self {
+    fn new(record: &Record, labels: &RequestLabels<'a>) -> Self {
         let ms = |duration: Option<Micros>| duration.unwrap_or_default().as_millis_f64();
         Self {
             arrived_at: record.arrival.as_secs_f64(),

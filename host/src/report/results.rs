@@ -17,7 +17,7 @@ struct Results<'a> {
 impl Serialize for Results<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let records = self.log.by_id();
-        let results = records.into_iter().filter_map(|record| ResultJson::new(record, self.labels.labels(record.id)));
+        let results = records.into_iter().filter_map(|record| ResultJson::new(record, &self.labels.labels(record.id)));
         serializer.collect_seq(results)
     }
 }
@@ -39,7 +39,7 @@ struct ResultJson<'a> {
 }
 
 impl<'a> ResultJson<'a> {
-    fn new(record: &Record, labels: RequestLabels<'a>) -> Option<Self> {
+    fn new(record: &Record, labels: &RequestLabels<'a>) -> Option<Self> {
         Some(Self {
             request_id: record.id,
             ttft_us: record.ttft()?.0,

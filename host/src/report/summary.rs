@@ -105,7 +105,7 @@ impl Summary<'_> {
         let (bold, plain) = self.emphasis("\x1b[1m");
         writeln!(
             f,
-            "{bold}{:<18}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}{plain}",
+            "{bold}{:<18}{:>11}{:>11}{:>11}{:>11}{:>11}{:>16}{plain}",
             "Latency, ms", "mean", "p50", "p90", "p95", "p99", "samples"
         )?;
         let all = self.aggregate;
@@ -139,7 +139,7 @@ fn latency(f: &mut fmt::Formatter<'_>, name: &str, d: &Distribution) -> fmt::Res
         // Nothing measured is not the same as 0 ms.
         if d.count == 0 { write!(f, "{:>11}", "-")? } else { write!(f, "{ms:>11.2}")? }
     }
-    writeln!(f, "{:>11}", Grouped(d.count).to_string())
+    writeln!(f, "{:>16}", Grouped(d.count).to_string())
 }
 
 /// A number with its thousands apart: `1 234 567`.
