@@ -10,34 +10,36 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 const STRIDE: u64 = 1024;
 /// A run shorter than that shows nothing.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Drawings per second, at most.
-const RATE: u8 = 10;
+/// Between two drawings. indicatif limits their rate too, but allows bursts.
+const INTERVAL: Duration = Duration::from_millis(100);
 
 /// A workload that shows how far it is.
 pub(super) struct Progress<I> {
     requests: I,
     pulled: u64,
     total: Option<u64>,
-    /// When to begin; `None` for never.
-    start: Option<Instant>,
+    /// When to draw next; `None` for never.
+    next: Option<Instant>,
     bar: Option<ProgressBar>,
 }
 
 impl<I> Progress<I> {
     /// Over `requests`, `total` of them if known. Shows nothing unless `visible`.
     pub(super) fn new(requests: I, total: Option<u64>, visible: bool) -> Self {
-        Self::starting_at(requests, total, visible.then(|| Instant::now() + PATIENCE))
+        Self::drawing_at(requests, total, visible.then(|| Instant::now() + PATIENCE))
     }
 
-    fn starting_at(requests: I, total: Option<u64>, start: Option<Instant>) -> Self {
-        Self { requests, pulled: 0, total, start, bar: None }
+    fn drawing_at(requests: I, total: Option<u64>, next: Option<Instant>) -> Self {
+        Self { requests, pulled: 0, total, next, bar: None }
     }
 
     #[cold]
     fn draw(&mut self) {
-        if self.start.is_none_or(|start| Instant::now() < start) {
+        let now = Instant::now();
+        if self.next.is_none_or(|next| now < next) {
             return;
         }
+        self.next = Some(now + INTERVAL);
         let total = self.total;
         self.bar.get_or_insert_with(|| bar(total)).set_position(self.pulled);
     }
@@ -70,7 +72,7 @@ impl<I> Drop for Progress<I> {
 }
 
 fn bar(total: Option<u64>) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr_with_hz(RATE));
+    let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr()).with_elapsed(PATIENCE);
     let template = match total {
         Some(_) => "{elapsed:>4} {bar:40} {human_pos}/{human_len} requests, {eta} left",
         None => "{elapsed:>4} {spinner} {human_pos} requests",
@@ -110,7 +112,7 @@ mod tests {
 
     #[test]
     fn nothing_shows_before_its_time() {
-        let mut soon = Progress::starting_at(requests(2_048), None, Some(Instant::now() + Duration::from_secs(3_600)));
+        let mut soon = Progress::drawing_at(requests(2_048), None, Some(Instant::now() + Duration::from_secs(3_600)));
         assert_eq!(soon.by_ref().count(), 2_048);
         assert!(soon.bar.is_none());
         let mut never = Progress::new(requests(2_048), None, false);
@@ -120,9 +122,10 @@ mod tests {
 
     #[test]
     fn the_bar_moves_with_the_requests() {
-        let mut now = Progress::starting_at(requests(2_100), Some(2_100), Some(Instant::now()));
-        assert_eq!(now.by_ref().count(), 2_100);
-        assert_eq!(now.bar.as_ref().map(ProgressBar::position), Some(2_048));
+        let mut now = Progress::drawing_at(requests(2_100), Some(2_100), Some(Instant::now()));
+        assert_eq!(now.by_ref().take(1_024).count(), 1_024);
+        assert_eq!(now.bar.as_ref().map(ProgressBar::position), Some(1_024));
+        assert!(now.next > Some(Instant::now()), "and rests until the next drawing");
     }
 
     #[test]
