@@ -40,8 +40,8 @@ impl<I> Progress<I> {
             return;
         }
         self.next = Some(now + INTERVAL);
-        let total = self.total;
-        self.bar.get_or_insert_with(|| bar(total)).set_position(self.pulled);
+        let (total, pulled) = (self.total, self.pulled);
+        self.bar.get_or_insert_with(|| bar(total, pulled)).set_position(pulled);
     }
 }
 
@@ -71,8 +71,12 @@ impl<I> Drop for Progress<I> {
     }
 }
 
-fn bar(total: Option<u64>) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr()).with_elapsed(PATIENCE);
+/// A bar that begins when `pulled` requests are through.
+fn bar(total: Option<u64>, pulled: u64) -> ProgressBar {
+    let bar =
+        ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr()).with_elapsed(PATIENCE).with_position(pulled);
+    // Or they would count as done in no time, and the rest seem to need none.
+    bar.reset_eta();
     let template = match total {
         Some(_) => "{elapsed:>4} {bar:40} {human_pos}/{human_len} requests, {eta} left",
         None => "{elapsed:>4} {spinner} {human_pos} requests",
@@ -131,7 +135,7 @@ mod tests {
     #[test]
     fn both_styles_are_valid() {
         for total in [None, Some(5)] {
-            assert_eq!(bar(total).length(), total);
+            assert_eq!(bar(total, 0).length(), total);
         }
         assert!(
             ProgressStyle::with_template("{elapsed:>4} {bar:40} {human_pos}/{human_len} requests, {eta} left").is_ok()
