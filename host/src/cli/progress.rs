@@ -1,10 +1,11 @@
 //! A progress bar that costs nothing: it counts the requests the simulator pulls from the workload
 //! and looks at the clock once in a thousand of them.
 
+use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use blis_sim::request::Request;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 /// Requests between two looks at the clock.
 const STRIDE: u64 = 1024;
@@ -75,16 +76,23 @@ impl<I> Drop for Progress<I> {
 fn bar(total: Option<u64>, pulled: u64) -> ProgressBar {
     let bar =
         ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr()).with_elapsed(PATIENCE).with_position(pulled);
-    // Or they would count as done in no time, and the rest seem to need none.
-    bar.reset_eta();
     let template = match total {
-        Some(_) => "{elapsed:>4} {bar:40} {human_pos}/{human_len} requests, {eta} left",
+        Some(_) => "{elapsed:>4} {bar:40} {human_pos}/{human_len} requests, {left} left",
         None => "{elapsed:>4} {spinner} {human_pos} requests",
     };
     match ProgressStyle::with_template(template) {
-        Ok(style) => bar.with_style(style),
+        Ok(style) => bar.with_style(style.with_key("left", |state: &ProgressState, out: &mut dyn Write| {
+            // A failed write shows a bar without it.
+            let _ = write!(out, "{:.0} s", seconds_left(state.elapsed(), state.pos(), state.len()));
+        })),
         Err(_) => bar, // the default style will do
     }
+}
+
+/// At the mean speed so far. (indicatif's own estimate takes a while to forget the start.)
+fn seconds_left(elapsed: Duration, done: u64, total: Option<u64>) -> f64 {
+    let rest = total.unwrap_or(done).saturating_sub(done);
+    elapsed.as_secs_f64() * rest as f64 / done.max(1) as f64
 }
 
 #[cfg(test)]
@@ -133,12 +141,18 @@ mod tests {
     }
 
     #[test]
+    fn the_rest_takes_as_long_as_what_is_done() {
+        assert_eq!(seconds_left(Duration::from_secs(2), 1_000, Some(4_000)), 6.0);
+        assert_eq!(seconds_left(Duration::from_secs(2), 0, None), 0.0);
+    }
+
+    #[test]
     fn both_styles_are_valid() {
         for total in [None, Some(5)] {
             assert_eq!(bar(total, 0).length(), total);
         }
         assert!(
-            ProgressStyle::with_template("{elapsed:>4} {bar:40} {human_pos}/{human_len} requests, {eta} left").is_ok()
+            ProgressStyle::with_template("{elapsed:>4} {bar:40} {human_pos}/{human_len} requests, {left} left").is_ok()
         );
     }
 }
