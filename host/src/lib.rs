@@ -1,4 +1,6 @@
 //! BLIS as a library: everything behind the `blis` program.
 
+pub mod cli;
 pub mod config;
+pub mod report;
 pub mod workload;

@@ -1,2 +1,7 @@
 //! The `blis` program.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    blis::cli::main()
+}

@@ -8,6 +8,7 @@ pub mod capacity;
 pub mod instance;
 pub mod kv;
 pub mod latency;
+pub mod metrics;
 pub mod model;
 pub mod outcome;
 pub mod request;

@@ -1,0 +1,415 @@
+//! The raw command line. Nothing behind [`super::config`] sees it.
+//!
+//! Names are BLIS's; vLLM's names for the same thing are aliases. A flag whose absence matters is
+//! an `Option`, and its default stands in its help text; all others carry theirs.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use blis_sim::units::Micros;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use tracing::level_filters::LevelFilter;
+
+use super::parse;
+
+/// Simulates LLM inference services without GPUs.
+#[derive(Debug, Parser)]
+#[command(name = "blis", version, max_term_width = 100, args_override_self = true, disable_help_subcommand = true)]
+pub(super) struct Cli {
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Simulate a generated workload or a request trace
+    #[command(args_override_self = true, allow_negative_numbers = true)]
+    Run(Box<RunArgs>),
+    /// Simulate a recorded trace: a header (YAML) and its requests (CSV)
+    #[command(args_override_self = true, allow_negative_numbers = true)]
+    Replay(Box<ReplayArgs>),
+    /// List the models with a configuration
+    Models,
+    /// List the GPUs with a description
+    Hardware,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RunArgs {
+    #[command(flatten)]
+    pub instance: InstanceArgs,
+    #[command(flatten)]
+    pub workload: WorkloadArgs,
+    #[command(flatten)]
+    pub simulation: SimulationArgs,
+    /// File for the results and every request, JSON
+    #[arg(long, visible_alias = "results-path", value_name = "FILE", help_heading = OUTPUT)]
+    pub metrics_path: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ReplayArgs {
+    #[command(flatten)]
+    pub instance: InstanceArgs,
+    /// Header of the trace, YAML
+    #[arg(long, value_name = "FILE", help_heading = WORKLOAD)]
+    pub trace_header: PathBuf,
+    /// Requests of the trace, CSV, plain or gzip
+    #[arg(long, value_name = "FILE", help_heading = WORKLOAD)]
+    pub trace_data: PathBuf,
+    /// Leave out lines that cannot be read, and say how many, instead of stopping
+    #[arg(long, help_heading = WORKLOAD)]
+    pub skip_bad_lines: bool,
+    #[command(flatten)]
+    pub simulation: SimulationArgs,
+    /// File for the results and every request, JSON
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
+    pub metrics_path: Option<PathBuf>,
+    /// File for the latencies of completed requests in µs, JSON
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
+    pub results_path: Option<PathBuf>,
+}
+
+const MODEL: &str = "Model and hardware";
+const LATENCY: &str = "Latency model";
+const ENGINE: &str = "Engine (one vLLM-like instance)";
+const WORKLOAD: &str = "Workload";
+const SYNTHETIC: &str = "Generated workload";
+const SIMULATION: &str = "Simulation";
+const OUTPUT: &str = "Output";
+
+/// The instance: what runs where, and how it schedules.
+#[derive(Debug, Args)]
+pub(super) struct InstanceArgs {
+    #[command(flatten)]
+    pub deployment: DeploymentFlags,
+    #[command(flatten)]
+    pub engine: EngineFlags,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct DeploymentFlags {
+    /// Model, as on Hugging Face; `blis models` lists those known
+    #[arg(long, value_name = "NAME", help_heading = MODEL)]
+    pub model: String,
+    /// GPU; `blis hardware` lists those known [default: H100]
+    #[arg(long, visible_alias = "gpu", value_name = "GPU", help_heading = MODEL)]
+    pub hardware: Option<String>,
+    /// Tensor parallelism, GPUs; 0 for the default [default: as few as hold the model]
+    #[arg(long, visible_alias = "tensor-parallel-size", value_name = "N",
+          value_parser = parse::parallelism_or_zero, help_heading = MODEL)]
+    pub tp: Option<u32>,
+    /// Data parallelism of mixture-of-experts models, replicas ≥ 1
+    #[arg(long, visible_alias = "data-parallel-size", value_name = "N", default_value_t = 1,
+          value_parser = parse::parallelism, help_heading = MODEL)]
+    pub dp: u32,
+    /// Spread whole experts over the GPUs (mixture-of-experts, trained-physics only)
+    #[arg(long, help_heading = MODEL)]
+    pub enable_expert_parallel: bool,
+    /// How experts exchange tokens (mixture-of-experts, trained-physics only)
+    #[arg(long, value_name = "NAME", help_heading = MODEL)]
+    pub moe_comm_backend: Option<String>,
+    /// vLLM version whose blackbox coefficients to take [default: the model's]
+    #[arg(long, value_name = "VERSION", help_heading = MODEL)]
+    pub vllm_version: Option<String>,
+    /// Folder with `config.json` or `<model>/config.json` [default: built in]
+    #[arg(long, value_name = "DIR", help_heading = MODEL)]
+    pub model_config_folder: Option<PathBuf>,
+    /// File that describes GPUs (YAML or JSON), or a folder of them [default: built in]
+    #[arg(long, value_name = "PATH", help_heading = MODEL)]
+    pub hardware_config: Option<PathBuf>,
+
+    /// How step times are computed [default: trained-physics; blackbox with 3 betas or --vllm-version]
+    #[arg(long, value_enum, value_name = "NAME", help_heading = LATENCY)]
+    pub latency_model: Option<LatencyModelName>,
+    /// Three per-request coefficients, µs, each ≥ 0; needs --beta-coeffs [default: trained]
+    #[arg(long, value_name = "A0,A1,…", value_delimiter = ',', value_parser = parse::not_negative,
+          help_heading = LATENCY)]
+    pub alpha_coeffs: Option<Vec<f64>>,
+    /// Step-time coefficients, each ≥ 0: 3 for blackbox, 7 to 11 for trained-physics; needs
+    /// --alpha-coeffs [default: trained]
+    #[arg(long, value_name = "B0,B1,…", value_delimiter = ',', value_parser = parse::not_negative,
+          help_heading = LATENCY)]
+    pub beta_coeffs: Option<Vec<f64>>,
+
+    /// KV cache, blocks ≥ 1 [default: computed from the GPU's memory]
+    #[arg(long, visible_alias = "num-gpu-blocks", value_name = "N", value_parser = parse::blocks,
+          help_heading = ENGINE)]
+    pub total_kv_blocks: Option<u64>,
+    /// KV block, tokens ≥ 1
+    #[arg(long, visible_alias = "block-size", value_name = "N", default_value_t = 16, value_parser = parse::count,
+          help_heading = ENGINE)]
+    pub block_size_in_tokens: u32,
+    /// Longest prompt plus answer, tokens; 0 for the model's own limit
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse::count_or_zero, help_heading = ENGINE)]
+    pub max_model_len: u32,
+    /// Share of GPU memory the engine may use, above 0, at most 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.9, value_parser = parse::share, help_heading = ENGINE)]
+    pub gpu_memory_utilization: f64,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct EngineFlags {
+    /// Most requests in the running batch, ≥ 1
+    #[arg(long, visible_alias = "max-num-running-reqs", value_name = "N", default_value_t = 256,
+          value_parser = parse::count, help_heading = ENGINE)]
+    pub max_num_seqs: u32,
+    /// Most tokens computed in one step, ≥ 1
+    #[arg(long, visible_alias = "max-num-scheduled-tokens", value_name = "N", default_value_t = 2048,
+          value_parser = parse::count, help_heading = ENGINE)]
+    pub max_num_batched_tokens: u32,
+    /// Most prompt tokens of one request in one step; 0 for no limit
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse::count_or_zero, help_heading = ENGINE)]
+    pub long_prefill_token_threshold: u32,
+    /// Find KV blocks again by content (default; --no-enable-prefix-caching turns it off)
+    #[arg(long, overrides_with = "no_enable_prefix_caching", help_heading = ENGINE)]
+    pub enable_prefix_caching: bool,
+    /// Never reuse KV blocks between requests
+    #[arg(long, overrides_with = "enable_prefix_caching", help_heading = ENGINE)]
+    pub no_enable_prefix_caching: bool,
+    /// Split long prompts over steps (default; --no-enable-chunked-prefill turns it off)
+    #[arg(long, overrides_with = "no_enable_chunked_prefill", help_heading = ENGINE)]
+    pub enable_chunked_prefill: bool,
+    /// Compute every prompt in one step
+    #[arg(long, overrides_with = "enable_chunked_prefill", help_heading = ENGINE)]
+    pub no_enable_chunked_prefill: bool,
+    /// Plan a step before the previous one's output is known
+    #[arg(long, overrides_with = "no_async_scheduling", help_heading = ENGINE)]
+    pub async_scheduling: bool,
+    /// vLLM's name for the default
+    #[arg(long, overrides_with = "async_scheduling", hide = true)]
+    pub no_async_scheduling: bool,
+    /// Admit a request only if its whole prompt fits the free KV blocks
+    #[arg(long, overrides_with = "no_scheduler_reserve_full_isl", help_heading = ENGINE)]
+    pub scheduler_reserve_full_isl: bool,
+    /// vLLM's name for the default
+    #[arg(long, overrides_with = "scheduler_reserve_full_isl", hide = true)]
+    pub no_scheduler_reserve_full_isl: bool,
+    /// Order of the wait queue [default: fcfs]
+    #[arg(long, value_enum, value_name = "NAME", help_heading = ENGINE)]
+    pub scheduler: Option<SchedulerName>,
+    /// Who leaves the batch when KV blocks run out [default: fcfs]
+    #[arg(long, value_enum, value_name = "NAME", help_heading = ENGINE)]
+    pub preemption_policy: Option<PolicyName>,
+    /// vLLM's flag: sets --scheduler and --preemption-policy together
+    #[arg(long, value_enum, value_name = "NAME", help_heading = ENGINE,
+          conflicts_with_all = ["scheduler", "preemption_policy"])]
+    pub scheduling_policy: Option<PolicyName>,
+    /// Whose behaviour to follow where the two differ: the real scheduler or the published simulator
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = ParityName::Vllm, help_heading = ENGINE)]
+    pub parity: ParityName,
+    /// Which of the two equal engines to use
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = EngineName::Fast, hide = true)]
+    pub engine: EngineName,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct WorkloadArgs {
+    /// Where requests come from [default: distribution; traces with --workload-trace]
+    #[arg(long, value_enum, value_name = "NAME", help_heading = WORKLOAD)]
+    pub workload: Option<WorkloadName>,
+    /// Request trace, plain or gzip
+    #[arg(long, visible_alias = "workload-traces-filepath", value_name = "FILE", help_heading = WORKLOAD)]
+    pub workload_trace: Option<PathBuf>,
+    /// Format of the trace [default: auto]
+    #[arg(long, value_enum, value_name = "NAME", help_heading = WORKLOAD)]
+    pub trace_format: Option<TraceFormatName>,
+    /// Tokens behind one hash id of a mooncake trace, ≥ 1 [default: 512]
+    #[arg(long, value_name = "N", value_parser = parse::nonzero, help_heading = WORKLOAD)]
+    pub mooncake_block_size: Option<NonZeroU32>,
+    /// Leave out lines that cannot be read, and say how many, instead of stopping
+    #[arg(long, help_heading = WORKLOAD)]
+    pub skip_bad_lines: bool,
+    /// Seconds until a client gives up; negative for never [default: 300; never with a trace]
+    #[arg(long, value_name = "S", value_parser = parse::timeout,
+          help_heading = WORKLOAD)]
+    pub timeout: Option<f64>,
+    #[command(flatten)]
+    pub synthetic: SyntheticFlags,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SyntheticFlags {
+    /// Requests per second, above 0 [default: 1]
+    #[arg(long, value_name = "R", value_parser = parse::positive, help_heading = SYNTHETIC)]
+    pub rate: Option<f64>,
+    /// Spacing of arrivals [default: constant]
+    #[arg(long, value_enum, value_name = "NAME", help_heading = SYNTHETIC)]
+    pub arrival_process: Option<ArrivalName>,
+    /// How many requests; 0 for as many as arrive before --horizon [default: 100]
+    #[arg(long, visible_alias = "max-prompts", value_name = "N", value_parser = parse::count_or_zero,
+          help_heading = SYNTHETIC)]
+    pub num_requests: Option<u32>,
+    /// Mean prompt length, tokens ≥ 1 [default: 512]
+    #[arg(long, value_name = "N", value_parser = parse::count, help_heading = SYNTHETIC)]
+    pub prompt_tokens: Option<u32>,
+    /// Standard deviation of the prompt length, tokens ≥ 0 [default: 256]
+    #[arg(long, value_name = "N", value_parser = parse::count_or_zero, help_heading = SYNTHETIC)]
+    pub prompt_tokens_stdev: Option<u32>,
+    /// Shortest prompt, tokens ≥ 1 [default: 2]
+    #[arg(long, value_name = "N", value_parser = parse::count, help_heading = SYNTHETIC)]
+    pub prompt_tokens_min: Option<u32>,
+    /// Longest prompt, tokens ≥ 1 [default: 7000]
+    #[arg(long, value_name = "N", value_parser = parse::count, help_heading = SYNTHETIC)]
+    pub prompt_tokens_max: Option<u32>,
+    /// Mean answer length, tokens ≥ 1 [default: 512]
+    #[arg(long, value_name = "N", value_parser = parse::count, help_heading = SYNTHETIC)]
+    pub output_tokens: Option<u32>,
+    /// Standard deviation of the answer length, tokens ≥ 0 [default: 256]
+    #[arg(long, value_name = "N", value_parser = parse::count_or_zero, help_heading = SYNTHETIC)]
+    pub output_tokens_stdev: Option<u32>,
+    /// Shortest answer, tokens ≥ 1 [default: 2]
+    #[arg(long, value_name = "N", value_parser = parse::count, help_heading = SYNTHETIC)]
+    pub output_tokens_min: Option<u32>,
+    /// Longest answer, tokens ≥ 1 [default: 7000]
+    #[arg(long, value_name = "N", value_parser = parse::count, help_heading = SYNTHETIC)]
+    pub output_tokens_max: Option<u32>,
+    /// Tokens every prompt starts with, in addition to its own, ≥ 0 [default: 0]
+    #[arg(long, value_name = "N", value_parser = parse::count_or_zero, help_heading = SYNTHETIC)]
+    pub prefix_tokens: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SimulationArgs {
+    /// Seed of everything random
+    #[arg(long, value_name = "N", default_value_t = 42, value_parser = parse::seed, help_heading = SIMULATION)]
+    pub seed: u64,
+    /// End of the simulation, µs ≥ 1 [default: when every request has ended]
+    #[arg(long, value_name = "US", value_parser = parse::horizon, help_heading = SIMULATION)]
+    pub horizon: Option<Micros>,
+    /// Least severe messages to show on standard error
+    #[arg(long, value_enum, value_name = "LEVEL", default_value_t = LogLevel::Warn, help_heading = OUTPUT)]
+    pub log: LogLevel,
+    /// Form of the results on standard output; auto is text on a terminal, JSON elsewhere
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto, help_heading = OUTPUT)]
+    pub output: OutputForm,
+    /// Show no progress bar
+    #[arg(long, help_heading = OUTPUT)]
+    pub no_progress: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum LatencyModelName {
+    /// Physical terms with fitted weights
+    TrainedPhysics,
+    /// The larger of compute and memory time
+    Roofline,
+    /// Linear in prompt and answer tokens, fitted per model, GPU and vLLM version
+    Blackbox,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum SchedulerName {
+    /// In order of arrival
+    Fcfs,
+    /// Most urgent first
+    PriorityFcfs,
+    /// Shortest prompt first
+    Sjf,
+    /// Least urgent first, for comparison
+    ReversePriority,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum PolicyName {
+    /// By order of arrival
+    Fcfs,
+    /// By urgency
+    Priority,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ParityName {
+    /// The scheduler of vLLM
+    Vllm,
+    /// The published Go simulator, to the microsecond
+    Blis,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum EngineName {
+    /// Touches only what changes
+    Fast,
+    /// Touches everything at every step
+    Plain,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum WorkloadName {
+    /// Lengths and rate as given by the flags below
+    Distribution,
+    /// Prompts of 256 and answers of 256 tokens on average
+    Chatbot,
+    /// 4096 and 512
+    Summarization,
+    /// 1024 and 1024
+    Contentgen,
+    /// 10240 and 1536
+    Multidoc,
+    /// The file of --workload-trace
+    Traces,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum TraceFormatName {
+    /// By its first line
+    Auto,
+    /// BLIS: arrival, id, model, prompt and answer tokens as lists
+    BlisCsv,
+    /// Azure LLM inference trace: timestamp, prompt and answer length
+    Azure,
+    /// Mooncake: JSON lines with hash ids
+    Mooncake,
+    /// BLIS, both halves beside each other: name one of them
+    #[value(name = "trace-v2")]
+    TraceV2,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ArrivalName {
+    /// At equal distances
+    Constant,
+    /// At random, independently of each other
+    Poisson,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum OutputForm {
+    /// Text on a terminal, JSON elsewhere
+    Auto,
+    /// A summary to read
+    Text,
+    /// One JSON object
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum LogLevel {
+    /// Nothing
+    Off,
+    /// What went wrong
+    #[value(alias = "fatal", alias = "panic")]
+    Error,
+    /// What may be a mistake
+    #[value(alias = "warning")]
+    Warn,
+    /// What was chosen where you left the choice
+    Info,
+    /// What helps to find a bug
+    Debug,
+    /// Everything
+    Trace,
+}
+
+impl From<LogLevel> for LevelFilter {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Off => Self::OFF,
+            LogLevel::Error => Self::ERROR,
+            LogLevel::Warn => Self::WARN,
+            LogLevel::Info => Self::INFO,
+            LogLevel::Debug => Self::DEBUG,
+            LogLevel::Trace => Self::TRACE,
+        }
+    }
+}

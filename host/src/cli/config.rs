@@ -1,0 +1,399 @@
+//! From raw flags to a run that makes sense: defaults are filled in, contradictions refused.
+//!
+//! Everything that can be known to be wrong without opening a file is found here, so that a
+//! mistake costs no simulation.
+
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+
+use blis_sim::instance::{InstanceConfig, Preemption, Scheduler};
+use blis_sim::semantics::Semantics;
+use blis_sim::units::Micros;
+use tracing::level_filters::LevelFilter;
+
+use super::args::{
+    ArrivalName, DeploymentFlags, EngineFlags, EngineName, InstanceArgs, LatencyModelName, OutputForm, ParityName,
+    PolicyName, ReplayArgs, RunArgs, SchedulerName, SimulationArgs, SyntheticFlags, TraceFormatName, WorkloadArgs,
+    WorkloadName,
+};
+use super::error::Failure;
+use crate::config::{Deployment, DeploymentArgs, LatencyKind};
+use crate::report::check_target;
+use crate::workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec, SpecError};
+
+/// A simulation of one instance, ready to be set up.
+#[derive(Clone, Debug)]
+pub(super) struct RunConfig {
+    pub deployment: DeploymentArgs,
+    pub engine: EngineConfig,
+    pub workload: WorkloadConfig,
+    pub seed: u64,
+    /// [`Micros::MAX`] for none.
+    pub horizon: Micros,
+    pub output: OutputConfig,
+}
+
+/// How the instance schedules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EngineConfig {
+    pub max_num_seqs: u32,
+    pub max_num_batched_tokens: u32,
+    pub long_prefill_token_threshold: u32,
+    pub block_size: u32,
+    pub enable_prefix_caching: bool,
+    pub enable_chunked_prefill: bool,
+    pub async_scheduling: bool,
+    pub reserve_full_prompt: bool,
+    pub scheduler: Scheduler,
+    pub preemption: Preemption,
+    pub semantics: Semantics,
+    pub engine: EngineName,
+}
+
+/// Where requests come from.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum WorkloadConfig {
+    Synthetic(SyntheticConfig),
+    Trace(TraceConfig),
+    /// A header and its requests, as `blis replay` takes them.
+    Recorded {
+        header: PathBuf,
+        data: PathBuf,
+        skip_bad_lines: bool,
+    },
+}
+
+/// Requests drawn from distributions.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct SyntheticConfig {
+    /// `distribution` or the preset's name.
+    pub name: &'static str,
+    pub spec: DistributionSpec,
+    /// Whether the deadline was not asked for.
+    pub timeout_is_default: bool,
+}
+
+/// Requests from a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TraceConfig {
+    pub path: PathBuf,
+    pub format: TraceFormatName,
+    /// Tokens behind one hash id of a mooncake trace, if not the usual number.
+    pub mooncake_block_size: Option<NonZeroU32>,
+    pub skip_bad_lines: bool,
+    /// Given to requests that bring no deadline; `None`: they wait for ever.
+    pub timeout: Option<Micros>,
+}
+
+/// What goes where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OutputConfig {
+    pub form: OutputForm,
+    pub metrics_path: Option<PathBuf>,
+    pub results_path: Option<PathBuf>,
+    pub progress: bool,
+    pub log: LevelFilter,
+}
+
+impl RunConfig {
+    /// Of `blis run`.
+    pub(super) fn from_run(args: RunArgs) -> Result<Self, Failure> {
+        let workload = workload(args.workload, &args.simulation)?;
+        Self::new(args.instance, workload, &args.simulation, args.metrics_path, None)
+    }
+
+    /// Of `blis replay`.
+    pub(super) fn from_replay(args: ReplayArgs) -> Result<Self, Failure> {
+        let workload = WorkloadConfig::Recorded {
+            header: args.trace_header,
+            data: args.trace_data,
+            skip_bad_lines: args.skip_bad_lines,
+        };
+        Self::new(args.instance, workload, &args.simulation, args.metrics_path, args.results_path)
+    }
+
+    fn new(
+        instance: InstanceArgs,
+        workload: WorkloadConfig,
+        simulation: &SimulationArgs,
+        metrics_path: Option<PathBuf>,
+        results_path: Option<PathBuf>,
+    ) -> Result<Self, Failure> {
+        check_targets(metrics_path.as_deref(), results_path.as_deref())?;
+        let engine = EngineConfig::new(&instance.engine, instance.deployment.block_size_in_tokens);
+        Ok(Self {
+            deployment: deployment(instance.deployment),
+            engine,
+            workload,
+            seed: simulation.seed,
+            horizon: simulation.horizon.unwrap_or(Micros::MAX),
+            output: OutputConfig {
+                form: simulation.output,
+                metrics_path,
+                results_path,
+                progress: !simulation.no_progress,
+                log: simulation.log.into(),
+            },
+        })
+    }
+}
+
+fn check_targets(metrics: Option<&Path>, results: Option<&Path>) -> Result<(), Failure> {
+    if metrics.is_some() && metrics == results {
+        return Err(Failure::usage("`--metrics-path` and `--results-path` name the same file")
+            .hint("one would overwrite the other; give each its own"));
+    }
+    metrics.into_iter().chain(results).try_for_each(|path| check_target(path).map_err(|error| Failure::file(&error)))
+}
+
+/// What does not depend on the model is checked by the flags themselves, the rest when it is resolved.
+fn deployment(flags: DeploymentFlags) -> DeploymentArgs {
+    DeploymentArgs {
+        model: flags.model,
+        hardware: flags.hardware,
+        tensor_parallel_size: flags.tp.filter(|&tp| tp > 0),
+        data_parallel_size: flags.dp,
+        vllm_version: flags.vllm_version,
+        enable_expert_parallel: flags.enable_expert_parallel,
+        moe_comm_backend: flags.moe_comm_backend,
+        latency_model: flags.latency_model.map(|name| match name {
+            LatencyModelName::TrainedPhysics => LatencyKind::TrainedPhysics,
+            LatencyModelName::Roofline => LatencyKind::Roofline,
+            LatencyModelName::Blackbox => LatencyKind::Blackbox,
+        }),
+        alpha_coeffs: flags.alpha_coeffs,
+        beta_coeffs: flags.beta_coeffs,
+        total_kv_blocks: flags.total_kv_blocks,
+        block_size: flags.block_size_in_tokens,
+        max_model_len: Some(flags.max_model_len).filter(|&tokens| tokens > 0),
+        gpu_memory_utilization: flags.gpu_memory_utilization,
+        model_config_folder: flags.model_config_folder,
+        hardware_config: flags.hardware_config,
+    }
+}
+
+impl EngineConfig {
+    fn new(flags: &EngineFlags, block_size: u32) -> Self {
+        let (scheduler, preemption) = match flags.scheduling_policy {
+            Some(PolicyName::Fcfs) => (Scheduler::Fcfs, Preemption::Fcfs),
+            Some(PolicyName::Priority) => (Scheduler::PriorityFcfs, Preemption::Priority),
+            None => (
+                match flags.scheduler.unwrap_or(SchedulerName::Fcfs) {
+                    SchedulerName::Fcfs => Scheduler::Fcfs,
+                    SchedulerName::PriorityFcfs => Scheduler::PriorityFcfs,
+                    SchedulerName::Sjf => Scheduler::Sjf,
+                    SchedulerName::ReversePriority => Scheduler::ReversePriority,
+                },
+                match flags.preemption_policy.unwrap_or(PolicyName::Fcfs) {
+                    PolicyName::Fcfs => Preemption::Fcfs,
+                    PolicyName::Priority => Preemption::Priority,
+                },
+            ),
+        };
+        Self {
+            max_num_seqs: flags.max_num_seqs,
+            max_num_batched_tokens: flags.max_num_batched_tokens,
+            long_prefill_token_threshold: flags.long_prefill_token_threshold,
+            block_size,
+            enable_prefix_caching: !flags.no_enable_prefix_caching,
+            enable_chunked_prefill: !flags.no_enable_chunked_prefill,
+            async_scheduling: flags.async_scheduling,
+            reserve_full_prompt: flags.scheduler_reserve_full_isl,
+            scheduler,
+            preemption,
+            semantics: match flags.parity {
+                ParityName::Vllm => Semantics::VLLM,
+                ParityName::Blis => Semantics::BLIS,
+            },
+            engine: flags.engine,
+        }
+    }
+
+    /// The instance that schedules so on `deployment`.
+    pub(super) fn instance(&self, deployment: &Deployment) -> InstanceConfig {
+        InstanceConfig {
+            max_num_seqs: self.max_num_seqs,
+            max_num_batched_tokens: self.max_num_batched_tokens,
+            long_prefill_token_threshold: self.long_prefill_token_threshold,
+            max_model_len: deployment.max_model_len,
+            block_size: self.block_size,
+            total_kv_blocks: deployment.total_kv_blocks,
+            enable_prefix_caching: self.enable_prefix_caching,
+            enable_chunked_prefill: self.enable_chunked_prefill,
+            async_scheduling: self.async_scheduling,
+            reserve_full_prompt: self.reserve_full_prompt,
+            scheduler: self.scheduler,
+            preemption: self.preemption,
+            semantics: self.semantics,
+            latency: deployment.latency.clone(),
+        }
+    }
+}
+
+fn workload(args: WorkloadArgs, simulation: &SimulationArgs) -> Result<WorkloadConfig, Failure> {
+    match (args.workload, &args.workload_trace) {
+        (None | Some(WorkloadName::Traces), Some(_)) => trace(args),
+        (Some(WorkloadName::Traces), None) => {
+            Err(Failure::usage("`--workload traces` needs a trace").hint("name it with `--workload-trace FILE`"))
+        }
+        (Some(_), Some(_)) => Err(Failure::usage("`--workload-trace` cannot be used with a generated `--workload`")
+            .hint("leave out one of them; with a trace, `--workload traces` is understood")),
+        (name, None) => synthetic(name.unwrap_or(WorkloadName::Distribution), &args, simulation),
+    }
+}
+
+fn trace(args: WorkloadArgs) -> Result<WorkloadConfig, Failure> {
+    let WorkloadArgs { workload_trace: Some(path), synthetic, .. } = args else {
+        return Err(Failure::usage("no trace given").hint("name it with `--workload-trace FILE`"));
+    };
+    if let Some(flag) = synthetic.given().next() {
+        return Err(Failure::usage(format_args!("`{flag}` cannot be used with `--workload-trace`"))
+            .hint("a trace brings its own arrivals and lengths"));
+    }
+    let format = args.trace_format.unwrap_or(TraceFormatName::Auto);
+    if args.mooncake_block_size.is_some() && !matches!(format, TraceFormatName::Auto | TraceFormatName::Mooncake) {
+        return Err(Failure::usage("`--mooncake-block-size` only makes sense for a mooncake trace")
+            .hint("leave it out, or use `--trace-format mooncake`"));
+    }
+    Ok(WorkloadConfig::Trace(TraceConfig {
+        path,
+        format,
+        mooncake_block_size: args.mooncake_block_size,
+        skip_bad_lines: args.skip_bad_lines,
+        timeout: args.timeout.and_then(deadline),
+    }))
+}
+
+fn synthetic(name: WorkloadName, args: &WorkloadArgs, simulation: &SimulationArgs) -> Result<WorkloadConfig, Failure> {
+    if let Some(flag) = args.given_for_traces().next() {
+        return Err(Failure::usage(format_args!("`{flag}` only makes sense with `--workload-trace`"))
+            .hint("name a trace, or leave it out"));
+    }
+    let flags = &args.synthetic;
+    let name = name.generator();
+    if let Some(flag) = flags.given_lengths().next().filter(|_| name != "distribution") {
+        return Err(Failure::usage(format_args!("`{flag}` cannot be used with `--workload {name}`"))
+            .hint("the preset fixes the lengths; `--workload distribution` takes them from flags"));
+    }
+    let usual = DistributionSpec::preset(name).map_err(Failure::usage)?;
+    let spec = DistributionSpec {
+        rate: flags.rate.unwrap_or(usual.rate),
+        arrival: flags.arrival_process.map_or(usual.arrival, ArrivalProcess::from),
+        num_requests: flags.num_requests.map_or(usual.num_requests, |count| Some(count.into()).filter(|&n| n > 0)),
+        prompt: flags.prompt(usual.prompt),
+        output: flags.output(usual.output),
+        prefix_tokens: flags.prefix_tokens.unwrap_or(usual.prefix_tokens),
+        timeout: args.timeout.map_or(usual.timeout, deadline),
+        seed: simulation.seed,
+        horizon: simulation.horizon.unwrap_or(Micros::MAX),
+    };
+    spec.validate().map_err(|error| match error {
+        SpecError::Range { name, value, range } => out_of_range(&name, &value, &range),
+        SpecError::Endless => Failure::usage("`--num-requests 0` needs an end: the workload has none")
+            .hint("add `--horizon`, in µs, or give a number of requests"),
+        SpecError::TooMany { .. } | SpecError::Unknown { .. } => Failure::usage(error),
+    })?;
+    Ok(WorkloadConfig::Synthetic(SyntheticConfig { name, spec, timeout_is_default: args.timeout.is_none() }))
+}
+
+/// In terms of the flag behind the setting `name`.
+fn out_of_range(name: &str, value: &str, range: &str) -> Failure {
+    let told = |flag: &str| Failure::usage(format_args!("`{flag}` is {value}, but must be {range}"));
+    match name.split_once(' ') {
+        Some((what @ ("prompt" | "output"), figure)) => {
+            let flags = format!("--{what}-tokens");
+            let flag = if figure == "mean" { flags.clone() } else { format!("{flags}-{figure}") };
+            told(&flag).hint(format_args!(
+                "by default {flags} is 512, its -stdev 256, -min 2 and -max 7000; set all that must go together"
+            ))
+        }
+        _ => told(&format!("--{}", name.replace(' ', "-"))).hint("`blis run --help` says what it means"),
+    }
+}
+
+/// Negative: never.
+fn deadline(seconds: f64) -> Option<Micros> {
+    (seconds > 0.0).then(|| Micros::from_secs_f64(seconds))
+}
+
+impl WorkloadName {
+    /// The name of its preset.
+    fn generator(self) -> &'static str {
+        match self {
+            Self::Distribution | Self::Traces => "distribution",
+            Self::Chatbot => "chatbot",
+            Self::Contentgen => "contentgen",
+            Self::Summarization => "summarization",
+            Self::Multidoc => "multidoc",
+        }
+    }
+}
+
+impl From<ArrivalName> for ArrivalProcess {
+    fn from(name: ArrivalName) -> Self {
+        match name {
+            ArrivalName::Constant => Self::Constant,
+            ArrivalName::Poisson => Self::Poisson,
+        }
+    }
+}
+
+impl SyntheticFlags {
+    fn prompt(&self, usual: LengthSpec) -> LengthSpec {
+        LengthSpec {
+            mean: self.prompt_tokens.map_or(usual.mean, f64::from),
+            stdev: self.prompt_tokens_stdev.map_or(usual.stdev, f64::from),
+            min: self.prompt_tokens_min.unwrap_or(usual.min),
+            max: self.prompt_tokens_max.unwrap_or(usual.max),
+        }
+    }
+
+    fn output(&self, usual: LengthSpec) -> LengthSpec {
+        LengthSpec {
+            mean: self.output_tokens.map_or(usual.mean, f64::from),
+            stdev: self.output_tokens_stdev.map_or(usual.stdev, f64::from),
+            min: self.output_tokens_min.unwrap_or(usual.min),
+            max: self.output_tokens_max.unwrap_or(usual.max),
+        }
+    }
+
+    /// Names of the length flags that were given.
+    fn given_lengths(&self) -> impl Iterator<Item = &'static str> {
+        given([
+            (self.prompt_tokens.is_some(), "--prompt-tokens"),
+            (self.prompt_tokens_stdev.is_some(), "--prompt-tokens-stdev"),
+            (self.prompt_tokens_min.is_some(), "--prompt-tokens-min"),
+            (self.prompt_tokens_max.is_some(), "--prompt-tokens-max"),
+            (self.output_tokens.is_some(), "--output-tokens"),
+            (self.output_tokens_stdev.is_some(), "--output-tokens-stdev"),
+            (self.output_tokens_min.is_some(), "--output-tokens-min"),
+            (self.output_tokens_max.is_some(), "--output-tokens-max"),
+        ])
+    }
+
+    /// Names of all flags that were given.
+    fn given(&self) -> impl Iterator<Item = &'static str> {
+        given([
+            (self.rate.is_some(), "--rate"),
+            (self.arrival_process.is_some(), "--arrival-process"),
+            (self.num_requests.is_some(), "--num-requests"),
+            (self.prefix_tokens.is_some(), "--prefix-tokens"),
+        ])
+        .chain(self.given_lengths())
+    }
+}
+
+impl WorkloadArgs {
+    /// Names of the flags that were given and only a trace understands.
+    fn given_for_traces(&self) -> impl Iterator<Item = &'static str> {
+        given([
+            (self.trace_format.is_some(), "--trace-format"),
+            (self.mooncake_block_size.is_some(), "--mooncake-block-size"),
+            (self.skip_bad_lines, "--skip-bad-lines"),
+        ])
+    }
+}
+
+fn given<const N: usize>(flags: [(bool, &'static str); N]) -> impl Iterator<Item = &'static str> {
+    flags.into_iter().filter(|&(given, _)| given).map(|(_, name)| name)
+}

@@ -1,0 +1,79 @@
+//! Where the command line meets configuration and workloads: what was asked for becomes the real
+//! thing, and its errors become ours.
+
+use std::num::NonZeroU32;
+
+use super::args::TraceFormatName;
+use super::config::{RunConfig, TraceConfig, WorkloadConfig};
+use super::error::Failure;
+use crate::config::{Deployment, Hardware, KnownModel, LatencyKind, known_hardware, known_models};
+use crate::workload::{TraceFormat, TraceOptions, Workload, open_trace, open_trace_v2};
+
+/// The deployment that was asked for.
+pub(super) fn resolve(config: &RunConfig) -> Result<Deployment, Failure> {
+    crate::config::resolve(&config.deployment).map_err(Failure::usage)
+}
+
+/// The workload that was asked for.
+pub(super) fn open(config: &RunConfig) -> Result<Workload, Failure> {
+    let block_size = NonZeroU32::new(config.engine.block_size)
+        .ok_or_else(|| Failure::usage("a KV block of 0 tokens").hint("`--block-size-in-tokens` must be at least 1"))?;
+    let options = TraceOptions { block_size, horizon: config.horizon, ..TraceOptions::default() };
+    let opened = match &config.workload {
+        WorkloadConfig::Synthetic(generated) => {
+            return generated.spec.generate(block_size).map_err(Failure::usage);
+        }
+        WorkloadConfig::Trace(trace) => open_trace(&trace.path, &trace_options(trace, &options)),
+        WorkloadConfig::Recorded { header, data, skip_bad_lines } => {
+            open_trace_v2(header, data, &TraceOptions { skip_bad_lines: *skip_bad_lines, ..options })
+        }
+    };
+    opened.map_err(Failure::usage)
+}
+
+fn trace_options(trace: &TraceConfig, usual: &TraceOptions) -> TraceOptions {
+    TraceOptions {
+        format: match trace.format {
+            TraceFormatName::Auto => None,
+            TraceFormatName::BlisCsv => Some(TraceFormat::BlisCsv),
+            TraceFormatName::Azure => Some(TraceFormat::Azure),
+            TraceFormatName::Mooncake => Some(TraceFormat::Mooncake),
+            TraceFormatName::TraceV2 => Some(TraceFormat::TraceV2),
+        },
+        hash_block_size: trace.mooncake_block_size.unwrap_or(usual.hash_block_size),
+        skip_bad_lines: trace.skip_bad_lines,
+        ..usual.clone()
+    }
+}
+
+/// A line per model with anything built in: its name, then what can simulate it.
+pub(super) fn models() -> Vec<String> {
+    let models = known_models();
+    let width = models.iter().map(|model| model.name.len()).max().unwrap_or(0);
+    models.iter().map(|model| format!("{:width$}  {}", model.name, latency_models(model))).collect()
+}
+
+fn latency_models(model: &KnownModel) -> String {
+    let mut kinds = Vec::new();
+    if model.has_config {
+        kinds.extend([LatencyKind::TrainedPhysics.to_string(), LatencyKind::Roofline.to_string()]);
+    }
+    if !model.blackbox.is_empty() {
+        kinds.push(format!("{} ({})", LatencyKind::Blackbox, model.blackbox.join("; ")));
+    }
+    kinds.join(", ")
+}
+
+/// A line per GPU with a description: its name, its figures, its other names.
+pub(super) fn hardware() -> Vec<String> {
+    let hardware = known_hardware();
+    let width = hardware.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
+    let line = |entry: &Hardware| {
+        let gpu = &entry.gpu;
+        let aliases =
+            if entry.aliases.is_empty() { String::new() } else { format!("  also {}", entry.aliases.join(", ")) };
+        let (name, memory, flops, bandwidth) = (&entry.name, gpu.memory_gib, gpu.tflops_fp16, gpu.hbm_tb_s);
+        format!("{name:width$}  {memory:>6} GiB  {flops:>7} TFLOPS  {bandwidth:>6} TB/s{aliases}")
+    };
+    hardware.iter().map(line).collect()
+}

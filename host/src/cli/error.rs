@@ -1,0 +1,105 @@
+//! How a command fails: one message, one hint, one exit code.
+
+use std::fmt::{self, Display};
+use std::io;
+use std::process::ExitCode;
+
+use blis_sim::instance::Stuck;
+
+use crate::report::FileError;
+
+/// Why a command could not do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    kind: Kind,
+    message: String,
+    hint: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// What was asked makes no sense. Found before anything is simulated.
+    Usage,
+    /// It made sense and went wrong.
+    Runtime,
+    /// Nobody reads our output any more (`blis run | head -1`): nobody's error.
+    BrokenPipe,
+}
+
+impl Failure {
+    /// The command line or a file it names is wrong: exit code 2.
+    pub(super) fn usage(message: impl Display) -> Self {
+        Self { kind: Kind::Usage, message: message.to_string(), hint: None }
+    }
+
+    /// The simulation or its output failed: exit code 1.
+    pub(super) fn runtime(message: impl Display) -> Self {
+        Self { kind: Kind::Runtime, ..Self::usage(message) }
+    }
+
+    /// What to do about it.
+    pub(super) fn hint(self, hint: impl Display) -> Self {
+        Self { hint: Some(hint.to_string()), ..self }
+    }
+
+    /// Standard output could not be written.
+    pub(super) fn output(error: &io::Error) -> Self {
+        let kind = if error.kind() == io::ErrorKind::BrokenPipe { Kind::BrokenPipe } else { Kind::Runtime };
+        Self { kind, ..Self::usage(format_args!("cannot write to standard output: {error}")) }
+    }
+
+    /// A result file cannot be written: known before the run, or found after it.
+    pub(super) fn file(error: &FileError) -> Self {
+        let failure = if matches!(error, FileError::Io { .. }) { Self::runtime(error) } else { Self::usage(error) };
+        failure.hint(error.hint())
+    }
+
+    /// 2 for what was asked, 1 for what went wrong, 0 for a reader that left.
+    pub(super) fn exit_code(&self) -> ExitCode {
+        match self.kind {
+            Kind::Usage => ExitCode::from(2),
+            Kind::Runtime => ExitCode::FAILURE,
+            Kind::BrokenPipe => ExitCode::SUCCESS,
+        }
+    }
+
+    /// Whether there is nobody to tell.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.kind == Kind::BrokenPipe
+    }
+}
+
+impl From<Stuck> for Failure {
+    fn from(stuck: Stuck) -> Self {
+        Self::runtime(stuck).hint("give it more with `--total-kv-blocks`, or limit the answers with `--max-model-len`")
+    }
+}
+
+/// `error: …`, then `hint: …` where there is one and the message does not bring its own.
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.message)?;
+        if let Some(hint) = &self.hint {
+            write!(f, "\nhint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_then_hint() {
+        let failure = Failure::usage("unknown model `lama`").hint("did you mean `llama`?");
+        assert_eq!(failure.to_string(), "error: unknown model `lama`\nhint: did you mean `llama`?");
+        assert_eq!(Failure::runtime("the disk is full").to_string(), "error: the disk is full");
+    }
+
+    #[test]
+    fn a_reader_that_left_is_not_an_error() {
+        assert!(Failure::output(&io::ErrorKind::BrokenPipe.into()).is_quiet());
+        assert!(!Failure::output(&io::ErrorKind::StorageFull.into()).is_quiet());
+    }
+}

@@ -1,0 +1,149 @@
+//! The command line. The only place that prints, and the only one that reads the environment.
+//!
+//! `args` (raw) → `config` (validated) → `run` (simulation and files) → standard output.
+//! Results go to standard output, everything else to standard error.
+
+mod args;
+mod config;
+mod connect;
+mod error;
+mod parse;
+mod progress;
+mod run;
+mod timer;
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal as _, Write};
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser as _};
+use serde::Serialize;
+use tracing::level_filters::LevelFilter;
+
+use args::{Cli, Command, OutputForm};
+use config::RunConfig;
+use error::Failure;
+use run::Finished;
+
+use crate::report::{Summary, aggregate_document};
+
+/// Runs the program. Exit code 0: done; 1: the simulation or its output failed; 2: what was asked
+/// makes no sense.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse_from(std::env::args_os().collect::<Vec<OsString>>()) {
+        Ok(cli) => cli,
+        Err(error) => return show_clap(&error),
+    };
+    match dispatch(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !failure.is_quiet() {
+                // Nothing is left to do if even this fails.
+                let _ = writeln!(io::stderr(), "{failure}");
+            }
+            failure.exit_code()
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> Result<(), Failure> {
+    match cli.command {
+        Some(Command::Run(args)) => simulate(&RunConfig::from_run(*args)?),
+        Some(Command::Replay(args)) => simulate(&RunConfig::from_replay(*args)?),
+        Some(Command::Models) => print_lines(&connect::models()),
+        Some(Command::Hardware) => print_lines(&connect::hardware()),
+        None => print(format_args!("{}", Cli::command().render_long_help())),
+    }
+}
+
+fn simulate(config: &RunConfig) -> Result<(), Failure> {
+    let terminal = io::stdout().is_terminal();
+    let text = match config.output.form {
+        OutputForm::Auto => terminal,
+        OutputForm::Text => true,
+        OutputForm::Json => false,
+    };
+    start_log(config.output.log);
+    let progress = config.output.progress && io::stderr().is_terminal();
+    let finished = run::run(config, progress)?;
+    let printed = if text { print_summary(&finished, terminal && colour_wanted()) } else { print_json(&finished) };
+    printed?;
+    // A file that could not be written costs the exit code, not the results.
+    finished.files
+}
+
+fn print_summary(finished: &Finished, colour: bool) -> Result<(), Failure> {
+    let Finished { setting, aggregate, warnings, cpu, .. } = finished;
+    print(Summary { setting, aggregate, warnings, colour })?;
+    // How fast we were is no result: it changes from run to run.
+    let (requests, seconds) = (aggregate.counts.injected(), cpu.as_secs_f64());
+    let speed = if seconds > 0.0 { requests as f64 / seconds } else { 0.0 };
+    let _ = writeln!(io::stderr(), "simulated in {seconds:.3} CPU s: {speed:.0} requests per CPU second");
+    Ok(())
+}
+
+fn print_json(finished: &Finished) -> Result<(), Failure> {
+    for (what, hint) in &finished.warnings {
+        tracing::warn!("{what} (hint: {hint})");
+    }
+    let mut text = Vec::new();
+    aggregate_document(&finished.aggregate)
+        .serialize(&mut serde_json::Serializer::pretty(&mut text))
+        .map_err(Failure::runtime)?;
+    text.push(b'\n');
+    io::stdout().write_all(&text).map_err(|error| Failure::output(&error))
+}
+
+fn print_lines(lines: &[String]) -> Result<(), Failure> {
+    print(lines.iter().map(|line| format!("{line}\n")).collect::<String>())
+}
+
+fn print(text: impl std::fmt::Display) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    write!(out, "{text}").and_then(|()| out.flush()).map_err(|error| Failure::output(&error))
+}
+
+/// Help and version go to standard output and are no error.
+fn show_clap(error: &clap::Error) -> ExitCode {
+    // A reader that left is no error, and nobody could be told of another.
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        let _ = error.print();
+        ExitCode::SUCCESS
+    } else {
+        let _ = writeln!(io::stderr(), "{}", reworded(error));
+        ExitCode::from(2)
+    }
+}
+
+/// clap's message in the form of ours: `error: …`, then `hint: …`.
+fn reworded(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let told = text.split("\n\nUsage:").next().unwrap_or_default();
+    let told = told.split("\n\nFor more information").next().unwrap_or_default().trim_end();
+    match told.split_once("\n\n  tip: ") {
+        Some((message, tip)) => format!("{message}\nhint: {}", tip.replace("\n  tip: ", "; ")),
+        None => format!("{told}\nhint: `blis <COMMAND> --help` describes every flag"),
+    }
+}
+
+fn start_log(level: LevelFilter) {
+    let log = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal() && colour_wanted())
+        .with_target(false)
+        .without_time();
+    // Fails only if there is a log already, which then serves as well.
+    let _ = log.try_init();
+}
+
+/// <https://no-color.org>: any value but the empty one turns colour off.
+fn colour_wanted() -> bool {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    set("NO_COLOR").is_none() && set("TERM").is_none_or(|terminal| terminal != "dumb")
+}
+
+#[cfg(test)]
+mod tests;

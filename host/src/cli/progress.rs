@@ -1,0 +1,158 @@
+//! A progress bar that costs nothing: it counts the requests the simulator pulls from the workload
+//! and looks at the clock once in a thousand of them.
+
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use blis_sim::request::Request;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+
+/// Requests between two looks at the clock.
+const STRIDE: u64 = 1024;
+/// A run shorter than that shows nothing.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Between two drawings. indicatif limits their rate too, but allows bursts.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// A workload that shows how far it is.
+pub(super) struct Progress<I> {
+    requests: I,
+    pulled: u64,
+    total: Option<u64>,
+    /// When to draw next; `None` for never.
+    next: Option<Instant>,
+    bar: Option<ProgressBar>,
+}
+
+impl<I> Progress<I> {
+    /// Over `requests`, `total` of them if known. Shows nothing unless `visible`.
+    pub(super) fn new(requests: I, total: Option<u64>, visible: bool) -> Self {
+        Self::drawing_at(requests, total, visible.then(|| Instant::now() + PATIENCE))
+    }
+
+    fn drawing_at(requests: I, total: Option<u64>, next: Option<Instant>) -> Self {
+        Self { requests, pulled: 0, total, next, bar: None }
+    }
+
+    #[cold]
+    fn draw(&mut self) {
+        let now = Instant::now();
+        if self.next.is_none_or(|next| now < next) {
+            return;
+        }
+        self.next = Some(now + INTERVAL);
+        let (total, pulled) = (self.total, self.pulled);
+        self.bar.get_or_insert_with(|| bar(total, pulled)).set_position(pulled);
+    }
+}
+
+impl<I: Iterator<Item = Request>> Iterator for Progress<I> {
+    type Item = Request;
+
+    fn next(&mut self) -> Option<Request> {
+        let request = self.requests.next()?;
+        self.pulled += 1;
+        if self.pulled.is_multiple_of(STRIDE) {
+            self.draw();
+        }
+        Some(request)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.requests.size_hint()
+    }
+}
+
+/// Wipes the bar: the results come next.
+impl<I> Drop for Progress<I> {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// A bar that begins when `pulled` requests are through.
+fn bar(total: Option<u64>, pulled: u64) -> ProgressBar {
+    let bar =
+        ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr()).with_elapsed(PATIENCE).with_position(pulled);
+    let template = match total {
+        Some(_) => "{elapsed:>4} {bar:40} {human_pos}/{human_len} requests, {left} left",
+        None => "{elapsed:>4} {spinner} {human_pos} requests",
+    };
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style.with_key("left", |state: &ProgressState, out: &mut dyn Write| {
+            // A failed write shows a bar without it.
+            let _ = write!(out, "{:.0} s", seconds_left(state.elapsed(), state.pos(), state.len()));
+        })),
+        Err(_) => bar, // the default style will do
+    }
+}
+
+/// At the mean speed so far. (indicatif's own estimate takes a while to forget the start.)
+fn seconds_left(elapsed: Duration, done: u64, total: Option<u64>) -> f64 {
+    let rest = total.unwrap_or(done).saturating_sub(done);
+    elapsed.as_secs_f64() * rest as f64 / done.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blis_sim::request::Content;
+    use blis_sim::units::Micros;
+
+    fn requests(count: u32) -> impl Iterator<Item = Request> {
+        (0..count).map(|id| Request {
+            id,
+            arrival: Micros(u64::from(id)),
+            input_tokens: 1,
+            output_tokens: 1,
+            max_output_tokens: None,
+            deadline: None,
+            priority: 1,
+            content: Content::UNIQUE,
+        })
+    }
+
+    #[test]
+    fn every_request_comes_through() {
+        for visible in [true, false] {
+            let ids = Progress::new(requests(3_000), Some(3_000), visible).map(|request| request.id);
+            assert!(ids.eq(0..3_000));
+        }
+    }
+
+    #[test]
+    fn nothing_shows_before_its_time() {
+        let mut soon = Progress::drawing_at(requests(2_048), None, Some(Instant::now() + Duration::from_secs(3_600)));
+        assert_eq!(soon.by_ref().count(), 2_048);
+        assert!(soon.bar.is_none());
+        let mut never = Progress::new(requests(2_048), None, false);
+        assert_eq!(never.by_ref().count(), 2_048);
+        assert!(never.bar.is_none());
+    }
+
+    #[test]
+    fn the_bar_moves_with_the_requests() {
+        let mut now = Progress::drawing_at(requests(2_100), Some(2_100), Some(Instant::now()));
+        assert_eq!(now.by_ref().take(1_024).count(), 1_024);
+        assert_eq!(now.bar.as_ref().map(ProgressBar::position), Some(1_024));
+        assert!(now.next > Some(Instant::now()), "and rests until the next drawing");
+    }
+
+    #[test]
+    fn the_rest_takes_as_long_as_what_is_done() {
+        assert_eq!(seconds_left(Duration::from_secs(2), 1_000, Some(4_000)), 6.0);
+        assert_eq!(seconds_left(Duration::from_secs(2), 0, None), 0.0);
+    }
+
+    #[test]
+    fn both_styles_are_valid() {
+        for total in [None, Some(5)] {
+            assert_eq!(bar(total, 0).length(), total);
+        }
+        assert!(
+            ProgressStyle::with_template("{elapsed:>4} {bar:40} {human_pos}/{human_len} requests, {left} left").is_ok()
+        );
+    }
+}

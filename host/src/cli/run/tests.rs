@@ -1,0 +1,154 @@
+//! A whole simulation on a constant step time, without configuration files.
+
+use std::fs;
+use std::sync::Arc;
+
+use blis_sim::latency::{Batch, LatencyModel};
+use blis_sim::request::Content;
+
+use super::*;
+use crate::cli::args::Cli;
+use crate::config::{KvBlocksSource, LatencyKind};
+use clap::Parser as _;
+
+/// Every step takes 10 ms.
+#[derive(Debug)]
+struct TenMillis;
+
+impl LatencyModel for TenMillis {
+    fn step_time(&self, _batch: &Batch) -> Micros {
+        Micros(10_000)
+    }
+}
+
+fn config(flags: &str) -> RunConfig {
+    let line = format!("blis run --model test {flags}");
+    match Cli::try_parse_from(line.split_whitespace()).expect("flags").command {
+        Some(crate::cli::args::Command::Run(args)) => RunConfig::from_run(*args).expect("valid"),
+        other => panic!("not a run: {other:?}"),
+    }
+}
+
+fn deployment(total_kv_blocks: u32, max_model_len: Option<u32>) -> Deployment {
+    Deployment {
+        model: "test".into(),
+        hardware: "H100".into(),
+        tensor_parallel_size: 2,
+        latency: Arc::new(TenMillis),
+        data_parallel_size: 1,
+        latency_kind: LatencyKind::Roofline,
+        alpha: Vec::new(),
+        beta: Vec::new(),
+        total_kv_blocks,
+        kv_blocks_source: KvBlocksSource::Flag,
+        max_model_len,
+        notes: vec!["a note on the deployment".into()],
+    }
+}
+
+fn request(id: u32, input_tokens: u32, deadline: Option<u64>) -> Request {
+    Request {
+        id,
+        arrival: Micros(u64::from(id) * 1_000),
+        input_tokens,
+        output_tokens: 3,
+        max_output_tokens: None,
+        deadline: deadline.map(Micros),
+        priority: 1,
+        content: Content::UNIQUE,
+    }
+}
+
+fn workload(requests: Vec<Request>) -> Workload {
+    Workload {
+        count: Some(requests.len() as u64),
+        requests: Box::new(requests.into_iter()),
+        labels: Labels::default(),
+        skipped: Skipped::default(),
+        notes: vec!["a note on the workload".into()],
+    }
+}
+
+#[test]
+fn figures_and_setting() {
+    let requests = (0..10).map(|id| request(id, 100, None)).collect();
+    let finished =
+        simulate(&config(""), &deployment(1_000, None), workload(requests), false).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(finished.aggregate.counts.completed, 10);
+    assert_eq!(finished.aggregate.counts.output_tokens, 30);
+    assert_eq!((finished.aggregate.itl.count, finished.aggregate.itl.mean_ms), (20, 10.0));
+    assert_eq!(finished.setting.hardware, "2 × H100 (TP 2)");
+    assert_eq!(finished.setting.notes, ["a note on the deployment", "a note on the workload"]);
+    assert_eq!(finished.warnings, []);
+}
+
+#[test]
+fn every_surprise_is_told_with_its_remedy() {
+    let requests = vec![
+        request(0, 100, Some(5_000)),
+        request(1, 5_000, None),
+        request(2, 170, None),
+        request(3, 100, Some(7_000)),
+    ];
+    let mut workload = workload(requests);
+    let bad = crate::workload::LineError {
+        file: "trace.csv".into(),
+        line: 7,
+        column: Some(3),
+        what: "`x` is no number".into(),
+        hint: Some("mend it".into()),
+    };
+    workload.skipped = Skipped { count: 1, first: vec![bad] };
+    // 10 blocks of 16 tokens; the requests with a deadline time out in their first step.
+    let finished =
+        simulate(&config(""), &deployment(10, Some(4_096)), workload, false).unwrap_or_else(|e| panic!("{e}"));
+    insta::assert_debug_snapshot!(finished.warnings);
+}
+
+#[test]
+fn a_deadline_that_was_asked_for_is_no_surprise() {
+    let timed_out = vec![request(0, 100, Some(5_000)), request(1, 100, None)];
+    let config = config("--timeout 0.005");
+    let finished =
+        simulate(&config, &deployment(1_000, None), workload(timed_out), false).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(finished.warnings, []);
+}
+
+#[test]
+fn a_trace_takes_the_deadline_of_the_command_line() {
+    let with = |flags: &str| {
+        let config = config(&format!("--workload-trace t.csv {flags}"));
+        let requests = vec![request(1, 1, None), request(2, 1, Some(9))].into_iter();
+        with_deadlines(requests, &config.workload).map(|request| request.deadline).collect::<Vec<_>>()
+    };
+    assert_eq!(with("--timeout 1.5"), [Some(Micros(1_501_000)), Some(Micros(9))]);
+    assert_eq!(with("--timeout -1"), [None, Some(Micros(9))]);
+    assert_eq!(with(""), [None, Some(Micros(9))]);
+}
+
+#[test]
+fn the_metrics_file_has_every_request() {
+    let path = std::env::temp_dir().join(format!("blis-run-{}.json", std::process::id()));
+    let config = config(&format!("--metrics-path {}", path.display()));
+    let requests = (0..3).map(|id| request(id, 100, None)).collect();
+    let finished =
+        simulate(&config, &deployment(1_000, None), workload(requests), false).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(finished.files, Ok(()));
+    let document: serde_json::Value = serde_json::from_slice(&fs::read(&path).expect("written")).expect("JSON");
+    fs::remove_file(&path).expect("ours");
+    assert_eq!(document["completed_requests"], 3);
+    assert_eq!(document["requests"].as_array().map(Vec::len), Some(3));
+    assert!(document["cache_hit_rate"].is_number());
+}
+
+#[test]
+fn a_file_that_cannot_be_written_does_not_cost_the_results() {
+    let mut config = config("");
+    config.output.metrics_path = Some("/no/such/folder/metrics.json".into());
+    let requests = vec![request(0, 100, None)];
+    let finished =
+        simulate(&config, &deployment(1_000, None), workload(requests), false).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(finished.aggregate.counts.completed, 1);
+    let told = finished.files.expect_err("no such folder").to_string();
+    assert!(told.starts_with("error: cannot write `/no/such/folder/metrics.json`"), "{told}");
+}

@@ -1,0 +1,190 @@
+//! Writing a result file: whole or not at all, so that a reader never sees half a document and a
+//! crash never costs the results of the run before.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use thiserror::Error;
+
+/// A result file that cannot be written.
+#[derive(Debug, Error)]
+pub enum FileError {
+    /// The path names a folder.
+    #[error("cannot write `{}`: it is a folder", .0.display())]
+    IsFolder(PathBuf),
+    /// There is no folder to put the file in.
+    #[error("cannot write `{}`: there is no folder `{}`", .path.display(), .folder.display())]
+    NoFolder {
+        /// The file.
+        path: PathBuf,
+        /// The missing folder.
+        folder: PathBuf,
+    },
+    /// The system refused.
+    #[error("cannot write `{}`: {source}", .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl FileError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self {
+            Self::IsFolder(path) => format!("name a file in it, such as `{}`", path.join("metrics.json").display()),
+            Self::NoFolder { folder, .. } => format!("create it first: mkdir -p {}", folder.display()),
+            Self::Io { .. } => "check the permissions and the free space of its folder".to_owned(),
+        }
+    }
+}
+
+/// Whether a file could be written at `path`, as far as can be told without writing: a run should
+/// not simulate for minutes and then find that it has nowhere to put its results.
+///
+/// # Errors
+/// The path is a folder, or lies in one that does not exist.
+pub fn check_target(path: &Path) -> Result<(), FileError> {
+    if path.is_dir() {
+        return Err(FileError::IsFolder(path.to_owned()));
+    }
+    let folder = folder_of(path);
+    if folder.is_dir() { Ok(()) } else { Err(FileError::NoFolder { path: path.to_owned(), folder }) }
+}
+
+/// Writes `document` to `path` as JSON, indented by two spaces. A regular file is replaced in one
+/// step; anything else (a pipe, `/dev/stdout`) is written to directly.
+///
+/// # Errors
+/// Names `path`; nothing is left behind.
+pub fn write_json(path: &Path, document: &impl Serialize) -> Result<(), FileError> {
+    check_target(path)?;
+    let wrap = |source| FileError::Io { path: path.to_owned(), source };
+    let special = fs::metadata(path).is_ok_and(|found| !found.is_file());
+    if special {
+        return File::options().write(true).open(path).and_then(|file| write_to(file, document)).map_err(wrap);
+    }
+    // A link stays a link: what it points to is replaced.
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let temporary = temporary_beside(&target);
+    let written = File::create_new(&temporary)
+        .and_then(|file| write_to(file, document))
+        .and_then(|()| fs::rename(&temporary, &target));
+    if written.is_err() {
+        // The first error is the one to report.
+        let _ = fs::remove_file(&temporary);
+    }
+    written.map_err(wrap)
+}
+
+fn write_to(file: File, document: &impl Serialize) -> io::Result<()> {
+    let mut out = BufWriter::with_capacity(1 << 16, file);
+    serde_json::to_writer_pretty(&mut out, document)?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+fn folder_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(folder) if folder != Path::new("") => folder.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// In the same folder, because a rename does not cross file systems.
+fn temporary_beside(target: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(target.file_name().unwrap_or_default());
+    name.push(format!(".{}.tmp", std::process::id()));
+    folder_of(target).join(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::ser::SerializeSeq as _;
+
+    /// An empty folder that goes when the test ends.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("blis-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir_all(&path).expect("temporary folder");
+            Self(path)
+        }
+
+        fn names(&self) -> Vec<OsString> {
+            fs::read_dir(&self.0).expect("folder").map(|entry| entry.expect("entry").file_name()).collect()
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// Serialises to an error half-way.
+    struct Broken;
+
+    impl Serialize for Broken {
+        fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            let mut list = serializer.serialize_seq(None)?;
+            list.serialize_element(&1)?;
+            Err(serde::ser::Error::custom("broken"))
+        }
+    }
+
+    #[test]
+    fn replaces_the_file_and_leaves_nothing_else() {
+        let folder = Folder::new("replace");
+        let path = folder.0.join("out.json");
+        write_json(&path, &[1]).expect("first");
+        write_json(&path, &[1, 2]).expect("second");
+        assert_eq!(fs::read_to_string(&path).expect("file"), "[\n  1,\n  2\n]\n");
+        assert_eq!(folder.names(), ["out.json"]);
+    }
+
+    #[test]
+    fn a_failure_keeps_the_old_file() {
+        let folder = Folder::new("keep");
+        let path = folder.0.join("out.json");
+        write_json(&path, &[1]).expect("first");
+        let error = write_json(&path, &Broken).expect_err("must fail").to_string();
+        assert!(error.starts_with("cannot write `") && error.contains("out.json"), "{error}");
+        assert_eq!(fs::read_to_string(&path).expect("file"), "[\n  1\n]\n");
+        assert_eq!(folder.names(), ["out.json"]);
+    }
+
+    #[test]
+    fn says_where_it_cannot_write() {
+        let folder = Folder::new("where");
+        let inside = folder.0.join("missing/out.json");
+        let error = check_target(&inside).expect_err("no such folder");
+        assert!(error.to_string().contains("there is no folder `"), "{error}");
+        assert!(error.hint().starts_with("create it first: mkdir -p "), "{}", error.hint());
+        assert!(matches!(check_target(&folder.0), Err(FileError::IsFolder(_))));
+        assert!(check_target(Path::new("metrics.json")).is_ok(), "the current folder exists");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_device_is_written_to_and_a_link_stays() {
+        write_json(Path::new("/dev/null"), &[1]).expect("device");
+        let folder = Folder::new("link");
+        let (target, link) = (folder.0.join("target.json"), folder.0.join("link.json"));
+        fs::write(&target, "old").expect("target");
+        std::os::unix::fs::symlink(&target, &link).expect("link");
+        write_json(&link, &[1]).expect("through the link");
+        assert!(fs::symlink_metadata(&link).expect("link").is_symlink());
+        assert_eq!(fs::read_to_string(&target).expect("target"), "[\n  1\n]\n");
+    }
+}

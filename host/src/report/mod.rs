@@ -1,0 +1,19 @@
+//! What a simulation leaves behind: JSON documents, files and a readable summary.
+//!
+//! Nothing here prints. A document is a value that serialises itself; a file is written whole or
+//! not at all.
+
+mod aggregate;
+mod file;
+mod requests;
+mod results;
+mod summary;
+
+pub use aggregate::{aggregate_document, metrics_document};
+pub use file::{FileError, check_target, write_json};
+pub use requests::{Labels, Record, RequestLabels, RequestLog};
+pub use results::results_document;
+pub use summary::{Setting, Summary};
+
+#[cfg(test)]
+mod recorded;
