@@ -6,7 +6,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::{Fast, Instance, InstanceConfig, Plain, Preemption, Scheduler};
-use crate::latency::{Batch, LatencyModel};
+use crate::latency::{Batch, Blackbox, LatencyModel, MoeComm, Roofline, TrainedPhysics};
+use crate::model::Parallelism;
+use crate::model::samples::{h100, llama_8b};
 use crate::outcome::{Counters, Outcome, Sink};
 use crate::request::{Content, Request, Span};
 use crate::run;
@@ -88,6 +90,24 @@ fn shape() -> impl Strategy<Value = Shape> {
     )
 }
 
+/// The models users choose, on a small scale of time; and shapes that stress the engines more.
+fn latency() -> impl Strategy<Value = Arc<dyn LatencyModel>> {
+    let one = Parallelism { tensor: 1, data: 1 };
+    let blackbox: Arc<dyn LatencyModel> =
+        Arc::new(Blackbox::new(&[232.462, 1.75236, 33.4], &[52.7, 17.2509, 5.99914]).expect("valid"));
+    let roofline: Arc<dyn LatencyModel> = Arc::new(Roofline::new(&llama_8b(), &h100(), one).expect("valid"));
+    let alpha = [1563.199579, 777.3455, 45.907545];
+    let beta = [0.152128, 0.0, 1.36252915, 0.752037, 32.09546717, 4.41684444, 126.024825, 0.0, 0.0, 1.94710771];
+    let trained = TrainedPhysics::new(&llama_8b(), &h100(), one, MoeComm::AllGather, &alpha, &beta).expect("valid");
+    let trained: Arc<dyn LatencyModel> = Arc::new(trained);
+    prop_oneof![
+        5 => shape().prop_map(|shape| Arc::new(shape) as Arc<dyn LatencyModel>),
+        1 => Just(blackbox),
+        1 => Just(roofline),
+        1 => Just(trained),
+    ]
+}
+
 fn semantics() -> impl Strategy<Value = Semantics> {
     let mixed = any::<[bool; 11]>().prop_map(|b| Semantics {
         drop_over_budget: b[0],
@@ -117,7 +137,7 @@ fn config() -> impl Strategy<Value = InstanceConfig> {
         Just(Scheduler::ReversePriority)
     ];
     let victim = prop_oneof![Just(Preemption::Fcfs), Just(Preemption::Priority)];
-    (limits, kv, flags, order, victim, semantics(), shape()).prop_map(
+    (limits, kv, flags, order, victim, semantics(), latency()).prop_map(
         |(limits, (block_size, total_kv_blocks), flags, scheduler, preemption, semantics, latency)| InstanceConfig {
             max_num_seqs: limits.0,
             max_num_batched_tokens: limits.1,
@@ -132,7 +152,7 @@ fn config() -> impl Strategy<Value = InstanceConfig> {
             scheduler,
             preemption,
             semantics,
-            latency: Arc::new(latency),
+            latency,
         },
     )
 }
@@ -172,6 +192,25 @@ fn requests(drafts: &[Draft], block_size: u32) -> Vec<Request> {
     requests
 }
 
+/// As [`tell`], but from the middle of the run on it is a copy that tells.
+fn tell_forked(mut instance: Fast, requests: &[Request], horizon: Micros) -> Story {
+    let mut story = Story::default();
+    let (before, after) = requests.split_at(requests.len() / 2);
+    for request in before.iter().filter(|request| request.arrival <= horizon) {
+        if instance.advance(request.arrival, &mut story).is_err() {
+            return tell(instance, &[], horizon);
+        }
+        instance.arrive(request.clone(), &mut story);
+    }
+    let copy = instance.clone();
+    // The original goes its own way; what it does must not show in the copy.
+    let _ = instance.advance(horizon, &mut Story { itl: story.itl.clone(), ..Story::default() });
+    match run(copy, after.iter().cloned(), horizon, &mut story) {
+        Ok(counters) => Story { counters, ..story },
+        Err(stuck) => Story { stuck: Some(stuck.to_string()), ..Story::default() },
+    }
+}
+
 fn tell(instance: impl Instance, requests: &[Request], horizon: Micros) -> Story {
     let mut story = Story::default();
     match run(instance, requests.iter().cloned(), horizon, &mut story) {
@@ -195,8 +234,13 @@ proptest! {
         let plain = tell(Plain::new(config.clone()), &requests, horizon);
         let fast = tell(Fast::new(config.clone()), &requests, horizon);
         prop_assert_eq!(&plain, &fast);
+        let fast_instance = Fast::new(config.clone());
         let recording = tell(Fast::new(config).recording(), &requests, horizon);
         prop_assert_eq!(&plain, &recording);
+        if plain.stuck.is_none() {
+            let forked = tell_forked(fast_instance, &requests, horizon);
+            prop_assert_eq!(&plain, &forked);
+        }
         if plain.stuck.is_none() {
             let arrived = requests.iter().filter(|r| r.arrival <= horizon).count();
             prop_assert_eq!(plain.outcomes.len(), arrived, "every request ends exactly once");
