@@ -192,6 +192,7 @@ impl Plain {
                 start: live.computed,
                 end: live.computed + want,
                 prefill: live.prefilling(),
+                in_flight: self.config.async_scheduling && !live.prefilling(),
                 cached: &[],
             };
             if self.kv.allocate(&request) {
@@ -263,7 +264,14 @@ impl Plain {
             let Some((&key, live)) = self.waiting.first_key_value() else { break };
             let Some((cached, want)) = self.admission(live, budget) else { break };
             let start = cached.len() as u32 * self.config.block_size;
-            let request = Want { request: &live.request, start, end: start + want, prefill: true, cached: &cached };
+            let request = Want {
+                request: &live.request,
+                start,
+                end: start + want,
+                prefill: true,
+                in_flight: false,
+                cached: &cached,
+            };
             if !self.kv.allocate(&request) {
                 break;
             }
@@ -388,8 +396,14 @@ impl Plain {
         if !self.config.semantics.final_token_kv || status == Status::LengthCapped || live.request.output_tokens == 0 {
             return;
         }
-        let want =
-            Want { request: &live.request, start: live.computed, end: live.computed + 1, prefill: false, cached: &[] };
+        let want = Want {
+            request: &live.request,
+            start: live.computed,
+            end: live.computed + 1,
+            prefill: false,
+            in_flight: false,
+            cached: &[],
+        };
         if !self.kv.allocate(&want) {
             self.counters.kv_allocation_failures += 1;
         }

@@ -63,14 +63,15 @@ impl Decoders {
         self.finish.push(Reverse((finish_v, key)));
     }
 
-    /// From now on [`Self::filling`] names the request when it fills a block.
-    pub fn track(&mut self, key: Key, computed: u32, v: u64) {
+    /// From now on [`Self::take_filling`] names the request when it fills a block; or one step
+    /// later, if what fills it is known only then.
+    pub fn track(&mut self, key: Key, computed: u32, v: u64, one_later: bool) {
         if self.fills.is_empty() {
             self.fills = vec![Vec::new(); self.block_size as usize];
         }
-        // The step before the one that starts a block fills the one before it.
-        let phase = (self.phase(computed, v) as u64 + self.block_size - 1) % self.block_size;
-        self.fills[phase as usize].push(key);
+        let starts_block = self.phase(computed, v) as u64;
+        let fills_block = if one_later { starts_block } else { starts_block + self.block_size - 1 };
+        self.fills[(fills_block % self.block_size) as usize].push(key);
         self.tracked += 1;
     }
 
