@@ -9,7 +9,7 @@ use super::{Fast, Instance, InstanceConfig, Plain, Preemption, Scheduler};
 use crate::latency::{Batch, Blackbox, LatencyModel, MoeComm, Roofline, TrainedPhysics};
 use crate::model::Parallelism;
 use crate::model::samples::{h100, llama_8b};
-use crate::outcome::{Counters, Outcome, Sink};
+use crate::outcome::{Counters, Outcome, Sink, Status};
 use crate::request::{Content, Request, Span};
 use crate::run;
 use crate::semantics::Semantics;
@@ -246,4 +246,91 @@ proptest! {
             prop_assert_eq!(plain.outcomes.len(), arrived, "every request ends exactly once");
         }
     }
+}
+
+/// The random loads are worth something only if they reach what is difficult.
+#[test]
+fn the_loads_reach_what_is_difficult() {
+    use proptest::strategy::ValueTree as _;
+    use proptest::test_runner::TestRunner;
+
+    let mut runner = TestRunner::deterministic();
+    let (mut preemptions, mut hits, mut failures, mut timed_out, mut capped, mut coalesced) = (0, 0, 0, 0, 0, 0);
+    for _ in 0..300 {
+        let config = config().new_tree(&mut runner).expect("a config").current();
+        let requests = requests(&drafts().new_tree(&mut runner).expect("drafts").current(), config.block_size);
+        let story = tell(Fast::new(config), &requests, Micros::MAX);
+        preemptions += story.counters.preemptions;
+        hits += story.counters.cache_hits;
+        failures += story.counters.kv_allocation_failures;
+        let ended = |status| story.outcomes.iter().filter(|outcome| outcome.status == status).count();
+        timed_out += ended(Status::TimedOut);
+        capped += ended(Status::LengthCapped);
+        coalesced += story.itl.values().filter(|&&count| count > 30).count();
+    }
+    for (what, count) in [
+        ("preemptions", preemptions),
+        ("prefix hits", hits),
+        ("failed final-token allocations", failures),
+        ("timeouts", timed_out as u64),
+        ("length caps", capped as u64),
+        ("long runs of equal steps", coalesced as u64),
+    ] {
+        assert!(count > 3, "{what}: only {count} in 300 loads");
+    }
+}
+
+/// What a copy costs follows what is live, not what has been.
+#[test]
+fn state_does_not_grow_with_history() {
+    let shape = Shape {
+        base: 500,
+        per_prefill: 2,
+        per_decode: 3,
+        per_context: 40,
+        queueing: 10,
+        queueing_per_token: 0,
+        per_output: 0,
+    };
+    let config = InstanceConfig {
+        max_num_seqs: 16,
+        max_num_batched_tokens: 512,
+        long_prefill_token_threshold: 0,
+        max_model_len: None,
+        block_size: 16,
+        total_kv_blocks: 2000,
+        enable_prefix_caching: true,
+        enable_chunked_prefill: true,
+        async_scheduling: false,
+        reserve_full_prompt: false,
+        scheduler: Scheduler::Fcfs,
+        preemption: Preemption::Fcfs,
+        semantics: Semantics::VLLM,
+        latency: Arc::new(shape),
+    };
+    let size_after = |requests: u32| {
+        let mut instance = Fast::new(config.clone());
+        let mut story = Story::default();
+        for id in 0..requests {
+            let arrival = Micros(u64::from(id) * 5000);
+            instance.advance(arrival, &mut story).expect("not stuck");
+            instance.arrive(
+                Request {
+                    id,
+                    arrival,
+                    input_tokens: 100 + id % 7,
+                    output_tokens: 40 + id % 11,
+                    max_output_tokens: None,
+                    deadline: Some(Micros(arrival.0 + 300_000_000)),
+                    priority: 0,
+                    content: Content::shared(&[Span { first: (id % 5) * 8, len: 6 }]),
+                },
+                &mut story,
+            );
+        }
+        instance.state_size()
+    };
+    let (short, long) = (size_after(2_000), size_after(20_000));
+    // The step log may hold a thousand entries before it is trimmed.
+    assert!(long <= short + 1024, "{short} entries after 2 000 requests, {long} after 20 000");
 }

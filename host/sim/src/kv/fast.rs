@@ -136,6 +136,11 @@ impl Kv {
         kv
     }
 
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.nodes.len() + self.private.len() + self.shared.len()
+    }
+
     /// Blocks nobody holds.
     pub fn free_blocks(&self) -> u32 {
         self.free

@@ -20,6 +20,11 @@ pub(super) struct Pages {
 }
 
 impl Pages {
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.pages.iter().flatten().count() * PAGE
+    }
+
     pub(super) fn get(&self, key: u32) -> u32 {
         match self.pages.get(key as usize / PAGE) {
             Some(Some(page)) => page.slots[key as usize % PAGE],

@@ -75,6 +75,11 @@ impl Decoders {
         self.tracked += 1;
     }
 
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.starts.len() + self.tracked + self.finish.len() + self.stalled.len()
+    }
+
     /// Whether any request is tracked.
     pub fn tracks(&self) -> bool {
         self.tracked > 0

@@ -126,6 +126,20 @@ impl Fast {
         self.record.as_deref()
     }
 
+    /// Entries in everything that a copy copies.
+    #[cfg(test)]
+    pub(super) fn state_size(&self) -> usize {
+        let lists = self.arriving.len() + self.waiting.len() + self.order.len() + self.prefilling.len();
+        let saved: usize = self.live.values().map(|live| live.saved.len()).sum();
+        lists
+            + saved
+            + self.live.capacity()
+            + self.deadlines.len()
+            + self.log.len()
+            + self.decoders.len()
+            + self.kv.len()
+    }
+
     /// The guards, then the wait queue.
     fn enqueue(&mut self, now: Micros, request: Request, sink: &mut impl Sink) {
         if let Some(reason) = self.config.refuses(&request) {
