@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::{Fast, Instance, InstanceConfig, Plain, Preemption, Scheduler};
-use crate::latency::{Batch, Blackbox, LatencyModel, MoeComm, Roofline, TrainedPhysics};
+use crate::latency::{Batch, Blackbox, ContextEffect, LatencyModel, MoeComm, Roofline, TrainedPhysics};
 use crate::model::Parallelism;
 use crate::model::samples::{h100, llama_8b};
 use crate::outcome::{Counters, Outcome, Sink, Status};
@@ -62,8 +62,12 @@ impl LatencyModel for Shape {
             + self.per_context * context / 1024;
         Micros(us.max(1))
     }
-    fn ignores_context(&self) -> bool {
-        self.per_context == 0
+    fn context_effect(&self) -> ContextEffect {
+        match self.per_context {
+            0 => ContextEffect::None,
+            odd if odd % 2 == 1 => ContextEffect::Any,
+            _ => ContextEffect::NonDecreasing,
+        }
     }
     fn queueing_time(&self, input_tokens: u32) -> Micros {
         Micros(self.queueing + self.queueing_per_token * u64::from(input_tokens))
@@ -77,8 +81,8 @@ impl LatencyModel for Shape {
 }
 
 fn shape() -> impl Strategy<Value = Shape> {
-    (0u64..300, 0u64..20, 0u64..30, prop_oneof![Just(0u64), 1u64..2000], 0u64..500, 0u64..20, 0u64..9).prop_map(
-        |(base, per_prefill, per_decode, per_context, queueing, queueing_per_token, per_output)| Shape {
+    (0u64..300, 0u64..20, 0u64..30, prop_oneof![Just(0u64), 1u64..60, 1u64..2000], 0u64..500, 0u64..20, 0u64..9)
+        .prop_map(|(base, per_prefill, per_decode, per_context, queueing, queueing_per_token, per_output)| Shape {
             base,
             per_prefill,
             per_decode,
@@ -86,8 +90,7 @@ fn shape() -> impl Strategy<Value = Shape> {
             queueing,
             queueing_per_token,
             per_output,
-        },
-    )
+        })
 }
 
 /// The models users choose, on a small scale of time; and shapes that stress the engines more.
@@ -256,7 +259,7 @@ fn the_loads_reach_what_is_difficult() {
 
     let mut runner = TestRunner::deterministic();
     let (mut preemptions, mut hits, mut failures, mut timed_out, mut capped, mut coalesced) = (0, 0, 0, 0, 0, 0);
-    for _ in 0..300 {
+    for _ in 0..1000 {
         let config = config().new_tree(&mut runner).expect("a config").current();
         let requests = requests(&drafts().new_tree(&mut runner).expect("drafts").current(), config.block_size);
         let story = tell(Fast::new(config), &requests, Micros::MAX);
@@ -276,7 +279,7 @@ fn the_loads_reach_what_is_difficult() {
         ("length caps", capped as u64),
         ("long runs of equal steps", coalesced as u64),
     ] {
-        assert!(count > 3, "{what}: only {count} in 300 loads");
+        assert!(count > 3, "{what}: only {count} in 1000 loads");
     }
 }
 

@@ -109,8 +109,10 @@ impl Decoders {
     /// New KV blocks needed by `steps` steps from `v` on, in O(block size).
     pub fn starting_in(&self, v: u64, steps: u64) -> u64 {
         let cycles = steps / self.block_size * u64::from(self.count);
-        let rest = (0..steps % self.block_size).map(|i| u64::from(self.starting(v + i))).sum::<u64>();
-        cycles + rest
+        let (phase, rest) = ((v % self.block_size) as usize, (steps % self.block_size) as usize);
+        let (end, size) = (phase + rest, self.starts.len());
+        let sum = |starts: &[u32]| starts.iter().map(|&count| u64::from(count)).sum::<u64>();
+        cycles + sum(&self.starts[phase..end.min(size)]) + sum(&self.starts[..end.saturating_sub(size)])
     }
 
     /// The virtual time of the next finish, `stands` telling which entries still count.

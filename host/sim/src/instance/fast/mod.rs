@@ -71,6 +71,8 @@ pub struct Fast {
     deadlines: BinaryHeap<Reverse<(Micros, i64, Key)>>,
     step_at: Option<Micros>,
     log: StepLog,
+    /// Context by which the last run of equal steps grew: tells how long the next may be.
+    equal_tokens: u64,
     turn_back: i64,
     turn_front: i64,
     admissions: u64,
@@ -102,6 +104,7 @@ impl Fast {
             deadlines: BinaryHeap::new(),
             step_at: None,
             log: StepLog::default(),
+            equal_tokens: 64,
             turn_back: 0,
             turn_front: 0,
             admissions: 0,
