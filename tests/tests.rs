@@ -5,5 +5,6 @@
 
 mod blis;
 mod cli;
+mod examples;
 mod shared;
 mod vllm;

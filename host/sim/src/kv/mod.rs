@@ -1,6 +1,6 @@
 //! The KV cache of one instance: blocks, their contents, and the order in which they are reused.
 //!
-//! [`plain::PlainKv`] keeps every block and every token count, and is the truth. [`fast::Kv`]
+//! [`plain::PlainKv`] keeps every block and every token count, and is the truth. `fast::Kv`
 //! keeps only blocks that some request could look for, and counts the rest.
 //!
 //! Both implement BLIS f90a1e3a `kv_cache.go` and vLLM 0.15 `block_pool.py`, which agree but for

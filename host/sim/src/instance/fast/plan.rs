@@ -381,10 +381,10 @@ impl Fast {
             let computed = live.computed_at(self.v);
             match live.state {
                 State::Prefilling if live.num_new > 0 => {
-                    record.scheduled.push((live.request.id, live.num_new, computed))
+                    record.scheduled.push((live.request.id, live.num_new, computed));
                 }
                 State::Decoding if !plan.left_out.contains(&key) => {
-                    record.scheduled.push((live.request.id, 1, computed))
+                    record.scheduled.push((live.request.id, 1, computed));
                 }
                 _ => {}
             }
