@@ -17,25 +17,30 @@ struct Moment {
     finished: u32,
 }
 
-const MOMENTS: [Moment; 4] = [
-    Moment { busy: 16, finished: 1000 },
-    Moment { busy: 16, finished: 100_000 },
-    Moment { busy: 256, finished: 1000 },
-    Moment { busy: 256, finished: 100_000 },
-];
-
 /// Prompts that have nothing in common.
-#[divan::bench(args = MOMENTS)]
-fn clone_with_unique_prompts(bencher: Bencher, moment: Moment) {
+#[divan::bench(args = moments([1000, 100_000]))]
+fn unique_prompts(bencher: Bencher, moment: Moment) {
     let instance = moment.reach(|_| Content::UNIQUE);
     bencher.bench_local(|| instance.clone());
 }
 
-/// Prompts that belong to one of 1000 conversations: the cache is full of what they share.
-#[divan::bench(args = MOMENTS)]
-fn clone_with_shared_prompts(bencher: Bencher, moment: Moment) {
+/// Prompts of 1000 conversations. The cache is live as well: by 20 000 requests it is full of
+/// blocks that can be found again.
+#[divan::bench(args = moments([20_000, 200_000]))]
+fn recurring_prompts(bencher: Bencher, moment: Moment) {
     let instance = moment.reach(|index| Content::shared(&[Span { first: index % 1000 * 16, len: 16 }]));
     bencher.bench_local(|| instance.clone());
+}
+
+/// Prompts that could be found again, but are always new ones.
+#[divan::bench(args = moments([20_000, 200_000]))]
+fn new_prompts(bencher: Bencher, moment: Moment) {
+    let instance = moment.reach(|index| Content::shared(&[Span { first: index * 16, len: 16 }]));
+    bencher.bench_local(|| instance.clone());
+}
+
+fn moments(finished: [u32; 2]) -> impl Iterator<Item = Moment> {
+    [16, 256].into_iter().flat_map(move |busy| finished.map(|finished| Moment { busy, finished }))
 }
 
 impl Moment {

@@ -15,8 +15,8 @@ pub fn is_installed() -> bool {
 
 /// Instructions that `blis` executes with `arguments`. The profile goes to `target/tmp`.
 pub fn count(name: &str, arguments: &[String]) -> Result<u64> {
-    let file = format!("{}.callgrind", name.replace([' ', '/'], "-"));
-    let profile = Path::new(env!("CARGO_TARGET_TMPDIR")).join(file);
+    let words: Vec<&str> = name.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
+    let profile = Path::new(env!("CARGO_TARGET_TMPDIR")).join(words.join("-") + ".callgrind");
     let mut out_file = std::ffi::OsString::from("--callgrind-out-file=");
     out_file.push(&profile);
     let output = Command::new("valgrind")
