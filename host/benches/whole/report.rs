@@ -106,7 +106,7 @@ fn table(measured: &[Measured]) -> String {
             measured.scenario.published.to_owned(),
         ]
     });
-    markdown(head.map(str::to_owned), rows.collect())
+    markdown(&head.map(str::to_owned), &rows.collect::<Vec<_>>())
 }
 
 fn verdict(measured: &Measured) -> String {
@@ -114,8 +114,8 @@ fn verdict(measured: &Measured) -> String {
     measured.verdicts().into_iter().map(told).collect::<Vec<_>>().join(", ")
 }
 
-fn markdown<const N: usize>(head: [String; N], rows: Vec<[String; N]>) -> String {
-    let width = |column: usize| rows.iter().chain([&head]).map(|row| row[column].chars().count()).max().unwrap_or(0);
+fn markdown<const N: usize>(head: &[String; N], rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().chain([head]).map(|row| row[column].chars().count()).max().unwrap_or(0);
     let line = |cells: &[String; N]| {
         let padded = cells.iter().enumerate().map(|(column, cell)| {
             let width = width(column);
@@ -128,7 +128,7 @@ fn markdown<const N: usize>(head: [String; N], rows: Vec<[String; N]>) -> String
         if is_figure(column, N) { format!("{dashes}:|") } else { format!("{dashes}-|") }
     });
     let rule = format!("|{}\n", rule.collect::<String>());
-    [line(&head), rule].into_iter().chain(rows.iter().map(line)).collect()
+    [line(head), rule].into_iter().chain(rows.iter().map(line)).collect()
 }
 
 /// Figures stand to the right; the first column and the last two are words.
