@@ -4,8 +4,9 @@
 /// No entry.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Small, because a copy pays for whole pages; a cache line or more, because keys come in runs.
-const PAGE: usize = 64;
+/// Large, because a copy pays for a pointer per page that ever was; small, because it pays for
+/// whole pages where there are entries.
+const PAGE: usize = 512;
 
 #[derive(Clone, Debug)]
 struct Page {

@@ -14,7 +14,6 @@ impl Fast {
     /// Executes every event before `limit`.
     pub(super) fn catch_up(&mut self, limit: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
         loop {
-            self.forget_met_deadlines();
             let queued = self.arriving.front().map_or(Micros::MAX, |&(at, _)| at);
             let step = self.step_at.unwrap_or(Micros::MAX);
             let deadline = self.deadlines.peek().map_or(Micros::MAX, |&Reverse((at, _, _))| at);
@@ -31,20 +30,12 @@ impl Fast {
                 if !(self.quiet() && self.run_quietly(now, until, sink)) {
                     self.step(now, sink)?;
                 }
-            } else if let Some(Reverse((_, _, key))) = self.deadlines.pop() {
-                self.time_out(now, key, sink);
+            } else if let Some(Reverse((_, _, key))) = self.deadlines.pop()
+                && !self.time_out(now, key, sink)
+            {
+                continue; // it ended before: nothing happens, not even for the clock
             }
             self.counters.clock = self.counters.clock.max(now);
-        }
-    }
-
-    /// Requests that ended before their deadline leave no event, not even for the clock.
-    fn forget_met_deadlines(&mut self) {
-        while let Some(&Reverse((_, _, key))) = self.deadlines.peek() {
-            if self.live.get(key).is_some_and(|live| live.state != State::Draining) {
-                return;
-            }
-            self.deadlines.pop();
         }
     }
 
@@ -103,7 +94,7 @@ impl Fast {
         let latency = Arc::clone(&self.config.latency);
         let mut quiet = Quiet {
             latency: latency.as_ref(),
-            per_token: latency.output_token_time(),
+            per_token: self.per_token,
             batch: Batch {
                 decode_requests: u64::from(self.decoders.count),
                 decode_context: self.decoders.context,

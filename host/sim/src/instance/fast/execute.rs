@@ -18,7 +18,7 @@ impl Fast {
 
     /// One token for each decoder, but for those left out.
     fn decode(&mut self, now: Micros, end: Micros, plan: &Plan, sink: &mut impl Sink) {
-        let (each, per_token) = (end - now, self.config.latency.output_token_time());
+        let (each, per_token) = (end - now, self.per_token);
         let participants = self.decoders.count - plan.left_out.len() as u32;
         let waited = self.end_waits(end, plan);
         if participants > waited {
@@ -41,7 +41,7 @@ impl Fast {
     /// Decoders that were left out before and get a token now: the gap includes their wait, if
     /// waits count. Returns how many such gaps there are.
     fn end_waits(&mut self, end: Micros, plan: &Plan) -> u32 {
-        let per_token = self.config.latency.output_token_time();
+        let per_token = self.per_token;
         let mut waited = 0;
         for key in std::mem::take(&mut self.decoders.stalled) {
             if plan.left_out.contains(&key) {
@@ -79,7 +79,7 @@ impl Fast {
     /// Takes the inter-token latencies of `key` since it joined the step log out of the sink, into
     /// its own account.
     fn close_period(&mut self, key: Key, now: Micros, sink: &mut impl Sink) {
-        let per_token = self.config.latency.output_token_time();
+        let per_token = self.per_token;
         let live = &mut self.live[key];
         if !live.stalled {
             live.last_token = now;
@@ -110,7 +110,7 @@ impl Fast {
     /// Prompt tokens are computed; a prompt that is complete gives a token. Returns the requests
     /// that are finished by it.
     fn finish_prefills(&mut self, end: Micros) -> Vec<Key> {
-        let per_token = self.config.latency.output_token_time();
+        let per_token = self.per_token;
         let mut finished = Vec::new();
         for key in std::mem::take(&mut self.prefilling) {
             let live = &mut self.live[key];
@@ -189,7 +189,7 @@ impl Fast {
         let (generated, computed) = (live.generated_at(v), live.computed_at(v));
         let capped = generated < live.request.output_tokens;
         let status = if capped { Status::LengthCapped } else { Status::Completed };
-        let outcome = self.config.completion(live, status, v, end);
+        let outcome = self.config.completion(live, status, (v, end), self.per_token);
         for &(gap, count) in &live.saved {
             sink.itl(gap, u64::from(count));
         }
@@ -255,8 +255,7 @@ impl InstanceConfig {
     }
 
     /// The outcome of a request whose last token came out at `end`, virtual time `v`.
-    fn completion(&self, live: &Live, status: Status, v: u64, end: Micros) -> Outcome {
-        let per_token = self.latency.output_token_time();
+    fn completion(&self, live: &Live, status: Status, (v, end): (u64, Micros), per_token: Micros) -> Outcome {
         let logged = if live.state == State::Decoding { v.saturating_sub(live.joined_v) } else { 0 };
         let mut itl_sum: Micros = live.saved.iter().map(|&(gap, count)| Micros(gap.0 * u64::from(count))).sum();
         let mut gaps: u32 = live.saved.iter().map(|&(_, count)| count).sum();

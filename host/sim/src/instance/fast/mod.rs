@@ -47,6 +47,8 @@ use crate::units::Micros;
 #[derive(Clone, Debug)]
 pub struct Fast {
     config: InstanceConfig,
+    /// [`LatencyModel::output_token_time`](crate::latency::LatencyModel::output_token_time).
+    per_token: Micros,
     kv: Kv,
     /// Every request in the queue or the batch.
     live: SlotMap<Key, Live>,
@@ -91,6 +93,7 @@ impl Fast {
         let kv = Kv::new(config.total_kv_blocks, config.block_size, config.enable_prefix_caching, config.semantics);
         Self {
             kv,
+            per_token: config.latency.output_token_time(),
             live: SlotMap::with_key(),
             arriving: VecDeque::new(),
             waiting: BTreeMap::new(),

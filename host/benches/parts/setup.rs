@@ -1,0 +1,69 @@
+//! Instances and requests to measure with: llama-3.1-8b on one H100, vLLM's defaults.
+
+use std::num::NonZeroU32;
+
+use blis::config::{Deployment, DeploymentArgs, LatencyKind, resolve};
+use blis::workload::distribution::DistributionSpec;
+use blis_sim::instance::{InstanceConfig, Preemption, Scheduler};
+use blis_sim::outcome::{Outcome, Sink};
+use blis_sim::request::{Content, Request};
+use blis_sim::semantics::Semantics;
+use blis_sim::units::Micros;
+
+/// Tokens per KV block.
+pub const BLOCK: u32 = 16;
+
+pub fn deployment(latency: LatencyKind) -> Deployment {
+    let arguments = DeploymentArgs {
+        latency_model: Some(latency),
+        block_size: BLOCK,
+        ..DeploymentArgs::new("meta-llama/llama-3.1-8b-instruct")
+    };
+    resolve(&arguments).expect("a built-in model")
+}
+
+pub fn instance(latency: LatencyKind) -> InstanceConfig {
+    let deployment = deployment(latency);
+    InstanceConfig {
+        max_num_seqs: 256,
+        max_num_batched_tokens: 2048,
+        long_prefill_token_threshold: 0,
+        max_model_len: deployment.max_model_len,
+        block_size: BLOCK,
+        total_kv_blocks: deployment.total_kv_blocks,
+        enable_prefix_caching: true,
+        enable_chunked_prefill: true,
+        async_scheduling: false,
+        reserve_full_prompt: false,
+        scheduler: Scheduler::Fcfs,
+        preemption: Preemption::Fcfs,
+        semantics: Semantics::VLLM,
+        latency: deployment.latency,
+    }
+}
+
+/// Requests of the preset `chatbot` (256 ± 100 in, 256 ± 100 out), evenly spaced, without
+/// deadlines.
+pub fn chat(requests: u64, rate: f64) -> Vec<Request> {
+    let preset = DistributionSpec::preset("chatbot").expect("it exists");
+    let spec = DistributionSpec { rate, num_requests: Some(requests), timeout: None, ..preset };
+    spec.generate(NonZeroU32::new(BLOCK).expect("not 0")).expect("it is valid").requests.collect()
+}
+
+pub fn request(id: u32, arrival: Micros, input_tokens: u32, output_tokens: u32, content: Content) -> Request {
+    Request { id, arrival, input_tokens, output_tokens, max_output_tokens: None, deadline: None, priority: 0, content }
+}
+
+/// Keeps nothing but the number of requests that ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Count(pub u32);
+
+impl Sink for Count {
+    fn outcome(&mut self, _outcome: &Outcome) {
+        self.0 += 1;
+    }
+
+    fn itl(&mut self, _gap: Micros, _count: u64) {}
+
+    fn retract_itl(&mut self, _gap: Micros, _count: u64) {}
+}
