@@ -5,5 +5,7 @@
 
 mod blis;
 mod cli;
+mod flags;
+mod nonsense;
 mod shared;
 mod vllm;

@@ -49,6 +49,13 @@ pub fn load(name: &str, folder: Option<&Path>) -> Result<Option<LoadedModel>, Co
 }
 
 fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, ConfigError> {
+    // serde would take a list for a config, its items in the order of our fields.
+    if text.trim_start().starts_with('[') {
+        return Err(ConfigError::in_file(
+            &path,
+            "this is a JSON list\nhint: a config is an object: {\"hidden_size\": …}",
+        ));
+    }
     let keys: Keys = serde_json::from_str(text).map_err(|error| ConfigError::json(&path, &error))?;
     let mut notes = Vec::new();
     let config = keys.flatten().resolve(name, &mut notes).map_err(|message| ConfigError::in_file(&path, message))?;
