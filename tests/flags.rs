@@ -750,7 +750,7 @@ fn output(t: &Trial) {
     assert!(out("json") == out("auto") && serde_json::from_slice::<Value>(&out("json")).is_ok());
 }
 
-/// The bar needs a terminal (see `terminal.rs`); elsewhere the flag must at least disturb nothing.
+/// The bar needs a terminal (see `output.rs`); elsewhere the flag must at least disturb nothing.
 fn no_progress(t: &Trial) {
     assert_eq!(t.on(&calm(), "{}").stdout, t.on(&calm(), "").stdout);
 }

@@ -7,5 +7,6 @@ mod blis;
 mod cli;
 mod flags;
 mod nonsense;
+mod output;
 mod shared;
 mod vllm;

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 /// `error` happened to `file`: what is wrong, then a line with what to do.
 pub(crate) fn unreadable(file: &str, error: &io::Error) -> String {
     let (what, hint) = match error.kind() {
-        ErrorKind::NotFound => (format!("there is no file `{file}`"), "check the path and the current folder"),
+        ErrorKind::NotFound => (format!("`{file}` does not exist"), "check the path and the current folder"),
         ErrorKind::IsADirectory => (format!("`{file}` is a folder"), "name a file in it"),
         ErrorKind::PermissionDenied => (format!("`{file}` may not be read"), "check its permissions"),
         ErrorKind::InvalidData if error.to_string().contains("UTF-8") => {
@@ -28,7 +28,7 @@ mod tests {
     #[test]
     fn every_reason_has_its_remedy() {
         let told = |kind: ErrorKind| unreadable("a.csv", &kind.into());
-        assert_eq!(told(ErrorKind::NotFound), "there is no file `a.csv`\nhint: check the path and the current folder");
+        assert_eq!(told(ErrorKind::NotFound), "`a.csv` does not exist\nhint: check the path and the current folder");
         assert_eq!(told(ErrorKind::IsADirectory), "`a.csv` is a folder\nhint: name a file in it");
         assert!(told(ErrorKind::PermissionDenied).starts_with("`a.csv` may not be read\nhint: "));
         assert!(told(ErrorKind::UnexpectedEof).starts_with("cannot unpack `a.csv`: "));

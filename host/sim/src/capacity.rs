@@ -290,7 +290,10 @@ mod tests {
         let model = ModelConfig { moe_without_expert_count: true, ..llama_8b() };
         assert_eq!(blocks(&model, 1), Err(CapacityError::ExpertCountUnknown));
         let huge = kv_blocks(&llama_8b(), &h100(), Parallelism { tensor: 1, data: 1 }, 1 << 20, BUDGET).unwrap_err();
-        insta::assert_snapshot!(huge, @"");
+        insta::assert_snapshot!(huge, @r"
+        one KV block of 1048576 tokens takes 128.0 GiB, and 51.4 GiB are free for the cache
+        hint: choose a smaller `--block-size-in-tokens`; 16 is usual
+        ");
     }
 
     #[test]

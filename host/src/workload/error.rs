@@ -208,7 +208,10 @@ mod tests {
         }
         assert_eq!(skipped.first.len(), Skipped::KEPT);
         let error = TraceError::Empty { file, skipped };
-        insta::assert_snapshot!(error, @"a.csv: no requests (8 bad rows were skipped, the first is a.csv:2: bad)");
+        insta::assert_snapshot!(error, @r"
+        a.csv: no requests (8 bad rows were skipped, the first is a.csv:2: bad)
+        hint: a trace needs at least one request after its header
+        ");
     }
 
     #[test]
