@@ -191,12 +191,12 @@ fn a_terminal_gets_a_summary_and_a_bar() {
         eprintln!("skipped: there is no `script` to make a terminal");
         return;
     };
-    assert!(short.contains("\x1b[1mModel") && !short.contains(" left"), "{short}");
+    assert!(short.contains("\x1b[1mModel") && !short.contains(" s left"), "{short}");
     // Long enough on any machine: the plain engine, one request at a time.
     let long =
         "run --model llama-3.1-8b-instruct --workload contentgen --engine plain --num-requests 12000 --timeout -1";
     let bar = on_terminal(long).expect("as before");
-    assert!(bar.contains("/12") && bar.contains(" left"), "{bar}");
+    assert!(bar.contains("/12") && bar.contains(" s left"), "{bar}");
     let quiet = on_terminal(&format!("{long} --no-progress")).expect("as before");
-    assert!(!quiet.contains(" left") && quiet.contains("Throughput"), "{quiet}");
+    assert!(!quiet.contains(" s left") && quiet.contains("Throughput"), "{quiet}");
 }

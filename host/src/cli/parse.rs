@@ -61,7 +61,7 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
 
 /// Seconds until a client gives up; negative for never.
 pub(super) fn timeout(text: &str) -> Result<f64, String> {
-    let seconds = finite(text).filter(|&number| number < 0.0 || number >= 1e-6);
+    let seconds = finite(text).filter(|seconds| !(0.0..1e-6).contains(seconds));
     seconds.ok_or_else(|| "must be a number of seconds from 0.000001 on, or negative for no deadline".to_owned())
 }
 
