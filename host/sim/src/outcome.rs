@@ -3,6 +3,7 @@
 //! The engine reports every request exactly once, when it ends (or when the simulation does), and
 //! keeps nothing: its own state stays proportional to what is live.
 
+use crate::request::Request;
 use crate::units::Micros;
 
 /// How a request ended.
@@ -69,6 +70,27 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// A request to which nothing happened but its end.
+    #[must_use]
+    pub fn new(request: &Request, status: Status) -> Self {
+        Self {
+            id: request.id,
+            arrival: request.arrival,
+            input_tokens: request.input_tokens,
+            output_tokens: request.output_tokens,
+            generated_tokens: 0,
+            status,
+            ttft: None,
+            e2e: None,
+            itl_sum: Micros::ZERO,
+            itl_count: 0,
+            itl_mean_us: 0.0,
+            scheduling_delay: None,
+            preemptions: 0,
+            cached_tokens: 0,
+        }
+    }
+
     /// Completed, capped or not.
     #[must_use]
     pub fn completed(&self) -> bool {

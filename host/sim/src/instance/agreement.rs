@@ -6,8 +6,10 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::{Fast, Instance, InstanceConfig, Plain, Preemption, Scheduler};
-use crate::latency::{Batch, LatencyModel};
-use crate::outcome::{Counters, Outcome, Sink};
+use crate::latency::{Batch, Blackbox, ContextEffect, LatencyModel, MoeComm, Roofline, TrainedPhysics};
+use crate::model::Parallelism;
+use crate::model::samples::{h100, llama_8b};
+use crate::outcome::{Counters, Outcome, Sink, Status};
 use crate::request::{Content, Request, Span};
 use crate::run;
 use crate::semantics::Semantics;
@@ -60,8 +62,12 @@ impl LatencyModel for Shape {
             + self.per_context * context / 1024;
         Micros(us.max(1))
     }
-    fn ignores_context(&self) -> bool {
-        self.per_context == 0
+    fn context_effect(&self) -> ContextEffect {
+        match self.per_context {
+            0 => ContextEffect::None,
+            odd if odd % 2 == 1 => ContextEffect::Any,
+            _ => ContextEffect::NonDecreasing,
+        }
     }
     fn queueing_time(&self, input_tokens: u32) -> Micros {
         Micros(self.queueing + self.queueing_per_token * u64::from(input_tokens))
@@ -75,8 +81,8 @@ impl LatencyModel for Shape {
 }
 
 fn shape() -> impl Strategy<Value = Shape> {
-    (0u64..300, 0u64..20, 0u64..30, prop_oneof![Just(0u64), 1u64..2000], 0u64..500, 0u64..20, 0u64..9).prop_map(
-        |(base, per_prefill, per_decode, per_context, queueing, queueing_per_token, per_output)| Shape {
+    (0u64..300, 0u64..20, 0u64..30, prop_oneof![Just(0u64), 1u64..60, 1u64..2000], 0u64..500, 0u64..20, 0u64..9)
+        .prop_map(|(base, per_prefill, per_decode, per_context, queueing, queueing_per_token, per_output)| Shape {
             base,
             per_prefill,
             per_decode,
@@ -84,8 +90,25 @@ fn shape() -> impl Strategy<Value = Shape> {
             queueing,
             queueing_per_token,
             per_output,
-        },
-    )
+        })
+}
+
+/// The models users choose, on a small scale of time; and shapes that stress the engines more.
+fn latency() -> impl Strategy<Value = Arc<dyn LatencyModel>> {
+    let one = Parallelism { tensor: 1, data: 1 };
+    let blackbox: Arc<dyn LatencyModel> =
+        Arc::new(Blackbox::new(&[232.462, 1.75236, 33.4], &[52.7, 17.2509, 5.99914]).expect("valid"));
+    let roofline: Arc<dyn LatencyModel> = Arc::new(Roofline::new(&llama_8b(), &h100(), one).expect("valid"));
+    let alpha = [1563.199579, 777.3455, 45.907545];
+    let beta = [0.152128, 0.0, 1.36252915, 0.752037, 32.09546717, 4.41684444, 126.024825, 0.0, 0.0, 1.94710771];
+    let trained = TrainedPhysics::new(&llama_8b(), &h100(), one, MoeComm::AllGather, &alpha, &beta).expect("valid");
+    let trained: Arc<dyn LatencyModel> = Arc::new(trained);
+    prop_oneof![
+        5 => shape().prop_map(|shape| Arc::new(shape) as Arc<dyn LatencyModel>),
+        1 => Just(blackbox),
+        1 => Just(roofline),
+        1 => Just(trained),
+    ]
 }
 
 fn semantics() -> impl Strategy<Value = Semantics> {
@@ -117,7 +140,7 @@ fn config() -> impl Strategy<Value = InstanceConfig> {
         Just(Scheduler::ReversePriority)
     ];
     let victim = prop_oneof![Just(Preemption::Fcfs), Just(Preemption::Priority)];
-    (limits, kv, flags, order, victim, semantics(), shape()).prop_map(
+    (limits, kv, flags, order, victim, semantics(), latency()).prop_map(
         |(limits, (block_size, total_kv_blocks), flags, scheduler, preemption, semantics, latency)| InstanceConfig {
             max_num_seqs: limits.0,
             max_num_batched_tokens: limits.1,
@@ -132,7 +155,7 @@ fn config() -> impl Strategy<Value = InstanceConfig> {
             scheduler,
             preemption,
             semantics,
-            latency: Arc::new(latency),
+            latency,
         },
     )
 }
@@ -172,6 +195,25 @@ fn requests(drafts: &[Draft], block_size: u32) -> Vec<Request> {
     requests
 }
 
+/// As [`tell`], but from the middle of the run on it is a copy that tells.
+fn tell_forked(mut instance: Fast, requests: &[Request], horizon: Micros) -> Story {
+    let mut story = Story::default();
+    let (before, after) = requests.split_at(requests.len() / 2);
+    for request in before.iter().filter(|request| request.arrival <= horizon) {
+        if instance.advance(request.arrival, &mut story).is_err() {
+            return tell(instance, &[], horizon);
+        }
+        instance.arrive(request.clone(), &mut story);
+    }
+    let copy = instance.clone();
+    // The original goes its own way; what it does must not show in the copy.
+    let _ = instance.advance(horizon, &mut Story { itl: story.itl.clone(), ..Story::default() });
+    match run(copy, after.iter().cloned(), horizon, &mut story) {
+        Ok(counters) => Story { counters, ..story },
+        Err(stuck) => Story { stuck: Some(stuck.to_string()), ..Story::default() },
+    }
+}
+
 fn tell(instance: impl Instance, requests: &[Request], horizon: Micros) -> Story {
     let mut story = Story::default();
     match run(instance, requests.iter().cloned(), horizon, &mut story) {
@@ -195,11 +237,103 @@ proptest! {
         let plain = tell(Plain::new(config.clone()), &requests, horizon);
         let fast = tell(Fast::new(config.clone()), &requests, horizon);
         prop_assert_eq!(&plain, &fast);
+        let fast_instance = Fast::new(config.clone());
         let recording = tell(Fast::new(config).recording(), &requests, horizon);
         prop_assert_eq!(&plain, &recording);
+        if plain.stuck.is_none() {
+            let forked = tell_forked(fast_instance, &requests, horizon);
+            prop_assert_eq!(&plain, &forked);
+        }
         if plain.stuck.is_none() {
             let arrived = requests.iter().filter(|r| r.arrival <= horizon).count();
             prop_assert_eq!(plain.outcomes.len(), arrived, "every request ends exactly once");
         }
     }
+}
+
+/// The random loads are worth something only if they reach what is difficult.
+#[test]
+fn the_loads_reach_what_is_difficult() {
+    use proptest::strategy::ValueTree as _;
+    use proptest::test_runner::TestRunner;
+
+    let mut runner = TestRunner::deterministic();
+    let (mut preemptions, mut hits, mut failures, mut timed_out, mut capped, mut coalesced) = (0, 0, 0, 0, 0, 0);
+    for _ in 0..1000 {
+        let config = config().new_tree(&mut runner).expect("a config").current();
+        let requests = requests(&drafts().new_tree(&mut runner).expect("drafts").current(), config.block_size);
+        let story = tell(Fast::new(config), &requests, Micros::MAX);
+        preemptions += story.counters.preemptions;
+        hits += story.counters.cache_hits;
+        failures += story.counters.kv_allocation_failures;
+        let ended = |status| story.outcomes.iter().filter(|outcome| outcome.status == status).count();
+        timed_out += ended(Status::TimedOut);
+        capped += ended(Status::LengthCapped);
+        coalesced += story.itl.values().filter(|&&count| count > 30).count();
+    }
+    for (what, count) in [
+        ("preemptions", preemptions),
+        ("prefix hits", hits),
+        ("failed final-token allocations", failures),
+        ("timeouts", timed_out as u64),
+        ("length caps", capped as u64),
+        ("long runs of equal steps", coalesced as u64),
+    ] {
+        assert!(count > 3, "{what}: only {count} in 1000 loads");
+    }
+}
+
+/// What a copy costs follows what is live, not what has been.
+#[test]
+fn state_does_not_grow_with_history() {
+    let shape = Shape {
+        base: 500,
+        per_prefill: 2,
+        per_decode: 3,
+        per_context: 40,
+        queueing: 10,
+        queueing_per_token: 0,
+        per_output: 0,
+    };
+    let config = InstanceConfig {
+        max_num_seqs: 16,
+        max_num_batched_tokens: 512,
+        long_prefill_token_threshold: 0,
+        max_model_len: None,
+        block_size: 16,
+        total_kv_blocks: 2000,
+        enable_prefix_caching: true,
+        enable_chunked_prefill: true,
+        async_scheduling: false,
+        reserve_full_prompt: false,
+        scheduler: Scheduler::Fcfs,
+        preemption: Preemption::Fcfs,
+        semantics: Semantics::VLLM,
+        latency: Arc::new(shape),
+    };
+    let size_after = |requests: u32| {
+        let mut instance = Fast::new(config.clone());
+        let mut story = Story::default();
+        for id in 0..requests {
+            let arrival = Micros(u64::from(id) * 5000);
+            instance.advance(arrival, &mut story).expect("not stuck");
+            instance.arrive(
+                Request {
+                    id,
+                    arrival,
+                    input_tokens: 100 + id % 7,
+                    output_tokens: 40 + id % 11,
+                    max_output_tokens: None,
+                    deadline: Some(Micros(arrival.0 + 300_000_000)),
+                    priority: 0,
+                    content: Content::shared(&[Span { first: (id % 5) * 8, len: 6 }]),
+                },
+                &mut story,
+            );
+        }
+        instance.state_size()
+    };
+    let (short, long) = (size_after(2_000), size_after(20_000));
+    // The step log may hold a thousand entries before it is trimmed.
+    assert!(long <= short + 1024, "{short} entries after 2 000 requests, {long} after 20 000");
 }

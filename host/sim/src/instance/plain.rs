@@ -49,20 +49,12 @@ impl Live {
 
     fn outcome(&self, status: Status) -> Outcome {
         Outcome {
-            id: self.request.id,
-            arrival: self.request.arrival,
-            input_tokens: self.request.input_tokens,
-            output_tokens: self.request.output_tokens,
             generated_tokens: self.generated,
-            status,
             ttft: self.ttft,
-            e2e: None,
-            itl_sum: Micros::ZERO,
-            itl_count: 0,
-            itl_mean_us: 0.0,
             scheduling_delay: self.scheduling_delay,
             preemptions: self.preemptions,
             cached_tokens: self.cached_tokens,
+            ..Outcome::new(&self.request, status)
         }
     }
 }
@@ -192,6 +184,7 @@ impl Plain {
                 start: live.computed,
                 end: live.computed + want,
                 prefill: live.prefilling(),
+                in_flight: self.config.async_scheduling && !live.prefilling(),
                 cached: &[],
             };
             if self.kv.allocate(&request) {
@@ -263,7 +256,14 @@ impl Plain {
             let Some((&key, live)) = self.waiting.first_key_value() else { break };
             let Some((cached, want)) = self.admission(live, budget) else { break };
             let start = cached.len() as u32 * self.config.block_size;
-            let request = Want { request: &live.request, start, end: start + want, prefill: true, cached: &cached };
+            let request = Want {
+                request: &live.request,
+                start,
+                end: start + want,
+                prefill: true,
+                in_flight: false,
+                cached: &cached,
+            };
             if !self.kv.allocate(&request) {
                 break;
             }
@@ -388,8 +388,14 @@ impl Plain {
         if !self.config.semantics.final_token_kv || status == Status::LengthCapped || live.request.output_tokens == 0 {
             return;
         }
-        let want =
-            Want { request: &live.request, start: live.computed, end: live.computed + 1, prefill: false, cached: &[] };
+        let want = Want {
+            request: &live.request,
+            start: live.computed,
+            end: live.computed + 1,
+            prefill: false,
+            in_flight: false,
+            cached: &[],
+        };
         if !self.kv.allocate(&want) {
             self.counters.kv_allocation_failures += 1;
         }

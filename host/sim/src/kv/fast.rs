@@ -136,6 +136,11 @@ impl Kv {
         kv
     }
 
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.nodes.len() + self.private.len() + self.shared.len()
+    }
+
     /// Blocks nobody holds.
     pub fn free_blocks(&self) -> u32 {
         self.free
@@ -177,17 +182,23 @@ impl Kv {
     /// Places the tokens `from..to` of a prompt. The caller has checked that there is room.
     pub fn extend(&mut self, holding: &mut Holding, keys: &Keys, from: u32, to: u32) {
         let (held, needed) = (from.div_ceil(self.block_size), to.div_ceil(self.block_size));
+        let first = from / self.block_size;
         let full = if self.caching { (to / self.block_size).min(keys.len()) } else { 0 };
-        let mut started = held;
-        if (from / self.block_size) < full {
-            // One block at a time: reuse and remembering interleave (see `forget_twins`).
-            for (index, key) in (from / self.block_size..full).zip(keys.from(from / self.block_size)) {
-                if index >= started {
-                    self.take(1);
-                    started += 1;
-                }
+        if !self.semantics.forget_twins {
+            self.take(needed - held);
+            for key in keys.from(first).take(full.saturating_sub(first) as usize) {
                 self.remember(holding, key);
             }
+            return;
+        }
+        // Reusing a block can hide a twin remembered just before: one block at a time.
+        let mut started = held;
+        for (index, key) in (first..full).zip(keys.from(first)) {
+            if index >= started {
+                self.take(1);
+                started += 1;
+            }
+            self.remember(holding, key);
         }
         self.take(needed - started);
     }
@@ -211,11 +222,18 @@ impl Kv {
                 node.count -= left;
                 return;
             }
-            left -= if node.key == ANONYMOUS { node.count } else { 1 };
-            if node.key != ANONYMOUS {
+            let next = node.next;
+            if node.key == ANONYMOUS {
+                left -= node.count;
+            } else {
+                left -= 1;
                 self.forget(head);
             }
-            self.unlink(head);
+            self.head = next;
+            match next {
+                NONE => self.tail = NONE,
+                next => self.nodes[next as usize].prev = NONE,
+            }
             self.unused.push(head);
         }
     }
@@ -272,10 +290,9 @@ impl Kv {
     fn remember(&mut self, holding: &mut Holding, key: u64) {
         let node = self.new_node(Node { key, count: 1, prev: NONE, next: NONE, twin: NONE });
         holding.keyed.push(node);
-        let first = self.find(key);
-        if first == NONE || self.semantics.forget_twins {
+        if self.semantics.forget_twins {
             self.set(key, node);
-        } else {
+        } else if let Some(first) = self.enter(key, node) {
             let mut last = first;
             while self.nodes[last as usize].twin != NONE {
                 last = self.nodes[last as usize].twin;
@@ -311,6 +328,15 @@ impl Kv {
 
     fn find(&self, key: u64) -> u32 {
         if key < FIRST_PRIVATE { self.shared.get(key as u32) } else { self.private.get(&key).copied().unwrap_or(NONE) }
+    }
+
+    /// `node` is where `key` is found, unless there is one already, which is returned.
+    fn enter(&mut self, key: u64, node: u32) -> Option<u32> {
+        if key < FIRST_PRIVATE {
+            return self.shared.get_or_insert(key as u32, node);
+        }
+        let first = *self.private.entry(key).or_insert(node);
+        (first != node).then_some(first)
     }
 
     fn set(&mut self, key: u64, node: u32) {

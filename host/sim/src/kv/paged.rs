@@ -1,33 +1,79 @@
-//! A table from dense keys to node numbers whose copies share what has not changed since.
-
-use std::sync::Arc;
+//! A table from dense keys to node numbers that holds pages only where there are entries, so that
+//! a copy costs what is in it.
 
 /// No entry.
 pub(super) const NONE: u32 = u32::MAX;
 
-const PAGE: usize = 512;
+/// Small, because a copy pays for whole pages; a cache line or more, because keys come in runs.
+const PAGE: usize = 64;
 
-/// Key → number, [`NONE`] where nothing was set. A copy costs one pointer per 512 keys.
+#[derive(Clone, Debug)]
+struct Page {
+    entries: u32,
+    slots: [u32; PAGE],
+}
+
+/// Key → number, [`NONE`] where nothing was set.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pages {
-    pages: Vec<Option<Arc<[u32; PAGE]>>>,
+    pages: Vec<Option<Box<Page>>>,
 }
 
 impl Pages {
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.pages.iter().flatten().count() * PAGE
+    }
+
     pub(super) fn get(&self, key: u32) -> u32 {
         match self.pages.get(key as usize / PAGE) {
-            Some(Some(page)) => page[key as usize % PAGE],
+            Some(Some(page)) => page.slots[key as usize % PAGE],
             _ => NONE,
         }
     }
 
+    /// Enters `value` (not [`NONE`]) if `key` has no entry; else returns the entry it has.
+    pub(super) fn get_or_insert(&mut self, key: u32, value: u32) -> Option<u32> {
+        let page = self.page(key);
+        let slot = &mut page.slots[key as usize % PAGE];
+        if *slot != NONE {
+            return Some(*slot);
+        }
+        *slot = value;
+        page.entries += 1;
+        None
+    }
+
+    /// Enters `value`, or with [`NONE`] removes the entry.
     pub(super) fn set(&mut self, key: u32, value: u32) {
+        if value == NONE {
+            self.remove(key);
+            return;
+        }
+        if self.get_or_insert(key, value).is_some() {
+            self.page(key).slots[key as usize % PAGE] = value;
+        }
+    }
+
+    fn page(&mut self, key: u32) -> &mut Page {
         let index = key as usize / PAGE;
         if index >= self.pages.len() {
             self.pages.resize(index + 1, None);
         }
-        let page = self.pages[index].get_or_insert_with(|| Arc::new([NONE; PAGE]));
-        Arc::make_mut(page)[key as usize % PAGE] = value;
+        self.pages[index].get_or_insert_with(|| Box::new(Page { entries: 0, slots: [NONE; PAGE] }))
+    }
+
+    fn remove(&mut self, key: u32) {
+        let Some(place) = self.pages.get_mut(key as usize / PAGE) else { return };
+        let Some(page) = place else { return };
+        let slot = &mut page.slots[key as usize % PAGE];
+        if *slot != NONE {
+            *slot = NONE;
+            page.entries -= 1;
+            if page.entries == 0 {
+                *place = None;
+            }
+        }
     }
 }
 
@@ -36,14 +82,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_keeps_its_own_values() {
+    fn entries_come_and_go_with_their_pages() {
         let mut table = Pages::default();
         assert_eq!(table.get(5), NONE);
         table.set(5, 1);
-        table.set(70_000, 2);
-        let copy = table.clone();
+        assert_eq!(table.get_or_insert(5, 9), Some(1));
+        assert_eq!(table.get_or_insert(70_000, 2), None);
+        assert_eq!((table.get(5), table.get(70_000), table.get(6)), (1, 2, NONE));
         table.set(5, 3);
-        assert_eq!((table.get(5), table.get(70_000), table.get(6)), (3, 2, NONE));
-        assert_eq!(copy.get(5), 1);
+        assert_eq!(table.get(5), 3);
+        table.set(5, NONE);
+        table.set(5, NONE);
+        assert_eq!(table.get(5), NONE);
+        assert!(table.pages[0].is_none(), "an empty page goes");
     }
 }

@@ -41,6 +41,9 @@ pub struct Want<'a> {
     pub end: u32,
     /// Whether the request is in prefill.
     pub prefill: bool,
+    /// Whether the last of these tokens is still being generated (asynchronous scheduling): then
+    /// a block that it fills can be hashed only with the next one.
+    pub in_flight: bool,
     /// Cached blocks to claim, from [`PlainKv::cached_prefix`]; empty unless it enters the batch.
     pub cached: &'a [u32],
 }
@@ -152,6 +155,10 @@ impl PlainKv {
     fn place(&mut self, want: &Want<'_>) {
         let id = want.request.id;
         let keys: Vec<u32> = want.request.content.keys().collect();
+        let one_token = self.block_size == 1 && self.semantics.skip_one_token_decode_blocks;
+        if want.in_flight && want.start.is_multiple_of(self.block_size) && !one_token {
+            self.remember_last(want.request, &keys);
+        }
         let mut left = want.end - want.start;
         while left > 0 {
             let owned = &self.owned[&id];
@@ -170,14 +177,20 @@ impl PlainKv {
             left -= placed;
             let full = record.tokens == self.block_size;
             let unhashed = started && !want.prefill && self.semantics.skip_one_token_decode_blocks;
-            if full && !unhashed {
-                let owned = &self.owned[&id];
-                // Blocks behind a free full hit are chained to nothing: nobody can look for them.
-                if owned.first_index == 0 {
-                    let index = owned.blocks.len() as u32 - 1;
-                    self.remember(block, hash_of(want.request, &keys, index));
-                }
+            if full && !unhashed && !want.in_flight {
+                self.remember_last(want.request, &keys);
             }
+        }
+    }
+
+    /// Hashes the last block of `request`, which is full.
+    fn remember_last(&mut self, request: &Request, keys: &[u32]) {
+        let owned = &self.owned[&request.id];
+        let Some(&block) = owned.blocks.last() else { return };
+        // Blocks behind a free full hit are chained to nothing: nobody can look for them.
+        if owned.first_index == 0 && self.blocks[block as usize].hash.is_none() {
+            let index = owned.blocks.len() as u32 - 1;
+            self.remember(block, hash_of(request, keys, index));
         }
     }
 

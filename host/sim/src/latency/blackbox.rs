@@ -5,7 +5,7 @@
 
 use super::arithmetic::exact;
 use super::error::check_coefficients;
-use super::{Batch, LatencyError, LatencyModel};
+use super::{Batch, ContextEffect, LatencyError, LatencyModel};
 use crate::units::Micros;
 
 /// Step time β0 + β1·(prompt tokens) + β2·(decode tokens), µs.
@@ -48,8 +48,8 @@ impl LatencyModel for Blackbox {
         Micros::from_f64(us).max(Micros(1))
     }
 
-    fn ignores_context(&self) -> bool {
-        true
+    fn context_effect(&self) -> ContextEffect {
+        ContextEffect::None
     }
 
     fn queueing_time(&self, input_tokens: u32) -> Micros {

@@ -72,15 +72,27 @@ impl Batch {
     }
 }
 
+/// How the duration of a step depends on `decode_context`, all else being equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContextEffect {
+    /// Not at all: the same requests take equally long at every step.
+    None,
+    /// More context never makes a step shorter, not by a bit: sums and products of numbers ≥ 0
+    /// and maxima qualify, rounding included, since IEEE rounding keeps order.
+    NonDecreasing,
+    /// In any way.
+    Any,
+}
+
 /// What a latency model answers. All six are part of the vocabulary; the rare ones default to 0.
 pub trait LatencyModel: std::fmt::Debug + Send + Sync {
     /// Duration of one engine step. At least 1 µs, also for an empty batch.
     fn step_time(&self, batch: &Batch) -> Micros;
 
-    /// Whether `step_time` ignores every `context` sum: then a run of steps with the same
-    /// requests has one duration, and the engine multiplies instead of stepping.
-    fn ignores_context(&self) -> bool {
-        false
+    /// How a step of decoding requests alone depends on their context. Lets the engine take many
+    /// equal steps at once; [`ContextEffect::Any`] is always true.
+    fn context_effect(&self) -> ContextEffect {
+        ContextEffect::Any
     }
 
     /// From arrival to the wait queue (tokenisation, HTTP). Does not occupy the engine.

@@ -6,7 +6,7 @@
 use super::arithmetic::{PerGpu, exact};
 use super::blackbox::HostTimes;
 use super::error::{check_model, check_nonzero};
-use super::{Batch, LatencyError, LatencyModel};
+use super::{Batch, ContextEffect, LatencyError, LatencyModel};
 use crate::model::{Gpu, ModelConfig, Moe, Parallelism};
 use crate::units::Micros;
 
@@ -105,6 +105,10 @@ impl LatencyModel for Roofline {
         let traffic = self.kv_bytes * attended_and_new + self.activation_bytes * tokens;
         let memory_s = (self.weights.bytes_per_gpu(batch.tokens()) + traffic / self.tp) / self.bandwidth;
         Micros::from_f64(compute_s.max(memory_s) * 1e6).max(Micros(1))
+    }
+
+    fn context_effect(&self) -> ContextEffect {
+        ContextEffect::NonDecreasing
     }
 
     fn queueing_time(&self, input_tokens: u32) -> Micros {

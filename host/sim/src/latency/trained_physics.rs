@@ -6,7 +6,7 @@
 
 use super::arithmetic::{PerGpu, exact};
 use super::error::{check_coefficients, check_model, check_nonzero};
-use super::{Batch, LatencyError, LatencyModel};
+use super::{Batch, ContextEffect, LatencyError, LatencyModel};
 use crate::model::{Gpu, ModelConfig, Moe, Parallelism};
 use crate::units::Micros;
 
@@ -151,8 +151,9 @@ impl LatencyModel for TrainedPhysics {
         Micros::from_f64(us).max(Micros(1))
     }
 
-    fn ignores_context(&self) -> bool {
-        self.beta.decode_compute == 0.0 && !(self.kv_split.decode && self.beta.decode_kv > 0.0)
+    fn context_effect(&self) -> ContextEffect {
+        let ignored = self.beta.decode_compute == 0.0 && !(self.kv_split.decode && self.beta.decode_kv > 0.0);
+        if ignored { ContextEffect::None } else { ContextEffect::NonDecreasing }
     }
 
     fn queueing_time(&self, _input_tokens: u32) -> Micros {
@@ -490,7 +491,8 @@ mod tests {
     fn context_is_ignored_exactly_when_its_weights_are_zero() {
         let ignores = |beta: &[f64]| {
             let one = Parallelism { tensor: 1, data: 1 };
-            TrainedPhysics::new(&llama_8b(), &h100(), one, MoeComm::AllGather, &ALPHA, beta).unwrap().ignores_context()
+            let physics = TrainedPhysics::new(&llama_8b(), &h100(), one, MoeComm::AllGather, &ALPHA, beta).unwrap();
+            physics.context_effect() == ContextEffect::None
         };
         assert!(!ignores(&BETA));
         assert!(!ignores(&[1.0; 7]));

@@ -1,11 +1,12 @@
 //! From event to event, and through quiet runs of steps.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use super::Fast;
 use super::live::State;
 use crate::instance::Stuck;
-use crate::latency::Batch;
+use crate::latency::{Batch, ContextEffect, LatencyModel};
 use crate::outcome::Sink;
 use crate::units::Micros;
 
@@ -81,11 +82,7 @@ impl Fast {
             })
             .expect("every decoder finishes");
         let before = self.v;
-        let (end, last_start) = if self.config.latency.ignores_context() {
-            self.multiply(now, until, finish_v, sink)
-        } else {
-            self.iterate(now, until, finish_v, sink)
-        };
+        let (end, last_start) = self.decode_until(now, until, finish_v, sink);
         if self.v == before {
             return false;
         }
@@ -100,57 +97,103 @@ impl Fast {
         true
     }
 
-    /// Quiet steps one by one: their duration changes with the context. Returns the end and the
-    /// start of the last one.
-    fn iterate(&mut self, mut now: Micros, until: Micros, finish_v: u64, sink: &mut impl Sink) -> (Micros, Micros) {
-        let per_token = self.config.latency.output_token_time();
-        let count = u64::from(self.decoders.count);
-        let mut last_start = now;
-        let mut batch = Batch { decode_requests: count, decode_context: self.decoders.context, ..Batch::default() };
-        while now < until && self.v < finish_v {
+    /// Quiet steps: runs of equal ones at once where they are long enough, else one by one.
+    /// Returns the end and the start of the last one.
+    fn decode_until(&mut self, now: Micros, until: Micros, finish_v: u64, sink: &mut impl Sink) -> (Micros, Micros) {
+        let latency = Arc::clone(&self.config.latency);
+        let mut quiet = Quiet {
+            latency: latency.as_ref(),
+            per_token: latency.output_token_time(),
+            batch: Batch {
+                decode_requests: u64::from(self.decoders.count),
+                decode_context: self.decoders.context,
+                ..Batch::default()
+            },
+            now,
+            last_start: now,
+            until,
+            finish_v,
+        };
+        let in_runs = match latency.context_effect() {
+            ContextEffect::None => true,
+            ContextEffect::NonDecreasing => self.equal_tokens >= SEARCH_FROM * quiet.batch.decode_requests,
+            ContextEffect::Any => false,
+        };
+        if in_runs {
+            self.decode_in_runs(&mut quiet, sink);
+        } else {
+            self.decode_one_by_one(&mut quiet, sink);
+        }
+        self.decoders.context = quiet.batch.decode_context;
+        (quiet.now, quiet.last_start)
+    }
+
+    fn decode_in_runs(&mut self, quiet: &mut Quiet<'_>, sink: &mut impl Sink) {
+        let count = quiet.batch.decode_requests;
+        let ignored = quiet.latency.context_effect() == ContextEffect::None;
+        while quiet.now < quiet.until && self.v < quiet.finish_v {
+            let each = quiet.latency.step_time(&quiet.batch);
+            let mut steps = (quiet.until - quiet.now).0.div_ceil(each.0).min(quiet.finish_v - self.v);
+            if !ignored {
+                let cut = steps;
+                steps = equal_steps(quiet.latency, quiet.batch, each, steps, self.equal_tokens / count);
+                if steps < cut {
+                    self.equal_tokens = steps * count;
+                }
+            }
+            let mut blocks = self.decoders.starting_in(self.v, steps);
+            if blocks > u64::from(self.kv.free_blocks()) {
+                steps = self.steps_that_fit(steps);
+                blocks = self.decoders.starting_in(self.v, steps);
+            }
+            if steps == 0 {
+                return;
+            }
+            self.kv.take(blocks as u32);
+            sink.itl(each + quiet.per_token, count * steps);
+            self.log.push(self.v, steps, each);
+            quiet.now += Micros(each.0 * steps);
+            quiet.last_start = quiet.now - each;
+            quiet.batch.decode_context += count * steps;
+            self.v += steps;
+        }
+    }
+
+    fn decode_one_by_one(&mut self, quiet: &mut Quiet<'_>, sink: &mut impl Sink) {
+        let count = quiet.batch.decode_requests;
+        let first_v = self.v;
+        let (mut first, mut each) = (None, Micros::ZERO);
+        while quiet.now < quiet.until && self.v < quiet.finish_v {
             let blocks = self.decoders.starting(self.v);
             if blocks > self.kv.free_blocks() {
                 break;
             }
             self.kv.take(blocks);
-            let each = self.config.latency.step_time(&batch);
-            sink.itl(each + per_token, count);
+            each = quiet.latency.step_time(&quiet.batch);
+            first.get_or_insert(each);
+            sink.itl(each + quiet.per_token, count);
             self.log.push(self.v, 1, each);
-            last_start = now;
-            now += each;
-            batch.decode_context += count;
+            quiet.last_start = quiet.now;
+            quiet.now += each;
+            quiet.batch.decode_context += count;
             self.v += 1;
         }
-        self.decoders.context = batch.decode_context;
-        (now, last_start)
+        let steps = self.v - first_v;
+        if first == Some(each) && steps >= SEARCH_FROM {
+            self.equal_tokens = steps * count; // equal ones after all
+        }
     }
 
-    /// Quiet steps in closed form: they all take equally long.
-    fn multiply(&mut self, now: Micros, until: Micros, finish_v: u64, sink: &mut impl Sink) -> (Micros, Micros) {
-        let count = u64::from(self.decoders.count);
-        let batch = Batch { decode_requests: count, decode_context: self.decoders.context, ..Batch::default() };
-        let each = self.config.latency.step_time(&batch);
-        let mut steps = (until.saturating_sub(now).0).div_ceil(each.0).min(finish_v - self.v);
+    /// The largest number of steps, fewer than `steps`, whose new blocks are free.
+    fn steps_that_fit(&self, steps: u64) -> u64 {
         let free = u64::from(self.kv.free_blocks());
-        if self.decoders.starting_in(self.v, steps) > free {
-            // The last step count that fits: the need grows with the number of steps.
-            let (mut fits, mut exceeds) = (0, steps);
-            while exceeds - fits > 1 {
-                let middle = u64::midpoint(fits, exceeds);
-                if self.decoders.starting_in(self.v, middle) > free { exceeds = middle } else { fits = middle }
-            }
-            steps = fits;
+        // The need grows with the number of steps.
+        let (mut fits, mut exceeds) = (0, steps);
+        while exceeds - fits > 1 {
+            let middle = u64::midpoint(fits, exceeds);
+            if self.decoders.starting_in(self.v, middle) > free { exceeds = middle } else { fits = middle }
         }
-        if steps == 0 {
-            return (now, now);
-        }
-        let blocks = self.decoders.starting_in(self.v, steps);
-        self.kv.take(u32::try_from(blocks).expect("no more than are free"));
-        sink.itl(each + self.config.latency.output_token_time(), count * steps);
-        self.log.push(self.v, steps, each);
-        self.v += steps;
-        self.decoders.context += count * steps;
-        (Micros(now.0 + each.0 * steps), Micros(now.0 + each.0 * (steps - 1)))
+        fits
     }
 
     /// After a step that ended at `end`.
@@ -164,6 +207,86 @@ impl Fast {
             let decoding = self.order.iter().filter(|&&entry| self.is_running(entry)).map(|&(_, key)| &self.live[key]);
             let oldest = decoding.filter(|live| live.state == State::Decoding).map(|live| live.joined_v).min();
             self.log.drop_before(oldest.unwrap_or(self.v));
+        }
+    }
+}
+
+/// A run of quiet steps under way.
+struct Quiet<'a> {
+    latency: &'a dyn LatencyModel,
+    /// Added to every inter-token latency.
+    per_token: Micros,
+    batch: Batch,
+    now: Micros,
+    /// Start of the latest step.
+    last_start: Micros,
+    /// No step may start at or after this.
+    until: Micros,
+    /// Nor go beyond this virtual time.
+    finish_v: u64,
+}
+
+/// Shortest run of equal steps worth searching for: the search asks the model a few times.
+const SEARCH_FROM: u64 = 4;
+
+/// How many steps from `batch` on, at most `most`, take `each`, for a model whose steps never get
+/// shorter as the context grows: then a step as long as the first has none of another length
+/// before it. `guess` is tried first.
+fn equal_steps(latency: &dyn LatencyModel, batch: Batch, each: Micros, most: u64, guess: u64) -> u64 {
+    let equal = |steps: u64| {
+        let decode_context = batch.decode_context + batch.decode_requests * (steps - 1);
+        latency.step_time(&Batch { decode_context, ..batch }) == each
+    };
+    let mut stride = 1;
+    let (mut same, mut longer) = (1, most + 1);
+    let mut probe = guess.clamp(1, most);
+    loop {
+        if probe == same || equal(probe) {
+            same = probe;
+            probe = same + stride;
+            stride *= 2;
+        } else {
+            longer = probe;
+            probe = longer.saturating_sub(stride).max(same);
+            stride *= 2;
+        }
+        if longer - same <= 1 {
+            return same;
+        }
+        if probe >= longer || probe <= same {
+            probe = u64::midpoint(same, longer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Staircase {
+        tread: u64,
+    }
+
+    impl LatencyModel for Staircase {
+        fn step_time(&self, batch: &Batch) -> Micros {
+            Micros(1 + batch.decode_context / self.tread)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_run_ends_where_the_first_longer_step_begins(
+            tread in 1u64..500, requests in 1u64..40, context in 0u64..10_000, most in 1u64..600, guess in 4u64..700,
+        ) {
+            let model = Staircase { tread };
+            let batch = Batch { decode_requests: requests, decode_context: context, ..Batch::default() };
+            let each = model.step_time(&batch);
+            let at = |step: u64| Batch { decode_context: context + requests * step, ..batch };
+            let expected = (0..most).take_while(|&step| model.step_time(&at(step)) == each).count() as u64;
+            prop_assert_eq!(equal_steps(&model, batch, each, most, guess), expected);
         }
     }
 }

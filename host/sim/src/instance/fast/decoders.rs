@@ -63,15 +63,21 @@ impl Decoders {
         self.finish.push(Reverse((finish_v, key)));
     }
 
-    /// From now on [`Self::filling`] names the request when it fills a block.
-    pub fn track(&mut self, key: Key, computed: u32, v: u64) {
+    /// From now on [`Self::take_filling`] names the request when it fills a block; or one step
+    /// later, if what fills it is known only then.
+    pub fn track(&mut self, key: Key, computed: u32, v: u64, one_later: bool) {
         if self.fills.is_empty() {
             self.fills = vec![Vec::new(); self.block_size as usize];
         }
-        // The step before the one that starts a block fills the one before it.
-        let phase = (self.phase(computed, v) as u64 + self.block_size - 1) % self.block_size;
-        self.fills[phase as usize].push(key);
+        let starts_block = self.phase(computed, v) as u64;
+        let fills_block = if one_later { starts_block } else { starts_block + self.block_size - 1 };
+        self.fills[(fills_block % self.block_size) as usize].push(key);
         self.tracked += 1;
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.starts.len() + self.tracked + self.finish.len() + self.stalled.len()
     }
 
     /// Whether any request is tracked.
@@ -103,8 +109,10 @@ impl Decoders {
     /// New KV blocks needed by `steps` steps from `v` on, in O(block size).
     pub fn starting_in(&self, v: u64, steps: u64) -> u64 {
         let cycles = steps / self.block_size * u64::from(self.count);
-        let rest = (0..steps % self.block_size).map(|i| u64::from(self.starting(v + i))).sum::<u64>();
-        cycles + rest
+        let (phase, rest) = ((v % self.block_size) as usize, (steps % self.block_size) as usize);
+        let (end, size) = (phase + rest, self.starts.len());
+        let sum = |starts: &[u32]| starts.iter().map(|&count| u64::from(count)).sum::<u64>();
+        cycles + sum(&self.starts[phase..end.min(size)]) + sum(&self.starts[..end.saturating_sub(size)])
     }
 
     /// The virtual time of the next finish, `stands` telling which entries still count.

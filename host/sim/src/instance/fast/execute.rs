@@ -152,10 +152,8 @@ impl Fast {
 
     /// Watches for the blocks that `key` will fill, if anyone may ask for them.
     pub(super) fn track(&mut self, key: Key, computed: u32, v: u64) {
-        let block_size = self.config.block_size;
-        let last_of_block = computed / block_size * block_size + block_size - 1;
-        if self.config.shared_block_filled(&self.live[key], last_of_block).is_some() {
-            self.decoders.track(key, computed, v);
+        if self.config.fills_shared_blocks(&self.live[key]) {
+            self.decoders.track(key, computed, v, self.config.async_scheduling);
         }
     }
 
@@ -239,13 +237,21 @@ impl Fast {
 }
 
 impl InstanceConfig {
-    /// The number of the shared block that becomes full when token number `token` is decoded.
+    /// Whether blocks that `live` fills from now on may be found by other requests.
+    fn fills_shared_blocks(&self, live: &Live) -> bool {
+        let unhashed = self.block_size == 1 && self.semantics.skip_one_token_decode_blocks;
+        self.enable_prefix_caching
+            && !unhashed
+            && live.holding.skipped == 0
+            && live.holding.keyed_blocks() < live.keys.shared()
+    }
+
+    /// The number of the shared block that can be hashed when token number `token` is decoded.
     pub(super) fn shared_block_filled(&self, live: &Live, token: u32) -> Option<u32> {
-        let index = token / self.block_size;
-        let fills = (token + 1).is_multiple_of(self.block_size);
-        let hashed =
-            self.enable_prefix_caching && !(self.block_size == 1 && self.semantics.skip_one_token_decode_blocks);
-        (fills && hashed && index < live.keys.shared() && index == live.holding.keyed_blocks()).then_some(index)
+        // Asynchronously the token itself is still being generated when its place is planned.
+        let known = if self.async_scheduling { token } else { token + 1 };
+        let next = live.holding.keyed_blocks();
+        (known == (next + 1) * self.block_size && self.fills_shared_blocks(live)).then_some(next)
     }
 
     /// The outcome of a request whose last token came out at `end`, virtual time `v`.

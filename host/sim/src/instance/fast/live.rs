@@ -114,20 +114,12 @@ impl Live {
 
     pub fn outcome(&self, generated: u32, status: Status) -> Outcome {
         Outcome {
-            id: self.request.id,
-            arrival: self.request.arrival,
-            input_tokens: self.request.input_tokens,
-            output_tokens: self.request.output_tokens,
             generated_tokens: generated,
-            status,
             ttft: self.ttft,
-            e2e: None,
-            itl_sum: Micros::ZERO,
-            itl_count: 0,
-            itl_mean_us: 0.0,
             scheduling_delay: self.scheduling_delay,
             preemptions: self.preemptions,
             cached_tokens: self.cached_tokens,
+            ..Outcome::new(&self.request, status)
         }
     }
 }

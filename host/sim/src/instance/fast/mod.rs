@@ -71,6 +71,8 @@ pub struct Fast {
     deadlines: BinaryHeap<Reverse<(Micros, i64, Key)>>,
     step_at: Option<Micros>,
     log: StepLog,
+    /// Context by which the last run of equal steps grew: tells how long the next may be.
+    equal_tokens: u64,
     turn_back: i64,
     turn_front: i64,
     admissions: u64,
@@ -102,6 +104,7 @@ impl Fast {
             deadlines: BinaryHeap::new(),
             step_at: None,
             log: StepLog::default(),
+            equal_tokens: 64,
             turn_back: 0,
             turn_front: 0,
             admissions: 0,
@@ -124,6 +127,20 @@ impl Fast {
     #[must_use]
     pub fn last_step(&self) -> Option<&StepRecord> {
         self.record.as_deref()
+    }
+
+    /// Entries in everything that a copy copies.
+    #[cfg(test)]
+    pub(super) fn state_size(&self) -> usize {
+        let lists = self.arriving.len() + self.waiting.len() + self.order.len() + self.prefilling.len();
+        let saved: usize = self.live.values().map(|live| live.saved.len()).sum();
+        lists
+            + saved
+            + self.live.capacity()
+            + self.deadlines.len()
+            + self.log.len()
+            + self.decoders.len()
+            + self.kv.len()
     }
 
     /// The guards, then the wait queue.

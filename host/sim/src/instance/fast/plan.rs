@@ -95,9 +95,14 @@ impl Fast {
         let mut filling = self.decoders.take_filling(self.v);
         filling.retain(|&key| self.live.get(key).is_some_and(|live| live.state == State::Decoding));
         filling.sort_unstable_by_key(|&key| self.live[key].seq);
+        filling.dedup(); // a request that left and joined again may stand twice
         for key in filling {
-            if self.fill(key) {
-                self.track(key, self.live[key].computed_at(self.v) + 1, self.v + 1);
+            self.fill(key);
+            let computed = self.live[key].computed_at(self.v);
+            // A request delayed since is watched for in other steps.
+            let filled_at = if self.config.async_scheduling { 0 } else { self.config.block_size - 1 };
+            if computed % self.config.block_size == filled_at {
+                self.track(key, computed + 1, self.v + 1);
             }
         }
         for i in 0..self.prefilling.len() {
@@ -162,10 +167,14 @@ impl Fast {
         let live = &mut self.live[key];
         if live.state == State::Decoding {
             live.planned_v = self.v;
-            if computed.is_multiple_of(self.config.block_size) {
-                self.kv.take(1);
+            let starts = computed.is_multiple_of(self.config.block_size);
+            if starts && self.config.async_scheduling {
+                self.fill(key); // the block before: known complete only now
             }
-            self.fill(key);
+            self.kv.take(u32::from(starts));
+            if !self.config.async_scheduling {
+                self.fill(key);
+            }
         } else {
             live.num_new = want;
             live.context = computed;
@@ -196,12 +205,12 @@ impl Fast {
     }
 
     /// Remembers the block that decoding `key` fills in this step, if anyone may ask for it.
-    fn fill(&mut self, key: Key) -> bool {
+    fn fill(&mut self, key: Key) {
         let live = &mut self.live[key];
         let computed = live.computed_at(self.v);
-        let Some(index) = self.config.shared_block_filled(live, computed) else { return false };
-        self.kv.filled(&mut live.holding, &live.keys, index);
-        true
+        if let Some(index) = self.config.shared_block_filled(live, computed) {
+            self.kv.filled(&mut live.holding, &live.keys, index);
+        }
     }
 
     fn last_running(&mut self) -> Option<Key> {
@@ -261,7 +270,10 @@ impl Fast {
         live.num_new = 0;
         let block_size = self.config.block_size;
         let unhashed = block_size == 1 && self.config.semantics.skip_one_token_decode_blocks;
-        let hashed = if unhashed { placed.min(live.target) } else { placed / block_size };
+        // Asynchronously the last token placed by decoding is still being generated.
+        let known =
+            if self.config.async_scheduling { placed.saturating_sub(1).max(placed.min(live.target)) } else { placed };
+        let hashed = if unhashed { known.min(live.target) } else { known / block_size };
         live.target = live.request.input_tokens + live.generated;
         let answer = if self.config.semantics.preemption_restarts { 0 } else { live.request.output_tokens };
         let most = (live.request.input_tokens + answer) / block_size;

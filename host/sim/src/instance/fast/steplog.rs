@@ -31,6 +31,11 @@ impl StepLog {
         }
     }
 
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Whether it is time to call [`Self::drop_before`].
     #[inline]
     pub fn wants_trim(&self) -> bool {
