@@ -6,5 +6,8 @@
 mod blis;
 mod cli;
 mod examples;
+mod flags;
+mod nonsense;
+mod output;
 mod shared;
 mod vllm;

@@ -1,6 +1,10 @@
-//! What must hold of every trace that is read, whatever its bytes.
+//! What must hold of everything that is read, whatever its bytes.
 
+use blis::config::{Catalogue, TrainedDefaults};
 use blis::workload::{TraceError, TraceOptions, Workload};
+use blis_sim::capacity::{self, MemoryBudget};
+use blis_sim::latency::{Batch, LatencyModel, MoeComm, Roofline, TrainedPhysics};
+use blis_sim::model::{ModelConfig, Parallelism};
 
 /// What every parser answers.
 type Answer = Result<Workload, TraceError>;
@@ -29,4 +33,24 @@ fn check(workload: Workload, options: &TraceOptions) {
         count += 1;
     }
     assert_eq!(workload.count, Some(count));
+}
+
+/// Computes what a deployment computes from `model`: it is refused, or it gives a step a length.
+pub fn simulate_a_step(model: &ModelConfig) {
+    let catalogue = Catalogue::load(None).expect("built in");
+    let gpu = &catalogue.find("H100").expect("built in").gpu;
+    let parallelism = Parallelism { tensor: 1, data: 1 };
+    let budget = MemoryBudget { utilization: 0.9, reserved_gib: 0.0 };
+    let _ = capacity::kv_blocks(model, gpu, parallelism, 16, budget);
+    let mut batch = Batch::default();
+    batch.add_prefill(1_000, 5_000, 100_000);
+    if let Ok(roofline) = Roofline::new(model, gpu, parallelism) {
+        assert!(roofline.step_time(&batch).0 >= 1);
+    }
+    let trained = TrainedDefaults::get();
+    if let Ok(physics) =
+        TrainedPhysics::new(model, gpu, parallelism, MoeComm::default(), &trained.alpha, &trained.beta)
+    {
+        assert!(physics.step_time(&batch).0 >= 1);
+    }
 }

@@ -39,6 +39,19 @@ pub enum CapacityError {
         /// The smallest group that holds weights and activations; `None` if no group does.
         minimum_gpus: Option<u64>,
     },
+    /// There is room, but less than one block.
+    #[error(
+        "one KV block of {block_size} tokens takes {block_gib:.1} GiB, and {free_gib:.1} GiB are free for the cache\n\
+         hint: choose a smaller `--block-size-in-tokens`; 16 is usual"
+    )]
+    BlockTooLarge {
+        /// Tokens per block.
+        block_size: u32,
+        /// Its size on one GPU, GiB.
+        block_gib: f64,
+        /// Memory left for the cache, GiB.
+        free_gib: f64,
+    },
     /// The weight formula counts three matrices per MLP; this activation has two.
     #[error(
         "cannot weigh a model with activation `{activation}`: only gated MLPs ({}) are known\n\
@@ -62,7 +75,8 @@ pub enum CapacityError {
     },
     /// There is no integer head width, and the config states none.
     #[error(
-        "`hidden_size` {hidden_size} is no multiple of `num_attention_heads` {heads}, and the config has no `head_dim`"
+        "`hidden_size` {hidden_size} is no multiple of `num_attention_heads` {heads}, and the config has no `head_dim`\n\
+         hint: correct the config, or give `--total-kv-blocks`"
     )]
     HeadDimUnknown {
         /// Width of the model.
@@ -71,7 +85,9 @@ pub enum CapacityError {
         heads: u32,
     },
     /// A number the formula divides by, or multiplies everything with, is zero.
-    #[error("`{field}` is missing or zero")]
+    #[error(
+        "`{field}` is missing or zero\nhint: every model and GPU has one; correct the file or the flag that gives it"
+    )]
     Missing {
         /// Its name in `config.json`, in the hardware file, or among the options.
         field: &'static str,
@@ -86,7 +102,7 @@ pub enum CapacityError {
 
 fn at_least(gpus: Option<u64>) -> String {
     gpus.map_or_else(
-        || "no number of these GPUs is enough; choose GPUs with more memory".into(),
+        || "no number of these GPUs is enough; choose larger ones, or raise `--gpu-memory-utilization`".into(),
         |n| format!("use at least {n} GPUs (`--tensor-parallel-size {}`)", n.next_power_of_two()),
     )
 }
@@ -125,6 +141,13 @@ pub fn kv_blocks(
     let usable_per_gpu = gpu.memory_gib * budget.utilization;
     let available_gib = usable_per_gpu * tp;
     let blocks = (((available_gib - overhead_gib) * GIB).trunc() / per_block).floor();
+    // A cache of this many tokens is of no use to anyone: then it is the memory that is short.
+    const SMALL_BLOCK: f64 = 256.0;
+    let free_gib = available_gib - overhead_gib;
+    let fits_small_blocks = free_gib * GIB >= per_block / f64::from(block_size) * SMALL_BLOCK;
+    if blocks < 1.0 && fits_small_blocks {
+        return Err(CapacityError::BlockTooLarge { block_size, block_gib: per_block / GIB, free_gib });
+    }
     if overhead_gib >= available_gib || blocks < 1.0 {
         let spread = usable_per_gpu - RUNTIME_TP_GIB;
         let load = weights_gib + activation_gib + budget.reserved_gib;
@@ -266,6 +289,11 @@ mod tests {
         assert_eq!(blocks(&model, 1), Err(CapacityError::Missing { field: "vocab_size" }));
         let model = ModelConfig { moe_without_expert_count: true, ..llama_8b() };
         assert_eq!(blocks(&model, 1), Err(CapacityError::ExpertCountUnknown));
+        let huge = kv_blocks(&llama_8b(), &h100(), Parallelism { tensor: 1, data: 1 }, 1 << 20, BUDGET).unwrap_err();
+        insta::assert_snapshot!(huge, @r"
+        one KV block of 1048576 tokens takes 128.0 GiB, and 51.4 GiB are free for the cache
+        hint: choose a smaller `--block-size-in-tokens`; 16 is usual
+        ");
     }
 
     #[test]

@@ -123,12 +123,12 @@ pub(super) struct DeploymentFlags {
     #[arg(long, value_enum, value_name = "NAME", help_heading = LATENCY)]
     pub latency_model: Option<LatencyModelName>,
     /// Three per-request coefficients, µs, each ≥ 0; needs --beta-coeffs [default: trained]
-    #[arg(long, value_name = "A0,A1,…", value_delimiter = ',', value_parser = parse::not_negative,
+    #[arg(long, value_name = "A0,A1,…", value_delimiter = ',', value_parser = parse::coefficient,
           help_heading = LATENCY)]
     pub alpha_coeffs: Option<Vec<f64>>,
     /// Step-time coefficients, each ≥ 0: 3 for blackbox, 7 to 11 for trained-physics; needs
     /// --alpha-coeffs [default: trained]
-    #[arg(long, value_name = "B0,B1,…", value_delimiter = ',', value_parser = parse::not_negative,
+    #[arg(long, value_name = "B0,B1,…", value_delimiter = ',', value_parser = parse::coefficient,
           help_heading = LATENCY)]
     pub beta_coeffs: Option<Vec<f64>>,
 
@@ -230,8 +230,8 @@ pub(super) struct WorkloadArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct SyntheticFlags {
-    /// Requests per second, above 0 [default: 1]
-    #[arg(long, value_name = "R", value_parser = parse::positive, help_heading = SYNTHETIC)]
+    /// Requests per second, 0.000001 to 1000000 [default: 1]
+    #[arg(long, value_name = "R", value_parser = parse::rate, help_heading = SYNTHETIC)]
     pub rate: Option<f64>,
     /// Spacing of arrivals [default: constant]
     #[arg(long, value_enum, value_name = "NAME", help_heading = SYNTHETIC)]

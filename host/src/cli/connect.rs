@@ -7,11 +7,12 @@ use super::args::TraceFormatName;
 use super::config::{RunConfig, TraceConfig, WorkloadConfig};
 use super::error::Failure;
 use crate::config::{Deployment, Hardware, KnownModel, LatencyKind, known_hardware, known_models};
-use crate::workload::{TraceFormat, TraceOptions, Workload, open_trace, open_trace_v2};
+use crate::workload::{LineError, TraceError, TraceFormat, TraceOptions, Workload, open_trace, open_trace_v2};
 
 /// The deployment that was asked for.
 pub(super) fn resolve(config: &RunConfig) -> Result<Deployment, Failure> {
-    crate::config::resolve(&config.deployment).map_err(Failure::usage)
+    crate::config::resolve(&config.deployment)
+        .map_err(|error| Failure::usage(error).or_hint("correct it there, or leave the file out"))
 }
 
 /// The workload that was asked for.
@@ -28,7 +29,29 @@ pub(super) fn open(config: &RunConfig) -> Result<Workload, Failure> {
             open_trace_v2(header, data, &TraceOptions { skip_bad_lines: *skip_bad_lines, ..options })
         }
     };
-    opened.map_err(Failure::usage)
+    opened.map_err(|error| {
+        let hint = remedy(&error, &config.workload);
+        Failure::usage(error).or_hint(hint)
+    })
+}
+
+/// What to do about a line whose parser has no better advice.
+fn remedy(error: &TraceError, workload: &WorkloadConfig) -> &'static str {
+    let skips = match workload {
+        WorkloadConfig::Trace(TraceConfig { skip_bad_lines, .. }) | WorkloadConfig::Recorded { skip_bad_lines, .. } => {
+            *skip_bad_lines
+        }
+        WorkloadConfig::Synthetic(_) => false,
+    };
+    let in_header = |line: &LineError| match workload {
+        WorkloadConfig::Recorded { header, .. } => *line.file == *header.to_string_lossy(),
+        _ => line.file.ends_with(".yaml") || line.file.ends_with(".yml"),
+    };
+    match error {
+        TraceError::Line(line) if in_header(line) => "mend the header; no request can be read without it",
+        _ if skips => "mend the line",
+        _ => "mend the line, or leave out such lines with `--skip-bad-lines`",
+    }
 }
 
 fn trace_options(trace: &TraceConfig, usual: &TraceOptions) -> TraceOptions {

@@ -42,6 +42,11 @@ impl Failure {
         Self { hint: Some(hint.to_string()), ..self }
     }
 
+    /// What to do about it, unless the message says so itself.
+    pub(super) fn or_hint(self, hint: impl Display) -> Self {
+        if self.hint.is_some() || self.message.contains("\nhint: ") { self } else { self.hint(hint) }
+    }
+
     /// Standard output could not be written.
     pub(super) fn output(error: &io::Error) -> Self {
         let kind = if error.kind() == io::ErrorKind::BrokenPipe { Kind::BrokenPipe } else { Kind::Runtime };

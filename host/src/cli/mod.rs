@@ -32,9 +32,10 @@ use crate::report::{Summary, aggregate_document};
 /// makes no sense.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse_from(std::env::args_os().collect::<Vec<OsString>>()) {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
-        Err(error) => return show_clap(&error),
+        Err(error) => return show_clap(&error, words.get(1).and_then(|word| word.to_str())),
     };
     match dispatch(cli) {
         Ok(()) => ExitCode::SUCCESS,
@@ -106,25 +107,27 @@ fn print(text: impl std::fmt::Display) -> Result<(), Failure> {
 }
 
 /// Help and version go to standard output and are no error.
-fn show_clap(error: &clap::Error) -> ExitCode {
+fn show_clap(error: &clap::Error, first: Option<&str>) -> ExitCode {
     // A reader that left is no error, and nobody could be told of another.
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         let _ = error.print();
         ExitCode::SUCCESS
     } else {
-        let _ = writeln!(io::stderr(), "{}", reworded(error));
+        let _ = writeln!(io::stderr(), "{}", reworded(error, first));
         ExitCode::from(2)
     }
 }
 
-/// clap's message in the form of ours: `error: …`, then `hint: …`.
-fn reworded(error: &clap::Error) -> String {
+/// clap's message in the form of ours: `error: …`, then `hint: …`. `first` is the user's first word.
+fn reworded(error: &clap::Error, first: Option<&str>) -> String {
     let text = error.to_string();
+    let known = first.filter(|word| Cli::command().find_subcommand(word).is_some());
+    let subcommand = known.unwrap_or("<COMMAND>");
     let told = text.split("\n\nUsage:").next().unwrap_or_default();
     let told = told.split("\n\nFor more information").next().unwrap_or_default().trim_end();
     match told.split_once("\n\n  tip: ") {
         Some((message, tip)) => format!("{message}\nhint: {}", tip.replace("\n  tip: ", "; ")),
-        None => format!("{told}\nhint: `blis <COMMAND> --help` describes every flag"),
+        None => format!("{told}\nhint: `blis {subcommand} --help` describes every flag"),
     }
 }
 

@@ -38,17 +38,19 @@ pub(super) fn parallelism(text: &str) -> Result<u32, String> {
 
 /// Like [`parallelism`]; 0 leaves the choice to the model.
 pub(super) fn parallelism_or_zero(text: &str) -> Result<u32, String> {
-    if text == "0" { Ok(0) } else { parallelism(text) }
+    if text == "0" { Ok(0) } else { parallelism(text).map_err(|told| format!("{told}, or 0 for the default")) }
 }
 
-/// A finite number > 0.
-pub(super) fn positive(text: &str) -> Result<f64, String> {
-    finite(text).filter(|&number| number > 0.0).ok_or_else(|| "must be a finite number above 0".to_owned())
+/// Requests per second. Times are whole µs up to 2^63: more or fewer requests cannot be told apart.
+pub(super) fn rate(text: &str) -> Result<f64, String> {
+    let rate = finite(text).filter(|rate| (1e-6..=1e6).contains(rate));
+    rate.ok_or_else(|| "must be a number of requests per second from 0.000001 to 1000000".to_owned())
 }
 
-/// A finite number ≥ 0.
-pub(super) fn not_negative(text: &str) -> Result<f64, String> {
-    finite(text).filter(|&number| number >= 0.0).ok_or_else(|| "must be a finite number of at least 0".to_owned())
+/// A coefficient of a latency model, µs per something. Steps of more than 11 days are no latencies.
+pub(super) fn coefficient(text: &str) -> Result<f64, String> {
+    let number = finite(text).filter(|number| (0.0..=1e12).contains(number));
+    number.ok_or_else(|| "must be a number from 0 to 1e12".to_owned())
 }
 
 /// A share: above 0, at most 1.
@@ -59,8 +61,8 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
 
 /// Seconds until a client gives up; negative for never.
 pub(super) fn timeout(text: &str) -> Result<f64, String> {
-    let seconds = finite(text).filter(|&number| number != 0.0);
-    seconds.ok_or_else(|| "must be a number of seconds above 0, or negative for no deadline".to_owned())
+    let seconds = finite(text).filter(|seconds| !(0.0..1e-6).contains(seconds));
+    seconds.ok_or_else(|| "must be a number of seconds from 0.000001 on, or negative for no deadline".to_owned())
 }
 
 /// A point in simulated time.
@@ -90,9 +92,10 @@ mod tests {
             assert!(count(text).is_err() && blocks(text).is_err(), "{text}");
         }
         for text in ["", "NaN", "inf", "-inf", "-0.5", "x"] {
-            assert!(positive(text).is_err() && not_negative(text).is_err() && share(text).is_err(), "{text}");
+            assert!(rate(text).is_err() && coefficient(text).is_err() && share(text).is_err(), "{text}");
         }
-        assert!(positive("0").is_err() && share("0").is_err() && share("1.01").is_err());
+        assert!(rate("0").is_err() && rate("1e-300").is_err() && rate("1e7").is_err() && coefficient("1e13").is_err());
+        assert!(timeout("1e-9").is_err() && share("0").is_err() && share("1.01").is_err());
         assert!(timeout("0").is_err() && timeout("-0.0").is_err() && timeout("NaN").is_err());
         assert!(parallelism("0").is_err() && parallelism("1025").is_err() && parallelism_or_zero("1025").is_err());
         for text in ["0", "-1", "9223372036854775808", "1e6"] {
@@ -104,7 +107,7 @@ mod tests {
     fn limits_are_inclusive() {
         assert_eq!((count("1"), count("4294967295")), (Ok(1), Ok(u32::MAX)));
         assert_eq!((count_or_zero("0"), parallelism_or_zero("0"), parallelism("1024")), (Ok(0), Ok(0), Ok(1024)));
-        assert_eq!((share("1"), not_negative("0"), timeout("-1")), (Ok(1.0), Ok(0.0), Ok(-1.0)));
+        assert_eq!((share("1"), coefficient("0"), timeout("-1")), (Ok(1.0), Ok(0.0), Ok(-1.0)));
         assert_eq!((horizon("1"), horizon("9223372036854775807")), (Ok(Micros(1)), Ok(Micros::MAX)));
     }
 }

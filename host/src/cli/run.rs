@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use blis_sim::instance::{Fast, Plain};
 use blis_sim::metrics::{Aggregate, Metrics};
+use blis_sim::outcome::{DropReason, Outcome, Sink, Status};
 use blis_sim::request::Request;
 use blis_sim::units::Micros;
 
@@ -50,7 +51,7 @@ fn simulate(
         tracing::info!("{note}");
     }
     let wants_requests = config.output.metrics_path.is_some() || config.output.results_path.is_some();
-    let mut sink = (Metrics::new(), wants_requests.then(RequestLog::new));
+    let mut sink = (Metrics::new(), (wants_requests.then(RequestLog::new), Refused::default()));
     let requests = Progress::new(with_deadlines(requests, &config.workload), count, progress);
     let timer = Timer::start();
     let instance = config.engine.instance(deployment);
@@ -59,11 +60,11 @@ fn simulate(
         EngineName::Plain => blis_sim::run(Plain::new(instance), requests, config.horizon, &mut sink),
     }?;
     let cpu = timer.elapsed();
-    let (mut metrics, log) = sink;
+    let (mut metrics, (log, refused)) = sink;
     let aggregate = metrics.aggregate(&counters, config.horizon);
     Ok(Finished {
         setting: setting(config, deployment, &notes),
-        warnings: warnings(config, &aggregate, &skipped),
+        warnings: warnings(config, deployment, &aggregate, &skipped, &refused),
         files: write_files(config, &aggregate, log.as_ref(), &labels),
         aggregate,
         cpu,
@@ -117,7 +118,13 @@ fn setting(config: &RunConfig, deployment: &Deployment, notes: &[String]) -> Set
 }
 
 /// What may surprise whoever reads the figures.
-fn warnings(config: &RunConfig, aggregate: &Aggregate, skipped: &Skipped) -> Vec<(String, String)> {
+fn warnings(
+    config: &RunConfig,
+    deployment: &Deployment,
+    aggregate: &Aggregate,
+    skipped: &Skipped,
+    refused: &Refused,
+) -> Vec<(String, String)> {
     let counts = &aggregate.counts;
     let mut warnings = Vec::new();
     let mut warn = |what: String, hint: &str| warnings.push((what, hint.to_owned()));
@@ -139,26 +146,94 @@ fn warnings(config: &RunConfig, aggregate: &Aggregate, skipped: &Skipped) -> Vec
             "their end-to-end latency is in no figure; `--timeout` sets another deadline, `--timeout -1` none",
         );
     }
-    let too_long = counts.dropped_prompt_too_long + counts.dropped_budget_too_long;
-    if too_long > 0 {
-        let hint = if config.engine.enable_chunked_prefill {
-            "raise `--max-model-len`"
-        } else {
-            "raise `--max-model-len`, and `--max-num-batched-tokens`: prompts may not be split"
-        };
-        warn(format!("{} dropped: too long", plural(too_long, "request")), hint);
-    }
-    if counts.dropped_kv_too_small > 0 {
-        warn(
-            format!("{} dropped: larger than the KV cache", plural(counts.dropped_kv_too_small, "request")),
-            "raise `--total-kv-blocks`, `--gpu-memory-utilization` or `--tp`",
-        );
+    for (reason, count) in [
+        (DropReason::PromptTooLong, counts.dropped_prompt_too_long),
+        (DropReason::BudgetTooLong, counts.dropped_budget_too_long),
+        (DropReason::KvTooSmall, counts.dropped_kv_too_small),
+    ] {
+        if count > 0 {
+            let (why, hint) = refusal(reason, config, deployment);
+            warn(format!("{} dropped: {why}: {}", plural(count, "request"), refused.names(reason, count)), &hint);
+        }
     }
     if counts.completed == 0 {
-        let hint = if config.horizon == Micros::MAX { "check the workload" } else { "`--horizon` is in µs; raise it" };
+        let hint = if counts.timed_out > 0 {
+            "the deadline passes before anything completes; `--timeout` sets another, `--timeout -1` none"
+        } else if counts.dropped() > 0 {
+            "every request was dropped; see above"
+        } else if config.horizon == Micros::MAX {
+            "check the workload"
+        } else {
+            "`--horizon` is in µs; raise it"
+        };
         warn("no request completed".to_owned(), hint);
     }
     warnings
+}
+
+/// Why requests were refused, and what to do about it.
+fn refusal(reason: DropReason, config: &RunConfig, deployment: &Deployment) -> (String, String) {
+    let cache = u64::from(deployment.total_kv_blocks) * u64::from(config.engine.block_size);
+    let larger_cache = "raise `--total-kv-blocks`, `--gpu-memory-utilization` or `--tp`";
+    let too_long = |what: &str| {
+        let limit = deployment.max_model_len.map_or(u64::MAX, u64::from);
+        let (budget, chunked) = (config.engine.max_num_batched_tokens, config.engine.enable_chunked_prefill);
+        if !chunked && u64::from(budget) < limit {
+            let hint = "raise `--max-num-batched-tokens`, or let prompts be split";
+            (format!("prompt and answer exceed the {budget} tokens of one step"), hint)
+        } else if config.deployment.max_model_len.is_none() && limit == cache {
+            (format!("{what} the KV cache, {}", plural(cache, "token")), larger_cache)
+        } else {
+            (format!("{what} the maximum model length, {}", plural(limit, "token")), "raise `--max-model-len`")
+        }
+    };
+    let (why, hint) = match reason {
+        DropReason::PromptTooLong => too_long("the prompt alone fills"),
+        DropReason::BudgetTooLong => too_long("prompt and answer exceed"),
+        DropReason::KvTooSmall => (format!("larger than the KV cache, {}", plural(cache, "token")), larger_cache),
+    };
+    (why, hint.to_owned())
+}
+
+/// The first requests that were refused, so that the user can find them.
+#[derive(Default)]
+struct Refused(Vec<Outcome>);
+
+impl Refused {
+    /// Named per reason; the rest is only counted.
+    const NAMED: usize = 5;
+
+    /// `request_3 (9000 tokens in, 20 out), … and 4 more`.
+    fn names(&self, reason: DropReason, count: u64) -> String {
+        let named = self.of(reason).map(|refused| {
+            let Outcome { id, input_tokens, output_tokens, .. } = refused;
+            format!("request_{id} ({input_tokens} tokens in, {output_tokens} out)")
+        });
+        let mut text = named.collect::<Vec<_>>().join(", ");
+        let rest = count.saturating_sub(self.of(reason).count() as u64);
+        if rest > 0 {
+            text.push_str(&format!(" and {rest} more"));
+        }
+        text
+    }
+
+    fn of(&self, reason: DropReason) -> impl Iterator<Item = &Outcome> {
+        self.0.iter().filter(move |refused| refused.status == Status::Dropped(reason))
+    }
+}
+
+impl Sink for Refused {
+    fn outcome(&mut self, outcome: &Outcome) {
+        if let Status::Dropped(reason) = outcome.status
+            && self.of(reason).count() < Self::NAMED
+        {
+            self.0.push(*outcome);
+        }
+    }
+
+    fn itl(&mut self, _gap: Micros, _count: u64) {}
+
+    fn retract_itl(&mut self, _gap: Micros, _count: u64) {}
 }
 
 /// `1 request`, `2 requests`.

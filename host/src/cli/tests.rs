@@ -15,7 +15,7 @@ use crate::workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec
 /// The run that `blis <line>` asks for, or what the user reads instead.
 fn parse(line: &str) -> Result<RunConfig, String> {
     let words = std::iter::once("blis").chain(line.split_whitespace());
-    let cli = Cli::try_parse_from(words).map_err(|error| reworded(&error))?;
+    let cli = Cli::try_parse_from(words).map_err(|error| reworded(&error, line.split_whitespace().next()))?;
     let config = match cli.command {
         Some(Command::Run(args)) => RunConfig::from_run(*args),
         Some(Command::Replay(args)) => RunConfig::from_replay(*args),

@@ -8,6 +8,7 @@ use blis_sim::latency::LatencyError;
 use thiserror::Error;
 
 use super::LatencyKind;
+use crate::unreadable::unreadable;
 
 /// A deployment that cannot be simulated as described.
 #[derive(Debug, Error)]
@@ -27,7 +28,7 @@ pub enum ConfigError {
         extra: Option<String>,
     },
     /// An option outside its range.
-    #[error("`{option}` is {given}: {expected}")]
+    #[error("`{option}` is {given}\nhint: {expected}")]
     OutOfRange {
         /// The option.
         option: &'static str,
@@ -45,7 +46,7 @@ pub enum ConfigError {
         hint: String,
     },
     /// A file or folder that cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("{}", unreadable(&path.display().to_string(), source))]
     Read {
         /// The file or folder.
         path: PathBuf,

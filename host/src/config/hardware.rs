@@ -104,7 +104,11 @@ fn files(path: &Path) -> Result<Vec<std::path::PathBuf>, ConfigError> {
     Ok(files)
 }
 
-fn parse(path: &Path, text: &str) -> Result<Vec<Hardware>, ConfigError> {
+/// Reads a file of GPUs: JSON if `path` ends so, YAML otherwise.
+///
+/// # Errors
+/// If it is no such file.
+pub fn parse(path: &Path, text: &str) -> Result<Vec<Hardware>, ConfigError> {
     if path.extension().is_some_and(|end| end == "json") {
         let table: BTreeMap<String, Entry> =
             serde_json::from_str(text).map_err(|error| with_known_keys(ConfigError::json(path, &error)))?;
@@ -268,6 +272,7 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn yaml(text: &str) -> Result<Vec<Hardware>, ConfigError> {
         parse(Path::new("gpus/mine.yaml"), text)
@@ -287,6 +292,33 @@ mod tests {
         assert_eq!(figures("L40S"), [362.05, 1466.0, 0.864, 0.32, 0.08, 48.0]);
         assert_eq!(figures("H200"), [989.5, 1979.0, 4.8, 0.45, 0.30, 141.0]);
         assert!(catalogue.find("B200").unwrap().notes[0].contains("not validated"));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_text_never_panics(
+            text: String, near in "((name|tflops_fp16|hbm_tb_s|memory_gib|mfu_prefill|note|[&*!]a): ?[^\n]{0,9}\n){0,4}",
+        ) {
+            for text in [&text, &near] {
+                let _ = yaml(text);
+                let _ = parse(Path::new("gpus.json"), text);
+            }
+        }
+
+        /// Figures that pass are usable: positive and finite.
+        #[test]
+        fn arbitrary_figures_are_usable_or_refused(flops: f64, tb_s: f64, gib: f64, mfu: f64) {
+            let text = format!(
+                "{{\"x\": {{\"tflops_fp16\": {flops:?}, \"hbm_tb_s\": {tb_s:?}, \"memory_gib\": {gib:?}, \
+                 \"mfu_prefill\": {mfu:?}, \"mfu_decode\": 0.5}}}}"
+            );
+            for gpu in parse(Path::new("gpus.json"), &text).unwrap_or_default() {
+                let Gpu { tflops_fp16, hbm_tb_s, memory_gib, mfu, .. } = gpu.gpu;
+                prop_assert!(tflops_fp16 > 0.0 && tflops_fp16.is_finite() && hbm_tb_s > 0.0 && hbm_tb_s.is_finite());
+                prop_assert!(memory_gib >= 0.0 && memory_gib.is_finite());
+                prop_assert!(mfu.is_some_and(|mfu| mfu.prefill > 0.0 && mfu.prefill <= 1.0));
+            }
+        }
     }
 
     #[test]

@@ -20,8 +20,8 @@ use blis_sim::latency::LatencyModel;
 
 pub use coefficients::{BlackboxRow, TrainedDefaults, blackbox_rows};
 pub use error::{ConfigError, Place};
-pub use hardware::{Catalogue, Hardware};
-pub use model::LoadedModel;
+pub use hardware::{Catalogue, Hardware, parse as parse_hardware};
+pub use model::{LoadedModel, parse as parse_model};
 pub use resolve::resolve;
 
 /// What the user said about a deployment.

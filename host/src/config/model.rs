@@ -48,7 +48,18 @@ pub fn load(name: &str, folder: Option<&Path>) -> Result<Option<LoadedModel>, Co
     Ok(Some(model))
 }
 
-fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, ConfigError> {
+/// Reads the `config.json` of model `name`; `path` is for messages.
+///
+/// # Errors
+/// If it is no such file.
+pub fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, ConfigError> {
+    // serde would take a list for a config, its items in the order of our fields.
+    if text.trim_start().starts_with('[') {
+        return Err(ConfigError::in_file(
+            &path,
+            "this is a JSON list\nhint: a config is an object: {\"hidden_size\": …}",
+        ));
+    }
     let keys: Keys = serde_json::from_str(text).map_err(|error| ConfigError::json(&path, &error))?;
     let mut notes = Vec::new();
     let config = keys.flatten().resolve(name, &mut notes).map_err(|message| ConfigError::in_file(&path, message))?;
@@ -258,6 +269,14 @@ fn weight_bytes_from_name(name: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Catalogue, TrainedDefaults};
+    use blis_sim::capacity::{self, MemoryBudget};
+    use blis_sim::latency::{Batch, LatencyError, LatencyModel, MoeComm, Roofline, TrainedPhysics};
+    use blis_sim::model::Parallelism;
+    use blis_sim::units::Micros;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use serde_json::Map;
 
     fn read(name: &str, text: &str) -> Result<LoadedModel, ConfigError> {
         parse(name, "config.json".into(), text)
@@ -341,6 +360,68 @@ mod tests {
         assert_eq!(config("{}").max_model_len, None);
     }
 
+    proptest! {
+        #[test]
+        fn arbitrary_text_never_panics(text: String, json in "[{}\\[\\]\":,a-z_0-9.eE-]{0,80}") {
+            let _ = read("m", &text);
+            let _ = read("m-w4a16", &json);
+        }
+
+        /// Whatever numbers stand in a config: it is refused, or everything made of it is.
+        #[test]
+        fn arbitrary_numbers_never_panic(
+            values in vec((0..NUMBERS.len(), prop_oneof![0_u32..70, any::<u32>()]), 0..20), factor: f64,
+        ) {
+            let mut keys: Map<String, Value> = values.iter().map(|&(key, n)| (NUMBERS[key].into(), n.into())).collect();
+            keys.insert("torch_dtype".into(), "bfloat16".into());
+            keys.insert("rope_scaling".into(), serde_json::json!({"type": "yarn", "factor": factor}));
+            if let Ok(model) = read("m", &Value::Object(keys).to_string()) {
+                simulate_a_step(&model.config);
+            }
+        }
+    }
+
+    /// Everything that is computed from a config.
+    fn simulate_a_step(model: &ModelConfig) {
+        let gpu = Catalogue::load(None).unwrap().find("H100").unwrap().gpu;
+        let trained = TrainedDefaults::get();
+        let budget = MemoryBudget { utilization: 0.9, reserved_gib: 0.0 };
+        let mut batch = Batch::default();
+        batch.add_prefill(1_000, 5_000, 100_000);
+        for tensor in [1, 8] {
+            let parallelism = Parallelism { tensor, data: 1 };
+            let _ = capacity::kv_blocks(model, &gpu, parallelism, 16, budget);
+            let comm = MoeComm::default();
+            let built: [Result<Box<dyn LatencyModel>, LatencyError>; 2] = [
+                Roofline::new(model, &gpu, parallelism).map(|model| Box::new(model) as _),
+                TrainedPhysics::new(model, &gpu, parallelism, comm, &trained.alpha, &trained.beta)
+                    .map(|model| Box::new(model) as _),
+            ];
+            for model in built.into_iter().flatten() {
+                assert!(model.step_time(&batch) >= Micros(1));
+            }
+        }
+    }
+
+    const NUMBERS: [&str; 16] = [
+        "num_hidden_layers",
+        "hidden_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "vocab_size",
+        "intermediate_size",
+        "intermediate_size_mlp",
+        "head_dim",
+        "num_experts",
+        "num_experts_per_tok",
+        "moe_intermediate_size",
+        "n_shared_experts",
+        "interleave_moe_layer_step",
+        "first_k_dense_replace",
+        "kv_lora_rank",
+        "max_position_embeddings",
+    ];
+
     #[test]
     fn mistakes_have_a_place() {
         insta::assert_snapshot!(read("m", "{\n \"hidden_size\": \"big\"\n}").unwrap_err(), @r#"config.json:2:21: invalid type: string "big", expected u32"#);
@@ -351,6 +432,9 @@ mod tests {
         hint: known: float32, float16, bfloat16, int8, uint8, fp8, int4, nf4
         ");
         let error = load("m", Some(Path::new("/nonexistent/folder"))).unwrap_err();
-        insta::assert_snapshot!(error, @"cannot read /nonexistent/folder: No such file or directory (os error 2)");
+        insta::assert_snapshot!(error, @r"
+        `/nonexistent/folder` does not exist
+        hint: check the path and the current folder
+        ");
     }
 }

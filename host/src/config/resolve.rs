@@ -138,11 +138,14 @@ impl Choice<'_> {
         let parallelism = Parallelism { tensor, data: self.args.data_parallel_size };
         let gpu = &self.hardware.gpu;
         let config = || self.config_for(self.kind.name(), ", or three coefficients for blackbox");
-        let error = |source| ConfigError::Latency {
-            kind: self.kind,
-            model: self.name.into(),
-            hardware: self.hardware.name.clone(),
-            source,
+        let error = |source| match source {
+            LatencyError::Missing { field } if let Some(error) = self.missing_in_config(field) => error,
+            source => ConfigError::Latency {
+                kind: self.kind,
+                model: self.name.into(),
+                hardware: self.hardware.name.clone(),
+                source,
+            },
         };
         let built: Result<Arc<dyn LatencyModel>, LatencyError> = match self.kind {
             LatencyKind::Blackbox if parallelism.data > 1 => Err(LatencyError::DataParallel { data: parallelism.data }),
@@ -173,7 +176,7 @@ impl Choice<'_> {
             _ => Err(ConfigError::OutOfRange {
                 option: "--total-kv-blocks",
                 given: blocks.to_string(),
-                expected: "there must be 1 to 4294967295 blocks",
+                expected: "there must be 1 to 4294967295 KV blocks",
             }),
         }
     }
@@ -206,7 +209,28 @@ impl Choice<'_> {
     }
 
     fn capacity_error(&self, source: CapacityError) -> ConfigError {
+        if let CapacityError::Missing { field } = source
+            && let Some(error) = self.missing_in_config(field)
+        {
+            return error;
+        }
         ConfigError::Capacity { model: self.name.into(), hardware: self.hardware.name.clone(), source }
+    }
+
+    /// `field` is missing or zero, if it is one of the model's: told with the file it should stand in.
+    fn missing_in_config(&self, field: &str) -> Option<ConfigError> {
+        const FIELDS: [&str; 7] = [
+            "num_hidden_layers",
+            "hidden_size",
+            "num_attention_heads",
+            "num_key_value_heads",
+            "intermediate_size",
+            "vocab_size",
+            "torch_dtype",
+        ];
+        let path = &self.config?.path;
+        let message = format!("`{field}` is missing or zero\nhint: add it: every model has one");
+        FIELDS.contains(&field).then(|| ConfigError::in_file(path, message))
     }
 
     fn config_for(&self, needed_for: &str, instead: &'static str) -> Result<&ModelConfig, ConfigError> {
@@ -222,7 +246,12 @@ fn check_ranges(args: &DeploymentArgs) -> Result<(), ConfigError> {
     let utilization = args.gpu_memory_utilization;
     let at_least_1 = "it must be at least 1";
     let checks = [
-        ("--model", short_name(&args.model).is_empty(), args.model.clone(), "a model needs a name"),
+        (
+            "--model",
+            short_name(&args.model).trim().is_empty(),
+            "blank".into(),
+            "`blis models` lists the names that are known",
+        ),
         ("--tensor-parallel-size", args.tensor_parallel_size == Some(0), "0".into(), at_least_1),
         ("--data-parallel-size", args.data_parallel_size == 0, "0".into(), at_least_1),
         ("--total-kv-blocks", args.total_kv_blocks == Some(0), "0".into(), at_least_1),

@@ -23,6 +23,14 @@ pub enum FileError {
         /// The missing folder.
         folder: PathBuf,
     },
+    /// The folder takes no file. Found before the run.
+    #[error("cannot write `{}`: its folder takes no file: {source}", .path.display())]
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The system refused.
     #[error("cannot write `{}`: {source}", .path.display())]
     Io {
@@ -40,22 +48,43 @@ impl FileError {
         match self {
             Self::IsFolder(path) => format!("name a file in it, such as `{}`", path.join("metrics.json").display()),
             Self::NoFolder { folder, .. } => format!("create it first: mkdir -p {}", folder.display()),
+            Self::Refused { .. } => "check its permissions, or name a file in another folder".to_owned(),
             Self::Io { .. } => "check the permissions and the free space of its folder".to_owned(),
         }
     }
 }
 
-/// Whether a file could be written at `path`, as far as can be told without writing: a run should
-/// not simulate for minutes and then find that it has nowhere to put its results.
+/// Whether a file could be written at `path`: a run should not simulate for minutes and then find
+/// that it has nowhere to put its results. An empty file is made beside it and taken away again.
 ///
 /// # Errors
-/// The path is a folder, or lies in one that does not exist.
+/// The path is a folder, or lies in one that does not exist or takes no file.
 pub fn check_target(path: &Path) -> Result<(), FileError> {
+    check_folder(path)?;
+    if is_special(path) {
+        return Ok(());
+    }
+    let probe = temporary_beside(&target_of(path));
+    let made = File::create_new(&probe).and_then(|_| fs::remove_file(&probe));
+    made.map_err(|source| FileError::Refused { path: path.to_owned(), source })
+}
+
+fn check_folder(path: &Path) -> Result<(), FileError> {
     if path.is_dir() {
         return Err(FileError::IsFolder(path.to_owned()));
     }
     let folder = folder_of(path);
     if folder.is_dir() { Ok(()) } else { Err(FileError::NoFolder { path: path.to_owned(), folder }) }
+}
+
+/// A pipe or a device: written to directly.
+fn is_special(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| !found.is_file())
+}
+
+/// A link stays a link: what it points to is replaced.
+fn target_of(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// Writes `document` to `path` as JSON, indented by two spaces. A regular file is replaced in one
@@ -64,14 +93,12 @@ pub fn check_target(path: &Path) -> Result<(), FileError> {
 /// # Errors
 /// Names `path`; nothing is left behind.
 pub fn write_json(path: &Path, document: &impl Serialize) -> Result<(), FileError> {
-    check_target(path)?;
+    check_folder(path)?;
     let wrap = |source| FileError::Io { path: path.to_owned(), source };
-    let special = fs::metadata(path).is_ok_and(|found| !found.is_file());
-    if special {
+    if is_special(path) {
         return File::options().write(true).open(path).and_then(|file| write_to(file, document)).map_err(wrap);
     }
-    // A link stays a link: what it points to is replaced.
-    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let target = target_of(path);
     let temporary = temporary_beside(&target);
     let written = File::create_new(&temporary)
         .and_then(|file| write_to(file, document))

@@ -219,7 +219,10 @@ mod tests {
         t.csv:1: there is no column `TIMESTAMP` in `TIME,ContextTokens`
         hint: an Azure trace starts with the line `TIMESTAMP,ContextTokens,GeneratedTokens`
         ");
-        insta::assert_snapshot!(trace("").unwrap_err(), @"t.csv: no requests");
+        insta::assert_snapshot!(trace("").unwrap_err(), @r"
+        t.csv: no requests
+        hint: a trace needs at least one request after its header
+        ");
     }
 
     #[test]

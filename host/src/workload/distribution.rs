@@ -159,7 +159,8 @@ impl DistributionSpec {
         self.prompt.validate("prompt")?;
         self.output.validate("output")?;
         let longest = self.prefix_tokens.checked_add(self.prompt.max);
-        check(longest.is_some(), "prefix tokens", self.prefix_tokens, "at most 4294967295 with the longest prompt")?;
+        let most = format!("at most {}, 2^32 less the longest prompt", u32::MAX - self.prompt.max);
+        check(longest.is_some(), "prefix tokens", self.prefix_tokens, &most)?;
         check(self.timeout != Some(Micros::ZERO), "timeout", 0, "> 0, or negative for none")?;
         match self.num_requests {
             Some(count) => {

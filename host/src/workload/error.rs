@@ -7,11 +7,13 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use crate::unreadable::unreadable;
+
 /// Why a trace cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The file cannot be opened or read, or its gzip stream is damaged.
-    #[error("{file}: {source}")]
+    #[error("{}", unreadable(.file, .source))]
     Io {
         /// Path as given.
         file: Arc<str>,
@@ -23,7 +25,7 @@ pub enum TraceError {
     Line(#[from] LineError),
     /// The format is none of those known.
     #[error(
-        "{file}: unknown trace format; it starts with {start}\nhint: name the format ({formats}) if it is one of them"
+        "{file}: unknown trace format; it starts with {start}\nhint: if it is one of {formats}, name it with `--trace-format`"
     )]
     UnknownFormat {
         /// Path as given.
@@ -42,7 +44,7 @@ pub enum TraceError {
         hint: String,
     },
     /// There is no row to simulate.
-    #[error("{file}: no requests{}", skipped_text(.skipped))]
+    #[error("{file}: no requests{}\nhint: a trace needs at least one request after its header", skipped_text(.skipped))]
     Empty {
         /// Path as given.
         file: Arc<str>,
@@ -73,7 +75,12 @@ pub enum TraceError {
 
 fn skipped_text(skipped: &Skipped) -> String {
     match skipped.first.first() {
-        Some(first) => format!(" ({} bad rows were skipped, the first is {first})", skipped.count),
+        Some(first) => {
+            // The row's own hint would be one too many.
+            let first = first.to_string();
+            let first = first.lines().next().unwrap_or_default();
+            format!(" ({} bad rows were skipped, the first is {first})", skipped.count)
+        }
         None => String::new(),
     }
 }
@@ -201,7 +208,10 @@ mod tests {
         }
         assert_eq!(skipped.first.len(), Skipped::KEPT);
         let error = TraceError::Empty { file, skipped };
-        insta::assert_snapshot!(error, @"a.csv: no requests (8 bad rows were skipped, the first is a.csv:2: bad)");
+        insta::assert_snapshot!(error, @r"
+        a.csv: no requests (8 bad rows were skipped, the first is a.csv:2: bad)
+        hint: a trace needs at least one request after its header
+        ");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::error::{TraceError, name_hint, quoted};
+use super::error::{Skipped, TraceError, name_hint, quoted};
 
 /// A trace format that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,12 +36,14 @@ impl TraceFormat {
     /// The format of `file`, which (unpacked) starts with the bytes `start`.
     ///
     /// # Errors
-    /// [`TraceError::UnknownFormat`].
+    /// [`TraceError::UnknownFormat`], or [`TraceError::Empty`] where there is nothing to tell it from.
     pub fn detect(file: &str, start: &[u8]) -> Result<Self, TraceError> {
         let text = without_mark(start);
         let first = text.split(|&byte| byte == b'\n').find(|line| !line.trim_ascii().is_empty()).unwrap_or(&[]);
         let names = |name: &[u8]| first.split(|&byte| byte == b',').any(|field| field.trim_ascii() == name);
-        if first.trim_ascii_start().starts_with(b"{") {
+        if first.is_empty() {
+            Err(TraceError::Empty { file: file.into(), skipped: Skipped::default() })
+        } else if first.trim_ascii_start().starts_with(b"{") {
             Ok(Self::Mooncake)
         } else if names(b"ContextTokens") && names(b"GeneratedTokens") {
             Ok(Self::Azure)
@@ -104,7 +106,7 @@ mod tests {
     fn an_unknown_format_is_shown_and_names_are_suggested() {
         insta::assert_snapshot!(TraceFormat::detect("x.csv", b"a,b\n1,2\n").unwrap_err(), @r"
         x.csv: unknown trace format; it starts with `a,b`
-        hint: name the format (azure, mooncake, blis-csv, trace-v2) if it is one of them
+        hint: if it is one of azure, mooncake, blis-csv, trace-v2, name it with `--trace-format`
         ");
         insta::assert_snapshot!(TraceFormat::from_str("tracev2").unwrap_err(), @r"
         unknown trace format `tracev2`

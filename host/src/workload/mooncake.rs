@@ -17,7 +17,7 @@ use blis_sim::units::Micros;
 use serde::de::{self, IgnoredAny, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::error::{Fault, TraceError};
+use super::error::{Fault, TraceError, quoted};
 use super::input::Lines;
 use super::labels::{Label, LabelRow, LabelsBuilder};
 use super::prefix::{PrefixTree, ROOT};
@@ -82,6 +82,10 @@ struct Record<'a> {
 }
 
 fn parse(line: &[u8], hash_block: NonZeroU32, id: u32) -> Result<(Record<'_>, Row), Fault> {
+    // serde would take a list for a record, its items in the order of our fields.
+    if line.trim_ascii_start().first() != Some(&b'{') {
+        return Err(Fault::new(format!("not a JSON object: {}", quoted(line))));
+    }
     let record: Record<'_> = serde_json::from_slice(line).map_err(|error| json_fault(&error))?;
     let arrival = match (record.timestamp, &record.delay) {
         (Some(ms), _) if ms >= 0.0 => Micros::from_f64(ms * 1e3).0,

@@ -121,8 +121,17 @@ mod tests {
     #[test]
     fn bad_coefficients_are_named() {
         let error = |alpha: &[f64], beta: &[f64]| Blackbox::new(alpha, beta).unwrap_err().to_string();
-        insta::assert_snapshot!(error(&[0.0; 3], &[1.0; 4]), @"blackbox takes 3 beta coefficients, not 4");
-        insta::assert_snapshot!(error(&[0.0, f64::NAN, 0.0], &[1.0; 3]), @"alpha[1] is NaN: coefficients are finite and not negative");
-        insta::assert_snapshot!(error(&[0.0; 3], &[1.0, 1.0, -2.0]), @"beta[2] is -2: coefficients are finite and not negative");
+        insta::assert_snapshot!(error(&[0.0; 3], &[1.0; 4]), @r"
+        blackbox takes 3 beta coefficients, not 4
+        hint: give that many with `--beta-coeffs`
+        ");
+        insta::assert_snapshot!(error(&[0.0, f64::NAN, 0.0], &[1.0; 3]), @r"
+        alpha[1] is NaN
+        hint: coefficients are finite and not negative
+        ");
+        insta::assert_snapshot!(error(&[0.0; 3], &[1.0, 1.0, -2.0]), @r"
+        beta[2] is -2
+        hint: coefficients are finite and not negative
+        ");
     }
 }

@@ -8,7 +8,7 @@ use crate::model::ModelConfig;
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum LatencyError {
     /// The wrong number of coefficients.
-    #[error("{model} takes {expected} {name} coefficients, not {given}")]
+    #[error("{model} takes {expected} {name} coefficients, not {given}\nhint: give that many with `--{name}-coeffs`")]
     CoefficientCount {
         /// Which latency model.
         model: &'static str,
@@ -20,7 +20,7 @@ pub enum LatencyError {
         given: usize,
     },
     /// A coefficient is negative, infinite or not a number.
-    #[error("{name}[{index}] is {value}: coefficients are finite and not negative")]
+    #[error("{name}[{index}] is {value}\nhint: coefficients are finite and not negative")]
     CoefficientValue {
         /// `alpha` or `beta`.
         name: &'static str,
@@ -30,7 +30,9 @@ pub enum LatencyError {
         value: f64,
     },
     /// A number of the model, the GPU or the deployment that may not be zero is.
-    #[error("`{field}` is missing or zero")]
+    #[error(
+        "`{field}` is missing or zero\nhint: every model and GPU has one; correct the file or the flag that gives it"
+    )]
     Missing {
         /// Its name in `config.json`, in the hardware file, or among the options.
         field: &'static str,
@@ -49,7 +51,10 @@ pub enum LatencyError {
         tensor: u32,
     },
     /// Experts that no token visits, or more visits than experts.
-    #[error("`num_experts_per_tok` is {experts_per_token}: a model with {experts} experts visits 1 to {experts}")]
+    #[error(
+        "`num_experts_per_tok` is {experts_per_token}, and the model has {experts} experts\n\
+         hint: correct the config: from 1 to {experts}"
+    )]
     ExpertsPerToken {
         /// What the config says.
         experts_per_token: u32,
@@ -63,7 +68,10 @@ pub enum LatencyError {
     )]
     ExpertCountUnknown,
     /// A model without experts, or one the formula does not cover, on data-parallel ranks.
-    #[error("data parallel size {data} needs a mixture-of-experts model and the trained-physics latency model")]
+    #[error(
+        "data parallel size {data} needs a mixture-of-experts model and the trained-physics latency model\n\
+         hint: drop `--data-parallel-size`"
+    )]
     DataParallel {
         /// Data parallel degree.
         data: u32,

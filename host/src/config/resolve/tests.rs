@@ -157,9 +157,18 @@ fn the_number_of_coefficients_selects_the_latency_model() {
     };
     assert_eq!(given(&[1.0; 3], &[1.0; 3]).unwrap().latency_kind, LatencyKind::Blackbox);
     assert_eq!(given(&[1.0; 3], &[1.0; 7]).unwrap().latency_kind, LatencyKind::TrainedPhysics);
-    insta::assert_snapshot!(given(&[1.0; 3], &[1.0; 5]).unwrap_err(), @"`--beta-coeffs` is 5 values long: 3 values select blackbox, 7 to 11 trained-physics");
-    insta::assert_snapshot!(given(&[1.0; 2], &[1.0; 7]).unwrap_err(), @"trained-physics for `llama-3.1-8b-instruct` on H100: trained-physics takes 3 alpha coefficients, not 2");
-    insta::assert_snapshot!(given(&[1.0; 3], &[1.0, f64::INFINITY, 1.0]).unwrap_err(), @"blackbox for `llama-3.1-8b-instruct` on H100: beta[1] is inf: coefficients are finite and not negative");
+    insta::assert_snapshot!(given(&[1.0; 3], &[1.0; 5]).unwrap_err(), @r"
+    `--beta-coeffs` is 5 values long
+    hint: 3 values select blackbox, 7 to 11 trained-physics
+    ");
+    insta::assert_snapshot!(given(&[1.0; 2], &[1.0; 7]).unwrap_err(), @r"
+    trained-physics for `llama-3.1-8b-instruct` on H100: trained-physics takes 3 alpha coefficients, not 2
+    hint: give that many with `--alpha-coeffs`
+    ");
+    insta::assert_snapshot!(given(&[1.0; 3], &[1.0, f64::INFINITY, 1.0]).unwrap_err(), @r"
+    blackbox for `llama-3.1-8b-instruct` on H100: beta[1] is inf
+    hint: coefficients are finite and not negative
+    ");
     insta::assert_snapshot!(refused(LLAMA, |args| args.beta_coeffs = Some(vec![1.0; 3])), @r"
     `--beta-coeffs` is given without `--alpha-coeffs`
     hint: coefficients belong together: give both or neither
@@ -225,7 +234,10 @@ fn expert_options_need_experts() {
     `--enable-expert-parallel` needs a mixture-of-experts model and the trained-physics latency model
     hint: drop `--enable-expert-parallel`
     ");
-    insta::assert_snapshot!(refused(LLAMA, |args| args.data_parallel_size = 2), @"trained-physics for `llama-3.1-8b-instruct` on H100: data parallel size 2 needs a mixture-of-experts model and the trained-physics latency model");
+    insta::assert_snapshot!(refused(LLAMA, |args| args.data_parallel_size = 2), @r"
+    trained-physics for `llama-3.1-8b-instruct` on H100: data parallel size 2 needs a mixture-of-experts model and the trained-physics latency model
+    hint: drop `--data-parallel-size`
+    ");
     let step = |backend: &str| {
         let deployment = with("qwen3-30b-a3b", |args| {
             args.tensor_parallel_size = Some(2);
@@ -242,11 +254,26 @@ fn expert_options_need_experts() {
 
 #[test]
 fn numbers_out_of_range_are_refused() {
-    insta::assert_snapshot!(refused(LLAMA, |args| args.gpu_memory_utilization = 1.5), @"`--gpu-memory-utilization` is 1.5: it must lie in (0, 1]");
-    insta::assert_snapshot!(refused(LLAMA, |args| args.block_size = 0), @"`--block-size` is 0: it must be at least 1");
-    insta::assert_snapshot!(refused(LLAMA, |args| args.tensor_parallel_size = Some(0)), @"`--tensor-parallel-size` is 0: it must be at least 1");
-    insta::assert_snapshot!(refused(LLAMA, |args| args.total_kv_blocks = Some(1 << 32)), @"`--total-kv-blocks` is 4294967296: there must be 1 to 4294967295 blocks");
-    insta::assert_snapshot!(refused("meta-llama/", |_| {}), @"`--model` is meta-llama/: a model needs a name");
+    insta::assert_snapshot!(refused(LLAMA, |args| args.gpu_memory_utilization = 1.5), @r"
+    `--gpu-memory-utilization` is 1.5
+    hint: it must lie in (0, 1]
+    ");
+    insta::assert_snapshot!(refused(LLAMA, |args| args.block_size = 0), @r"
+    `--block-size` is 0
+    hint: it must be at least 1
+    ");
+    insta::assert_snapshot!(refused(LLAMA, |args| args.tensor_parallel_size = Some(0)), @r"
+    `--tensor-parallel-size` is 0
+    hint: it must be at least 1
+    ");
+    insta::assert_snapshot!(refused(LLAMA, |args| args.total_kv_blocks = Some(1 << 32)), @r"
+    `--total-kv-blocks` is 4294967296
+    hint: there must be 1 to 4294967295 KV blocks
+    ");
+    insta::assert_snapshot!(refused("meta-llama/", |_| {}), @r"
+    `--model` is blank
+    hint: `blis models` lists the names that are known
+    ");
     assert!(with(LLAMA, |args| args.gpu_memory_utilization = f64::NAN).is_err());
 }
 

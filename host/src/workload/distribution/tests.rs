@@ -175,7 +175,7 @@ fn what_makes_no_sense_is_refused() {
     `output stdev` is -1, but must be 0, or from 2 to 7000
     `output stdev` is 1, but must be 0, or from 2 to 7000
     `output stdev` is 7001, but must be 0, or from 2 to 7000
-    `prefix tokens` is 4294967295, but must be at most 4294967295 with the longest prompt
+    `prefix tokens` is 4294967295, but must be at most 4294960295, 2^32 less the longest prompt
     `timeout` is 0, but must be > 0, or negative for none
     `number of requests` is 0, but must be 1 to 4294967295
     the workload has no end

@@ -117,7 +117,10 @@ fn errors_say_where() {
     t.csv:1: there is no column `model`
     hint: rename `modle`
     ");
-    insta::assert_snapshot!(rows("").unwrap_err(), @"t.csv: no requests");
+    insta::assert_snapshot!(rows("").unwrap_err(), @r"
+    t.csv: no requests
+    hint: a trace needs at least one request after its header
+    ");
     // A deadline before arrival is fine where the arrival is 0, that is unknown.
     assert!(rows(&record(&[(Column::DeadlineUs, "5"), (Column::ArrivalTimeUs, "0")])).is_ok());
 }

@@ -1,0 +1,778 @@
+//! Every flag of `blis run` and `blis replay` does something: for each flag, under each of its
+//! names, the real program runs twice and the figures move the way the flag says.
+//!
+//! The tables are complete: [`every_flag_has_its_test`] reads `--help` and misses nothing.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// What shows that a flag works.
+type Check = fn(&Trial);
+
+/// Flags that `run` and `replay` have in common, tried in both.
+const COMMON: &[(&[&str], Check)] = &[
+    (&["--model"], model),
+    (&["--hardware", "--gpu"], hardware),
+    (&["--tp", "--tensor-parallel-size"], tp),
+    (&["--dp", "--data-parallel-size"], dp),
+    (&["--enable-expert-parallel"], enable_expert_parallel),
+    (&["--moe-comm-backend"], moe_comm_backend),
+    (&["--vllm-version"], vllm_version),
+    (&["--model-config-folder"], model_config_folder),
+    (&["--hardware-config"], hardware_config),
+    (&["--latency-model"], latency_model),
+    (&["--alpha-coeffs"], alpha_coeffs),
+    (&["--beta-coeffs"], beta_coeffs),
+    (&["--total-kv-blocks", "--num-gpu-blocks"], total_kv_blocks),
+    (&["--block-size-in-tokens", "--block-size"], block_size),
+    (&["--max-model-len"], max_model_len),
+    (&["--gpu-memory-utilization"], gpu_memory_utilization),
+    (&["--max-num-seqs", "--max-num-running-reqs"], max_num_seqs),
+    (&["--max-num-batched-tokens", "--max-num-scheduled-tokens"], max_num_batched_tokens),
+    (&["--long-prefill-token-threshold"], long_prefill_token_threshold),
+    (&["--enable-prefix-caching"], enable_prefix_caching),
+    (&["--no-enable-prefix-caching"], no_enable_prefix_caching),
+    (&["--enable-chunked-prefill"], enable_chunked_prefill),
+    (&["--no-enable-chunked-prefill"], no_enable_chunked_prefill),
+    (&["--async-scheduling"], async_scheduling),
+    (&["--no-async-scheduling"], no_async_scheduling),
+    (&["--scheduler-reserve-full-isl"], reserve_full_isl),
+    (&["--no-scheduler-reserve-full-isl"], no_reserve_full_isl),
+    (&["--scheduler"], scheduler),
+    (&["--preemption-policy"], preemption_policy),
+    (&["--scheduling-policy"], scheduling_policy),
+    (&["--parity"], parity),
+    (&["--engine"], engine),
+    (&["--seed"], seed),
+    (&["--horizon"], horizon),
+    (&["--log"], log),
+    (&["--output"], output),
+    (&["--no-progress"], no_progress),
+    (&["--metrics-path"], metrics_path),
+    (&["--skip-bad-lines"], skip_bad_lines),
+    (&["--help", "-h"], help),
+];
+
+const RUN: &[(&[&str], Check)] = &[
+    (&["--results-path"], metrics_path),
+    (&["--workload"], workload),
+    (&["--workload-trace", "--workload-traces-filepath"], workload_trace),
+    (&["--trace-format"], trace_format),
+    (&["--mooncake-block-size"], mooncake_block_size),
+    (&["--timeout"], timeout),
+    (&["--rate"], rate),
+    (&["--arrival-process"], arrival_process),
+    (&["--num-requests", "--max-prompts"], num_requests),
+    (&["--prompt-tokens"], |t| t.length("input", 512, 700)),
+    (&["--prompt-tokens-stdev"], |t| t.spread("input", 256, 20)),
+    (&["--prompt-tokens-min"], |t| t.bound("input", "num_prefill_tokens", 200, true)),
+    (&["--prompt-tokens-max"], |t| t.bound("input", "num_prefill_tokens", 600, false)),
+    (&["--output-tokens"], |t| t.length("output", 512, 300)),
+    (&["--output-tokens-stdev"], |t| t.spread("output", 256, 20)),
+    (&["--output-tokens-min"], |t| t.bound("output", "num_decode_tokens", 200, true)),
+    (&["--output-tokens-max"], |t| t.bound("output", "num_decode_tokens", 600, false)),
+    (&["--prefix-tokens"], prefix_tokens),
+];
+
+const REPLAY: &[(&[&str], Check)] =
+    &[(&["--results-path"], results_path), (&["--trace-header"], trace_header), (&["--trace-data"], trace_data)];
+
+/// Accepted, but not in the help: what the user would get anyway, and a tool of ours.
+const HIDDEN: [&str; 3] = ["--no-async-scheduling", "--no-scheduler-reserve-full-isl", "--engine"];
+
+#[test]
+fn every_flag_of_run_has_an_effect() {
+    try_all("run", [COMMON, RUN]);
+}
+
+#[test]
+fn every_flag_of_replay_has_an_effect() {
+    try_all("replay", [COMMON, REPLAY]);
+}
+
+#[test]
+fn every_flag_has_its_test() {
+    for (command, own) in [("run", RUN), ("replay", REPLAY)] {
+        let tried = COMMON.iter().chain(own).flat_map(|(names, _)| names.iter().copied());
+        let tried: BTreeSet<&str> = tried.filter(|name| !HIDDEN.contains(name)).collect();
+        let help = text(&blis(command, &["--help"]).stdout);
+        let offered: BTreeSet<&str> = help.lines().flat_map(flags_of).collect();
+        assert_eq!(tried, offered, "blis {command} --help");
+    }
+}
+
+/// The flags that a line of the help defines: `  -h, --help`, `--tp <N>`, `[aliases: --a, --b]`.
+fn flags_of(line: &str) -> impl Iterator<Item = &str> {
+    let line = line.trim();
+    let definition = line.starts_with('-') && !line.starts_with("- ") || line.starts_with("[alias");
+    let words = line.split([' ', ',', '[', ']']).filter(move |word| definition && word.starts_with('-'));
+    words.filter(|word| word.len() > 1)
+}
+
+/// Tries all, so that one run shows every flag that does nothing.
+fn try_all(command: &'static str, tables: [&[(&[&'static str], Check)]; 2]) {
+    let mut failed = Vec::new();
+    for (names, check) in tables.into_iter().flatten() {
+        for flag in *names {
+            if std::panic::catch_unwind(|| check(&Trial::new(command, flag))).is_err() {
+                failed.push(*flag);
+            }
+        }
+    }
+    assert!(failed.is_empty(), "blis {command}: {failed:?}");
+}
+
+/// A request of the trace that both commands read.
+#[derive(Clone, Copy)]
+struct Row {
+    arrival_us: u32,
+    input: u32,
+    output: u32,
+    priority: i32,
+    /// Tokens of `input` that all such requests start with.
+    prefix: u32,
+}
+
+const ROW: Row = Row { arrival_us: 0, input: 300, output: 50, priority: 1, prefix: 0 };
+
+/// `count` requests like `row`, `gap_us` apart.
+fn rows(count: u32, gap_us: u32, row: Row) -> Vec<Row> {
+    (0..count).map(|index| Row { arrival_us: 1_000 + index * gap_us, ..row }).collect()
+}
+
+/// One flag of one command, and a folder for files.
+struct Trial {
+    command: &'static str,
+    flag: &'static str,
+    folder: PathBuf,
+}
+
+const MODEL: &str = "--model meta-llama/llama-3.1-8b-instruct";
+const MOE: &str = "--model qwen3-30b-a3b --tp 2";
+
+impl Trial {
+    fn new(command: &'static str, flag: &'static str) -> Self {
+        let folder = std::env::temp_dir().join(format!("blis-flags-{}-{command}{flag}", std::process::id()));
+        fs::create_dir_all(&folder).expect("scratch");
+        Self { command, flag, folder }
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.folder.join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("scratch");
+        fs::write(&path, text).expect("scratch");
+        path.display().to_string()
+    }
+
+    /// Runs the command on `rows`; `{}` stands for the flag, `{dir}` for the folder.
+    fn on(&self, rows: &[Row], flags: &str) -> Output {
+        self.file("t.yaml", "trace_version: 3\ntime_unit: microseconds\n");
+        self.file("t.csv", &trace(rows));
+        let trace = match self.command {
+            "run" => "--workload-trace {dir}/t.csv",
+            _ => "--trace-header {dir}/t.yaml --trace-data {dir}/t.csv",
+        };
+        self.bare(&format!("{trace} {flags}"))
+    }
+
+    /// The same without a trace of ours.
+    fn bare(&self, flags: &str) -> Output {
+        let folder = self.folder.display().to_string();
+        let with_model = if flags.contains("--model ") { flags.to_owned() } else { format!("{MODEL} {flags}") };
+        let flags = with_model.replace("{}", self.flag).replace("{dir}", &folder);
+        blis(self.command, &flags.split_whitespace().collect::<Vec<_>>())
+    }
+
+    fn json(&self, output: &Output) -> Value {
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{} {}: {told}", self.command, self.flag);
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{} {}: {error}", self.command, self.flag))
+    }
+
+    /// The aggregate figures.
+    fn figures(&self, rows: &[Row], flags: &str) -> Value {
+        self.json(&self.on(rows, flags))
+    }
+
+    /// The figures and every request, from the metrics file.
+    fn metrics(&self, rows: &[Row], flags: &str) -> Value {
+        let path = self.folder.join("all.json");
+        self.json(&self.on(rows, &format!("{flags} --metrics-path {}", path.display())));
+        serde_json::from_slice(&fs::read(path).expect("written")).expect("JSON")
+    }
+
+    fn summary(&self, rows: &[Row], flags: &str) -> String {
+        let output = self.on(rows, &format!("{flags} --output text"));
+        assert_eq!(output.status.code(), Some(0), "{flags}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    fn error(&self, rows: &[Row], flags: &str) -> String {
+        let output = self.on(rows, flags);
+        assert_eq!(output.status.code(), Some(2), "{flags}: {}", text(&output.stdout));
+        text(&output.stderr)
+    }
+
+    /// The requests of a generated workload.
+    fn generated(&self, flags: &str) -> (Value, Vec<Value>) {
+        let path = self.folder.join("all.json");
+        let figures = self.json(&self.bare(&format!("{flags} --metrics-path {}", path.display())));
+        let metrics: Value = serde_json::from_slice(&fs::read(path).expect("written")).expect("JSON");
+        (figures, metrics["requests"].as_array().expect("requests").clone())
+    }
+
+    /// A mean length near `mean` where `usual` is the default.
+    fn length(&self, side: &str, usual: u32, mean: u32) {
+        let total = format!("total_{side}_tokens");
+        let of = |flags: &str| number(&self.generated(&format!("--num-requests 400 --timeout -1 {flags}")).0, &total);
+        let [default, asked] = [of(""), of(&format!("{{}} {mean}"))].map(|tokens| tokens / 400.0);
+        assert!((default / f64::from(usual) - 1.0).abs() < 0.1, "{} {default}", self.flag);
+        assert!((asked / f64::from(mean) - 1.0).abs() < 0.1, "{} {asked}", self.flag);
+    }
+
+    /// The standard deviation goes from about `usual` to about `asked`.
+    fn spread(&self, side: &str, usual: u32, asked: u32) {
+        let key = if side == "input" { "num_prefill_tokens" } else { "num_decode_tokens" };
+        let of = |flags: &str| {
+            let (_, requests) = self.generated(&format!("--num-requests 400 --timeout -1 {flags}"));
+            let all: Vec<f64> = requests.iter().map(|request| number(request, key)).collect();
+            let mean = all.iter().sum::<f64>() / all.len() as f64;
+            (all.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / all.len() as f64).sqrt()
+        };
+        let (default, narrow) = (of(""), of(&format!("{{}} {asked}")));
+        assert!((default / f64::from(usual) - 1.0).abs() < 0.15, "{} {default}", self.flag);
+        assert!((narrow / f64::from(asked) - 1.0).abs() < 0.15, "{} {narrow}", self.flag);
+    }
+
+    /// No length lies beyond `bound`; by default some do.
+    fn bound(&self, _side: &str, key: &str, bound: u32, lower: bool) {
+        let beyond = |flags: &str| {
+            let (_, requests) = self.generated(&format!("--num-requests 100 --timeout -1 {flags}"));
+            let bound = f64::from(bound);
+            requests.iter().map(|r| number(r, key)).filter(|&n| if lower { n < bound } else { n > bound }).count()
+        };
+        assert!(beyond("") > 10, "{}", self.flag);
+        assert_eq!(beyond(&format!("{{}} {bound}")), 0, "{}", self.flag);
+    }
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn blis(command: &str, flags: &[&str]) -> Output {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_blis"));
+    program.arg(command).args(flags).stdin(Stdio::null());
+    program.output().unwrap_or_else(|error| panic!("blis {command}: {error}"))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn number(value: &Value, key: &str) -> f64 {
+    value[key].as_f64().unwrap_or_else(|| panic!("no number `{key}` in {value}"))
+}
+
+/// The figure `key` of request `id` in a metrics file.
+fn of_request(metrics: &Value, id: u32, key: &str) -> f64 {
+    let name = format!("request_{id}");
+    let requests = metrics["requests"].as_array().expect("requests");
+    number(requests.iter().find(|request| request["requestID"] == name.as_str()).expect("that request"), key)
+}
+
+/// The TraceV2 CSV of `rows`.
+fn trace(rows: &[Row]) -> String {
+    let mut csv = "request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,\
+                   streaming,input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,\
+                   reason_ratio,model,deadline_us,server_input_tokens,arrival_time_us,send_time_us,\
+                   first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message,finish_reason,\
+                   vllm_priority\n"
+        .to_owned();
+    for (id, Row { arrival_us, input, output, priority, prefix }) in rows.iter().enumerate() {
+        let (group, own) = (if *prefix > 0 { "g" } else { "" }, input - prefix);
+        csv += &format!(
+            "{id},c,,,,0,{group},{prefix},false,{own},{output},0,0,0,0,0,,0,0,{arrival_us},0,0,0,0,ok,,,{priority}\n"
+        );
+    }
+    csv
+}
+
+/// A calm load of 20 equal requests.
+fn calm() -> Vec<Row> {
+    rows(20, 100_000, ROW)
+}
+
+/// 40 requests at once that grow past a small cache.
+fn pressed() -> Vec<Row> {
+    rows(40, 1, Row { output: 100, ..ROW })
+}
+
+const TIGHT: &str = "--total-kv-blocks 200 --max-model-len 2048";
+
+// Model and hardware
+
+fn model(t: &Trial) {
+    let e2e = |name: &str| number(&t.figures(&calm(), &format!("{{}} {name} --tp 4")), "e2e_mean_ms");
+    assert!(e2e("llama-3.1-70b-instruct") > 2.0 * e2e("llama-3.1-8b-instruct"));
+    assert_eq!(e2e("meta-llama/Llama-3.1-8B-Instruct"), e2e("llama-3.1-8b-instruct"));
+}
+
+fn hardware(t: &Trial) {
+    let itl = |gpu: &str| number(&t.figures(&calm(), &format!("{{}} {gpu}")), "itl_mean_ms");
+    let [h200, h100, a100, l40s] = ["H200", "H100", "A100-SXM", "L40S"].map(itl);
+    assert!(h200 < h100 && h100 < a100 && a100 < l40s, "{h200} {h100} {a100} {l40s}");
+}
+
+fn tp(t: &Trial) {
+    let e2e = |tp: u32| number(&t.figures(&calm(), &format!("{{}} {tp}")), "e2e_mean_ms");
+    assert!(e2e(2) < e2e(1));
+    assert_eq!(e2e(0), e2e(1), "0 is the default");
+    assert!(t.summary(&calm(), "{} 4").contains("4 × H100 (TP 4)"));
+}
+
+fn dp(t: &Trial) {
+    let blocks = |dp: u32| kv_blocks(&t.summary(&calm(), &format!("{MOE} {{}} {dp}")));
+    assert_eq!(blocks(2), 2 * blocks(1));
+    let e2e = |dp: u32| number(&t.figures(&calm(), &format!("{MOE} {{}} {dp}")), "e2e_mean_ms");
+    assert_ne!(e2e(2), e2e(1));
+    assert!(t.error(&calm(), "{} 2").contains("needs a mixture-of-experts model"));
+}
+
+fn enable_expert_parallel(t: &Trial) {
+    assert!(t.summary(&calm(), &format!("{MOE} {{}}")).contains("expert parallelism"), "it is spoken of");
+    assert!(t.error(&calm(), "{}").contains("needs a mixture-of-experts model"));
+}
+
+fn moe_comm_backend(t: &Trial) {
+    let e2e = |name: &str| number(&t.figures(&calm(), &format!("{MOE} --dp 2 {{}} {name}")), "e2e_mean_ms");
+    assert_ne!(e2e("naive"), e2e("pplx"));
+    assert!(t.error(&calm(), &format!("{MOE} {{}} plx")).contains("did you mean `pplx`?"));
+}
+
+fn vllm_version(t: &Trial) {
+    assert!(t.summary(&calm(), "{} v0.8.4").contains("blackbox"));
+    let model = "--model llama-3.1-8b-instruct --tp 1";
+    let e2e = |version: &str| number(&t.figures(&calm(), &format!("{model} {{}} {version}")), "e2e_mean_ms");
+    assert_ne!(e2e("v0.8.4"), e2e("v0.11.0"));
+    assert_eq!(e2e("v0.8.4"), e2e("0.8.4"));
+}
+
+fn model_config_folder(t: &Trial) {
+    let config = |layers: u32| {
+        format!(
+            r#"{{"num_hidden_layers": {layers}, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8,
+                "vocab_size": 128256, "intermediate_size": 14336, "hidden_act": "silu", "torch_dtype": "bfloat16",
+                "max_position_embeddings": 131072}}"#
+        )
+    };
+    for layers in [8, 16] {
+        t.file(&format!("{layers}/config.json"), &config(layers));
+        t.file(&format!("tree/mine-{layers}/config.json"), &config(layers));
+    }
+    let e2e = |flags: &str| number(&t.figures(&calm(), flags), "e2e_mean_ms");
+    let (small, large) = (e2e("--model mine {} {dir}/8"), e2e("--model mine {} {dir}/16"));
+    assert!(small < large && large < e2e(""), "half the layers, half the time");
+    assert_eq!(e2e("--model mine-8 {} {dir}/tree"), small, "by name below the folder");
+}
+
+fn hardware_config(t: &Trial) {
+    let gpu = |name: &str, tb_s: f64| {
+        t.file(
+            name,
+            &format!("tflops_fp16: 989.5\nhbm_tb_s: {tb_s}\nmemory_gib: 80\nmfu_prefill: 0.45\nmfu_decode: 0.3\n"),
+        );
+    };
+    gpu("one/fast.yaml", 6.7);
+    gpu("one/slow.yaml", 1.0);
+    let itl = |flags: &str| number(&t.figures(&calm(), flags), "itl_mean_ms");
+    let (fast, slow) = (itl("{} {dir}/one/fast.yaml"), itl("{} {dir}/one --hardware slow"));
+    assert!(fast < itl("") && itl("") < slow);
+}
+
+// Latency model
+
+fn latency_model(t: &Trial) {
+    let names = ["trained-physics", "roofline", "blackbox"];
+    let e2e = names.map(|name| number(&t.figures(&calm(), &format!("--tp 1 {{}} {name}")), "e2e_mean_ms"));
+    assert!(e2e[0] != e2e[1] && e2e[1] != e2e[2] && e2e[0] != e2e[2], "{e2e:?}");
+    for name in names {
+        assert!(t.summary(&calm(), &format!("{{}} {name}")).contains(name));
+    }
+}
+
+fn alpha_coeffs(t: &Trial) {
+    let ttft =
+        |a0: u32| number(&t.figures(&calm(), &format!("{{}} {a0},0,0 --beta-coeffs 5000,10,10")), "ttft_mean_ms");
+    assert!((ttft(3_000) - ttft(0) - 3.0).abs() < 1e-9, "3 ms before the queue are 3 ms of TTFT");
+    assert!(t.error(&calm(), "{} 1,2,3").contains("without `--beta-coeffs`"));
+}
+
+fn beta_coeffs(t: &Trial) {
+    let itl = |b0: u32| number(&t.figures(&calm(), &format!("--alpha-coeffs 0,0,0 {{}} {b0},0,0")), "itl_mean_ms");
+    assert_eq!((itl(5_000), itl(8_000)), (5.0, 8.0));
+    let eleven = "0.1,0.2,0.3,0.4,0.5,0.6,0.7,8,9,10,11";
+    assert!(t.summary(&calm(), &format!("--alpha-coeffs 0,0,0 {{}} {eleven}")).contains("trained-physics"));
+}
+
+// Engine
+
+/// The number of KV blocks in a summary.
+fn kv_blocks(summary: &str) -> u64 {
+    let line = summary.lines().find(|line| line.starts_with("KV cache")).expect("a line on the cache");
+    let (count, _) = line.split_once(" blocks").expect("blocks");
+    count.chars().filter(char::is_ascii_digit).collect::<String>().parse().expect("a number")
+}
+
+fn total_kv_blocks(t: &Trial) {
+    let preemptions =
+        |n: u32| number(&t.figures(&pressed(), &format!("{{}} {n} --max-model-len 2048")), "preemption_count");
+    assert!(preemptions(200) > 0.0);
+    assert_eq!(preemptions(10_000), 0.0);
+}
+
+fn block_size(t: &Trial) {
+    let blocks = |size: u32| kv_blocks(&t.summary(&calm(), &format!("{{}} {size}")));
+    assert_eq!(blocks(32), blocks(16) / 2);
+    let hits = |size: u32| number(&t.metrics(&sharing(), &format!("{{}} {size}")), "cache_hit_rate");
+    assert!(hits(16) > 0.5 && hits(512) == 0.0, "no prefix fills a block of 512");
+}
+
+fn max_model_len(t: &Trial) {
+    let capped = |flags: &str| number(&t.figures(&calm(), flags), "length_capped_requests");
+    assert_eq!((capped("{} 320"), capped("{} 0"), capped("")), (20.0, 0.0, 0.0));
+    assert_eq!(number(&t.figures(&calm(), "{} 200"), "dropped_unservable"), 20.0);
+}
+
+fn gpu_memory_utilization(t: &Trial) {
+    let blocks = |flags: &str| kv_blocks(&t.summary(&calm(), flags));
+    let [half, default, all] = [blocks("{} 0.5"), blocks(""), blocks("{} 1")];
+    assert!(half < default && default < all && blocks("{} 0.9") == default, "{half} {default} {all}");
+}
+
+fn max_num_seqs(t: &Trial) {
+    let ttft = |n: u32| number(&t.figures(&pressed(), &format!("{{}} {n}")), "ttft_p99_ms");
+    let [one, four, many] = [1, 4, 64].map(ttft);
+    assert!(one > 2.0 * four && four > 2.0 * many, "{one} {four} {many}");
+}
+
+fn max_num_batched_tokens(t: &Trial) {
+    let ttft = |n: u32| number(&t.figures(&pressed(), &format!("{{}} {n}")), "ttft_mean_ms");
+    let [small, usual] = [128, 2048].map(ttft);
+    assert!(small > usual, "{small} {usual}");
+}
+
+fn long_prefill_token_threshold(t: &Trial) {
+    let alone = rows(20, 1_000_000, ROW);
+    let steps = |flags: &str| number(&t.figures(&alone, flags), "steps");
+    assert_eq!((steps("{} 0"), steps("{} 300")), (steps(""), steps("")));
+    assert_eq!(steps("{} 100"), steps("") + 40.0, "20 prompts of 300 tokens take two steps more each");
+}
+
+/// 20 requests, 256 of their 300 tokens in common.
+fn sharing() -> Vec<Row> {
+    rows(20, 100_000, Row { prefix: 256, ..ROW })
+}
+
+fn no_enable_prefix_caching(t: &Trial) {
+    let hit_rate = |flags: &str| number(&t.metrics(&sharing(), flags), "cache_hit_rate");
+    assert!(hit_rate("") > 0.5);
+    assert_eq!(hit_rate("{}"), 0.0);
+}
+
+fn enable_prefix_caching(t: &Trial) {
+    let hit_rate = |flags: &str| number(&t.metrics(&sharing(), flags), "cache_hit_rate");
+    assert!(hit_rate("--no-enable-prefix-caching {}") > 0.5, "the last one counts");
+}
+
+fn no_enable_chunked_prefill(t: &Trial) {
+    let dropped = |flags: &str| number(&t.figures(&calm(), flags), "dropped_unservable");
+    assert_eq!(dropped("--max-num-batched-tokens 256"), 0.0);
+    assert_eq!(dropped("--max-num-batched-tokens 256 {}"), 20.0, "300 tokens do not fit into one step");
+}
+
+fn enable_chunked_prefill(t: &Trial) {
+    let flags = "--max-num-batched-tokens 256 --no-enable-chunked-prefill {}";
+    assert_eq!(number(&t.figures(&calm(), flags), "dropped_unservable"), 0.0, "the last one counts");
+}
+
+fn async_scheduling(t: &Trial) {
+    let figures = |flags: &str| t.figures(&pressed(), &format!("{TIGHT} {flags}"));
+    assert_ne!(figures("{}"), figures(""), "blocks come free a step later");
+}
+
+fn no_async_scheduling(t: &Trial) {
+    let figures = |flags: &str| t.figures(&pressed(), &format!("{TIGHT} {flags}"));
+    assert_eq!(figures("--async-scheduling {}"), figures(""), "the last one counts");
+}
+
+fn reserve_full_isl(t: &Trial) {
+    let preemptions = |flags: &str| {
+        let rows = rows(30, 1, Row { input: 1_000, output: 20, ..ROW });
+        let flags = format!("--total-kv-blocks 150 --max-model-len 2048 --max-num-batched-tokens 128 {flags}");
+        number(&t.figures(&rows, &flags), "preemption_count")
+    };
+    assert!(preemptions("{}") < preemptions(""), "{} {}", preemptions("{}"), preemptions(""));
+}
+
+fn no_reserve_full_isl(t: &Trial) {
+    let figures = |flags: &str| t.figures(&pressed(), &format!("{TIGHT} {flags}"));
+    assert_eq!(figures("--scheduler-reserve-full-isl {}"), figures(""), "the last one counts");
+}
+
+/// While request 0 runs, 1 (long, usual), 2 (short, least urgent) and 3 (middling, most urgent) wait.
+fn queueing() -> Vec<Row> {
+    let row = |arrival_us, input, priority| Row { arrival_us, input, priority, ..ROW };
+    vec![row(1_000, 100, 1), row(2_000, 900, 2), row(3_000, 100, 3), row(4_000, 500, 1)]
+}
+
+/// Requests 1 to 3 in the order of their first tokens.
+fn order(metrics: &Value) -> Vec<u32> {
+    let mut ids = vec![1, 2, 3];
+    ids.sort_by_key(|&id| {
+        let first_ms = of_request(metrics, id, "ttft_ms") + f64::from(id);
+        (first_ms * 1e3) as u64
+    });
+    ids
+}
+
+fn scheduler(t: &Trial) {
+    let with = |name: &str| order(&t.metrics(&queueing(), &format!("--max-num-seqs 1 {{}} {name}")));
+    assert_eq!(with("fcfs"), [1, 2, 3]);
+    assert_eq!(with("sjf"), [2, 3, 1]);
+    let (urgent, reverse) = (with("priority-fcfs"), with("reverse-priority"));
+    assert!(urgent == [3, 1, 2] && reverse == [2, 1, 3], "{urgent:?} {reverse:?}");
+}
+
+/// The first comes least urgent, the second most; then the cache is full.
+fn contending() -> Vec<Row> {
+    let row = |arrival_us, priority| Row { arrival_us, priority, output: 400, ..ROW };
+    vec![row(1_000, 9), row(1_001, 1)]
+}
+
+fn preemption_policy(t: &Trial) {
+    let preempted = |name: &str| {
+        let metrics = t.metrics(&contending(), &format!("--total-kv-blocks 60 --max-model-len 900 {{}} {name}"));
+        [0, 1].map(|id| of_request(&metrics, id, "preemption_count") > 0.0)
+    };
+    assert_eq!(preempted("fcfs"), [false, true], "the later one goes");
+    assert_eq!(preempted("priority"), [true, false], "the less urgent one goes");
+}
+
+fn scheduling_policy(t: &Trial) {
+    let metrics = |flags: &str| t.metrics(&queueing(), &format!("--max-num-seqs 1 {flags}"));
+    assert_eq!(metrics("{} fcfs"), metrics(""));
+    let both = metrics("--scheduler priority-fcfs --preemption-policy priority");
+    assert_eq!(metrics("{} priority"), both);
+    assert_ne!(both, metrics(""));
+}
+
+fn parity(t: &Trial) {
+    let figures = |load: &[Row], flags: &str| t.figures(load, &format!("{TIGHT} {flags}"));
+    assert_eq!(figures(&pressed(), "{} vllm"), figures(&pressed(), ""));
+    assert_ne!(figures(&pressed(), "{} blis"), figures(&pressed(), ""), "they differ under pressure");
+}
+
+fn engine(t: &Trial) {
+    for parity in ["vllm", "blis"] {
+        let out = |name: &str| t.on(&pressed(), &format!("{TIGHT} --parity {parity} {{}} {name}")).stdout;
+        assert!(
+            out("plain") == out("fast")
+                && out("fast") == t.on(&pressed(), &format!("{TIGHT} --parity {parity}")).stdout
+        );
+    }
+    assert!(t.error(&calm(), "{} slow").contains("[possible values: fast, plain]"));
+}
+
+// Workload
+
+fn workload(t: &Trial) {
+    for (name, input, output) in
+        [("chatbot", 256, 256), ("summarization", 4096, 512), ("contentgen", 1024, 1024), ("multidoc", 10_240, 1_536)]
+    {
+        let (figures, _) = t.generated(&format!("{{}} {name} --num-requests 50 --timeout -1"));
+        let [ours_in, ours_out] = ["total_input_tokens", "total_output_tokens"].map(|key| number(&figures, key) / 50.0);
+        assert!((ours_in / f64::from(input) - 1.0).abs() < 0.2, "{name}: {ours_in}");
+        assert!((ours_out / f64::from(output) - 1.0).abs() < 0.2, "{name}: {ours_out}");
+    }
+    assert_eq!(t.bare("{} distribution").stdout, t.bare("").stdout);
+    assert!(text(&t.bare("{} traces").stderr).contains("needs a trace"));
+}
+
+const AZURE: &str = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.0000000,374,44\n\
+                     2023-11-16 18:15:47.5000000,396,10\n";
+
+fn workload_trace(t: &Trial) {
+    t.file("azure.csv", AZURE);
+    let figures = t.json(&t.bare("{} {dir}/azure.csv"));
+    assert_eq!(number(&figures, "injected_requests"), 2.0);
+    assert_eq!(number(&figures, "total_input_tokens"), 770.0);
+}
+
+fn trace_format(t: &Trial) {
+    t.file("azure.csv", AZURE);
+    let with = |format: &str| t.bare(&format!("--workload-trace {{dir}}/azure.csv {{}} {format}"));
+    assert_eq!(with("azure").stdout, with("auto").stdout);
+    for other in ["blis-csv", "mooncake", "trace-v2"] {
+        assert_eq!(with(other).status.code(), Some(2), "read as {other}");
+    }
+}
+
+fn mooncake_block_size(t: &Trial) {
+    let line = |at: u32| {
+        format!("{{\"timestamp\": {at}, \"input_length\": 1024, \"output_length\": 5, \"hash_ids\": [1, 2]}}\n")
+    };
+    t.file("m.jsonl", &(line(0) + &line(1_000)));
+    let hits = |flags: &str| {
+        t.json(&t.bare(&format!("--workload-trace {{dir}}/m.jsonl {flags} --metrics-path {{dir}}/m.json")));
+        let metrics: Value = serde_json::from_slice(&fs::read(t.folder.join("m.json")).expect("file")).expect("JSON");
+        number(&metrics, "cache_hit_rate")
+    };
+    assert_eq!(hits("{} 512"), hits(""));
+    assert!(hits("{} 512") > 0.0);
+    let told = t.bare("--workload-trace {dir}/m.jsonl {} 1024");
+    assert!(
+        text(&told.stderr).contains("2 `hash_ids`, but 1024 tokens are 1 blocks of 1024"),
+        "{}",
+        text(&told.stderr)
+    );
+}
+
+fn skip_bad_lines(t: &Trial) {
+    let good = trace(&calm());
+    let broken = good.replacen(",false,300,50,", ",false,many,50,", 1);
+    t.file("bad.yaml", "trace_version: 3\ntime_unit: microseconds\n");
+    t.file("bad.csv", &broken);
+    let trace = match t.command {
+        "run" => "--workload-trace {dir}/bad.csv",
+        _ => "--trace-header {dir}/bad.yaml --trace-data {dir}/bad.csv",
+    };
+    let strict = t.bare(trace);
+    assert_eq!(strict.status.code(), Some(2));
+    assert!(text(&strict.stderr).contains("bad.csv:2:"), "{}", text(&strict.stderr));
+    let lenient = t.bare(&format!("{trace} {{}}"));
+    assert_eq!(number(&t.json(&lenient), "completed_requests"), 19.0);
+    assert!(text(&lenient.stderr).contains("1 line of the trace left out"), "{}", text(&lenient.stderr));
+}
+
+fn timeout(t: &Trial) {
+    let timed_out = |flags: &str| number(&t.json(&t.bare(flags)), "timed_out_requests");
+    assert_eq!(timed_out("--max-num-seqs 1 --rate 100 {} -1"), 0.0);
+    assert!(timed_out("--max-num-seqs 1 --rate 100 {} 5") > timed_out("--max-num-seqs 1 --rate 100 {} 50"));
+    t.file("azure.csv", AZURE);
+    assert_eq!(timed_out("--workload-trace {dir}/azure.csv {} 0.05"), 2.0, "a trace takes it too");
+}
+
+fn rate(t: &Trial) {
+    let figures = |flags: &str| t.json(&t.bare(flags));
+    let (slow, fast) = (figures("{} 1"), figures("{} 10"));
+    assert!(number(&fast, "responses_per_sec") > 5.0 * number(&slow, "responses_per_sec"));
+    assert!(number(&fast, "ttft_mean_ms") > number(&slow, "ttft_mean_ms"));
+}
+
+fn arrival_process(t: &Trial) {
+    let gaps = |name: &str| {
+        let (_, requests) = t.generated(&format!("{{}} {name} --rate 10"));
+        let mut times: Vec<u64> = requests.iter().map(|r| (number(r, "arrived_at") * 1e6).round() as u64).collect();
+        times.sort_unstable();
+        times.windows(2).map(|pair| pair[1] - pair[0]).collect::<BTreeSet<_>>().len()
+    };
+    assert_eq!(gaps("constant"), 1);
+    assert!(gaps("poisson") > 90);
+}
+
+fn num_requests(t: &Trial) {
+    let injected = |flags: &str| number(&t.json(&t.bare(flags)), "injected_requests");
+    assert_eq!((injected("{} 7"), injected("")), (7.0, 100.0));
+    assert!(injected("{} 0 --horizon 10000000 --rate 5") > 40.0, "as many as arrive");
+}
+
+fn prefix_tokens(t: &Trial) {
+    let (none, _) = t.generated("--num-requests 50");
+    let (some, requests) = t.generated("--num-requests 50 {} 320");
+    assert_eq!(number(&some, "total_input_tokens"), number(&none, "total_input_tokens") + 50.0 * 320.0);
+    assert!(requests.iter().filter(|r| number(r, "num_cached_tokens") == 320.0).count() >= 48);
+}
+
+fn trace_header(t: &Trial) {
+    let figures = t.figures(&calm(), "");
+    assert_eq!(number(&figures, "completed_requests"), 20.0);
+    t.file("other.yaml", "trace_version: 2\n");
+    let told = text(&t.bare("{} {dir}/other.yaml --trace-data {dir}/t.csv").stderr);
+    assert!(told.contains("trace_version"), "{told}");
+}
+
+fn trace_data(t: &Trial) {
+    t.figures(&calm(), "");
+    t.file("other.csv", &trace(&rows(5, 10, ROW)));
+    let figures = t.json(&t.bare("--trace-header {dir}/t.yaml {} {dir}/other.csv"));
+    assert_eq!(number(&figures, "completed_requests"), 5.0);
+}
+
+// Simulation and output
+
+fn seed(t: &Trial) {
+    if t.command == "run" {
+        let out = |flags: &str| t.bare(flags).stdout;
+        assert!(out("{} 1") == out("{} 1") && out("{} 42") == out("") && out("{} 1") != out("{} 2"));
+    } else {
+        let figures = |seed: u32| t.figures(&calm(), &format!("{{}} {seed}"));
+        assert_eq!(figures(1), figures(2), "a recorded trace leaves nothing to chance");
+        assert!(t.error(&calm(), "{} -1").contains("must be a whole number from 0"));
+    }
+}
+
+fn horizon(t: &Trial) {
+    let figures = t.figures(&calm(), "{} 1000000");
+    assert!(number(&figures, "vllm_estimated_duration_s") <= 1.0);
+    let seen =
+        ["completed_requests", "still_running", "still_queued", "still_arriving"].map(|key| number(&figures, key));
+    assert!(seen[0] > 0.0 && seen[0] < 20.0 && seen.iter().sum::<f64>() < 20.0, "{seen:?}");
+}
+
+fn log(t: &Trial) {
+    let told = |level: &str| text(&t.on(&calm(), &format!("--max-model-len 200 {{}} {level}")).stderr);
+    assert_eq!((told("off").as_str(), told("error").as_str()), ("", ""));
+    assert!(told("warn").contains("WARN") && !told("warn").contains("INFO"));
+    assert!(told("info").contains("INFO") && !told("info").contains("DEBUG"));
+    assert!(told("debug").contains("DEBUG"));
+}
+
+fn output(t: &Trial) {
+    let out = |form: &str| t.on(&calm(), &format!("{{}} {form}")).stdout;
+    assert!(text(&out("text")).starts_with("Model "));
+    assert!(out("json") == out("auto") && serde_json::from_slice::<Value>(&out("json")).is_ok());
+}
+
+/// The bar needs a terminal (see `output.rs`); elsewhere the flag must at least disturb nothing.
+fn no_progress(t: &Trial) {
+    assert_eq!(t.on(&calm(), "{}").stdout, t.on(&calm(), "").stdout);
+}
+
+fn metrics_path(t: &Trial) {
+    let printed = t.figures(&calm(), "{} {dir}/metrics.json");
+    let metrics: Value =
+        serde_json::from_slice(&fs::read(t.folder.join("metrics.json")).expect("written")).expect("JSON");
+    assert_eq!(metrics["requests"].as_array().map(Vec::len), Some(20));
+    assert_eq!((&metrics["e2e_mean_ms"], &printed["requests"]), (&printed["e2e_mean_ms"], &Value::Null));
+}
+
+fn results_path(t: &Trial) {
+    t.figures(&calm(), "{} {dir}/results.json");
+    let results: Value =
+        serde_json::from_slice(&fs::read(t.folder.join("results.json")).expect("written")).expect("JSON");
+    assert_eq!(results.as_array().map(Vec::len), Some(20));
+    assert!(number(&results[0], "ttft_us") > 0.0);
+}
+
+fn help(t: &Trial) {
+    let output = blis(t.command, &[t.flag]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stdout).contains(&format!("Usage: blis {}", t.command)));
+}

@@ -1,0 +1,416 @@
+//! What the program says when it is asked for something that makes no sense: one error that says
+//! what, where and what to do, exit code 2, and nothing simulated. The snapshot is there to be read.
+//!
+//! What is merely extreme is simulated: it ends, and every request is accounted for.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::Value;
+
+const AZURE: &str = "TIMESTAMP,ContextTokens,GeneratedTokens\n";
+const MODEL: &str = "--model llama-3.1-8b-instruct";
+
+/// A folder with files of every kind of badness; the program runs in it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("blis-nonsense-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(path.join("folder")).expect("scratch");
+        Self(path)
+    }
+
+    fn file(&self, name: &str, content: impl AsRef<[u8]>) {
+        fs::write(self.0.join(name), content).expect("scratch");
+    }
+
+    fn blis(&self, arguments: &[&str]) -> Output {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_blis"));
+        program.args(arguments).current_dir(&self.0).stdin(Stdio::null());
+        program.output().unwrap_or_else(|error| panic!("blis {arguments:?}: {error}"))
+    }
+
+    /// `blis run` on the usual model. `''` is an empty word.
+    fn run(&self, flags: &str) -> Output {
+        let line = format!("run {MODEL} {flags}");
+        self.blis(&line.split_whitespace().map(|word| if word == "''" { "" } else { word }).collect::<Vec<_>>())
+    }
+
+    fn traces(&self) {
+        let row = "2023-11-16 18:15:46.6805900,374,44\n";
+        self.file("empty.csv", "");
+        self.file("blank.csv", "\n\n \n");
+        self.file("header.csv", AZURE);
+        self.file("binary.csv", [0, 159, 146, 150, 0, 1, 2, 3]);
+        self.file("other.csv", "a,b,c\n1,2,3\n");
+        self.file("utf8.csv", [AZURE.as_bytes(), b"2023-11-16 18:15:46.68,3\xff4,44\n"].concat());
+        self.file("columns.csv", format!("{AZURE}{row}2023-11-16 18:15:47,3,44,5\n"));
+        self.file("negative.csv", format!("{AZURE}{row}2023-11-16 18:15:47,-3,44\n"));
+        self.file("huge.csv", format!("{AZURE}{row}2023-11-16 18:15:47,3,99999999999999999999\n"));
+        self.file("time.csv", format!("{AZURE}{row}yesterday,3,4\n"));
+        self.file("nan.jsonl", "{\"timestamp\": NaN, \"input_length\": 1, \"output_length\": 1}\n");
+        self.file("1e400.jsonl", "{\"timestamp\": 1e400, \"input_length\": 1, \"output_length\": 1}\n");
+        self.file("cut.jsonl", "{\"timestamp\": 0, \"input_length\": 1,");
+        self.file("header.yaml", "trace_version: 3\ntime_unit: microseconds\n");
+        self.file("old.yaml", "trace_version: 2\ntime_unit: microseconds\n");
+        self.file("key.yaml", "trace_version: 3\ntime_units: microseconds\n");
+        self.file("broken.yaml", "trace_version: [3\n");
+        let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+        let rows: String = (0..5_000).map(|n| format!("2023-11-16 18:15:46,{},44\n", n * 7919 % 997 + 1)).collect();
+        packed.write_all(format!("{AZURE}{rows}").as_bytes()).expect("in memory");
+        let packed = packed.finish().expect("in memory");
+        self.file("cut.csv.gz", &packed[..packed.len() / 2]);
+        let mut damaged = packed;
+        let middle = damaged.len() / 2;
+        damaged[middle..middle + 64].fill(0xff);
+        self.file("damaged.csv.gz", damaged);
+    }
+
+    fn configurations(&self) {
+        self.file("binary.yaml", [0, 159, 146, 150]);
+        self.file("missing.yaml", "tflops_fp16: 100\n");
+        self.file("negative.yaml", "tflops_fp16: 100\nhbm_tb_s: -1\nmemory_gib: 80\n");
+        self.file("word.yaml", "tflops_fp16: 100\nhbm_tb_s: fast\n");
+        self.file("unknown.yaml", "tflops_fp16: 100\nhbm_tb: 1\n");
+        for (name, config) in [
+            ("cut", "{"),
+            ("list", "[1, 2]"),
+            ("word", "{\n  \"hidden_size\": \"big\"\n}"),
+            ("empty", "{}"),
+            ("dtype", "{\"torch_dtype\": \"float7\"}"),
+        ] {
+            fs::create_dir_all(self.0.join(name)).expect("scratch");
+            self.file(&format!("{name}/config.json"), config);
+        }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// One error, one hint, exit code 2, nothing on standard output.
+fn refused(line: &str, output: &Output) -> String {
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{line}: {told}");
+    assert_eq!(text(&output.stdout), "", "{line}");
+    for start in ["error: ", "hint: "] {
+        assert_eq!(told.lines().filter(|line| line.starts_with(start)).count(), 1, "{line}: {start}\n{told}");
+    }
+    assert!(told.starts_with("error: ") && !told.contains("panicked") && !told.contains("os error"), "{line}: {told}");
+    assert!(!told.chars().any(|c| c.is_control() && c != '\n'), "{line}: {told:?}");
+    // Lists of everything known would change with every model.
+    let told = told.lines().map(|line| line.split("known: codellama").next().unwrap_or(line)).collect::<Vec<_>>();
+    format!("$ blis {line}\n{}\n", told.join("\n"))
+}
+
+#[test]
+fn bad_flags_are_refused() {
+    let folder = Folder::new("flags");
+    let flags = [
+        "--rate -1",
+        "--rate inf",
+        "--rate 1e400",
+        "--rate 1e308",
+        "--rate 1e-300",
+        "--rate ''",
+        "--seed 1e3",
+        "--seed ''",
+        "--seed 18446744073709551616",
+        "--horizon 0",
+        "--horizon -5",
+        "--horizon 9223372036854775808",
+        "--timeout NaN",
+        "--timeout 1e-9",
+        "--tp ''",
+        "--tp 3",
+        "--tp 1024",
+        "--dp 2",
+        "--gpu ''",
+        "--hardware H10",
+        "--vllm-version ''",
+        "--vllm-version 9",
+        "--hardware L40S --latency-model blackbox",
+        "--moe-comm-backend pplx",
+        "--enable-expert-parallel",
+        "--alpha-coeffs 1,2,3",
+        "--alpha-coeffs '' --beta-coeffs 1,2,3",
+        "--alpha-coeffs 1,2 --beta-coeffs 1,2,3",
+        "--alpha-coeffs 1,2,3 --beta-coeffs 1,2",
+        "--alpha-coeffs 1,2,3 --beta-coeffs 1e300,2,3",
+        "--alpha-coeffs 1,2,3 --beta-coeffs 1,nan,3",
+        "--latency-model roofline --alpha-coeffs 1,2,3 --beta-coeffs 1,2,3",
+        "--latency-model trained-physics --alpha-coeffs 1,2,3 --beta-coeffs 1,2,3",
+        "--total-kv-blocks -1",
+        "--total-kv-blocks 4294967296",
+        "--block-size 4294967295",
+        "--block-size 0",
+        "--max-model-len -1",
+        "--max-num-seqs 0",
+        "--max-num-batched-tokens 0",
+        "--long-prefill-token-threshold -1",
+        "--gpu-memory-utilization 0",
+        "--gpu-memory-utilization NaN",
+        "--gpu-memory-utilization 1e-9",
+        "--num-requests 0",
+        "--num-requests 0 --rate 1000000 --horizon 9223372036854775806",
+        "--num-requests -1",
+        "--prompt-tokens 0",
+        "--prompt-tokens 1",
+        "--prompt-tokens-min 0",
+        "--output-tokens-stdev -1",
+        "--prefix-tokens 4294967295",
+        "--scheduling-policy priority --preemption-policy fcfs",
+        "--output xml",
+        "--log loud",
+        "--unknown",
+        "surplus",
+    ];
+    let told: Vec<_> = flags.iter().map(|flags| refused(&format!("run {flags}"), &folder.run(flags))).collect();
+    insta::assert_snapshot!(told.join("\n"));
+    assert_eq!(fs::read_dir(&folder.0).expect("folder").count(), 1, "nothing is left behind");
+}
+
+#[test]
+fn bad_files_are_refused() {
+    let folder = Folder::new("files");
+    folder.traces();
+    folder.configurations();
+    let flags = [
+        "--workload-trace missing.csv",
+        "--workload-trace folder",
+        "--workload-trace ''",
+        "--workload-trace empty.csv",
+        "--workload-trace blank.csv",
+        "--workload-trace header.csv",
+        "--workload-trace binary.csv",
+        "--workload-trace other.csv",
+        "--workload-trace other.csv --trace-format azure",
+        "--workload-trace utf8.csv",
+        "--workload-trace utf8.csv --skip-bad-lines",
+        "--workload-trace columns.csv",
+        "--workload-trace negative.csv",
+        "--workload-trace huge.csv",
+        "--workload-trace time.csv",
+        "--workload-trace nan.jsonl",
+        "--workload-trace 1e400.jsonl",
+        "--workload-trace cut.jsonl",
+        "--workload-trace cut.csv.gz",
+        "--workload-trace damaged.csv.gz",
+        "--workload-trace header.yaml",
+        "--hardware-config missing",
+        "--hardware-config folder",
+        "--hardware-config binary.yaml",
+        "--hardware-config missing.yaml",
+        "--hardware-config negative.yaml",
+        "--hardware-config word.yaml",
+        "--hardware-config unknown.yaml",
+        "--model-config-folder missing",
+        "--model-config-folder header.csv",
+        "--model-config-folder cut",
+        "--model-config-folder list",
+        "--model-config-folder word",
+        "--model-config-folder empty",
+        "--model-config-folder dtype",
+        "--metrics-path ''",
+        "--metrics-path folder",
+        "--metrics-path missing/m.json",
+    ];
+    let mut told: Vec<_> = flags.iter().map(|flags| refused(&format!("run {flags}"), &folder.run(flags))).collect();
+    for header in ["missing.yaml2", "folder", "old.yaml", "key.yaml", "broken.yaml", "binary.yaml", "header.yaml"] {
+        let line = format!("replay {MODEL} --trace-header {header} --trace-data header.csv");
+        told.push(refused(&line, &folder.blis(&line.split_whitespace().collect::<Vec<_>>())));
+    }
+    insta::assert_snapshot!(told.join("\n"));
+}
+
+#[test]
+fn unknown_models_are_answered_with_the_nearest() {
+    let folder = Folder::new("models");
+    let names = ["", " ", "llama-3.1-8b-instrct", "meta-llama/Llama-3.1-8B", "gpt-4o", "../etc/passwd"];
+    let told = names.map(|name| refused(&format!("run --model '{name}'"), &folder.blis(&["run", "--model", name])));
+    insta::assert_snapshot!(told.join("\n"));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_folder_that_takes_no_file_is_known_before_the_run() {
+    let output = Folder::new("proc").run("--metrics-path /proc/metrics.json");
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), String::new()));
+    assert!(text(&output.stderr).starts_with("error: cannot write `/proc/metrics.json`: its folder takes no file"));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_costs_the_exit_code_and_not_the_results() {
+    let output = Folder::new("full").run("--metrics-path /dev/full");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(serde_json::from_slice::<Value>(&output.stdout).is_ok());
+    assert!(text(&output.stderr).starts_with("error: cannot write `/dev/full`: "), "{}", text(&output.stderr));
+}
+
+/// Every request is somewhere, and no figure is absurd.
+fn accounted_for(line: &str, output: &Output) -> Value {
+    assert_eq!(output.status.code(), Some(0), "{line}: {}", text(&output.stderr));
+    let figures: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{line}: {error}"));
+    let count = |key: &str| figures[key].as_u64().unwrap_or_else(|| panic!("{line}: {key}"));
+    let ended = ["completed_requests", "still_queued", "still_running", "dropped_unservable", "timed_out_requests"];
+    assert_eq!(ended.map(count).iter().sum::<u64>(), count("injected_requests"), "{line}");
+    for (key, value) in figures.as_object().expect("an object") {
+        assert!(value.as_f64().is_none_or(|number| number >= 0.0) && !value.is_null(), "{line}: {key} is {value}");
+    }
+    figures
+}
+
+#[test]
+fn extremes_are_simulated() {
+    let folder = Folder::new("extremes");
+    let table = [
+        ("--horizon 1", "injected_requests", 0),
+        ("--timeout 0.000001", "timed_out_requests", 20),
+        ("--timeout 1e300", "completed_requests", 20),
+        ("--max-model-len 1", "dropped_unservable", 20),
+        ("--max-model-len 4294967295", "completed_requests", 20),
+        ("--block-size 1", "completed_requests", 20),
+        ("--block-size 4096", "completed_requests", 20),
+        ("--total-kv-blocks 4294967295", "completed_requests", 20),
+        (
+            "--max-num-batched-tokens 1 --timeout -1 --prompt-tokens 20 --prompt-tokens-stdev 2",
+            "completed_requests",
+            20,
+        ),
+        ("--max-num-seqs 1 --timeout -1", "completed_requests", 20),
+        ("--max-num-seqs 4294967295 --max-num-batched-tokens 4294967295", "completed_requests", 20),
+        ("--rate 1000000 --timeout -1", "completed_requests", 20),
+        ("--rate 0.000001", "completed_requests", 20),
+        ("--seed 18446744073709551615", "completed_requests", 20),
+        ("--alpha-coeffs 0,0,0 --beta-coeffs 0,0,0", "completed_requests", 20),
+        ("--alpha-coeffs 0,0,0 --beta-coeffs 1e12,1e12,1e12 --timeout -1", "injected_requests", 20),
+        ("--num-requests 4294967295 --horizon 10000000", "injected_requests", 10),
+    ];
+    for (flags, key, expected) in table {
+        for parity in ["vllm", "blis"] {
+            let line = format!("--num-requests 20 {flags} --parity {parity}");
+            let figures = accounted_for(&line, &folder.run(&line));
+            let capped = flags.contains("4294967295 --horizon");
+            assert!(capped || figures[key] == expected, "{line}: {key} is {}", figures[key]);
+        }
+    }
+}
+
+#[test]
+fn marks_line_ends_and_order_do_not_matter() {
+    let folder = Folder::new("marks");
+    let rows = ["2023-11-16 18:15:46.5,374,44", "2023-11-16 18:15:47.5,100,10", "2023-11-16 18:15:49,50,5"];
+    folder.file("plain.csv", format!("{AZURE}{}\n", rows.join("\n")));
+    folder.file("marks.csv", format!("\u{feff}{AZURE}{}\r\n\r\n", rows.join("\r\n")));
+    folder.file("unsorted.csv", format!("{AZURE}{}", [rows[2], rows[0], rows[1]].join("\n")));
+    let expected = accounted_for("plain", &folder.run("--workload-trace plain.csv"));
+    for name in ["marks", "unsorted"] {
+        assert_eq!(accounted_for(name, &folder.run(&format!("--workload-trace {name}.csv"))), expected, "{name}");
+    }
+    let told = text(&folder.run("--workload-trace unsorted.csv --log info").stderr);
+    assert!(told.contains("not in order of arrival; they were sorted"), "{told}");
+}
+
+#[test]
+fn bad_lines_are_counted_when_they_are_skipped() {
+    let folder = Folder::new("skip");
+    let row = "2023-11-16 18:15:46,374,44\n";
+    folder.file("t.csv", format!("{AZURE}{row}bad\n{row}2023-11-16 18:15:46,-1,44\n{row}"));
+    let output = folder.run("--workload-trace t.csv --skip-bad-lines");
+    assert_eq!(accounted_for("t.csv", &output)["injected_requests"], 3);
+    insta::assert_snapshot!(text(&output.stderr), @" WARN 2 lines of the trace left out; the first: t.csv:3: 1 fields where the header has 3 (hint: without `--skip-bad-lines` a bad line ends the run)");
+}
+
+#[test]
+fn requests_that_never_fit_are_refused_by_name() {
+    let folder = Folder::new("names");
+    let rows: String = (0..12).map(|n| format!("2023-11-16 18:15:46,{},44\n", 100 * (n + 1))).collect();
+    folder.file("t.csv", format!("{AZURE}{rows}"));
+    let table = [
+        ("--max-model-len 500", 8),
+        ("--total-kv-blocks 40", 6),
+        ("--total-kv-blocks 40 --max-model-len 8192", 7),
+        ("--total-kv-blocks 43 --max-model-len 8192 --parity blis", 6),
+        ("--max-num-batched-tokens 1000 --no-enable-chunked-prefill", 3),
+        ("--max-model-len 1", 12),
+    ];
+    let mut told = String::new();
+    for (flags, refused) in table {
+        let output = folder.run(&format!("--workload-trace t.csv {flags}"));
+        let figures = accounted_for(flags, &output);
+        told += &format!("$ blis run {flags}\n{}\n", text(&output.stderr));
+        assert_eq!(figures["dropped_unservable"], refused, "{told}");
+    }
+    insta::assert_snapshot!(told);
+}
+
+/// Whatever the cache, a run ends: with results, or with an error that shows the state.
+#[test]
+fn nothing_hangs_under_kv_pressure() {
+    let folder = Folder::new("pressure");
+    for parity in ["vllm", "blis"] {
+        for blocks in [1, 2, 5, 10, 33, 60] {
+            for more in [
+                "",
+                "--max-model-len 131072",
+                "--async-scheduling",
+                "--scheduler-reserve-full-isl",
+                "--scheduling-policy priority",
+            ] {
+                let line = format!("--rate 100 --num-requests 60 --total-kv-blocks {blocks} --parity {parity} {more}");
+                let output = folder.run(&line);
+                match output.status.code() {
+                    Some(0) => {
+                        let figures = accounted_for(&line, &output);
+                        assert!(figures["still_running"] == 0 && figures["still_queued"] == 0, "{line}");
+                    }
+                    Some(1) => {
+                        let told = text(&output.stderr);
+                        assert!(
+                            told.starts_with("error: no progress at ") && told.contains("\nhint: "),
+                            "{line}: {told}"
+                        );
+                        assert!(output.stdout.is_empty() && parity == "blis", "{line}: {told}");
+                    }
+                    other => panic!("{line}: {other:?} {}", text(&output.stderr)),
+                }
+            }
+        }
+    }
+    let stuck = folder.run("--rate 100 --total-kv-blocks 10 --max-model-len 131072 --parity blis");
+    assert_eq!(stuck.status.code(), Some(1));
+    insta::assert_snapshot!(text(&stuck.stderr));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_reader_that_leaves_early_is_no_error() {
+    for arguments in
+        ["models", "hardware", "run --model llama-3.1-8b-instruct", "run --model llama-3.1-8b-instruct --output text"]
+    {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_blis"))
+            .args(arguments.split_whitespace())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("blis starts");
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("blis ends");
+        assert_eq!(output.status.code(), Some(0), "{arguments}: {}", text(&output.stderr));
+        assert!(!text(&output.stderr).contains("error"), "{arguments}: {}", text(&output.stderr));
+    }
+}

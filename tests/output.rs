@@ -1,0 +1,202 @@
+//! What comes out, and where: one JSON document for programs, a summary for people, the same bytes
+//! wherever the program runs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+const RUN: &str = "run --model llama-3.1-8b-instruct --num-requests 30 --arrival-process poisson --rate 5";
+
+/// The published fields of the aggregate, in their order; ours follow. `kv_allocation_failures`
+/// appears only where there are any, `cache_hit_rate` only in the metrics file.
+const PUBLISHED: [&str; 27] = [
+    "instance_id",
+    "completed_requests",
+    "still_queued",
+    "still_running",
+    "injected_requests",
+    "total_input_tokens",
+    "total_output_tokens",
+    "vllm_estimated_duration_s",
+    "responses_per_sec",
+    "tokens_per_sec",
+    "e2e_mean_ms",
+    "e2e_p90_ms",
+    "e2e_p95_ms",
+    "e2e_p99_ms",
+    "ttft_mean_ms",
+    "ttft_p90_ms",
+    "ttft_p95_ms",
+    "ttft_p99_ms",
+    "itl_mean_ms",
+    "itl_p90_ms",
+    "itl_p95_ms",
+    "itl_p99_ms",
+    "scheduling_delay_p99_ms",
+    "preemption_count",
+    "dropped_unservable",
+    "length_capped_requests",
+    "timed_out_requests",
+];
+
+fn program(line: &str) -> Command {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_blis"));
+    program.args(line.split_whitespace()).stdin(Stdio::null());
+    program
+}
+
+fn output(mut program: Command) -> Output {
+    let output = program.output().expect("blis starts");
+    assert_eq!(output.status.code(), Some(0), "{program:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A folder that goes with the test, with a recorded trace in it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("blis-output-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("scratch");
+        let header = "trace_version: 3\ntime_unit: microseconds\n";
+        let columns = "request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,\
+                       streaming,input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,\
+                       reason_ratio,model,deadline_us,server_input_tokens,arrival_time_us,send_time_us,\
+                       first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message,finish_reason\n";
+        let rows: String = (0..30)
+            .map(|id| format!("{id},c,,,,0,,0,false,200,20,0,0,0,0,0,,0,0,{},0,0,0,0,ok,,\n", id * 10_000))
+            .collect();
+        fs::write(path.join("t.yaml"), header).expect("scratch");
+        fs::write(path.join("t.csv"), format!("{columns}{rows}")).expect("scratch");
+        Self(path)
+    }
+
+    fn replay(&self) -> String {
+        let at = self.0.display();
+        format!("replay --model llama-3.1-8b-instruct --trace-header {at}/t.yaml --trace-data {at}/t.csv")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn piped_output_is_one_json_document() {
+    let folder = Folder::new("json");
+    for command in [RUN.to_owned(), folder.replay()] {
+        for form in ["", "--output auto", "--output json", "--log trace", "--no-progress --output json"] {
+            let out = text(&output(program(&format!("{command} {form}"))).stdout);
+            let document: Value =
+                serde_json::from_str(&out).unwrap_or_else(|error| panic!("{command} {form}: {error}"));
+            assert_eq!(document["completed_requests"], 30);
+            let keys = out.lines().filter_map(|line| Some(line.strip_prefix("  \"")?.split_once('"')?.0));
+            assert!(keys.take(PUBLISHED.len()).eq(PUBLISHED), "{out}");
+            assert!(out.ends_with("}\n") && !out.contains('\x1b'));
+        }
+    }
+}
+
+#[test]
+fn the_summary_is_plain_text_away_from_a_terminal() {
+    let out = output(program(&format!("{RUN} --output text")));
+    let (summary, aside) = (text(&out.stdout), text(&out.stderr));
+    assert!(serde_json::from_str::<Value>(&summary).is_err() && !summary.contains('\x1b'), "{summary}");
+    for name in ["Model", "KV cache", "Requests", "Throughput", "Latency, ms", "TTFT", "E2E"] {
+        assert!(summary.lines().any(|line| line.starts_with(name)), "{name}\n{summary}");
+    }
+    assert!(aside.starts_with("simulated in ") && !summary.contains("CPU"), "speed is no result: {aside}");
+}
+
+#[test]
+fn same_inputs_same_bytes() {
+    let folder = Folder::new("bytes");
+    for command in [RUN.to_owned(), folder.replay()] {
+        let files = |name: &str| ["metrics", "results"].map(|kind| folder.0.join(format!("{kind}-{name}.json")));
+        let run = |name: &str, change: &dyn Fn(&mut Command)| {
+            let [metrics, results] = files(name);
+            let mut program = program(&command);
+            program.arg("--metrics-path").arg(&metrics);
+            if command.starts_with("replay") {
+                program.arg("--results-path").arg(&results);
+            }
+            change(&mut program);
+            let printed = output(program).stdout;
+            (printed, fs::read(metrics).expect("written"), fs::read(results).unwrap_or_default())
+        };
+        let expected = run("one", &|_| ());
+        let elsewhere = run("two", &|program| {
+            program.current_dir(Path::new("/")).env_clear().env("HOME", "/nonexistent").env("LANG", "tr_TR.UTF-8");
+        });
+        let coloured = run("three", &|program| {
+            program.env("NO_COLOR", "1").env("CLICOLOR_FORCE", "1").env("RUST_LOG", "trace").env("TZ", "Asia/Tokyo");
+        });
+        assert!(elsewhere == expected && coloured == expected, "{command}");
+    }
+}
+
+#[test]
+fn lists_pipe_cleanly() {
+    for (list, least) in [("models", 30), ("hardware", 5)] {
+        let out = output(program(list));
+        let lines = text(&out.stdout);
+        assert!(lines.lines().count() >= least && !lines.contains('\x1b') && out.stderr.is_empty(), "{lines}");
+        let names: Vec<&str> = lines.lines().filter_map(|line| line.split_whitespace().next()).collect();
+        assert!(names.is_sorted() && lines.lines().all(|line| line == line.trim()), "{lines}");
+    }
+}
+
+#[test]
+fn every_listed_name_works() {
+    let names = |list: &str| {
+        let lines = text(&output(program(list)).stdout);
+        lines.lines().filter_map(|line| Some(line.split_whitespace().next()?.to_owned())).collect::<Vec<_>>()
+    };
+    for model in names("models") {
+        output(program(&format!("run --model {model} --num-requests 2")));
+    }
+    for gpu in names("hardware") {
+        output(program(&format!("run --model llama-3.1-8b-instruct --hardware {gpu} --num-requests 2")));
+    }
+}
+
+#[test]
+fn short_help_is_shorter() {
+    for command in ["run", "replay"] {
+        let lines = |flag: &str| text(&output(program(&format!("{command} {flag}"))).stdout).lines().count();
+        assert!(lines("-h") < lines("--help") * 3 / 4, "{command}");
+    }
+}
+
+/// On a terminal: a summary in bold, and a bar only while something takes longer than a second.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_terminal_gets_a_summary_and_a_bar() {
+    let on_terminal = |flags: &str| {
+        let line = format!("{} {flags}", env!("CARGO_BIN_EXE_blis"));
+        let mut script = Command::new("script");
+        script.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").env_remove("NO_COLOR").stdin(Stdio::null());
+        let script = script.output();
+        script.map(|output| text(&output.stdout))
+    };
+    let Ok(short) = on_terminal(RUN) else {
+        eprintln!("skipped: there is no `script` to make a terminal");
+        return;
+    };
+    assert!(short.contains("\x1b[1mModel") && !short.contains(" s left"), "{short}");
+    // Long enough on any machine: the plain engine, one request at a time.
+    let long =
+        "run --model llama-3.1-8b-instruct --workload contentgen --engine plain --num-requests 12000 --timeout -1";
+    let bar = on_terminal(long).expect("as before");
+    assert!(bar.contains("/12") && bar.contains(" s left"), "{bar}");
+    let quiet = on_terminal(&format!("{long} --no-progress")).expect("as before");
+    assert!(!quiet.contains(" s left") && quiet.contains("Throughput"), "{quiet}");
+}
