@@ -308,6 +308,9 @@ impl Kv {
             self.set(key, NONE);
             return;
         }
+        if key < FIRST_PRIVATE && self.shared.replace(key as u32, node, twin) {
+            return;
+        }
         let mut before = self.find(key);
         if before == node {
             self.set(key, twin);

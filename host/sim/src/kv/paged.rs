@@ -56,6 +56,25 @@ impl Pages {
         }
     }
 
+    /// Puts `next` in the place of `value`, if that is the entry of `key`; [`NONE`] removes it.
+    pub(super) fn replace(&mut self, key: u32, value: u32, next: u32) -> bool {
+        let index = key as usize / PAGE;
+        let Some(Some(page)) = self.pages.get_mut(index) else { return false };
+        let slot = &mut page.slots[key as usize % PAGE];
+        if *slot != value {
+            return false;
+        }
+        *slot = next;
+        if next == NONE {
+            page.entries -= 1;
+            if page.entries == 0 {
+                self.pages[index] = None;
+            }
+        }
+        true
+    }
+
+    #[inline]
     fn page(&mut self, key: u32) -> &mut Page {
         let index = key as usize / PAGE;
         if index >= self.pages.len() {
@@ -65,15 +84,9 @@ impl Pages {
     }
 
     fn remove(&mut self, key: u32) {
-        let Some(place) = self.pages.get_mut(key as usize / PAGE) else { return };
-        let Some(page) = place else { return };
-        let slot = &mut page.slots[key as usize % PAGE];
-        if *slot != NONE {
-            *slot = NONE;
-            page.entries -= 1;
-            if page.entries == 0 {
-                *place = None;
-            }
+        let value = self.get(key);
+        if value != NONE {
+            self.replace(key, value, NONE);
         }
     }
 }
