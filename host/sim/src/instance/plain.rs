@@ -308,6 +308,8 @@ impl Plain {
         let kv = &mut self.kv;
         self.running.retain(|live| {
             if live.draining {
+                // Its last token is processed only now, and with it the block that it filled.
+                kv.finish_in_flight(&live.request, live.computed);
                 kv.release(live.request.id);
             }
             !live.draining

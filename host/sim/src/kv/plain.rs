@@ -128,6 +128,15 @@ impl PlainKv {
         true
     }
 
+    /// The last of `computed` tokens is no longer in flight: a block that it filled can be found.
+    pub fn finish_in_flight(&mut self, request: &Request, computed: u32) {
+        let one_token = self.block_size == 1 && self.semantics.skip_one_token_decode_blocks;
+        if computed.is_multiple_of(self.block_size) && !one_token && self.owned.contains_key(&request.id) {
+            let keys: Vec<u32> = request.content.keys().collect();
+            self.remember_last(request, &keys);
+        }
+    }
+
     /// Gives back everything `id` holds, its last block first.
     pub fn release(&mut self, id: u32) {
         let Some(owned) = self.owned.remove(&id) else { return };

@@ -357,6 +357,10 @@ impl Fast {
             self.leave_batch(key);
             let mut live = self.live.remove(key).expect("draining requests are live");
             debug_assert_eq!(live.seq, NOT_RUNNING);
+            // Its last token is processed only now, and with it the block that it filled.
+            if let Some(index) = self.config.shared_block_filled(&live, live.computed) {
+                self.kv.filled(&mut live.holding, &live.keys, index);
+            }
             self.kv.release(&mut live.holding, live.computed);
             self.refused = None;
         }
