@@ -3,6 +3,8 @@
 
 use std::num::NonZeroU32;
 
+use blis_sim::semantics::Semantics;
+
 use super::args::TraceFormatName;
 use super::config::{RunConfig, TraceConfig, WorkloadConfig};
 use super::error::Failure;
@@ -19,7 +21,8 @@ pub(super) fn resolve(config: &RunConfig) -> Result<Deployment, Failure> {
 pub(super) fn open(config: &RunConfig) -> Result<Workload, Failure> {
     let block_size = NonZeroU32::new(config.engine.block_size)
         .ok_or_else(|| Failure::usage("a KV block of 0 tokens").hint("`--block-size-in-tokens` must be at least 1"))?;
-    let options = TraceOptions { block_size, horizon: config.horizon, ..TraceOptions::default() };
+    let recorded_priority = config.engine.semantics != Semantics::BLIS;
+    let options = TraceOptions { block_size, horizon: config.horizon, recorded_priority, ..TraceOptions::default() };
     let opened = match &config.workload {
         WorkloadConfig::Synthetic(generated) => {
             return generated.spec.generate(block_size).map_err(Failure::usage);

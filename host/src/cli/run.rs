@@ -7,6 +7,7 @@ use blis_sim::instance::{Fast, Plain};
 use blis_sim::metrics::{Aggregate, Metrics};
 use blis_sim::outcome::{DropReason, Outcome, Sink, Status};
 use blis_sim::request::Request;
+use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 
 use super::args::EngineName;
@@ -37,7 +38,27 @@ pub(super) fn run(config: &RunConfig, progress: bool) -> Result<Finished, Failur
     tracing::debug!(seed = config.seed, horizon = ?config.horizon, "{:?}", config.engine);
     let deployment = connect::resolve(config)?;
     let workload = connect::open(config)?;
-    simulate(config, &deployment, workload, progress)
+    match config.workload {
+        WorkloadConfig::Recorded { .. }
+            if config.engine.semantics == Semantics::BLIS && config.horizon == Micros::MAX =>
+        {
+            let (workload, horizon) = with_blis_horizon(workload);
+            simulate(&RunConfig { horizon, ..config.clone() }, &deployment, workload, progress)
+        }
+        _ => simulate(config, &deployment, workload, progress),
+    }
+}
+
+/// Without `--horizon`, BLIS ends a replay at twice the time of the last arrival (600 s if that is
+/// 0), whatever is still running.
+fn with_blis_horizon(workload: Workload) -> (Workload, Micros) {
+    const EVERYTHING_AT_ONCE: Micros = Micros(600_000_000);
+    let requests: Vec<Request> = workload.requests.collect();
+    let last = requests.iter().map(|request| request.arrival).max().unwrap_or(Micros::ZERO);
+    let horizon = if last == Micros::ZERO { EVERYTHING_AT_ONCE } else { last.saturating_add(last) };
+    let mut notes = workload.notes;
+    notes.push(format!("horizon {:.6} s: twice the last arrival, as in BLIS", horizon.as_secs_f64()));
+    (Workload { requests: Box::new(requests.into_iter()), notes, ..workload }, horizon)
 }
 
 fn simulate(
@@ -181,7 +202,9 @@ fn refusal(reason: DropReason, config: &RunConfig, deployment: &Deployment) -> (
         if !chunked && u64::from(budget) < limit {
             let hint = "raise `--max-num-batched-tokens`, or let prompts be split";
             (format!("prompt and answer exceed the {budget} tokens of one step"), hint)
-        } else if config.deployment.max_model_len.is_none() && limit == cache {
+        } else if limit == cache
+            && config.deployment.max_model_len.is_none_or(|given| given == 0 || u64::from(given) > limit)
+        {
             (format!("{what} the KV cache, {}", plural(cache, "token")), larger_cache)
         } else {
             (format!("{what} the maximum model length, {}", plural(limit, "token")), "raise `--max-model-len`")

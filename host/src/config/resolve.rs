@@ -184,12 +184,13 @@ impl Choice<'_> {
     fn max_model_len(&self, blocks: u32, notes: &mut Vec<String>) -> Option<u32> {
         let (blocks, block_size) = (u64::from(blocks), self.args.block_size);
         if let Some(given) = self.args.max_model_len.filter(|given| *given > 0) {
-            if u64::from(given.div_ceil(block_size)) > blocks {
+            let capped = capacity::max_model_len(u64::from(given), blocks, block_size);
+            if capped < u64::from(given) {
                 notes.push(format!(
-                    "a request of `--max-model-len` {given} tokens does not fit into {blocks} KV blocks of {block_size}"
+                    "max_model_len {capped}: what the KV cache holds; `--max-model-len` asks for {given}"
                 ));
             }
-            return Some(given);
+            return Some(u32::try_from(capped).unwrap_or(u32::MAX));
         }
         let Some(context) = self.config.and_then(|model| model.config.max_model_len) else {
             notes.push(format!("the context length of {} is unknown: requests may have any length", self.name));

@@ -68,6 +68,8 @@ pub struct TraceOptions {
     pub skip_bad_lines: bool,
     /// Read so many requests at most, from the start of the file.
     pub max_requests: Option<u64>,
+    /// A TraceV2 column `vllm_priority` decides over the class. BLIS does not read it.
+    pub recorded_priority: bool,
     /// End of the simulation: what arrives later is left out. [`Micros::MAX`] = none.
     pub horizon: Micros,
 }
@@ -82,6 +84,7 @@ impl Default for TraceOptions {
             hash_block_size: mooncake::HASH_BLOCK_TOKENS,
             skip_bad_lines: false,
             max_requests: None,
+            recorded_priority: true,
             horizon: Micros::MAX,
         }
     }

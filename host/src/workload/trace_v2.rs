@@ -33,7 +33,7 @@ pub fn read(data: impl BufRead, file: &str, options: &TraceOptions) -> Result<Wo
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
     let mut records = Records::new(data, &file);
-    let mut replay = Replay::default();
+    let mut replay = Replay { recorded_priority: options.recorded_priority, ..Replay::default() };
     if records.advance()? {
         let (columns, notes) = Columns::of(&records.record).map_err(|fault| records.locate(fault))?;
         intake.notes.extend(notes);
@@ -52,6 +52,7 @@ pub fn read(data: impl BufRead, file: &str, options: &TraceOptions) -> Result<Wo
 /// What earlier records mean for later ones.
 #[derive(Default)]
 struct Replay {
+    recorded_priority: bool,
     ids: FxHashSet<u32>,
     groups: Groups,
     labels: LabelsBuilder,
@@ -92,7 +93,8 @@ impl Replay {
             _ => fields.count(Column::InputTokens)?,
         };
         let labels = self.labels(id, fields)?;
-        let priority = fields.vllm_priority()?.unwrap_or_else(|| class_priority(class));
+        let recorded = fields.vllm_priority()?.filter(|_| self.recorded_priority);
+        let priority = recorded.unwrap_or_else(|| class_priority(class));
         let prefix_length = fields.count(Column::PrefixLength)?;
         let length = self.groups.length(group, prefix_length);
         let input = field::fits_u32(u64::from(length) + u64::from(own), "prefix_length + input_tokens")?;

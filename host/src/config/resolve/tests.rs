@@ -288,7 +288,8 @@ fn the_context_is_the_models_unless_the_cache_is_smaller() {
     };
     assert_eq!(length(None, 20_000), Some(131_072));
     assert_eq!(length(Some(0), 100), Some(1600));
-    assert_eq!(length(Some(4096), 100), Some(4096), "a given length stands, with a note");
+    assert_eq!(length(Some(4096), 20_000), Some(4096));
+    assert_eq!(length(Some(4096), 100), Some(1600), "a given length is capped too, with a note");
 }
 
 #[test]

@@ -144,7 +144,8 @@ impl<'a> Fields<'a> {
             return Err(Fault::new(format!("`reason_ratio` is {ratio}, not within 0 and 1")));
         }
         match self.bytes(Column::Streaming) {
-            b"true" | b"false" => Ok(()),
+            b"true" | b"True" | b"TRUE" | b"t" | b"T" | b"1" => Ok(()),
+            b"false" | b"False" | b"FALSE" | b"f" | b"F" | b"0" => Ok(()),
             other => Err(Fault::new(format!("`streaming` is neither `true` nor `false`: {}", quoted(other)))),
         }
     }
