@@ -92,6 +92,13 @@ impl<'a, T: Terms> Intake<'a, T> {
         self.rows.push(row);
     }
 
+    /// Row number `row` has `tokens` more in front of its prompt.
+    pub fn lengthen(&mut self, row: usize, tokens: u32) -> Result<(), TraceError> {
+        let longer = self.rows[row].input.checked_add(tokens).ok_or_else(|| self.too_many("tokens in one prompt"))?;
+        self.rows[row].input = longer;
+        Ok(())
+    }
+
     /// A row could not be read: the end, or one more skipped.
     pub fn bad(&mut self, error: LineError) -> Result<(), TraceError> {
         if !self.options.skip_bad_lines {

@@ -44,6 +44,9 @@ pub fn read(data: impl BufRead, file: &str, options: &TraceOptions) -> Result<Wo
             }
         }
     }
+    for &(row, group) in &replay.groups.early {
+        intake.lengthen(row, replay.groups.groups[group as usize - 1].length)?;
+    }
     intake.notes.extend(replay.groups.notes());
     let shared = replay.groups.shared(options.block_size).map_err(|_| intake.too_many("shared KV blocks"))?;
     intake.finish(Origin::Zero, shared, replay.labels.finish())
@@ -105,7 +108,7 @@ impl Replay {
         }
         // Only now is the record known to be good: a skipped one must not found a group.
         self.labels.push(labels);
-        let prefix = self.groups.join(group, prefix_length);
+        let prefix = self.groups.join(group, prefix_length, self.ids.len() - 1);
         let arrival = if sent > 0 { sent } else { arrived };
         Ok(Row { arrival, id, input, output, prefix, terms: Recorded { deadline_us, priority } })
     }
@@ -131,10 +134,12 @@ impl Replay {
 struct Groups {
     by_name: FxHashMap<Box<str>, Node>,
     groups: Vec<Group>,
+    /// Rows, by number, that were read before the length of their group was known.
+    early: Vec<(usize, Node)>,
 }
 
 struct Group {
-    /// Tokens, from the first record.
+    /// Tokens, from the first record that says more than 0.
     length: u32,
     requests: u64,
     /// Some later record says another length.
@@ -142,17 +147,18 @@ struct Group {
 }
 
 impl Groups {
-    /// The length of `group`'s prefix, tokens; `recorded` if this is its first record.
+    /// The length of `group`'s prefix, tokens; `recorded` if no earlier record knows it.
     fn length(&self, group: &str, recorded: u32) -> u32 {
-        match self.by_name.get(group) {
+        let known = self.by_name.get(group).map_or(0, |&node| self.groups[node as usize - 1].length);
+        match known {
             _ if group.is_empty() => 0,
-            Some(&node) => self.groups[node as usize - 1].length,
-            None => recorded,
+            0 => recorded,
+            known => known,
         }
     }
 
     /// A record of `group` is taken in. Nodes count from 1; [`ROOT`] is no group.
-    fn join(&mut self, group: &str, recorded: u32) -> Node {
+    fn join(&mut self, group: &str, recorded: u32, row: usize) -> Node {
         if group.is_empty() {
             return ROOT;
         }
@@ -168,6 +174,12 @@ impl Groups {
         };
         let group = &mut self.groups[node as usize - 1];
         group.requests += 1;
+        if group.length == 0 {
+            group.length = recorded;
+        }
+        if group.length == 0 {
+            self.early.push((row, node));
+        }
         if group.length != recorded {
             group.disputed.get_or_insert(recorded);
         }
@@ -188,7 +200,7 @@ impl Groups {
     fn notes(&self) -> Option<String> {
         let (length, other) = self.groups.iter().find_map(|group| Some((group.length, group.disputed?)))?;
         Some(format!(
-            "records of one prefix group differ in prefix_length ({length} and {other}); the first record's counts"
+            "records of one prefix group differ in prefix_length ({length} and {other}); the first that is not 0 counts"
         ))
     }
 }

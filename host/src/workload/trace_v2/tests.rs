@@ -74,13 +74,25 @@ fn groups_share_the_full_blocks_of_their_prefix() {
     let workload = rows(&text).unwrap();
     assert_eq!(
         workload.notes,
-        ["records of one prefix group differ in prefix_length (33 and 40); the first record's counts"]
+        ["records of one prefix group differ in prefix_length (33 and 40); the first that is not 0 counts"]
     );
     let requests = requests(workload);
     assert_eq!(requests.iter().map(|r| r.input_tokens).collect::<Vec<_>>(), [43, 74, 26, 43, 26, 999]);
     let (a, b) = ([Span { first: 0, len: 2 }], [Span { first: 2, len: 1 }]);
     let spans: Vec<&[Span]> = requests.iter().map(|r| r.content.spans()).collect();
     assert_eq!(spans, [&a[..], &[], &b, &a, &b, &[]]);
+}
+
+/// As BLIS does: a group's first positive length holds for all its records, earlier ones too.
+#[test]
+fn a_group_whose_length_comes_late() {
+    let member = |id: &str, length: &str| {
+        record(&[(Column::RequestId, id), (Column::PrefixGroup, "A"), (Column::PrefixLength, length)])
+    };
+    let text: String = [("0", "0"), ("1", "64"), ("2", "0")].iter().map(|(id, length)| member(id, length)).collect();
+    let requests = requests(rows(&text).unwrap());
+    assert_eq!(requests.iter().map(|r| r.input_tokens).collect::<Vec<_>>(), [74, 74, 74]);
+    assert!(requests.iter().all(|r| r.content.shared_blocks() == 4));
 }
 
 #[test]
