@@ -5,6 +5,7 @@
 
 mod blis;
 mod cli;
+mod deployments;
 mod examples;
 mod flags;
 mod nonsense;
