@@ -373,6 +373,7 @@ impl Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::{Content, Request};
     use proptest::prelude::*;
 
     fn of(samples: &[u64]) -> Distribution {
@@ -380,22 +381,17 @@ mod tests {
     }
 
     fn finished(status: Status) -> Outcome {
-        Outcome {
+        let request = Request {
             id: 0,
             arrival: Micros(5),
             input_tokens: 100,
             output_tokens: 10,
-            generated_tokens: 7,
-            status,
-            ttft: None,
-            e2e: None,
-            itl_sum: Micros::ZERO,
-            itl_count: 0,
-            itl_mean_us: 0.0,
-            scheduling_delay: None,
-            preemptions: 0,
-            cached_tokens: 0,
-        }
+            max_output_tokens: None,
+            deadline: None,
+            priority: 0,
+            content: Content::UNIQUE,
+        };
+        Outcome { generated_tokens: 7, ..Outcome::new(&request, status) }
     }
 
     #[test]

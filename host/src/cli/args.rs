@@ -140,7 +140,7 @@ pub(super) struct DeploymentFlags {
     #[arg(long, visible_alias = "block-size", value_name = "N", default_value_t = 16, value_parser = parse::count,
           help_heading = ENGINE)]
     pub block_size_in_tokens: u32,
-    /// Longest prompt plus answer, tokens; 0 for the model's own limit
+    /// Longest prompt plus answer, tokens; 0 for the model's own limit. At most what the KV cache holds
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse::count_or_zero, help_heading = ENGINE)]
     pub max_model_len: u32,
     /// Share of GPU memory the engine may use, above 0, at most 1
@@ -274,7 +274,8 @@ pub(super) struct SimulationArgs {
     /// Seed of everything random
     #[arg(long, value_name = "N", default_value_t = 42, value_parser = parse::seed, help_heading = SIMULATION)]
     pub seed: u64,
-    /// End of the simulation, µs ≥ 1 [default: when every request has ended]
+    /// End of the simulation, µs ≥ 1 [default: when every request has ended; a replay with --parity
+    /// blis: twice the last arrival]
     #[arg(long, value_name = "US", value_parser = parse::horizon, help_heading = SIMULATION)]
     pub horizon: Option<Micros>,
     /// Least severe messages to show on standard error

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use blis_sim::metrics::{Aggregate, Metrics};
 use blis_sim::outcome::{Counters, DropReason, Outcome, Sink, Status};
+use blis_sim::request::{Content, Request};
 use blis_sim::units::Micros;
 use serde::Serialize;
 use serde_json::Value;
@@ -231,22 +232,17 @@ impl Steps {
 }
 
 fn blank(id: u32, status: Status) -> Outcome {
-    Outcome {
+    let request = Request {
         id,
         arrival: Micros::ZERO,
         input_tokens: 0,
         output_tokens: 0,
-        generated_tokens: 0,
-        status,
-        ttft: None,
-        e2e: None,
-        itl_sum: Micros::ZERO,
-        itl_count: 0,
-        itl_mean_us: 0.0,
-        scheduling_delay: None,
-        preemptions: 0,
-        cached_tokens: 0,
-    }
+        max_output_tokens: None,
+        deadline: None,
+        priority: 0,
+        content: Content::UNIQUE,
+    };
+    Outcome::new(&request, status)
 }
 
 fn number(request: &Value) -> u32 {

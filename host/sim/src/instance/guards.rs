@@ -1,5 +1,7 @@
-//! What a request must pass to enter the wait queue (BLIS f90a1e3a, `EnqueueRequest`; the vLLM
-//! equivalents are spread over its API server and start-up checks).
+//! What a request must pass to enter the wait queue, and other limits that both engines read.
+//!
+//! Source: BLIS f90a1e3a, `EnqueueRequest`; the vLLM equivalents are spread over its API server and
+//! start-up checks.
 
 use super::InstanceConfig;
 use crate::outcome::DropReason;
@@ -35,6 +37,14 @@ impl InstanceConfig {
             }
         }
         None
+    }
+
+    /// At most `long_prefill_token_threshold` of `left` prompt tokens.
+    pub(super) fn chunk(&self, left: u32) -> u32 {
+        match self.long_prefill_token_threshold {
+            0 => left,
+            threshold => left.min(threshold),
+        }
     }
 
     /// Length at which a request's generation stops, prompt included, by `max_model_len`.

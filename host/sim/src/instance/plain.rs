@@ -162,7 +162,7 @@ impl Plain {
             let want = if live.draining {
                 0
             } else if live.prefilling() {
-                self.chunk(live.target - live.computed).min(budget)
+                self.config.chunk(live.target - live.computed).min(budget)
             } else {
                 1
             };
@@ -286,7 +286,7 @@ impl Plain {
         let findable = if self.config.semantics.full_hit_is_free { live.target } else { live.target.saturating_sub(1) };
         let cached = self.kv.cached_prefix(&live.request, findable);
         let left = live.target - cached.len() as u32 * self.config.block_size;
-        let chunk = self.chunk(left);
+        let chunk = self.config.chunk(left);
         if !self.config.enable_chunked_prefill && chunk > budget {
             return None;
         }
@@ -294,14 +294,6 @@ impl Plain {
             return None;
         }
         Some((cached, chunk.min(budget)))
-    }
-
-    /// At most `long_prefill_token_threshold` of `left` tokens.
-    fn chunk(&self, left: u32) -> u32 {
-        match self.config.long_prefill_token_threshold {
-            0 => left,
-            threshold => left.min(threshold),
-        }
     }
 
     fn release_drained(&mut self) {

@@ -68,7 +68,7 @@ impl Fast {
         };
         for i in 0..self.prefilling.len() {
             let key = self.prefilling[i];
-            let mut chunk = self.chunk(self.live[key].target - self.live[key].computed);
+            let mut chunk = self.config.chunk(self.live[key].target - self.live[key].computed);
             if chunk > budget {
                 if !behind_all || budget == 0 {
                     return None;
@@ -129,7 +129,7 @@ impl Fast {
             let live = &self.live[key];
             let want = match live.state {
                 State::Draining | State::Waiting(_) => 0,
-                State::Prefilling => self.chunk(live.target - live.computed).min(plan.budget),
+                State::Prefilling => self.config.chunk(live.target - live.computed).min(plan.budget),
                 State::Decoding => 1,
             };
             if want > 0 && !self.obtain(key, want, &mut plan, now, sink)? {
@@ -318,10 +318,7 @@ impl Fast {
         let hit = self.kv.look_up(&live.keys, findable);
         let start = hit.blocks * self.config.block_size;
         let left = live.target - start;
-        let chunk = match self.config.long_prefill_token_threshold {
-            0 => left,
-            threshold => left.min(threshold),
-        };
+        let chunk = self.config.chunk(left);
         let want = chunk.min(budget);
         let blocks = |tokens: u32| tokens.div_ceil(self.config.block_size) - hit.blocks + hit.unheld;
         let free = self.kv.free_blocks();
@@ -342,14 +339,6 @@ impl Fast {
             self.kv.extend(&mut live.holding, &live.keys, start, start + want);
         }
         Some(want)
-    }
-
-    /// At most `long_prefill_token_threshold` of `left` tokens.
-    fn chunk(&self, left: u32) -> u32 {
-        match self.config.long_prefill_token_threshold {
-            0 => left,
-            threshold => left.min(threshold),
-        }
     }
 
     fn release_drained(&mut self) {
