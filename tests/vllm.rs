@@ -93,8 +93,8 @@ impl Sink for Outcomes {
     fn outcome(&mut self, outcome: &Outcome) {
         assert!(self.0.insert(outcome.id, *outcome).is_none(), "request_{} ended twice", outcome.id);
     }
-    fn itl(&mut self, _gap: Micros, _count: u64) {}
-    fn retract_itl(&mut self, _gap: Micros, _count: u64) {}
+    fn itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
+    fn retract_itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
 }
 
 impl Scenario {
@@ -102,6 +102,7 @@ impl Scenario {
         let c = &self.config;
         let by_priority = c.policy == "priority";
         InstanceConfig {
+            index: 0,
             max_num_seqs: c.max_num_seqs,
             max_num_batched_tokens: c.max_num_batched_tokens,
             long_prefill_token_threshold: c.long_prefill_token_threshold,
@@ -137,14 +138,11 @@ impl Scenario {
                     spans.push(Span { first: parent, len: 1 });
                 }
                 Request {
-                    id: number(&r.id),
-                    arrival: Micros(r.arrival_step * STEP),
-                    input_tokens,
-                    output_tokens: r.max_tokens,
                     max_output_tokens: Some(r.max_tokens),
                     deadline: r.abort_step.map(|step| Micros(step * STEP - 1)),
-                    priority: r.priority,
+                    priority: r.priority.into(),
                     content: Content::shared(&spans),
+                    ..Request::new(number(&r.id), Micros(r.arrival_step * STEP), input_tokens, r.max_tokens)
                 }
             })
             .collect();

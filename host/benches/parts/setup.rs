@@ -25,6 +25,7 @@ pub fn deployment(latency: LatencyKind) -> Deployment {
 pub fn instance(latency: LatencyKind) -> InstanceConfig {
     let deployment = deployment(latency);
     InstanceConfig {
+        index: 0,
         max_num_seqs: 256,
         max_num_batched_tokens: 2048,
         long_prefill_token_threshold: 0,
@@ -51,7 +52,7 @@ pub fn chat(requests: u64, rate: f64) -> Vec<Request> {
 }
 
 pub fn request(id: u32, arrival: Micros, input_tokens: u32, output_tokens: u32, content: Content) -> Request {
-    Request { id, arrival, input_tokens, output_tokens, max_output_tokens: None, deadline: None, priority: 0, content }
+    Request { content, ..Request::new(id, arrival, input_tokens, output_tokens) }
 }
 
 /// Keeps nothing but the number of requests that ended.
@@ -63,7 +64,7 @@ impl Sink for Count {
         self.0 += 1;
     }
 
-    fn itl(&mut self, _gap: Micros, _count: u64) {}
+    fn itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
 
-    fn retract_itl(&mut self, _gap: Micros, _count: u64) {}
+    fn retract_itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
 }

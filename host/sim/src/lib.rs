@@ -11,6 +11,7 @@ pub mod latency;
 pub mod metrics;
 pub mod model;
 pub mod outcome;
+pub mod policy;
 pub mod request;
 pub mod rng;
 mod run;

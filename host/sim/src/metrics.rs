@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::outcome::{Counters, DropReason, Outcome, Sink, Status};
+use crate::outcome::{Counters, DropReason, Outcome, Rejection, Sink, Status};
 use crate::units::Micros;
 
 /// Collects what [`Aggregate`] needs.
@@ -40,6 +40,10 @@ pub struct Counts {
     pub dropped_budget_too_long: u64,
     /// Refused: the prompt needs more KV blocks than there are.
     pub dropped_kv_too_small: u64,
+    /// Refused by the admission policy.
+    pub rejected_by_admission: u64,
+    /// Refused because no instance serves their model.
+    pub rejected_by_routing: u64,
     /// Σ generated tokens of completed requests.
     pub output_tokens: u64,
 }
@@ -140,6 +144,8 @@ impl Sink for Metrics {
             Status::Queued => counts.queued += 1,
             Status::Running => counts.running += 1,
             Status::Arriving => counts.arriving += 1,
+            Status::Rejected(Rejection::Admission) => counts.rejected_by_admission += 1,
+            Status::Rejected(Rejection::Routing) => counts.rejected_by_routing += 1,
         }
         if outcome.completed() {
             counts.output_tokens += u64::from(outcome.generated_tokens);
@@ -149,11 +155,11 @@ impl Sink for Metrics {
         self.scheduling_delay.extend(outcome.scheduling_delay);
     }
 
-    fn itl(&mut self, gap: Micros, count: u64) {
+    fn itl(&mut self, _instance: u32, gap: Micros, count: u64) {
         self.itl.add(gap, count);
     }
 
-    fn retract_itl(&mut self, gap: Micros, count: u64) {
+    fn retract_itl(&mut self, _instance: u32, gap: Micros, count: u64) {
         self.itl.retract(gap, count);
     }
 }
@@ -165,14 +171,14 @@ impl<A: Sink, B: Sink> Sink for (A, B) {
         self.1.outcome(outcome);
     }
 
-    fn itl(&mut self, gap: Micros, count: u64) {
-        self.0.itl(gap, count);
-        self.1.itl(gap, count);
+    fn itl(&mut self, instance: u32, gap: Micros, count: u64) {
+        self.0.itl(instance, gap, count);
+        self.1.itl(instance, gap, count);
     }
 
-    fn retract_itl(&mut self, gap: Micros, count: u64) {
-        self.0.retract_itl(gap, count);
-        self.1.retract_itl(gap, count);
+    fn retract_itl(&mut self, instance: u32, gap: Micros, count: u64) {
+        self.0.retract_itl(instance, gap, count);
+        self.1.retract_itl(instance, gap, count);
     }
 }
 
@@ -184,15 +190,15 @@ impl<S: Sink> Sink for Option<S> {
         }
     }
 
-    fn itl(&mut self, gap: Micros, count: u64) {
+    fn itl(&mut self, instance: u32, gap: Micros, count: u64) {
         if let Some(sink) = self {
-            sink.itl(gap, count);
+            sink.itl(instance, gap, count);
         }
     }
 
-    fn retract_itl(&mut self, gap: Micros, count: u64) {
+    fn retract_itl(&mut self, instance: u32, gap: Micros, count: u64) {
         if let Some(sink) = self {
-            sink.retract_itl(gap, count);
+            sink.retract_itl(instance, gap, count);
         }
     }
 }
@@ -373,7 +379,7 @@ impl Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::{Content, Request};
+    use crate::request::Request;
     use proptest::prelude::*;
 
     fn of(samples: &[u64]) -> Distribution {
@@ -381,16 +387,7 @@ mod tests {
     }
 
     fn finished(status: Status) -> Outcome {
-        let request = Request {
-            id: 0,
-            arrival: Micros(5),
-            input_tokens: 100,
-            output_tokens: 10,
-            max_output_tokens: None,
-            deadline: None,
-            priority: 0,
-            content: Content::UNIQUE,
-        };
+        let request = Request::new(0, Micros(5), 100, 10);
         Outcome { generated_tokens: 7, ..Outcome::new(&request, status) }
     }
 
@@ -455,14 +452,14 @@ mod tests {
     #[test]
     #[should_panic(expected = "never reported")]
     fn retracting_what_was_not_reported_is_a_bug() {
-        Metrics::new().retract_itl(Micros(3), 1);
+        Metrics::new().retract_itl(0, Micros(3), 1);
     }
 
     #[test]
     fn sinks_combine() {
         let mut both = (Metrics::new(), Some(Metrics::new()));
-        both.itl(Micros(5), 2);
-        both.retract_itl(Micros(5), 1);
+        both.itl(0, Micros(5), 2);
+        both.retract_itl(0, Micros(5), 1);
         both.outcome(&finished(Status::Completed));
         let first = both.0.aggregate(&Counters::default(), Micros::MAX);
         assert_eq!(first.itl.count, 1);

@@ -3,7 +3,7 @@
 //! The engine reports every request exactly once, when it ends (or when the simulation does), and
 //! keeps nothing: its own state stays proportional to what is live.
 
-use crate::request::Request;
+use crate::request::{Request, Tags};
 use crate::units::Micros;
 
 /// How a request ended.
@@ -23,6 +23,17 @@ pub enum Status {
     Running,
     /// Between arrival and wait queue at the end of the simulation.
     Arriving,
+    /// Refused by the service; no instance saw it.
+    Rejected(Rejection),
+}
+
+/// Who refused a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejection {
+    /// The admission policy.
+    Admission,
+    /// Nobody: no instance serves the model it asks for.
+    Routing,
 }
 
 /// Why a request can never be served.
@@ -51,6 +62,10 @@ pub struct Outcome {
     pub generated_tokens: u32,
     /// How it ended.
     pub status: Status,
+    /// The instance that had it; `None` if it reached none.
+    pub instance: Option<u32>,
+    /// [`crate::request::Request::tags`].
+    pub tags: Tags,
     /// Time to first token; `None` if there was none.
     pub ttft: Option<Micros>,
     /// End-to-end latency; `None` unless it completed.
@@ -80,6 +95,8 @@ impl Outcome {
             output_tokens: request.output_tokens,
             generated_tokens: 0,
             status,
+            instance: None,
+            tags: request.tags,
             ttft: None,
             e2e: None,
             itl_sum: Micros::ZERO,
@@ -98,17 +115,17 @@ impl Outcome {
     }
 }
 
-/// Where the engine writes. It never calls back.
+/// Where the simulation writes. It never calls back.
 pub trait Sink {
     /// A request ended. Called once per request; in the order in which they end.
     fn outcome(&mut self, outcome: &Outcome);
 
-    /// `count` inter-token latencies of `gap` happened.
-    fn itl(&mut self, gap: Micros, count: u64);
+    /// `count` inter-token latencies of `gap` happened on instance number `instance`.
+    fn itl(&mut self, instance: u32, gap: Micros, count: u64);
 
     /// `count` inter-token latencies of `gap`, reported before, belong to requests that did not
     /// complete: the published figure pools completed requests only.
-    fn retract_itl(&mut self, gap: Micros, count: u64);
+    fn retract_itl(&mut self, instance: u32, gap: Micros, count: u64);
 }
 
 /// The instance's own counters at the end of a simulation.
@@ -130,4 +147,7 @@ pub struct Counters {
     pub cache_misses: u64,
     /// Σ prompt tokens of the requests that passed the arrival checks.
     pub input_tokens: u64,
+    /// Σ over requests of the time spent in the wait queue, until the last executed event. Divided
+    /// by the duration: the mean queue length (Little's law).
+    pub queue_time: Micros,
 }

@@ -1,6 +1,6 @@
 //! A request as the simulator sees it: numbers, no strings.
 //!
-//! Names (tenant, session, class …) stay with the workload, which knows them by [`Request::id`].
+//! Names (tenant, session, class …) are numbers here; the workload keeps the text behind them.
 
 use std::sync::Arc;
 
@@ -21,10 +21,69 @@ pub struct Request {
     pub max_output_tokens: Option<u32>,
     /// When the client gives up (absolute); `None` if never.
     pub deadline: Option<Micros>,
-    /// Instance priority: lower is more urgent, as in vLLM. See [`class_priority`].
-    pub priority: i32,
+    /// Priority the client asks for: lower is more urgent (vLLM's `priority`); `None` if it left
+    /// that to the service.
+    pub client_priority: Option<i32>,
+    /// Instance priority: lower is more urgent, as in vLLM. The cluster's priority policy sets it
+    /// when the request is handed to an instance.
+    pub priority: i64,
+    /// What the request says about itself.
+    pub tags: Tags,
     /// Which of its KV blocks may equal blocks of other requests.
     pub content: Content,
+}
+
+impl Request {
+    /// A request that says nothing else about itself.
+    #[must_use]
+    pub fn new(id: u32, arrival: Micros, input_tokens: u32, output_tokens: u32) -> Self {
+        Self {
+            id,
+            arrival,
+            input_tokens,
+            output_tokens,
+            max_output_tokens: None,
+            deadline: None,
+            client_priority: None,
+            priority: 0,
+            tags: Tags::default(),
+            content: Content::UNIQUE,
+        }
+    }
+}
+
+/// Number of a name in the workload's table; equal names have equal numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(pub u32);
+
+impl Name {
+    /// Nothing was said.
+    pub const NONE: Self = Self(0);
+
+    /// Its place in a column over names.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What a request says about itself, as production would know it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tags {
+    /// Service class, as `critical` or `batch`.
+    pub slo_class: Name,
+    /// Who pays.
+    pub tenant: Name,
+    /// The conversation it belongs to.
+    pub session: Name,
+    /// The model asked for.
+    pub model: Name,
+    /// The load generator's client.
+    pub client: Name,
+    /// Requests of one group start with the same tokens.
+    pub prefix_group: Name,
+    /// Round in its session, from 0.
+    pub round_index: u32,
 }
 
 /// Identity of a KV block that two requests may share: an index handed out when the workload was
@@ -76,32 +135,9 @@ impl Content {
     }
 }
 
-/// Instance priority of an SLO class: lower is more urgent.
-///
-/// BLIS gives each class a number, bigger for more urgent (critical 4, standard 3, batch −1,
-/// sheddable −2, background −3, anything else 3), and hands the instance `4 − number`.
-#[must_use]
-pub fn class_priority(class: &str) -> i32 {
-    const MOST_URGENT: i32 = 4;
-    let cluster = match class {
-        "critical" => 4,
-        "batch" => -1,
-        "sheddable" => -2,
-        "background" => -3,
-        _ => 3,
-    };
-    MOST_URGENT - cluster
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn classes_rank_as_in_blis() {
-        let ranks = ["critical", "standard", "", "batch", "sheddable", "background", "gold"].map(class_priority);
-        assert_eq!(ranks, [0, 1, 1, 5, 6, 7, 1]);
-    }
 
     #[test]
     fn keys_run_through_the_spans() {

@@ -212,6 +212,7 @@ impl EngineConfig {
     /// The instance that schedules so on `deployment`.
     pub(super) fn instance(&self, deployment: &Deployment) -> InstanceConfig {
         InstanceConfig {
+            index: 0,
             max_num_seqs: self.max_num_seqs,
             max_num_batched_tokens: self.max_num_batched_tokens,
             long_prefill_token_threshold: self.long_prefill_token_threshold,

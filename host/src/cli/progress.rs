@@ -98,20 +98,10 @@ fn seconds_left(elapsed: Duration, done: u64, total: Option<u64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blis_sim::request::Content;
     use blis_sim::units::Micros;
 
     fn requests(count: u32) -> impl Iterator<Item = Request> {
-        (0..count).map(|id| Request {
-            id,
-            arrival: Micros(u64::from(id)),
-            input_tokens: 1,
-            output_tokens: 1,
-            max_output_tokens: None,
-            deadline: None,
-            priority: 1,
-            content: Content::UNIQUE,
-        })
+        (0..count).map(|id| Request::new(id, Micros(u64::from(id)), 1, 1))
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use blis_sim::instance::{Fast, Plain};
 use blis_sim::metrics::{Aggregate, Metrics};
 use blis_sim::outcome::{DropReason, Outcome, Sink, Status};
+use blis_sim::policy::Classes;
 use blis_sim::request::Request;
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
@@ -19,7 +20,7 @@ use super::timer::Timer;
 use crate::config::Deployment;
 use crate::report::{self, RequestLog, Setting};
 use crate::workload::distribution::ArrivalProcess;
-use crate::workload::{Labels, Skipped, Workload};
+use crate::workload::{Names, Skipped, Workload};
 
 /// What a simulation came to, and what is worth saying about it.
 pub(super) struct Finished {
@@ -67,13 +68,13 @@ fn simulate(
     workload: Workload,
     progress: bool,
 ) -> Result<Finished, Failure> {
-    let Workload { requests, count, labels, skipped, notes } = workload;
+    let Workload { requests, count, names, skipped, notes } = workload;
     for note in deployment.notes.iter().chain(&notes) {
         tracing::info!("{note}");
     }
     let wants_requests = config.output.metrics_path.is_some() || config.output.results_path.is_some();
     let mut sink = (Metrics::new(), (wants_requests.then(RequestLog::new), Refused::default()));
-    let requests = Progress::new(with_deadlines(requests, &config.workload), count, progress);
+    let requests = Progress::new(with_priorities(with_deadlines(requests, &config.workload), &names), count, progress);
     let timer = Timer::start();
     let instance = config.engine.instance(deployment);
     let counters = match config.engine.engine {
@@ -86,7 +87,7 @@ fn simulate(
     Ok(Finished {
         setting: setting(config, deployment, &notes),
         warnings: warnings(config, deployment, &aggregate, &skipped, &refused),
-        files: write_files(config, &aggregate, log.as_ref(), &labels),
+        files: write_files(config, &aggregate, log.as_ref(), &names),
         aggregate,
         cpu,
     })
@@ -104,19 +105,29 @@ fn with_deadlines(requests: impl Iterator<Item = Request>, workload: &WorkloadCo
     })
 }
 
+/// The client's priority, else that of the class.
+fn with_priorities<I: Iterator<Item = Request>>(requests: I, names: &Names) -> impl Iterator<Item = Request> + use<I> {
+    let classes = Classes::new(names.texts().iter().map(AsRef::as_ref), &[]);
+    requests.map(move |mut request| {
+        let usual = classes.most() - classes.urgency(request.tags.slo_class);
+        request.priority = request.client_priority.unwrap_or(usual).into();
+        request
+    })
+}
+
 fn write_files(
     config: &RunConfig,
     aggregate: &Aggregate,
     log: Option<&RequestLog>,
-    labels: &Labels,
+    names: &Names,
 ) -> Result<(), Failure> {
     let Some(log) = log else { return Ok(()) };
     let written = |result: Result<(), report::FileError>| result.map_err(|error| Failure::file(&error));
     if let Some(path) = &config.output.metrics_path {
-        written(report::write_json(path, &report::metrics_document(aggregate, log, labels)))?;
+        written(report::write_json(path, &report::metrics_document(aggregate, log, names)))?;
     }
     if let Some(path) = &config.output.results_path {
-        written(report::write_json(path, &report::results_document(log, labels)))?;
+        written(report::write_json(path, &report::results_document(log, names)))?;
     }
     Ok(())
 }
@@ -254,9 +265,9 @@ impl Sink for Refused {
         }
     }
 
-    fn itl(&mut self, _gap: Micros, _count: u64) {}
+    fn itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
 
-    fn retract_itl(&mut self, _gap: Micros, _count: u64) {}
+    fn retract_itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
 }
 
 /// `1 request`, `2 requests`.

@@ -3,7 +3,8 @@
 use blis_sim::metrics::{Aggregate, Distribution};
 use serde::Serialize;
 
-use super::requests::{Labels, RequestLog, Requests};
+use super::requests::{RequestLog, Requests};
+use crate::workload::Names;
 
 /// What goes to standard output.
 #[must_use]
@@ -12,9 +13,9 @@ pub fn aggregate_document(aggregate: &Aggregate) -> impl Serialize {
 }
 
 /// What goes to the file of `--metrics-path`: the same, the cache hit rate, and every request.
-pub fn metrics_document<'a>(aggregate: &Aggregate, log: &'a RequestLog, labels: &'a dyn Labels) -> impl Serialize + 'a {
+pub fn metrics_document<'a>(aggregate: &Aggregate, log: &'a RequestLog, names: &'a Names) -> impl Serialize + 'a {
     let cache_hit_rate = Some(aggregate.cache_hit_rate());
-    Document { cache_hit_rate, requests: Some(Requests { log, labels }), ..Document::new(aggregate) }
+    Document { cache_hit_rate, requests: Some(Requests { log, names }), ..Document::new(aggregate) }
 }
 
 /// Published fields first; those from `still_arriving` on are additions.
@@ -150,19 +151,14 @@ mod tests {
     use super::*;
     use blis_sim::metrics::Metrics;
     use blis_sim::outcome::{Counters, Outcome, Sink as _, Status};
+    use blis_sim::request::Request;
     use blis_sim::units::Micros;
-
-    use crate::workload;
 
     fn outcome(id: u32, status: Status) -> Outcome {
         let completed = status == Status::Completed;
         Outcome {
-            id,
-            arrival: Micros(1_500_000 - u64::from(id) * 1_000),
-            input_tokens: 512,
-            output_tokens: 3,
             generated_tokens: 3,
-            status,
+            instance: Some(0),
             ttft: Some(Micros(20_000)),
             e2e: completed.then_some(Micros(35_000)),
             itl_sum: Micros(if completed { 15_000 } else { 0 }),
@@ -171,6 +167,7 @@ mod tests {
             scheduling_delay: Some(Micros(1_250)),
             preemptions: 1,
             cached_tokens: 256,
+            ..Outcome::new(&Request::new(id, Micros(1_500_000 - u64::from(id) * 1_000), 512, 3), status)
         }
     }
 
@@ -178,8 +175,8 @@ mod tests {
         let mut sink = (Metrics::new(), RequestLog::new());
         sink.outcome(&outcome(0, Status::Completed));
         sink.outcome(&outcome(1, Status::TimedOut));
-        sink.itl(Micros(7_000), 1);
-        sink.itl(Micros(8_000), 1);
+        sink.itl(0, Micros(7_000), 1);
+        sink.itl(0, Micros(8_000), 1);
         let counters = Counters {
             clock: Micros(2_000_000),
             steps: 17,
@@ -200,7 +197,7 @@ mod tests {
     #[test]
     fn metrics_file() {
         let (aggregate, log) = simulation();
-        insta::assert_json_snapshot!(metrics_document(&aggregate, &log, &workload::Labels::default()));
+        insta::assert_json_snapshot!(metrics_document(&aggregate, &log, &Names::default()));
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod summary;
 
 pub use aggregate::{aggregate_document, metrics_document};
 pub use file::{FileError, check_target, write_json};
-pub use requests::{Labels, Record, RequestLabels, RequestLog};
+pub use requests::{Record, RequestLog};
 pub use results::results_document;
 pub use summary::{Setting, Summary};
 

@@ -11,12 +11,14 @@ use std::path::{Path, PathBuf};
 
 use blis_sim::metrics::{Aggregate, Metrics};
 use blis_sim::outcome::{Counters, DropReason, Outcome, Sink, Status};
-use blis_sim::request::{Content, Request};
+use blis_sim::request::{Request, Tags};
 use blis_sim::units::Micros;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Labels, RequestLabels, RequestLog, aggregate_document, metrics_document, results_document};
+use crate::workload::Names;
+
+use super::{RequestLog, aggregate_document, metrics_document, results_document};
 
 const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/cases/blis");
 
@@ -36,7 +38,7 @@ fn aggregates_equal_the_recorded_ones() {
 fn metrics_files_equal_the_recorded_ones() {
     for_each_case(|case| {
         let recorded = case.json("metrics.json");
-        let document = to_value(&metrics_document(&case.aggregate, &case.log, case));
+        let document = to_value(&metrics_document(&case.aggregate, &case.log, &case.names));
         assert_same(&recorded["cache_hit_rate"], &document["cache_hit_rate"], &case.name);
         let ours = document["requests"].as_array().expect("requests");
         let theirs = case.requests();
@@ -55,7 +57,7 @@ fn metrics_files_equal_the_recorded_ones() {
 fn results_equal_the_recorded_ones() {
     for_each_case(|case| {
         let recorded = case.json("results.json");
-        let document = to_value(&results_document(&case.log, case));
+        let document = to_value(&results_document(&case.log, &case.names));
         let (theirs, ours) = (recorded.as_array().expect("array"), document.as_array().expect("array"));
         assert_eq!(ours.len(), theirs.len(), "{}", case.name);
         for (expected, result) in theirs.iter().zip(ours) {
@@ -74,7 +76,7 @@ struct Case {
     folder: PathBuf,
     aggregate: Aggregate,
     log: RequestLog,
-    classes: BTreeMap<u32, String>,
+    names: Names,
 }
 
 fn for_each_case(check: impl Fn(&Case)) {
@@ -98,18 +100,13 @@ impl Case {
         let name = entry["name"].as_str().expect("name").to_owned();
         let folder = Path::new(CASES).join(&name);
         let mut case =
-            Self { name, folder, aggregate: Aggregate::default(), log: RequestLog::new(), classes: BTreeMap::new() };
+            Self { name, folder, aggregate: Aggregate::default(), log: RequestLog::new(), names: Names::default() };
         let alpha = entry["effective"]["alpha"].as_str().expect("alpha").trim_matches(['[', ']']);
         let output_token_us: f64 = alpha.split(' ').nth(2).expect("third").parse().expect("number");
         let mut sinks = (Metrics::new(), RequestLog::new());
         case.replay(output_token_us as u64, &mut sinks);
         case.aggregate = sinks.0.aggregate(&case.counters(), Micros::MAX);
         case.log = sinks.1;
-        for request in case.requests() {
-            if let Some(class) = request["slo_class"].as_str() {
-                case.classes.insert(number(&request), class.to_owned());
-            }
-        }
         case
     }
 
@@ -147,7 +144,7 @@ impl Case {
         }
     }
 
-    fn replay(&self, output_token_us: u64, sink: &mut impl Sink) {
+    fn replay(&mut self, output_token_us: u64, sink: &mut impl Sink) {
         let recorded = self.json("metrics.json");
         let count = |name: &str| recorded[name].as_u64().expect("count") as usize;
         let steps = Steps::read(&self.text("steps.csv"), output_token_us);
@@ -164,10 +161,11 @@ impl Case {
             let e2e = present(&request["e2e_ms"]);
             let status = if e2e.is_some() { Status::Completed } else { unfinished.next().unwrap_or(Status::Arriving) };
             let gaps = steps.gaps.get(&id).map_or(&[][..], Vec::as_slice);
-            gaps.iter().for_each(|&gap| sink.itl(gap, 1));
+            gaps.iter().for_each(|&gap| sink.itl(0, gap, 1));
             if e2e.is_none() {
-                gaps.iter().for_each(|&gap| sink.retract_itl(gap, 1));
+                gaps.iter().for_each(|&gap| sink.retract_itl(0, gap, 1));
             }
+            let slo_class = self.names.intern(request["slo_class"].as_str().unwrap_or_default());
             let admitted = steps.admitted.contains(&id);
             let tokens = |name: &str| request[name].as_u64().expect("tokens") as u32;
             sink.outcome(&Outcome {
@@ -180,6 +178,8 @@ impl Case {
                 itl_sum: gaps.iter().copied().sum(),
                 itl_count: gaps.len() as u32,
                 itl_mean_us: request["itl_ms"].as_f64().expect("mean") * 1e3,
+                instance: Some(0),
+                tags: Tags { slo_class, ..Tags::default() },
                 scheduling_delay: admitted.then(|| micros(&request["scheduling_delay_ms"], 1e3)),
                 ..blank(id, status)
             });
@@ -187,13 +187,6 @@ impl Case {
         for _ in 0..count("dropped_unservable") {
             sink.outcome(&blank(u32::MAX, Status::Dropped(DropReason::PromptTooLong)));
         }
-    }
-}
-
-impl Labels for Case {
-    fn labels(&self, id: u32) -> RequestLabels<'_> {
-        let slo_class = self.classes.get(&id).map_or("", String::as_str);
-        RequestLabels { slo_class, ..RequestLabels::default() }
     }
 }
 
@@ -232,17 +225,7 @@ impl Steps {
 }
 
 fn blank(id: u32, status: Status) -> Outcome {
-    let request = Request {
-        id,
-        arrival: Micros::ZERO,
-        input_tokens: 0,
-        output_tokens: 0,
-        max_output_tokens: None,
-        deadline: None,
-        priority: 0,
-        content: Content::UNIQUE,
-    };
-    Outcome::new(&request, status)
+    Outcome::new(&Request::new(id, Micros::ZERO, 0, 0), status)
 }
 
 fn number(request: &Value) -> u32 {

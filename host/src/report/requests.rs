@@ -1,13 +1,14 @@
 //! One record per request, for the file of `--metrics-path`.
 //!
-//! Kept only if such a file is wanted: a [`RequestLog`] takes 64 bytes per request, the aggregate
+//! Kept only if such a file is wanted: a [`RequestLog`] takes 104 bytes per request, the aggregate
 //! needs 12.
 
 use blis_sim::outcome::{Outcome, Sink, Status};
+use blis_sim::request::Tags;
 use blis_sim::units::Micros;
 use serde::{Serialize, Serializer};
 
-use crate::workload::{self, Label};
+use crate::workload::Names;
 
 /// Keeps the outcome of every request.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +41,10 @@ pub struct Record {
     pub cached_tokens: u32,
     /// How it ended.
     pub status: Status,
+    /// The instance that had it.
+    pub instance: Option<u32>,
+    /// What it said about itself.
+    pub tags: Tags,
 }
 
 impl Record {
@@ -83,6 +88,8 @@ impl From<&Outcome> for Record {
             preemptions: outcome.preemptions,
             cached_tokens: outcome.cached_tokens,
             status: outcome.status,
+            instance: outcome.instance,
+            tags: outcome.tags,
         }
     }
 }
@@ -114,57 +121,24 @@ impl Sink for RequestLog {
         self.records.push(outcome.into());
     }
 
-    fn itl(&mut self, _gap: Micros, _count: u64) {}
+    fn itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
 
-    fn retract_itl(&mut self, _gap: Micros, _count: u64) {}
+    fn retract_itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
 }
 
-/// The names behind a request's number, which the simulator does not carry.
-pub trait Labels {
-    /// Of request `id`. Unknown numbers have no names.
-    fn labels(&self, id: u32) -> RequestLabels<'_>;
-}
-
-/// Names of one request. Empty text: not given.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RequestLabels<'a> {
-    /// Service-level class.
-    pub slo_class: &'a str,
-    /// Tenant.
-    pub tenant_id: &'a str,
-    /// Model, if the trace names one.
-    pub model: &'a str,
-    /// Session.
-    pub session_id: &'a str,
-    /// Round within the session, from 0.
-    pub round_index: u32,
-}
-
-impl Labels for workload::Labels {
-    fn labels(&self, id: u32) -> RequestLabels<'_> {
-        let name = |label| self.get(id, label).unwrap_or_default();
-        RequestLabels {
-            slo_class: name(Label::SloClass),
-            tenant_id: name(Label::TenantId),
-            model: name(Label::Model),
-            session_id: name(Label::SessionId),
-            round_index: self.round_index(id),
-        }
-    }
-}
-
-/// `requests[]` of the metrics file: every request that was not dropped, in order of arrival. The
+/// `requests[]` of the metrics file: every request that was neither rejected nor dropped, in order of arrival. The
 /// published fields and their order, then ours (`status` and below). What is missing is 0.
 pub(super) struct Requests<'a> {
     pub log: &'a RequestLog,
-    pub labels: &'a dyn Labels,
+    pub names: &'a Names,
 }
 
 impl Serialize for Requests<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let records = self.log.by_arrival();
-        let served = records.into_iter().filter(|record| !matches!(record.status, Status::Dropped(_)));
-        serializer.collect_seq(served.map(|record| RequestJson::new(record, &self.labels.labels(record.id))))
+        let served =
+            records.into_iter().filter(|record| !matches!(record.status, Status::Dropped(_) | Status::Rejected(_)));
+        serializer.collect_seq(served.map(|record| RequestJson::new(record, self.names)))
     }
 }
 
@@ -184,7 +158,8 @@ struct RequestJson<'a> {
     slo_class: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     tenant_id: &'a str,
-    handled_by: &'static str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    handled_by: String,
     #[serde(skip_serializing_if = "str::is_empty")]
     model: &'a str,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -198,7 +173,7 @@ struct RequestJson<'a> {
 }
 
 impl<'a> RequestJson<'a> {
-    fn new(record: &Record, labels: &RequestLabels<'a>) -> Self {
+    fn new(record: &Record, names: &'a Names) -> Self {
         let ms = |duration: Option<Micros>| duration.unwrap_or_default().as_millis_f64();
         Self {
             arrived_at: record.arrival.as_secs_f64(),
@@ -209,13 +184,13 @@ impl<'a> RequestJson<'a> {
             itl_ms: record.itl_mean_us / 1e3,
             e2e_ms: ms(record.e2e()),
             scheduling_delay_ms: ms(record.scheduling_delay()),
-            slo_class: labels.slo_class,
-            tenant_id: labels.tenant_id,
-            handled_by: "instance_0",
-            model: labels.model,
+            slo_class: names.text(record.tags.slo_class),
+            tenant_id: names.text(record.tags.tenant),
+            handled_by: record.instance.map(|instance| format!("instance_{instance}")).unwrap_or_default(),
+            model: names.text(record.tags.model),
             length_capped: record.status == Status::LengthCapped,
-            session_id: labels.session_id,
-            round_index: labels.round_index,
+            session_id: names.text(record.tags.session),
+            round_index: record.tags.round_index,
             status: status_name(record.status),
             preemption_count: record.preemptions,
             num_cached_tokens: record.cached_tokens,
@@ -231,5 +206,6 @@ fn status_name(status: Status) -> &'static str {
         Status::Queued => "queued",
         Status::Running => "running",
         Status::Arriving => "arriving",
+        Status::Rejected(_) => "rejected",
     }
 }

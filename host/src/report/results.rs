@@ -2,22 +2,23 @@
 
 use serde::{Serialize, Serializer};
 
-use super::requests::{Labels, Record, RequestLabels, RequestLog};
+use super::requests::{Record, RequestLog};
+use crate::workload::Names;
 
 /// The array of `--results-path`: requests with both TTFT and end-to-end latency, by number.
-pub fn results_document<'a>(log: &'a RequestLog, labels: &'a dyn Labels) -> impl Serialize + 'a {
-    Results { log, labels }
+pub fn results_document<'a>(log: &'a RequestLog, names: &'a Names) -> impl Serialize + 'a {
+    Results { log, names }
 }
 
 struct Results<'a> {
     log: &'a RequestLog,
-    labels: &'a dyn Labels,
+    names: &'a Names,
 }
 
 impl Serialize for Results<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let records = self.log.by_id();
-        let results = records.into_iter().filter_map(|record| ResultJson::new(record, &self.labels.labels(record.id)));
+        let results = records.into_iter().filter_map(|record| ResultJson::new(record, self.names));
         serializer.collect_seq(results)
     }
 }
@@ -39,15 +40,15 @@ struct ResultJson<'a> {
 }
 
 impl<'a> ResultJson<'a> {
-    fn new(record: &Record, labels: &RequestLabels<'a>) -> Option<Self> {
+    fn new(record: &Record, names: &'a Names) -> Option<Self> {
         Some(Self {
             request_id: record.id,
             ttft_us: record.ttft()?.0,
             e2e_us: record.e2e()?.0,
             input_tokens: record.input_tokens,
             output_tokens: record.output_tokens,
-            slo_class: labels.slo_class,
-            model: labels.model,
+            slo_class: names.text(record.tags.slo_class),
+            model: names.text(record.tags.model),
             itl_mean_us: (record.itl_mean_us > 0.0).then_some(record.itl_mean_us),
         })
     }

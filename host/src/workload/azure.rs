@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::error::{Fault, TraceError, quoted};
 use super::input::Lines;
-use super::labels::Labels;
+use super::names::Names;
 use super::prefix::ROOT;
 use super::rows::{Intake, Origin, Row, Shared, Unrecorded};
 use super::{TraceOptions, Workload, field};
@@ -35,7 +35,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
             }
         }
     }
-    intake.finish(Origin::FirstArrival, Shared::default(), Labels::default())
+    intake.finish(Origin::FirstArrival, Shared::default(), Names::default())
 }
 
 const NAMES: [&str; 3] = ["TIMESTAMP", "ContextTokens", "GeneratedTokens"];
@@ -192,7 +192,10 @@ mod tests {
         let requests: Vec<_> = trace(text).unwrap().requests.collect();
         let seen: Vec<_> = requests.iter().map(|r| (r.id, r.arrival.0, r.input_tokens, r.output_tokens)).collect();
         assert_eq!(seen, [(0, 0, 374, 44), (1, 1_314_579, 396, 0), (2, 3_601_319_410, 1, 2), (3, 3_602_319_410, 5, 6)]);
-        assert_eq!((requests[0].max_output_tokens, requests[0].deadline, requests[0].priority), (None, None, 1));
+        assert_eq!(
+            (requests[0].max_output_tokens, requests[0].deadline, requests[0].client_priority),
+            (None, None, None)
+        );
     }
 
     #[test]

@@ -13,7 +13,7 @@ use csv::ByteRecord;
 
 use super::error::{Fault, TraceError, quoted};
 use super::input::Records;
-use super::labels::Labels;
+use super::names::Names;
 use super::prefix::{PrefixTree, ROOT, TokenBlocks, TooManyBlocks};
 use super::rows::{Intake, Origin, Row, Shared, Unrecorded};
 use super::{TraceOptions, Workload, field};
@@ -44,7 +44,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     }
     let (prefixes, renumbered) =
         contents.tree.finish(|depth| depth).map_err(|_| intake.too_many("shared KV blocks"))?;
-    intake.finish(Origin::Zero, Shared { prefixes, renumbered, block_size: None }, Labels::default())
+    intake.finish(Origin::Zero, Shared { prefixes, renumbered, block_size: None }, Names::default())
 }
 
 /// Equal beginnings of token sequences.

@@ -8,13 +8,13 @@ use std::fmt::Display;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
-use blis_sim::request::{Content, Request, Span, class_priority};
+use blis_sim::request::{Content, Request, Span, Tags};
 use blis_sim::rng::Stream;
 use blis_sim::units::Micros;
 use rand_distr::{Distribution as _, Exp1, StandardNormal};
 
 use super::error::{Skipped, name_hint};
-use super::{Labels, Workload};
+use super::{Names, Workload};
 
 /// A workload of one kind of request.
 #[derive(Clone, Debug, PartialEq)]
@@ -186,7 +186,7 @@ impl DistributionSpec {
         Ok(Workload {
             requests: Box::new(requests),
             count,
-            labels: Labels::default(),
+            names: Names::default(),
             skipped: Skipped::default(),
             notes: Vec::new(),
         })
@@ -260,7 +260,6 @@ struct Requests {
     prefix_tokens: u32,
     content: Content,
     timeout: Option<Micros>,
-    priority: i32,
     horizon: Micros,
     limit: u64,
     next_id: u64,
@@ -282,7 +281,6 @@ impl Requests {
             prefix_tokens: spec.prefix_tokens,
             content: Content::shared(&[Span { first: 0, len: spec.prefix_tokens / block_size }]),
             timeout: spec.timeout,
-            priority: class_priority(""),
             horizon: spec.horizon,
             limit: spec.num_requests.unwrap_or(u64::from(u32::MAX)),
             next_id: 0,
@@ -330,7 +328,9 @@ impl Iterator for Requests {
             output_tokens,
             max_output_tokens: Some(output_tokens),
             deadline: self.timeout.map(|timeout| arrival.saturating_add(timeout)),
-            priority: self.priority,
+            client_priority: None,
+            priority: 0,
+            tags: Tags::default(),
             content: self.content.clone(),
         })
     }

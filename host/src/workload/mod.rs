@@ -23,15 +23,15 @@ mod error;
 mod field;
 mod format;
 mod input;
-mod labels;
 pub mod mooncake;
+mod names;
 mod prefix;
 mod rows;
 pub mod trace_v2;
 
 pub use error::{LineError, Skipped, TraceError};
 pub use format::TraceFormat;
-pub use labels::{Label, Labels};
+pub use names::Names;
 
 /// Requests for one simulation.
 pub struct Workload {
@@ -39,8 +39,8 @@ pub struct Workload {
     pub requests: Box<dyn Iterator<Item = Request> + Send>,
     /// How many there will be, where that is known beforehand.
     pub count: Option<u64>,
-    /// Their names, by [`Request::id`].
-    pub labels: Labels,
+    /// The text behind the numbers in their [`Tags`](blis_sim::request::Tags).
+    pub names: Names,
     /// Rows left out under [`TraceOptions::skip_bad_lines`].
     pub skipped: Skipped,
     /// What the user should know about this workload, a sentence each.
@@ -49,7 +49,7 @@ pub struct Workload {
 
 impl fmt::Debug for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { requests: _, count, labels: _, skipped, notes } = self;
+        let Self { requests: _, count, names: _, skipped, notes } = self;
         let mut fields = f.debug_struct("Workload");
         fields.field("count", count).field("skipped", skipped).field("notes", notes).finish_non_exhaustive()
     }

@@ -13,15 +13,16 @@ use std::io::BufRead;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use blis_sim::request::{Name, Tags};
 use blis_sim::units::Micros;
 use serde::de::{self, IgnoredAny, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::error::{Fault, TraceError, quoted};
 use super::input::Lines;
-use super::labels::{Label, LabelRow, LabelsBuilder};
+use super::names::Names;
 use super::prefix::{PrefixTree, ROOT};
-use super::rows::{Intake, Origin, Row, Shared, Unrecorded};
+use super::rows::{Intake, Origin, Row, Shared, Terms};
 use super::{TraceOptions, Workload, field};
 
 /// Tokens per hash id in the published traces.
@@ -36,7 +37,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     let mut intake = Intake::new(&file, options);
     let mut lines = Lines::new(input, &file);
     let mut tree = PrefixTree::new();
-    let mut labels = LabelsBuilder::default();
+    let mut names = Names::default();
     let mut stamps = Stamps::default();
     while intake.wants_more() && lines.advance()? {
         let id = intake.next_id()?;
@@ -49,9 +50,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
         };
         row.prefix = tree.insert(record.hash_ids.iter().copied()).map_err(|_| intake.too_many("shared KV blocks"))?;
         if let Some(SessionId(name)) = &record.session_id {
-            let mut names = LabelRow { id, ..LabelRow::default() };
-            names.set(Label::SessionId, labels.intern(name));
-            labels.push(names);
+            row.terms.session = names.intern(name);
         }
         stamps.add(row, &record, options.hash_block_size);
         intake.add(row);
@@ -62,7 +61,28 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     let blocks_to = |depth: u32| (u64::from(depth) * hash_block / block).min(u64::from(u32::MAX)) as u32;
     let (prefixes, renumbered) = tree.finish(blocks_to).map_err(|_| intake.too_many("shared KV blocks"))?;
     let shared = Shared { prefixes, renumbered, block_size: Some(options.block_size) };
-    intake.finish(Origin::FirstArrival, shared, labels.finish())
+    intake.finish(Origin::FirstArrival, shared, names)
+}
+
+/// A turn of a conversation: the format says nothing else about a request.
+#[derive(Clone, Copy, Debug, Default)]
+struct Turn {
+    session: Name,
+}
+
+impl Terms for Turn {
+    fn max_output_tokens(self, _output: u32) -> Option<u32> {
+        None
+    }
+    fn deadline(self) -> Option<Micros> {
+        None
+    }
+    fn client_priority(self) -> Option<i32> {
+        None
+    }
+    fn tags(self) -> Tags {
+        Tags { session: self.session, ..Tags::default() }
+    }
 }
 
 #[derive(Deserialize)]
@@ -81,7 +101,7 @@ struct Record<'a> {
     text_input: Option<IgnoredAny>,
 }
 
-fn parse(line: &[u8], hash_block: NonZeroU32, id: u32) -> Result<(Record<'_>, Row), Fault> {
+fn parse(line: &[u8], hash_block: NonZeroU32, id: u32) -> Result<(Record<'_>, Row<Turn>), Fault> {
     // serde would take a list for a record, its items in the order of our fields.
     if line.trim_ascii_start().first() != Some(&b'{') {
         return Err(Fault::new(format!("not a JSON object: {}", quoted(line))));
@@ -110,7 +130,7 @@ fn parse(line: &[u8], hash_block: NonZeroU32, id: u32) -> Result<(Record<'_>, Ro
         let fault = Fault::new(format!("{ids} `hash_ids`, but {input} tokens are {blocks} blocks of {hash_block}"));
         return Err(fault.hint("set the hash block size to that of the trace (Mooncake 512, Bailian 16)"));
     }
-    Ok((record, Row { arrival, id, input, output, prefix: ROOT, terms: Unrecorded }))
+    Ok((record, Row { arrival, id, input, output, prefix: ROOT, terms: Turn::default() }))
 }
 
 fn whole(value: Option<f64>, name: &str) -> Result<u32, Fault> {
@@ -171,7 +191,7 @@ struct Stamps {
 }
 
 impl Stamps {
-    fn add(&mut self, row: Row, record: &Record<'_>, hash_block: NonZeroU32) {
+    fn add(&mut self, row: Row<Turn>, record: &Record<'_>, hash_block: NonZeroU32) {
         self.rows += 1;
         self.distinct += u64::from(self.last != Some(row.arrival));
         self.last = Some(row.arrival);
@@ -217,10 +237,10 @@ mod tests {
                       {"timestamp": 2000, "input_length": 600, "output_length": 7, "hash_ids": [0, 4], "session_id": "a"}"#;
         let workload = trace(text, &options(16, 512)).unwrap();
         assert_eq!(workload.notes, ["the trace starts at 1000 ms; time 0 is its first arrival"]);
-        assert_eq!(workload.labels.get(2, Label::SessionId), Some("a"));
-        assert_eq!(workload.labels.get(1, Label::SessionId), None);
+        let names = workload.names;
         let requests: Vec<Request> = workload.requests.collect();
         assert_eq!(requests.iter().map(|r| r.arrival.0).collect::<Vec<_>>(), [0, 500, 1_000_000]);
+        assert_eq!(requests.iter().map(|r| names.text(r.tags.session)).collect::<Vec<_>>(), ["", "", "a"]);
         assert_eq!(requests.iter().map(|r| r.content.shared_blocks()).collect::<Vec<_>>(), [64, 64, 32]);
         assert!(requests.iter().all(|r| r.content.spans().len() == 1 && r.content.spans()[0].first == 0));
     }

@@ -3,11 +3,11 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use blis_sim::request::{Request, class_priority};
+use blis_sim::request::{Request, Tags};
 use blis_sim::units::Micros;
 
 use super::error::{LineError, Skipped, TraceError};
-use super::labels::Labels;
+use super::names::Names;
 use super::prefix::{Node, ROOT, SharedPrefixes};
 use super::{TraceOptions, Workload};
 
@@ -23,11 +23,12 @@ pub(super) struct Row<T = Unrecorded> {
     pub terms: T,
 }
 
-/// Budget, deadline and priority of a request.
+/// What a request says beside its lengths.
 pub(super) trait Terms: Copy + Send + 'static {
     fn max_output_tokens(self, output: u32) -> Option<u32>;
     fn deadline(self) -> Option<Micros>;
-    fn priority(self) -> i32;
+    fn client_priority(self) -> Option<i32>;
+    fn tags(self) -> Tags;
 }
 
 /// The format records none of them. In particular the client's budget is not known, and must not
@@ -42,8 +43,11 @@ impl Terms for Unrecorded {
     fn deadline(self) -> Option<Micros> {
         None
     }
-    fn priority(self) -> i32 {
-        class_priority("")
+    fn client_priority(self) -> Option<i32> {
+        None
+    }
+    fn tags(self) -> Tags {
+        Tags::default()
     }
 }
 
@@ -109,7 +113,7 @@ impl<'a, T: Terms> Intake<'a, T> {
     }
 
     /// All rows are in. Each row's `prefix` must be a node of `shared`.
-    pub fn finish(mut self, origin: Origin, shared: Shared, labels: Labels) -> Result<Workload, TraceError> {
+    pub fn finish(mut self, origin: Origin, shared: Shared, names: Names) -> Result<Workload, TraceError> {
         if self.rows.is_empty() {
             return Err(TraceError::Empty { file: self.file, skipped: self.skipped });
         }
@@ -133,11 +137,13 @@ impl<'a, T: Terms> Intake<'a, T> {
                 output_tokens: row.output,
                 max_output_tokens: row.terms.max_output_tokens(row.output),
                 deadline: row.terms.deadline(),
-                priority: row.terms.priority(),
+                client_priority: row.terms.client_priority(),
+                priority: 0,
+                tags: row.terms.tags(),
                 content,
             }
         });
-        Ok(Workload { requests: Box::new(requests), count, labels, skipped: self.skipped, notes: self.notes })
+        Ok(Workload { requests: Box::new(requests), count, names, skipped: self.skipped, notes: self.notes })
     }
 
     fn sort(&mut self) {
@@ -179,7 +185,7 @@ mod tests {
             let id = intake.next_id()?;
             intake.add(Row { arrival, id, input: 1, output: 1, prefix: ROOT, terms: Unrecorded });
         }
-        intake.finish(Origin::FirstArrival, Shared::default(), Labels::default())
+        intake.finish(Origin::FirstArrival, Shared::default(), Names::default())
     }
 
     #[test]

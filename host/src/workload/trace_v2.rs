@@ -8,13 +8,13 @@ use std::io::BufRead;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use blis_sim::request::class_priority;
+use blis_sim::request::{Name, Tags};
 use blis_sim::units::Micros;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::error::{Fault, TraceError};
 use super::input::Records;
-use super::labels::{Label, LabelRow, LabelsBuilder};
+use super::names::Names;
 use super::prefix::{Node, ROOT, SharedPrefixes, TooManyBlocks};
 use super::rows::{Intake, Origin, Row, Shared, Terms};
 use super::{TraceOptions, Workload, field};
@@ -49,7 +49,7 @@ pub fn read(data: impl BufRead, file: &str, options: &TraceOptions) -> Result<Wo
     }
     intake.notes.extend(replay.groups.notes());
     let shared = replay.groups.shared(options.block_size).map_err(|_| intake.too_many("shared KV blocks"))?;
-    intake.finish(Origin::Zero, shared, replay.labels.finish())
+    intake.finish(Origin::Zero, shared, replay.names)
 }
 
 /// What earlier records mean for later ones.
@@ -58,14 +58,15 @@ struct Replay {
     recorded_priority: bool,
     ids: FxHashSet<u32>,
     groups: Groups,
-    labels: LabelsBuilder,
+    names: Names,
 }
 
-/// Budget, deadline and priority as recorded.
+/// Budget, deadline, priority and names as recorded.
 #[derive(Clone, Copy)]
 struct Recorded {
     deadline_us: u64,
-    priority: i32,
+    client_priority: Option<i32>,
+    tags: Tags,
 }
 
 impl Terms for Recorded {
@@ -75,8 +76,11 @@ impl Terms for Recorded {
     fn deadline(self) -> Option<Micros> {
         (self.deadline_us > 0).then_some(Micros(self.deadline_us))
     }
-    fn priority(self) -> i32 {
-        self.priority
+    fn client_priority(self) -> Option<i32> {
+        self.client_priority
+    }
+    fn tags(self) -> Tags {
+        self.tags
     }
 }
 
@@ -84,7 +88,6 @@ impl Replay {
     fn row(&mut self, fields: &Fields<'_>) -> Result<Row<Recorded>, Fault> {
         fields.check()?;
         let id = fields.count(Column::RequestId)?;
-        let class = fields.text(Column::SloClass)?;
         let (arrived, sent) = (fields.time(Column::ArrivalTimeUs)?, fields.time(Column::SendTimeUs)?);
         let deadline_us = fields.time(Column::DeadlineUs)?;
         if deadline_us > 0 && deadline_us < arrived {
@@ -95,9 +98,8 @@ impl Replay {
             counted if counted > 0 && group.is_empty() => counted,
             _ => fields.count(Column::InputTokens)?,
         };
-        let labels = self.labels(id, fields)?;
-        let recorded = fields.vllm_priority()?.filter(|_| self.recorded_priority);
-        let priority = recorded.unwrap_or_else(|| class_priority(class));
+        let tags = self.tags(fields)?;
+        let client_priority = fields.vllm_priority()?.filter(|_| self.recorded_priority);
         let prefix_length = fields.count(Column::PrefixLength)?;
         let length = self.groups.length(group, prefix_length);
         let input = field::fits_u32(u64::from(length) + u64::from(own), "prefix_length + input_tokens")?;
@@ -107,25 +109,22 @@ impl Replay {
             return Err(Fault::new(format!("`request_id` {id} is there already")).hint("every request needs its own"));
         }
         // Only now is the record known to be good: a skipped one must not found a group.
-        self.labels.push(labels);
         let prefix = self.groups.join(group, prefix_length, self.ids.len() - 1);
         let arrival = if sent > 0 { sent } else { arrived };
-        Ok(Row { arrival, id, input, output, prefix, terms: Recorded { deadline_us, priority } })
+        Ok(Row { arrival, id, input, output, prefix, terms: Recorded { deadline_us, client_priority, tags } })
     }
 
-    fn labels(&mut self, id: u32, fields: &Fields<'_>) -> Result<LabelRow, Fault> {
-        const NAMED: [(Label, Column); Label::ALL.len()] = [
-            (Label::SloClass, Column::SloClass),
-            (Label::TenantId, Column::TenantId),
-            (Label::SessionId, Column::SessionId),
-            (Label::Model, Column::Model),
-            (Label::ClientId, Column::ClientId),
-        ];
-        let mut row = LabelRow { id, round_index: fields.count(Column::RoundIndex)?, ..LabelRow::default() };
-        for (label, column) in NAMED {
-            row.set(label, self.labels.intern(fields.text(column)?));
-        }
-        Ok(row)
+    fn tags(&mut self, fields: &Fields<'_>) -> Result<Tags, Fault> {
+        let mut name = |column| -> Result<Name, Fault> { Ok(self.names.intern(fields.text(column)?)) };
+        Ok(Tags {
+            slo_class: name(Column::SloClass)?,
+            tenant: name(Column::TenantId)?,
+            session: name(Column::SessionId)?,
+            model: name(Column::Model)?,
+            client: name(Column::ClientId)?,
+            prefix_group: name(Column::PrefixGroup)?,
+            round_index: fields.count(Column::RoundIndex)?,
+        })
     }
 }
 

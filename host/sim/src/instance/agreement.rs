@@ -28,10 +28,10 @@ impl Sink for Story {
     fn outcome(&mut self, outcome: &Outcome) {
         self.outcomes.push(*outcome);
     }
-    fn itl(&mut self, gap: Micros, count: u64) {
+    fn itl(&mut self, _instance: u32, gap: Micros, count: u64) {
         *self.itl.entry(gap).or_default() += count;
     }
-    fn retract_itl(&mut self, gap: Micros, count: u64) {
+    fn retract_itl(&mut self, _instance: u32, gap: Micros, count: u64) {
         let total = self.itl.get_mut(&gap).expect("retracted what was never reported");
         *total = total.checked_sub(count).expect("retracted more than was reported");
         if *total == 0 {
@@ -142,6 +142,7 @@ fn config() -> impl Strategy<Value = InstanceConfig> {
     let victim = prop_oneof![Just(Preemption::Fcfs), Just(Preemption::Priority)];
     (limits, kv, flags, order, victim, semantics(), latency()).prop_map(
         |(limits, (block_size, total_kv_blocks), flags, scheduler, preemption, semantics, latency)| InstanceConfig {
+            index: 3,
             max_num_seqs: limits.0,
             max_num_batched_tokens: limits.1,
             long_prefill_token_threshold: limits.2,
@@ -182,14 +183,11 @@ fn requests(drafts: &[Draft], block_size: u32) -> Vec<Request> {
         let trunk = Span { first: family * 100, len: shared.min(3) };
         let rest = Span { first: 1000 + (family * 3 + branch) * 200, len: shared.saturating_sub(3) };
         requests.push(Request {
-            id: id as u32,
-            arrival: Micros(now),
-            input_tokens: input,
-            output_tokens: output,
             max_output_tokens: (id % 2 == 0).then_some(output),
             deadline: deadline.map(|after| Micros(now + after)),
-            priority,
+            priority: priority.into(),
             content: Content::shared(&[trunk, rest]),
+            ..Request::new(id as u32, Micros(now), input, output)
         });
     }
     requests
@@ -296,6 +294,7 @@ fn state_does_not_grow_with_history() {
         per_output: 0,
     };
     let config = InstanceConfig {
+        index: 0,
         max_num_seqs: 16,
         max_num_batched_tokens: 512,
         long_prefill_token_threshold: 0,
@@ -319,14 +318,9 @@ fn state_does_not_grow_with_history() {
             instance.advance(arrival, &mut story).expect("not stuck");
             instance.arrive(
                 Request {
-                    id,
-                    arrival,
-                    input_tokens: 100 + id % 7,
-                    output_tokens: 40 + id % 11,
-                    max_output_tokens: None,
                     deadline: Some(Micros(arrival.0 + 300_000_000)),
-                    priority: 0,
                     content: Content::shared(&[Span { first: (id % 5) * 8, len: 6 }]),
+                    ..Request::new(id, arrival, 100 + id % 7, 40 + id % 11)
                 },
                 &mut story,
             );

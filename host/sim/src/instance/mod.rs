@@ -49,6 +49,8 @@ use crate::units::Micros;
 /// What one instance is made of.
 #[derive(Clone, Debug)]
 pub struct InstanceConfig {
+    /// Its number in the cluster, from 0.
+    pub index: u32,
     /// Most requests in the running batch (vLLM `max_num_seqs`), ≥ 1.
     pub max_num_seqs: u32,
     /// Token budget of one step (vLLM `max_num_batched_tokens`), ≥ 1.

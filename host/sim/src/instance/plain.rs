@@ -47,8 +47,9 @@ impl Live {
         self.computed < self.target
     }
 
-    fn outcome(&self, status: Status) -> Outcome {
+    fn outcome(&self, instance: u32, status: Status) -> Outcome {
         Outcome {
+            instance: Some(instance),
             generated_tokens: self.generated,
             ttft: self.ttft,
             scheduling_delay: self.scheduling_delay,
@@ -407,14 +408,14 @@ impl Plain {
         };
         let post = if live.request.output_tokens > 0 { self.config.latency.post_decode_time() } else { Micros::ZERO };
         for &gap in &live.itl {
-            sink.itl(gap, 1);
+            sink.itl(self.config.index, gap, 1);
         }
         sink.outcome(&Outcome {
             e2e: live.ttft.map(|ttft| ttft + itl_sum + post),
             itl_sum,
             itl_count: gaps,
             itl_mean_us: itl_sum.0 as f64 / f64::from(divisor),
-            ..live.outcome(status)
+            ..live.outcome(self.config.index, status)
         });
         self.last_step.finished.push(live.request.id);
         self.watchdog.progress();
@@ -437,13 +438,13 @@ impl Plain {
     /// The guards, then the wait queue.
     fn enqueue(&mut self, now: Micros, live: Live, sink: &mut impl Sink) {
         if let Some(reason) = self.config.refuses(&live.request) {
-            sink.outcome(&live.outcome(Status::Dropped(reason)));
+            sink.outcome(&live.outcome(self.config.index, Status::Dropped(reason)));
             return;
         }
         self.counters.input_tokens += u64::from(live.request.input_tokens);
         if let Some(deadline) = live.request.deadline {
             if deadline <= now {
-                sink.outcome(&live.outcome(Status::TimedOut));
+                sink.outcome(&live.outcome(self.config.index, Status::TimedOut));
                 return;
             }
             self.deadlines.insert((deadline, self.turn_back), live.request.id);
@@ -461,10 +462,10 @@ impl Plain {
             }
             let live = self.running.remove(index);
             self.kv.release(id);
-            sink.outcome(&live.outcome(Status::TimedOut));
+            sink.outcome(&live.outcome(self.config.index, Status::TimedOut));
         } else if let Some(key) = self.waiting.iter().find(|(_, live)| live.request.id == id).map(|(&key, _)| key) {
             let live = self.waiting.remove(&key).expect("just found");
-            sink.outcome(&live.outcome(Status::TimedOut));
+            sink.outcome(&live.outcome(self.config.index, Status::TimedOut));
         } else {
             return false; // it ended before
         }
@@ -526,13 +527,13 @@ impl Instance for Plain {
 
     fn finish(mut self, horizon: Micros, sink: &mut impl Sink) -> Counters {
         for live in self.running.iter().filter(|live| !live.draining) {
-            sink.outcome(&live.outcome(Status::Running));
+            sink.outcome(&live.outcome(self.config.index, Status::Running));
         }
         for live in self.waiting.values() {
-            sink.outcome(&live.outcome(Status::Queued));
+            sink.outcome(&live.outcome(self.config.index, Status::Queued));
         }
         for (_, live) in &self.arriving {
-            sink.outcome(&live.outcome(Status::Arriving));
+            sink.outcome(&live.outcome(self.config.index, Status::Arriving));
         }
         if self.left_at <= horizon {
             self.counters.clock = self.counters.clock.max(self.left_at);

@@ -44,9 +44,9 @@ impl Scheduler {
     pub(super) fn key(self, request: &Request, turn: i64) -> QueueKey {
         let rank = match self {
             Self::Fcfs => return QueueKey { rank: turn, arrival: Micros::ZERO, id: TextOrder(0) },
-            Self::PriorityFcfs => i64::from(request.priority),
+            Self::PriorityFcfs => request.priority,
             Self::Sjf => i64::from(request.input_tokens),
-            Self::ReversePriority => -i64::from(request.priority),
+            Self::ReversePriority => -request.priority,
         };
         QueueKey { rank, arrival: request.arrival, id: TextOrder(request.id) }
     }

@@ -4,7 +4,6 @@ use std::fs;
 use std::sync::Arc;
 
 use blis_sim::latency::{Batch, LatencyModel};
-use blis_sim::request::Content;
 
 use super::*;
 use crate::cli::args::Cli;
@@ -47,23 +46,15 @@ fn deployment(total_kv_blocks: u32, max_model_len: Option<u32>) -> Deployment {
 }
 
 fn request(id: u32, input_tokens: u32, deadline: Option<u64>) -> Request {
-    Request {
-        id,
-        arrival: Micros(u64::from(id) * 1_000),
-        input_tokens,
-        output_tokens: 3,
-        max_output_tokens: None,
-        deadline: deadline.map(Micros),
-        priority: 1,
-        content: Content::UNIQUE,
-    }
+    let arrival = Micros(u64::from(id) * 1_000);
+    Request { deadline: deadline.map(Micros), priority: 1, ..Request::new(id, arrival, input_tokens, 3) }
 }
 
 fn workload(requests: Vec<Request>) -> Workload {
     Workload {
         count: Some(requests.len() as u64),
         requests: Box::new(requests.into_iter()),
-        labels: Labels::default(),
+        names: Names::default(),
         skipped: Skipped::default(),
         notes: vec!["a note on the workload".into()],
     }

@@ -47,7 +47,7 @@ fn a_request_carries_budget_deadline_and_the_shared_prefix() {
     for request in &requests {
         assert_eq!(request.max_output_tokens, Some(request.output_tokens));
         assert_eq!(request.deadline, Some(request.arrival + Micros(300_000_000)));
-        assert_eq!((request.priority, request.content.shared_blocks()), (1, 6));
+        assert_eq!((request.client_priority, request.content.shared_blocks()), (None, 6));
         assert!(request.input_tokens > 100);
     }
     let own = generate(&DistributionSpec { prefix_tokens: 0, timeout: None, ..spec });

@@ -1,4 +1,4 @@
-use blis_sim::request::{Request, Span};
+use blis_sim::request::{Request, Span, Tags};
 use proptest::prelude::*;
 
 use super::*;
@@ -40,10 +40,7 @@ fn a_record_becomes_a_request() {
     ]);
     let text = text.replace(",ok,,", ",ok,\"late, \"\"very\"\"\nlate\",");
     let workload = rows(&text).unwrap();
-    assert_eq!(workload.labels.get(17, Label::SloClass), Some("batch"));
-    assert_eq!(workload.labels.get(17, Label::SessionId), Some("s1"));
-    assert_eq!(workload.labels.get(17, Label::ClientId), Some("c0"));
-    assert_eq!((workload.labels.get(17, Label::TenantId), workload.labels.round_index(17)), (None, 3));
+    let [slo_class, session, client] = ["batch", "s1", "c0"].map(|name| workload.names.find(name).expect(name));
     let expected = Request {
         id: 17,
         arrival: Micros(2000),
@@ -51,7 +48,9 @@ fn a_record_becomes_a_request() {
         output_tokens: 5,
         max_output_tokens: Some(5),
         deadline: Some(Micros(5000)),
-        priority: class_priority("batch"),
+        client_priority: None,
+        priority: 0,
+        tags: Tags { slo_class, session, client, round_index: 3, ..Tags::default() },
         content: blis_sim::request::Content::UNIQUE,
     };
     assert_eq!(requests(workload), [expected]);
@@ -105,8 +104,8 @@ fn optional_columns_may_shift_the_others() {
     let text = format!("{header},x_request_id,adapter,thnk_time_us\n{}{}", row("0", "-4"), row("1", ""));
     let workload = trace(&text).unwrap();
     assert_eq!(workload.notes, ["column `thnk_time_us` is not known and not read; did you mean `think_time_us`?"]);
-    let seen: Vec<_> = requests(workload).iter().map(|r| (r.priority, r.input_tokens, r.arrival.0)).collect();
-    assert_eq!(seen, [(-4, 10, 1000), (0, 10, 1000)]);
+    let seen: Vec<_> = requests(workload).iter().map(|r| (r.client_priority, r.input_tokens, r.arrival.0)).collect();
+    assert_eq!(seen, [(Some(-4), 10, 1000), (None, 10, 1000)]);
 }
 
 #[test]

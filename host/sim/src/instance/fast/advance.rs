@@ -141,7 +141,7 @@ impl Fast {
                 return;
             }
             self.kv.take(blocks as u32);
-            sink.itl(each + quiet.per_token, count * steps);
+            sink.itl(self.config.index, each + quiet.per_token, count * steps);
             self.log.push(self.v, steps, each);
             quiet.now += Micros(each.0 * steps);
             quiet.last_start = quiet.now - each;
@@ -162,7 +162,7 @@ impl Fast {
             self.kv.take(blocks);
             each = quiet.latency.step_time(&quiet.batch);
             first.get_or_insert(each);
-            sink.itl(each + quiet.per_token, count);
+            sink.itl(self.config.index, each + quiet.per_token, count);
             self.log.push(self.v, 1, each);
             quiet.last_start = quiet.now;
             quiet.now += each;

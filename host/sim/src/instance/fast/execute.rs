@@ -22,7 +22,7 @@ impl Fast {
         let participants = self.decoders.count - plan.left_out.len() as u32;
         let waited = self.end_waits(end, plan);
         if participants > waited {
-            sink.itl(each + per_token, u64::from(participants - waited));
+            sink.itl(self.config.index, each + per_token, u64::from(participants - waited));
         }
         for &key in &plan.left_out {
             self.leave_out(key, now, end, sink);
@@ -88,7 +88,7 @@ impl Fast {
             return;
         }
         for (each, steps) in self.log.between(live.joined_v, self.v) {
-            sink.retract_itl(each + per_token, steps);
+            sink.retract_itl(self.config.index, each + per_token, steps);
             live.saved.push((each + per_token, steps as u32));
         }
         live.generated += (self.v - live.joined_v) as u32;
@@ -191,7 +191,7 @@ impl Fast {
         let status = if capped { Status::LengthCapped } else { Status::Completed };
         let outcome = self.config.completion(live, status, (v, end), self.per_token);
         for &(gap, count) in &live.saved {
-            sink.itl(gap, u64::from(count));
+            sink.itl(self.config.index, gap, u64::from(count));
         }
         sink.outcome(&outcome);
         if live.state == State::Decoding {
@@ -273,7 +273,7 @@ impl InstanceConfig {
             itl_sum,
             itl_count: gaps,
             itl_mean_us: itl_sum.0 as f64 / f64::from(divisor),
-            ..live.outcome(live.generated_at(v), status)
+            ..live.outcome(self.index, live.generated_at(v), status)
         }
     }
 }

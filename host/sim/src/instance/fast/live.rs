@@ -112,8 +112,9 @@ impl Live {
         }
     }
 
-    pub fn outcome(&self, generated: u32, status: Status) -> Outcome {
+    pub fn outcome(&self, instance: u32, generated: u32, status: Status) -> Outcome {
         Outcome {
+            instance: Some(instance),
             generated_tokens: generated,
             ttft: self.ttft,
             scheduling_delay: self.scheduling_delay,

@@ -149,13 +149,13 @@ impl Fast {
     /// The guards, then the wait queue.
     fn enqueue(&mut self, now: Micros, request: Request, sink: &mut impl Sink) {
         if let Some(reason) = self.config.refuses(&request) {
-            sink.outcome(&Live::new(request).outcome(0, Status::Dropped(reason)));
+            sink.outcome(&Live::new(request).outcome(self.config.index, 0, Status::Dropped(reason)));
             return;
         }
         self.counters.input_tokens += u64::from(request.input_tokens);
         let deadline = request.deadline;
         if deadline.is_some_and(|deadline| deadline <= now) {
-            sink.outcome(&Live::new(request).outcome(0, Status::TimedOut));
+            sink.outcome(&Live::new(request).outcome(self.config.index, 0, Status::TimedOut));
             return;
         }
         self.turn_back += 1;
@@ -197,7 +197,7 @@ impl Fast {
             self.kv.release(&mut live.holding, live.computed);
             self.refused = None;
         }
-        sink.outcome(&live.outcome(live.generated, Status::TimedOut));
+        sink.outcome(&live.outcome(self.config.index, live.generated, Status::TimedOut));
         self.watchdog.progress();
         if self.running == 0 && self.step_at.is_none() && !self.waiting.is_empty() {
             self.step_at = Some(now);
@@ -272,14 +272,14 @@ impl Instance for Fast {
                 State::Prefilling | State::Waiting(_) => {}
             }
             let live = &self.live[key];
-            sink.outcome(&live.outcome(live.generated, Status::Running));
+            sink.outcome(&live.outcome(self.config.index, live.generated, Status::Running));
         }
         for &key in self.waiting.values() {
             let live = &self.live[key];
-            sink.outcome(&live.outcome(live.generated, Status::Queued));
+            sink.outcome(&live.outcome(self.config.index, live.generated, Status::Queued));
         }
         for (_, request) in std::mem::take(&mut self.arriving) {
-            sink.outcome(&Live::new(request).outcome(0, Status::Arriving));
+            sink.outcome(&Live::new(request).outcome(self.config.index, 0, Status::Arriving));
         }
         if self.left_at <= horizon {
             self.counters.clock = self.counters.clock.max(self.left_at);
