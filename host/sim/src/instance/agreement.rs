@@ -1,22 +1,22 @@
 //! The two engines give the same answers to the microsecond, whatever the load.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::{Fast, Instance, InstanceConfig, Plain, Preemption, Scheduler};
+use super::{Fast, Instance, InstanceConfig, Plain, Preemption, Scheduler, Stuck};
 use crate::latency::{Batch, Blackbox, ContextEffect, LatencyModel, MoeComm, Roofline, TrainedPhysics};
 use crate::model::Parallelism;
 use crate::model::samples::{h100, llama_8b};
 use crate::outcome::{Counters, Outcome, Sink, Status};
-use crate::request::{Content, Request, Span};
+use crate::request::{BlockKey, Content, Request, Span};
 use crate::run;
 use crate::semantics::Semantics;
 use crate::units::Micros;
 
 /// Everything a simulation says, in the order in which it says it.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Story {
     outcomes: Vec<Outcome>,
     itl: BTreeMap<Micros, u64>,
@@ -222,6 +222,111 @@ fn tell(instance: impl Instance, requests: &[Request], horizon: Micros) -> Story
     story
 }
 
+/// An instance, what it has told, and the shared keys that it says can be found.
+#[derive(Clone)]
+struct Watched<I> {
+    instance: I,
+    story: Story,
+    present: BTreeSet<BlockKey>,
+}
+
+impl<I: Instance + Clone> Watched<I> {
+    fn new(mut instance: I) -> Self {
+        instance.watch_cache();
+        Self { instance, story: Story::default(), present: BTreeSet::new() }
+    }
+
+    fn advance(&mut self, limit: Micros) -> Result<(), Stuck> {
+        self.instance.advance(limit, &mut self.story)
+    }
+
+    fn catch_up(&mut self) -> &BTreeSet<BlockKey> {
+        let present = &mut self.present;
+        self.instance.cache_changes(&mut |key, is_present| {
+            if is_present {
+                present.insert(key)
+            } else {
+                present.remove(&key)
+            };
+        });
+        present
+    }
+}
+
+/// Both engines side by side, and all keys there are.
+struct Pair {
+    plain: Watched<Plain>,
+    fast: Watched<Fast>,
+    keys: BTreeSet<BlockKey>,
+}
+
+impl Pair {
+    fn new(config: &InstanceConfig, requests: &[Request]) -> Self {
+        Self {
+            plain: Watched::new(Plain::new(config.clone())),
+            fast: Watched::new(Fast::new(config.clone())),
+            keys: requests.iter().flat_map(|request| request.content.keys()).collect(),
+        }
+    }
+
+    /// `false` if both are stuck.
+    fn advance(&mut self, limit: Micros) -> Result<bool, TestCaseError> {
+        let (plain, fast) = (self.plain.advance(limit), self.fast.advance(limit));
+        prop_assert_eq!(&plain, &fast);
+        Ok(plain.is_ok())
+    }
+
+    /// What is reported of load and cache is the same and true; also in a copy made before anyone
+    /// asked.
+    fn compare(&mut self, goes_on_as_copy: bool) -> Result<(), TestCaseError> {
+        prop_assert_eq!(self.plain.instance.load(), self.fast.instance.load());
+        let mut copy = self.fast.clone();
+        let plain = self.plain.catch_up();
+        prop_assert_eq!(plain, self.fast.catch_up());
+        prop_assert_eq!(plain, copy.catch_up());
+        let found = |finds: &dyn Fn(BlockKey) -> bool| -> BTreeSet<BlockKey> {
+            self.keys.iter().copied().filter(|&key| finds(key)).collect()
+        };
+        prop_assert_eq!(&self.plain.present, &found(&|key| self.plain.instance.finds(key)));
+        prop_assert_eq!(&self.fast.present, &found(&|key| self.fast.instance.finds(key)));
+        if goes_on_as_copy {
+            self.fast = copy;
+        }
+        Ok(())
+    }
+
+    fn finish(self, horizon: Micros) -> Result<(), TestCaseError> {
+        let (mut plain, mut fast) = (self.plain, self.fast);
+        plain.story.counters = plain.instance.finish(horizon, &mut plain.story);
+        fast.story.counters = fast.instance.finish(horizon, &mut fast.story);
+        prop_assert_eq!(plain.story, fast.story);
+        Ok(())
+    }
+}
+
+/// What both report of load and cache at the times of `looks`: (time since the one before, whether
+/// a copy goes on).
+fn watch(config: &InstanceConfig, requests: &[Request], looks: &[(u64, bool)]) -> Result<(), TestCaseError> {
+    let mut pair = Pair::new(config, requests);
+    let mut arrivals = requests.iter().peekable();
+    let mut now = 0;
+    for &(gap, goes_on_as_copy) in looks {
+        now += gap;
+        while let Some(request) = arrivals.next_if(|request| request.arrival.0 <= now) {
+            if !pair.advance(request.arrival)? {
+                return Ok(());
+            }
+            pair.plain.instance.arrive(request.clone(), &mut pair.plain.story);
+            pair.fast.instance.arrive(request.clone(), &mut pair.fast.story);
+        }
+        if !pair.advance(Micros(now))? {
+            return Ok(());
+        }
+        pair.compare(goes_on_as_copy)?;
+    }
+    pair.finish(Micros(now.saturating_sub(1)))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
@@ -246,6 +351,20 @@ proptest! {
             let arrived = requests.iter().filter(|r| r.arrival <= horizon).count();
             prop_assert_eq!(plain.outcomes.len(), arrived, "every request ends exactly once");
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, max_shrink_iters: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn both_report_the_same_and_the_truth(
+        config in config(),
+        drafts in drafts(),
+        looks in proptest::collection::vec((prop_oneof![1u64..2000, 1u64..40_000], any::<bool>()), 1..40),
+    ) {
+        let requests = requests(&drafts, config.block_size);
+        watch(&config, &requests, &looks)?;
     }
 }
 

@@ -42,7 +42,7 @@ pub use watchdog::Stuck;
 
 use crate::latency::LatencyModel;
 use crate::outcome::{Counters, Sink};
-use crate::request::Request;
+use crate::request::{BlockKey, Request};
 use crate::semantics::Semantics;
 use crate::units::Micros;
 
@@ -83,6 +83,26 @@ pub struct InstanceConfig {
     pub latency: Arc<dyn LatencyModel>,
 }
 
+/// What an instance reports about itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Requests in the wait queue; not those between arrival and queue.
+    pub queue_depth: u32,
+    /// Requests in the running batch, with those that keep their place for one more plan
+    /// (asynchronous scheduling).
+    pub batch_size: u32,
+    /// KV blocks that some request holds.
+    pub used_kv_blocks: u32,
+    /// All usable KV blocks.
+    pub total_kv_blocks: u32,
+    /// Requests thrown out of the batch since the start.
+    pub preemptions: u64,
+    /// Prefix-cache look-ups since the start that found their block.
+    pub cache_hits: u64,
+    /// KV blocks taken fresh since the start.
+    pub cache_misses: u64,
+}
+
 /// What the event loop needs of an instance.
 pub trait Instance {
     /// A request arrives. Arrivals come in order of time, before any event of the same tick.
@@ -96,6 +116,19 @@ pub trait Instance {
     /// # Errors
     /// [`Stuck`] if the instance can make no progress.
     fn advance(&mut self, limit: Micros, sink: &mut impl Sink) -> Result<(), Stuck>;
+
+    /// What the instance reports about itself, after the events executed so far: a step's effect
+    /// shows from the start of the step on.
+    fn load(&self) -> Load;
+
+    /// From now on changes of the prefix cache are kept for [`Self::cache_changes`]. What is not
+    /// watched costs nothing.
+    fn watch_cache(&mut self);
+
+    /// Takes what changed since the last call: `each(key, present)` says whether the block `key`
+    /// can be found now. A key may come more than once; the last word counts. Only keys that
+    /// requests may share, never those of one request alone. Nothing if the cache is not watched.
+    fn cache_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool));
 
     /// Ends the simulation at `horizon` (inclusive): reports what is left, and the counters.
     fn finish(self, horizon: Micros, sink: &mut impl Sink) -> Counters;

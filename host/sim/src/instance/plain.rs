@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::policy::QueueKey;
 use super::watchdog::Watchdog;
-use super::{Instance, InstanceConfig, Preemption, Stuck};
+use super::{Instance, InstanceConfig, Load, Preemption, Stuck};
 use crate::kv::plain::{PlainKv, Want};
 use crate::latency::Batch;
 use crate::outcome::{Counters, Outcome, Sink, Status};
-use crate::request::Request;
+use crate::request::{BlockKey, Request};
 use crate::units::Micros;
 
 /// One request between its arrival and its end.
@@ -435,6 +435,12 @@ impl Plain {
         Err(Stuck::new(now, &live.request, live.generated, (self.running.len(), self.waiting.len()), &self.config))
     }
 
+    /// Whether a look-up would find the block `key`.
+    #[cfg(test)]
+    pub(super) fn finds(&self, key: BlockKey) -> bool {
+        self.kv.finds(key)
+    }
+
     /// The guards, then the wait queue.
     fn enqueue(&mut self, now: Micros, live: Live, sink: &mut impl Sink) {
         if let Some(reason) = self.config.refuses(&live.request) {
@@ -523,6 +529,26 @@ impl Instance for Plain {
             self.counters.clock = self.counters.clock.max(now);
         }
         Ok(())
+    }
+
+    fn load(&self) -> Load {
+        Load {
+            queue_depth: self.waiting.len() as u32,
+            batch_size: self.running.len() as u32,
+            used_kv_blocks: self.kv.held_blocks(),
+            total_kv_blocks: self.config.total_kv_blocks,
+            preemptions: self.counters.preemptions,
+            cache_hits: self.kv.hits,
+            cache_misses: self.kv.misses,
+        }
+    }
+
+    fn watch_cache(&mut self) {
+        self.kv.watch();
+    }
+
+    fn cache_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool)) {
+        self.kv.take_changes(each);
     }
 
     fn finish(mut self, horizon: Micros, sink: &mut impl Sink) -> Counters {

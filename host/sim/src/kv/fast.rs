@@ -10,7 +10,7 @@
 use rustc_hash::FxHashMap;
 
 use super::paged::{NONE, Pages};
-use crate::request::Content;
+use crate::request::{BlockKey, Content};
 use crate::semantics::Semantics;
 
 /// Keys from here on belong to one preempted request each; those below come from the workload.
@@ -94,6 +94,35 @@ pub(crate) struct Hit {
     pub unheld: u32,
 }
 
+/// Fewest flips worth looking through.
+const TIDY_FROM: usize = if cfg!(test) { 8 } else { 1024 };
+
+/// Shared keys that became findable or ceased to be since somebody last asked, once for each time.
+#[derive(Clone, Debug, Default)]
+struct Flips {
+    keys: Vec<BlockKey>,
+    /// Length at which to look for what can be dropped.
+    tidy_at: usize,
+}
+
+impl Flips {
+    fn push(&mut self, key: BlockKey) {
+        if self.keys.len() >= self.tidy_at {
+            self.tidy();
+        }
+        self.keys.push(key);
+    }
+
+    /// A key that flipped an even number of times is as it was when last told. What is left was
+    /// findable then or is now, so no more keys than blocks on either side.
+    fn tidy(&mut self) {
+        self.keys.sort_unstable();
+        let odd = |run: &[BlockKey]| (!run.len().is_multiple_of(2)).then_some(run[0]);
+        self.keys = self.keys.chunk_by(BlockKey::eq).filter_map(odd).collect();
+        self.tidy_at = (2 * self.keys.len()).max(TIDY_FROM);
+    }
+}
+
 /// The KV cache of one instance.
 #[derive(Clone, Debug)]
 pub(crate) struct Kv {
@@ -110,6 +139,8 @@ pub(crate) struct Kv {
     next_private: u64,
     /// Blocks found by the latest look-up.
     found: Vec<u32>,
+    /// Kept only if the cache is watched.
+    flips: Option<Box<Flips>>,
     pub hits: u64,
     pub misses: u64,
 }
@@ -129,6 +160,7 @@ impl Kv {
             private: FxHashMap::default(),
             next_private: FIRST_PRIVATE,
             found: Vec::new(),
+            flips: None,
             hits: 0,
             misses: 0,
         };
@@ -138,7 +170,27 @@ impl Kv {
 
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        self.nodes.len() + self.private.len() + self.shared.len()
+        let flips = self.flips.as_ref().map_or(0, |flips| flips.keys.len());
+        self.nodes.len() + self.private.len() + self.shared.len() + flips
+    }
+
+    #[cfg(test)]
+    pub fn finds(&self, key: BlockKey) -> bool {
+        self.shared.get(key) != NONE
+    }
+
+    /// From now on [`Self::take_changes`] has something to tell.
+    pub fn watch(&mut self) {
+        self.flips.get_or_insert_default();
+    }
+
+    /// Says of each shared key that may have become findable, or ceased to be, since the last call
+    /// whether it can be found.
+    pub fn take_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool)) {
+        let Some(flips) = &mut self.flips else { return };
+        for key in flips.keys.drain(..) {
+            each(key, self.shared.get(key) != NONE);
+        }
     }
 
     /// Blocks nobody holds.
@@ -309,6 +361,9 @@ impl Kv {
             return;
         }
         if key < FIRST_PRIVATE && self.shared.replace(key as u32, node, twin) {
+            if twin == NONE {
+                self.flipped(key as u32);
+            }
             return;
         }
         let mut before = self.find(key);
@@ -336,7 +391,11 @@ impl Kv {
     /// `node` is where `key` is found, unless there is one already, which is returned.
     fn enter(&mut self, key: u64, node: u32) -> Option<u32> {
         if key < FIRST_PRIVATE {
-            return self.shared.get_or_insert(key as u32, node);
+            let first = self.shared.get_or_insert(key as u32, node);
+            if first.is_none() {
+                self.flipped(key as u32);
+            }
+            return first;
         }
         let first = *self.private.entry(key).or_insert(node);
         (first != node).then_some(first)
@@ -344,11 +403,21 @@ impl Kv {
 
     fn set(&mut self, key: u64, node: u32) {
         if key < FIRST_PRIVATE {
-            self.shared.set(key as u32, node);
+            let before = self.shared.set(key as u32, node);
+            if (before == NONE) != (node == NONE) {
+                self.flipped(key as u32);
+            }
         } else if node == NONE {
             self.private.remove(&key);
         } else {
             self.private.insert(key, node);
+        }
+    }
+
+    /// The shared block `key` became findable or ceased to be.
+    fn flipped(&mut self, key: BlockKey) {
+        if let Some(flips) = &mut self.flips {
+            flips.push(key);
         }
     }
 

@@ -45,14 +45,17 @@ impl Pages {
         None
     }
 
-    /// Enters `value`, or with [`NONE`] removes the entry.
-    pub(super) fn set(&mut self, key: u32, value: u32) {
+    /// Enters `value`, or with [`NONE`] removes the entry. Returns the entry there was.
+    pub(super) fn set(&mut self, key: u32, value: u32) -> u32 {
         if value == NONE {
-            self.remove(key);
-            return;
+            return self.remove(key);
         }
-        if self.get_or_insert(key, value).is_some() {
-            self.page(key).slots[key as usize % PAGE] = value;
+        match self.get_or_insert(key, value) {
+            Some(before) => {
+                self.page(key).slots[key as usize % PAGE] = value;
+                before
+            }
+            None => NONE,
         }
     }
 
@@ -83,11 +86,12 @@ impl Pages {
         self.pages[index].get_or_insert_with(|| Box::new(Page { entries: 0, slots: [NONE; PAGE] }))
     }
 
-    fn remove(&mut self, key: u32) {
+    fn remove(&mut self, key: u32) -> u32 {
         let value = self.get(key);
         if value != NONE {
             self.replace(key, value, NONE);
         }
+        value
     }
 }
 
@@ -99,14 +103,14 @@ mod tests {
     fn entries_come_and_go_with_their_pages() {
         let mut table = Pages::default();
         assert_eq!(table.get(5), NONE);
-        table.set(5, 1);
+        assert_eq!(table.set(5, 1), NONE);
         assert_eq!(table.get_or_insert(5, 9), Some(1));
         assert_eq!(table.get_or_insert(70_000, 2), None);
         assert_eq!((table.get(5), table.get(70_000), table.get(6)), (1, 2, NONE));
-        table.set(5, 3);
+        assert_eq!(table.set(5, 3), 1);
         assert_eq!(table.get(5), 3);
-        table.set(5, NONE);
-        table.set(5, NONE);
+        assert_eq!(table.set(5, NONE), 3);
+        assert_eq!(table.set(5, NONE), NONE);
         assert_eq!(table.get(5), NONE);
         assert!(table.pages[0].is_none(), "an empty page goes");
     }

@@ -1,17 +1,17 @@
 //! The cache as the specification tells it: one record per block, one list per request.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rustc_hash::FxHashMap;
 
-use crate::request::Request;
+use crate::request::{BlockKey, Request};
 use crate::semantics::Semantics;
 
 /// Identity of a full block's content, everything before it included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Hash {
     /// Known to the workload: other requests may have it too.
-    Shared(u32),
+    Shared(BlockKey),
     /// Block `index` of request `id`, which no other request has.
     Own { id: u32, index: u32 },
 }
@@ -58,6 +58,8 @@ pub struct PlainKv {
     free: VecDeque<u32>,
     by_hash: FxHashMap<Hash, Vec<u32>>,
     owned: BTreeMap<u32, Owned>,
+    /// The shared keys that could be found when that was last reported, if anyone wants to know.
+    reported: Option<BTreeSet<BlockKey>>,
     /// Cached blocks claimed.
     pub hits: u64,
     /// Blocks taken fresh.
@@ -76,6 +78,7 @@ impl PlainKv {
             free: (0..total).collect(),
             by_hash: FxHashMap::default(),
             owned: BTreeMap::new(),
+            reported: None,
             hits: 0,
             misses: 0,
         }
@@ -85,6 +88,42 @@ impl PlainKv {
     #[must_use]
     pub fn free_blocks(&self) -> u32 {
         self.free.len() as u32
+    }
+
+    /// Blocks that some request holds.
+    #[must_use]
+    pub fn held_blocks(&self) -> u32 {
+        self.blocks.iter().filter(|block| block.refs > 0).count() as u32
+    }
+
+    /// From now on [`Self::take_changes`] has something to tell.
+    pub fn watch(&mut self) {
+        if self.reported.is_none() {
+            self.reported = Some(self.shared_keys());
+        }
+    }
+
+    /// Says of each shared key whether it can be found, if that changed since the last call.
+    pub fn take_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool)) {
+        let Some(before) = &self.reported else { return };
+        let now = self.shared_keys();
+        for &key in before.symmetric_difference(&now) {
+            each(key, now.contains(&key));
+        }
+        self.reported = Some(now);
+    }
+
+    fn shared_keys(&self) -> BTreeSet<BlockKey> {
+        let shared = |hash: &Hash| match *hash {
+            Hash::Shared(key) => Some(key),
+            Hash::Own { .. } => None,
+        };
+        self.by_hash.keys().filter_map(shared).collect()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn finds(&self, key: BlockKey) -> bool {
+        self.find(Hash::Shared(key)).is_some()
     }
 
     /// The leading full blocks of the first `tokens` tokens of `request` that are in the cache.

@@ -37,10 +37,10 @@ use self::live::{Key, Live, State};
 use self::steplog::StepLog;
 use super::policy::QueueKey;
 use super::watchdog::Watchdog;
-use super::{Instance, InstanceConfig, StepRecord, Stuck};
+use super::{Instance, InstanceConfig, Load, StepRecord, Stuck};
 use crate::kv::fast::Kv;
 use crate::outcome::{Counters, Sink, Status};
-use crate::request::Request;
+use crate::request::{BlockKey, Request};
 use crate::units::Micros;
 
 /// The fast engine. Cloning it copies what is live, not what has been.
@@ -144,6 +144,12 @@ impl Fast {
             + self.log.len()
             + self.decoders.len()
             + self.kv.len()
+    }
+
+    /// Whether a look-up would find the block `key`.
+    #[cfg(test)]
+    pub(super) fn finds(&self, key: BlockKey) -> bool {
+        self.kv.finds(key)
     }
 
     /// The guards, then the wait queue.
@@ -257,6 +263,26 @@ impl Instance for Fast {
 
     fn advance(&mut self, limit: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
         self.catch_up(limit, sink)
+    }
+
+    fn load(&self) -> Load {
+        Load {
+            queue_depth: self.waiting.len() as u32,
+            batch_size: self.running,
+            used_kv_blocks: self.config.total_kv_blocks - self.kv.free_blocks(),
+            total_kv_blocks: self.config.total_kv_blocks,
+            preemptions: self.counters.preemptions,
+            cache_hits: self.kv.hits,
+            cache_misses: self.kv.misses,
+        }
+    }
+
+    fn watch_cache(&mut self) {
+        self.kv.watch();
+    }
+
+    fn cache_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool)) {
+        self.kv.take_changes(each);
     }
 
     fn finish(mut self, horizon: Micros, sink: &mut impl Sink) -> Counters {
