@@ -175,7 +175,8 @@ impl Scenario {
             let next = arrivals.peek().map(|r| r.arrival);
             match (next, instance.next_event()) {
                 (Some(at), event) if event.is_none_or(|event| at <= event) => {
-                    instance.arrive(arrivals.next().expect("peeked"), sink);
+                    let request = arrivals.next().expect("peeked");
+                    instance.arrive(request.arrival, request);
                 }
                 (_, Some(event)) => {
                     let before = last_step(&instance);

@@ -53,7 +53,7 @@ impl Moment {
             while arrived - sink.0 < self.busy {
                 // Answers of 128 to 384 tokens, so that requests do not finish together.
                 let output_tokens = 128 + arrived * 97 % 257;
-                instance.arrive(request(arrived, now, 256, output_tokens, content(arrived)), &mut sink);
+                instance.arrive(now, request(arrived, now, 256, output_tokens, content(arrived)));
                 arrived += 1;
             }
             now += Micros(20_000);

@@ -39,12 +39,13 @@ fn measure(bencher: Bencher, model: LatencyKind, rate: f64, run: fn(InstanceConf
 
 fn fast(config: InstanceConfig, requests: Vec<Request>) -> u32 {
     let mut ended = Count::default();
-    blis_sim::run(Fast::new(config), requests, Micros::MAX, &mut ended).expect("it does not get stuck");
+    blis_sim::instance::run_alone(Fast::new(config), requests, Micros::MAX, &mut ended).expect("it does not get stuck");
     ended.0
 }
 
 fn plain(config: InstanceConfig, requests: Vec<Request>) -> u32 {
     let mut ended = Count::default();
-    blis_sim::run(Plain::new(config), requests, Micros::MAX, &mut ended).expect("it does not get stuck");
+    blis_sim::instance::run_alone(Plain::new(config), requests, Micros::MAX, &mut ended)
+        .expect("it does not get stuck");
     ended.0
 }

@@ -43,7 +43,7 @@ fn measure(bencher: Bencher, content: impl Fn(u32) -> Content) {
         .with_inputs(|| (Fast::new(config.clone()), requests.clone()))
         .bench_values(|(instance, requests)| {
             let mut ended = Count::default();
-            blis_sim::run(instance, requests, Micros::MAX, &mut ended).expect("it does not get stuck");
+            blis_sim::instance::run_alone(instance, requests, Micros::MAX, &mut ended).expect("it does not get stuck");
             ended.0
         });
 }

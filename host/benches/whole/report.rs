@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use crate::process::Run;
-use crate::scenarios::{CHAT, CHAT_1M, CHAT_100K, CHAT_PLAIN, FIXED, FIXED_PLAIN, Scenario};
+use crate::scenarios::{CHAT, CHAT_1M, CHAT_100K, CHAT_PLAIN, FIXED, FIXED_PLAIN, SCALING, Scenario};
 
 /// A scenario and what came out.
 #[derive(Debug)]
@@ -150,7 +150,23 @@ fn comparisons(measured: &[Measured]) -> Vec<String> {
             lines.push(growth(small, large));
         }
     }
+    for [few, many] in SCALING {
+        if let (Some(few), Some(many)) = (find(few), find(many)) {
+            lines.push(scaling(few, many));
+        }
+    }
     lines
+}
+
+/// The same load on each of more instances.
+fn scaling(few: &Measured, many: &Measured) -> String {
+    const LIMIT: f64 = 1.5;
+    let growth = few.requests_per_cpu_s() / many.requests_per_cpu_s();
+    let kept = if growth <= LIMIT { "✓" } else { "MISSED" };
+    format!(
+        "{} costs {growth:.2} times as much per request as {} (≤ {LIMIT} {kept})",
+        many.scenario.name, few.scenario.name
+    )
 }
 
 fn laziness(lazy: &Measured, plain: &Measured) -> String {

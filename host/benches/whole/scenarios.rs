@@ -2,6 +2,8 @@
 //!
 //! The published figures were measured with the same loads on two shared 2.6 GHz cores.
 
+use std::fmt::Write as _;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// How long a scenario takes, which decides how often it runs.
@@ -42,6 +44,9 @@ pub const CHAT_100K: &str = "chat 100k";
 pub const CHAT_1M: &str = "chat 1M";
 pub const FIXED: &str = "512/256 10k";
 pub const FIXED_PLAIN: &str = "512/256 10k, plain";
+/// The same load on each of 16 and of 256 instances, by policy.
+pub const SCALING: [[&str; 2]; 2] =
+    [["16 x 3 125, least-loaded", "256 x 3 125, least-loaded"], ["16 x 3 125, weighted", "256 x 3 125, weighted"]];
 
 /// Every scenario that can be run here.
 pub fn all() -> Vec<Scenario> {
@@ -49,6 +54,9 @@ pub fn all() -> Vec<Scenario> {
     scenarios.extend(chat());
     scenarios.extend(fixed_lengths());
     scenarios.extend(traces());
+    scenarios.extend(clusters());
+    scenarios.extend(scaling());
+    scenarios.extend(shared_prefixes());
     scenarios
 }
 
@@ -112,6 +120,75 @@ fn traces() -> Vec<Scenario> {
         found.push(Scenario { what, target: Target { cpu_s, peak_mb: None }, ..trace });
     }
     found
+}
+
+/// Many instances, each with 20 chat requests per second.
+fn clusters() -> [Scenario; 3] {
+    let cluster = |name, what, instances: u32, requests: u32, routing: &str, target| {
+        let rate = 20 * instances;
+        let arguments = format!(
+            "--workload chatbot --rate {rate} --num-requests {requests} --num-instances {instances} --routing-policy {routing}"
+        );
+        Scenario { what, size: Size::Large, target, ..scenario(name, &arguments) }
+    };
+    // 250 000 requests per CPU second.
+    let small = Target { cpu_s: Some(0.8), peak_mb: Some(300.0) };
+    let large = Target { cpu_s: Some(8.0), peak_mb: Some(1000.0) };
+    let published = "BLIS (Go): 136 s, 6.4 GB";
+    let what = "64 instances, 20 req/s each";
+    [
+        Scenario { published, ..cluster("64 x chat, least-loaded 200k", what, 64, 200_000, "least-loaded", small) },
+        Scenario { published, ..cluster("64 x chat, weighted 200k", what, 64, 200_000, "weighted", small) },
+        cluster("256 x chat, least-loaded 1M", "256 instances, 20 req/s each", 256, 1_000_000, "least-loaded", large),
+    ]
+}
+
+/// How the cost of a request grows with the number of instances at the same load on each.
+fn scaling() -> impl Iterator<Item = Scenario> {
+    let at = |name: &str, instances: u32, routing: &str| {
+        let (rate, requests) = (20 * instances, 3125 * instances);
+        let arguments = format!(
+            "--workload chatbot --rate {rate} --num-requests {requests} --num-instances {instances} --routing-policy {routing}"
+        );
+        Scenario { what: "3 125 requests per instance, 20 req/s each", size: Size::Large, ..scenario(name, &arguments) }
+    };
+    SCALING
+        .into_iter()
+        .zip(["least-loaded", "weighted"])
+        .flat_map(move |([few, many], routing)| [at(few, 16, routing), at(many, 256, routing)])
+}
+
+/// 32 prefixes of 4096 tokens on 16 instances, routed by what their caches hold.
+fn shared_prefixes() -> Option<Scenario> {
+    const HEADER: &str = "trace_version: 3\ntime_unit: microseconds\nmode: generated\nwarm_up_requests: 0\n";
+    const COLUMNS: &str = "request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,\
+        streaming,input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,\
+        deadline_us,server_input_tokens,arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,\
+        status,error_message,finish_reason\n";
+    let mut rows = COLUMNS.to_owned();
+    for id in 0..20_000u32 {
+        // 320 requests per second; lengths and prefixes in an order without a pattern.
+        let mixed = id.wrapping_mul(2_654_435_761) >> 8;
+        let (arrival, group) = (u64::from(id) * 3125, mixed % 32);
+        let (input, output) = (128 + mixed / 32 % 256, 128 + mixed / 8192 % 256);
+        let row = format!("{id},,,,,0,p{group},4096,false,{input},{output},0,0,0,0,0,,0,0,{arrival},0,0,0,0,ok,,\n");
+        let _ = rows.write_str(&row);
+    }
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let [header, data] = ["prefixes.yaml", "prefixes.csv"].map(|name| folder.join(name));
+    fs::write(&header, HEADER).and_then(|()| fs::write(&data, rows)).ok()?;
+    let mut prefixes = scenario(
+        "16 x 32 prefixes, weighted 20k",
+        "--num-instances 16 --routing-policy weighted --routing-scorers precise-prefix-cache:2,queue-depth:1,kv-utilization:1",
+    );
+    prefixes.arguments.extend(["--workload-trace".to_owned(), header.display().to_string()]);
+    Some(Scenario {
+        what: "16 instances, 32 shared prefixes of 4096 tokens",
+        // 60 000 requests per CPU second.
+        target: Target { cpu_s: Some(0.333), peak_mb: None },
+        published: "BLIS (Go): 16.3 s, 1.3 GB",
+        ..prefixes
+    })
 }
 
 fn scenario(name: &str, arguments: &str) -> Scenario {

@@ -2,9 +2,10 @@
 //!
 //! Pure: it names no file, reads no clock, starts no thread and hosts no plugin technology.
 //!
-//! Start with [`run()`], then [`instance`].
+//! Start with [`cluster`] and its [`run`](cluster::Cluster::run), then [`instance`].
 
 pub mod capacity;
+pub mod cluster;
 pub mod instance;
 pub mod kv;
 pub mod latency;
@@ -14,8 +15,5 @@ pub mod outcome;
 pub mod policy;
 pub mod request;
 pub mod rng;
-mod run;
 pub mod semantics;
 pub mod units;
-
-pub use run::run;

@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::outcome::{Counters, DropReason, Outcome, Rejection, Sink, Status};
+use crate::outcome::{Counters, Decision, DropReason, Outcome, Rejection, Sink, Status};
+use crate::policy::Reads;
 use crate::units::Micros;
 
 /// Collects what [`Aggregate`] needs.
@@ -180,6 +181,15 @@ impl<A: Sink, B: Sink> Sink for (A, B) {
         self.0.retract_itl(instance, gap, count);
         self.1.retract_itl(instance, gap, count);
     }
+
+    fn decision(&mut self, decision: &Decision<'_>) {
+        self.0.decision(decision);
+        self.1.decision(decision);
+    }
+
+    fn reads(&self) -> Reads {
+        self.0.reads().and(self.1.reads())
+    }
 }
 
 /// A sink that may be switched off.
@@ -200,6 +210,16 @@ impl<S: Sink> Sink for Option<S> {
         if let Some(sink) = self {
             sink.retract_itl(instance, gap, count);
         }
+    }
+
+    fn decision(&mut self, decision: &Decision<'_>) {
+        if let Some(sink) = self {
+            sink.decision(decision);
+        }
+    }
+
+    fn reads(&self) -> Reads {
+        self.as_ref().map_or(Reads::NOTHING, Sink::reads)
     }
 }
 

@@ -3,6 +3,7 @@
 //! The engine reports every request exactly once, when it ends (or when the simulation does), and
 //! keeps nothing: its own state stays proportional to what is live.
 
+use crate::policy::{Choice, ClusterView, Reads, RequestView, Verdict};
 use crate::request::{Request, Tags};
 use crate::units::Micros;
 
@@ -126,6 +127,41 @@ pub trait Sink {
     /// `count` inter-token latencies of `gap`, reported before, belong to requests that did not
     /// complete: the published figure pools completed requests only.
     fn retract_itl(&mut self, instance: u32, gap: Micros, count: u64);
+
+    /// A policy decided. Only for sinks that want to know why.
+    fn decision(&mut self, decision: &Decision<'_>) {
+        let _ = decision;
+    }
+
+    /// Which signals of a decision it looks at: they are kept up to date then.
+    fn reads(&self) -> Reads {
+        Reads::NOTHING
+    }
+}
+
+/// A decision, and what the policy saw.
+#[derive(Clone, Copy, Debug)]
+pub enum Decision<'a> {
+    /// Whether a request may enter.
+    Admission {
+        /// The request.
+        request: &'a RequestView<'a>,
+        /// The service.
+        cluster: &'a ClusterView<'a>,
+        /// The answer.
+        verdict: &'a Verdict,
+    },
+    /// Where it goes.
+    Routing {
+        /// The request.
+        request: &'a RequestView<'a>,
+        /// The service.
+        cluster: &'a ClusterView<'a>,
+        /// The answer.
+        choice: &'a Choice,
+        /// A score for each instance; empty if the policy has none.
+        scores: &'a [f64],
+    },
 }
 
 /// The instance's own counters at the end of a simulation.

@@ -39,6 +39,12 @@ pub struct Semantics {
     pub itl_spans_waits: bool,
     /// The mean inter-token latency of a length-capped request divides by one too few.
     pub capped_itl_divides_by_one_less: bool,
+    /// A router counts a request as answered when the step starts that ends it. A real one hears
+    /// of it when the answer is complete.
+    pub answered_at_step_start: bool,
+    /// Signals are 0 until they are first read, free KV blocks too. They start as idle instances
+    /// are.
+    pub signals_start_at_zero: bool,
 }
 
 impl Semantics {
@@ -55,6 +61,8 @@ impl Semantics {
         final_token_kv: false,
         itl_spans_waits: true,
         capped_itl_divides_by_one_less: false,
+        answered_at_step_start: false,
+        signals_start_at_zero: false,
     };
 
     /// The published simulator: inference-sim, commit f90a1e3a.
@@ -70,6 +78,8 @@ impl Semantics {
         final_token_kv: true,
         itl_spans_waits: false,
         capped_itl_divides_by_one_less: true,
+        answered_at_step_start: true,
+        signals_start_at_zero: true,
     };
 }
 

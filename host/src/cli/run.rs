@@ -3,7 +3,7 @@
 use std::fmt::{self, Display};
 use std::time::Duration;
 
-use blis_sim::instance::{Fast, Plain};
+use blis_sim::instance::{Fast, Plain, run_alone};
 use blis_sim::metrics::{Aggregate, Metrics};
 use blis_sim::outcome::{DropReason, Outcome, Sink, Status};
 use blis_sim::policy::Classes;
@@ -78,8 +78,8 @@ fn simulate(
     let timer = Timer::start();
     let instance = config.engine.instance(deployment);
     let counters = match config.engine.engine {
-        EngineName::Fast => blis_sim::run(Fast::new(instance), requests, config.horizon, &mut sink),
-        EngineName::Plain => blis_sim::run(Plain::new(instance), requests, config.horizon, &mut sink),
+        EngineName::Fast => run_alone(Fast::new(instance), requests, config.horizon, &mut sink),
+        EngineName::Plain => run_alone(Plain::new(instance), requests, config.horizon, &mut sink),
     }?;
     let cpu = timer.elapsed();
     let (mut metrics, (log, refused)) = sink;

@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::{Fast, Instance, InstanceConfig, Plain, Preemption, Scheduler, Stuck};
+use super::{Fast, Instance, InstanceConfig, Plain, Preemption, Scheduler, Stuck, run_alone};
 use crate::latency::{Batch, Blackbox, ContextEffect, LatencyModel, MoeComm, Roofline, TrainedPhysics};
 use crate::model::Parallelism;
 use crate::model::samples::{h100, llama_8b};
 use crate::outcome::{Counters, Outcome, Sink, Status};
 use crate::request::{BlockKey, Content, Request, Span};
-use crate::run;
 use crate::semantics::Semantics;
 use crate::units::Micros;
 
@@ -124,6 +123,8 @@ fn semantics() -> impl Strategy<Value = Semantics> {
         final_token_kv: b[8],
         itl_spans_waits: b[9],
         capped_itl_divides_by_one_less: b[10],
+        // The cluster's business.
+        ..Semantics::VLLM
     });
     prop_oneof![Just(Semantics::VLLM), Just(Semantics::BLIS), mixed]
 }
@@ -201,12 +202,12 @@ fn tell_forked(mut instance: Fast, requests: &[Request], horizon: Micros) -> Sto
         if instance.advance(request.arrival, &mut story).is_err() {
             return tell(instance, &[], horizon);
         }
-        instance.arrive(request.clone(), &mut story);
+        instance.arrive(request.arrival, request.clone());
     }
     let copy = instance.clone();
     // The original goes its own way; what it does must not show in the copy.
     let _ = instance.advance(horizon, &mut Story { itl: story.itl.clone(), ..Story::default() });
-    match run(copy, after.iter().cloned(), horizon, &mut story) {
+    match run_alone(copy, after.iter().cloned(), horizon, &mut story) {
         Ok(counters) => Story { counters, ..story },
         Err(stuck) => Story { stuck: Some(stuck.to_string()), ..Story::default() },
     }
@@ -214,7 +215,7 @@ fn tell_forked(mut instance: Fast, requests: &[Request], horizon: Micros) -> Sto
 
 fn tell(instance: impl Instance, requests: &[Request], horizon: Micros) -> Story {
     let mut story = Story::default();
-    match run(instance, requests.iter().cloned(), horizon, &mut story) {
+    match run_alone(instance, requests.iter().cloned(), horizon, &mut story) {
         Ok(counters) => story.counters = counters,
         // What was told before the watchdog barked may differ: the engines report in other units.
         Err(stuck) => return Story { stuck: Some(stuck.to_string()), ..Story::default() },
@@ -316,8 +317,8 @@ fn watch(config: &InstanceConfig, requests: &[Request], looks: &[(u64, bool)]) -
             if !pair.advance(request.arrival)? {
                 return Ok(());
             }
-            pair.plain.instance.arrive(request.clone(), &mut pair.plain.story);
-            pair.fast.instance.arrive(request.clone(), &mut pair.fast.story);
+            pair.plain.instance.arrive(request.arrival, request.clone());
+            pair.fast.instance.arrive(request.arrival, request.clone());
         }
         if !pair.advance(Micros(now))? {
             return Ok(());
@@ -436,12 +437,12 @@ fn state_does_not_grow_with_history() {
             let arrival = Micros(u64::from(id) * 5000);
             instance.advance(arrival, &mut story).expect("not stuck");
             instance.arrive(
+                arrival,
                 Request {
                     deadline: Some(Micros(arrival.0 + 300_000_000)),
                     content: Content::shared(&[Span { first: (id % 5) * 8, len: 6 }]),
                     ..Request::new(id, arrival, 100 + id % 7, 40 + id % 11)
                 },
-                &mut story,
             );
         }
         instance.state_size()

@@ -105,11 +105,19 @@ pub struct Load {
 
 /// What the event loop needs of an instance.
 pub trait Instance {
-    /// A request arrives. Arrivals come in order of time, before any event of the same tick.
-    fn arrive(&mut self, request: Request, sink: &mut impl Sink);
+    /// A request arrives at `now`, which is its arrival at the service or later. Arrivals come in
+    /// order of time, before any event of the same tick. Events before `now` need not have been
+    /// executed.
+    fn arrive(&mut self, now: Micros, request: Request);
 
     /// Time of the next event; `None` when nothing will ever happen by itself.
     fn next_event(&self) -> Option<Micros>;
+
+    /// No request ends in an event before this; `None` when none ever will by itself. Whoever only
+    /// waits for requests to end need not look earlier.
+    fn next_end(&self) -> Option<Micros> {
+        self.next_event()
+    }
 
     /// Executes every event before `limit` (exclusive).
     ///
@@ -132,4 +140,26 @@ pub trait Instance {
 
     /// Ends the simulation at `horizon` (inclusive): reports what is left, and the counters.
     fn finish(self, horizon: Micros, sink: &mut impl Sink) -> Counters;
+}
+
+/// Simulates one instance under `arrivals` (in order of time) up to and including `horizon`, with
+/// nothing in front of it.
+///
+/// # Errors
+/// [`Stuck`] if the instance would work for ever without finishing anything.
+pub fn run_alone<I: Instance, S: Sink>(
+    mut instance: I,
+    arrivals: impl IntoIterator<Item = Request>,
+    horizon: Micros,
+    sink: &mut S,
+) -> Result<Counters, Stuck> {
+    for request in arrivals {
+        if request.arrival > horizon {
+            break;
+        }
+        instance.advance(request.arrival, sink)?;
+        instance.arrive(request.arrival, request);
+    }
+    instance.advance(horizon.saturating_add(Micros(1)), sink)?;
+    Ok(instance.finish(horizon, sink))
 }

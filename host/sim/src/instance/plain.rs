@@ -484,9 +484,9 @@ impl Plain {
 }
 
 impl Instance for Plain {
-    fn arrive(&mut self, request: Request, _sink: &mut impl Sink) {
-        self.counters.clock = self.counters.clock.max(request.arrival);
-        let queued_at = request.arrival.saturating_add(self.config.latency.queueing_time(request.input_tokens));
+    fn arrive(&mut self, now: Micros, request: Request) {
+        self.counters.clock = self.counters.clock.max(now);
+        let queued_at = now.saturating_add(self.config.latency.queueing_time(request.input_tokens));
         let live = Live {
             computed: 0,
             target: request.input_tokens,

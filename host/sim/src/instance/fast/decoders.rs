@@ -115,6 +115,11 @@ impl Decoders {
         cycles + sum(&self.starts[phase..end.min(size)]) + sum(&self.starts[..end.saturating_sub(size)])
     }
 
+    /// No decoder finishes before this virtual time.
+    pub fn soonest_finish(&self) -> u64 {
+        self.finish.peek().map_or(0, |&Reverse((finish_v, _))| finish_v)
+    }
+
     /// The virtual time of the next finish, `stands` telling which entries still count.
     pub fn next_finish(&mut self, stands: impl Fn(Key, u64) -> bool) -> Option<u64> {
         while let Some(&Reverse((finish_v, key))) = self.finish.peek() {

@@ -244,9 +244,9 @@ impl Fast {
 }
 
 impl Instance for Fast {
-    fn arrive(&mut self, request: Request, _sink: &mut impl Sink) {
-        self.counters.clock = self.counters.clock.max(request.arrival);
-        let queued_at = request.arrival.saturating_add(self.config.latency.queueing_time(request.input_tokens));
+    fn arrive(&mut self, now: Micros, request: Request) {
+        self.counters.clock = self.counters.clock.max(now);
+        let queued_at = now.saturating_add(self.config.latency.queueing_time(request.input_tokens));
         if self.arriving.back().is_none_or(|&(at, _)| at <= queued_at) {
             self.arriving.push_back((queued_at, request));
         } else {
@@ -259,6 +259,12 @@ impl Instance for Fast {
         let queued = self.arriving.front().map(|&(at, _)| at);
         let deadline = self.deadlines.peek().map(|&Reverse((at, _, _))| at);
         [queued, self.step_at, deadline].into_iter().flatten().min()
+    }
+
+    fn next_end(&self) -> Option<Micros> {
+        let queued = self.arriving.front().map(|&(at, _)| at);
+        let deadline = self.deadlines.peek().map(|&Reverse((at, _, _))| at);
+        [queued, self.step_at.map(|at| self.last_step_at(at)), deadline].into_iter().flatten().min()
     }
 
     fn advance(&mut self, limit: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {

@@ -1,0 +1,76 @@
+//! Requests handed to an instance and not yet answered: the one signal a router counts itself.
+//! `column` is the count by instance, [`Signals::in_flight`](crate::policy::Signals::in_flight).
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::outcome::{Outcome, Status};
+use crate::policy::Reads;
+use crate::request::Name;
+use crate::units::Micros;
+
+/// Counts by instance and by tenant.
+#[derive(Clone, Debug, Default)]
+pub(super) struct InFlight {
+    /// By name; grows as tenants appear.
+    pub by_tenant: Vec<u32>,
+    /// Answers that are complete in the future: (when, instance, tenant).
+    ending: BinaryHeap<Reverse<(Micros, u32, Name)>>,
+    /// [`Semantics::answered_at_step_start`](crate::semantics::Semantics::answered_at_step_start).
+    at_step_start: bool,
+    counting: bool,
+}
+
+impl InFlight {
+    pub fn new(at_step_start: bool) -> Self {
+        Self { at_step_start, ..Self::default() }
+    }
+
+    /// Counts only if anybody looks.
+    pub fn start(&mut self, reads: Reads) {
+        self.counting = reads.in_flight;
+    }
+
+    /// A request of `tenant` is handed to `instance`.
+    pub fn dispatched(&mut self, column: &mut [u32], instance: usize, tenant: Name) {
+        if !self.counting {
+            return;
+        }
+        column[instance] += 1;
+        if tenant != Name::NONE {
+            if self.by_tenant.len() <= tenant.index() {
+                self.by_tenant.resize(tenant.index() + 1, 0);
+            }
+            self.by_tenant[tenant.index()] += 1;
+        }
+    }
+
+    /// Answers complete before `now` are no longer in flight.
+    pub fn catch_up(&mut self, column: &mut [u32], now: Micros) {
+        while let Some(&Reverse((at, instance, tenant))) = self.ending.peek()
+            && at < now
+        {
+            self.ending.pop();
+            self.end(column, instance, tenant);
+        }
+    }
+
+    /// A request ended.
+    pub fn ended(&mut self, column: &mut [u32], outcome: &Outcome) {
+        let Some(instance) = outcome.instance.filter(|_| self.counting) else { return };
+        match (outcome.status, outcome.e2e) {
+            (Status::Queued | Status::Running | Status::Arriving, _) => {}
+            (_, Some(e2e)) if !self.at_step_start => {
+                self.ending.push(Reverse((outcome.arrival.saturating_add(e2e), instance, outcome.tags.tenant)));
+            }
+            _ => self.end(column, instance, outcome.tags.tenant),
+        }
+    }
+
+    fn end(&mut self, column: &mut [u32], instance: u32, tenant: Name) {
+        column[instance as usize] -= 1;
+        if tenant != Name::NONE {
+            self.by_tenant[tenant.index()] -= 1;
+        }
+    }
+}

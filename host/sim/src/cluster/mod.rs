@@ -1,0 +1,284 @@
+//! The service: instances behind admission and routing, on one clock.
+//!
+//! ```text
+//! arrival ── admission latency ──► admit? ── routing latency ──► which instance? ──► its queue …
+//!                                    │                              │
+//!                                rejected              rejected: nobody serves that model
+//! ```
+//!
+//! Everything in front of the instances happens in [`Cluster::run`], one event after the other.
+//! At the same microsecond the order is:
+//!
+//! | rank | event | why there |
+//! |---|---|---|
+//! | 0 | arrival | decisions of a tick are made in the order of arrival |
+//! | 1 | admission | a request is routed after it was admitted |
+//! | 2 | routing | |
+//! | 3 | instances, lowest number first | a router sees what was reported before, not what happens now |
+//!
+//! Instances do not know of each other. So they need not move in step: an instance catches up
+//! when a decision is about to look at something that may have changed on it. Which ones that
+//! are is kept in a tournament tree; nothing scans them but the periodic refresh.
+
+mod in_flight;
+mod next_events;
+mod signals;
+
+use std::collections::VecDeque;
+use std::iter::Peekable;
+
+use self::next_events::NextEvents;
+use self::signals::{Board, Watched, Watches};
+use crate::instance::{Instance, InstanceConfig, Stuck};
+use crate::outcome::{Counters, Decision, Outcome, Rejection, Sink, Status};
+use crate::policy::{AdmissionPolicy, Classes, PriorityPolicy, Reads, RequestView, RoutingPolicy, Ties, Verdict};
+use crate::request::{Name, Request};
+use crate::semantics::Semantics;
+use crate::units::Micros;
+
+/// What stands in front of the instances.
+#[derive(Clone, Debug)]
+pub struct ClusterConfig {
+    /// From arrival to the admission decision.
+    pub admission_latency: Micros,
+    /// From the admission decision to the routing decision.
+    pub routing_latency: Micros,
+    /// Age at which the periodic signals are read anew; 0 for always fresh.
+    pub snapshot_refresh_interval: Micros,
+    /// Age at which the contents of the prefix caches are read anew; 0 for always fresh.
+    pub cache_signal_delay: Micros,
+    /// What to do among equally good instances.
+    pub ties: Ties,
+    /// Urgency of the SLO classes.
+    pub classes: Classes,
+    /// Names of the model that is served. A request that names another one is rejected; one that
+    /// names none takes what there is.
+    pub serves: Vec<Name>,
+    /// Tokens per KV block of every instance.
+    pub block_size: u32,
+    /// vLLM's or BLIS's ways.
+    pub semantics: Semantics,
+    /// End of the simulation, inclusive.
+    pub horizon: Micros,
+}
+
+/// Who decides.
+#[derive(Debug)]
+pub struct Policies {
+    /// Who may enter.
+    pub admission: Box<dyn AdmissionPolicy>,
+    /// Where a request goes.
+    pub routing: Box<dyn RoutingPolicy>,
+    /// How urgent it is there.
+    pub priority: Box<dyn PriorityPolicy>,
+}
+
+impl Clone for Policies {
+    fn clone(&self) -> Self {
+        Self { admission: self.admission.fork(), routing: self.routing.fork(), priority: self.priority.fork() }
+    }
+}
+
+/// A service in the middle of its work. Cloning it copies what is live, not what has been.
+#[derive(Clone, Debug)]
+pub struct Cluster<I> {
+    config: ClusterConfig,
+    policies: Policies,
+    instances: Vec<I>,
+    next_events: NextEvents,
+    board: Board,
+    /// Arrived, on their way to admission.
+    arrived: VecDeque<Request>,
+    /// Admitted, on their way to routing.
+    admitted: VecDeque<Request>,
+    /// The routing policy's scores of the present decision.
+    scores: Vec<f64>,
+}
+
+/// What happens next in front of the instances, in the order of ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    Arrival,
+    Admission,
+    Routing,
+}
+
+impl<I: Instance> Cluster<I> {
+    /// An idle service; `instances` are made by `engine`, one for each of `configs`.
+    pub fn new(
+        config: ClusterConfig,
+        policies: Policies,
+        configs: impl IntoIterator<Item = InstanceConfig>,
+        engine: impl Fn(InstanceConfig) -> I,
+    ) -> Self {
+        let mut infos = Vec::new();
+        let mut instances = Vec::new();
+        for instance in configs {
+            infos.push((&instance).into());
+            instances.push(engine(instance));
+        }
+        Self {
+            next_events: NextEvents::new(instances.len()),
+            board: Board::new(infos, &config),
+            instances,
+            arrived: VecDeque::new(),
+            admitted: VecDeque::new(),
+            scores: Vec::new(),
+            policies,
+            config,
+        }
+    }
+
+    /// Simulates the service under `arrivals` (in order of time) up to the horizon. Returns the
+    /// counters of each instance.
+    ///
+    /// # Errors
+    /// [`Stuck`] if an instance would work for ever without finishing anything.
+    pub fn run<S: Sink>(
+        mut self,
+        arrivals: impl IntoIterator<Item = Request>,
+        sink: &mut S,
+    ) -> Result<Vec<Counters>, Stuck> {
+        self.start(sink.reads());
+        let mut arrivals = arrivals.into_iter().peekable();
+        while let Some((now, event)) = self.next(&mut arrivals) {
+            if now > self.config.horizon {
+                break;
+            }
+            match event {
+                Event::Arrival => self.arrived.extend(arrivals.next()),
+                Event::Admission => self.admit(now, sink)?,
+                Event::Routing => self.route(now, sink)?,
+            }
+        }
+        self.finish(sink)
+    }
+
+    /// The earliest event in front of the instances; among equals the one of lowest rank.
+    fn next(&self, arrivals: &mut Peekable<impl Iterator<Item = Request>>) -> Option<(Micros, Event)> {
+        let arrival = arrivals.peek().map(|request| (request.arrival, Event::Arrival));
+        let admission = self.arrived.front().map(|request| (self.admission_at(request), Event::Admission));
+        let routing = self.admitted.front().map(|request| (self.routing_at(request), Event::Routing));
+        // The first of equal minima.
+        [arrival, admission, routing].into_iter().flatten().min_by_key(|&(at, _)| at)
+    }
+
+    fn admission_at(&self, request: &Request) -> Micros {
+        request.arrival.saturating_add(self.config.admission_latency)
+    }
+
+    fn routing_at(&self, request: &Request) -> Micros {
+        self.admission_at(request).saturating_add(self.config.routing_latency)
+    }
+
+    /// Asks the admission policy about the request whose turn it is.
+    fn admit(&mut self, now: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
+        let request = self.arrived.pop_front().expect("an admission is due");
+        self.look(now, sink)?;
+        let view = self.config.view(&request);
+        self.board.probe(&view, self.policies.admission.reads());
+        let cluster = self.board.view(now);
+        let verdict = self.policies.admission.admit(&view, &cluster);
+        sink.decision(&Decision::Admission { request: &view, cluster: &cluster, verdict: &verdict });
+        match verdict {
+            Verdict::Admit => self.admitted.push_back(request),
+            Verdict::Reject(_) => sink.outcome(&Outcome::new(&request, Status::Rejected(Rejection::Admission))),
+        }
+        Ok(())
+    }
+
+    /// Asks the routing policy about the request whose turn it is, and hands it over.
+    fn route(&mut self, now: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
+        let mut request = self.admitted.pop_front().expect("a routing is due");
+        self.look(now, sink)?;
+        if !self.config.serves(request.tags.model) {
+            sink.outcome(&Outcome::new(&request, Status::Rejected(Rejection::Routing)));
+            return Ok(());
+        }
+        let view = self.config.view(&request);
+        self.board.probe(&view, self.policies.routing.reads());
+        let cluster = self.board.view(now);
+        self.scores.clear();
+        let choice = self.policies.routing.route(&view, &cluster, &self.config.ties, &mut self.scores);
+        sink.decision(&Decision::Routing { request: &view, cluster: &cluster, choice: &choice, scores: &self.scores });
+        // Lower is more urgent on an instance.
+        let priority = -self.policies.priority.priority(&view, now);
+        request.priority = priority;
+        self.hand_over(now, request, choice.target, sink)
+    }
+
+    fn hand_over(&mut self, now: Micros, request: Request, target: usize, sink: &mut impl Sink) -> Result<(), Stuck> {
+        self.board.dispatched(target, request.tags.tenant);
+        if self.board.watches() == Watches::Nothing {
+            // Nobody else makes it work, and what has arrived would pile up.
+            self.catch_up(target, now, sink)?;
+        }
+        self.instances[target].arrive(now, request);
+        self.board.touched(target);
+        self.watch(target);
+        Ok(())
+    }
+
+    /// Brings the signals up to date as far as anybody reads them.
+    fn look(&mut self, now: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
+        if self.board.is_due(now) && self.board.watches() != Watches::Events {
+            for behind in 0..self.instances.len() {
+                if self.instances[behind].next_event().is_some_and(|at| at < now) {
+                    self.catch_up(behind, now, sink)?;
+                }
+            }
+        } else {
+            while let Some(behind) = self.next_events.first_before(now) {
+                self.catch_up(behind, now, sink)?;
+            }
+        }
+        self.board.refresh(now, &mut self.instances);
+        Ok(())
+    }
+
+    /// Executes the events of instance `behind` before `now`.
+    fn catch_up(&mut self, behind: usize, now: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
+        self.instances[behind].advance(now, &mut Watched { sink, board: &mut self.board })?;
+        self.board.touched(behind);
+        self.watch(behind);
+        Ok(())
+    }
+
+    /// Notes when to look at `instance` again.
+    fn watch(&mut self, instance: usize) {
+        let next = match self.board.watches() {
+            Watches::Nothing => return,
+            Watches::Ends => self.instances[instance].next_end(),
+            Watches::Events => self.instances[instance].next_event(),
+        };
+        self.next_events.set(instance, next);
+    }
+
+    /// What is read decides what is kept up to date.
+    fn start(&mut self, observer: Reads) {
+        let reads = self.policies.admission.reads().and(self.policies.routing.reads()).and(observer);
+        self.board.start(reads, &mut self.instances);
+    }
+
+    fn finish(mut self, sink: &mut impl Sink) -> Result<Vec<Counters>, Stuck> {
+        let horizon = self.config.horizon;
+        for request in self.arrived.drain(..).chain(self.admitted.drain(..)) {
+            sink.outcome(&Outcome::new(&request, Status::Arriving));
+        }
+        let end = |mut instance: I| {
+            instance.advance(horizon.saturating_add(Micros(1)), sink)?;
+            Ok(instance.finish(horizon, sink))
+        };
+        self.instances.into_iter().map(end).collect()
+    }
+}
+
+impl ClusterConfig {
+    fn serves(&self, model: Name) -> bool {
+        model == Name::NONE || self.serves.contains(&model)
+    }
+
+    fn view<'a>(&self, request: &'a Request) -> RequestView<'a> {
+        RequestView::new(request, self.classes.urgency(request.tags.slo_class), self.block_size)
+    }
+}

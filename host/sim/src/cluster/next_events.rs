@@ -1,0 +1,74 @@
+//! Which instance does something next.
+//!
+//! A tournament tree with a leaf per instance: changing one costs a walk to the root, 8 levels
+//! for 256 instances, and the winner is at hand.
+
+use crate::units::Micros;
+
+/// Times of next events, by instance.
+#[derive(Clone, Debug)]
+pub(super) struct NextEvents {
+    /// `times[width + i]` is the time of instance `i`; above, each node is the smaller of its two.
+    times: Vec<Micros>,
+    /// The instance with that time, the lower number among equals.
+    winners: Vec<u32>,
+    width: usize,
+}
+
+/// Later than every event: nothing will happen.
+const NEVER: Micros = Micros(u64::MAX);
+
+impl NextEvents {
+    /// Nothing will happen on any of `instances`.
+    pub fn new(instances: usize) -> Self {
+        let width = instances.next_power_of_two();
+        let mut winners: Vec<u32> = (0..2 * width as u32).map(|node| node.wrapping_sub(width as u32)).collect();
+        for node in (1..width).rev() {
+            winners[node] = winners[2 * node];
+        }
+        Self { times: vec![NEVER; 2 * width], winners, width }
+    }
+
+    /// `instance` does something at `at`; `None`: never by itself.
+    pub fn set(&mut self, instance: usize, at: Option<Micros>) {
+        let mut node = self.width + instance;
+        self.times[node] = at.unwrap_or(NEVER);
+        while node > 1 {
+            node /= 2;
+            // At equal times the left one, which has the lower number.
+            let winner = 2 * node + usize::from(self.times[2 * node + 1] < self.times[2 * node]);
+            self.times[node] = self.times[winner];
+            self.winners[node] = self.winners[winner];
+        }
+    }
+
+    /// The instance whose next event is the earliest, if that is before `limit`.
+    pub fn first_before(&self, limit: Micros) -> Option<usize> {
+        (self.times[1] < limit).then(|| self.winners[1] as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_first_is_the_smallest_and_lowest(
+            instances in 1usize..40, changes in proptest::collection::vec((0usize..40, proptest::option::of(0u64..9)), 0..60),
+        ) {
+            let mut tree = NextEvents::new(instances);
+            let mut times = vec![None; instances];
+            prop_assert_eq!(tree.first_before(NEVER), None);
+            for (instance, at) in changes {
+                let (instance, at) = (instance % instances, at.map(Micros));
+                tree.set(instance, at);
+                times[instance] = at;
+                let first = (0..instances).filter(|&i| times[i].is_some()).min_by_key(|&i| times[i]);
+                prop_assert_eq!(tree.first_before(NEVER), first);
+                prop_assert_eq!(tree.first_before(Micros(4)), first.filter(|&i| times[i] < Some(Micros(4))));
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! What instances report, and how old it is.
+//!
+//! | group | how fresh |
+//! |---|---|
+//! | queue, batch, KV, hit rate, preemptions | read anew when looked at and older than the refresh interval |
+//! | contents of the prefix caches | the same, with a delay of its own; all instances together |
+//! | in flight | always fresh: the router counts it |
+//!
+//! Reading anew costs as much as has changed: instances to which nothing happened are skipped,
+//! and the caches hand over what came and went since the last time. That is a copy on write of
+//! all caches, in one index from block to the set of instances that have it.
+
+use super::ClusterConfig;
+use super::in_flight::InFlight;
+use crate::instance::{Instance, InstanceConfig};
+use crate::outcome::{Decision, Outcome, Sink};
+use crate::policy::{Ages, ClusterView, InstanceInfo, PrefixIndex, Reads, RequestView, Signals};
+use crate::request::Name;
+use crate::units::Micros;
+
+/// The signals as they were last read.
+#[derive(Clone, Debug)]
+pub(super) struct Board {
+    instances: Vec<InstanceInfo>,
+    signals: Signals,
+    reads: Reads,
+    load: Group,
+    caches: Group,
+    cached: PrefixIndex,
+    in_flight: InFlight,
+    starts_at_zero: bool,
+}
+
+/// Of which events on an instance a decision must know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Watches {
+    /// Of none, or only when signals are read anew.
+    Nothing,
+    /// Of those that end requests: they are no longer in flight.
+    Ends,
+    /// Of all: what instances report is read at every decision.
+    Events,
+}
+
+/// Signals that are read together.
+#[derive(Clone, Debug)]
+struct Group {
+    /// Read anew from this age on.
+    interval: Micros,
+    read_at: Micros,
+    /// Instances to which something happened since, and whether each is among them.
+    touched: Vec<u32>,
+    is_touched: Vec<bool>,
+}
+
+impl Board {
+    pub fn new(instances: Vec<InstanceInfo>, config: &ClusterConfig) -> Self {
+        let n = instances.len();
+        Self {
+            signals: Signals {
+                queue_depth: vec![0; n],
+                batch_size: vec![0; n],
+                kv_utilization: vec![0.0; n],
+                free_kv_blocks: vec![0; n],
+                cache_hit_rate: vec![0.0; n],
+                preemption_count: vec![0; n],
+                in_flight: vec![0; n],
+                cached_blocks: vec![0; n],
+            },
+            reads: Reads::NOTHING,
+            load: Group::new(config.snapshot_refresh_interval, n),
+            caches: Group::new(config.cache_signal_delay, n),
+            cached: PrefixIndex::new(n),
+            in_flight: InFlight::new(config.semantics.answered_at_step_start),
+            starts_at_zero: config.semantics.signals_start_at_zero,
+            instances,
+        }
+    }
+
+    /// From now on `reads` are kept up to date.
+    pub fn start<I: Instance>(&mut self, reads: Reads, instances: &mut [I]) {
+        self.reads = reads;
+        self.in_flight.start(reads);
+        if reads.load && !self.starts_at_zero {
+            (0..instances.len()).for_each(|i| self.signals.read(i, &instances[i]));
+        }
+        if reads.cached_blocks {
+            instances.iter_mut().for_each(Instance::watch_cache);
+        }
+    }
+
+    pub fn watches(&self) -> Watches {
+        let always = |group: &Group, read: bool| read && group.interval == Micros::ZERO;
+        if always(&self.load, self.reads.load) || always(&self.caches, self.reads.cached_blocks) {
+            Watches::Events
+        } else if self.reads.in_flight {
+            Watches::Ends
+        } else {
+            Watches::Nothing
+        }
+    }
+
+    /// Whether signals that somebody reads have become too old.
+    pub fn is_due(&self, now: Micros) -> bool {
+        self.reads.load && self.load.is_due(now) || self.reads.cached_blocks && self.caches.is_due(now)
+    }
+
+    /// Something happened to `instance`.
+    pub fn touched(&mut self, instance: usize) {
+        if self.reads.load {
+            self.load.touch(instance);
+        }
+        if self.reads.cached_blocks {
+            self.caches.touch(instance);
+        }
+    }
+
+    /// A request of `tenant` is handed to `instance`.
+    pub fn dispatched(&mut self, instance: usize, tenant: Name) {
+        self.in_flight.dispatched(&mut self.signals.in_flight, instance, tenant);
+    }
+
+    /// Reads what is due. Instances must have caught up with `now`.
+    pub fn refresh<I: Instance>(&mut self, now: Micros, instances: &mut [I]) {
+        self.in_flight.catch_up(&mut self.signals.in_flight, now);
+        let signals = &mut self.signals;
+        self.load.refresh(now, |i| signals.read(i, &instances[i]));
+        let cached = &mut self.cached;
+        self.caches.refresh(now, |i| {
+            instances[i].cache_changes(&mut |key, present| cached.set(key, i, present));
+        });
+    }
+
+    /// Fills in what depends on the request, if the policy about to be asked reads it.
+    pub fn probe(&mut self, request: &RequestView<'_>, reads: Reads) {
+        if reads.cached_blocks {
+            self.cached.leading(request.shared_blocks(), &mut self.signals.cached_blocks);
+        }
+    }
+
+    pub fn view(&self, now: Micros) -> ClusterView<'_> {
+        ClusterView {
+            now,
+            instances: &self.instances,
+            signals: &self.signals,
+            ages: Ages {
+                load: now - self.load.read_at,
+                cached_blocks: now - self.caches.read_at,
+                in_flight: Micros::ZERO,
+            },
+            tenants_in_flight: &self.in_flight.by_tenant,
+        }
+    }
+}
+
+impl Signals {
+    fn read(&mut self, i: usize, instance: &impl Instance) {
+        let load = instance.load();
+        let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+        self.queue_depth[i] = load.queue_depth;
+        self.batch_size[i] = load.batch_size;
+        self.kv_utilization[i] = share(load.used_kv_blocks.into(), load.total_kv_blocks.into());
+        self.free_kv_blocks[i] = load.total_kv_blocks - load.used_kv_blocks;
+        self.cache_hit_rate[i] = share(load.cache_hits, load.cache_hits + load.cache_misses);
+        self.preemption_count[i] = load.preemptions;
+    }
+}
+
+impl Group {
+    fn new(interval: Micros, instances: usize) -> Self {
+        Self { interval, read_at: Micros::ZERO, touched: Vec::new(), is_touched: vec![false; instances] }
+    }
+
+    fn touch(&mut self, instance: usize) {
+        if !std::mem::replace(&mut self.is_touched[instance], true) {
+            self.touched.push(instance as u32);
+        }
+    }
+
+    fn is_due(&self, now: Micros) -> bool {
+        now - self.read_at >= self.interval
+    }
+
+    /// Reads the instances that changed, if it is time.
+    fn refresh(&mut self, now: Micros, mut read: impl FnMut(usize)) {
+        if !self.is_due(now) {
+            return;
+        }
+        self.read_at = now;
+        for instance in self.touched.drain(..) {
+            self.is_touched[instance as usize] = false;
+            read(instance as usize);
+        }
+    }
+}
+
+/// A sink that passes everything on, and notices what ends.
+pub(super) struct Watched<'a, S> {
+    pub sink: &'a mut S,
+    pub board: &'a mut Board,
+}
+
+impl<S: Sink> Sink for Watched<'_, S> {
+    fn outcome(&mut self, outcome: &Outcome) {
+        self.board.in_flight.ended(&mut self.board.signals.in_flight, outcome);
+        self.sink.outcome(outcome);
+    }
+
+    fn itl(&mut self, instance: u32, gap: Micros, count: u64) {
+        self.sink.itl(instance, gap, count);
+    }
+
+    fn retract_itl(&mut self, instance: u32, gap: Micros, count: u64) {
+        self.sink.retract_itl(instance, gap, count);
+    }
+
+    fn decision(&mut self, decision: &Decision<'_>) {
+        self.sink.decision(decision);
+    }
+}
+
+impl From<&InstanceConfig> for InstanceInfo {
+    fn from(config: &InstanceConfig) -> Self {
+        Self {
+            id: config.index,
+            max_num_seqs: config.max_num_seqs,
+            total_kv_blocks: config.total_kv_blocks,
+            block_size: config.block_size,
+        }
+    }
+}
