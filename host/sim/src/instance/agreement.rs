@@ -53,6 +53,18 @@ struct Shape {
     per_output: u64,
 }
 
+impl Shape {
+    const CONSTANT: Self = Self {
+        base: 100,
+        per_prefill: 0,
+        per_decode: 0,
+        per_context: 0,
+        queueing: 0,
+        queueing_per_token: 0,
+        per_output: 0,
+    };
+}
+
 impl LatencyModel for Shape {
     fn step_time(&self, batch: &Batch) -> Micros {
         let context = batch.decode_context + batch.prefill_context + batch.prefill_tokens_by_context / 8;
@@ -400,19 +412,9 @@ fn the_loads_reach_what_is_difficult() {
     }
 }
 
-/// What a copy costs follows what is live, not what has been.
-#[test]
-fn state_does_not_grow_with_history() {
-    let shape = Shape {
-        base: 500,
-        per_prefill: 2,
-        per_decode: 3,
-        per_context: 40,
-        queueing: 10,
-        queueing_per_token: 0,
-        per_output: 0,
-    };
-    let config = InstanceConfig {
+/// An instance whose steps all take 100 µs.
+fn steady() -> InstanceConfig {
+    InstanceConfig {
         index: 0,
         max_num_seqs: 16,
         max_num_batched_tokens: 512,
@@ -427,8 +429,32 @@ fn state_does_not_grow_with_history() {
         scheduler: Scheduler::Fcfs,
         preemption: Preemption::Fcfs,
         semantics: Semantics::VLLM,
-        latency: Arc::new(shape),
-    };
+        latency: Arc::new(Shape::CONSTANT),
+    }
+}
+
+/// Three requests at once, one place in the batch, one token each: steps at 0, 100 and 200 µs.
+#[test]
+fn queue_time_is_the_integral_of_the_queue_length() {
+    let requests: Vec<Request> = (0..3).map(|id| Request::new(id, Micros(0), 10, 1)).collect();
+    let config = InstanceConfig { max_num_seqs: 1, ..steady() };
+    for (horizon, queue_time) in [
+        (Micros::MAX, 100 + 200),
+        (Micros(150), 100 + 100), // the step at 100 µs is the last event
+        (Micros(200), 100 + 200),
+        (Micros(0), 0),
+    ] {
+        let (plain, fast) = (Plain::new(config.clone()), Fast::new(config.clone()));
+        assert_eq!(tell(plain, &requests, horizon).counters.queue_time, Micros(queue_time), "{horizon:?}");
+        assert_eq!(tell(fast, &requests, horizon).counters.queue_time, Micros(queue_time), "{horizon:?}");
+    }
+}
+
+/// What a copy costs follows what is live, not what has been.
+#[test]
+fn state_does_not_grow_with_history() {
+    let shape = Shape { base: 500, per_prefill: 2, per_decode: 3, per_context: 40, queueing: 10, ..Shape::CONSTANT };
+    let config = InstanceConfig { latency: Arc::new(shape), ..steady() };
     let size_after = |requests: u32| {
         let mut instance = Fast::new(config.clone());
         let mut story = Story::default();

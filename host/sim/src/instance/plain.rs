@@ -38,6 +38,8 @@ struct Live {
     scheduling_delay: Option<Micros>,
     cached_tokens: u32,
     preemptions: u32,
+    /// When it last joined the wait queue.
+    queued_at: Micros,
     /// Done, but still in the batch for one more plan (asynchronous scheduling).
     draining: bool,
 }
@@ -57,6 +59,13 @@ impl Live {
             cached_tokens: self.cached_tokens,
             ..Outcome::new(&self.request, status)
         }
+    }
+}
+
+impl Counters {
+    /// One request was in the wait queue from `since` to `now`.
+    fn waited(&mut self, since: Micros, now: Micros) {
+        self.queue_time = self.queue_time.saturating_add(now.saturating_sub(since));
     }
 }
 
@@ -203,7 +212,7 @@ impl Plain {
             if victim < *i {
                 *i -= 1;
             }
-            self.preempt(victim);
+            self.preempt(victim, now);
             if itself {
                 return Ok(false);
             }
@@ -228,7 +237,7 @@ impl Plain {
         }
     }
 
-    fn preempt(&mut self, index: usize) {
+    fn preempt(&mut self, index: usize, now: Micros) {
         let mut live = self.running.remove(index);
         self.counters.preemptions += 1;
         self.counters.preemption_time += self.config.latency.preemption_time();
@@ -248,6 +257,7 @@ impl Plain {
         }
         live.target = live.request.input_tokens + live.generated;
         self.turn_front -= 1;
+        live.queued_at = now;
         self.waiting.insert(self.config.scheduler.key(&live.request, self.turn_front), live);
     }
 
@@ -269,6 +279,7 @@ impl Plain {
                 break;
             }
             let mut live = self.waiting.remove(&key).expect("it is the first");
+            self.counters.waited(live.queued_at, now);
             if live.scheduling_delay.is_none() {
                 live.cached_tokens = start;
             }
@@ -442,7 +453,7 @@ impl Plain {
     }
 
     /// The guards, then the wait queue.
-    fn enqueue(&mut self, now: Micros, live: Live, sink: &mut impl Sink) {
+    fn enqueue(&mut self, now: Micros, mut live: Live, sink: &mut impl Sink) {
         if let Some(reason) = self.config.refuses(&live.request) {
             sink.outcome(&live.outcome(self.config.index, Status::Dropped(reason)));
             return;
@@ -456,6 +467,7 @@ impl Plain {
             self.deadlines.insert((deadline, self.turn_back), live.request.id);
         }
         self.turn_back += 1;
+        live.queued_at = now;
         self.waiting.insert(self.config.scheduler.key(&live.request, self.turn_back), live);
         self.step_at.get_or_insert(now);
     }
@@ -471,6 +483,7 @@ impl Plain {
             sink.outcome(&live.outcome(self.config.index, Status::TimedOut));
         } else if let Some(key) = self.waiting.iter().find(|(_, live)| live.request.id == id).map(|(&key, _)| key) {
             let live = self.waiting.remove(&key).expect("just found");
+            self.counters.waited(live.queued_at, now);
             sink.outcome(&live.outcome(self.config.index, Status::TimedOut));
         } else {
             return false; // it ended before
@@ -501,6 +514,7 @@ impl Instance for Plain {
             scheduling_delay: None,
             cached_tokens: 0,
             preemptions: 0,
+            queued_at: Micros::ZERO,
             draining: false,
             request,
         };
@@ -563,6 +577,9 @@ impl Instance for Plain {
         }
         if self.left_at <= horizon {
             self.counters.clock = self.counters.clock.max(self.left_at);
+        }
+        for live in self.waiting.values() {
+            self.counters.waited(live.queued_at, self.counters.clock);
         }
         Counters { cache_hits: self.kv.hits, cache_misses: self.kv.misses, ..self.counters }
     }

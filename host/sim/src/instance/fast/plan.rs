@@ -281,6 +281,7 @@ impl Fast {
         self.turn_front -= 1;
         let place = self.config.scheduler.key(&live.request, self.turn_front);
         live.state = State::Waiting(place);
+        self.queue_changes(now);
         self.waiting.insert(place, key);
     }
 
@@ -291,6 +292,7 @@ impl Fast {
             let Some(want) = self.admit(key, budget) else {
                 break;
             };
+            self.queue_changes(now);
             self.waiting.remove(&place);
             budget -= want;
             let live = &mut self.live[key];
