@@ -4,12 +4,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::policy::QueueKey;
+use super::policy::{Joining, QueueKey};
 use super::watchdog::Watchdog;
-use super::{Instance, InstanceConfig, Load, Preemption, Stuck};
+use super::{Instance, InstanceConfig, Load, Stuck};
 use crate::kv::plain::{PlainKv, Want};
 use crate::latency::Batch;
 use crate::outcome::{Counters, Outcome, Sink, Status};
+use crate::policy::{BatchView, Progress};
 use crate::request::{BlockKey, Request};
 use crate::units::Micros;
 
@@ -205,7 +206,7 @@ impl Plain {
                 return Ok(true);
             }
             self.useless(now)?;
-            let victim = self.victim();
+            let victim = self.victim(*i, now);
             let was_scheduled = self.running[victim].num_new;
             *budget += was_scheduled;
             let itself = victim == *i;
@@ -219,22 +220,20 @@ impl Plain {
         }
     }
 
-    fn victim(&self) -> usize {
-        let last = self.running.len() - 1;
-        match self.config.preemption {
-            Preemption::Fcfs => last,
-            Preemption::Priority => {
-                let worst = |i: usize| (self.running[i].request.priority, self.running[i].request.arrival);
-                let mut victim = last;
-                for i in (0..last).rev() {
-                    let tied = worst(i) == worst(victim) && !self.config.semantics.preempt_last_of_ties;
-                    if worst(i) > worst(victim) || tied {
-                        victim = i;
-                    }
-                }
-                victim
-            }
+    /// Who leaves so that the request at `wanting` gets room.
+    fn victim(&mut self, wanting: usize, now: Micros) -> usize {
+        let mut batch = BatchView::new(now, self.config.semantics.preempt_last_of_ties);
+        batch.wanting = wanting;
+        for live in &self.running {
+            let progress = Progress {
+                computed_tokens: live.computed,
+                generated_tokens: live.generated,
+                kv_blocks: self.kv.held_by(live.request.id),
+                preemptions: live.preemptions,
+            };
+            batch.push(&live.request, self.config.classes.urgency(live.request.tags.slo_class), progress);
         }
+        self.config.victim_by_view(&batch)
     }
 
     fn preempt(&mut self, index: usize, now: Micros) {
@@ -257,8 +256,20 @@ impl Plain {
         }
         live.target = live.request.input_tokens + live.generated;
         self.turn_front -= 1;
+        self.join_queue(live, self.turn_front, now);
+    }
+
+    fn join_queue(&mut self, mut live: Live, turn: i64, now: Micros) {
         live.queued_at = now;
-        self.waiting.insert(self.config.scheduler.key(&live.request, self.turn_front), live);
+        let place = self.config.place_by_view(&Joining {
+            now,
+            request: &live.request,
+            content: &live.request.content,
+            generated_tokens: live.generated,
+            preemptions: live.preemptions,
+            turn,
+        });
+        self.waiting.insert(place, live);
     }
 
     /// New requests, strictly from the head of the queue.
@@ -453,7 +464,7 @@ impl Plain {
     }
 
     /// The guards, then the wait queue.
-    fn enqueue(&mut self, now: Micros, mut live: Live, sink: &mut impl Sink) {
+    fn enqueue(&mut self, now: Micros, live: Live, sink: &mut impl Sink) {
         if let Some(reason) = self.config.refuses(&live.request) {
             sink.outcome(&live.outcome(self.config.index, Status::Dropped(reason)));
             return;
@@ -467,8 +478,7 @@ impl Plain {
             self.deadlines.insert((deadline, self.turn_back), live.request.id);
         }
         self.turn_back += 1;
-        live.queued_at = now;
-        self.waiting.insert(self.config.scheduler.key(&live.request, self.turn_back), live);
+        self.join_queue(live, self.turn_back, now);
         self.step_at.get_or_insert(now);
     }
 

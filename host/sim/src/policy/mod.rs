@@ -16,6 +16,7 @@
 //! of everything.
 
 mod classes;
+mod instance;
 mod view;
 
 use std::fmt::{self, Debug, Display};
@@ -23,6 +24,8 @@ use std::fmt::{self, Debug, Display};
 use rand::RngExt as _;
 
 pub use classes::Classes;
+pub(crate) use instance::Progress;
+pub use instance::{BatchView, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};
 pub use view::{Ages, ClusterView, InstanceInfo, RequestView, Signals};
 
 use crate::rng::Stream;

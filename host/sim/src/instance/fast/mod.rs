@@ -35,7 +35,7 @@ use slotmap::SlotMap;
 use self::decoders::Decoders;
 use self::live::{Key, Live, State};
 use self::steplog::StepLog;
-use super::policy::QueueKey;
+use super::policy::{Joining, QueueKey};
 use super::watchdog::Watchdog;
 use super::{Instance, InstanceConfig, Load, StepRecord, Stuck};
 use crate::kv::fast::Kv;
@@ -168,7 +168,14 @@ impl Fast {
             return;
         }
         self.turn_back += 1;
-        let place = self.config.scheduler.key(&request, self.turn_back);
+        let place = self.config.place(&Joining {
+            now,
+            request: &request,
+            content: &request.content,
+            generated_tokens: 0,
+            preemptions: 0,
+            turn: self.turn_back,
+        });
         let key = self.live.insert(Live { state: State::Waiting(place), ..Live::new(request) });
         self.queue_changes(now);
         self.waiting.insert(place, key);
