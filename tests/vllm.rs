@@ -113,8 +113,9 @@ impl Scenario {
             enable_chunked_prefill: c.enable_chunked_prefill,
             async_scheduling: c.r#async,
             reserve_full_prompt: false,
-            scheduler: if by_priority { Scheduler::PriorityFcfs } else { Scheduler::Fcfs },
-            preemption: if by_priority { Preemption::Priority } else { Preemption::Fcfs },
+            scheduler: if by_priority { Scheduler::PriorityFcfs } else { Scheduler::Fcfs }.into(),
+            preemption: if by_priority { Preemption::Priority } else { Preemption::Fcfs }.into(),
+            classes: Arc::default(),
             semantics: Semantics::VLLM,
             latency: Arc::new(Constant),
         }

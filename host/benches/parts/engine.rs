@@ -7,7 +7,7 @@ use blis_sim::units::Micros;
 use divan::Bencher;
 use divan::counter::ItemsCount;
 
-use crate::setup::{Count, chat, instance};
+use crate::setup::{Count, chat, deployment, instance_of};
 
 const REQUESTS: u64 = 10_000;
 const MODELS: [LatencyKind; 2] = [LatencyKind::Blackbox, LatencyKind::TrainedPhysics];
@@ -30,10 +30,10 @@ fn chat_at_20_per_second_plain(bencher: Bencher, model: LatencyKind) {
 }
 
 fn measure(bencher: Bencher, model: LatencyKind, rate: f64, run: fn(InstanceConfig, Vec<Request>) -> u32) {
-    let (config, requests) = (instance(model), chat(REQUESTS, rate));
+    let (deployment, requests) = (deployment(model), chat(REQUESTS, rate));
     bencher
         .counter(ItemsCount::new(requests.len()))
-        .with_inputs(|| (config.clone(), requests.clone()))
+        .with_inputs(|| (instance_of(&deployment), requests.clone()))
         .bench_values(|(config, requests)| run(config, requests));
 }
 

@@ -8,7 +8,7 @@ use blis_sim::units::Micros;
 use divan::Bencher;
 use divan::counter::ItemsCount;
 
-use crate::setup::{BLOCK, Count, instance, request};
+use crate::setup::{BLOCK, Count, deployment, instance_of, request};
 
 const BLOCKS: u32 = 512;
 const REQUESTS: u32 = 1000;
@@ -33,14 +33,14 @@ fn new_every_time(bencher: Bencher) {
 }
 
 fn measure(bencher: Bencher, content: impl Fn(u32) -> Content) {
-    let config = instance(LatencyKind::Blackbox);
+    let deployment = deployment(LatencyKind::Blackbox);
     // Ten seconds apart, so that each request has the instance for itself.
     let at = |index: u32| Micros(10_000_000 * u64::from(index));
     let requests: Vec<Request> =
         (0..REQUESTS).map(|index| request(index, at(index), BLOCKS * BLOCK, 1, content(index))).collect();
     bencher
         .counter(ItemsCount::new(BLOCKS * REQUESTS))
-        .with_inputs(|| (Fast::new(config.clone()), requests.clone()))
+        .with_inputs(|| (Fast::new(instance_of(&deployment)), requests.clone()))
         .bench_values(|(instance, requests)| {
             let mut ended = Count::default();
             blis_sim::instance::run_alone(instance, requests, Micros::MAX, &mut ended).expect("it does not get stuck");

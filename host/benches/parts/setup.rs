@@ -1,6 +1,7 @@
 //! Instances and requests to measure with: llama-3.1-8b on one H100, vLLM's defaults.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use blis::config::{Deployment, DeploymentArgs, LatencyKind, resolve};
 use blis::workload::distribution::DistributionSpec;
@@ -23,7 +24,10 @@ pub fn deployment(latency: LatencyKind) -> Deployment {
 }
 
 pub fn instance(latency: LatencyKind) -> InstanceConfig {
-    let deployment = deployment(latency);
+    instance_of(&deployment(latency))
+}
+
+pub fn instance_of(deployment: &Deployment) -> InstanceConfig {
     InstanceConfig {
         index: 0,
         max_num_seqs: 256,
@@ -36,10 +40,11 @@ pub fn instance(latency: LatencyKind) -> InstanceConfig {
         enable_chunked_prefill: true,
         async_scheduling: false,
         reserve_full_prompt: false,
-        scheduler: Scheduler::Fcfs,
-        preemption: Preemption::Fcfs,
+        scheduler: Scheduler::Fcfs.into(),
+        preemption: Preemption::Fcfs.into(),
+        classes: Arc::default(),
         semantics: Semantics::VLLM,
-        latency: deployment.latency,
+        latency: deployment.latency.clone(),
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use blis_sim::instance::{InstanceConfig, Preemption, Scheduler};
 use blis_sim::semantics::Semantics;
@@ -223,8 +224,9 @@ impl EngineConfig {
             enable_chunked_prefill: self.enable_chunked_prefill,
             async_scheduling: self.async_scheduling,
             reserve_full_prompt: self.reserve_full_prompt,
-            scheduler: self.scheduler,
-            preemption: self.preemption,
+            scheduler: self.scheduler.into(),
+            preemption: self.preemption.into(),
+            classes: Arc::default(),
             semantics: self.semantics,
             latency: deployment.latency.clone(),
         }

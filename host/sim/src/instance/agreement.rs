@@ -1,16 +1,22 @@
 //! The two engines give the same answers to the microsecond, whatever the load.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::hash::Hasher as _;
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use rustc_hash::FxHasher;
 
-use super::{Fast, Instance, InstanceConfig, Plain, Preemption, Scheduler, Stuck, run_alone};
+use super::{
+    Fast, Instance, InstanceConfig, Plain, Preemption, PreemptionChoice, Scheduler, SchedulingChoice, Stuck, run_alone,
+};
 use crate::latency::{Batch, Blackbox, ContextEffect, LatencyModel, MoeComm, Roofline, TrainedPhysics};
 use crate::model::Parallelism;
 use crate::model::samples::{h100, llama_8b};
 use crate::outcome::{Counters, Outcome, Sink, Status};
-use crate::request::{BlockKey, Content, Request, Span};
+use crate::policy::{BatchView, Classes, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};
+use crate::request::{BlockKey, Content, Name, Request, Span, Tags};
 use crate::semantics::Semantics;
 use crate::units::Micros;
 
@@ -50,6 +56,18 @@ struct Shape {
     queueing: u64,
     queueing_per_token: u64,
     per_output: u64,
+}
+
+impl Shape {
+    const CONSTANT: Self = Self {
+        base: 100,
+        per_prefill: 0,
+        per_decode: 0,
+        per_context: 0,
+        queueing: 0,
+        queueing_per_token: 0,
+        per_output: 0,
+    };
 }
 
 impl LatencyModel for Shape {
@@ -129,19 +147,79 @@ fn semantics() -> impl Strategy<Value = Semantics> {
     prop_oneof![Just(Semantics::VLLM), Just(Semantics::BLIS), mixed]
 }
 
+/// A policy whose answers depend on everything it was ever shown: engines that show it something
+/// different, or ask at other times, soon part.
+#[derive(Clone, Debug)]
+struct Moody {
+    mood: u64,
+}
+
+impl Moody {
+    fn next(&mut self, view: &impl Debug) -> u64 {
+        let mut hasher = FxHasher::default();
+        hasher.write_u64(self.mood);
+        hasher.write(format!("{view:?}").as_bytes());
+        self.mood = hasher.finish();
+        self.mood >> 32
+    }
+}
+
+impl SchedulingPolicy for Moody {
+    fn rank(&mut self, request: &QueuedView<'_>) -> Rank {
+        Rank::real((self.next(request) % 7) as f64 - 3.0)
+    }
+
+    fn fork(&self) -> Box<dyn SchedulingPolicy> {
+        Box::new(self.clone())
+    }
+}
+
+impl PreemptionPolicy for Moody {
+    fn victim(&mut self, batch: &BatchView) -> usize {
+        self.next(batch) as usize % (batch.len() + 1)
+    }
+
+    fn fork(&self) -> Box<dyn PreemptionPolicy> {
+        Box::new(self.clone())
+    }
+}
+
+fn scheduling() -> impl Strategy<Value = SchedulingChoice> {
+    prop_oneof![
+        Just(Scheduler::Fcfs.into()),
+        Just(Scheduler::PriorityFcfs.into()),
+        Just(Scheduler::Sjf.into()),
+        Just(Scheduler::ReversePriority.into()),
+        any::<u64>().prop_map(|mood| SchedulingChoice::Custom(Box::new(Moody { mood }))),
+    ]
+}
+
+fn preemption() -> impl Strategy<Value = PreemptionChoice> {
+    prop_oneof![
+        Just(Preemption::Fcfs.into()),
+        Just(Preemption::Priority.into()),
+        any::<u64>().prop_map(|mood| PreemptionChoice::Custom(Box::new(Moody { mood }))),
+    ]
+}
+
+/// The same, with policies that are not built in but do what the built-in ones do.
+fn imitated(config: &InstanceConfig) -> InstanceConfig {
+    let mut config = config.clone();
+    if let SchedulingChoice::BuiltIn(scheduler) = config.scheduler {
+        config.scheduler = SchedulingChoice::Custom(Box::new(scheduler));
+    }
+    if let PreemptionChoice::BuiltIn(preemption) = config.preemption {
+        config.preemption = PreemptionChoice::Custom(Box::new(preemption));
+    }
+    config
+}
+
 fn config() -> impl Strategy<Value = InstanceConfig> {
     let limits =
         (1u32..12, 1u32..120, prop_oneof![Just(0u32), 1u32..40], prop_oneof![Just(None), (20u32..200).prop_map(Some)]);
     let kv = (prop_oneof![Just(16u32), 1u32..20], 3u32..60);
     let flags = any::<[bool; 4]>();
-    let order = prop_oneof![
-        Just(Scheduler::Fcfs),
-        Just(Scheduler::PriorityFcfs),
-        Just(Scheduler::Sjf),
-        Just(Scheduler::ReversePriority)
-    ];
-    let victim = prop_oneof![Just(Preemption::Fcfs), Just(Preemption::Priority)];
-    (limits, kv, flags, order, victim, semantics(), latency()).prop_map(
+    (limits, kv, flags, scheduling(), preemption(), semantics(), latency()).prop_map(
         |(limits, (block_size, total_kv_blocks), flags, scheduler, preemption, semantics, latency)| InstanceConfig {
             index: 3,
             max_num_seqs: limits.0,
@@ -156,6 +234,7 @@ fn config() -> impl Strategy<Value = InstanceConfig> {
             reserve_full_prompt: flags[3] && !flags[2],
             scheduler,
             preemption,
+            classes: Arc::new(Classes::new(["", "critical", "batch"], &[])),
             semantics,
             latency,
         },
@@ -187,6 +266,7 @@ fn requests(drafts: &[Draft], block_size: u32) -> Vec<Request> {
             max_output_tokens: (id % 2 == 0).then_some(output),
             deadline: deadline.map(|after| Micros(now + after)),
             priority: priority.into(),
+            tags: Tags { slo_class: Name(branch), ..Tags::default() },
             content: Content::shared(&[trunk, rest]),
             ..Request::new(id as u32, Micros(now), input, output)
         });
@@ -341,6 +421,8 @@ proptest! {
         let plain = tell(Plain::new(config.clone()), &requests, horizon);
         let fast = tell(Fast::new(config.clone()), &requests, horizon);
         prop_assert_eq!(&plain, &fast);
+        let imitating = tell(Fast::new(imitated(&config)), &requests, horizon);
+        prop_assert_eq!(&plain, &imitating);
         let fast_instance = Fast::new(config.clone());
         let recording = tell(Fast::new(config).recording(), &requests, horizon);
         prop_assert_eq!(&plain, &recording);
@@ -401,19 +483,9 @@ fn the_loads_reach_what_is_difficult() {
     }
 }
 
-/// What a copy costs follows what is live, not what has been.
-#[test]
-fn state_does_not_grow_with_history() {
-    let shape = Shape {
-        base: 500,
-        per_prefill: 2,
-        per_decode: 3,
-        per_context: 40,
-        queueing: 10,
-        queueing_per_token: 0,
-        per_output: 0,
-    };
-    let config = InstanceConfig {
+/// An instance whose steps all take 100 µs.
+fn steady() -> InstanceConfig {
+    InstanceConfig {
         index: 0,
         max_num_seqs: 16,
         max_num_batched_tokens: 512,
@@ -425,11 +497,36 @@ fn state_does_not_grow_with_history() {
         enable_chunked_prefill: true,
         async_scheduling: false,
         reserve_full_prompt: false,
-        scheduler: Scheduler::Fcfs,
-        preemption: Preemption::Fcfs,
+        scheduler: Scheduler::Fcfs.into(),
+        preemption: Preemption::Fcfs.into(),
+        classes: Arc::default(),
         semantics: Semantics::VLLM,
-        latency: Arc::new(shape),
-    };
+        latency: Arc::new(Shape::CONSTANT),
+    }
+}
+
+/// Three requests at once, one place in the batch, one token each: steps at 0, 100 and 200 µs.
+#[test]
+fn queue_time_is_the_integral_of_the_queue_length() {
+    let requests: Vec<Request> = (0..3).map(|id| Request::new(id, Micros(0), 10, 1)).collect();
+    let config = InstanceConfig { max_num_seqs: 1, ..steady() };
+    for (horizon, queue_time) in [
+        (Micros::MAX, 100 + 200),
+        (Micros(150), 100 + 100), // the step at 100 µs is the last event
+        (Micros(200), 100 + 200),
+        (Micros(0), 0),
+    ] {
+        let (plain, fast) = (Plain::new(config.clone()), Fast::new(config.clone()));
+        assert_eq!(tell(plain, &requests, horizon).counters.queue_time, Micros(queue_time), "{horizon:?}");
+        assert_eq!(tell(fast, &requests, horizon).counters.queue_time, Micros(queue_time), "{horizon:?}");
+    }
+}
+
+/// What a copy costs follows what is live, not what has been.
+#[test]
+fn state_does_not_grow_with_history() {
+    let shape = Shape { base: 500, per_prefill: 2, per_decode: 3, per_context: 40, queueing: 10, ..Shape::CONSTANT };
+    let config = InstanceConfig { latency: Arc::new(shape), ..steady() };
     let size_after = |requests: u32| {
         let mut instance = Fast::new(config.clone());
         let mut story = Story::default();

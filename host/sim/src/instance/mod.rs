@@ -37,16 +37,17 @@ use std::sync::Arc;
 
 pub use fast::Fast;
 pub use plain::{Plain, StepRecord};
-pub use policy::{Preemption, Scheduler};
+pub use policy::{Preemption, PreemptionChoice, Scheduler, SchedulingChoice};
 pub use watchdog::Stuck;
 
 use crate::latency::LatencyModel;
 use crate::outcome::{Counters, Sink};
+use crate::policy::Classes;
 use crate::request::{BlockKey, Request};
 use crate::semantics::Semantics;
 use crate::units::Micros;
 
-/// What one instance is made of.
+/// What one instance is made of. A copy has copies of the policies.
 #[derive(Clone, Debug)]
 pub struct InstanceConfig {
     /// Its number in the cluster, from 0.
@@ -74,9 +75,11 @@ pub struct InstanceConfig {
     /// `scheduler_reserve_full_isl`): far fewer preemptions under pressure.
     pub reserve_full_prompt: bool,
     /// Order of the wait queue.
-    pub scheduler: Scheduler,
+    pub scheduler: SchedulingChoice,
     /// Who leaves when KV runs out.
-    pub preemption: Preemption,
+    pub preemption: PreemptionChoice,
+    /// How urgent the SLO classes are. Only policies that are not built in look.
+    pub classes: Arc<Classes>,
     /// vLLM's or BLIS's ways.
     pub semantics: Semantics,
     /// How long a step takes.

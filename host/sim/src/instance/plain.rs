@@ -4,12 +4,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::policy::QueueKey;
+use super::policy::{Joining, QueueKey};
 use super::watchdog::Watchdog;
-use super::{Instance, InstanceConfig, Load, Preemption, Stuck};
+use super::{Instance, InstanceConfig, Load, Stuck};
 use crate::kv::plain::{PlainKv, Want};
 use crate::latency::Batch;
 use crate::outcome::{Counters, Outcome, Sink, Status};
+use crate::policy::{BatchView, Progress};
 use crate::request::{BlockKey, Request};
 use crate::units::Micros;
 
@@ -38,6 +39,8 @@ struct Live {
     scheduling_delay: Option<Micros>,
     cached_tokens: u32,
     preemptions: u32,
+    /// When it last joined the wait queue.
+    queued_at: Micros,
     /// Done, but still in the batch for one more plan (asynchronous scheduling).
     draining: bool,
 }
@@ -57,6 +60,13 @@ impl Live {
             cached_tokens: self.cached_tokens,
             ..Outcome::new(&self.request, status)
         }
+    }
+}
+
+impl Counters {
+    /// One request was in the wait queue from `since` to `now`.
+    fn waited(&mut self, since: Micros, now: Micros) {
+        self.queue_time = self.queue_time.saturating_add(now.saturating_sub(since));
     }
 }
 
@@ -196,39 +206,37 @@ impl Plain {
                 return Ok(true);
             }
             self.useless(now)?;
-            let victim = self.victim();
+            let victim = self.victim(*i, now);
             let was_scheduled = self.running[victim].num_new;
             *budget += was_scheduled;
             let itself = victim == *i;
             if victim < *i {
                 *i -= 1;
             }
-            self.preempt(victim);
+            self.preempt(victim, now);
             if itself {
                 return Ok(false);
             }
         }
     }
 
-    fn victim(&self) -> usize {
-        let last = self.running.len() - 1;
-        match self.config.preemption {
-            Preemption::Fcfs => last,
-            Preemption::Priority => {
-                let worst = |i: usize| (self.running[i].request.priority, self.running[i].request.arrival);
-                let mut victim = last;
-                for i in (0..last).rev() {
-                    let tied = worst(i) == worst(victim) && !self.config.semantics.preempt_last_of_ties;
-                    if worst(i) > worst(victim) || tied {
-                        victim = i;
-                    }
-                }
-                victim
-            }
+    /// Who leaves so that the request at `wanting` gets room.
+    fn victim(&mut self, wanting: usize, now: Micros) -> usize {
+        let mut batch = BatchView::new(now, self.config.semantics.preempt_last_of_ties);
+        batch.wanting = wanting;
+        for live in &self.running {
+            let progress = Progress {
+                computed_tokens: live.computed,
+                generated_tokens: live.generated,
+                kv_blocks: self.kv.held_by(live.request.id),
+                preemptions: live.preemptions,
+            };
+            batch.push(&live.request, self.config.classes.urgency(live.request.tags.slo_class), progress);
         }
+        self.config.victim_by_view(&batch)
     }
 
-    fn preempt(&mut self, index: usize) {
+    fn preempt(&mut self, index: usize, now: Micros) {
         let mut live = self.running.remove(index);
         self.counters.preemptions += 1;
         self.counters.preemption_time += self.config.latency.preemption_time();
@@ -248,7 +256,20 @@ impl Plain {
         }
         live.target = live.request.input_tokens + live.generated;
         self.turn_front -= 1;
-        self.waiting.insert(self.config.scheduler.key(&live.request, self.turn_front), live);
+        self.join_queue(live, self.turn_front, now);
+    }
+
+    fn join_queue(&mut self, mut live: Live, turn: i64, now: Micros) {
+        live.queued_at = now;
+        let place = self.config.place_by_view(&Joining {
+            now,
+            request: &live.request,
+            content: &live.request.content,
+            generated_tokens: live.generated,
+            preemptions: live.preemptions,
+            turn,
+        });
+        self.waiting.insert(place, live);
     }
 
     /// New requests, strictly from the head of the queue.
@@ -269,6 +290,7 @@ impl Plain {
                 break;
             }
             let mut live = self.waiting.remove(&key).expect("it is the first");
+            self.counters.waited(live.queued_at, now);
             if live.scheduling_delay.is_none() {
                 live.cached_tokens = start;
             }
@@ -456,7 +478,7 @@ impl Plain {
             self.deadlines.insert((deadline, self.turn_back), live.request.id);
         }
         self.turn_back += 1;
-        self.waiting.insert(self.config.scheduler.key(&live.request, self.turn_back), live);
+        self.join_queue(live, self.turn_back, now);
         self.step_at.get_or_insert(now);
     }
 
@@ -471,6 +493,7 @@ impl Plain {
             sink.outcome(&live.outcome(self.config.index, Status::TimedOut));
         } else if let Some(key) = self.waiting.iter().find(|(_, live)| live.request.id == id).map(|(&key, _)| key) {
             let live = self.waiting.remove(&key).expect("just found");
+            self.counters.waited(live.queued_at, now);
             sink.outcome(&live.outcome(self.config.index, Status::TimedOut));
         } else {
             return false; // it ended before
@@ -501,6 +524,7 @@ impl Instance for Plain {
             scheduling_delay: None,
             cached_tokens: 0,
             preemptions: 0,
+            queued_at: Micros::ZERO,
             draining: false,
             request,
         };
@@ -563,6 +587,9 @@ impl Instance for Plain {
         }
         if self.left_at <= horizon {
             self.counters.clock = self.counters.clock.max(self.left_at);
+        }
+        for live in self.waiting.values() {
+            self.counters.waited(live.queued_at, self.counters.clock);
         }
         Counters { cache_hits: self.kv.hits, cache_misses: self.kv.misses, ..self.counters }
     }

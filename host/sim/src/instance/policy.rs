@@ -1,9 +1,29 @@
-//! The built-in orders of the wait queue and choices of a victim.
+//! The built-in orders of the wait queue and choices of a victim, and how others take their place.
 
 use std::cmp::Ordering;
 
-use crate::request::Request;
+use super::InstanceConfig;
+use crate::policy::{BatchView, PreemptionPolicy, QueuedView, Rank, RequestView, SchedulingPolicy};
+use crate::request::{Content, Request};
 use crate::units::Micros;
+
+/// Who orders the wait queue.
+#[derive(Debug)]
+pub enum SchedulingChoice {
+    /// BLIS's and vLLM's own.
+    BuiltIn(Scheduler),
+    /// Any other.
+    Custom(Box<dyn SchedulingPolicy>),
+}
+
+/// Who chooses the victims of preemption.
+#[derive(Debug)]
+pub enum PreemptionChoice {
+    /// BLIS's and vLLM's own.
+    BuiltIn(Preemption),
+    /// Any other.
+    Custom(Box<dyn PreemptionPolicy>),
+}
 
 /// Order of the wait queue. Ties go to the earlier arrival, then to the request id *as text*
 /// (`request_10` before `request_2`), which is what both vLLM and BLIS compare.
@@ -38,17 +58,144 @@ pub(super) struct QueueKey {
     id: TextOrder,
 }
 
+impl QueueKey {
+    pub(super) fn new(rank: Rank, request: &Request) -> Self {
+        Self { rank: rank.number(), arrival: request.arrival, id: TextOrder(request.id) }
+    }
+}
+
 impl Scheduler {
-    /// The key of a request that joins the queue. `turn` is its number in the order of joining,
-    /// negative for those put in front.
-    pub(super) fn key(self, request: &Request, turn: i64) -> QueueKey {
+    fn key(self, request: &Request, turn: i64) -> QueueKey {
         let rank = match self {
+            // Unique as it is, and so the cheaper to compare.
             Self::Fcfs => return QueueKey { rank: turn, arrival: Micros::ZERO, id: TextOrder(0) },
             Self::PriorityFcfs => request.priority,
             Self::Sjf => i64::from(request.input_tokens),
-            Self::ReversePriority => -request.priority,
+            Self::ReversePriority => request.priority.saturating_neg(),
         };
-        QueueKey { rank, arrival: request.arrival, id: TextOrder(request.id) }
+        QueueKey::new(Rank::new(rank), request)
+    }
+}
+
+/// What [`QueuedView`] shows, before it is a view.
+pub(super) struct Joining<'a> {
+    pub now: Micros,
+    pub request: &'a Request,
+    pub content: &'a Content,
+    pub generated_tokens: u32,
+    pub preemptions: u32,
+    pub turn: i64,
+}
+
+impl InstanceConfig {
+    /// The place of a request that joins the queue. Built-in policies see no view.
+    pub(super) fn place(&mut self, joining: &Joining<'_>) -> QueueKey {
+        match self.scheduler {
+            SchedulingChoice::BuiltIn(scheduler) => scheduler.key(joining.request, joining.turn),
+            SchedulingChoice::Custom(_) => self.place_by_view(joining),
+        }
+    }
+
+    /// As [`Self::place`], whoever decides.
+    pub(super) fn place_by_view(&mut self, joining: &Joining<'_>) -> QueueKey {
+        let &Joining { now, request, content, generated_tokens, preemptions, turn } = joining;
+        let urgency = self.classes.urgency(request.tags.slo_class);
+        let view = QueuedView {
+            now,
+            request: RequestView::with_content(request, content, urgency, self.block_size),
+            priority: request.priority,
+            generated_tokens,
+            preemptions,
+            turn,
+        };
+        QueueKey::new(self.scheduler.policy().rank(&view), request)
+    }
+
+    /// The place in `batch` of the request that leaves, whoever decides.
+    pub(super) fn victim_by_view(&mut self, batch: &BatchView) -> usize {
+        self.preemption.policy().victim(batch).min(batch.len() - 1)
+    }
+}
+
+impl SchedulingPolicy for Scheduler {
+    fn rank(&mut self, request: &QueuedView<'_>) -> Rank {
+        Rank::new(match self {
+            Self::Fcfs => request.turn,
+            Self::PriorityFcfs => request.priority,
+            Self::Sjf => i64::from(request.request.input_tokens),
+            Self::ReversePriority => request.priority.saturating_neg(),
+        })
+    }
+
+    fn fork(&self) -> Box<dyn SchedulingPolicy> {
+        Box::new(*self)
+    }
+}
+
+impl PreemptionPolicy for Preemption {
+    fn victim(&mut self, batch: &BatchView) -> usize {
+        let rank = |i: usize| (batch.priority[i], batch.arrival[i]);
+        let everyone = 0..batch.len();
+        let victim = match self {
+            Self::Fcfs => everyone.last(),
+            Self::Priority if batch.last_of_ties => everyone.max_by_key(|&i| rank(i)),
+            Self::Priority => everyone.rev().max_by_key(|&i| rank(i)),
+        };
+        victim.expect("the batch has at least one request")
+    }
+
+    fn fork(&self) -> Box<dyn PreemptionPolicy> {
+        Box::new(*self)
+    }
+}
+
+impl SchedulingChoice {
+    fn policy(&mut self) -> &mut dyn SchedulingPolicy {
+        match self {
+            Self::BuiltIn(scheduler) => scheduler,
+            Self::Custom(policy) => policy.as_mut(),
+        }
+    }
+}
+
+impl PreemptionChoice {
+    fn policy(&mut self) -> &mut dyn PreemptionPolicy {
+        match self {
+            Self::BuiltIn(preemption) => preemption,
+            Self::Custom(policy) => policy.as_mut(),
+        }
+    }
+}
+
+/// A copy forks the policy.
+impl Clone for SchedulingChoice {
+    fn clone(&self) -> Self {
+        match self {
+            Self::BuiltIn(scheduler) => Self::BuiltIn(*scheduler),
+            Self::Custom(policy) => Self::Custom(policy.fork()),
+        }
+    }
+}
+
+/// A copy forks the policy.
+impl Clone for PreemptionChoice {
+    fn clone(&self) -> Self {
+        match self {
+            Self::BuiltIn(preemption) => Self::BuiltIn(*preemption),
+            Self::Custom(policy) => Self::Custom(policy.fork()),
+        }
+    }
+}
+
+impl From<Scheduler> for SchedulingChoice {
+    fn from(scheduler: Scheduler) -> Self {
+        Self::BuiltIn(scheduler)
+    }
+}
+
+impl From<Preemption> for PreemptionChoice {
+    fn from(preemption: Preemption) -> Self {
+        Self::BuiltIn(preemption)
     }
 }
 

@@ -96,6 +96,12 @@ impl PlainKv {
         self.blocks.iter().filter(|block| block.refs > 0).count() as u32
     }
 
+    /// Blocks that request `id` holds, whether alone or with others.
+    #[must_use]
+    pub fn held_by(&self, id: u32) -> u32 {
+        self.owned.get(&id).map_or(0, |owned| owned.blocks.len() as u32)
+    }
+
     /// From now on [`Self::take_changes`] has something to tell.
     pub fn watch(&mut self) {
         if self.reported.is_none() {

@@ -16,6 +16,7 @@
 //! of everything.
 
 mod classes;
+mod instance;
 mod prefix_index;
 mod view;
 
@@ -24,6 +25,8 @@ use std::fmt::{self, Debug, Display};
 use rand::RngExt as _;
 
 pub use classes::Classes;
+pub(crate) use instance::Progress;
+pub use instance::{BatchView, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};
 pub use prefix_index::PrefixIndex;
 pub use view::{Ages, ClusterView, InstanceInfo, RequestView, Signals};
 

@@ -32,6 +32,11 @@ impl<'a> RequestView<'a> {
     /// `request` for an engine with KV blocks of `block_size` tokens.
     #[must_use]
     pub fn new(request: &'a Request, urgency: i32, block_size: u32) -> Self {
+        Self::with_content(request, &request.content, urgency, block_size)
+    }
+
+    /// As [`Self::new`], where `content` is kept apart from the request.
+    pub(crate) fn with_content(request: &Request, content: &'a Content, urgency: i32, block_size: u32) -> Self {
         Self {
             id: request.id,
             arrival: request.arrival,
@@ -42,7 +47,7 @@ impl<'a> RequestView<'a> {
             tags: request.tags,
             urgency,
             prompt_blocks: request.input_tokens / block_size,
-            content: &request.content,
+            content,
         }
     }
 

@@ -198,6 +198,7 @@ impl Fast {
             self.decoders.leave(computed, v);
         }
         live.computed = computed;
+        live.generated = generated;
         live.state = State::Draining;
         self.watchdog.progress();
         self.left_at = end;

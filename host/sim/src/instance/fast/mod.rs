@@ -35,7 +35,7 @@ use slotmap::SlotMap;
 use self::decoders::Decoders;
 use self::live::{Key, Live, State};
 use self::steplog::StepLog;
-use super::policy::QueueKey;
+use super::policy::{Joining, QueueKey};
 use super::watchdog::Watchdog;
 use super::{Instance, InstanceConfig, Load, StepRecord, Stuck};
 use crate::kv::fast::Kv;
@@ -55,6 +55,8 @@ pub struct Fast {
     /// Between arrival and queue, with the time of queueing, in its order.
     arriving: VecDeque<(Micros, Request)>,
     waiting: BTreeMap<QueueKey, Key>,
+    /// When the length of the queue last changed.
+    queue_changed: Micros,
     /// The batch in the order of admission, with entries of requests that left it since.
     order: Vec<(u64, Key)>,
     /// Requests in the batch.
@@ -97,6 +99,7 @@ impl Fast {
             live: SlotMap::with_key(),
             arriving: VecDeque::new(),
             waiting: BTreeMap::new(),
+            queue_changed: Micros::ZERO,
             order: Vec::new(),
             running: 0,
             decoders: Decoders::new(config.block_size),
@@ -165,13 +168,28 @@ impl Fast {
             return;
         }
         self.turn_back += 1;
-        let place = self.config.scheduler.key(&request, self.turn_back);
+        let place = self.config.place(&Joining {
+            now,
+            request: &request,
+            content: &request.content,
+            generated_tokens: 0,
+            preemptions: 0,
+            turn: self.turn_back,
+        });
         let key = self.live.insert(Live { state: State::Waiting(place), ..Live::new(request) });
+        self.queue_changes(now);
         self.waiting.insert(place, key);
         if let Some(deadline) = deadline {
             self.watch(deadline, key);
         }
         self.step_at.get_or_insert(now);
+    }
+
+    /// The length of the wait queue is about to change: what was until now is added to its integral.
+    fn queue_changes(&mut self, now: Micros) {
+        let waited = now.saturating_sub(self.queue_changed).0.saturating_mul(self.waiting.len() as u64);
+        self.counters.queue_time = self.counters.queue_time.saturating_add(Micros(waited));
+        self.queue_changed = now;
     }
 
     fn watch(&mut self, deadline: Micros, key: Key) {
@@ -187,6 +205,7 @@ impl Fast {
         match self.live.get(key).map(|live| live.state) {
             None | Some(State::Draining) => return false,
             Some(State::Waiting(place)) => {
+                self.queue_changes(now);
                 self.waiting.remove(&place);
             }
             Some(State::Prefilling) => {
@@ -316,6 +335,7 @@ impl Instance for Fast {
         if self.left_at <= horizon {
             self.counters.clock = self.counters.clock.max(self.left_at);
         }
+        self.queue_changes(self.counters.clock);
         Counters { cache_hits: self.kv.hits, cache_misses: self.kv.misses, ..self.counters }
     }
 }

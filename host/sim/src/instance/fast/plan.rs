@@ -2,9 +2,11 @@
 
 use super::Fast;
 use super::live::{Key, NOT_RUNNING, State};
-use crate::instance::{Preemption, Stuck};
+use crate::instance::policy::Joining;
+use crate::instance::{Preemption, PreemptionChoice, Stuck};
 use crate::latency::Batch;
 use crate::outcome::Sink;
+use crate::policy::{BatchView, Progress};
 use crate::units::Micros;
 
 /// What the running pass decided.
@@ -154,7 +156,7 @@ impl Fast {
     ) -> Result<bool, Stuck> {
         while self.blocks_for(key, want) > self.kv.free_blocks() {
             self.useless(now)?;
-            let victim = self.victim();
+            let victim = self.victim(key, now);
             plan.preempted = true;
             plan.budget += self.planned(victim);
             self.preempt(victim, now, sink);
@@ -223,11 +225,18 @@ impl Fast {
         None
     }
 
-    fn victim(&mut self) -> Key {
+    /// Who leaves so that `wanting` gets room.
+    fn victim(&mut self, wanting: Key, now: Micros) -> Key {
         let last = self.last_running().expect("the request that wants room is running");
-        if self.config.preemption == Preemption::Fcfs {
-            return last;
+        match self.config.preemption {
+            PreemptionChoice::BuiltIn(Preemption::Fcfs) => last,
+            PreemptionChoice::BuiltIn(Preemption::Priority) => self.least_urgent(last),
+            PreemptionChoice::Custom(_) => self.victim_by_view(wanting, now),
         }
+    }
+
+    /// `last` is the last of the batch.
+    fn least_urgent(&self, last: Key) -> Key {
         let rank = |key: Key| (self.live[key].request.priority, self.live[key].request.arrival);
         let mut victim = last;
         for &(_, key) in self.order.iter().rev().filter(|&&entry| self.is_running(entry)).skip(1) {
@@ -237,6 +246,28 @@ impl Fast {
             }
         }
         victim
+    }
+
+    fn victim_by_view(&mut self, wanting: Key, now: Micros) -> Key {
+        let mut batch = BatchView::new(now, self.config.semantics.preempt_last_of_ties);
+        let mut keys = Vec::with_capacity(self.running as usize);
+        for &(_, key) in self.order.iter().filter(|&&entry| self.is_running(entry)) {
+            let live = &self.live[key];
+            let computed_tokens = live.computed_at(self.v);
+            let placed = computed_tokens + self.planned(key);
+            let progress = Progress {
+                computed_tokens,
+                generated_tokens: live.generated_at(self.v),
+                kv_blocks: placed.div_ceil(self.config.block_size) - live.holding.skipped,
+                preemptions: live.preemptions,
+            };
+            if key == wanting {
+                batch.wanting = keys.len();
+            }
+            batch.push(&live.request, self.config.classes.urgency(live.request.tags.slo_class), progress);
+            keys.push(key);
+        }
+        keys[self.config.victim_by_view(&batch)]
     }
 
     /// Throws `key` out of the batch, to the front of the queue.
@@ -279,8 +310,16 @@ impl Fast {
         let most = (live.request.input_tokens + answer) / block_size;
         self.kv.release_for_resume(&mut live.holding, &mut live.keys, placed, hashed, most);
         self.turn_front -= 1;
-        let place = self.config.scheduler.key(&live.request, self.turn_front);
+        let place = self.config.place(&Joining {
+            now,
+            request: &live.request,
+            content: &live.keys.content,
+            generated_tokens: live.generated,
+            preemptions: live.preemptions,
+            turn: self.turn_front,
+        });
         live.state = State::Waiting(place);
+        self.queue_changes(now);
         self.waiting.insert(place, key);
     }
 
@@ -291,6 +330,7 @@ impl Fast {
             let Some(want) = self.admit(key, budget) else {
                 break;
             };
+            self.queue_changes(now);
             self.waiting.remove(&place);
             budget -= want;
             let live = &mut self.live[key];
