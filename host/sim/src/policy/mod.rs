@@ -16,6 +16,7 @@
 //! of everything.
 
 mod classes;
+mod prefix_index;
 mod view;
 
 use std::fmt::{self, Debug, Display};
@@ -23,6 +24,7 @@ use std::fmt::{self, Debug, Display};
 use rand::RngExt as _;
 
 pub use classes::Classes;
+pub use prefix_index::PrefixIndex;
 pub use view::{Ages, ClusterView, InstanceInfo, RequestView, Signals};
 
 use crate::rng::Stream;

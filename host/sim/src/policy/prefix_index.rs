@@ -1,0 +1,250 @@
+//! Which instances know which prefix blocks: a bit per instance for every block key.
+//!
+//! Routing asks "how many leading blocks of this prompt does each instance know?". One walk along
+//! the prompt answers it for all instances at once: the sets of the keys are intersected until
+//! nobody is left, and an instance's answer is the depth at which it drops out. With 256 instances
+//! a key costs four words, where a table per instance would cost 256 look-ups.
+//!
+//! Keys are dense numbers ([`BlockKey`]), so sets lie in pages of [`PAGE_KEYS`] keys, and a page
+//! exists only once one of its keys is known somewhere. Clones share pages until one side writes,
+//! so that a frozen copy (a stale signal, a fork) costs a pointer per page.
+
+use std::sync::Arc;
+
+use crate::request::BlockKey;
+
+/// Keys per page.
+const PAGE_KEYS: usize = 512;
+
+/// Instances per word of a set.
+const WORD_BITS: usize = u64::BITS as usize;
+
+/// Key → set of instances.
+#[derive(Clone, Debug, Default)]
+pub struct PrefixIndex {
+    instances: usize,
+    /// `PAGE_KEYS` sets one after the other, each of [`Self::words`] words.
+    pages: Vec<Option<Arc<[u64]>>>,
+    /// Instances that knew every block so far, during [`Self::leading`].
+    alive: Vec<u64>,
+}
+
+impl PrefixIndex {
+    /// Nobody knows anything, with instances `0..instances`.
+    #[must_use]
+    pub fn new(instances: usize) -> Self {
+        Self { instances, pages: Vec::new(), alive: Vec::new() }
+    }
+
+    /// Number of instances.
+    #[must_use]
+    pub fn instances(&self) -> usize {
+        self.instances
+    }
+
+    /// Makes room for instances `0..instances`, where that is more; the new ones know nothing.
+    pub fn grow(&mut self, instances: usize) {
+        if instances <= self.instances {
+            return;
+        }
+        let (old, new) = (self.words(), instances.div_ceil(WORD_BITS));
+        self.instances = instances;
+        if old == new || old == 0 {
+            return;
+        }
+        for page in self.pages.iter_mut().flatten() {
+            let mut wider = vec![0; PAGE_KEYS * new];
+            for (set, wide) in page.chunks_exact(old).zip(wider.chunks_exact_mut(new)) {
+                wide[..old].copy_from_slice(set);
+            }
+            *page = wider.into();
+        }
+    }
+
+    /// From now on `instance` knows `key`, or no longer does.
+    pub fn set(&mut self, key: BlockKey, instance: usize, present: bool) {
+        assert!(instance < self.instances, "instance {instance} of {}", self.instances);
+        let words = self.words();
+        let (page, place) = place(key, words);
+        if page >= self.pages.len() {
+            if !present {
+                return;
+            }
+            self.pages.resize(page + 1, None);
+        }
+        let page = match &mut self.pages[page] {
+            Some(page) => page,
+            None if !present => return,
+            slot => slot.insert(vec![0; PAGE_KEYS * words].into()),
+        };
+        let word = &mut Arc::make_mut(page)[place + instance / WORD_BITS];
+        let bit = 1 << (instance % WORD_BITS);
+        *word = if present { *word | bit } else { *word & !bit };
+    }
+
+    /// Whether `instance` knows `key`.
+    #[must_use]
+    pub fn knows(&self, key: BlockKey, instance: usize) -> bool {
+        self.row(key).is_some_and(|set| set[instance / WORD_BITS] >> (instance % WORD_BITS) & 1 == 1)
+    }
+
+    /// For each instance, how many of `keys` it knows from the first on without a gap. `counts` is
+    /// overwritten.
+    pub fn leading(&mut self, keys: impl Iterator<Item = BlockKey>, counts: &mut Vec<u32>) {
+        counts.clear();
+        counts.resize(self.instances, 0);
+        let mut alive = std::mem::take(&mut self.alive);
+        all(self.instances, &mut alive);
+        let depth = self.walk(keys, &mut alive, counts);
+        for (word, &set) in alive.iter().enumerate() {
+            write(counts, word, set, depth);
+        }
+        self.alive = alive;
+    }
+
+    /// Goes along `keys` while anybody in `alive` knows them; writes the counts of those who drop
+    /// out and gives the depth reached.
+    fn walk(&self, keys: impl Iterator<Item = BlockKey>, alive: &mut [u64], counts: &mut [u32]) -> u32 {
+        let mut depth = 0;
+        for key in keys {
+            let Some(row) = self.row(key) else { return depth };
+            let mut left = 0;
+            for (word, (alive, &set)) in alive.iter_mut().zip(row).enumerate() {
+                let lost = *alive & !set;
+                if lost != 0 {
+                    write(counts, word, lost, depth);
+                }
+                *alive &= set;
+                left |= *alive;
+            }
+            if left == 0 {
+                return depth;
+            }
+            depth += 1;
+        }
+        depth
+    }
+
+    /// The set of `key`, if its page exists.
+    fn row(&self, key: BlockKey) -> Option<&[u64]> {
+        let words = self.words();
+        let (page, place) = place(key, words);
+        self.pages.get(page)?.as_ref().map(|page| &page[place..place + words])
+    }
+
+    /// Words in a set.
+    fn words(&self) -> usize {
+        self.instances.div_ceil(WORD_BITS)
+    }
+}
+
+/// Page of `key`, and where its set starts in it.
+fn place(key: BlockKey, words: usize) -> (usize, usize) {
+    let key = key as usize;
+    (key / PAGE_KEYS, key % PAGE_KEYS * words)
+}
+
+/// The set of `0..instances`.
+fn all(instances: usize, set: &mut Vec<u64>) {
+    set.clear();
+    set.resize(instances.div_ceil(WORD_BITS), u64::MAX);
+    if let (Some(last), rest @ 1..) = (set.last_mut(), instances % WORD_BITS) {
+        *last = (1 << rest) - 1;
+    }
+}
+
+/// `counts[i] = depth` for the members of word number `word` of a set.
+fn write(counts: &mut [u32], word: usize, mut set: u64, depth: u32) {
+    while set != 0 {
+        counts[word * WORD_BITS + set.trailing_zeros() as usize] = depth;
+        set &= set - 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rustc_hash::FxHashSet;
+
+    use super::*;
+
+    #[test]
+    fn the_count_ends_at_the_first_gap() {
+        let mut index = PrefixIndex::new(3);
+        for (key, instance) in [(7, 0), (8, 0), (9, 0), (7, 1), (9, 1), (8, 2), (9, 2)] {
+            index.set(key, instance, true);
+        }
+        let mut counts = vec![99; 9];
+        index.leading([7, 8, 9, 2000].into_iter(), &mut counts);
+        assert_eq!(counts, [3, 1, 0], "block 8 is a gap for 1, block 7 for 2, 2000 nobody knows");
+        index.set(8, 0, false);
+        index.leading([7, 8, 9].into_iter(), &mut counts);
+        assert_eq!(counts, [1, 1, 0]);
+    }
+
+    #[test]
+    fn a_prompt_without_shared_blocks_is_known_nowhere() {
+        let mut counts = Vec::new();
+        PrefixIndex::new(2).leading(std::iter::empty(), &mut counts);
+        assert_eq!(counts, [0, 0]);
+    }
+
+    #[test]
+    fn a_copy_stays_as_it_was() {
+        let mut index = PrefixIndex::new(1);
+        index.set(5, 0, true);
+        let frozen = index.clone();
+        index.set(5, 0, false);
+        assert_eq!((frozen.knows(5, 0), index.knows(5, 0)), (true, false));
+    }
+
+    /// What happens to an index and its naive twin.
+    #[derive(Clone, Debug)]
+    enum Event {
+        Set { key: BlockKey, instance: usize, present: bool },
+        Grow { instances: usize },
+        Ask { keys: Vec<BlockKey> },
+    }
+
+    fn events() -> impl Strategy<Value = Vec<Event>> {
+        // Few keys, so that prompts hit, across a page boundary.
+        let key = || prop_oneof![0..4_u32, 510..514_u32];
+        let event = prop_oneof![
+            8 => (key(), 0..200_usize, prop::bool::weighted(0.8))
+                .prop_map(|(key, instance, present)| Event::Set { key, instance, present }),
+            1 => (1..200_usize).prop_map(|instances| Event::Grow { instances }),
+            3 => prop::collection::vec(key(), 0..6).prop_map(|keys| Event::Ask { keys }),
+        ];
+        prop::collection::vec(event, 1..200)
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_set_per_instance(first in 1..200_usize, events in events()) {
+            let mut index = PrefixIndex::new(first);
+            let mut naive = vec![FxHashSet::default(); first];
+            let mut counts = Vec::new();
+            for event in events {
+                match event {
+                    Event::Set { key, instance, present } => {
+                        let instance = instance % naive.len();
+                        index.set(key, instance, present);
+                        if present { naive[instance].insert(key); } else { naive[instance].remove(&key); }
+                    }
+                    Event::Grow { instances } => {
+                        index.grow(instances);
+                        naive.resize(instances.max(naive.len()), FxHashSet::default());
+                    }
+                    Event::Ask { keys } => {
+                        index.leading(keys.iter().copied(), &mut counts);
+                        let expected: Vec<u32> = naive
+                            .iter()
+                            .map(|known| keys.iter().take_while(|&key| known.contains(key)).count() as u32)
+                            .collect();
+                        prop_assert_eq!(&counts, &expected);
+                    }
+                }
+            }
+        }
+    }
+}
