@@ -282,3 +282,6 @@ impl ClusterConfig {
         RequestView::new(request, self.classes.urgency(request.tags.slo_class), self.block_size)
     }
 }
+
+#[cfg(test)]
+mod tests;

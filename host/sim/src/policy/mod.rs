@@ -15,21 +15,37 @@
 //! its state in itself and can be copied at any time (`fork`): a counterfactual runs on with a copy
 //! of everything.
 
+mod admission;
+mod block_lru;
 mod classes;
 mod instance;
+mod no_hit_lru;
+mod prefix_affinity;
 mod prefix_index;
+mod priority;
+mod routing;
+mod scorer_list;
+mod scorers;
+#[cfg(test)]
+mod testing;
 mod view;
 
 use std::fmt::{self, Debug, Display};
 
 use rand::RngExt as _;
 
+pub use admission::{AlwaysAdmit, GaieLegacy, RejectAll, TenantBudgets, TierShed, TokenBucket};
 pub use classes::Classes;
 pub(crate) use instance::Progress;
 pub use instance::{BatchView, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};
 pub use prefix_index::PrefixIndex;
+pub use priority::{ClassPriority, ConstantPriority, InvertedSlo, SloBased};
+pub use routing::{AlwaysBusiest, CacheAndLoad, LeastLoaded, PrefixAffinity, RoundRobin, Weighted};
+pub use scorer_list::{ScorerListError, ScorerListProblem, parse_scorers};
+pub use scorers::{DEFAULT_PROFILE, ScorerKind, UnknownScorer};
 pub use view::{Ages, ClusterView, InstanceInfo, RequestView, Signals};
 
+use crate::request::Name;
 use crate::rng::Stream;
 
 /// Which columns of [`Signals`] a policy looks at. What nobody reads is not kept up to date.
@@ -37,7 +53,7 @@ use crate::rng::Stream;
 pub struct Reads {
     /// The periodic columns: queue, batch, KV, cache hit rate, preemptions.
     pub load: bool,
-    /// [`Signals::in_flight`].
+    /// [`Signals::in_flight`] and [`ClusterView::tenants_in_flight`].
     pub in_flight: bool,
     /// [`Signals::cached_blocks`].
     pub cached_blocks: bool,
@@ -110,7 +126,9 @@ pub struct Choice {
 
 /// How urgent a request is on its instance.
 pub trait PriorityPolicy: Debug + Send {
-    /// Higher is more urgent. `request` is about to be handed to its instance at `now`.
+    /// Higher is more urgent. `request` is about to be handed to its instance at `now`. Instances
+    /// count the other way, as vLLM does: [`crate::request::Request::priority`] is the negated
+    /// answer.
     fn priority(&mut self, request: &RequestView<'_>, now: crate::units::Micros) -> i64;
 
     /// A copy with the same state.
@@ -135,10 +153,55 @@ pub enum Reason {
         /// It did.
         hit: bool,
     },
+    /// The token bucket holds fewer tokens than the prompt.
+    InsufficientTokens,
+    /// Nobody comes in.
+    RejectAll,
+    /// Not urgent enough for a loaded service.
+    TierShed {
+        /// Service class of the request.
+        class: Name,
+        /// Its urgency.
+        priority: i32,
+        /// The least urgency let in.
+        min: i32,
+        /// The largest load of an instance.
+        load: u64,
+    },
+    /// The service is saturated and the class may be shed.
+    GaieSaturated {
+        /// Service class of the request.
+        class: Name,
+        /// Mean over the instances, ≥ 1.
+        saturation: f64,
+    },
+    /// The tenant has more in flight than its share.
+    TenantBudget,
     /// Any other text.
     Text(Box<str>),
 }
 
+impl Reason {
+    /// In words, with the text of each class by its number.
+    #[must_use]
+    pub fn text<'a>(&self, class_text: &dyn Fn(Name) -> &'a str) -> String {
+        match self {
+            Self::TierShed { class, priority, min, load } => tier_shed(class_text(*class), *priority, *min, *load),
+            Self::GaieSaturated { class, saturation } => gaie_saturated(class_text(*class), *saturation),
+            _ => self.to_string(),
+        }
+    }
+}
+
+fn tier_shed(class: impl Display, priority: i32, min: i32, load: u64) -> String {
+    format!("tier-shed: class={class} priority={priority} < min={min} load={load}")
+}
+
+fn gaie_saturated(class: impl Display, saturation: f64) -> String {
+    format!("gaie-saturated: class={class} saturation={saturation:.2}")
+}
+
+/// As [`Reason::text`], with numbers for the classes.
 impl Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -149,6 +212,11 @@ impl Display for Reason {
             Self::AlwaysBusiest(load) => write!(f, "always-busiest (load={load})"),
             Self::PrefixAffinity { hit: true } => f.write_str("prefix-affinity (hit)"),
             Self::PrefixAffinity { hit: false } => f.write_str("prefix-affinity (miss)"),
+            Self::InsufficientTokens => f.write_str("insufficient tokens"),
+            Self::RejectAll => f.write_str("reject-all"),
+            Self::TierShed { class, priority, min, load } => f.write_str(&tier_shed(class.0, *priority, *min, *load)),
+            Self::GaieSaturated { class, saturation } => f.write_str(&gaie_saturated(class.0, *saturation)),
+            Self::TenantBudget => f.write_str("tenant-budget-shed"),
             Self::Text(text) => f.write_str(text),
         }
     }
@@ -173,5 +241,63 @@ impl Ties {
             Self::Random(stream) if tied > 1 => stream.at(u64::from(id)).random_range(0..tied),
             _ => 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_read_as_in_blis() {
+        let class = Name(1);
+        let reasons = [
+            Reason::RoundRobin(240),
+            Reason::LeastLoaded(7),
+            Reason::Weighted(0.6875),
+            Reason::AlwaysBusiest(9),
+            Reason::PrefixAffinity { hit: true },
+            Reason::PrefixAffinity { hit: false },
+            Reason::InsufficientTokens,
+            Reason::RejectAll,
+            Reason::TierShed { class, priority: -3, min: 3, load: 15 },
+            Reason::GaieSaturated { class, saturation: 1.256 },
+            Reason::TenantBudget,
+        ];
+        let texts: Vec<_> =
+            reasons.iter().map(|reason| reason.text(&|name| ["", "background"][name.index()])).collect();
+        insta::assert_snapshot!(texts.join("\n"), @r"
+        round-robin[240]
+        least-loaded (load=7)
+        weighted-scoring (score=0.688)
+        always-busiest (load=9)
+        prefix-affinity (hit)
+        prefix-affinity (miss)
+        insufficient tokens
+        reject-all
+        tier-shed: class=background priority=-3 < min=3 load=15
+        gaie-saturated: class=background saturation=1.26
+        tenant-budget-shed
+        ");
+        assert_eq!(Reason::None.to_string(), "");
+        assert_eq!(reasons[8].to_string(), "tier-shed: class=1 priority=-3 < min=3 load=15", "without names");
+    }
+
+    #[test]
+    fn random_ties_fall_on_all_alike() {
+        let ties = Ties::Random(Stream::new(42, "router"));
+        let mut counts = [0_u32; 4];
+        for id in 0..40_000 {
+            counts[ties.pick(id, 4)] += 1;
+        }
+        // 10 000 each, standard deviation 87: five of them.
+        assert!(counts.iter().all(|&count| count.abs_diff(10_000) < 433), "{counts:?}");
+        assert_eq!(ties.pick(7, 4), ties.pick(7, 4), "depends on the request only");
+    }
+
+    #[test]
+    fn without_randomness_the_first_wins() {
+        let picks = [Ties::LowestIndex.pick(3, 5), Ties::Random(Stream::new(42, "router")).pick(3, 1)];
+        assert_eq!(picks, [0, 0]);
     }
 }

@@ -1,0 +1,365 @@
+//! Invariants over random clusters, for every built-in policy, both engines.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::instance::{Fast, Load, Plain, Preemption, Scheduler};
+use crate::latency::Blackbox;
+use crate::policy::{
+    AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, ConstantPriority, GaieLegacy, InvertedSlo, LeastLoaded,
+    PrefixAffinity, RejectAll, RoundRobin, ScorerKind, SloBased, TenantBudgets, TierShed, TokenBucket, Weighted,
+};
+use crate::request::{BlockKey, Content, Span, Tags};
+use crate::rng::Stream;
+
+/// An instance that checks itself whenever it is asked for anything.
+#[derive(Clone, Debug)]
+struct Checked<I> {
+    inner: I,
+    now: Micros,
+    total_kv_blocks: u32,
+    max_num_seqs: u32,
+}
+
+impl<I: Instance> Checked<I> {
+    fn check(&self) {
+        let load = self.inner.load();
+        assert_eq!(load.total_kv_blocks, self.total_kv_blocks);
+        assert!(load.used_kv_blocks <= load.total_kv_blocks, "KV blocks appeared: {load:?}");
+        assert!(load.batch_size <= self.max_num_seqs, "{load:?}");
+        if load.batch_size == 0 {
+            assert_eq!(load.used_kv_blocks, 0, "KV blocks were lost: {load:?}");
+        }
+        if load.queue_depth + load.batch_size > 0 {
+            assert!(self.inner.next_event().is_some(), "work waits and nothing will happen: {load:?}");
+        }
+        assert!(self.inner.next_event().is_none_or(|at| at >= self.now), "an event in the past");
+    }
+}
+
+impl<I: Instance> Instance for Checked<I> {
+    fn arrive(&mut self, now: Micros, request: Request) {
+        assert!(now >= self.now, "time runs backwards");
+        assert!(request.arrival <= now, "handed over before it arrived");
+        self.inner.arrive(now, request);
+        self.check();
+    }
+
+    fn next_event(&self) -> Option<Micros> {
+        self.inner.next_event()
+    }
+
+    fn advance(&mut self, limit: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
+        self.inner.advance(limit, sink)?;
+        self.now = self.now.max(limit);
+        self.check();
+        Ok(())
+    }
+
+    fn load(&self) -> Load {
+        self.inner.load()
+    }
+
+    fn watch_cache(&mut self) {
+        self.inner.watch_cache();
+    }
+
+    fn cache_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool)) {
+        self.inner.cache_changes(each);
+    }
+
+    fn finish(self, horizon: Micros, sink: &mut impl Sink) -> Counters {
+        self.inner.finish(horizon, sink)
+    }
+}
+
+/// Everything a simulation says.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Story {
+    outcomes: BTreeMap<u32, Outcome>,
+    itl: BTreeMap<(u32, Micros), u64>,
+    decisions: Vec<String>,
+    last_decision: Micros,
+    reads: Reads,
+    counters: Vec<Counters>,
+}
+
+impl Sink for Story {
+    fn outcome(&mut self, outcome: &Outcome) {
+        assert_eq!(self.outcomes.insert(outcome.id, *outcome), None, "request {} ended twice", outcome.id);
+    }
+
+    fn itl(&mut self, instance: u32, gap: Micros, count: u64) {
+        *self.itl.entry((instance, gap)).or_default() += count;
+    }
+
+    fn retract_itl(&mut self, instance: u32, gap: Micros, count: u64) {
+        let total = self.itl.get_mut(&(instance, gap)).expect("retracted what was never reported");
+        *total -= count;
+        if *total == 0 {
+            self.itl.remove(&(instance, gap));
+        }
+    }
+
+    fn decision(&mut self, decision: &Decision<'_>) {
+        let (now, told) = match decision {
+            Decision::Admission { request, cluster, verdict } => (cluster.now, format!("{} {verdict:?}", request.id)),
+            Decision::Routing { request, cluster, choice, scores } => {
+                assert!(scores.is_empty() || scores.len() == cluster.len(), "a score for each or for none");
+                (cluster.now, format!("{} {choice:?} {scores:?}", request.id))
+            }
+        };
+        assert!(now >= self.last_decision, "decisions run backwards");
+        self.last_decision = now;
+        self.decisions.push(told);
+    }
+
+    fn reads(&self) -> Reads {
+        self.reads
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Draft {
+    gap: u64,
+    input: u32,
+    output: u32,
+    deadline: Option<u64>,
+    family: u32,
+    shared: u32,
+    class: u32,
+    tenant: u32,
+    model: u32,
+}
+
+fn draft() -> impl Strategy<Value = Draft> {
+    (
+        (prop_oneof![Just(0u64), 0u64..40_000], 1u32..60, 0u32..25, proptest::option::weighted(0.2, 1u64..400_000)),
+        (0u32..3, 0u32..8, 0u32..6, 0u32..3, prop_oneof![9 => Just(0u32), 1 => 7u32..9]),
+    )
+        .prop_map(|((gap, input, output, deadline), (family, shared, class, tenant, model))| Draft {
+            gap,
+            input,
+            output,
+            deadline,
+            family,
+            shared,
+            class,
+            tenant,
+            model,
+        })
+}
+
+const TENANTS: u32 = 10;
+
+fn requests(drafts: &[Draft], block_size: u32) -> Vec<Request> {
+    let mut now = 0;
+    let requests = drafts.iter().enumerate().map(|(id, draft)| {
+        now += draft.gap;
+        let blocks = draft.shared.min((draft.input + draft.output) / block_size);
+        Request {
+            deadline: draft.deadline.map(|after| Micros(now + after)),
+            tags: Tags {
+                slo_class: Name(draft.class),
+                tenant: if draft.tenant == 0 { Name::NONE } else { Name(TENANTS + draft.tenant) },
+                model: Name(draft.model),
+                ..Tags::default()
+            },
+            content: Content::shared(&[Span { first: draft.family * 600, len: blocks }]),
+            ..Request::new(id as u32, Micros(now), draft.input, draft.output)
+        }
+    });
+    requests.collect()
+}
+
+#[derive(Clone, Debug)]
+struct Setup {
+    config: ClusterConfig,
+    instances: Vec<InstanceConfig>,
+    policies: Policies,
+    fcfs: bool,
+}
+
+fn setup() -> impl Strategy<Value = Setup> {
+    let sizes = (1u32..6, 1u32..6, 8u32..50, 1u32..9, 12u32..60);
+    let pause = || proptest::sample::select(vec![0u64, 700, 5_000, 50_000]);
+    let times = (prop_oneof![Just(0u64), 1u64..3_000], prop_oneof![Just(0u64), 1u64..3_000], pause(), pause());
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    let order = (0usize..4, any::<bool>(), 0usize..4);
+    let front = (0usize..7, 0usize..17, any::<u64>());
+    (sizes, times, flags, order, front).prop_map(
+        |((n, seqs, tokens, block_size, blocks), times, (blis, lowest, async_scheduling), order, front)| {
+            let semantics = if blis { Semantics::BLIS } else { Semantics::VLLM };
+            let (admission, routing, load, cache) = times;
+            let (scheduler, by_priority, priority) = order;
+            let latency = Arc::new(Blackbox::new(&[232.0, 1.7, 33.4], &[52.7, 17.2, 5.9]).expect("valid"));
+            let instance = |index| InstanceConfig {
+                index,
+                max_num_seqs: seqs,
+                max_num_batched_tokens: tokens.max(seqs),
+                long_prefill_token_threshold: 0,
+                max_model_len: None,
+                block_size,
+                // Every request fits, so that nothing is preempted for ever under BLIS's ways.
+                total_kv_blocks: blocks.max(90u32.div_ceil(block_size)),
+                enable_prefix_caching: true,
+                enable_chunked_prefill: true,
+                async_scheduling: async_scheduling && !blis,
+                reserve_full_prompt: false,
+                scheduler: [Scheduler::Fcfs, Scheduler::PriorityFcfs, Scheduler::Sjf, Scheduler::ReversePriority]
+                    [scheduler]
+                    .into(),
+                preemption: if by_priority { Preemption::Priority } else { Preemption::Fcfs }.into(),
+                classes: Arc::default(),
+                semantics,
+                latency: latency.clone(),
+            };
+            let classes = ["", "critical", "standard", "batch", "sheddable", "background"];
+            Setup {
+                config: ClusterConfig {
+                    admission_latency: Micros(admission),
+                    routing_latency: Micros(routing),
+                    snapshot_refresh_interval: Micros(load),
+                    cache_signal_delay: Micros(cache),
+                    ties: if lowest { Ties::LowestIndex } else { Ties::Random(Stream::new(front.2, "router")) },
+                    classes: Classes::new(classes, &[]),
+                    serves: vec![Name(7)],
+                    block_size,
+                    semantics,
+                    horizon: Micros::MAX,
+                },
+                instances: (0..n).map(instance).collect(),
+                policies: policies(front.0, front.1, priority),
+                fcfs: scheduler == 0,
+            }
+        },
+    )
+}
+
+fn policies(admission: usize, routing: usize, priority: usize) -> Policies {
+    let budgets = vec![(Name(TENANTS + 1), 0.1), (Name(TENANTS + 2), 0.0)];
+    let admission: Box<dyn AdmissionPolicy> = match admission {
+        0 => Box::new(TokenBucket::new(200.0, 900.0).expect("valid")),
+        1 => Box::new(TierShed::new(3, 0)),
+        2 => Box::new(GaieLegacy::new(1.0, 0.3).expect("valid")),
+        3 => Box::new(TenantBudgets::new(budgets, Box::new(AlwaysAdmit)).expect("valid")),
+        4 => Box::new(RejectAll),
+        _ => Box::new(AlwaysAdmit),
+    };
+    let routing: Box<dyn RoutingPolicy> = match routing {
+        0 => Box::new(RoundRobin::default()),
+        1 => Box::new(LeastLoaded),
+        2 => Box::new(AlwaysBusiest),
+        3 => Box::new(PrefixAffinity::default()),
+        4 => Box::new(CacheAndLoad::new(0.6, 0.4).expect("valid")),
+        5 => Box::new(Weighted::new(ScorerKind::ALL.iter().map(|&kind| (kind, 1.0)).collect()).expect("valid")),
+        one => Box::new(Weighted::new(vec![(ScorerKind::ALL[one - 6], 1.0)]).expect("valid")),
+    };
+    let priority: Box<dyn PriorityPolicy> = match priority {
+        0 => Box::new(ConstantPriority),
+        1 => Box::new(SloBased),
+        2 => Box::new(InvertedSlo),
+        _ => Box::new(ClassPriority::new(&Classes::default())),
+    };
+    Policies { admission, routing, priority }
+}
+
+fn tell<I: Instance>(
+    setup: &Setup,
+    engine: impl Fn(InstanceConfig) -> I,
+    requests: &[Request],
+    reads: Reads,
+) -> Result<Story, Stuck> {
+    let checked = |config: InstanceConfig| Checked {
+        now: Micros::ZERO,
+        total_kv_blocks: config.total_kv_blocks,
+        max_num_seqs: config.max_num_seqs,
+        inner: engine(config),
+    };
+    let cluster = Cluster::new(setup.config.clone(), setup.policies.clone(), setup.instances.clone(), checked);
+    let mut story = Story { reads, ..Story::default() };
+    story.counters = cluster.run(requests.iter().cloned(), &mut story)?;
+    story.reads = Reads::NOTHING;
+    Ok(story)
+}
+
+/// What must hold of every run.
+fn assert_sound(setup: &Setup, requests: &[Request], story: &Story) {
+    let horizon = setup.config.horizon;
+    let injected = requests.iter().filter(|request| request.arrival <= horizon);
+    assert!(injected.map(|request| request.id).eq(story.outcomes.keys().copied()), "a request was lost or made up");
+    for (outcome, request) in story.outcomes.values().zip(requests) {
+        assert_eq!((outcome.arrival, outcome.tags), (request.arrival, request.tags));
+        if let (Some(ttft), Some(admitted)) = (outcome.ttft, outcome.scheduling_delay)
+            && outcome.preemptions == 0
+        {
+            assert!(ttft > admitted, "a token came out before the request was scheduled");
+        }
+        if let Some(e2e) = outcome.e2e {
+            assert!(Some(e2e) >= outcome.ttft && outcome.completed());
+        }
+        let refused = matches!(outcome.status, Status::Rejected(_));
+        let arriving = outcome.status == Status::Arriving;
+        assert!(outcome.instance.is_some() || refused || arriving, "{outcome:?}");
+        assert!(!(refused && outcome.instance.is_some()));
+        let foreign = ![Name::NONE, Name(7)].contains(&request.tags.model);
+        if horizon == Micros::MAX {
+            assert!(
+                outcome.completed() || refused || matches!(outcome.status, Status::TimedOut | Status::Dropped(_)),
+                "left behind with nothing to do: {outcome:?}"
+            );
+            assert!(!foreign || refused, "served a model that is not there");
+        }
+    }
+    if setup.fcfs {
+        assert_in_order(story);
+    }
+}
+
+/// Under fcfs nobody overtakes: requests enter the batch in the order in which they joined the queue.
+fn assert_in_order(story: &Story) {
+    let mut latest: BTreeMap<u32, (Micros, Micros)> = BTreeMap::new();
+    let fixed_delay = Micros(232 + 2 * 60);
+    for outcome in story.outcomes.values().filter(|outcome| outcome.preemptions == 0) {
+        let (Some(instance), Some(delay)) = (outcome.instance, outcome.scheduling_delay) else { continue };
+        let entered = outcome.arrival + delay;
+        if let Some(&(arrival, before)) = latest.get(&instance)
+            && arrival + fixed_delay < outcome.arrival
+        {
+            assert!(entered >= before, "request {} overtook", outcome.id);
+        }
+        latest.insert(instance, (outcome.arrival, entered));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, max_shrink_iters: 1000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_clusters_keep_the_laws(
+        mut setup in setup(),
+        drafts in proptest::collection::vec(draft(), 1..50),
+        horizon in prop_oneof![3 => Just(Micros::MAX), 1 => (1_000u64..900_000).prop_map(Micros)],
+    ) {
+        setup.config.horizon = horizon;
+        let requests = requests(&drafts, setup.config.block_size);
+        let everything = Reads { load: true, in_flight: true, cached_blocks: true };
+        match (tell(&setup, Fast::new, &requests, Reads::NOTHING), tell(&setup, Plain::new, &requests, Reads::NOTHING)) {
+            (Ok(fast), Ok(plain)) => {
+                assert_sound(&setup, &requests, &fast);
+                prop_assert_eq!(&fast, &plain);
+                // Whoever looks on changes nothing.
+                prop_assert_eq!(&tell(&setup, Fast::new, &requests, everything).expect("as before"), &fast);
+            }
+            // Only BLIS's ways let requests preempt each other for ever.
+            (Err(fast), Err(plain)) => {
+                prop_assert!(setup.config.semantics == Semantics::BLIS, "{fast}");
+                prop_assert_eq!(fast, plain);
+            }
+            (fast, plain) => prop_assert!(false, "{:?} {:?}", fast.err(), plain.err()),
+        }
+    }
+}

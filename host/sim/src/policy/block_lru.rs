@@ -1,0 +1,217 @@
+//! A router's memory of the prompt blocks it sent to one instance: the last so many, least
+//! recently sent forgotten first.
+//!
+//! Every full block of a prompt takes a place, also those that no other request can match. A
+//! request sends such blocks once and in one go, so they are kept as a counted run, which shrinks
+//! block by block from its old end.
+
+use rustc_hash::FxHashMap;
+
+use crate::request::BlockKey;
+
+/// No entry.
+const NONE: u32 = u32::MAX;
+
+/// The last blocks sent to one instance.
+#[derive(Clone, Debug)]
+pub(super) struct BlockLru {
+    /// Blocks.
+    capacity: u64,
+    /// Blocks remembered.
+    held: u64,
+    /// Linked by age.
+    entries: Vec<Entry>,
+    /// Unused places in `entries`.
+    free: Vec<u32>,
+    oldest: u32,
+    newest: u32,
+    /// Entry of each remembered key.
+    places: FxHashMap<BlockKey, u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    older: u32,
+    newer: u32,
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    /// A block that other requests may send, too.
+    Shared(BlockKey),
+    /// So many blocks of one request that no other has; more than 0.
+    Unique(u64),
+}
+
+impl BlockLru {
+    /// Nothing remembered yet.
+    pub fn new(capacity: u32) -> Self {
+        assert!(capacity > 0, "a memory of nothing");
+        Self {
+            capacity: u64::from(capacity),
+            held: 0,
+            entries: Vec::new(),
+            free: Vec::new(),
+            oldest: NONE,
+            newest: NONE,
+            places: FxHashMap::default(),
+        }
+    }
+
+    /// A prompt of so many `blocks` was sent: the `shared` ones, then unique ones. Tells `changed` of
+    /// every shared block newly known (`true`) or forgotten (`false`), as it happens.
+    pub fn record(
+        &mut self,
+        shared: impl Iterator<Item = BlockKey>,
+        blocks: u32,
+        changed: &mut impl FnMut(BlockKey, bool),
+    ) {
+        let mut unique = u64::from(blocks);
+        for key in shared {
+            unique -= 1;
+            if let Some(&place) = self.places.get(&key) {
+                self.unlink(place);
+                self.link_newest(place);
+            } else {
+                let place = self.insert(What::Shared(key), 1);
+                self.places.insert(key, place);
+                changed(key, true);
+                self.shrink(changed);
+            }
+        }
+        if unique > 0 {
+            self.insert(What::Unique(unique), unique);
+            self.shrink(changed);
+        }
+    }
+
+    /// Adds `what`, which is `blocks` long, as the newest.
+    fn insert(&mut self, what: What, blocks: u64) -> u32 {
+        let entry = Entry { older: NONE, newer: NONE, what };
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.entries[place as usize] = entry;
+                place
+            }
+            None => {
+                self.entries.push(entry);
+                self.entries.len() as u32 - 1
+            }
+        };
+        self.held += blocks;
+        self.link_newest(place);
+        place
+    }
+
+    /// Forgets the oldest until the rest fits.
+    fn shrink(&mut self, changed: &mut impl FnMut(BlockKey, bool)) {
+        while self.held > self.capacity {
+            let place = self.oldest;
+            let excess = self.held - self.capacity;
+            let gone = match &mut self.entries[place as usize].what {
+                What::Unique(blocks) if *blocks > excess => {
+                    *blocks -= excess;
+                    self.held = self.capacity;
+                    return;
+                }
+                What::Unique(blocks) => *blocks,
+                What::Shared(key) => {
+                    self.places.remove(key);
+                    changed(*key, false);
+                    1
+                }
+            };
+            self.held -= gone;
+            self.unlink(place);
+            self.free.push(place);
+        }
+    }
+
+    fn link_newest(&mut self, place: u32) {
+        let older = std::mem::replace(&mut self.newest, place);
+        let entry = &mut self.entries[place as usize];
+        (entry.older, entry.newer) = (older, NONE);
+        match older {
+            NONE => self.oldest = place,
+            older => self.entries[older as usize].newer = place,
+        }
+    }
+
+    fn unlink(&mut self, place: u32) {
+        let Entry { older, newer, .. } = self.entries[place as usize];
+        match older {
+            NONE => self.oldest = newer,
+            older => self.entries[older as usize].newer = newer,
+        }
+        match newer {
+            NONE => self.newest = older,
+            newer => self.entries[newer as usize].older = older,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+    use rustc_hash::FxHashSet;
+
+    use super::*;
+
+    /// One hash per block, as BLIS keeps them: shared ones by key, unique ones by a fresh number.
+    #[derive(Default)]
+    struct Naive {
+        capacity: usize,
+        hashes: VecDeque<u64>,
+        fresh: u64,
+    }
+
+    impl Naive {
+        fn touch(&mut self, hash: u64) {
+            self.hashes.retain(|&other| other != hash);
+            self.hashes.push_back(hash);
+            if self.hashes.len() > self.capacity {
+                self.hashes.pop_front();
+            }
+        }
+
+        fn record(&mut self, shared: &[BlockKey], unique: u32) {
+            for &key in shared {
+                self.touch(u64::from(key));
+            }
+            for _ in 0..unique {
+                self.fresh += 1;
+                self.touch(u64::from(u32::MAX) + self.fresh);
+            }
+        }
+
+        fn shared(&self) -> FxHashSet<BlockKey> {
+            self.hashes.iter().filter_map(|&hash| BlockKey::try_from(hash).ok()).collect()
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_hash_per_block(
+            capacity in 1..12_u32,
+            prompts in prop::collection::vec((0..6_u32, 0..6_u32, 0..15_u32), 1..60),
+        ) {
+            let mut lru = BlockLru::new(capacity);
+            let mut naive = Naive { capacity: capacity as usize, ..Naive::default() };
+            let mut known = FxHashSet::default();
+            for (first, len, unique) in prompts {
+                let shared: Vec<BlockKey> = (first..first + len).collect();
+                lru.record(shared.iter().copied(), len + unique, &mut |key, present| {
+                    let news = if present { known.insert(key) } else { known.remove(&key) };
+                    assert!(news, "told twice of {key}");
+                });
+                naive.record(&shared, unique);
+                prop_assert_eq!(&known, &naive.shared());
+                prop_assert_eq!(lru.held, naive.hashes.len() as u64);
+                prop_assert!(lru.entries.len() - lru.free.len() <= capacity as usize);
+            }
+        }
+    }
+}

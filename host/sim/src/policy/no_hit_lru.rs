@@ -1,0 +1,119 @@
+//! The scorer `no-hit-lru`: requests that find nothing cached go round the instances, the one that
+//! got such a request longest ago first, so that new prefixes spread.
+
+use super::ClusterView;
+
+/// No place in the columns.
+const NONE: u32 = u32::MAX;
+
+/// Who got a cold request, and in which order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ColdOrder {
+    /// Instance numbers, longest ago first.
+    used: Vec<u32>,
+    /// Whether nobody had anything of the request scored last.
+    cold: bool,
+    /// Place in the columns by instance number.
+    places: Vec<u32>,
+}
+
+impl ColdOrder {
+    /// 0.5 for all if anybody has cached a block of the prompt. Otherwise from 1 down to 0 by rank:
+    /// those never used in the order of the columns, then those used longest ago; 1 for a single
+    /// instance. Instances that are gone are forgotten.
+    pub fn score(&mut self, cluster: &ClusterView<'_>, scores: &mut [f64]) {
+        self.cold = cluster.signals.cached_blocks.iter().all(|&blocks| blocks == 0);
+        if !self.cold {
+            scores.fill(0.5);
+            return;
+        }
+        self.find_places(cluster);
+        self.used.retain(|&instance| self.places.get(instance as usize).is_some_and(|&place| place != NONE));
+        let last = (cluster.len() - 1).max(1) as f64;
+        let score = |rank: usize| 1.0 - rank as f64 / last;
+        let unused = cluster.len() - self.used.len();
+        for (rank, &instance) in (unused..).zip(&self.used) {
+            let place = std::mem::replace(&mut self.places[instance as usize], NONE);
+            scores[place as usize] = score(rank);
+        }
+        let never = cluster.instances.iter().map(|instance| self.places[instance.id as usize]).filter(|&p| p != NONE);
+        for (rank, place) in never.enumerate() {
+            scores[place as usize] = score(rank);
+        }
+    }
+
+    /// The request scored last goes to instance number `instance`.
+    pub fn sent(&mut self, instance: u32) {
+        if self.cold {
+            self.used.retain(|&other| other != instance);
+            self.used.push(instance);
+        }
+    }
+
+    fn find_places(&mut self, cluster: &ClusterView<'_>) {
+        self.places.fill(NONE);
+        for (place, instance) in (0..).zip(cluster.instances) {
+            let number = instance.id as usize;
+            if number >= self.places.len() {
+                self.places.resize(number + 1, NONE);
+            }
+            self.places[number] = place;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Service;
+    use super::*;
+
+    fn scores(order: &mut ColdOrder, service: &Service) -> Vec<f64> {
+        let mut scores = vec![f64::NAN; service.instances.len()];
+        order.score(&service.view(), &mut scores);
+        scores
+    }
+
+    #[test]
+    fn cold_requests_go_round() {
+        let cold = Service::idle(4);
+        let mut order = ColdOrder::default();
+        let third = 1.0 / 3.0;
+        assert_eq!(scores(&mut order, &cold), [1.0, 1.0 - third, 1.0 - 2.0 / 3.0, 0.0]);
+        order.sent(1);
+        assert_eq!(scores(&mut order, &cold), [1.0, 0.0, 1.0 - third, 1.0 - 2.0 / 3.0], "never used first");
+        order.sent(0);
+        assert_eq!(scores(&mut order, &cold), [0.0, 1.0 - 2.0 / 3.0, 1.0, 1.0 - third]);
+        order.sent(1);
+        assert_eq!(scores(&mut order, &cold), [1.0 - 2.0 / 3.0, 0.0, 1.0, 1.0 - third], "1 is the last used again");
+    }
+
+    #[test]
+    fn a_hit_anywhere_says_nothing_and_is_not_remembered() {
+        let mut order = ColdOrder::default();
+        let warm = Service::idle(3).with(|signals| signals.cached_blocks[2] = 1);
+        assert_eq!(scores(&mut order, &warm), [0.5; 3]);
+        order.sent(0);
+        assert_eq!(scores(&mut order, &Service::idle(3)), [1.0, 0.5, 0.0]);
+    }
+
+    #[test]
+    fn one_instance_is_best() {
+        let mut order = ColdOrder::default();
+        for _ in 0..2 {
+            assert_eq!(scores(&mut order, &Service::idle(1)), [1.0]);
+            order.sent(0);
+        }
+    }
+
+    #[test]
+    fn instances_that_are_gone_are_forgotten() {
+        let mut order = ColdOrder::default();
+        scores(&mut order, &Service::idle(3));
+        order.sent(0);
+        let mut without_first = Service::idle(3);
+        without_first.instances.remove(0);
+        without_first.signals.cached_blocks.remove(0);
+        assert_eq!(scores(&mut order, &without_first), [1.0, 0.0]);
+        assert_eq!(scores(&mut order, &Service::idle(3)), [1.0, 0.5, 0.0], "back, as if never used");
+    }
+}

@@ -1,0 +1,95 @@
+//! The scorer `prefix-affinity`: who was sent this prompt's leading blocks before?
+//!
+//! The router remembers what it sent, so the answer is never stale; but it does not know what an
+//! instance has evicted since, nor what it drops before it runs.
+
+use super::block_lru::BlockLru;
+use super::{ClusterView, PrefixIndex, RequestView};
+
+/// Blocks remembered per instance, as in BLIS.
+const CAPACITY: u32 = 10_000;
+
+/// What was sent where.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SentBlocks {
+    /// By instance number.
+    sent: Vec<BlockLru>,
+    index: PrefixIndex,
+    /// Leading blocks of this prompt, by instance number.
+    counts: Vec<u32>,
+}
+
+impl SentBlocks {
+    /// Share of the prompt's full blocks that are leading and were sent to the instance; 0 for
+    /// prompts shorter than a block. Asking keeps nothing longer.
+    pub fn score(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, scores: &mut [f64]) {
+        self.index.leading(request.shared_blocks(), &mut self.counts);
+        let total = f64::from(request.prompt_blocks.max(1));
+        for (score, instance) in scores.iter_mut().zip(cluster.instances) {
+            let known = self.counts.get(instance.id as usize).copied().unwrap_or(0);
+            *score = f64::from(known) / total;
+        }
+    }
+
+    /// `request` goes to instance number `instance`.
+    pub fn sent(&mut self, request: &RequestView<'_>, instance: u32) {
+        let instance = instance as usize;
+        if instance >= self.sent.len() {
+            self.sent.resize_with(instance + 1, || BlockLru::new(CAPACITY));
+            self.index.grow(instance + 1);
+        }
+        let index = &mut self.index;
+        let changed = &mut |key, present| index.set(key, instance, present);
+        self.sent[instance].record(request.shared_blocks(), request.prompt_blocks, changed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Service, request, seen};
+    use super::*;
+    use crate::request::{Request, Span};
+
+    fn scores(memory: &mut SentBlocks, request: &Request, service: &Service) -> Vec<f64> {
+        let mut scores = vec![f64::NAN; service.instances.len()];
+        memory.score(&seen(request), &service.view(), &mut scores);
+        scores
+    }
+
+    #[test]
+    fn scores_are_the_leading_share_of_the_full_blocks() {
+        let service = Service::idle(3);
+        let mut memory = SentBlocks::default();
+        assert_eq!(scores(&mut memory, &request(0, 4, &[Span { first: 0, len: 4 }]), &service), [0.0; 3]);
+        memory.sent(&seen(&request(0, 4, &[Span { first: 0, len: 4 }])), 1);
+        // Two blocks as before, then others; two more are unique. The partial block does not count.
+        let similar = request(1, 8, &[Span { first: 0, len: 2 }, Span { first: 90, len: 4 }]);
+        assert_eq!(scores(&mut memory, &similar, &service), [0.0, 0.25, 0.0]);
+        memory.sent(&seen(&similar), 2);
+        assert_eq!(scores(&mut memory, &similar, &service), [0.0, 0.25, 0.75], "unique blocks never match");
+        let short = request(2, 0, &[Span { first: 0, len: 4 }]);
+        assert_eq!(scores(&mut memory, &short, &service), [0.0; 3]);
+    }
+
+    #[test]
+    fn instances_go_by_number_not_by_place() {
+        let mut service = Service::idle(3);
+        let prompt = request(0, 1, &[Span { first: 0, len: 1 }]);
+        let mut memory = SentBlocks::default();
+        memory.sent(&seen(&prompt), 2);
+        service.instances.remove(0);
+        assert_eq!(scores(&mut memory, &prompt, &service), [0.0, 1.0]);
+    }
+
+    #[test]
+    fn unique_blocks_push_out_shared_ones() {
+        let service = Service::idle(1);
+        let prompt = request(0, 10, &[Span { first: 0, len: 10 }]);
+        let mut memory = SentBlocks::default();
+        memory.sent(&seen(&prompt), 0);
+        memory.sent(&seen(&request(1, CAPACITY - 10, &[])), 0);
+        assert_eq!(scores(&mut memory, &prompt, &service), [1.0], "just fits");
+        memory.sent(&seen(&request(2, 1, &[])), 0);
+        assert_eq!(scores(&mut memory, &prompt, &service), [0.0], "its first block is the oldest, and gone");
+    }
+}

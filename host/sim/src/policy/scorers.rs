@@ -1,0 +1,394 @@
+//! The terms of `weighted` routing: eleven ways to score instances from 0 to 1, higher being
+//! better (`reference/cluster.md` §1.5).
+//!
+//! Five of them scale what they look at to the range over the instances, so that a difference of a
+//! single request counts as much as one of a hundred; the others are absolute. A mixture of both
+//! kinds therefore weighs its terms differently as load changes.
+
+use std::fmt::{self, Display};
+use std::str::FromStr;
+
+use super::no_hit_lru::ColdOrder;
+use super::prefix_affinity::SentBlocks;
+use super::{ClusterView, Reads, RequestView};
+
+/// The terms of `weighted` if none are given, with their weights.
+pub const DEFAULT_PROFILE: [(ScorerKind, f64); 3] =
+    [(ScorerKind::PrecisePrefixCache, 2.0), (ScorerKind::QueueDepth, 1.0), (ScorerKind::KvUtilization, 1.0)];
+
+/// Name of a scorer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScorerKind {
+    /// Requests waiting, scaled: the fewest 1, the most 0; 1 for all if equal.
+    QueueDepth,
+    /// Share of the KV blocks unused.
+    KvUtilization,
+    /// 1 / (1 + load), see [`ClusterView::effective_load`].
+    LoadBalance,
+    /// Requests in flight against the most of an instance: none 1, the most 0. Equal and not 0: 0
+    /// for all.
+    ActiveRequests,
+    /// Requests in the batch, scaled: the fewest 1, the most 0; 1 for all if equal.
+    RunningRequests,
+    /// Requests waiting: from 0.5 for none down to 0 for 128 and more.
+    LoadAware,
+    /// vLLM's own balancer for data-parallel ranks: 4 · waiting + running, scaled as
+    /// [`Self::QueueDepth`].
+    VllmDp,
+    /// Share of the prompt's full blocks, from the first on, that the router sent there before.
+    PrefixAffinity,
+    /// Leading blocks of the prompt in the prefix cache, scaled: the most 1, the fewest 0; 1 for
+    /// all if equal, also if nobody has any.
+    PrecisePrefixCache,
+    /// Requests that nobody has cached anything of go where such a one went longest ago; 0.5 for
+    /// all others.
+    NoHitLru,
+    /// Whether the adapter of the request is loaded. Requests have no adapter here, and BLIS gives
+    /// 1 to all for those.
+    LoraAffinity,
+}
+
+impl ScorerKind {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::QueueDepth,
+        Self::KvUtilization,
+        Self::LoadBalance,
+        Self::ActiveRequests,
+        Self::RunningRequests,
+        Self::LoadAware,
+        Self::VllmDp,
+        Self::PrefixAffinity,
+        Self::PrecisePrefixCache,
+        Self::NoHitLru,
+        Self::LoraAffinity,
+    ];
+
+    /// As flags and bundles write it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::QueueDepth => "queue-depth",
+            Self::KvUtilization => "kv-utilization",
+            Self::LoadBalance => "load-balance",
+            Self::ActiveRequests => "active-requests",
+            Self::RunningRequests => "running-requests",
+            Self::LoadAware => "load-aware",
+            Self::VllmDp => "vllm-dp",
+            Self::PrefixAffinity => "prefix-affinity",
+            Self::PrecisePrefixCache => "precise-prefix-cache",
+            Self::NoHitLru => "no-hit-lru",
+            Self::LoraAffinity => "lora-affinity",
+        }
+    }
+
+    /// What it looks at.
+    #[must_use]
+    pub fn reads(self) -> Reads {
+        let load = Reads { load: true, ..Reads::NOTHING };
+        match self {
+            Self::QueueDepth | Self::KvUtilization | Self::RunningRequests | Self::LoadAware | Self::VllmDp => load,
+            Self::LoadBalance => Reads { in_flight: true, ..load },
+            Self::ActiveRequests => Reads { in_flight: true, ..Reads::NOTHING },
+            Self::PrecisePrefixCache | Self::NoHitLru => Reads { cached_blocks: true, ..Reads::NOTHING },
+            Self::PrefixAffinity | Self::LoraAffinity => Reads::NOTHING,
+        }
+    }
+}
+
+impl Display for ScorerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for ScorerKind {
+    type Err = UnknownScorer;
+
+    fn from_str(name: &str) -> Result<Self, UnknownScorer> {
+        let found = Self::ALL.into_iter().find(|kind| kind.name() == name);
+        found.ok_or_else(|| UnknownScorer { name: name.to_owned(), nearest: nearest(name) })
+    }
+}
+
+/// No scorer has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{name}` is not a scorer{}; scorers are {}", did_you_mean(*nearest), names())]
+pub struct UnknownScorer {
+    /// As given.
+    pub name: String,
+    /// What may have been meant.
+    pub nearest: Option<ScorerKind>,
+}
+
+/// The scorer whose name looks most like `name`, if one looks at all like it.
+fn nearest(name: &str) -> Option<ScorerKind> {
+    const ALIKE: f64 = 0.7;
+    let name = name.to_lowercase();
+    let alike = ScorerKind::ALL.map(|kind| (strsim::jaro_winkler(&name, kind.name()), kind));
+    let best = alike.into_iter().filter(|&(alike, _)| alike >= ALIKE).max_by(|a, b| a.0.total_cmp(&b.0));
+    best.map(|(_, kind)| kind)
+}
+
+fn did_you_mean(nearest: Option<ScorerKind>) -> String {
+    nearest.map_or(String::new(), |kind| format!(" (did you mean `{kind}`?)"))
+}
+
+fn names() -> String {
+    ScorerKind::ALL.map(ScorerKind::name).join(", ")
+}
+
+/// A scorer with what it remembers.
+#[derive(Clone, Debug)]
+pub(super) enum Scorer {
+    /// Remembers nothing.
+    Column(ScorerKind),
+    PrefixAffinity(SentBlocks),
+    NoHitLru(ColdOrder),
+}
+
+impl Scorer {
+    pub fn new(kind: ScorerKind) -> Self {
+        match kind {
+            ScorerKind::PrefixAffinity => Self::PrefixAffinity(SentBlocks::default()),
+            ScorerKind::NoHitLru => Self::NoHitLru(ColdOrder::default()),
+            _ => Self::Column(kind),
+        }
+    }
+
+    pub fn kind(&self) -> ScorerKind {
+        match self {
+            Self::Column(kind) => *kind,
+            Self::PrefixAffinity(_) => ScorerKind::PrefixAffinity,
+            Self::NoHitLru(_) => ScorerKind::NoHitLru,
+        }
+    }
+
+    /// Overwrites `scores`, one per instance.
+    pub fn score(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, scores: &mut [f64]) {
+        match self {
+            Self::Column(kind) => score_column(*kind, cluster, scores),
+            Self::PrefixAffinity(sent) => sent.score(request, cluster, scores),
+            Self::NoHitLru(order) => order.score(cluster, scores),
+        }
+    }
+
+    /// `request`, scored last, goes to instance number `instance`.
+    pub fn sent(&mut self, request: &RequestView<'_>, instance: u32) {
+        match self {
+            Self::Column(_) => {}
+            Self::PrefixAffinity(sent) => sent.sent(request, instance),
+            Self::NoHitLru(order) => order.sent(instance),
+        }
+    }
+}
+
+/// The scorers that only look at columns.
+fn score_column(kind: ScorerKind, cluster: &ClusterView<'_>, scores: &mut [f64]) {
+    let signals = cluster.signals;
+    match kind {
+        ScorerKind::QueueDepth => fewest_best(widened(&signals.queue_depth), scores),
+        ScorerKind::RunningRequests => fewest_best(widened(&signals.batch_size), scores),
+        ScorerKind::VllmDp => {
+            let columns = widened(&signals.queue_depth).zip(widened(&signals.batch_size));
+            fewest_best(columns.map(|(waiting, running)| 4 * waiting + running), scores);
+        }
+        ScorerKind::KvUtilization => fill(scores, signals.kv_utilization.iter().map(|used| 1.0 - used)),
+        ScorerKind::LoadBalance => {
+            let columns = widened(&signals.queue_depth).zip(widened(&signals.batch_size)).zip(&signals.in_flight);
+            let load = columns.map(|((waiting, running), &in_flight)| waiting + running + u64::from(in_flight));
+            fill(scores, load.map(|load| 1.0 / (1.0 + load as f64)));
+        }
+        ScorerKind::ActiveRequests => active_requests(&signals.in_flight, scores),
+        ScorerKind::LoadAware => {
+            let full = signals.queue_depth.iter().map(|&waiting| f64::from(waiting.min(128)) / 128.0);
+            fill(scores, full.map(|full| 0.5 * (1.0 - full)));
+        }
+        ScorerKind::PrecisePrefixCache => most_best(&signals.cached_blocks, scores),
+        ScorerKind::LoraAffinity => scores.fill(1.0),
+        ScorerKind::PrefixAffinity | ScorerKind::NoHitLru => unreachable!("{kind} remembers"),
+    }
+}
+
+/// (most − x) / (most − least), or 1 if all are equal.
+fn fewest_best(column: impl Iterator<Item = u64> + Clone, scores: &mut [f64]) {
+    let least = column.clone().min().unwrap_or(0);
+    let most = column.clone().max().unwrap_or(0);
+    if least == most {
+        scores.fill(1.0);
+    } else {
+        let range = (most - least) as f64;
+        fill(scores, column.map(|x| (most - x) as f64 / range));
+    }
+}
+
+/// (x − least) / (most − least), or 1 if all are equal.
+fn most_best(column: &[u32], scores: &mut [f64]) {
+    let least = column.iter().copied().min().unwrap_or(0);
+    let most = column.iter().copied().max().unwrap_or(0);
+    if least == most {
+        scores.fill(1.0);
+    } else {
+        let range = f64::from(most - least);
+        fill(scores, column.iter().map(|&x| f64::from(x - least) / range));
+    }
+}
+
+/// (most − x) / most, or 1 where x is 0.
+fn active_requests(in_flight: &[u32], scores: &mut [f64]) {
+    match in_flight.iter().copied().max().unwrap_or(0) {
+        0 => scores.fill(1.0),
+        most => fill(scores, in_flight.iter().map(|&x| f64::from(most - x) / f64::from(most))),
+    }
+}
+
+fn widened(column: &[u32]) -> impl Iterator<Item = u64> + Clone {
+    column.iter().map(|&x| u64::from(x))
+}
+
+fn fill(scores: &mut [f64], values: impl Iterator<Item = f64>) {
+    for (score, value) in scores.iter_mut().zip(values) {
+        *score = value;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::Signals;
+    use super::super::testing::{Service, request, seen};
+    use super::*;
+    use crate::request::Span;
+
+    fn scores(kind: ScorerKind, n: usize, change: impl FnOnce(&mut Signals)) -> Vec<f64> {
+        let service = Service::idle(n).with(change);
+        let mut scores = vec![f64::NAN; n];
+        Scorer::new(kind).score(&seen(&request(0, 2, &[])), &service.view(), &mut scores);
+        scores
+    }
+
+    #[test]
+    fn queue_depth_and_running_requests_scale_to_the_range() {
+        let queues = |q: &[u32]| scores(ScorerKind::QueueDepth, q.len(), |signals| signals.queue_depth = q.to_vec());
+        let batches =
+            |b: &[u32]| scores(ScorerKind::RunningRequests, b.len(), |signals| signals.batch_size = b.to_vec());
+        for scores in [&queues as &dyn Fn(&[u32]) -> Vec<f64>, &batches] {
+            assert_eq!(scores(&[3, 7, 4]), [1.0, 0.0, 0.75]);
+            assert_eq!(scores(&[0, 1]), [1.0, 0.0], "one request is the whole range");
+            assert_eq!(scores(&[5, 5, 5]), [1.0; 3]);
+            assert_eq!(scores(&[9]), [1.0]);
+        }
+    }
+
+    #[test]
+    fn kv_utilization_is_absolute() {
+        let used = |signals: &mut Signals| signals.kv_utilization = vec![0.0, 0.25, 1.0, 0.25];
+        assert_eq!(scores(ScorerKind::KvUtilization, 4, used), [1.0, 0.75, 0.0, 0.75]);
+    }
+
+    #[test]
+    fn load_balance_counts_waiting_running_and_in_flight() {
+        let loads = |signals: &mut Signals| {
+            signals.queue_depth = vec![0, 1, 0, 0];
+            signals.batch_size = vec![0, 1, 0, 1];
+            signals.in_flight = vec![0, 1, 1, 2];
+        };
+        assert_eq!(scores(ScorerKind::LoadBalance, 4, loads), [1.0, 0.25, 0.5, 0.25]);
+    }
+
+    #[test]
+    fn active_requests_are_bad_for_all_if_equal() {
+        let active = |a: &[u32]| scores(ScorerKind::ActiveRequests, a.len(), |signals| signals.in_flight = a.to_vec());
+        assert_eq!(active(&[0, 4, 1]), [1.0, 0.0, 0.75]);
+        assert_eq!(active(&[2, 4, 3]), [0.5, 0.0, 0.25], "against the most, not the range");
+        assert_eq!(active(&[0, 0]), [1.0; 2]);
+        assert_eq!(active(&[3, 3]), [0.0; 2]);
+    }
+
+    #[test]
+    fn load_aware_ends_at_128_waiting() {
+        let queues = |signals: &mut Signals| signals.queue_depth = vec![0, 32, 127, 128, 500];
+        assert_eq!(scores(ScorerKind::LoadAware, 5, queues), [0.5, 0.375, 0.5 * (1.0 - 127.0 / 128.0), 0.0, 0.0]);
+    }
+
+    #[test]
+    fn vllm_dp_counts_a_waiting_request_four_times() {
+        let loads = |signals: &mut Signals| {
+            signals.queue_depth = vec![1, 0, 2];
+            signals.batch_size = vec![0, 4, 0];
+        };
+        assert_eq!(scores(ScorerKind::VllmDp, 3, loads), [1.0, 1.0, 0.0]);
+        let equal = |signals: &mut Signals| {
+            signals.queue_depth = vec![1, 0];
+            signals.batch_size = vec![0, 4];
+        };
+        assert_eq!(scores(ScorerKind::VllmDp, 2, equal), [1.0; 2]);
+        let huge = |signals: &mut Signals| signals.queue_depth = vec![u32::MAX, 0];
+        assert_eq!(scores(ScorerKind::VllmDp, 2, huge), [0.0, 1.0]);
+    }
+
+    #[test]
+    fn precise_prefix_cache_scales_to_the_range() {
+        let cached =
+            |c: &[u32]| scores(ScorerKind::PrecisePrefixCache, c.len(), |signals| signals.cached_blocks = c.to_vec());
+        assert_eq!(cached(&[2, 6, 3]), [0.0, 1.0, 0.25]);
+        assert_eq!(cached(&[0, 0]), [1.0; 2]);
+        assert_eq!(cached(&[7, 7]), [1.0; 2]);
+    }
+
+    #[test]
+    fn nobody_has_an_adapter_to_load() {
+        assert_eq!(scores(ScorerKind::LoraAffinity, 2, |_| ()), [1.0; 2]);
+    }
+
+    #[test]
+    fn names_are_read_back() {
+        for kind in ScorerKind::ALL {
+            assert_eq!(kind.name().parse(), Ok(kind));
+            assert_eq!(Scorer::new(kind).kind(), kind);
+        }
+    }
+
+    #[test]
+    fn unknown_names_are_refused_with_a_hint() {
+        let errors =
+            ["queue_depth", "prefix", "session"].map(|name| name.parse::<ScorerKind>().unwrap_err().to_string());
+        insta::assert_snapshot!(errors.join("\n"), @r"
+        `queue_depth` is not a scorer (did you mean `queue-depth`?); scorers are queue-depth, kv-utilization, load-balance, active-requests, running-requests, load-aware, vllm-dp, prefix-affinity, precise-prefix-cache, no-hit-lru, lora-affinity
+        `prefix` is not a scorer (did you mean `prefix-affinity`?); scorers are queue-depth, kv-utilization, load-balance, active-requests, running-requests, load-aware, vllm-dp, prefix-affinity, precise-prefix-cache, no-hit-lru, lora-affinity
+        `session` is not a scorer; scorers are queue-depth, kv-utilization, load-balance, active-requests, running-requests, load-aware, vllm-dp, prefix-affinity, precise-prefix-cache, no-hit-lru, lora-affinity
+        ");
+    }
+
+    prop_compose! {
+        /// What a few instances may report, many of them alike.
+        fn signals()(rows in prop::collection::vec((0..4_u32, 0..300_u32, 0.0..=1.0, 0..3_u32, 0..3_u32), 1..9)) -> Service {
+            Service::idle(rows.len()).with(|signals| {
+                for (i, &(queue_depth, batch_size, kv_utilization, in_flight, cached_blocks)) in rows.iter().enumerate() {
+                    signals.queue_depth[i] = queue_depth;
+                    signals.batch_size[i] = batch_size;
+                    signals.kv_utilization[i] = kv_utilization;
+                    signals.in_flight[i] = in_flight;
+                    signals.cached_blocks[i] = cached_blocks;
+                }
+            })
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn scores_lie_between_0_and_1(services in prop::collection::vec((signals(), 0..9_usize), 1..5)) {
+            for kind in ScorerKind::ALL {
+                let mut scorer = Scorer::new(kind);
+                for (id, (service, target)) in (0..).zip(&services) {
+                    let prompt = request(id, 3, &[Span { first: 0, len: 2 }]);
+                    let mut scores = vec![f64::NAN; service.instances.len()];
+                    scorer.score(&seen(&prompt), &service.view(), &mut scores);
+                    prop_assert!(scores.iter().all(|score| (0.0..=1.0).contains(score)), "{} {:?}", kind, scores);
+                    scorer.sent(&seen(&prompt), (*target % scores.len()) as u32);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Small services and requests for the tests of policies.
+
+use super::{Ages, ClusterView, InstanceInfo, RequestView, Signals};
+use crate::request::{Content, Request, Span};
+use crate::units::Micros;
+
+/// Tokens in a KV block.
+pub(super) const BLOCK_SIZE: u32 = 16;
+
+/// Instances and what they report.
+#[derive(Clone, Debug)]
+pub(super) struct Service {
+    pub now: Micros,
+    pub instances: Vec<InstanceInfo>,
+    pub signals: Signals,
+    pub tenants_in_flight: Vec<u32>,
+}
+
+impl Service {
+    /// `n` idle instances of 64 sequences and 1000 blocks.
+    pub fn idle(n: usize) -> Self {
+        let info = |id| InstanceInfo { id, max_num_seqs: 64, total_kv_blocks: 1000, block_size: BLOCK_SIZE };
+        let signals = Signals {
+            queue_depth: vec![0; n],
+            batch_size: vec![0; n],
+            kv_utilization: vec![0.0; n],
+            free_kv_blocks: vec![1000; n],
+            cache_hit_rate: vec![0.0; n],
+            preemption_count: vec![0; n],
+            in_flight: vec![0; n],
+            cached_blocks: vec![0; n],
+        };
+        Self { now: Micros::ZERO, instances: (0..n as u32).map(info).collect(), signals, tenants_in_flight: Vec::new() }
+    }
+
+    /// `self` after `change` to the signals.
+    pub fn with(mut self, change: impl FnOnce(&mut Signals)) -> Self {
+        change(&mut self.signals);
+        self
+    }
+
+    pub fn view(&self) -> ClusterView<'_> {
+        ClusterView {
+            now: self.now,
+            instances: &self.instances,
+            signals: &self.signals,
+            ages: Ages::default(),
+            tenants_in_flight: &self.tenants_in_flight,
+        }
+    }
+}
+
+/// A request of `blocks` full prompt blocks and 3 more tokens; `shared` are the first of them.
+pub(super) fn request(id: u32, blocks: u32, shared: &[Span]) -> Request {
+    let mut request = Request::new(id, Micros(u64::from(id)), blocks * BLOCK_SIZE + 3, 10);
+    request.content = Content::shared(shared);
+    request
+}
+
+/// Of a request without a class.
+pub(super) fn seen(request: &Request) -> RequestView<'_> {
+    RequestView::new(request, 3, BLOCK_SIZE)
+}
