@@ -320,9 +320,7 @@ impl Reader<'_> {
 fn unknown_key(key: &str, known: &[&str]) -> (String, String) {
     let part_of_bundle = known.contains(&"admission") || known.contains(&"slo_priorities");
     match NOT_SIMULATED.iter().find(|(name, _)| part_of_bundle && *name == key) {
-        Some((name, about)) => {
-            (format!("`{name}` is not simulated yet"), format!("leave it out; it is about {about}"))
-        }
+        Some((name, about)) => (format!("`{name}` is not simulated yet"), format!("leave it out; it is about {about}")),
         None => (format!("unknown key {}", quoted(key.as_bytes())), name_hint(key, known)),
     }
 }
@@ -347,8 +345,7 @@ struct Range {
 const ABOVE_0: Range = Range { fits: |number| number > 0.0, text: "a number above 0" };
 const FROM_0: Range = Range { fits: |number| number >= 0.0, text: "a number from 0 on" };
 const FROM_0_TO_1: Range = Range { fits: |number| (0.0..=1.0).contains(&number), text: "a number from 0 to 1" };
-const SHARE: Range =
-    Range { fits: |number| number > 0.0 && number <= 1.0, text: "a number above 0 and at most 1" };
+const SHARE: Range = Range { fits: |number| number > 0.0 && number <= 1.0, text: "a number above 0 and at most 1" };
 
 /// Requests. No instance has more.
 const LOAD_MAX: u64 = u32::MAX as u64;

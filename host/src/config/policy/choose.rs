@@ -131,11 +131,7 @@ fn check_pair(cache: &Sourced<f64>, load: &Sourced<f64>) -> Result<(), Fault> {
     if sum == 0.0 {
         return Err(Fault::new(&given.source, "both weights are 0", "raise one of them"));
     }
-    if sum.is_finite() {
-        Ok(())
-    } else {
-        Err(Fault::new(&given.source, "the weights add up to infinity", TOO_LARGE))
-    }
+    if sum.is_finite() { Ok(()) } else { Err(Fault::new(&given.source, "the weights add up to infinity", TOO_LARGE)) }
 }
 
 impl Choices {

@@ -139,11 +139,7 @@ impl Scorer {
             }
         }
         let sum: f64 = scorers.iter().map(|scorer| scorer.weight).sum();
-        if sum.is_finite() {
-            Ok(())
-        } else {
-            Err(fault(0, true, "the weights add up to infinity".into(), TOO_LARGE))
-        }
+        if sum.is_finite() { Ok(()) } else { Err(fault(0, true, "the weights add up to infinity".into(), TOO_LARGE)) }
     }
 }
 
