@@ -2,6 +2,7 @@
 
 pub mod cli;
 pub mod config;
+mod excerpt;
 pub mod report;
 mod unreadable;
 pub mod workload;

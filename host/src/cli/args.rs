@@ -7,10 +7,13 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use blis_sim::units::Micros;
+use clap::builder::PossibleValue;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing::level_filters::LevelFilter;
 
+use super::given::Given;
 use super::parse;
+use crate::config::policy::{AdmissionName, Named, PreemptionName, PriorityName, RoutingName, SchedulerName, Scorer};
 
 /// Simulates LLM inference services without GPUs.
 #[derive(Debug, Parser)]
@@ -36,10 +39,19 @@ pub(super) enum Command {
 
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
+    // First: the other fields take their values out of the matches.
+    #[command(flatten)]
+    pub given: Given,
     #[command(flatten)]
     pub instance: InstanceArgs,
     #[command(flatten)]
+    pub cluster: ClusterFlags,
+    #[command(flatten)]
+    pub policies: PolicyFlags,
+    #[command(flatten)]
     pub workload: WorkloadArgs,
+    #[command(flatten)]
+    pub evaluation: EvaluationFlags,
     #[command(flatten)]
     pub simulation: SimulationArgs,
     /// File for the results and every request, JSON
@@ -49,8 +61,15 @@ pub(super) struct RunArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct ReplayArgs {
+    // First: the other fields take their values out of the matches.
+    #[command(flatten)]
+    pub given: Given,
     #[command(flatten)]
     pub instance: InstanceArgs,
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
+    #[command(flatten)]
+    pub policies: PolicyFlags,
     /// Header of the trace, YAML
     #[arg(long, value_name = "FILE", help_heading = WORKLOAD)]
     pub trace_header: PathBuf,
@@ -60,6 +79,8 @@ pub(super) struct ReplayArgs {
     /// Leave out lines that cannot be read, and say how many, instead of stopping
     #[arg(long, help_heading = WORKLOAD)]
     pub skip_bad_lines: bool,
+    #[command(flatten)]
+    pub evaluation: EvaluationFlags,
     #[command(flatten)]
     pub simulation: SimulationArgs,
     /// File for the results and every request, JSON
@@ -73,8 +94,11 @@ pub(super) struct ReplayArgs {
 const MODEL: &str = "Model and hardware";
 const LATENCY: &str = "Latency model";
 const ENGINE: &str = "Engine (one vLLM-like instance)";
+const CLUSTER: &str = "Cluster";
+const POLICIES: &str = "Policies";
 const WORKLOAD: &str = "Workload";
 const SYNTHETIC: &str = "Generated workload";
+const EVALUATION: &str = "Evaluation";
 const SIMULATION: &str = "Simulation";
 const OUTPUT: &str = "Output";
 
@@ -190,17 +214,112 @@ pub(super) struct EngineFlags {
     pub scheduler: Option<SchedulerName>,
     /// Who leaves the batch when KV blocks run out [default: fcfs]
     #[arg(long, value_enum, value_name = "NAME", help_heading = ENGINE)]
-    pub preemption_policy: Option<PolicyName>,
+    pub preemption_policy: Option<PreemptionName>,
     /// vLLM's flag: sets --scheduler and --preemption-policy together
     #[arg(long, value_enum, value_name = "NAME", help_heading = ENGINE,
           conflicts_with_all = ["scheduler", "preemption_policy"])]
-    pub scheduling_policy: Option<PolicyName>,
+    pub scheduling_policy: Option<PreemptionName>,
     /// Whose behaviour to follow where the two differ: the real scheduler or the published simulator
     #[arg(long, value_enum, value_name = "NAME", default_value_t = ParityName::Vllm, help_heading = ENGINE)]
     pub parity: ParityName,
     /// Which of the two equal engines to use
     #[arg(long, value_enum, value_name = "NAME", default_value_t = EngineName::Fast, hide = true)]
     pub engine: EngineName,
+}
+
+/// The service: how many instances, and how long things take between them.
+#[derive(Debug, Args)]
+pub(super) struct ClusterFlags {
+    /// Instances behind the router, 1 to 65536
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse::instances, help_heading = CLUSTER)]
+    pub num_instances: u32,
+    /// From the arrival of a request to its admission, µs
+    #[arg(long, value_name = "US", default_value = "0", value_parser = parse::delay, help_heading = CLUSTER)]
+    pub admission_latency: Micros,
+    /// From admission to the choice of an instance, µs
+    #[arg(long, value_name = "US", default_value = "0", value_parser = parse::delay, help_heading = CLUSTER)]
+    pub routing_latency: Micros,
+    /// Age at which the router reads queues, batches and KV use of instances again, µs; 0 to read
+    /// them for every request
+    #[arg(long, value_name = "US", default_value = "50000", value_parser = parse::interval, help_heading = CLUSTER)]
+    pub snapshot_refresh_interval: Micros,
+    /// Age at which the router reads what is in the prefix caches again, µs; 0 to read it for every
+    /// request
+    #[arg(long, value_name = "US", default_value = "50000", value_parser = parse::interval, help_heading = CLUSTER)]
+    pub cache_signal_delay: Micros,
+    /// Where a request goes if several instances are equally good
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = TieBreakName::Random, help_heading = CLUSTER)]
+    pub tie_break: TieBreakName,
+}
+
+/// What a flag leaves open, the bundle says; what it leaves open, the default.
+#[derive(Debug, Args)]
+pub(super) struct PolicyFlags {
+    /// Bundle of policies, YAML; flags win over it
+    #[arg(long, value_name = "FILE", help_heading = POLICIES)]
+    pub policy_config: Option<PathBuf>,
+    /// Who may enter [default: always-admit]
+    #[arg(long, value_enum, value_name = "NAME", help_heading = POLICIES)]
+    pub admission_policy: Option<AdmissionName>,
+    /// Most tokens in the bucket of token-bucket, above 0 [default: 10000]
+    #[arg(long, value_name = "N", value_parser = parse::above_0, help_heading = POLICIES)]
+    pub token_bucket_capacity: Option<f64>,
+    /// Tokens per second that flow into it, above 0 [default: 1000]
+    #[arg(long, value_name = "R", value_parser = parse::above_0, help_heading = POLICIES)]
+    pub token_bucket_refill_rate: Option<f64>,
+    /// Which instance serves a request [default: round-robin]
+    #[arg(long, value_enum, value_name = "NAME", help_heading = POLICIES)]
+    pub routing_policy: Option<RoutingName>,
+    /// What weighted adds up, each scorer with a weight above 0: queue-depth, kv-utilization,
+    /// load-balance, active-requests, running-requests, load-aware, vllm-dp, prefix-affinity,
+    /// precise-prefix-cache, no-hit-lru, lora-affinity
+    /// [default: precise-prefix-cache:2,queue-depth:1,kv-utilization:1]
+    #[arg(long, value_name = "NAME:WEIGHT,…", value_parser = parse::scorers, help_heading = POLICIES)]
+    pub routing_scorers: Option<ScorerList>,
+    /// Instead of scorers: weight of free KV blocks, ≥ 0
+    #[arg(long, value_name = "WEIGHT", value_parser = parse::from_0, conflicts_with = "routing_scorers",
+          help_heading = POLICIES)]
+    pub routing_cache_weight: Option<f64>,
+    /// Instead of scorers: weight of a low load, ≥ 0
+    #[arg(long, value_name = "WEIGHT", value_parser = parse::from_0, conflicts_with = "routing_scorers",
+          help_heading = POLICIES)]
+    pub routing_load_weight: Option<f64>,
+    /// How urgent a request is on its instance, for priority-fcfs and the like [default: class]
+    #[arg(long, value_enum, value_name = "NAME", help_heading = POLICIES)]
+    pub priority_policy: Option<PriorityName>,
+}
+
+/// How the run is judged.
+#[derive(Debug, Args)]
+pub(super) struct EvaluationFlags {
+    /// Longest time to first token of each class, like critical=100ms,standard=1.5s; requests
+    /// without a class are in the class default
+    #[arg(long, value_name = "CLASS=TIME,…", value_parser = parse::targets, help_heading = EVALUATION)]
+    pub slo_ttft: Option<TargetList>,
+    /// Longest mean inter-token latency of each class
+    #[arg(long, value_name = "CLASS=TIME,…", value_parser = parse::targets, help_heading = EVALUATION)]
+    pub slo_itl: Option<TargetList>,
+    /// Longest end-to-end latency of each class
+    #[arg(long, value_name = "CLASS=TIME,…", value_parser = parse::targets, help_heading = EVALUATION)]
+    pub slo_e2e: Option<TargetList>,
+    /// What the fitness adds up, like throughput:0.5,p99_ttft:0.5
+    #[arg(long, value_name = "KEY:WEIGHT,…", help_heading = EVALUATION)]
+    pub fitness_weights: Option<String>,
+    /// What the parts of the fitness are measured by [default: baseline]
+    #[arg(long, value_enum, value_name = "NAME", requires = "fitness_weights", help_heading = EVALUATION)]
+    pub fitness_scale: Option<FitnessScaleName>,
+    /// Routing policy or bundle that the fitness is relative to [default: round-robin]
+    #[arg(long, value_name = "NAME|FILE", requires = "fitness_weights", help_heading = EVALUATION)]
+    pub baseline: Option<String>,
+    /// Which decisions to record
+    #[arg(long, value_enum, value_name = "LEVEL", default_value_t = TraceLevelName::None, help_heading = EVALUATION)]
+    pub trace_level: TraceLevelName,
+    /// How many other instances to keep with each recorded routing decision, best first; 0 for none
+    #[arg(long, value_name = "K", default_value_t = 0, value_parser = parse::count_or_zero, help_heading = EVALUATION)]
+    pub counterfactual_k: u32,
+    /// Sum up the recorded decisions
+    #[arg(long, help_heading = EVALUATION)]
+    pub summarize_trace: bool,
 }
 
 #[derive(Debug, Args)]
@@ -278,6 +397,10 @@ pub(super) struct SimulationArgs {
     /// blis: twice the last arrival]
     #[arg(long, value_name = "US", value_parser = parse::horizon, help_heading = SIMULATION)]
     pub horizon: Option<Micros>,
+    /// Print everything the flags and the bundle come to, as YAML with the source of each value,
+    /// and simulate nothing
+    #[arg(long, help_heading = OUTPUT)]
+    pub explain_config: bool,
     /// Least severe messages to show on standard error
     #[arg(long, value_enum, value_name = "LEVEL", default_value_t = LogLevel::Warn, help_heading = OUTPUT)]
     pub log: LogLevel,
@@ -299,24 +422,53 @@ pub(super) enum LatencyModelName {
     Blackbox,
 }
 
+/// The names of policies are those of bundles.
+macro_rules! value_enum {
+    ($($type:ty),+) => {$(
+        impl ValueEnum for $type {
+            fn value_variants<'a>() -> &'a [Self] {
+                Self::ALL
+            }
+
+            fn to_possible_value(&self) -> Option<PossibleValue> {
+                Some(PossibleValue::new(self.name()).help(self.about()))
+            }
+        }
+    )+};
+}
+
+value_enum!(AdmissionName, RoutingName, PriorityName, SchedulerName, PreemptionName);
+
+/// The value of `--routing-scorers`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ScorerList(pub Vec<Scorer>);
+
+/// The value of `--slo-ttft` and its like: class and target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TargetList(pub Vec<(String, Micros)>);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum SchedulerName {
-    /// In order of arrival
-    Fcfs,
-    /// Most urgent first
-    PriorityFcfs,
-    /// Shortest prompt first
-    Sjf,
-    /// Least urgent first, for comparison
-    ReversePriority,
+pub(super) enum TieBreakName {
+    /// To any of them, with equal chances
+    Random,
+    /// To the first: for comparison with recorded answers
+    LowestIndex,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum PolicyName {
-    /// By order of arrival
-    Fcfs,
-    /// By urgency
-    Priority,
+pub(super) enum FitnessScaleName {
+    /// The same figures under the baseline
+    Baseline,
+    /// Fixed figures, as the published simulator has them
+    Blis,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum TraceLevelName {
+    /// None
+    None,
+    /// Every admission and every choice of an instance
+    Decisions,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

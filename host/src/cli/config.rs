@@ -1,8 +1,9 @@
 //! From raw flags to a run that makes sense: defaults are filled in, contradictions refused.
 //!
 //! Everything that can be known to be wrong without opening a file is found here, so that a
-//! mistake costs no simulation.
+//! mistake costs no simulation. The policy bundle is the one file that is read: flags win over it.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,25 +14,72 @@ use blis_sim::units::Micros;
 use tracing::level_filters::LevelFilter;
 
 use super::args::{
-    ArrivalName, DeploymentFlags, EngineFlags, EngineName, InstanceArgs, LatencyModelName, OutputForm, ParityName,
-    PolicyName, ReplayArgs, RunArgs, SchedulerName, SimulationArgs, SyntheticFlags, TraceFormatName, WorkloadArgs,
-    WorkloadName,
+    ArrivalName, ClusterFlags, DeploymentFlags, EngineFlags, EngineName, EvaluationFlags, FitnessScaleName,
+    InstanceArgs, LatencyModelName, OutputForm, ParityName, PolicyFlags, ReplayArgs, RunArgs, SimulationArgs,
+    SyntheticFlags, TargetList, TieBreakName, TraceFormatName, TraceLevelName, WorkloadArgs, WorkloadName,
 };
 use super::error::Failure;
+use super::given::Given;
+use crate::config::policy::{Bundle, Choices, PolicySettings, PreemptionName, SchedulerName, Sourced};
 use crate::config::{Deployment, DeploymentArgs, LatencyKind};
 use crate::report::check_target;
 use crate::workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec, SpecError};
 
-/// A simulation of one instance, ready to be set up.
+/// A simulation, ready to be set up.
 #[derive(Clone, Debug)]
 pub(super) struct RunConfig {
     pub deployment: DeploymentArgs,
     pub engine: EngineConfig,
+    pub cluster: ClusterSettings,
+    pub evaluation: Evaluation,
     pub workload: WorkloadConfig,
     pub seed: u64,
     /// [`Micros::MAX`] for none.
     pub horizon: Micros,
     pub output: OutputConfig,
+    /// Print all this instead of simulating it.
+    pub explain: bool,
+    /// Which of it the user asked for.
+    pub given: Given,
+}
+
+/// The service in front of the instances.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ClusterSettings {
+    pub num_instances: u32,
+    pub admission_latency: Micros,
+    pub routing_latency: Micros,
+    /// Age at which the periodic signals are read again; 0: for every request.
+    pub snapshot_refresh_interval: Micros,
+    /// Age at which the contents of prefix caches are read again; 0: for every request.
+    pub cache_signal_delay: Micros,
+    pub tie_break: TieBreakName,
+    pub policies: PolicySettings,
+    /// By class; `default` is the class of requests without one. Those of flags: they win over those
+    /// of a trace, target by target.
+    pub slo_targets: BTreeMap<String, SloTargets>,
+}
+
+/// Latencies a class should keep to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct SloTargets {
+    pub ttft: Option<Sourced<Micros>>,
+    pub itl: Option<Sourced<Micros>>,
+    pub e2e: Option<Sourced<Micros>>,
+}
+
+/// How the run is judged and recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Evaluation {
+    /// As written; `None`: no fitness is computed.
+    pub fitness_weights: Option<String>,
+    pub fitness_scale: FitnessScaleName,
+    /// A routing policy or the path of a bundle, as written.
+    pub baseline: Option<String>,
+    pub trace_level: TraceLevelName,
+    /// Other instances kept with a routing decision.
+    pub counterfactual_k: u32,
+    pub summarize_trace: bool,
 }
 
 /// How the instance schedules.
@@ -100,7 +148,9 @@ impl RunConfig {
     /// Of `blis run`.
     pub(super) fn from_run(args: RunArgs) -> Result<Self, Failure> {
         let workload = workload(args.workload, &args.simulation)?;
-        Self::new(args.instance, workload, &args.simulation, args.metrics_path, None)
+        let output = output(&args.simulation, args.metrics_path, None)?;
+        let service = (args.instance, args.cluster, args.policies, args.evaluation);
+        Self::new(args.given, service, workload, &args.simulation, output)
     }
 
     /// Of `blis replay`.
@@ -110,31 +160,134 @@ impl RunConfig {
             data: args.trace_data,
             skip_bad_lines: args.skip_bad_lines,
         };
-        Self::new(args.instance, workload, &args.simulation, args.metrics_path, args.results_path)
+        let output = output(&args.simulation, args.metrics_path, args.results_path)?;
+        let service = (args.instance, args.cluster, args.policies, args.evaluation);
+        Self::new(args.given, service, workload, &args.simulation, output)
     }
 
     fn new(
-        instance: InstanceArgs,
+        given: Given,
+        (instance, cluster, policies, evaluation): (InstanceArgs, ClusterFlags, PolicyFlags, EvaluationFlags),
         workload: WorkloadConfig,
         simulation: &SimulationArgs,
-        metrics_path: Option<PathBuf>,
-        results_path: Option<PathBuf>,
+        output: OutputConfig,
     ) -> Result<Self, Failure> {
-        check_targets(metrics_path.as_deref(), results_path.as_deref())?;
-        let engine = EngineConfig::new(&instance.engine, instance.deployment.block_size_in_tokens);
+        let block_size = instance.deployment.block_size_in_tokens;
+        let policies = choose_policies(&policies, &instance.engine)?;
         Ok(Self {
             deployment: deployment(instance.deployment),
-            engine,
+            engine: EngineConfig::new(&instance.engine, block_size, &policies),
+            cluster: ClusterSettings::new(&cluster, policies, &evaluation),
+            evaluation: Evaluation::new(evaluation)?,
             workload,
             seed: simulation.seed,
             horizon: simulation.horizon.unwrap_or(Micros::MAX),
-            output: OutputConfig {
-                form: simulation.output,
-                metrics_path,
-                results_path,
-                progress: !simulation.no_progress,
-                log: simulation.log.into(),
-            },
+            output,
+            explain: simulation.explain_config,
+            given,
+        })
+    }
+}
+
+fn output(
+    simulation: &SimulationArgs,
+    metrics_path: Option<PathBuf>,
+    results_path: Option<PathBuf>,
+) -> Result<OutputConfig, Failure> {
+    check_targets(metrics_path.as_deref(), results_path.as_deref())?;
+    Ok(OutputConfig {
+        form: simulation.output,
+        metrics_path,
+        results_path,
+        progress: !simulation.no_progress,
+        log: simulation.log.into(),
+    })
+}
+
+/// Flags before the bundle before defaults.
+fn choose_policies(flags: &PolicyFlags, engine: &EngineFlags) -> Result<PolicySettings, Failure> {
+    let bundle = flags.policy_config.as_deref().map(Bundle::load).transpose().map_err(Failure::usage)?;
+    let engine_policy = |name| engine.scheduling_policy.map(|policy| Sourced::flag(name, policy));
+    let from_both = |policy: Sourced<PreemptionName>| {
+        policy.map(|policy| match policy {
+            PreemptionName::Fcfs => SchedulerName::Fcfs,
+            PreemptionName::Priority => SchedulerName::PriorityFcfs,
+        })
+    };
+    let choices = Choices {
+        admission: given_as("--admission-policy", flags.admission_policy),
+        token_bucket_capacity: given_as("--token-bucket-capacity", flags.token_bucket_capacity),
+        token_bucket_refill_rate: given_as("--token-bucket-refill-rate", flags.token_bucket_refill_rate),
+        routing: given_as("--routing-policy", flags.routing_policy),
+        scorers: flags
+            .routing_scorers
+            .as_ref()
+            .map(|list| list.0.iter().map(|&scorer| Sourced::flag("--routing-scorers", scorer)).collect()),
+        cache_weight: given_as("--routing-cache-weight", flags.routing_cache_weight),
+        load_weight: given_as("--routing-load-weight", flags.routing_load_weight),
+        priority: given_as("--priority-policy", flags.priority_policy),
+        scheduler: given_as("--scheduler", engine.scheduler)
+            .or_else(|| engine_policy("--scheduling-policy").map(from_both)),
+        preemption: given_as("--preemption-policy", engine.preemption_policy)
+            .or_else(|| engine_policy("--scheduling-policy")),
+        ..Choices::default()
+    };
+    PolicySettings::choose(&choices, bundle.as_ref()).map_err(Failure::usage)
+}
+
+fn given_as<T>(flag: &'static str, value: Option<T>) -> Option<Sourced<T>> {
+    value.map(|value| Sourced::flag(flag, value))
+}
+
+impl ClusterSettings {
+    fn new(flags: &ClusterFlags, policies: PolicySettings, evaluation: &EvaluationFlags) -> Self {
+        Self {
+            num_instances: flags.num_instances,
+            admission_latency: flags.admission_latency,
+            routing_latency: flags.routing_latency,
+            snapshot_refresh_interval: flags.snapshot_refresh_interval,
+            cache_signal_delay: flags.cache_signal_delay,
+            tie_break: flags.tie_break,
+            policies,
+            slo_targets: slo_targets(evaluation),
+        }
+    }
+}
+
+fn slo_targets(flags: &EvaluationFlags) -> BTreeMap<String, SloTargets> {
+    let mut targets: BTreeMap<String, SloTargets> = BTreeMap::new();
+    let mut set = |flag, list: &Option<TargetList>, field: fn(&mut SloTargets) -> &mut Option<Sourced<Micros>>| {
+        for (class, target) in list.iter().flat_map(|list| &list.0) {
+            *field(targets.entry(class.clone()).or_default()) = Some(Sourced::flag(flag, *target));
+        }
+    };
+    set("--slo-ttft", &flags.slo_ttft, |targets| &mut targets.ttft);
+    set("--slo-itl", &flags.slo_itl, |targets| &mut targets.itl);
+    set("--slo-e2e", &flags.slo_e2e, |targets| &mut targets.e2e);
+    targets
+}
+
+impl Evaluation {
+    fn new(flags: EvaluationFlags) -> Result<Self, Failure> {
+        let fitness_scale = flags.fitness_scale.unwrap_or(FitnessScaleName::Baseline);
+        if flags.baseline.is_some() && fitness_scale == FitnessScaleName::Blis {
+            return Err(Failure::usage("`--baseline` cannot be used with `--fitness-scale blis`")
+                .hint("that scale is fixed and has no baseline; leave out one of them"));
+        }
+        let recorded =
+            given([(flags.counterfactual_k > 0, "--counterfactual-k"), (flags.summarize_trace, "--summarize-trace")]);
+        if let Some(flag) = recorded.filter(|_| flags.trace_level == TraceLevelName::None).next() {
+            return Err(
+                Failure::usage(format_args!("`{flag}` needs recorded decisions")).hint("add `--trace-level decisions`")
+            );
+        }
+        Ok(Self {
+            fitness_weights: flags.fitness_weights,
+            fitness_scale,
+            baseline: flags.baseline,
+            trace_level: flags.trace_level,
+            counterfactual_k: flags.counterfactual_k,
+            summarize_trace: flags.summarize_trace,
         })
     }
 }
@@ -174,22 +327,16 @@ fn deployment(flags: DeploymentFlags) -> DeploymentArgs {
 }
 
 impl EngineConfig {
-    fn new(flags: &EngineFlags, block_size: u32) -> Self {
-        let (scheduler, preemption) = match flags.scheduling_policy {
-            Some(PolicyName::Fcfs) => (Scheduler::Fcfs, Preemption::Fcfs),
-            Some(PolicyName::Priority) => (Scheduler::PriorityFcfs, Preemption::Priority),
-            None => (
-                match flags.scheduler.unwrap_or(SchedulerName::Fcfs) {
-                    SchedulerName::Fcfs => Scheduler::Fcfs,
-                    SchedulerName::PriorityFcfs => Scheduler::PriorityFcfs,
-                    SchedulerName::Sjf => Scheduler::Sjf,
-                    SchedulerName::ReversePriority => Scheduler::ReversePriority,
-                },
-                match flags.preemption_policy.unwrap_or(PolicyName::Fcfs) {
-                    PolicyName::Fcfs => Preemption::Fcfs,
-                    PolicyName::Priority => Preemption::Priority,
-                },
-            ),
+    fn new(flags: &EngineFlags, block_size: u32, policies: &PolicySettings) -> Self {
+        let scheduler = match *policies.scheduler {
+            SchedulerName::Fcfs => Scheduler::Fcfs,
+            SchedulerName::PriorityFcfs => Scheduler::PriorityFcfs,
+            SchedulerName::Sjf => Scheduler::Sjf,
+            SchedulerName::ReversePriority => Scheduler::ReversePriority,
+        };
+        let preemption = match *policies.preemption {
+            PreemptionName::Fcfs => Preemption::Fcfs,
+            PreemptionName::Priority => Preemption::Priority,
         };
         Self {
             max_num_seqs: flags.max_num_seqs,

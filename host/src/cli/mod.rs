@@ -7,6 +7,8 @@ mod args;
 mod config;
 mod connect;
 mod error;
+
+mod given;
 mod parse;
 mod progress;
 mod run;

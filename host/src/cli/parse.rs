@@ -4,6 +4,9 @@ use std::num::NonZeroU32;
 
 use blis_sim::units::Micros;
 
+use super::args::{ScorerList, TargetList};
+use crate::config::policy::{Named as _, Scorer, ScorerFault, ScorerName};
+
 /// A whole number ≥ 1.
 pub(super) fn count(text: &str) -> Result<u32, String> {
     match text.parse() {
@@ -71,6 +74,129 @@ pub(super) fn horizon(text: &str) -> Result<Micros, String> {
         Ok(us @ 1..=i64::MAX) => Ok(Micros(us.unsigned_abs())),
         _ => Err(format!("must be a whole number of microseconds from 1 to {}", i64::MAX)),
     }
+}
+
+/// Instances of a cluster.
+pub(super) fn instances(text: &str) -> Result<u32, String> {
+    const MOST: u32 = 65_536;
+    match text.parse() {
+        Ok(number @ 1..=MOST) => Ok(number),
+        _ => Err(format!("must be a whole number of instances from 1 to {MOST}")),
+    }
+}
+
+/// A delay of every request. 11 days are no delay any more.
+pub(super) fn delay(text: &str) -> Result<Micros, String> {
+    const MOST: u64 = 1_000_000_000_000;
+    match text.parse() {
+        Ok(us @ 0..=MOST) => Ok(Micros(us)),
+        _ => Err(format!("must be a whole number of microseconds from 0 to {MOST}")),
+    }
+}
+
+/// The age at which something is read again. The largest means never.
+pub(super) fn interval(text: &str) -> Result<Micros, String> {
+    match text.parse() {
+        Ok(us @ 0..=i64::MAX) => Ok(Micros(us.unsigned_abs())),
+        _ => Err(format!("must be a whole number of microseconds from 0 to {}", i64::MAX)),
+    }
+}
+
+/// A finite number above 0.
+pub(super) fn above_0(text: &str) -> Result<f64, String> {
+    finite(text).filter(|&number| number > 0.0).ok_or_else(|| "must be a number above 0".to_owned())
+}
+
+/// A finite number ≥ 0.
+pub(super) fn from_0(text: &str) -> Result<f64, String> {
+    finite(text).filter(|&number| number >= 0.0).ok_or_else(|| "must be a number from 0 on".to_owned())
+}
+
+/// `name:weight,…`.
+pub(super) fn scorers(text: &str) -> Result<ScorerList, String> {
+    let scorers: Result<Vec<Scorer>, String> =
+        text.split(',').enumerate().map(|(index, part)| scorer(part.trim(), index + 1)).collect();
+    let scorers = scorers?;
+    Scorer::check(&scorers).map_err(|ScorerFault { what, hint, .. }| format!("{what}; {hint}"))?;
+    Ok(ScorerList(scorers))
+}
+
+fn scorer(text: &str, number: usize) -> Result<Scorer, String> {
+    let Some((name, weight)) = text.split_once(':') else {
+        return Err(format!("scorer {number}, `{text}`: must be a name and a weight, like queue-depth:1"));
+    };
+    let (name, weight) = (name.trim(), weight.trim());
+    let known = ScorerName::find(name);
+    let name = known.ok_or_else(|| format!("scorer {number}: unknown scorer `{name}`; {}", ScorerName::hint(name)))?;
+    match weight.parse() {
+        Ok(weight) => Ok(Scorer { name, weight }),
+        Err(_) => {
+            Err(format!("scorer {number}, `{}`: the weight is `{weight}`; it must be a number above 0", name.name()))
+        }
+    }
+}
+
+/// `class=duration,…`.
+pub(super) fn targets(text: &str) -> Result<TargetList, String> {
+    let mut targets: Vec<(String, Micros)> = Vec::new();
+    for part in text.split(',').map(str::trim) {
+        let Some((class, target)) = part.split_once('=') else {
+            return Err(format!("`{part}` must be a class and a time, like critical=100ms"));
+        };
+        let class = class.trim();
+        if class.is_empty() {
+            return Err(format!("`{part}` names no class; requests without one are in the class `default`"));
+        }
+        if targets.iter().any(|(other, _)| other == class) {
+            return Err(format!("class `{class}` is given twice"));
+        }
+        let target = duration(target.trim()).map_err(|told| format!("class `{class}`: {told}"))?;
+        targets.push((class.to_owned(), target));
+    }
+    Ok(TargetList(targets))
+}
+
+/// A duration as Go writes it: `1m30s`, `1.5s`, `500us`. At least 1 µs; fractions of it are cut off,
+/// which changes no comparison with whole µs.
+fn duration(text: &str) -> Result<Micros, String> {
+    const UNITS: [(&str, u128); 8] = [
+        ("ns", 1),
+        ("us", 1_000),
+        ("µs", 1_000),
+        ("μs", 1_000),
+        ("ms", 1_000_000),
+        ("s", 1_000_000_000),
+        ("m", 60_000_000_000),
+        ("h", 3_600_000_000_000),
+    ];
+    let told = || format!("`{text}` must be a time of 1 µs to 292 years, like 100ms, 1.5s or 1m30s");
+    let (mut rest, mut ns) = (text, 0u128);
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(told)?;
+        let (number, behind) = rest.split_at(end);
+        let end = behind.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(behind.len());
+        let (unit, behind) = behind.split_at(end);
+        let &(_, unit) = UNITS.iter().find(|&&(name, _)| name == unit).ok_or_else(told)?;
+        ns += nanoseconds(number, unit).ok_or_else(told)?;
+        rest = behind;
+    }
+    match u64::try_from(ns / 1_000) {
+        Ok(us) if us > 0 && ns <= i64::MAX as u128 => Ok(Micros(us)),
+        _ => Err(told()),
+    }
+}
+
+/// `number` × `unit`, cut off at whole ns.
+fn nanoseconds(number: &str, unit: u128) -> Option<u128> {
+    /// Nobody needs more digits, and more would overflow.
+    const DIGITS: usize = 20;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.len() > DIGITS || fraction.contains('.') || (whole.is_empty() && fraction.is_empty()) {
+        return None;
+    }
+    let fraction = &fraction[..fraction.len().min(DIGITS)];
+    let digits = |text: &str| if text.is_empty() { Some(0) } else { text.parse::<u128>().ok() };
+    Some(digits(whole)? * unit + digits(fraction)? * unit / 10u128.pow(fraction.len() as u32))
 }
 
 /// A seed.

@@ -9,7 +9,9 @@ mod embedded;
 mod error;
 mod hardware;
 mod model;
+pub mod policy;
 mod resolve;
+pub mod yaml;
 
 use std::fmt;
 use std::path::PathBuf;

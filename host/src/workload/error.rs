@@ -165,7 +165,7 @@ impl Fault {
 }
 
 /// The start of what the user wrote, quoted and safe to print.
-pub(super) fn quoted(bytes: &[u8]) -> String {
+pub(crate) fn quoted(bytes: &[u8]) -> String {
     const SHOWN: usize = 40;
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * SHOWN)]);
     let mut shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
@@ -176,7 +176,7 @@ pub(super) fn quoted(bytes: &[u8]) -> String {
 }
 
 /// "did you mean" for an unknown name, or the list of names if none is near.
-pub(super) fn name_hint(unknown: &str, known: &[&str]) -> String {
+pub(crate) fn name_hint(unknown: &str, known: &[&str]) -> String {
     match nearest(unknown, known) {
         Some(name) => format!("did you mean `{name}`?"),
         None => format!("known are {}", known.join(", ")),

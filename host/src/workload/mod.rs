@@ -30,6 +30,7 @@ mod rows;
 pub mod trace_v2;
 
 pub use error::{LineError, Skipped, TraceError};
+pub(crate) use error::{name_hint, quoted};
 pub use format::TraceFormat;
 pub use names::Names;
 

@@ -1,0 +1,351 @@
+//! The policy bundle: one YAML file with all policies. Strict: what is not understood is an error
+//! that shows the line, with carets under the culprit.
+//!
+//! All values are read as text and understood here, so that each error can say what the value may
+//! be instead of how YAML would type it.
+
+use std::fmt::{self, Display};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_yaml::{Location, MessageFormatter as _, Spanned, UserMessageFormatter};
+
+use super::error::PolicyError;
+use super::{Choices, Named, Scorer, ScorerFault, ScorerName, Source, Sourced, Spot};
+use crate::workload::{name_hint, quoted};
+
+/// A bundle that makes sense in itself, and its text for later complaints.
+#[derive(Clone, Debug)]
+pub struct Bundle {
+    choices: Choices,
+    text: String,
+}
+
+const BYTES_MAX: u64 = 1 << 20;
+
+/// Longest name of a class or tenant, characters.
+const NAME_MAX: usize = 256;
+
+/// Parts of BLIS's bundles that are not simulated yet, and what they are about.
+const NOT_SIMULATED: [(&str, &str); 4] = [
+    ("node_pools", "nodes that instances are placed on"),
+    ("autoscaler", "instances that come and go"),
+    ("instance_lifecycle", "instances that take time to load"),
+    ("slo_targets", "the queue of the gateway that is ordered by them"),
+];
+
+impl Bundle {
+    /// Reads the file at `path`.
+    ///
+    /// # Errors
+    /// If it cannot be read, is no YAML, or says anything that is not understood.
+    pub fn load(path: &Path) -> Result<Self, PolicyError> {
+        let file: Arc<str> = path.display().to_string().into();
+        let told = |source| PolicyError::Read { file: Arc::clone(&file), source };
+        let mut text = String::new();
+        File::open(path).and_then(|file| file.take(BYTES_MAX + 1).read_to_string(&mut text)).map_err(told)?;
+        if text.len() as u64 > BYTES_MAX {
+            return Err(told(io::Error::new(io::ErrorKind::FileTooLarge, "longer than 1 MiB")));
+        }
+        Self::parse(&file, &text)
+    }
+
+    /// Understands `text`, the content of `file`.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn parse(file: &str, text: &str) -> Result<Self, PolicyError> {
+        let reader = Reader { file: file.into(), text };
+        let raw: Option<RawBundle> = serde_yaml::from_str(text).map_err(|error| reader.yaml_error(&error))?;
+        let Some(raw) = raw else {
+            let spot = Spot { file: reader.file, line: 1, column: 1, len: 1 };
+            return Err(PolicyError::at(spot, text, "the bundle is empty", "`{}` means the default of everything"));
+        };
+        Ok(Self { choices: reader.choices(raw)?, text: text.to_owned() })
+    }
+
+    /// What it says.
+    #[must_use]
+    pub fn choices(&self) -> &Choices {
+        &self.choices
+    }
+
+    /// Its text.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+type Word = Spanned<String>;
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawBundle {
+    admission: Option<RawAdmission>,
+    routing: Option<RawRouting>,
+    priority: Option<RawPolicy>,
+    scheduler: Option<Word>,
+    preemption: Option<RawPolicy>,
+    tenant_budgets: Option<Entries>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawAdmission {
+    policy: Option<Word>,
+    token_bucket_capacity: Option<Word>,
+    token_bucket_refill_rate: Option<Word>,
+    tier_shed_threshold: Option<Word>,
+    tier_shed_min_priority: Option<Word>,
+    gaie_qd_threshold: Option<Word>,
+    gaie_kv_threshold: Option<Word>,
+    slo_priorities: Option<Entries>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawRouting {
+    policy: Option<Word>,
+    scorers: Option<Spanned<Vec<RawScorer>>>,
+    cache_weight: Option<Word>,
+    load_weight: Option<Word>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawScorer {
+    name: Word,
+    weight: Word,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawPolicy {
+    policy: Option<Word>,
+}
+
+/// A map in the order of the file.
+struct Entries(Vec<(Word, Word)>);
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InOrder;
+
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Entries;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("names with a value each")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(Entries(entries))
+            }
+        }
+
+        deserializer.deserialize_map(InOrder)
+    }
+}
+
+/// Knows where the words of a file stand.
+struct Reader<'a> {
+    file: Arc<str>,
+    text: &'a str,
+}
+
+impl Reader<'_> {
+    fn choices(&self, raw: RawBundle) -> Result<Choices, PolicyError> {
+        let admission = raw.admission.unwrap_or_default();
+        let routing = raw.routing.unwrap_or_default();
+        Ok(Choices {
+            admission: self.name(admission.policy)?,
+            token_bucket_capacity: self.number("`token_bucket_capacity`", admission.token_bucket_capacity, ABOVE_0)?,
+            token_bucket_refill_rate: self.number(
+                "`token_bucket_refill_rate`",
+                admission.token_bucket_refill_rate,
+                ABOVE_0,
+            )?,
+            tier_shed_threshold: self.whole("`tier_shed_threshold`", admission.tier_shed_threshold, 0..=LOAD_MAX)?,
+            tier_shed_min_priority: self.whole(
+                "`tier_shed_min_priority`",
+                admission.tier_shed_min_priority,
+                i32::MIN..=i32::MAX,
+            )?,
+            gaie_qd_threshold: self.number("`gaie_qd_threshold`", admission.gaie_qd_threshold, ABOVE_0)?,
+            gaie_kv_threshold: self.number("`gaie_kv_threshold`", admission.gaie_kv_threshold, SHARE)?,
+            slo_priorities: self.entries(admission.slo_priorities, |name, word| {
+                self.whole(&format!("priority of class {}", quoted(name.as_bytes())), Some(word), -100..=100)
+            })?,
+            tenant_budgets: self.entries(raw.tenant_budgets, |name, word| {
+                self.number(&format!("budget of tenant {}", quoted(name.as_bytes())), Some(word), FROM_0_TO_1)
+            })?,
+            routing: self.name(routing.policy)?,
+            scorers: routing.scorers.map(|scorers| self.scorers(scorers)).transpose()?,
+            cache_weight: self.number("`cache_weight`", routing.cache_weight, FROM_0)?,
+            load_weight: self.number("`load_weight`", routing.load_weight, FROM_0)?,
+            priority: self.name(raw.priority.unwrap_or_default().policy)?,
+            scheduler: self.name(raw.scheduler)?,
+            preemption: self.name(raw.preemption.unwrap_or_default().policy)?,
+        })
+    }
+
+    /// BLIS takes an empty name for none.
+    fn name<N: Named>(&self, word: Option<Word>) -> Result<Option<Sourced<N>>, PolicyError> {
+        let Some(word) = word.filter(|word| !word.value.is_empty()) else { return Ok(None) };
+        match N::find(&word.value) {
+            Some(name) => Ok(Some(self.sourced(name, &word))),
+            None => {
+                let what = format!("unknown {} {}", N::WHAT, quoted(word.value.as_bytes()));
+                Err(self.wrong(&word, what, N::hint(&word.value)))
+            }
+        }
+    }
+
+    fn number(&self, key: &str, word: Option<Word>, range: Range) -> Result<Option<Sourced<f64>>, PolicyError> {
+        let Some(word) = word else { return Ok(None) };
+        match real(&word.value).filter(|&number| number.is_finite() && (range.fits)(number)) {
+            Some(number) => Ok(Some(self.sourced(number, &word))),
+            None => Err(self.out_of_range(key, &word, range.text)),
+        }
+    }
+
+    fn whole<T>(
+        &self,
+        key: &str,
+        word: Option<Word>,
+        range: RangeInclusive<T>,
+    ) -> Result<Option<Sourced<T>>, PolicyError>
+    where
+        T: FromStr + PartialOrd + Display,
+    {
+        let Some(word) = word else { return Ok(None) };
+        match word.value.parse().ok().filter(|number| range.contains(number)) {
+            Some(number) => Ok(Some(self.sourced(number, &word))),
+            None => {
+                let text = format!("a whole number from {} to {}", range.start(), range.end());
+                Err(self.out_of_range(key, &word, &text))
+            }
+        }
+    }
+
+    /// In the order of the file. That no name stands twice has been checked.
+    fn entries<T>(
+        &self,
+        entries: Option<Entries>,
+        value: impl Fn(&str, Word) -> Result<Option<Sourced<T>>, PolicyError>,
+    ) -> Result<Vec<(String, Sourced<T>)>, PolicyError> {
+        let mut understood = Vec::new();
+        for (name, word) in entries.map(|entries| entries.0).unwrap_or_default() {
+            if name.value.chars().count() > NAME_MAX {
+                let what = format!("a name longer than {NAME_MAX} characters");
+                return Err(self.wrong(&name, what, "is the file what it should be?"));
+            }
+            understood.extend(value(&name.value, word)?.map(|value| (name.value, value)));
+        }
+        Ok(understood)
+    }
+
+    fn scorers(&self, raw: Spanned<Vec<RawScorer>>) -> Result<Vec<Sourced<Scorer>>, PolicyError> {
+        let mut scorers = Vec::new();
+        for (index, RawScorer { name, weight }) in raw.value.iter().enumerate() {
+            let number = index + 1;
+            let Some(known) = ScorerName::find(&name.value) else {
+                let what = format!("scorer {number}: unknown scorer {}", quoted(name.value.as_bytes()));
+                return Err(self.wrong(name, what, ScorerName::hint(&name.value)));
+            };
+            let Some(value) = real(&weight.value) else {
+                return Err(self.out_of_range(&format!("weight of scorer {number}"), weight, ABOVE_0.text));
+            };
+            scorers.push(self.sourced(Scorer { name: known, weight: value }, name));
+        }
+        let plain: Vec<Scorer> = scorers.iter().map(|scorer| scorer.value).collect();
+        Scorer::check(&plain).map_err(|ScorerFault { index, in_weight, what, hint }| {
+            let spot = match raw.value.get(index) {
+                Some(scorer) if in_weight => self.spot(scorer.weight.referenced),
+                Some(scorer) => self.spot(scorer.name.referenced),
+                None => self.spot(raw.referenced),
+            };
+            PolicyError::at(spot, self.text, what, hint)
+        })?;
+        Ok(scorers)
+    }
+
+    fn out_of_range(&self, key: &str, word: &Word, range: &str) -> PolicyError {
+        let what = format!("{key} is {}", quoted(word.value.as_bytes()));
+        self.wrong(word, what, format!("it must be {range}"))
+    }
+
+    fn wrong(&self, word: &Word, what: impl Into<String>, hint: impl Into<String>) -> PolicyError {
+        PolicyError::at(self.spot(word.referenced), self.text, what, hint)
+    }
+
+    fn sourced<T>(&self, value: T, word: &Word) -> Sourced<T> {
+        Sourced { value, source: Source::File(self.spot(word.referenced)) }
+    }
+
+    fn spot(&self, at: Location) -> Spot {
+        let len = at.span().len().max(1);
+        Spot { file: Arc::clone(&self.file), line: at.line().max(1), column: at.column().max(1), len }
+    }
+
+    /// What the YAML reader says, in our words where it knows less than we do.
+    fn yaml_error(&self, error: &serde_yaml::Error) -> PolicyError {
+        let error = error.without_snippet();
+        let (what, hint) = match error {
+            serde_yaml::Error::SerdeUnknownField { field, expected, .. } => unknown_key(field, expected),
+            other => {
+                // Control characters of the file must not reach a terminal.
+                let what = UserMessageFormatter.format_message(other).replace(char::is_control, " ");
+                (what, "a bundle is YAML; the manual shows one with every key".to_owned())
+            }
+        };
+        let spot = match error.location() {
+            Some(at) => self.spot(at),
+            None => Spot { file: Arc::clone(&self.file), line: 1, column: 1, len: 1 },
+        };
+        PolicyError::at(spot, self.text, what, hint)
+    }
+}
+
+fn unknown_key(key: &str, known: &[&str]) -> (String, String) {
+    let part_of_bundle = known.contains(&"admission") || known.contains(&"slo_priorities");
+    match NOT_SIMULATED.iter().find(|(name, _)| part_of_bundle && *name == key) {
+        Some((name, about)) => (format!("`{name}` is not simulated yet"), format!("leave it out; it is about {about}")),
+        None => (format!("unknown key {}", quoted(key.as_bytes())), name_hint(key, known)),
+    }
+}
+
+/// Numbers as YAML 1.2 writes them. `+`, `.5` and `1e3` are understood by `parse` itself.
+fn real(text: &str) -> Option<f64> {
+    match text {
+        ".nan" | ".NaN" | ".NAN" => Some(f64::NAN),
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => Some(f64::INFINITY),
+        "-.inf" | "-.Inf" | "-.INF" => Some(f64::NEG_INFINITY),
+        _ => text.parse().ok(),
+    }
+}
+
+/// What a number may be.
+#[derive(Clone, Copy)]
+struct Range {
+    fits: fn(f64) -> bool,
+    text: &'static str,
+}
+
+const ABOVE_0: Range = Range { fits: |number| number > 0.0, text: "a number above 0" };
+const FROM_0: Range = Range { fits: |number| number >= 0.0, text: "a number from 0 on" };
+const FROM_0_TO_1: Range = Range { fits: |number| (0.0..=1.0).contains(&number), text: "a number from 0 to 1" };
+const SHARE: Range = Range { fits: |number| number > 0.0 && number <= 1.0, text: "a number above 0 and at most 1" };
+
+/// Requests. No instance has more.
+const LOAD_MAX: u64 = u32::MAX as u64;

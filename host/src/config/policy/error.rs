@@ -1,0 +1,56 @@
+//! What can be wrong with the choice of policies.
+
+use std::io;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::Spot;
+use crate::excerpt::Excerpt;
+use crate::unreadable::unreadable;
+
+/// Policies that cannot be used as described.
+#[derive(Debug, Error)]
+pub enum PolicyError {
+    /// The bundle cannot be read.
+    #[error("{}", unreadable(file, source))]
+    Read {
+        /// Path as given.
+        file: Arc<str>,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A place in the bundle is wrong.
+    #[error("{spot}: {what}{excerpt}\nhint: {hint}")]
+    Wrong {
+        /// Where.
+        spot: Spot,
+        /// What is wrong.
+        what: String,
+        /// The line, with carets.
+        excerpt: String,
+        /// What to do about it.
+        hint: String,
+    },
+    /// Something that has no place in a file.
+    #[error("{what}\nhint: {hint}")]
+    Contradiction {
+        /// What is wrong.
+        what: String,
+        /// What to do about it.
+        hint: String,
+    },
+}
+
+impl PolicyError {
+    /// Something is wrong at `spot` of a file that reads `text`.
+    pub(super) fn at(spot: Spot, text: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
+        let excerpt = Excerpt { text, line: spot.line, column: spot.column, len: spot.len }.to_string();
+        Self::Wrong { spot, what: what.into(), excerpt, hint: hint.into() }
+    }
+
+    /// Something is wrong between flags.
+    pub(super) fn said(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Contradiction { what: what.into(), hint: hint.into() }
+    }
+}

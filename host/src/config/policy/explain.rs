@@ -1,0 +1,80 @@
+//! Policies as a bundle again, each value with where it comes from.
+
+use std::fmt::Display;
+
+use super::{AdmissionSettings, Named, PolicySettings, RoutingSettings, Source, Sourced, Weights};
+use crate::config::yaml::{Page, text};
+
+impl PolicySettings {
+    /// A legal bundle that says all of this. Reading it gives the same settings.
+    pub fn explain(&self, page: &mut Page) {
+        page.section("admission", |page| self.explain_admission(page));
+        page.section("routing", |page| self.explain_routing(page));
+        page.section("priority", |page| entry(page, "policy", &self.priority, |name| name.name()));
+        entry(page, "scheduler", &self.scheduler, |name| name.name());
+        page.section("preemption", |page| entry(page, "policy", &self.preemption, |name| name.name()));
+        if self.tenant_budgets.is_empty() {
+            page.entry("tenant_budgets", "{}", &Source::Default);
+        } else {
+            page.section("tenant_budgets", |page| {
+                for (tenant, budget) in &self.tenant_budgets {
+                    entry(page, &text(tenant), budget, |budget| *budget);
+                }
+            });
+        }
+    }
+
+    fn explain_admission(&self, page: &mut Page) {
+        entry(page, "policy", &self.admission, |settings| settings.name().name());
+        match &*self.admission {
+            AdmissionSettings::AlwaysAdmit | AdmissionSettings::RejectAll => {}
+            AdmissionSettings::TokenBucket { capacity, refill_rate } => {
+                entry(page, "token_bucket_capacity", capacity, |value| *value);
+                entry(page, "token_bucket_refill_rate", refill_rate, |value| *value);
+            }
+            AdmissionSettings::TierShed { threshold, min_priority } => {
+                entry(page, "tier_shed_threshold", threshold, |value| *value);
+                entry(page, "tier_shed_min_priority", min_priority, |value| *value);
+            }
+            AdmissionSettings::GaieLegacy { queue_depth, kv_utilization } => {
+                entry(page, "gaie_qd_threshold", queue_depth, |value| *value);
+                entry(page, "gaie_kv_threshold", kv_utilization, |value| *value);
+            }
+        }
+        if self.slo_priorities.is_empty() {
+            page.entry("slo_priorities", "{}", &Source::Default);
+        } else {
+            page.section("slo_priorities", |page| {
+                for (class, priority) in &self.slo_priorities {
+                    entry(page, &text(class), priority, |priority| *priority);
+                }
+            });
+        }
+    }
+
+    fn explain_routing(&self, page: &mut Page) {
+        entry(page, "policy", &self.routing, |settings| settings.name().name());
+        match &*self.routing {
+            RoutingSettings::Weighted(Weights::Scorers(scorers)) => page.section("scorers", |page| {
+                for scorer in scorers {
+                    page.item(
+                        format_args!("{{name: {}, weight: {}}}", scorer.name.name(), scorer.weight),
+                        &scorer.source,
+                    );
+                }
+            }),
+            RoutingSettings::Weighted(Weights::CacheAndLoad { cache, load }) => {
+                entry(page, "cache_weight", cache, |value| *value);
+                entry(page, "load_weight", load, |value| *value);
+            }
+            RoutingSettings::RoundRobin
+            | RoutingSettings::LeastLoaded
+            | RoutingSettings::PrefixAffinity
+            | RoutingSettings::AlwaysBusiest => {}
+        }
+    }
+}
+
+fn entry<T, V: Display>(page: &mut Page, key: &str, sourced: &Sourced<T>, value: impl FnOnce(&T) -> V) {
+    page.entry(key, value(&sourced.value), &sourced.source);
+}

@@ -1,0 +1,83 @@
+//! YAML for people: a value a line, and behind it where the value comes from.
+
+use std::fmt::{self, Display, Write as _};
+
+use super::policy::Source;
+
+/// A YAML document in the making.
+#[derive(Debug, Default)]
+pub struct Page {
+    text: String,
+    indent: usize,
+}
+
+impl Page {
+    /// A line of its own.
+    pub fn comment(&mut self, comment: impl Display) {
+        let comment = one_line(&comment.to_string());
+        self.line(format_args!("# {comment}"));
+    }
+
+    /// `key: value  # source`. Both must be YAML already: see [`text`].
+    pub fn entry(&mut self, key: &str, value: impl Display, source: &Source) {
+        let source = one_line(&source.to_string());
+        self.line(format_args!("{key}: {value}  # {source}"));
+    }
+
+    /// `- value  # source`.
+    pub fn item(&mut self, value: impl Display, source: &Source) {
+        let source = one_line(&source.to_string());
+        self.line(format_args!("- {value}  # {source}"));
+    }
+
+    /// `key:` and what belongs to it, indented.
+    pub fn section(&mut self, key: &str, content: impl FnOnce(&mut Self)) {
+        self.line(format_args!("{key}:"));
+        self.indent += 2;
+        content(self);
+        self.indent -= 2;
+    }
+
+    fn line(&mut self, line: fmt::Arguments<'_>) {
+        let indent = self.indent;
+        writeln!(self.text, "{:indent$}{line}", "").expect("a String takes everything");
+    }
+}
+
+impl Display for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// `words` as a YAML scalar, quoted where YAML might take it for something else.
+#[must_use]
+pub fn text(words: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
+    let starts_well = words.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/');
+    let means_something = ["null", "true", "false", "yes", "no", "on", "off", "y", "n"]
+        .iter()
+        .any(|word| word.eq_ignore_ascii_case(words));
+    if starts_well && words.chars().all(plain) && !means_something {
+        return words.to_owned();
+    }
+    let mut quoted = String::from("\"");
+    for c in words.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if is_special(c) => quoted.push_str(&format!("\\U{:08x}", u32::from(c))),
+            c => quoted.push(c),
+        }
+    }
+    quoted + "\""
+}
+
+/// A comment must not end before it ends.
+fn one_line(comment: &str) -> String {
+    comment.replace(is_special, "\u{fffd}")
+}
+
+/// Line ends and what YAML does not allow unescaped.
+fn is_special(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+}
