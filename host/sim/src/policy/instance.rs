@@ -1,4 +1,6 @@
 //! Policies inside an instance: the order of the wait queue, and who leaves the batch.
+//!
+//! They are part of an instance, which threads may share to copy it; hence `Sync`.
 
 use std::fmt::Debug;
 
@@ -8,7 +10,7 @@ use crate::units::Micros;
 
 /// The order of an instance's wait queue. Service is strictly from its head: a head that does not
 /// fit holds up everybody behind it.
-pub trait SchedulingPolicy: Debug + Send {
+pub trait SchedulingPolicy: Debug + Send + Sync {
     /// The place of `request`, which joins the queue. It keeps it until it leaves the queue, and
     /// is asked about again if it comes back after a preemption.
     fn rank(&mut self, request: &QueuedView<'_>) -> Rank;
@@ -18,7 +20,7 @@ pub trait SchedulingPolicy: Debug + Send {
 }
 
 /// Who leaves the running batch when KV blocks run out.
-pub trait PreemptionPolicy: Debug + Send {
+pub trait PreemptionPolicy: Debug + Send + Sync {
     /// Chooses the victim: a place in the columns of `batch`, which has at least one entry. Beyond
     /// the end means the last. Asked again as long as there is not enough room; choosing
     /// [`BatchView::wanting`] ends that.
