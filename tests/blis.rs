@@ -9,11 +9,19 @@ use serde_json::Value;
 
 use crate::shared::{read, shared};
 
-/// Flags of recorded runs for what is not simulated yet: further tiers of the KV cache, adapters.
-pub const NOT_SIMULATED: [&str; 3] = ["--kv-cpu-blocks", "--kv-offload-config", "--lora-config"];
+/// Flags of recorded runs for what is not simulated yet: further tiers of the KV cache, adapters,
+/// queues at the gateway, disaggregation, sessions that wait for their answers.
+pub const NOT_SIMULATED: [&str; 6] = [
+    "--kv-cpu-blocks",
+    "--kv-offload-config",
+    "--lora-config",
+    "--flow-control",
+    "--prefill-instances",
+    "--session-mode",
+];
 
 #[test]
-fn recorded_runs_of_one_instance_are_reproduced() {
+fn recorded_runs_are_reproduced() {
     let Some(cases) = shared("cases/blis") else { return };
     let mut folders: Vec<PathBuf> =
         fs::read_dir(cases).expect("cases").map(|entry| entry.expect("entry").path()).collect();
@@ -21,7 +29,7 @@ fn recorded_runs_of_one_instance_are_reproduced() {
     let mut checked = 0;
     for folder in folders {
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if folder.is_dir() && name.starts_with(['s', 'm']) {
+        if folder.is_dir() {
             let flags = read(&folder.join("cmd.txt"));
             if let Some(flag) = NOT_SIMULATED.iter().find(|&&flag| flags.contains(flag)) {
                 eprintln!("skipped: {name} needs {flag}");
@@ -33,25 +41,30 @@ fn recorded_runs_of_one_instance_are_reproduced() {
             checked += 1;
         }
     }
-    assert!(checked > 20, "only {checked} cases");
+    assert!(checked >= 47, "only {checked} cases");
 }
 
 fn check(case: &Path, what: &str, engine: &str) {
     let scratch = std::env::temp_dir().join(format!("blis-recorded-{}", std::process::id()));
     fs::create_dir_all(&scratch).expect("scratch");
     let flags = read(&case.join("cmd.txt"));
-    let arguments = flags.split_whitespace().skip(1).map(|word| match word {
-        "trace.yaml" => case.join(word),
+    let mut command = Command::new(env!("CARGO_BIN_EXE_blis"));
+    command.args(flags.split_whitespace().skip_while(|&word| word != "replay").map(|word| match word {
+        "trace.yaml" | "policy.yaml" => case.join(word),
         "trace.csv" if !case.join(word).exists() => case.join("trace.csv.gz"),
         "trace.csv" => case.join(word),
         "metrics.json" | "results.json" => scratch.join(word),
         _ => PathBuf::from(word),
-    });
-    let output = Command::new(env!("CARGO_BIN_EXE_blis"))
-        .args(arguments)
-        .args(["--parity", "blis", "--engine", engine])
-        .output()
-        .expect("blis starts");
+    }));
+    command.args(["--parity", "blis", "--engine", engine]);
+    let decides = flags.contains("--trace-level");
+    if decides {
+        command.arg("--trace-path").arg(scratch.join("decisions.jsonl"));
+    }
+    if flags.contains("BLIS_TIE_FIRST") {
+        command.args(["--tie-break", "lowest-index"]);
+    }
+    let output = command.output().expect("blis starts");
     assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
     let [metrics, results] = ["metrics.json", "results.json"].map(|name| {
         let ours: Value = serde_json::from_str(&read(&scratch.join(name))).expect("our JSON");
@@ -62,7 +75,94 @@ fn check(case: &Path, what: &str, engine: &str) {
     let printed: Value = serde_json::from_slice(&output.stdout).expect("one JSON document");
     assert!(printed["requests"].is_null() && metrics["requests"].is_array() && results.is_array(), "{what}");
     assert_eq!(printed["e2e_p50_ms"], metrics["e2e_p50_ms"], "{what}");
+    check_instances(&printed, &read(&case.join("stdout.txt")), what);
+    if decides {
+        check_decisions(&read(&scratch.join("decisions.jsonl")), &read(&case.join("decisions.json")), what);
+        check_summary(&printed["decisions"], &read(&case.join("stdout.txt")), what);
+    }
     fs::remove_dir_all(&scratch).expect("scratch");
+}
+
+/// BLIS prints a block for each instance, if there are several, and one for all.
+fn check_instances(printed: &Value, stdout: &str, what: &str) {
+    let blocks = stdout.split("=== Simulation Metrics ===").skip(1);
+    let blocks: Vec<Value> = blocks
+        .map(|block| {
+            let mut documents = serde_json::Deserializer::from_str(block).into_iter();
+            documents.next().expect("a document").expect("their JSON")
+        })
+        .collect();
+    let (all, each) = blocks.split_last().expect("a block for all");
+    assert_contains(printed, all, &format!("{what} stdout"));
+    let none = Vec::new();
+    let ours = printed["instances"].as_array().unwrap_or(&none);
+    assert_eq!(ours.len(), each.len(), "{what}: instances");
+    for (ours, theirs) in ours.iter().zip(each) {
+        assert_contains(ours, theirs, &format!("{what} {}", theirs["instance_id"]));
+    }
+}
+
+/// Every decision: when, what, why, with which scores, and what the policy saw.
+fn check_decisions(ours: &str, theirs: &str, what: &str) {
+    let theirs: Value = serde_json::from_str(theirs).expect("their JSON");
+    let ours: Vec<Value> = ours.lines().map(|line| serde_json::from_str(line).expect("our JSON")).collect();
+    let list = |name: &str| theirs[name].as_array().cloned().unwrap_or_default();
+    for (kind, theirs) in [("admission", list("Admissions")), ("routing", list("Routings"))] {
+        let ours: Vec<&Value> = ours.iter().filter(|ours| ours["decision"] == kind).collect();
+        assert_eq!(ours.len(), theirs.len(), "{what}: {kind} decisions");
+        for (ours, theirs) in ours.iter().zip(&theirs) {
+            let what = format!("{what} {kind} of {}", theirs["RequestID"]);
+            assert_eq!((&ours["request_id"], &ours["time_us"]), (&theirs["RequestID"], &theirs["Clock"]), "{what}");
+            assert_eq!(ours["reason"].as_str().unwrap_or_default(), theirs["Reason"], "{what}");
+            if kind == "admission" {
+                assert_eq!(ours["admitted"], theirs["Admitted"], "{what}");
+            } else {
+                check_routing(ours, theirs, &what);
+            }
+        }
+    }
+}
+
+fn check_routing(ours: &Value, theirs: &Value, what: &str) {
+    assert_eq!(ours["chosen"], theirs["ChosenInstance"], "{what}");
+    let index = |id: &str| id.strip_prefix("instance_").and_then(|id| id.parse::<usize>().ok()).expect("instance_<n>");
+    for (id, score) in theirs["Scores"].as_object().into_iter().flatten() {
+        assert_contains(&ours["scores"][index(id)], score, &format!("{what}, score of {id}"));
+    }
+    assert_eq!(ours["scores"].is_array(), theirs["Scores"].is_object(), "{what}: scores");
+    for candidate in theirs["Candidates"].as_array().into_iter().flatten() {
+        let id = candidate["InstanceID"].as_str().expect("id");
+        for (column, field) in [
+            ("queue_depth", "QueueDepth"),
+            ("batch_size", "BatchSize"),
+            ("in_flight", "InFlightRequests"),
+            ("kv_utilization", "KVUtilization"),
+            ("free_kv_blocks", "FreeKVBlocks"),
+        ] {
+            assert_contains(&ours["seen"][column][index(id)], &candidate[field], &format!("{what}, {column} of {id}"));
+        }
+    }
+}
+
+/// The lines under `=== Trace Summary ===`.
+fn check_summary(ours: &Value, stdout: &str, what: &str) {
+    let summary = stdout.split("=== Trace Summary ===").nth(1).expect("a summary");
+    let value = |label: &str| {
+        let line = summary.lines().find_map(|line| line.trim().strip_prefix(label)?.strip_prefix(": "));
+        line.unwrap_or_else(|| panic!("{what}: no {label}")).parse::<f64>().expect("number")
+    };
+    for (label, field) in [
+        ("Total Decisions", "total_decisions"),
+        ("Admitted", "admitted"),
+        ("Rejected", "rejected"),
+        ("Unique Targets", "unique_targets"),
+        ("Mean Regret", "mean_regret"),
+        ("Max Regret", "max_regret"),
+    ] {
+        let ours = ours[field].as_f64().unwrap_or(f64::NAN);
+        // Printed with six digits.
+        assert!((ours - value(label)).abs() <= 0.5e-6, "{what}, {label}: {ours}, recorded {}", value(label));
+    }
 }
 
 /// Everything in `theirs` is in `ours`, numbers to 1e-9 of their size; `ours` may say more, but

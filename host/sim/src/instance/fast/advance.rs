@@ -92,7 +92,7 @@ impl Fast {
         let live = &self.live;
         let finish_v = self
             .decoders
-            .next_finish(|key, finish_v| {
+            .next_finish(0, |key, finish_v| {
                 live.get(key).is_some_and(|live| live.finish_v == finish_v && live.state == State::Decoding)
             })
             .expect("every decoder finishes");
@@ -219,7 +219,7 @@ impl Fast {
     /// Forgets step durations that no running request needs.
     pub(super) fn trim_log(&mut self) {
         if self.log.wants_trim() {
-            let decoding = self.order.iter().filter(|&&entry| self.is_running(entry)).map(|&(_, key)| &self.live[key]);
+            let decoding = self.order.iter().map(|key| &self.live[key]);
             let oldest = decoding.filter(|live| live.state == State::Decoding).map(|live| live.joined_v).min();
             self.log.drop_before(oldest.unwrap_or(self.v));
         }

@@ -120,10 +120,13 @@ impl Decoders {
         self.finish.peek().map_or(0, |&Reverse((finish_v, _))| finish_v)
     }
 
-    /// The virtual time of the next finish, `stands` telling which entries still count.
-    pub fn next_finish(&mut self, stands: impl Fn(Key, u64) -> bool) -> Option<u64> {
+    /// The virtual time of the next finish, `stands` telling which entries still count. `popped`
+    /// decoders were taken by [`Self::pop_finished`] and have not left yet.
+    pub fn next_finish(&mut self, popped: usize, stands: impl Fn(Key, u64) -> bool) -> Option<u64> {
+        // As many entries as decoders, each of which has one: all of them count.
+        let all_stand = self.finish.len() + popped == self.count as usize;
         while let Some(&Reverse((finish_v, key))) = self.finish.peek() {
-            if stands(key, finish_v) {
+            if all_stand || stands(key, finish_v) {
                 return Some(finish_v);
             }
             self.finish.pop();
@@ -132,8 +135,8 @@ impl Decoders {
     }
 
     /// The next request whose last token is out at `v`.
-    pub fn pop_finished(&mut self, v: u64, stands: impl Fn(Key, u64) -> bool) -> Option<Key> {
-        (self.next_finish(stands)? == v).then(|| self.finish.pop().expect("peeked").0.1)
+    pub fn pop_finished(&mut self, v: u64, popped: usize, stands: impl Fn(Key, u64) -> bool) -> Option<Key> {
+        (self.next_finish(popped, stands)? == v).then(|| self.finish.pop().expect("peeked").0.1)
     }
 
     /// `v mod block_size` of the steps in which a request that has `computed` tokens before step

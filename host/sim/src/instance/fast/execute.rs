@@ -169,7 +169,8 @@ impl Fast {
         let stands = |key, finish_v| {
             live.get(key).is_some_and(|live: &Live| live.finish_v == finish_v && live.state == State::Decoding)
         };
-        while let Some(key) = self.decoders.pop_finished(self.v, stands) {
+        let before = finished.len();
+        while let Some(key) = self.decoders.pop_finished(self.v, finished.len() - before, stands) {
             finished.push(key);
         }
     }

@@ -24,6 +24,7 @@ mod advance;
 mod decoders;
 mod execute;
 mod live;
+mod order;
 mod plan;
 mod steplog;
 
@@ -34,6 +35,7 @@ use slotmap::SlotMap;
 
 use self::decoders::Decoders;
 use self::live::{Key, Live, State};
+use self::order::Order;
 use self::steplog::StepLog;
 use super::policy::{Joining, QueueKey};
 use super::watchdog::Watchdog;
@@ -57,8 +59,8 @@ pub struct Fast {
     waiting: BTreeMap<QueueKey, Key>,
     /// When the length of the queue last changed.
     queue_changed: Micros,
-    /// The batch in the order of admission, with entries of requests that left it since.
-    order: Vec<(u64, Key)>,
+    /// The batch in the order of admission.
+    order: Order,
     /// Requests in the batch.
     running: u32,
     decoders: Decoders,
@@ -79,7 +81,6 @@ pub struct Fast {
     equal_tokens: u64,
     turn_back: i64,
     turn_front: i64,
-    admissions: u64,
     watchdog: Watchdog,
     /// End of the last step in which a request finished.
     left_at: Micros,
@@ -100,7 +101,7 @@ impl Fast {
             arriving: VecDeque::new(),
             waiting: BTreeMap::new(),
             queue_changed: Micros::ZERO,
-            order: Vec::new(),
+            order: Order::default(),
             running: 0,
             decoders: Decoders::new(config.block_size),
             prefilling: Vec::new(),
@@ -113,7 +114,6 @@ impl Fast {
             equal_tokens: 64,
             turn_back: 0,
             turn_front: 0,
-            admissions: 0,
             watchdog: Watchdog::default(),
             left_at: Micros::ZERO,
             counters: Counters::default(),
@@ -230,19 +230,19 @@ impl Fast {
         true
     }
 
-    /// `key` is no longer in the batch; its entry in `order` is cleaned up later.
+    /// `key` is no longer in the batch.
     fn leave_batch(&mut self, key: Key) {
-        self.live[key].seq = live::NOT_RUNNING;
+        self.order.leave(std::mem::replace(&mut self.live[key].seq, live::NOT_RUNNING));
         self.running -= 1;
-        if self.order.len() > 2 * self.running as usize + 64 {
-            let live = &self.live;
-            self.order.retain(|&(seq, key)| live.get(key).is_some_and(|live| live.seq == seq));
+        if self.order.wants_compaction() {
+            let live = &mut self.live;
+            self.order.compact(|key, number| live[key].seq = number);
         }
     }
 
-    /// Whether an entry of `order` still stands.
-    fn is_running(&self, (seq, key): (u64, Key)) -> bool {
-        self.live.get(key).is_some_and(|live| live.seq == seq)
+    /// Whether `key`, which was in the batch, still is.
+    fn is_running(&self, key: Key) -> bool {
+        self.live.get(key).is_some_and(|live| live.seq != live::NOT_RUNNING)
     }
 
     /// A preemption is about to happen, or the batch is empty while requests wait.
@@ -250,8 +250,7 @@ impl Fast {
         if !self.watchdog.useless() {
             return Ok(());
         }
-        let running = self.order.iter().copied().filter(|&entry| self.is_running(entry)).map(|(_, key)| key);
-        let everyone: Vec<Key> = running.chain(self.waiting.values().copied()).collect();
+        let everyone: Vec<Key> = self.order.iter().chain(self.waiting.values().copied()).collect();
         let furthest = |&key: &Key| u64::from(self.live[key].furthest.max(self.live[key].computed_at(self.v)));
         if !self.watchdog.stuck(everyone.iter().map(furthest).sum()) {
             return Ok(());
@@ -312,11 +311,7 @@ impl Instance for Fast {
 
     fn finish(mut self, horizon: Micros, sink: &mut impl Sink) -> Counters {
         let now = self.step_at.unwrap_or(self.counters.clock);
-        for entry in std::mem::take(&mut self.order) {
-            if !self.is_running(entry) {
-                continue;
-            }
-            let key = entry.1;
+        for key in std::mem::take(&mut self.order).iter() {
             match self.live[key].state {
                 State::Draining => continue,
                 State::Decoding => self.leave_decoders(key, now, sink),

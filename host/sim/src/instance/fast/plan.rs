@@ -65,7 +65,7 @@ impl Fast {
         let mut blocks = starting;
         // A single prefill behind all decoders may be cut by the budget.
         let behind_all = match self.prefilling[..] {
-            [key] => self.last_running() == Some(key),
+            [key] => self.order.last() == Some(key),
             _ => false,
         };
         for i in 0..self.prefilling.len() {
@@ -115,17 +115,17 @@ impl Fast {
 
     /// The running pass in batch order: someone gets less than it asks for, or must leave.
     fn plan_one_by_one(&mut self, now: Micros, sink: &mut impl Sink) -> Result<Plan, Stuck> {
-        let order: Vec<_> = self.order.iter().copied().filter(|&entry| self.is_running(entry)).collect();
+        let order: Vec<Key> = self.order.iter().collect();
         let mut plan = Plan { budget: self.config.max_num_batched_tokens, ..Plan::default() };
         for i in 0..self.prefilling.len() {
             let key = self.prefilling[i];
             self.live[key].num_new = 0;
         }
-        for &(seq, key) in &order {
+        for &key in &order {
             if plan.budget == 0 {
                 break;
             }
-            if !self.is_running((seq, key)) {
+            if !self.is_running(key) {
                 continue; // preempted in this step
             }
             let live = &self.live[key];
@@ -139,8 +139,7 @@ impl Fast {
             }
         }
         let left_out = |key: Key| self.live[key].state == State::Decoding && self.live[key].planned_v != self.v;
-        plan.left_out =
-            order.iter().filter(|&&entry| self.is_running(entry) && left_out(entry.1)).map(|&(_, key)| key).collect();
+        plan.left_out = order.into_iter().filter(|&key| self.is_running(key) && left_out(key)).collect();
         Ok(plan)
     }
 
@@ -215,19 +214,9 @@ impl Fast {
         }
     }
 
-    fn last_running(&mut self) -> Option<Key> {
-        while let Some(&entry) = self.order.last() {
-            if self.is_running(entry) {
-                return Some(entry.1);
-            }
-            self.order.pop();
-        }
-        None
-    }
-
     /// Who leaves so that `wanting` gets room.
     fn victim(&mut self, wanting: Key, now: Micros) -> Key {
-        let last = self.last_running().expect("the request that wants room is running");
+        let last = self.order.last().expect("the request that wants room is running");
         match self.config.preemption {
             PreemptionChoice::BuiltIn(Preemption::Fcfs) => last,
             PreemptionChoice::BuiltIn(Preemption::Priority) => self.least_urgent(last),
@@ -239,7 +228,7 @@ impl Fast {
     fn least_urgent(&self, last: Key) -> Key {
         let rank = |key: Key| (self.live[key].request.priority, self.live[key].request.arrival);
         let mut victim = last;
-        for &(_, key) in self.order.iter().rev().filter(|&&entry| self.is_running(entry)).skip(1) {
+        for key in self.order.iter().rev().skip(1) {
             let tied = rank(key) == rank(victim) && !self.config.semantics.preempt_last_of_ties;
             if rank(key) > rank(victim) || tied {
                 victim = key;
@@ -251,7 +240,7 @@ impl Fast {
     fn victim_by_view(&mut self, wanting: Key, now: Micros) -> Key {
         let mut batch = BatchView::new(now, self.config.semantics.preempt_last_of_ties);
         let mut keys = Vec::with_capacity(self.running as usize);
-        for &(_, key) in self.order.iter().filter(|&&entry| self.is_running(entry)) {
+        for key in self.order.iter() {
             let live = &self.live[key];
             let computed_tokens = live.computed_at(self.v);
             let placed = computed_tokens + self.planned(key);
@@ -341,9 +330,7 @@ impl Fast {
             live.num_new = want;
             live.context = if self.config.semantics.hit_context_is_zero { 0 } else { live.computed };
             live.state = State::Prefilling;
-            live.seq = self.admissions;
-            self.order.push((self.admissions, key));
-            self.admissions += 1;
+            live.seq = self.order.join(key);
             self.running += 1;
             self.prefilling.push(key);
         }
@@ -409,7 +396,7 @@ impl Fast {
     fn record_plan(&mut self, plan: &Plan, planned: u32) {
         let Some(mut record) = self.record.take() else { return };
         record.free_blocks_planned = planned;
-        for &(_, key) in self.order.iter().filter(|&&entry| self.is_running(entry)) {
+        for key in self.order.iter() {
             let live = &self.live[key];
             let computed = live.computed_at(self.v);
             match live.state {

@@ -1,0 +1,102 @@
+//! The batch in the order of admission.
+
+use std::collections::VecDeque;
+
+use slotmap::Key as _;
+
+use super::live::Key;
+
+/// Running requests by the number of their admission. Whoever leaves is crossed out by number, so
+/// that nobody else is looked at.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Order {
+    /// Null for those who left.
+    keys: VecDeque<Key>,
+    /// Number of the first.
+    first: u64,
+    running: usize,
+}
+
+impl Order {
+    /// `key` joins. Returns its number, larger than all before.
+    pub fn join(&mut self, key: Key) -> u64 {
+        self.keys.push_back(key);
+        self.running += 1;
+        self.first + self.keys.len() as u64 - 1
+    }
+
+    /// The request with that number leaves.
+    pub fn leave(&mut self, number: u64) {
+        self.keys[(number - self.first) as usize] = Key::null();
+        self.running -= 1;
+        while self.keys.front().is_some_and(|key| key.is_null()) {
+            self.keys.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// Whether it is worth to close the gaps: a request that runs for long keeps the entries of all
+    /// that came and went since.
+    pub fn wants_compaction(&self) -> bool {
+        self.keys.len() > 4 * self.running + 256
+    }
+
+    /// Closes the gaps. `renumber` is told the new number of each, in order.
+    pub fn compact(&mut self, mut renumber: impl FnMut(Key, u64)) {
+        self.first += (self.keys.len() - self.running) as u64;
+        self.keys.retain(|key| !key.is_null());
+        for (number, &key) in (self.first..).zip(&self.keys) {
+            renumber(key, number);
+        }
+    }
+
+    /// In the order of admission.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Key> + '_ {
+        self.keys.iter().copied().filter(|key| !key.is_null())
+    }
+
+    /// The one admitted last.
+    pub fn last(&self) -> Option<Key> {
+        self.iter().next_back()
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use slotmap::SlotMap;
+
+    proptest! {
+        #[test]
+        fn it_is_a_list(steps in proptest::collection::vec(proptest::option::of(0usize..40), 0..300), often: bool) {
+            let mut live: SlotMap<Key, u64> = SlotMap::with_key();
+            let (mut order, mut list) = (Order::default(), Vec::new());
+            for step in steps {
+                match step.filter(|_| !list.is_empty()) {
+                    None => {
+                        let key = live.insert(0);
+                        live[key] = order.join(key);
+                        list.push(key);
+                    }
+                    Some(place) => {
+                        let key = list.remove(place % list.len());
+                        order.leave(live.remove(key).expect("it is live"));
+                    }
+                }
+                if often || order.wants_compaction() {
+                    order.compact(|key, number| live[key] = number);
+                }
+                prop_assert!(order.iter().eq(list.iter().copied()));
+                prop_assert_eq!(order.last(), list.last().copied());
+                prop_assert!(list.is_sorted_by_key(|&key| live[key]));
+                prop_assert!(order.len() <= 4 * list.len() + 256);
+            }
+        }
+    }
+}
