@@ -14,7 +14,7 @@ use super::ClusterConfig;
 use super::in_flight::InFlight;
 use crate::instance::{Instance, InstanceConfig};
 use crate::outcome::{Decision, Outcome, Sink};
-use crate::policy::{Ages, ClusterView, InstanceInfo, PrefixIndex, Reads, RequestView, Signals};
+use crate::policy::{Ages, ClusterView, InstanceInfo, PrefixIndex, Reads, RequestView, Signals, Versions};
 use crate::request::Name;
 use crate::units::Micros;
 
@@ -23,10 +23,13 @@ use crate::units::Micros;
 pub(super) struct Board {
     instances: Vec<InstanceInfo>,
     signals: Signals,
+    versions: Versions,
     reads: Reads,
     load: Group,
     caches: Group,
     cached: PrefixIndex,
+    /// Whether the column of cached blocks may hold anything but 0.
+    found_any: bool,
     in_flight: InFlight,
     starts_at_zero: bool,
 }
@@ -67,10 +70,12 @@ impl Board {
                 in_flight: vec![0; n],
                 cached_blocks: vec![0; n],
             },
+            versions: Versions { load: 1, cached_blocks: 1 },
             reads: Reads::NOTHING,
             load: Group::new(config.snapshot_refresh_interval, n),
             caches: Group::new(config.cache_signal_delay, n),
             cached: PrefixIndex::new(n),
+            found_any: false,
             in_flight: InFlight::new(config.semantics.answered_at_step_start),
             starts_at_zero: config.semantics.signals_start_at_zero,
             instances,
@@ -124,7 +129,9 @@ impl Board {
     pub fn refresh<I: Instance>(&mut self, now: Micros, instances: &mut [I]) {
         self.in_flight.catch_up(&mut self.signals.in_flight, now);
         let signals = &mut self.signals;
-        self.load.refresh(now, |i| signals.read(i, &instances[i]));
+        if self.load.refresh(now, |i| signals.read(i, &instances[i])) {
+            self.versions.load += 1;
+        }
         let cached = &mut self.cached;
         self.caches.refresh(now, |i| {
             instances[i].cache_changes(&mut |key, present| cached.set(key, i, present));
@@ -133,9 +140,19 @@ impl Board {
 
     /// Fills in what depends on the request, if the policy about to be asked reads it.
     pub fn probe(&mut self, request: &RequestView<'_>, reads: Reads) {
-        if reads.cached_blocks {
-            self.cached.leading(request.shared_blocks(), &mut self.signals.cached_blocks);
+        if !reads.cached_blocks {
+            return;
         }
+        let column = &mut self.signals.cached_blocks;
+        if request.shares_blocks() {
+            self.cached.leading(request.shared_blocks(), column);
+            self.found_any = true;
+        } else if std::mem::take(&mut self.found_any) {
+            column.fill(0);
+        } else {
+            return; // nobody had any of the last request's blocks, nor of this one's
+        }
+        self.versions.cached_blocks += 1;
     }
 
     pub fn view(&self, now: Micros) -> ClusterView<'_> {
@@ -148,6 +165,7 @@ impl Board {
                 cached_blocks: now - self.caches.read_at,
                 in_flight: Micros::ZERO,
             },
+            versions: self.versions,
             tenants_in_flight: &self.in_flight.by_tenant,
         }
     }
@@ -181,16 +199,18 @@ impl Group {
         now - self.read_at >= self.interval
     }
 
-    /// Reads the instances that changed, if it is time.
-    fn refresh(&mut self, now: Micros, mut read: impl FnMut(usize)) {
+    /// Reads the instances that changed, if it is time. Whether there were any.
+    fn refresh(&mut self, now: Micros, mut read: impl FnMut(usize)) -> bool {
         if !self.is_due(now) {
-            return;
+            return false;
         }
         self.read_at = now;
+        let any = !self.touched.is_empty();
         for instance in self.touched.drain(..) {
             self.is_touched[instance as usize] = false;
             read(instance as usize);
         }
+        any
     }
 }
 

@@ -251,7 +251,7 @@ fn policies(admission: usize, routing: usize, priority: usize) -> Policies {
     };
     let routing: Box<dyn RoutingPolicy> = match routing {
         0 => Box::new(RoundRobin::default()),
-        1 => Box::new(LeastLoaded),
+        1 => Box::new(LeastLoaded::default()),
         2 => Box::new(AlwaysBusiest),
         3 => Box::new(PrefixAffinity::default()),
         4 => Box::new(CacheAndLoad::new(0.6, 0.4).expect("valid")),

@@ -43,7 +43,7 @@ pub use priority::{ClassPriority, ConstantPriority, InvertedSlo, SloBased};
 pub use routing::{AlwaysBusiest, CacheAndLoad, LeastLoaded, PrefixAffinity, RoundRobin, Weighted};
 pub use scorer_list::{ScorerListError, ScorerListProblem, parse_scorers};
 pub use scorers::{DEFAULT_PROFILE, ScorerKind, UnknownScorer};
-pub use view::{Ages, ClusterView, InstanceInfo, RequestView, Signals};
+pub use view::{Ages, ClusterView, InstanceInfo, RequestView, Signals, Versions};
 
 use crate::request::Name;
 use crate::rng::Stream;

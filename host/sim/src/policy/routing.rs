@@ -1,7 +1,8 @@
 //! Which instance serves a request: the built-in routing policies (`reference/cluster.md` §1.5).
 //!
-//! They scan columns: with 256 instances that takes less than a microsecond and leaves nothing to
-//! keep in step. None of them allocates once warmed up.
+//! They scan columns: with 256 instances that takes less than a microsecond. What depends only on
+//! columns that have not changed since the last decision is kept ([`Versions`](super::Versions)).
+//! None of them allocates once warmed up.
 
 use rustc_hash::FxHashMap;
 
@@ -36,8 +37,12 @@ impl RoutingPolicy for RoundRobin {
 }
 
 /// The smallest load ([`ClusterView::effective_load`]).
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LeastLoaded;
+#[derive(Clone, Debug, Default)]
+pub struct LeastLoaded {
+    /// Waiting and running, as of that version of the columns.
+    on_board: Vec<u32>,
+    version: u64,
+}
 
 impl RoutingPolicy for LeastLoaded {
     fn reads(&self) -> Reads {
@@ -45,12 +50,30 @@ impl RoutingPolicy for LeastLoaded {
     }
 
     fn route(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, ties: &Ties, _: &mut Vec<f64>) -> Choice {
-        let (target, load) = least_loaded(request, cluster, ties);
+        let (target, load) = self.choose(request, cluster, ties);
         Choice { target, reason: Reason::LeastLoaded(load) }
     }
 
     fn fork(&self) -> Box<dyn RoutingPolicy> {
-        Box::new(*self)
+        Box::new(self.clone())
+    }
+}
+
+impl LeastLoaded {
+    /// Place and load of the least loaded instance.
+    fn choose(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, ties: &Ties) -> (usize, u64) {
+        let signals = cluster.signals;
+        if self.version == 0 || self.version != cluster.versions.load {
+            self.version = cluster.versions.load;
+            self.on_board.clear();
+            let columns = signals.queue_depth.iter().zip(&signals.batch_size);
+            // No sum of requests exceeds their number, which fits.
+            self.on_board.extend(columns.map(|(&waiting, &running)| waiting.saturating_add(running)));
+        }
+        let loads = self.on_board.iter().zip(&signals.in_flight).map(|(&here, &coming)| here.saturating_add(coming));
+        let least = loads.clone().min().expect("there is an instance");
+        let target = pick(loads.map(|load| load == least), request.id, ties);
+        (target, least.into())
     }
 }
 
@@ -78,6 +101,10 @@ impl RoutingPolicy for AlwaysBusiest {
 #[derive(Clone, Debug)]
 pub struct Weighted {
     terms: Vec<Term>,
+    /// Σ over the terms, by instance.
+    sums: Vec<f64>,
+    /// Where they are highest.
+    best: Vec<u32>,
     /// Of the term at hand.
     scores: Vec<f64>,
 }
@@ -87,6 +114,9 @@ struct Term {
     scorer: Scorer,
     /// All add up to 1.
     weight: f64,
+    /// Weight times score, by instance, as of that version of what it depends on.
+    values: Vec<f64>,
+    version: u64,
 }
 
 impl Weighted {
@@ -112,8 +142,14 @@ impl Weighted {
         if !sum.is_finite() {
             return Err("the weights of the scorers are too large to add up".to_owned());
         }
-        let term = |(kind, weight): (ScorerKind, f64)| Term { scorer: Scorer::new(kind), weight: weight / sum };
-        Ok(Self { terms: scorers.into_iter().map(term).collect(), scores: Vec::new() })
+        let term = |(kind, weight): (ScorerKind, f64)| Term {
+            scorer: Scorer::new(kind),
+            weight: weight / sum,
+            values: Vec::new(),
+            version: 0,
+        };
+        let terms = scorers.into_iter().map(term).collect();
+        Ok(Self { terms, sums: Vec::new(), best: Vec::new(), scores: Vec::new() })
     }
 }
 
@@ -137,15 +173,11 @@ impl RoutingPolicy for Weighted {
         ties: &Ties,
         scores: &mut Vec<f64>,
     ) -> Choice {
-        scores.resize(cluster.len(), 0.0);
-        self.scores.resize(cluster.len(), 0.0);
-        for Term { scorer, weight } in &mut self.terms {
-            scorer.score(request, cluster, &mut self.scores);
-            for (sum, score) in scores.iter_mut().zip(&self.scores) {
-                *sum += *weight * score.clamp(0.0, 1.0);
-            }
+        if self.evaluate(request, cluster) {
+            self.add_up(cluster.len());
         }
-        let target = best(scores, request.id, ties);
+        scores.extend_from_slice(&self.sums);
+        let target = self.best[ties.pick(request.id, self.best.len())] as usize;
         for term in &mut self.terms {
             term.scorer.sent(request, cluster.instances[target].id);
         }
@@ -154,6 +186,39 @@ impl RoutingPolicy for Weighted {
 
     fn fork(&self) -> Box<dyn RoutingPolicy> {
         Box::new(self.clone())
+    }
+}
+
+impl Weighted {
+    /// Brings the terms up to date. Whether any changed.
+    fn evaluate(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> bool {
+        let mut changed = self.sums.len() != cluster.len();
+        self.scores.resize(cluster.len(), 0.0);
+        for Term { scorer, weight, values, version } in &mut self.terms {
+            let current = scorer.kind().version(&cluster.versions);
+            if current != 0 && current == *version {
+                continue;
+            }
+            *version = current;
+            changed = true;
+            scorer.score(request, cluster, &mut self.scores);
+            values.clear();
+            values.extend(self.scores.iter().map(|score| *weight * score.clamp(0.0, 1.0)));
+        }
+        changed
+    }
+
+    fn add_up(&mut self, instances: usize) {
+        self.sums.clear();
+        self.sums.resize(instances, 0.0);
+        for term in &self.terms {
+            for (sum, value) in self.sums.iter_mut().zip(&term.values) {
+                *sum += value;
+            }
+        }
+        let highest = self.sums.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        self.best.clear();
+        self.best.extend((0..).zip(&self.sums).filter(|&(_, &sum)| sum == highest).map(|(place, _)| place));
     }
 }
 
@@ -223,6 +288,7 @@ impl RoutingPolicy for CacheAndLoad {
 pub struct PrefixAffinity {
     /// Instance number by prompt.
     homes: FxHashMap<Prompt, u32>,
+    others: LeastLoaded,
 }
 
 /// A prompt other requests may have: its last full block (which stands for all before it) and its
@@ -241,7 +307,7 @@ impl RoutingPolicy for PrefixAffinity {
         if let Some(target) = home {
             return Choice { target, reason: Reason::PrefixAffinity { hit: true } };
         }
-        let (target, _) = least_loaded(request, cluster, ties);
+        let (target, _) = self.others.choose(request, cluster, ties);
         if let Some(prompt) = prompt {
             self.homes.insert(prompt, cluster.instances[target].id);
         }
@@ -257,13 +323,6 @@ impl RoutingPolicy for PrefixAffinity {
 fn common_prompt(request: &RequestView<'_>) -> Option<Prompt> {
     let (last, shared) = request.shared_blocks().fold((None, 0), |(_, n), key| (Some(key), n + 1));
     last.filter(|_| shared == request.prompt_blocks).map(|key| (key, request.input_tokens))
-}
-
-/// Place and load of the least loaded instance.
-fn least_loaded(request: &RequestView<'_>, cluster: &ClusterView<'_>, ties: &Ties) -> (usize, u64) {
-    let least = loads(cluster).min().expect("there is an instance");
-    let target = pick(loads(cluster).map(|load| load == least), request.id, ties);
-    (target, least)
 }
 
 /// Place of the highest score.
@@ -290,6 +349,7 @@ fn loads(cluster: &ClusterView<'_>) -> impl Iterator<Item = u64> + Clone {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::Versions;
     use super::super::testing::{Service, request, seen};
     use super::*;
     use crate::request::{Request, Span};
@@ -333,7 +393,7 @@ mod tests {
         let service = loaded(&[2, 0, 0, 3], &[0, 2, 0, 3], &[3, 2, 4, 0]); // 5, 4, 4, 6
         let prompt = request(0, 1, &[]);
         let choose = |policy: &mut dyn RoutingPolicy| route(policy, &prompt, &service, Ties::LowestIndex);
-        assert_eq!(choose(&mut LeastLoaded), (Choice { target: 1, reason: Reason::LeastLoaded(4) }, vec![]));
+        assert_eq!(choose(&mut LeastLoaded::default()), (Choice { target: 1, reason: Reason::LeastLoaded(4) }, vec![]));
         assert_eq!(choose(&mut AlwaysBusiest), (Choice { target: 3, reason: Reason::AlwaysBusiest(6) }, vec![]));
         let equal = Service::idle(3);
         assert_eq!(targets(&mut AlwaysBusiest, &[&equal]), [0]);
@@ -342,7 +402,7 @@ mod tests {
     #[test]
     fn ties_go_to_all_tied_and_to_nobody_else() {
         let service = loaded(&[1, 0, 1, 0, 0], &[0; 5], &[0; 5]);
-        for policy in [&mut LeastLoaded as &mut dyn RoutingPolicy, &mut Weighted::default()] {
+        for policy in [&mut LeastLoaded::default() as &mut dyn RoutingPolicy, &mut Weighted::default()] {
             let mut counts = [0_u32; 5];
             for id in 0..3000 {
                 counts[route(policy, &request(id, 1, &[]), &service, random()).0.target] += 1;
@@ -444,7 +504,10 @@ mod tests {
     fn policies_read_what_they_look_at() {
         let default = Reads { load: true, in_flight: false, cached_blocks: true };
         assert_eq!(RoundRobin::default().reads(), Reads::NOTHING);
-        assert_eq!([LeastLoaded.reads(), AlwaysBusiest.reads(), PrefixAffinity::default().reads()], [LOAD; 3]);
+        assert_eq!(
+            [LeastLoaded::default().reads(), AlwaysBusiest.reads(), PrefixAffinity::default().reads()],
+            [LOAD; 3]
+        );
         assert_eq!(Weighted::default().reads(), default);
         let reads = |kind| Weighted::new(vec![(kind, 1.0)]).unwrap().reads();
         assert_eq!(reads(ScorerKind::ActiveRequests), Reads { in_flight: true, ..Reads::NOTHING });
@@ -494,6 +557,43 @@ mod tests {
                 prop_assert!(scores.iter().all(|&score| (0.0..=1.0 + 1e-9).contains(&score)), "{:?}", scores);
                 prop_assert!(scores.iter().all(|&score| score <= scores[choice.target]), "{:?} {:?}", scores, choice);
                 prop_assert_eq!(route(fork.as_mut(), &prompt, &service, random()), (choice, scores));
+            }
+        }
+    }
+
+    proptest! {
+        /// What is kept from the last decision is what would be computed again.
+        #[test]
+        fn what_is_kept_is_what_would_be_computed(
+            n in 1usize..9,
+            changes in proptest::collection::vec((0usize..9, 0u32..4, 0u8..4), 1..40),
+        ) {
+            let weighted = Weighted::new(ScorerKind::ALL.iter().map(|&kind| (kind, 1.5)).collect()).expect("valid");
+            let default = Weighted::default();
+            let mut kept: Vec<Box<dyn RoutingPolicy>> =
+                vec![Box::new(weighted), Box::new(default), Box::new(LeastLoaded::default())];
+            let mut computed: Vec<_> = kept.iter().map(|policy| policy.fork()).collect();
+            let mut service = Service::idle(n);
+            let mut versions = Versions { load: 1, cached_blocks: 1 };
+            for (id, (place, value, column)) in (0..).zip(changes) {
+                let place = place % n;
+                match column {
+                    0 => service.signals.queue_depth[place] = value,
+                    1 => service.signals.kv_utilization[place] = f64::from(value) / 4.0,
+                    2 => service.signals.cached_blocks[place] = value,
+                    _ => service.signals.in_flight[place] = value,
+                }
+                versions.load += u64::from(column < 2);
+                versions.cached_blocks += u64::from(column == 2);
+                let request = request(id, 3, &[]);
+                for (kept, computed) in kept.iter_mut().zip(&mut computed) {
+                    let (mut expected, mut scores) = (Vec::new(), Vec::new());
+                    let view = service.view();
+                    let expects = computed.route(&seen(&request), &view, &random(), &mut expected);
+                    let view = ClusterView { versions, ..view };
+                    let choice = kept.route(&seen(&request), &view, &random(), &mut scores);
+                    prop_assert_eq!((choice, scores), (expects, expected));
+                }
             }
         }
     }

@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use super::no_hit_lru::ColdOrder;
 use super::prefix_affinity::SentBlocks;
-use super::{ClusterView, Reads, RequestView};
+use super::{ClusterView, Reads, RequestView, Versions};
 
 /// The terms of `weighted` if none are given, with their weights.
 pub const DEFAULT_PROFILE: [(ScorerKind, f64); 3] =
@@ -92,6 +92,19 @@ impl ScorerKind {
             Self::ActiveRequests => Reads { in_flight: true, ..Reads::NOTHING },
             Self::PrecisePrefixCache | Self::NoHitLru => Reads { cached_blocks: true, ..Reads::NOTHING },
             Self::PrefixAffinity | Self::LoraAffinity => Reads::NOTHING,
+        }
+    }
+}
+
+impl ScorerKind {
+    /// Version of everything its scores depend on; 0 if they depend on more than has one.
+    pub(super) fn version(self, versions: &Versions) -> u64 {
+        match self {
+            Self::QueueDepth | Self::KvUtilization | Self::RunningRequests | Self::LoadAware | Self::VllmDp => {
+                versions.load
+            }
+            Self::PrecisePrefixCache => versions.cached_blocks,
+            Self::LoadBalance | Self::ActiveRequests | Self::PrefixAffinity | Self::NoHitLru | Self::LoraAffinity => 0,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Small services and requests for the tests of policies.
 
-use super::{Ages, ClusterView, InstanceInfo, RequestView, Signals};
+use super::{Ages, ClusterView, InstanceInfo, RequestView, Signals, Versions};
 use crate::request::{Content, Request, Span};
 use crate::units::Micros;
 
@@ -45,6 +45,7 @@ impl Service {
             instances: &self.instances,
             signals: &self.signals,
             ages: Ages::default(),
+            versions: Versions::default(),
             tenants_in_flight: &self.tenants_in_flight,
         }
     }

@@ -51,6 +51,12 @@ impl<'a> RequestView<'a> {
         }
     }
 
+    /// Whether any block of the prompt may equal one of another request.
+    #[must_use]
+    pub fn shares_blocks(&self) -> bool {
+        self.prompt_blocks > 0 && !self.content.spans().is_empty()
+    }
+
     /// Identity of the leading blocks of the prompt that may equal blocks of other requests, in
     /// order. The blocks behind them, up to [`Self::prompt_blocks`], are unique to the request.
     pub fn shared_blocks(&self) -> impl Iterator<Item = BlockKey> + 'a {
@@ -105,6 +111,17 @@ pub struct Ages {
     pub in_flight: Micros,
 }
 
+/// Numbers that tell whether columns are the same as at an earlier decision, so that what follows
+/// from them need not be computed again. Equal numbers: equal columns, of the same instances. 0
+/// promises nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Versions {
+    /// The periodic columns.
+    pub load: u64,
+    /// [`Signals::cached_blocks`].
+    pub cached_blocks: u64,
+}
+
 /// The service at the moment of a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterView<'a> {
@@ -116,6 +133,8 @@ pub struct ClusterView<'a> {
     pub signals: &'a Signals,
     /// How old that is.
     pub ages: Ages,
+    /// Whether it is what it was.
+    pub versions: Versions,
     /// Requests in flight by tenant name; tenants beyond its end have none.
     pub tenants_in_flight: &'a [u32],
 }
