@@ -26,7 +26,7 @@ use config::RunConfig;
 use error::Failure;
 use run::Finished;
 
-use crate::report::{Summary, aggregate_document};
+use crate::report::{Summary, report_document};
 
 /// Runs the program. Exit code 0: done; 1: the simulation or its output failed; 2: what was asked
 /// makes no sense.
@@ -76,10 +76,10 @@ fn simulate(config: &RunConfig) -> Result<(), Failure> {
 }
 
 fn print_summary(finished: &Finished, colour: bool) -> Result<(), Failure> {
-    let Finished { setting, aggregate, warnings, cpu, .. } = finished;
-    print(Summary { setting, aggregate, warnings, colour })?;
+    let Finished { setting, report, names, warnings, cpu, .. } = finished;
+    print(Summary { setting, report, names, warnings, colour })?;
     // How fast we were is no result: it changes from run to run.
-    let (requests, seconds) = (aggregate.counts.injected(), cpu.as_secs_f64());
+    let (requests, seconds) = (report.cluster.counts.injected(), cpu.as_secs_f64());
     let speed = if seconds > 0.0 { requests as f64 / seconds } else { 0.0 };
     let _ = writeln!(io::stderr(), "simulated in {seconds:.3} CPU s: {speed:.0} requests per CPU second");
     Ok(())
@@ -90,7 +90,7 @@ fn print_json(finished: &Finished) -> Result<(), Failure> {
         tracing::warn!("{what} (hint: {hint})");
     }
     let mut text = Vec::new();
-    aggregate_document(&finished.aggregate)
+    report_document(&finished.report, &finished.names)
         .serialize(&mut serde_json::Serializer::pretty(&mut text))
         .map_err(Failure::runtime)?;
     text.push(b'\n');

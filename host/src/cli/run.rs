@@ -1,10 +1,11 @@
 //! One simulation from a valid configuration to its reports.
 
+use std::cell::Cell;
 use std::fmt::{self, Display};
 use std::time::Duration;
 
-use blis_sim::instance::{Fast, Plain};
-use blis_sim::metrics::{Aggregate, Metrics};
+use blis_sim::instance::{Fast, Plain, Scheduler};
+use blis_sim::metrics::{Aggregate, Metrics, MetricsOptions, Report};
 use blis_sim::outcome::{DropReason, Outcome, Sink, Status};
 use blis_sim::policy::Classes;
 use blis_sim::request::Request;
@@ -25,7 +26,8 @@ use crate::workload::{Names, Skipped, Workload};
 /// What a simulation came to, and what is worth saying about it.
 pub(super) struct Finished {
     pub setting: Setting,
-    pub aggregate: Aggregate,
+    pub report: Report,
+    pub names: Names,
     /// (what, what to do)
     pub warnings: Vec<(String, String)>,
     /// Whether the result files were written.
@@ -73,8 +75,13 @@ fn simulate(
         tracing::info!("{note}");
     }
     let wants_requests = config.output.metrics_path.is_some() || config.output.results_path.is_some();
-    let mut sink = (Metrics::new(), (wants_requests.then(RequestLog::new), Refused::default()));
-    let requests = Progress::new(with_priorities(with_deadlines(requests, &config.workload), &names), count, progress);
+    let metrics = Metrics::new(metrics_options(config, &names));
+    let mut sink = (metrics, (wants_requests.then(RequestLog::new), Refused::default()));
+    let arrived = Cell::new(0);
+    let requests = with_priorities(with_deadlines(requests, &config.workload), &names);
+    let requests =
+        requests.inspect(|request| arrived.set(arrived.get() + u64::from(request.arrival <= config.horizon)));
+    let requests = Progress::new(requests, count, progress);
     let timer = Timer::start();
     let instance = config.engine.instance(deployment);
     let counters = match config.engine.engine {
@@ -83,14 +90,29 @@ fn simulate(
     }?;
     let cpu = timer.elapsed();
     let (mut metrics, (log, refused)) = sink;
-    let aggregate = metrics.aggregate(&counters, config.horizon);
+    metrics.offered(arrived.get());
+    let report = metrics.report(&[counters], config.horizon);
     Ok(Finished {
         setting: setting(config, deployment, &notes),
-        warnings: warnings(config, deployment, &aggregate, &skipped, &refused),
-        files: write_files(config, &aggregate, log.as_ref(), &names),
-        aggregate,
+        warnings: warnings(config, deployment, &report.cluster, &skipped, &refused),
+        files: write_files(config, &report, log.as_ref(), &names),
+        report,
+        names,
         cpu,
     })
+}
+
+/// Classes and tenants where requests name any; under fcfs nobody overtakes.
+fn metrics_options(config: &RunConfig, names: &Names) -> MetricsOptions {
+    let named = !names.texts().is_empty();
+    MetricsOptions {
+        classes: Classes::new(names.texts().iter().map(AsRef::as_ref), &[]),
+        default_class: names.find("default"),
+        per_class: named,
+        per_tenant: named,
+        inversions: config.engine.scheduler != Scheduler::Fcfs,
+        ..MetricsOptions::default()
+    }
 }
 
 /// Requests of a trace that bring no deadline get the one of `--timeout`. Generated ones have theirs.
@@ -115,16 +137,11 @@ fn with_priorities<I: Iterator<Item = Request>>(requests: I, names: &Names) -> i
     })
 }
 
-fn write_files(
-    config: &RunConfig,
-    aggregate: &Aggregate,
-    log: Option<&RequestLog>,
-    names: &Names,
-) -> Result<(), Failure> {
+fn write_files(config: &RunConfig, report: &Report, log: Option<&RequestLog>, names: &Names) -> Result<(), Failure> {
     let Some(log) = log else { return Ok(()) };
     let written = |result: Result<(), report::FileError>| result.map_err(|error| Failure::file(&error));
     if let Some(path) = &config.output.metrics_path {
-        written(report::write_json(path, &report::metrics_document(aggregate, log, names)))?;
+        written(report::write_json(path, &report::metrics_document(report, log, names)))?;
     }
     if let Some(path) = &config.output.results_path {
         written(report::write_json(path, &report::results_document(log, names)))?;
