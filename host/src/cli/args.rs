@@ -314,6 +314,9 @@ pub(super) struct EvaluationFlags {
     /// Which decisions to record
     #[arg(long, value_enum, value_name = "LEVEL", default_value_t = TraceLevelName::None, help_heading = EVALUATION)]
     pub trace_level: TraceLevelName,
+    /// File for every recorded decision, a line of JSON each
+    #[arg(long, value_name = "FILE", help_heading = EVALUATION)]
+    pub trace_path: Option<PathBuf>,
     /// How many other instances to keep with each recorded routing decision, best first; 0 for none
     #[arg(long, value_name = "K", default_value_t = 0, value_parser = parse::count_or_zero, help_heading = EVALUATION)]
     pub counterfactual_k: u32,

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use blis_sim::instance::{InstanceConfig, Preemption, Scheduler};
+use blis_sim::policy::Classes;
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 use tracing::level_filters::LevelFilter;
@@ -77,6 +78,8 @@ pub(super) struct Evaluation {
     /// A routing policy or the path of a bundle, as written.
     pub baseline: Option<String>,
     pub trace_level: TraceLevelName,
+    /// File for every decision.
+    pub trace_path: Option<PathBuf>,
     /// Other instances kept with a routing decision.
     pub counterfactual_k: u32,
     pub summarize_trace: bool,
@@ -274,18 +277,25 @@ impl Evaluation {
             return Err(Failure::usage("`--baseline` cannot be used with `--fitness-scale blis`")
                 .hint("that scale is fixed and has no baseline; leave out one of them"));
         }
-        let recorded =
-            given([(flags.counterfactual_k > 0, "--counterfactual-k"), (flags.summarize_trace, "--summarize-trace")]);
+        let recorded = given([
+            (flags.counterfactual_k > 0, "--counterfactual-k"),
+            (flags.summarize_trace, "--summarize-trace"),
+            (flags.trace_path.is_some(), "--trace-path"),
+        ]);
         if let Some(flag) = recorded.filter(|_| flags.trace_level == TraceLevelName::None).next() {
             return Err(
                 Failure::usage(format_args!("`{flag}` needs recorded decisions")).hint("add `--trace-level decisions`")
             );
+        }
+        if let Some(path) = &flags.trace_path {
+            check_target(path).map_err(|error| Failure::file(&error))?;
         }
         Ok(Self {
             fitness_weights: flags.fitness_weights,
             fitness_scale,
             baseline: flags.baseline,
             trace_level: flags.trace_level,
+            trace_path: flags.trace_path,
             counterfactual_k: flags.counterfactual_k,
             summarize_trace: flags.summarize_trace,
         })
@@ -358,9 +368,9 @@ impl EngineConfig {
     }
 
     /// The instance that schedules so on `deployment`.
-    pub(super) fn instance(&self, deployment: &Deployment) -> InstanceConfig {
+    pub(super) fn instance(&self, index: u32, deployment: &Deployment, classes: &Arc<Classes>) -> InstanceConfig {
         InstanceConfig {
-            index: 0,
+            index,
             max_num_seqs: self.max_num_seqs,
             max_num_batched_tokens: self.max_num_batched_tokens,
             long_prefill_token_threshold: self.long_prefill_token_threshold,
@@ -373,7 +383,7 @@ impl EngineConfig {
             reserve_full_prompt: self.reserve_full_prompt,
             scheduler: self.scheduler.into(),
             preemption: self.preemption.into(),
-            classes: Arc::default(),
+            classes: Arc::clone(classes),
             semantics: self.semantics,
             latency: deployment.latency.clone(),
         }

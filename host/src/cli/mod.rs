@@ -12,6 +12,7 @@ mod given;
 mod parse;
 mod progress;
 mod run;
+mod service;
 mod timer;
 
 use std::ffi::OsString;
@@ -28,7 +29,7 @@ use config::RunConfig;
 use error::Failure;
 use run::Finished;
 
-use crate::report::{Summary, aggregate_document};
+use crate::report::{DecisionSummary, Summary, report_document};
 
 /// Runs the program. Exit code 0: done; 1: the simulation or its output failed; 2: what was asked
 /// makes no sense.
@@ -78,10 +79,10 @@ fn simulate(config: &RunConfig) -> Result<(), Failure> {
 }
 
 fn print_summary(finished: &Finished, colour: bool) -> Result<(), Failure> {
-    let Finished { setting, aggregate, warnings, cpu, .. } = finished;
-    print(Summary { setting, aggregate, warnings, colour })?;
+    let Finished { setting, report, names, warnings, cpu, .. } = finished;
+    print(Summary { setting, report, names, warnings, colour })?;
     // How fast we were is no result: it changes from run to run.
-    let (requests, seconds) = (aggregate.counts.injected(), cpu.as_secs_f64());
+    let (requests, seconds) = (report.cluster.counts.injected(), cpu.as_secs_f64());
     let speed = if seconds > 0.0 { requests as f64 / seconds } else { 0.0 };
     let _ = writeln!(io::stderr(), "simulated in {seconds:.3} CPU s: {speed:.0} requests per CPU second");
     Ok(())
@@ -92,11 +93,21 @@ fn print_json(finished: &Finished) -> Result<(), Failure> {
         tracing::warn!("{what} (hint: {hint})");
     }
     let mut text = Vec::new();
-    aggregate_document(&finished.aggregate)
+    let report = report_document(&finished.report, &finished.names);
+    Printed { report, decisions: finished.decisions.as_ref() }
         .serialize(&mut serde_json::Serializer::pretty(&mut text))
         .map_err(Failure::runtime)?;
     text.push(b'\n');
     io::stdout().write_all(&text).map_err(|error| Failure::output(&error))
+}
+
+/// The report, then what else was asked for.
+#[derive(Serialize)]
+struct Printed<'a, R: Serialize> {
+    #[serde(flatten)]
+    report: R,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    decisions: Option<&'a DecisionSummary>,
 }
 
 fn print_lines(lines: &[String]) -> Result<(), Failure> {

@@ -1,13 +1,17 @@
 //! One simulation from a valid configuration to its reports.
 
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
 use std::time::Duration;
 
-use blis_sim::instance::{Fast, Plain, run_alone};
-use blis_sim::metrics::{Aggregate, Metrics};
+use blis_sim::instance::{Fast, Plain, Scheduler};
+use blis_sim::metrics::{Aggregate, Metrics, MetricsOptions, Report, SloTargets};
 use blis_sim::outcome::{DropReason, Outcome, Sink, Status};
-use blis_sim::policy::Classes;
-use blis_sim::request::Request;
+use blis_sim::request::{Name, Request};
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 
@@ -16,16 +20,22 @@ use super::config::{RunConfig, SyntheticConfig, TraceConfig, WorkloadConfig};
 use super::connect;
 use super::error::Failure;
 use super::progress::Progress;
+use super::service;
 use super::timer::Timer;
 use crate::config::Deployment;
-use crate::report::{self, RequestLog, Setting};
+use crate::config::policy::Sourced;
+use crate::report::{self, DecisionLog, DecisionSummary, RequestLog, Setting};
 use crate::workload::distribution::ArrivalProcess;
+use crate::workload::trace_v2::GoodputTargets;
 use crate::workload::{Names, Skipped, Workload};
 
 /// What a simulation came to, and what is worth saying about it.
 pub(super) struct Finished {
     pub setting: Setting,
-    pub aggregate: Aggregate,
+    pub report: Report,
+    pub names: Names,
+    /// Of `--summarize-trace`.
+    pub decisions: Option<DecisionSummary>,
     /// (what, what to do)
     pub warnings: Vec<(String, String)>,
     /// Whether the result files were written.
@@ -68,29 +78,104 @@ fn simulate(
     workload: Workload,
     progress: bool,
 ) -> Result<Finished, Failure> {
-    let Workload { requests, count, names, skipped, notes } = workload;
+    let Workload { requests, count, names, slo_targets, skipped, notes } = workload;
     for note in deployment.notes.iter().chain(&notes) {
         tracing::info!("{note}");
     }
     let wants_requests = config.output.metrics_path.is_some() || config.output.results_path.is_some();
-    let mut sink = (Metrics::new(), (wants_requests.then(RequestLog::new), Refused::default()));
-    let requests = Progress::new(with_priorities(with_deadlines(requests, &config.workload), &names), count, progress);
+    let evaluation = &config.evaluation;
+    let decisions = evaluation.trace_path.as_deref().map(|path| open_log(path, &names)).transpose()?;
+    let observers = (
+        (wants_requests.then(RequestLog::new), Refused::default()),
+        (evaluation.summarize_trace.then(DecisionSummary::default), decisions),
+    );
+    let requests = Progress::new(requests, count, progress);
     let timer = Timer::start();
-    let instance = config.engine.instance(deployment);
-    let counters = match config.engine.engine {
-        EngineName::Fast => run_alone(Fast::new(instance), requests, config.horizon, &mut sink),
-        EngineName::Plain => run_alone(Plain::new(instance), requests, config.horizon, &mut sink),
-    }?;
+    let (report, observers) = measure(config, deployment, (&names, &slo_targets), requests, observers)?;
     let cpu = timer.elapsed();
-    let (mut metrics, (log, refused)) = sink;
-    let aggregate = metrics.aggregate(&counters, config.horizon);
+    let ((log, refused), (summary, decisions)) = observers;
+    let files = finish_log(decisions, config).and(write_files(config, &report, log.as_ref(), &names));
     Ok(Finished {
         setting: setting(config, deployment, &notes),
-        warnings: warnings(config, deployment, &aggregate, &skipped, &refused),
-        files: write_files(config, &aggregate, log.as_ref(), &names),
-        aggregate,
+        warnings: warnings(config, deployment, &report.cluster, &skipped, &refused),
+        files,
+        report,
+        decisions: summary,
+        names,
         cpu,
     })
+}
+
+/// Simulates `requests`. Returns the figures, and `observer` with what it noticed.
+pub(super) fn measure<S: Sink>(
+    config: &RunConfig,
+    deployment: &Deployment,
+    (names, targets): (&Names, &BTreeMap<String, GoodputTargets>),
+    requests: impl Iterator<Item = Request>,
+    observer: S,
+) -> Result<(Report, S), Failure> {
+    let mut sink = (Metrics::new(metrics_options(config, names, targets)), observer);
+    let arrived = Cell::new(0);
+    let requests = with_deadlines(requests, &config.workload)
+        .inspect(|request| arrived.set(arrived.get() + u64::from(request.arrival <= config.horizon)));
+    let counters = match config.engine.engine {
+        EngineName::Fast => service::cluster(config, deployment, names, Fast::new)?.run(requests, &mut sink),
+        EngineName::Plain => service::cluster(config, deployment, names, Plain::new)?.run(requests, &mut sink),
+    }?;
+    let (mut metrics, observer) = sink;
+    metrics.offered(arrived.get());
+    Ok((metrics.report(&counters, config.horizon), observer))
+}
+
+/// Classes and tenants where requests name any; under fcfs nobody overtakes.
+fn metrics_options(config: &RunConfig, names: &Names, recorded: &BTreeMap<String, GoodputTargets>) -> MetricsOptions {
+    let named = !names.texts().is_empty();
+    MetricsOptions {
+        instances: config.cluster.num_instances,
+        classes: service::classes(&config.cluster.policies, names),
+        default_class: names.find("default"),
+        per_class: named,
+        per_tenant: named,
+        inversions: config.engine.scheduler != Scheduler::Fcfs,
+        targets: slo_targets(config, names, recorded),
+    }
+}
+
+/// Those of flags before those of the trace, latency by latency, for the classes that occur.
+fn slo_targets(
+    config: &RunConfig,
+    names: &Names,
+    recorded: &BTreeMap<String, GoodputTargets>,
+) -> Vec<(Name, SloTargets)> {
+    let given = &config.cluster.slo_targets;
+    let classes: BTreeSet<&String> = given.keys().chain(recorded.keys()).collect();
+    let targets = classes.into_iter().filter_map(|class| {
+        let name = if class == "default" { Name::NONE } else { names.find(class)? };
+        let (flags, trace) = (given.get(class), recorded.get(class));
+        let ms = |ms: Option<f64>| ms.map(|ms| Micros::from_f64(ms * 1e3));
+        let flag = |target: Option<&Sourced<Micros>>| target.map(|target| target.value);
+        let targets = SloTargets {
+            ttft: flag(flags.and_then(|targets| targets.ttft.as_ref()))
+                .or(ms(trace.and_then(|targets| targets.ttft_ms))),
+            itl: flag(flags.and_then(|targets| targets.itl.as_ref())).or(ms(trace.and_then(|targets| targets.itl_ms))),
+            e2e: flag(flags.and_then(|targets| targets.e2e.as_ref())).or(ms(trace.and_then(|targets| targets.e2e_ms))),
+        };
+        Some((name, targets))
+    });
+    targets.collect()
+}
+
+type LogFile<'a> = DecisionLog<'a, BufWriter<File>>;
+
+fn open_log<'a>(path: &Path, names: &'a Names) -> Result<LogFile<'a>, Failure> {
+    let file = File::create(path)
+        .map_err(|error| Failure::runtime(format_args!("cannot write `{}`: {error}", path.display())))?;
+    Ok(DecisionLog::new(BufWriter::new(file), names))
+}
+
+fn finish_log(log: Option<LogFile<'_>>, config: &RunConfig) -> Result<(), Failure> {
+    let Some((log, path)) = log.zip(config.evaluation.trace_path.as_deref()) else { return Ok(()) };
+    log.finish().map_err(|error| Failure::runtime(format_args!("cannot write `{}`: {error}", path.display())))
 }
 
 /// Requests of a trace that bring no deadline get the one of `--timeout`. Generated ones have theirs.
@@ -105,26 +190,11 @@ fn with_deadlines(requests: impl Iterator<Item = Request>, workload: &WorkloadCo
     })
 }
 
-/// The client's priority, else that of the class.
-fn with_priorities<I: Iterator<Item = Request>>(requests: I, names: &Names) -> impl Iterator<Item = Request> + use<I> {
-    let classes = Classes::new(names.texts().iter().map(AsRef::as_ref), &[]);
-    requests.map(move |mut request| {
-        let usual = classes.most() - classes.urgency(request.tags.slo_class);
-        request.priority = request.client_priority.unwrap_or(usual).into();
-        request
-    })
-}
-
-fn write_files(
-    config: &RunConfig,
-    aggregate: &Aggregate,
-    log: Option<&RequestLog>,
-    names: &Names,
-) -> Result<(), Failure> {
+fn write_files(config: &RunConfig, report: &Report, log: Option<&RequestLog>, names: &Names) -> Result<(), Failure> {
     let Some(log) = log else { return Ok(()) };
     let written = |result: Result<(), report::FileError>| result.map_err(|error| Failure::file(&error));
     if let Some(path) = &config.output.metrics_path {
-        written(report::write_json(path, &report::metrics_document(aggregate, log, names)))?;
+        written(report::write_json(path, &report::metrics_document(report, log, names)))?;
     }
     if let Some(path) = &config.output.results_path {
         written(report::write_json(path, &report::results_document(log, names)))?;

@@ -4,12 +4,15 @@
 //! not at all.
 
 mod aggregate;
+mod breakdown;
+mod decisions;
 mod file;
 mod requests;
 mod results;
 mod summary;
 
-pub use aggregate::{aggregate_document, metrics_document};
+pub use aggregate::{metrics_document, report_document};
+pub use decisions::{DecisionLog, DecisionSummary};
 pub use file::{FileError, check_target, write_json};
 pub use requests::{Record, RequestLog};
 pub use results::results_document;

@@ -2,7 +2,11 @@
 
 use std::fmt::{self, Display, Write as _};
 
-use blis_sim::metrics::{Aggregate, Distribution};
+use blis_sim::metrics::{Aggregate, Distribution, Report};
+use blis_sim::request::Name;
+
+use super::breakdown::shown;
+use crate::workload::Names;
 
 /// What was simulated, in words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,7 +37,9 @@ pub struct Summary<'a> {
     /// What was simulated.
     pub setting: &'a Setting,
     /// What came of it.
-    pub aggregate: &'a Aggregate,
+    pub report: &'a Report,
+    /// The text of its names.
+    pub names: &'a Names,
     /// What to be wary of: (what, what to do).
     pub warnings: &'a [(String, String)],
     /// Whether to emphasise with colour and weight. Nothing is said by colour alone.
@@ -45,8 +51,10 @@ impl Display for Summary<'_> {
         self.write_setting(f)?;
         f.write_char('\n')?;
         self.write_figures(f)?;
-        f.write_char('\n')?;
         self.write_latencies(f)?;
+        self.write_classes(f)?;
+        self.write_tenants(f)?;
+        self.write_anomalies(f)?;
         self.write_warnings(f)
     }
 }
@@ -68,8 +76,10 @@ impl Summary<'_> {
     }
 
     fn write_figures(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (all, counts) = (self.aggregate, &self.aggregate.counts);
+        let all = &self.report.cluster;
+        let counts = &all.counts;
         self.row(f, "Requests", self.counts())?;
+        self.write_instances(f)?;
         let (input, output) = (Grouped(all.counters.input_tokens), Grouped(counts.output_tokens));
         self.row(f, "Tokens", format_args!("{input} in, {output} out"))?;
         self.row(
@@ -79,18 +89,25 @@ impl Summary<'_> {
         )?;
         let (requests, tokens) = (all.responses_per_second(), all.tokens_per_second());
         self.row(f, "Throughput", format_args!("{requests:.2} requests/s, {tokens:.1} output tokens/s"))?;
-        self.row(f, "Prefix cache", format_args!("{:.1} % of block look-ups hit", 100.0 * all.cache_hit_rate()))?;
+        if let Some(goodput) = &self.report.goodput {
+            let (rps, share) = (goodput.goodput_rps, 100.0 * goodput.slo_attainment);
+            let what = format_args!("{rps:.2} requests/s within their SLO, {share:.1} % of those that have one");
+            self.row(f, "Goodput", what)?;
+        }
+        self.row(f, "Prefix cache", format_args!("{:.1} % of block look-ups hit", 100.0 * all.cache_hit_rate))?;
         self.row(f, "Preemptions", Grouped(all.counters.preemptions))
     }
 
     /// Completed always; the rest where it is not zero.
     fn counts(&self) -> String {
-        let counts = &self.aggregate.counts;
+        let counts = &self.report.cluster.counts;
         let mut text = format!("{} completed", Grouped(counts.completed));
         let rest = [
             (counts.length_capped, "of them cut at the maximum model length"),
             (counts.timed_out, "timed out"),
             (counts.dropped(), "dropped as unservable"),
+            (counts.rejected_by_admission, "rejected at admission"),
+            (counts.rejected_by_routing, "rejected for want of an instance with their model"),
             (counts.running, "still running"),
             (counts.queued, "still queued"),
             (counts.arriving, "still arriving"),
@@ -101,18 +118,124 @@ impl Summary<'_> {
         text
     }
 
+    /// The least and the most loaded of several.
+    fn write_instances(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let instances = &self.report.instances;
+        if instances.len() < 2 {
+            return Ok(());
+        }
+        let extremes = |load: &dyn Fn(&Aggregate) -> f64, digits| {
+            let loads = || instances.iter().map(load).enumerate();
+            // The first of equal ones.
+            let least = loads().min_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or_default();
+            let most = loads().rev().max_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or_default();
+            let (low, high) = (format!("{:.digits$}", least.1), format!("{:.digits$}", most.1));
+            format!("{low} (instance_{}) to {high} (instance_{})", least.0, most.0)
+        };
+        let requests = extremes(&|instance| instance.counts.arrived() as f64, 0);
+        self.row(f, "Instances", format_args!("{}, with {requests} requests each", instances.len()))?;
+        if self.report.cluster.mean_queue_length == 0.0 {
+            return Ok(());
+        }
+        let waiting = extremes(&|instance| instance.mean_queue_length, 2);
+        self.row(f, "Mean queue length", format_args!("{waiting} requests"))
+    }
+
     fn write_latencies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (bold, plain) = self.emphasis("\x1b[1m");
-        writeln!(
-            f,
-            "{bold}{:<18}{:>11}{:>11}{:>11}{:>11}{:>11}{:>16}{plain}",
-            "Latency, ms", "mean", "p50", "p90", "p95", "p99", "samples"
-        )?;
-        let all = self.aggregate;
+        self.header(f, "Latency, ms", &["mean", "p50", "p90", "p95", "p99"], "samples")?;
+        let all = &self.report.cluster;
         latency(f, "TTFT", &all.ttft)?;
         latency(f, "ITL", &all.itl)?;
         latency(f, "E2E", &all.e2e)?;
         latency(f, "Scheduling delay", &all.scheduling_delay)
+    }
+
+    fn write_classes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let classes = self.sorted(&self.report.classes);
+        let promised = self.report.goodput.as_ref().map_or(&[][..], |goodput| &goodput.per_class);
+        if classes.is_empty() {
+            return Ok(());
+        }
+        let columns = ["arrived", "completed", "TTFT mean", "TTFT p99", "ITL mean", "E2E mean", "E2E p99"];
+        self.header(f, "SLO class, ms", &columns, if promised.is_empty() { "" } else { "within SLO" })?;
+        for (name, class) in classes {
+            write!(f, "{:<18}", shown(name, self.names))?;
+            write!(f, "{:>11}", Grouped(class.counts.arrived()).to_string())?;
+            write!(f, "{:>11}", Grouped(class.counts.completed).to_string())?;
+            let (ttft, itl, e2e) = (&class.ttft, &class.itl, &class.e2e);
+            for (d, ms) in
+                [(ttft, ttft.mean_ms), (ttft, ttft.p99_ms), (itl, itl.mean_ms), (e2e, e2e.mean_ms), (e2e, e2e.p99_ms)]
+            {
+                cell(f, d.count, ms)?;
+            }
+            match promised.iter().find(|&&(other, _)| other == name) {
+                Some((_, kept)) => writeln!(f, "{:>14.1} %", 100.0 * kept.slo_attainment)?,
+                None => f.write_char('\n')?,
+            }
+        }
+        Ok(())
+    }
+
+    fn write_tenants(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 10;
+        let Some(index) = self.report.jain_index else { return Ok(()) };
+        let tenants = self.sorted(&self.report.tenants);
+        self.header(f, "Tenant", &["arrived", "completed", "rejected"], "output tokens")?;
+        for (name, tenant) in tenants.iter().take(SHOWN) {
+            let counts = &tenant.counts;
+            write!(f, "{:<18}", shown(*name, self.names))?;
+            for count in [counts.arrived(), counts.completed, counts.rejected()] {
+                write!(f, "{:>11}", Grouped(count).to_string())?;
+            }
+            writeln!(f, "{:>16}", Grouped(counts.output_tokens).to_string())?;
+        }
+        if tenants.len() > SHOWN {
+            writeln!(f, "and {} more; `--output json` lists all", Grouped((tenants.len() - SHOWN) as u64))?;
+        }
+        self.row(f, "Jain's index", format_args!("{index:.4} over output tokens (1 is even)"))
+    }
+
+    /// Those that [`Self::counts`] does not name.
+    fn write_anomalies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let anomalies = &self.report.anomalies;
+        let inversions = anomalies.priority_inversions.unwrap_or(0);
+        let by_class = self.sorted(&anomalies.shed);
+        if inversions == 0 && anomalies.head_of_line_blocking.is_empty() && by_class.is_empty() {
+            return Ok(());
+        }
+        f.write_char('\n')?;
+        if inversions > 0 {
+            let what = "requests entered a batch before an earlier one at least as urgent";
+            self.row(f, "Inversions", format_args!("{} {what}", Grouped(inversions)))?;
+        }
+        for blocked in &anomalies.head_of_line_blocking {
+            let (queue, others) = (blocked.mean_queue_length, blocked.others_mean_queue_length);
+            let what = format_args!("instance_{}: mean queue {queue:.2}, the others' {others:.2}", blocked.instance);
+            self.row(f, "Head-of-line", what)?;
+        }
+        if by_class.is_empty() {
+            return Ok(());
+        }
+        let by_class = by_class.iter().map(|(name, count)| format!("{} {}", Grouped(*count), shown(*name, self.names)));
+        self.row(f, "Shed by class", by_class.collect::<Vec<_>>().join(", "))
+    }
+
+    /// In the order of the names as shown.
+    fn sorted<T: Copy>(&self, list: &[(Name, T)]) -> Vec<(Name, T)> {
+        let mut list = list.to_vec();
+        list.sort_by_key(|&(name, _)| shown(name, self.names));
+        list
+    }
+
+    /// The head of a table, after an empty line.
+    fn header(&self, f: &mut fmt::Formatter<'_>, name: &str, columns: &[&str], last: &str) -> fmt::Result {
+        let (bold, plain) = self.emphasis("\x1b[1m");
+        write!(f, "\n{bold}{name:<18}")?;
+        columns.iter().try_for_each(|column| write!(f, "{column:>11}"))?;
+        if !last.is_empty() {
+            write!(f, "{last:>16}")?;
+        }
+        writeln!(f, "{plain}")
     }
 
     fn write_warnings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -136,10 +259,14 @@ impl Summary<'_> {
 fn latency(f: &mut fmt::Formatter<'_>, name: &str, d: &Distribution) -> fmt::Result {
     write!(f, "{name:<18}")?;
     for ms in [d.mean_ms, d.p50_ms, d.p90_ms, d.p95_ms, d.p99_ms] {
-        // Nothing measured is not the same as 0 ms.
-        if d.count == 0 { write!(f, "{:>11}", "-")? } else { write!(f, "{ms:>11.2}")? }
+        cell(f, d.count, ms)?;
     }
     writeln!(f, "{:>16}", Grouped(d.count).to_string())
+}
+
+/// Nothing measured is not the same as 0 ms.
+fn cell(f: &mut fmt::Formatter<'_>, samples: u64, ms: f64) -> fmt::Result {
+    if samples == 0 { write!(f, "{:>11}", "-") } else { write!(f, "{ms:>11.2}") }
 }
 
 /// A number with its thousands apart: `1 234 567`.
@@ -161,7 +288,7 @@ impl Display for Grouped {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blis_sim::metrics::Counts;
+    use blis_sim::metrics::{Anomalies, Blocked, ClassGoodput, ClassReport, Counts, Goodput, TenantReport};
     use blis_sim::outcome::Counters;
     use blis_sim::units::Micros;
 
@@ -179,8 +306,8 @@ mod tests {
         }
     }
 
-    fn aggregate() -> Aggregate {
-        let d = |base: f64| Distribution {
+    fn d(base: f64) -> Distribution {
+        Distribution {
             count: 1_234,
             mean_ms: base,
             min_ms: base / 2.0,
@@ -189,7 +316,10 @@ mod tests {
             p90_ms: base * 2.0,
             p95_ms: base * 3.0,
             p99_ms: base * 9.87654,
-        };
+        }
+    }
+
+    fn aggregate() -> Aggregate {
         Aggregate {
             counts: Counts {
                 completed: 1_234,
@@ -207,11 +337,68 @@ mod tests {
                 ..Counters::default()
             },
             duration: Micros(61_700_000),
+            cache_hit_rate: 0.688,
+            mean_queue_length: 0.0,
             ttft: d(27.5),
             itl: d(7.07),
             e2e: d(1_761.9),
             scheduling_delay: d(15.6),
         }
+    }
+
+    fn report() -> Report {
+        Report { cluster: aggregate(), instances: vec![aggregate()], ..Report::default() }
+    }
+
+    /// A report in which everything there is to say occurs.
+    fn cluster() -> (Report, Names) {
+        let mut names = Names::default();
+        let [gold, batch] = ["gold", "batch"].map(|text| names.intern(text));
+        let tenants: Vec<Name> = (0..12).map(|number| names.intern(&format!("tenant-{number:02}"))).collect();
+        let counts = Counts { completed: 1_000, rejected_by_admission: 234, output_tokens: 9_999, ..Counts::default() };
+        let instance = |completed, mean_queue_length| Aggregate {
+            counts: Counts { completed, ..Counts::default() },
+            mean_queue_length,
+            ..Aggregate::default()
+        };
+        let class = |base| ClassReport { counts, ttft: d(base), itl: d(base / 4.0), e2e: d(base * 50.0) };
+        let nobody =
+            ClassReport { counts: Counts { rejected_by_routing: 3, ..Counts::default() }, ..ClassReport::default() };
+        let report = Report {
+            cluster: Aggregate {
+                counts: Counts { rejected_by_admission: 468, rejected_by_routing: 3, ..aggregate().counts },
+                mean_queue_length: 7.5,
+                ..aggregate()
+            },
+            instances: vec![instance(350, 0.5), instance(300, 6.5), instance(350, 0.5)],
+            classes: vec![(Name::NONE, class(20.0)), (gold, class(28.0)), (batch, nobody)],
+            tenants: tenants.iter().map(|&tenant| (tenant, TenantReport { counts })).collect(),
+            jain_index: Some(0.987_65),
+            goodput: Some(Goodput {
+                goodput_rps: 12.345,
+                slo_attainment: 0.75,
+                per_class: vec![(gold, ClassGoodput { slo_attainment: 0.75, ..ClassGoodput::default() })],
+            }),
+            anomalies: Anomalies {
+                priority_inversions: Some(1_007),
+                head_of_line_blocking: vec![Blocked {
+                    instance: 1,
+                    mean_queue_length: 6.5,
+                    others_mean_queue_length: 0.5,
+                }],
+                shed: vec![(Name::NONE, 234), (gold, 234)],
+                ..Anomalies::default()
+            },
+            ..Report::default()
+        };
+        (report, names)
+    }
+
+    #[test]
+    fn a_cluster_in_trouble() {
+        let (report, names) = cluster();
+        let summary = Summary { setting: &setting(), report: &report, names: &names, warnings: &[], colour: false };
+        insta::assert_snapshot!(summary);
     }
 
     #[test]
@@ -220,22 +407,25 @@ mod tests {
             "51 requests timed out".to_owned(),
             "the deadline is 300 s by default; `--timeout -1` removes it".to_owned(),
         )];
-        let summary = Summary { setting: &setting(), aggregate: &aggregate(), warnings: &warnings, colour: false };
+        let (report, names) = (report(), Names::default());
+        let summary =
+            Summary { setting: &setting(), report: &report, names: &names, warnings: &warnings, colour: false };
         insta::assert_snapshot!(summary);
     }
 
     #[test]
     fn nothing_measured_is_not_zero() {
         let setting = Setting { max_model_len: None, ..setting() };
-        let summary = Summary { setting: &setting, aggregate: &Aggregate::default(), warnings: &[], colour: false };
+        let (report, names) = (Report::default(), Names::default());
+        let summary = Summary { setting: &setting, report: &report, names: &names, warnings: &[], colour: false };
         insta::assert_snapshot!(summary);
     }
 
     #[test]
     fn colour_changes_nothing_but_colour() {
-        let (setting, aggregate) = (setting(), aggregate());
+        let (setting, (report, names)) = (setting(), cluster());
         let warnings = [("what".to_owned(), "how".to_owned())];
-        let plain = Summary { setting: &setting, aggregate: &aggregate, warnings: &warnings, colour: false };
+        let plain = Summary { setting: &setting, report: &report, names: &names, warnings: &warnings, colour: false };
         let coloured = Summary { colour: true, ..plain.clone() }.to_string();
         assert!(coloured.contains("\x1b[1;33mwarning:\x1b[0m what"));
         let stripped = ["\x1b[1m", "\x1b[1;33m", "\x1b[0m"].iter().fold(coloured, |text, code| text.replace(code, ""));

@@ -4,6 +4,7 @@
 //! they are asked for: a workload of any length takes no memory, and its start does not depend on
 //! its end. Arrivals and lengths are two streams, so other arrivals leave the lengths alone.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::num::NonZeroU32;
 use std::str::FromStr;
@@ -187,6 +188,7 @@ impl DistributionSpec {
             requests: Box::new(requests),
             count,
             names: Names::default(),
+            slo_targets: BTreeMap::new(),
             skipped: Skipped::default(),
             notes: Vec::new(),
         })

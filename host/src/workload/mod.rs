@@ -8,6 +8,7 @@
 //!                                              equal prompts → prefix ↗
 //! ```
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{BufRead, Cursor, Read as _};
 use std::num::NonZeroU32;
@@ -42,15 +43,23 @@ pub struct Workload {
     pub count: Option<u64>,
     /// The text behind the numbers in their [`Tags`](blis_sim::request::Tags).
     pub names: Names,
+    /// Latency targets by class, where the trace brings any.
+    pub slo_targets: BTreeMap<String, trace_v2::GoodputTargets>,
     /// Rows left out under [`TraceOptions::skip_bad_lines`].
     pub skipped: Skipped,
     /// What the user should know about this workload, a sentence each.
     pub notes: Vec<String>,
 }
 
+impl Workload {
+    fn with_targets(self, header: trace_v2::Header) -> Self {
+        Self { slo_targets: header.goodput_slo_targets, ..self }
+    }
+}
+
 impl fmt::Debug for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { requests: _, count, names: _, skipped, notes } = self;
+        let Self { requests: _, count, names: _, slo_targets: _, skipped, notes } = self;
         let mut fields = f.debug_struct("Workload");
         fields.field("count", count).field("skipped", skipped).field("notes", notes).finish_non_exhaustive()
     }
@@ -111,13 +120,13 @@ pub fn open_trace(path: &Path, options: &TraceOptions) -> Result<Workload, Trace
         TraceFormat::BlisCsv => blis_csv::read(input, &file, options),
         TraceFormat::TraceV2 if format::is_trace_v2_data(&start) => {
             let header = other_half(path, "data", &["yaml", "yml"])?;
-            trace_v2::read_header(input::open(&header)?, &input::display(&header))?;
-            trace_v2::read(input, &file, options)
+            let header = trace_v2::read_header(input::open(&header)?, &input::display(&header))?;
+            Ok(trace_v2::read(input, &file, options)?.with_targets(header))
         }
         TraceFormat::TraceV2 => {
-            trace_v2::read_header(input, &file)?;
+            let header = trace_v2::read_header(input, &file)?;
             let data = other_half(path, "header", &["csv", "csv.gz"])?;
-            trace_v2::read(input::open(&data)?, &input::display(&data), options)
+            Ok(trace_v2::read(input::open(&data)?, &input::display(&data), options)?.with_targets(header))
         }
     }
 }
@@ -127,8 +136,8 @@ pub fn open_trace(path: &Path, options: &TraceOptions) -> Result<Workload, Trace
 /// # Errors
 /// Whatever [`TraceError`] lists.
 pub fn open_trace_v2(header: &Path, data: &Path, options: &TraceOptions) -> Result<Workload, TraceError> {
-    trace_v2::read_header(input::open(header)?, &input::display(header))?;
-    trace_v2::read(input::open(data)?, &input::display(data), options)
+    let header = trace_v2::read_header(input::open(header)?, &input::display(header))?;
+    Ok(trace_v2::read(input::open(data)?, &input::display(data), options)?.with_targets(header))
 }
 
 /// The first bytes of a file, and the rest of it.

@@ -1,5 +1,6 @@
 //! The rows of a trace between its reader and the simulator: compact, sorted, then handed out.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -143,7 +144,14 @@ impl<'a, T: Terms> Intake<'a, T> {
                 content,
             }
         });
-        Ok(Workload { requests: Box::new(requests), count, names, skipped: self.skipped, notes: self.notes })
+        Ok(Workload {
+            requests: Box::new(requests),
+            count,
+            names,
+            slo_targets: BTreeMap::new(),
+            skipped: self.skipped,
+            notes: self.notes,
+        })
     }
 
     fn sort(&mut self) {

@@ -186,7 +186,9 @@ impl Signals {
 
 impl Group {
     fn new(interval: Micros, instances: usize) -> Self {
-        Self { interval, read_at: Micros::ZERO, touched: Vec::new(), is_touched: vec![false; instances] }
+        // The first time, all are read.
+        let touched = (0..instances as u32).collect();
+        Self { interval, read_at: Micros::ZERO, touched, is_touched: vec![true; instances] }
     }
 
     fn touch(&mut self, instance: usize) {

@@ -55,6 +55,7 @@ fn workload(requests: Vec<Request>) -> Workload {
         count: Some(requests.len() as u64),
         requests: Box::new(requests.into_iter()),
         names: Names::default(),
+        slo_targets: BTreeMap::new(),
         skipped: Skipped::default(),
         notes: vec!["a note on the workload".into()],
     }
@@ -65,9 +66,9 @@ fn figures_and_setting() {
     let requests = (0..10).map(|id| request(id, 100, None)).collect();
     let finished =
         simulate(&config(""), &deployment(1_000, None), workload(requests), false).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(finished.aggregate.counts.completed, 10);
-    assert_eq!(finished.aggregate.counts.output_tokens, 30);
-    assert_eq!((finished.aggregate.itl.count, finished.aggregate.itl.mean_ms), (20, 10.0));
+    assert_eq!(finished.report.cluster.counts.completed, 10);
+    assert_eq!(finished.report.cluster.counts.output_tokens, 30);
+    assert_eq!((finished.report.cluster.itl.count, finished.report.cluster.itl.mean_ms), (20, 10.0));
     assert_eq!(finished.setting.hardware, "2 × H100 (TP 2)");
     assert_eq!(finished.setting.notes, ["a note on the deployment", "a note on the workload"]);
     assert_eq!(finished.warnings, []);
@@ -139,7 +140,7 @@ fn a_file_that_cannot_be_written_does_not_cost_the_results() {
     let requests = vec![request(0, 100, None)];
     let finished =
         simulate(&config, &deployment(1_000, None), workload(requests), false).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(finished.aggregate.counts.completed, 1);
+    assert_eq!(finished.report.cluster.counts.completed, 1);
     let told = finished.files.expect_err("no such folder").to_string();
     assert!(told.starts_with("error: cannot write `/no/such/folder/metrics.json`"), "{told}");
 }

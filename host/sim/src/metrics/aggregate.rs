@@ -1,0 +1,124 @@
+//! The figures of one instance, and of all of them together.
+
+use super::counts::Counts;
+use super::distribution::{Distribution, Samples};
+use super::histogram::Histogram;
+use crate::outcome::{Counters, Outcome};
+use crate::units::Micros;
+
+/// What one simulation came to, for one instance or for the cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Aggregate {
+    /// Requests by the way they ended. Those that reached no instance are in the cluster's only.
+    pub counts: Counts,
+    /// The instance's own counters; of the cluster: their sums, and the latest clock.
+    pub counters: Counters,
+    /// Simulated time: the last executed event, at most the horizon. Of the cluster: the longest.
+    pub duration: Micros,
+    /// Share of prefix-cache look-ups that found their block, 0 to 1; 0 without look-ups. Of the
+    /// cluster: the mean over its instances, as published.
+    pub cache_hit_rate: f64,
+    /// Requests in the wait queue, averaged over the duration *of the cluster*, so that instances
+    /// compare; of the cluster: in all wait queues together.
+    pub mean_queue_length: f64,
+    /// Time to first token of every request that got one, completed or not.
+    pub ttft: Distribution,
+    /// Inter-token latencies of completed requests, pooled.
+    pub itl: Distribution,
+    /// End-to-end latency of completed requests.
+    pub e2e: Distribution,
+    /// Arrival to (last) admission into the batch, of every request ever admitted.
+    pub scheduling_delay: Distribution,
+}
+
+impl Aggregate {
+    /// Completed requests per simulated second; 0 if no time passed.
+    #[must_use]
+    pub fn responses_per_second(&self) -> f64 {
+        per_second(self.counts.completed, self.duration)
+    }
+
+    /// Output tokens of completed requests per simulated second; 0 if no time passed.
+    #[must_use]
+    pub fn tokens_per_second(&self) -> f64 {
+        per_second(self.counts.output_tokens, self.duration)
+    }
+}
+
+/// 0 if no time passed.
+pub(super) fn per_second(count: u64, duration: Micros) -> f64 {
+    if duration == Micros::ZERO { 0.0 } else { count as f64 / duration.as_secs_f64() }
+}
+
+/// What [`Aggregate`] is made of.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Collected {
+    pub counts: Counts,
+    ttft: Samples,
+    e2e: Samples,
+    scheduling_delay: Samples,
+    pub itl: Histogram,
+}
+
+impl Collected {
+    pub fn add(&mut self, outcome: &Outcome) {
+        self.counts.count(outcome);
+        self.ttft.extend(outcome.ttft);
+        self.e2e.extend(outcome.e2e);
+        self.scheduling_delay.extend(outcome.scheduling_delay);
+    }
+
+    /// `whole` is the duration of the cluster.
+    pub fn aggregate(&mut self, counters: &Counters, horizon: Micros, whole: Micros) -> Aggregate {
+        let lookups = counters.cache_hits + counters.cache_misses;
+        Aggregate {
+            counts: self.counts,
+            counters: *counters,
+            duration: counters.clock.min(horizon),
+            cache_hit_rate: if lookups == 0 { 0.0 } else { counters.cache_hits as f64 / lookups as f64 },
+            mean_queue_length: mean_queue_length(counters, whole),
+            ttft: self.ttft.distribution(),
+            itl: self.itl.distribution(),
+            e2e: self.e2e.distribution(),
+            scheduling_delay: self.scheduling_delay.distribution(),
+        }
+    }
+}
+
+/// All instances together. `parts` are what they collected, and what no instance did.
+pub(super) fn cluster(parts: &[&Collected], instances: &[Aggregate], duration: Micros) -> Aggregate {
+    let mut counts = Counts::default();
+    parts.iter().for_each(|part| counts.add(&part.counts));
+    let mut counters = Counters::default();
+    instances.iter().for_each(|instance| add(&mut counters, &instance.counters));
+    // One after the other: each copies its samples.
+    let merged = |of: fn(&Collected) -> &Samples| Samples::merged(parts.iter().map(|part| of(part))).distribution();
+    Aggregate {
+        counts,
+        counters,
+        duration,
+        cache_hit_rate: instances.iter().map(|instance| instance.cache_hit_rate).sum::<f64>() / instances.len() as f64,
+        mean_queue_length: mean_queue_length(&counters, duration),
+        ttft: merged(|part| &part.ttft),
+        itl: Histogram::merged(parts.iter().map(|part| &part.itl)).distribution(),
+        e2e: merged(|part| &part.e2e),
+        scheduling_delay: merged(|part| &part.scheduling_delay),
+    }
+}
+
+/// By Little's law.
+fn mean_queue_length(counters: &Counters, duration: Micros) -> f64 {
+    if duration == Micros::ZERO { 0.0 } else { counters.queue_time.0 as f64 / duration.0 as f64 }
+}
+
+fn add(sum: &mut Counters, other: &Counters) {
+    sum.clock = sum.clock.max(other.clock);
+    sum.steps += other.steps;
+    sum.preemptions += other.preemptions;
+    sum.preemption_time += other.preemption_time;
+    sum.kv_allocation_failures += other.kv_allocation_failures;
+    sum.cache_hits += other.cache_hits;
+    sum.cache_misses += other.cache_misses;
+    sum.input_tokens += other.input_tokens;
+    sum.queue_time += other.queue_time;
+}

@@ -1,0 +1,194 @@
+//! What went wrong, counted; each with its definition in words.
+
+use super::aggregate::Aggregate;
+use super::counts::Counts;
+use crate::request::Name;
+
+/// What may go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Anomaly {
+    /// A request overtook another one.
+    PriorityInversion,
+    /// One instance has a queue, the others have not.
+    HeadOfLineBlocking,
+    /// Kept out.
+    RejectedByAdmission,
+    /// No instance for it.
+    RejectedByRouting,
+    /// Unservable.
+    Dropped,
+    /// Given up.
+    TimedOut,
+    /// Cut off.
+    LengthCapped,
+}
+
+impl Anomaly {
+    /// All of them, in the order of reports.
+    pub const ALL: [Self; 7] = [
+        Self::PriorityInversion,
+        Self::HeadOfLineBlocking,
+        Self::RejectedByAdmission,
+        Self::RejectedByRouting,
+        Self::Dropped,
+        Self::TimedOut,
+        Self::LengthCapped,
+    ];
+
+    /// Its field in documents.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PriorityInversion => "priority_inversions",
+            Self::HeadOfLineBlocking => "head_of_line_blocking",
+            Self::RejectedByAdmission => "rejected_admission",
+            Self::RejectedByRouting => "rejected_routing",
+            Self::Dropped => "dropped_unservable",
+            Self::TimedOut => "timed_out_requests",
+            Self::LengthCapped => "length_capped_requests",
+        }
+    }
+
+    /// What exactly is counted.
+    #[must_use]
+    pub fn definition(self) -> &'static str {
+        match self {
+            Self::PriorityInversion => {
+                "requests that entered the batch of an instance while another request there that had arrived \
+                 earlier, and whose SLO class is at least as urgent, had yet to enter it. Requests that never \
+                 entered count as overtaken only if they are still queued at the end; preempted ones never do"
+            }
+            Self::HeadOfLineBlocking => {
+                "instances whose wait queue, averaged over the simulated time, holds at least 1 request and more \
+                 than twice as many as the queues of the other instances do on average"
+            }
+            Self::RejectedByAdmission => "requests that the admission policy turned away",
+            Self::RejectedByRouting => "requests for a model that no instance serves",
+            Self::Dropped => "requests that can never be served: longer than the maximum model length or the KV cache",
+            Self::TimedOut => "requests whose deadline passed before they completed",
+            Self::LengthCapped => "completed requests whose answer was cut off at the maximum model length",
+        }
+    }
+}
+
+/// What went wrong, counted. [`Anomaly::definition`] says what each figure means.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Anomalies {
+    /// [`Anomaly::PriorityInversion`]; `None` unless asked for.
+    pub priority_inversions: Option<u64>,
+    /// [`Anomaly::HeadOfLineBlocking`]: the instances, lowest first.
+    pub head_of_line_blocking: Vec<Blocked>,
+    /// [`Anomaly::RejectedByAdmission`].
+    pub rejected_by_admission: u64,
+    /// The same by SLO class.
+    pub shed: Vec<(Name, u64)>,
+    /// [`Anomaly::RejectedByRouting`].
+    pub rejected_by_routing: u64,
+    /// [`Anomaly::Dropped`].
+    pub dropped: u64,
+    /// [`Anomaly::TimedOut`].
+    pub timed_out: u64,
+    /// [`Anomaly::LengthCapped`].
+    pub length_capped: u64,
+}
+
+/// An instance with head-of-line blocking.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Blocked {
+    /// Its number.
+    pub instance: u32,
+    /// Requests in its wait queue, averaged over the simulated time.
+    pub mean_queue_length: f64,
+    /// The mean of that over the other instances.
+    pub others_mean_queue_length: f64,
+}
+
+impl Anomalies {
+    pub(super) fn new(
+        counts: &Counts,
+        instances: &[Aggregate],
+        shed: Vec<(Name, u64)>,
+        priority_inversions: Option<u64>,
+    ) -> Self {
+        Self {
+            priority_inversions,
+            head_of_line_blocking: head_of_line_blocking(instances),
+            rejected_by_admission: counts.rejected_by_admission,
+            shed,
+            rejected_by_routing: counts.rejected_by_routing,
+            dropped: counts.dropped(),
+            timed_out: counts.timed_out,
+            length_capped: counts.length_capped,
+        }
+    }
+
+    /// How often `anomaly` occurred; `None` if nobody looked.
+    #[must_use]
+    pub fn count(&self, anomaly: Anomaly) -> Option<u64> {
+        match anomaly {
+            Anomaly::PriorityInversion => self.priority_inversions,
+            Anomaly::HeadOfLineBlocking => Some(self.head_of_line_blocking.len() as u64),
+            Anomaly::RejectedByAdmission => Some(self.rejected_by_admission),
+            Anomaly::RejectedByRouting => Some(self.rejected_by_routing),
+            Anomaly::Dropped => Some(self.dropped),
+            Anomaly::TimedOut => Some(self.timed_out),
+            Anomaly::LengthCapped => Some(self.length_capped),
+        }
+    }
+}
+
+/// BLIS compares with the mean over all instances, which two of them can never exceed twofold.
+fn head_of_line_blocking(instances: &[Aggregate]) -> Vec<Blocked> {
+    let others = instances.len().saturating_sub(1) as f64;
+    let all: f64 = instances.iter().map(|instance| instance.mean_queue_length).sum();
+    let blocked = (0..).zip(instances).filter_map(|(number, instance)| {
+        let mean_queue_length = instance.mean_queue_length;
+        let others_mean_queue_length = (all - mean_queue_length) / others;
+        let blocked = others > 0.0 && mean_queue_length >= 1.0 && mean_queue_length > 2.0 * others_mean_queue_length;
+        blocked.then_some(Blocked { instance: number, mean_queue_length, others_mean_queue_length })
+    });
+    blocked.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blocked(queues: &[f64]) -> Vec<(u32, f64)> {
+        let instance = |&mean_queue_length: &f64| Aggregate { mean_queue_length, ..Aggregate::default() };
+        let instances: Vec<Aggregate> = queues.iter().map(instance).collect();
+        let found = head_of_line_blocking(&instances);
+        found.into_iter().map(|blocked| (blocked.instance, blocked.others_mean_queue_length)).collect()
+    }
+
+    #[test]
+    fn two_instances_suffice() {
+        assert_eq!(blocked(&[0.5, 5.0]), [(1, 0.5)]);
+        assert_eq!(blocked(&[5.0, 0.0]), [(0, 0.0)]);
+        assert_eq!(blocked(&[5.0, 2.5]), [], "twice is not more than twice");
+        assert_eq!(blocked(&[0.9, 0.0]), [], "less than one request waits");
+        assert_eq!(blocked(&[100.0]), [], "nothing to compare with");
+        assert_eq!(blocked(&[9.0, 1.0, 9.0, 1.0]), [(0, 11.0 / 3.0), (2, 11.0 / 3.0)]);
+        assert_eq!(blocked(&[]), []);
+    }
+
+    #[test]
+    fn every_anomaly_is_counted_under_its_own_name() {
+        let names = Anomaly::ALL.map(Anomaly::name);
+        assert!((1..names.len()).all(|n| !names[..n].contains(&names[n])), "{names:?}");
+        let anomalies = Anomalies {
+            priority_inversions: Some(1),
+            head_of_line_blocking: vec![
+                Blocked { instance: 0, mean_queue_length: 3.0, others_mean_queue_length: 0.0 };
+                2
+            ],
+            rejected_by_admission: 3,
+            shed: Vec::new(),
+            rejected_by_routing: 4,
+            dropped: 5,
+            timed_out: 6,
+            length_capped: 7,
+        };
+        assert_eq!(Anomaly::ALL.map(|anomaly| anomalies.count(anomaly)), [1, 2, 3, 4, 5, 6, 7].map(Some));
+    }
+}

@@ -1,0 +1,63 @@
+//! Sinks made of sinks.
+
+use crate::outcome::{Decision, Outcome, Sink};
+use crate::policy::Reads;
+use crate::units::Micros;
+
+/// Both sinks get everything.
+impl<A: Sink, B: Sink> Sink for (A, B) {
+    fn outcome(&mut self, outcome: &Outcome) {
+        self.0.outcome(outcome);
+        self.1.outcome(outcome);
+    }
+
+    fn itl(&mut self, instance: u32, gap: Micros, count: u64) {
+        self.0.itl(instance, gap, count);
+        self.1.itl(instance, gap, count);
+    }
+
+    fn retract_itl(&mut self, instance: u32, gap: Micros, count: u64) {
+        self.0.retract_itl(instance, gap, count);
+        self.1.retract_itl(instance, gap, count);
+    }
+
+    fn decision(&mut self, decision: &Decision<'_>) {
+        self.0.decision(decision);
+        self.1.decision(decision);
+    }
+
+    fn reads(&self) -> Reads {
+        self.0.reads().and(self.1.reads())
+    }
+}
+
+/// A sink that may be switched off.
+impl<S: Sink> Sink for Option<S> {
+    fn outcome(&mut self, outcome: &Outcome) {
+        if let Some(sink) = self {
+            sink.outcome(outcome);
+        }
+    }
+
+    fn itl(&mut self, instance: u32, gap: Micros, count: u64) {
+        if let Some(sink) = self {
+            sink.itl(instance, gap, count);
+        }
+    }
+
+    fn retract_itl(&mut self, instance: u32, gap: Micros, count: u64) {
+        if let Some(sink) = self {
+            sink.retract_itl(instance, gap, count);
+        }
+    }
+
+    fn decision(&mut self, decision: &Decision<'_>) {
+        if let Some(sink) = self {
+            sink.decision(decision);
+        }
+    }
+
+    fn reads(&self) -> Reads {
+        self.as_ref().map_or(Reads::NOTHING, Sink::reads)
+    }
+}

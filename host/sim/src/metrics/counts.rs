@@ -1,0 +1,97 @@
+//! Requests by the way they ended.
+
+use crate::outcome::{DropReason, Outcome, Rejection, Status};
+
+/// Requests by the way they ended. Every request that arrived is in exactly one of `completed`,
+/// `queued`, `running`, `arriving`, `timed_out`, the three `dropped_…` and the two `rejected_…`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// All output tokens generated, or ended early at `max_model_len`.
+    pub completed: u64,
+    /// Those of `completed` that ended early at `max_model_len`.
+    pub length_capped: u64,
+    /// In the wait queue at the end of the simulation.
+    pub queued: u64,
+    /// In the running batch at the end of the simulation.
+    pub running: u64,
+    /// Between arrival and wait queue at the end of the simulation.
+    pub arriving: u64,
+    /// Given up by the client.
+    pub timed_out: u64,
+    /// Refused: the prompt alone reaches `max_model_len`.
+    pub dropped_prompt_too_long: u64,
+    /// Refused: prompt and budget exceed `max_model_len`.
+    pub dropped_budget_too_long: u64,
+    /// Refused: the prompt needs more KV blocks than there are.
+    pub dropped_kv_too_small: u64,
+    /// Refused by the admission policy.
+    pub rejected_by_admission: u64,
+    /// Refused because no instance serves their model.
+    pub rejected_by_routing: u64,
+    /// Σ generated tokens of completed requests.
+    pub output_tokens: u64,
+}
+
+impl Counts {
+    /// Requests refused because they can never be served.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped_prompt_too_long + self.dropped_budget_too_long + self.dropped_kv_too_small
+    }
+
+    /// Requests that no instance saw because the service refused them.
+    #[must_use]
+    pub fn rejected(&self) -> u64 {
+        self.rejected_by_admission + self.rejected_by_routing
+    }
+
+    /// Requests that reached an instance, as published: without those rejected and those still
+    /// arriving.
+    #[must_use]
+    pub fn injected(&self) -> u64 {
+        self.completed + self.queued + self.running + self.dropped() + self.timed_out
+    }
+
+    /// Requests that arrived at the service, whatever became of them.
+    #[must_use]
+    pub fn arrived(&self) -> u64 {
+        self.injected() + self.arriving + self.rejected()
+    }
+
+    pub(super) fn count(&mut self, outcome: &Outcome) {
+        match outcome.status {
+            Status::Completed => self.completed += 1,
+            Status::LengthCapped => {
+                self.completed += 1;
+                self.length_capped += 1;
+            }
+            Status::TimedOut => self.timed_out += 1,
+            Status::Dropped(DropReason::PromptTooLong) => self.dropped_prompt_too_long += 1,
+            Status::Dropped(DropReason::BudgetTooLong) => self.dropped_budget_too_long += 1,
+            Status::Dropped(DropReason::KvTooSmall) => self.dropped_kv_too_small += 1,
+            Status::Queued => self.queued += 1,
+            Status::Running => self.running += 1,
+            Status::Arriving => self.arriving += 1,
+            Status::Rejected(Rejection::Admission) => self.rejected_by_admission += 1,
+            Status::Rejected(Rejection::Routing) => self.rejected_by_routing += 1,
+        }
+        if outcome.completed() {
+            self.output_tokens += u64::from(outcome.generated_tokens);
+        }
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        self.completed += other.completed;
+        self.length_capped += other.length_capped;
+        self.queued += other.queued;
+        self.running += other.running;
+        self.arriving += other.arriving;
+        self.timed_out += other.timed_out;
+        self.dropped_prompt_too_long += other.dropped_prompt_too_long;
+        self.dropped_budget_too_long += other.dropped_budget_too_long;
+        self.dropped_kv_too_small += other.dropped_kv_too_small;
+        self.rejected_by_admission += other.rejected_by_admission;
+        self.rejected_by_routing += other.rejected_by_routing;
+        self.output_tokens += other.output_tokens;
+    }
+}

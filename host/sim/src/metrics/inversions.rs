@@ -1,0 +1,108 @@
+//! Priority inversions: who overtook whom on the way into the batch.
+
+use crate::outcome::{Outcome, Status};
+use crate::units::Micros;
+
+/// When the requests of one instance entered its batch. 24 bytes each.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Admissions(Vec<Admission>);
+
+#[derive(Clone, Copy, Debug)]
+struct Admission {
+    arrival: Micros,
+    /// [`Micros::MAX`] for a request still in the queue at the end.
+    at: Micros,
+    /// [`crate::policy::Classes::urgency`].
+    urgency: i32,
+    /// Its last admission is not its first, and when it waited in between is not known.
+    preempted: bool,
+}
+
+impl Admissions {
+    /// Requests that left without ever entering the batch are left out: they may not have waited.
+    pub fn add(&mut self, outcome: &Outcome, urgency: i32) {
+        let at = match (outcome.scheduling_delay, outcome.status) {
+            (Some(delay), _) => outcome.arrival.saturating_add(delay),
+            (None, Status::Queued) => Micros::MAX,
+            (None, _) => return,
+        };
+        self.0.push(Admission { arrival: outcome.arrival, at, urgency, preempted: outcome.preemptions > 0 });
+    }
+
+    /// How many requests entered the batch before another one that had arrived earlier and was at
+    /// least as urgent. O(n log n + n·urgencies); reorders.
+    pub fn inversions(&mut self) -> u64 {
+        let mut urgencies: Vec<i32> = self.0.iter().map(|admission| admission.urgency).collect();
+        urgencies.sort_unstable();
+        urgencies.dedup();
+        let level = |urgency| urgencies.partition_point(|&other| other < urgency);
+        self.0.sort_unstable_by_key(|admission| admission.arrival);
+        // By urgency: the last admission among those that arrived earlier.
+        let mut last = vec![Micros::ZERO; urgencies.len()];
+        let mut inversions = 0;
+        for together in self.0.chunk_by(|one, other| one.arrival == other.arrival) {
+            let overtakes = |one: &&Admission| last[level(one.urgency)..].iter().any(|&other| other > one.at);
+            inversions += together.iter().filter(overtakes).count() as u64;
+            for one in together.iter().filter(|one| !one.preempted) {
+                let last = &mut last[level(one.urgency)];
+                *last = one.at.max(*last);
+            }
+        }
+        inversions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Request;
+    use proptest::prelude::*;
+
+    /// (arrival, delay until admission, urgency)
+    fn admissions(requests: &[(u64, Option<u64>, i32)]) -> Admissions {
+        let mut admissions = Admissions::default();
+        for &(arrival, delay, urgency) in requests {
+            let status = if delay.is_some() { Status::Completed } else { Status::Queued };
+            let outcome = Outcome::new(&Request::new(0, Micros(arrival), 1, 1), status);
+            admissions.add(&Outcome { scheduling_delay: delay.map(Micros), ..outcome }, urgency);
+        }
+        admissions
+    }
+
+    #[test]
+    fn overtaking_the_less_urgent_is_no_inversion() {
+        // Arrived at 0 and 1; admitted at 9 and 2.
+        assert_eq!(admissions(&[(0, Some(9), 3), (1, Some(1), 4)]).inversions(), 0);
+        assert_eq!(admissions(&[(0, Some(9), 3), (1, Some(1), 3)]).inversions(), 1);
+        assert_eq!(admissions(&[(0, Some(9), 4), (1, Some(1), 3)]).inversions(), 1);
+        assert_eq!(admissions(&[(0, Some(2), 4), (1, Some(1), 3)]).inversions(), 0, "the same step");
+        assert_eq!(admissions(&[(1, Some(9), 4), (1, Some(1), 3)]).inversions(), 0, "arrived together");
+        assert_eq!(admissions(&[(0, None, 3), (1, Some(1), 3), (2, Some(1), 3)]).inversions(), 2, "never admitted");
+    }
+
+    #[test]
+    fn what_is_not_known_to_have_waited_is_not_overtaken() {
+        let mut admissions = admissions(&[(5, Some(1), 0)]);
+        let request = Request::new(0, Micros(0), 1, 1);
+        admissions.add(&Outcome::new(&request, Status::TimedOut), 0);
+        admissions.add(&Outcome::new(&request, Status::Arriving), 0);
+        let preempted =
+            Outcome { preemptions: 1, scheduling_delay: Some(Micros(50)), ..Outcome::new(&request, Status::Completed) };
+        admissions.add(&preempted, 0);
+        assert_eq!(admissions.inversions(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn every_pair_was_compared(
+            requests in prop::collection::vec((0..30u64, prop::option::weighted(0.9, 0..30u64), -2..3i32), 0..40),
+        ) {
+            let end = |&(arrival, delay, _): &(u64, Option<u64>, i32)| delay.map_or(u64::MAX, |delay| arrival + delay);
+            let overtakes = |one: &&(u64, Option<u64>, i32)| {
+                requests.iter().any(|other| other.0 < one.0 && other.2 >= one.2 && end(other) > end(one))
+            };
+            let naive = requests.iter().filter(overtakes).count() as u64;
+            prop_assert_eq!(admissions(&requests).inversions(), naive);
+        }
+    }
+}
