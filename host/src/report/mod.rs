@@ -5,12 +5,14 @@
 
 mod aggregate;
 mod breakdown;
+mod definitions;
 mod file;
 mod requests;
 mod results;
 mod summary;
 
 pub use aggregate::{metrics_document, report_document};
+pub use definitions::anomaly_definitions;
 pub use file::{FileError, check_target, write_json};
 pub use requests::{Record, RequestLog};
 pub use results::results_document;
