@@ -6,6 +6,7 @@
 mod aggregate;
 mod breakdown;
 mod decisions;
+mod definitions;
 mod file;
 mod requests;
 mod results;
@@ -13,6 +14,7 @@ mod summary;
 
 pub use aggregate::{metrics_document, report_document};
 pub use decisions::{DecisionLog, DecisionSummary};
+pub use definitions::anomaly_definitions;
 pub use file::{FileError, check_target, write_json};
 pub use requests::{Record, RequestLog};
 pub use results::results_document;

@@ -64,7 +64,9 @@ impl Anomaly {
             }
             Self::RejectedByAdmission => "requests that the admission policy turned away",
             Self::RejectedByRouting => "requests for a model that no instance serves",
-            Self::Dropped => "requests that can never be served: longer than the maximum model length or the KV cache",
+            Self::Dropped => {
+                "requests that can never be served: too long for the model, the KV cache or the token budget of a step"
+            }
             Self::TimedOut => "requests whose deadline passed before they completed",
             Self::LengthCapped => "completed requests whose answer was cut off at the maximum model length",
         }
@@ -139,15 +141,18 @@ impl Anomalies {
 
 /// BLIS compares with the mean over all instances, which two of them can never exceed twofold.
 fn head_of_line_blocking(instances: &[Aggregate]) -> Vec<Blocked> {
-    let others = instances.len().saturating_sub(1) as f64;
-    let all: f64 = instances.iter().map(|instance| instance.mean_queue_length).sum();
-    let blocked = (0..).zip(instances).filter_map(|(number, instance)| {
-        let mean_queue_length = instance.mean_queue_length;
-        let others_mean_queue_length = (all - mean_queue_length) / others;
-        let blocked = others > 0.0 && mean_queue_length >= 1.0 && mean_queue_length > 2.0 * others_mean_queue_length;
-        blocked.then_some(Blocked { instance: number, mean_queue_length, others_mean_queue_length })
+    if instances.len() < 2 {
+        return Vec::new();
+    }
+    let queue = |instance: &Aggregate| instance.mean_queue_length;
+    let waiting = (0..).zip(instances).filter(|(_, instance)| queue(instance) >= 1.0);
+    let compared = waiting.map(|(number, instance)| {
+        // Added up each time: subtracting from the sum would leave digits that mean nothing.
+        let (before, after) = (&instances[..number as usize], &instances[number as usize + 1..]);
+        let others = before.iter().chain(after).map(queue).sum::<f64>() / (instances.len() - 1) as f64;
+        Blocked { instance: number, mean_queue_length: queue(instance), others_mean_queue_length: others }
     });
-    blocked.collect()
+    compared.filter(|it| it.mean_queue_length > 2.0 * it.others_mean_queue_length).collect()
 }
 
 #[cfg(test)]
