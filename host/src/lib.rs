@@ -2,6 +2,7 @@
 
 pub mod cli;
 pub mod config;
+pub mod evaluate;
 pub mod report;
 mod unreadable;
 pub mod workload;

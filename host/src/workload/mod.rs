@@ -29,6 +29,7 @@ mod prefix;
 mod rows;
 pub mod trace_v2;
 
+pub(crate) use error::nearest;
 pub use error::{LineError, Skipped, TraceError};
 pub use format::TraceFormat;
 pub use names::Names;
