@@ -11,7 +11,7 @@ use super::fitness::{FitnessScale, FitnessWeights, NoSample};
 use super::paired::{CONFIDENCE, Paired, Verdict, mean};
 
 /// Widest column of contestants' names.
-const NAME_WIDTH: usize = 12;
+const NAME_WIDTH: usize = 16;
 
 /// What contestants differ by. The first is the one the others are compared with.
 ///
@@ -168,13 +168,9 @@ impl Comparison {
         writeln!(f, "Paired runs under {}\n", seeds_in_words(&self.seeds))
     }
 
-    /// A line for each figure and contestant but the first.
     fn write_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines = vec![self.header()];
-        for row in &self.rows {
-            let others = row.differences.iter().enumerate();
-            lines.extend(others.map(|(other, paired)| self.line(row, other + 1, paired.as_ref())));
-        }
+        self.rows.iter().for_each(|row| self.push_lines(row, &mut lines));
         let mut widths = [0; COLUMNS];
         for line in &lines {
             for (width, cell) in widths.iter_mut().zip(line) {
@@ -184,40 +180,32 @@ impl Comparison {
         lines.iter().try_for_each(|line| write_line(f, line, &widths))
     }
 
-    /// With two contestants their names head the columns of their means; with more, a column has the names.
+    /// Two contestants have a column each, so that a figure is one line; more have a line each.
     fn header(&self) -> Line {
-        let first = shortened(&self.contestants[0]);
-        let interval = format!("{}% interval", 100.0 * CONFIDENCE);
-        let [name, mean] = match &self.contestants[..] {
-            [_, only] => [String::new(), shortened(only)],
-            _ => ["against".into(), "mean".into()],
+        let [name, first, mean] = match &self.contestants[..] {
+            [first, second] => [String::new(), shortened(first), shortened(second)],
+            _ => ["contestant".into(), String::new(), "mean".into()],
         };
-        ["mean of".into(), first, name, mean, "change".into(), String::new(), interval, String::new()]
+        let interval = format!("{}% interval", 100.0 * CONFIDENCE);
+        ["metric".into(), name, first, mean, "change".into(), String::new(), interval, String::new()]
     }
 
-    fn line(&self, row: &Row, other: usize, paired: Option<&Paired>) -> Line {
-        let means = [row.mean(0), row.mean(other)];
-        let several = self.contestants.len() > 2;
-        let first_line = other == 1;
-        let [mean_first, mean_other] = means.map(|mean| mean.map_or("-".into(), |mean| number(row.shown(mean), false)));
-        let metric = match row.unit_shown() {
-            "" => row.key.to_owned(),
-            unit => format!("{}, {unit}", row.key),
-        };
-        let (difference, interval) = row.difference_cells(paired);
-        [
-            if first_line { metric } else { String::new() },
-            if first_line { mean_first } else { String::new() },
-            if several { shortened(&self.contestants[other]) } else { String::new() },
-            mean_other,
-            difference,
-            row.percent_cell(paired),
-            interval,
-            match paired.map(|paired| paired.verdict) {
-                None | Some(Verdict::Undecided) => String::new(),
-                Some(verdict) => verdict.name().to_owned(),
-            },
-        ]
+    fn push_lines(&self, row: &Row, lines: &mut Vec<Line>) {
+        let mean = |contestant| row.mean(contestant).map_or("-".into(), |mean| number(row.shown(mean), false));
+        let metric = row.heading();
+        if let [only] = &row.differences[..] {
+            let [change, percent, interval, verdict] = row.difference_cells(only.as_ref());
+            lines.push([metric, String::new(), mean(0), mean(1), change, percent, interval, verdict]);
+            return;
+        }
+        let mut first = Line::default();
+        [first[0], first[1], first[3]] = [metric, shortened(&self.contestants[0]), mean(0)];
+        lines.push(first);
+        for (number, paired) in row.differences.iter().enumerate() {
+            let name = shortened(&self.contestants[number + 1]);
+            let [change, percent, interval, verdict] = row.difference_cells(paired.as_ref());
+            lines.push([String::new(), name, String::new(), mean(number + 1), change, percent, interval, verdict]);
+        }
     }
 
     fn write_footnotes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -253,40 +241,45 @@ impl Row {
         if self.unit == Unit::Share { 100.0 * value } else { value }
     }
 
-    fn unit_shown(&self) -> &'static str {
-        match self.unit {
+    /// Its key and unit.
+    fn heading(&self) -> String {
+        let unit = match self.unit {
             Unit::RequestsPerSecond => "req/s",
             Unit::TokensPerSecond => "tok/s",
             Unit::Share => "%",
-            Unit::Index | Unit::Count => "",
             Unit::PerRequest => "per req",
             Unit::Milliseconds | Unit::Seconds => self.unit.name(),
-        }
+            Unit::Index | Unit::Count => return self.key.to_owned(),
+        };
+        format!("{}, {unit}", self.key)
     }
 
-    /// The difference and its interval, with the same decimals: three digits of the larger limit.
-    fn difference_cells(&self, paired: Option<&Paired>) -> (String, String) {
-        let Some(paired) = paired else { return ("-".into(), "-".into()) };
-        let difference = self.shown(paired.difference);
-        let Some(interval) = paired.interval else { return (number(difference, true), "-".into()) };
+    /// Change, the same in percent, interval, verdict. Change and interval have the same decimals:
+    /// three digits of the larger limit.
+    fn difference_cells(&self, paired: Option<&Paired>) -> [String; 4] {
+        let Some(paired) = paired else { return ["-".into(), String::new(), "-".into(), String::new()] };
+        let change = self.shown(paired.difference);
+        // A share or an index is relative already.
+        let percent = if self.unit.bounded() || paired.mean_a == 0.0 {
+            String::new()
+        } else {
+            format!("{}%", fixed(100.0 * paired.difference / paired.mean_a, Some(2), true))
+        };
+        let Some(interval) = paired.interval else {
+            return [number(change, true), percent, "-".into(), String::new()];
+        };
         let (low, high) = (self.shown(interval.low), self.shown(interval.high));
         let decimals = decimals(low.abs().max(high.abs())).map(|decimals| decimals.saturating_sub(1));
         let cell = |value| fixed(value, decimals, true);
-        (cell(difference), format!("[{}, {}]", cell(low), cell(high)))
-    }
-
-    /// The difference relative to the first contestant; nothing for what is a share or an index itself.
-    fn percent_cell(&self, paired: Option<&Paired>) -> String {
-        match paired {
-            Some(paired) if !self.unit.bounded() && paired.mean_a > 0.0 => {
-                format!("{}%", fixed(100.0 * paired.difference / paired.mean_a, Some(2), true))
-            }
-            _ => String::new(),
-        }
+        let verdict = match paired.verdict {
+            Verdict::Undecided => "",
+            verdict => verdict.name(),
+        };
+        [cell(change), percent, format!("[{}, {}]", cell(low), cell(high)), verdict.to_owned()]
     }
 }
 
-/// metric, mean of the first, name, mean, difference, the same in percent, interval, verdict.
+/// Metric, name, mean of the first of two, mean, change, the same in percent, interval, verdict.
 const COLUMNS: usize = 8;
 type Line = [String; COLUMNS];
 
@@ -297,7 +290,7 @@ fn write_line(f: &mut fmt::Formatter<'_>, line: &Line, widths: &[usize; COLUMNS]
         let pad = " ".repeat(width - cell.width());
         let _ = match column {
             0 => write!(text, "{cell}{pad}"),
-            2 | 7 => write!(text, "  {cell}{pad}"),
+            1 | 7 => write!(text, "  {cell}{pad}"),
             _ => write!(text, "  {pad}{cell}"),
         };
     }
@@ -402,7 +395,7 @@ mod tests {
         least-loaded against round-robin
         Paired runs under 5 seeds: 42 to 46
 
-        mean of                round-robin  least-loaded    change                  95% interval
+        metric                 round-robin  least-loaded    change                  95% interval
         throughput, req/s             1240          1240   +0.0440   0.00%    [-0.0013, +0.0893]
         tokens_per_sec, tok/s       151806        151106      -700  -0.46%          [-700, -700]  worse
         completed_share, %           100.0         98.96     -1.04                [-1.09, -1.00]  worse
@@ -426,7 +419,48 @@ mod tests {
         let comparison = Comparison::new(&all, &seeds, &runs).with_fitness(&weights, NoSample::Worst, &runs);
         let text = comparison.to_string();
         assert!(text.lines().skip(1).all(|line| line.width() <= 100), "{text}");
-        insta::assert_snapshot!(text, @"");
+        insta::assert_snapshot!(text, @r"
+        weighted, policies/my-very-long-name.yaml, 表示幅の広い名前を持つ方策 against round-robin
+        Paired runs under 5 seeds: 1, 2, 3, 5, 8
+
+        metric                 contestant            mean    change                   95% interval
+        fitness                round-robin         0.5000
+                               weighted            0.4959  -0.00410           [-0.00454, -0.00367]  worse
+                               …-long-name.yaml    0.4920  -0.00803           [-0.00894, -0.00712]  worse
+                               …名前を持つ方策     0.4882   -0.0118             [-0.0132, -0.0103]  worse
+        throughput, req/s      round-robin           1241
+                               weighted              1241   +0.0560    0.00%    [+0.0192, +0.0928]  better
+                               …-long-name.yaml      1241    +0.112   +0.01%      [+0.038, +0.186]  better
+                               …名前を持つ方策       1242    +0.168   +0.01%      [+0.057, +0.279]  better
+        tokens_per_sec, tok/s  round-robin         151920
+                               weighted            151220      -700   -0.46%          [-700, -700]  worse
+                               …-long-name.yaml    150520     -1400   -0.92%        [-1400, -1400]  worse
+                               …名前を持つ方策     149820     -2100   -1.38%        [-2100, -2100]  worse
+        completed_share, %     round-robin          100.0
+                               weighted             98.94     -1.06                 [-1.09, -1.02]  worse
+                               …-long-name.yaml     97.89     -2.11                 [-2.19, -2.04]  worse
+                               …名前を持つ方策      96.83     -3.17                 [-3.28, -3.06]  worse
+        mean_ttft, ms          round-robin          70.01
+                               weighted             66.45     -3.56   -5.08%        [-3.93, -3.19]  better
+                               …-long-name.yaml     62.89     -7.12  -10.17%        [-7.86, -6.38]  better
+                               …名前を持つ方策      59.33     -10.7  -15.25%         [-11.8, -9.6]  better
+        p99_e2e, ms            round-robin           9230
+                               weighted              9230     +0.60   +0.01%        [-3.08, +4.28]
+                               …-long-name.yaml      9231     +1.20   +0.01%        [-6.17, +8.57]
+                               …名前を持つ方策       9231      +1.8   +0.02%         [-9.3, +12.9]
+        jain                   round-robin         0.8561
+                               weighted            0.8555  -0.00056           [-0.00093, -0.00019]  worse
+                               …-long-name.yaml    0.8550  -0.00112           [-0.00186, -0.00038]  worse
+                               …名前を持つ方策     0.8544  -0.00168           [-0.00279, -0.00057]  worse
+        preemptions, per req   round-robin              0
+                               weighted          0.000211  +0.00021           [+0.00020, +0.00022]  worse
+                               …-long-name.yaml  0.000422  +0.00042           [+0.00041, +0.00044]  worse
+                               …名前を持つ方策   0.000634  +0.00063           [+0.00061, +0.00066]  worse
+
+        better, worse: the interval of the mean difference (Student's t) is clear of 0;
+        of figures that do not differ, about one in 20 is so by chance
+        Differences of percentages are in percentage points
+        ");
     }
 
     #[test]
@@ -449,9 +483,10 @@ mod tests {
         b, c against a
         Paired runs under 3 seeds: 1 to 3
 
-        mean of            a  against   mean  change            95% interval
-        mean_ttft, ms  69.73  b        66.49   -3.60  -5.14%  [-4.87, -2.33]  better
-                              c            -       -                       -
+        metric         contestant   mean  change            95% interval
+        mean_ttft, ms  a           69.73
+                       b           66.49   -3.60  -5.14%  [-4.87, -2.33]  better
+                       c               -       -                       -
 
         better, worse: the interval of the mean difference (Student's t) is clear of 0;
         of figures that do not differ, about one in 20 is so by chance
@@ -538,7 +573,7 @@ mod tests {
     #[test]
     fn names_are_cut_at_the_front_by_their_width() {
         assert_eq!(shortened("least-loaded"), "least-loaded");
-        assert_eq!(shortened("policies/first/long.yaml"), "…t/long.yaml");
+        assert_eq!(shortened("policies/first/long.yaml"), "…first/long.yaml");
         assert_eq!(shortened("\u{1b}[1m"), "\u{fffd}[1m");
         assert!(shortened("表示幅の広い名前を持つ方策").width() <= NAME_WIDTH);
     }
