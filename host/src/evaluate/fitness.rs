@@ -30,7 +30,7 @@
 //! Why q²: no component exceeds 1, so score ≤ q² whatever the weights. Who completes half of what
 //! the baseline completes scores at most 1/4 and loses to the baseline, at 1/2, however fast the
 //! served half was; with q alone the two would tie. Below q = 1/√2 ≈ 0.71 nothing can win. Who sheds 5 %
-//! (q² ≈ 0.90) wins with components above 0.554, that is with latencies below 81 % of the
+//! (q² ≈ 0.90) wins with components above 0.554, that is with latencies below 80 % of the
 //! baseline's.
 //!
 //! # `blis`

@@ -21,6 +21,8 @@ pub struct Comparison {
     contestants: Vec<String>,
     seeds: Vec<u64>,
     rows: Vec<Row>,
+    /// That of the first row, if it is a fitness.
+    fitness: Option<FitnessScale>,
 }
 
 /// One figure.
@@ -52,7 +54,7 @@ impl Comparison {
             let values = runs.iter().map(|of| of.iter().map(|run| run.get(figure)).collect()).collect();
             Row::new(figure.key(), figure.unit(), figure.better(), values)
         });
-        Self { contestants: contestants.to_vec(), seeds: seeds.to_vec(), rows: rows.collect() }
+        Self { contestants: contestants.to_vec(), seeds: seeds.to_vec(), rows: rows.collect(), fitness: None }
     }
 
     /// Adds a first row `fitness`: each run's score, on the scale `baseline` relative to the first
@@ -66,6 +68,7 @@ impl Comparison {
         let scores = |of: &Vec<Figures>| of.iter().zip(&runs[0]).map(|(run, first)| Some(score(run, first))).collect();
         let row = Row::new("fitness", Unit::Index, Better::Higher, runs.iter().map(scores).collect());
         self.rows.splice(0..0, row);
+        self.fitness = Some(weights.scale());
         self
     }
 }
@@ -89,11 +92,15 @@ impl Row {
 impl Serialize for Comparison {
     /// `{confidence, contestants, seeds, metrics: {key: {unit, better, values, means, differences}}}`.
     /// `values` are by contestant and seed, null without a sample; `differences` name their contestant.
+    /// With a fitness also `fitness_scale`, before `metrics`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(4))?;
+        let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("confidence", &CONFIDENCE)?;
         map.serialize_entry("contestants", &self.contestants)?;
         map.serialize_entry("seeds", &self.seeds)?;
+        if let Some(scale) = self.fitness {
+            map.serialize_entry("fitness_scale", scale.name())?;
+        }
         map.serialize_entry("metrics", &Metrics(self))?;
         map.end()
     }
@@ -210,6 +217,17 @@ impl Comparison {
 
     fn write_footnotes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_char('\n')?;
+        match self.fitness {
+            Some(FitnessScale::Baseline) => {
+                writeln!(
+                    f,
+                    "fitness: relative to {}; 0.5 is as good, 0 is nothing completed",
+                    shown(&self.contestants[0])
+                )?;
+            }
+            Some(FitnessScale::Blis) => writeln!(f, "fitness: by the formula of BLIS")?,
+            None => {}
+        }
         if self.seeds.len() > 1 {
             writeln!(f, "better, worse: the interval of the mean difference (Student's t) is clear of 0;")?;
             writeln!(f, "of figures that do not differ, about one in {:.0} is so by chance", 1.0 / (1.0 - CONFIDENCE))?;
@@ -259,12 +277,7 @@ impl Row {
     fn difference_cells(&self, paired: Option<&Paired>) -> [String; 4] {
         let Some(paired) = paired else { return ["-".into(), String::new(), "-".into(), String::new()] };
         let change = self.shown(paired.difference);
-        // A share or an index is relative already.
-        let percent = if self.unit.bounded() || paired.mean_a == 0.0 {
-            String::new()
-        } else {
-            format!("{}%", fixed(100.0 * paired.difference / paired.mean_a, Some(2), true))
-        };
+        let percent = self.percent_cell(paired);
         let Some(interval) = paired.interval else {
             return [number(change, true), percent, "-".into(), String::new()];
         };
@@ -276,6 +289,14 @@ impl Row {
             verdict => verdict.name(),
         };
         [cell(change), percent, format!("[{}, {}]", cell(low), cell(high)), verdict.to_owned()]
+    }
+
+    /// Nothing for a share or an index, which is relative already, nor relative to next to nothing.
+    fn percent_cell(&self, paired: &Paired) -> String {
+        const MOST: f64 = 99_999.0;
+        let percent = 100.0 * paired.difference / paired.mean_a;
+        let telling = !self.unit.bounded() && percent.abs() <= MOST;
+        if telling { format!("{}%", fixed(percent, Some(2), true)) } else { String::new() }
     }
 }
 
@@ -457,6 +478,7 @@ mod tests {
                                …-long-name.yaml  0.000422  +0.00042           [+0.00041, +0.00044]  worse
                                …名前を持つ方策   0.000634  +0.00063           [+0.00061, +0.00066]  worse
 
+        fitness: relative to round-robin; 0.5 is as good, 0 is nothing completed
         better, worse: the interval of the mean difference (Student's t) is clear of 0;
         of figures that do not differ, about one in 20 is so by chance
         Differences of percentages are in percentage points
