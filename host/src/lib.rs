@@ -3,6 +3,7 @@
 pub mod cli;
 pub mod config;
 mod excerpt;
+pub mod evaluate;
 pub mod report;
 mod unreadable;
 pub mod workload;

@@ -184,7 +184,7 @@ pub(crate) fn name_hint(unknown: &str, known: &[&str]) -> String {
 }
 
 /// The known name nearest to `unknown`, if it is near enough to be a slip of the pen.
-pub(super) fn nearest<'a>(unknown: &str, known: &[&'a str]) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(unknown: &str, known: &[&'a str]) -> Option<&'a str> {
     let far = (unknown.chars().count() / 3).max(2);
     let distance = |name: &str| strsim::osa_distance(&unknown.to_lowercase(), &name.to_lowercase());
     known.iter().map(|&name| (distance(name), name)).filter(|&(d, _)| d <= far).min().map(|(_, name)| name)

@@ -30,6 +30,7 @@ mod prefix;
 mod rows;
 pub mod trace_v2;
 
+pub(crate) use error::nearest;
 pub use error::{LineError, Skipped, TraceError};
 pub(crate) use error::{name_hint, quoted};
 pub use format::TraceFormat;

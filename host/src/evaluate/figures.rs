@@ -1,0 +1,406 @@
+//! The figures of a run: every number by which runs can be scored and compared, in one table.
+//!
+//! Parsing, help, documentation, tables and JSON all read this table; a figure has one name.
+
+use std::fmt::Write as _;
+
+use blis_sim::metrics::{Aggregate, Distribution};
+
+/// Builds [`Figure`] from the table below, so that a figure's text stands in one place.
+macro_rules! figures {
+    ($($name:ident = $key:literal, $unit:ident, $better:ident, $needs:ident, $definition:literal;)+) => {
+        /// A number that says something about a whole run. None is ever negative.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Figure {
+            $(#[doc = $definition] $name,)+
+        }
+
+        impl Figure {
+            /// Every figure, in the order in which they are shown.
+            pub const ALL: &[Self] = &[$(Self::$name),+];
+
+            const fn entry(self) -> Entry {
+                match self {
+                    $(Self::$name => Entry {
+                        key: $key,
+                        unit: Unit::$unit,
+                        better: Better::$better,
+                        needs: Needs::$needs,
+                        definition: $definition,
+                    },)+
+                }
+            }
+        }
+    };
+}
+
+// `rejected`, `arrived`: a request arrives once; those that reach the end of the simulation
+// unfinished are arrived and nothing else.
+figures! {
+    Throughput = "throughput", RequestsPerSecond, Higher, Nothing, "completed requests per simulated second";
+    TokensPerSec = "tokens_per_sec", TokensPerSecond, Higher, Nothing,
+        "output tokens of completed requests per simulated second";
+    Goodput = "goodput", RequestsPerSecond, Higher, SloTargets,
+        "completed requests that met every SLO target, per simulated second";
+    SloAttainment = "slo_attainment", Share, Higher, SloTargets,
+        "requests that met every SLO target, of those that arrived with one";
+    CompletedShare = "completed_share", Share, Higher, Nothing, "completed requests, of those that arrived";
+    RejectedShare = "rejected_share", Share, Lower, Nothing,
+        "requests refused by admission or routing, of those that arrived";
+    TimedOutShare = "timed_out_share", Share, Lower, Nothing,
+        "requests their client gave up, of those that arrived";
+    MeanTtft = "mean_ttft", Milliseconds, Lower, Nothing, "time to first token, mean";
+    P50Ttft = "p50_ttft", Milliseconds, Lower, Nothing, "time to first token, median";
+    P90Ttft = "p90_ttft", Milliseconds, Lower, Nothing, "time to first token, 90th percentile";
+    P95Ttft = "p95_ttft", Milliseconds, Lower, Nothing, "time to first token, 95th percentile";
+    P99Ttft = "p99_ttft", Milliseconds, Lower, Nothing, "time to first token, 99th percentile";
+    MeanItl = "mean_itl", Milliseconds, Lower, Nothing, "inter-token latency, mean";
+    P95Itl = "p95_itl", Milliseconds, Lower, Nothing, "inter-token latency, 95th percentile";
+    P99Itl = "p99_itl", Milliseconds, Lower, Nothing, "inter-token latency, 99th percentile";
+    MeanE2e = "mean_e2e", Milliseconds, Lower, Nothing, "end-to-end latency of completed requests, mean";
+    P50E2e = "p50_e2e", Milliseconds, Lower, Nothing, "end-to-end latency of completed requests, median";
+    P90E2e = "p90_e2e", Milliseconds, Lower, Nothing, "end-to-end latency of completed requests, 90th percentile";
+    P95E2e = "p95_e2e", Milliseconds, Lower, Nothing, "end-to-end latency of completed requests, 95th percentile";
+    P99E2e = "p99_e2e", Milliseconds, Lower, Nothing, "end-to-end latency of completed requests, 99th percentile";
+    Jain = "jain", Index, Higher, Tenants,
+        "fairness to n tenants with x output tokens each: Jain's (sum x)^2 / (n sum x^2)";
+    Preemptions = "preemptions", PerRequest, Lower, Nothing, "preemptions per completed request";
+    CacheHitRate = "cache_hit_rate", Share, Higher, Nothing, "prefix-cache look-ups that found their KV block";
+    PriorityInversions = "priority_inversions", Count, Lower, Nothing,
+        "times a request waited while one of lower priority that came later was served";
+    HolBlocking = "hol_blocking", Count, Lower, Nothing,
+        "instances whose wait queue was far longer than those of the others";
+    InstanceSeconds = "instance_seconds", Seconds, Lower, Nothing, "instances times simulated seconds: what the run cost";
+}
+
+struct Entry {
+    key: &'static str,
+    unit: Unit,
+    better: Better,
+    needs: Needs,
+    definition: &'static str,
+}
+
+impl Figure {
+    /// How many there are.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// Its name in flags, files and tables.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        self.entry().key
+    }
+
+    /// What it is counted in.
+    #[must_use]
+    pub const fn unit(self) -> Unit {
+        self.entry().unit
+    }
+
+    /// Which way is better.
+    #[must_use]
+    pub const fn better(self) -> Better {
+        self.entry().better
+    }
+
+    /// What a workload or command line must have for a sample.
+    #[must_use]
+    pub const fn needs(self) -> Needs {
+        self.entry().needs
+    }
+
+    /// What it is, in one line.
+    #[must_use]
+    pub const fn definition(self) -> &'static str {
+        self.entry().definition
+    }
+
+    /// The figure of that name.
+    #[must_use]
+    pub fn find(key: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|figure| figure.key() == key)
+    }
+
+    /// Every figure with unit, direction and definition, one per line: for `--help` and documentation.
+    #[must_use]
+    pub fn help() -> String {
+        let width = Self::ALL.iter().map(|figure| figure.key().len()).max().unwrap_or(0);
+        let mut text = String::new();
+        for figure in Self::ALL {
+            let (key, unit, better) = (figure.key(), figure.unit().name(), figure.better().name());
+            let needs = match figure.needs() {
+                Needs::Nothing => String::new(),
+                needs => format!("; needs {}", needs.name()),
+            };
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "  {key:width$}  {} [{unit}, {better} is better{needs}]", figure.definition());
+        }
+        text
+    }
+}
+
+/// What a figure is counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Requests per simulated second.
+    RequestsPerSecond,
+    /// Tokens per simulated second.
+    TokensPerSecond,
+    /// Milliseconds.
+    Milliseconds,
+    /// Part of a whole, 0 to 1; shown to people in percent.
+    Share,
+    /// A number from 0 to 1 that is no part of anything.
+    Index,
+    /// Events per completed request.
+    PerRequest,
+    /// Events.
+    Count,
+    /// Seconds.
+    Seconds,
+}
+
+impl Unit {
+    /// Its name in JSON and help.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::RequestsPerSecond => "requests/s",
+            Self::TokensPerSecond => "tokens/s",
+            Self::Milliseconds => "ms",
+            Self::Share => "share",
+            Self::Index => "index",
+            Self::PerRequest => "per request",
+            Self::Count => "count",
+            Self::Seconds => "s",
+        }
+    }
+
+    /// Whether values lie between 0 and 1, so that differences mean something without a ratio.
+    #[must_use]
+    pub const fn bounded(self) -> bool {
+        matches!(self, Self::Share | Self::Index)
+    }
+}
+
+/// Which way a figure is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    /// More is better.
+    Higher,
+    /// Less is better.
+    Lower,
+}
+
+impl Better {
+    /// `higher` or `lower`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Higher => "higher",
+            Self::Lower => "lower",
+        }
+    }
+}
+
+/// What a workload or command line must have for a figure to have a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Nothing: any run in which something completed has it.
+    Nothing,
+    /// SLO targets.
+    SloTargets,
+    /// Requests that name their tenant.
+    Tenants,
+}
+
+impl Needs {
+    /// In words.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::SloTargets => "SLO targets",
+            Self::Tenants => "a workload with tenants",
+        }
+    }
+}
+
+/// The figures of one run. No value where there was no sample: a p99 of nothing is not 0.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figures([Option<f64>; Figure::COUNT]);
+
+impl Default for Figures {
+    fn default() -> Self {
+        Self([None; Figure::COUNT])
+    }
+}
+
+impl Figures {
+    /// The value `value(figure)` for each figure.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::set`].
+    #[must_use]
+    pub fn from_fn(mut value: impl FnMut(Figure) -> Option<f64>) -> Self {
+        let mut figures = Self::default();
+        Figure::ALL.iter().for_each(|&figure| figures.set(figure, value(figure)));
+        figures
+    }
+
+    /// Its value; `None` if the run had no sample of it.
+    #[must_use]
+    pub fn get(&self, figure: Figure) -> Option<f64> {
+        self.0[figure as usize]
+    }
+
+    /// Gives `figure` a value, or takes it away.
+    ///
+    /// # Panics
+    ///
+    /// If the value is negative, not finite, or above 1 for a share: the simulator counts, so
+    /// these are its mistakes, and a score must not be built on them.
+    pub fn set(&mut self, figure: Figure, value: Option<f64>) {
+        if let Some(value) = value {
+            let most = if figure.unit().bounded() { 1.0 } else { f64::MAX };
+            assert!((0.0..=most).contains(&value), "{} is {value}, not within 0 and {most}", figure.key());
+        }
+        self.0[figure as usize] = value;
+    }
+
+    /// What an [`Aggregate`] knows: all but goodput, attainment, fairness and anomalies.
+    ///
+    /// `arrived`: requests that came, rejected ones included.
+    #[must_use]
+    pub fn from_aggregate(all: &Aggregate, instances: u32, arrived: u64) -> Self {
+        let counts = &all.counts;
+        let seconds = all.duration.as_secs_f64();
+        let lookups = all.counters.cache_hits + all.counters.cache_misses;
+        let rejected = counts.rejected_by_admission + counts.rejected_by_routing;
+        let per_second = |count| (seconds > 0.0).then(|| count as f64 / seconds);
+        Self::from_fn(|figure| match figure {
+            Figure::Throughput => per_second(counts.completed),
+            Figure::TokensPerSec => per_second(counts.output_tokens),
+            Figure::CompletedShare => part(counts.completed, arrived),
+            Figure::RejectedShare => part(rejected, arrived),
+            Figure::TimedOutShare => part(counts.timed_out, arrived),
+            Figure::MeanTtft => sample(&all.ttft, all.ttft.mean_ms),
+            Figure::P50Ttft => sample(&all.ttft, all.ttft.p50_ms),
+            Figure::P90Ttft => sample(&all.ttft, all.ttft.p90_ms),
+            Figure::P95Ttft => sample(&all.ttft, all.ttft.p95_ms),
+            Figure::P99Ttft => sample(&all.ttft, all.ttft.p99_ms),
+            Figure::MeanItl => sample(&all.itl, all.itl.mean_ms),
+            Figure::P95Itl => sample(&all.itl, all.itl.p95_ms),
+            Figure::P99Itl => sample(&all.itl, all.itl.p99_ms),
+            Figure::MeanE2e => sample(&all.e2e, all.e2e.mean_ms),
+            Figure::P50E2e => sample(&all.e2e, all.e2e.p50_ms),
+            Figure::P90E2e => sample(&all.e2e, all.e2e.p90_ms),
+            Figure::P95E2e => sample(&all.e2e, all.e2e.p95_ms),
+            Figure::P99E2e => sample(&all.e2e, all.e2e.p99_ms),
+            Figure::Preemptions => part(all.counters.preemptions, counts.completed),
+            Figure::CacheHitRate => part(all.counters.cache_hits, lookups),
+            Figure::InstanceSeconds => Some(f64::from(instances) * seconds),
+            Figure::Goodput
+            | Figure::SloAttainment
+            | Figure::Jain
+            | Figure::PriorityInversions
+            | Figure::HolBlocking => None,
+        })
+    }
+}
+
+fn part(count: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| count as f64 / whole as f64)
+}
+
+fn sample(distribution: &Distribution, ms: f64) -> Option<f64> {
+    (distribution.count > 0).then_some(ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blis_sim::metrics::Counts;
+    use blis_sim::outcome::Counters;
+    use blis_sim::units::Micros;
+
+    #[test]
+    fn names_are_unique_and_find_their_figure() {
+        for (number, &figure) in Figure::ALL.iter().enumerate() {
+            assert_eq!(figure as usize, number);
+            assert_eq!(Figure::find(figure.key()), Some(figure));
+        }
+        assert_eq!(Figure::find("ttft"), None);
+    }
+
+    #[test]
+    fn help_has_a_line_for_each() {
+        let help = Figure::help();
+        assert_eq!(help.lines().count(), Figure::COUNT);
+        insta::assert_snapshot!(help.lines().take(3).collect::<Vec<_>>().join("\n"), @r"
+        throughput           completed requests per simulated second [requests/s, higher is better]
+        tokens_per_sec       output tokens of completed requests per simulated second [tokens/s, higher is better]
+        goodput              completed requests that met every SLO target, per simulated second [requests/s, higher is better; needs SLO targets]
+        ");
+        assert!(help.lines().all(|line| line.is_ascii() && line.len() <= 160), "{help}");
+    }
+
+    #[test]
+    fn an_aggregate_in_figures() {
+        let ms = |mean_ms| Distribution { count: 3, mean_ms, p99_ms: 2.0 * mean_ms, ..Distribution::default() };
+        let all = Aggregate {
+            counts: Counts {
+                completed: 4,
+                timed_out: 1,
+                rejected_by_admission: 2,
+                rejected_by_routing: 1,
+                output_tokens: 100,
+                ..Counts::default()
+            },
+            counters: Counters { preemptions: 6, cache_hits: 1, cache_misses: 3, ..Counters::default() },
+            duration: Micros(2_000_000),
+            ttft: ms(10.0),
+            e2e: ms(30.0),
+            ..Aggregate::default()
+        };
+        let figures = Figures::from_aggregate(&all, 3, 10);
+        let expected = [
+            (Figure::Throughput, Some(2.0)),
+            (Figure::TokensPerSec, Some(50.0)),
+            (Figure::CompletedShare, Some(0.4)),
+            (Figure::RejectedShare, Some(0.3)),
+            (Figure::TimedOutShare, Some(0.1)),
+            (Figure::MeanTtft, Some(10.0)),
+            (Figure::P99E2e, Some(60.0)),
+            (Figure::MeanItl, None),
+            (Figure::Preemptions, Some(1.5)),
+            (Figure::CacheHitRate, Some(0.25)),
+            (Figure::InstanceSeconds, Some(6.0)),
+            (Figure::Goodput, None),
+            (Figure::Jain, None),
+        ];
+        for (figure, value) in expected {
+            assert_eq!(figures.get(figure), value, "{}", figure.key());
+        }
+    }
+
+    #[test]
+    fn nothing_happened_is_no_sample() {
+        let figures = Figures::from_aggregate(&Aggregate::default(), 1, 0);
+        let present: Vec<_> = Figure::ALL.iter().filter(|&&figure| figures.get(figure).is_some()).collect();
+        assert_eq!(present, [&Figure::InstanceSeconds]);
+    }
+
+    #[test]
+    #[should_panic(expected = "p99_ttft is NaN")]
+    fn no_figure_is_nan() {
+        Figures::default().set(Figure::P99Ttft, Some(f64::NAN));
+    }
+
+    #[test]
+    #[should_panic(expected = "completed_share is 1.5")]
+    fn no_share_exceeds_the_whole() {
+        Figures::default().set(Figure::CompletedShare, Some(1.5));
+    }
+}

@@ -1,0 +1,215 @@
+//! Paired differences: what two contestants differ by under the same seeds, and how sure that is.
+//!
+//! Differences of runs that share their requests vary far less than the runs themselves. Their
+//! mean is put between two limits by Student's t; a verdict is given only where 0 lies outside.
+
+use serde::Serialize;
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+use super::figures::Better;
+
+/// Confidence of every interval.
+pub const CONFIDENCE: f64 = 0.95;
+
+/// What B differs from A by, over the seeds under which both have a sample.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Paired {
+    /// Seeds under which both have a sample, n ≥ 1.
+    pub pairs: usize,
+    /// Seeds under which one or both have none.
+    pub left_out: usize,
+    /// Mean of A over the pairs.
+    pub mean_a: f64,
+    /// Mean of B over the pairs.
+    pub mean_b: f64,
+    /// Mean of B − A.
+    pub difference: f64,
+    /// s/√n with s the standard deviation of the differences (n − 1 in its denominator); `None`
+    /// for one pair, which has no spread.
+    pub standard_error: Option<f64>,
+    /// Where the mean difference lies with [`CONFIDENCE`]; `None` for one pair.
+    pub interval: Option<Interval>,
+    /// What follows.
+    pub verdict: Verdict,
+}
+
+/// Two limits, low ≤ high.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interval {
+    /// Lower limit.
+    pub low: f64,
+    /// Upper limit.
+    pub high: f64,
+}
+
+/// Whether B is better than A.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// The interval lies wholly on the better side of 0.
+    Better,
+    /// The interval lies wholly on the worse side of 0.
+    Worse,
+    /// The interval holds 0, or there is none.
+    Undecided,
+}
+
+impl Verdict {
+    /// `better`, `worse` or `undecided`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Better => "better",
+            Self::Worse => "worse",
+            Self::Undecided => "undecided",
+        }
+    }
+}
+
+impl Paired {
+    /// Of `a` and `b`, seed by seed. `None` if no seed has a sample of both.
+    ///
+    /// # Panics
+    ///
+    /// If `a` and `b` have different lengths.
+    #[must_use]
+    pub fn of(a: &[Option<f64>], b: &[Option<f64>], better: Better) -> Option<Self> {
+        assert_eq!(a.len(), b.len(), "both sides have a value, or a gap, for each seed");
+        let pairs: Vec<(f64, f64)> = a.iter().zip(b).filter_map(|(&a, &b)| a.zip(b)).collect();
+        let differences: Vec<f64> = pairs.iter().map(|&(a, b)| b - a).collect();
+        let difference = mean(differences.iter().copied())?;
+        let standard_error = standard_error(&differences, difference);
+        let interval = standard_error.map(|error| {
+            let reach = student_t(differences.len() - 1) * error;
+            Interval { low: difference - reach, high: difference + reach }
+        });
+        Some(Self {
+            pairs: pairs.len(),
+            left_out: a.len() - pairs.len(),
+            mean_a: mean(pairs.iter().map(|&(a, _)| a))?,
+            mean_b: mean(pairs.iter().map(|&(_, b)| b))?,
+            difference,
+            standard_error,
+            interval,
+            verdict: verdict(interval, better),
+        })
+    }
+}
+
+fn verdict(interval: Option<Interval>, better: Better) -> Verdict {
+    match (interval, better) {
+        (Some(Interval { low, .. }), Better::Higher) if low > 0.0 => Verdict::Better,
+        (Some(Interval { high, .. }), Better::Lower) if high < 0.0 => Verdict::Better,
+        (Some(Interval { high, .. }), Better::Higher) if high < 0.0 => Verdict::Worse,
+        (Some(Interval { low, .. }), Better::Lower) if low > 0.0 => Verdict::Worse,
+        _ => Verdict::Undecided,
+    }
+}
+
+/// `None` of nothing.
+pub(super) fn mean(values: impl ExactSizeIterator<Item = f64>) -> Option<f64> {
+    let count = values.len();
+    (count > 0).then(|| values.sum::<f64>() / count as f64)
+}
+
+fn standard_error(differences: &[f64], mean: f64) -> Option<f64> {
+    let n = differences.len();
+    let squares: f64 = differences.iter().map(|d| (d - mean).powi(2)).sum();
+    (n > 1).then(|| (squares / (n - 1) as f64 / n as f64).sqrt())
+}
+
+/// How many standard errors the interval reaches to either side: the quantile
+/// (1 + [`CONFIDENCE`])/2 of Student's t with `freedom` ≥ 1 degrees of freedom.
+fn student_t(freedom: usize) -> f64 {
+    let t = StudentsT::new(0.0, 1.0, freedom as f64).expect("at least one degree of freedom");
+    t.inverse_cdf(f64::midpoint(1.0, CONFIDENCE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn of(a: &[f64], b: &[f64], better: Better) -> Paired {
+        let some = |values: &[f64]| values.iter().copied().map(Some).collect::<Vec<_>>();
+        Paired::of(&some(a), &some(b), better).expect("pairs")
+    }
+
+    /// `qt(0.975, n)` of R.
+    #[test]
+    fn quantiles_are_those_of_the_tables() {
+        let known = [
+            (1, 12.706_204_736_432_1),
+            (2, 4.302_652_729_911_27),
+            (3, 3.182_446_305_284_26),
+            (4, 2.776_445_105_197_79),
+            (9, 2.262_157_162_740_99),
+            (29, 2.045_229_642_132_70),
+            (99, 1.984_216_951_508_68),
+            (999, 1.962_341_461_133_45),
+        ];
+        for (freedom, expected) in known {
+            let t = student_t(freedom);
+            assert!((t / expected - 1.0).abs() < 1e-10, "{freedom}: {t}");
+        }
+    }
+
+    /// Differences −2, −4, −3, −5, −1: mean −3, s² = 10/4, s/√5 = √0.5, t₄ = 2.776445.
+    #[test]
+    fn a_difference_by_hand() {
+        let a = [10.0, 20.0, 30.0, 40.0, 50.0];
+        let b = [8.0, 16.0, 27.0, 35.0, 49.0];
+        let paired = of(&a, &b, Better::Lower);
+        assert_eq!((paired.pairs, paired.left_out), (5, 0));
+        assert_eq!((paired.mean_a, paired.mean_b, paired.difference), (30.0, 27.0, -3.0));
+        assert_eq!(paired.standard_error, Some(0.5_f64.sqrt()));
+        let Interval { low, high } = paired.interval.expect("five pairs");
+        assert!((low + 4.963_243_161).abs() < 1e-8 && (high + 1.036_756_839).abs() < 1e-8, "{low} {high}");
+        assert_eq!(paired.verdict, Verdict::Better);
+        assert_eq!(of(&a, &b, Better::Higher).verdict, Verdict::Worse);
+        assert_eq!(of(&b, &a, Better::Lower).verdict, Verdict::Worse);
+        assert_eq!(of(&b, &a, Better::Higher).verdict, Verdict::Better);
+        assert_eq!(of(&[1.0, 2.0], &[2.0, 1.0], Better::Higher).verdict, Verdict::Undecided);
+    }
+
+    #[test]
+    fn one_pair_decides_nothing() {
+        let one = of(&[5.0], &[1.0], Better::Lower);
+        assert_eq!((one.difference, one.standard_error, one.interval), (-4.0, None, None));
+        assert_eq!(one.verdict, Verdict::Undecided);
+    }
+
+    #[test]
+    fn seeds_without_a_sample_are_left_out() {
+        let (a, b) = ([Some(1.0), None, Some(3.0), None], [Some(2.0), Some(9.0), None, None]);
+        let paired = Paired::of(&a, &b, Better::Higher).expect("one pair");
+        assert_eq!((paired.pairs, paired.left_out, paired.difference), (1, 3, 1.0));
+        assert_eq!(Paired::of(&a[1..2], &b[1..2], Better::Higher), None);
+        assert_eq!(Paired::of(&[], &[], Better::Higher), None);
+    }
+
+    #[test]
+    fn equal_runs_are_undecided_and_a_constant_difference_is_not() {
+        assert_eq!(of(&[3.0, 4.0], &[3.0, 4.0], Better::Lower).verdict, Verdict::Undecided);
+        assert_eq!(of(&[3.0, 4.0], &[2.0, 3.0], Better::Lower).verdict, Verdict::Better);
+    }
+
+    proptest! {
+        /// Exchanging the sides mirrors everything; a shift of both changes no difference.
+        #[test]
+        fn sides_are_symmetric(pairs in prop::collection::vec((0..1000u32, 0..1000u32), 2..12), shift in 0..1000u32) {
+            let column = |pick: fn(&(u32, u32)) -> u32, add: u32| -> Vec<f64> {
+                pairs.iter().map(|pair| f64::from(pick(pair) + add)).collect()
+            };
+            let (a, b) = (column(|pair| pair.0, 0), column(|pair| pair.1, 0));
+            let (there, back) = (of(&a, &b, Better::Higher), of(&b, &a, Better::Higher));
+            prop_assert_eq!(there.difference, -back.difference);
+            prop_assert_eq!(there.standard_error, back.standard_error);
+            let (there_limits, back_limits) = (there.interval.expect("pairs"), back.interval.expect("pairs"));
+            prop_assert_eq!((there_limits.low, there_limits.high), (-back_limits.high, -back_limits.low));
+            prop_assert_eq!(there.verdict == Verdict::Better, back.verdict == Verdict::Worse);
+            let shifted = of(&column(|pair| pair.0, shift), &column(|pair| pair.1, shift), Better::Higher);
+            prop_assert_eq!(shifted.interval, there.interval);
+        }
+    }
+}

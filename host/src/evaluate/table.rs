@@ -1,0 +1,634 @@
+//! Contestants compared over paired seeds: a table for people, a document for programs.
+
+use std::fmt::{self, Display, Write as _};
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use super::figures::{Better, Figure, Figures, Unit};
+use super::fitness::{FitnessScale, FitnessWeights, NoSample};
+use super::paired::{CONFIDENCE, Paired, Verdict, mean};
+
+/// Widest column of contestants' names.
+const NAME_WIDTH: usize = 16;
+
+/// What contestants differ by. The first is the one the others are compared with.
+///
+/// [`Display`] writes the table, [`Serialize`] the document; both are the same bytes every time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    contestants: Vec<String>,
+    seeds: Vec<u64>,
+    rows: Vec<Row>,
+    /// That of the first row, if it is a fitness.
+    fitness: Option<FitnessScale>,
+}
+
+/// One figure.
+#[derive(Clone, Debug, PartialEq)]
+struct Row {
+    key: &'static str,
+    unit: Unit,
+    better: Better,
+    /// By contestant, then by seed.
+    values: Vec<Vec<Option<f64>>>,
+    /// Of each contestant but the first to the first; `None` if no seed has a sample of both.
+    differences: Vec<Option<Paired>>,
+}
+
+impl Comparison {
+    /// Of `contestants` over `seeds`, with `runs` by contestant and then by seed (what
+    /// [`compare`](super::compare) returns). Figures without any sample are left out.
+    ///
+    /// # Panics
+    ///
+    /// If `runs` has not one run for each contestant and seed, or there are fewer than two
+    /// contestants.
+    #[must_use]
+    pub fn new(contestants: &[String], seeds: &[u64], runs: &[Vec<Figures>]) -> Self {
+        assert!(contestants.len() >= 2, "a comparison needs two");
+        assert_eq!(contestants.len(), runs.len(), "one list of runs for each contestant");
+        assert!(runs.iter().all(|of| of.len() == seeds.len()), "one run for each seed");
+        let rows = Figure::ALL.iter().filter_map(|&figure| {
+            let values = runs.iter().map(|of| of.iter().map(|run| run.get(figure)).collect()).collect();
+            Row::new(figure.key(), figure.unit(), figure.better(), values)
+        });
+        Self { contestants: contestants.to_vec(), seeds: seeds.to_vec(), rows: rows.collect(), fitness: None }
+    }
+
+    /// Adds a first row `fitness`: each run's score, on the scale `baseline` relative to the first
+    /// contestant's run under the same seed.
+    #[must_use]
+    pub fn with_fitness(mut self, weights: &FitnessWeights, no_sample: NoSample, runs: &[Vec<Figures>]) -> Self {
+        let score = |run: &Figures, first: &Figures| match weights.scale() {
+            FitnessScale::Baseline => weights.relative(run, first).score,
+            FitnessScale::Blis => weights.blis(run, no_sample).score,
+        };
+        let scores = |of: &Vec<Figures>| of.iter().zip(&runs[0]).map(|(run, first)| Some(score(run, first))).collect();
+        let row = Row::new("fitness", Unit::Index, Better::Higher, runs.iter().map(scores).collect());
+        self.rows.splice(0..0, row);
+        self.fitness = Some(weights.scale());
+        self
+    }
+}
+
+impl Row {
+    /// `None` if there is no sample at all.
+    fn new(key: &'static str, unit: Unit, better: Better, values: Vec<Vec<Option<f64>>>) -> Option<Self> {
+        values.iter().flatten().any(Option::is_some).then(|| {
+            let differences = values[1..].iter().map(|other| Paired::of(&values[0], other, better)).collect();
+            Self { key, unit, better, values, differences }
+        })
+    }
+
+    /// Mean over the seeds under which `contestant` has a sample.
+    fn mean(&self, contestant: usize) -> Option<f64> {
+        let samples: Vec<f64> = self.values[contestant].iter().copied().flatten().collect();
+        mean(samples.iter().copied())
+    }
+}
+
+impl Serialize for Comparison {
+    /// `{confidence, contestants, seeds, metrics: {key: {unit, better, values, means, differences}}}`.
+    /// `values` are by contestant and seed, null without a sample; `differences` name their contestant.
+    /// With a fitness also `fitness_scale`, before `metrics`.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("confidence", &CONFIDENCE)?;
+        map.serialize_entry("contestants", &self.contestants)?;
+        map.serialize_entry("seeds", &self.seeds)?;
+        if let Some(scale) = self.fitness {
+            map.serialize_entry("fitness_scale", scale.name())?;
+        }
+        map.serialize_entry("metrics", &Metrics(self))?;
+        map.end()
+    }
+}
+
+struct Metrics<'a>(&'a Comparison);
+
+#[derive(Serialize)]
+struct Metric<'a> {
+    unit: &'static str,
+    better: &'static str,
+    values: &'a [Vec<Option<f64>>],
+    means: Vec<Option<f64>>,
+    differences: Vec<Option<Difference<'a>>>,
+}
+
+#[derive(Serialize)]
+struct Difference<'a> {
+    contestant: &'a str,
+    pairs: usize,
+    left_out: usize,
+    mean: f64,
+    standard_error: Option<f64>,
+    low: Option<f64>,
+    high: Option<f64>,
+    verdict: Verdict,
+}
+
+impl Serialize for Metrics<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Comparison { contestants, rows, .. } = self.0;
+        let mut map = serializer.serialize_map(Some(rows.len()))?;
+        for row in rows {
+            let differences = row.differences.iter().zip(&contestants[1..]).map(|(paired, contestant)| {
+                paired.as_ref().map(|paired| Difference {
+                    contestant,
+                    pairs: paired.pairs,
+                    left_out: paired.left_out,
+                    mean: paired.difference,
+                    standard_error: paired.standard_error,
+                    low: paired.interval.map(|interval| interval.low),
+                    high: paired.interval.map(|interval| interval.high),
+                    verdict: paired.verdict,
+                })
+            });
+            let metric = Metric {
+                unit: row.unit.name(),
+                better: row.better.name(),
+                values: &row.values,
+                means: (0..contestants.len()).map(|contestant| row.mean(contestant)).collect(),
+                differences: differences.collect(),
+            };
+            map.serialize_entry(row.key, &metric)?;
+        }
+        map.end()
+    }
+}
+
+/// What was compared, the table, and how to read it.
+impl Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_heading(f)?;
+        self.write_table(f)?;
+        self.write_footnotes(f)
+    }
+}
+
+impl Comparison {
+    fn write_heading(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<String> = self.contestants.iter().map(|name| shown(name)).collect();
+        writeln!(f, "{} against {}", names[1..].join(", "), names[0])?;
+        writeln!(f, "Paired runs under {}\n", seeds_in_words(&self.seeds))
+    }
+
+    fn write_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut lines = vec![self.header()];
+        self.rows.iter().for_each(|row| self.push_lines(row, &mut lines));
+        let mut widths = [0; COLUMNS];
+        for line in &lines {
+            for (width, cell) in widths.iter_mut().zip(line) {
+                *width = cell.width().max(*width);
+            }
+        }
+        lines.iter().try_for_each(|line| write_line(f, line, &widths))
+    }
+
+    /// Two contestants have a column each, so that a figure is one line; more have a line each.
+    fn header(&self) -> Line {
+        let [name, first, mean] = match &self.contestants[..] {
+            [first, second] => [String::new(), shortened(first), shortened(second)],
+            _ => ["contestant".into(), String::new(), "mean".into()],
+        };
+        let interval = format!("{}% interval", 100.0 * CONFIDENCE);
+        ["metric".into(), name, first, mean, "change".into(), String::new(), interval, String::new()]
+    }
+
+    fn push_lines(&self, row: &Row, lines: &mut Vec<Line>) {
+        let mean = |contestant| row.mean(contestant).map_or("-".into(), |mean| number(row.shown(mean), false));
+        let metric = row.heading();
+        if let [only] = &row.differences[..] {
+            let [change, percent, interval, verdict] = row.difference_cells(only.as_ref());
+            lines.push([metric, String::new(), mean(0), mean(1), change, percent, interval, verdict]);
+            return;
+        }
+        let mut first = Line::default();
+        [first[0], first[1], first[3]] = [metric, shortened(&self.contestants[0]), mean(0)];
+        lines.push(first);
+        for (number, paired) in row.differences.iter().enumerate() {
+            let name = shortened(&self.contestants[number + 1]);
+            let [change, percent, interval, verdict] = row.difference_cells(paired.as_ref());
+            lines.push([String::new(), name, String::new(), mean(number + 1), change, percent, interval, verdict]);
+        }
+    }
+
+    fn write_footnotes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('\n')?;
+        match self.fitness {
+            Some(FitnessScale::Baseline) => {
+                writeln!(
+                    f,
+                    "fitness: relative to {}; 0.5 is as good, 0 is nothing completed",
+                    shown(&self.contestants[0])
+                )?;
+            }
+            Some(FitnessScale::Blis) => writeln!(f, "fitness: by the formula of BLIS")?,
+            None => {}
+        }
+        if self.seeds.len() > 1 {
+            writeln!(f, "better, worse: the interval of the mean difference (Student's t) is clear of 0;")?;
+            writeln!(f, "of figures that do not differ, about one in {:.0} is so by chance", 1.0 / (1.0 - CONFIDENCE))?;
+        } else {
+            writeln!(f, "One seed has no spread, so there are no intervals: compare over 5 or more")?;
+        }
+        if self.rows.iter().any(|row| row.unit == Unit::Share) {
+            writeln!(f, "Differences of percentages are in percentage points")?;
+        }
+        for row in &self.rows {
+            for (paired, name) in row.differences.iter().zip(&self.contestants[1..]) {
+                let left_out = paired.map_or(self.seeds.len(), |paired| paired.left_out);
+                if left_out > 0 {
+                    let (key, name, all) = (row.key, shown(name), self.seeds.len());
+                    writeln!(
+                        f,
+                        "{key}, {name}: {left_out} of {all} seeds left out of the difference, for want of a sample"
+                    )?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Row {
+    /// As it is shown: shares in percent.
+    fn shown(&self, value: f64) -> f64 {
+        if self.unit == Unit::Share { 100.0 * value } else { value }
+    }
+
+    /// Its key and unit.
+    fn heading(&self) -> String {
+        let unit = match self.unit {
+            Unit::RequestsPerSecond => "req/s",
+            Unit::TokensPerSecond => "tok/s",
+            Unit::Share => "%",
+            Unit::PerRequest => "per req",
+            Unit::Milliseconds | Unit::Seconds => self.unit.name(),
+            Unit::Index | Unit::Count => return self.key.to_owned(),
+        };
+        format!("{}, {unit}", self.key)
+    }
+
+    /// Change, the same in percent, interval, verdict. Change and interval have the same decimals:
+    /// three digits of the larger limit.
+    fn difference_cells(&self, paired: Option<&Paired>) -> [String; 4] {
+        let Some(paired) = paired else { return ["-".into(), String::new(), "-".into(), String::new()] };
+        let change = self.shown(paired.difference);
+        let percent = self.percent_cell(paired);
+        let Some(interval) = paired.interval else {
+            return [number(change, true), percent, "-".into(), String::new()];
+        };
+        let (low, high) = (self.shown(interval.low), self.shown(interval.high));
+        let decimals = decimals(low.abs().max(high.abs())).map(|decimals| decimals.saturating_sub(1));
+        let cell = |value| fixed(value, decimals, true);
+        let verdict = match paired.verdict {
+            Verdict::Undecided => "",
+            verdict => verdict.name(),
+        };
+        [cell(change), percent, format!("[{}, {}]", cell(low), cell(high)), verdict.to_owned()]
+    }
+
+    /// Nothing for a share or an index, which is relative already, nor relative to next to nothing.
+    fn percent_cell(&self, paired: &Paired) -> String {
+        const MOST: f64 = 99_999.0;
+        let percent = 100.0 * paired.difference / paired.mean_a;
+        let telling = !self.unit.bounded() && percent.abs() <= MOST;
+        if telling { format!("{}%", fixed(percent, Some(2), true)) } else { String::new() }
+    }
+}
+
+/// Metric, name, mean of the first of two, mean, change, the same in percent, interval, verdict.
+const COLUMNS: usize = 8;
+type Line = [String; COLUMNS];
+
+/// Names to the left, numbers to the right, two blanks between; empty columns take no place.
+fn write_line(f: &mut fmt::Formatter<'_>, line: &Line, widths: &[usize; COLUMNS]) -> fmt::Result {
+    let mut text = String::new();
+    for (column, (cell, &width)) in line.iter().zip(widths).enumerate().filter(|(_, (_, width))| **width > 0) {
+        let pad = " ".repeat(width - cell.width());
+        let _ = match column {
+            0 => write!(text, "{cell}{pad}"),
+            1 | 7 => write!(text, "  {cell}{pad}"),
+            _ => write!(text, "  {pad}{cell}"),
+        };
+    }
+    writeln!(f, "{}", text.trim_end())
+}
+
+/// Four significant digits, at most six decimals.
+fn number(value: f64, signed: bool) -> String {
+    fixed(value, decimals(value.abs()), signed)
+}
+
+/// Decimals that show a number of that size with four significant digits; `None` if six do not
+/// show even two of them.
+fn decimals(size: f64) -> Option<usize> {
+    const LIMITS: [f64; 8] = [999.95, 99.995, 9.999_5, 0.999_95, 0.099_995, 0.009_999_5, 0.000_01, 0.0];
+    if size == 0.0 {
+        return Some(0);
+    }
+    match LIMITS.iter().position(|&limit| size >= limit) {
+        Some(decimals @ 0..=6) => Some(decimals),
+        _ => None,
+    }
+}
+
+/// `value` with that many decimals, or with an exponent; a sign where asked for and not 0.
+fn fixed(value: f64, decimals: Option<usize>, signed: bool) -> String {
+    let text = match decimals {
+        Some(decimals) if value.abs() < 1e12 => format!("{value:.decimals$}"),
+        _ => format!("{value:.2e}"),
+    };
+    let zero = !text.split('e').next().unwrap_or("").contains(|digit: char| ('1'..='9').contains(&digit));
+    match (zero, signed && value > 0.0) {
+        (true, _) => text.trim_start_matches('-').to_owned(),
+        (false, true) => format!("+{text}"),
+        (false, false) => text,
+    }
+}
+
+fn seeds_in_words(seeds: &[u64]) -> String {
+    match seeds {
+        [] => "no seed".into(),
+        [one] => format!("seed {one}"),
+        [first, .., last] if seeds.windows(2).all(|pair| pair[0].checked_add(1) == Some(pair[1])) => {
+            format!("{} seeds: {first} to {last}", seeds.len())
+        }
+        _ => format!("{} seeds: {}", seeds.len(), seeds.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+/// Control characters of a name must not reach a terminal.
+fn shown(name: &str) -> String {
+    name.replace(char::is_control, "\u{fffd}")
+}
+
+/// At most [`NAME_WIDTH`] wide; of a longer name its end, which tells files apart.
+fn shortened(name: &str) -> String {
+    let name = shown(name);
+    if name.width() <= NAME_WIDTH {
+        return name;
+    }
+    let mut width = 1;
+    let kept = name.char_indices().rev().take_while(|(_, char)| {
+        width += char.width().unwrap_or(0);
+        width <= NAME_WIDTH
+    });
+    let start = kept.last().map_or(name.len(), |(index, _)| index);
+    format!("…{}", &name[start..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    /// Plausible runs: the contestant's number shifts them, the seed spreads them.
+    fn runs(contestants: u32, seeds: &[u64]) -> Vec<Vec<Figures>> {
+        let one = |who: u32, seed: u64| {
+            let (who, spread) = (f64::from(who), (seed % 7) as f64 / 7.0);
+            let noise = (seed * 31 % 11) as f64 / 100.0;
+            let mut run = Figures::default();
+            run.set(Figure::Throughput, Some(1234.5 + 20.0 * spread + who * noise));
+            run.set(Figure::TokensPerSec, Some(151_234.5 + 2000.0 * spread - 700.0 * who + noise));
+            run.set(Figure::CompletedShare, Some(1.0 - 0.01 * who * (1.0 + noise)));
+            run.set(Figure::MeanTtft, Some(68.3 + 5.0 * spread - who * (3.0 + 10.0 * noise)));
+            run.set(Figure::P99E2e, Some(9058.1 + 500.0 * spread + who * (100.0 * noise - 5.0)));
+            run.set(Figure::Jain, Some(0.8561 - 0.01 * who * noise));
+            run.set(Figure::Preemptions, Some(0.000_2 * who * (1.0 + noise)));
+            run
+        };
+        (0..contestants).map(|who| seeds.iter().map(|&seed| one(who, seed)).collect()).collect()
+    }
+
+    #[test]
+    fn two_contestants() {
+        let seeds = [42, 43, 44, 45, 46];
+        let comparison = Comparison::new(&names(&["round-robin", "least-loaded"]), &seeds, &runs(2, &seeds));
+        insta::assert_snapshot!(comparison, @r"
+        least-loaded against round-robin
+        Paired runs under 5 seeds: 42 to 46
+
+        metric                 round-robin  least-loaded    change                  95% interval
+        throughput, req/s             1240          1240   +0.0440   0.00%    [-0.0013, +0.0893]
+        tokens_per_sec, tok/s       151806        151106      -700  -0.46%          [-700, -700]  worse
+        completed_share, %           100.0         98.96     -1.04                [-1.09, -1.00]  worse
+        mean_ttft, ms                69.73         66.29     -3.44  -4.93%        [-3.89, -2.99]  better
+        p99_e2e, ms                   9201          9200     -0.60  -0.01%        [-5.13, +3.93]
+        jain                        0.8561        0.8557  -0.00044          [-0.00089, +0.00001]
+        preemptions, per req             0      0.000209  +0.00021          [+0.00020, +0.00022]  worse
+
+        better, worse: the interval of the mean difference (Student's t) is clear of 0;
+        of figures that do not differ, about one in 20 is so by chance
+        Differences of percentages are in percentage points
+        ");
+    }
+
+    #[test]
+    fn four_contestants_fit_100_columns() {
+        let seeds = [1, 2, 3, 5, 8];
+        let all = names(&["round-robin", "weighted", "policies/my-very-long-name.yaml", "表示幅の広い名前を持つ方策"]);
+        let runs = runs(4, &seeds);
+        let weights = FitnessWeights::parse("mean_ttft:1,throughput:1", FitnessScale::Baseline).expect("weights");
+        let comparison = Comparison::new(&all, &seeds, &runs).with_fitness(&weights, NoSample::Worst, &runs);
+        let text = comparison.to_string();
+        assert!(text.lines().skip(1).all(|line| line.width() <= 100), "{text}");
+        insta::assert_snapshot!(text, @r"
+        weighted, policies/my-very-long-name.yaml, 表示幅の広い名前を持つ方策 against round-robin
+        Paired runs under 5 seeds: 1, 2, 3, 5, 8
+
+        metric                 contestant            mean    change                   95% interval
+        fitness                round-robin         0.5000
+                               weighted            0.4959  -0.00410           [-0.00454, -0.00367]  worse
+                               …-long-name.yaml    0.4920  -0.00803           [-0.00894, -0.00712]  worse
+                               …名前を持つ方策     0.4882   -0.0118             [-0.0132, -0.0103]  worse
+        throughput, req/s      round-robin           1241
+                               weighted              1241   +0.0560    0.00%    [+0.0192, +0.0928]  better
+                               …-long-name.yaml      1241    +0.112   +0.01%      [+0.038, +0.186]  better
+                               …名前を持つ方策       1242    +0.168   +0.01%      [+0.057, +0.279]  better
+        tokens_per_sec, tok/s  round-robin         151920
+                               weighted            151220      -700   -0.46%          [-700, -700]  worse
+                               …-long-name.yaml    150520     -1400   -0.92%        [-1400, -1400]  worse
+                               …名前を持つ方策     149820     -2100   -1.38%        [-2100, -2100]  worse
+        completed_share, %     round-robin          100.0
+                               weighted             98.94     -1.06                 [-1.09, -1.02]  worse
+                               …-long-name.yaml     97.89     -2.11                 [-2.19, -2.04]  worse
+                               …名前を持つ方策      96.83     -3.17                 [-3.28, -3.06]  worse
+        mean_ttft, ms          round-robin          70.01
+                               weighted             66.45     -3.56   -5.08%        [-3.93, -3.19]  better
+                               …-long-name.yaml     62.89     -7.12  -10.17%        [-7.86, -6.38]  better
+                               …名前を持つ方策      59.33     -10.7  -15.25%         [-11.8, -9.6]  better
+        p99_e2e, ms            round-robin           9230
+                               weighted              9230     +0.60   +0.01%        [-3.08, +4.28]
+                               …-long-name.yaml      9231     +1.20   +0.01%        [-6.17, +8.57]
+                               …名前を持つ方策       9231      +1.8   +0.02%         [-9.3, +12.9]
+        jain                   round-robin         0.8561
+                               weighted            0.8555  -0.00056           [-0.00093, -0.00019]  worse
+                               …-long-name.yaml    0.8550  -0.00112           [-0.00186, -0.00038]  worse
+                               …名前を持つ方策     0.8544  -0.00168           [-0.00279, -0.00057]  worse
+        preemptions, per req   round-robin              0
+                               weighted          0.000211  +0.00021           [+0.00020, +0.00022]  worse
+                               …-long-name.yaml  0.000422  +0.00042           [+0.00041, +0.00044]  worse
+                               …名前を持つ方策   0.000634  +0.00063           [+0.00061, +0.00066]  worse
+
+        fitness: relative to round-robin; 0.5 is as good, 0 is nothing completed
+        better, worse: the interval of the mean difference (Student's t) is clear of 0;
+        of figures that do not differ, about one in 20 is so by chance
+        Differences of percentages are in percentage points
+        ");
+    }
+
+    #[test]
+    fn one_seed_and_missing_samples_are_said() {
+        let one = Comparison::new(&names(&["a", "b"]), &[7], &runs(2, &[7])).to_string();
+        assert!(one.contains("under seed 7\n") && one.contains("One seed has no spread"), "{one}");
+        assert!(!one.contains('['), "{one}");
+
+        let seeds = [1, 2, 3];
+        let mut gaps = runs(3, &seeds);
+        gaps[1][0].set(Figure::MeanTtft, None);
+        gaps[2].iter_mut().for_each(|run| run.set(Figure::MeanTtft, None));
+        gaps.iter_mut().flatten().for_each(|run| {
+            let kept = run.get(Figure::MeanTtft);
+            *run = Figures::default();
+            run.set(Figure::MeanTtft, kept);
+        });
+        let comparison = Comparison::new(&names(&["a", "b", "c"]), &seeds, &gaps);
+        insta::assert_snapshot!(comparison, @r"
+        b, c against a
+        Paired runs under 3 seeds: 1 to 3
+
+        metric         contestant   mean  change            95% interval
+        mean_ttft, ms  a           69.73
+                       b           66.49   -3.60  -5.14%  [-4.87, -2.33]  better
+                       c               -       -                       -
+
+        better, worse: the interval of the mean difference (Student's t) is clear of 0;
+        of figures that do not differ, about one in 20 is so by chance
+        mean_ttft, b: 1 of 3 seeds left out of the difference, for want of a sample
+        mean_ttft, c: 3 of 3 seeds left out of the difference, for want of a sample
+        ");
+        let json = serde_json::to_value(&comparison).expect("JSON");
+        assert_eq!(
+            json["metrics"].as_object().map(serde_json::Map::len),
+            Some(1),
+            "figures without samples are left out"
+        );
+        assert_eq!(json["metrics"]["mean_ttft"]["differences"][1], serde_json::Value::Null);
+        assert_eq!(json["metrics"]["mean_ttft"]["values"][1][0], serde_json::Value::Null);
+        assert_eq!(json["metrics"]["mean_ttft"]["differences"][0]["left_out"], 1);
+    }
+
+    #[test]
+    fn the_document_has_everything() {
+        let seeds = [1, 2];
+        let run = |ttft: f64| {
+            let mut run = Figures::default();
+            run.set(Figure::MeanTtft, Some(ttft));
+            run
+        };
+        let runs = [vec![run(4.0), run(6.0)], vec![run(3.5), run(5.5)]];
+        let comparison = Comparison::new(&names(&["a", "b"]), &seeds, &runs);
+        insta::assert_snapshot!(serde_json::to_string_pretty(&comparison).expect("JSON"), @r#"
+        {
+          "confidence": 0.95,
+          "contestants": [
+            "a",
+            "b"
+          ],
+          "seeds": [
+            1,
+            2
+          ],
+          "metrics": {
+            "mean_ttft": {
+              "unit": "ms",
+              "better": "lower",
+              "values": [
+                [
+                  4.0,
+                  6.0
+                ],
+                [
+                  3.5,
+                  5.5
+                ]
+              ],
+              "means": [
+                5.0,
+                4.5
+              ],
+              "differences": [
+                {
+                  "contestant": "b",
+                  "pairs": 2,
+                  "left_out": 0,
+                  "mean": -0.5,
+                  "standard_error": 0.0,
+                  "low": -0.5,
+                  "high": -0.5,
+                  "verdict": "better"
+                }
+              ]
+            }
+          }
+        }
+        "#);
+    }
+
+    #[test]
+    fn numbers_have_four_digits() {
+        let texts =
+            [0.0, 12_345.6, 999.96, 999.94, 12.345, 1.0, 0.5, 0.0123, 1.5e-5, 2e-7, 3e15].map(|n| number(n, false));
+        insta::assert_snapshot!(texts.join(" "), @r"0 12346 1000 999.9 12.35 1.000 0.5000 0.01230 0.000015 2.00e-7 3.00e15");
+        assert_eq!([number(-0.5, true), number(0.5, true), number(0.0, true)], ["-0.5000", "+0.5000", "0"]);
+        assert_eq!(fixed(-0.001, Some(2), true), "0.00", "no sign where nothing is left");
+    }
+
+    #[test]
+    fn names_are_cut_at_the_front_by_their_width() {
+        assert_eq!(shortened("least-loaded"), "least-loaded");
+        assert_eq!(shortened("policies/first/long.yaml"), "…first/long.yaml");
+        assert_eq!(shortened("\u{1b}[1m"), "\u{fffd}[1m");
+        assert!(shortened("表示幅の広い名前を持つ方策").width() <= NAME_WIDTH);
+    }
+
+    #[test]
+    fn seeds_are_told_shortly() {
+        assert_eq!(seeds_in_words(&[u64::MAX, 0]), "2 seeds: 18446744073709551615, 0");
+        assert_eq!(seeds_in_words(&[3, 4, 5]), "3 seeds: 3 to 5");
+    }
+
+    proptest! {
+        /// Whatever the figures, columns line up and nothing prints as NaN or infinite.
+        #[test]
+        fn any_figures_make_a_table(
+            contestants in 2..5usize,
+            seeds in 1..4usize,
+            values in prop::collection::vec(prop_oneof![Just(None), (0.0..1e-6f64).prop_map(Some), (0.0..1e14f64).prop_map(Some)], 12),
+        ) {
+            let mut values = values.iter().cycle();
+            let seeds: Vec<u64> = (0..seeds as u64).collect();
+            let mut run = || {
+                let mut run = Figures::default();
+                run.set(Figure::MeanTtft, *values.next().expect("endless"));
+                run
+            };
+            let runs: Vec<Vec<Figures>> = (0..contestants).map(|_| seeds.iter().map(|_| run()).collect()).collect();
+            let names: Vec<String> = (0..contestants).map(|who| "方".repeat(who + 1)).collect();
+            let comparison = Comparison::new(&names, &seeds, &runs);
+            let text = comparison.to_string();
+            prop_assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
+            prop_assert!(text.lines().all(|line| line.width() <= 120), "{text}");
+            prop_assert_eq!(text, comparison.clone().to_string());
+            prop_assert!(serde_json::to_string(&comparison).is_ok());
+        }
+    }
+}
