@@ -12,8 +12,8 @@ use super::given::Given;
 use super::*;
 use crate::config::LatencyKind;
 use crate::config::policy::{
-    AdmissionSettings, Bundle, Choices, PolicySettings, PriorityName, RoutingSettings, Scorer, ScorerName, Sourced,
-    Weights,
+    AdmissionSettings, Bundle, Choices, Named as _, PolicySettings, PriorityName, RoutingSettings, Scorer, ScorerName,
+    Sourced, Weights,
 };
 use crate::workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec};
 
@@ -422,6 +422,19 @@ fn help() {
         insta::assert_snapshot!(format!("help_{name}"), subcommand.render_long_help());
         insta::assert_snapshot!(format!("short_help_{name}"), subcommand.render_help());
     }
+}
+
+/// The help of `--routing-scorers` is the only place that has to repeat these.
+#[test]
+fn help_names_all_scorers_and_the_usual_ones() {
+    let all = Cli::command();
+    let run = all.find_subcommand("run").expect("known");
+    let flag = run.get_arguments().find(|flag| flag.get_id() == "routing_scorers").expect("known");
+    let help = flag.get_help().expect("help").to_string();
+    let names: Vec<&str> = ScorerName::ALL.iter().map(|name| name.name()).collect();
+    assert!(help.contains(&names.join(", ")), "{help}");
+    let usual = Scorer::USUAL.map(|Scorer { name, weight }| format!("{}:{weight}", name.name()));
+    assert!(help.contains(&format!("[default: {}]", usual.join(","))), "{help}");
 }
 
 #[test]

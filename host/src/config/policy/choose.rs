@@ -129,7 +129,7 @@ fn check_pair(cache: &Sourced<f64>, load: &Sourced<f64>) -> Result<(), Fault> {
     let given = if cache.source == Source::Default { load } else { cache };
     let sum = **cache + **load;
     if sum == 0.0 {
-        return Err(Fault::new(&given.source, "both weights are 0", "raise one of them"));
+        return Err(Fault::new(&given.source, "the cache weight and the load weight are both 0", "raise one of them"));
     }
     if sum.is_finite() { Ok(()) } else { Err(Fault::new(&given.source, "the weights add up to infinity", TOO_LARGE)) }
 }

@@ -224,7 +224,7 @@ fn contradicting_flags_are_explained() {
     ");
     let routing = flag(RoutingName::Weighted);
     insta::assert_snapshot!(told(Choices { routing, load_weight: flag(0.0), ..Choices::default() }), @r"
-    both weights are 0
+    the cache weight and the load weight are both 0
     hint: raise one of them
     ");
 }
@@ -452,9 +452,12 @@ proptest! {
         ]), 0..40)
     ) {
         let text: String = parts.concat();
-        if let Err(error) = parse(&text) {
-            let told = error.to_string();
-            prop_assert!(told.starts_with("policy.yaml:") && told.contains("\nhint: "), "{}", told);
+        match parse(&text) {
+            Ok(settings) => prop_assert_eq!(parse(&explained_page(&settings)).expect("explained"), settings),
+            Err(error) => {
+                let told = error.to_string();
+                prop_assert!(told.starts_with("policy.yaml:") && told.contains("\nhint: "), "{}", told);
+            }
         }
     }
 }
