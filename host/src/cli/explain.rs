@@ -118,8 +118,8 @@ impl Explanation<'_> {
         self.flag(page, "async_scheduling", engine.async_scheduling);
         self.flag(page, "scheduler_reserve_full_isl", engine.reserve_full_prompt);
         let parity = if engine.semantics == Semantics::BLIS { ParityName::Blis } else { ParityName::Vllm };
-        self.flag(page, "parity", name(parity));
-        self.flag(page, "engine", name(engine.engine));
+        self.flag(page, "parity", name(&parity));
+        self.flag(page, "engine", name(&engine.engine));
     }
 
     fn cluster(&self, page: &mut Page) {
@@ -129,7 +129,7 @@ impl Explanation<'_> {
         self.flag(page, "routing_latency", cluster.routing_latency.0);
         self.flag(page, "snapshot_refresh_interval", cluster.snapshot_refresh_interval.0);
         self.flag(page, "cache_signal_delay", cluster.cache_signal_delay.0);
-        self.flag(page, "tie_break", name(cluster.tie_break));
+        self.flag(page, "tie_break", name(&cluster.tie_break));
     }
 
     fn evaluation(&self, page: &mut Page) {
@@ -138,9 +138,9 @@ impl Explanation<'_> {
         self.flag(page, "slo_itl", self.targets(|targets| &targets.itl));
         self.flag(page, "slo_e2e", self.targets(|targets| &targets.e2e));
         self.flag(page, "fitness_weights", optional(evaluation.fitness_weights.as_deref().map(text)));
-        self.flag(page, "fitness_scale", name(evaluation.fitness_scale));
+        self.flag(page, "fitness_scale", name(&evaluation.fitness_scale));
         self.flag(page, "baseline", optional(evaluation.baseline.as_deref().map(text)));
-        self.flag(page, "trace_level", name(evaluation.trace_level));
+        self.flag(page, "trace_level", name(&evaluation.trace_level));
         self.flag(page, "counterfactual_k", evaluation.counterfactual_k);
         self.flag(page, "summarize_trace", evaluation.summarize_trace);
     }
@@ -192,9 +192,9 @@ impl Explanation<'_> {
 
     fn trace(&self, page: &mut Page, trace: &TraceConfig) {
         let understood = Source::Told("flag --workload-trace".into());
-        self.or_else(page, "workload", name(WorkloadName::Traces), understood);
+        self.or_else(page, "workload", name(&WorkloadName::Traces), understood);
         self.flag(page, "workload_trace", path(Some(&trace.path)));
-        self.flag(page, "trace_format", name(trace.format));
+        self.flag(page, "trace_format", name(&trace.format));
         let usual = crate::workload::TraceOptions::default().hash_block_size;
         self.flag(page, "mooncake_block_size", trace.mooncake_block_size.unwrap_or(usual));
         self.flag(page, "skip_bad_lines", trace.skip_bad_lines);
@@ -230,6 +230,6 @@ fn timeout(timeout: Option<Micros>) -> f64 {
 }
 
 /// As on the command line.
-fn name(value: impl ValueEnum) -> String {
+fn name(value: &impl ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }

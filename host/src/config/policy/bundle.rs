@@ -190,7 +190,7 @@ impl Reader<'_> {
                 self.number(&format!("budget of tenant {}", quoted(name.as_bytes())), Some(word), FROM_0_TO_1)
             })?,
             routing: self.name(routing.policy)?,
-            scorers: routing.scorers.map(|scorers| self.scorers(scorers)).transpose()?,
+            scorers: routing.scorers.map(|scorers| self.scorers(&scorers)).transpose()?,
             cache_weight: self.number("`cache_weight`", routing.cache_weight, FROM_0)?,
             load_weight: self.number("`load_weight`", routing.load_weight, FROM_0)?,
             priority: self.name(raw.priority.unwrap_or_default().policy)?,
@@ -255,7 +255,7 @@ impl Reader<'_> {
         Ok(understood)
     }
 
-    fn scorers(&self, raw: Spanned<Vec<RawScorer>>) -> Result<Vec<Sourced<Scorer>>, PolicyError> {
+    fn scorers(&self, raw: &Spanned<Vec<RawScorer>>) -> Result<Vec<Sourced<Scorer>>, PolicyError> {
         let mut scorers = Vec::new();
         for (index, RawScorer { name, weight }) in raw.value.iter().enumerate() {
             let number = index + 1;

@@ -141,9 +141,8 @@ fn a_pair_of_weights_may_come_from_both() {
     let pair = Weights::CacheAndLoad { cache: usual(0.6), load: usual(0.4) };
     let both = PolicySettings::choose(&flags, Some(&bundle)).expect("legal");
     assert_eq!(both.routing, usual(RoutingSettings::Weighted(pair)));
-    let scorers = Some(vec![Sourced::flag("--routing-scorers", Scorer::USUAL[0])]);
-    let flags = Choices { scorers: scorers.clone(), ..Choices::default() };
-    let scorers = scorers.expect("given");
+    let scorers = vec![Sourced::flag("--routing-scorers", Scorer::USUAL[0])];
+    let flags = Choices { scorers: Some(scorers.clone()), ..Choices::default() };
     let both = PolicySettings::choose(&flags, Some(&bundle)).expect("the flag replaces the pair");
     assert_eq!(both.routing, usual(RoutingSettings::Weighted(Weights::Scorers(scorers))));
 }
