@@ -46,9 +46,11 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--preemption-policy"], preemption_policy),
     (&["--scheduling-policy"], scheduling_policy),
     (&["--parity"], parity),
+    (&["--policy-config"], policy_config),
     (&["--engine"], engine),
     (&["--seed"], seed),
     (&["--horizon"], horizon),
+    (&["--explain-config"], explain_config),
     (&["--log"], log),
     (&["--output"], output),
     (&["--no-progress"], no_progress),
@@ -573,6 +575,15 @@ fn scheduling_policy(t: &Trial) {
     assert_ne!(both, metrics(""));
 }
 
+fn policy_config(t: &Trial) {
+    t.file("policy.yaml", "scheduler: priority-fcfs\npreemption: {policy: priority}\n");
+    let metrics = |flags: &str| t.metrics(&queueing(), &format!("--max-num-seqs 1 {flags}"));
+    assert_eq!(metrics("{} {dir}/policy.yaml"), metrics("--scheduling-policy priority"));
+    assert_eq!(metrics("{} {dir}/policy.yaml --scheduling-policy fcfs"), metrics(""), "a flag wins");
+    t.file("wrong.yaml", "scheduler: fcsf\n");
+    assert!(t.error(&calm(), "{} {dir}/wrong.yaml").contains("wrong.yaml:1:12: unknown scheduler `fcsf`"));
+}
+
 fn parity(t: &Trial) {
     let figures = |load: &[Row], flags: &str| t.figures(load, &format!("{TIGHT} {flags}"));
     assert_eq!(figures(&pressed(), "{} vllm"), figures(&pressed(), ""));
@@ -734,6 +745,14 @@ fn horizon(t: &Trial) {
     let seen =
         ["completed_requests", "still_running", "still_queued", "still_arriving"].map(|key| number(&figures, key));
     assert!(seen[0] > 0.0 && seen[0] < 20.0 && seen.iter().sum::<f64>() < 20.0, "{seen:?}");
+}
+
+fn explain_config(t: &Trial) {
+    let output = t.on(&calm(), "{} --seed 7 --scheduler sjf");
+    assert_eq!(output.status.code(), Some(0));
+    let page = text(&output.stdout);
+    assert!(page.contains("\n  seed: 7  # flag --seed\n") && page.contains("\nscheduler: sjf  # flag --scheduler\n"));
+    assert!(!page.contains("completed_requests"), "nothing is simulated");
 }
 
 fn log(t: &Trial) {

@@ -2,8 +2,8 @@
 
 pub mod cli;
 pub mod config;
-mod excerpt;
 pub mod evaluate;
+mod excerpt;
 pub mod report;
 mod unreadable;
 pub mod workload;

@@ -277,12 +277,14 @@ impl Evaluation {
             return Err(Failure::usage("`--baseline` cannot be used with `--fitness-scale blis`")
                 .hint("that scale is fixed and has no baseline; leave out one of them"));
         }
-        let recorded = given([
+        let mut about_records = given([
             (flags.counterfactual_k > 0, "--counterfactual-k"),
             (flags.summarize_trace, "--summarize-trace"),
             (flags.trace_path.is_some(), "--trace-path"),
         ]);
-        if let Some(flag) = recorded.filter(|_| flags.trace_level == TraceLevelName::None).next() {
+        if flags.trace_level == TraceLevelName::None
+            && let Some(flag) = about_records.next()
+        {
             return Err(
                 Failure::usage(format_args!("`{flag}` needs recorded decisions")).hint("add `--trace-level decisions`")
             );

@@ -27,7 +27,10 @@ impl Given {
 impl FromArgMatches for Given {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let given = |name: &str| matches.value_source(name) == Some(ValueSource::CommandLine);
-        Ok(Self(matches.ids().map(clap::Id::as_str).filter(|name| given(name)).map(str::to_owned).collect()))
+        // The structures that hold the flags have ids too, which start with a capital letter.
+        let is_flag = |name: &str| name.starts_with(|c: char| c.is_ascii_lowercase());
+        let names = matches.ids().map(clap::Id::as_str);
+        Ok(Self(names.filter(|name| is_flag(name) && given(name)).map(str::to_owned).collect()))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

@@ -7,7 +7,7 @@ mod args;
 mod config;
 mod connect;
 mod error;
-
+mod explain;
 mod given;
 mod parse;
 mod progress;
@@ -70,6 +70,9 @@ fn simulate(config: &RunConfig) -> Result<(), Failure> {
         OutputForm::Json => false,
     };
     start_log(config.output.log);
+    if config.explain {
+        return print(explain::explain(config, &connect::resolve(config)?));
+    }
     let progress = config.output.progress && io::stderr().is_terminal();
     let finished = run::run(config, progress)?;
     let printed = if text { print_summary(&finished, terminal && colour_wanted()) } else { print_json(&finished) };

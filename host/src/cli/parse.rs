@@ -210,6 +210,8 @@ fn finite(text: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -235,5 +237,64 @@ mod tests {
         assert_eq!((count_or_zero("0"), parallelism_or_zero("0"), parallelism("1024")), (Ok(0), Ok(0), Ok(1024)));
         assert_eq!((share("1"), coefficient("0"), timeout("-1")), (Ok(1.0), Ok(0.0), Ok(-1.0)));
         assert_eq!((horizon("1"), horizon("9223372036854775807")), (Ok(Micros(1)), Ok(Micros::MAX)));
+    }
+
+    #[test]
+    fn durations_are_those_of_go() {
+        let table = [
+            ("100ms", 100_000),
+            ("1.5s", 1_500_000),
+            ("1m30s", 90_000_000),
+            ("1h1m1s1ms1us1000ns", 3_661_001_002),
+            ("2µs", 2),
+            ("2μs", 2),
+            (".5s", 500_000),
+            ("1.s", 1_000_000),
+            ("1999ns", 1),
+            ("0.3333333333333333333333333333333s", 333_333),
+            ("9223372036s", 9_223_372_036_000_000),
+        ];
+        for (text, us) in table {
+            assert_eq!(duration(text), Ok(Micros(us)), "{text}");
+        }
+        for text in ["", "0", "5", "s", ".s", "1.2.3s", "1d", "-1s", "+1s", "1 s", "1ms5", "999ns", "0s", "1e3s", "١s"]
+        {
+            assert!(duration(text).is_err(), "{text}");
+        }
+        for text in ["9223372037s", "99999999999999999999h", "999999999999999999999999h"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn lists_are_taken_apart() {
+        let list = scorers("queue-depth:2, load-aware : .5").expect("legal");
+        let pairs: Vec<(&str, f64)> = list.0.iter().map(|scorer| (scorer.name.name(), scorer.weight)).collect();
+        assert_eq!(pairs, [("queue-depth", 2.0), ("load-aware", 0.5)]);
+        let list = targets("critical=60ms, standard = 120ms").expect("legal");
+        assert_eq!(list.0, [("critical".to_owned(), Micros(60_000)), ("standard".to_owned(), Micros(120_000))]);
+        for text in ["", ",", "queue-depth:", "queue-depth:0", "queue-depth:inf", ":1", "queue-depth:1,"] {
+            assert!(scorers(text).is_err(), "{text}");
+        }
+        for text in ["", ",", "a", "a=", "=1s", "a=1s,", "a=1s,a=1s"] {
+            assert!(targets(text).is_err(), "{text}");
+        }
+        assert!(instances("65536").is_ok() && instances("65537").is_err() && instances("0").is_err());
+        assert!(delay("1000000000000").is_ok() && delay("1000000000001").is_err() && interval("-1").is_err());
+        assert!(above_0("0").is_err() && above_0("inf").is_err() && from_0("0").is_ok() && from_0("-1").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_value_or_an_error(text in "[0-9.a-zµ:=, -]{0,24}") {
+            let _ = (scorers(&text), targets(&text), duration(&text));
+        }
+
+        #[test]
+        fn whole_durations_come_back(us in 1u64..=9_223_372_036_854_775) {
+            prop_assert_eq!(duration(&format!("{us}us")), Ok(Micros(us)));
+            prop_assert_eq!(duration(&format!("{}ms{}us", us / 1_000, us % 1_000)), Ok(Micros(us)));
+            prop_assert_eq!(duration(&format!("{}.{:06}s", us / 1_000_000, us % 1_000_000)), Ok(Micros(us)));
+        }
     }
 }

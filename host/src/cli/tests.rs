@@ -6,10 +6,15 @@ use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 
-use super::args::{EngineName, TraceFormatName};
-use super::config::{EngineConfig, SyntheticConfig, WorkloadConfig};
+use super::args::{EngineName, FitnessScaleName, TieBreakName, TraceFormatName, TraceLevelName};
+use super::config::{EngineConfig, SloTargets, SyntheticConfig, WorkloadConfig};
+use super::given::Given;
 use super::*;
 use crate::config::LatencyKind;
+use crate::config::policy::{
+    AdmissionSettings, Bundle, Choices, Named as _, PolicySettings, PriorityName, RoutingSettings, Scorer, ScorerName,
+    Sourced, Weights,
+};
 use crate::workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec};
 
 /// The run that `blis <line>` asks for, or what the user reads instead.
@@ -73,8 +78,9 @@ fn names_of_blis_and_vllm_mean_the_same() {
         ("--tp 0 --max-model-len 0", ""),
         ("--workload distribution --rate 1.0 --timeout 300", "--timeout 300"),
     ];
+    let meaning = |flags: &str| format!("{:?}", RunConfig { given: Given::default(), ..run(flags) });
     for (one, other) in table {
-        assert_eq!(format!("{:?}", run(one)), format!("{:?}", run(other)), "{one}");
+        assert_eq!(meaning(one), meaning(other), "{one}");
     }
 }
 
@@ -161,6 +167,176 @@ fn recorded_command_lines_are_understood() {
 }
 
 #[test]
+fn cluster_flags_arrive() {
+    let flags = "--num-instances 8 --admission-latency 10 --routing-latency 20 --snapshot-refresh-interval 0 \
+                 --cache-signal-delay 9223372036854775807 --tie-break lowest-index";
+    let cluster = run(flags).cluster;
+    assert_eq!((cluster.num_instances, cluster.tie_break), (8, TieBreakName::LowestIndex));
+    assert_eq!((cluster.admission_latency, cluster.routing_latency), (Micros(10), Micros(20)));
+    assert_eq!((cluster.snapshot_refresh_interval, cluster.cache_signal_delay), (Micros(0), Micros::MAX));
+}
+
+#[test]
+fn policy_flags_arrive() {
+    let usual = Sourced::default_value;
+    let policies = |flags: &str| run(flags).cluster.policies;
+    assert_eq!(policies(""), PolicySettings::default());
+    let flags = "--admission-policy token-bucket --token-bucket-capacity 5 --token-bucket-refill-rate 0.5 \
+                 --routing-policy weighted --routing-scorers queue-depth:2,load-aware:0.5 --priority-policy inverted-slo";
+    let given = policies(flags);
+    let bucket = AdmissionSettings::TokenBucket { capacity: usual(5.0), refill_rate: usual(0.5) };
+    assert_eq!((given.admission.value, *given.priority), (bucket, PriorityName::InvertedSlo));
+    let scorer = |name, weight| Sourced::default_value(Scorer { name, weight });
+    let scorers = vec![scorer(ScorerName::QueueDepth, 2.0), scorer(ScorerName::LoadAware, 0.5)];
+    assert_eq!(given.routing.value, RoutingSettings::Weighted(Weights::Scorers(scorers)));
+    let pair = policies("--routing-policy weighted --routing-load-weight 0.4").routing.value;
+    assert_eq!(pair, RoutingSettings::Weighted(Weights::CacheAndLoad { cache: usual(0.0), load: usual(0.4) }));
+}
+
+#[test]
+fn evaluation_flags_arrive() {
+    let flags = "--slo-ttft critical=60ms,standard=1m30s,default=1us --slo-e2e critical=1.5s --fitness-weights p99_ttft:1 \
+                 --fitness-scale blis --trace-level decisions --counterfactual-k 4 --summarize-trace";
+    let config = run(flags);
+    let targets = |ttft, e2e: Option<u64>| {
+        let target = |us: u64| Sourced::default_value(Micros(us));
+        SloTargets { ttft: Some(target(ttft)), itl: None, e2e: e2e.map(target) }
+    };
+    let expected = [
+        ("critical", targets(60_000, Some(1_500_000))),
+        ("default", targets(1, None)),
+        ("standard", targets(90_000_000, None)),
+    ];
+    let given: Vec<(&str, SloTargets)> =
+        config.cluster.slo_targets.iter().map(|(class, targets)| (class.as_str(), targets.clone())).collect();
+    assert_eq!(given, expected);
+    let evaluation = config.evaluation;
+    assert_eq!(evaluation.fitness_weights.as_deref(), Some("p99_ttft:1"));
+    assert_eq!((evaluation.fitness_scale, evaluation.trace_level), (FitnessScaleName::Blis, TraceLevelName::Decisions));
+    assert_eq!((evaluation.counterfactual_k, evaluation.summarize_trace), (4, true));
+    let relative = run("--fitness-weights throughput:1 --baseline least-loaded").evaluation;
+    assert_eq!(relative.fitness_scale, FitnessScaleName::Baseline);
+    assert_eq!(relative.baseline.as_deref(), Some("least-loaded"));
+}
+
+/// A folder of its own with the file `policy.yaml`, and its path.
+fn bundle_file(test: &str, text: &str) -> String {
+    let folder = std::env::temp_dir().join(format!("blis-{test}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("scratch");
+    let path = folder.join("policy.yaml");
+    std::fs::write(&path, text).expect("scratch");
+    path.display().to_string()
+}
+
+#[test]
+fn flags_win_over_a_bundle() {
+    let text = "scheduler: sjf\npreemption: {policy: priority}\nrouting: {policy: least-loaded}\n";
+    let bundle = bundle_file("precedence", text);
+    let with = |flags: &str| run(&format!("--policy-config {bundle} {flags}"));
+    let config = with("--scheduler fcfs --routing-policy round-robin");
+    assert_eq!((config.engine.scheduler, config.engine.preemption), (Scheduler::Fcfs, Preemption::Priority));
+    assert_eq!(config.cluster.policies.routing.value, RoutingSettings::RoundRobin);
+    let config = with("");
+    assert_eq!((config.engine.scheduler, config.engine.preemption), (Scheduler::Sjf, Preemption::Priority));
+    let config = with("--scheduling-policy fcfs");
+    assert_eq!((config.engine.scheduler, config.engine.preemption), (Scheduler::Fcfs, Preemption::Fcfs));
+    let told = refused(&format!("run --model m --policy-config {bundle} --routing-cache-weight 1"));
+    insta::assert_snapshot!(told, @r"
+    error: `--routing-cache-weight` only makes sense with the routing policy `weighted`, not `least-loaded`
+    hint: leave it out, or choose `weighted`
+    ");
+}
+
+const MODEL: &str = "--model meta-llama/Llama-3.1-8B-Instruct";
+
+fn explained(line: &str) -> String {
+    let config = parse(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+    let deployment = connect::resolve(&config).unwrap_or_else(|error| panic!("{line}: {error}"));
+    let page = explain::explain(&config, &deployment).to_string();
+    let read: Result<serde_json::Value, _> = serde_yaml::from_str(&page);
+    assert!(read.as_ref().is_ok_and(serde_json::Value::is_object), "{read:?}\n{page}");
+    let (_, policies) = page.split_once("# From here to the end: ").expect("the policies");
+    let bundle = Bundle::parse("explained", &format!("# {policies}")).unwrap_or_else(|error| panic!("{error}"));
+    let again = PolicySettings::choose(&Choices::default(), Some(&bundle)).expect("legal");
+    assert_eq!(again, config.cluster.policies, "{page}");
+    page
+}
+
+#[test]
+fn a_configuration_is_explained() {
+    let text = "admission:\n  policy: tier-shed\n  slo_priorities: {gold: 5}\ntenant_budgets:\n  t0: 0.25\n";
+    let bundle = bundle_file("explained", text);
+    let flags = "--num-instances 4 --routing-policy weighted --scheduling-policy priority --no-enable-prefix-caching \
+                 --max-model-len 4096 --slo-ttft critical=100ms,default=1m0.5s --workload chatbot --rate 12.5";
+    let page = explained(&format!("run {MODEL} {flags} --policy-config {bundle}"));
+    insta::assert_snapshot!(page.replace(&bundle, "policy.yaml"));
+    let recorded = explained(&format!("replay {MODEL} --trace-header h.yaml --trace-data d.csv --parity blis"));
+    assert!(recorded.contains("horizon: null  # twice the last arrival\n"), "{recorded}");
+    let blackbox = explained("run --model qwen/qwen2.5-7b-instruct --hardware H100 --tp 1 --latency-model blackbox");
+    assert!(blackbox.contains("  latency_model: blackbox  # flag --latency-model\n"), "{blackbox}");
+}
+
+/// Whatever is not about output is explained, under its own name; what was given, with its flag.
+#[test]
+fn no_flag_is_forgotten_in_the_explanation() {
+    const TOLD_OTHERWISE: [&str; 12] = [
+        // Found again as the policies.
+        "policy_config",
+        "admission_policy",
+        "routing_policy",
+        "routing_scorers",
+        "routing_cache_weight",
+        "routing_load_weight",
+        "priority_policy",
+        "preemption_policy",
+        "scheduling_policy",
+        "help",
+        // Under the name of the other.
+        "no_enable_prefix_caching",
+        "no_enable_chunked_prefill",
+    ];
+    let lines = [
+        format!("run {MODEL} --admission-policy token-bucket"),
+        format!("run {MODEL} --workload-trace t.csv"),
+        format!("replay {MODEL} --trace-header h.yaml --trace-data d.csv"),
+    ];
+    let pages = lines.map(|line| explained(&line)).concat();
+    for command in ["run", "replay"] {
+        let all = Cli::command();
+        let command = all.find_subcommand(command).expect("known");
+        for flag in command.get_arguments() {
+            let name = flag.get_id().as_str();
+            let told_otherwise = TOLD_OTHERWISE.contains(&name) || flag.get_help_heading() == Some("Output");
+            let hidden_opposite = flag.is_hide_set() && name.starts_with("no_");
+            let told = pages.lines().any(|line| line.trim_start().starts_with(&format!("{name}: ")));
+            assert!(told || told_otherwise || hidden_opposite, "{name} is not in\n{pages}");
+        }
+    }
+}
+
+#[test]
+fn what_was_given_is_explained_with_its_flag() {
+    let flags = "--hardware H100 --tp 1 --dp 1 --latency-model roofline --model-config-folder ../model_configs \
+                 --total-kv-blocks 9000 --block-size-in-tokens 32 --max-model-len 4096 --gpu-memory-utilization 0.5 \
+                 --max-num-seqs 8 --max-num-batched-tokens 512 --long-prefill-token-threshold 128 \
+                 --no-enable-prefix-caching --enable-chunked-prefill --async-scheduling --scheduler-reserve-full-isl \
+                 --scheduler sjf --preemption-policy priority --parity blis --engine plain --num-instances 2 \
+                 --admission-latency 1 --routing-latency 1 --snapshot-refresh-interval 1 --cache-signal-delay 1 \
+                 --tie-break lowest-index --admission-policy token-bucket --token-bucket-capacity 5 \
+                 --token-bucket-refill-rate 5 --routing-policy weighted --routing-scorers vllm-dp:1 \
+                 --priority-policy constant --slo-ttft a=1s --slo-itl a=1s --slo-e2e a=1s --fitness-weights x:1 \
+                 --fitness-scale baseline --baseline b --trace-level decisions --counterfactual-k 1 --summarize-trace \
+                 --workload distribution --rate 3 --arrival-process poisson --num-requests 5 --prompt-tokens 300 \
+                 --prompt-tokens-stdev 10 --prompt-tokens-min 9 --prompt-tokens-max 999 --output-tokens 300 \
+                 --output-tokens-stdev 10 --output-tokens-min 9 --output-tokens-max 999 --prefix-tokens 7 --timeout 5 \
+                 --seed 7 --horizon 99";
+    let page = explained(&format!("run {MODEL} {flags}"));
+    for flag in flags.split_whitespace().filter(|word| word.starts_with("--")) {
+        assert!(page.lines().any(|line| line.ends_with(&format!("  # flag {flag}"))), "{flag} is not in\n{page}");
+    }
+}
+
+#[test]
 fn nonsense_is_explained() {
     let lines = [
         "run",
@@ -197,6 +373,36 @@ fn nonsense_is_explained() {
         "run --model m --output-tokens 5 --output-tokens-max 100",
         "run --model m --metrics-path missing/out.json",
         "run --model m --metrics-path .",
+        "run --model m --num-instances 0",
+        "run --model m --num-instances 65537",
+        "run --model m --admission-latency -1",
+        "run --model m --snapshot-refresh-interval 1.5",
+        "run --model m --tie-break first",
+        "run --model m --admission-policy tier-shad",
+        "run --model m --token-bucket-capacity 5",
+        "run --model m --admission-policy reject-all --token-bucket-refill-rate 5",
+        "run --model m --admission-policy token-bucket --token-bucket-capacity 0",
+        "run --model m --routing-scorers queue-depth:1",
+        "run --model m --routing-policy least-loaded --routing-load-weight 1",
+        "run --model m --routing-policy weighted --routing-scorers queue-depth",
+        "run --model m --routing-policy weighted --routing-scorers queue-depth:1,queue-dpth:1",
+        "run --model m --routing-policy weighted --routing-scorers queue-depth:1,vllm-dp:NaN",
+        "run --model m --routing-policy weighted --routing-scorers queue-depth:1,vllm-dp:1,queue-depth:2",
+        "run --model m --routing-policy weighted --routing-scorers queue-depth:1, --routing-load-weight 1",
+        "run --model m --routing-policy weighted --routing-scorers queue-depth:1 --routing-load-weight 1",
+        "run --model m --routing-policy weighted --routing-cache-weight 0 --routing-load-weight 0",
+        "run --model m --priority-policy slo",
+        "run --model m --policy-config missing.yaml",
+        "run --model m --slo-ttft 100ms",
+        "run --model m --slo-ttft critical=100",
+        "run --model m --slo-ttft critical=0s",
+        "run --model m --slo-ttft =1s",
+        "run --model m --slo-e2e a=1s,a=2s",
+        "run --model m --fitness-scale blis",
+        "run --model m --baseline round-robin",
+        "run --model m --fitness-weights x:1 --fitness-scale blis --baseline round-robin",
+        "run --model m --counterfactual-k 3",
+        "run --model m --summarize-trace",
         "replay --model m --trace-header h",
         "replay --model m --trace-header h --trace-data d --metrics-path x --results-path x",
         "replay --model m --trace-header h --trace-data d --rate 1",
@@ -216,6 +422,19 @@ fn help() {
         insta::assert_snapshot!(format!("help_{name}"), subcommand.render_long_help());
         insta::assert_snapshot!(format!("short_help_{name}"), subcommand.render_help());
     }
+}
+
+/// The help of `--routing-scorers` is the only place that has to repeat these.
+#[test]
+fn help_names_all_scorers_and_the_usual_ones() {
+    let all = Cli::command();
+    let run = all.find_subcommand("run").expect("known");
+    let flag = run.get_arguments().find(|flag| flag.get_id() == "routing_scorers").expect("known");
+    let help = flag.get_help().expect("help").to_string();
+    let names: Vec<&str> = ScorerName::ALL.iter().map(|name| name.name()).collect();
+    assert!(help.contains(&names.join(", ")), "{help}");
+    let usual = Scorer::USUAL.map(|Scorer { name, weight }| format!("{}:{weight}", name.name()));
+    assert!(help.contains(&format!("[default: {}]", usual.join(","))), "{help}");
 }
 
 #[test]

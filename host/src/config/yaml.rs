@@ -81,3 +81,42 @@ fn one_line(comment: &str) -> String {
 fn is_special(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn plain_words_need_no_quotes() {
+        assert_eq!(["a-b.c/d_1", "/tmp/x"].map(text), ["a-b.c/d_1", "/tmp/x"]);
+        let quoted = ["", "1", "No", "a b", "a:", "\"", "\\", "\n", "é", ".nan", "-"].map(text);
+        let expected = [
+            "\"\"",
+            "\"1\"",
+            "\"No\"",
+            "\"a b\"",
+            "\"a:\"",
+            "\"\\\"\"",
+            "\"\\\\\"",
+            "\"\\U0000000a\"",
+            "\"é\"",
+            "\".nan\"",
+            "\"-\"",
+        ];
+        assert_eq!(quoted, expected);
+    }
+
+    proptest! {
+        #[test]
+        fn any_words_come_back(words in any::<String>(), source in any::<String>()) {
+            let mut page = Page::default();
+            page.comment(&source);
+            page.entry("key", text(&words), &Source::Told(source.into()));
+            let read: std::collections::BTreeMap<String, String> =
+                serde_yaml::from_str(&page.to_string()).map_err(|error| TestCaseError::fail(error.to_string()))?;
+            prop_assert_eq!(read.into_iter().collect::<Vec<_>>(), [("key".to_owned(), words)]);
+        }
+    }
+}

@@ -6,7 +6,7 @@
 
 use std::fmt::{self, Display};
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::Read as _;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
-use serde_yaml::{Location, MessageFormatter as _, Spanned, UserMessageFormatter};
+use serde_yaml::{Error, Location, MessageFormatter as _, Spanned, UserMessageFormatter};
 
 use super::error::PolicyError;
 use super::{Choices, Named, Scorer, ScorerFault, ScorerName, Source, Sourced, Spot};
@@ -47,11 +47,11 @@ impl Bundle {
     /// If it cannot be read, is no YAML, or says anything that is not understood.
     pub fn load(path: &Path) -> Result<Self, PolicyError> {
         let file: Arc<str> = path.display().to_string().into();
-        let told = |source| PolicyError::Read { file: Arc::clone(&file), source };
         let mut text = String::new();
-        File::open(path).and_then(|file| file.take(BYTES_MAX + 1).read_to_string(&mut text)).map_err(told)?;
+        let read = File::open(path).and_then(|file| file.take(BYTES_MAX + 1).read_to_string(&mut text));
+        read.map_err(|source| PolicyError::Read { file: Arc::clone(&file), source })?;
         if text.len() as u64 > BYTES_MAX {
-            return Err(told(io::Error::new(io::ErrorKind::FileTooLarge, "longer than 1 MiB")));
+            return Err(PolicyError::said(format!("`{file}` is longer than 1 MiB"), "is this the right file?"));
         }
         Self::parse(&file, &text)
     }
@@ -190,7 +190,7 @@ impl Reader<'_> {
                 self.number(&format!("budget of tenant {}", quoted(name.as_bytes())), Some(word), FROM_0_TO_1)
             })?,
             routing: self.name(routing.policy)?,
-            scorers: routing.scorers.map(|scorers| self.scorers(scorers)).transpose()?,
+            scorers: routing.scorers.map(|scorers| self.scorers(&scorers)).transpose()?,
             cache_weight: self.number("`cache_weight`", routing.cache_weight, FROM_0)?,
             load_weight: self.number("`load_weight`", routing.load_weight, FROM_0)?,
             priority: self.name(raw.priority.unwrap_or_default().policy)?,
@@ -255,7 +255,7 @@ impl Reader<'_> {
         Ok(understood)
     }
 
-    fn scorers(&self, raw: Spanned<Vec<RawScorer>>) -> Result<Vec<Sourced<Scorer>>, PolicyError> {
+    fn scorers(&self, raw: &Spanned<Vec<RawScorer>>) -> Result<Vec<Sourced<Scorer>>, PolicyError> {
         let mut scorers = Vec::new();
         for (index, RawScorer { name, weight }) in raw.value.iter().enumerate() {
             let number = index + 1;
@@ -299,14 +299,30 @@ impl Reader<'_> {
     }
 
     /// What the YAML reader says, in our words where it knows less than we do.
-    fn yaml_error(&self, error: &serde_yaml::Error) -> PolicyError {
+    fn yaml_error(&self, error: &Error) -> PolicyError {
         let error = error.without_snippet();
         let (what, hint) = match error {
-            serde_yaml::Error::SerdeUnknownField { field, expected, .. } => unknown_key(field, expected),
+            Error::SerdeUnknownField { field, expected, .. } => unknown_key(field, expected),
+            Error::Unexpected { expected: "mapping start", .. } => {
+                ("keys with their values belong here".to_owned(), "write `key: value`, a line each".to_owned())
+            }
+            Error::Unexpected { expected: "sequence start", .. } => {
+                ("a list belongs here".to_owned(), "write `- `, then an item, a line each".to_owned())
+            }
+            Error::Unexpected { expected: "string scalar", .. } => {
+                ("a name or a number belongs here".to_owned(), "write it alone, without brackets or keys".to_owned())
+            }
+            Error::NullIntoString { .. } => ("the value is missing".to_owned(), "give one".to_owned()),
+            Error::SerdeMissingField { field, .. } => {
+                (format!("`{field}` is missing"), "a scorer has a `name` and a `weight`".to_owned())
+            }
+            Error::DuplicateMappingKey { key: Some(key), .. } => {
+                (format!("{} is given twice", quoted(key.as_bytes())), "keep one of them".to_owned())
+            }
             other => {
                 // Control characters of the file must not reach a terminal.
                 let what = UserMessageFormatter.format_message(other).replace(char::is_control, " ");
-                (what, "a bundle is YAML; the manual shows one with every key".to_owned())
+                (what, "mend the YAML; a value with special characters needs quotes".to_owned())
             }
         };
         let spot = match error.location() {

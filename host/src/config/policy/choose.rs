@@ -129,7 +129,7 @@ fn check_pair(cache: &Sourced<f64>, load: &Sourced<f64>) -> Result<(), Fault> {
     let given = if cache.source == Source::Default { load } else { cache };
     let sum = **cache + **load;
     if sum == 0.0 {
-        return Err(Fault::new(&given.source, "both weights are 0", "raise one of them"));
+        return Err(Fault::new(&given.source, "the cache weight and the load weight are both 0", "raise one of them"));
     }
     if sum.is_finite() { Ok(()) } else { Err(Fault::new(&given.source, "the weights add up to infinity", TOO_LARGE)) }
 }
@@ -167,13 +167,17 @@ impl Choices {
 
     /// Scorers or the pair, not both.
     fn check_weights(&self) -> Result<(), Fault> {
-        match (&self.scorers, source(&self.cache_weight).or(source(&self.load_weight))) {
-            (Some(_), Some(source)) => {
-                let what = format!("{} cannot be used with a list of scorers", told(source, "this weight"));
-                Err(Fault::new(source, what, "the scorers kv-utilization and load-balance are its successors"))
-            }
-            _ => Ok(()),
+        if self.scorers.is_none() {
+            return Ok(());
         }
+        let pair = [("cache_weight", source(&self.cache_weight)), ("load_weight", source(&self.load_weight))];
+        for (key, source) in pair {
+            if let Some(source) = source {
+                let what = format!("{} cannot be used with a list of scorers", told(source, key));
+                return Err(Fault::new(source, what, "in a list, kv-utilization and load-balance come next to it"));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -1,0 +1,17 @@
+#![no_main]
+
+use blis::config::policy::{Bundle, Choices, PolicySettings};
+use blis::config::yaml::Page;
+
+// Whatever is understood can be explained, and then says the same again.
+libfuzzer_sys::fuzz_target!(|text: &str| {
+    let read = |text: &str| PolicySettings::choose(&Choices::default(), Some(&Bundle::parse("fuzz", text)?));
+    match read(text) {
+        Ok(settings) => {
+            let mut page = Page::default();
+            settings.explain(&mut page);
+            assert_eq!(read(&page.to_string()).expect("explained"), settings);
+        }
+        Err(error) => assert!(error.to_string().contains("\nhint: ")),
+    }
+});

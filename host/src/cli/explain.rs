@@ -1,0 +1,235 @@
+//! `--explain-config`: everything a run depends on, as YAML, each value with where it comes from.
+//!
+//! Keys are the names of flags, and values are what the flags take. The policies come last, without
+//! indentation: from there to the end it is a bundle for `--policy-config`.
+
+use std::fmt::Display;
+use std::path::Path;
+
+use blis_sim::semantics::Semantics;
+use blis_sim::units::Micros;
+use clap::ValueEnum;
+
+use super::args::{ParityName, WorkloadName};
+use super::config::{RunConfig, SloTargets, SyntheticConfig, TraceConfig, WorkloadConfig};
+use crate::config::policy::{Source, Sourced};
+use crate::config::yaml::{Page, text};
+use crate::config::{Deployment, KvBlocksSource, LatencyKind};
+use crate::workload::distribution::{ArrivalProcess, LengthSpec};
+
+/// The document.
+pub(super) fn explain(config: &RunConfig, deployment: &Deployment) -> Page {
+    let mut page = Page::default();
+    let told = Explanation { config, deployment };
+    page.section("model_and_hardware", |page| told.model_and_hardware(page));
+    page.section("engine", |page| told.engine(page));
+    page.section("cluster", |page| told.cluster(page));
+    page.section("evaluation", |page| told.evaluation(page));
+    page.section("workload", |page| told.workload(page));
+    page.section("simulation", |page| told.simulation(page));
+    page.comment("From here to the end: the policies, a bundle for --policy-config");
+    config.cluster.policies.explain(&mut page);
+    page
+}
+
+struct Explanation<'a> {
+    config: &'a RunConfig,
+    deployment: &'a Deployment,
+}
+
+impl Explanation<'_> {
+    /// What the flag `key` came to: its own value, or the default.
+    fn flag(&self, page: &mut Page, key: &str, value: impl Display) {
+        self.or_else(page, key, value, Source::Default);
+    }
+
+    /// What the flag `key` came to: its own value, or one from elsewhere.
+    fn or_else(&self, page: &mut Page, key: &str, value: impl Display, otherwise: Source) {
+        page.entry(key, value, &self.config.given.source(key, otherwise));
+    }
+
+    /// A flag that `--no-…` turns off.
+    fn switch(&self, page: &mut Page, key: &str, on: bool) {
+        let off = format!("no_{key}");
+        let otherwise = self.config.given.source(&off, Source::Default);
+        self.or_else(page, key, on, otherwise);
+    }
+
+    /// The reason the deployment notes for what starts with `what`, or `usual`.
+    fn noted(&self, what: &str, usual: &'static str) -> Source {
+        let note = self.deployment.notes.iter().find(|note| note.starts_with(what));
+        let reason = note.map(|note| note.split_once(": ").map_or(note.as_str(), |(_, reason)| reason));
+        Source::Told(reason.map_or(usual.into(), |reason| reason.to_owned().into()))
+    }
+
+    fn model_and_hardware(&self, page: &mut Page) {
+        let (args, deployment) = (&self.config.deployment, self.deployment);
+        self.flag(page, "model", text(&deployment.model));
+        self.or_else(page, "hardware", text(&deployment.hardware), self.noted("hardware ", "the coefficients' own"));
+        let tp = self.noted("tensor parallel size ", "the coefficients' own");
+        self.or_else(page, "tp", deployment.tensor_parallel_size, tp);
+        self.flag(page, "dp", deployment.data_parallel_size);
+        self.flag(page, "enable_expert_parallel", args.enable_expert_parallel);
+        self.flag(page, "moe_comm_backend", optional(args.moe_comm_backend.as_deref().map(text)));
+        self.flag(page, "vllm_version", optional(args.vllm_version.as_deref().map(text)));
+        let built_in = Source::Told("built in".into());
+        self.or_else(page, "model_config_folder", path(args.model_config_folder.as_deref()), built_in.clone());
+        self.or_else(page, "hardware_config", path(args.hardware_config.as_deref()), built_in);
+        self.or_else(page, "latency_model", deployment.latency_kind, self.latency_source());
+        let trained = match deployment.latency_kind {
+            LatencyKind::TrainedPhysics => Source::Told("trained".into()),
+            LatencyKind::Roofline => Source::Told("roofline has none".into()),
+            LatencyKind::Blackbox => self.noted("blackbox coefficients ", "trained"),
+        };
+        self.or_else(page, "alpha_coeffs", list(&deployment.alpha), trained.clone());
+        self.or_else(page, "beta_coeffs", list(&deployment.beta), trained);
+        let blocks = match deployment.kv_blocks_source {
+            KvBlocksSource::Flag => Source::Flag("--total-kv-blocks".into()),
+            source => Source::Told(source.to_string().into()),
+        };
+        page.entry("total_kv_blocks", deployment.total_kv_blocks, &blocks);
+        self.flag(page, "block_size_in_tokens", args.block_size);
+        let (length, context) = (optional(deployment.max_model_len), "the context length of ");
+        let by_model = match deployment.max_model_len {
+            Some(_) => self.noted("max_model_len ", "the model's configuration"),
+            None => self.noted(context, "the model's configuration"),
+        };
+        let given = self.config.deployment.max_model_len.filter(|&given| Some(given) == deployment.max_model_len);
+        let source = if given.is_some() { self.config.given.source("max_model_len", by_model) } else { by_model };
+        page.entry("max_model_len", length, &source);
+        self.flag(page, "gpu_memory_utilization", args.gpu_memory_utilization);
+    }
+
+    fn latency_source(&self) -> Source {
+        let otherwise = if self.config.given.has("beta_coeffs") { "beta_coeffs" } else { "vllm_version" };
+        match self.deployment.latency_kind {
+            LatencyKind::Roofline => Source::Default,
+            _ => self.config.given.source(otherwise, self.noted("blackbox latency model", "default")),
+        }
+    }
+
+    fn engine(&self, page: &mut Page) {
+        let engine = &self.config.engine;
+        self.flag(page, "max_num_seqs", engine.max_num_seqs);
+        self.flag(page, "max_num_batched_tokens", engine.max_num_batched_tokens);
+        self.flag(page, "long_prefill_token_threshold", engine.long_prefill_token_threshold);
+        self.switch(page, "enable_prefix_caching", engine.enable_prefix_caching);
+        self.switch(page, "enable_chunked_prefill", engine.enable_chunked_prefill);
+        self.flag(page, "async_scheduling", engine.async_scheduling);
+        self.flag(page, "scheduler_reserve_full_isl", engine.reserve_full_prompt);
+        let parity = if engine.semantics == Semantics::BLIS { ParityName::Blis } else { ParityName::Vllm };
+        self.flag(page, "parity", name(&parity));
+        self.flag(page, "engine", name(&engine.engine));
+    }
+
+    fn cluster(&self, page: &mut Page) {
+        let cluster = &self.config.cluster;
+        self.flag(page, "num_instances", cluster.num_instances);
+        self.flag(page, "admission_latency", cluster.admission_latency.0);
+        self.flag(page, "routing_latency", cluster.routing_latency.0);
+        self.flag(page, "snapshot_refresh_interval", cluster.snapshot_refresh_interval.0);
+        self.flag(page, "cache_signal_delay", cluster.cache_signal_delay.0);
+        self.flag(page, "tie_break", name(&cluster.tie_break));
+    }
+
+    fn evaluation(&self, page: &mut Page) {
+        let evaluation = &self.config.evaluation;
+        self.flag(page, "slo_ttft", self.targets(|targets| &targets.ttft));
+        self.flag(page, "slo_itl", self.targets(|targets| &targets.itl));
+        self.flag(page, "slo_e2e", self.targets(|targets| &targets.e2e));
+        self.flag(page, "fitness_weights", optional(evaluation.fitness_weights.as_deref().map(text)));
+        self.flag(page, "fitness_scale", name(&evaluation.fitness_scale));
+        self.flag(page, "baseline", optional(evaluation.baseline.as_deref().map(text)));
+        self.flag(page, "trace_level", name(&evaluation.trace_level));
+        self.flag(page, "counterfactual_k", evaluation.counterfactual_k);
+        self.flag(page, "summarize_trace", evaluation.summarize_trace);
+    }
+
+    /// As the flag takes them.
+    fn targets(&self, of: impl Fn(&SloTargets) -> &Option<Sourced<Micros>>) -> String {
+        let targets = &self.config.cluster.slo_targets;
+        let given: Vec<String> = targets
+            .iter()
+            .filter_map(|(class, targets)| of(targets).as_ref().map(|target| format!("{class}={}us", target.value.0)))
+            .collect();
+        optional((!given.is_empty()).then(|| text(&given.join(","))))
+    }
+
+    fn workload(&self, page: &mut Page) {
+        match &self.config.workload {
+            WorkloadConfig::Synthetic(synthetic) => self.synthetic(page, synthetic),
+            WorkloadConfig::Trace(trace) => self.trace(page, trace),
+            WorkloadConfig::Recorded { header, data, skip_bad_lines } => {
+                self.flag(page, "trace_header", path(Some(header)));
+                self.flag(page, "trace_data", path(Some(data)));
+                self.flag(page, "skip_bad_lines", skip_bad_lines);
+            }
+        }
+    }
+
+    fn synthetic(&self, page: &mut Page, SyntheticConfig { name: preset, spec, .. }: &SyntheticConfig) {
+        self.flag(page, "workload", preset);
+        self.flag(page, "rate", spec.rate);
+        let arrivals = match spec.arrival {
+            ArrivalProcess::Constant => "constant",
+            ArrivalProcess::Poisson => "poisson",
+        };
+        self.flag(page, "arrival_process", arrivals);
+        self.flag(page, "num_requests", spec.num_requests.unwrap_or(0));
+        for (what, LengthSpec { mean, stdev, min, max }) in [("prompt", spec.prompt), ("output", spec.output)] {
+            let usual = if *preset == "distribution" {
+                Source::Default
+            } else {
+                Source::Told(format!("preset {preset}").into())
+            };
+            for (figure, value) in [("", mean), ("_stdev", stdev), ("_min", min.into()), ("_max", max.into())] {
+                self.or_else(page, &format!("{what}_tokens{figure}"), value, usual.clone());
+            }
+        }
+        self.flag(page, "prefix_tokens", spec.prefix_tokens);
+        self.flag(page, "timeout", timeout(spec.timeout));
+    }
+
+    fn trace(&self, page: &mut Page, trace: &TraceConfig) {
+        let understood = Source::Told("flag --workload-trace".into());
+        self.or_else(page, "workload", name(&WorkloadName::Traces), understood);
+        self.flag(page, "workload_trace", path(Some(&trace.path)));
+        self.flag(page, "trace_format", name(&trace.format));
+        let usual = crate::workload::TraceOptions::default().hash_block_size;
+        self.flag(page, "mooncake_block_size", trace.mooncake_block_size.unwrap_or(usual));
+        self.flag(page, "skip_bad_lines", trace.skip_bad_lines);
+        self.flag(page, "timeout", timeout(trace.timeout));
+    }
+
+    fn simulation(&self, page: &mut Page) {
+        let RunConfig { seed, horizon, workload, engine, .. } = self.config;
+        self.flag(page, "seed", seed);
+        let replay_of_blis = matches!(workload, WorkloadConfig::Recorded { .. }) && engine.semantics == Semantics::BLIS;
+        let usual = if replay_of_blis { "twice the last arrival" } else { "when every request has ended" };
+        let end = optional(Some(horizon.0).filter(|_| *horizon != Micros::MAX));
+        self.or_else(page, "horizon", end, Source::Told(usual.into()));
+    }
+}
+
+/// `null` for nothing.
+fn optional(value: Option<impl Display>) -> String {
+    value.map_or("null".to_owned(), |value| value.to_string())
+}
+
+fn path(path: Option<&Path>) -> String {
+    optional(path.map(|path| text(&path.display().to_string())))
+}
+
+fn list(numbers: &[f64]) -> String {
+    format!("[{}]", numbers.iter().map(f64::to_string).collect::<Vec<_>>().join(", "))
+}
+
+/// Seconds; negative for never.
+fn timeout(timeout: Option<Micros>) -> f64 {
+    timeout.map_or(-1.0, Micros::as_secs_f64)
+}
+
+/// As on the command line.
+fn name(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
