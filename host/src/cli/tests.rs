@@ -164,6 +164,13 @@ fn recorded_command_lines_are_understood() {
     assert!(matches!(config.workload, WorkloadConfig::Recorded { .. }));
     assert_eq!(config.horizon, Micros(100_000_000_000));
     assert_eq!(config.output.results_path.as_deref(), Some("results.json".as_ref()));
+    let cluster = "--num-instances 4 --trace-level decisions --counterfactual-k 4 --summarize-trace \
+                   --snapshot-refresh-interval 0 --cache-signal-delay 0 --admission-latency 200 --routing-latency 100 \
+                   --routing-policy weighted --routing-scorers no-hit-lru:2,precise-prefix-cache:1,load-balance:1 \
+                   --admission-policy token-bucket --token-bucket-capacity 20000 --token-bucket-refill-rate 40000 \
+                   --slo-ttft critical=60ms,standard=120ms,batch=2s --slo-itl critical=12ms,standard=20ms";
+    let config = parse(&format!("{line} {cluster}")).expect("valid");
+    assert_eq!((config.cluster.num_instances, config.cluster.slo_targets.len()), (4, 3));
 }
 
 #[test]
