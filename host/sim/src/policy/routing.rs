@@ -36,8 +36,10 @@ impl RoutingPolicy for RoundRobin {
 }
 
 /// The smallest load ([`ClusterView::effective_load`]).
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LeastLoaded;
+#[derive(Clone, Debug, Default)]
+pub struct LeastLoaded {
+    loads: Loads,
+}
 
 impl RoutingPolicy for LeastLoaded {
     fn reads(&self) -> Reads {
@@ -45,12 +47,12 @@ impl RoutingPolicy for LeastLoaded {
     }
 
     fn route(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, ties: &Ties, _: &mut Vec<f64>) -> Choice {
-        let (target, load) = least_loaded(request, cluster, ties);
-        Choice { target, reason: Reason::LeastLoaded(load) }
+        let target = self.loads.least(request.id, cluster, ties);
+        Choice { target, reason: Reason::LeastLoaded(cluster.effective_load(target)) }
     }
 
     fn fork(&self) -> Box<dyn RoutingPolicy> {
-        Box::new(*self)
+        Box::new(self.clone())
     }
 }
 
@@ -64,9 +66,9 @@ impl RoutingPolicy for AlwaysBusiest {
     }
 
     fn route(&mut self, _: &RequestView<'_>, cluster: &ClusterView<'_>, _: &Ties, _: &mut Vec<f64>) -> Choice {
-        let load = loads(cluster).max().expect("there is an instance");
-        let target = loads(cluster).position(|other| other == load).expect("it is one of them");
-        Choice { target, reason: Reason::AlwaysBusiest(load) }
+        let most = loads(cluster).fold(0, u32::max);
+        let target = loads(cluster).position(|load| load == most).expect("it is one of them");
+        Choice { target, reason: Reason::AlwaysBusiest(cluster.effective_load(target)) }
     }
 
     fn fork(&self) -> Box<dyn RoutingPolicy> {
@@ -141,9 +143,7 @@ impl RoutingPolicy for Weighted {
         self.scores.resize(cluster.len(), 0.0);
         for Term { scorer, weight } in &mut self.terms {
             scorer.score(request, cluster, &mut self.scores);
-            for (sum, score) in scores.iter_mut().zip(&self.scores) {
-                *sum += *weight * score.clamp(0.0, 1.0);
-            }
+            add(scores, *weight, &self.scores);
         }
         let target = best(scores, request.id, ties);
         for term in &mut self.terms {
@@ -202,7 +202,7 @@ impl RoutingPolicy for CacheAndLoad {
         let free = &cluster.signals.free_kv_blocks;
         let most_free = f64::from(free.iter().copied().max().unwrap_or(0).max(1));
         scores.extend(free.iter().zip(loads(cluster)).map(|(&free, load)| {
-            self.cache_weight * (f64::from(free) / most_free) + self.load_weight * (1.0 / (1.0 + load as f64))
+            self.cache_weight * (f64::from(free) / most_free) + self.load_weight * (1.0 / (1.0 + f64::from(load)))
         }));
         let target = best(scores, request.id, &Ties::LowestIndex);
         Choice { target, reason: Reason::Weighted(scores[target]) }
@@ -223,6 +223,7 @@ impl RoutingPolicy for CacheAndLoad {
 pub struct PrefixAffinity {
     /// Instance number by prompt.
     homes: FxHashMap<Prompt, u32>,
+    loads: Loads,
 }
 
 /// A prompt other requests may have: its last full block (which stands for all before it) and its
@@ -241,7 +242,7 @@ impl RoutingPolicy for PrefixAffinity {
         if let Some(target) = home {
             return Choice { target, reason: Reason::PrefixAffinity { hit: true } };
         }
-        let (target, _) = least_loaded(request, cluster, ties);
+        let target = self.loads.least(request.id, cluster, ties);
         if let Some(prompt) = prompt {
             self.homes.insert(prompt, cluster.instances[target].id);
         }
@@ -259,31 +260,79 @@ fn common_prompt(request: &RequestView<'_>) -> Option<Prompt> {
     last.filter(|_| shared == request.prompt_blocks).map(|key| (key, request.input_tokens))
 }
 
-/// Place and load of the least loaded instance.
-fn least_loaded(request: &RequestView<'_>, cluster: &ClusterView<'_>, ties: &Ties) -> (usize, u64) {
-    let least = loads(cluster).min().expect("there is an instance");
-    let target = pick(loads(cluster).map(|load| load == least), request.id, ties);
-    (target, least)
+/// Room for the load of every instance.
+#[derive(Clone, Debug, Default)]
+struct Loads(Vec<u32>);
+
+impl Loads {
+    /// Place of the least loaded instance, for request `id`.
+    fn least(&mut self, id: u32, cluster: &ClusterView<'_>, ties: &Ties) -> usize {
+        self.0.clear();
+        self.0.extend(loads(cluster));
+        let least = self.0.iter().copied().fold(u32::MAX, u32::min);
+        pick(&self.0, least, id, ties)
+    }
+}
+
+/// [`ClusterView::effective_load`] of every instance. Half as wide, so that twice as many fit a
+/// vector register; what does not fit counts as the largest.
+fn loads(cluster: &ClusterView<'_>) -> impl Iterator<Item = u32> + Clone {
+    let signals = cluster.signals;
+    let columns = signals.queue_depth.iter().zip(&signals.batch_size).zip(&signals.in_flight);
+    columns.map(|((&waiting, &running), &in_flight)| waiting.saturating_add(running).saturating_add(in_flight))
+}
+
+/// `sums += weight * scores`, each score from 0 to 1.
+fn add(sums: &mut [f64], weight: f64, scores: &[f64]) {
+    for (sum, &score) in sums.iter_mut().zip(scores) {
+        *sum += weight * larger(0.0, smaller(1.0, score));
+    }
 }
 
 /// Place of the highest score.
 fn best(scores: &[f64], id: u32, ties: &Ties) -> usize {
-    let highest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    pick(scores.iter().map(|&score| score == highest), id, ties)
+    pick(scores, highest(scores), id, ties)
 }
 
-/// Place of the one that is good, or of the one of those that `ties` picks for request `id`.
-fn pick(good: impl Iterator<Item = bool> + Clone, id: u32, ties: &Ties) -> usize {
-    let tied = good.clone().filter(|&good| good).count();
-    let mut places = good.enumerate().filter(|&(_, good)| good).map(|(place, _)| place);
-    places.nth(ties.pick(id, tied)).expect("one is good")
+/// In eight lanes: one comparison need not wait for the one before.
+fn highest(scores: &[f64]) -> f64 {
+    let (chunks, rest) = scores.as_chunks::<8>();
+    let mut lanes = [f64::NEG_INFINITY; 8];
+    for chunk in chunks {
+        for (lane, &score) in lanes.iter_mut().zip(chunk) {
+            *lane = larger(*lane, score);
+        }
+    }
+    lanes.iter().chain(rest).copied().fold(f64::NEG_INFINITY, larger)
 }
 
-/// [`ClusterView::effective_load`] of every instance.
-fn loads(cluster: &ClusterView<'_>) -> impl Iterator<Item = u64> + Clone {
-    let signals = cluster.signals;
-    let columns = signals.queue_depth.iter().zip(&signals.batch_size).zip(&signals.in_flight);
-    columns.map(|((&waiting, &running), &in_flight)| u64::from(waiting) + u64::from(running) + u64::from(in_flight))
+/// One machine instruction each, which `f64::max`, `min` and `clamp` are not: they care for NaN.
+fn larger(a: f64, b: f64) -> f64 {
+    if a > b { a } else { b }
+}
+
+fn smaller(a: f64, b: f64) -> f64 {
+    if a < b { a } else { b }
+}
+
+/// Place of the value that is `best`; where there are several, of the one that `ties` picks for
+/// request `id`. Counts in chunks, and looks at single values only in the chunk with that one.
+fn pick<T: Copy + PartialEq>(values: &[T], best: T, id: u32, ties: &Ties) -> usize {
+    const CHUNK: usize = 16;
+    let mut nth = ties.pick(id, count(values, best));
+    for (number, chunk) in values.chunks(CHUNK).enumerate() {
+        let tied = count(chunk, best);
+        if nth < tied {
+            let mut places = (0..chunk.len()).filter(|&place| chunk[place] == best);
+            return number * CHUNK + places.nth(nth).expect("it is one of them");
+        }
+        nth -= tied;
+    }
+    unreachable!("no value is the best")
+}
+
+fn count<T: Copy + PartialEq>(values: &[T], wanted: T) -> usize {
+    values.iter().filter(|&&value| value == wanted).count()
 }
 
 #[cfg(test)]
@@ -333,7 +382,7 @@ mod tests {
         let service = loaded(&[2, 0, 0, 3], &[0, 2, 0, 3], &[3, 2, 4, 0]); // 5, 4, 4, 6
         let prompt = request(0, 1, &[]);
         let choose = |policy: &mut dyn RoutingPolicy| route(policy, &prompt, &service, Ties::LowestIndex);
-        assert_eq!(choose(&mut LeastLoaded), (Choice { target: 1, reason: Reason::LeastLoaded(4) }, vec![]));
+        assert_eq!(choose(&mut LeastLoaded::default()), (Choice { target: 1, reason: Reason::LeastLoaded(4) }, vec![]));
         assert_eq!(choose(&mut AlwaysBusiest), (Choice { target: 3, reason: Reason::AlwaysBusiest(6) }, vec![]));
         let equal = Service::idle(3);
         assert_eq!(targets(&mut AlwaysBusiest, &[&equal]), [0]);
@@ -342,7 +391,7 @@ mod tests {
     #[test]
     fn ties_go_to_all_tied_and_to_nobody_else() {
         let service = loaded(&[1, 0, 1, 0, 0], &[0; 5], &[0; 5]);
-        for policy in [&mut LeastLoaded as &mut dyn RoutingPolicy, &mut Weighted::default()] {
+        for policy in [&mut LeastLoaded::default() as &mut dyn RoutingPolicy, &mut Weighted::default()] {
             let mut counts = [0_u32; 5];
             for id in 0..3000 {
                 counts[route(policy, &request(id, 1, &[]), &service, random()).0.target] += 1;
@@ -444,7 +493,10 @@ mod tests {
     fn policies_read_what_they_look_at() {
         let default = Reads { load: true, in_flight: false, cached_blocks: true };
         assert_eq!(RoundRobin::default().reads(), Reads::NOTHING);
-        assert_eq!([LeastLoaded.reads(), AlwaysBusiest.reads(), PrefixAffinity::default().reads()], [LOAD; 3]);
+        assert_eq!(
+            [LeastLoaded::default().reads(), AlwaysBusiest.reads(), PrefixAffinity::default().reads()],
+            [LOAD; 3]
+        );
         assert_eq!(Weighted::default().reads(), default);
         let reads = |kind| Weighted::new(vec![(kind, 1.0)]).unwrap().reads();
         assert_eq!(reads(ScorerKind::ActiveRequests), Reads { in_flight: true, ..Reads::NOTHING });
