@@ -1,8 +1,8 @@
 //! The terms of `weighted` routing: eleven ways to score instances from 0 to 1, higher being
 //! better (`reference/cluster.md` §1.5).
 //!
-//! Five of them scale what they look at to the range over the instances, so that a difference of a
-//! single request counts as much as one of a hundred; the others are absolute. A mixture of both
+//! Four of them scale what they look at to the range over the instances, so that a difference of a
+//! single request counts as much as one of a hundred; others are absolute. A mixture of both
 //! kinds therefore weighs its terms differently as load changes.
 
 use std::fmt::{self, Display};
