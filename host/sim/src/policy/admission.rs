@@ -277,6 +277,7 @@ mod tests {
         let mut fork = policy.fork();
         service.now = Micros(10_000);
         for policy in [&mut policy, fork.as_mut()] {
+            assert_eq!(ask(policy, &service, 11, 3), insufficient, "no time counts twice");
             assert_eq!(ask(policy, &service, 10, 3), Verdict::Admit, "a rejection takes nothing out");
         }
         service.now = Micros(1_000_000);

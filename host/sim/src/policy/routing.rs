@@ -1,8 +1,7 @@
 //! Which instance serves a request: the built-in routing policies (`reference/cluster.md` §1.5).
 //!
-//! They scan columns: with 256 instances that takes less than a microsecond. What depends only on
-//! columns that have not changed since the last decision is kept ([`Versions`](super::Versions)).
-//! None of them allocates once warmed up.
+//! They scan columns; what depends only on columns that have not changed since the last decision is
+//! kept ([`Versions`](super::Versions)). Nothing is allocated once warmed up.
 
 use rustc_hash::FxHashMap;
 
@@ -39,9 +38,7 @@ impl RoutingPolicy for RoundRobin {
 /// The smallest load ([`ClusterView::effective_load`]).
 #[derive(Clone, Debug, Default)]
 pub struct LeastLoaded {
-    /// Waiting and running, as of that version of the columns.
-    on_board: Vec<u32>,
-    version: u64,
+    loads: Loads,
 }
 
 impl RoutingPolicy for LeastLoaded {
@@ -50,30 +47,12 @@ impl RoutingPolicy for LeastLoaded {
     }
 
     fn route(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, ties: &Ties, _: &mut Vec<f64>) -> Choice {
-        let (target, load) = self.choose(request, cluster, ties);
-        Choice { target, reason: Reason::LeastLoaded(load) }
+        let target = self.loads.least(request.id, cluster, ties);
+        Choice { target, reason: Reason::LeastLoaded(cluster.effective_load(target)) }
     }
 
     fn fork(&self) -> Box<dyn RoutingPolicy> {
         Box::new(self.clone())
-    }
-}
-
-impl LeastLoaded {
-    /// Place and load of the least loaded instance.
-    fn choose(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, ties: &Ties) -> (usize, u64) {
-        let signals = cluster.signals;
-        if self.version == 0 || self.version != cluster.versions.load {
-            self.version = cluster.versions.load;
-            self.on_board.clear();
-            let columns = signals.queue_depth.iter().zip(&signals.batch_size);
-            // No sum of requests exceeds their number, which fits.
-            self.on_board.extend(columns.map(|(&waiting, &running)| waiting.saturating_add(running)));
-        }
-        let loads = self.on_board.iter().zip(&signals.in_flight).map(|(&here, &coming)| here.saturating_add(coming));
-        let least = loads.clone().min().expect("there is an instance");
-        let target = pick(loads.map(|load| load == least), request.id, ties);
-        (target, least.into())
     }
 }
 
@@ -87,9 +66,9 @@ impl RoutingPolicy for AlwaysBusiest {
     }
 
     fn route(&mut self, _: &RequestView<'_>, cluster: &ClusterView<'_>, _: &Ties, _: &mut Vec<f64>) -> Choice {
-        let load = loads(cluster).max().expect("there is an instance");
-        let target = loads(cluster).position(|other| other == load).expect("it is one of them");
-        Choice { target, reason: Reason::AlwaysBusiest(load) }
+        let most = loads(cluster).fold(0, u32::max);
+        let target = loads(cluster).position(|load| load == most).expect("it is one of them");
+        Choice { target, reason: Reason::AlwaysBusiest(cluster.effective_load(target)) }
     }
 
     fn fork(&self) -> Box<dyn RoutingPolicy> {
@@ -105,8 +84,6 @@ pub struct Weighted {
     sums: Vec<f64>,
     /// Where they are highest.
     best: Vec<u32>,
-    /// Of the term at hand.
-    scores: Vec<f64>,
 }
 
 #[derive(Clone, Debug)]
@@ -114,8 +91,8 @@ struct Term {
     scorer: Scorer,
     /// All add up to 1.
     weight: f64,
-    /// Weight times score, by instance, as of that version of what it depends on.
-    values: Vec<f64>,
+    /// By instance, as of that version of what it depends on.
+    scores: Vec<f64>,
     version: u64,
 }
 
@@ -145,11 +122,10 @@ impl Weighted {
         let term = |(kind, weight): (ScorerKind, f64)| Term {
             scorer: Scorer::new(kind),
             weight: weight / sum,
-            values: Vec::new(),
+            scores: Vec::new(),
             version: 0,
         };
-        let terms = scorers.into_iter().map(term).collect();
-        Ok(Self { terms, sums: Vec::new(), best: Vec::new(), scores: Vec::new() })
+        Ok(Self { terms: scorers.into_iter().map(term).collect(), sums: Vec::new(), best: Vec::new() })
     }
 }
 
@@ -193,17 +169,15 @@ impl Weighted {
     /// Brings the terms up to date. Whether any changed.
     fn evaluate(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> bool {
         let mut changed = self.sums.len() != cluster.len();
-        self.scores.resize(cluster.len(), 0.0);
-        for Term { scorer, weight, values, version } in &mut self.terms {
+        for Term { scorer, scores, version, .. } in &mut self.terms {
             let current = scorer.kind().version(&cluster.versions);
             if current != 0 && current == *version {
                 continue;
             }
             *version = current;
             changed = true;
-            scorer.score(request, cluster, &mut self.scores);
-            values.clear();
-            values.extend(self.scores.iter().map(|score| *weight * score.clamp(0.0, 1.0)));
+            scores.resize(cluster.len(), 0.0);
+            scorer.score(request, cluster, scores);
         }
         changed
     }
@@ -211,12 +185,10 @@ impl Weighted {
     fn add_up(&mut self, instances: usize) {
         self.sums.clear();
         self.sums.resize(instances, 0.0);
-        for term in &self.terms {
-            for (sum, value) in self.sums.iter_mut().zip(&term.values) {
-                *sum += value;
-            }
+        for Term { weight, scores, .. } in &self.terms {
+            add(&mut self.sums, *weight, scores);
         }
-        let highest = self.sums.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let highest = highest(&self.sums);
         self.best.clear();
         self.best.extend((0..).zip(&self.sums).filter(|&(_, &sum)| sum == highest).map(|(place, _)| place));
     }
@@ -267,7 +239,7 @@ impl RoutingPolicy for CacheAndLoad {
         let free = &cluster.signals.free_kv_blocks;
         let most_free = f64::from(free.iter().copied().max().unwrap_or(0).max(1));
         scores.extend(free.iter().zip(loads(cluster)).map(|(&free, load)| {
-            self.cache_weight * (f64::from(free) / most_free) + self.load_weight * (1.0 / (1.0 + load as f64))
+            self.cache_weight * (f64::from(free) / most_free) + self.load_weight * (1.0 / (1.0 + f64::from(load)))
         }));
         let target = best(scores, request.id, &Ties::LowestIndex);
         Choice { target, reason: Reason::Weighted(scores[target]) }
@@ -288,7 +260,7 @@ impl RoutingPolicy for CacheAndLoad {
 pub struct PrefixAffinity {
     /// Instance number by prompt.
     homes: FxHashMap<Prompt, u32>,
-    others: LeastLoaded,
+    loads: Loads,
 }
 
 /// A prompt other requests may have: its last full block (which stands for all before it) and its
@@ -307,7 +279,7 @@ impl RoutingPolicy for PrefixAffinity {
         if let Some(target) = home {
             return Choice { target, reason: Reason::PrefixAffinity { hit: true } };
         }
-        let (target, _) = self.others.choose(request, cluster, ties);
+        let target = self.loads.least(request.id, cluster, ties);
         if let Some(prompt) = prompt {
             self.homes.insert(prompt, cluster.instances[target].id);
         }
@@ -325,24 +297,93 @@ fn common_prompt(request: &RequestView<'_>) -> Option<Prompt> {
     last.filter(|_| shared == request.prompt_blocks).map(|key| (key, request.input_tokens))
 }
 
-/// Place of the highest score.
-fn best(scores: &[f64], id: u32, ties: &Ties) -> usize {
-    let highest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    pick(scores.iter().map(|&score| score == highest), id, ties)
+/// The load of every instance.
+#[derive(Clone, Debug, Default)]
+struct Loads {
+    /// Waiting and running, as of that version of the columns.
+    on_board: Vec<u32>,
+    version: u64,
+    /// In flight added.
+    all: Vec<u32>,
 }
 
-/// Place of the one that is good, or of the one of those that `ties` picks for request `id`.
-fn pick(good: impl Iterator<Item = bool> + Clone, id: u32, ties: &Ties) -> usize {
-    let tied = good.clone().filter(|&good| good).count();
-    let mut places = good.enumerate().filter(|&(_, good)| good).map(|(place, _)| place);
-    places.nth(ties.pick(id, tied)).expect("one is good")
+impl Loads {
+    /// Place of the least loaded instance, for request `id`.
+    fn least(&mut self, id: u32, cluster: &ClusterView<'_>, ties: &Ties) -> usize {
+        let signals = cluster.signals;
+        if self.version == 0 || self.version != cluster.versions.load {
+            self.version = cluster.versions.load;
+            self.on_board.clear();
+            let columns = signals.queue_depth.iter().zip(&signals.batch_size);
+            self.on_board.extend(columns.map(|(&waiting, &running)| waiting.saturating_add(running)));
+        }
+        self.all.clear();
+        let columns = self.on_board.iter().zip(&signals.in_flight);
+        self.all.extend(columns.map(|(&on_board, &in_flight)| on_board.saturating_add(in_flight)));
+        let least = self.all.iter().copied().fold(u32::MAX, u32::min);
+        pick(&self.all, least, id, ties)
+    }
 }
 
-/// [`ClusterView::effective_load`] of every instance.
-fn loads(cluster: &ClusterView<'_>) -> impl Iterator<Item = u64> + Clone {
+/// [`ClusterView::effective_load`] of every instance. Half as wide, so that twice as many fit a
+/// vector register; what does not fit counts as the largest.
+fn loads(cluster: &ClusterView<'_>) -> impl Iterator<Item = u32> + Clone {
     let signals = cluster.signals;
     let columns = signals.queue_depth.iter().zip(&signals.batch_size).zip(&signals.in_flight);
-    columns.map(|((&waiting, &running), &in_flight)| u64::from(waiting) + u64::from(running) + u64::from(in_flight))
+    columns.map(|((&waiting, &running), &in_flight)| waiting.saturating_add(running).saturating_add(in_flight))
+}
+
+/// `sums += weight * scores`, each score from 0 to 1.
+fn add(sums: &mut [f64], weight: f64, scores: &[f64]) {
+    for (sum, &score) in sums.iter_mut().zip(scores) {
+        *sum += weight * larger(0.0, smaller(1.0, score));
+    }
+}
+
+/// Place of the highest score.
+fn best(scores: &[f64], id: u32, ties: &Ties) -> usize {
+    pick(scores, highest(scores), id, ties)
+}
+
+/// In eight lanes: one comparison need not wait for the one before.
+fn highest(scores: &[f64]) -> f64 {
+    let (chunks, rest) = scores.as_chunks::<8>();
+    let mut lanes = [f64::NEG_INFINITY; 8];
+    for chunk in chunks {
+        for (lane, &score) in lanes.iter_mut().zip(chunk) {
+            *lane = larger(*lane, score);
+        }
+    }
+    lanes.iter().chain(rest).copied().fold(f64::NEG_INFINITY, larger)
+}
+
+/// One machine instruction each, which `f64::max`, `min` and `clamp` are not: they care for NaN.
+fn larger(a: f64, b: f64) -> f64 {
+    if a > b { a } else { b }
+}
+
+fn smaller(a: f64, b: f64) -> f64 {
+    if a < b { a } else { b }
+}
+
+/// Place of the value that is `best`; where there are several, of the one that `ties` picks for
+/// request `id`. Counts in chunks, and looks at single values only in the chunk with that one.
+fn pick<T: Copy + PartialEq>(values: &[T], best: T, id: u32, ties: &Ties) -> usize {
+    const CHUNK: usize = 16;
+    let mut nth = ties.pick(id, count(values, best));
+    for (number, chunk) in values.chunks(CHUNK).enumerate() {
+        let tied = count(chunk, best);
+        if nth < tied {
+            let mut places = (0..chunk.len()).filter(|&place| chunk[place] == best);
+            return number * CHUNK + places.nth(nth).expect("it is one of them");
+        }
+        nth -= tied;
+    }
+    unreachable!("no value is the best")
+}
+
+fn count<T: Copy + PartialEq>(values: &[T], wanted: T) -> usize {
+    values.iter().filter(|&&value| value == wanted).count()
 }
 
 #[cfg(test)]
@@ -434,6 +475,7 @@ mod tests {
         };
         assert_eq!(scores(3.0, 1.0), [0.75, 0.25]);
         assert_eq!(scores(300.0, 100.0), [0.75, 0.25]);
+        assert_eq!(scores(0.375, 0.125), [0.75, 0.25]);
     }
 
     #[test]
@@ -488,6 +530,7 @@ mod tests {
         assert_eq!(choose(&request(1, 4, &shared), &busy), (1, true));
         assert_eq!(choose(&request(2, 3, &shared), &busy), (0, false), "shorter");
         assert_eq!(choose(&request(3, 5, &shared), &busy), (0, false), "a block of its own");
+        assert_eq!(choose(&request(3, 5, &shared), &idle), (1, false), "which no other prompt has");
         assert_eq!(choose(&request(4, 0, &shared), &busy), (0, false), "no full block");
         let mut without = busy.clone();
         for signal in
@@ -540,6 +583,16 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn the_tied_are_counted_off(values in prop::collection::vec(0..3_u32, 1..100), id in any::<u32>()) {
+            let least = *values.iter().min().unwrap();
+            let tied: Vec<usize> = (0..values.len()).filter(|&place| values[place] == least).collect();
+            prop_assert_eq!(pick(&values, least, id, &random()), tied[random().pick(id, tied.len())]);
+            prop_assert_eq!(pick(&values, least, id, &Ties::LowestIndex), tied[0]);
+            let scores: Vec<f64> = values.iter().map(|&value| f64::from(value) / 2.0).collect();
+            prop_assert_eq!(highest(&scores), f64::from(*values.iter().max().unwrap()) / 2.0);
+        }
+
         #[test]
         fn the_target_has_the_highest_score_and_a_fork_agrees(
             weights in prop::collection::vec(0.001..1e6, 11),

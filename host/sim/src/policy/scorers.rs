@@ -1,8 +1,8 @@
 //! The terms of `weighted` routing: eleven ways to score instances from 0 to 1, higher being
 //! better (`reference/cluster.md` §1.5).
 //!
-//! Five of them scale what they look at to the range over the instances, so that a difference of a
-//! single request counts as much as one of a hundred; the others are absolute. A mixture of both
+//! Four of them scale what they look at to the range over the instances, so that a difference of a
+//! single request counts as much as one of a hundred; others are absolute. A mixture of both
 //! kinds therefore weighs its terms differently as load changes.
 
 use std::fmt::{self, Display};
@@ -200,63 +200,56 @@ impl Scorer {
 fn score_column(kind: ScorerKind, cluster: &ClusterView<'_>, scores: &mut [f64]) {
     let signals = cluster.signals;
     match kind {
-        ScorerKind::QueueDepth => fewest_best(widened(&signals.queue_depth), scores),
-        ScorerKind::RunningRequests => fewest_best(widened(&signals.batch_size), scores),
+        ScorerKind::QueueDepth => fewest_best(signals.queue_depth.iter().copied(), scores),
+        ScorerKind::RunningRequests => fewest_best(signals.batch_size.iter().copied(), scores),
         ScorerKind::VllmDp => {
-            let columns = widened(&signals.queue_depth).zip(widened(&signals.batch_size));
-            fewest_best(columns.map(|(waiting, running)| 4 * waiting + running), scores);
+            let columns = signals.queue_depth.iter().zip(&signals.batch_size);
+            fewest_best(columns.map(|(&waiting, &running)| waiting.saturating_mul(4).saturating_add(running)), scores);
         }
         ScorerKind::KvUtilization => fill(scores, signals.kv_utilization.iter().map(|used| 1.0 - used)),
         ScorerKind::LoadBalance => {
-            let columns = widened(&signals.queue_depth).zip(widened(&signals.batch_size)).zip(&signals.in_flight);
-            let load = columns.map(|((waiting, running), &in_flight)| waiting + running + u64::from(in_flight));
-            fill(scores, load.map(|load| 1.0 / (1.0 + load as f64)));
+            let columns = signals.queue_depth.iter().zip(&signals.batch_size).zip(&signals.in_flight);
+            let load = columns.map(|((&q, &b), &in_flight)| f64::from(q) + f64::from(b) + f64::from(in_flight));
+            fill(scores, load.map(|load| 1.0 / (1.0 + load)));
         }
         ScorerKind::ActiveRequests => active_requests(&signals.in_flight, scores),
         ScorerKind::LoadAware => {
             let full = signals.queue_depth.iter().map(|&waiting| f64::from(waiting.min(128)) / 128.0);
             fill(scores, full.map(|full| 0.5 * (1.0 - full)));
         }
-        ScorerKind::PrecisePrefixCache => most_best(&signals.cached_blocks, scores),
+        ScorerKind::PrecisePrefixCache => most_best(signals.cached_blocks.iter().copied(), scores),
         ScorerKind::LoraAffinity => scores.fill(1.0),
         ScorerKind::PrefixAffinity | ScorerKind::NoHitLru => unreachable!("{kind} remembers"),
     }
 }
 
 /// (most − x) / (most − least), or 1 if all are equal.
-fn fewest_best(column: impl Iterator<Item = u64> + Clone, scores: &mut [f64]) {
-    let least = column.clone().min().unwrap_or(0);
-    let most = column.clone().max().unwrap_or(0);
-    if least == most {
-        scores.fill(1.0);
-    } else {
-        let range = (most - least) as f64;
-        fill(scores, column.map(|x| (most - x) as f64 / range));
+fn fewest_best(column: impl Iterator<Item = u32> + Clone, scores: &mut [f64]) {
+    match extremes(column.clone()) {
+        (least, most) if least < most => fill(scores, column.map(|x| f64::from(most - x) / f64::from(most - least))),
+        _ => scores.fill(1.0),
     }
 }
 
 /// (x − least) / (most − least), or 1 if all are equal.
-fn most_best(column: &[u32], scores: &mut [f64]) {
-    let least = column.iter().copied().min().unwrap_or(0);
-    let most = column.iter().copied().max().unwrap_or(0);
-    if least == most {
-        scores.fill(1.0);
-    } else {
-        let range = f64::from(most - least);
-        fill(scores, column.iter().map(|&x| f64::from(x - least) / range));
+fn most_best(column: impl Iterator<Item = u32> + Clone, scores: &mut [f64]) {
+    match extremes(column.clone()) {
+        (least, most) if least < most => fill(scores, column.map(|x| f64::from(x - least) / f64::from(most - least))),
+        _ => scores.fill(1.0),
     }
+}
+
+/// The smallest and the largest.
+fn extremes(column: impl Iterator<Item = u32>) -> (u32, u32) {
+    column.fold((u32::MAX, 0), |(least, most), x| (least.min(x), most.max(x)))
 }
 
 /// (most − x) / most, or 1 where x is 0.
 fn active_requests(in_flight: &[u32], scores: &mut [f64]) {
-    match in_flight.iter().copied().max().unwrap_or(0) {
+    match in_flight.iter().copied().fold(0, u32::max) {
         0 => scores.fill(1.0),
         most => fill(scores, in_flight.iter().map(|&x| f64::from(most - x) / f64::from(most))),
     }
-}
-
-fn widened(column: &[u32]) -> impl Iterator<Item = u64> + Clone {
-    column.iter().map(|&x| u64::from(x))
 }
 
 fn fill(scores: &mut [f64], values: impl Iterator<Item = f64>) {
