@@ -15,14 +15,16 @@ use blis_sim::units::Micros;
 use tracing::level_filters::LevelFilter;
 
 use super::args::{
-    ArrivalName, ClusterFlags, DeploymentFlags, EngineFlags, EngineName, EvaluationFlags, FitnessScaleName,
-    InstanceArgs, LatencyModelName, OutputForm, ParityName, PolicyFlags, ReplayArgs, RunArgs, SimulationArgs,
-    SyntheticFlags, TargetList, TieBreakName, TraceFormatName, TraceLevelName, WorkloadArgs, WorkloadName,
+    ArrivalName, ClusterFlags, CompareArgs, DeploymentFlags, EngineFlags, EngineName, EvaluationFlags, FitnessFlags,
+    FitnessScaleName, InstanceArgs, LatencyModelName, OutputForm, ParityName, PolicyFlags, ReplayArgs, RunArgs,
+    SimulationArgs, SyntheticFlags, TargetFlags, TargetList, TieBreakName, TraceFormatName, TraceLevelName,
+    WorkloadArgs, WorkloadName,
 };
 use super::error::Failure;
 use super::given::Given;
 use crate::config::policy::{Bundle, Choices, PolicySettings, PreemptionName, SchedulerName, Sourced};
 use crate::config::{Deployment, DeploymentArgs, LatencyKind};
+use crate::evaluate::{FitnessScale, FitnessWeights};
 use crate::report::check_target;
 use crate::workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec, SpecError};
 
@@ -33,6 +35,10 @@ pub(super) struct RunConfig {
     pub engine: EngineConfig,
     pub cluster: ClusterSettings,
     pub evaluation: Evaluation,
+    /// What the flags say of policies.
+    pub choices: Choices,
+    /// The file of `--policy-config`.
+    pub bundle: Option<Bundle>,
     pub workload: WorkloadConfig,
     pub seed: u64,
     /// [`Micros::MAX`] for none.
@@ -70,11 +76,10 @@ pub(super) struct SloTargets {
 }
 
 /// How the run is judged and recorded.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Evaluation {
-    /// As written; `None`: no fitness is computed.
-    pub fitness_weights: Option<String>,
-    pub fitness_scale: FitnessScaleName,
+    /// `None`: no fitness is computed.
+    pub fitness: Option<FitnessWeights>,
     /// A routing policy or the path of a bundle, as written.
     pub baseline: Option<String>,
     pub trace_level: TraceLevelName,
@@ -152,8 +157,38 @@ impl RunConfig {
     pub(super) fn from_run(args: RunArgs) -> Result<Self, Failure> {
         let workload = workload(args.workload, &args.simulation)?;
         let output = output(&args.simulation, args.metrics_path, None)?;
-        let service = (args.instance, args.cluster, args.policies, args.evaluation);
+        let evaluation = Evaluation::new(&args.evaluation)?;
+        let service = (args.instance, args.cluster, args.policies, &args.evaluation.targets, evaluation);
         Self::new(args.given, service, workload, &args.simulation, output)
+    }
+
+    /// What all contestants of `blis compare` have in common.
+    pub(super) fn from_compare(args: CompareArgs) -> Result<Self, Failure> {
+        let routing = given([
+            (args.policies.routing_policy.is_some(), "--routing-policy"),
+            (args.policies.routing_scorers.is_some(), "--routing-scorers"),
+            (args.policies.routing_cache_weight.is_some(), "--routing-cache-weight"),
+            (args.policies.routing_load_weight.is_some(), "--routing-load-weight"),
+        ])
+        .next();
+        if let Some(flag) = routing {
+            return Err(Failure::usage(format_args!("`{flag}` cannot be used with `blis compare`"))
+                .hint("the contestants say how requests are routed"));
+        }
+        let workload = workload(args.workload, &args.simulation)?;
+        let output = output(&args.simulation, None, None)?;
+        let evaluation = Evaluation { fitness: fitness(&args.fitness)?, ..Evaluation::default() };
+        let service = (args.instance, args.cluster, args.policies, &args.targets, evaluation);
+        Self::new(args.given, service, workload, &args.simulation, output)
+    }
+
+    /// The same under another seed.
+    pub(super) fn with_seed(&self, seed: u64) -> Self {
+        let mut config = Self { seed, ..self.clone() };
+        if let WorkloadConfig::Synthetic(synthetic) = &mut config.workload {
+            synthetic.spec.seed = seed;
+        }
+        config
     }
 
     /// Of `blis replay`.
@@ -164,24 +199,35 @@ impl RunConfig {
             skip_bad_lines: args.skip_bad_lines,
         };
         let output = output(&args.simulation, args.metrics_path, args.results_path)?;
-        let service = (args.instance, args.cluster, args.policies, args.evaluation);
+        let evaluation = Evaluation::new(&args.evaluation)?;
+        let service = (args.instance, args.cluster, args.policies, &args.evaluation.targets, evaluation);
         Self::new(args.given, service, workload, &args.simulation, output)
     }
 
     fn new(
         given: Given,
-        (instance, cluster, policies, evaluation): (InstanceArgs, ClusterFlags, PolicyFlags, EvaluationFlags),
+        (instance, cluster, policies, targets, evaluation): (
+            InstanceArgs,
+            ClusterFlags,
+            PolicyFlags,
+            &TargetFlags,
+            Evaluation,
+        ),
         workload: WorkloadConfig,
         simulation: &SimulationArgs,
         output: OutputConfig,
     ) -> Result<Self, Failure> {
         let block_size = instance.deployment.block_size_in_tokens;
-        let policies = choose_policies(&policies, &instance.engine)?;
+        let bundle = policies.policy_config.as_deref().map(Bundle::load).transpose().map_err(Failure::usage)?;
+        let choices = choices(&policies, &instance.engine);
+        let policies = PolicySettings::choose(&choices, bundle.as_ref()).map_err(Failure::usage)?;
         Ok(Self {
             deployment: deployment(instance.deployment),
             engine: EngineConfig::new(&instance.engine, block_size, &policies),
-            cluster: ClusterSettings::new(&cluster, policies, &evaluation),
-            evaluation: Evaluation::new(evaluation)?,
+            cluster: ClusterSettings::new(&cluster, policies, targets),
+            evaluation,
+            choices,
+            bundle,
             workload,
             seed: simulation.seed,
             horizon: simulation.horizon.unwrap_or(Micros::MAX),
@@ -207,9 +253,8 @@ fn output(
     })
 }
 
-/// Flags before the bundle before defaults.
-fn choose_policies(flags: &PolicyFlags, engine: &EngineFlags) -> Result<PolicySettings, Failure> {
-    let bundle = flags.policy_config.as_deref().map(Bundle::load).transpose().map_err(Failure::usage)?;
+/// What the flags say of policies.
+fn choices(flags: &PolicyFlags, engine: &EngineFlags) -> Choices {
     let engine_policy = |name| engine.scheduling_policy.map(|policy| Sourced::flag(name, policy));
     let from_both = |policy: Sourced<PreemptionName>| {
         policy.map(|policy| match policy {
@@ -217,7 +262,7 @@ fn choose_policies(flags: &PolicyFlags, engine: &EngineFlags) -> Result<PolicySe
             PreemptionName::Priority => SchedulerName::PriorityFcfs,
         })
     };
-    let choices = Choices {
+    Choices {
         admission: given_as("--admission-policy", flags.admission_policy),
         token_bucket_capacity: given_as("--token-bucket-capacity", flags.token_bucket_capacity),
         token_bucket_refill_rate: given_as("--token-bucket-refill-rate", flags.token_bucket_refill_rate),
@@ -234,8 +279,7 @@ fn choose_policies(flags: &PolicyFlags, engine: &EngineFlags) -> Result<PolicySe
         preemption: given_as("--preemption-policy", engine.preemption_policy)
             .or_else(|| engine_policy("--scheduling-policy")),
         ..Choices::default()
-    };
-    PolicySettings::choose(&choices, bundle.as_ref()).map_err(Failure::usage)
+    }
 }
 
 fn given_as<T>(flag: &'static str, value: Option<T>) -> Option<Sourced<T>> {
@@ -243,7 +287,7 @@ fn given_as<T>(flag: &'static str, value: Option<T>) -> Option<Sourced<T>> {
 }
 
 impl ClusterSettings {
-    fn new(flags: &ClusterFlags, policies: PolicySettings, evaluation: &EvaluationFlags) -> Self {
+    fn new(flags: &ClusterFlags, policies: PolicySettings, targets: &TargetFlags) -> Self {
         Self {
             num_instances: flags.num_instances,
             admission_latency: flags.admission_latency,
@@ -252,12 +296,12 @@ impl ClusterSettings {
             cache_signal_delay: flags.cache_signal_delay,
             tie_break: flags.tie_break,
             policies,
-            slo_targets: slo_targets(evaluation),
+            slo_targets: slo_targets(targets),
         }
     }
 }
 
-fn slo_targets(flags: &EvaluationFlags) -> BTreeMap<String, SloTargets> {
+fn slo_targets(flags: &TargetFlags) -> BTreeMap<String, SloTargets> {
     let mut targets: BTreeMap<String, SloTargets> = BTreeMap::new();
     let mut set = |flag, list: &Option<TargetList>, field: fn(&mut SloTargets) -> &mut Option<Sourced<Micros>>| {
         for (class, target) in list.iter().flat_map(|list| &list.0) {
@@ -271,9 +315,9 @@ fn slo_targets(flags: &EvaluationFlags) -> BTreeMap<String, SloTargets> {
 }
 
 impl Evaluation {
-    fn new(flags: EvaluationFlags) -> Result<Self, Failure> {
-        let fitness_scale = flags.fitness_scale.unwrap_or(FitnessScaleName::Baseline);
-        if flags.baseline.is_some() && fitness_scale == FitnessScaleName::Blis {
+    fn new(flags: &EvaluationFlags) -> Result<Self, Failure> {
+        let fitness = fitness(&flags.fitness)?;
+        if let (Some(_), Some(FitnessScale::Blis)) = (&flags.baseline, fitness.as_ref().map(FitnessWeights::scale)) {
             return Err(Failure::usage("`--baseline` cannot be used with `--fitness-scale blis`")
                 .hint("that scale is fixed and has no baseline; leave out one of them"));
         }
@@ -293,15 +337,23 @@ impl Evaluation {
             check_target(path).map_err(|error| Failure::file(&error))?;
         }
         Ok(Self {
-            fitness_weights: flags.fitness_weights,
-            fitness_scale,
-            baseline: flags.baseline,
+            fitness,
+            baseline: flags.baseline.clone(),
             trace_level: flags.trace_level,
-            trace_path: flags.trace_path,
+            trace_path: flags.trace_path.clone(),
             counterfactual_k: flags.counterfactual_k,
             summarize_trace: flags.summarize_trace,
         })
     }
+}
+
+fn fitness(flags: &FitnessFlags) -> Result<Option<FitnessWeights>, Failure> {
+    let scale = match flags.fitness_scale {
+        None | Some(FitnessScaleName::Baseline) => FitnessScale::Baseline,
+        Some(FitnessScaleName::Blis) => FitnessScale::Blis,
+    };
+    let weights = flags.fitness_weights.as_deref().map(|text| FitnessWeights::parse(text, scale));
+    weights.transpose().map_err(Failure::usage)
 }
 
 fn check_targets(metrics: Option<&Path>, results: Option<&Path>) -> Result<(), Failure> {
@@ -340,17 +392,7 @@ fn deployment(flags: DeploymentFlags) -> DeploymentArgs {
 
 impl EngineConfig {
     fn new(flags: &EngineFlags, block_size: u32, policies: &PolicySettings) -> Self {
-        let scheduler = match *policies.scheduler {
-            SchedulerName::Fcfs => Scheduler::Fcfs,
-            SchedulerName::PriorityFcfs => Scheduler::PriorityFcfs,
-            SchedulerName::Sjf => Scheduler::Sjf,
-            SchedulerName::ReversePriority => Scheduler::ReversePriority,
-        };
-        let preemption = match *policies.preemption {
-            PreemptionName::Fcfs => Preemption::Fcfs,
-            PreemptionName::Priority => Preemption::Priority,
-        };
-        Self {
+        let mut engine = Self {
             max_num_seqs: flags.max_num_seqs,
             max_num_batched_tokens: flags.max_num_batched_tokens,
             long_prefill_token_threshold: flags.long_prefill_token_threshold,
@@ -359,14 +401,30 @@ impl EngineConfig {
             enable_chunked_prefill: !flags.no_enable_chunked_prefill,
             async_scheduling: flags.async_scheduling,
             reserve_full_prompt: flags.scheduler_reserve_full_isl,
-            scheduler,
-            preemption,
+            scheduler: Scheduler::default(),
+            preemption: Preemption::default(),
             semantics: match flags.parity {
                 ParityName::Vllm => Semantics::VLLM,
                 ParityName::Blis => Semantics::BLIS,
             },
             engine: flags.engine,
-        }
+        };
+        engine.follow(policies);
+        engine
+    }
+
+    /// Takes over what `policies` say of an instance.
+    pub(super) fn follow(&mut self, policies: &PolicySettings) {
+        self.scheduler = match *policies.scheduler {
+            SchedulerName::Fcfs => Scheduler::Fcfs,
+            SchedulerName::PriorityFcfs => Scheduler::PriorityFcfs,
+            SchedulerName::Sjf => Scheduler::Sjf,
+            SchedulerName::ReversePriority => Scheduler::ReversePriority,
+        };
+        self.preemption = match *policies.preemption {
+            PreemptionName::Fcfs => Preemption::Fcfs,
+            PreemptionName::Priority => Preemption::Priority,
+        };
     }
 
     /// The instance that schedules so on `deployment`.
