@@ -209,13 +209,17 @@ impl<I: Instance> Cluster<I> {
 
     fn hand_over(&mut self, now: Micros, request: Request, target: usize, sink: &mut impl Sink) -> Result<(), Stuck> {
         self.board.dispatched(target, request.tags.tenant);
-        if self.board.watches() == Watches::Nothing {
+        match self.board.watches() {
             // Nobody else makes it work, and what has arrived would pile up.
-            self.catch_up(target, now, sink)?;
+            Watches::Nothing if self.instances[target].untouched() > MOST_UNTOUCHED => {
+                self.catch_up(target, now, sink)?;
+            }
+            Watches::Nothing => {}
+            Watches::Ends => self.next_events.not_after(target, self.instances[target].earliest_end(now, &request)),
+            Watches::Events => self.next_events.not_after(target, now),
         }
         self.instances[target].arrive(now, request);
         self.board.touched(target);
-        self.watch(target);
         Ok(())
     }
 
@@ -272,6 +276,9 @@ impl<I: Instance> Cluster<I> {
         self.instances.into_iter().map(end).collect()
     }
 }
+
+/// Requests an instance may be behind. Enough to work for a while on what is at hand.
+const MOST_UNTOUCHED: usize = 32;
 
 impl ClusterConfig {
     fn serves(&self, model: Name) -> bool {

@@ -42,6 +42,13 @@ impl NextEvents {
         }
     }
 
+    /// `instance` may do something as early as `at`.
+    pub fn not_after(&mut self, instance: usize, at: Micros) {
+        if at < self.times[self.width + instance] {
+            self.set(instance, Some(at));
+        }
+    }
+
     /// The instance whose next event is the earliest, if that is before `limit`.
     pub fn first_before(&self, limit: Micros) -> Option<usize> {
         (self.times[1] < limit).then(|| self.winners[1] as usize)

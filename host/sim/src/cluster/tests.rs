@@ -52,8 +52,25 @@ impl<I: Instance> Instance for Checked<I> {
         self.inner.next_event()
     }
 
+    fn next_end(&self) -> Option<Micros> {
+        self.inner.next_end()
+    }
+
+    fn earliest_end(&self, now: Micros, request: &Request) -> Micros {
+        self.inner.earliest_end(now, request)
+    }
+
+    fn untouched(&self) -> usize {
+        self.inner.untouched()
+    }
+
     fn advance(&mut self, limit: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
-        self.inner.advance(limit, sink)?;
+        let next_end = self.inner.next_end();
+        let mut ended = Ended { sink, count: 0 };
+        self.inner.advance(limit, &mut ended)?;
+        if ended.count > 0 {
+            assert!(next_end.is_some_and(|at| at < limit), "a request ended although none would: {next_end:?}");
+        }
         self.now = self.now.max(limit);
         self.check();
         Ok(())
@@ -73,6 +90,27 @@ impl<I: Instance> Instance for Checked<I> {
 
     fn finish(self, horizon: Micros, sink: &mut impl Sink) -> Counters {
         self.inner.finish(horizon, sink)
+    }
+}
+
+/// Counts what ends.
+struct Ended<'a, S> {
+    sink: &'a mut S,
+    count: u32,
+}
+
+impl<S: Sink> Sink for Ended<'_, S> {
+    fn outcome(&mut self, outcome: &Outcome) {
+        self.count += 1;
+        self.sink.outcome(outcome);
+    }
+
+    fn itl(&mut self, instance: u32, gap: Micros, count: u64) {
+        self.sink.itl(instance, gap, count);
+    }
+
+    fn retract_itl(&mut self, instance: u32, gap: Micros, count: u64) {
+        self.sink.retract_itl(instance, gap, count);
     }
 }
 

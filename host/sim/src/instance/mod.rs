@@ -122,6 +122,14 @@ pub trait Instance {
         self.next_event()
     }
 
+    /// As [`Self::next_end`], for the one request that is about to arrive at `now`.
+    fn earliest_end(&self, now: Micros, _request: &Request) -> Micros {
+        now
+    }
+
+    /// Requests that have arrived, and that no event has touched since.
+    fn untouched(&self) -> usize;
+
     /// Executes every event before `limit` (exclusive).
     ///
     /// # Errors

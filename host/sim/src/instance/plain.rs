@@ -538,6 +538,10 @@ impl Instance for Plain {
         [queued, self.step_at, deadline].into_iter().flatten().min()
     }
 
+    fn untouched(&self) -> usize {
+        self.arriving.len()
+    }
+
     fn advance(&mut self, limit: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
         while let Some(now) = self.next_event().filter(|&at| at < limit) {
             if self.arriving.front().is_some_and(|&(at, _)| at == now) {

@@ -5,7 +5,7 @@
 
 use super::arithmetic::exact;
 use super::error::check_coefficients;
-use super::{Batch, ContextEffect, LatencyError, LatencyModel};
+use super::{Batch, ContextEffect, LatencyError, LatencyModel, shortest_of_monotone};
 use crate::units::Micros;
 
 /// Step time β0 + β1·(prompt tokens) + β2·(decode tokens), µs.
@@ -50,6 +50,10 @@ impl LatencyModel for Blackbox {
 
     fn context_effect(&self) -> ContextEffect {
         ContextEffect::None
+    }
+
+    fn shortest_step(&self) -> Micros {
+        shortest_of_monotone(self)
     }
 
     fn queueing_time(&self, input_tokens: u32) -> Micros {

@@ -72,6 +72,15 @@ impl Batch {
     }
 }
 
+/// [`LatencyModel::shortest_step`] of a model whose steps do not get shorter by any further token
+/// or context.
+fn shortest_of_monotone(model: &impl LatencyModel) -> Micros {
+    let (mut decode, mut prefill) = (Batch::default(), Batch::default());
+    decode.add_decode(0);
+    prefill.add_prefill(1, 0, 1);
+    model.step_time(&decode).min(model.step_time(&prefill))
+}
+
 /// How the duration of a step depends on `decode_context`, all else being equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContextEffect {
@@ -93,6 +102,12 @@ pub trait LatencyModel: std::fmt::Debug + Send + Sync {
     /// equal steps at once; [`ContextEffect::Any`] is always true.
     fn context_effect(&self) -> ContextEffect {
         ContextEffect::Any
+    }
+
+    /// No step that computes a token takes less. Lets a cluster leave an instance alone while no
+    /// request of it can end; 1 µs is always true.
+    fn shortest_step(&self) -> Micros {
+        Micros(1)
     }
 
     /// From arrival to the wait queue (tokenisation, HTTP). Does not occupy the engine.
@@ -176,5 +191,33 @@ pub(crate) mod testing {
                 })
                 .collect()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::{batch, random_batches};
+    use super::*;
+    use crate::model::Parallelism;
+    use crate::model::samples::{h100, llama_8b};
+
+    #[test]
+    fn no_step_that_computes_is_shorter_than_the_shortest() {
+        let one = Parallelism { tensor: 1, data: 1 };
+        let alpha = [1563.2, 777.3, 45.9];
+        let beta = [0.152128, 0.0, 1.36252915, 0.752037, 32.09546717, 4.41684444, 126.024825, 0.0, 0.0, 1.94710771];
+        let models: [Box<dyn LatencyModel>; 3] = [
+            Box::new(Blackbox::new(&alpha, &[52.7, 17.2, 5.9]).expect("valid")),
+            Box::new(Roofline::new(&llama_8b(), &h100(), one).expect("valid")),
+            Box::new(TrainedPhysics::new(&llama_8b(), &h100(), one, MoeComm::AllGather, &alpha, &beta).expect("valid")),
+        ];
+        for model in models {
+            let shortest = model.shortest_step();
+            assert!(shortest > Micros(50), "worth knowing: {model:?}");
+            for items in random_batches(5_000) {
+                assert!(model.step_time(&batch(&items)) >= shortest, "{items:?}");
+                assert!(model.step_time(&batch(&items[..1])) >= shortest, "{items:?}");
+            }
+        }
     }
 }

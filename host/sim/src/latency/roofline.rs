@@ -6,7 +6,7 @@
 use super::arithmetic::{PerGpu, exact};
 use super::blackbox::HostTimes;
 use super::error::{check_model, check_nonzero};
-use super::{Batch, ContextEffect, LatencyError, LatencyModel};
+use super::{Batch, ContextEffect, LatencyError, LatencyModel, shortest_of_monotone};
 use crate::model::{Gpu, ModelConfig, Moe, Parallelism};
 use crate::units::Micros;
 
@@ -109,6 +109,10 @@ impl LatencyModel for Roofline {
 
     fn context_effect(&self) -> ContextEffect {
         ContextEffect::NonDecreasing
+    }
+
+    fn shortest_step(&self) -> Micros {
+        shortest_of_monotone(self)
     }
 
     fn queueing_time(&self, input_tokens: u32) -> Micros {

@@ -6,7 +6,7 @@
 
 use super::arithmetic::{PerGpu, exact};
 use super::error::{check_coefficients, check_model, check_nonzero};
-use super::{Batch, ContextEffect, LatencyError, LatencyModel};
+use super::{Batch, ContextEffect, LatencyError, LatencyModel, shortest_of_monotone};
 use crate::model::{Gpu, ModelConfig, Moe, Parallelism};
 use crate::units::Micros;
 
@@ -154,6 +154,10 @@ impl LatencyModel for TrainedPhysics {
     fn context_effect(&self) -> ContextEffect {
         let ignored = self.beta.decode_compute == 0.0 && !(self.kv_split.decode && self.beta.decode_kv > 0.0);
         if ignored { ContextEffect::None } else { ContextEffect::NonDecreasing }
+    }
+
+    fn shortest_step(&self) -> Micros {
+        shortest_of_monotone(self)
     }
 
     fn queueing_time(&self, _input_tokens: u32) -> Micros {

@@ -9,9 +9,13 @@ use crate::units::Micros;
 /// Durations as a count per value.
 ///
 /// Every instance has one, so the counters come in pages, which exist once a value of theirs was
-/// seen: step times keep to a few milliseconds.
+/// seen: step times keep to a few milliseconds. With many instances those pages do not fit the
+/// processor's caches, and every step would wait for a counter; so values are written down one after
+/// the other and counted some hundred at a time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Histogram {
+    /// Not counted yet: (value, how often).
+    recent: Vec<(u32, u32)>,
     /// Counters of the values below [`Histogram::DENSE`]; grows to the largest one seen.
     pages: Vec<Option<Box<Page>>>,
     /// The rest.
@@ -27,15 +31,39 @@ impl Histogram {
     /// Values below have pages: 256 at most, 1 MiB. A step seldom takes longer (131 ms).
     const DENSE: u64 = 1 << 17;
 
+    /// Values written down before they are counted: 4 KiB.
+    const RECENT: usize = 512;
+
+    #[inline]
     pub fn add(&mut self, Micros(us): Micros, count: u64) {
+        let (Ok(short), Ok(few)) = (u32::try_from(us), u32::try_from(count)) else {
+            self.count(us, count);
+            return;
+        };
+        if self.recent.len() == Self::RECENT {
+            self.settle();
+        }
+        self.recent.push((short, few));
+    }
+
+    /// Counts what was written down.
+    fn settle(&mut self) {
+        let mut recent = std::mem::take(&mut self.recent);
+        for (us, count) in recent.drain(..) {
+            self.count(us.into(), count.into());
+        }
+        self.recent = recent;
+    }
+
+    fn count(&mut self, us: u64, count: u64) {
         match self.pages.get_mut(us as usize / PAGE) {
             Some(Some(page)) => page[us as usize % PAGE] += count,
-            _ => self.add_new(us, count),
+            _ => self.count_new(us, count),
         }
     }
 
     #[cold]
-    fn add_new(&mut self, us: u64, count: u64) {
+    fn count_new(&mut self, us: u64, count: u64) {
         if us >= Self::DENSE {
             *self.sparse.entry(us).or_default() += count;
             return;
@@ -49,6 +77,7 @@ impl Histogram {
 
     /// Takes back what was added before: never more of a value than there is.
     pub fn retract(&mut self, Micros(us): Micros, count: u64) {
+        self.settle();
         let counter = if us < Self::DENSE {
             let page = self.pages.get_mut(us as usize / PAGE).and_then(Option::as_deref_mut);
             page.map(|page| &mut page[us as usize % PAGE])
@@ -65,20 +94,22 @@ impl Histogram {
     /// All of several.
     pub fn merged<'a>(parts: impl Iterator<Item = &'a Self>) -> Self {
         let mut all = Self::default();
-        for (us, count) in parts.flat_map(Self::values) {
-            all.add(Micros(us), count);
+        for part in parts {
+            part.recent.iter().for_each(|&(us, count)| all.count(us.into(), count.into()));
+            part.values().for_each(|(us, count)| all.count(us, count));
         }
         all
     }
 
-    /// (value, count) in ascending order, without empty ones.
+    /// (value, count) of all that is counted, in ascending order, without empty ones.
     fn values(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let pages = self.pages.iter().enumerate().filter_map(|(number, page)| Some((number, page.as_deref()?)));
         let dense = pages.flat_map(|(number, page)| (number * PAGE..).zip(page)).map(|(us, &count)| (us as u64, count));
         dense.chain(self.sparse.iter().map(|(&us, &count)| (us, count))).filter(|&(_, count)| count > 0)
     }
 
-    pub fn distribution(&self) -> Distribution {
+    pub fn distribution(&mut self) -> Distribution {
+        self.settle();
         let count = self.values().map(|(_, n)| n).sum();
         let sum: u128 = self.values().map(|(us, n)| u128::from(us) * u128::from(n)).sum();
         let mut values = self.values();
@@ -117,7 +148,7 @@ mod tests {
     proptest! {
         #[test]
         fn counting_loses_nothing(one in counted(), other in counted()) {
-            let merged = Histogram::merged([histogram(&one), histogram(&other)].iter());
+            let mut merged = Histogram::merged([histogram(&one), histogram(&other)].iter());
             let each: Vec<u64> =
                 one.iter().chain(&other).flat_map(|&(us, n)| std::iter::repeat_n(us, n as usize)).collect();
             prop_assert_eq!(merged.distribution(), of(&each));
@@ -125,7 +156,7 @@ mod tests {
 
         #[test]
         fn retracting_undoes_adding(kept in counted(), gone in counted()) {
-            let (plain, mut retracted) = (histogram(&kept), histogram(&[kept, gone.clone()].concat()));
+            let (mut plain, mut retracted) = (histogram(&kept), histogram(&[kept, gone.clone()].concat()));
             gone.iter().for_each(|&(us, count)| retracted.retract(Micros(us), count));
             prop_assert_eq!(plain.distribution(), retracted.distribution());
         }

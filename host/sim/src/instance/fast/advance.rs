@@ -47,16 +47,13 @@ impl Fast {
     /// to recompute. (Only BLIS can lose several cached blocks by reusing one, see
     /// `forget_twins`; such a refusal is not remembered.)
     fn quiet(&self) -> bool {
-        self.only_decodes() && !self.decoders.tracks() && self.record.is_none()
-    }
-
-    /// [`Self::quiet`], but blocks may have to be remembered as they fill.
-    fn only_decodes(&self) -> bool {
         let budget = self.config.max_num_batched_tokens;
         self.decoders.count == self.running
             && self.running > 0
             && self.running <= budget
             && self.decoders.stalled.is_empty()
+            && !self.decoders.tracks()
+            && self.record.is_none()
             && (self.running == budget
                 || self.running >= self.config.max_num_seqs
                 || self
@@ -65,25 +62,19 @@ impl Fast {
                     .is_none_or(|(&head, _)| self.refused == Some((head, budget - self.running))))
     }
 
-    /// A time before which no step starts that ends a request; the next one starts at `next`.
-    ///
-    /// If all that happens is decoding, the first request ends in the step with a known number, and
-    /// steps do not get shorter on the way there unless KV runs out and someone has to leave.
+    /// A time before which no step starts that ends a request in queue or batch; the next step starts
+    /// at `next`. Whatever else happens, a request computes one token per step, and no step that
+    /// computes is shorter than the shortest.
     pub(super) fn last_step_at(&self, next: Micros) -> Micros {
-        let steps = self.decoders.soonest_finish().saturating_sub(self.v + 1);
-        if steps == 0
-            || !self.only_decodes()
-            || self.config.latency.context_effect() == ContextEffect::Any
-            || self.decoders.starting_in(self.v, steps) > u64::from(self.kv.free_blocks())
-        {
-            return next;
-        }
-        let batch = Batch {
-            decode_requests: u64::from(self.decoders.count),
-            decode_context: self.decoders.context,
-            ..Batch::default()
-        };
-        next.saturating_add(Micros(self.config.latency.step_time(&batch).0.saturating_mul(steps)))
+        let decoding = u32::try_from(self.decoders.soonest_finish().saturating_sub(self.v)).unwrap_or(u32::MAX);
+        let prefilling = self.prefilling.iter().map(|&key| {
+            let live = &self.live[key];
+            self.tokens_left(&live.request, live.target, live.generated)
+        });
+        let waiting = (!self.waiting.is_empty()).then_some(self.fewest_waiting);
+        let decoding = (self.decoders.count > 0).then_some(decoding);
+        let fewest = prefilling.chain(waiting).chain(decoding).min().unwrap_or(0);
+        self.after_steps(next, fewest)
     }
 
     /// Takes quiet steps that start before `until`, up to the one in which the next request

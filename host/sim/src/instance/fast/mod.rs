@@ -51,6 +51,10 @@ pub struct Fast {
     config: InstanceConfig,
     /// [`LatencyModel::output_token_time`](crate::latency::LatencyModel::output_token_time).
     per_token: Micros,
+    /// [`LatencyModel::shortest_step`](crate::latency::LatencyModel::shortest_step).
+    shortest_step: Micros,
+    /// No request in the wait queue has fewer tokens left.
+    fewest_waiting: u32,
     kv: Kv,
     /// Every request in the queue or the batch.
     live: SlotMap<Key, Live>,
@@ -97,6 +101,8 @@ impl Fast {
         Self {
             kv,
             per_token: config.latency.output_token_time(),
+            shortest_step: config.latency.shortest_step(),
+            fewest_waiting: u32::MAX,
             live: SlotMap::with_key(),
             arriving: VecDeque::new(),
             waiting: BTreeMap::new(),
@@ -155,6 +161,32 @@ impl Fast {
         self.kv.finds(key)
     }
 
+    fn queued_at(&self, now: Micros, request: &Request) -> Micros {
+        now.saturating_add(self.config.latency.queueing_time(request.input_tokens))
+    }
+
+    /// A time before which `request`, which joins the queue at `queued_at`, does not end.
+    fn soonest_end(&self, queued_at: Micros, request: &Request) -> Micros {
+        if self.config.refuses(request).is_some() {
+            return queued_at;
+        }
+        let served = self.after_steps(queued_at, self.tokens_left(request, request.input_tokens, 0));
+        request.deadline.map_or(served, |deadline| served.min(deadline.max(queued_at)))
+    }
+
+    /// When the last of `tokens` tokens may come out at the earliest, the first one in a step that
+    /// starts at `next` or later.
+    fn after_steps(&self, next: Micros, tokens: u32) -> Micros {
+        next.saturating_add(Micros(self.shortest_step.0 * u64::from(tokens.saturating_sub(1))))
+    }
+
+    /// Tokens that come out until `request` ends, of which it has `generated` after a prompt of
+    /// `target`.
+    fn tokens_left(&self, request: &Request, target: u32, generated: u32) -> u32 {
+        let room = self.config.length_cap().saturating_sub(target);
+        request.output_tokens.saturating_sub(generated).min(room)
+    }
+
     /// The guards, then the wait queue.
     fn enqueue(&mut self, now: Micros, request: Request, sink: &mut impl Sink) {
         if let Some(reason) = self.config.refuses(&request) {
@@ -176,6 +208,8 @@ impl Fast {
             preemptions: 0,
             turn: self.turn_back,
         });
+        let left = self.tokens_left(&request, request.input_tokens, 0);
+        self.fewest_waiting = if self.waiting.is_empty() { left } else { self.fewest_waiting.min(left) };
         let key = self.live.insert(Live { state: State::Waiting(place), ..Live::new(request) });
         self.queue_changes(now);
         self.waiting.insert(place, key);
@@ -264,7 +298,7 @@ impl Fast {
 impl Instance for Fast {
     fn arrive(&mut self, now: Micros, request: Request) {
         self.counters.clock = self.counters.clock.max(now);
-        let queued_at = now.saturating_add(self.config.latency.queueing_time(request.input_tokens));
+        let queued_at = self.queued_at(now, &request);
         if self.arriving.back().is_none_or(|&(at, _)| at <= queued_at) {
             self.arriving.push_back((queued_at, request));
         } else {
@@ -280,9 +314,17 @@ impl Instance for Fast {
     }
 
     fn next_end(&self) -> Option<Micros> {
-        let queued = self.arriving.front().map(|&(at, _)| at);
+        let arriving = self.arriving.iter().map(|(at, request)| self.soonest_end(*at, request)).min();
         let deadline = self.deadlines.peek().map(|&Reverse((at, _, _))| at);
-        [queued, self.step_at.map(|at| self.last_step_at(at)), deadline].into_iter().flatten().min()
+        [arriving, self.step_at.map(|at| self.last_step_at(at)), deadline].into_iter().flatten().min()
+    }
+
+    fn earliest_end(&self, now: Micros, request: &Request) -> Micros {
+        self.soonest_end(self.queued_at(now, request), request)
+    }
+
+    fn untouched(&self) -> usize {
+        self.arriving.len()
     }
 
     fn advance(&mut self, limit: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {

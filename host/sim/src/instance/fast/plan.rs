@@ -309,6 +309,8 @@ impl Fast {
         });
         live.state = State::Waiting(place);
         self.queue_changes(now);
+        let left = self.tokens_left(&self.live[key].request, self.live[key].target, self.live[key].generated);
+        self.fewest_waiting = if self.waiting.is_empty() { left } else { self.fewest_waiting.min(left) };
         self.waiting.insert(place, key);
     }
 
