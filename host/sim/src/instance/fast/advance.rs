@@ -1,6 +1,5 @@
 //! From event to event, and through quiet runs of steps.
 
-use std::cmp::Reverse;
 use std::sync::Arc;
 
 use super::Fast;
@@ -16,7 +15,7 @@ impl Fast {
         loop {
             let queued = self.arriving.front().map_or(Micros::MAX, |&(at, _)| at);
             let step = self.step_at.unwrap_or(Micros::MAX);
-            let deadline = self.deadlines.peek().map_or(Micros::MAX, |&Reverse((at, _, _))| at);
+            let deadline = self.deadlines.next().unwrap_or(Micros::MAX);
             let now = queued.min(step).min(deadline);
             if now >= limit {
                 return Ok(());
@@ -30,10 +29,11 @@ impl Fast {
                 if !(self.quiet() && self.run_quietly(now, until, sink)) {
                     self.step(now, sink)?;
                 }
-            } else if let Some(Reverse((_, _, key))) = self.deadlines.pop()
-                && !self.time_out(now, key, sink)
-            {
-                continue; // it ended before: nothing happens, not even for the clock
+            } else {
+                let Some(key) = self.deadlines.pop() else {
+                    continue; // it ended before: nothing happens, not even for the clock
+                };
+                self.time_out(now, key, sink);
             }
             self.counters.clock = self.counters.clock.max(now);
         }
@@ -72,8 +72,9 @@ impl Fast {
             self.tokens_left(&live.request, live.target, live.generated)
         });
         let waiting = (!self.waiting.is_empty()).then_some(self.fewest_waiting);
+        let entering = prefilling.chain(waiting).map(|left| left.saturating_sub(self.free_tokens()));
         let decoding = (self.decoders.count > 0).then_some(decoding);
-        let fewest = prefilling.chain(waiting).chain(decoding).min().unwrap_or(0);
+        let fewest = entering.chain(decoding).min().unwrap_or(0);
         self.after_steps(next, fewest)
     }
 
@@ -157,7 +158,7 @@ impl Fast {
             }
             self.kv.take(blocks as u32);
             sink.itl(self.config.index, each + quiet.per_token, count * steps);
-            self.log.push(self.v, steps, each);
+            self.log.push(steps, each);
             quiet.now += Micros(each.0 * steps);
             quiet.last_start = quiet.now - each;
             quiet.batch.decode_context += count * steps;
@@ -178,7 +179,7 @@ impl Fast {
             each = quiet.latency.step_time(&quiet.batch);
             first.get_or_insert(each);
             sink.itl(self.config.index, each + quiet.per_token, count);
-            self.log.push(self.v, 1, each);
+            self.log.push(1, each);
             quiet.last_start = quiet.now;
             quiet.now += each;
             quiet.batch.decode_context += count;
@@ -210,9 +211,7 @@ impl Fast {
     /// Forgets step durations that no running request needs.
     pub(super) fn trim_log(&mut self) {
         if self.log.wants_trim() {
-            let decoding = self.order.iter().map(|key| &self.live[key]);
-            let oldest = decoding.filter(|live| live.state == State::Decoding).map(|live| live.joined_v).min();
-            self.log.drop_before(oldest.unwrap_or(self.v));
+            self.log.drop_before(self.order.oldest().unwrap_or(self.v));
         }
     }
 }

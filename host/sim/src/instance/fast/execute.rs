@@ -27,7 +27,7 @@ impl Fast {
         for &key in &plan.left_out {
             self.leave_out(key, now, end, sink);
         }
-        self.log.push(self.v, 1, each);
+        self.log.push(1, each);
         self.v += 1;
         self.decoders.context += u64::from(participants);
         for &key in &plan.left_out {
@@ -201,6 +201,9 @@ impl Fast {
         live.computed = computed;
         live.generated = generated;
         live.state = State::Draining;
+        if let Some(number) = live.deadline {
+            self.deadlines.forget(number);
+        }
         self.watchdog.progress();
         self.left_at = end;
         if let Some(record) = &mut self.record {

@@ -64,6 +64,8 @@ pub(super) struct Live {
     pub scheduling_delay: Option<Micros>,
     pub cached_tokens: u32,
     pub preemptions: u32,
+    /// Number of its deadline.
+    pub deadline: Option<u64>,
 }
 
 impl Live {
@@ -92,6 +94,7 @@ impl Live {
             scheduling_delay: None,
             cached_tokens: 0,
             preemptions: 0,
+            deadline: None,
             request,
         }
     }

@@ -21,6 +21,7 @@
 //! (token budget, KV, preemption) go request by request in batch order, as in the plain engine.
 
 mod advance;
+mod deadlines;
 mod decoders;
 mod execute;
 mod live;
@@ -28,11 +29,11 @@ mod order;
 mod plan;
 mod steplog;
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use slotmap::SlotMap;
 
+use self::deadlines::Deadlines;
 use self::decoders::Decoders;
 use self::live::{Key, Live, State};
 use self::order::Order;
@@ -77,8 +78,7 @@ pub struct Fast {
     /// The head of the queue and the token budget with which it was refused, until something is
     /// released.
     refused: Option<(QueueKey, u32)>,
-    /// Deadlines of queued and running requests, and of some that ended since.
-    deadlines: BinaryHeap<Reverse<(Micros, i64, Key)>>,
+    deadlines: Deadlines,
     step_at: Option<Micros>,
     log: StepLog,
     /// Context by which the last run of equal steps grew: tells how long the next may be.
@@ -114,7 +114,7 @@ impl Fast {
             draining: Vec::new(),
             v: 0,
             refused: None,
-            deadlines: BinaryHeap::new(),
+            deadlines: Deadlines::default(),
             step_at: None,
             log: StepLog::default(),
             equal_tokens: 64,
@@ -170,7 +170,8 @@ impl Fast {
         if self.config.refuses(request).is_some() {
             return queued_at;
         }
-        let served = self.after_steps(queued_at, self.tokens_left(request, request.input_tokens, 0));
+        let left = self.tokens_left(request, request.input_tokens, 0);
+        let served = self.after_steps(queued_at, left.saturating_sub(self.free_tokens()));
         request.deadline.map_or(served, |deadline| served.min(deadline.max(queued_at)))
     }
 
@@ -178,6 +179,12 @@ impl Fast {
     /// starts at `next` or later.
     fn after_steps(&self, next: Micros, tokens: u32) -> Micros {
         next.saturating_add(Micros(self.shortest_step.0 * u64::from(tokens.saturating_sub(1))))
+    }
+
+    /// How many tokens may come out of a step that computes nothing: the first one, if the whole
+    /// prompt was found in the cache and costs nothing.
+    pub(super) fn free_tokens(&self) -> u32 {
+        u32::from(self.config.semantics.full_hit_is_free)
     }
 
     /// Tokens that come out until `request` ends, of which it has `generated` after a prompt of
@@ -214,7 +221,7 @@ impl Fast {
         self.queue_changes(now);
         self.waiting.insert(place, key);
         if let Some(deadline) = deadline {
-            self.watch(deadline, key);
+            self.live[key].deadline = Some(self.deadlines.watch(deadline, key));
         }
         self.step_at.get_or_insert(now);
     }
@@ -224,14 +231,6 @@ impl Fast {
         let waited = now.saturating_sub(self.queue_changed).0.saturating_mul(self.waiting.len() as u64);
         self.counters.queue_time = self.counters.queue_time.saturating_add(Micros(waited));
         self.queue_changed = now;
-    }
-
-    fn watch(&mut self, deadline: Micros, key: Key) {
-        if self.deadlines.len() > 2 * self.live.len() + 64 {
-            let live = &self.live;
-            self.deadlines.retain(|Reverse((_, _, key))| live.contains_key(*key));
-        }
-        self.deadlines.push(Reverse((deadline, self.turn_back, key)));
     }
 
     /// The client of `key` gives up. `false` if the request ended before.
@@ -309,13 +308,13 @@ impl Instance for Fast {
 
     fn next_event(&self) -> Option<Micros> {
         let queued = self.arriving.front().map(|&(at, _)| at);
-        let deadline = self.deadlines.peek().map(|&Reverse((at, _, _))| at);
+        let deadline = self.deadlines.next();
         [queued, self.step_at, deadline].into_iter().flatten().min()
     }
 
     fn next_end(&self) -> Option<Micros> {
         let arriving = self.arriving.iter().map(|(at, request)| self.soonest_end(*at, request)).min();
-        let deadline = self.deadlines.peek().map(|&Reverse((at, _, _))| at);
+        let deadline = self.deadlines.next();
         [arriving, self.step_at.map(|at| self.last_step_at(at)), deadline].into_iter().flatten().min()
     }
 

@@ -332,7 +332,7 @@ impl Fast {
             live.num_new = want;
             live.context = if self.config.semantics.hit_context_is_zero { 0 } else { live.computed };
             live.state = State::Prefilling;
-            live.seq = self.order.join(key);
+            live.seq = self.order.join(key, self.v);
             self.running += 1;
             self.prefilling.push(key);
         }

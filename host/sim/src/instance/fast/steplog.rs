@@ -5,58 +5,69 @@ use std::collections::VecDeque;
 
 use crate::units::Micros;
 
+/// Steps of equal duration, one after the other.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    /// Number of the first step of the run.
-    first: u64,
+struct Run {
     steps: u64,
     /// Duration of each.
     each: Micros,
 }
 
-/// Runs of equally long steps, oldest first.
+/// Runs of equally long steps, oldest first. Small, because every step of every instance writes to
+/// its end.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StepLog {
-    entries: VecDeque<Entry>,
+    runs: VecDeque<Run>,
+    /// Number of the first step in it.
+    first: u64,
     /// Length at which the owner should look for what can be dropped.
     trim_at: usize,
 }
 
 impl StepLog {
+    /// `steps` steps of `each` happened, after all before.
     #[inline]
-    pub fn push(&mut self, first: u64, steps: u64, each: Micros) {
-        match self.entries.back_mut() {
+    pub fn push(&mut self, steps: u64, each: Micros) {
+        match self.runs.back_mut() {
             Some(last) if last.each == each => last.steps += steps,
-            _ => self.entries.push_back(Entry { first, steps, each }),
+            _ => self.runs.push_back(Run { steps, each }),
         }
     }
 
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.runs.len()
     }
 
     /// Whether it is time to call [`Self::drop_before`].
     #[inline]
     pub fn wants_trim(&self) -> bool {
-        self.entries.len() > self.trim_at.max(1024)
+        self.runs.len() > self.trim_at.max(64)
     }
 
     /// Steps before number `v` are no longer needed.
     pub fn drop_before(&mut self, v: u64) {
-        while self.entries.front().is_some_and(|entry| entry.first + entry.steps <= v) {
-            self.entries.pop_front();
+        while let Some(run) = self.runs.front()
+            && self.first + run.steps <= v
+        {
+            self.first += run.steps;
+            self.runs.pop_front();
         }
-        self.trim_at = 2 * self.entries.len();
+        self.trim_at = self.runs.len() + self.runs.len() / 4;
     }
 
     /// The runs of steps `from..to`: (duration, how many).
     pub fn between(&self, from: u64, to: u64) -> impl Iterator<Item = (Micros, u64)> + '_ {
-        let start = self.entries.partition_point(|entry| entry.first + entry.steps <= from);
-        self.entries.range(start..).take_while(move |entry| entry.first < to).map(move |entry| {
-            let (first, last) = (entry.first.max(from), (entry.first + entry.steps).min(to));
-            (entry.each, last - first)
-        })
+        let numbered = self.runs.iter().scan(self.first, |next, run| {
+            let first = std::mem::replace(next, *next + run.steps);
+            Some((first, run))
+        });
+        let ended = move |&(first, run): &(u64, &Run)| first + run.steps <= from;
+        let started = move |&(first, _): &(u64, &Run)| first < to;
+        numbered
+            .skip_while(ended)
+            .take_while(started)
+            .map(move |(first, run)| (run.each, (first + run.steps).min(to) - first.max(from)))
     }
 }
 
@@ -67,10 +78,11 @@ mod tests {
     #[test]
     fn runs_are_merged_cut_and_dropped() {
         let mut log = StepLog::default();
-        for (v, each) in [5, 5, 7, 5].into_iter().enumerate() {
-            log.push(v as u64 + 10, 1, Micros(each));
+        log.push(10, Micros(1));
+        for each in [5, 5, 7, 5] {
+            log.push(1, Micros(each));
         }
-        log.push(14, 6, Micros(5));
+        log.push(6, Micros(5));
         let cut = |log: &StepLog, from, to| log.between(from, to).map(|(d, n)| (d.0, n)).collect::<Vec<_>>();
         assert_eq!(cut(&log, 10, 20), [(5, 2), (7, 1), (5, 7)]);
         assert_eq!(cut(&log, 11, 15), [(5, 1), (7, 1), (5, 2)]);
