@@ -21,7 +21,9 @@ use super::args::{
 };
 use super::error::Failure;
 use super::given::Given;
-use crate::config::policy::{Bundle, Choices, PolicySettings, PreemptionName, SchedulerName, Sourced};
+use crate::config::policy::{
+    Bundle, Choices, Named as _, PolicySettings, PreemptionName, PriorityName, SchedulerName, Source, Sourced,
+};
 use crate::config::{Deployment, DeploymentArgs, LatencyKind};
 use crate::report::check_target;
 use crate::workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec, SpecError};
@@ -38,6 +40,8 @@ pub(super) struct RunConfig {
     /// [`Micros::MAX`] for none.
     pub horizon: Micros,
     pub output: OutputConfig,
+    /// What the user may not expect of all this: (what, what to do).
+    pub warnings: Vec<(String, String)>,
     /// Print all this instead of simulating it.
     pub explain: bool,
     /// Which of it the user asked for.
@@ -176,12 +180,20 @@ impl RunConfig {
         output: OutputConfig,
     ) -> Result<Self, Failure> {
         let block_size = instance.deployment.block_size_in_tokens;
-        let policies = choose_policies(&policies, &instance.engine)?;
+        let mut policies = choose_policies(&policies, &instance.engine)?;
+        let warning = match instance.engine.parity {
+            ParityName::Vllm => None,
+            ParityName::Blis => ignore_priority_of_bundle(&mut policies),
+        };
+        let slo_targets = slo_targets(&evaluation);
+        let evaluation = Evaluation::new(evaluation)?;
+        check_apart(evaluation.trace_path.as_deref(), &output)?;
         Ok(Self {
             deployment: deployment(instance.deployment),
             engine: EngineConfig::new(&instance.engine, block_size, &policies),
-            cluster: ClusterSettings::new(&cluster, policies, &evaluation),
-            evaluation: Evaluation::new(evaluation)?,
+            cluster: ClusterSettings::new(&cluster, policies, slo_targets),
+            evaluation,
+            warnings: warning.into_iter().collect(),
             workload,
             seed: simulation.seed,
             horizon: simulation.horizon.unwrap_or(Micros::MAX),
@@ -238,12 +250,26 @@ fn choose_policies(flags: &PolicyFlags, engine: &EngineFlags) -> Result<PolicySe
     PolicySettings::choose(&choices, bundle.as_ref()).map_err(Failure::usage)
 }
 
+/// BLIS accepts a bundle's priority policy and goes by class all the same.
+fn ignore_priority_of_bundle(policies: &mut PolicySettings) -> Option<(String, String)> {
+    let Sourced { value, source: Source::File(spot) } = &policies.priority else { return None };
+    if *value == PriorityName::Class {
+        return None;
+    }
+    let what = format!("{spot}: the priority policy `{}` has no effect with `--parity blis`", value.name());
+    let hint =
+        format!("BLIS goes by class, whatever a bundle says; `--priority-policy {}` has an effect", value.name());
+    let source = Source::Told(format!("--parity blis ignores {spot}").into());
+    policies.priority = Sourced { value: PriorityName::Class, source };
+    Some((what, hint))
+}
+
 fn given_as<T>(flag: &'static str, value: Option<T>) -> Option<Sourced<T>> {
     value.map(|value| Sourced::flag(flag, value))
 }
 
 impl ClusterSettings {
-    fn new(flags: &ClusterFlags, policies: PolicySettings, evaluation: &EvaluationFlags) -> Self {
+    fn new(flags: &ClusterFlags, policies: PolicySettings, slo_targets: BTreeMap<String, SloTargets>) -> Self {
         Self {
             num_instances: flags.num_instances,
             admission_latency: flags.admission_latency,
@@ -252,7 +278,7 @@ impl ClusterSettings {
             cache_signal_delay: flags.cache_signal_delay,
             tie_break: flags.tie_break,
             policies,
-            slo_targets: slo_targets(evaluation),
+            slo_targets,
         }
     }
 }
@@ -301,6 +327,16 @@ impl Evaluation {
             counterfactual_k: flags.counterfactual_k,
             summarize_trace: flags.summarize_trace,
         })
+    }
+}
+
+/// The decisions are written while the other files wait for the end: one would overwrite the other.
+fn check_apart(trace: Option<&Path>, output: &OutputConfig) -> Result<(), Failure> {
+    let others = [("--metrics-path", &output.metrics_path), ("--results-path", &output.results_path)];
+    match others.into_iter().find(|(_, other)| trace.is_some() && other.as_deref() == trace) {
+        Some((flag, _)) => Err(Failure::usage(format_args!("`{flag}` and `--trace-path` name the same file"))
+            .hint("one would overwrite the other; give each its own")),
+        None => Ok(()),
     }
 }
 

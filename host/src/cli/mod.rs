@@ -82,8 +82,8 @@ fn simulate(config: &RunConfig) -> Result<(), Failure> {
 }
 
 fn print_summary(finished: &Finished, colour: bool) -> Result<(), Failure> {
-    let Finished { setting, report, names, warnings, cpu, .. } = finished;
-    print(Summary { setting, report, names, warnings, colour })?;
+    let Finished { setting, report, names, decisions, warnings, cpu, .. } = finished;
+    print(Summary { setting, report, names, decisions: decisions.as_ref(), warnings, colour })?;
     // How fast we were is no result: it changes from run to run.
     let (requests, seconds) = (report.cluster.counts.injected(), cpu.as_secs_f64());
     let speed = if seconds > 0.0 { requests as f64 / seconds } else { 0.0 };
