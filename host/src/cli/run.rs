@@ -365,8 +365,11 @@ impl Refused {
         if self.models.len() > Self::NAMED {
             listed.push_str(&format!(" and {} more", self.models.len() - Self::NAMED));
         }
-        let hint = format!("`--model {}` serves that one; a request without a model takes any", names.text(*first));
-        Some((format!("{count} rejected: for another model than `{served}`: {listed}"), hint))
+        let hint = format!(
+            "serve it with `--model {}`, or empty the column `model` of the trace: a request without a model takes any",
+            names.text(*first)
+        );
+        Some((format!("{count} rejected: only `{served}` is served, and they are for {listed}"), hint))
     }
 }
 
