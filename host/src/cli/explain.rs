@@ -141,6 +141,7 @@ impl Explanation<'_> {
         self.flag(page, "fitness_scale", name(&evaluation.fitness_scale));
         self.flag(page, "baseline", optional(evaluation.baseline.as_deref().map(text)));
         self.flag(page, "trace_level", name(&evaluation.trace_level));
+        self.flag(page, "trace_path", path(evaluation.trace_path.as_deref()));
         self.flag(page, "counterfactual_k", evaluation.counterfactual_k);
         self.flag(page, "summarize_trace", evaluation.summarize_trace);
     }
