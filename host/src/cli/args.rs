@@ -28,6 +28,9 @@ pub(super) enum Command {
     /// Simulate a generated workload or a request trace
     #[command(args_override_self = true, allow_negative_numbers = true)]
     Run(Box<RunArgs>),
+    /// Compare routing policies or bundles under the same requests, seed by seed
+    #[command(args_override_self = true, allow_negative_numbers = true)]
+    Compare(Box<CompareArgs>),
     /// Simulate a recorded trace: a header (YAML) and its requests (CSV)
     #[command(args_override_self = true, allow_negative_numbers = true)]
     Replay(Box<ReplayArgs>),
@@ -91,6 +94,38 @@ pub(super) struct ReplayArgs {
     pub results_path: Option<PathBuf>,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct CompareArgs {
+    // First: the other fields take their values out of the matches.
+    #[command(flatten)]
+    pub given: Given,
+    /// Two or more: routing policies, lists of scorers like queue-depth:2,kv-utilization:1, or bundles
+    /// (YAML). The first is what the others are compared with
+    #[arg(value_name = "POLICY|FILE", required = true)]
+    pub contestants: Vec<String>,
+    /// How many seeds, from --seed on: each is a run of every contestant under the same requests
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = parse::seeds, help_heading = COMPARISON)]
+    pub seeds: u32,
+    /// Threads to run on; 0 for one per core. The answer does not depend on it
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse::threads, help_heading = COMPARISON)]
+    pub threads: usize,
+    #[command(flatten)]
+    pub fitness: FitnessFlags,
+    #[command(flatten)]
+    pub targets: TargetFlags,
+    #[command(flatten)]
+    pub instance: InstanceArgs,
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
+    #[command(flatten)]
+    pub policies: PolicyFlags,
+    #[command(flatten)]
+    pub workload: WorkloadArgs,
+    #[command(flatten)]
+    pub simulation: SimulationArgs,
+}
+
+const COMPARISON: &str = "Comparison";
 const MODEL: &str = "Model and hardware";
 const LATENCY: &str = "Latency model";
 const ENGINE: &str = "Engine (one vLLM-like instance)";
@@ -289,9 +324,9 @@ pub(super) struct PolicyFlags {
     pub priority_policy: Option<PriorityName>,
 }
 
-/// How the run is judged.
+/// What was promised to whom.
 #[derive(Debug, Args)]
-pub(super) struct EvaluationFlags {
+pub(super) struct TargetFlags {
     /// Longest time to first token of each class, like critical=100ms,standard=1.5s; requests
     /// without a class are in the class default
     #[arg(long, value_name = "CLASS=TIME,…", value_parser = parse::targets, help_heading = EVALUATION)]
@@ -302,12 +337,26 @@ pub(super) struct EvaluationFlags {
     /// Longest end-to-end latency of each class
     #[arg(long, value_name = "CLASS=TIME,…", value_parser = parse::targets, help_heading = EVALUATION)]
     pub slo_e2e: Option<TargetList>,
+}
+
+/// One number for a run.
+#[derive(Debug, Args)]
+pub(super) struct FitnessFlags {
     /// What the fitness adds up, like throughput:0.5,p99_ttft:0.5
     #[arg(long, value_name = "KEY:WEIGHT,…", help_heading = EVALUATION)]
     pub fitness_weights: Option<String>,
     /// What the parts of the fitness are measured by [default: baseline]
     #[arg(long, value_enum, value_name = "NAME", requires = "fitness_weights", help_heading = EVALUATION)]
     pub fitness_scale: Option<FitnessScaleName>,
+}
+
+/// How the run is judged.
+#[derive(Debug, Args)]
+pub(super) struct EvaluationFlags {
+    #[command(flatten)]
+    pub targets: TargetFlags,
+    #[command(flatten)]
+    pub fitness: FitnessFlags,
     /// Routing policy or bundle that the fitness is relative to [default: round-robin]
     #[arg(long, value_name = "NAME|FILE", requires = "fitness_weights", help_heading = EVALUATION)]
     pub baseline: Option<String>,
@@ -467,9 +516,10 @@ pub(super) enum FitnessScaleName {
     Blis,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum TraceLevelName {
     /// None
+    #[default]
     None,
     /// Every admission and every choice of an instance
     Decisions,

@@ -15,9 +15,10 @@ use blis_sim::units::Micros;
 use tracing::level_filters::LevelFilter;
 
 use super::args::{
-    ArrivalName, ClusterFlags, DeploymentFlags, EngineFlags, EngineName, EvaluationFlags, FitnessScaleName,
-    InstanceArgs, LatencyModelName, OutputForm, ParityName, PolicyFlags, ReplayArgs, RunArgs, SimulationArgs,
-    SyntheticFlags, TargetList, TieBreakName, TraceFormatName, TraceLevelName, WorkloadArgs, WorkloadName,
+    ArrivalName, ClusterFlags, CompareArgs, DeploymentFlags, EngineFlags, EngineName, EvaluationFlags, FitnessFlags,
+    FitnessScaleName, InstanceArgs, LatencyModelName, OutputForm, ParityName, PolicyFlags, ReplayArgs, RunArgs,
+    SimulationArgs, SyntheticFlags, TargetFlags, TargetList, TieBreakName, TraceFormatName, TraceLevelName,
+    WorkloadArgs, WorkloadName,
 };
 use super::error::Failure;
 use super::given::Given;
@@ -25,6 +26,7 @@ use crate::config::policy::{
     Bundle, Choices, Named as _, PolicySettings, PreemptionName, PriorityName, SchedulerName, Source, Sourced,
 };
 use crate::config::{Deployment, DeploymentArgs, LatencyKind};
+use crate::evaluate::{FitnessScale, FitnessWeights};
 use crate::report::check_target;
 use crate::workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec, SpecError};
 
@@ -35,6 +37,10 @@ pub(super) struct RunConfig {
     pub engine: EngineConfig,
     pub cluster: ClusterSettings,
     pub evaluation: Evaluation,
+    /// What the flags say of policies.
+    pub choices: Choices,
+    /// The file of `--policy-config`.
+    pub bundle: Option<Bundle>,
     pub workload: WorkloadConfig,
     pub seed: u64,
     /// [`Micros::MAX`] for none.
@@ -74,11 +80,10 @@ pub(super) struct SloTargets {
 }
 
 /// How the run is judged and recorded.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Evaluation {
-    /// As written; `None`: no fitness is computed.
-    pub fitness_weights: Option<String>,
-    pub fitness_scale: FitnessScaleName,
+    /// `None`: no fitness is computed.
+    pub fitness: Option<FitnessWeights>,
     /// A routing policy or the path of a bundle, as written.
     pub baseline: Option<String>,
     pub trace_level: TraceLevelName,
@@ -156,8 +161,38 @@ impl RunConfig {
     pub(super) fn from_run(args: RunArgs) -> Result<Self, Failure> {
         let workload = workload(args.workload, &args.simulation)?;
         let output = output(&args.simulation, args.metrics_path, None)?;
-        let service = (args.instance, args.cluster, args.policies, args.evaluation);
+        let evaluation = Evaluation::new(&args.evaluation)?;
+        let service = (args.instance, args.cluster, args.policies, &args.evaluation.targets, evaluation);
         Self::new(args.given, service, workload, &args.simulation, output)
+    }
+
+    /// What all contestants of `blis compare` have in common.
+    pub(super) fn from_compare(args: CompareArgs) -> Result<Self, Failure> {
+        let routing = given([
+            (args.policies.routing_policy.is_some(), "--routing-policy"),
+            (args.policies.routing_scorers.is_some(), "--routing-scorers"),
+            (args.policies.routing_cache_weight.is_some(), "--routing-cache-weight"),
+            (args.policies.routing_load_weight.is_some(), "--routing-load-weight"),
+        ])
+        .next();
+        if let Some(flag) = routing {
+            return Err(Failure::usage(format_args!("`{flag}` cannot be used with `blis compare`"))
+                .hint("the contestants say how requests are routed"));
+        }
+        let workload = workload(args.workload, &args.simulation)?;
+        let output = output(&args.simulation, None, None)?;
+        let evaluation = Evaluation { fitness: fitness(&args.fitness)?, ..Evaluation::default() };
+        let service = (args.instance, args.cluster, args.policies, &args.targets, evaluation);
+        Self::new(args.given, service, workload, &args.simulation, output)
+    }
+
+    /// The same under another seed.
+    pub(super) fn with_seed(&self, seed: u64) -> Self {
+        let mut config = Self { seed, ..self.clone() };
+        if let WorkloadConfig::Synthetic(synthetic) = &mut config.workload {
+            synthetic.spec.seed = seed;
+        }
+        config
     }
 
     /// Of `blis replay`.
@@ -168,32 +203,38 @@ impl RunConfig {
             skip_bad_lines: args.skip_bad_lines,
         };
         let output = output(&args.simulation, args.metrics_path, args.results_path)?;
-        let service = (args.instance, args.cluster, args.policies, args.evaluation);
+        let evaluation = Evaluation::new(&args.evaluation)?;
+        let service = (args.instance, args.cluster, args.policies, &args.evaluation.targets, evaluation);
         Self::new(args.given, service, workload, &args.simulation, output)
     }
 
     fn new(
         given: Given,
-        (instance, cluster, policies, evaluation): (InstanceArgs, ClusterFlags, PolicyFlags, EvaluationFlags),
+        (instance, cluster, policies, targets, evaluation): (
+            InstanceArgs,
+            ClusterFlags,
+            PolicyFlags,
+            &TargetFlags,
+            Evaluation,
+        ),
         workload: WorkloadConfig,
         simulation: &SimulationArgs,
         output: OutputConfig,
     ) -> Result<Self, Failure> {
         let block_size = instance.deployment.block_size_in_tokens;
-        let mut policies = choose_policies(&policies, &instance.engine)?;
-        let warning = match instance.engine.parity {
-            ParityName::Vllm => None,
-            ParityName::Blis => ignore_priority_of_bundle(&mut policies),
-        };
-        let slo_targets = slo_targets(&evaluation);
-        let evaluation = Evaluation::new(evaluation)?;
+        let bundle = policies.policy_config.as_deref().map(Bundle::load).transpose().map_err(Failure::usage)?;
+        let choices = choices(&policies, &instance.engine);
+        let policies = PolicySettings::choose(&choices, bundle.as_ref()).map_err(Failure::usage)?;
+        let (policies, warnings) = as_in_blis(policies, instance.engine.parity.into());
         check_apart(evaluation.trace_path.as_deref(), &output)?;
         Ok(Self {
             deployment: deployment(instance.deployment),
             engine: EngineConfig::new(&instance.engine, block_size, &policies),
-            cluster: ClusterSettings::new(&cluster, policies, slo_targets),
+            cluster: ClusterSettings::new(&cluster, policies, targets),
             evaluation,
-            warnings: warning.into_iter().collect(),
+            warnings,
+            choices,
+            bundle,
             workload,
             seed: simulation.seed,
             horizon: simulation.horizon.unwrap_or(Micros::MAX),
@@ -219,9 +260,8 @@ fn output(
     })
 }
 
-/// Flags before the bundle before defaults.
-fn choose_policies(flags: &PolicyFlags, engine: &EngineFlags) -> Result<PolicySettings, Failure> {
-    let bundle = flags.policy_config.as_deref().map(Bundle::load).transpose().map_err(Failure::usage)?;
+/// What the flags say of policies.
+fn choices(flags: &PolicyFlags, engine: &EngineFlags) -> Choices {
     let engine_policy = |name| engine.scheduling_policy.map(|policy| Sourced::flag(name, policy));
     let from_both = |policy: Sourced<PreemptionName>| {
         policy.map(|policy| match policy {
@@ -229,7 +269,7 @@ fn choose_policies(flags: &PolicyFlags, engine: &EngineFlags) -> Result<PolicySe
             PreemptionName::Priority => SchedulerName::PriorityFcfs,
         })
     };
-    let choices = Choices {
+    Choices {
         admission: given_as("--admission-policy", flags.admission_policy),
         token_bucket_capacity: given_as("--token-bucket-capacity", flags.token_bucket_capacity),
         token_bucket_refill_rate: given_as("--token-bucket-refill-rate", flags.token_bucket_refill_rate),
@@ -246,22 +286,25 @@ fn choose_policies(flags: &PolicyFlags, engine: &EngineFlags) -> Result<PolicySe
         preemption: given_as("--preemption-policy", engine.preemption_policy)
             .or_else(|| engine_policy("--scheduling-policy")),
         ..Choices::default()
-    };
-    PolicySettings::choose(&choices, bundle.as_ref()).map_err(Failure::usage)
+    }
 }
 
-/// BLIS accepts a bundle's priority policy and goes by class all the same.
-fn ignore_priority_of_bundle(policies: &mut PolicySettings) -> Option<(String, String)> {
-    let Sourced { value, source: Source::File(spot) } = &policies.priority else { return None };
-    if *value == PriorityName::Class {
-        return None;
+/// `policies` as `semantics` has them, and what is to be said of that: BLIS accepts a bundle's
+/// priority policy and goes by class all the same.
+pub(super) fn as_in_blis(
+    mut policies: PolicySettings,
+    semantics: Semantics,
+) -> (PolicySettings, Vec<(String, String)>) {
+    let Sourced { value, source: Source::File(spot) } = &policies.priority else { return (policies, Vec::new()) };
+    if semantics != Semantics::BLIS || *value == PriorityName::Class {
+        return (policies, Vec::new());
     }
-    let what = format!("{spot}: the priority policy `{}` has no effect with `--parity blis`", value.name());
-    let hint =
-        format!("BLIS goes by class, whatever a bundle says; `--priority-policy {}` has an effect", value.name());
+    let name = value.name();
+    let what = format!("{spot}: the priority policy `{name}` has no effect with `--parity blis`");
+    let hint = format!("BLIS goes by class, whatever a bundle says; `--priority-policy {name}` has an effect");
     let source = Source::Told(format!("--parity blis ignores {spot}").into());
     policies.priority = Sourced { value: PriorityName::Class, source };
-    Some((what, hint))
+    (policies, vec![(what, hint)])
 }
 
 fn given_as<T>(flag: &'static str, value: Option<T>) -> Option<Sourced<T>> {
@@ -269,7 +312,7 @@ fn given_as<T>(flag: &'static str, value: Option<T>) -> Option<Sourced<T>> {
 }
 
 impl ClusterSettings {
-    fn new(flags: &ClusterFlags, policies: PolicySettings, slo_targets: BTreeMap<String, SloTargets>) -> Self {
+    fn new(flags: &ClusterFlags, policies: PolicySettings, targets: &TargetFlags) -> Self {
         Self {
             num_instances: flags.num_instances,
             admission_latency: flags.admission_latency,
@@ -278,12 +321,12 @@ impl ClusterSettings {
             cache_signal_delay: flags.cache_signal_delay,
             tie_break: flags.tie_break,
             policies,
-            slo_targets,
+            slo_targets: slo_targets(targets),
         }
     }
 }
 
-fn slo_targets(flags: &EvaluationFlags) -> BTreeMap<String, SloTargets> {
+fn slo_targets(flags: &TargetFlags) -> BTreeMap<String, SloTargets> {
     let mut targets: BTreeMap<String, SloTargets> = BTreeMap::new();
     let mut set = |flag, list: &Option<TargetList>, field: fn(&mut SloTargets) -> &mut Option<Sourced<Micros>>| {
         for (class, target) in list.iter().flat_map(|list| &list.0) {
@@ -297,9 +340,9 @@ fn slo_targets(flags: &EvaluationFlags) -> BTreeMap<String, SloTargets> {
 }
 
 impl Evaluation {
-    fn new(flags: EvaluationFlags) -> Result<Self, Failure> {
-        let fitness_scale = flags.fitness_scale.unwrap_or(FitnessScaleName::Baseline);
-        if flags.baseline.is_some() && fitness_scale == FitnessScaleName::Blis {
+    fn new(flags: &EvaluationFlags) -> Result<Self, Failure> {
+        let fitness = fitness(&flags.fitness)?;
+        if let (Some(_), Some(FitnessScale::Blis)) = (&flags.baseline, fitness.as_ref().map(FitnessWeights::scale)) {
             return Err(Failure::usage("`--baseline` cannot be used with `--fitness-scale blis`")
                 .hint("that scale is fixed and has no baseline; leave out one of them"));
         }
@@ -319,11 +362,10 @@ impl Evaluation {
             check_target(path).map_err(|error| Failure::file(&error))?;
         }
         Ok(Self {
-            fitness_weights: flags.fitness_weights,
-            fitness_scale,
-            baseline: flags.baseline,
+            fitness,
+            baseline: flags.baseline.clone(),
             trace_level: flags.trace_level,
-            trace_path: flags.trace_path,
+            trace_path: flags.trace_path.clone(),
             counterfactual_k: flags.counterfactual_k,
             summarize_trace: flags.summarize_trace,
         })
@@ -338,6 +380,15 @@ fn check_apart(trace: Option<&Path>, output: &OutputConfig) -> Result<(), Failur
             .hint("one would overwrite the other; give each its own")),
         None => Ok(()),
     }
+}
+
+fn fitness(flags: &FitnessFlags) -> Result<Option<FitnessWeights>, Failure> {
+    let scale = match flags.fitness_scale {
+        None | Some(FitnessScaleName::Baseline) => FitnessScale::Baseline,
+        Some(FitnessScaleName::Blis) => FitnessScale::Blis,
+    };
+    let weights = flags.fitness_weights.as_deref().map(|text| FitnessWeights::parse(text, scale));
+    weights.transpose().map_err(Failure::usage)
 }
 
 fn check_targets(metrics: Option<&Path>, results: Option<&Path>) -> Result<(), Failure> {
@@ -376,17 +427,7 @@ fn deployment(flags: DeploymentFlags) -> DeploymentArgs {
 
 impl EngineConfig {
     fn new(flags: &EngineFlags, block_size: u32, policies: &PolicySettings) -> Self {
-        let scheduler = match *policies.scheduler {
-            SchedulerName::Fcfs => Scheduler::Fcfs,
-            SchedulerName::PriorityFcfs => Scheduler::PriorityFcfs,
-            SchedulerName::Sjf => Scheduler::Sjf,
-            SchedulerName::ReversePriority => Scheduler::ReversePriority,
-        };
-        let preemption = match *policies.preemption {
-            PreemptionName::Fcfs => Preemption::Fcfs,
-            PreemptionName::Priority => Preemption::Priority,
-        };
-        Self {
+        let mut engine = Self {
             max_num_seqs: flags.max_num_seqs,
             max_num_batched_tokens: flags.max_num_batched_tokens,
             long_prefill_token_threshold: flags.long_prefill_token_threshold,
@@ -395,14 +436,27 @@ impl EngineConfig {
             enable_chunked_prefill: !flags.no_enable_chunked_prefill,
             async_scheduling: flags.async_scheduling,
             reserve_full_prompt: flags.scheduler_reserve_full_isl,
-            scheduler,
-            preemption,
-            semantics: match flags.parity {
-                ParityName::Vllm => Semantics::VLLM,
-                ParityName::Blis => Semantics::BLIS,
-            },
+            scheduler: Scheduler::default(),
+            preemption: Preemption::default(),
+            semantics: flags.parity.into(),
             engine: flags.engine,
-        }
+        };
+        engine.follow(policies);
+        engine
+    }
+
+    /// Takes over what `policies` say of an instance.
+    pub(super) fn follow(&mut self, policies: &PolicySettings) {
+        self.scheduler = match *policies.scheduler {
+            SchedulerName::Fcfs => Scheduler::Fcfs,
+            SchedulerName::PriorityFcfs => Scheduler::PriorityFcfs,
+            SchedulerName::Sjf => Scheduler::Sjf,
+            SchedulerName::ReversePriority => Scheduler::ReversePriority,
+        };
+        self.preemption = match *policies.preemption {
+            PreemptionName::Fcfs => Preemption::Fcfs,
+            PreemptionName::Priority => Preemption::Priority,
+        };
     }
 
     /// The instance that schedules so on `deployment`.
@@ -523,6 +577,15 @@ impl WorkloadName {
             Self::Contentgen => "contentgen",
             Self::Summarization => "summarization",
             Self::Multidoc => "multidoc",
+        }
+    }
+}
+
+impl From<ParityName> for Semantics {
+    fn from(name: ParityName) -> Self {
+        match name {
+            ParityName::Vllm => Self::VLLM,
+            ParityName::Blis => Self::BLIS,
         }
     }
 }

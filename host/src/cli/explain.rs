@@ -15,6 +15,7 @@ use super::config::{RunConfig, SloTargets, SyntheticConfig, TraceConfig, Workloa
 use crate::config::policy::{Source, Sourced};
 use crate::config::yaml::{Page, text};
 use crate::config::{Deployment, KvBlocksSource, LatencyKind};
+use crate::evaluate::{FitnessScale, FitnessWeights};
 use crate::workload::distribution::{ArrivalProcess, LengthSpec};
 
 /// The document.
@@ -137,11 +138,13 @@ impl Explanation<'_> {
         self.flag(page, "slo_ttft", self.targets(|targets| &targets.ttft));
         self.flag(page, "slo_itl", self.targets(|targets| &targets.itl));
         self.flag(page, "slo_e2e", self.targets(|targets| &targets.e2e));
-        self.flag(page, "fitness_weights", optional(evaluation.fitness_weights.as_deref().map(text)));
-        self.flag(page, "fitness_scale", name(&evaluation.fitness_scale));
+        self.flag(page, "fitness_weights", optional(evaluation.fitness.as_ref().map(|weights| text(weights.text()))));
+        let scale = evaluation.fitness.as_ref().map_or(FitnessScale::default(), FitnessWeights::scale);
+        self.flag(page, "fitness_scale", scale.name());
         self.flag(page, "baseline", optional(evaluation.baseline.as_deref().map(text)));
         self.flag(page, "trace_level", name(&evaluation.trace_level));
-        self.flag(page, "trace_path", path(evaluation.trace_path.as_deref()));
+        let path = evaluation.trace_path.as_deref().map(|path| text(&path.display().to_string()));
+        self.flag(page, "trace_path", optional(path));
         self.flag(page, "counterfactual_k", evaluation.counterfactual_k);
         self.flag(page, "summarize_trace", evaluation.summarize_trace);
     }

@@ -4,8 +4,10 @@
 //! Results go to standard output, everything else to standard error.
 
 mod args;
+mod compare;
 mod config;
 mod connect;
+mod contest;
 mod error;
 mod explain;
 mod given;
@@ -25,6 +27,7 @@ use serde::Serialize;
 use tracing::level_filters::LevelFilter;
 
 use args::{Cli, Command, OutputForm};
+use compare::CompareConfig;
 use config::RunConfig;
 use error::Failure;
 use run::Finished;
@@ -56,34 +59,61 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Some(Command::Run(args)) => simulate(&RunConfig::from_run(*args)?),
         Some(Command::Replay(args)) => simulate(&RunConfig::from_replay(*args)?),
+        Some(Command::Compare(args)) => compare(&CompareConfig::new(*args)?),
         Some(Command::Models) => print_lines(&connect::models()),
         Some(Command::Hardware) => print_lines(&connect::hardware()),
         None => print(format_args!("{}", Cli::command().render_long_help())),
     }
 }
 
-fn simulate(config: &RunConfig) -> Result<(), Failure> {
-    let terminal = io::stdout().is_terminal();
-    let text = match config.output.form {
-        OutputForm::Auto => terminal,
+fn compare(config: &CompareConfig) -> Result<(), Failure> {
+    start_log(config.base.output.log);
+    if config.base.explain {
+        let deployment = connect::resolve(&config.base)?;
+        let explain =
+            |(name, config): &(String, RunConfig)| format!("# {name}\n{}", explain::explain(config, &deployment));
+        return print(config.contestants.iter().map(explain).collect::<Vec<_>>().join("---\n"));
+    }
+    let (comparison, notes) = compare::compare(config)?;
+    for note in notes {
+        tracing::warn!("{note}");
+    }
+    if wants_text(&config.base) { print(comparison) } else { print_document(&comparison) }
+}
+
+/// Text on a terminal, JSON elsewhere, unless told otherwise.
+fn wants_text(config: &RunConfig) -> bool {
+    match config.output.form {
+        OutputForm::Auto => io::stdout().is_terminal(),
         OutputForm::Text => true,
         OutputForm::Json => false,
-    };
+    }
+}
+
+fn simulate(config: &RunConfig) -> Result<(), Failure> {
+    let text = wants_text(config);
     start_log(config.output.log);
     if config.explain {
         return print(explain::explain(config, &connect::resolve(config)?));
     }
     let progress = config.output.progress && io::stderr().is_terminal();
     let finished = run::run(config, progress)?;
-    let printed = if text { print_summary(&finished, terminal && colour_wanted()) } else { print_json(&finished) };
+    let colour = io::stdout().is_terminal() && colour_wanted();
+    let printed = if text { print_summary(&finished, colour) } else { print_json(&finished) };
     printed?;
     // A file that could not be written costs the exit code, not the results.
     finished.files
 }
 
 fn print_summary(finished: &Finished, colour: bool) -> Result<(), Failure> {
-    let Finished { setting, report, names, decisions, warnings, cpu, .. } = finished;
-    print(Summary { setting, report, names, decisions: decisions.as_ref(), warnings, colour })?;
+    let Finished { setting, report, names, warnings, cpu, .. } = finished;
+    print(Summary { setting, report, names, warnings, colour })?;
+    if let Some((fitness, baseline)) = &finished.fitness {
+        print(format_args!("\n{}", fitness.block(baseline.as_deref())))?;
+    }
+    if let Some(decisions) = &finished.decisions {
+        print(format_args!("\n{decisions}"))?;
+    }
     // How fast we were is no result: it changes from run to run.
     let (requests, seconds) = (report.cluster.counts.injected(), cpu.as_secs_f64());
     let speed = if seconds > 0.0 { requests as f64 / seconds } else { 0.0 };
@@ -95,20 +125,25 @@ fn print_json(finished: &Finished) -> Result<(), Failure> {
     for (what, hint) in &finished.warnings {
         tracing::warn!("{what} (hint: {hint})");
     }
-    let mut text = Vec::new();
     let report = report_document(&finished.report, &finished.names);
-    Printed { report, decisions: finished.decisions.as_ref() }
-        .serialize(&mut serde_json::Serializer::pretty(&mut text))
-        .map_err(Failure::runtime)?;
+    let fitness = finished.fitness.as_ref().map(|(fitness, baseline)| fitness.document(baseline.as_deref()));
+    print_document(&Printed { report, fitness, decisions: finished.decisions.as_ref() })
+}
+
+fn print_document(document: &impl Serialize) -> Result<(), Failure> {
+    let mut text = Vec::new();
+    document.serialize(&mut serde_json::Serializer::pretty(&mut text)).map_err(Failure::runtime)?;
     text.push(b'\n');
     io::stdout().write_all(&text).map_err(|error| Failure::output(&error))
 }
 
 /// The report, then what else was asked for.
 #[derive(Serialize)]
-struct Printed<'a, R: Serialize> {
+struct Printed<'a, R: Serialize, F: Serialize> {
     #[serde(flatten)]
     report: R,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fitness: Option<F>,
     #[serde(skip_serializing_if = "Option::is_none")]
     decisions: Option<&'a DecisionSummary>,
 }

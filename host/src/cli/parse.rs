@@ -25,6 +25,24 @@ pub(super) fn count_or_zero(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| format!("must be a whole number from 0 to {}", u32::MAX))
 }
 
+/// Seeds of a comparison.
+pub(super) fn seeds(text: &str) -> Result<u32, String> {
+    const MOST: u32 = 100_000;
+    match text.parse() {
+        Ok(number @ 1..=MOST) => Ok(number),
+        _ => Err(format!("must be a whole number of seeds from 1 to {MOST}")),
+    }
+}
+
+/// Threads; 0 for as many as there are cores.
+pub(super) fn threads(text: &str) -> Result<usize, String> {
+    const MOST: usize = 1024;
+    match text.parse() {
+        Ok(number @ 0..=MOST) => Ok(number),
+        _ => Err(format!("must be a whole number of threads from 0 to {MOST}")),
+    }
+}
+
 /// A whole number of KV blocks ≥ 1.
 pub(super) fn blocks(text: &str) -> Result<u64, String> {
     count(text).map(u64::from)

@@ -16,14 +16,17 @@ use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 
 use super::args::EngineName;
+use super::compare::no_sample;
 use super::config::{self, RunConfig, SyntheticConfig, TraceConfig, WorkloadConfig};
 use super::connect;
+use super::contest::Others;
 use super::error::Failure;
 use super::progress::Progress;
 use super::service;
 use super::timer::Timer;
 use crate::config::Deployment;
 use crate::config::policy::Sourced;
+use crate::evaluate::{Figures, Fitness, FitnessScale, FitnessWeights, Needs};
 use crate::report::{self, DecisionLog, DecisionSummary, RequestLog, Setting};
 use crate::workload::distribution::ArrivalProcess;
 use crate::workload::trace_v2::GoodputTargets;
@@ -36,6 +39,8 @@ pub(super) struct Finished {
     pub names: Names,
     /// Of `--summarize-trace`.
     pub decisions: Option<DecisionSummary>,
+    /// Of `--fitness-weights`, with the name of the baseline if it is relative to one.
+    pub fitness: Option<(Fitness, Option<String>)>,
     /// (what, what to do)
     pub warnings: Vec<(String, String)>,
     /// Whether the result files were written.
@@ -48,16 +53,18 @@ pub(super) struct Finished {
 pub(super) fn run(config: &RunConfig, progress: bool) -> Result<Finished, Failure> {
     tracing::debug!(seed = config.seed, horizon = ?config.horizon, "{:?}", config.engine);
     let deployment = connect::resolve(config)?;
+    let (workload, horizon) = open(config)?;
+    simulate(&RunConfig { horizon, ..config.clone() }, &deployment, workload, progress)
+}
+
+/// The workload, and the horizon under which it is simulated.
+pub(super) fn open(config: &RunConfig) -> Result<(Workload, Micros), Failure> {
     let workload = connect::open(config)?;
-    match config.workload {
-        WorkloadConfig::Recorded { .. }
-            if config.engine.semantics == Semantics::BLIS && config.horizon == Micros::MAX =>
-        {
-            let (workload, horizon) = with_blis_horizon(workload);
-            simulate(&RunConfig { horizon, ..config.clone() }, &deployment, workload, progress)
-        }
-        _ => simulate(config, &deployment, workload, progress),
+    let recorded = matches!(config.workload, WorkloadConfig::Recorded { .. });
+    if recorded && config.engine.semantics == Semantics::BLIS && config.horizon == Micros::MAX {
+        return Ok(with_blis_horizon(workload));
     }
+    Ok((workload, config.horizon))
 }
 
 /// Without `--horizon`, BLIS ends a replay at twice the time of the last arrival (600 s if that is
@@ -90,11 +97,16 @@ fn simulate(
         (wants_requests.then(RequestLog::new), Refused::default()),
         (evaluation.summarize_trace.then(DecisionSummary::default), decisions),
     );
+    if let Some(weights) = &evaluation.fitness {
+        check_weights(weights, config, &names, &slo_targets)?;
+    }
     let requests = Progress::new(requests, count, progress);
     let timer = Timer::start();
     let (report, observers) = measure(config, deployment, (&names, &slo_targets), requests, observers)?;
     let cpu = timer.elapsed();
     let ((log, refused), (summary, decisions)) = observers;
+    let fitness =
+        evaluation.fitness.as_ref().map(|weights| fitness(weights, config, deployment, &report)).transpose()?;
     let files = finish_log(decisions, config).and(write_files(config, &report, log.as_ref(), &names));
     Ok(Finished {
         setting: setting(config, deployment, &notes),
@@ -102,6 +114,7 @@ fn simulate(
         files,
         report,
         decisions: summary,
+        fitness,
         names,
         cpu,
     })
@@ -126,6 +139,40 @@ pub(super) fn measure<S: Sink>(
     let (mut metrics, observer) = sink;
     metrics.offered(arrived.get());
     Ok((metrics.report(&counters, config.horizon), observer))
+}
+
+/// Before anything runs: a figure that can have no sample must not decide.
+pub(super) fn check_weights(
+    weights: &FitnessWeights,
+    config: &RunConfig,
+    names: &Names,
+    recorded: &BTreeMap<String, GoodputTargets>,
+) -> Result<(), Failure> {
+    let has = |needs| match needs {
+        Needs::Nothing => true,
+        Needs::SloTargets => !(config.cluster.slo_targets.is_empty() && recorded.is_empty()),
+        Needs::Tenants => !names.texts().is_empty(),
+    };
+    weights.check(has).map_err(Failure::usage)
+}
+
+/// The score of `report`, on the scale `baseline` against a run of the baseline under the same seed.
+fn fitness(
+    weights: &FitnessWeights,
+    config: &RunConfig,
+    deployment: &Deployment,
+    report: &Report,
+) -> Result<(Fitness, Option<String>), Failure> {
+    const USUAL: &str = "round-robin";
+    let figures = Figures::from(report);
+    if weights.scale() == FitnessScale::Blis {
+        return Ok((weights.blis(&figures, no_sample(config.engine.semantics)), None));
+    }
+    let name = config.evaluation.baseline.as_deref().unwrap_or(USUAL);
+    let baseline = config.with_contestant(name, Others::Defaults)?;
+    let Workload { requests, names, slo_targets, .. } = connect::open(&baseline)?;
+    let (baseline, ()) = measure(&baseline, deployment, (&names, &slo_targets), requests, ())?;
+    Ok((weights.relative(&figures, &Figures::from(&baseline)), Some(name.to_owned())))
 }
 
 /// Classes and tenants where requests name any; under fcfs nobody overtakes.

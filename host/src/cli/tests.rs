@@ -6,7 +6,7 @@ use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 
-use super::args::{EngineName, FitnessScaleName, TieBreakName, TraceFormatName, TraceLevelName};
+use super::args::{EngineName, TieBreakName, TraceFormatName, TraceLevelName};
 use super::config::{EngineConfig, SloTargets, SyntheticConfig, WorkloadConfig};
 use super::given::Given;
 use super::*;
@@ -15,6 +15,7 @@ use crate::config::policy::{
     AdmissionSettings, Bundle, Choices, Named as _, PolicySettings, PriorityName, RoutingSettings, Scorer, ScorerName,
     Sourced, Weights,
 };
+use crate::evaluate::FitnessScale;
 use crate::workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec};
 
 /// The run that `blis <line>` asks for, or what the user reads instead.
@@ -218,11 +219,12 @@ fn evaluation_flags_arrive() {
         config.cluster.slo_targets.iter().map(|(class, targets)| (class.as_str(), targets.clone())).collect();
     assert_eq!(given, expected);
     let evaluation = config.evaluation;
-    assert_eq!(evaluation.fitness_weights.as_deref(), Some("p99_ttft:1"));
-    assert_eq!((evaluation.fitness_scale, evaluation.trace_level), (FitnessScaleName::Blis, TraceLevelName::Decisions));
+    let fitness = evaluation.fitness.expect("weights");
+    assert_eq!((fitness.text(), fitness.scale()), ("p99_ttft:1", FitnessScale::Blis));
+    assert_eq!(evaluation.trace_level, TraceLevelName::Decisions);
     assert_eq!((evaluation.counterfactual_k, evaluation.summarize_trace), (4, true));
     let relative = run("--fitness-weights throughput:1 --baseline least-loaded").evaluation;
-    assert_eq!(relative.fitness_scale, FitnessScaleName::Baseline);
+    assert_eq!(relative.fitness.map(|weights| weights.scale()), Some(FitnessScale::Baseline));
     assert_eq!(relative.baseline.as_deref(), Some("least-loaded"));
 }
 

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use blis_sim::metrics::{Aggregate, Distribution};
+use blis_sim::metrics::{Aggregate, Distribution, Report};
 
 /// Builds [`Figure`] from the table below, so that a figure's text stands in one place.
 macro_rules! figures {
@@ -67,9 +67,9 @@ figures! {
     Preemptions = "preemptions", PerRequest, Lower, Nothing, "preemptions per completed request";
     CacheHitRate = "cache_hit_rate", Share, Higher, Nothing, "prefix-cache look-ups that found their KV block";
     PriorityInversions = "priority_inversions", Count, Lower, Nothing,
-        "times a request waited while one of lower priority that came later was served";
+        "requests that entered a batch before one of the same queue that is at least as urgent and came earlier";
     HolBlocking = "hol_blocking", Count, Lower, Nothing,
-        "instances whose wait queue was far longer than those of the others";
+        "instances whose mean wait queue is at least 1 and more than twice that of the others";
     InstanceSeconds = "instance_seconds", Seconds, Lower, Nothing, "instances times simulated seconds: what the run cost";
 }
 
@@ -272,8 +272,7 @@ impl Figures {
     /// What an [`Aggregate`] knows: all but goodput, attainment, fairness and anomalies.
     ///
     /// `arrived`: requests that came, rejected ones included.
-    #[must_use]
-    pub fn from_aggregate(all: &Aggregate, instances: u32, arrived: u64) -> Self {
+    fn from_aggregate(all: &Aggregate, instances: usize, arrived: u64) -> Self {
         let counts = &all.counts;
         let seconds = all.duration.as_secs_f64();
         let lookups = all.counters.cache_hits + all.counters.cache_misses;
@@ -300,13 +299,25 @@ impl Figures {
             Figure::P99E2e => sample(&all.e2e, all.e2e.p99_ms),
             Figure::Preemptions => part(all.counters.preemptions, counts.completed),
             Figure::CacheHitRate => part(all.counters.cache_hits, lookups),
-            Figure::InstanceSeconds => Some(f64::from(instances) * seconds),
+            Figure::InstanceSeconds => Some(instances as f64 * seconds),
             Figure::Goodput
             | Figure::SloAttainment
             | Figure::Jain
             | Figure::PriorityInversions
             | Figure::HolBlocking => None,
         })
+    }
+}
+
+impl From<&Report> for Figures {
+    fn from(report: &Report) -> Self {
+        let mut figures = Self::from_aggregate(&report.cluster, report.instances.len(), report.arrived);
+        figures.set(Figure::Goodput, report.goodput.as_ref().map(|goodput| goodput.goodput_rps));
+        figures.set(Figure::SloAttainment, report.goodput.as_ref().map(|goodput| goodput.slo_attainment));
+        figures.set(Figure::Jain, report.jain_index);
+        figures.set(Figure::PriorityInversions, report.anomalies.priority_inversions.map(|count| count as f64));
+        figures.set(Figure::HolBlocking, Some(report.anomalies.head_of_line_blocking.len() as f64));
+        figures
     }
 }
 

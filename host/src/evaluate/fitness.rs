@@ -168,6 +168,12 @@ impl FitnessWeights {
         Ok(Self { scale, text: text.to_owned(), weights })
     }
 
+    /// As written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The scale they were read for.
     #[must_use]
     pub fn scale(&self) -> FitnessScale {

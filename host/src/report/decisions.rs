@@ -6,6 +6,7 @@
 //! it is here because BLIS prints it.
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Display};
 use std::io::{self, Write};
 
 use blis_sim::outcome::{Decision, Outcome, Sink};
@@ -34,6 +35,19 @@ pub struct DecisionSummary {
     pub max_regret: f64,
     #[serde(skip)]
     regret_sum: f64,
+}
+
+/// In BLIS's words.
+impl Display for DecisionSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "=== Trace Summary ===\nTotal Decisions: {}", self.total_decisions)?;
+        writeln!(f, "  Admitted: {}\n  Rejected: {}", self.admitted, self.rejected)?;
+        writeln!(f, "Unique Targets: {}\nTarget Distribution:", self.unique_targets)?;
+        for (instance, requests) in &self.target_distribution {
+            writeln!(f, "  instance_{instance}: {requests}")?;
+        }
+        writeln!(f, "Mean Regret: {:.6}\nMax Regret: {:.6}", self.mean_regret, self.max_regret)
+    }
 }
 
 impl Sink for DecisionSummary {

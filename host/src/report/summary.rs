@@ -5,7 +5,6 @@ use std::fmt::{self, Display, Write as _};
 use blis_sim::metrics::{Aggregate, Distribution, Report};
 use blis_sim::request::Name;
 
-use super::DecisionSummary;
 use super::breakdown::shown;
 use crate::workload::Names;
 
@@ -41,8 +40,6 @@ pub struct Summary<'a> {
     pub report: &'a Report,
     /// The text of its names.
     pub names: &'a Names,
-    /// What the recorded decisions came to.
-    pub decisions: Option<&'a DecisionSummary>,
     /// What to be wary of: (what, what to do).
     pub warnings: &'a [(String, String)],
     /// Whether to emphasise with colour and weight. Nothing is said by colour alone.
@@ -58,7 +55,6 @@ impl Display for Summary<'_> {
         self.write_classes(f)?;
         self.write_tenants(f)?;
         self.write_anomalies(f)?;
-        self.write_decisions(f)?;
         self.write_warnings(f)
     }
 }
@@ -227,18 +223,6 @@ impl Summary<'_> {
         }
         let by_class = by_class.iter().map(|(name, count)| format!("{} {}", Grouped(*count), shown(*name, self.names)));
         self.row(f, "Rejected by class", by_class.collect::<Vec<_>>().join(", "))
-    }
-
-    /// The instances' shares are in the line on instances.
-    fn write_decisions(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(decisions) = self.decisions else { return Ok(()) };
-        let [all, admitted, rejected] =
-            [decisions.total_decisions, decisions.admitted, decisions.rejected].map(Grouped);
-        f.write_char('\n')?;
-        self.row(f, "Decisions", format_args!("{all} on admission: {admitted} admitted, {rejected} rejected"))?;
-        let (mean, most) = (decisions.mean_regret, decisions.max_regret);
-        let what = "the best score an instance had, minus that of the chosen one";
-        self.row(f, "Score regret", format_args!("{mean:.4} on average, at most {most:.4}: {what}"))
     }
 
     /// In the order of the names as shown.
@@ -418,14 +402,7 @@ mod tests {
     #[test]
     fn a_cluster_in_trouble() {
         let (report, names) = cluster();
-        let summary = Summary {
-            setting: &setting(),
-            report: &report,
-            names: &names,
-            decisions: None,
-            warnings: &[],
-            colour: false,
-        };
+        let summary = Summary { setting: &setting(), report: &report, names: &names, warnings: &[], colour: false };
         insta::assert_snapshot!(summary);
     }
 
@@ -436,14 +413,8 @@ mod tests {
             "the deadline is 300 s by default; `--timeout -1` removes it".to_owned(),
         )];
         let (report, names) = (report(), Names::default());
-        let summary = Summary {
-            setting: &setting(),
-            report: &report,
-            names: &names,
-            decisions: None,
-            warnings: &warnings,
-            colour: false,
-        };
+        let summary =
+            Summary { setting: &setting(), report: &report, names: &names, warnings: &warnings, colour: false };
         insta::assert_snapshot!(summary);
     }
 
@@ -451,14 +422,7 @@ mod tests {
     fn nothing_measured_is_not_zero() {
         let setting = Setting { max_model_len: None, ..setting() };
         let (report, names) = (Report::default(), Names::default());
-        let summary = Summary {
-            setting: &setting,
-            report: &report,
-            names: &names,
-            decisions: None,
-            warnings: &[],
-            colour: false,
-        };
+        let summary = Summary { setting: &setting, report: &report, names: &names, warnings: &[], colour: false };
         insta::assert_snapshot!(summary);
     }
 
@@ -466,14 +430,7 @@ mod tests {
     fn colour_changes_nothing_but_colour() {
         let (setting, (report, names)) = (setting(), cluster());
         let warnings = [("what".to_owned(), "how".to_owned())];
-        let plain = Summary {
-            setting: &setting,
-            report: &report,
-            names: &names,
-            decisions: None,
-            warnings: &warnings,
-            colour: false,
-        };
+        let plain = Summary { setting: &setting, report: &report, names: &names, warnings: &warnings, colour: false };
         let coloured = Summary { colour: true, ..plain.clone() }.to_string();
         assert!(coloured.contains("\x1b[1;33mwarning:\x1b[0m what"));
         let stripped = ["\x1b[1m", "\x1b[1;33m", "\x1b[0m"].iter().fold(coloured, |text, code| text.replace(code, ""));

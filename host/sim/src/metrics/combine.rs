@@ -4,6 +4,15 @@ use crate::outcome::{Decision, Outcome, Sink};
 use crate::policy::Reads;
 use crate::units::Micros;
 
+/// Nobody listens.
+impl Sink for () {
+    fn outcome(&mut self, _outcome: &Outcome) {}
+
+    fn itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
+
+    fn retract_itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
+}
+
 /// Both sinks get everything.
 impl<A: Sink, B: Sink> Sink for (A, B) {
     fn outcome(&mut self, outcome: &Outcome) {

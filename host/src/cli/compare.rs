@@ -1,0 +1,123 @@
+//! `blis compare`: several policies under the same requests, seed by seed.
+
+use std::collections::BTreeMap;
+
+use blis_sim::request::Request;
+use blis_sim::semantics::Semantics;
+use blis_sim::units::Micros;
+
+use super::args::CompareArgs;
+use super::config::{RunConfig, WorkloadConfig};
+use super::contest::Others;
+use super::error::Failure;
+use super::{connect, run};
+use crate::evaluate::{self, Comparison, Figures, FitnessWeights, NoSample};
+use crate::workload::trace_v2::GoodputTargets;
+use crate::workload::{Names, Workload};
+
+/// A comparison, ready to be run.
+pub(super) struct CompareConfig {
+    /// Output, deployment, workload: the same for all.
+    pub base: RunConfig,
+    /// As named on the command line, and what that means.
+    pub contestants: Vec<(String, RunConfig)>,
+    seeds: Vec<u64>,
+    /// 0: one per core.
+    threads: usize,
+}
+
+impl CompareConfig {
+    pub(super) fn new(args: CompareArgs) -> Result<Self, Failure> {
+        let CompareArgs { contestants: names, seeds, threads, .. } = &args;
+        let (names, count, threads) = (names.clone(), *seeds, *threads);
+        if names.len() < 2 {
+            return Err(Failure::usage("one contestant has nothing to be compared with")
+                .hint("name two or more: `blis compare round-robin least-loaded --model …`"));
+        }
+        if let Some(twin) = names.iter().enumerate().find(|&(i, name)| names[..i].contains(name)) {
+            return Err(Failure::usage(format_args!("contestant `{}` is named twice", twin.1))
+                .hint("it would be compared with itself"));
+        }
+        let base = RunConfig::from_compare(args)?;
+        let contestant = |name: &String| Ok((name.clone(), base.with_contestant(name, Others::Kept)?));
+        let contestants = names.iter().map(contestant).collect::<Result<_, Failure>>()?;
+        let seeds = (0..u64::from(count)).map(|n| base.seed.wrapping_add(n)).collect();
+        Ok(Self { contestants, seeds, threads, base })
+    }
+}
+
+/// Runs everything. The answer does not depend on the number of threads.
+pub(super) fn compare(config: &CompareConfig) -> Result<(Comparison, Vec<String>), Failure> {
+    let deployment = connect::resolve(&config.base)?;
+    let load = Load::open(&config.base)?;
+    let weights = config.base.evaluation.fitness.as_ref();
+    if let Some(weights) = weights {
+        run::check_weights(weights, &config.base, &load.names, &load.slo_targets)?;
+    }
+    let one = |(_, contestant): &(String, RunConfig), seed: u64| -> Result<Figures, Failure> {
+        let run = contestant.with_seed(seed);
+        let run = RunConfig { horizon: load.horizon.unwrap_or(run.horizon), ..run };
+        let named = (&load.names, &load.slo_targets);
+        let requests = load.requests(&run)?;
+        let (report, ()) = run::measure(&run, &deployment, named, requests, ())?;
+        Ok(Figures::from(&report))
+    };
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(config.threads).build().map_err(Failure::runtime)?;
+    let figures = pool.install(|| evaluate::compare(&config.contestants, &config.seeds, one))?;
+    let names: Vec<String> = config.contestants.iter().map(|(name, _)| name.clone()).collect();
+    let comparison = Comparison::new(&names, &config.seeds, &figures);
+    Ok((with_fitness(comparison, weights, &figures, config.base.engine.semantics), load.notes(config)))
+}
+
+fn with_fitness(
+    comparison: Comparison,
+    weights: Option<&FitnessWeights>,
+    figures: &[Vec<Figures>],
+    semantics: Semantics,
+) -> Comparison {
+    match weights {
+        Some(weights) => comparison.with_fitness(weights, no_sample(semantics), figures),
+        None => comparison,
+    }
+}
+
+/// BLIS takes a latency nobody had for the best there is.
+pub(super) fn no_sample(semantics: Semantics) -> NoSample {
+    if semantics == Semantics::BLIS { NoSample::BestAsInBlis } else { NoSample::Worst }
+}
+
+/// Requests that can be had again and again: drawn anew from each seed, or kept from a trace.
+struct Load {
+    names: Names,
+    slo_targets: BTreeMap<String, GoodputTargets>,
+    /// Of a trace.
+    kept: Option<Vec<Request>>,
+    /// That of BLIS's replay, where it is followed.
+    horizon: Option<Micros>,
+}
+
+impl Load {
+    fn open(config: &RunConfig) -> Result<Self, Failure> {
+        let (workload, horizon) = run::open(config)?;
+        let Workload { requests, names, slo_targets, .. } = workload;
+        let kept = match config.workload {
+            WorkloadConfig::Synthetic(_) => None,
+            WorkloadConfig::Trace(_) | WorkloadConfig::Recorded { .. } => Some(requests.collect()),
+        };
+        Ok(Self { names, slo_targets, kept, horizon: (horizon != config.horizon).then_some(horizon) })
+    }
+
+    fn requests(&self, config: &RunConfig) -> Result<Box<dyn Iterator<Item = Request> + '_>, Failure> {
+        Ok(match &self.kept {
+            Some(requests) => Box::new(requests.iter().cloned()),
+            None => Box::new(connect::open(config)?.requests),
+        })
+    }
+
+    fn notes(&self, config: &CompareConfig) -> Vec<String> {
+        let same = self.kept.is_some() && config.seeds.len() > 1;
+        same.then(|| "a trace has the same requests under every seed: only random ties differ".to_owned())
+            .into_iter()
+            .collect()
+    }
+}
