@@ -46,7 +46,28 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--preemption-policy"], preemption_policy),
     (&["--scheduling-policy"], scheduling_policy),
     (&["--parity"], parity),
+    (&["--num-instances"], num_instances),
+    (&["--admission-latency"], latency_in_front),
+    (&["--routing-latency"], latency_in_front),
+    (&["--snapshot-refresh-interval"], snapshot_refresh_interval),
+    (&["--cache-signal-delay"], cache_signal_delay),
+    (&["--tie-break"], tie_break),
     (&["--policy-config"], policy_config),
+    (&["--admission-policy"], admission_policy),
+    (&["--token-bucket-capacity"], token_bucket_capacity),
+    (&["--token-bucket-refill-rate"], token_bucket_refill_rate),
+    (&["--routing-policy"], routing_policy),
+    (&["--routing-scorers"], routing_scorers),
+    (&["--routing-cache-weight"], routing_cache_weight),
+    (&["--routing-load-weight"], routing_load_weight),
+    (&["--priority-policy"], priority_policy),
+    (&["--slo-ttft"], |t| t.promised("ttft")),
+    (&["--slo-itl"], |t| t.promised("itl")),
+    (&["--slo-e2e"], |t| t.promised("e2e")),
+    (&["--trace-level"], trace_level),
+    (&["--trace-path"], trace_path),
+    (&["--counterfactual-k"], counterfactual_k),
+    (&["--summarize-trace"], summarize_trace),
     (&["--engine"], engine),
     (&["--seed"], seed),
     (&["--horizon"], horizon),
@@ -137,9 +158,10 @@ struct Row {
     priority: i32,
     /// Tokens of `input` that all such requests start with.
     prefix: u32,
+    class: &'static str,
 }
 
-const ROW: Row = Row { arrival_us: 0, input: 300, output: 50, priority: 1, prefix: 0 };
+const ROW: Row = Row { arrival_us: 0, input: 300, output: 50, priority: 1, prefix: 0, class: "" };
 
 /// `count` requests like `row`, `gap_us` apart.
 fn rows(count: u32, gap_us: u32, row: Row) -> Vec<Row> {
@@ -205,6 +227,40 @@ impl Trial {
         let path = self.folder.join("all.json");
         self.json(&self.on(rows, &format!("{flags} --metrics-path {}", path.display())));
         serde_json::from_slice(&fs::read(path).expect("written")).expect("JSON")
+    }
+
+    /// The instance of each request; `None` if it reached none.
+    fn placements(&self, rows: &[Row], flags: &str) -> Vec<Option<u32>> {
+        let metrics = self.metrics(rows, flags);
+        let mut requests = metrics["requests"].as_array().expect("requests").clone();
+        requests.sort_by_key(|request| id_of(request["requestID"].as_str().expect("a name")));
+        requests
+            .iter()
+            .map(|request| request["handled_by"].as_str().filter(|name| !name.is_empty()).map(id_of))
+            .collect()
+    }
+
+    /// The lines of `--trace-path`.
+    fn decisions(&self, rows: &[Row], flags: &str) -> Vec<Value> {
+        let path = self.folder.join("decisions.jsonl");
+        let flags = format!("--trace-level decisions --trace-path {} {flags}", path.display());
+        self.json(&self.on(rows, &flags));
+        let lines = fs::read_to_string(path).expect("written");
+        lines.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+    }
+
+    /// A target for the latency `what` is kept by all, by none, or by those for whom it is wide enough.
+    fn promised(&self, what: &str) {
+        let class = |class| Row { class, ..ROW };
+        let rows = [rows(10, 1_000_000, class("gold")), rows(10, 1_000_001, ROW)].concat();
+        assert_eq!(self.figures(&rows, "")["slo_attainment"], Value::Null);
+        let attainment = |targets: &str| {
+            let figures = self.figures(&rows, &format!("{{}} {targets}"));
+            let dim = figures["per_class"]["gold"]["slo_attainment_by_dim"].clone();
+            assert!(dim.as_object().is_none_or(|dim| dim.keys().eq([what])), "{dim}");
+            number(&figures, "slo_attainment")
+        };
+        assert_eq!(["gold=1h", "gold=1us", "gold=1h,default=1us"].map(attainment), [1.0, 0.0, 0.5]);
     }
 
     fn summary(&self, rows: &[Row], flags: &str) -> String {
@@ -282,6 +338,17 @@ fn number(value: &Value, key: &str) -> f64 {
     value[key].as_f64().unwrap_or_else(|| panic!("no number `{key}` in {value}"))
 }
 
+/// `instance_3`, `request_3`: 3.
+fn id_of(name: &str) -> u32 {
+    let (_, id) = name.rsplit_once('_').expect("a numbered name");
+    id.parse().expect("a number")
+}
+
+/// How many different ones there are.
+fn distinct<T: Ord>(all: impl IntoIterator<Item = T>) -> usize {
+    all.into_iter().collect::<BTreeSet<T>>().len()
+}
+
 /// The figure `key` of request `id` in a metrics file.
 fn of_request(metrics: &Value, id: u32, key: &str) -> f64 {
     let name = format!("request_{id}");
@@ -297,10 +364,10 @@ fn trace(rows: &[Row]) -> String {
                    first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message,finish_reason,\
                    vllm_priority\n"
         .to_owned();
-    for (id, Row { arrival_us, input, output, priority, prefix }) in rows.iter().enumerate() {
+    for (id, Row { arrival_us, input, output, priority, prefix, class }) in rows.iter().enumerate() {
         let (group, own) = (if *prefix > 0 { "g" } else { "" }, input - prefix);
         csv += &format!(
-            "{id},c,,,,0,{group},{prefix},false,{own},{output},0,0,0,0,0,,0,0,{arrival_us},0,0,0,0,ok,,,{priority}\n"
+            "{id},c,,{class},,0,{group},{prefix},false,{own},{output},0,0,0,0,0,,0,0,{arrival_us},0,0,0,0,ok,,,{priority}\n"
         );
     }
     csv
@@ -599,6 +666,208 @@ fn engine(t: &Trial) {
         );
     }
     assert!(t.error(&calm(), "{} slow").contains("[possible values: fast, plain]"));
+}
+
+// Cluster
+
+/// So far apart that none meets another.
+fn apart() -> Vec<Row> {
+    rows(8, 3_000_000, ROW)
+}
+
+fn num_instances(t: &Trial) {
+    let metrics = t.metrics(&pressed(), "{} 3");
+    assert_eq!(metrics["instances"].as_array().map(Vec::len), Some(3));
+    assert_eq!(distinct(t.placements(&pressed(), "{} 3")), 3);
+    let ttft = |n: u32| number(&t.figures(&pressed(), &format!("{{}} {n} --max-num-seqs 4")), "ttft_mean_ms");
+    assert!(ttft(4) < ttft(2) && ttft(2) < ttft(1));
+    assert_eq!(t.figures(&pressed(), "{} 1"), t.figures(&pressed(), ""));
+}
+
+fn latency_in_front(t: &Trial) {
+    let ttft = |us: u32| number(&t.figures(&apart(), &format!("{{}} {us}")), "ttft_mean_ms");
+    assert!((ttft(5_000) - ttft(0) - 5.0).abs() < 1e-9, "5 ms before the queue are 5 ms of TTFT");
+    assert_eq!(t.figures(&apart(), "{} 0"), t.figures(&apart(), ""));
+}
+
+/// Requests that find others waiting.
+const QUEUES: &str = "--num-instances 4 --max-num-seqs 1 --tie-break lowest-index --routing-policy weighted \
+                      --routing-scorers queue-depth:1";
+
+fn snapshot_refresh_interval(t: &Trial) {
+    let rows = rows(12, 100_000, ROW);
+    let instances = |us: &str| distinct(t.placements(&rows, &format!("{QUEUES} {us}")));
+    assert_eq!(instances("{} 1000000000000"), 1, "the queues look empty for ever");
+    assert!(instances("{} 0") > 1, "they are seen as they are");
+    let ages = |us: u32| {
+        let lines = t.decisions(&rows, &format!("{QUEUES} {{}} {us}"));
+        lines.iter().map(|line| line["seen"]["age_us"].as_u64().expect("an age")).max()
+    };
+    assert_eq!(ages(0), Some(0));
+    assert!(ages(250_000) >= Some(100_000) && ages(250_000) < Some(250_000), "{:?}", ages(250_000));
+}
+
+fn cache_signal_delay(t: &Trial) {
+    let flags = "--num-instances 4 --routing-policy weighted --routing-scorers precise-prefix-cache:1";
+    let instances = |us: &str| distinct(t.placements(&sharing(), &format!("{flags} {us}")));
+    assert_eq!(instances("{} 0"), 1, "where the prefix is");
+    assert!(instances("{} 1000000000000") > 1, "nobody hears that the caches are no longer empty");
+}
+
+fn tie_break(t: &Trial) {
+    let placements = |flags: &str| t.placements(&apart(), &format!("--num-instances 4 {LEAST} {flags}"));
+    assert_eq!(placements("{} lowest-index"), [Some(0); 8]);
+    assert_eq!(placements("{} lowest-index --seed 7"), [Some(0); 8]);
+    assert_eq!(placements("{} random"), placements(""));
+    assert!(distinct(placements("")) > 1);
+    assert_ne!(placements("{} random --seed 7"), placements("{} random"));
+}
+
+const LEAST: &str = "--routing-policy least-loaded";
+
+// Policies
+
+fn admission_policy(t: &Trial) {
+    let figures = t.figures(&calm(), "{} reject-all");
+    assert_eq!((number(&figures, "rejected_admission"), number(&figures, "completed_requests")), (20.0, 0.0));
+    assert_eq!(t.figures(&calm(), "{} always-admit"), t.figures(&calm(), ""));
+    assert!(t.error(&calm(), "{} reject-al").contains("reject-all"));
+}
+
+fn token_bucket_capacity(t: &Trial) {
+    let rows = rows(40, 1, ROW);
+    let admitted = |flags: &str| {
+        let flags = format!("--admission-policy token-bucket --token-bucket-refill-rate 0.001 {flags}");
+        number(&t.figures(&rows, &flags), "completed_requests")
+    };
+    assert_eq!((admitted("{} 899"), admitted("{} 900"), admitted("")), (2.0, 3.0, 33.0), "prompts of 300 tokens");
+    assert!(t.error(&rows, "{} 900").contains("only makes sense with the admission policy `token-bucket`"));
+}
+
+fn token_bucket_refill_rate(t: &Trial) {
+    let rows = rows(20, 1_000_000, ROW);
+    let admitted = |flags: &str| {
+        let flags = format!("--admission-policy token-bucket --token-bucket-capacity 300 {flags}");
+        number(&t.figures(&rows, &flags), "completed_requests")
+    };
+    assert_eq!((admitted("{} 150"), admitted("{} 300"), admitted("")), (10.0, 20.0, 20.0), "a prompt needs 300");
+    assert!(t.error(&rows, "{} 900").contains("only makes sense with the admission policy `token-bucket`"));
+}
+
+fn routing_policy(t: &Trial) {
+    let rows = rows(6, 10, ROW);
+    let placements = |flags: &str| t.placements(&rows, &format!("--num-instances 3 --tie-break lowest-index {flags}"));
+    let turns = [0, 1, 2, 0, 1, 2].map(Some);
+    assert_eq!(placements("{} round-robin"), turns);
+    assert_eq!(placements(""), turns);
+    assert_eq!(placements("{} least-loaded"), turns, "equal requests at once");
+    assert_eq!(placements("{} always-busiest"), [Some(0); 6]);
+    let apart = |name: &str| {
+        let flags = format!("--num-instances 3 --tie-break lowest-index --snapshot-refresh-interval 0 {{}} {name}");
+        distinct(t.placements(&apart(), &flags))
+    };
+    assert_eq!((apart("round-robin"), apart("least-loaded"), apart("weighted")), (3, 1, 1), "nobody is loaded");
+    let same = self::rows(20, 100_000, Row { prefix: 288, ..ROW });
+    let sharing = |name: &str| distinct(t.placements(&same, &format!("--num-instances 3 {{}} {name}")));
+    assert_eq!((sharing("prefix-affinity"), sharing("round-robin")), (1, 3));
+}
+
+fn routing_scorers(t: &Trial) {
+    let rows = rows(8, 10, Row { prefix: 256, ..ROW });
+    let instances = |scorers: &str| {
+        let flags = format!("--num-instances 4 --routing-policy weighted {{}} {scorers}");
+        distinct(t.placements(&rows, &flags))
+    };
+    assert_eq!((instances("prefix-affinity:1"), instances("active-requests:1")), (1, 4));
+    assert_eq!(instances("prefix-affinity:1,active-requests:100"), 4, "weights count");
+    let usual = t.metrics(&rows, "--num-instances 4 --routing-policy weighted");
+    let same = "--num-instances 4 --routing-policy weighted {} precise-prefix-cache:2,queue-depth:1,kv-utilization:1";
+    assert_eq!(t.metrics(&rows, same), usual);
+    assert!(t.error(&rows, "--routing-policy weighted {} queue-dpth:1").contains("did you mean `queue-depth`?"));
+}
+
+/// A long request, then short ones that run beside it.
+fn uneven() -> Vec<Row> {
+    let short = rows(5, 100_000, Row { input: 20, output: 200, ..ROW });
+    short
+        .into_iter()
+        .enumerate()
+        .map(|(id, row)| if id == 0 { Row { input: 6_000, output: 400, ..row } } else { row })
+        .collect()
+}
+
+const PAIR: &str = "--num-instances 2 --tie-break lowest-index --snapshot-refresh-interval 0 --routing-policy weighted";
+
+fn routing_cache_weight(t: &Trial) {
+    let placements = |flags: &str| t.placements(&uneven(), &format!("{PAIR} {flags}"));
+    assert_eq!(placements("{} 1"), [0, 1, 1, 1, 1].map(Some), "more KV blocks are free beside the long one");
+    assert_eq!(placements("{} 0 --routing-load-weight 1"), [0, 1, 0, 1, 0].map(Some));
+}
+
+fn routing_load_weight(t: &Trial) {
+    let placements = |flags: &str| t.placements(&uneven(), &format!("{PAIR} {flags}"));
+    assert_eq!(placements("{} 1"), [0, 1, 0, 1, 0].map(Some), "as many requests here as there");
+    assert_eq!(placements("{} 0 --routing-cache-weight 1"), [0, 1, 1, 1, 1].map(Some));
+}
+
+fn priority_policy(t: &Trial) {
+    let flags = "--max-num-seqs 1 --scheduler priority-fcfs";
+    let with = |more: &str| order(&t.metrics(&queueing(), &format!("{flags} {more}")));
+    assert_eq!((with(""), with("{} class")), (vec![3, 1, 2], vec![3, 1, 2]));
+    assert_eq!((with("{} constant"), with("{} slo-based")), (vec![1, 2, 3], vec![1, 2, 3]));
+    assert_eq!(with("{} inverted-slo"), [3, 2, 1], "the newest first");
+}
+
+// Evaluation
+
+fn trace_level(t: &Trial) {
+    let figures = t.figures(&calm(), "{} decisions --summarize-trace");
+    assert_eq!(number(&figures["decisions"], "total_decisions"), 20.0);
+    assert!(t.error(&calm(), "{} none --summarize-trace").contains("needs recorded decisions"));
+    assert!(t.error(&calm(), "--summarize-trace").contains("`--trace-level decisions`"));
+}
+
+fn trace_path(t: &Trial) {
+    let printed = t.figures(&calm(), "--num-instances 2 --trace-level decisions {} {dir}/d.jsonl");
+    let lines = fs::read_to_string(t.folder.join("d.jsonl")).expect("written");
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let count = |what: &str| lines.iter().filter(|line| line["decision"] == what).count();
+    assert_eq!((count("admission"), count("routing"), lines.len()), (20, 20, 40));
+    let chosen: Vec<_> =
+        lines.iter().filter_map(|line| line["chosen"].as_str()).map(|name| Some(id_of(name))).collect();
+    assert_eq!(chosen, t.placements(&calm(), "--num-instances 2"));
+    assert_eq!(printed, t.figures(&calm(), "--num-instances 2"), "watching changes nothing");
+}
+
+fn counterfactual_k(t: &Trial) {
+    let routed = |flags: &str| {
+        let lines = t.decisions(&calm(), &format!("--num-instances 4 --routing-policy always-busiest {flags}"));
+        lines.into_iter().filter(|line| line["decision"] == "routing").collect::<Vec<Value>>()
+    };
+    let candidates = |line: &Value| {
+        let all = line["candidates"].as_array()?.clone();
+        Some(
+            all.into_iter().map(|one| (one["instance"].as_str().map(id_of), number(&one, "score"))).collect::<Vec<_>>(),
+        )
+    };
+    assert!(routed("").iter().chain(&routed("{} 0")).all(|line| candidates(line).is_none()));
+    let two = routed("{} 2");
+    // The fourth request meets three on instance 0; the others are idle.
+    let best = candidates(&two[3]).expect("candidates");
+    assert_eq!(best, [(Some(1), -0.0), (Some(2), -0.0)], "two of four, best first, then in order");
+    assert!(two[3]["chosen"] == "instance_0" && number(&two[3], "regret") >= 3.0, "{}", two[3]);
+    let all = candidates(&routed("{} 99")[3]).expect("candidates");
+    assert_eq!((all.len(), all[3].0, -all[3].1), (4, Some(0), number(&two[3], "regret")));
+}
+
+fn summarize_trace(t: &Trial) {
+    let flags = "--num-instances 2 --routing-policy always-busiest --trace-level decisions";
+    assert_eq!(t.figures(&calm(), flags)["decisions"], Value::Null);
+    let summary = t.figures(&calm(), &format!("{flags} {{}}"))["decisions"].clone();
+    assert_eq!([number(&summary, "admitted"), number(&summary, "rejected")], [20.0, 0.0]);
+    assert_eq!(summary["target_distribution"], serde_json::json!({"0": 20}));
+    assert!(number(&summary, "max_regret") >= 3.0, "the other one was idle");
+    assert!(t.summary(&calm(), &format!("{flags} {{}}")).contains("\nTotal Decisions: 20\n"));
 }
 
 // Workload

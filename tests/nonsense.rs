@@ -72,6 +72,42 @@ impl Folder {
         self.file("damaged.csv.gz", damaged);
     }
 
+    fn bundles(&self) {
+        for (name, text) in [
+            ("empty", ""),
+            ("list", "- admission\n"),
+            ("binary", "\u{1}"),
+            ("cut", "routing: {policy: weighted\n"),
+            ("key", "routing:\n  polciy: weighted\n"),
+            ("twice", "scheduler: fcfs\nscheduler: sjf\n"),
+            ("pools", "node_pools:\n  - {name: a, gpu_type: H100}\n"),
+            ("admission", "admission: {policy: tier-shd}\n"),
+            ("routing", "routing: {policy: least_loaded}\n"),
+            ("priority", "priority: {policy: slo}\n"),
+            ("scheduler", "scheduler: {policy: fcfs}\n"),
+            ("threshold", "admission: {policy: tier-shed, tier_shed_threshold: -1}\n"),
+            ("urgency", "admission:\n  slo_priorities:\n    batch: 101\n"),
+            ("bucket", "admission: {policy: token-bucket, token_bucket_capacity: 0}\n"),
+            ("gaie", "admission: {policy: gaie-legacy, gaie_kv_threshold: 1.5}\n"),
+            ("owner", "admission: {policy: tier-shed, gaie_qd_threshold: 5}\n"),
+            ("budget", "tenant_budgets: {alice: 0.5, bob: 1.01}\n"),
+            ("nan", "tenant_budgets: {alice: .nan}\n"),
+            ("scorer", "routing:\n  policy: weighted\n  scorers:\n    - {name: queue-dpth, weight: 1}\n"),
+            ("weight", "routing: {policy: weighted, scorers: [{name: queue-depth, weight: 0}]}\n"),
+            ("weightless", "routing: {policy: weighted, scorers: [{name: queue-depth}]}\n"),
+            (
+                "same",
+                "routing:\n  policy: weighted\n  scorers:\n    - {name: vllm-dp, weight: 1}\n    \
+                 - {name: queue-depth, weight: 1}\n    - {name: vllm-dp, weight: 2}\n",
+            ),
+            ("nobody", "routing: {policy: weighted, scorers: []}\n"),
+            ("both", "routing: {policy: weighted, cache_weight: 1, scorers: [{name: vllm-dp, weight: 1}]}\n"),
+            ("unused", "routing: {policy: round-robin, scorers: [{name: vllm-dp, weight: 1}]}\n"),
+        ] {
+            self.file(&format!("{name}.yaml"), text);
+        }
+    }
+
     fn configurations(&self) {
         self.file("binary.yaml", [0, 159, 146, 150]);
         self.file("missing.yaml", "tflops_fp16: 100\n");
@@ -173,6 +209,38 @@ fn bad_flags_are_refused() {
         "--output-tokens-stdev -1",
         "--prefix-tokens 4294967295",
         "--scheduling-policy priority --preemption-policy fcfs",
+        "--num-instances 0",
+        "--num-instances 65537",
+        "--admission-latency -1",
+        "--routing-latency 1e3",
+        "--snapshot-refresh-interval 9223372036854775808",
+        "--tie-break first",
+        "--admission-policy token-buket",
+        "--admission-policy token-bucket --token-bucket-capacity 0",
+        "--token-bucket-refill-rate 5",
+        "--routing-policy least-load",
+        "--routing-policy weighted --routing-scorers queue-depth",
+        "--routing-policy weighted --routing-scorers queue-depth:1,vllm-dp:-1",
+        "--routing-policy weighted --routing-scorers queue-depth:1,queue-depth:2",
+        "--routing-policy weighted --routing-scorers ''",
+        "--routing-policy weighted --routing-cache-weight 0",
+        "--routing-cache-weight 1",
+        "--priority-policy urgent",
+        "--slo-ttft default=0ms",
+        "--slo-ttft default=-1s",
+        "--slo-ttft default=300y",
+        "--slo-ttft default=99999999h",
+        "--slo-ttft 100ms",
+        "--slo-itl default=10",
+        "--slo-e2e default=1s,default=2s",
+        "--counterfactual-k 3",
+        "--counterfactual-k -1 --trace-level decisions",
+        "--summarize-trace",
+        "--trace-path d.jsonl",
+        "--trace-level all",
+        "--trace-level decisions --trace-path folder",
+        "--trace-level decisions --trace-path missing/d.jsonl",
+        "--trace-level decisions --trace-path d.json --metrics-path d.json",
         "--output xml",
         "--log loud",
         "--unknown",
@@ -233,6 +301,47 @@ fn bad_files_are_refused() {
         let line = format!("replay {MODEL} --trace-header {header} --trace-data header.csv");
         told.push(refused(&line, &folder.blis(&line.split_whitespace().collect::<Vec<_>>())));
     }
+    insta::assert_snapshot!(told.join("\n"));
+}
+
+#[test]
+fn bad_bundles_are_refused() {
+    let folder = Folder::new("bundles");
+    folder.bundles();
+    let names = [
+        "missing.yaml",
+        "folder",
+        "''",
+        "empty.yaml",
+        "list.yaml",
+        "binary.yaml",
+        "cut.yaml",
+        "key.yaml",
+        "twice.yaml",
+        "pools.yaml",
+        "admission.yaml",
+        "routing.yaml",
+        "priority.yaml",
+        "scheduler.yaml",
+        "threshold.yaml",
+        "urgency.yaml",
+        "bucket.yaml",
+        "gaie.yaml",
+        "owner.yaml",
+        "budget.yaml",
+        "nan.yaml",
+        "scorer.yaml",
+        "weight.yaml",
+        "weightless.yaml",
+        "same.yaml",
+        "nobody.yaml",
+        "both.yaml",
+        "unused.yaml",
+    ];
+    let told = names.map(|name| {
+        let flags = format!("--policy-config {name}");
+        refused(&format!("run {flags}"), &folder.run(&flags))
+    });
     insta::assert_snapshot!(told.join("\n"));
 }
 

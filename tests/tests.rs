@@ -5,6 +5,7 @@
 
 mod blis;
 mod cli;
+mod cluster;
 mod deployments;
 mod examples;
 mod flags;

@@ -366,7 +366,8 @@ pub(super) struct EvaluationFlags {
     /// File for every recorded decision, a line of JSON each
     #[arg(long, value_name = "FILE", help_heading = EVALUATION)]
     pub trace_path: Option<PathBuf>,
-    /// How many other instances to keep with each recorded routing decision, best first; 0 for none
+    /// How many of the best instances to list with each routing decision in the file of
+    /// --trace-path, with their scores; 0 for none
     #[arg(long, value_name = "K", default_value_t = 0, value_parser = parse::count_or_zero, help_heading = EVALUATION)]
     pub counterfactual_k: u32,
     /// Sum up the recorded decisions

@@ -22,7 +22,9 @@ use super::args::{
 };
 use super::error::Failure;
 use super::given::Given;
-use crate::config::policy::{Bundle, Choices, PolicySettings, PreemptionName, SchedulerName, Sourced};
+use crate::config::policy::{
+    Bundle, Choices, Named as _, PolicySettings, PreemptionName, PriorityName, SchedulerName, Source, Sourced,
+};
 use crate::config::{Deployment, DeploymentArgs, LatencyKind};
 use crate::evaluate::{FitnessScale, FitnessWeights};
 use crate::report::check_target;
@@ -44,6 +46,8 @@ pub(super) struct RunConfig {
     /// [`Micros::MAX`] for none.
     pub horizon: Micros,
     pub output: OutputConfig,
+    /// What the user may not expect of all this: (what, what to do).
+    pub warnings: Vec<(String, String)>,
     /// Print all this instead of simulating it.
     pub explain: bool,
     /// Which of it the user asked for.
@@ -221,11 +225,14 @@ impl RunConfig {
         let bundle = policies.policy_config.as_deref().map(Bundle::load).transpose().map_err(Failure::usage)?;
         let choices = choices(&policies, &instance.engine);
         let policies = PolicySettings::choose(&choices, bundle.as_ref()).map_err(Failure::usage)?;
+        let (policies, warnings) = as_in_blis(policies, instance.engine.parity.into());
+        check_apart(evaluation.trace_path.as_deref(), &output)?;
         Ok(Self {
             deployment: deployment(instance.deployment),
             engine: EngineConfig::new(&instance.engine, block_size, &policies),
             cluster: ClusterSettings::new(&cluster, policies, targets),
             evaluation,
+            warnings,
             choices,
             bundle,
             workload,
@@ -280,6 +287,24 @@ fn choices(flags: &PolicyFlags, engine: &EngineFlags) -> Choices {
             .or_else(|| engine_policy("--scheduling-policy")),
         ..Choices::default()
     }
+}
+
+/// `policies` as `semantics` has them, and what is to be said of that: BLIS accepts a bundle's
+/// priority policy and goes by class all the same.
+pub(super) fn as_in_blis(
+    mut policies: PolicySettings,
+    semantics: Semantics,
+) -> (PolicySettings, Vec<(String, String)>) {
+    let Sourced { value, source: Source::File(spot) } = &policies.priority else { return (policies, Vec::new()) };
+    if semantics != Semantics::BLIS || *value == PriorityName::Class {
+        return (policies, Vec::new());
+    }
+    let name = value.name();
+    let what = format!("{spot}: the priority policy `{name}` has no effect with `--parity blis`");
+    let hint = format!("BLIS goes by class, whatever a bundle says; `--priority-policy {name}` has an effect");
+    let source = Source::Told(format!("--parity blis ignores {spot}").into());
+    policies.priority = Sourced { value: PriorityName::Class, source };
+    (policies, vec![(what, hint)])
 }
 
 fn given_as<T>(flag: &'static str, value: Option<T>) -> Option<Sourced<T>> {
@@ -347,6 +372,16 @@ impl Evaluation {
     }
 }
 
+/// The decisions are written while the other files wait for the end: one would overwrite the other.
+fn check_apart(trace: Option<&Path>, output: &OutputConfig) -> Result<(), Failure> {
+    let others = [("--metrics-path", &output.metrics_path), ("--results-path", &output.results_path)];
+    match others.into_iter().find(|(_, other)| trace.is_some() && other.as_deref() == trace) {
+        Some((flag, _)) => Err(Failure::usage(format_args!("`{flag}` and `--trace-path` name the same file"))
+            .hint("one would overwrite the other; give each its own")),
+        None => Ok(()),
+    }
+}
+
 fn fitness(flags: &FitnessFlags) -> Result<Option<FitnessWeights>, Failure> {
     let scale = match flags.fitness_scale {
         None | Some(FitnessScaleName::Baseline) => FitnessScale::Baseline,
@@ -403,10 +438,7 @@ impl EngineConfig {
             reserve_full_prompt: flags.scheduler_reserve_full_isl,
             scheduler: Scheduler::default(),
             preemption: Preemption::default(),
-            semantics: match flags.parity {
-                ParityName::Vllm => Semantics::VLLM,
-                ParityName::Blis => Semantics::BLIS,
-            },
+            semantics: flags.parity.into(),
             engine: flags.engine,
         };
         engine.follow(policies);
@@ -545,6 +577,15 @@ impl WorkloadName {
             Self::Contentgen => "contentgen",
             Self::Summarization => "summarization",
             Self::Multidoc => "multidoc",
+        }
+    }
+}
+
+impl From<ParityName> for Semantics {
+    fn from(name: ParityName) -> Self {
+        match name {
+            ParityName::Vllm => Self::VLLM,
+            ParityName::Blis => Self::BLIS,
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::config::RunConfig;
+use super::config::{RunConfig, as_in_blis};
 use super::error::Failure;
 use super::parse;
 use crate::config::policy::{Bundle, Choices, Named as _, PolicyError, PolicySettings, RoutingName, Source, Sourced};
@@ -21,8 +21,8 @@ impl RunConfig {
     /// The same configuration with `contestant` in the place of its policies. Flags that were typed
     /// still win over a bundle.
     pub(super) fn with_contestant(&self, contestant: &str, others: Others) -> Result<Self, Failure> {
-        let policies = self.policies_of(contestant, others)?;
-        let mut config = self.clone();
+        let (policies, warnings) = as_in_blis(self.policies_of(contestant, others)?, self.engine.semantics);
+        let mut config = Self { warnings, ..self.clone() };
         config.engine.follow(&policies);
         config.cluster.policies = policies;
         Ok(config)

@@ -9,15 +9,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use blis_sim::instance::{Fast, Plain, Scheduler};
-use blis_sim::metrics::{Aggregate, Metrics, MetricsOptions, Report, SloTargets};
-use blis_sim::outcome::{DropReason, Outcome, Sink, Status};
+use blis_sim::metrics::{Metrics, MetricsOptions, Report, SloTargets};
+use blis_sim::outcome::{DropReason, Outcome, Rejection, Sink, Status};
 use blis_sim::request::{Name, Request};
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 
 use super::args::EngineName;
 use super::compare::no_sample;
-use super::config::{RunConfig, SyntheticConfig, TraceConfig, WorkloadConfig};
+use super::config::{self, RunConfig, SyntheticConfig, TraceConfig, WorkloadConfig};
 use super::connect;
 use super::contest::Others;
 use super::error::Failure;
@@ -91,7 +91,8 @@ fn simulate(
     }
     let wants_requests = config.output.metrics_path.is_some() || config.output.results_path.is_some();
     let evaluation = &config.evaluation;
-    let decisions = evaluation.trace_path.as_deref().map(|path| open_log(path, &names)).transpose()?;
+    let candidates = evaluation.counterfactual_k as usize;
+    let decisions = evaluation.trace_path.as_deref().map(|path| open_log(path, &names, candidates)).transpose()?;
     let observers = (
         (wants_requests.then(RequestLog::new), Refused::default()),
         (evaluation.summarize_trace.then(DecisionSummary::default), decisions),
@@ -109,7 +110,7 @@ fn simulate(
     let files = finish_log(decisions, config).and(write_files(config, &report, log.as_ref(), &names));
     Ok(Finished {
         setting: setting(config, deployment, &notes),
-        warnings: warnings(config, deployment, &report.cluster, &skipped, &refused),
+        warnings: warnings(config, deployment, (&report, &names), &skipped, &refused),
         files,
         report,
         decisions: summary,
@@ -214,10 +215,10 @@ fn slo_targets(
 
 type LogFile<'a> = DecisionLog<'a, BufWriter<File>>;
 
-fn open_log<'a>(path: &Path, names: &'a Names) -> Result<LogFile<'a>, Failure> {
+fn open_log<'a>(path: &Path, names: &'a Names, candidates: usize) -> Result<LogFile<'a>, Failure> {
     let file = File::create(path)
         .map_err(|error| Failure::runtime(format_args!("cannot write `{}`: {error}", path.display())))?;
-    Ok(DecisionLog::new(BufWriter::new(file), names))
+    Ok(DecisionLog::new(BufWriter::new(file), names, candidates))
 }
 
 fn finish_log(log: Option<LogFile<'_>>, config: &RunConfig) -> Result<(), Failure> {
@@ -270,12 +271,14 @@ fn setting(config: &RunConfig, deployment: &Deployment, notes: &[String]) -> Set
 fn warnings(
     config: &RunConfig,
     deployment: &Deployment,
-    aggregate: &Aggregate,
+    (report, names): (&Report, &Names),
     skipped: &Skipped,
     refused: &Refused,
 ) -> Vec<(String, String)> {
-    let counts = &aggregate.counts;
-    let mut warnings = Vec::new();
+    let counts = &report.cluster.counts;
+    let mut warnings = config.warnings.clone();
+    warnings.extend(unknown_classes(&config.cluster.slo_targets, report, names));
+    warnings.extend(refused.other_models(&deployment.model, names));
     let mut warn = |what: String, hint: &str| warnings.push((what, hint.to_owned()));
     if let Some(first) = skipped.first.first() {
         // The line's own hint would be one too many.
@@ -308,8 +311,12 @@ fn warnings(
     if counts.completed == 0 {
         let hint = if counts.timed_out > 0 {
             "the deadline passes before anything completes; `--timeout` sets another, `--timeout -1` none"
+        } else if counts.rejected_by_routing > 0 {
+            "no request is for the model that is served; see above"
         } else if counts.dropped() > 0 {
             "every request was dropped; see above"
+        } else if counts.rejected_by_admission > 0 {
+            "the admission policy let nothing in that could complete; `--admission-policy always-admit` lets in all"
         } else if config.horizon == Micros::MAX {
             "check the workload"
         } else {
@@ -318,6 +325,24 @@ fn warnings(
         warn("no request completed".to_owned(), hint);
     }
     warnings
+}
+
+/// Targets of flags that nothing is measured against, for want of requests: most likely a slip.
+fn unknown_classes(
+    targets: &BTreeMap<String, config::SloTargets>,
+    report: &Report,
+    names: &Names,
+) -> Option<(String, String)> {
+    let named: BTreeSet<&str> =
+        report.classes.iter().map(|&(name, _)| if name == Name::NONE { "default" } else { names.text(name) }).collect();
+    let known = if named.is_empty() { BTreeSet::from(["default"]) } else { named };
+    let quoted = |classes: &[&str]| classes.iter().map(|class| format!("`{class}`")).collect::<Vec<_>>().join(", ");
+    let unknown: Vec<&str> = targets.keys().map(String::as_str).filter(|class| !known.contains(class)).collect();
+    let known: Vec<&str> = known.into_iter().collect();
+    (!unknown.is_empty() && report.arrived > 0).then(|| {
+        let what = format!("no request is of the class {}, which has an SLO target", quoted(&unknown));
+        (what, format!("there are requests of the class {}", quoted(&known)))
+    })
 }
 
 /// Why requests were refused, and what to do about it.
@@ -346,9 +371,14 @@ fn refusal(reason: DropReason, config: &RunConfig, deployment: &Deployment) -> (
     (why, hint.to_owned())
 }
 
-/// The first requests that were refused, so that the user can find them.
+/// Requests that were refused: the first ones, so that the user can find them, and the models
+/// they were for.
 #[derive(Default)]
-struct Refused(Vec<Outcome>);
+struct Refused {
+    dropped: Vec<Outcome>,
+    /// Models that are not served, in the order in which they were asked for, and how often.
+    models: Vec<(Name, u64)>,
+}
 
 impl Refused {
     /// Named per reason; the rest is only counted.
@@ -369,16 +399,39 @@ impl Refused {
     }
 
     fn of(&self, reason: DropReason) -> impl Iterator<Item = &Outcome> {
-        self.0.iter().filter(move |refused| refused.status == Status::Dropped(reason))
+        self.dropped.iter().filter(move |refused| refused.status == Status::Dropped(reason))
+    }
+
+    /// Requests for models other than `served`.
+    fn other_models(&self, served: &str, names: &Names) -> Option<(String, String)> {
+        let (first, _) = self.models.first()?;
+        let count = plural(self.models.iter().map(|(_, count)| count).sum(), "request");
+        let listed =
+            self.models.iter().take(Self::NAMED).map(|&(name, count)| format!("`{}` ({count})", names.text(name)));
+        let mut listed = listed.collect::<Vec<_>>().join(", ");
+        if self.models.len() > Self::NAMED {
+            listed.push_str(&format!(" and {} more", self.models.len() - Self::NAMED));
+        }
+        let hint = format!(
+            "serve it with `--model {}`, or empty the column `model` of the trace: a request without a model takes any",
+            names.text(*first)
+        );
+        Some((format!("{count} rejected: only `{served}` is served, and they are for {listed}"), hint))
     }
 }
 
 impl Sink for Refused {
     fn outcome(&mut self, outcome: &Outcome) {
-        if let Status::Dropped(reason) = outcome.status
-            && self.of(reason).count() < Self::NAMED
-        {
-            self.0.push(*outcome);
+        match outcome.status {
+            Status::Dropped(reason) if self.of(reason).count() < Self::NAMED => self.dropped.push(*outcome),
+            Status::Rejected(Rejection::Routing) => {
+                let model = outcome.tags.model;
+                match self.models.iter_mut().find(|(name, _)| *name == model) {
+                    Some((_, count)) => *count += 1,
+                    None => self.models.push((model, 1)),
+                }
+            }
+            _ => {}
         }
     }
 

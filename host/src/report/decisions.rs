@@ -67,9 +67,7 @@ impl Sink for DecisionSummary {
                 }
             }
             Decision::Routing { cluster, choice, scores, .. } => {
-                let score = |i: usize| scores.get(i).copied().unwrap_or_else(|| -(cluster.effective_load(i) as f64));
-                let best = (0..cluster.len()).map(score).fold(f64::NEG_INFINITY, f64::max);
-                let regret = (best - score(choice.target)).max(0.0);
+                let regret = regret(cluster, scores, choice.target);
                 self.regret_sum += regret;
                 self.max_regret = self.max_regret.max(regret);
                 *self.target_distribution.entry(cluster.instances[choice.target].id).or_default() += 1;
@@ -85,20 +83,33 @@ impl Sink for DecisionSummary {
     }
 }
 
+/// The policy's own score of instance `i`; minus its effective load under a policy without scores.
+fn score(cluster: &ClusterView<'_>, scores: &[f64], i: usize) -> f64 {
+    scores.get(i).copied().unwrap_or_else(|| -(cluster.effective_load(i) as f64))
+}
+
+/// How far `target` is below the best.
+fn regret(cluster: &ClusterView<'_>, scores: &[f64], target: usize) -> f64 {
+    let best = (0..cluster.len()).map(|i| score(cluster, scores, i)).fold(f64::NEG_INFINITY, f64::max);
+    (best - score(cluster, scores, target)).max(0.0)
+}
+
 /// Every decision as a line of JSON, written as it is made (`--trace-path`).
 ///
 /// Columns are over instances, in their order. Times are µs.
 pub struct DecisionLog<'a, W: Write> {
     out: W,
     names: &'a Names,
+    /// The best instances that are listed with a routing decision (`--counterfactual-k`).
+    candidates: usize,
     /// The first failure; nothing is written after it.
     failed: Option<io::Error>,
 }
 
 impl<'a, W: Write> DecisionLog<'a, W> {
-    /// Writes to `out`.
-    pub fn new(out: W, names: &'a Names) -> Self {
-        Self { out, names, failed: None }
+    /// Writes to `out`, with the `candidates` best instances of each routing decision.
+    pub fn new(out: W, names: &'a Names, candidates: usize) -> Self {
+        Self { out, names, candidates, failed: None }
     }
 
     /// Ends the log.
@@ -138,8 +149,39 @@ enum Line<'a> {
         reason: String,
         #[serde(skip_serializing_if = "<[f64]>::is_empty")]
         scores: &'a [f64],
+        #[serde(flatten)]
+        counterfactual: Option<Counterfactual>,
         seen: Seen<'a>,
     },
+}
+
+/// Where the request could have gone.
+#[derive(Serialize)]
+struct Counterfactual {
+    /// Best first, of equal ones the lowest number; the chosen one may be among them.
+    candidates: Vec<Candidate>,
+    /// Over all instances, not only the candidates.
+    regret: f64,
+}
+
+#[derive(Serialize)]
+struct Candidate {
+    instance: String,
+    score: f64,
+}
+
+impl Counterfactual {
+    fn new(cluster: &ClusterView<'_>, scores: &[f64], target: usize, count: usize) -> Self {
+        let mut best: Vec<(usize, f64)> = (0..cluster.len()).map(|i| (i, score(cluster, scores, i))).collect();
+        best.sort_by(|one, other| other.1.total_cmp(&one.1));
+        best.truncate(count);
+        let candidate = |(i, score)| Candidate { instance: instance(cluster, i), score };
+        Self { candidates: best.into_iter().map(candidate).collect(), regret: regret(cluster, scores, target) }
+    }
+}
+
+fn instance(cluster: &ClusterView<'_>, i: usize) -> String {
+    format!("instance_{}", cluster.instances[i].id)
 }
 
 /// What the policy saw, and how old it was.
@@ -191,9 +233,11 @@ impl<W: Write> Sink for DecisionLog<'_, W> {
             Decision::Routing { request, cluster, choice, scores } => Line::Routing {
                 request_id: format!("request_{}", request.id),
                 time_us: cluster.now.0,
-                chosen: format!("instance_{}", cluster.instances[choice.target].id),
+                chosen: instance(cluster, choice.target),
                 reason: text(&choice.reason),
                 scores,
+                counterfactual: (self.candidates > 0)
+                    .then(|| Counterfactual::new(cluster, scores, choice.target, self.candidates)),
                 seen: Seen::new(cluster),
             },
         };

@@ -63,10 +63,14 @@ impl Summary<'_> {
     fn write_setting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Setting { model, hardware, latency_model, kv_blocks, block_size, kv_blocks_source, workload, .. } =
             self.setting;
-        self.row(f, "Model", format_args!("{model} on {hardware}"))?;
+        let (several, each) = match self.report.instances.len() {
+            0 | 1 => (String::new(), ""),
+            number => (format!("{number} instances, each "), " per instance"),
+        };
+        self.row(f, "Model", format_args!("{model} on {several}{hardware}"))?;
         self.row(f, "Latency model", latency_model)?;
         let blocks = Grouped(u64::from(*kv_blocks));
-        self.row(f, "KV cache", format_args!("{blocks} blocks of {block_size} tokens ({kv_blocks_source})"))?;
+        self.row(f, "KV cache", format_args!("{blocks} blocks of {block_size} tokens{each} ({kv_blocks_source})"))?;
         match self.setting.max_model_len {
             Some(tokens) => self.row(f, "Max model len", format_args!("{} tokens", Grouped(u64::from(tokens))))?,
             None => self.row(f, "Max model len", "unlimited")?,
@@ -107,7 +111,7 @@ impl Summary<'_> {
             (counts.timed_out, "timed out"),
             (counts.dropped(), "dropped as unservable"),
             (counts.rejected_by_admission, "rejected at admission"),
-            (counts.rejected_by_routing, "rejected for want of an instance with their model"),
+            (counts.rejected_by_routing, "rejected because their model is not served"),
             (counts.running, "still running"),
             (counts.queued, "still queued"),
             (counts.arriving, "still arriving"),
@@ -170,7 +174,8 @@ impl Summary<'_> {
             }
             match promised.iter().find(|&&(other, _)| other == name) {
                 Some((_, kept)) => writeln!(f, "{:>14.1} %", 100.0 * kept.slo_attainment)?,
-                None => f.write_char('\n')?,
+                None if promised.is_empty() => f.write_char('\n')?,
+                None => writeln!(f, "{:>16}", "-")?,
             }
         }
         Ok(())
@@ -217,7 +222,7 @@ impl Summary<'_> {
             return Ok(());
         }
         let by_class = by_class.iter().map(|(name, count)| format!("{} {}", Grouped(*count), shown(*name, self.names)));
-        self.row(f, "Shed by class", by_class.collect::<Vec<_>>().join(", "))
+        self.row(f, "Rejected by class", by_class.collect::<Vec<_>>().join(", "))
     }
 
     /// In the order of the names as shown.
