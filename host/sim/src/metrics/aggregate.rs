@@ -3,7 +3,7 @@
 use super::counts::Counts;
 use super::distribution::{Distribution, Samples};
 use super::histogram::Histogram;
-use crate::outcome::{Counters, Outcome};
+use crate::outcome::{Counters, Outcome, Status};
 use crate::units::Micros;
 
 /// What one simulation came to, for one instance or for the cluster.
@@ -51,8 +51,13 @@ pub(super) fn per_second(count: u64, duration: Micros) -> f64 {
 }
 
 /// What [`Aggregate`] is made of.
+///
+/// Every instance has one, and with many instances they do not fit the processor's caches; so what
+/// ends is written down in one place and sorted in some dozens at a time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Collected {
+    /// Not sorted in yet.
+    recent: Vec<Ended>,
     pub counts: Counts,
     ttft: Samples,
     e2e: Samples,
@@ -60,16 +65,49 @@ pub(super) struct Collected {
     pub itl: Histogram,
 }
 
+/// What counts of an outcome: half a cache line.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    /// TTFT, end-to-end latency and scheduling delay in µs; [`Ended::NONE`] where there is none.
+    latencies: [u64; 3],
+    generated_tokens: u32,
+    status: Status,
+}
+
+impl Ended {
+    /// No duration is that long.
+    const NONE: u64 = u64::MAX;
+}
+
 impl Collected {
+    /// Outcomes written down before they are sorted in.
+    const RECENT: usize = 64;
+
     pub fn add(&mut self, outcome: &Outcome) {
-        self.counts.count(outcome);
-        self.ttft.extend(outcome.ttft);
-        self.e2e.extend(outcome.e2e);
-        self.scheduling_delay.extend(outcome.scheduling_delay);
+        if self.recent.len() == Self::RECENT {
+            self.settle();
+        }
+        let &Outcome { status, generated_tokens, ttft, e2e, scheduling_delay, .. } = outcome;
+        let latencies = [ttft, e2e, scheduling_delay].map(|latency| latency.map_or(Ended::NONE, |Micros(us)| us));
+        self.recent.push(Ended { latencies, generated_tokens, status });
+    }
+
+    /// Sorts in what was written down: before anything is read.
+    pub fn settle(&mut self) {
+        let mut recent = std::mem::take(&mut self.recent);
+        for ended in recent.drain(..) {
+            self.counts.count(ended.status, ended.generated_tokens);
+            let samples = [&mut self.ttft, &mut self.e2e, &mut self.scheduling_delay];
+            for (samples, us) in samples.into_iter().zip(ended.latencies) {
+                samples.extend((us != Ended::NONE).then_some(Micros(us)));
+            }
+        }
+        self.recent = recent;
     }
 
     /// `whole` is the duration of the cluster.
     pub fn aggregate(&mut self, counters: &Counters, horizon: Micros, whole: Micros) -> Aggregate {
+        self.settle();
         let lookups = counters.cache_hits + counters.cache_misses;
         Aggregate {
             counts: self.counts,

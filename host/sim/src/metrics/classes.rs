@@ -112,7 +112,7 @@ impl Class {
     }
 
     pub fn add(&mut self, outcome: &Outcome) {
-        self.counts.count(outcome);
+        self.counts.count(outcome.status, outcome.generated_tokens);
         self.ttft.extend(outcome.ttft);
         if let Some(us) = itl_mean_us(outcome) {
             self.itl.push(us);

@@ -58,8 +58,8 @@ impl Counts {
         self.injected() + self.arriving + self.rejected()
     }
 
-    pub(super) fn count(&mut self, outcome: &Outcome) {
-        match outcome.status {
+    pub(super) fn count(&mut self, status: Status, generated_tokens: u32) {
+        match status {
             Status::Completed => self.completed += 1,
             Status::LengthCapped => {
                 self.completed += 1;
@@ -75,8 +75,8 @@ impl Counts {
             Status::Rejected(Rejection::Admission) => self.rejected_by_admission += 1,
             Status::Rejected(Rejection::Routing) => self.rejected_by_routing += 1,
         }
-        if outcome.completed() {
-            self.output_tokens += u64::from(outcome.generated_tokens);
+        if matches!(status, Status::Completed | Status::LengthCapped) {
+            self.output_tokens += u64::from(generated_tokens);
         }
     }
 

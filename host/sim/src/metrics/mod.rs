@@ -182,7 +182,8 @@ impl Metrics {
         report
     }
 
-    fn cluster(&self, instances: &[Aggregate], duration: Micros) -> Aggregate {
+    fn cluster(&mut self, instances: &[Aggregate], duration: Micros) -> Aggregate {
+        self.elsewhere.settle();
         if let [only] = instances {
             // Requests that reached no instance have no latencies: nothing to merge.
             let mut counts = only.counts;
@@ -226,7 +227,7 @@ impl Sink for Metrics {
             self.add_to_class(outcome);
         }
         if self.options.per_tenant && outcome.tags.tenant != Name::NONE {
-            self.tenants.entry(outcome.tags.tenant).or_default().count(outcome);
+            self.tenants.entry(outcome.tags.tenant).or_default().count(outcome.status, outcome.generated_tokens);
         }
         if outcome.status == Status::Rejected(Rejection::Admission) {
             *self.shed.entry(self.class(outcome.tags.slo_class)).or_default() += 1;
