@@ -1,6 +1,6 @@
 //! Requests by the way they ended.
 
-use crate::outcome::{DropReason, Outcome, Rejection, Status};
+use crate::outcome::{DropReason, Rejection, Status};
 
 /// Requests by the way they ended. Every request that arrived is in exactly one of `completed`,
 /// `queued`, `running`, `arriving`, `timed_out`, the three `dropped_…` and the two `rejected_…`.

@@ -11,7 +11,7 @@ use crate::units::Micros;
 /// Every instance has one, so the counters come in pages, which exist once a value of theirs was
 /// seen: step times keep to a few milliseconds. With many instances those pages do not fit the
 /// processor's caches, and every step would wait for a counter; so values are written down one after
-/// the other and counted some hundred at a time.
+/// the other and counted two thousand at a time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Histogram {
     /// Not counted yet: (value, how often).
@@ -31,8 +31,8 @@ impl Histogram {
     /// Values below have pages: 256 at most, 1 MiB. A step seldom takes longer (131 ms).
     const DENSE: u64 = 1 << 17;
 
-    /// Values written down before they are counted: 4 KiB.
-    const RECENT: usize = 512;
+    /// Values written down before they are counted: 16 KiB.
+    const RECENT: usize = 2048;
 
     #[inline]
     pub fn add(&mut self, Micros(us): Micros, count: u64) {
