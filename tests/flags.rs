@@ -64,6 +64,9 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--slo-ttft"], |t| t.promised("ttft")),
     (&["--slo-itl"], |t| t.promised("itl")),
     (&["--slo-e2e"], |t| t.promised("e2e")),
+    (&["--fitness-weights"], fitness_weights),
+    (&["--fitness-scale"], fitness_scale),
+    (&["--baseline"], baseline),
     (&["--trace-level"], trace_level),
     (&["--trace-path"], trace_path),
     (&["--counterfactual-k"], counterfactual_k),
@@ -819,6 +822,33 @@ fn priority_policy(t: &Trial) {
 }
 
 // Evaluation
+
+fn fitness_weights(t: &Trial) {
+    let score =
+        |weights: &str| number(&t.figures(&calm(), &format!("--num-instances 2 {{}} {weights}"))["fitness"], "score");
+    // Round-robin against itself.
+    assert_eq!(score("p99_ttft:1,throughput:2"), 0.5);
+    assert!(t.figures(&calm(), "")["fitness"].is_null());
+    assert!(t.error(&calm(), "{} p99_tft:1").contains("did you mean `p99_ttft`?"));
+}
+
+fn fitness_scale(t: &Trial) {
+    let fitness =
+        |scale: &str| t.figures(&calm(), &format!("--fitness-weights throughput:1 {{}} {scale}"))["fitness"].clone();
+    assert_eq!(number(&fitness("baseline"), "score"), 0.5);
+    let (blis, figures) = (fitness("blis"), t.figures(&calm(), ""));
+    let per_second = number(&figures, "responses_per_sec");
+    assert!((number(&blis, "score") - per_second / (per_second + 100.0)).abs() < 1e-12);
+}
+
+fn baseline(t: &Trial) {
+    let score = |baseline: &str| {
+        let flags = format!("--num-instances 3 --fitness-weights mean_e2e:1 {{}} {baseline}");
+        number(&t.figures(&calm(), &flags)["fitness"], "score")
+    };
+    assert!(score("always-busiest") > score("round-robin"), "an easier opponent");
+    assert!(t.error(&calm(), "--fitness-weights mean_e2e:1 {} round-robbin").contains("did you mean `round-robin`?"));
+}
 
 fn trace_level(t: &Trial) {
     let figures = t.figures(&calm(), "{} decisions --summarize-trace");

@@ -6,6 +6,7 @@
 mod blis;
 mod cli;
 mod cluster;
+mod compare;
 mod deployments;
 mod examples;
 mod flags;

@@ -79,7 +79,8 @@ fn names_of_blis_and_vllm_mean_the_same() {
         ("--tp 0 --max-model-len 0", ""),
         ("--workload distribution --rate 1.0 --timeout 300", "--timeout 300"),
     ];
-    let meaning = |flags: &str| format!("{:?}", RunConfig { given: Given::default(), ..run(flags) });
+    let meaning =
+        |flags: &str| format!("{:?}", RunConfig { given: Given::default(), choices: Choices::default(), ..run(flags) });
     for (one, other) in table {
         assert_eq!(meaning(one), meaning(other), "{one}");
     }
@@ -333,7 +334,7 @@ fn what_was_given_is_explained_with_its_flag() {
                  --admission-latency 1 --routing-latency 1 --snapshot-refresh-interval 1 --cache-signal-delay 1 \
                  --tie-break lowest-index --admission-policy token-bucket --token-bucket-capacity 5 \
                  --token-bucket-refill-rate 5 --routing-policy weighted --routing-scorers vllm-dp:1 \
-                 --priority-policy constant --slo-ttft a=1s --slo-itl a=1s --slo-e2e a=1s --fitness-weights x:1 \
+                 --priority-policy constant --slo-ttft a=1s --slo-itl a=1s --slo-e2e a=1s --fitness-weights mean_itl:1 \
                  --fitness-scale baseline --baseline b --trace-level decisions --counterfactual-k 1 --summarize-trace \
                  --workload distribution --rate 3 --arrival-process poisson --num-requests 5 --prompt-tokens 300 \
                  --prompt-tokens-stdev 10 --prompt-tokens-min 9 --prompt-tokens-max 999 --output-tokens 300 \
@@ -409,7 +410,7 @@ fn nonsense_is_explained() {
         "run --model m --slo-e2e a=1s,a=2s",
         "run --model m --fitness-scale blis",
         "run --model m --baseline round-robin",
-        "run --model m --fitness-weights x:1 --fitness-scale blis --baseline round-robin",
+        "run --model m --fitness-weights throughput:1 --fitness-scale blis --baseline round-robin",
         "run --model m --counterfactual-k 3",
         "run --model m --summarize-trace",
         "replay --model m --trace-header h",

@@ -1,0 +1,143 @@
+//! `blis compare` and fitness through the program: paired seeds, the same bytes on any number of
+//! threads, and no score for sending requests away.
+
+use std::collections::BTreeMap;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+const LOAD: &str = "--model meta-llama/llama-3.1-8b-instruct --num-instances 4 --workload chatbot --rate 90 \
+                    --arrival-process poisson --num-requests 400";
+
+fn blis(words: &str) -> Output {
+    let words = words.split_whitespace();
+    Command::new(env!("CARGO_BIN_EXE_blis")).args(words).stdin(Stdio::null()).output().expect("blis starts")
+}
+
+fn document(words: &str) -> Value {
+    let output = blis(words);
+    assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("one JSON document")
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+#[test]
+fn threads_and_repetition_change_no_byte() {
+    let compare = |more: &str| {
+        let command =
+            format!("compare round-robin weighted least-loaded {LOAD} --seeds 6 --fitness-weights p99_ttft:1 {more}");
+        blis(&command).stdout
+    };
+    let one = compare("--threads 1 --output json");
+    assert_eq!(one, compare("--threads 2 --output json"));
+    assert_eq!(one, compare("--output json"));
+    let text = compare("--threads 1 --output text");
+    assert_eq!(text, compare("--threads 3 --output text"));
+    assert!(String::from_utf8_lossy(&text).contains("95% interval"));
+}
+
+#[test]
+fn the_runs_of_a_comparison_are_those_of_run() {
+    let compared = document(&format!("compare least-loaded always-busiest {LOAD} --seeds 3 --seed 7"));
+    assert_eq!(compared["seeds"], serde_json::json!([7, 8, 9]));
+    for (contestant, policy) in ["least-loaded", "always-busiest"].into_iter().enumerate() {
+        for (place, seed) in [7, 8, 9].into_iter().enumerate() {
+            let run = document(&format!("run {LOAD} --seed {seed} --routing-policy {policy}"));
+            for (figure, field) in
+                [("p99_ttft", "ttft_p99_ms"), ("mean_e2e", "e2e_mean_ms"), ("throughput", "responses_per_sec")]
+            {
+                let value = &compared["metrics"][figure]["values"][contestant][place];
+                assert_eq!(number(value), number(&run[field]), "{policy} {seed} {figure}");
+            }
+        }
+    }
+    let worse = &compared["metrics"]["mean_e2e"]["differences"][0];
+    assert_eq!(worse["verdict"], "worse", "{worse}");
+}
+
+#[test]
+fn scorers_and_bundles_are_contestants() {
+    let folder = std::env::temp_dir().join(format!("blis-compare-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("scratch");
+    let bundle = folder.join("shed.yaml");
+    std::fs::write(&bundle, "admission: {policy: reject-all}\nrouting: {policy: least-loaded}\n").expect("scratch");
+    let command = format!("compare queue-depth:2,load-balance:1 {} {LOAD} --seeds 2", bundle.display());
+    let compared = document(&command);
+    let share = |contestant: usize| number(&compared["metrics"]["rejected_share"]["values"][contestant][0]);
+    assert_eq!((share(0), share(1)), (0.0, 1.0));
+    assert!(compared["metrics"]["p99_ttft"]["values"][1][0].is_null(), "nobody has a latency there");
+    std::fs::remove_dir_all(&folder).expect("scratch");
+}
+
+/// Rejecting everything, or half, loses to admitting, whatever is weighed.
+#[test]
+fn sending_requests_away_does_not_pay() {
+    let score = |weights: &str, policy: &str| {
+        let run = document(&format!("run {LOAD} --routing-policy least-loaded --fitness-weights {weights} {policy}"));
+        (
+            number(&run["fitness"]["score"]),
+            number(&run["conservation"]["completed"]) / number(&run["conservation"]["arrived"]),
+        )
+    };
+    // A bucket that lets about half of the prompts in.
+    let half = "--admission-policy token-bucket --token-bucket-capacity 3000 --token-bucket-refill-rate 11000";
+    for weights in ["p99_ttft:1", "mean_e2e:1,p99_e2e:1", "throughput:1", "tokens_per_sec:1,mean_ttft:3", "mean_itl:1"]
+    {
+        let (admitting, all) = score(weights, "");
+        let (rejecting, none) = score(weights, "--admission-policy reject-all");
+        let (shedding, some) = score(weights, half);
+        assert_eq!((all, none), (1.0, 0.0));
+        assert!((0.3..0.7).contains(&some), "about half: {some}");
+        assert!(admitting > 0.45, "{weights}: {admitting}");
+        assert!(shedding < admitting && rejecting < shedding, "{weights}: {admitting} {shedding} {rejecting}");
+        assert_eq!(rejecting, 0.0);
+    }
+}
+
+#[test]
+fn the_formula_of_blis_is_available() {
+    let run = document(&format!(
+        "run {LOAD} --fitness-scale blis --fitness-weights throughput:0.4,p99_ttft:0.3,mean_e2e:0.3"
+    ));
+    let expected: BTreeMap<&str, f64> = BTreeMap::from([
+        ("throughput", number(&run["responses_per_sec"]) / (number(&run["responses_per_sec"]) + 100.0)),
+        ("p99_ttft", 1.0 / (1.0 + number(&run["ttft_p99_ms"]))),
+        ("mean_e2e", 1.0 / (1.0 + number(&run["e2e_mean_ms"]))),
+    ]);
+    let mut score = 0.0;
+    for (key, weight) in [("throughput", 0.4), ("p99_ttft", 0.3), ("mean_e2e", 0.3)] {
+        let component = number(&run["fitness"]["components"][key]["value"]);
+        assert!((component - expected[key]).abs() < 1e-12, "{key}: {component}");
+        score += weight * component;
+    }
+    assert!((number(&run["fitness"]["score"]) - score).abs() < 1e-12);
+    // Nothing completed: BLIS takes that for the best latency there is, we do not, unless told to.
+    let rejecting = |more: &str| {
+        let words = format!(
+            "run {LOAD} --admission-policy reject-all --fitness-scale blis --fitness-weights p99_ttft:1 {more}"
+        );
+        number(&document(&words)["fitness"]["score"])
+    };
+    assert_eq!((rejecting(""), rejecting("--parity blis")), (0.0, 1.0));
+}
+
+#[test]
+fn nonsense_is_refused_before_anything_runs() {
+    let error = |words: &str| {
+        let output = blis(words);
+        assert_eq!(output.status.code(), Some(2), "{words}");
+        assert!(output.stdout.is_empty(), "{words}");
+        String::from_utf8(output.stderr).expect("UTF-8")
+    };
+    insta::assert_snapshot!(error(&format!("compare round-robin {LOAD}")));
+    insta::assert_snapshot!(error(&format!("compare round-robin round-robin {LOAD}")));
+    insta::assert_snapshot!(error(&format!("compare round-robin least-laoded {LOAD}")));
+    insta::assert_snapshot!(error(&format!("compare round-robin queue-deep:1 {LOAD}")));
+    insta::assert_snapshot!(error(&format!("compare round-robin weighted {LOAD} --routing-policy weighted")));
+    insta::assert_snapshot!(error(&format!("compare round-robin weighted {LOAD} --seeds 0")));
+    insta::assert_snapshot!(error(&format!("compare round-robin weighted {LOAD} --fitness-weights goodput:1")));
+    insta::assert_snapshot!(error(&format!("run {LOAD} --fitness-weights p99_ttft:1,jain:1")));
+}
