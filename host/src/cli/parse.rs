@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use blis_sim::units::Micros;
 
 use super::args::{ScorerList, TargetList};
-use crate::config::policy::{Named as _, Scorer, ScorerFault, ScorerName};
+use crate::config::policy::{Named as _, Scorer, ScorerFault, ScorerKind};
 
 /// A whole number ≥ 1.
 pub(super) fn count(text: &str) -> Result<u32, String> {
@@ -144,8 +144,8 @@ fn scorer(text: &str, number: usize) -> Result<Scorer, String> {
         return Err(format!("scorer {number}, `{text}`: must be a name and a weight, like queue-depth:1"));
     };
     let (name, weight) = (name.trim(), weight.trim());
-    let known = ScorerName::find(name);
-    let name = known.ok_or_else(|| format!("scorer {number}: unknown scorer `{name}`; {}", ScorerName::hint(name)))?;
+    let known = ScorerKind::find(name);
+    let name = known.ok_or_else(|| format!("scorer {number}: unknown scorer `{name}`; {}", ScorerKind::hint(name)))?;
     match weight.parse() {
         Ok(weight) => Ok(Scorer { name, weight }),
         Err(_) => {

@@ -108,7 +108,7 @@ fn routing(settings: &RoutingSettings) -> Result<Box<dyn RoutingPolicy>, String>
         RoutingSettings::RoundRobin => Box::new(RoundRobin::default()),
         RoutingSettings::LeastLoaded => Box::new(LeastLoaded::default()),
         RoutingSettings::Weighted(Weights::Scorers(scorers)) => {
-            Box::new(Weighted::new(scorers.iter().map(|scorer| (kind(scorer.name), scorer.weight)).collect())?)
+            Box::new(Weighted::new(scorers.iter().map(|scorer| (scorer.name, scorer.weight)).collect())?)
         }
         RoutingSettings::Weighted(Weights::CacheAndLoad { cache, load }) => {
             Box::new(CacheAndLoad::new(cache.value, load.value)?)
@@ -116,11 +116,6 @@ fn routing(settings: &RoutingSettings) -> Result<Box<dyn RoutingPolicy>, String>
         RoutingSettings::PrefixAffinity => Box::new(PrefixAffinity::default()),
         RoutingSettings::AlwaysBusiest => Box::new(AlwaysBusiest),
     })
-}
-
-fn kind(name: crate::config::policy::ScorerName) -> blis_sim::policy::ScorerKind {
-    use crate::config::policy::Named as _;
-    name.name().parse().expect("same")
 }
 
 fn priority(name: PriorityName, classes: &Classes) -> Box<dyn PriorityPolicy> {

@@ -12,8 +12,8 @@ use super::given::Given;
 use super::*;
 use crate::config::LatencyKind;
 use crate::config::policy::{
-    AdmissionSettings, Bundle, Choices, Named as _, PolicySettings, PriorityName, RoutingSettings, Scorer, ScorerName,
-    Sourced, Weights,
+    AdmissionSettings, Bundle, Choices, PolicySettings, PriorityName, RoutingSettings, Scorer, ScorerKind, Sourced,
+    Weights,
 };
 use crate::evaluate::FitnessScale;
 use crate::workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec};
@@ -196,7 +196,7 @@ fn policy_flags_arrive() {
     let bucket = AdmissionSettings::TokenBucket { capacity: usual(5.0), refill_rate: usual(0.5) };
     assert_eq!((given.admission.value, *given.priority), (bucket, PriorityName::InvertedSlo));
     let scorer = |name, weight| Sourced::default_value(Scorer { name, weight });
-    let scorers = vec![scorer(ScorerName::QueueDepth, 2.0), scorer(ScorerName::LoadAware, 0.5)];
+    let scorers = vec![scorer(ScorerKind::QueueDepth, 2.0), scorer(ScorerKind::LoadAware, 0.5)];
     assert_eq!(given.routing.value, RoutingSettings::Weighted(Weights::Scorers(scorers)));
     let pair = policies("--routing-policy weighted --routing-load-weight 0.4").routing.value;
     assert_eq!(pair, RoutingSettings::Weighted(Weights::CacheAndLoad { cache: usual(0.0), load: usual(0.4) }));
@@ -441,7 +441,7 @@ fn help_names_all_scorers_and_the_usual_ones() {
     let run = all.find_subcommand("run").expect("known");
     let flag = run.get_arguments().find(|flag| flag.get_id() == "routing_scorers").expect("known");
     let help = flag.get_help().expect("help").to_string();
-    let names: Vec<&str> = ScorerName::ALL.iter().map(|name| name.name()).collect();
+    let names: Vec<&str> = ScorerKind::ALL.iter().map(|name| name.name()).collect();
     assert!(help.contains(&names.join(", ")), "{help}");
     let usual = Scorer::USUAL.map(|Scorer { name, weight }| format!("{}:{weight}", name.name()));
     assert!(help.contains(&format!("[default: {}]", usual.join(","))), "{help}");

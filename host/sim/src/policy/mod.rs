@@ -24,7 +24,6 @@ mod prefix_affinity;
 mod prefix_index;
 mod priority;
 mod routing;
-mod scorer_list;
 mod scorers;
 #[cfg(test)]
 mod testing;
@@ -41,8 +40,7 @@ pub use instance::{BatchView, PreemptionPolicy, QueuedView, Rank, SchedulingPoli
 pub use prefix_index::PrefixIndex;
 pub use priority::{ClassPriority, ConstantPriority, InvertedSlo, SloBased};
 pub use routing::{AlwaysBusiest, CacheAndLoad, LeastLoaded, PrefixAffinity, RoundRobin, Weighted};
-pub use scorer_list::{ScorerListError, ScorerListProblem, parse_scorers};
-pub use scorers::{DEFAULT_PROFILE, ScorerKind, UnknownScorer};
+pub use scorers::{DEFAULT_PROFILE, ScorerKind};
 pub use view::{Ages, ClusterView, InstanceInfo, RequestView, Signals, Versions};
 
 use crate::request::Name;

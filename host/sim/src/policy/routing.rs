@@ -5,7 +5,6 @@
 
 use rustc_hash::FxHashMap;
 
-use super::scorer_list::is_weight;
 use super::scorers::{DEFAULT_PROFILE, Scorer, ScorerKind};
 use super::{Choice, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
 use crate::request::BlockKey;
@@ -192,6 +191,11 @@ impl Weighted {
         self.best.clear();
         self.best.extend((0..).zip(&self.sums).filter(|&(_, &sum)| sum == highest).map(|(place, _)| place));
     }
+}
+
+/// Whether `weight` can weigh a term.
+fn is_weight(weight: f64) -> bool {
+    weight.is_finite() && weight > 0.0
 }
 
 /// What `weighted` meant before there were scorers: `--routing-cache-weight` and

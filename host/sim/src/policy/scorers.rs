@@ -6,7 +6,6 @@
 //! kinds therefore weighs its terms differently as load changes.
 
 use std::fmt::{self, Display};
-use std::str::FromStr;
 
 use super::no_hit_lru::ColdOrder;
 use super::prefix_affinity::SentBlocks;
@@ -113,42 +112,6 @@ impl Display for ScorerKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
-}
-
-impl FromStr for ScorerKind {
-    type Err = UnknownScorer;
-
-    fn from_str(name: &str) -> Result<Self, UnknownScorer> {
-        let found = Self::ALL.into_iter().find(|kind| kind.name() == name);
-        found.ok_or_else(|| UnknownScorer { name: name.to_owned(), nearest: nearest(name) })
-    }
-}
-
-/// No scorer has this name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{name}` is not a scorer{}; scorers are {}", did_you_mean(*nearest), names())]
-pub struct UnknownScorer {
-    /// As given.
-    pub name: String,
-    /// What may have been meant.
-    pub nearest: Option<ScorerKind>,
-}
-
-/// The scorer whose name looks most like `name`, if one looks at all like it.
-fn nearest(name: &str) -> Option<ScorerKind> {
-    const ALIKE: f64 = 0.7;
-    let name = name.to_lowercase();
-    let alike = ScorerKind::ALL.map(|kind| (strsim::jaro_winkler(&name, kind.name()), kind));
-    let best = alike.into_iter().filter(|&(alike, _)| alike >= ALIKE).max_by(|a, b| a.0.total_cmp(&b.0));
-    best.map(|(_, kind)| kind)
-}
-
-fn did_you_mean(nearest: Option<ScorerKind>) -> String {
-    nearest.map_or(String::new(), |kind| format!(" (did you mean `{kind}`?)"))
-}
-
-fn names() -> String {
-    ScorerKind::ALL.map(ScorerKind::name).join(", ")
 }
 
 /// A scorer with what it remembers.
@@ -349,22 +312,10 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_back() {
+    fn a_scorer_is_of_its_kind() {
         for kind in ScorerKind::ALL {
-            assert_eq!(kind.name().parse(), Ok(kind));
             assert_eq!(Scorer::new(kind).kind(), kind);
         }
-    }
-
-    #[test]
-    fn unknown_names_are_refused_with_a_hint() {
-        let errors =
-            ["queue_depth", "prefix", "session"].map(|name| name.parse::<ScorerKind>().unwrap_err().to_string());
-        insta::assert_snapshot!(errors.join("\n"), @r"
-        `queue_depth` is not a scorer (did you mean `queue-depth`?); scorers are queue-depth, kv-utilization, load-balance, active-requests, running-requests, load-aware, vllm-dp, prefix-affinity, precise-prefix-cache, no-hit-lru, lora-affinity
-        `prefix` is not a scorer (did you mean `prefix-affinity`?); scorers are queue-depth, kv-utilization, load-balance, active-requests, running-requests, load-aware, vllm-dp, prefix-affinity, precise-prefix-cache, no-hit-lru, lora-affinity
-        `session` is not a scorer; scorers are queue-depth, kv-utilization, load-balance, active-requests, running-requests, load-aware, vllm-dp, prefix-affinity, precise-prefix-cache, no-hit-lru, lora-affinity
-        ");
     }
 
     prop_compose! {

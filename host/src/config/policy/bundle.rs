@@ -17,7 +17,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_yaml::{Error, Location, MessageFormatter as _, Spanned, UserMessageFormatter};
 
 use super::error::PolicyError;
-use super::{Choices, Named, Scorer, ScorerFault, ScorerName, Source, Sourced, Spot};
+use super::{Choices, Named, Scorer, ScorerFault, ScorerKind, Source, Sourced, Spot};
 use crate::workload::{name_hint, quoted};
 
 /// A bundle that makes sense in itself, and its text for later complaints.
@@ -259,9 +259,9 @@ impl Reader<'_> {
         let mut scorers = Vec::new();
         for (index, RawScorer { name, weight }) in raw.value.iter().enumerate() {
             let number = index + 1;
-            let Some(known) = ScorerName::find(&name.value) else {
+            let Some(known) = ScorerKind::find(&name.value) else {
                 let what = format!("scorer {number}: unknown scorer {}", quoted(name.value.as_bytes()));
-                return Err(self.wrong(name, what, ScorerName::hint(&name.value)));
+                return Err(self.wrong(name, what, ScorerKind::hint(&name.value)));
             };
             let Some(value) = real(&weight.value) else {
                 return Err(self.out_of_range(&format!("weight of scorer {number}"), weight, ABOVE_0.text));

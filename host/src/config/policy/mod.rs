@@ -15,10 +15,12 @@ mod explain;
 mod names;
 mod sourced;
 
+use blis_sim::policy::DEFAULT_PROFILE;
+pub use blis_sim::policy::ScorerKind;
 pub use bundle::Bundle;
 pub use choose::Choices;
 pub use error::PolicyError;
-pub use names::{AdmissionName, Named, PreemptionName, PriorityName, RoutingName, SchedulerName, ScorerName};
+pub use names::{AdmissionName, Named, PreemptionName, PriorityName, RoutingName, SchedulerName};
 pub use sourced::{Source, Sourced, Spot};
 
 /// The policies of a service, with nothing left open.
@@ -105,18 +107,19 @@ pub enum Weights {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scorer {
     /// What is scored.
-    pub name: ScorerName,
+    pub name: ScorerKind,
     /// Above 0, finite.
     pub weight: f64,
 }
 
 impl Scorer {
     /// What `weighted` adds up where nobody says otherwise.
-    pub const USUAL: [Self; 3] = [
-        Self { name: ScorerName::PrecisePrefixCache, weight: 2.0 },
-        Self { name: ScorerName::QueueDepth, weight: 1.0 },
-        Self { name: ScorerName::KvUtilization, weight: 1.0 },
-    ];
+    pub const USUAL: [Self; 3] = [Self::usual(0), Self::usual(1), Self::usual(2)];
+
+    const fn usual(place: usize) -> Self {
+        let (name, weight) = DEFAULT_PROFILE[place];
+        Self { name, weight }
+    }
 
     /// Checks a list of scorers.
     ///

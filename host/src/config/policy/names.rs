@@ -1,5 +1,7 @@
 //! The names of policies and scorers: one table each for flags, bundles, help and messages.
 
+use blis_sim::policy::ScorerKind;
+
 use crate::workload::name_hint;
 
 /// A closed set of names.
@@ -79,31 +81,30 @@ names! {
     AlwaysBusiest = "always-busiest",
 }
 
-names! {
-    /// What the routing policy `weighted` adds up.
-    ScorerName, "scorer":
-    /// Short wait queues
-    QueueDepth = "queue-depth",
-    /// Free KV blocks
-    KvUtilization = "kv-utilization",
-    /// Few requests waiting, running and in flight
-    LoadBalance = "load-balance",
-    /// Few requests in flight
-    ActiveRequests = "active-requests",
-    /// Small batches
-    RunningRequests = "running-requests",
-    /// Short wait queues, up to 128
-    LoadAware = "load-aware",
-    /// Few waiting and running, waiting counted four times
-    VllmDp = "vllm-dp",
-    /// The prefix was routed there before
-    PrefixAffinity = "prefix-affinity",
-    /// The prefix is in the cache
-    PrecisePrefixCache = "precise-prefix-cache",
-    /// Cold prefixes to whoever had none for longest
-    NoHitLru = "no-hit-lru",
-    /// The adapter is loaded
-    LoraAffinity = "lora-affinity",
+/// What the routing policy `weighted` adds up.
+impl Named for ScorerKind {
+    const WHAT: &'static str = "scorer";
+    const ALL: &'static [Self] = &Self::ALL;
+
+    fn name(self) -> &'static str {
+        self.name()
+    }
+
+    fn about(self) -> &'static str {
+        match self {
+            Self::QueueDepth => "Short wait queues",
+            Self::KvUtilization => "Free KV blocks",
+            Self::LoadBalance => "Few requests waiting, running and in flight",
+            Self::ActiveRequests => "Few requests in flight",
+            Self::RunningRequests => "Small batches",
+            Self::LoadAware => "Short wait queues, up to 128",
+            Self::VllmDp => "Few waiting and running, waiting counted four times",
+            Self::PrefixAffinity => "The prefix was routed there before",
+            Self::PrecisePrefixCache => "The prefix is in the cache",
+            Self::NoHitLru => "Cold prefixes to whoever had none for longest",
+            Self::LoraAffinity => "The adapter is loaded",
+        }
+    }
 }
 
 names! {

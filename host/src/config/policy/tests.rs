@@ -49,8 +49,8 @@ fn every_key_arrives() {
         slo_priorities: vec![("gold".into(), usual(7)), ("batch".into(), usual(-100))],
         tenant_budgets: vec![("10".into(), usual(0.0)), ("t0".into(), usual(1.0))],
         routing: usual(RoutingSettings::Weighted(Weights::Scorers(vec![
-            usual(Scorer { name: ScorerName::QueueDepth, weight: 2.0 }),
-            usual(Scorer { name: ScorerName::LoraAffinity, weight: 0.5 }),
+            usual(Scorer { name: ScorerKind::QueueDepth, weight: 2.0 }),
+            usual(Scorer { name: ScorerKind::LoraAffinity, weight: 0.5 }),
         ]))),
         priority: usual(PriorityName::SloBased),
         scheduler: usual(SchedulerName::Sjf),
@@ -306,11 +306,11 @@ fn names_are_found_by_their_text() {
     }
     check::<AdmissionName>();
     check::<RoutingName>();
-    check::<ScorerName>();
+    check::<ScorerKind>();
     check::<PriorityName>();
     check::<SchedulerName>();
     check::<PreemptionName>();
-    assert_eq!(ScorerName::ALL.len(), 11);
+    assert_eq!(ScorerKind::ALL.len(), 11);
 }
 
 #[test]
@@ -387,7 +387,7 @@ fn admission() -> impl Strategy<Value = AdmissionSettings> {
 }
 
 fn routing() -> impl Strategy<Value = RoutingSettings> {
-    let scorers = proptest::sample::subsequence(ScorerName::ALL, 1..=ScorerName::ALL.len()).prop_shuffle();
+    let scorers = proptest::sample::subsequence(ScorerKind::ALL.to_vec(), 1..=ScorerKind::ALL.len()).prop_shuffle();
     let scorers = scorers.prop_flat_map(|names| {
         let scorer = |name| sourced(positive()).prop_map(move |weight| weight.map(|weight| Scorer { name, weight }));
         names.into_iter().map(scorer).collect::<Vec<_>>()
