@@ -46,7 +46,7 @@ pub const FIXED: &str = "512/256 10k";
 pub const FIXED_PLAIN: &str = "512/256 10k, plain";
 /// The same load on each of 16 and of 256 instances, by policy.
 pub const SCALING: [[&str; 2]; 2] =
-    [["16 x 3 125, least-loaded", "256 x 3 125, least-loaded"], ["16 x 3 125, weighted", "256 x 3 125, weighted"]];
+    [["16 x 1 000, least-loaded", "256 x 1 000, least-loaded"], ["16 x 1 000, weighted", "256 x 1 000, weighted"]];
 
 /// Every scenario that can be run here.
 pub fn all() -> Vec<Scenario> {
@@ -146,11 +146,11 @@ fn clusters() -> [Scenario; 3] {
 /// How the cost of a request grows with the number of instances at the same load on each.
 fn scaling() -> impl Iterator<Item = Scenario> {
     let at = |name: &str, instances: u32, routing: &str| {
-        let (rate, requests) = (20 * instances, 3125 * instances);
+        let (rate, requests) = (20 * instances, 1000 * instances);
         let arguments = format!(
             "--workload chatbot --rate {rate} --num-requests {requests} --num-instances {instances} --routing-policy {routing}"
         );
-        Scenario { what: "3 125 requests per instance, 20 req/s each", size: Size::Large, ..scenario(name, &arguments) }
+        Scenario { what: "1 000 requests per instance, 20 req/s each", ..scenario(name, &arguments) }
     };
     SCALING
         .into_iter()

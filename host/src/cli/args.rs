@@ -14,6 +14,8 @@ use tracing::level_filters::LevelFilter;
 use super::given::Given;
 use super::parse;
 use crate::config::policy::{AdmissionName, Named, PreemptionName, PriorityName, RoutingName, SchedulerName, Scorer};
+use crate::evaluate::{Figure, FitnessScale};
+use crate::report::anomaly_definitions;
 
 /// Simulates LLM inference services without GPUs.
 #[derive(Debug, Parser)]
@@ -26,18 +28,30 @@ pub(super) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// Simulate a generated workload or a request trace
-    #[command(args_override_self = true, allow_negative_numbers = true)]
+    #[command(args_override_self = true, allow_negative_numbers = true, after_long_help = anomalies_and_fitness())]
     Run(Box<RunArgs>),
     /// Compare routing policies or bundles under the same requests, seed by seed
-    #[command(args_override_self = true, allow_negative_numbers = true)]
+    #[command(args_override_self = true, allow_negative_numbers = true, after_long_help = fitness())]
     Compare(Box<CompareArgs>),
     /// Simulate a recorded trace: a header (YAML) and its requests (CSV)
-    #[command(args_override_self = true, allow_negative_numbers = true)]
+    #[command(args_override_self = true, allow_negative_numbers = true, after_long_help = anomalies_and_fitness())]
     Replay(Box<ReplayArgs>),
     /// List the models with a configuration
     Models,
     /// List the GPUs with a description
     Hardware,
+}
+
+/// What is counted as an anomaly, and what a fitness can be made of.
+fn anomalies_and_fitness() -> String {
+    format!("Anomalies, as counted in the results:\n{}\n{}", anomaly_definitions(), fitness())
+}
+
+/// What a fitness can be made of.
+fn fitness() -> String {
+    let scale = |scale: FitnessScale| format!("  {}: {}\n", scale.name(), scale.definition());
+    let scales: String = FitnessScale::ALL.into_iter().map(scale).collect();
+    format!("Figures, for --fitness-weights and as compared:\n{}\nScales of --fitness-scale:\n{scales}", Figure::help())
 }
 
 #[derive(Debug, Args)]
