@@ -161,12 +161,16 @@ fn comparisons(measured: &[Measured]) -> Vec<String> {
 /// The same load on each of more instances.
 fn scaling(few: &Measured, many: &Measured) -> String {
     const LIMIT: f64 = 1.5;
-    let growth = few.requests_per_cpu_s() / many.requests_per_cpu_s();
-    let kept = if growth <= LIMIT { "✓" } else { "MISSED" };
-    format!(
-        "{} costs {growth:.2} times as much per request as {} (≤ {LIMIT} {kept})",
-        many.scenario.name, few.scenario.name
-    )
+    let kept = |growth: f64| if growth <= LIMIT { "✓" } else { "MISSED" };
+    let cpu = few.requests_per_cpu_s() / many.requests_per_cpu_s();
+    let (few_name, many_name) = (&few.scenario.name, &many.scenario.name);
+    let mut line =
+        format!("Per request, {many_name} costs {cpu:.2} times the CPU of {few_name} (≤ {LIMIT} {})", kept(cpu));
+    if let (Some(before), Some(after)) = (few.instructions(), many.instructions()) {
+        let growth = after / many.requests() * few.requests() / before;
+        let _ = write!(line, ", {growth:.2} times the instructions ({})", kept(growth));
+    }
+    line
 }
 
 fn laziness(lazy: &Measured, plain: &Measured) -> String {

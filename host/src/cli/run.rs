@@ -138,7 +138,13 @@ pub(super) fn measure<S: Sink>(
     }?;
     let (mut metrics, observer) = sink;
     metrics.offered(arrived.get());
-    Ok((metrics.report(&counters, config.horizon), observer))
+    let report = metrics.report(&counters, config.horizon);
+    if !report.conserved() {
+        let (arrived, ended) = (report.arrived, report.cluster.counts.arrived());
+        return Err(Failure::runtime(format_args!("{arrived} requests arrived, but {ended} are accounted for"))
+            .hint("this is a mistake in the program: please report it with the command"));
+    }
+    Ok((report, observer))
 }
 
 /// Before anything runs: a figure that can have no sample must not decide.
