@@ -11,6 +11,14 @@ import pathlib
 
 HERE = pathlib.Path(__file__).parent
 
+TRACE_V2_HEADER = "trace_version: 3\ntime_unit: microseconds\nmode: generated\n"
+TRACE_V2_COLUMNS = (
+    "request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,streaming,"
+    "input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,"
+    "deadline_us,server_input_tokens,arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,"
+    "num_chunks,status,error_message,finish_reason"
+)
+
 
 def spread(number, low, high):
     """The `number`-th of a scattered sequence of integers from `low` to `high`."""
@@ -60,13 +68,7 @@ def long_prompts():
 
 def two_classes():
     """Four batch jobs for each person who waits, twice what the engine can take."""
-    columns = (
-        "request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,streaming,"
-        "input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,"
-        "deadline_us,server_input_tokens,arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,"
-        "num_chunks,status,error_message,finish_reason"
-    )
-    lines = [columns]
+    lines = [TRACE_V2_COLUMNS]
     for n in range(200):
         urgent = n % 5 == 4
         slo_class = "critical" if urgent else "batch"
@@ -76,7 +78,7 @@ def two_classes():
             f"{n},made-up,,{slo_class},,0,,0,true,{prompt},{answer},{prompt},0,0,0,0,,0,0,{50_000 * n},0,0,0,0,ok,,"
         )
     (HERE / "priorities/trace.csv").write_text("\n".join(lines) + "\n")
-    (HERE / "priorities/trace.yaml").write_text("trace_version: 3\ntime_unit: microseconds\nmode: generated\n")
+    (HERE / "priorities/trace.yaml").write_text(TRACE_V2_HEADER)
 
 
 def a_conversation():
@@ -93,9 +95,46 @@ def a_conversation():
     (HERE / "shared-tokens/conversation.csv").write_text("\n".join(lines) + "\n")
 
 
+def assistants():
+    """Thirty questions a second to 48 assistants, each with instructions of 4096 tokens of its own."""
+    ms, lines = 0, []
+    for n in range(400):
+        ms += spread(n, 2, 64)
+        assistant = spread(spread(n + 700, 0, 1 << 24), 0, 47)
+        lines.append(json.dumps({
+            "timestamp": ms,
+            "input_length": 8 * 512 + spread(n + 1000, 30, 300),
+            "output_length": spread(n + 2000, 50, 250),
+            "hash_ids": [*range(8 * assistant, 8 * assistant + 8), 1000 + n],
+        }))
+    (HERE / "cluster-routing/assistants.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def two_tenants():
+    """People who wait (critical, standard), a tenant's nightly batch, and a crawler in the background."""
+    kinds = [  # class, tenant, prompt, answer
+        ("critical", "shop", (50, 200), (20, 80)),
+        ("standard", "shop", (100, 600), (50, 200)),
+        ("batch", "reports", (500, 1500), (200, 400)),
+        ("background", "crawler", (800, 2000), (100, 300)),
+    ]
+    lines = [TRACE_V2_COLUMNS]
+    for n in range(320):
+        slo_class, tenant, prompt, answer = kinds[spread(spread(n, 0, 1 << 24), 0, 3)]
+        prompt, answer = spread(n + 300, *prompt), spread(n + 900, *answer)
+        lines.append(
+            f"{n},made-up,{tenant},{slo_class},,0,,0,true,{prompt},{answer},{prompt},0,0,0,0,,0,0,{25_000 * n},"
+            "0,0,0,0,ok,,"
+        )
+    (HERE / "policy-bundle/trace.csv").write_text("\n".join(lines) + "\n")
+    (HERE / "policy-bundle/trace.yaml").write_text(TRACE_V2_HEADER)
+
+
 if __name__ == "__main__":
     a_minute_of_chat()
     documents()
     long_prompts()
     two_classes()
     a_conversation()
+    assistants()
+    two_tenants()

@@ -108,6 +108,45 @@ fn earlier_turns_are_found_again() {
     }
 }
 
+#[test]
+fn a_shared_beginning_is_worth_a_route() {
+    let [in_turn, by_prefix, on_trace, on_one_prefix] = answers("cluster-routing");
+    assert!(figure(&by_prefix, "ttft_mean_ms") < 0.8 * figure(&in_turn, "ttft_mean_ms"));
+    let verdicts = |answer: &Value, figure: &str| {
+        let differences = answer["metrics"][figure]["differences"].as_array().expect("differences").clone();
+        differences.iter().map(|difference| difference["verdict"].as_str().expect("a verdict").to_owned()).collect()
+    };
+    let p99: Vec<String> = verdicts(&on_trace, "p99_ttft");
+    assert_eq!(p99, ["worse", "worse", "worse", "better"]);
+    let mean: Vec<String> = verdicts(&on_one_prefix, "mean_ttft");
+    assert_eq!(mean, ["undecided", "undecided"]);
+    let values = &on_one_prefix["metrics"]["mean_ttft"]["values"];
+    let (default, bundle): (Vec<f64>, Vec<f64>) =
+        (0..5).map(|seed| (ms(&values[1][seed]), ms(&values[2][seed]))).unzip();
+    assert_eq!(default.iter().filter(|&&ttft| ttft > 1000.0).count(), 2, "the trap closes: {default:?}");
+    assert!(bundle.iter().all(|&ttft| ttft < 100.0), "{bundle:?}");
+}
+
+#[test]
+fn whoever_rejects_everything_loses() {
+    let page = root().join("examples/policy-bundle/README.md");
+    let mut examples = Example::all_of(&page);
+    assert!(examples.pop().expect("the last").arguments.contains(&"--explain-config".to_owned()));
+    let answers: Vec<Value> = examples
+        .iter()
+        .map(|example| json(&String::from_utf8_lossy(&example.output(Some("json")).expect("ours").stdout)))
+        .collect();
+    let scores: Vec<f64> = answers.iter().map(|answer| figure(&answer["fitness"], "score")).collect();
+    let [in_turn, tiers, without_shedding, reject_all] = scores[..] else { panic!("{scores:?}") };
+    assert!((in_turn - 0.5).abs() < 1e-9 && tiers > in_turn && without_shedding > tiers, "{scores:?}");
+    assert!(reject_all == 0.0, "{scores:?}");
+    assert!(figure(&answers[1], "slo_attainment") > 5.0 * figure(&answers[0], "slo_attainment"));
+}
+
+fn ms(value: &Value) -> f64 {
+    value.as_f64().expect("a number")
+}
+
 /// A command on a page, and the excerpts of its answer.
 struct Example {
     page: PathBuf,
