@@ -87,6 +87,9 @@ pub struct Cluster<I> {
     instances: Vec<I>,
     next_events: NextEvents,
     board: Board,
+    /// What the policies read; asked once.
+    admission_reads: Reads,
+    routing_reads: Reads,
     /// Arrived, on their way to admission.
     arrived: VecDeque<Request>,
     /// Admitted, on their way to routing.
@@ -121,6 +124,8 @@ impl<I: Instance> Cluster<I> {
             next_events: NextEvents::new(instances.len()),
             board: Board::new(infos, &config),
             instances,
+            admission_reads: policies.admission.reads(),
+            routing_reads: policies.routing.reads(),
             arrived: VecDeque::new(),
             admitted: VecDeque::new(),
             scores: Vec::new(),
@@ -176,7 +181,7 @@ impl<I: Instance> Cluster<I> {
         let request = self.arrived.pop_front().expect("an admission is due");
         self.look(now, sink)?;
         let view = self.config.view(&request);
-        self.board.probe(&view, self.policies.admission.reads());
+        self.board.probe(&view, self.admission_reads);
         let cluster = self.board.view(now);
         let verdict = self.policies.admission.admit(&view, &cluster);
         sink.decision(&Decision::Admission { request: &view, cluster: &cluster, verdict: &verdict });
@@ -196,7 +201,7 @@ impl<I: Instance> Cluster<I> {
             return Ok(());
         }
         let view = self.config.view(&request);
-        self.board.probe(&view, self.policies.routing.reads());
+        self.board.probe(&view, self.routing_reads);
         let cluster = self.board.view(now);
         self.scores.clear();
         let choice = self.policies.routing.route(&view, &cluster, &self.config.ties, &mut self.scores);
@@ -260,7 +265,7 @@ impl<I: Instance> Cluster<I> {
 
     /// What is read decides what is kept up to date.
     fn start(&mut self, observer: Reads) {
-        let reads = self.policies.admission.reads().and(self.policies.routing.reads()).and(observer);
+        let reads = self.admission_reads.and(self.routing_reads).and(observer);
         self.board.start(reads, &mut self.instances);
     }
 
