@@ -207,7 +207,7 @@ impl<I: Instance> Cluster<I> {
         let choice = self.policies.routing.route(&view, &cluster, &self.config.ties, &mut self.scores);
         sink.decision(&Decision::Routing { request: &view, cluster: &cluster, choice: &choice, scores: &self.scores });
         // Lower is more urgent on an instance.
-        let priority = -self.policies.priority.priority(&view, now);
+        let priority = self.policies.priority.priority(&view, now).saturating_neg();
         request.priority = priority;
         self.hand_over(now, request, choice.target, sink)
     }
