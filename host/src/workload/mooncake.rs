@@ -71,15 +71,6 @@ struct Turn {
 }
 
 impl Terms for Turn {
-    fn max_output_tokens(self, _output: u32) -> Option<u32> {
-        None
-    }
-    fn deadline(self) -> Option<Micros> {
-        None
-    }
-    fn client_priority(self) -> Option<i32> {
-        None
-    }
     fn tags(self) -> Tags {
         Tags { session: self.session, ..Tags::default() }
     }

@@ -24,20 +24,9 @@ pub(super) struct Row<T = Unrecorded> {
     pub terms: T,
 }
 
-/// What a request says beside its lengths.
+/// What a request says beside its lengths. Most formats record little of it.
 pub(super) trait Terms: Copy + Send + 'static {
-    fn max_output_tokens(self, output: u32) -> Option<u32>;
-    fn deadline(self) -> Option<Micros>;
-    fn client_priority(self) -> Option<i32>;
-    fn tags(self) -> Tags;
-}
-
-/// The format records none of them. In particular the client's budget is not known, and must not
-/// be guessed from the answer's length: policies may see the budget, but never that length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unrecorded;
-
-impl Terms for Unrecorded {
+    /// Not to be guessed from the answer's length: policies may see the budget, but never that.
     fn max_output_tokens(self, _output: u32) -> Option<u32> {
         None
     }
@@ -51,6 +40,12 @@ impl Terms for Unrecorded {
         Tags::default()
     }
 }
+
+/// The format records none of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unrecorded;
+
+impl Terms for Unrecorded {}
 
 /// What time 0 of the simulation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
