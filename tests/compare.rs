@@ -140,4 +140,10 @@ fn nonsense_is_refused_before_anything_runs() {
     insta::assert_snapshot!(error(&format!("compare round-robin weighted {LOAD} --seeds 0")));
     insta::assert_snapshot!(error(&format!("compare round-robin weighted {LOAD} --fitness-weights goodput:1")));
     insta::assert_snapshot!(error(&format!("run {LOAD} --fitness-weights p99_ttft:1,jain:1")));
+    // Not even the file of the decisions is begun.
+    let log = std::env::temp_dir().join(format!("blis-compare-{}.jsonl", std::process::id()));
+    let recorded = format!("run {LOAD} --trace-level decisions --trace-path {}", log.display());
+    error(&format!("{recorded} --fitness-weights p99_ttft:1,jain:1"));
+    error(&format!("{recorded} --fitness-weights p99_ttft:1 --baseline round-robbin"));
+    assert!(!log.exists());
 }

@@ -78,6 +78,9 @@ fn compare(config: &CompareConfig) -> Result<(), Failure> {
     for note in notes {
         tracing::warn!("{note}");
     }
+    for (name, contestant) in &config.contestants {
+        contestant.warnings.iter().for_each(|(what, hint)| tracing::warn!("{name}: {what} (hint: {hint})"));
+    }
     if wants_text(&config.base) { print(comparison) } else { print_document(&comparison) }
 }
 

@@ -89,6 +89,11 @@ fn simulate(
     for note in deployment.notes.iter().chain(&notes) {
         tracing::info!("{note}");
     }
+    // What can be found wrong is found before anything is written or simulated.
+    if let Some(weights) = &config.evaluation.fitness {
+        check_weights(weights, config, &names, &slo_targets)?;
+    }
+    let baseline = baseline(config)?;
     let wants_requests = config.output.metrics_path.is_some() || config.output.results_path.is_some();
     let evaluation = &config.evaluation;
     let candidates = evaluation.counterfactual_k as usize;
@@ -97,16 +102,16 @@ fn simulate(
         (wants_requests.then(RequestLog::new), Refused::default()),
         (evaluation.summarize_trace.then(DecisionSummary::default), decisions),
     );
-    if let Some(weights) = &evaluation.fitness {
-        check_weights(weights, config, &names, &slo_targets)?;
-    }
     let requests = Progress::new(requests, count, progress);
     let timer = Timer::start();
     let (report, observers) = measure(config, deployment, (&names, &slo_targets), requests, observers)?;
     let cpu = timer.elapsed();
     let ((log, refused), (summary, decisions)) = observers;
-    let fitness =
-        evaluation.fitness.as_ref().map(|weights| fitness(weights, config, deployment, &report)).transpose()?;
+    let fitness = evaluation
+        .fitness
+        .as_ref()
+        .map(|weights| fitness(weights, baseline, config, deployment, &report))
+        .transpose()?;
     let files = finish_log(decisions, config).and(write_files(config, &report, log.as_ref(), &names));
     Ok(Finished {
         setting: setting(config, deployment, &notes),
@@ -162,23 +167,32 @@ pub(super) fn check_weights(
     weights.check(has).map_err(Failure::usage)
 }
 
-/// The score of `report`, on the scale `baseline` against a run of the baseline under the same seed.
+/// The baseline of a relative fitness: its name, and the configuration it runs with.
+fn baseline(config: &RunConfig) -> Result<Option<(String, RunConfig)>, Failure> {
+    const USUAL: &str = "round-robin";
+    let scale = config.evaluation.fitness.as_ref().map(FitnessWeights::scale);
+    if scale != Some(FitnessScale::Baseline) {
+        return Ok(None);
+    }
+    let name = config.evaluation.baseline.as_deref().unwrap_or(USUAL);
+    Ok(Some((name.to_owned(), config.with_contestant(name, Others::Defaults)?)))
+}
+
+/// The score of `report`, against a run of `baseline` under the same seed if the scale is relative.
 fn fitness(
     weights: &FitnessWeights,
+    baseline: Option<(String, RunConfig)>,
     config: &RunConfig,
     deployment: &Deployment,
     report: &Report,
 ) -> Result<(Fitness, Option<String>), Failure> {
-    const USUAL: &str = "round-robin";
     let figures = Figures::from(report);
-    if weights.scale() == FitnessScale::Blis {
+    let Some((name, baseline)) = baseline else {
         return Ok((weights.blis(&figures, no_sample(config.engine.semantics)), None));
-    }
-    let name = config.evaluation.baseline.as_deref().unwrap_or(USUAL);
-    let baseline = config.with_contestant(name, Others::Defaults)?;
+    };
     let Workload { requests, names, slo_targets, .. } = connect::open(&baseline)?;
     let (baseline, ()) = measure(&baseline, deployment, (&names, &slo_targets), requests, ())?;
-    Ok((weights.relative(&figures, &Figures::from(&baseline)), Some(name.to_owned())))
+    Ok((weights.relative(&figures, &Figures::from(&baseline)), Some(name)))
 }
 
 /// Classes and tenants where requests name any; under fcfs nobody overtakes.
