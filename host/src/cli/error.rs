@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 use std::io;
 use std::process::ExitCode;
 
-use blis_sim::instance::Stuck;
+use blis_sim::cluster::Halt;
 
 use crate::report::FileError;
 
@@ -74,9 +74,13 @@ impl Failure {
     }
 }
 
-impl From<Stuck> for Failure {
-    fn from(stuck: Stuck) -> Self {
-        Self::runtime(stuck).hint("give it more with `--total-kv-blocks`, or limit the answers with `--max-model-len`")
+impl From<Halt> for Failure {
+    fn from(halt: Halt) -> Self {
+        match halt {
+            Halt::Stuck(stuck) => Self::runtime(stuck)
+                .hint("give it more with `--total-kv-blocks`, or limit the answers with `--max-model-len`"),
+            Halt::Aborted => Self::runtime(halt),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use blis_sim::cluster::{Cluster, ClusterConfig, Policies};
+use blis_sim::cluster::{Abort, Cluster, ClusterConfig, Policies};
 use blis_sim::instance::{Instance, InstanceConfig};
 use blis_sim::policy::{
     AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, Classes, ConstantPriority, GaieLegacy,
@@ -43,6 +43,7 @@ pub(super) fn cluster<I: Instance>(
         block_size: config.engine.block_size,
         semantics: config.engine.semantics,
         horizon: config.horizon,
+        abort: Abort::default(),
     };
     let classes = Arc::new(classes);
     let instances = (0..settings.num_instances).map(|index| config.engine.instance(index, deployment, &classes));

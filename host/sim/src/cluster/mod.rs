@@ -26,6 +26,10 @@ mod signals;
 
 use std::collections::VecDeque;
 use std::iter::Peekable;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use thiserror::Error;
 
 use self::next_events::NextEvents;
 use self::signals::{Board, Watched, Watches};
@@ -35,6 +39,32 @@ use crate::policy::{AdmissionPolicy, Classes, PriorityPolicy, Reads, RequestView
 use crate::request::{Name, Request};
 use crate::semantics::Semantics;
 use crate::units::Micros;
+
+/// Ends a simulation early, from inside a policy that can go no further.
+#[derive(Clone, Debug, Default)]
+pub struct Abort(Arc<AtomicBool>);
+
+impl Abort {
+    /// The simulation ends before its next decision, with [`Halt::Aborted`].
+    pub fn set(&self) {
+        self.0.store(true, Relaxed);
+    }
+
+    fn check(&self) -> Result<(), Halt> {
+        if self.0.load(Relaxed) { Err(Halt::Aborted) } else { Ok(()) }
+    }
+}
+
+/// Why a simulation ended without an answer.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Halt {
+    /// An instance would work for ever without finishing anything.
+    #[error(transparent)]
+    Stuck(#[from] Stuck),
+    /// A policy said so ([`Abort`]); it knows why.
+    #[error("a policy ended the simulation")]
+    Aborted,
+}
 
 /// What stands in front of the instances.
 #[derive(Clone, Debug)]
@@ -60,6 +90,8 @@ pub struct ClusterConfig {
     pub semantics: Semantics,
     /// End of the simulation, inclusive.
     pub horizon: Micros,
+    /// Ends it earlier.
+    pub abort: Abort,
 }
 
 /// Who decides.
@@ -138,18 +170,19 @@ impl<I: Instance> Cluster<I> {
     /// counters of each instance.
     ///
     /// # Errors
-    /// [`Stuck`] if an instance would work for ever without finishing anything.
+    /// [`Halt`] if an instance would work for ever without finishing anything, or a policy gives up.
     pub fn run<S: Sink>(
         mut self,
         arrivals: impl IntoIterator<Item = Request>,
         sink: &mut S,
-    ) -> Result<Vec<Counters>, Stuck> {
+    ) -> Result<Vec<Counters>, Halt> {
         self.start(sink.reads());
         let mut arrivals = arrivals.into_iter().peekable();
         while let Some((now, event)) = self.next(&mut arrivals) {
             if now > self.config.horizon {
                 break;
             }
+            self.config.abort.check()?;
             match event {
                 Event::Arrival => self.arrived.extend(arrivals.next()),
                 Event::Admission => self.admit(now, sink)?,
@@ -269,7 +302,7 @@ impl<I: Instance> Cluster<I> {
         self.board.start(reads, &mut self.instances);
     }
 
-    fn finish(mut self, sink: &mut impl Sink) -> Result<Vec<Counters>, Stuck> {
+    fn finish(mut self, sink: &mut impl Sink) -> Result<Vec<Counters>, Halt> {
         let horizon = self.config.horizon;
         for request in self.arrived.drain(..).chain(self.admitted.drain(..)) {
             sink.outcome(&Outcome::new(&request, Status::Arriving));
@@ -278,7 +311,9 @@ impl<I: Instance> Cluster<I> {
             instance.advance(horizon.saturating_add(Micros(1)), sink)?;
             Ok(instance.finish(horizon, sink))
         };
-        self.instances.into_iter().map(end).collect()
+        let counters: Result<_, Halt> = self.instances.into_iter().map(end).collect();
+        self.config.abort.check()?;
+        counters
     }
 }
 

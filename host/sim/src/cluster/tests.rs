@@ -268,6 +268,7 @@ fn setup() -> impl Strategy<Value = Setup> {
                     block_size,
                     semantics,
                     horizon: Micros::MAX,
+                    abort: Abort::default(),
                 },
                 instances: (0..n).map(instance).collect(),
                 policies: policies(front.0, front.1, priority),
@@ -310,7 +311,7 @@ fn tell<I: Instance>(
     engine: impl Fn(InstanceConfig) -> I,
     requests: &[Request],
     reads: Reads,
-) -> Result<Story, Stuck> {
+) -> Result<Story, Halt> {
     let checked = |config: InstanceConfig| Checked {
         now: Micros::ZERO,
         total_kv_blocks: config.total_kv_blocks,

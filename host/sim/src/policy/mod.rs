@@ -18,6 +18,7 @@
 mod admission;
 mod block_lru;
 mod classes;
+mod event;
 mod instance;
 mod no_hit_lru;
 mod prefix_affinity;
@@ -35,6 +36,7 @@ use rand::RngExt as _;
 
 pub use admission::{AlwaysAdmit, GaieLegacy, RejectAll, TenantBudgets, TierShed, TokenBucket};
 pub use classes::Classes;
+pub use event::{Event, EventKind, Events};
 pub(crate) use instance::Progress;
 pub use instance::{BatchView, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};
 pub use prefix_index::PrefixIndex;
@@ -80,6 +82,16 @@ pub trait AdmissionPolicy: Debug + Send {
     /// Decides about `request`.
     fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Verdict;
 
+    /// What it wants to be told. Asked once.
+    fn events(&self) -> Events {
+        Events::NONE
+    }
+
+    /// Something happened that it wants to be told.
+    fn notice(&mut self, event: &Event) {
+        let _ = event;
+    }
+
     /// A copy with the same state.
     fn fork(&self) -> Box<dyn AdmissionPolicy>;
 }
@@ -109,6 +121,16 @@ pub trait RoutingPolicy: Debug + Send {
         scores: &mut Vec<f64>,
     ) -> Choice;
 
+    /// What it wants to be told. Asked once.
+    fn events(&self) -> Events {
+        Events::NONE
+    }
+
+    /// Something happened that it wants to be told.
+    fn notice(&mut self, event: &Event) {
+        let _ = event;
+    }
+
     /// A copy with the same state.
     fn fork(&self) -> Box<dyn RoutingPolicy>;
 }
@@ -128,6 +150,16 @@ pub trait PriorityPolicy: Debug + Send {
     /// count the other way, as vLLM does: [`crate::request::Request::priority`] is the negated
     /// answer.
     fn priority(&mut self, request: &RequestView<'_>, now: crate::units::Micros) -> i64;
+
+    /// What it wants to be told. Asked once.
+    fn events(&self) -> Events {
+        Events::NONE
+    }
+
+    /// Something happened that it wants to be told.
+    fn notice(&mut self, event: &Event) {
+        let _ = event;
+    }
 
     /// A copy with the same state.
     fn fork(&self) -> Box<dyn PriorityPolicy>;
@@ -175,6 +207,10 @@ pub enum Reason {
     },
     /// The tenant has more in flight than its share.
     TenantBudget,
+    /// A policy from outside, with the score of the chosen instance if it has scores.
+    Plugin(Option<f64>),
+    /// A policy from outside failed; the least loaded instance was taken.
+    Fallback,
     /// Any other text.
     Text(Box<str>),
 }
@@ -215,6 +251,9 @@ impl Display for Reason {
             Self::TierShed { class, priority, min, load } => f.write_str(&tier_shed(class.0, *priority, *min, *load)),
             Self::GaieSaturated { class, saturation } => f.write_str(&gaie_saturated(class.0, *saturation)),
             Self::TenantBudget => f.write_str("tenant-budget-shed"),
+            Self::Plugin(None) => f.write_str("plugin"),
+            Self::Plugin(Some(score)) => write!(f, "plugin (score={score:.3})"),
+            Self::Fallback => f.write_str("fallback (plugin failed)"),
             Self::Text(text) => f.write_str(text),
         }
     }

@@ -24,6 +24,8 @@ pub struct RequestView<'a> {
     pub urgency: i32,
     /// Full KV blocks of the prompt.
     pub prompt_blocks: u32,
+    /// Tokens in a KV block.
+    pub block_size: u32,
     /// Private: it may tell the length of the answer. [`Self::shared_blocks`] does not.
     content: &'a Content,
 }
@@ -47,6 +49,7 @@ impl<'a> RequestView<'a> {
             tags: request.tags,
             urgency,
             prompt_blocks: request.input_tokens / block_size,
+            block_size,
             content,
         }
     }
@@ -55,6 +58,12 @@ impl<'a> RequestView<'a> {
     #[must_use]
     pub fn shares_blocks(&self) -> bool {
         self.prompt_blocks > 0 && !self.content.spans().is_empty()
+    }
+
+    /// How many blocks [`Self::shared_blocks`] names.
+    #[must_use]
+    pub fn shared_block_count(&self) -> u32 {
+        self.content.shared_blocks().min(self.prompt_blocks)
     }
 
     /// Identity of the leading blocks of the prompt that may equal blocks of other requests, in

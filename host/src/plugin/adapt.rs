@@ -1,0 +1,376 @@
+//! Guests as policies of the simulator. Every answer is checked here; an answer that cannot be used
+//! is an incident, and a built-in decides in its place so that the simulation stays whole until it
+//! ends, or is ended:
+//!
+//! | kind | in place of a failed plugin |
+//! |---|---|
+//! | admission | admit |
+//! | routing | the least loaded, the first of equals |
+//! | priority | 0 |
+//! | scheduling | first come, first served |
+//! | preemption | the last admitted |
+//! | latency | the deployment's built-in model |
+
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use blis_sim::latency::{Batch, ContextEffect, LatencyModel};
+use blis_sim::policy::{
+    AdmissionPolicy, BatchView, Choice, ClusterView, Event, Events, PreemptionPolicy, PriorityPolicy, QueuedView, Rank,
+    Reads, Reason, RequestView, RoutingPolicy, SchedulingPolicy, Ties, Verdict,
+};
+use blis_sim::units::Micros;
+
+use super::incidents::{Incidents, OnError};
+use super::{Constants, Description, Fault, FaultKind, Guest, Kind};
+
+/// A guest in the simulator, used for one kind.
+#[derive(Debug)]
+pub struct PluginPolicy {
+    name: Arc<str>,
+    kind: Kind,
+    /// Locked only where the simulator shares policies between threads: to copy them.
+    guest: Mutex<Box<dyn Guest>>,
+    reads: Reads,
+    events: Events,
+    incidents: Incidents,
+}
+
+impl PluginPolicy {
+    /// `guest`, started for `kind` from the plugin called `name`.
+    #[must_use]
+    pub fn new(
+        name: &str,
+        kind: Kind,
+        description: &Description,
+        guest: Box<dyn Guest>,
+        incidents: &Incidents,
+    ) -> Self {
+        let needed = match (kind, incidents.on_error()) {
+            (Kind::Routing, OnError::Fallback) => Reads { load: true, in_flight: true, cached_blocks: false },
+            _ => Reads::NOTHING,
+        };
+        Self {
+            name: name.into(),
+            kind,
+            guest: Mutex::new(guest),
+            reads: description.reads.and(needed),
+            events: description.events,
+            incidents: incidents.clone(),
+        }
+    }
+
+    fn guest(&mut self) -> &mut dyn Guest {
+        self.guest.get_mut().unwrap_or_else(PoisonError::into_inner).as_mut()
+    }
+
+    fn failed(&self, at: Micros, fault: Fault) {
+        self.incidents.record(&self.name, self.kind, at, fault);
+    }
+
+    fn copy(&self) -> Self {
+        let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
+        let guest = guest.fork().unwrap_or_else(|fault| {
+            self.failed(Micros::ZERO, fault.clone());
+            Box::new(Gone(fault))
+        });
+        Self {
+            name: Arc::clone(&self.name),
+            kind: self.kind,
+            guest: Mutex::new(guest),
+            reads: self.reads,
+            events: self.events,
+            incidents: self.incidents.clone(),
+        }
+    }
+
+    fn tell(&mut self, event: &Event) {
+        if let Err(fault) = self.guest().notice(event) {
+            self.failed(event.at, fault);
+        }
+    }
+
+    fn out_of_range(&self, function: &str, answer: impl Debug, range: &str) -> Fault {
+        let message = format!("{}: {function} answered {answer:?}; it must be {range}", self.name);
+        Fault::new(FaultKind::OutOfRange, message)
+    }
+
+    fn not_a_number(&self, function: &str, place: &str) -> Fault {
+        let message = format!(
+            "{}: {function} answered NaN{place}; look for 0/0, infinity minus infinity, or a root of a negative number",
+            self.name
+        );
+        Fault::new(FaultKind::NotANumber, message)
+    }
+
+    /// The place of the instance, and its score if there is one.
+    fn routed(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        scores: &mut Vec<f64>,
+    ) -> Result<Choice, Fault> {
+        let target = self.guest().route(request, cluster, ties, scores)?;
+        if target >= cluster.len() {
+            return Err(self.out_of_range("route", target, &format!("a place from 0 to {}", cluster.len() - 1)));
+        }
+        if !scores.is_empty() && scores.len() != cluster.len() {
+            let answer = format_args!("{} scores", scores.len()).to_string();
+            return Err(self.out_of_range("scores", answer, &format!("one for each of {} instances", cluster.len())));
+        }
+        if let Some(place) = scores.iter().position(|score| score.is_nan()) {
+            return Err(self.not_a_number("scores", &format!(" for instance {place}")));
+        }
+        Ok(Choice { target, reason: Reason::Plugin(scores.get(target).copied()) })
+    }
+}
+
+/// Takes the place of a guest that could not be copied.
+#[derive(Debug)]
+struct Gone(Fault);
+
+impl Guest for Gone {
+    fn admit(&mut self, _: &RequestView<'_>, _: &ClusterView<'_>) -> Result<Verdict, Fault> {
+        Err(self.0.clone())
+    }
+
+    fn route(&mut self, _: &RequestView<'_>, _: &ClusterView<'_>, _: &Ties, _: &mut Vec<f64>) -> Result<usize, Fault> {
+        Err(self.0.clone())
+    }
+
+    fn priority(&mut self, _: &RequestView<'_>, _: Micros) -> Result<i64, Fault> {
+        Err(self.0.clone())
+    }
+
+    fn rank(&mut self, _: &QueuedView<'_>) -> Result<f64, Fault> {
+        Err(self.0.clone())
+    }
+
+    fn victim(&mut self, _: &BatchView) -> Result<usize, Fault> {
+        Err(self.0.clone())
+    }
+
+    fn save(&mut self) -> Result<Vec<u8>, Fault> {
+        Err(self.0.clone())
+    }
+
+    fn restore(&mut self, _: &[u8]) -> Result<(), Fault> {
+        Err(self.0.clone())
+    }
+
+    fn fork(&mut self) -> Result<Box<dyn Guest>, Fault> {
+        Ok(Box::new(Self(self.0.clone())))
+    }
+}
+
+impl AdmissionPolicy for PluginPolicy {
+    fn reads(&self) -> Reads {
+        self.reads
+    }
+
+    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Verdict {
+        self.guest().admit(request, cluster).unwrap_or_else(|fault| {
+            self.failed(cluster.now, fault);
+            Verdict::Admit
+        })
+    }
+
+    fn events(&self) -> Events {
+        self.events
+    }
+
+    fn notice(&mut self, event: &Event) {
+        self.tell(event);
+    }
+
+    fn fork(&self) -> Box<dyn AdmissionPolicy> {
+        Box::new(self.copy())
+    }
+}
+
+impl RoutingPolicy for PluginPolicy {
+    fn reads(&self) -> Reads {
+        self.reads
+    }
+
+    fn route(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        scores: &mut Vec<f64>,
+    ) -> Choice {
+        self.routed(request, cluster, ties, scores).unwrap_or_else(|fault| {
+            self.failed(cluster.now, fault);
+            scores.clear();
+            let least = (0..cluster.len()).min_by_key(|&i| cluster.effective_load(i));
+            Choice { target: least.unwrap_or(0), reason: Reason::Fallback }
+        })
+    }
+
+    fn events(&self) -> Events {
+        self.events
+    }
+
+    fn notice(&mut self, event: &Event) {
+        self.tell(event);
+    }
+
+    fn fork(&self) -> Box<dyn RoutingPolicy> {
+        Box::new(self.copy())
+    }
+}
+
+impl PriorityPolicy for PluginPolicy {
+    fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> i64 {
+        self.guest().priority(request, now).unwrap_or_else(|fault| {
+            self.failed(now, fault);
+            0
+        })
+    }
+
+    fn events(&self) -> Events {
+        self.events
+    }
+
+    fn notice(&mut self, event: &Event) {
+        self.tell(event);
+    }
+
+    fn fork(&self) -> Box<dyn PriorityPolicy> {
+        Box::new(self.copy())
+    }
+}
+
+impl SchedulingPolicy for PluginPolicy {
+    fn rank(&mut self, queued: &QueuedView<'_>) -> Rank {
+        let rank = match self.guest().rank(queued) {
+            Ok(rank) if rank.is_nan() => Err(self.not_a_number("rank", "")),
+            answer => answer,
+        };
+        Rank::real(rank.unwrap_or_else(|fault| {
+            self.failed(queued.now, fault);
+            queued.turn as f64
+        }))
+    }
+
+    fn fork(&self) -> Box<dyn SchedulingPolicy> {
+        Box::new(self.copy())
+    }
+}
+
+impl PreemptionPolicy for PluginPolicy {
+    fn victim(&mut self, batch: &BatchView) -> usize {
+        let victim = match self.guest().victim(batch) {
+            Ok(victim) if victim >= batch.len() => {
+                Err(self.out_of_range("victim", victim, &format!("a place from 0 to {}", batch.len() - 1)))
+            }
+            answer => answer,
+        };
+        victim.unwrap_or_else(|fault| {
+            self.failed(batch.now, fault);
+            batch.len() - 1
+        })
+    }
+
+    fn fork(&self) -> Box<dyn PreemptionPolicy> {
+        Box::new(self.copy())
+    }
+}
+
+/// A guest as latency model. All instances ask the same one: its answers depend on the step alone.
+#[derive(Debug)]
+pub struct PluginLatency {
+    name: Arc<str>,
+    guest: Mutex<Box<dyn Guest>>,
+    constants: Constants,
+    context_effect: ContextEffect,
+    instead: Arc<dyn LatencyModel>,
+    incidents: Incidents,
+}
+
+impl PluginLatency {
+    /// `guest`, started for latency from the plugin called `name`; `instead` answers where it
+    /// cannot.
+    ///
+    /// # Errors
+    /// If it cannot say its constants.
+    pub fn new(
+        name: &str,
+        description: &Description,
+        mut guest: Box<dyn Guest>,
+        instead: Arc<dyn LatencyModel>,
+        incidents: &Incidents,
+    ) -> Result<Self, Fault> {
+        let constants = guest.constants()?;
+        if constants.shortest_step == 0 {
+            let message = format!("{name}: the shortest step is 0 µs; it must be at least 1");
+            return Err(Fault::new(FaultKind::OutOfRange, message));
+        }
+        let context_effect = if description.every_step { ContextEffect::Any } else { ContextEffect::NonDecreasing };
+        let incidents = incidents.clone();
+        Ok(Self { name: name.into(), guest: Mutex::new(guest), constants, context_effect, instead, incidents })
+    }
+
+    fn ask<T>(&self, question: impl FnOnce(&mut dyn Guest) -> Result<T, Fault>, instead: impl FnOnce() -> T) -> T {
+        let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
+        question(guest.as_mut()).unwrap_or_else(|fault| {
+            self.incidents.record(&self.name, Kind::Latency, Micros::ZERO, fault);
+            instead()
+        })
+    }
+
+    fn checked(&self, batch: &Batch, us: u64) -> Result<Micros, Fault> {
+        let least = if batch.tokens() > 0 { self.constants.shortest_step } else { 1 };
+        if (least..=LONGEST).contains(&us) {
+            return Ok(Micros(us));
+        }
+        let message = format!(
+            "{}: step_time answered {us} µs; it must be at least {least} (its own shortest step) and at most a day",
+            self.name
+        );
+        Err(Fault::new(FaultKind::OutOfRange, message))
+    }
+}
+
+/// A day: what takes longer is a mistake, and a few of them overflow the clock.
+const LONGEST: u64 = 24 * 3600 * 1_000_000;
+
+impl LatencyModel for PluginLatency {
+    fn step_time(&self, batch: &Batch) -> Micros {
+        let answer = |guest: &mut dyn Guest| guest.step_time(batch).and_then(|us| self.checked(batch, us));
+        // The fallback keeps the promise about the shortest step.
+        self.ask(answer, || self.instead.step_time(batch).max(Micros(self.constants.shortest_step)))
+    }
+
+    fn context_effect(&self) -> ContextEffect {
+        // A built-in that steps in now and then breaks any order.
+        if self.incidents.on_error() == OnError::Fallback { ContextEffect::Any } else { self.context_effect }
+    }
+
+    fn shortest_step(&self) -> Micros {
+        Micros(self.constants.shortest_step)
+    }
+
+    fn queueing_time(&self, input_tokens: u32) -> Micros {
+        let answer = |guest: &mut dyn Guest| guest.queueing_time(input_tokens).map(|us| Micros(us.min(LONGEST)));
+        self.ask(answer, || self.instead.queueing_time(input_tokens))
+    }
+
+    fn output_token_time(&self) -> Micros {
+        Micros(self.constants.output_token)
+    }
+
+    fn post_decode_time(&self) -> Micros {
+        Micros(self.constants.post_decode)
+    }
+
+    fn scheduling_time(&self) -> Micros {
+        Micros(self.constants.scheduling)
+    }
+
+    fn preemption_time(&self) -> Micros {
+        Micros(self.constants.preemption)
+    }
+}

@@ -1,0 +1,187 @@
+/* The C interface of BLIS policies.
+ *
+ * A policy fills in one table, `blis_policy_v1`, and exports one function that returns it:
+ *
+ *     const blis_policy_v1 *blis_plugin_v1(void);
+ *
+ * The same source becomes a native library (`cc -shared -fPIC -O2`), which runs unsandboxed and only
+ * with `--allow-native`, or a sandboxed WebAssembly module (compiled for wasm32, this header then adds
+ * the exports of the WIT package blis:policy@1.0.0).
+ *
+ * Structs have the layout of the WIT records of the same names (sdk/wit/since-v1.0.0/policy.wit,
+ * which documents every field): numbers only, largest first, no gaps. All times are microseconds of
+ * simulated time. The host passes the size of a row (`stride`): later versions may append fields, so
+ * step from row to row with BLIS_ROW. Nothing the host passes stays valid after the call.
+ *
+ * Rules: no function may throw or longjmp out of the library; a function that cannot answer calls
+ * host->fail and returns anything. A state is used by one thread at a time, but several states may be
+ * in use at once: keep everything in the state, nothing in globals.
+ */
+#ifndef BLIS_POLICY_H
+#define BLIS_POLICY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BLIS_ABI_VERSION 1u
+/* "There is none", where a number may be missing. */
+#define BLIS_NONE_U64 UINT64_MAX
+#define BLIS_NONE_U32 UINT32_MAX
+#define BLIS_NONE_I32 INT32_MIN
+
+typedef struct blis_request {
+    uint64_t now_us, arrival_us, deadline_us;
+    uint32_t id, input_tokens, max_output_tokens, prompt_blocks, shared_blocks, block_size;
+    int32_t urgency, client_priority;
+    uint32_t slo_class, tenant, session, model, client, prefix_group, round_index, tenant_in_flight;
+} blis_request;
+
+typedef struct blis_ages {
+    uint64_t load_us, cached_blocks_us;
+} blis_ages;
+
+typedef struct blis_instance {
+    double kv_utilization, cache_hit_rate;
+    uint64_t preemption_count;
+    uint32_t queue_depth, batch_size, in_flight, cached_blocks, free_kv_blocks, total_kv_blocks;
+} blis_instance;
+
+typedef struct blis_queued {
+    int64_t priority, turn;
+    uint32_t generated_tokens, preemptions;
+} blis_queued;
+
+typedef struct blis_running {
+    uint64_t arrival_us, deadline_us;
+    int64_t priority;
+    uint32_t id, input_tokens, computed_tokens, generated_tokens, kv_blocks, preemptions;
+    int32_t urgency;
+    uint32_t slo_class, tenant, session;
+} blis_running;
+
+typedef struct blis_step {
+    uint64_t prefill_requests, prefill_tokens, prefill_tokens_squared, prefill_tokens_by_input;
+    uint64_t prefill_tokens_by_context, prefill_context, decode_requests, decode_context;
+} blis_step;
+
+enum { BLIS_ROUTED, BLIS_FIRST_TOKEN, BLIS_COMPLETED, BLIS_ENDED, BLIS_REJECTED, BLIS_BLOCK_STORED, BLIS_BLOCK_EVICTED };
+
+typedef struct blis_event {
+    uint64_t at_us, ttft_us, e2e_us;
+    uint32_t kind, request, instance, input_tokens, generated_tokens;
+    uint32_t slo_class, tenant, session, prefix_group, block;
+} blis_event;
+
+/* Row number `i` of an array whose rows are `stride` bytes apart. */
+#define BLIS_ROW(type, rows, stride, i) ((const type *)((const char *)(rows) + (size_t)(i) * (stride)))
+
+/* Kinds, columns and events are sets of bits. */
+enum { BLIS_ADMISSION = 1, BLIS_ROUTING = 2, BLIS_PRIORITY = 4, BLIS_SCHEDULING = 8, BLIS_PREEMPTION = 16, BLIS_LATENCY = 32 };
+enum { BLIS_READS_LOAD = 1, BLIS_READS_IN_FLIGHT = 2, BLIS_READS_CACHED_BLOCKS = 4 };
+enum { BLIS_WANTS_ROUTED = 1, BLIS_WANTS_FIRST_TOKEN = 2, BLIS_WANTS_COMPLETED = 4, BLIS_WANTS_ENDED = 8, BLIS_WANTS_REJECTED = 16, BLIS_WANTS_BLOCKS = 32 };
+
+/* Text that need not end in 0. */
+typedef struct blis_text {
+    const char *data;
+    size_t len;
+} blis_text;
+
+typedef struct blis_parameter {
+    blis_text name, about;
+    double default_value, min, max;
+} blis_parameter;
+
+typedef struct blis_description {
+    blis_text name, version, about;
+    uint32_t kinds, reads, events;
+    uint32_t scores;     /* 1 if the table has `scores` */
+    uint32_t every_step; /* 1 if a step may get shorter as contexts grow (latency) */
+    uint32_t parameter_count;
+    const blis_parameter *parameters;
+} blis_description;
+
+/* What a policy may ask for during a call; `context` goes with each question. */
+typedef struct blis_host {
+    void *context;
+    void (*log)(void *context, uint32_t level, blis_text message); /* 0 error, 1 warning, 2 information, 3 detail */
+    void (*fail)(void *context, blis_text message);                /* this call cannot be answered */
+    uint64_t (*random)(void *context);
+    uint32_t (*pick)(void *context, uint32_t n);
+    size_t (*prompt_blocks)(void *context, const uint32_t **blocks); /* how many; valid during the call */
+    blis_text (*text)(void *context, uint32_t name);
+} blis_host;
+
+typedef struct blis_instance_info {
+    uint32_t id, max_num_seqs, total_kv_blocks, block_size;
+} blis_instance_info;
+
+typedef struct blis_fact {
+    blis_text name;
+    double value;
+} blis_fact;
+
+typedef struct blis_setup {
+    uint32_t kind; /* one bit: what this state is used for */
+    uint32_t instance_count;
+    const blis_instance_info *instances;
+    const double *parameters; /* as many as declared, in that order */
+    const blis_fact *facts;
+    size_t fact_count;
+} blis_setup;
+
+typedef struct blis_constants {
+    uint64_t shortest_step, output_token, post_decode, scheduling, preemption;
+} blis_constants;
+
+/* The table. A function of a kind that `describe` does not name may be NULL. */
+typedef struct blis_policy_v1 {
+    uint32_t abi_version; /* BLIS_ABI_VERSION */
+    uint32_t size;        /* sizeof(blis_policy_v1) */
+    /* sizeof of the structs above, in their order: request, ages, instance, queued, running, step, event */
+    uint32_t struct_sizes[7];
+    uint32_t reserved;
+
+    const blis_description *(*describe)(void);
+    /* NULL, after host->fail, if it cannot be. */
+    void *(*create)(const blis_host *host, const blis_setup *setup);
+    void (*destroy)(void *state);
+    /* Writes at most `capacity` bytes and returns how many it needs. */
+    size_t (*save)(const blis_host *host, const void *state, uint8_t *buffer, size_t capacity);
+    /* 0 if it could not be restored. */
+    uint32_t (*restore)(const blis_host *host, void *state, const uint8_t *bytes, size_t len);
+
+    /* 1 to admit; 0 to reject, with a reason that stays valid until the next call. */
+    uint32_t (*admit)(const blis_host *host, void *state, const blis_request *request, const blis_ages *ages,
+                      const void *instances, size_t count, size_t stride, blis_text *reason);
+    uint32_t (*route)(const blis_host *host, void *state, const blis_request *request, const blis_ages *ages,
+                      const void *instances, size_t count, size_t stride);
+    /* Fills in `count` scores; changes nothing. */
+    void (*scores)(const blis_host *host, const void *state, const blis_request *request, const blis_ages *ages,
+                   const void *instances, size_t count, size_t stride, double *scores);
+    int64_t (*priority)(const blis_host *host, void *state, const blis_request *request);
+    double (*rank)(const blis_host *host, void *state, const blis_request *request, const blis_queued *queued);
+    uint32_t (*victim)(const blis_host *host, void *state, uint64_t now_us, uint32_t wanting,
+                       const void *batch, size_t count, size_t stride);
+    void (*constants)(const blis_host *host, const void *state, blis_constants *constants);
+    uint64_t (*queueing_time)(const blis_host *host, const void *state, uint32_t input_tokens);
+    uint64_t (*step_time)(const blis_host *host, const void *state, const blis_step *step);
+    void (*notice)(const blis_host *host, void *state, const blis_event *event);
+} blis_policy_v1;
+
+#if defined(_WIN32)
+#define BLIS_EXPORT __declspec(dllexport)
+#else
+#define BLIS_EXPORT __attribute__((visibility("default")))
+#endif
+
+BLIS_EXPORT const blis_policy_v1 *blis_plugin_v1(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
