@@ -63,6 +63,9 @@ pub struct Outcome {
     pub generated_tokens: u32,
     /// How it ended.
     pub status: Status,
+    /// When the instance was done with it: start of the event that ended it. Its arrival if it reached
+    /// no instance, or had not ended.
+    pub ended_at: Micros,
     /// The instance that had it; `None` if it reached none.
     pub instance: Option<u32>,
     /// [`crate::request::Request::tags`].
@@ -96,6 +99,7 @@ impl Outcome {
             output_tokens: request.output_tokens,
             generated_tokens: 0,
             status,
+            ended_at: request.arrival,
             instance: None,
             tags: request.tags,
             ttft: None,
@@ -109,6 +113,12 @@ impl Outcome {
         }
     }
 
+    /// The same, ended at `at`.
+    #[must_use]
+    pub fn ended_at(self, at: Micros) -> Self {
+        Self { ended_at: at, ..self }
+    }
+
     /// Completed, capped or not.
     #[must_use]
     pub fn completed(&self) -> bool {
@@ -116,10 +126,42 @@ impl Outcome {
     }
 }
 
+/// A request got its first token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FirstToken {
+    /// [`crate::request::Request::id`].
+    pub id: u32,
+    /// Where.
+    pub instance: u32,
+    /// When it arrived.
+    pub arrival: Micros,
+    /// How long after its arrival the token was out.
+    pub ttft: Micros,
+    /// Prompt tokens.
+    pub input_tokens: u32,
+    /// [`crate::request::Request::tags`].
+    pub tags: Tags,
+}
+
+impl FirstToken {
+    /// `request` got it on `instance`, `ttft` after its arrival.
+    #[must_use]
+    pub fn new(request: &Request, instance: u32, ttft: Micros) -> Self {
+        let &Request { id, arrival, input_tokens, tags, .. } = request;
+        Self { id, instance, arrival, ttft, input_tokens, tags }
+    }
+}
+
 /// Where the simulation writes. It never calls back.
 pub trait Sink {
     /// A request ended. Called once per request; in the order in which they end.
     fn outcome(&mut self, outcome: &Outcome);
+
+    /// A request got its first token: told when the step that gives it begins. For a request thrown
+    /// out of the batch that starts anew (BLIS), told again.
+    fn first_token(&mut self, first: &FirstToken) {
+        let _ = first;
+    }
 
     /// `count` inter-token latencies of `gap` happened on instance number `instance`.
     fn itl(&mut self, instance: u32, gap: Micros, count: u64);

@@ -21,6 +21,7 @@
 //! are is kept in a tournament tree; nothing scans them but the periodic refresh.
 
 mod in_flight;
+mod lifecycle;
 mod next_events;
 mod signals;
 
@@ -31,11 +32,15 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use thiserror::Error;
 
+use self::lifecycle::Lifecycle;
 use self::next_events::NextEvents;
 use self::signals::{Board, Watched, Watches};
 use crate::instance::{Instance, InstanceConfig, Stuck};
 use crate::outcome::{Counters, Decision, Outcome, Rejection, Sink, Status};
-use crate::policy::{AdmissionPolicy, Classes, PriorityPolicy, Reads, RequestView, RoutingPolicy, Ties, Verdict};
+use crate::policy::{
+    AdmissionPolicy, Classes, Event as Happened, Events, PriorityPolicy, Reads, RequestView, RoutingPolicy, Ties,
+    Verdict,
+};
 use crate::request::{Name, Request};
 use crate::semantics::Semantics;
 use crate::units::Micros;
@@ -105,6 +110,25 @@ pub struct Policies {
     pub priority: Box<dyn PriorityPolicy>,
 }
 
+impl Policies {
+    fn events(&self) -> Events {
+        self.admission.events().and(self.routing.events()).and(self.priority.events())
+    }
+
+    /// To whoever wants to know.
+    fn notice(&mut self, event: &Happened) {
+        if self.admission.events().include(event.kind) {
+            self.admission.notice(event);
+        }
+        if self.routing.events().include(event.kind) {
+            self.routing.notice(event);
+        }
+        if self.priority.events().include(event.kind) {
+            self.priority.notice(event);
+        }
+    }
+}
+
 impl Clone for Policies {
     fn clone(&self) -> Self {
         Self { admission: self.admission.fork(), routing: self.routing.fork(), priority: self.priority.fork() }
@@ -119,6 +143,7 @@ pub struct Cluster<I> {
     instances: Vec<I>,
     next_events: NextEvents,
     board: Board,
+    lifecycle: Lifecycle,
     /// What the policies read; asked once.
     admission_reads: Reads,
     routing_reads: Reads,
@@ -155,6 +180,7 @@ impl<I: Instance> Cluster<I> {
         Self {
             next_events: NextEvents::new(instances.len()),
             board: Board::new(infos, &config),
+            lifecycle: Lifecycle::new(policies.events()),
             instances,
             admission_reads: policies.admission.reads(),
             routing_reads: policies.routing.reads(),
@@ -220,7 +246,10 @@ impl<I: Instance> Cluster<I> {
         sink.decision(&Decision::Admission { request: &view, cluster: &cluster, verdict: &verdict });
         match verdict {
             Verdict::Admit => self.admitted.push_back(request),
-            Verdict::Reject(_) => sink.outcome(&Outcome::new(&request, Status::Rejected(Rejection::Admission))),
+            Verdict::Reject(_) => {
+                self.lifecycle.decided(now, &view, None, &mut self.policies);
+                sink.outcome(&Outcome::new(&request, Status::Rejected(Rejection::Admission)));
+            }
         }
         Ok(())
     }
@@ -230,6 +259,7 @@ impl<I: Instance> Cluster<I> {
         let mut request = self.admitted.pop_front().expect("a routing is due");
         self.look(now, sink)?;
         if !self.config.serves(request.tags.model) {
+            self.lifecycle.decided(now, &self.config.view(&request), None, &mut self.policies);
             sink.outcome(&Outcome::new(&request, Status::Rejected(Rejection::Routing)));
             return Ok(());
         }
@@ -241,6 +271,8 @@ impl<I: Instance> Cluster<I> {
         sink.decision(&Decision::Routing { request: &view, cluster: &cluster, choice: &choice, scores: &self.scores });
         // Lower is more urgent on an instance.
         let priority = self.policies.priority.priority(&view, now).saturating_neg();
+        let instance = cluster.instances.get(choice.target).map(|info| info.id);
+        self.lifecycle.decided(now, &view, instance, &mut self.policies);
         request.priority = priority;
         self.hand_over(now, request, choice.target, sink)
     }
@@ -274,13 +306,15 @@ impl<I: Instance> Cluster<I> {
                 self.catch_up(behind, now, sink)?;
             }
         }
-        self.board.refresh(now, &mut self.instances);
+        self.board.refresh(now, &mut self.instances, &mut self.lifecycle);
+        self.lifecycle.deliver(now, &mut self.policies);
         Ok(())
     }
 
     /// Executes the events of instance `behind` before `now`.
     fn catch_up(&mut self, behind: usize, now: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
-        self.instances[behind].advance(now, &mut Watched { sink, board: &mut self.board })?;
+        self.instances[behind]
+            .advance(now, &mut Watched { sink, board: &mut self.board, lifecycle: &mut self.lifecycle })?;
         self.board.touched(behind);
         self.watch(behind);
         Ok(())
@@ -299,7 +333,7 @@ impl<I: Instance> Cluster<I> {
     /// What is read decides what is kept up to date.
     fn start(&mut self, observer: Reads) {
         let reads = self.admission_reads.and(self.routing_reads).and(observer);
-        self.board.start(reads, &mut self.instances);
+        self.board.start(reads, self.lifecycle.wanted(), &mut self.instances);
     }
 
     fn finish(mut self, sink: &mut impl Sink) -> Result<Vec<Counters>, Halt> {

@@ -12,9 +12,10 @@
 
 use super::ClusterConfig;
 use super::in_flight::InFlight;
+use super::lifecycle::Lifecycle;
 use crate::instance::{Instance, InstanceConfig};
-use crate::outcome::{Decision, Outcome, Sink};
-use crate::policy::{Ages, ClusterView, InstanceInfo, PrefixIndex, Reads, RequestView, Signals, Versions};
+use crate::outcome::{Decision, FirstToken, Outcome, Sink};
+use crate::policy::{Ages, ClusterView, Events, InstanceInfo, PrefixIndex, Reads, RequestView, Signals, Versions};
 use crate::request::Name;
 use crate::units::Micros;
 
@@ -25,6 +26,8 @@ pub(super) struct Board {
     signals: Signals,
     versions: Versions,
     reads: Reads,
+    /// What policies want to be told.
+    events: Events,
     load: Group,
     caches: Group,
     cached: PrefixIndex,
@@ -72,6 +75,7 @@ impl Board {
             },
             versions: Versions { load: 1, cached_blocks: 1 },
             reads: Reads::NOTHING,
+            events: Events::NONE,
             load: Group::new(config.snapshot_refresh_interval, n),
             caches: Group::new(config.cache_signal_delay, n),
             cached: PrefixIndex::new(n),
@@ -82,9 +86,12 @@ impl Board {
         }
     }
 
-    /// From now on `reads` are kept up to date.
-    pub fn start<I: Instance>(&mut self, reads: Reads, instances: &mut [I]) {
+    /// From now on `reads` are kept up to date, and `events` noticed.
+    pub fn start<I: Instance>(&mut self, reads: Reads, events: Events, instances: &mut [I]) {
+        // Changes of the caches are found where the caches are read.
+        let reads = Reads { cached_blocks: reads.cached_blocks || events.blocks, ..reads };
         self.reads = reads;
+        self.events = events;
         self.in_flight.start(reads);
         if reads.load && !self.starts_at_zero {
             (0..instances.len()).for_each(|i| self.signals.read(i, &instances[i]));
@@ -96,9 +103,10 @@ impl Board {
 
     pub fn watches(&self) -> Watches {
         let always = |group: &Group, read: bool| read && group.interval == Micros::ZERO;
-        if always(&self.load, self.reads.load) || always(&self.caches, self.reads.cached_blocks) {
+        let Events { first_token, completed, ended, .. } = self.events;
+        if first_token || always(&self.load, self.reads.load) || always(&self.caches, self.reads.cached_blocks) {
             Watches::Events
-        } else if self.reads.in_flight {
+        } else if self.reads.in_flight || completed || ended {
             Watches::Ends
         } else {
             Watches::Nothing
@@ -126,7 +134,7 @@ impl Board {
     }
 
     /// Reads what is due. Instances must have caught up with `now`.
-    pub fn refresh<I: Instance>(&mut self, now: Micros, instances: &mut [I]) {
+    pub fn refresh<I: Instance>(&mut self, now: Micros, instances: &mut [I], lifecycle: &mut Lifecycle) {
         self.in_flight.catch_up(&mut self.signals.in_flight, now);
         let signals = &mut self.signals;
         if self.load.refresh(now, |i| signals.read(i, &instances[i])) {
@@ -134,7 +142,11 @@ impl Board {
         }
         let cached = &mut self.cached;
         self.caches.refresh(now, |i| {
-            instances[i].cache_changes(&mut |key, present| cached.set(key, i, present));
+            instances[i].cache_changes(&mut |key, present| {
+                if cached.set(key, i, present) {
+                    lifecycle.block(now, i as u32, key, present);
+                }
+            });
         });
     }
 
@@ -220,12 +232,19 @@ impl Group {
 pub(super) struct Watched<'a, S> {
     pub sink: &'a mut S,
     pub board: &'a mut Board,
+    pub lifecycle: &'a mut Lifecycle,
 }
 
 impl<S: Sink> Sink for Watched<'_, S> {
     fn outcome(&mut self, outcome: &Outcome) {
         self.board.in_flight.ended(&mut self.board.signals.in_flight, outcome);
+        self.lifecycle.ended(outcome);
         self.sink.outcome(outcome);
+    }
+
+    fn first_token(&mut self, first: &FirstToken) {
+        self.lifecycle.first_token(first);
+        self.sink.first_token(first);
     }
 
     fn itl(&mut self, instance: u32, gap: Micros, count: u64) {

@@ -1,16 +1,18 @@
 //! Invariants over random clusters, for every built-in policy, both engines.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::instance::{Fast, Load, Plain, Preemption, Scheduler};
 use crate::latency::Blackbox;
+use crate::outcome::FirstToken;
 use crate::policy::{
-    AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, ConstantPriority, GaieLegacy, InvertedSlo, LeastLoaded,
-    PrefixAffinity, RejectAll, RoundRobin, ScorerKind, SloBased, TenantBudgets, TierShed, TokenBucket, Weighted,
+    AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, ConstantPriority, EventKind, GaieLegacy, InvertedSlo,
+    LeastLoaded, PrefixAffinity, RejectAll, RoundRobin, ScorerKind, SloBased, TenantBudgets, TierShed, TokenBucket,
+    Weighted,
 };
 use crate::request::{BlockKey, Content, Span, Tags};
 use crate::rng::Stream;
@@ -103,6 +105,10 @@ impl<S: Sink> Sink for Ended<'_, S> {
     fn outcome(&mut self, outcome: &Outcome) {
         self.count += 1;
         self.sink.outcome(outcome);
+    }
+
+    fn first_token(&mut self, first: &FirstToken) {
+        self.sink.first_token(first);
     }
 
     fn itl(&mut self, instance: u32, gap: Micros, count: u64) {
@@ -400,5 +406,119 @@ proptest! {
             }
             (fast, plain) => prop_assert!(false, "{:?} {:?}", fast.err(), plain.err()),
         }
+    }
+}
+
+/// Wants to be told everything, and writes it down; decides as the one inside.
+#[derive(Debug)]
+struct Listener {
+    inner: Box<dyn AdmissionPolicy>,
+    told: Arc<Mutex<Vec<Told>>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Told {
+    Event(Happened),
+    Decision(Micros),
+}
+
+impl AdmissionPolicy for Listener {
+    fn reads(&self) -> Reads {
+        self.inner.reads()
+    }
+
+    fn admit(&mut self, request: &RequestView<'_>, cluster: &crate::policy::ClusterView<'_>) -> Verdict {
+        self.told.lock().unwrap().push(Told::Decision(cluster.now));
+        self.inner.admit(request, cluster)
+    }
+
+    fn events(&self) -> Events {
+        Events { routed: true, first_token: true, completed: true, ended: true, rejected: true, blocks: true }
+    }
+
+    fn notice(&mut self, event: &Happened) {
+        self.told.lock().unwrap().push(Told::Event(*event));
+    }
+
+    fn fork(&self) -> Box<dyn AdmissionPolicy> {
+        Box::new(Self { inner: self.inner.fork(), told: Arc::clone(&self.told) })
+    }
+}
+
+impl Setup {
+    fn with_listener(&self) -> (Self, Arc<Mutex<Vec<Told>>>) {
+        let told = Arc::default();
+        let mut setup = self.clone();
+        let inner = self.policies.admission.fork();
+        setup.policies.admission = Box::new(Listener { inner, told: Arc::clone(&told) });
+        (setup, told)
+    }
+}
+
+/// Everything is told in order, in time and once.
+fn assert_told(told: &[Told], story: &Story) {
+    let (mut now, mut latest) = (Micros::ZERO, Micros::ZERO);
+    let mut ends: BTreeMap<u32, EventKind> = BTreeMap::new();
+    let mut first_tokens: BTreeMap<u32, Micros> = BTreeMap::new();
+    let mut cached = std::collections::BTreeSet::new();
+    for told in told {
+        let event = match told {
+            Told::Decision(at) => {
+                assert!(latest <= *at, "told at {at:?} what happens at {latest:?}");
+                now = *at;
+                continue;
+            }
+            Told::Event(event) => event,
+        };
+        assert!(event.at >= latest, "out of order: {event:?} after {latest:?}");
+        latest = event.at;
+        match event.kind {
+            EventKind::Completed | EventKind::Ended | EventKind::Rejected => {
+                assert_eq!(ends.insert(event.request, event.kind), None, "{event:?} twice");
+                let outcome = &story.outcomes[&event.request];
+                assert_eq!((event.e2e, event.ttft, event.tags), (outcome.e2e, outcome.ttft, outcome.tags));
+                assert_eq!(event.instance, outcome.instance);
+            }
+            EventKind::FirstToken => drop(first_tokens.insert(event.request, event.ttft.unwrap())),
+            EventKind::BlockStored => assert!(cached.insert((event.instance, event.block)), "{event:?} twice"),
+            EventKind::BlockEvicted => assert!(cached.remove(&(event.instance, event.block)), "{event:?} from nowhere"),
+            EventKind::Routed => {}
+        }
+    }
+    for outcome in story.outcomes.values() {
+        let done = outcome.e2e.map_or(outcome.ended_at, |e2e| outcome.arrival + e2e);
+        let ended = outcome.completed() || matches!(outcome.status, Status::TimedOut | Status::Dropped(_));
+        if ended && done < now {
+            assert!(ends.contains_key(&outcome.id), "nobody was told of {outcome:?} before {now:?}");
+        }
+        if let Some(ttft) = outcome.ttft.filter(|&ttft| outcome.arrival + ttft < now) {
+            assert_eq!(first_tokens.get(&outcome.id), Some(&ttft), "{outcome:?}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn policies_are_told_what_happened_in_order(setup in setup(), drafts in proptest::collection::vec(draft(), 1..60)) {
+        let requests = requests(&drafts, setup.config.block_size);
+        let quiet = tell(&setup, Fast::new, &requests, Reads::NOTHING);
+        let mut logs = Vec::new();
+        for plain in [false, true] {
+            let (listening, told) = setup.with_listener();
+            let story = if plain {
+                tell(&listening, Plain::new, &requests, Reads::NOTHING)
+            } else {
+                tell(&listening, Fast::new, &requests, Reads::NOTHING)
+            };
+            prop_assert_eq!(&story, &quiet, "listening changes nothing");
+            let told = told.lock().unwrap().clone();
+            if let Ok(story) = story {
+                assert_told(&told, &story);
+            }
+            logs.push(told);
+        }
+        prop_assert_eq!(&logs[0], &logs[1], "both engines tell the same");
     }
 }

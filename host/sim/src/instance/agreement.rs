@@ -14,7 +14,7 @@ use super::{
 use crate::latency::{Batch, Blackbox, ContextEffect, LatencyModel, MoeComm, Roofline, TrainedPhysics};
 use crate::model::Parallelism;
 use crate::model::samples::{h100, llama_8b};
-use crate::outcome::{Counters, Outcome, Sink, Status};
+use crate::outcome::{Counters, FirstToken, Outcome, Sink, Status};
 use crate::policy::{BatchView, Classes, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};
 use crate::request::{BlockKey, Content, Name, Request, Span, Tags};
 use crate::semantics::Semantics;
@@ -24,6 +24,7 @@ use crate::units::Micros;
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Story {
     outcomes: Vec<Outcome>,
+    first_tokens: Vec<FirstToken>,
     itl: BTreeMap<Micros, u64>,
     counters: Counters,
     stuck: Option<String>,
@@ -32,6 +33,9 @@ struct Story {
 impl Sink for Story {
     fn outcome(&mut self, outcome: &Outcome) {
         self.outcomes.push(*outcome);
+    }
+    fn first_token(&mut self, first: &FirstToken) {
+        self.first_tokens.push(*first);
     }
     fn itl(&mut self, _instance: u32, gap: Micros, count: u64) {
         *self.itl.entry(gap).or_default() += count;

@@ -9,7 +9,7 @@ use super::watchdog::Watchdog;
 use super::{Instance, InstanceConfig, Load, Stuck};
 use crate::kv::plain::{PlainKv, Want};
 use crate::latency::Batch;
-use crate::outcome::{Counters, Outcome, Sink, Status};
+use crate::outcome::{Counters, FirstToken, Outcome, Sink, Status};
 use crate::policy::{BatchView, Progress};
 use crate::request::{BlockKey, Request};
 use crate::units::Micros;
@@ -152,7 +152,7 @@ impl Plain {
 
         let batch = self.batch();
         let end = now + self.config.latency.step_time(&batch);
-        self.execute(now, end);
+        self.execute(now, end, sink);
         self.complete(end, sink);
         self.last_step.free_blocks = self.kv.free_blocks();
         if !(self.running.is_empty() && self.waiting.is_empty()) {
@@ -345,7 +345,7 @@ impl Plain {
     }
 
     /// The step's effect on each request: tokens computed, tokens out.
-    fn execute(&mut self, now: Micros, end: Micros) {
+    fn execute(&mut self, now: Micros, end: Micros, sink: &mut impl Sink) {
         let per_token = self.config.latency.output_token_time();
         let spans_waits = self.config.semantics.itl_spans_waits;
         for live in &mut self.running {
@@ -355,7 +355,9 @@ impl Plain {
                 continue;
             }
             if live.generated == 0 {
-                live.ttft = Some(end + per_token - live.request.arrival);
+                let ttft = end + per_token - live.request.arrival;
+                live.ttft = Some(ttft);
+                sink.first_token(&FirstToken::new(&live.request, self.config.index, ttft));
             } else {
                 let since = if spans_waits || !live.decoding { live.last_token } else { now };
                 live.itl.push(end - since + per_token);
@@ -437,7 +439,7 @@ impl Plain {
             itl_sum,
             itl_count: gaps,
             itl_mean_us: itl_sum.0 as f64 / f64::from(divisor),
-            ..live.outcome(self.config.index, status)
+            ..live.outcome(self.config.index, status).ended_at(end)
         });
         self.last_step.finished.push(live.request.id);
         self.watchdog.progress();
@@ -466,13 +468,13 @@ impl Plain {
     /// The guards, then the wait queue.
     fn enqueue(&mut self, now: Micros, live: Live, sink: &mut impl Sink) {
         if let Some(reason) = self.config.refuses(&live.request) {
-            sink.outcome(&live.outcome(self.config.index, Status::Dropped(reason)));
+            sink.outcome(&live.outcome(self.config.index, Status::Dropped(reason)).ended_at(now));
             return;
         }
         self.counters.input_tokens += u64::from(live.request.input_tokens);
         if let Some(deadline) = live.request.deadline {
             if deadline <= now {
-                sink.outcome(&live.outcome(self.config.index, Status::TimedOut));
+                sink.outcome(&live.outcome(self.config.index, Status::TimedOut).ended_at(now));
                 return;
             }
             self.deadlines.insert((deadline, self.turn_back), live.request.id);
@@ -490,11 +492,11 @@ impl Plain {
             }
             let live = self.running.remove(index);
             self.kv.release(id);
-            sink.outcome(&live.outcome(self.config.index, Status::TimedOut));
+            sink.outcome(&live.outcome(self.config.index, Status::TimedOut).ended_at(now));
         } else if let Some(key) = self.waiting.iter().find(|(_, live)| live.request.id == id).map(|(&key, _)| key) {
             let live = self.waiting.remove(&key).expect("just found");
             self.counters.waited(live.queued_at, now);
-            sink.outcome(&live.outcome(self.config.index, Status::TimedOut));
+            sink.outcome(&live.outcome(self.config.index, Status::TimedOut).ended_at(now));
         } else {
             return false; // it ended before
         }

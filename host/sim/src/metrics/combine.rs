@@ -1,6 +1,6 @@
 //! Sinks made of sinks.
 
-use crate::outcome::{Decision, Outcome, Sink};
+use crate::outcome::{Decision, FirstToken, Outcome, Sink};
 use crate::policy::Reads;
 use crate::units::Micros;
 
@@ -18,6 +18,11 @@ impl<A: Sink, B: Sink> Sink for (A, B) {
     fn outcome(&mut self, outcome: &Outcome) {
         self.0.outcome(outcome);
         self.1.outcome(outcome);
+    }
+
+    fn first_token(&mut self, first: &FirstToken) {
+        self.0.first_token(first);
+        self.1.first_token(first);
     }
 
     fn itl(&mut self, instance: u32, gap: Micros, count: u64) {
@@ -45,6 +50,12 @@ impl<S: Sink> Sink for Option<S> {
     fn outcome(&mut self, outcome: &Outcome) {
         if let Some(sink) = self {
             sink.outcome(outcome);
+        }
+    }
+
+    fn first_token(&mut self, first: &FirstToken) {
+        if let Some(sink) = self {
+            sink.first_token(first);
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Events are delivered in the order in which they happened (by time, then by instance), before any
 //! decision at a later time. Completions are known when the answer is complete; blocks when the
-//! cache signal is read anew, as old as that signal may be.
+//! cache signal is read anew, all of one reading in the order of instances and blocks.
 
 use crate::request::{BlockKey, Tags};
 use crate::units::Micros;

@@ -39,7 +39,9 @@ impl SentBlocks {
             self.index.grow(instance + 1);
         }
         let index = &mut self.index;
-        let changed = &mut |key, present| index.set(key, instance, present);
+        let changed = &mut |key, present| {
+            index.set(key, instance, present);
+        };
         self.sent[instance].record(request.shared_blocks(), request.prompt_blocks, changed);
     }
 }

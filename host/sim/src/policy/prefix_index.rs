@@ -61,25 +61,27 @@ impl PrefixIndex {
         }
     }
 
-    /// From now on `instance` knows `key`, or no longer does.
-    pub fn set(&mut self, key: BlockKey, instance: usize, present: bool) {
+    /// From now on `instance` knows `key`, or no longer does. Whether that is news.
+    pub fn set(&mut self, key: BlockKey, instance: usize, present: bool) -> bool {
         assert!(instance < self.instances, "instance {instance} of {}", self.instances);
         let words = self.words();
         let (page, place) = place(key, words);
         if page >= self.pages.len() {
             if !present {
-                return;
+                return false;
             }
             self.pages.resize(page + 1, None);
         }
         let page = match &mut self.pages[page] {
             Some(page) => page,
-            None if !present => return,
+            None if !present => return false,
             slot => slot.insert(vec![0; PAGE_KEYS * words].into()),
         };
         let word = &mut Arc::make_mut(page)[place + instance / WORD_BITS];
         let bit = 1 << (instance % WORD_BITS);
+        let known = *word & bit != 0;
         *word = if present { *word | bit } else { *word & !bit };
+        known != present
     }
 
     /// Whether `instance` knows `key`.

@@ -4,14 +4,14 @@ use super::Fast;
 use super::live::{Key, Live, State};
 use super::plan::Plan;
 use crate::instance::InstanceConfig;
-use crate::outcome::{Outcome, Sink, Status};
+use crate::outcome::{FirstToken, Outcome, Sink, Status};
 use crate::units::Micros;
 
 impl Fast {
     /// The step `now..end` happens.
     pub(super) fn execute(&mut self, now: Micros, end: Micros, plan: &Plan, sink: &mut impl Sink) {
         self.decode(now, end, plan, sink);
-        let mut finished = self.finish_prefills(end);
+        let mut finished = self.finish_prefills(end, sink);
         self.pop_finished(&mut finished);
         self.complete_all(finished, end, sink);
     }
@@ -109,7 +109,7 @@ impl Fast {
 
     /// Prompt tokens are computed; a prompt that is complete gives a token. Returns the requests
     /// that are finished by it.
-    fn finish_prefills(&mut self, end: Micros) -> Vec<Key> {
+    fn finish_prefills(&mut self, end: Micros, sink: &mut impl Sink) -> Vec<Key> {
         let per_token = self.per_token;
         let mut finished = Vec::new();
         for key in std::mem::take(&mut self.prefilling) {
@@ -121,7 +121,9 @@ impl Fast {
                 continue;
             }
             if live.generated == 0 {
-                live.ttft = Some(end + per_token - live.request.arrival);
+                let ttft = end + per_token - live.request.arrival;
+                live.ttft = Some(ttft);
+                sink.first_token(&FirstToken::new(&live.request, self.config.index, ttft));
             } else {
                 live.saved.push((end - live.last_token + per_token, 1));
             }
@@ -278,7 +280,7 @@ impl InstanceConfig {
             itl_sum,
             itl_count: gaps,
             itl_mean_us: itl_sum.0 as f64 / f64::from(divisor),
-            ..live.outcome(self.index, live.generated_at(v), status)
+            ..live.outcome(self.index, live.generated_at(v), status).ended_at(end)
         }
     }
 }

@@ -197,13 +197,13 @@ impl Fast {
     /// The guards, then the wait queue.
     fn enqueue(&mut self, now: Micros, request: Request, sink: &mut impl Sink) {
         if let Some(reason) = self.config.refuses(&request) {
-            sink.outcome(&Live::new(request).outcome(self.config.index, 0, Status::Dropped(reason)));
+            sink.outcome(&Live::new(request).outcome(self.config.index, 0, Status::Dropped(reason)).ended_at(now));
             return;
         }
         self.counters.input_tokens += u64::from(request.input_tokens);
         let deadline = request.deadline;
         if deadline.is_some_and(|deadline| deadline <= now) {
-            sink.outcome(&Live::new(request).outcome(self.config.index, 0, Status::TimedOut));
+            sink.outcome(&Live::new(request).outcome(self.config.index, 0, Status::TimedOut).ended_at(now));
             return;
         }
         self.turn_back += 1;
@@ -255,7 +255,7 @@ impl Fast {
             self.kv.release(&mut live.holding, live.computed);
             self.refused = None;
         }
-        sink.outcome(&live.outcome(self.config.index, live.generated, Status::TimedOut));
+        sink.outcome(&live.outcome(self.config.index, live.generated, Status::TimedOut).ended_at(now));
         self.watchdog.progress();
         if self.running == 0 && self.step_at.is_none() && !self.waiting.is_empty() {
             self.step_at = Some(now);

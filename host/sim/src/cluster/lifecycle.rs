@@ -1,0 +1,166 @@
+//! Tells policies what happened, in the order in which it happened.
+//!
+//! Instances run ahead of the service: a step that starts now gives tokens later. So what they
+//! report waits here until its time has come.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::Policies;
+use crate::outcome::{FirstToken, Outcome, Status};
+use crate::policy::{Event, EventKind, Events, RequestView};
+use crate::request::{BlockKey, Tags};
+use crate::units::Micros;
+
+/// What happened and was not told yet.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lifecycle {
+    wanted: Events,
+    waiting: BinaryHeap<Reverse<Waiting>>,
+    /// Changes of prefix caches that were just read.
+    blocks: Vec<Event>,
+    /// Events ever: the order among those of one instance at one time.
+    reported: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Waiting {
+    event: Event,
+    number: u64,
+}
+
+impl Lifecycle {
+    pub fn new(wanted: Events) -> Self {
+        Self { wanted, ..Self::default() }
+    }
+
+    pub fn wanted(&self) -> Events {
+        self.wanted
+    }
+
+    /// A request got its first token, or will.
+    pub fn first_token(&mut self, first: &FirstToken) {
+        if !self.wanted.first_token {
+            return;
+        }
+        self.report(Event {
+            at: first.arrival.saturating_add(first.ttft),
+            kind: EventKind::FirstToken,
+            request: first.id,
+            instance: Some(first.instance),
+            input_tokens: first.input_tokens,
+            generated_tokens: 1,
+            ttft: Some(first.ttft),
+            e2e: None,
+            tags: first.tags,
+            block: 0,
+        });
+    }
+
+    /// A request ended on an instance.
+    pub fn ended(&mut self, outcome: &Outcome) {
+        let kind = match outcome.status {
+            Status::Completed | Status::LengthCapped => EventKind::Completed,
+            Status::TimedOut | Status::Dropped(_) => EventKind::Ended,
+            // Nothing happened to it: the simulation did end.
+            Status::Queued | Status::Running | Status::Arriving | Status::Rejected(_) => return,
+        };
+        if !self.wanted.include(kind) {
+            return;
+        }
+        self.report(Event {
+            at: outcome.e2e.map_or(outcome.ended_at, |e2e| outcome.arrival.saturating_add(e2e)),
+            kind,
+            request: outcome.id,
+            instance: outcome.instance,
+            input_tokens: outcome.input_tokens,
+            generated_tokens: outcome.generated_tokens,
+            ttft: outcome.ttft,
+            e2e: outcome.e2e,
+            tags: outcome.tags,
+            block: 0,
+        });
+    }
+
+    /// The cache signal shows at `now` that `instance` has the block `key`, or no longer has it.
+    pub fn block(&mut self, now: Micros, instance: u32, key: BlockKey, present: bool) {
+        if !self.wanted.blocks {
+            return;
+        }
+        self.blocks.push(Event {
+            at: now,
+            kind: if present { EventKind::BlockStored } else { EventKind::BlockEvicted },
+            request: 0,
+            instance: Some(instance),
+            input_tokens: 0,
+            generated_tokens: 0,
+            ttft: None,
+            e2e: None,
+            tags: Tags::default(),
+            block: key,
+        });
+    }
+
+    /// Tells everything that happened before `now`, then the changes of caches just read.
+    pub fn deliver(&mut self, now: Micros, policies: &mut Policies) {
+        while self.waiting.peek().is_some_and(|Reverse(first)| first.event.at < now) {
+            if let Some(Reverse(Waiting { event, .. })) = self.waiting.pop() {
+                policies.notice(&event);
+            }
+        }
+        // All of one reading happened at any time since the last: their order is that of numbers.
+        self.blocks.sort_unstable_by_key(|event| (event.instance, event.block));
+        self.blocks.drain(..).for_each(|event| policies.notice(&event));
+    }
+
+    /// `request` was handed to `instance` at `now`, or rejected.
+    pub fn decided(&self, now: Micros, request: &RequestView<'_>, instance: Option<u32>, policies: &mut Policies) {
+        let kind = if instance.is_some() { EventKind::Routed } else { EventKind::Rejected };
+        if !self.wanted.include(kind) {
+            return;
+        }
+        policies.notice(&Event {
+            at: now,
+            kind,
+            request: request.id,
+            instance,
+            input_tokens: request.input_tokens,
+            generated_tokens: 0,
+            ttft: None,
+            e2e: None,
+            tags: request.tags,
+            block: 0,
+        });
+    }
+
+    fn report(&mut self, event: Event) {
+        self.waiting.push(Reverse(Waiting { event, number: self.reported }));
+        self.reported += 1;
+    }
+}
+
+impl Waiting {
+    fn key(&self) -> (Micros, Option<u32>, u64) {
+        (self.event.at, self.event.instance, self.number)
+    }
+}
+
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Waiting {}
+
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Waiting {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
+}
