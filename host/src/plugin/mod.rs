@@ -24,7 +24,10 @@ use blis_sim::rng::Stream;
 use blis_sim::units::Micros;
 
 pub mod adapt;
+mod describe;
 pub mod incidents;
+pub mod inputs;
+pub mod native;
 pub mod rows;
 
 /// A kind of decision.
