@@ -101,6 +101,14 @@ mod tests {
             |d| d.parameters[0].name = String::new(),
         ];
         let told: Vec<_> = nonsense.into_iter().map(|change| described(change).expect_err("nonsense")).collect();
-        insta::assert_snapshot!(told.join("\n"));
+        insta::assert_snapshot!(told.join("\n"), @r#"
+        mine.so: describe: the name is "two words"; it must be a word of letters, digits, `-`, `_` and `.` [out-of-range]
+        mine.so: describe: it names no kind; name at least one, as routing [out-of-range]
+        mine.so: describe: a text of 5000 bytes; there may be 4096 [out-of-memory]
+        mine.so: describe: parameter `weight` has default 3, smallest 0, largest 2; they must be finite and in order [out-of-range]
+        mine.so: describe: parameter `weight` has default 1, smallest 0, largest inf; they must be finite and in order [out-of-range]
+        mine.so: describe: two parameters are called `weight` [out-of-range]
+        mine.so: describe: a parameter is called ""; use a word of letters, digits, `-`, `_` and `.` [out-of-range]
+        "#);
     }
 }

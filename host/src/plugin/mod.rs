@@ -25,6 +25,7 @@ use blis_sim::units::Micros;
 
 pub mod adapt;
 mod describe;
+pub mod find;
 pub mod incidents;
 pub mod inputs;
 pub mod native;

@@ -26,7 +26,7 @@ impl Folder {
     /// The library made of `source` with `-Dflag`; `None` without a compiler.
     fn library(&self, source: &str, flag: &str) -> Option<PathBuf> {
         let here = env!("CARGO_MANIFEST_DIR");
-        let out = self.0.join(format!("{source}{flag}{}", std::env::consts::DLL_SUFFIX));
+        let out = self.0.join(format!("{source}{flag}.so"));
         let source = PathBuf::from(format!("{here}/src/plugin/native/fixtures/{source}.c"));
         let header = format!("-I{here}/../sdk/c");
         let built = Command::new("cc")
@@ -131,7 +131,40 @@ fn a_router_decides_as_the_built_in_does() {
     let Some(library) = folder.library("router", "") else { return };
     let plugin = load(&library, &Limits::default()).expect("a plugin");
     assert_eq!(plugin.technology(), Technology::Native);
-    insta::assert_debug_snapshot!(plugin.description());
+    insta::assert_debug_snapshot!(plugin.description(), @r#"
+    Description {
+        name: "test-router",
+        version: "1.2.3",
+        about: "The fewest requests",
+        kinds: [
+            Routing,
+        ],
+        reads: Reads {
+            load: true,
+            in_flight: true,
+            cached_blocks: false,
+        },
+        events: Events {
+            routed: false,
+            first_token: false,
+            completed: false,
+            ended: false,
+            rejected: false,
+            blocks: false,
+        },
+        scores: true,
+        every_step: false,
+        parameters: [
+            Parameter {
+                name: "bias",
+                default: 0.0,
+                min: 0.0,
+                max: 100.0,
+                about: "Added to the load of every instance but the first",
+            },
+        ],
+    }
+    "#);
     let mut guest = plugin.start(&setup(Kind::Routing, &[0.0], false)).expect("a guest");
     let mut built_in = blis_sim::policy::LeastLoaded::default();
     for item in 0..2000 {
@@ -215,7 +248,26 @@ fn what_is_wrong_is_named() {
         told += &fault;
         told.push('\n');
     }
-    insta::assert_snapshot!(told);
+    insta::assert_snapshot!(told, @r#"
+    routerWRONG_VERSION.so: built for ABI 2, this host offers 1
+    hint: build it anew with the sdk/c/blis_policy.h of this host [version-skew]
+    routerSHORT_TABLE.so: its table has 48 bytes, this host's has 160
+    hint: build it anew with the sdk/c/blis_policy.h of this host [version-skew]
+    routerWRONG_SIZES.so: built with a `blis_instance` of 56 bytes, this host's has 48
+    hint: build it anew with the sdk/c/blis_policy.h of this host [version-skew]
+    routerNO_ROUTE.so: `route` is NULL in its table; fill it in [missing-export]
+    routerNO_SAVE.so: `save` is NULL in its table; fill it in [missing-export]
+    routerNO_TABLE.so: blis_plugin_v1 returned no table; return the address of a static one [missing-export]
+    routerNO_NAME.so: describe: the name is ""; it must be a word of letters, digits, `-`, `_` and `.` [out-of-range]
+    routerNEW_KIND.so: describe: `kinds` is 0x42, with bits that this host does not know
+    hint: build it anew with the sdk/c/blis_policy.h of this host [version-skew]
+    routerMANY_PARAMETERS.so: describe: 4294967295 parameters, or a NULL instead of them; there may be 256 [out-of-range]
+    routerNO_DESCRIPTION.so: describe returned nothing; return the address of a static description [missing-export]
+    other.so: no plugin: it does not export `blis_plugin_v1`
+    hint: sdk/c/blis_policy.h declares it; in C++ it needs `extern "C"` [missing-export]
+    otherNEWER.so: built for ABI 2, this host offers 1
+    hint: build it anew with the sdk/c/blis_policy.h of this host [version-skew]
+    "#);
 }
 
 #[test]
@@ -232,7 +284,11 @@ fn a_guest_that_cannot_be_made_says_why() {
     let plugin = load(&library, &Limits::default()).expect("a plugin");
     let fault = plugin.start(&setup(Kind::Routing, &[0.0], false)).expect("a guest").fork().expect_err("too large");
     writeln!(told, "{}", folder.shorter(&fault)).expect("text");
-    insta::assert_snapshot!(told);
+    insta::assert_snapshot!(told, @r#"
+    routerREFUSES.so: create: it needs two instances [refused]
+    routerSILENT.so: create returned NULL and did not say why; it should call host->fail [refused]
+    routerLARGE_STATE.so: save wants 1099511627776 bytes; a state may have 16777216. Remember less [out-of-memory]
+    "#);
 }
 
 #[test]
