@@ -24,6 +24,7 @@ use blis_sim::rng::Stream;
 use blis_sim::units::Micros;
 
 pub mod adapt;
+pub mod check;
 mod describe;
 pub mod find;
 pub mod incidents;
