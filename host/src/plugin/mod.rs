@@ -24,7 +24,12 @@ use blis_sim::rng::Stream;
 use blis_sim::units::Micros;
 
 pub mod adapt;
+pub mod check;
+mod describe;
+pub mod find;
 pub mod incidents;
+pub mod inputs;
+pub mod native;
 pub mod rows;
 
 /// A kind of decision.

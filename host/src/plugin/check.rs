@@ -1,0 +1,362 @@
+//! The conformance kit: is a plugin what the simulator relies on? Nothing in here depends on how fast
+//! the machine is.
+//!
+//! Each check stands for a promise: answers in range for any number of instances and at the edges of
+//! every field; the same answers to the same questions in every run; a fork that goes on as the
+//! original; a saved state that holds all it needs.
+
+use blis_sim::latency::Batch;
+use blis_sim::policy::{Events, Ties};
+use blis_sim::rng::Stream;
+
+use super::inputs::{self, Answer, Question};
+use super::{Fault, Guest, Kind, Limits, Plugin, Setup, Technology};
+
+/// Instances (or requests in a batch) that plugins are asked about.
+pub const SIZES: [usize; 3] = [1, 4, 1000];
+/// Those for which the cost of a call is of interest.
+pub const COST_SIZES: [usize; 4] = [4, 64, 256, 1000];
+/// Questions of a sequence before it is forked or saved, and after.
+const BEFORE: u64 = 100;
+const AFTER: u64 = 200;
+
+/// One check and how it went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// The kind it is about; `None` for the plugin as a whole.
+    pub kind: Option<Kind>,
+    /// What should hold.
+    pub what: &'static str,
+    /// What was seen, or what is wrong and what to do.
+    pub outcome: Result<String, String>,
+}
+
+/// What the calls of one kind use up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// The kind.
+    pub kind: Kind,
+    /// Instances, or requests in a batch.
+    pub n: usize,
+    /// The most fuel (components) or operations (scripts) of a call.
+    pub most: u64,
+    /// What a call may use.
+    pub limit: u64,
+}
+
+/// What the kit found.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// In the order in which they were made.
+    pub checks: Vec<Check>,
+    /// Empty for native libraries, which nobody counts.
+    pub usage: Vec<Usage>,
+}
+
+impl Findings {
+    /// Whether nothing failed.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        self.checks.iter().all(|check| check.outcome.is_ok())
+    }
+}
+
+/// Puts `plugin` through its paces, as each of `kinds`.
+#[must_use]
+pub fn check(plugin: &dyn Plugin, kinds: &[Kind], limits: &Limits) -> Findings {
+    let mut findings = Findings::default();
+    for &kind in kinds {
+        let subject = Subject { plugin, kind, limits: *limits };
+        subject.check(&mut findings);
+    }
+    findings
+}
+
+/// What a guest for `kind` of a service of `n` instances is told, with the defaults of its parameters.
+#[must_use]
+pub fn setup(plugin: &dyn Plugin, kind: Kind, n: usize, limits: &Limits) -> Setup {
+    let of_one = matches!(kind, Kind::Scheduling | Kind::Preemption | Kind::Latency);
+    let facts = [("num_layers", 32.0), ("hidden_size", 4096.0), ("tensor_parallel_size", 1.0)];
+    Setup {
+        kind,
+        parameters: plugin.description().parameters.iter().map(|parameter| parameter.default).collect(),
+        instances: inputs::instances(if of_one { 1 } else { n }).into(),
+        names: inputs::NAMES.into_iter().map(Box::from).collect(),
+        facts: facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        stream: Stream::new(42, "plugin"),
+        explain: plugin.description().scores,
+        limits: *limits,
+    }
+}
+
+/// How ties are broken in all questions.
+#[must_use]
+pub fn ties() -> Ties {
+    Ties::Random(Stream::new(42, "router"))
+}
+
+/// A plugin used for one kind.
+struct Subject<'a> {
+    plugin: &'a dyn Plugin,
+    kind: Kind,
+    limits: Limits,
+}
+
+/// Answers, or the number of the question that had none.
+type Answers = Result<Vec<Answer>, (String, Fault)>;
+
+impl Subject<'_> {
+    fn check(&self, findings: &mut Findings) {
+        let mut add = |what, outcome: Result<String, String>| {
+            let passed = outcome.is_ok();
+            findings.checks.push(Check { kind: Some(self.kind), what, outcome });
+            passed
+        };
+        if !add("starts with its defaults", self.start(4).map(|_| String::new()).map_err(|fault| fault.to_string())) {
+            return;
+        }
+        add("starts and answers at the ends of its parameters", self.parameters());
+        add("answers in range", self.sizes());
+        add("answers in range at the edges", self.edges());
+        if self.kind == Kind::Latency {
+            add("promises about steps hold", self.steps());
+        }
+        if self.kind == Kind::Routing && self.plugin.description().scores {
+            add("explaining changes no decision", self.explained());
+        }
+        add("two guests agree", self.agree());
+        add("a fork goes on as the original", self.fork());
+        add("a restored state goes on as the saved one", self.restore());
+        if self.plugin.technology() != Technology::Native {
+            match self.usage() {
+                Ok(usage) => findings.usage.extend(usage),
+                Err(told) => {
+                    add("stays within its limits", Err(told));
+                }
+            }
+        }
+    }
+
+    fn start(&self, n: usize) -> Result<Box<dyn Guest>, Fault> {
+        self.plugin.start(&setup(self.plugin, self.kind, n, &self.limits))
+    }
+
+    /// Answers to the questions `items` about `n`, with the events that it asked for in between.
+    fn sequence(&self, guest: &mut dyn Guest, n: usize, items: std::ops::Range<u64>) -> Answers {
+        let (events, ties) = (self.plugin.description().events, ties());
+        let mut answers = Vec::new();
+        for item in items {
+            let event = (events != Events::NONE).then(|| inputs::event(n, item, events)).flatten();
+            let questions = event.map(Question::Notice).into_iter().chain([Question::plausible(self.kind, n, item)]);
+            for question in questions {
+                let answer = question.ask(guest, &ties);
+                answers.push(answer.map_err(|fault| (format!("question {item} about N = {n}"), fault))?);
+            }
+        }
+        Ok(answers)
+    }
+
+    fn parameters(&self) -> Result<String, String> {
+        let parameters = &self.plugin.description().parameters;
+        if parameters.is_empty() {
+            return Ok("it has none".into());
+        }
+        let usual = setup(self.plugin, self.kind, 4, &self.limits);
+        for (place, parameter) in parameters.iter().enumerate() {
+            for value in [parameter.min, parameter.max] {
+                let mut setup = usual.clone();
+                setup.parameters[place] = value;
+                let told = |fault: &Fault| {
+                    format!("{} = {value}: {fault}; narrow the range, or make sense of its ends", parameter.name)
+                };
+                let mut guest = self.plugin.start(&setup).map_err(|fault| told(&fault))?;
+                self.sequence(&mut *guest, 4, 0..5).map_err(|(_, fault)| told(&fault))?;
+            }
+        }
+        Ok(format!("{} parameters", parameters.len()))
+    }
+
+    /// How many there may be: a service without instances may ask for admission, and nothing else.
+    fn possible_sizes(&self) -> Vec<usize> {
+        let none = (self.kind == Kind::Admission).then_some(0);
+        none.into_iter().chain(SIZES).collect()
+    }
+
+    fn sizes(&self) -> Result<String, String> {
+        let sizes = self.possible_sizes();
+        for &n in &sizes {
+            let mut guest = self.start(n).map_err(|fault| format!("N = {n}: {fault}"))?;
+            self.sequence(&mut *guest, n, 0..50).map_err(|(question, fault)| format!("{question}: {fault}"))?;
+        }
+        Ok(format!("50 questions each about N = {}", list(&sizes)))
+    }
+
+    fn edges(&self) -> Result<String, String> {
+        let sizes = self.possible_sizes();
+        let mut asked = 0;
+        for &n in &sizes {
+            for (name, question) in Question::extreme(self.kind, n) {
+                let told = |fault: Fault| format!("{name}, N = {n}: {fault}");
+                let mut guest = self.start(n).map_err(told)?;
+                question.ask(&mut *guest, &ties()).map_err(told)?;
+                asked += 1;
+            }
+        }
+        Ok(format!("{asked} questions: all 0, the largest numbers there are, all alike, one idle"))
+    }
+
+    /// `shortest_step` and the effect of context, on which the simulator relies to skip steps.
+    fn steps(&self) -> Result<String, String> {
+        let mut guest = self.start(1).map_err(|fault| fault.to_string())?;
+        let constants = guest.constants().map_err(|fault| fault.to_string())?;
+        let shortest = constants.shortest_step;
+        if shortest == 0 {
+            return Err("the shortest step is 0 µs; it must be at least 1".into());
+        }
+        let mut step_time = |batch: &Batch| guest.step_time(batch).map_err(|fault| fault.to_string());
+        for requests in [1_u64, 2, 16, 200] {
+            let mut previous = 0;
+            for context in [0, 1, 100, 10_000, 1_000_000] {
+                let batch = Batch { decode_requests: requests, decode_context: requests * context, ..Batch::default() };
+                let us = step_time(&batch)?;
+                if us != step_time(&batch)? {
+                    return Err("the same step takes another time when asked again; it may depend on the step alone".into());
+                }
+                if us < shortest {
+                    return Err(format!(
+                        "{requests} requests of {context} tokens take {us} µs, less than its shortest step of {shortest}"
+                    ));
+                }
+                if us < previous && !self.plugin.description().every_step {
+                    return Err(format!(
+                        "{requests} requests take {previous} µs with a shorter context and {us} with {context} tokens; \
+                         declare every_step, or never let a step get shorter with more context"
+                    ));
+                }
+                previous = us;
+            }
+        }
+        Ok(format!("no step is shorter than {shortest} µs"))
+    }
+
+    fn explained(&self) -> Result<String, String> {
+        let usual = setup(self.plugin, self.kind, 4, &self.limits);
+        let silent = Setup { explain: false, ..usual.clone() };
+        let places = |setup: &Setup| {
+            let mut guest = self.plugin.start(setup).map_err(|fault| fault.to_string())?;
+            let answers = self.sequence(&mut *guest, 4, 0..AFTER).map_err(|(question, fault)| format!("{question}: {fault}"))?;
+            let place = |answer| match answer {
+                Answer::Place(place, _) => Answer::Place(place, Vec::new()),
+                other => other,
+            };
+            Ok::<_, String>(answers.into_iter().map(place).collect::<Vec<_>>())
+        };
+        match first_difference(&places(&usual)?, &places(&silent)?) {
+            None => Ok(format!("{AFTER} decisions")),
+            Some(place) => Err(format!("answer {place} differs when scores are asked for; `scores` must change nothing")),
+        }
+    }
+
+    fn agree(&self) -> Result<String, String> {
+        let run = || {
+            let mut guest = self.start(4).map_err(|fault| fault.to_string())?;
+            self.sequence(&mut *guest, 4, 0..AFTER).map_err(|(question, fault)| format!("{question}: {fault}"))
+        };
+        // One after the other, then two side by side: what they share shows.
+        let (first, second) = (run()?, run()?);
+        let (mut a, mut b) = (self.start(4).map_err(|f| f.to_string())?, self.start(4).map_err(|f| f.to_string())?);
+        let mut side_by_side = Vec::new();
+        for item in 0..AFTER {
+            for guest in [&mut a, &mut b] {
+                let answers = self.sequence(&mut **guest, 4, item..item + 1);
+                side_by_side.push(answers.map_err(|(question, fault)| format!("{question}: {fault}"))?);
+            }
+        }
+        let of = |which: usize| side_by_side.iter().skip(which).step_by(2).flatten().cloned().collect::<Vec<_>>();
+        for (other, how) in [(&second, "a second guest"), (&of(0), "one of two side by side"), (&of(1), "the other of two side by side")] {
+            if let Some(place) = first_difference(&first, other) {
+                return Err(format!(
+                    "{how} gives another answer to question {place}: {:?}, not {:?}; keep everything in the state, \
+                     nothing in globals, and use no randomness but the host's",
+                    other.get(place),
+                    first.get(place)
+                ));
+            }
+        }
+        Ok(format!("{AFTER} decisions, one after the other and side by side"))
+    }
+
+    fn fork(&self) -> Result<String, String> {
+        let mut original = self.warmed_up()?;
+        let mut fork = original.fork().map_err(|fault| format!("it cannot be forked: {fault}"))?;
+        self.go_on_alike(&mut *original, &mut *fork, "the fork")
+    }
+
+    fn restore(&self) -> Result<String, String> {
+        let told = |fault: Fault| fault.to_string();
+        let mut original = self.warmed_up()?;
+        let state = original.save().map_err(told)?;
+        let mut restored = self.start(4).map_err(told)?;
+        restored.restore(&state).map_err(|fault| format!("it does not take its own state: {fault}"))?;
+        if restored.save().map_err(told)? != state {
+            return Err("saved again, the restored state has other bytes; save and restore must be inverse, and the \
+                        same state must give the same bytes"
+                .into());
+        }
+        let bytes = state.len();
+        self.go_on_alike(&mut *original, &mut *restored, "the restored one").map(|told| format!("{bytes} bytes; {told}"))
+    }
+
+    fn warmed_up(&self) -> Result<Box<dyn Guest>, String> {
+        let mut guest = self.start(4).map_err(|fault| fault.to_string())?;
+        self.sequence(&mut *guest, 4, 0..BEFORE).map_err(|(question, fault)| format!("{question}: {fault}"))?;
+        Ok(guest)
+    }
+
+    fn go_on_alike(&self, original: &mut dyn Guest, other: &mut dyn Guest, which: &str) -> Result<String, String> {
+        let mut go_on = |guest: &mut dyn Guest| {
+            let answers = self.sequence(guest, 4, BEFORE..BEFORE + AFTER);
+            answers.map_err(|(question, fault)| format!("{question}: {fault}"))
+        };
+        let (expected, seen) = (go_on(original)?, go_on(other)?);
+        match first_difference(&expected, &seen) {
+            None => Ok(format!("{AFTER} decisions after {BEFORE}")),
+            Some(place) => Err(format!(
+                "{which} gives another answer {place} questions later: {:?}, not {:?}; save and restore everything that \
+                 answers depend on",
+                seen.get(place),
+                expected.get(place)
+            )),
+        }
+    }
+
+    /// The most that a call uses up, by size.
+    fn usage(&self) -> Result<Vec<Usage>, String> {
+        let limit = match self.plugin.technology() {
+            Technology::Script => self.limits.operations_per_call,
+            _ => self.limits.fuel_per_call,
+        };
+        let mut all = Vec::new();
+        for n in COST_SIZES {
+            let mut guest = self.start(n).map_err(|fault| fault.to_string())?;
+            let mut most = None;
+            for item in 0..50 {
+                let answer = Question::plausible(self.kind, n, item).ask(&mut *guest, &ties());
+                answer.map_err(|fault| format!("question {item} about N = {n}: {fault}"))?;
+                most = most.max(guest.used());
+            }
+            all.extend(most.map(|most| Usage { kind: self.kind, n, most, limit }));
+        }
+        Ok(all)
+    }
+}
+
+/// The place of the first pair that differs; beyond the end if one is shorter.
+fn first_difference(a: &[Answer], b: &[Answer]) -> Option<usize> {
+    let differs = a.iter().zip(b).position(|(a, b)| a != b);
+    differs.or_else(|| (a.len() != b.len()).then(|| a.len().min(b.len())))
+}
+
+fn list(sizes: &[usize]) -> String {
+    sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}

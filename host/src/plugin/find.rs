@@ -1,0 +1,508 @@
+//! From a name to a plugin: which file it is, and what technology loads it.
+//!
+//! A name is looked up in the folders of `--policy-dir`, then in `policies/`, then among the policies
+//! that the program carries, then as a path. Names of built-ins are the caller's business.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use include_dir::{Dir, include_dir};
+use sha2::{Digest as _, Sha256};
+
+use super::{Description, Fault, FaultKind, Limits, Plugin, Technology, native};
+use crate::unreadable::unreadable;
+
+static POLICIES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../policies");
+
+/// Folder that is looked through without being asked for.
+const USUAL: &str = "policies";
+
+/// Where plugins are looked for, and what may be loaded.
+#[derive(Clone, Debug)]
+pub struct Finder {
+    /// Folders to look through before `policies/`.
+    pub dirs: Vec<PathBuf>,
+    /// Whether native libraries may be loaded.
+    pub allow_native: bool,
+    /// Of files.
+    pub limits: Limits,
+    /// Where compiled components are kept; `None` to keep none.
+    pub cache_dir: Option<PathBuf>,
+}
+
+/// A file that may be a plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its name: that of the file without extension.
+    pub name: String,
+    /// How it is run, by its extension.
+    pub technology: Technology,
+    /// Where it lies.
+    pub place: Place,
+}
+
+/// Where a plugin lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A file.
+    File(PathBuf),
+    /// One that the program carries: its path in the repository, and its content.
+    Embedded(&'static str, &'static [u8]),
+}
+
+impl Place {
+    /// The path, as messages write it.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        match self {
+            Self::File(path) => path.clone(),
+            Self::Embedded(name, _) => Path::new(USUAL).join(name),
+        }
+    }
+}
+
+/// A plugin that could be loaded.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// Ready to be started.
+    pub plugin: Arc<dyn Plugin>,
+    /// Of the file's content, in hexadecimal.
+    pub sha256: String,
+    /// Of the file.
+    pub bytes: u64,
+}
+
+impl Technology {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Script, Self::Component, Self::Native];
+
+    /// As results write it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Component => "component",
+            Self::Script => "script",
+            Self::Native => "native",
+        }
+    }
+
+    /// That of a file called `path`.
+    #[must_use]
+    pub fn of(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()? {
+            "wasm" => Some(Self::Component),
+            "rhai" => Some(Self::Script),
+            "so" | "dylib" | "dll" => Some(Self::Native),
+            _ => None,
+        }
+    }
+}
+
+impl Finder {
+    /// Looks in `dirs` first, allows no native library.
+    #[must_use]
+    pub fn new(dirs: Vec<PathBuf>) -> Self {
+        Self { dirs, allow_native: false, limits: Limits::default(), cache_dir: None }
+    }
+
+    /// The plugin called `name`; `None` if nothing is called so, and it is no path.
+    ///
+    /// # Errors
+    /// If two files of one folder are called so, a folder of `dirs` cannot be read, or it looks like a
+    /// path and nothing is there, or nothing that its extension tells how to run.
+    pub fn find(&self, name: &str) -> Result<Option<Found>, Fault> {
+        for dir in self.dirs.iter().map(PathBuf::as_path).chain([Path::new(USUAL)]) {
+            let mut of_that_name = self.files_in(dir)?.into_iter().filter(|found| found.name == name);
+            if let (Some(first), second) = (of_that_name.next(), of_that_name.next()) {
+                return second.map_or(Ok(Some(first.clone())), |second| Err(twice(name, &first, &second)));
+            }
+        }
+        if let Some(found) = embedded().into_iter().find(|found| found.name == name) {
+            return Ok(Some(found));
+        }
+        let path = Path::new(name);
+        let Some(technology) = Technology::of(path) else {
+            let is_path = name.contains(['/', '\\']) || path.is_file();
+            return if is_path { Err(no_plugin(path)) } else { Ok(None) };
+        };
+        if let Err(error) = fs::metadata(path) {
+            return Err(Fault::new(FaultKind::Unreadable, format!("{name}: {}", unreadable(name, &error))));
+        }
+        Ok(Some(Found { name: stem(path), technology, place: Place::File(path.to_owned()) }))
+    }
+
+    /// What to tell about `name`, which is neither a plugin nor one of `built_ins`: the most similar
+    /// name, and where was looked.
+    #[must_use]
+    pub fn hint(&self, name: &str, built_ins: &[&str]) -> String {
+        let plugins: Vec<String> = self.all().into_iter().filter_map(Result::ok).map(|found| found.name).collect();
+        let mut known: Vec<&str> = built_ins.iter().copied().chain(plugins.iter().map(String::as_str)).collect();
+        known.sort_unstable();
+        known.dedup();
+        let guess = nearest(name, &known).map_or_else(String::new, |name| format!("did you mean `{name}`? "));
+        let dirs: Vec<_> = self.dirs.iter().map(|dir| dir.display().to_string()).chain([format!("{USUAL}/")]).collect();
+        format!(
+            "{guess}known: {}; looked for `{name}.rhai`, `.wasm` and `.so` in {}, and for a file of that name",
+            known.join(", "),
+            dirs.join(", ")
+        )
+    }
+
+    /// Every plugin that [`Self::find`] would find by name, sorted; or why a folder has to be passed over.
+    #[must_use]
+    pub fn all(&self) -> Vec<Result<Found, Fault>> {
+        let mut all: Vec<Result<Found, Fault>> = Vec::new();
+        let dirs = self.dirs.iter().map(PathBuf::as_path).chain([Path::new(USUAL)]);
+        let folders = dirs.map(|dir| self.files_in(dir)).chain([Ok(embedded())]);
+        for folder in folders {
+            let found = match folder {
+                Ok(found) => found,
+                Err(fault) => {
+                    all.push(Err(fault));
+                    continue;
+                }
+            };
+            // What an earlier folder has hides it.
+            let hidden =
+                |name: &str, all: &[Result<Found, Fault>]| all.iter().flatten().any(|known| known.name == name);
+            let fresh: Vec<_> = found.into_iter().filter(|found| !hidden(&found.name, &all)).collect();
+            for (place, found) in fresh.iter().enumerate() {
+                all.push(match fresh[..place].iter().find(|other| other.name == found.name) {
+                    Some(other) => Err(twice(&found.name, other, found)),
+                    None => Ok(found.clone()),
+                });
+            }
+        }
+        all.sort_by(|a, b| key(a).cmp(&key(b)));
+        all
+    }
+
+    /// Loads `found`.
+    ///
+    /// # Errors
+    /// If it is native and that is not allowed, cannot be read, is too large, or is no plugin.
+    pub fn load(&self, found: &Found) -> Result<Loaded, Fault> {
+        let path = found.place.path();
+        if found.technology == Technology::Native && !self.allow_native {
+            let what = format!(
+                "{}: a native library runs outside the sandbox, with your rights\n\
+                 hint: if you trust it, add `--allow-native`",
+                path.display()
+            );
+            return Err(Fault::new(FaultKind::NotAllowed, what));
+        }
+        let content = self.content(&found.place)?;
+        let plugin = match found.technology {
+            Technology::Component => component(&path, &content, self)?,
+            Technology::Script => script(&path, &content, self)?,
+            Technology::Native => native::load(&path, &self.limits)?,
+        };
+        Ok(Loaded { plugin, sha256: sha256(&content), bytes: content.len() as u64 })
+    }
+
+    fn content(&self, place: &Place) -> Result<Vec<u8>, Fault> {
+        let path = match place {
+            Place::File(path) => path,
+            Place::Embedded(_, content) => return Ok(content.to_vec()),
+        };
+        read(path, self.limits.file_bytes)
+    }
+
+    /// The plugins of a folder, sorted. A folder that is not there has none, unless it was asked for.
+    fn files_in(&self, dir: &Path) -> Result<Vec<Found>, Fault> {
+        let asked_for = self.dirs.iter().any(|asked| asked == dir);
+        let entries = match fs::read_dir(dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !asked_for => return Ok(Vec::new()),
+            entries => entries.and_then(Iterator::collect::<Result<Vec<_>, _>>),
+        };
+        let entries = entries.map_err(|error| {
+            let told = unreadable(&dir.display().to_string(), &error);
+            Fault::new(FaultKind::Unreadable, format!("{}: {told}", dir.display()))
+        })?;
+        let files = entries.into_iter().map(|entry| entry.path()).filter(|path| path.is_file());
+        let found = |path: PathBuf| {
+            Some(Found { name: stem(&path), technology: Technology::of(&path)?, place: Place::File(path) })
+        };
+        let mut all: Vec<Found> = files.filter_map(found).collect();
+        all.sort_by_key(|found| found.place.path());
+        Ok(all)
+    }
+}
+
+/// At most `most` bytes of the file `path`.
+///
+/// # Errors
+/// If it cannot be read, is no file, or is larger.
+pub fn read(path: &Path, most: u64) -> Result<Vec<u8>, Fault> {
+    use std::io::Read as _;
+    let file = path.display().to_string();
+    let unreadable =
+        |error: &io::Error| Fault::new(FaultKind::Unreadable, format!("{file}: {}", unreadable(&file, error)));
+    let metadata = fs::metadata(path).map_err(|error| unreadable(&error))?;
+    if !metadata.is_file() {
+        return Err(Fault::new(FaultKind::Unreadable, format!("{file}: it is no file")));
+    }
+    let mut content = Vec::new();
+    // One more than allowed, should the file grow.
+    let opened = fs::File::open(path).and_then(|opened| opened.take(most.saturating_add(1)).read_to_end(&mut content));
+    opened.map_err(|error| unreadable(&error))?;
+    if content.len() as u64 > most {
+        let size = metadata.len().max(content.len() as u64);
+        let what = format!("{file}: it has {size} bytes; a plugin may have {most}");
+        return Err(Fault::new(FaultKind::Unreadable, what));
+    }
+    Ok(content)
+}
+
+/// Of `content`, in hexadecimal.
+#[must_use]
+pub fn sha256(content: &[u8]) -> String {
+    Sha256::digest(content).iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn component(path: &Path, _content: &[u8], _finder: &Finder) -> Result<Arc<dyn Plugin>, Fault> {
+    Err(Fault::new(FaultKind::Unreadable, format!("{}: components are not built in", path.display())))
+}
+
+fn script(path: &Path, _content: &[u8], _finder: &Finder) -> Result<Arc<dyn Plugin>, Fault> {
+    Err(Fault::new(FaultKind::Unreadable, format!("{}: scripts are not built in", path.display())))
+}
+
+/// The plugins that the program carries, sorted.
+fn embedded() -> Vec<Found> {
+    let found = |file: &'static include_dir::File<'static>| {
+        let (path, technology) = (file.path(), Technology::of(file.path())?);
+        Some(Found { name: stem(path), technology, place: Place::Embedded(path.to_str()?, file.contents()) })
+    };
+    let mut all: Vec<_> = POLICIES.files().filter_map(found).collect();
+    all.sort_by_key(|found| found.place.path());
+    all
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn key(found: &Result<Found, Fault>) -> (&str, PathBuf) {
+    match found {
+        Ok(found) => (&found.name, found.place.path()),
+        Err(fault) => (&fault.message, PathBuf::new()),
+    }
+}
+
+fn twice(name: &str, first: &Found, second: &Found) -> Fault {
+    let (first, second) = (first.place.path(), second.place.path());
+    let what = format!(
+        "{}: `{name}` is also {}\nhint: give the path of the one you mean, or rename the other",
+        first.display(),
+        second.display()
+    );
+    Fault::new(FaultKind::Unreadable, what)
+}
+
+fn no_plugin(path: &Path) -> Fault {
+    let what = format!(
+        "{}: not a plugin by its name\nhint: a plugin ends in `.rhai`, `.wasm`, `.so`, `.dylib` or `.dll`",
+        path.display()
+    );
+    Fault::new(FaultKind::Unreadable, what)
+}
+
+/// The known name that looks most like `given`, if one looks at all like it.
+fn nearest<'a>(given: &str, known: &[&'a str]) -> Option<&'a str> {
+    const ALIKE: f64 = 0.7;
+    let score = |name: &str| strsim::jaro_winkler(given, name);
+    let scored = known.iter().map(|&name| (score(name), name)).filter(|&(score, _)| score >= ALIKE);
+    scored.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
+}
+
+/// The values of the parameters of `description` in their order: what is `given`, else the defaults.
+/// Of a name given twice, the last counts.
+///
+/// # Errors
+/// If there is no parameter of that name, or the value is outside its range.
+pub fn parameters(description: &Description, given: &[(String, f64)]) -> Result<Vec<f64>, Fault> {
+    let known = &description.parameters;
+    let mut values: Vec<f64> = known.iter().map(|parameter| parameter.default).collect();
+    for (name, value) in given {
+        let plugin = &description.name;
+        let Some(place) = known.iter().position(|parameter| parameter.name == *name) else {
+            let names: Vec<&str> = known.iter().map(|parameter| parameter.name.as_str()).collect();
+            let guess = nearest(name, &names).map_or_else(String::new, |name| format!("did you mean `{name}`? "));
+            let list = if names.is_empty() { "it has none".to_owned() } else { format!("it has {}", names.join(", ")) };
+            let what = format!("{plugin}: no parameter `{name}`\nhint: {guess}{list}");
+            return Err(Fault::new(FaultKind::OutOfRange, what));
+        };
+        let parameter = &known[place];
+        if !(parameter.min..=parameter.max).contains(value) {
+            let what = format!(
+                "{plugin}: parameter `{name}` is {value}, but must be from {} to {}",
+                parameter.min, parameter.max
+            );
+            return Err(Fault::new(FaultKind::OutOfRange, what));
+        }
+        values[place] = *value;
+    }
+    Ok(values)
+}
+
+/// `NAME` or `NAME?parameter=value,parameter=value`.
+///
+/// # Errors
+/// If something behind the `?` is not `parameter=number`, in a line.
+pub fn split(text: &str) -> Result<(&str, Vec<(String, f64)>), String> {
+    let Some((name, list)) = text.split_once('?') else { return Ok((text, Vec::new())) };
+    let pair = |item: &str| {
+        let pair = item.split_once('=').map(|(name, value)| (name.trim(), value.trim()));
+        let pair = pair.and_then(|(name, value)| Some((name.to_owned(), value.parse::<f64>().ok()?)));
+        pair.filter(|(name, value)| !name.is_empty() && value.is_finite())
+            .ok_or_else(|| format!("`{item}` is not `parameter=number`; write `{name}?weight=0.5,limit=10`"))
+    };
+    Ok((name, list.split(',').map(pair).collect::<Result<_, _>>()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugin::Parameter;
+
+    /// A folder with empty files of those names, gone with the test.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(test: &str, files: &[&str]) -> Self {
+            let folder = std::env::temp_dir().join(format!("blis-find-{test}-{}", std::process::id()));
+            fs::create_dir_all(&folder).expect("a folder");
+            files.iter().for_each(|file| fs::write(folder.join(file), "").expect("a file"));
+            Self(folder)
+        }
+
+        fn finder(&self) -> Finder {
+            Finder::new(vec![self.0.clone()])
+        }
+
+        fn told(&self, fault: &Fault) -> String {
+            fault.to_string().replace(&self.0.display().to_string(), "DIR")
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn names_are_files_of_the_folders() {
+        let first = Folder::new("first", &["mine.rhai", "notes.txt", "two.rhai", "two.wasm"]);
+        let second = Folder::new("second", &["mine.wasm", "native.so"]);
+        let finder = Finder::new(vec![first.0.clone(), second.0.clone()]);
+        let found = |name: &str| finder.find(name).expect("no error").map(|found| (found.technology, found.place));
+        let file = |folder: &Folder, name: &str| Place::File(folder.0.join(name));
+        assert_eq!(found("mine"), Some((Technology::Script, file(&first, "mine.rhai"))), "the first folder wins");
+        assert_eq!(found("native"), Some((Technology::Native, file(&second, "native.so"))));
+        assert_eq!(found("notes"), None);
+        let path = second.0.join("mine.wasm");
+        assert_eq!(found(path.to_str().expect("text")), Some((Technology::Component, Place::File(path))));
+        let names: Vec<_> = finder.all().into_iter().map(|found| found.map(|found| found.name)).collect();
+        assert!(names.contains(&Ok("mine".into())) && names.contains(&Ok("native".into())), "{names:?}");
+        let twice = finder.find("two").expect_err("which one?");
+        insta::assert_snapshot!(first.told(&twice), @r"
+        DIR/two.rhai: `two` is also DIR/two.wasm
+        hint: give the path of the one you mean, or rename the other [unreadable]
+        ");
+        assert!(names.iter().any(|name| name.as_ref().is_err_and(|fault| *fault == twice)), "{names:?}");
+    }
+
+    #[test]
+    fn what_is_not_there_is_told() {
+        let folder = Folder::new("absent", &["prefix-aware.rhai", "x.so", "readme.md"]);
+        let finder = folder.finder();
+        let hint = finder.hint("prefix-awre", &["round-robin"]).replace(&folder.0.display().to_string(), "DIR");
+        assert!(hint.starts_with("did you mean `prefix-aware`? known: "), "{hint}");
+        assert!(hint.contains("round-robin") && hint.contains("DIR, policies/"), "{hint}");
+        let fault = |name: &str| {
+            folder.told(&finder.find(&name.replace("DIR", folder.0.to_str().expect("text"))).expect_err("nothing"))
+        };
+        insta::assert_snapshot!([fault("DIR/no.rhai"), fault("DIR/readme.md")].join("\n"), @r"
+        DIR/no.rhai: `DIR/no.rhai` does not exist
+        hint: check the path and the current folder [unreadable]
+        DIR/readme.md: not a plugin by its name
+        hint: a plugin ends in `.rhai`, `.wasm`, `.so`, `.dylib` or `.dll` [unreadable]
+        ");
+        let gone = Finder::new(vec![folder.0.join("gone")]);
+        assert!(
+            folder.told(&gone.find("x").expect_err("no folder")).starts_with("DIR/gone: `DIR/gone` does not exist")
+        );
+    }
+
+    #[test]
+    fn native_libraries_have_to_be_allowed() {
+        let folder = Folder::new("native", &["x.so"]);
+        let found = folder.finder().find("x").expect("no error").expect("it is there");
+        insta::assert_snapshot!(folder.told(&folder.finder().load(&found).expect_err("not allowed")), @r"
+        DIR/x.so: a native library runs outside the sandbox, with your rights
+        hint: if you trust it, add `--allow-native` [not-allowed]
+        ");
+    }
+
+    #[test]
+    fn large_files_are_not_read() {
+        let folder = Folder::new("large", &[]);
+        let path = folder.0.join("large.wasm");
+        fs::File::create(&path).and_then(|file| file.set_len(50_000_000)).expect("a file");
+        let found = folder.finder().find("large").expect("no error").expect("it is there");
+        let told = folder.told(&folder.finder().load(&found).expect_err("too large"));
+        assert_eq!(told, "DIR/large.wasm: it has 50000000 bytes; a plugin may have 33554432 [unreadable]");
+    }
+
+    #[test]
+    fn the_programs_own_policies_are_found_anywhere() {
+        for found in embedded() {
+            let again = Finder::new(Vec::new()).find(&found.name).expect("no error").expect("it is there");
+            assert_eq!(again.technology, found.technology);
+        }
+    }
+
+    #[test]
+    fn parameters_have_names_and_ranges() {
+        let parameter =
+            |name: &str, default| Parameter { name: name.into(), default, min: 0.0, max: 10.0, about: String::new() };
+        let description = Description {
+            name: "mine".into(),
+            version: String::new(),
+            about: String::new(),
+            kinds: Vec::new(),
+            reads: blis_sim::policy::Reads::NOTHING,
+            events: blis_sim::policy::Events::NONE,
+            scores: false,
+            every_step: false,
+            parameters: vec![parameter("weight", 1.0), parameter("limit", 5.0)],
+        };
+        let set = |text: &str| {
+            let (name, given) = split(text)?;
+            assert_eq!(name, "mine");
+            parameters(&description, &given).map_err(|fault| fault.to_string())
+        };
+        assert_eq!(set("mine"), Ok(vec![1.0, 5.0]));
+        assert_eq!(set("mine?limit=7, weight=0.5"), Ok(vec![0.5, 7.0]));
+        assert_eq!(set("mine?limit=7,limit=8"), Ok(vec![1.0, 8.0]));
+        let told: Vec<_> = ["mine?wieght=1", "mine?limit=11", "mine?limit", "mine?limit=NaN", "mine?"]
+            .map(|text| set(text).expect_err(text))
+            .into();
+        insta::assert_snapshot!(told.join("\n"), @r"
+        mine: no parameter `wieght`
+        hint: did you mean `weight`? it has weight, limit [out-of-range]
+        mine: parameter `limit` is 11, but must be from 0 to 10 [out-of-range]
+        `limit` is not `parameter=number`; write `mine?weight=0.5,limit=10`
+        `limit=NaN` is not `parameter=number`; write `mine?weight=0.5,limit=10`
+        `` is not `parameter=number`; write `mine?weight=0.5,limit=10`
+        ");
+    }
+}

@@ -1,0 +1,467 @@
+//! What plugins are asked when they are checked or measured: situations made up from a seed, the same
+//! on every machine, plausible ones and extreme ones.
+
+use blis_sim::latency::Batch;
+use blis_sim::policy::{
+    Ages, BatchView, ClusterView, Event, EventKind, Events, InstanceInfo, QueuedView, RequestView, Signals, Ties,
+    Verdict, Versions,
+};
+use blis_sim::request::{Content, Name, Request, Span, Tags};
+use blis_sim::rng::{Generator, Stream};
+use blis_sim::units::Micros;
+use rand::RngExt as _;
+
+use super::{Fault, FaultKind, Guest, Kind};
+
+/// Tokens in a KV block.
+const BLOCK_SIZE: u32 = 16;
+/// Of every instance.
+const MAX_NUM_SEQS: u32 = 256;
+const TOTAL_KV_BLOCKS: u32 = 20_000;
+/// A day, the longest a latency model may answer, µs.
+const LONGEST: u64 = 24 * 3600 * 1_000_000;
+
+/// The texts of the names in all situations.
+pub const NAMES: [&str; 12] = [
+    "",
+    "critical",
+    "standard",
+    "batch",
+    "tenant-a",
+    "tenant-b",
+    "tenant-c",
+    "session-1",
+    "session-2",
+    "model-x",
+    "client-1",
+    "group-1",
+];
+
+/// The instances of a service of `n`.
+#[must_use]
+pub fn instances(n: usize) -> Vec<InstanceInfo> {
+    let info =
+        |id| InstanceInfo { id, max_num_seqs: MAX_NUM_SEQS, total_kv_blocks: TOTAL_KV_BLOCKS, block_size: BLOCK_SIZE };
+    (0..n as u32).map(info).collect()
+}
+
+/// A request, and a service at the moment of a decision about it.
+#[derive(Clone, Debug)]
+pub struct Scene {
+    now: Micros,
+    request: Request,
+    urgency: i32,
+    instances: Vec<InstanceInfo>,
+    signals: Signals,
+    ages: Ages,
+    versions: Versions,
+    tenants_in_flight: Vec<u32>,
+}
+
+impl Scene {
+    /// Situation number `item` of a service of `n` instances under load.
+    #[must_use]
+    pub fn plausible(n: usize, item: u64) -> Self {
+        let mut rng = generator("scene", item);
+        let rng = &mut rng;
+        let now = Micros(1_000 * item + rng.random_range(0..1_000));
+        let request = request(item as u32, now, rng);
+        let blocks = request.input_tokens / BLOCK_SIZE;
+        let column = |rng: &mut Generator, most: u32| (0..n).map(|_| rng.random_range(0..=most)).collect::<Vec<u32>>();
+        let batch_size = column(rng, 64);
+        let free_kv_blocks: Vec<u32> = column(rng, TOTAL_KV_BLOCKS);
+        let used = |&free: &u32| f64::from(TOTAL_KV_BLOCKS - free) / f64::from(TOTAL_KV_BLOCKS);
+        let signals = Signals {
+            queue_depth: column(rng, 12),
+            in_flight: batch_size.iter().map(|&running| running + rng.random_range(0..=9)).collect(),
+            kv_utilization: free_kv_blocks.iter().map(used).collect(),
+            cache_hit_rate: (0..n).map(|_| rng.random_range(0.0..=1.0)).collect(),
+            preemption_count: (0..n).map(|_| rng.random_range(0..50)).collect(),
+            cached_blocks: column(rng, blocks),
+            batch_size,
+            free_kv_blocks,
+        };
+        Self {
+            now,
+            request,
+            urgency: rng.random_range(-3..=4),
+            instances: instances(n),
+            signals,
+            ages: Ages {
+                load: Micros(rng.random_range(0..50_000)),
+                cached_blocks: Micros(rng.random_range(0..50_000)),
+                in_flight: Micros::ZERO,
+            },
+            versions: Versions::default(),
+            tenants_in_flight: column_of_tenants(rng),
+        }
+    }
+
+    /// Situations at the edge of what can be, by name.
+    #[must_use]
+    pub fn extreme(n: usize) -> Vec<(&'static str, Self)> {
+        let usual = Self::plausible(n, 7);
+        let all = |load: u32, share: f64, scene: &Self| {
+            let mut scene = scene.clone();
+            scene.signals = Signals {
+                queue_depth: vec![load; n],
+                batch_size: vec![load; n],
+                kv_utilization: vec![share; n],
+                free_kv_blocks: vec![if share > 0.5 { 0 } else { TOTAL_KV_BLOCKS }; n],
+                cache_hit_rate: vec![share; n],
+                preemption_count: vec![load.into(); n],
+                in_flight: vec![load; n],
+                cached_blocks: vec![if load == 0 { 0 } else { scene.request.input_tokens / BLOCK_SIZE }; n],
+            };
+            scene
+        };
+        let mut smallest = all(0, 0.0, &usual);
+        smallest.now = Micros::ZERO;
+        smallest.request = Request::new(0, Micros::ZERO, 1, 1);
+        smallest.urgency = i32::MIN;
+        let mut largest = all(u32::MAX, 1.0, &usual);
+        largest.now = Micros(i64::MAX.cast_unsigned());
+        largest.ages = Ages { load: largest.now, cached_blocks: largest.now, in_flight: Micros::ZERO };
+        largest.urgency = i32::MAX;
+        largest.request.arrival = Micros::ZERO;
+        largest.request.input_tokens = u32::MAX;
+        largest.request.max_output_tokens = Some(u32::MAX - 1);
+        largest.request.deadline = Some(largest.now);
+        largest.request.client_priority = Some(i32::MAX);
+        largest.signals.preemption_count.fill(u64::MAX);
+        largest.tenants_in_flight.fill(u32::MAX);
+        let mut one_idle = all(30, 0.9, &usual);
+        if let Some(last) = n.checked_sub(1) {
+            let signals = &mut one_idle.signals;
+            (signals.queue_depth[last], signals.batch_size[last], signals.in_flight[last]) = (0, 0, 0);
+            (signals.kv_utilization[last], signals.free_kv_blocks[last]) = (0.0, TOTAL_KV_BLOCKS);
+        }
+        vec![
+            ("everything 0", smallest),
+            ("everything as large as it can be", largest),
+            ("all instances equal", all(5, 0.25, &usual)),
+            ("one instance idle", one_idle),
+        ]
+    }
+
+    /// The request as policies see it.
+    #[must_use]
+    pub fn request(&self) -> RequestView<'_> {
+        RequestView::new(&self.request, self.urgency, BLOCK_SIZE)
+    }
+
+    /// The service as policies see it.
+    #[must_use]
+    pub fn cluster(&self) -> ClusterView<'_> {
+        ClusterView {
+            now: self.now,
+            instances: &self.instances,
+            signals: &self.signals,
+            ages: self.ages,
+            versions: self.versions,
+            tenants_in_flight: &self.tenants_in_flight,
+        }
+    }
+
+    /// From here on a service whose columns stay: `versions` that say so.
+    pub fn version(&mut self, versions: Versions) {
+        self.versions = versions;
+    }
+}
+
+fn generator(what: &str, item: u64) -> Generator {
+    Stream::new(42, what).at(item)
+}
+
+fn column_of_tenants(rng: &mut Generator) -> Vec<u32> {
+    (0..NAMES.len()).map(|_| rng.random_range(0..20)).collect()
+}
+
+fn request(id: u32, now: Micros, rng: &mut Generator) -> Request {
+    let mut request = Request::new(id, now, rng.random_range(1..4_000), 100);
+    request.max_output_tokens = rng.random_bool(0.5).then(|| rng.random_range(1..2_000));
+    request.deadline = rng.random_bool(0.3).then(|| Micros(now.0 + rng.random_range(1..60_000_000)));
+    request.client_priority = rng.random_bool(0.2).then(|| rng.random_range(-5..=5));
+    request.tags = tags(rng);
+    let shared = rng.random_range(0..=request.input_tokens / BLOCK_SIZE);
+    request.content = Content::shared(&[Span { first: rng.random_range(0..8) * 1_000, len: shared }]);
+    request
+}
+
+fn tags(rng: &mut Generator) -> Tags {
+    let mut one_of = |first: u32, count: u32| Name(rng.random_range(first..first + count));
+    Tags {
+        slo_class: one_of(1, 3),
+        tenant: one_of(4, 3),
+        session: one_of(7, 2),
+        model: one_of(9, 1),
+        client: one_of(10, 1),
+        prefix_group: one_of(11, 1),
+        round_index: 0,
+    }
+}
+
+/// A running batch of `n`, number `item`.
+fn batch(n: usize, item: u64) -> BatchView {
+    let mut rng = generator("batch", item);
+    let rng = &mut rng;
+    let now = Micros(100_000_000 + 1_000 * item);
+    let mut batch = BatchView { now, last_of_ties: true, ..BatchView::default() };
+    for place in 0..n as u32 {
+        let input: u32 = rng.random_range(1..4_000);
+        let generated = rng.random_range(0..500);
+        batch.id.push(place + item as u32);
+        batch.priority.push(rng.random_range(-5..=5));
+        batch.arrival.push(Micros(now.0 - rng.random_range(0..50_000_000)));
+        batch.deadline.push(rng.random_bool(0.3).then(|| Micros(now.0 + rng.random_range(0..60_000_000))));
+        batch.urgency.push(rng.random_range(-3..=4));
+        batch.tags.push(tags(rng));
+        batch.input_tokens.push(input);
+        batch.computed_tokens.push(input + generated);
+        batch.generated_tokens.push(generated);
+        batch.kv_blocks.push((input + generated).div_ceil(BLOCK_SIZE));
+        batch.preemptions.push(rng.random_range(0..3));
+    }
+    batch.wanting = rng.random_range(0..n.max(1));
+    batch
+}
+
+/// Batches at the edge of what can be, by name.
+fn extreme_batches(n: usize) -> Vec<(&'static str, BatchView)> {
+    let mut smallest = batch(n, 7);
+    (smallest.now, smallest.wanting) = (Micros::ZERO, 0);
+    smallest.priority.fill(0);
+    smallest.arrival.fill(Micros::ZERO);
+    smallest.deadline.fill(None);
+    smallest.urgency.fill(0);
+    smallest.tags.fill(Tags::default());
+    for column in [
+        &mut smallest.id,
+        &mut smallest.input_tokens,
+        &mut smallest.computed_tokens,
+        &mut smallest.generated_tokens,
+        &mut smallest.kv_blocks,
+        &mut smallest.preemptions,
+    ] {
+        column.fill(0);
+    }
+    let mut largest = smallest.clone();
+    largest.now = Micros(i64::MAX.cast_unsigned());
+    largest.priority.fill(i64::MAX);
+    largest.deadline.fill(Some(largest.now));
+    largest.urgency.fill(i32::MAX);
+    largest.wanting = n - 1;
+    for column in [
+        &mut largest.id,
+        &mut largest.input_tokens,
+        &mut largest.computed_tokens,
+        &mut largest.generated_tokens,
+        &mut largest.kv_blocks,
+        &mut largest.preemptions,
+    ] {
+        column.fill(u32::MAX - 1);
+    }
+    vec![("everything 0", smallest), ("everything as large as it can be", largest)]
+}
+
+/// Step number `item` of about `n` requests.
+fn step(n: usize, item: u64) -> Batch {
+    let mut rng = generator("step", item);
+    let mut batch = Batch::default();
+    for _ in 0..n {
+        if rng.random_bool(0.1) {
+            let input = rng.random_range(1..4_000);
+            let context = rng.random_range(0..input);
+            batch.add_prefill(rng.random_range(1..=input - context), context, input);
+        } else {
+            batch.add_decode(rng.random_range(1..8_000));
+        }
+    }
+    batch
+}
+
+fn extreme_steps() -> Vec<(&'static str, Batch)> {
+    let one = |make: fn(&mut Batch)| {
+        let mut batch = Batch::default();
+        make(&mut batch);
+        batch
+    };
+    let full = |_: u32| {
+        let mut batch = Batch::default();
+        (0..1024).for_each(|_| batch.add_decode(1_000_000));
+        (0..64).for_each(|_| batch.add_prefill(8192, 1_000_000, 1_008_192));
+        batch
+    };
+    vec![
+        ("an empty step", Batch::default()),
+        ("one token of prefill", one(|batch| batch.add_prefill(1, 0, 1))),
+        ("one request that decodes", one(|batch| batch.add_decode(1))),
+        ("1024 requests of a million tokens", full(0)),
+    ]
+}
+
+/// Something that happened in a service of `n` instances, number `item`; of a kind that `wanted` has.
+#[must_use]
+pub fn event(n: usize, item: u64, wanted: Events) -> Option<Event> {
+    use EventKind::{BlockEvicted, BlockStored, Completed, Ended, FirstToken, Rejected, Routed};
+    let kinds: Vec<_> = [Routed, FirstToken, Completed, Ended, Rejected, BlockStored, BlockEvicted]
+        .into_iter()
+        .filter(|&kind| wanted.include(kind))
+        .collect();
+    let mut rng = generator("event", item);
+    let kind = *kinds.get(rng.random_range(0..kinds.len().max(1)))?;
+    let (block, n) = (matches!(kind, BlockStored | BlockEvicted), n as u32);
+    let of_request = |number: u32| if block { 0 } else { number };
+    let ttft = Micros(rng.random_range(1_000..2_000_000));
+    Some(Event {
+        at: Micros(1_000 * item),
+        kind,
+        request: of_request(item as u32),
+        instance: (kind != Rejected && n > 0).then(|| rng.random_range(0..n)),
+        input_tokens: of_request(rng.random_range(1..4_000)),
+        generated_tokens: if kind == Completed { rng.random_range(1..500) } else { 0 },
+        ttft: matches!(kind, FirstToken | Completed).then_some(ttft),
+        e2e: (kind == Completed).then(|| Micros(ttft.0 + 1_000_000)),
+        tags: if block { Tags::default() } else { tags(&mut rng) },
+        block: if block { rng.random_range(0..8_000) } else { 0 },
+    })
+}
+
+/// Something to ask a guest.
+#[derive(Clone, Debug)]
+pub enum Question {
+    /// Admission.
+    Admit(Scene),
+    /// Routing.
+    Route(Scene),
+    /// Priority.
+    Priority(Scene),
+    /// Scheduling: the request of the scene, and its priority and turn.
+    Rank(Scene, i64, i64),
+    /// Preemption.
+    Victim(BatchView),
+    /// Latency: a step.
+    Step(Batch),
+    /// Latency: from arrival to the wait queue.
+    Queueing(u32),
+    /// Something happened.
+    Notice(Event),
+}
+
+/// What a guest answered, to the bit.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// To [`Question::Admit`].
+    Verdict(Verdict),
+    /// A place, and the bits of the scores.
+    Place(usize, Vec<u64>),
+    /// Higher is more urgent.
+    Priority(i64),
+    /// The bits of a number.
+    Rank(u64),
+    /// µs.
+    Micros(u64),
+    /// To [`Question::Notice`].
+    Heard,
+}
+
+impl Question {
+    /// Question number `item` to a plugin of `kind`, about `n` instances or requests.
+    #[must_use]
+    pub fn plausible(kind: Kind, n: usize, item: u64) -> Self {
+        let scene = || Scene::plausible(n, item);
+        match kind {
+            Kind::Admission => Self::Admit(scene()),
+            Kind::Routing => Self::Route(scene()),
+            Kind::Priority => Self::Priority(scene()),
+            Kind::Scheduling => Self::Rank(scene(), (item % 11) as i64 - 5, item as i64 + 1),
+            Kind::Preemption => Self::Victim(batch(n, item)),
+            Kind::Latency if item % 16 == 15 => Self::Queueing((item * 37 % 4_000) as u32),
+            Kind::Latency => Self::Step(step(n, item)),
+        }
+    }
+
+    /// Questions at the edge of what can be asked.
+    #[must_use]
+    pub fn extreme(kind: Kind, n: usize) -> Vec<(&'static str, Self)> {
+        let scenes = |make: fn(Scene) -> Self| {
+            Scene::extreme(n).into_iter().map(|(name, scene)| (name, make(scene))).collect::<Vec<_>>()
+        };
+        match kind {
+            Kind::Admission => scenes(Self::Admit),
+            Kind::Routing => scenes(Self::Route),
+            Kind::Priority => scenes(Self::Priority),
+            Kind::Scheduling => {
+                let mut all = scenes(|scene| Self::Rank(scene, 0, 1));
+                let ends = [("the least urgent", i64::MAX, i64::MAX), ("the most urgent", i64::MIN, i64::MIN)];
+                all.extend(
+                    ends.map(|(name, priority, turn)| (name, Self::Rank(Scene::plausible(n, 3), priority, turn))),
+                );
+                all
+            }
+            Kind::Preemption => {
+                extreme_batches(n).into_iter().map(|(name, batch)| (name, Self::Victim(batch))).collect()
+            }
+            Kind::Latency => {
+                let steps = extreme_steps().into_iter().map(|(name, batch)| (name, Self::Step(batch)));
+                let ends = [("no tokens", Self::Queueing(0)), ("the longest prompt", Self::Queueing(u32::MAX))];
+                steps.chain(ends).collect()
+            }
+        }
+    }
+
+    /// Asks `guest`, and checks the range of the answer as the simulator does.
+    ///
+    /// # Errors
+    /// If it cannot answer, or the answer cannot be used.
+    pub fn ask(&self, guest: &mut dyn Guest, ties: &Ties) -> Result<Answer, Fault> {
+        let out_of_range = |told: String| Err(Fault::new(FaultKind::OutOfRange, told));
+        let not_a_number = |told: String| Err(Fault::new(FaultKind::NotANumber, told));
+        match self {
+            Self::Admit(scene) => guest.admit(&scene.request(), &scene.cluster()).map(Answer::Verdict),
+            Self::Route(scene) => {
+                let (cluster, mut scores) = (scene.cluster(), Vec::new());
+                let place = guest.route(&scene.request(), &cluster, ties, &mut scores)?;
+                if place >= cluster.len() {
+                    return out_of_range(format!("route answered {place}; it must be from 0 to {}", cluster.len() - 1));
+                }
+                if !scores.is_empty() && scores.len() != cluster.len() {
+                    return out_of_range(format!("{} scores for {} instances", scores.len(), cluster.len()));
+                }
+                if let Some(place) = scores.iter().position(|score| score.is_nan()) {
+                    return not_a_number(format!("the score of instance {place} is NaN"));
+                }
+                Ok(Answer::Place(place, scores.into_iter().map(f64::to_bits).collect()))
+            }
+            Self::Priority(scene) => guest.priority(&scene.request(), scene.now).map(Answer::Priority),
+            Self::Rank(scene, priority, turn) => {
+                let thrown_out = *turn < 0;
+                let rank = guest.rank(&QueuedView {
+                    now: scene.now,
+                    request: scene.request(),
+                    priority: *priority,
+                    generated_tokens: if thrown_out { 17 } else { 0 },
+                    preemptions: thrown_out.into(),
+                    turn: *turn,
+                })?;
+                if rank.is_nan() { not_a_number("rank answered NaN".into()) } else { Ok(Answer::Rank(rank.to_bits())) }
+            }
+            Self::Victim(batch) => {
+                let place = guest.victim(batch)?;
+                if place >= batch.len() {
+                    return out_of_range(format!("victim answered {place}; it must be from 0 to {}", batch.len() - 1));
+                }
+                Ok(Answer::Place(place, Vec::new()))
+            }
+            Self::Step(batch) => {
+                let us = guest.step_time(batch)?;
+                if !(1..=LONGEST).contains(&us) {
+                    return out_of_range(format!("step_time answered {us} µs; it must be from 1 to a day"));
+                }
+                Ok(Answer::Micros(us))
+            }
+            Self::Queueing(tokens) => guest.queueing_time(*tokens).map(Answer::Micros),
+            Self::Notice(event) => guest.notice(event).map(|()| Answer::Heard),
+        }
+    }
+}
