@@ -3,18 +3,23 @@
 //! Names are BLIS's; vLLM's names for the same thing are aliases. A flag whose absence matters is
 //! an `Option`, and its default stands in its help text; all others carry theirs.
 
+use std::ffi::OsStr;
+use std::marker::PhantomData;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use blis_sim::units::Micros;
-use clap::builder::PossibleValue;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::builder::{NonEmptyStringValueParser, PossibleValue, TypedValueParser};
+use clap::{Arg, Args, Parser, Subcommand, ValueEnum};
 use tracing::level_filters::LevelFilter;
 
 use super::given::Given;
 use super::parse;
-use crate::config::policy::{AdmissionName, Named, PreemptionName, PriorityName, RoutingName, SchedulerName, Scorer};
+use crate::config::policy::{
+    AdmissionName, Named, PreemptionName, PriorityName, RoutingName, SchedulerName, Scorer, Word,
+};
 use crate::evaluate::{Figure, FitnessScale};
+use crate::plugin::Kind;
 use crate::report::anomaly_definitions;
 
 /// Simulates LLM inference services without GPUs.
@@ -193,8 +198,8 @@ pub(super) struct DeploymentFlags {
     pub hardware_config: Option<PathBuf>,
 
     /// How step times are computed [default: trained-physics; blackbox with 3 betas or --vllm-version]
-    #[arg(long, value_enum, value_name = "NAME", help_heading = LATENCY)]
-    pub latency_model: Option<LatencyModelName>,
+    #[arg(long, value_parser = Words::<LatencyModelName>::new(), value_name = "NAME", help_heading = LATENCY)]
+    pub latency_model: Option<Word<LatencyModelName>>,
     /// Three per-request coefficients, µs, each ≥ 0; needs --beta-coeffs [default: trained]
     #[arg(long, value_name = "A0,A1,…", value_delimiter = ',', value_parser = parse::coefficient,
           help_heading = LATENCY)]
@@ -259,11 +264,11 @@ pub(super) struct EngineFlags {
     #[arg(long, overrides_with = "scheduler_reserve_full_isl", hide = true)]
     pub no_scheduler_reserve_full_isl: bool,
     /// Order of the wait queue [default: fcfs]
-    #[arg(long, value_enum, value_name = "NAME", help_heading = ENGINE)]
-    pub scheduler: Option<SchedulerName>,
+    #[arg(long, value_parser = Words::<SchedulerName>::new(), value_name = "NAME", help_heading = ENGINE)]
+    pub scheduler: Option<Word<SchedulerName>>,
     /// Who leaves the batch when KV blocks run out [default: fcfs]
-    #[arg(long, value_enum, value_name = "NAME", help_heading = ENGINE)]
-    pub preemption_policy: Option<PreemptionName>,
+    #[arg(long, value_parser = Words::<PreemptionName>::new(), value_name = "NAME", help_heading = ENGINE)]
+    pub preemption_policy: Option<Word<PreemptionName>>,
     /// vLLM's flag: sets --scheduler and --preemption-policy together
     #[arg(long, value_enum, value_name = "NAME", help_heading = ENGINE,
           conflicts_with_all = ["scheduler", "preemption_policy"])]
@@ -308,8 +313,8 @@ pub(super) struct PolicyFlags {
     #[arg(long, value_name = "FILE", help_heading = POLICIES)]
     pub policy_config: Option<PathBuf>,
     /// Who may enter [default: always-admit]
-    #[arg(long, value_enum, value_name = "NAME", help_heading = POLICIES)]
-    pub admission_policy: Option<AdmissionName>,
+    #[arg(long, value_parser = Words::<AdmissionName>::new(), value_name = "NAME", help_heading = POLICIES)]
+    pub admission_policy: Option<Word<AdmissionName>>,
     /// Most tokens in the bucket of token-bucket, above 0 [default: 10000]
     #[arg(long, value_name = "N", value_parser = parse::above_0, help_heading = POLICIES)]
     pub token_bucket_capacity: Option<f64>,
@@ -317,8 +322,8 @@ pub(super) struct PolicyFlags {
     #[arg(long, value_name = "R", value_parser = parse::above_0, help_heading = POLICIES)]
     pub token_bucket_refill_rate: Option<f64>,
     /// Which instance serves a request [default: round-robin]
-    #[arg(long, value_enum, value_name = "NAME", help_heading = POLICIES)]
-    pub routing_policy: Option<RoutingName>,
+    #[arg(long, value_parser = Words::<RoutingName>::new(), value_name = "NAME", help_heading = POLICIES)]
+    pub routing_policy: Option<Word<RoutingName>>,
     /// What weighted adds up, each scorer with a weight above 0: queue-depth, kv-utilization,
     /// load-balance, active-requests, running-requests, load-aware, vllm-dp, prefix-affinity,
     /// precise-prefix-cache, no-hit-lru, lora-affinity
@@ -334,8 +339,21 @@ pub(super) struct PolicyFlags {
           help_heading = POLICIES)]
     pub routing_load_weight: Option<f64>,
     /// How urgent a request is on its instance, for priority-fcfs and the like [default: class]
-    #[arg(long, value_enum, value_name = "NAME", help_heading = POLICIES)]
-    pub priority_policy: Option<PriorityName>,
+    #[arg(long, value_parser = Words::<PriorityName>::new(), value_name = "NAME", help_heading = POLICIES)]
+    pub priority_policy: Option<Word<PriorityName>>,
+    /// A parameter of a plugin, as routing.cache_weight=0.7; may be given several times
+    #[arg(long, value_name = "KIND.NAME=VALUE", value_parser = parse::policy_param, help_heading = POLICIES)]
+    pub policy_param: Vec<PolicyParam>,
+    /// Folder with policies, searched by name before ./policies and the ones built in; may be given
+    /// several times
+    #[arg(long, value_name = "FOLDER", help_heading = POLICIES)]
+    pub policy_dir: Vec<PathBuf>,
+    /// Allow policies in native libraries, which run unsandboxed: they can do whatever you can
+    #[arg(long, help_heading = POLICIES)]
+    pub allow_native: bool,
+    /// What to do when a plugin fails in the middle of a run
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = OnErrorName::Fail, help_heading = POLICIES)]
+    pub on_plugin_error: OnErrorName,
 }
 
 /// What was promised to whom.
@@ -505,6 +523,46 @@ macro_rules! value_enum {
 }
 
 value_enum!(AdmissionName, RoutingName, PriorityName, SchedulerName, PreemptionName);
+
+/// Understands names of built-in policies and takes any other word for that of a plugin.
+#[derive(Clone, Debug)]
+pub(super) struct Words<N>(PhantomData<N>);
+
+impl<N> Words<N> {
+    fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<N: ValueEnum + Send + Sync + 'static> TypedValueParser for Words<N> {
+    type Value = Word<N>;
+
+    fn parse_ref(&self, command: &clap::Command, arg: Option<&Arg>, value: &OsStr) -> Result<Self::Value, clap::Error> {
+        let text = NonEmptyStringValueParser::new().parse_ref(command, arg, value)?;
+        Ok(N::from_str(&text, false).map_or_else(|_| Word::Outside(text), Word::BuiltIn))
+    }
+
+    /// For help: the built-in ones.
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(N::value_variants().iter().filter_map(ValueEnum::to_possible_value)))
+    }
+}
+
+/// The value of `--policy-param`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PolicyParam {
+    pub kind: Kind,
+    pub name: String,
+    pub value: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum OnErrorName {
+    /// The run ends with its error
+    Fail,
+    /// A built-in decides in its place, and the run says how often
+    Fallback,
+}
 
 /// The value of `--routing-scorers`.
 #[derive(Clone, Debug, PartialEq)]

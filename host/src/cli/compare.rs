@@ -59,8 +59,8 @@ pub(super) fn compare(config: &CompareConfig) -> Result<(Comparison, Vec<String>
         let run = RunConfig { horizon: load.horizon.unwrap_or(run.horizon), ..run };
         let named = (&load.names, &load.slo_targets);
         let requests = load.requests(&run)?;
-        let (report, ()) = run::measure(&run, &deployment, named, requests, ())?;
-        Ok(Figures::from(&report))
+        let measured = run::measure(&run, &deployment, named, requests, ())?;
+        Ok(Figures::from(&measured.report))
     };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(config.threads).build().map_err(Failure::runtime)?;
     let figures = pool.install(|| evaluate::compare(&config.contestants, &config.seeds, one))?;

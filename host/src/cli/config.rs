@@ -16,17 +16,20 @@ use tracing::level_filters::LevelFilter;
 
 use super::args::{
     ArrivalName, ClusterFlags, CompareArgs, DeploymentFlags, EngineFlags, EngineName, EvaluationFlags, FitnessFlags,
-    FitnessScaleName, InstanceArgs, LatencyModelName, OutputForm, ParityName, PolicyFlags, ReplayArgs, RunArgs,
-    SimulationArgs, SyntheticFlags, TargetFlags, TargetList, TieBreakName, TraceFormatName, TraceLevelName,
-    WorkloadArgs, WorkloadName,
+    FitnessScaleName, InstanceArgs, LatencyModelName, OnErrorName, OutputForm, ParityName, PolicyFlags, PolicyParam,
+    ReplayArgs, RunArgs, SimulationArgs, SyntheticFlags, TargetFlags, TargetList, TieBreakName, TraceFormatName,
+    TraceLevelName, WorkloadArgs, WorkloadName,
 };
+use super::catalog::Catalog;
 use super::error::Failure;
 use super::given::Given;
 use crate::config::policy::{
-    Bundle, Choices, Named as _, PolicySettings, PreemptionName, PriorityName, SchedulerName, Source, Sourced,
+    Bundle, Choices, Named as _, PolicySettings, PreemptionName, PriorityName, SchedulerName, Source, Sourced, Word,
 };
 use crate::config::{Deployment, DeploymentArgs, LatencyKind};
 use crate::evaluate::{FitnessScale, FitnessWeights};
+use crate::plugin::Kind;
+use crate::plugin::incidents::OnError;
 use crate::report::check_target;
 use crate::workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec, SpecError};
 
@@ -41,6 +44,9 @@ pub(super) struct RunConfig {
     pub choices: Choices,
     /// The file of `--policy-config`.
     pub bundle: Option<Bundle>,
+    /// Where policies that are not built in come from.
+    pub catalog: Arc<Catalog>,
+    pub on_plugin_error: OnError,
     pub workload: WorkloadConfig,
     pub seed: u64,
     /// [`Micros::MAX`] for none.
@@ -173,6 +179,7 @@ impl RunConfig {
             (args.policies.routing_scorers.is_some(), "--routing-scorers"),
             (args.policies.routing_cache_weight.is_some(), "--routing-cache-weight"),
             (args.policies.routing_load_weight.is_some(), "--routing-load-weight"),
+            (args.policies.policy_param.iter().any(|param| param.kind == Kind::Routing), "--policy-param routing.…"),
         ])
         .next();
         if let Some(flag) = routing {
@@ -223,8 +230,10 @@ impl RunConfig {
     ) -> Result<Self, Failure> {
         let block_size = instance.deployment.block_size_in_tokens;
         let bundle = policies.policy_config.as_deref().map(Bundle::load).transpose().map_err(Failure::usage)?;
-        let choices = choices(&policies, &instance.engine);
-        let policies = PolicySettings::choose(&choices, bundle.as_ref()).map_err(Failure::usage)?;
+        let choices = choices(&policies, &instance.engine, &instance.deployment);
+        let catalog = Arc::new(Catalog::new(&policies));
+        let on_plugin_error = policies.on_plugin_error.into();
+        let policies = PolicySettings::choose(&choices, bundle.as_ref(), &*catalog).map_err(Failure::usage)?;
         let (policies, warnings) = as_in_blis(policies, instance.engine.parity.into());
         check_apart(evaluation.trace_path.as_deref(), &output)?;
         Ok(Self {
@@ -235,6 +244,8 @@ impl RunConfig {
             warnings,
             choices,
             bundle,
+            catalog,
+            on_plugin_error,
             workload,
             seed: simulation.seed,
             horizon: simulation.horizon.unwrap_or(Micros::MAX),
@@ -261,7 +272,7 @@ fn output(
 }
 
 /// What the flags say of policies.
-fn choices(flags: &PolicyFlags, engine: &EngineFlags) -> Choices {
+fn choices(flags: &PolicyFlags, engine: &EngineFlags, deployment: &DeploymentFlags) -> Choices {
     let engine_policy = |name| engine.scheduling_policy.map(|policy| Sourced::flag(name, policy));
     let from_both = |policy: Sourced<PreemptionName>| {
         policy.map(|policy| match policy {
@@ -269,23 +280,31 @@ fn choices(flags: &PolicyFlags, engine: &EngineFlags) -> Choices {
             PreemptionName::Priority => SchedulerName::PriorityFcfs,
         })
     };
+    let parameter = |PolicyParam { kind, name, value }: &PolicyParam| {
+        (*kind, name.clone(), Sourced::flag("--policy-param", *value))
+    };
+    let mut outside = Choices { parameters: flags.policy_param.iter().map(parameter).collect(), ..Choices::default() };
+    let latency = outside.word(Kind::Latency, given_as("--latency-model", deployment.latency_model.clone()));
     Choices {
-        admission: given_as("--admission-policy", flags.admission_policy),
+        admission: outside.word(Kind::Admission, given_as("--admission-policy", flags.admission_policy.clone())),
         token_bucket_capacity: given_as("--token-bucket-capacity", flags.token_bucket_capacity),
         token_bucket_refill_rate: given_as("--token-bucket-refill-rate", flags.token_bucket_refill_rate),
-        routing: given_as("--routing-policy", flags.routing_policy),
+        routing: outside.word(Kind::Routing, given_as("--routing-policy", flags.routing_policy.clone())),
         scorers: flags
             .routing_scorers
             .as_ref()
             .map(|list| list.0.iter().map(|&scorer| Sourced::flag("--routing-scorers", scorer)).collect()),
         cache_weight: given_as("--routing-cache-weight", flags.routing_cache_weight),
         load_weight: given_as("--routing-load-weight", flags.routing_load_weight),
-        priority: given_as("--priority-policy", flags.priority_policy),
-        scheduler: given_as("--scheduler", engine.scheduler)
+        priority: outside.word(Kind::Priority, given_as("--priority-policy", flags.priority_policy.clone())),
+        scheduler: outside
+            .word(Kind::Scheduling, given_as("--scheduler", engine.scheduler.clone()))
             .or_else(|| engine_policy("--scheduling-policy").map(from_both)),
-        preemption: given_as("--preemption-policy", engine.preemption_policy)
+        preemption: outside
+            .word(Kind::Preemption, given_as("--preemption-policy", engine.preemption_policy.clone()))
             .or_else(|| engine_policy("--scheduling-policy")),
-        ..Choices::default()
+        latency_is_built_in: latency.is_some(),
+        ..outside
     }
 }
 
@@ -296,7 +315,8 @@ pub(super) fn as_in_blis(
     semantics: Semantics,
 ) -> (PolicySettings, Vec<(String, String)>) {
     let Sourced { value, source: Source::File(spot) } = &policies.priority else { return (policies, Vec::new()) };
-    if semantics != Semantics::BLIS || *value == PriorityName::Class {
+    let built_in = policies.plugin(Kind::Priority).is_none();
+    if semantics != Semantics::BLIS || *value == PriorityName::Class || !built_in {
         return (policies, Vec::new());
     }
     let name = value.name();
@@ -340,6 +360,11 @@ fn slo_targets(flags: &TargetFlags) -> BTreeMap<String, SloTargets> {
 }
 
 impl Evaluation {
+    /// Whether anybody looks at the scores of a routing decision.
+    pub(super) fn reads_scores(&self) -> bool {
+        self.trace_path.is_some() || self.summarize_trace
+    }
+
     fn new(flags: &EvaluationFlags) -> Result<Self, Failure> {
         let fitness = fitness(&flags.fitness)?;
         if let (Some(_), Some(FitnessScale::Blis)) = (&flags.baseline, fitness.as_ref().map(FitnessWeights::scale)) {
@@ -409,10 +434,12 @@ fn deployment(flags: DeploymentFlags) -> DeploymentArgs {
         vllm_version: flags.vllm_version,
         enable_expert_parallel: flags.enable_expert_parallel,
         moe_comm_backend: flags.moe_comm_backend,
-        latency_model: flags.latency_model.map(|name| match name {
-            LatencyModelName::TrainedPhysics => LatencyKind::TrainedPhysics,
-            LatencyModelName::Roofline => LatencyKind::Roofline,
-            LatencyModelName::Blackbox => LatencyKind::Blackbox,
+        // A plugin's fallback is the usual model.
+        latency_model: flags.latency_model.and_then(|word| match word {
+            Word::BuiltIn(LatencyModelName::TrainedPhysics) => Some(LatencyKind::TrainedPhysics),
+            Word::BuiltIn(LatencyModelName::Roofline) => Some(LatencyKind::Roofline),
+            Word::BuiltIn(LatencyModelName::Blackbox) => Some(LatencyKind::Blackbox),
+            Word::Outside(_) => None,
         }),
         alpha_coeffs: flags.alpha_coeffs,
         beta_coeffs: flags.beta_coeffs,
@@ -586,6 +613,15 @@ impl From<ParityName> for Semantics {
         match name {
             ParityName::Vllm => Self::VLLM,
             ParityName::Blis => Self::BLIS,
+        }
+    }
+}
+
+impl From<OnErrorName> for OnError {
+    fn from(name: OnErrorName) -> Self {
+        match name {
+            OnErrorName::Fail => Self::Fail,
+            OnErrorName::Fallback => Self::Fallback,
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::config::policy::{Source, Sourced};
 use crate::config::yaml::{Page, text};
 use crate::config::{Deployment, KvBlocksSource, LatencyKind};
 use crate::evaluate::{FitnessScale, FitnessWeights};
+use crate::plugin::incidents::OnError;
 use crate::workload::distribution::{ArrivalProcess, LengthSpec};
 
 /// The document.
@@ -131,6 +132,15 @@ impl Explanation<'_> {
         self.flag(page, "snapshot_refresh_interval", cluster.snapshot_refresh_interval.0);
         self.flag(page, "cache_signal_delay", cluster.cache_signal_delay.0);
         self.flag(page, "tie_break", name(&cluster.tie_break));
+        let catalog = &self.config.catalog;
+        let dirs: Vec<String> = catalog.dirs().iter().map(|dir| text(&dir.display().to_string())).collect();
+        self.flag(page, "policy_dir", format_args!("[{}]", dirs.join(", ")));
+        self.flag(page, "allow_native", catalog.allows_native());
+        let on_error = match self.config.on_plugin_error {
+            OnError::Fail => "fail",
+            OnError::Fallback => "fallback",
+        };
+        self.flag(page, "on_plugin_error", on_error);
     }
 
     fn evaluation(&self, page: &mut Page) {

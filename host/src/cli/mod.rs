@@ -4,6 +4,7 @@
 //! Results go to standard output, everything else to standard error.
 
 mod args;
+mod catalog;
 mod compare;
 mod config;
 mod connect;
@@ -32,7 +33,7 @@ use config::RunConfig;
 use error::Failure;
 use run::Finished;
 
-use crate::report::{DecisionSummary, Summary, report_document};
+use crate::report::{DecisionSummary, Summary, plugins_document, report_document};
 
 /// Runs the program. Exit code 0: done; 1: the simulation or its output failed; 2: what was asked
 /// makes no sense.
@@ -130,7 +131,8 @@ fn print_json(finished: &Finished) -> Result<(), Failure> {
     }
     let report = report_document(&finished.report, &finished.names);
     let fitness = finished.fitness.as_ref().map(|(fitness, baseline)| fitness.document(baseline.as_deref()));
-    print_document(&Printed { report, fitness, decisions: finished.decisions.as_ref() })
+    let plugins = plugins_document(&finished.policies, &finished.incidents);
+    print_document(&Printed { report, plugins, fitness, decisions: finished.decisions.as_ref() })
 }
 
 fn print_document(document: &impl Serialize) -> Result<(), Failure> {
@@ -142,9 +144,11 @@ fn print_document(document: &impl Serialize) -> Result<(), Failure> {
 
 /// The report, then what else was asked for.
 #[derive(Serialize)]
-struct Printed<'a, R: Serialize, F: Serialize> {
+struct Printed<'a, R: Serialize, P: Serialize, F: Serialize> {
     #[serde(flatten)]
     report: R,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plugins: Option<P>,
     #[serde(skip_serializing_if = "Option::is_none")]
     fitness: Option<F>,
     #[serde(skip_serializing_if = "Option::is_none")]

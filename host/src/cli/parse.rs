@@ -4,8 +4,10 @@ use std::num::NonZeroU32;
 
 use blis_sim::units::Micros;
 
-use super::args::{ScorerList, TargetList};
+use super::args::{PolicyParam, ScorerList, TargetList};
 use crate::config::policy::{Named as _, Scorer, ScorerFault, ScorerKind};
+use crate::plugin::Kind;
+use crate::workload::{name_hint, quoted};
 
 /// A whole number ≥ 1.
 pub(super) fn count(text: &str) -> Result<u32, String> {
@@ -131,6 +133,26 @@ pub(super) fn from_0(text: &str) -> Result<f64, String> {
 }
 
 /// `name:weight,…`.
+/// `KIND.NAME=VALUE`.
+pub(super) fn policy_param(text: &str) -> Result<PolicyParam, String> {
+    let parts = text.split_once('.').and_then(|(kind, rest)| Some((kind, rest.split_once('=')?)));
+    let Some((kind, (name, value))) = parts.filter(|(_, (name, _))| !name.is_empty()) else {
+        return Err("it must be KIND.NAME=VALUE, as in routing.cache_weight=0.7".into());
+    };
+    let Some(kind) = Kind::ALL.into_iter().find(|known| known.name() == kind) else {
+        return Err(format!(
+            "unknown kind {}: {}",
+            quoted(kind.as_bytes()),
+            name_hint(kind, &Kind::ALL.map(Kind::name))
+        ));
+    };
+    let Some(value) = finite(value) else {
+        return Err(format!("{} is not a number", quoted(value.as_bytes())));
+    };
+    Ok(PolicyParam { kind, name: name.to_owned(), value })
+}
+
+/// A list of scorers.
 pub(super) fn scorers(text: &str) -> Result<ScorerList, String> {
     let scorers: Result<Vec<Scorer>, String> =
         text.split(',').enumerate().map(|(index, part)| scorer(part.trim(), index + 1)).collect();

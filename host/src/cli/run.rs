@@ -8,9 +8,10 @@ use std::io::BufWriter;
 use std::path::Path;
 use std::time::Duration;
 
-use blis_sim::instance::{Fast, Plain, Scheduler};
+use blis_sim::cluster::{Cluster, Halt};
+use blis_sim::instance::{Fast, Instance, Plain, Scheduler};
 use blis_sim::metrics::{Metrics, MetricsOptions, Report, SloTargets};
-use blis_sim::outcome::{DropReason, Outcome, Rejection, Sink, Status};
+use blis_sim::outcome::{Counters, DropReason, Outcome, Rejection, Sink, Status};
 use blis_sim::request::{Name, Request};
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
@@ -25,8 +26,10 @@ use super::progress::Progress;
 use super::service;
 use super::timer::Timer;
 use crate::config::Deployment;
-use crate::config::policy::Sourced;
+use crate::config::policy::{PolicySettings, Sourced};
 use crate::evaluate::{Figures, Fitness, FitnessScale, FitnessWeights, Needs};
+use crate::plugin::incidents::{Incident, Incidents};
+use crate::plugin::{Kind, Technology};
 use crate::report::{self, DecisionLog, DecisionSummary, RequestLog, Setting};
 use crate::workload::distribution::ArrivalProcess;
 use crate::workload::trace_v2::GoodputTargets;
@@ -43,6 +46,10 @@ pub(super) struct Finished {
     pub fitness: Option<(Fitness, Option<String>)>,
     /// (what, what to do)
     pub warnings: Vec<(String, String)>,
+    /// Who decided.
+    pub policies: PolicySettings,
+    /// What went wrong in plugins.
+    pub incidents: Vec<Incident>,
     /// Whether the result files were written.
     pub files: Result<(), Failure>,
     /// CPU time of the simulation alone.
@@ -104,9 +111,10 @@ fn simulate(
     );
     let requests = Progress::new(requests, count, progress);
     let timer = Timer::start();
-    let (report, observers) = measure(config, deployment, (&names, &slo_targets), requests, observers)?;
+    let Measured { report, observer, incidents } =
+        measure(config, deployment, (&names, &slo_targets), requests, observers)?;
     let cpu = timer.elapsed();
-    let ((log, refused), (summary, decisions)) = observers;
+    let ((log, refused), (summary, decisions)) = observer;
     let fitness = evaluation
         .fitness
         .as_ref()
@@ -115,7 +123,12 @@ fn simulate(
     let files = finish_log(decisions, config).and(write_files(config, &report, log.as_ref(), &names));
     Ok(Finished {
         setting: setting(config, deployment, &notes),
-        warnings: warnings(config, deployment, (&report, &names), &skipped, &refused),
+        warnings: warnings(config, deployment, (&report, &names), &skipped, &refused)
+            .into_iter()
+            .chain(plugin_warnings(config, &incidents))
+            .collect(),
+        policies: config.cluster.policies.clone(),
+        incidents,
         files,
         report,
         decisions: summary,
@@ -125,21 +138,30 @@ fn simulate(
     })
 }
 
-/// Simulates `requests`. Returns the figures, and `observer` with what it noticed.
+/// A simulation that went through.
+pub(super) struct Measured<S> {
+    pub report: Report,
+    /// With what it noticed.
+    pub observer: S,
+    /// What went wrong in plugins.
+    pub incidents: Vec<Incident>,
+}
+
+/// Simulates `requests`.
 pub(super) fn measure<S: Sink>(
     config: &RunConfig,
     deployment: &Deployment,
     (names, targets): (&Names, &BTreeMap<String, GoodputTargets>),
     requests: impl Iterator<Item = Request>,
     observer: S,
-) -> Result<(Report, S), Failure> {
+) -> Result<Measured<S>, Failure> {
     let mut sink = (Metrics::new(metrics_options(config, names, targets)), observer);
     let arrived = Cell::new(0);
     let requests = with_deadlines(requests, &config.workload)
         .inspect(|request| arrived.set(arrived.get() + u64::from(request.arrival <= config.horizon)));
-    let counters = match config.engine.engine {
-        EngineName::Fast => service::cluster(config, deployment, names, Fast::new)?.run(requests, &mut sink),
-        EngineName::Plain => service::cluster(config, deployment, names, Plain::new)?.run(requests, &mut sink),
+    let (counters, incidents) = match config.engine.engine {
+        EngineName::Fast => finished(service::cluster(config, deployment, names, Fast::new)?, requests, &mut sink),
+        EngineName::Plain => finished(service::cluster(config, deployment, names, Plain::new)?, requests, &mut sink),
     }?;
     let (mut metrics, observer) = sink;
     metrics.offered(arrived.get());
@@ -149,7 +171,26 @@ pub(super) fn measure<S: Sink>(
         return Err(Failure::runtime(format_args!("{arrived} requests arrived, but {ended} are accounted for"))
             .hint("this is a mistake in the program: please report it with the command"));
     }
-    Ok((report, observer))
+    Ok(Measured { report, observer, incidents })
+}
+
+/// The counters of each instance, and what went wrong in plugins without ending the run.
+fn finished<I: Instance>(
+    (cluster, incidents): (Cluster<I>, Incidents),
+    requests: impl Iterator<Item = Request>,
+    sink: &mut impl Sink,
+) -> Result<(Vec<Counters>, Vec<Incident>), Failure> {
+    match (cluster.run(requests, sink), incidents.first()) {
+        (Ok(counters), _) => Ok((counters, incidents.all())),
+        (Err(Halt::Aborted), Some(Incident { plugin, kind, at, fault, .. })) => {
+            let (what, hint) = fault.split();
+            let seconds = at.as_secs_f64();
+            let failure =
+                Failure::runtime(format_args!("the {} `{plugin}` failed at {seconds} s: {what}", kind.what()));
+            Err(failure.hint(format_args!("{hint}`--on-plugin-error fallback` goes on with a built-in in its place")))
+        }
+        (Err(halt), _) => Err(halt.into()),
+    }
 }
 
 /// Before anything runs: a figure that can have no sample must not decide.
@@ -191,7 +232,7 @@ fn fitness(
         return Ok((weights.blis(&figures, no_sample(config.engine.semantics)), None));
     };
     let Workload { requests, names, slo_targets, .. } = connect::open(&baseline)?;
-    let (baseline, ()) = measure(&baseline, deployment, (&names, &slo_targets), requests, ())?;
+    let Measured { report: baseline, .. } = measure(&baseline, deployment, (&names, &slo_targets), requests, ())?;
     Ok((weights.relative(&figures, &Figures::from(&baseline)), Some(name)))
 }
 
@@ -204,7 +245,8 @@ fn metrics_options(config: &RunConfig, names: &Names, recorded: &BTreeMap<String
         default_class: names.find("default"),
         per_class: named,
         per_tenant: named,
-        inversions: config.engine.scheduler != Scheduler::Fcfs,
+        inversions: config.engine.scheduler != Scheduler::Fcfs
+            || config.cluster.policies.plugin(Kind::Scheduling).is_some(),
         targets: slo_targets(config, names, recorded),
     }
 }
@@ -277,7 +319,10 @@ fn setting(config: &RunConfig, deployment: &Deployment, notes: &[String]) -> Set
     Setting {
         model: deployment.model.clone(),
         hardware: format!("{gpus} × {} ({parallel})", deployment.hardware),
-        latency_model: deployment.latency_kind.to_string(),
+        latency_model: match config.cluster.policies.plugin(Kind::Latency) {
+            Some(used) => used.loaded.name.clone(),
+            None => deployment.latency_kind.to_string(),
+        },
         kv_blocks: deployment.total_kv_blocks,
         block_size: config.engine.block_size,
         kv_blocks_source: deployment.kv_blocks_source.to_string(),
@@ -285,6 +330,23 @@ fn setting(config: &RunConfig, deployment: &Deployment, notes: &[String]) -> Set
         workload: config.workload.to_string(),
         notes: deployment.notes.iter().chain(notes).cloned().collect(),
     }
+}
+
+/// Where plugins were helped out, and what runs unsandboxed.
+pub(super) fn plugin_warnings(config: &RunConfig, incidents: &[Incident]) -> Vec<(String, String)> {
+    let failed = incidents.iter().map(|Incident { plugin, kind, at, fault, count }| {
+        let times = plural(*count, "time");
+        let what = format!("the {} `{plugin}` failed {times}, first at {} s: ", kind.what(), at.as_secs_f64());
+        let (told, _) = fault.split();
+        (what + told, "a built-in decided in its place; `--on-plugin-error fail` ends the run instead".to_owned())
+    });
+    let native = config.cluster.policies.plugins.iter().filter_map(|used| {
+        (used.loaded.plugin.technology() == Technology::Native).then(|| {
+            let what = format!("the {} `{}` ran unsandboxed", used.kind.what(), used.loaded.name);
+            (what, "a native library can do whatever you can; its results are only as good as its author".to_owned())
+        })
+    });
+    native.chain(failed).collect()
 }
 
 /// What may surprise whoever reads the figures.

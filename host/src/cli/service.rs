@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use blis_sim::cluster::{Abort, Cluster, ClusterConfig, Policies};
-use blis_sim::instance::{Instance, InstanceConfig};
+use blis_sim::instance::{Instance, InstanceConfig, PreemptionChoice, SchedulingChoice};
+use blis_sim::latency::LatencyModel;
 use blis_sim::policy::{
     AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, Classes, ConstantPriority, GaieLegacy,
-    InvertedSlo, LeastLoaded, PrefixAffinity, PriorityPolicy, RejectAll, RoundRobin, RoutingPolicy, SloBased,
-    TenantBudgets, TierShed, Ties, TokenBucket, Weighted,
+    InstanceInfo, InvertedSlo, LeastLoaded, PrefixAffinity, PriorityPolicy, RejectAll, RoundRobin, RoutingPolicy,
+    SloBased, TenantBudgets, TierShed, Ties, TokenBucket, Weighted,
 };
 use blis_sim::request::Name;
 use blis_sim::rng::Stream;
@@ -16,19 +17,35 @@ use super::args::TieBreakName;
 use super::config::RunConfig;
 use super::error::Failure;
 use crate::config::Deployment;
-use crate::config::policy::{AdmissionSettings, PolicySettings, PriorityName, RoutingSettings, Weights};
+use crate::config::policy::{AdmissionSettings, PluginUse, PolicySettings, PriorityName, RoutingSettings, Weights};
+use crate::plugin::adapt::{PluginLatency, PluginPolicy};
+use crate::plugin::incidents::Incidents;
+use crate::plugin::{Guest, Kind, Setup};
 use crate::workload::Names;
 
-/// An idle service for the workload whose names are `names`; `engine` makes its instances.
+/// An idle service for the workload whose names are `names`, and what will go wrong in its plugins;
+/// `engine` makes its instances.
 pub(super) fn cluster<I: Instance>(
     config: &RunConfig,
     deployment: &Deployment,
     names: &Names,
     engine: impl Fn(InstanceConfig) -> I,
-) -> Result<Cluster<I>, Failure> {
+) -> Result<(Cluster<I>, Incidents), Failure> {
     let settings = &config.cluster;
-    let classes = classes(&settings.policies, names);
-    let policies = policies(&settings.policies, &classes, names).map_err(Failure::usage)?;
+    let abort = Abort::default();
+    let incidents = Incidents::new(config.on_plugin_error, abort.clone());
+    let classes = Arc::new(classes(&settings.policies, names));
+    let mut instances: Vec<InstanceConfig> =
+        (0..settings.num_instances).map(|index| config.engine.instance(index, deployment, &classes)).collect();
+    let guests = Guests {
+        config,
+        incidents: &incidents,
+        instances: instances.iter().map(InstanceInfo::from).collect(),
+        names: names.texts().into(),
+        facts: deployment.facts.as_slice().into(),
+    };
+    guests.move_in(&mut instances)?;
+    let policies = policies(&guests, &classes, names)?;
     let front = ClusterConfig {
         admission_latency: settings.admission_latency,
         routing_latency: settings.routing_latency,
@@ -38,16 +55,83 @@ pub(super) fn cluster<I: Instance>(
             TieBreakName::Random => Ties::Random(Stream::new(config.seed, "router")),
             TieBreakName::LowestIndex => Ties::LowestIndex,
         },
-        classes: classes.clone(),
+        classes: Classes::clone(&classes),
         serves: serves(&[&config.deployment.model, &deployment.model], names),
         block_size: config.engine.block_size,
         semantics: config.engine.semantics,
         horizon: config.horizon,
-        abort: Abort::default(),
+        abort,
     };
-    let classes = Arc::new(classes);
-    let instances = (0..settings.num_instances).map(|index| config.engine.instance(index, deployment, &classes));
-    Ok(Cluster::new(front, policies, instances, engine))
+    Ok((Cluster::new(front, policies, instances, engine), incidents))
+}
+
+/// Starts the plugins of a simulation.
+struct Guests<'a> {
+    config: &'a RunConfig,
+    incidents: &'a Incidents,
+    instances: Arc<[InstanceInfo]>,
+    names: Arc<[Box<str>]>,
+    facts: Arc<[(String, f64)]>,
+}
+
+impl Guests<'_> {
+    /// The policy for `kind`, if a plugin is used for it.
+    fn policy(&self, kind: Kind) -> Result<Option<Box<PluginPolicy>>, Failure> {
+        let Some(used) = self.config.cluster.policies.plugin(kind) else { return Ok(None) };
+        let guest = self.start(used, Arc::clone(&self.instances), None)?;
+        let loaded = &used.loaded;
+        Ok(Some(Box::new(PluginPolicy::new(&loaded.name, kind, loaded.plugin.description(), guest, self.incidents))))
+    }
+
+    /// Gives each instance its own guests, and all of them the same latency model.
+    fn move_in(&self, instances: &mut [InstanceConfig]) -> Result<(), Failure> {
+        let policies = &self.config.cluster.policies;
+        if let Some(used) = policies.plugin(Kind::Latency) {
+            let guest = self.start(used, Arc::clone(&self.instances), None)?;
+            let (name, description) = (&used.loaded.name, used.loaded.plugin.description());
+            let instead = instances.first().map(|instance| Arc::clone(&instance.latency));
+            let Some(instead) = instead else { return Ok(()) };
+            let model: Arc<dyn LatencyModel> = Arc::new(
+                PluginLatency::new(name, description, guest, instead, self.incidents).map_err(Failure::usage)?,
+            );
+            instances.iter_mut().for_each(|instance| instance.latency = Arc::clone(&model));
+        }
+        for instance in instances {
+            let own: Arc<[InstanceInfo]> = Arc::new([InstanceInfo::from(&*instance)]);
+            for kind in [Kind::Scheduling, Kind::Preemption] {
+                let Some(used) = policies.plugin(kind) else { continue };
+                let guest = self.start(used, Arc::clone(&own), Some(instance.index))?;
+                let (name, description) = (&used.loaded.name, used.loaded.plugin.description());
+                let policy = Box::new(PluginPolicy::new(name, kind, description, guest, self.incidents));
+                match kind {
+                    Kind::Scheduling => instance.scheduler = SchedulingChoice::Custom(policy),
+                    _ => instance.preemption = PreemptionChoice::Custom(policy),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// `instance`: its owner, if it has one.
+    fn start(
+        &self,
+        used: &PluginUse,
+        instances: Arc<[InstanceInfo]>,
+        instance: Option<u32>,
+    ) -> Result<Box<dyn Guest>, Failure> {
+        let owner = instance.map(|index| format!(":{index}")).unwrap_or_default();
+        let setup = Setup {
+            kind: used.kind,
+            parameters: used.parameters.iter().map(|value| value.value).collect(),
+            instances,
+            names: Arc::clone(&self.names),
+            facts: Arc::clone(&self.facts),
+            stream: Stream::new(self.config.seed, &format!("plugin:{}:{}{owner}", used.loaded.name, used.kind)),
+            explain: self.config.evaluation.reads_scores(),
+            limits: self.config.catalog.limits(),
+        };
+        used.loaded.plugin.start(&setup).map_err(Failure::usage)
+    }
 }
 
 /// Urgency of the classes that requests name.
@@ -67,11 +151,22 @@ fn serves(model: &[&str], names: &Names) -> Vec<Name> {
     texts.filter(|(_, text)| model.contains(&short(text))).map(|(number, _)| Name(number as u32)).collect()
 }
 
-fn policies(settings: &PolicySettings, classes: &Classes, names: &Names) -> Result<Policies, String> {
+fn policies(guests: &Guests<'_>, classes: &Classes, names: &Names) -> Result<Policies, Failure> {
+    let settings = &guests.config.cluster.policies;
+    let admission: Box<dyn AdmissionPolicy> = match guests.policy(Kind::Admission)? {
+        Some(plugin) => plugin,
+        None => admission(&settings.admission).map_err(Failure::usage)?,
+    };
     Ok(Policies {
-        admission: with_budgets(admission(&settings.admission)?, settings, names)?,
-        routing: routing(&settings.routing)?,
-        priority: priority(settings.priority.value, classes),
+        admission: with_budgets(admission, settings, names).map_err(Failure::usage)?,
+        routing: match guests.policy(Kind::Routing)? {
+            Some(plugin) => plugin,
+            None => routing(&settings.routing).map_err(Failure::usage)?,
+        },
+        priority: match guests.policy(Kind::Priority)? {
+            Some(plugin) => plugin,
+            None => priority(settings.priority.value, classes),
+        },
     })
 }
 

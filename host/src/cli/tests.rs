@@ -12,8 +12,8 @@ use super::given::Given;
 use super::*;
 use crate::config::LatencyKind;
 use crate::config::policy::{
-    AdmissionSettings, Bundle, Choices, PolicySettings, PriorityName, RoutingSettings, Scorer, ScorerKind, Sourced,
-    Weights,
+    AdmissionSettings, Bundle, Choices, NoPlugins, PolicySettings, PriorityName, RoutingSettings, Scorer, ScorerKind,
+    Sourced, Weights,
 };
 use crate::evaluate::FitnessScale;
 use crate::workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec};
@@ -267,7 +267,7 @@ fn explained(line: &str) -> String {
     assert!(read.as_ref().is_ok_and(serde_json::Value::is_object), "{read:?}\n{page}");
     let (_, policies) = page.split_once("# From here to the end: ").expect("the policies");
     let bundle = Bundle::parse("explained", &format!("# {policies}")).unwrap_or_else(|error| panic!("{error}"));
-    let again = PolicySettings::choose(&Choices::default(), Some(&bundle)).expect("legal");
+    let again = PolicySettings::choose(&Choices::default(), Some(&bundle), &NoPlugins).expect("legal");
     assert_eq!(again, config.cluster.policies, "{page}");
     page
 }
@@ -289,7 +289,7 @@ fn a_configuration_is_explained() {
 /// Whatever is not about output is explained, under its own name; what was given, with its flag.
 #[test]
 fn no_flag_is_forgotten_in_the_explanation() {
-    const TOLD_OTHERWISE: [&str; 12] = [
+    const TOLD_OTHERWISE: [&str; 13] = [
         // Found again as the policies.
         "policy_config",
         "admission_policy",
@@ -300,6 +300,7 @@ fn no_flag_is_forgotten_in_the_explanation() {
         "priority_policy",
         "preemption_policy",
         "scheduling_policy",
+        "policy_param",
         "help",
         // Under the name of the other.
         "no_enable_prefix_caching",

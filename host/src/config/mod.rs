@@ -113,6 +113,9 @@ pub struct Deployment {
     pub kv_blocks_source: KvBlocksSource,
     /// Longest request, prompt and answer, tokens; `None` if unlimited.
     pub max_model_len: Option<u32>,
+    /// What is known about model and hardware, for latency models from outside: names of the model's
+    /// config.json and of the GPU's file.
+    pub facts: Vec<(String, f64)>,
     /// What the user should know: defaults chosen, simplifications, figures never measured.
     pub notes: Vec<String>,
 }

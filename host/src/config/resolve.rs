@@ -65,9 +65,56 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         total_kv_blocks,
         kv_blocks_source,
         max_model_len,
+        facts: facts(config.as_ref(), hardware, (tensor_parallel_size, args.data_parallel_size)),
         notes,
         model: name,
     })
+}
+
+/// What latency models are made of, by the names of `config.json` and of the GPU's file. Without a
+/// model's configuration, only what is known of the GPU.
+fn facts(config: Option<&LoadedModel>, hardware: &Hardware, (tp, dp): (u32, u32)) -> Vec<(String, f64)> {
+    let gpu = &hardware.gpu;
+    let mut facts = vec![
+        ("tensor_parallel_size", f64::from(tp)),
+        ("data_parallel_size", f64::from(dp)),
+        ("tflops_fp16", gpu.tflops_fp16),
+        ("tflops_fp8", gpu.tflops_fp8),
+        ("hbm_tb_s", gpu.hbm_tb_s),
+        ("memory_gib", gpu.memory_gib),
+    ];
+    if let Some(mfu) = gpu.mfu {
+        facts.extend([("mfu_prefill", mfu.prefill), ("mfu_decode", mfu.decode)]);
+    }
+    if let Some(LoadedModel { config, .. }) = config {
+        facts.extend([
+            ("num_hidden_layers", f64::from(config.num_hidden_layers)),
+            ("hidden_size", f64::from(config.hidden_size)),
+            ("num_attention_heads", f64::from(config.num_attention_heads)),
+            ("num_key_value_heads", f64::from(config.num_key_value_heads)),
+            ("vocab_size", f64::from(config.vocab_size)),
+            ("intermediate_size", f64::from(config.intermediate_size)),
+            ("dtype_bytes", config.dtype_bytes),
+            ("weight_bytes", config.weight_bytes),
+        ]);
+        facts.extend(config.head_dim.map(|dim| ("head_dim", f64::from(dim))));
+        if let Some(moe) = config.moe {
+            facts.extend([
+                ("num_experts", f64::from(moe.num_experts)),
+                ("num_experts_per_tok", f64::from(moe.num_experts_per_tok)),
+                ("moe_layers", f64::from(config.moe_layers())),
+                ("expert_width", f64::from(config.expert_width())),
+                ("shared_intermediate_size", f64::from(moe.shared_intermediate_size)),
+            ]);
+        }
+        if let Some(mla) = config.mla {
+            facts.extend([
+                ("kv_lora_rank", f64::from(mla.kv_lora_rank)),
+                ("qk_rope_head_dim", f64::from(mla.qk_rope_head_dim)),
+            ]);
+        }
+    }
+    facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// What is already decided.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use include_dir::{Dir, include_dir};
 use sha2::{Digest as _, Sha256};
 
-use super::{Description, Fault, FaultKind, Limits, Plugin, Technology, native};
+use super::{Description, Fault, FaultKind, Limits, Loaded, Plugin, Technology, native};
 use crate::unreadable::unreadable;
 
 static POLICIES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../policies");
@@ -62,17 +62,6 @@ impl Place {
             Self::Embedded(name, _) => Path::new(USUAL).join(name),
         }
     }
-}
-
-/// A plugin that could be loaded.
-#[derive(Clone, Debug)]
-pub struct Loaded {
-    /// Ready to be started.
-    pub plugin: Arc<dyn Plugin>,
-    /// Of the file's content, in hexadecimal.
-    pub sha256: String,
-    /// Of the file.
-    pub bytes: u64,
 }
 
 impl Technology {
@@ -200,7 +189,8 @@ impl Finder {
             Technology::Script => script(&path, &content, self)?,
             Technology::Native => native::load(&path, &self.limits)?,
         };
-        Ok(Loaded { plugin, sha256: sha256(&content), bytes: content.len() as u64 })
+        let (name, file) = (found.name.clone(), path.display().to_string());
+        Ok(Loaded { name, file, sha256: sha256(&content), bytes: content.len() as u64, plugin })
     }
 
     fn content(&self, place: &Place) -> Result<Vec<u8>, Fault> {

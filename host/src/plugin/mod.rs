@@ -67,6 +67,19 @@ impl Kind {
         }
     }
 
+    /// As messages call it.
+    #[must_use]
+    pub fn what(self) -> &'static str {
+        match self {
+            Self::Admission => "admission policy",
+            Self::Routing => "routing policy",
+            Self::Priority => "priority policy",
+            Self::Scheduling => "scheduler",
+            Self::Preemption => "preemption policy",
+            Self::Latency => "latency model",
+        }
+    }
+
     /// Its bit in the interfaces' sets of kinds.
     #[must_use]
     pub fn bit(self) -> u32 {
@@ -131,6 +144,21 @@ pub trait Plugin: Debug + Send + Sync {
     /// # Errors
     /// If the guest cannot be made, or refuses.
     fn start(&self, setup: &Setup) -> Result<Box<dyn Guest>, Fault>;
+}
+
+/// A plugin that was found and compiled.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// Its name: that of the file without extension.
+    pub name: String,
+    /// Where it was found.
+    pub file: String,
+    /// SHA-256 of the file, hexadecimal.
+    pub sha256: String,
+    /// Length of the file.
+    pub bytes: u64,
+    /// Ready to be started.
+    pub plugin: Arc<dyn Plugin>,
 }
 
 /// How a plugin is run.
@@ -375,6 +403,15 @@ impl Fault {
     #[must_use]
     pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
+    }
+
+    /// What happened, and what to do about it (ready to be followed by more, or empty).
+    #[must_use]
+    pub fn split(&self) -> (&str, String) {
+        match self.message.rsplit_once("\nhint: ") {
+            Some((what, hint)) => (what, format!("{hint}; ")),
+            None => (&self.message, String::new()),
+        }
     }
 
     fn missing(kind: Kind) -> Self {

@@ -17,7 +17,9 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_yaml::{Error, Location, MessageFormatter as _, Spanned, UserMessageFormatter};
 
 use super::error::PolicyError;
-use super::{Choices, Named, Scorer, ScorerFault, ScorerKind, Source, Sourced, Spot};
+use super::{Choices, Named, Scorer, ScorerFault, ScorerKind, Source, Sourced, Spot, Word as Chosen};
+use crate::config::LatencyKind;
+use crate::plugin::Kind;
 use crate::workload::{name_hint, quoted};
 
 /// A bundle that makes sense in itself, and its text for later complaints.
@@ -91,7 +93,9 @@ struct RawBundle {
     routing: Option<RawRouting>,
     priority: Option<RawPolicy>,
     scheduler: Option<Word>,
+    scheduling: Option<RawPolicy>,
     preemption: Option<RawPolicy>,
+    latency: Option<RawPolicy>,
     tenant_budgets: Option<Entries>,
 }
 
@@ -106,6 +110,7 @@ struct RawAdmission {
     gaie_qd_threshold: Option<Word>,
     gaie_kv_threshold: Option<Word>,
     slo_priorities: Option<Entries>,
+    parameters: Option<Entries>,
 }
 
 #[derive(Default, Deserialize)]
@@ -115,6 +120,7 @@ struct RawRouting {
     scorers: Option<Spanned<Vec<RawScorer>>>,
     cache_weight: Option<Word>,
     load_weight: Option<Word>,
+    parameters: Option<Entries>,
 }
 
 #[derive(Deserialize)]
@@ -128,6 +134,7 @@ struct RawScorer {
 #[serde(deny_unknown_fields, default)]
 struct RawPolicy {
     policy: Option<Word>,
+    parameters: Option<Entries>,
 }
 
 /// A map in the order of the file.
@@ -167,8 +174,31 @@ impl Reader<'_> {
     fn choices(&self, raw: RawBundle) -> Result<Choices, PolicyError> {
         let admission = raw.admission.unwrap_or_default();
         let routing = raw.routing.unwrap_or_default();
+        let priority = raw.priority.unwrap_or_default();
+        let scheduling = raw.scheduling.unwrap_or_default();
+        let preemption = raw.preemption.unwrap_or_default();
+        let latency = raw.latency.unwrap_or_default();
+        if let (Some(word), Some(_)) = (&raw.scheduler, &scheduling.policy) {
+            let hint = "keep one of them; `scheduling` may have parameters";
+            return Err(self.wrong(word, "`scheduler` and `scheduling` say the same thing", hint));
+        }
+        let mut outside = Choices::default();
+        for (kind, parameters) in [
+            (Kind::Admission, admission.parameters),
+            (Kind::Routing, routing.parameters),
+            (Kind::Priority, priority.parameters),
+            (Kind::Scheduling, scheduling.parameters),
+            (Kind::Preemption, preemption.parameters),
+            (Kind::Latency, latency.parameters),
+        ] {
+            let values = self.entries(parameters, |name, word| {
+                self.number(&format!("parameter {}", quoted(name.as_bytes())), Some(word), ANY)
+            })?;
+            outside.parameters.extend(values.into_iter().map(|(name, value)| (kind, name, value)));
+        }
+        self.latency_model(latency.policy, &mut outside)?;
         Ok(Choices {
-            admission: self.name(admission.policy)?,
+            admission: outside.word(Kind::Admission, self.name(admission.policy)),
             token_bucket_capacity: self.number("`token_bucket_capacity`", admission.token_bucket_capacity, ABOVE_0)?,
             token_bucket_refill_rate: self.number(
                 "`token_bucket_refill_rate`",
@@ -189,26 +219,33 @@ impl Reader<'_> {
             tenant_budgets: self.entries(raw.tenant_budgets, |name, word| {
                 self.number(&format!("budget of tenant {}", quoted(name.as_bytes())), Some(word), FROM_0_TO_1)
             })?,
-            routing: self.name(routing.policy)?,
+            routing: outside.word(Kind::Routing, self.name(routing.policy)),
             scorers: routing.scorers.map(|scorers| self.scorers(&scorers)).transpose()?,
             cache_weight: self.number("`cache_weight`", routing.cache_weight, FROM_0)?,
             load_weight: self.number("`load_weight`", routing.load_weight, FROM_0)?,
-            priority: self.name(raw.priority.unwrap_or_default().policy)?,
-            scheduler: self.name(raw.scheduler)?,
-            preemption: self.name(raw.preemption.unwrap_or_default().policy)?,
+            priority: outside.word(Kind::Priority, self.name(priority.policy)),
+            scheduler: outside.word(Kind::Scheduling, self.name(raw.scheduler.or(scheduling.policy))),
+            preemption: outside.word(Kind::Preemption, self.name(preemption.policy)),
+            ..outside
         })
     }
 
-    /// BLIS takes an empty name for none.
-    fn name<N: Named>(&self, word: Option<Word>) -> Result<Option<Sourced<N>>, PolicyError> {
-        let Some(word) = word.filter(|word| !word.value.is_empty()) else { return Ok(None) };
-        match N::find(&word.value) {
-            Some(name) => Ok(Some(self.sourced(name, &word))),
-            None => {
-                let what = format!("unknown {} {}", N::WHAT, quoted(word.value.as_bytes()));
-                Err(self.wrong(&word, what, N::hint(&word.value)))
-            }
+    /// BLIS takes an empty name for none. What is not built in may be a plugin.
+    fn name<N: Named>(&self, word: Option<Word>) -> Option<Sourced<Chosen<N>>> {
+        let word = word.filter(|word| !word.value.is_empty())?;
+        let chosen = N::find(&word.value).map_or_else(|| Chosen::Outside(word.value.clone()), Chosen::BuiltIn);
+        Some(self.sourced(chosen, &word))
+    }
+
+    /// Built-in models belong to the deployment, which flags describe.
+    fn latency_model(&self, word: Option<Word>, choices: &mut Choices) -> Result<(), PolicyError> {
+        let Some(word) = word.filter(|word| !word.value.is_empty()) else { return Ok(()) };
+        if LatencyKind::ALL.iter().any(|kind| kind.name() == word.value) {
+            let what = format!("`{}` is built in; a bundle names plugins only", word.value);
+            return Err(self.wrong(&word, what, format!("say `--latency-model {}`", word.value)));
         }
+        choices.plugins.push((Kind::Latency, self.sourced(word.value.clone(), &word)));
+        Ok(())
     }
 
     fn number(&self, key: &str, word: Option<Word>, range: Range) -> Result<Option<Sourced<f64>>, PolicyError> {
@@ -358,6 +395,7 @@ struct Range {
     text: &'static str,
 }
 
+const ANY: Range = Range { fits: |_| true, text: "a number" };
 const ABOVE_0: Range = Range { fits: |number| number > 0.0, text: "a number above 0" };
 const FROM_0: Range = Range { fits: |number| number >= 0.0, text: "a number from 0 on" };
 const FROM_0_TO_1: Range = Range { fits: |number| (0.0..=1.0).contains(&number), text: "a number from 0 to 1" };

@@ -2,9 +2,12 @@
 
 use super::error::PolicyError;
 use super::{
-    AdmissionName, AdmissionSettings, Bundle, Named, PolicySettings, PreemptionName, PriorityName, RoutingName,
-    RoutingSettings, SchedulerName, Scorer, Source, Sourced, TOO_LARGE, Weights,
+    AdmissionName, AdmissionSettings, Bundle, Named, Outside, PluginUse, PolicySettings, PreemptionName, PriorityName,
+    RoutingName, RoutingSettings, SchedulerName, Scorer, Source, Sourced, TOO_LARGE, Unusable, Weights, Word,
+    built_in_names,
 };
+use crate::plugin::Kind;
+use crate::workload::{name_hint, quoted};
 
 /// What flags or a bundle say of policies: whatever was not said is `None` or empty.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -26,6 +29,12 @@ pub struct Choices {
     pub priority: Option<Sourced<PriorityName>>,
     pub scheduler: Option<Sourced<SchedulerName>>,
     pub preemption: Option<Sourced<PreemptionName>>,
+    /// A latency model was named that is built in.
+    pub latency_is_built_in: bool,
+    /// Names that are not built in, by kind; none where the field above says something.
+    pub plugins: Vec<(Kind, Sourced<String>)>,
+    /// Values of plugins' parameters.
+    pub parameters: Vec<(Kind, String, Sourced<f64>)>,
 }
 
 impl PolicySettings {
@@ -33,8 +42,9 @@ impl PolicySettings {
     /// default. A policy chosen by flag does without the bundle's parameters of another.
     ///
     /// # Errors
-    /// If something was given that can have no effect, or two things exclude each other.
-    pub fn choose(flags: &Choices, bundle: Option<&Bundle>) -> Result<Self, PolicyError> {
+    /// If something was given that can have no effect, two things exclude each other, or a policy that
+    /// is not built in is not `outside` either.
+    pub fn choose(flags: &Choices, bundle: Option<&Bundle>, outside: &dyn Outside) -> Result<Self, PolicyError> {
         let nothing = Choices::default();
         let file = bundle.map_or(&nothing, Bundle::choices);
         let admission = first(&flags.admission, &file.admission, AdmissionName::AlwaysAdmit);
@@ -47,7 +57,9 @@ impl PolicySettings {
         if let Weights::CacheAndLoad { cache, load } = &weights {
             check_pair(cache, load).map_err(|fault| fault.told(bundle))?;
         }
+        let plugins = plugins(flags, file, outside).map_err(|fault| fault.told(bundle))?;
         Ok(Self {
+            plugins,
             admission: admission.map(|name| admission_settings(name, flags, file)),
             slo_priorities: over(&flags.slo_priorities, &file.slo_priorities),
             tenant_budgets: over(&flags.tenant_budgets, &file.tenant_budgets),
@@ -68,7 +80,37 @@ impl PolicySettings {
 impl Default for PolicySettings {
     /// BLIS's.
     fn default() -> Self {
-        Self::choose(&Choices::default(), None).expect("nothing contradicts nothing")
+        Self::choose(&Choices::default(), None, &super::NoPlugins).expect("nothing contradicts nothing")
+    }
+}
+
+/// The plugins that take the place of built-in policies, by kind.
+fn plugins(flags: &Choices, file: &Choices, outside: &dyn Outside) -> Result<Vec<PluginUse>, Fault> {
+    let mut plugins = Vec::new();
+    for kind in Kind::ALL {
+        let by_file = || file.plugin(kind).filter(|_| !flags.names_built_in(kind));
+        let given: Vec<_> = [file, flags].into_iter().flat_map(|said| said.parameters(kind)).collect();
+        let Some(name) = flags.plugin(kind).or_else(by_file) else {
+            if let Some((name, value)) = given.first() {
+                let what = format!("{} is set, but the {} is built in", told(&value.source, name), kind.what());
+                return Err(Fault::new(&value.source, what, "parameters are those of plugins; leave it out"));
+            }
+            continue;
+        };
+        let loaded = outside.plugin(kind, name).map_err(|unusable| unusable_fault(kind, name, unusable))?;
+        let used = PluginUse::new(kind, loaded, &given);
+        plugins.push(used.map_err(|(source, what, hint)| Fault::new(&source, what, hint))?);
+    }
+    Ok(plugins)
+}
+
+fn unusable_fault(kind: Kind, name: &Sourced<String>, unusable: Unusable) -> Fault {
+    match unusable {
+        Unusable::Broken { what, hint } => Fault::new(&name.source, what, hint),
+        Unusable::Unknown { hint } => {
+            let hint = if hint.is_empty() { name_hint(name, &built_in_names(kind)) } else { hint };
+            Fault::new(&name.source, format!("unknown {} {}", kind.what(), quoted(name.as_bytes())), hint)
+        }
     }
 }
 
@@ -135,6 +177,47 @@ fn check_pair(cache: &Sourced<f64>, load: &Sourced<f64>) -> Result<(), Fault> {
 }
 
 impl Choices {
+    /// What `word` says of `kind`: the built-in it names, if it names one.
+    pub fn word<N>(&mut self, kind: Kind, word: Option<Sourced<Word<N>>>) -> Option<Sourced<N>> {
+        let Sourced { value, source } = word?;
+        match value {
+            Word::BuiltIn(name) => Some(Sourced { value: name, source }),
+            Word::Outside(name) => {
+                self.plugins.push((kind, Sourced { value: name, source }));
+                None
+            }
+        }
+    }
+
+    /// The same without a word about routing.
+    #[must_use]
+    pub fn without_routing(&self) -> Self {
+        let mut choices = Self { routing: None, scorers: None, cache_weight: None, load_weight: None, ..self.clone() };
+        choices.plugins.retain(|(kind, _)| *kind != Kind::Routing);
+        choices.parameters.retain(|(kind, ..)| *kind != Kind::Routing);
+        choices
+    }
+
+    fn plugin(&self, kind: Kind) -> Option<&Sourced<String>> {
+        self.plugins.iter().find(|(other, _)| *other == kind).map(|(_, name)| name)
+    }
+
+    fn parameters(&self, kind: Kind) -> impl Iterator<Item = (String, Sourced<f64>)> + '_ {
+        let parameters = self.parameters.iter().filter(move |(other, ..)| *other == kind);
+        parameters.map(|(_, name, value)| (name.clone(), value.clone()))
+    }
+
+    fn names_built_in(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Admission => self.admission.is_some(),
+            Kind::Routing => self.routing.is_some(),
+            Kind::Priority => self.priority.is_some(),
+            Kind::Scheduling => self.scheduler.is_some(),
+            Kind::Preemption => self.preemption.is_some(),
+            Kind::Latency => self.latency_is_built_in,
+        }
+    }
+
     /// Parameters must belong to the policy named beside them, or to the one that is `chosen`.
     fn check_admission(&self, chosen: AdmissionName) -> Result<(), Fault> {
         use AdmissionName::{GaieLegacy, TierShed, TokenBucket};

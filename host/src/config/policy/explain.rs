@@ -4,15 +4,27 @@ use std::fmt::Display;
 
 use super::{AdmissionSettings, Named, PolicySettings, RoutingSettings, Source, Sourced, Weights};
 use crate::config::yaml::{Page, text};
+use crate::plugin::Kind;
 
 impl PolicySettings {
     /// A legal bundle that says all of this. Reading it gives the same settings.
     pub fn explain(&self, page: &mut Page) {
         page.section("admission", |page| self.explain_admission(page));
         page.section("routing", |page| self.explain_routing(page));
-        page.section("priority", |page| entry(page, "policy", &self.priority, |name| name.name()));
-        entry(page, "scheduler", &self.scheduler, |name| name.name());
-        page.section("preemption", |page| entry(page, "policy", &self.preemption, |name| name.name()));
+        page.section("priority", |page| {
+            self.plugin_or(page, Kind::Priority, |page| entry(page, "policy", &self.priority, |name| name.name()));
+        });
+        if self.plugin(Kind::Scheduling).is_some() {
+            page.section("scheduling", |page| self.plugin_or(page, Kind::Scheduling, |_| ()));
+        } else {
+            entry(page, "scheduler", &self.scheduler, |name| name.name());
+        }
+        page.section("preemption", |page| {
+            self.plugin_or(page, Kind::Preemption, |page| entry(page, "policy", &self.preemption, |name| name.name()));
+        });
+        if self.plugin(Kind::Latency).is_some() {
+            page.section("latency", |page| self.plugin_or(page, Kind::Latency, |_| ()));
+        }
         if self.tenant_budgets.is_empty() {
             page.entry("tenant_budgets", "{}", &Source::Default);
         } else {
@@ -24,7 +36,35 @@ impl PolicySettings {
         }
     }
 
+    /// The plugin used for `kind`, else what is built in.
+    fn plugin_or(&self, page: &mut Page, kind: Kind, built_in: impl FnOnce(&mut Page)) {
+        let Some(used) = self.plugin(kind) else { return built_in(page) };
+        let told = Source::Told(format!("{}, SHA-256 {}", used.loaded.file, used.loaded.sha256).into());
+        page.entry("policy", text(&used.loaded.name), &told);
+        if !used.parameters.is_empty() {
+            let declared = &used.loaded.plugin.description().parameters;
+            page.section("parameters", |page| {
+                for (parameter, value) in declared.iter().zip(&used.parameters) {
+                    entry(page, &text(&parameter.name), value, |value| *value);
+                }
+            });
+        }
+    }
+
     fn explain_admission(&self, page: &mut Page) {
+        self.plugin_or(page, Kind::Admission, |page| self.explain_built_in_admission(page));
+        if self.slo_priorities.is_empty() {
+            page.entry("slo_priorities", "{}", &Source::Default);
+        } else {
+            page.section("slo_priorities", |page| {
+                for (class, priority) in &self.slo_priorities {
+                    entry(page, &text(class), priority, |priority| *priority);
+                }
+            });
+        }
+    }
+
+    fn explain_built_in_admission(&self, page: &mut Page) {
         entry(page, "policy", &self.admission, |settings| settings.name().name());
         match &*self.admission {
             AdmissionSettings::AlwaysAdmit | AdmissionSettings::RejectAll => {}
@@ -41,18 +81,13 @@ impl PolicySettings {
                 entry(page, "gaie_kv_threshold", kv_utilization, |value| *value);
             }
         }
-        if self.slo_priorities.is_empty() {
-            page.entry("slo_priorities", "{}", &Source::Default);
-        } else {
-            page.section("slo_priorities", |page| {
-                for (class, priority) in &self.slo_priorities {
-                    entry(page, &text(class), priority, |priority| *priority);
-                }
-            });
-        }
     }
 
     fn explain_routing(&self, page: &mut Page) {
+        self.plugin_or(page, Kind::Routing, |page| self.explain_built_in_routing(page));
+    }
+
+    fn explain_built_in_routing(&self, page: &mut Page) {
         entry(page, "policy", &self.routing, |settings| settings.name().name());
         match &*self.routing {
             RoutingSettings::Weighted(Weights::Scorers(scorers)) => page.section("scorers", |page| {

@@ -13,6 +13,7 @@ mod choose;
 mod error;
 mod explain;
 mod names;
+mod outside;
 mod sourced;
 
 use blis_sim::policy::DEFAULT_PROFILE;
@@ -20,8 +21,11 @@ pub use blis_sim::policy::ScorerKind;
 pub use bundle::Bundle;
 pub use choose::Choices;
 pub use error::PolicyError;
-pub use names::{AdmissionName, Named, PreemptionName, PriorityName, RoutingName, SchedulerName};
+pub use names::{AdmissionName, Named, PreemptionName, PriorityName, RoutingName, SchedulerName, built_in_names};
+pub use outside::{NoPlugins, Outside, PluginUse, Unusable, Word};
 pub use sourced::{Source, Sourced, Spot};
+
+use crate::plugin::Kind;
 
 /// The policies of a service, with nothing left open.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +46,16 @@ pub struct PolicySettings {
     pub scheduler: Sourced<SchedulerName>,
     /// Who leaves the batch when KV blocks run out.
     pub preemption: Sourced<PreemptionName>,
+    /// Plugins that take the place of what the fields above say, at most one per kind.
+    pub plugins: Vec<PluginUse>,
+}
+
+impl PolicySettings {
+    /// The plugin used for `kind`; `None` if a built-in decides.
+    #[must_use]
+    pub fn plugin(&self, kind: Kind) -> Option<&PluginUse> {
+        self.plugins.iter().find(|used| used.kind == kind)
+    }
 }
 
 /// An admission policy and its parameters.

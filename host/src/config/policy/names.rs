@@ -2,6 +2,8 @@
 
 use blis_sim::policy::ScorerKind;
 
+use crate::config::LatencyKind;
+use crate::plugin::Kind;
 use crate::workload::name_hint;
 
 /// A closed set of names.
@@ -25,6 +27,22 @@ pub trait Named: Copy + PartialEq + 'static {
     /// What to tell about `name`, which nothing is called.
     fn hint(name: &str) -> String {
         name_hint(name, &Self::ALL.iter().map(|known| known.name()).collect::<Vec<_>>())
+    }
+}
+
+/// The built-in policies of `kind`.
+#[must_use]
+pub fn built_in_names(kind: Kind) -> Vec<&'static str> {
+    fn names<N: Named>() -> Vec<&'static str> {
+        N::ALL.iter().map(|name| name.name()).collect()
+    }
+    match kind {
+        Kind::Admission => names::<AdmissionName>(),
+        Kind::Routing => names::<RoutingName>(),
+        Kind::Priority => names::<PriorityName>(),
+        Kind::Scheduling => names::<SchedulerName>(),
+        Kind::Preemption => names::<PreemptionName>(),
+        Kind::Latency => LatencyKind::ALL.iter().map(|kind| kind.name()).collect(),
     }
 }
 

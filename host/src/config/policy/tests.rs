@@ -7,7 +7,7 @@ use crate::config::yaml::Page;
 
 fn parse(text: &str) -> Result<PolicySettings, PolicyError> {
     let bundle = Bundle::parse("policy.yaml", text)?;
-    PolicySettings::choose(&Choices::default(), Some(&bundle))
+    PolicySettings::choose(&Choices::default(), Some(&bundle), &NoPlugins)
 }
 
 fn settings(text: &str) -> PolicySettings {
@@ -55,6 +55,7 @@ fn every_key_arrives() {
         priority: usual(PriorityName::SloBased),
         scheduler: usual(SchedulerName::Sjf),
         preemption: usual(PreemptionName::Priority),
+        plugins: Vec::new(),
     };
     assert_eq!(settings(WHOLE), expected);
     let tier = AdmissionSettings::TierShed { threshold: usual(12), min_priority: usual(-2) };
@@ -77,6 +78,7 @@ fn what_is_left_out_is_the_default() {
         priority: usual(PriorityName::Class),
         scheduler: usual(SchedulerName::Fcfs),
         preemption: usual(PreemptionName::Fcfs),
+        plugins: Vec::new(),
     };
     assert_eq!(PolicySettings::default(), expected);
     for text in ["{}", "admission:\nrouting: {}\n", "routing: {policy: ''}\nscheduler: ~\ntenant_budgets: {}\n"] {
@@ -98,7 +100,7 @@ fn what_is_left_out_is_the_default() {
 fn tier_shed_has_two_defaults() {
     let least = |flags: &Choices, bundle: &str| {
         let bundle = Bundle::parse("policy.yaml", bundle).expect("legal");
-        match PolicySettings::choose(flags, Some(&bundle)).expect("legal").admission.value {
+        match PolicySettings::choose(flags, Some(&bundle), &NoPlugins).expect("legal").admission.value {
             AdmissionSettings::TierShed { min_priority, .. } => *min_priority,
             other => panic!("{other:?}"),
         }
@@ -124,7 +126,7 @@ fn flags_win_over_the_bundle() {
         scheduler: flag(SchedulerName::Fcfs),
         ..Choices::default()
     };
-    let both = PolicySettings::choose(&flags, Some(&bundle)).expect("legal");
+    let both = PolicySettings::choose(&flags, Some(&bundle), &NoPlugins).expect("legal");
     let bucket = AdmissionSettings::TokenBucket { capacity: usual(7.0), refill_rate: usual(250.5) };
     assert_eq!(both.admission, usual(bucket));
     assert_eq!(both.routing, usual(RoutingSettings::LeastLoaded), "the bundle's scorers go with its policy");
@@ -139,11 +141,11 @@ fn a_pair_of_weights_may_come_from_both() {
     let bundle = Bundle::parse("policy.yaml", "routing: {policy: weighted, load_weight: 0.4}").expect("legal");
     let flags = Choices { cache_weight: flag(0.6), ..Choices::default() };
     let pair = Weights::CacheAndLoad { cache: usual(0.6), load: usual(0.4) };
-    let both = PolicySettings::choose(&flags, Some(&bundle)).expect("legal");
+    let both = PolicySettings::choose(&flags, Some(&bundle), &NoPlugins).expect("legal");
     assert_eq!(both.routing, usual(RoutingSettings::Weighted(pair)));
     let scorers = vec![Sourced::flag("--routing-scorers", Scorer::USUAL[0])];
     let flags = Choices { scorers: Some(scorers.clone()), ..Choices::default() };
-    let both = PolicySettings::choose(&flags, Some(&bundle)).expect("the flag replaces the pair");
+    let both = PolicySettings::choose(&flags, Some(&bundle), &NoPlugins).expect("the flag replaces the pair");
     assert_eq!(both.routing, usual(RoutingSettings::Weighted(Weights::Scorers(scorers))));
 }
 
@@ -212,7 +214,8 @@ fn nonsense_is_shown_and_explained() {
 
 #[test]
 fn contradicting_flags_are_explained() {
-    let told = |flags: Choices| PolicySettings::choose(&flags, None).expect_err("a contradiction").to_string();
+    let told =
+        |flags: Choices| PolicySettings::choose(&flags, None, &NoPlugins).expect_err("a contradiction").to_string();
     insta::assert_snapshot!(told(Choices { token_bucket_capacity: flag(1.0), ..Choices::default() }), @r"
     `--some-flag` only makes sense with the admission policy `token-bucket`, not `always-admit`
     hint: leave it out, or choose `token-bucket`
@@ -430,6 +433,7 @@ fn any_settings() -> impl Strategy<Value = PolicySettings> {
             priority,
             scheduler,
             preemption,
+            plugins: Vec::new(),
         },
     )
 }

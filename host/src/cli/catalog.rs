@@ -1,0 +1,77 @@
+//! The policies of this command that are not built in: found by name, compiled once.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::args::PolicyFlags;
+use crate::config::policy::{Outside, Unusable, built_in_names};
+use crate::plugin::find::Finder;
+use crate::plugin::{Fault, Kind, Limits, Loaded};
+
+/// Where policies are looked for, and what was found so far.
+pub(super) struct Catalog {
+    finder: Finder,
+    loaded: Mutex<BTreeMap<String, Arc<Loaded>>>,
+}
+
+impl Catalog {
+    pub(super) fn new(flags: &PolicyFlags) -> Self {
+        let finder = Finder { allow_native: flags.allow_native, ..Finder::new(flags.policy_dir.clone()) };
+        Self { finder, loaded: Mutex::default() }
+    }
+
+    pub(super) fn dirs(&self) -> &[PathBuf] {
+        &self.finder.dirs
+    }
+
+    pub(super) fn allows_native(&self) -> bool {
+        self.finder.allow_native
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        self.finder.limits
+    }
+
+    /// Found and compiled, now or before; `None` if nothing has that name.
+    fn load(&self, name: &str) -> Result<Option<Arc<Loaded>>, Fault> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = loaded.get(name) {
+            return Ok(Some(Arc::clone(known)));
+        }
+        let Some(found) = self.finder.find(name)? else { return Ok(None) };
+        let fresh = Arc::new(self.finder.load(&found)?);
+        loaded.insert(name.to_owned(), Arc::clone(&fresh));
+        Ok(Some(fresh))
+    }
+}
+
+/// Where it looks; what it found is in the settings.
+impl fmt::Debug for Catalog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Catalog").field(&self.finder).finish()
+    }
+}
+
+impl Outside for Catalog {
+    fn plugin(&self, kind: Kind, name: &str) -> Result<Arc<Loaded>, Unusable> {
+        let broken = |fault: Fault| {
+            let message = fault.message;
+            let (what, hint) =
+                message.rsplit_once("\nhint: ").map_or((message.as_str(), ""), |(what, hint)| (what, hint));
+            Unusable::Broken { what: what.to_owned(), hint: hint.to_owned() }
+        };
+        let loaded = self.load(name).map_err(broken)?;
+        let Some(loaded) = loaded else {
+            return Err(Unusable::Unknown { hint: self.finder.hint(name, &built_in_names(kind)) });
+        };
+        let kinds = &loaded.plugin.description().kinds;
+        if !kinds.contains(&kind) {
+            let known: Vec<&str> = kinds.iter().map(|kind| kind.what()).collect();
+            let what = format!("`{name}` ({}) is no {}", loaded.file, kind.what());
+            return Err(Unusable::Broken { what, hint: format!("it is a {}", known.join(" and a ")) });
+        }
+        Ok(loaded)
+    }
+}
