@@ -49,7 +49,10 @@ use crate::units::Micros;
 
 /// What one instance is made of. A copy has copies of the policies.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct InstanceConfig {
+    /// How long a step takes.
+    pub latency: Arc<dyn LatencyModel>,
     /// Its number in the cluster, from 0.
     pub index: u32,
     /// Most requests in the running batch (vLLM `max_num_seqs`), ≥ 1.
@@ -82,8 +85,6 @@ pub struct InstanceConfig {
     pub classes: Arc<Classes>,
     /// vLLM's or BLIS's ways.
     pub semantics: Semantics,
-    /// How long a step takes.
-    pub latency: Arc<dyn LatencyModel>,
 }
 
 /// What an instance reports about itself.

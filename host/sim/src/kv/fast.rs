@@ -34,14 +34,15 @@ struct Node {
 pub(crate) struct Keys {
     pub content: Content,
     shared: u32,
-    /// First private key and how many; none before a preemption.
-    private: Option<(u64, u32)>,
+    /// How many private keys, and the first of them; none before a preemption.
+    privates: u32,
+    first_private: u64,
 }
 
 impl Keys {
     pub fn new(content: Content) -> Self {
         let shared = content.shared_blocks();
-        Self { content, shared, private: None }
+        Self { content, shared, privates: 0, first_private: FIRST_PRIVATE }
     }
 
     /// How many leading blocks other requests may have too.
@@ -51,7 +52,7 @@ impl Keys {
 
     /// How many leading blocks have keys.
     fn len(&self) -> u32 {
-        self.shared + self.private.map_or(0, |(_, len)| len)
+        self.shared + self.privates
     }
 
     /// Keys of the blocks from number `start` on.
@@ -62,9 +63,8 @@ impl Keys {
             skip -= skipped;
             u64::from(span.first + skipped)..u64::from(span.first + span.len)
         });
-        let private = self.private.map_or(0..0, |(first, len)| {
-            first + u64::from(start.saturating_sub(self.shared).min(len))..first + u64::from(len)
-        });
+        let skip_private = start.saturating_sub(self.shared).min(self.privates);
+        let private = self.first_private + u64::from(skip_private)..self.first_private + u64::from(self.privates);
         shared.chain(private)
     }
 }
@@ -124,16 +124,21 @@ impl Flips {
 }
 
 /// The KV cache of one instance.
+///
+/// What plain decoding needs comes first.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(crate) struct Kv {
+    free: u32,
+    head: u32,
+    nodes: Vec<Node>,
+    pub misses: u64,
+    tail: u32,
     block_size: u32,
     caching: bool,
     semantics: Semantics,
-    free: u32,
-    nodes: Vec<Node>,
+    pub hits: u64,
     unused: Vec<u32>,
-    head: u32,
-    tail: u32,
     shared: Pages,
     private: FxHashMap<u64, u32>,
     next_private: u64,
@@ -141,8 +146,6 @@ pub(crate) struct Kv {
     found: Vec<u32>,
     /// Kept only if the cache is watched.
     flips: Option<Box<Flips>>,
-    pub hits: u64,
-    pub misses: u64,
 }
 
 impl Kv {
@@ -316,8 +319,8 @@ impl Kv {
     /// first `hashed` of them now, for the first `most` ever.
     pub fn release_for_resume(&mut self, holding: &mut Holding, keys: &mut Keys, tokens: u32, hashed: u32, most: u32) {
         if self.caching && holding.skipped == 0 {
-            if keys.private.is_none() && most > keys.shared {
-                keys.private = Some((self.next_private, most - keys.shared));
+            if keys.privates == 0 && most > keys.shared {
+                (keys.privates, keys.first_private) = (most - keys.shared, self.next_private);
                 self.next_private += u64::from(most - keys.shared);
             }
             let full = hashed.min(most).min(keys.len());

@@ -32,6 +32,7 @@ use crate::request::Name;
 use crate::units::Micros;
 use aggregate::Collected;
 use classes::Class;
+use histogram::Gaps;
 use inversions::Admissions;
 
 /// What to collect.
@@ -74,6 +75,7 @@ impl Default for MetricsOptions {
 pub struct Metrics {
     options: MetricsOptions,
     instances: Vec<Collected>,
+    itl: Gaps,
     /// Of requests that reached no instance.
     elsewhere: Collected,
     classes: BTreeMap<Name, Class>,
@@ -128,6 +130,7 @@ impl Metrics {
         let instances = options.instances as usize;
         let mut metrics = Self {
             instances: vec![Collected::default(); instances],
+            itl: Gaps::new(instances),
             elsewhere: Collected::default(),
             classes: BTreeMap::new(),
             tenants: BTreeMap::new(),
@@ -156,13 +159,11 @@ impl Metrics {
     pub fn report(&mut self, counters: &[Counters], horizon: Micros) -> Report {
         assert_eq!(counters.len(), self.instances.len(), "counters of each instance");
         let duration = counters.iter().map(|counters| counters.clock.min(horizon)).max().unwrap_or(Micros::ZERO);
-        let instances: Vec<Aggregate> = self
-            .instances
-            .iter_mut()
-            .zip(counters)
-            .map(|(collected, counters)| collected.aggregate(counters, horizon, duration))
+        let (itl, all_itl) = self.itl.distributions();
+        let instances: Vec<Aggregate> = (self.instances.iter_mut().zip(itl).zip(counters))
+            .map(|((collected, itl), counters)| collected.aggregate(itl, counters, horizon, duration))
             .collect();
-        let cluster = self.cluster(&instances, duration);
+        let cluster = self.cluster(all_itl, &instances, duration);
         let classes: Vec<_> = self.classes.iter_mut().map(|(&name, class)| (name, class.report())).collect();
         let tenants: Vec<_> = self.tenants.iter().map(|(&name, &counts)| (name, TenantReport { counts })).collect();
         let tokens: Vec<u64> = self.tenants.values().map(|counts| counts.output_tokens).collect();
@@ -182,7 +183,7 @@ impl Metrics {
         report
     }
 
-    fn cluster(&mut self, instances: &[Aggregate], duration: Micros) -> Aggregate {
+    fn cluster(&mut self, itl: Distribution, instances: &[Aggregate], duration: Micros) -> Aggregate {
         self.elsewhere.settle();
         if let [only] = instances {
             // Requests that reached no instance have no latencies: nothing to merge.
@@ -191,7 +192,7 @@ impl Metrics {
             return Aggregate { counts, ..*only };
         }
         let parts: Vec<&Collected> = self.instances.iter().chain([&self.elsewhere]).collect();
-        aggregate::cluster(&parts, instances, duration)
+        aggregate::cluster(&parts, itl, instances, duration)
     }
 
     fn has_classes(&self) -> bool {
@@ -239,11 +240,11 @@ impl Sink for Metrics {
     }
 
     fn itl(&mut self, instance: u32, gap: Micros, count: u64) {
-        self.instances[instance as usize].itl.add(gap, count);
+        self.itl.add(instance, gap, count);
     }
 
     fn retract_itl(&mut self, instance: u32, gap: Micros, count: u64) {
-        self.instances[instance as usize].itl.retract(gap, count);
+        self.itl.retract(instance, gap, count);
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::Fast;
 use super::live::State;
+use super::{Fast, NEVER};
 use crate::instance::Stuck;
 use crate::latency::{Batch, ContextEffect, LatencyModel};
 use crate::outcome::Sink;
@@ -13,15 +13,15 @@ impl Fast {
     /// Executes every event before `limit`.
     pub(super) fn catch_up(&mut self, limit: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
         loop {
-            let queued = self.arriving.front().map_or(Micros::MAX, |&(at, _)| at);
-            let step = self.step_at.unwrap_or(Micros::MAX);
-            let deadline = self.deadlines.next().unwrap_or(Micros::MAX);
+            let (queued, deadline) = (self.next_queued, self.deadlines.next());
+            let step = self.step_at.unwrap_or(NEVER);
             let now = queued.min(step).min(deadline);
             if now >= limit {
                 return Ok(());
             }
             if queued == now {
                 let (_, request) = self.arriving.pop_front().expect("just seen");
+                self.next_queued = self.arriving.front().map_or(NEVER, |&(at, _)| at);
                 self.enqueue(now, request, sink);
             } else if step == now {
                 // A step that starts at a deadline still goes first.
@@ -59,7 +59,7 @@ impl Fast {
                 || self
                     .waiting
                     .first_key_value()
-                    .is_none_or(|(&head, _)| self.refused == Some((head, budget - self.running))))
+                    .is_none_or(|(_, &head)| self.refused == Some((head, budget - self.running))))
     }
 
     /// A time before which no step starts that ends a request in queue or batch; the next step starts

@@ -3,13 +3,17 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use super::NEVER;
 use super::live::Key;
 use crate::units::Micros;
 
 /// Deadlines by time. Most requests end long before theirs, and looking whether one has would mean
 /// to touch it; so every deadline has a number, and a bit says whether it still matters.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
+#[repr(C)]
 pub(super) struct Deadlines {
+    /// See [`Self::next`]: every look at an instance asks for it.
+    next: Micros,
     /// With entries of requests that ended since.
     heap: BinaryHeap<Reverse<(Micros, u64, Key)>>,
     /// Whether the request has ended, by number from `64 * first` on.
@@ -22,15 +26,22 @@ pub(super) struct Deadlines {
     gone: usize,
 }
 
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self { next: NEVER, heap: BinaryHeap::new(), ended: VecDeque::new(), first: 0, numbers: 0, gone: 0 }
+    }
+}
+
 impl Deadlines {
-    /// `key` gives up at `at`. Returns the number of this deadline.
+    /// `key` gives up at `at`. Returns the number of this deadline, not 0.
     pub fn watch(&mut self, at: Micros, key: Key) -> u64 {
-        let number = self.numbers;
         self.numbers += 1;
+        let number = self.numbers;
         if number / 64 - self.first >= self.ended.len() as u64 {
             self.ended.push_back(0);
         }
         self.heap.push(Reverse((at, number, key)));
+        self.next = self.next.min(at);
         number
     }
 
@@ -43,14 +54,19 @@ impl Deadlines {
         }
     }
 
-    /// The next one, perhaps of a request that has ended.
-    pub fn next(&self) -> Option<Micros> {
-        self.heap.peek().map(|&Reverse((at, _, _))| at)
+    /// The next one, perhaps of a request that has ended; [`NEVER`] without any.
+    pub fn next(&self) -> Micros {
+        self.next
+    }
+
+    fn look(&mut self) {
+        self.next = self.heap.peek().map_or(NEVER, |&Reverse((at, _, _))| at);
     }
 
     /// Takes the next one; `None` if its request has ended.
     pub fn pop(&mut self) -> Option<Key> {
         let Reverse((_, number, key)) = self.heap.pop()?;
+        self.look();
         if self.has_ended(number) {
             self.gone -= 1;
             return None;
@@ -65,12 +81,13 @@ impl Deadlines {
     fn clean(&mut self) {
         let mut heap = std::mem::take(&mut self.heap);
         heap.retain(|&Reverse((_, number, _))| !self.has_ended(number));
-        let oldest = heap.iter().map(|&Reverse((_, number, _))| number).min().unwrap_or(self.numbers);
+        let oldest = heap.iter().map(|&Reverse((_, number, _))| number).min().unwrap_or(self.numbers + 1);
         let unused = (oldest / 64 - self.first).min(self.ended.len() as u64);
         self.ended.drain(..unused as usize);
         self.first += unused;
         self.heap = heap;
         self.gone = 0;
+        self.look();
     }
 
     #[cfg(test)]
@@ -104,7 +121,7 @@ mod tests {
                         deadlines.forget(number);
                     }
                     _ => {
-                        let popped = std::iter::from_fn(|| deadlines.next().map(|_| deadlines.pop())).flatten().next();
+                        let popped = std::iter::from_fn(|| (deadlines.next() != NEVER).then(|| deadlines.pop())).flatten().next();
                         let expected = waiting.iter().copied().min();
                         prop_assert_eq!(popped, expected.map(|(_, _, key)| key));
                         waiting.retain(|&(_, _, key)| Some(key) != popped);

@@ -6,22 +6,23 @@ use std::collections::BinaryHeap;
 use super::live::Key;
 
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(super) struct Decoders {
     block_size: u64,
-    pub count: u32,
     /// Σ computed.
     pub context: u64,
     /// By `v mod block_size`: how many start a new KV block in such a step.
-    starts: Vec<u32>,
+    starts: Box<[u32]>,
+    /// (virtual time of the last token, request), with entries of requests that left since.
+    finish: BinaryHeap<Reverse<(u64, Key)>>,
+    pub count: u32,
+    /// Entries in `fills`.
+    tracked: u32,
+    /// Decoders left out of the step before.
+    pub stalled: Vec<Key>,
     /// Those whose blocks other requests may ask for, by the `v mod block_size` of the step that
     /// fills a block. With entries of requests that left since.
     fills: Vec<Vec<Key>>,
-    /// Entries in `fills`.
-    tracked: usize,
-    /// (virtual time of the last token, request), with entries of requests that left since.
-    finish: BinaryHeap<Reverse<(u64, Key)>>,
-    /// Decoders left out of the step before.
-    pub stalled: Vec<Key>,
 }
 
 impl Decoders {
@@ -30,7 +31,7 @@ impl Decoders {
             block_size: u64::from(block_size),
             count: 0,
             context: 0,
-            starts: vec![0; block_size as usize],
+            starts: vec![0; block_size as usize].into(),
             fills: Vec::new(),
             tracked: 0,
             finish: BinaryHeap::new(),
@@ -77,7 +78,7 @@ impl Decoders {
 
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        self.starts.len() + self.tracked + self.finish.len() + self.stalled.len()
+        self.starts.len() + self.tracked as usize + self.finish.len() + self.stalled.len()
     }
 
     /// Whether any request is tracked.
@@ -96,7 +97,7 @@ impl Decoders {
             return Vec::new();
         }
         let keys = std::mem::take(&mut self.fills[(v % self.block_size) as usize]);
-        self.tracked -= keys.len();
+        self.tracked -= keys.len() as u32;
         keys
     }
 

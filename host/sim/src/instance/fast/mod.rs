@@ -42,56 +42,65 @@ use super::policy::{Joining, QueueKey};
 use super::watchdog::Watchdog;
 use super::{Instance, InstanceConfig, Load, StepRecord, Stuck};
 use crate::kv::fast::Kv;
-use crate::outcome::{Counters, Sink, Status};
+use crate::outcome::{Counters, Outcome, Sink, Status};
 use crate::request::{BlockKey, Request};
 use crate::units::Micros;
 
 /// The fast engine. Cloning it copies what is live, not what has been.
+///
+/// With many instances none of this is in the processor's caches when an instance is looked at
+/// again; so what is needed together lies together, most often needed first.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub struct Fast {
-    config: InstanceConfig,
+    step_at: Option<Micros>,
+    /// When the first of `arriving` joins the queue; [`NEVER`] if there is none.
+    next_queued: Micros,
+    /// Steps taken: the virtual clock of the decoders.
+    v: u64,
+    /// Context by which the last run of equal steps grew: tells how long the next may be.
+    equal_tokens: u64,
     /// [`LatencyModel::output_token_time`](crate::latency::LatencyModel::output_token_time).
     per_token: Micros,
-    /// [`LatencyModel::shortest_step`](crate::latency::LatencyModel::shortest_step).
-    shortest_step: Micros,
-    /// No request in the wait queue has fewer tokens left.
-    fewest_waiting: u32,
-    kv: Kv,
-    /// Every request in the queue or the batch.
-    live: SlotMap<Key, Live>,
-    /// Between arrival and queue, with the time of queueing, in its order.
-    arriving: VecDeque<(Micros, Request)>,
-    waiting: BTreeMap<QueueKey, Key>,
-    /// When the length of the queue last changed.
-    queue_changed: Micros,
-    /// The batch in the order of admission.
-    order: Order,
     /// Requests in the batch.
     running: u32,
+    /// No request in the wait queue has fewer tokens left.
+    fewest_waiting: u32,
+    deadlines: Deadlines,
     decoders: Decoders,
+    kv: Kv,
+    log: StepLog,
+    config: InstanceConfig,
+    waiting: BTreeMap<QueueKey, Key>,
+    /// The head of the queue and the token budget with which it was refused, until something is
+    /// released.
+    refused: Option<(Key, u32)>,
+    /// When the length of the queue last changed.
+    queue_changed: Micros,
+    counters: Counters,
+    /// Every request in the queue or the batch.
+    live: SlotMap<Key, Live>,
+    /// The batch in the order of admission.
+    order: Order,
     /// Requests of the batch in prefill, in batch order.
     prefilling: Vec<Key>,
     /// Finished requests that keep their place for one more plan (asynchronous scheduling).
     draining: Vec<Key>,
-    /// Steps taken: the virtual clock of the decoders.
-    v: u64,
-    /// The head of the queue and the token budget with which it was refused, until something is
-    /// released.
-    refused: Option<(QueueKey, u32)>,
-    deadlines: Deadlines,
-    step_at: Option<Micros>,
-    log: StepLog,
-    /// Context by which the last run of equal steps grew: tells how long the next may be.
-    equal_tokens: u64,
-    turn_back: i64,
-    turn_front: i64,
+    /// Between arrival and queue, with the time of queueing, in its order.
+    arriving: VecDeque<(Micros, Box<Request>)>,
     watchdog: Watchdog,
     /// End of the last step in which a request finished.
     left_at: Micros,
-    counters: Counters,
+    turn_back: i64,
+    turn_front: i64,
+    /// [`LatencyModel::shortest_step`](crate::latency::LatencyModel::shortest_step).
+    shortest_step: Micros,
     /// Filled in by every step if present; then every step goes through `step`.
     record: Option<Box<StepRecord>>,
 }
+
+/// Later than every event.
+const NEVER: Micros = Micros(u64::MAX);
 
 impl Fast {
     /// An idle instance.
@@ -120,6 +129,7 @@ impl Fast {
             equal_tokens: 64,
             turn_back: 0,
             turn_front: 0,
+            next_queued: NEVER,
             watchdog: Watchdog::default(),
             left_at: Micros::ZERO,
             counters: Counters::default(),
@@ -145,7 +155,7 @@ impl Fast {
     #[cfg(test)]
     pub(super) fn state_size(&self) -> usize {
         let lists = self.arriving.len() + self.waiting.len() + self.order.len() + self.prefilling.len();
-        let saved: usize = self.live.values().map(|live| live.saved.len()).sum();
+        let saved: usize = self.live.values().map(|live| live.saved().len()).sum();
         lists
             + saved
             + self.live.capacity()
@@ -195,15 +205,15 @@ impl Fast {
     }
 
     /// The guards, then the wait queue.
-    fn enqueue(&mut self, now: Micros, request: Request, sink: &mut impl Sink) {
+    fn enqueue(&mut self, now: Micros, request: Box<Request>, sink: &mut impl Sink) {
         if let Some(reason) = self.config.refuses(&request) {
-            sink.outcome(&Live::new(request).outcome(self.config.index, 0, Status::Dropped(reason)));
+            sink.outcome(&self.untouched_outcome(&request, Status::Dropped(reason)));
             return;
         }
         self.counters.input_tokens += u64::from(request.input_tokens);
         let deadline = request.deadline;
         if deadline.is_some_and(|deadline| deadline <= now) {
-            sink.outcome(&Live::new(request).outcome(self.config.index, 0, Status::TimedOut));
+            sink.outcome(&self.untouched_outcome(&request, Status::TimedOut));
             return;
         }
         self.turn_back += 1;
@@ -217,13 +227,18 @@ impl Fast {
         });
         let left = self.tokens_left(&request, request.input_tokens, 0);
         self.fewest_waiting = if self.waiting.is_empty() { left } else { self.fewest_waiting.min(left) };
-        let key = self.live.insert(Live { state: State::Waiting(place), ..Live::new(request) });
+        let key = self.live.insert(Live::new(request, place.rank));
         self.queue_changes(now);
         self.waiting.insert(place, key);
         if let Some(deadline) = deadline {
-            self.live[key].deadline = Some(self.deadlines.watch(deadline, key));
+            self.live[key].deadline = self.deadlines.watch(deadline, key);
         }
         self.step_at.get_or_insert(now);
+    }
+
+    /// The end of a request that never was in the queue.
+    fn untouched_outcome(&self, request: &Request, status: Status) -> Outcome {
+        Outcome { instance: Some(self.config.index), ..Outcome::new(request, status) }
     }
 
     /// The length of the wait queue is about to change: what was until now is added to its integral.
@@ -237,9 +252,9 @@ impl Fast {
     fn time_out(&mut self, now: Micros, key: Key, sink: &mut impl Sink) -> bool {
         match self.live.get(key).map(|live| live.state) {
             None | Some(State::Draining) => return false,
-            Some(State::Waiting(place)) => {
+            Some(State::Waiting) => {
                 self.queue_changes(now);
-                self.waiting.remove(&place);
+                self.waiting.remove(&self.live[key].place());
             }
             Some(State::Prefilling) => {
                 self.prefilling.retain(|&other| other != key);
@@ -251,7 +266,7 @@ impl Fast {
             }
         }
         let mut live = self.live.remove(key).expect("it has a state");
-        if !matches!(live.state, State::Waiting(_)) {
+        if live.state != State::Waiting {
             self.kv.release(&mut live.holding, live.computed);
             self.refused = None;
         }
@@ -284,7 +299,7 @@ impl Fast {
             return Ok(());
         }
         let everyone: Vec<Key> = self.order.iter().chain(self.waiting.values().copied()).collect();
-        let furthest = |&key: &Key| u64::from(self.live[key].furthest.max(self.live[key].computed_at(self.v)));
+        let furthest = |&key: &Key| u64::from(self.live[key].furthest_at(self.v));
         if !self.watchdog.stuck(everyone.iter().map(furthest).sum()) {
             return Ok(());
         }
@@ -298,23 +313,24 @@ impl Instance for Fast {
     fn arrive(&mut self, now: Micros, request: Request) {
         self.counters.clock = self.counters.clock.max(now);
         let queued_at = self.queued_at(now, &request);
+        let request = Box::new(request);
         if self.arriving.back().is_none_or(|&(at, _)| at <= queued_at) {
             self.arriving.push_back((queued_at, request));
         } else {
             let place = self.arriving.partition_point(|&(at, _)| at <= queued_at);
             self.arriving.insert(place, (queued_at, request));
         }
+        self.next_queued = self.next_queued.min(queued_at);
     }
 
     fn next_event(&self) -> Option<Micros> {
-        let queued = self.arriving.front().map(|&(at, _)| at);
-        let deadline = self.deadlines.next();
-        [queued, self.step_at, deadline].into_iter().flatten().min()
+        let next = self.next_queued.min(self.deadlines.next()).min(self.step_at.unwrap_or(NEVER));
+        (next != NEVER).then_some(next)
     }
 
     fn next_end(&self) -> Option<Micros> {
         let arriving = self.arriving.iter().map(|(at, request)| self.soonest_end(*at, request)).min();
-        let deadline = self.deadlines.next();
+        let deadline = Some(self.deadlines.next()).filter(|&at| at != NEVER);
         [arriving, self.step_at.map(|at| self.last_step_at(at)), deadline].into_iter().flatten().min()
     }
 
@@ -356,7 +372,7 @@ impl Instance for Fast {
             match self.live[key].state {
                 State::Draining => continue,
                 State::Decoding => self.leave_decoders(key, now, sink),
-                State::Prefilling | State::Waiting(_) => {}
+                State::Prefilling | State::Waiting => {}
             }
             let live = &self.live[key];
             sink.outcome(&live.outcome(self.config.index, live.generated, Status::Running));
@@ -366,7 +382,7 @@ impl Instance for Fast {
             sink.outcome(&live.outcome(self.config.index, live.generated, Status::Queued));
         }
         for (_, request) in std::mem::take(&mut self.arriving) {
-            sink.outcome(&Live::new(request).outcome(self.config.index, 0, Status::Arriving));
+            sink.outcome(&self.untouched_outcome(&request, Status::Arriving));
         }
         if self.left_at <= horizon {
             self.counters.clock = self.counters.clock.max(self.left_at);
