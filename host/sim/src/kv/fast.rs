@@ -125,19 +125,20 @@ impl Flips {
 
 /// The KV cache of one instance.
 ///
-/// What plain decoding needs comes first.
+/// What plain decoding needs, and what is reported, is the first cache line.
 #[derive(Clone, Debug)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub(crate) struct Kv {
     free: u32,
+    total: u32,
     head: u32,
+    tail: u32,
     nodes: Vec<Node>,
     pub misses: u64,
-    tail: u32,
+    pub hits: u64,
     block_size: u32,
     caching: bool,
     semantics: Semantics,
-    pub hits: u64,
     unused: Vec<u32>,
     shared: Pages,
     private: FxHashMap<u64, u32>,
@@ -155,6 +156,7 @@ impl Kv {
             caching,
             semantics,
             free: 0,
+            total,
             nodes: Vec::new(),
             unused: Vec::new(),
             head: NONE,
@@ -194,6 +196,11 @@ impl Kv {
         for key in flips.keys.drain(..) {
             each(key, self.shared.get(key) != NONE);
         }
+    }
+
+    /// Blocks in all.
+    pub fn total_blocks(&self) -> u32 {
+        self.total
     }
 
     /// Blocks nobody holds.

@@ -13,8 +13,8 @@ impl Fast {
     /// Executes every event before `limit`.
     pub(super) fn catch_up(&mut self, limit: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
         loop {
-            let (queued, deadline) = (self.next_queued, self.deadlines.next());
-            let step = self.step_at.unwrap_or(NEVER);
+            let (queued, deadline) = (self.next_queued, self.next_deadline);
+            let step = self.step_at;
             let now = queued.min(step).min(deadline);
             if now >= limit {
                 return Ok(());
@@ -30,7 +30,9 @@ impl Fast {
                     self.step(now, sink)?;
                 }
             } else {
-                let Some(key) = self.deadlines.pop() else {
+                let popped = self.deadlines.pop();
+                self.next_deadline = self.deadlines.next();
+                let Some(key) = popped else {
                     continue; // it ended before: nothing happens, not even for the clock
                 };
                 self.time_out(now, key, sink);
@@ -51,7 +53,7 @@ impl Fast {
         self.decoders.count == self.running
             && self.running > 0
             && self.running <= budget
-            && self.decoders.stalled.is_empty()
+            && self.stalled.is_empty()
             && !self.decoders.tracks()
             && self.record.is_none()
             && (self.running == budget
@@ -95,7 +97,7 @@ impl Fast {
         }
         self.counters.steps += self.v - before;
         self.counters.clock = self.counters.clock.max(last_start);
-        self.step_at = Some(end);
+        self.step_at = end;
         self.trim_log();
         if self.v == finish_v {
             self.complete_decoders(end, sink);
@@ -123,7 +125,7 @@ impl Fast {
         };
         let in_runs = match latency.context_effect() {
             ContextEffect::None => true,
-            ContextEffect::NonDecreasing => self.equal_tokens >= SEARCH_FROM * quiet.batch.decode_requests,
+            ContextEffect::NonDecreasing => u64::from(self.equal_tokens) >= SEARCH_FROM * quiet.batch.decode_requests,
             ContextEffect::Any => false,
         };
         if in_runs {
@@ -143,9 +145,9 @@ impl Fast {
             let mut steps = (quiet.until - quiet.now).0.div_ceil(each.0).min(quiet.finish_v - self.v);
             if !ignored {
                 let cut = steps;
-                steps = equal_steps(quiet.latency, quiet.batch, each, steps, self.equal_tokens / count);
+                steps = equal_steps(quiet.latency, quiet.batch, each, steps, u64::from(self.equal_tokens) / count);
                 if steps < cut {
-                    self.equal_tokens = steps * count;
+                    self.grew_by(steps * count);
                 }
             }
             let mut blocks = self.decoders.starting_in(self.v, steps);
@@ -187,8 +189,13 @@ impl Fast {
         }
         let steps = self.v - first_v;
         if first == Some(each) && steps >= SEARCH_FROM {
-            self.equal_tokens = steps * count; // equal ones after all
+            self.grew_by(steps * count); // equal ones after all
         }
+    }
+
+    /// A run of equal steps ended, in which the context grew by `tokens`.
+    fn grew_by(&mut self, tokens: u64) {
+        self.equal_tokens = tokens.try_into().unwrap_or(u32::MAX); // a guess
     }
 
     /// The largest number of steps, fewer than `steps`, whose new blocks are free.
@@ -205,7 +212,7 @@ impl Fast {
 
     /// After a step that ended at `end`.
     pub(super) fn schedule_next(&mut self, end: Micros) {
-        self.step_at = (self.running > 0 || !self.waiting.is_empty()).then_some(end);
+        self.step_at = if self.running > 0 || !self.waiting.is_empty() { end } else { NEVER };
     }
 
     /// Forgets step durations that no running request needs.

@@ -12,8 +12,10 @@ use crate::units::Micros;
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(super) struct Deadlines {
-    /// See [`Self::next`]: every look at an instance asks for it.
+    /// See [`Self::next`].
     next: Micros,
+    /// Entries of ended requests.
+    gone: usize,
     /// With entries of requests that ended since.
     heap: BinaryHeap<Reverse<(Micros, u64, Key)>>,
     /// Whether the request has ended, by number from `64 * first` on.
@@ -22,8 +24,6 @@ pub(super) struct Deadlines {
     first: u64,
     /// Deadlines ever.
     numbers: u64,
-    /// Entries of ended requests.
-    gone: usize,
 }
 
 impl Default for Deadlines {

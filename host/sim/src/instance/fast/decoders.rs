@@ -5,8 +5,9 @@ use std::collections::BinaryHeap;
 
 use super::live::Key;
 
+/// A cache line, and `fills`.
 #[derive(Clone, Debug)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub(super) struct Decoders {
     block_size: u64,
     /// Σ computed.
@@ -18,8 +19,6 @@ pub(super) struct Decoders {
     pub count: u32,
     /// Entries in `fills`.
     tracked: u32,
-    /// Decoders left out of the step before.
-    pub stalled: Vec<Key>,
     /// Those whose blocks other requests may ask for, by the `v mod block_size` of the step that
     /// fills a block. With entries of requests that left since.
     fills: Vec<Vec<Key>>,
@@ -28,14 +27,13 @@ pub(super) struct Decoders {
 impl Decoders {
     pub fn new(block_size: u32) -> Self {
         Self {
-            block_size: u64::from(block_size),
+            block_size: block_size.into(),
             count: 0,
             context: 0,
             starts: vec![0; block_size as usize].into(),
             fills: Vec::new(),
             tracked: 0,
             finish: BinaryHeap::new(),
-            stalled: Vec::new(),
         }
     }
 
@@ -68,7 +66,7 @@ impl Decoders {
     /// later, if what fills it is known only then.
     pub fn track(&mut self, key: Key, computed: u32, v: u64, one_later: bool) {
         if self.fills.is_empty() {
-            self.fills = vec![Vec::new(); self.block_size as usize];
+            self.fills = vec![Vec::new(); self.starts.len()];
         }
         let starts_block = self.phase(computed, v) as u64;
         let fills_block = if one_later { starts_block } else { starts_block + self.block_size - 1 };
@@ -78,7 +76,7 @@ impl Decoders {
 
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        self.starts.len() + self.tracked as usize + self.finish.len() + self.stalled.len()
+        self.starts.len() + self.tracked as usize + self.finish.len()
     }
 
     /// Whether any request is tracked.

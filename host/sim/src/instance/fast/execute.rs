@@ -43,9 +43,9 @@ impl Fast {
     fn end_waits(&mut self, end: Micros, plan: &Plan) -> u32 {
         let per_token = self.per_token;
         let mut waited = 0;
-        for key in std::mem::take(&mut self.decoders.stalled) {
+        for key in std::mem::take(&mut self.stalled) {
             if plan.left_out.contains(&key) {
-                self.decoders.stalled.push(key);
+                self.stalled.push(key);
                 continue;
             }
             let live = &mut self.live[key];
@@ -72,7 +72,7 @@ impl Fast {
         live.joined_at = end;
         if !live.stalled {
             live.stalled = true;
-            self.decoders.stalled.push(key);
+            self.stalled.push(key);
         }
     }
 
@@ -103,7 +103,7 @@ impl Fast {
         live.state = State::Prefilling;
         self.decoders.leave(live.computed, self.v);
         if std::mem::take(&mut live.stalled) {
-            self.decoders.stalled.retain(|&other| other != key);
+            self.stalled.retain(|&other| other != key);
         }
     }
 
@@ -203,6 +203,7 @@ impl Fast {
         live.state = State::Draining;
         if live.deadline != 0 {
             self.deadlines.forget(live.deadline);
+            self.next_deadline = self.deadlines.next();
         }
         self.watchdog.progress();
         self.left_at = end;

@@ -49,52 +49,62 @@ use crate::units::Micros;
 /// The fast engine. Cloning it copies what is live, not what has been.
 ///
 /// With many instances none of this is in the processor's caches when an instance is looked at
-/// again; so what is needed together lies together, most often needed first.
+/// again. So what is needed together lies together, in the order of how often it is: the first
+/// lines say what happens next and what is reported, and with them quiet steps can be taken.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct Fast {
-    step_at: Option<Micros>,
+    /// When the next step starts; [`NEVER`] if there is none.
+    step_at: Micros,
     /// When the first of `arriving` joins the queue; [`NEVER`] if there is none.
     next_queued: Micros,
-    /// Steps taken: the virtual clock of the decoders.
-    v: u64,
-    /// Context by which the last run of equal steps grew: tells how long the next may be.
-    equal_tokens: u64,
-    /// [`LatencyModel::output_token_time`](crate::latency::LatencyModel::output_token_time).
-    per_token: Micros,
+    /// That of `deadlines`.
+    next_deadline: Micros,
     /// Requests in the batch.
     running: u32,
-    /// No request in the wait queue has fewer tokens left.
-    fewest_waiting: u32,
-    deadlines: Deadlines,
-    decoders: Decoders,
-    kv: Kv,
-    log: StepLog,
-    config: InstanceConfig,
+    /// Context by which the last run of equal steps grew: tells how long the next may be.
+    equal_tokens: u32,
+    /// Requests thrown out of the batch.
+    preemptions: u64,
     waiting: BTreeMap<QueueKey, Key>,
+    // Two lines that begin with what steps need.
+    kv: Kv,
+    decoders: Decoders,
+    /// Decoders left out of the step before.
+    stalled: Vec<Key>,
+    log: StepLog,
+    /// When the length of the queue last changed.
+    queue_changed: Micros,
+    /// Its last fields are those that steps count.
+    counters: Counters,
+    /// Steps taken: the virtual clock of the decoders.
+    v: u64,
+    /// [`LatencyModel::output_token_time`](crate::latency::LatencyModel::output_token_time).
+    per_token: Micros,
+    config: InstanceConfig,
     /// The head of the queue and the token budget with which it was refused, until something is
     /// released.
     refused: Option<(Key, u32)>,
-    /// When the length of the queue last changed.
-    queue_changed: Micros,
-    counters: Counters,
+    /// No request in the wait queue has fewer tokens left.
+    fewest_waiting: u32,
     /// Every request in the queue or the batch.
     live: SlotMap<Key, Live>,
     /// The batch in the order of admission.
     order: Order,
+    watchdog: Watchdog,
     /// Requests of the batch in prefill, in batch order.
     prefilling: Vec<Key>,
     /// Finished requests that keep their place for one more plan (asynchronous scheduling).
     draining: Vec<Key>,
     /// Between arrival and queue, with the time of queueing, in its order.
     arriving: VecDeque<(Micros, Box<Request>)>,
-    watchdog: Watchdog,
+    turn_back: i64,
+    deadlines: Deadlines,
     /// End of the last step in which a request finished.
     left_at: Micros,
-    turn_back: i64,
-    turn_front: i64,
     /// [`LatencyModel::shortest_step`](crate::latency::LatencyModel::shortest_step).
     shortest_step: Micros,
+    turn_front: i64,
     /// Filled in by every step if present; then every step goes through `step`.
     record: Option<Box<StepRecord>>,
 }
@@ -124,12 +134,15 @@ impl Fast {
             v: 0,
             refused: None,
             deadlines: Deadlines::default(),
-            step_at: None,
+            step_at: NEVER,
             log: StepLog::default(),
             equal_tokens: 64,
             turn_back: 0,
             turn_front: 0,
             next_queued: NEVER,
+            next_deadline: NEVER,
+            preemptions: 0,
+            stalled: Vec::new(),
             watchdog: Watchdog::default(),
             left_at: Micros::ZERO,
             counters: Counters::default(),
@@ -232,8 +245,11 @@ impl Fast {
         self.waiting.insert(place, key);
         if let Some(deadline) = deadline {
             self.live[key].deadline = self.deadlines.watch(deadline, key);
+            self.next_deadline = self.next_deadline.min(deadline);
         }
-        self.step_at.get_or_insert(now);
+        if self.step_at == NEVER {
+            self.step_at = now;
+        }
     }
 
     /// The end of a request that never was in the queue.
@@ -272,8 +288,8 @@ impl Fast {
         }
         sink.outcome(&live.outcome(self.config.index, live.generated, Status::TimedOut));
         self.watchdog.progress();
-        if self.running == 0 && self.step_at.is_none() && !self.waiting.is_empty() {
-            self.step_at = Some(now);
+        if self.running == 0 && self.step_at == NEVER && !self.waiting.is_empty() {
+            self.step_at = now;
         }
         true
     }
@@ -324,14 +340,15 @@ impl Instance for Fast {
     }
 
     fn next_event(&self) -> Option<Micros> {
-        let next = self.next_queued.min(self.deadlines.next()).min(self.step_at.unwrap_or(NEVER));
+        let next = self.next_queued.min(self.next_deadline).min(self.step_at);
         (next != NEVER).then_some(next)
     }
 
     fn next_end(&self) -> Option<Micros> {
         let arriving = self.arriving.iter().map(|(at, request)| self.soonest_end(*at, request)).min();
-        let deadline = Some(self.deadlines.next()).filter(|&at| at != NEVER);
-        [arriving, self.step_at.map(|at| self.last_step_at(at)), deadline].into_iter().flatten().min()
+        let step = if self.step_at == NEVER { NEVER } else { self.last_step_at(self.step_at) };
+        let next = arriving.unwrap_or(NEVER).min(step).min(self.next_deadline);
+        (next != NEVER).then_some(next)
     }
 
     fn earliest_end(&self, now: Micros, request: &Request) -> Micros {
@@ -350,9 +367,9 @@ impl Instance for Fast {
         Load {
             queue_depth: self.waiting.len() as u32,
             batch_size: self.running,
-            used_kv_blocks: self.config.total_kv_blocks - self.kv.free_blocks(),
-            total_kv_blocks: self.config.total_kv_blocks,
-            preemptions: self.counters.preemptions,
+            used_kv_blocks: self.kv.total_blocks() - self.kv.free_blocks(),
+            total_kv_blocks: self.kv.total_blocks(),
+            preemptions: self.preemptions,
             cache_hits: self.kv.hits,
             cache_misses: self.kv.misses,
         }
@@ -367,7 +384,7 @@ impl Instance for Fast {
     }
 
     fn finish(mut self, horizon: Micros, sink: &mut impl Sink) -> Counters {
-        let now = self.step_at.unwrap_or(self.counters.clock);
+        let now = if self.step_at == NEVER { self.counters.clock } else { self.step_at };
         for key in std::mem::take(&mut self.order).iter() {
             match self.live[key].state {
                 State::Draining => continue,
@@ -388,6 +405,11 @@ impl Instance for Fast {
             self.counters.clock = self.counters.clock.max(self.left_at);
         }
         self.queue_changes(self.counters.clock);
-        Counters { cache_hits: self.kv.hits, cache_misses: self.kv.misses, ..self.counters }
+        Counters {
+            preemptions: self.preemptions,
+            cache_hits: self.kv.hits,
+            cache_misses: self.kv.misses,
+            ..self.counters
+        }
     }
 }

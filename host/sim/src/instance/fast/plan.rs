@@ -1,7 +1,7 @@
 //! Forming the batch of one step: who computes how many tokens, who is admitted, who must leave.
 
-use super::Fast;
 use super::live::{Key, NOT_RUNNING, State};
+use super::{Fast, NEVER};
 use crate::instance::policy::Joining;
 use crate::instance::{Preemption, PreemptionChoice, Stuck};
 use crate::latency::Batch;
@@ -22,7 +22,7 @@ pub(super) struct Plan {
 impl Fast {
     /// One engine step that is not quiet. The order of things is `reference/engine.md` §1.5.
     pub(super) fn step(&mut self, now: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
-        self.step_at = None;
+        self.step_at = NEVER;
         if let Some(record) = &mut self.record {
             **record = super::StepRecord { now, ..super::StepRecord::default() };
         }
@@ -267,7 +267,7 @@ impl Fast {
 
     /// Throws `key` out of the batch, to the front of the queue.
     fn preempt(&mut self, key: Key, now: Micros, sink: &mut impl Sink) {
-        self.counters.preemptions += 1;
+        self.preemptions += 1;
         self.counters.preemption_time += self.config.latency.preemption_time();
         let placed = self.live[key].computed_at(self.v) + self.planned(key);
         if let Some(record) = &mut self.record {

@@ -16,12 +16,13 @@ struct Run {
 /// Runs of equally long steps, oldest first. Small, because every step of every instance writes to
 /// its end.
 #[derive(Clone, Debug, Default)]
+#[repr(C)]
 pub(super) struct StepLog {
     runs: VecDeque<Run>,
-    /// Number of the first step in it.
-    first: u64,
     /// Length at which the owner should look for what can be dropped.
     trim_at: usize,
+    /// Number of the first step in it.
+    first: u64,
 }
 
 impl StepLog {
