@@ -183,8 +183,8 @@ pub struct Counters {
     /// Σ over requests of the time spent in the wait queue, until the last executed event. Divided
     /// by the duration: the mean queue length (Little's law).
     pub queue_time: Micros,
-    /// Time of the last executed event.
-    pub clock: Micros,
     /// Engine steps taken.
     pub steps: u64,
+    /// Time of the last executed event.
+    pub clock: Micros,
 }

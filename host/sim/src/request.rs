@@ -7,28 +7,31 @@ use std::sync::Arc;
 use crate::units::Micros;
 
 /// One request on its way in.
+///
+/// What is read once more when it ends lies together, in the first cache line.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub struct Request {
     /// Number in the workload, unique; written as `request_<id>`.
     pub id: u32,
-    /// When it reaches the service.
-    pub arrival: Micros,
     /// Prompt length, tokens.
     pub input_tokens: u32,
     /// Length of the answer, tokens. Only the engine may look: no policy sees it.
     pub output_tokens: u32,
-    /// The client's budget for the answer (`max_tokens`), tokens; `None` if it gave none.
-    pub max_output_tokens: Option<u32>,
-    /// When the client gives up (absolute); `None` if never.
-    pub deadline: Option<Micros>,
-    /// Priority the client asks for: lower is more urgent (vLLM's `priority`); `None` if it left
-    /// that to the service.
-    pub client_priority: Option<i32>,
+    /// What the request says about itself.
+    pub tags: Tags,
+    /// When it reaches the service.
+    pub arrival: Micros,
     /// Instance priority: lower is more urgent, as in vLLM. The cluster's priority policy sets it
     /// when the request is handed to an instance.
     pub priority: i64,
-    /// What the request says about itself.
-    pub tags: Tags,
+    /// When the client gives up (absolute); `None` if never.
+    pub deadline: Option<Micros>,
+    /// The client's budget for the answer (`max_tokens`), tokens; `None` if it gave none.
+    pub max_output_tokens: Option<u32>,
+    /// Priority the client asks for: lower is more urgent (vLLM's `priority`); `None` if it left
+    /// that to the service.
+    pub client_priority: Option<i32>,
     /// Which of its KV blocks may equal blocks of other requests.
     pub content: Content,
 }

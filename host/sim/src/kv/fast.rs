@@ -136,8 +136,11 @@ pub(crate) struct Kv {
     nodes: Vec<Node>,
     pub misses: u64,
     pub hits: u64,
+    /// Kept only if the cache is watched, from the first one on.
+    flips: Option<Box<Flips>>,
     block_size: u32,
     caching: bool,
+    watched: bool,
     semantics: Semantics,
     unused: Vec<u32>,
     shared: Pages,
@@ -145,8 +148,6 @@ pub(crate) struct Kv {
     next_private: u64,
     /// Blocks found by the latest look-up.
     found: Vec<u32>,
-    /// Kept only if the cache is watched.
-    flips: Option<Box<Flips>>,
 }
 
 impl Kv {
@@ -166,6 +167,7 @@ impl Kv {
             next_private: FIRST_PRIVATE,
             found: Vec::new(),
             flips: None,
+            watched: false,
             hits: 0,
             misses: 0,
         };
@@ -186,7 +188,7 @@ impl Kv {
 
     /// From now on [`Self::take_changes`] has something to tell.
     pub fn watch(&mut self) {
-        self.flips.get_or_insert_default();
+        self.watched = true;
     }
 
     /// Says of each shared key that may have become findable, or ceased to be, since the last call
@@ -426,8 +428,8 @@ impl Kv {
 
     /// The shared block `key` became findable or ceased to be.
     fn flipped(&mut self, key: BlockKey) {
-        if let Some(flips) = &mut self.flips {
-            flips.push(key);
+        if self.watched {
+            self.flips.get_or_insert_default().push(key);
         }
     }
 

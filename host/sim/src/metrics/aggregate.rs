@@ -87,6 +87,9 @@ impl Collected {
         }
         let &Outcome { status, generated_tokens, ttft, e2e, scheduling_delay, .. } = outcome;
         let latencies = [ttft, e2e, scheduling_delay].map(|latency| latency.map_or(Ended::NONE, |Micros(us)| us));
+        if self.recent.capacity() == 0 {
+            self.recent.reserve(Self::RECENT);
+        }
         self.recent.push(Ended { latencies, generated_tokens, status });
     }
 

@@ -15,22 +15,22 @@ use crate::units::Micros;
 pub(super) struct Gaps {
     recent: Vec<Recent>,
     /// The latest of `recent` of each instance, [`NONE`] if it has none.
-    latest: Vec<u32>,
+    latest: Vec<u16>,
     instances: Vec<Histogram>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Recent {
     us: u32,
-    count: u32,
+    count: u16,
     /// The one before of the same instance.
-    before: u32,
+    before: u16,
 }
 
-const NONE: u32 = u32::MAX;
+const NONE: u16 = u16::MAX;
 
 impl Gaps {
-    /// Written down before they are handed on: 48 KiB.
+    /// Written down before they are handed on: 32 KiB.
     const RECENT: usize = 4096;
 
     pub fn new(instances: usize) -> Self {
@@ -43,14 +43,14 @@ impl Gaps {
 
     #[inline]
     pub fn add(&mut self, instance: u32, Micros(us): Micros, count: u64) {
-        let (Ok(us), Ok(count)) = (u32::try_from(us), u32::try_from(count)) else {
+        let (Ok(us), Ok(count)) = (u32::try_from(us), u16::try_from(count)) else {
             self.instances[instance as usize].counted.add(us, count);
             return;
         };
         if self.recent.len() == Self::RECENT {
             self.settle();
         }
-        let before = std::mem::replace(&mut self.latest[instance as usize], self.recent.len() as u32);
+        let before = std::mem::replace(&mut self.latest[instance as usize], self.recent.len() as u16);
         self.recent.push(Recent { us, count, before });
     }
 
@@ -72,7 +72,7 @@ impl Gaps {
         let mut at = std::mem::replace(&mut self.latest[instance], NONE);
         while at != NONE {
             let Recent { us, count, before } = self.recent[at as usize];
-            self.instances[instance].add(us, count);
+            self.instances[instance].add(us, count.into());
             at = before;
         }
     }

@@ -95,7 +95,6 @@ impl Fast {
         if self.v == before {
             return false;
         }
-        self.counters.steps += self.v - before;
         self.counters.clock = self.counters.clock.max(last_start);
         self.step_at = end;
         self.trim_log();
@@ -218,7 +217,7 @@ impl Fast {
     /// Forgets step durations that no running request needs.
     pub(super) fn trim_log(&mut self) {
         if self.log.wants_trim() {
-            self.log.drop_before(self.order.oldest().unwrap_or(self.v));
+            self.log.drop_before(self.order.first().map_or(self.v, |key| self.live[key].admitted_v));
         }
     }
 }

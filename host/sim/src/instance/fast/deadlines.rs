@@ -1,72 +1,66 @@
 //! When the clients of queued and running requests give up.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 
 use super::NEVER;
 use super::live::Key;
 use crate::units::Micros;
 
 /// Deadlines by time. Most requests end long before theirs, and looking whether one has would mean
-/// to touch it; so every deadline has a number, and a bit says whether it still matters.
-#[derive(Clone, Debug)]
-#[repr(C)]
+/// to touch it; so every deadline has a number, and a bit says whether it still matters. To forget one
+/// takes one cache line of this.
+#[derive(Clone, Debug, Default)]
+#[repr(C, align(64))]
 pub(super) struct Deadlines {
-    /// See [`Self::next`].
-    next: Micros,
-    /// Entries of ended requests.
-    gone: usize,
     /// With entries of requests that ended since.
     heap: BinaryHeap<Reverse<(Micros, u64, Key)>>,
     /// Whether the request has ended, by number from `64 * first` on.
-    ended: VecDeque<u64>,
+    ended: Vec<u64>,
     /// Words of bits dropped in front.
     first: u64,
+    /// Entries of ended requests.
+    gone: u32,
     /// Deadlines ever.
     numbers: u64,
 }
 
-impl Default for Deadlines {
-    fn default() -> Self {
-        Self { next: NEVER, heap: BinaryHeap::new(), ended: VecDeque::new(), first: 0, numbers: 0, gone: 0 }
-    }
-}
-
 impl Deadlines {
+    pub fn with_capacity(requests: usize) -> Self {
+        Self { heap: BinaryHeap::with_capacity(requests), ..Self::default() }
+    }
+
     /// `key` gives up at `at`. Returns the number of this deadline, not 0.
     pub fn watch(&mut self, at: Micros, key: Key) -> u64 {
         self.numbers += 1;
         let number = self.numbers;
         if number / 64 - self.first >= self.ended.len() as u64 {
-            self.ended.push_back(0);
+            self.ended.push(0);
         }
         self.heap.push(Reverse((at, number, key)));
-        self.next = self.next.min(at);
         number
     }
 
-    /// The request with deadline `number` has ended otherwise.
-    pub fn forget(&mut self, number: u64) {
+    /// The request with deadline `number` has ended otherwise. Whether [`Self::next`] may be
+    /// another now.
+    pub fn forget(&mut self, number: u64) -> bool {
         self.ended[(number / 64 - self.first) as usize] |= 1 << (number % 64);
         self.gone += 1;
-        if self.gone > self.heap.len() / 2 + 32 {
+        let much = self.gone as usize > self.heap.len() / 2 + 32;
+        if much {
             self.clean();
         }
+        much
     }
 
     /// The next one, perhaps of a request that has ended; [`NEVER`] without any.
     pub fn next(&self) -> Micros {
-        self.next
-    }
-
-    fn look(&mut self) {
-        self.next = self.heap.peek().map_or(NEVER, |&Reverse((at, _, _))| at);
+        self.heap.peek().map_or(NEVER, |&Reverse((at, _, _))| at)
     }
 
     /// Takes the next one; `None` if its request has ended.
     pub fn pop(&mut self) -> Option<Key> {
         let Reverse((_, number, key)) = self.heap.pop()?;
-        self.look();
         if self.has_ended(number) {
             self.gone -= 1;
             return None;
@@ -87,7 +81,6 @@ impl Deadlines {
         self.first += unused;
         self.heap = heap;
         self.gone = 0;
-        self.look();
     }
 
     #[cfg(test)]

@@ -201,8 +201,7 @@ impl Fast {
         live.computed = computed;
         live.generated = generated;
         live.state = State::Draining;
-        if live.deadline != 0 {
-            self.deadlines.forget(live.deadline);
+        if live.deadline != 0 && self.deadlines.forget(live.deadline) {
             self.next_deadline = self.deadlines.next();
         }
         self.watchdog.progress();

@@ -60,6 +60,8 @@ pub(super) struct Live {
     rare: Option<Box<Rare>>,
     ttft: Micros,
     scheduling_delay: Micros,
+    /// The virtual time at which it was last admitted to the batch.
+    pub admitted_v: u64,
     /// Number of its deadline, 0 if it has none.
     pub deadline: u64,
     pub holding: Holding,
@@ -111,6 +113,7 @@ impl Live {
             rare: None,
             ttft: UNKNOWN,
             scheduling_delay: UNKNOWN,
+            admitted_v: 0,
             deadline: 0,
             holding: Holding::default(),
             keys: Keys::new(content),

@@ -67,47 +67,51 @@ pub struct Fast {
     /// Requests thrown out of the batch.
     preemptions: u64,
     waiting: BTreeMap<QueueKey, Key>,
-    // Two lines that begin with what steps need.
+    // Their first lines are what decoding needs.
     kv: Kv,
     decoders: Decoders,
     /// Decoders left out of the step before.
     stalled: Vec<Key>,
     log: StepLog,
-    /// When the length of the queue last changed.
-    queue_changed: Micros,
-    /// Its last fields are those that steps count.
+    /// Ends with the clock. Steps, preemptions and what the cache counts are counted elsewhere.
     counters: Counters,
     /// Steps taken: the virtual clock of the decoders.
     v: u64,
     /// [`LatencyModel::output_token_time`](crate::latency::LatencyModel::output_token_time).
     per_token: Micros,
+    /// Filled in by every step if present; then every step goes through `step`.
+    record: Option<Box<StepRecord>>,
     config: InstanceConfig,
+    /// When the length of the queue last changed.
+    queue_changed: Micros,
     /// The head of the queue and the token budget with which it was refused, until something is
     /// released.
     refused: Option<(Key, u32)>,
     /// No request in the wait queue has fewer tokens left.
     fewest_waiting: u32,
+    turn_back: i64,
+    watchdog: Watchdog,
     /// Every request in the queue or the batch.
     live: SlotMap<Key, Live>,
-    /// The batch in the order of admission.
-    order: Order,
-    watchdog: Watchdog,
-    /// Requests of the batch in prefill, in batch order.
-    prefilling: Vec<Key>,
-    /// Finished requests that keep their place for one more plan (asynchronous scheduling).
-    draining: Vec<Key>,
     /// Between arrival and queue, with the time of queueing, in its order.
     arriving: VecDeque<(Micros, Box<Request>)>,
-    turn_back: i64,
-    deadlines: Deadlines,
+    /// The batch in the order of admission.
+    order: Order,
     /// End of the last step in which a request finished.
     left_at: Micros,
     /// [`LatencyModel::shortest_step`](crate::latency::LatencyModel::shortest_step).
     shortest_step: Micros,
+    /// Requests of the batch in prefill, in batch order.
+    prefilling: Vec<Key>,
+    /// Finished requests that keep their place for one more plan (asynchronous scheduling).
+    draining: Vec<Key>,
     turn_front: i64,
-    /// Filled in by every step if present; then every step goes through `step`.
-    record: Option<Box<StepRecord>>,
+    deadlines: Deadlines,
 }
+
+/// Requests for which there is room from the start. What grows from nothing is copied again and
+/// again, and for most instances a simulation is not long enough to pay for that.
+const USUAL: usize = 128;
 
 /// Later than every event.
 const NEVER: Micros = Micros(u64::MAX);
@@ -122,20 +126,20 @@ impl Fast {
             per_token: config.latency.output_token_time(),
             shortest_step: config.latency.shortest_step(),
             fewest_waiting: u32::MAX,
-            live: SlotMap::with_key(),
+            live: SlotMap::with_capacity_and_key(USUAL),
             arriving: VecDeque::new(),
             waiting: BTreeMap::new(),
             queue_changed: Micros::ZERO,
-            order: Order::default(),
+            order: Order::with_capacity(2 * USUAL),
             running: 0,
             decoders: Decoders::new(config.block_size),
             prefilling: Vec::new(),
             draining: Vec::new(),
             v: 0,
             refused: None,
-            deadlines: Deadlines::default(),
+            deadlines: Deadlines::with_capacity(USUAL),
             step_at: NEVER,
-            log: StepLog::default(),
+            log: StepLog::with_capacity(USUAL),
             equal_tokens: 64,
             turn_back: 0,
             turn_front: 0,
@@ -406,6 +410,7 @@ impl Instance for Fast {
         }
         self.queue_changes(self.counters.clock);
         Counters {
+            steps: self.v,
             preemptions: self.preemptions,
             cache_hits: self.kv.hits,
             cache_misses: self.kv.misses,

@@ -29,7 +29,6 @@ impl Fast {
         if self.running == 0 && self.waiting.is_empty() {
             return Ok(()); // everything this step was for has timed out
         }
-        self.counters.steps += 1;
         let plan = match self.everyone_served() {
             Some(budget) => self.plan_together(budget),
             None => self.plan_one_by_one(now, sink)?,
@@ -341,7 +340,8 @@ impl Fast {
             live.num_new = want;
             live.context = if self.config.semantics.hit_context_is_zero { 0 } else { live.computed };
             live.state = State::Prefilling;
-            live.seq = self.order.join(key, self.v);
+            live.seq = self.order.join(key);
+            live.admitted_v = self.v;
             self.running += 1;
             self.prefilling.push(key);
         }

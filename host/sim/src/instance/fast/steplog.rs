@@ -26,6 +26,10 @@ pub(super) struct StepLog {
 }
 
 impl StepLog {
+    pub fn with_capacity(runs: usize) -> Self {
+        Self { runs: VecDeque::with_capacity(runs), ..Self::default() }
+    }
+
     /// `steps` steps of `each` happened, after all before.
     #[inline]
     pub fn push(&mut self, steps: u64, each: Micros) {
