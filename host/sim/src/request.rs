@@ -107,7 +107,8 @@ pub struct Span {
 /// (after a preemption). The spans cover prompt and, where its tokens are known, output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
-    spans: Option<Arc<[Span]>>,
+    /// Behind one pointer more than needed, so that this is small where there are none.
+    spans: Option<Arc<Box<[Span]>>>,
 }
 
 impl Content {
@@ -117,13 +118,13 @@ impl Content {
     /// Shared blocks in the order of the tokens.
     #[must_use]
     pub fn shared(spans: &[Span]) -> Self {
-        if spans.iter().all(|span| span.len == 0) { Self::UNIQUE } else { Self { spans: Some(spans.into()) } }
+        if spans.iter().all(|span| span.len == 0) { Self::UNIQUE } else { Self { spans: Some(Arc::new(spans.into())) } }
     }
 
     /// The runs, in order.
     #[must_use]
     pub fn spans(&self) -> &[Span] {
-        self.spans.as_deref().unwrap_or(&[])
+        self.spans.as_deref().map_or(&[], |spans| spans)
     }
 
     /// How many leading blocks are shareable.

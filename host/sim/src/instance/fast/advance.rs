@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::live::State;
 use super::{Fast, NEVER};
 use crate::instance::Stuck;
 use crate::latency::{Batch, ContextEffect, LatencyModel};
@@ -83,13 +82,7 @@ impl Fast {
     /// Takes quiet steps that start before `until`, up to the one in which the next request
     /// finishes. `false` if not even one is possible, for want of KV.
     fn run_quietly(&mut self, now: Micros, until: Micros, sink: &mut impl Sink) -> bool {
-        let live = &self.live;
-        let finish_v = self
-            .decoders
-            .next_finish(0, |key, finish_v| {
-                live.get(key).is_some_and(|live| live.finish_v == finish_v && live.state == State::Decoding)
-            })
-            .expect("every decoder finishes");
+        let finish_v = self.decoders.next_finish(0, &self.live).expect("every decoder finishes");
         let before = self.v;
         let (end, last_start) = self.decode_until(now, until, finish_v, sink);
         if self.v == before {

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::NEVER;
-use super::live::Key;
+use super::arena::Key;
 use crate::units::Micros;
 
 /// Deadlines by time. Most requests end long before theirs, and looking whether one has would mean
@@ -91,16 +91,16 @@ impl Deadlines {
 
 #[cfg(test)]
 mod tests {
+    use super::super::arena::Arena;
     use super::*;
     use proptest::prelude::*;
-    use slotmap::SlotMap;
 
     proptest! {
         #[test]
         fn only_those_who_wait_give_up(
             steps in proptest::collection::vec((0u8..3, 0u64..50, 0usize..40), 0..400),
         ) {
-            let mut keys: SlotMap<Key, ()> = SlotMap::with_key();
+            let mut keys: Arena<()> = Arena::with_capacity(0);
             let mut deadlines = Deadlines::default();
             let mut waiting: Vec<(u64, u64, Key)> = Vec::new();
             for (what, at, which) in steps {

@@ -1,7 +1,8 @@
 //! The effect of a step: tokens computed, tokens out, requests finished.
 
 use super::Fast;
-use super::live::{Key, Live, State};
+use super::arena::Key;
+use super::live::{Live, State};
 use super::plan::Plan;
 use crate::instance::InstanceConfig;
 use crate::outcome::{Outcome, Sink, Status};
@@ -166,12 +167,9 @@ impl Fast {
 
     fn pop_finished(&mut self, finished: &mut Vec<Key>) {
         let live = &self.live;
-        let stands = |key, finish_v| {
-            live.get(key).is_some_and(|live: &Live| live.finish_v == finish_v && live.state == State::Decoding)
-        };
         let before = finished.len();
-        while let Some(key) = self.decoders.pop_finished(self.v, finished.len() - before, stands) {
-            finished.push(key);
+        while let Some(place) = self.decoders.pop_finished(self.v, finished.len() - before, live) {
+            finished.extend(live.at(place).map(|(key, _)| key));
         }
     }
 

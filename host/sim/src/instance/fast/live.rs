@@ -7,11 +7,6 @@ use crate::policy::Rank;
 use crate::request::{Content, Request};
 use crate::units::Micros;
 
-slotmap::new_key_type! {
-    /// A live request. Keys of ended requests are never mistaken for live ones.
-    pub(super) struct Key;
-}
-
 /// [`Live::seq`] of a request outside the batch.
 pub(super) const NOT_RUNNING: u64 = u64::MAX;
 
@@ -29,8 +24,8 @@ pub(super) enum State {
 }
 
 /// With many instances a request is no longer in the processor's caches when something happens to
-/// it. So this is small, what most requests never need is elsewhere ([`Rare`]), and what the end of
-/// a request looks at comes first.
+/// it. So this is three cache lines together with what the arena adds in front, and what most requests
+/// never need is elsewhere ([`Rare`]).
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(super) struct Live {
@@ -42,34 +37,34 @@ pub(super) struct Live {
     pub joined_v: u64,
     /// When its inter-token latencies of the step log began.
     pub joined_at: Micros,
-    /// Decoding: the virtual time at which its last token is out.
-    pub finish_v: u64,
     /// Tokens whose KV is computed (see [`State::Decoding`]).
     pub computed: u32,
     /// Tokens out (see [`State::Decoding`]).
     pub generated: u32,
-    pub preemptions: u32,
-    pub cached_tokens: u32,
+    /// Tokens to compute before the next token comes out.
+    pub target: u32,
     pub state: State,
     /// It was left out of the last step: its last token is older than that.
     pub stalled: bool,
     /// Decoding: it was given a token in the present request-by-request plan.
     pub planned: bool,
+    pub preemptions: u32,
+    pub cached_tokens: u32,
+    /// Decoding: the virtual time at which its last token is out.
+    pub finish_v: u64,
     /// Without its content, which is in `keys`.
     pub request: Box<Request>,
     rare: Option<Box<Rare>>,
     ttft: Micros,
     scheduling_delay: Micros,
-    /// The virtual time at which it was last admitted to the batch.
-    pub admitted_v: u64,
     /// Number of its deadline, 0 if it has none.
     pub deadline: u64,
-    pub holding: Holding,
-    pub keys: Keys,
+    /// The virtual time at which it was last admitted to the batch.
+    pub admitted_v: u64,
     /// Rank of its place in the wait queue.
     pub rank: Rank,
-    /// Tokens to compute before the next token comes out.
-    pub target: u32,
+    pub holding: Holding,
+    pub keys: Keys,
     /// Tokens it computes in the present step, if it is in prefill.
     pub num_new: u32,
     /// Context the latency model sees in the present step, if it is in prefill.

@@ -21,6 +21,7 @@
 //! (token budget, KV, preemption) go request by request in batch order, as in the plain engine.
 
 mod advance;
+mod arena;
 mod deadlines;
 mod decoders;
 mod execute;
@@ -31,11 +32,10 @@ mod steplog;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use slotmap::SlotMap;
-
+use self::arena::{Arena, Key};
 use self::deadlines::Deadlines;
 use self::decoders::Decoders;
-use self::live::{Key, Live, State};
+use self::live::{Live, State};
 use self::order::Order;
 use self::steplog::StepLog;
 use super::policy::{Joining, QueueKey};
@@ -92,7 +92,7 @@ pub struct Fast {
     turn_back: i64,
     watchdog: Watchdog,
     /// Every request in the queue or the batch.
-    live: SlotMap<Key, Live>,
+    live: Arena<Live>,
     /// Between arrival and queue, with the time of queueing, in its order.
     arriving: VecDeque<(Micros, Box<Request>)>,
     /// The batch in the order of admission.
@@ -111,7 +111,7 @@ pub struct Fast {
 
 /// Requests for which there is room from the start. What grows from nothing is copied again and
 /// again, and for most instances a simulation is not long enough to pay for that.
-const USUAL: usize = 128;
+const USUAL: usize = 256;
 
 /// Later than every event.
 const NEVER: Micros = Micros(u64::MAX);
@@ -126,7 +126,7 @@ impl Fast {
             per_token: config.latency.output_token_time(),
             shortest_step: config.latency.shortest_step(),
             fewest_waiting: u32::MAX,
-            live: SlotMap::with_capacity_and_key(USUAL),
+            live: Arena::with_capacity(USUAL),
             arriving: VecDeque::new(),
             waiting: BTreeMap::new(),
             queue_changed: Micros::ZERO,
@@ -173,13 +173,7 @@ impl Fast {
     pub(super) fn state_size(&self) -> usize {
         let lists = self.arriving.len() + self.waiting.len() + self.order.len() + self.prefilling.len();
         let saved: usize = self.live.values().map(|live| live.saved().len()).sum();
-        lists
-            + saved
-            + self.live.capacity()
-            + self.deadlines.len()
-            + self.log.len()
-            + self.decoders.len()
-            + self.kv.len()
+        lists + saved + self.live.places() + self.deadlines.len() + self.log.len() + self.decoders.len() + self.kv.len()
     }
 
     /// Whether a look-up would find the block `key`.

@@ -2,9 +2,7 @@
 
 use std::collections::VecDeque;
 
-use slotmap::Key as _;
-
-use super::live::Key;
+use super::arena::Key;
 
 /// Running requests by the number of their admission. Whoever leaves is crossed out by number, so
 /// that nobody else is looked at.
@@ -31,9 +29,9 @@ impl Order {
 
     /// The request with that number leaves.
     pub fn leave(&mut self, number: u64) {
-        self.keys[(number - self.first) as usize] = Key::null();
+        self.keys[(number - self.first) as usize] = Key::NULL;
         self.running -= 1;
-        while self.keys.front().is_some_and(Key::is_null) {
+        while self.keys.front().is_some_and(|&key| key == Key::NULL) {
             self.keys.pop_front();
             self.first += 1;
         }
@@ -48,7 +46,7 @@ impl Order {
     /// Closes the gaps. `renumber` is told the new number of each, in order.
     pub fn compact(&mut self, mut renumber: impl FnMut(Key, u64)) {
         self.first += (self.keys.len() - self.running) as u64;
-        self.keys.retain(|key| !key.is_null());
+        self.keys.retain(|&key| key != Key::NULL);
         for (number, &key) in (self.first..).zip(&self.keys) {
             renumber(key, number);
         }
@@ -56,7 +54,7 @@ impl Order {
 
     /// In the order of admission.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Key> + '_ {
-        self.keys.iter().copied().filter(|key| !key.is_null())
+        self.keys.iter().copied().filter(|&key| key != Key::NULL)
     }
 
     /// The one admitted first.
@@ -77,14 +75,14 @@ impl Order {
 
 #[cfg(test)]
 mod tests {
+    use super::super::arena::Arena;
     use super::*;
     use proptest::prelude::*;
-    use slotmap::SlotMap;
 
     proptest! {
         #[test]
         fn it_is_a_list(steps in proptest::collection::vec(proptest::option::of(0usize..40), 0..300), often: bool) {
-            let mut live: SlotMap<Key, u64> = SlotMap::with_key();
+            let mut live: Arena<u64> = Arena::with_capacity(0);
             let (mut order, mut list) = (Order::default(), Vec::new());
             for step in steps {
                 match step.filter(|_| !list.is_empty()) {

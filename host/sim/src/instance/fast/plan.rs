@@ -1,6 +1,7 @@
 //! Forming the batch of one step: who computes how many tokens, who is admitted, who must leave.
 
-use super::live::{Key, NOT_RUNNING, State};
+use super::arena::Key;
+use super::live::{NOT_RUNNING, State};
 use super::{Fast, NEVER};
 use crate::instance::policy::Joining;
 use crate::instance::{Preemption, PreemptionChoice, Stuck};
