@@ -31,7 +31,7 @@ impl Fast {
             } else {
                 let popped = self.deadlines.pop();
                 self.next_deadline = self.deadlines.next();
-                let Some(key) = popped else {
+                let Some((key, _)) = popped.and_then(|place| self.live.at(place)) else {
                     continue; // it ended before: nothing happens, not even for the clock
                 };
                 self.time_out(now, key, sink);

@@ -29,7 +29,7 @@ pub(super) struct Decoders {
 }
 
 impl Decoders {
-    pub fn new(block_size: u32) -> Self {
+    pub fn new(block_size: u32, requests: usize) -> Self {
         Self {
             origin: 0,
             count: 0,
@@ -37,7 +37,7 @@ impl Decoders {
             starts: vec![0; block_size as usize].into(),
             fills: Vec::new(),
             tracked: 0,
-            finish: BinaryHeap::new(),
+            finish: BinaryHeap::with_capacity(requests),
         }
     }
 

@@ -58,7 +58,7 @@ pub(super) struct Live {
     ttft: Micros,
     scheduling_delay: Micros,
     /// Number of its deadline, 0 if it has none.
-    pub deadline: u64,
+    pub deadline: u32,
     /// The virtual time at which it was last admitted to the batch.
     pub admitted_v: u64,
     /// Rank of its place in the wait queue.

@@ -132,14 +132,14 @@ impl Fast {
             queue_changed: Micros::ZERO,
             order: Order::with_capacity(2 * USUAL),
             running: 0,
-            decoders: Decoders::new(config.block_size),
+            decoders: Decoders::new(config.block_size, USUAL),
             prefilling: Vec::new(),
             draining: Vec::new(),
             v: 0,
             refused: None,
-            deadlines: Deadlines::with_capacity(USUAL),
+            deadlines: Deadlines::with_capacity(2 * USUAL),
             step_at: NEVER,
-            log: StepLog::with_capacity(USUAL),
+            log: StepLog::with_capacity(4 * USUAL),
             equal_tokens: 64,
             turn_back: 0,
             turn_front: 0,
@@ -242,7 +242,7 @@ impl Fast {
         self.queue_changes(now);
         self.waiting.insert(place, key);
         if let Some(deadline) = deadline {
-            self.live[key].deadline = self.deadlines.watch(deadline, key);
+            self.live[key].deadline = self.deadlines.watch(deadline, key.place());
             self.next_deadline = self.next_deadline.min(deadline);
         }
         if self.step_at == NEVER {
