@@ -1,5 +1,5 @@
-//! Inter-token latencies: they outnumber requests a thousandfold but take few values, so every
-//! value has a counter.
+//! Inter-token latencies: they outnumber requests a thousandfold but take few values, so in the end
+//! every value has a counter.
 
 use std::collections::BTreeMap;
 

@@ -2,8 +2,9 @@
 //! its instances, SLO classes and tenants.
 //!
 //! [`Metrics`] is a [`Sink`] that keeps three durations per request (12 bytes, 8 more for each that
-//! exceeds 71 minutes) with the instance that served it and, for inter-token latencies, one counter
-//! per distinct value: they outnumber requests a thousandfold but take few values. The cluster's
+//! exceeds 71 minutes) with the instance that served it and, for inter-token latencies, a list of
+//! (value, how often), or one counter per distinct value where that list gets long: they outnumber
+//! requests a thousandfold but take few values. The cluster's
 //! distributions are those of all samples together, merged when [`Metrics::report`] asks for them.
 //! Classes and inversions cost 16 and 24 bytes more per request, where asked for.
 

@@ -71,6 +71,8 @@ pub(super) struct Live {
     pub context: u32,
 }
 
+const _: () = assert!(size_of::<Live>() <= 3 * 64 - 8);
+
 /// What only requests have that were preempted or left out of a step.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rare {
