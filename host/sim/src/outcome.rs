@@ -208,11 +208,8 @@ pub enum Decision<'a> {
 
 /// The instance's own counters at the end of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Counters {
-    /// Time of the last executed event.
-    pub clock: Micros,
-    /// Engine steps taken.
-    pub steps: u64,
     /// Requests thrown out of the running batch.
     pub preemptions: u64,
     /// Σ [`LatencyModel::preemption_time`](crate::latency::LatencyModel::preemption_time).
@@ -228,4 +225,8 @@ pub struct Counters {
     /// Σ over requests of the time spent in the wait queue, until the last executed event. Divided
     /// by the duration: the mean queue length (Little's law).
     pub queue_time: Micros,
+    /// Engine steps taken.
+    pub steps: u64,
+    /// Time of the last executed event.
+    pub clock: Micros,
 }

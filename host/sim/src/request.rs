@@ -7,28 +7,31 @@ use std::sync::Arc;
 use crate::units::Micros;
 
 /// One request on its way in.
+///
+/// What is read once more when it ends lies together, in the first cache line.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub struct Request {
     /// Number in the workload, unique; written as `request_<id>`.
     pub id: u32,
-    /// When it reaches the service.
-    pub arrival: Micros,
     /// Prompt length, tokens.
     pub input_tokens: u32,
     /// Length of the answer, tokens. Only the engine may look: no policy sees it.
     pub output_tokens: u32,
-    /// The client's budget for the answer (`max_tokens`), tokens; `None` if it gave none.
-    pub max_output_tokens: Option<u32>,
-    /// When the client gives up (absolute); `None` if never.
-    pub deadline: Option<Micros>,
-    /// Priority the client asks for: lower is more urgent (vLLM's `priority`); `None` if it left
-    /// that to the service.
-    pub client_priority: Option<i32>,
+    /// What the request says about itself.
+    pub tags: Tags,
+    /// When it reaches the service.
+    pub arrival: Micros,
     /// Instance priority: lower is more urgent, as in vLLM. The cluster's priority policy sets it
     /// when the request is handed to an instance.
     pub priority: i64,
-    /// What the request says about itself.
-    pub tags: Tags,
+    /// When the client gives up (absolute); `None` if never.
+    pub deadline: Option<Micros>,
+    /// The client's budget for the answer (`max_tokens`), tokens; `None` if it gave none.
+    pub max_output_tokens: Option<u32>,
+    /// Priority the client asks for: lower is more urgent (vLLM's `priority`); `None` if it left
+    /// that to the service.
+    pub client_priority: Option<i32>,
     /// Which of its KV blocks may equal blocks of other requests.
     pub content: Content,
 }
@@ -104,7 +107,8 @@ pub struct Span {
 /// (after a preemption). The spans cover prompt and, where its tokens are known, output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
-    spans: Option<Arc<[Span]>>,
+    /// Behind one pointer more than needed, so that this is small where there are none.
+    spans: Option<Arc<Box<[Span]>>>,
 }
 
 impl Content {
@@ -114,13 +118,13 @@ impl Content {
     /// Shared blocks in the order of the tokens.
     #[must_use]
     pub fn shared(spans: &[Span]) -> Self {
-        if spans.iter().all(|span| span.len == 0) { Self::UNIQUE } else { Self { spans: Some(spans.into()) } }
+        if spans.iter().all(|span| span.len == 0) { Self::UNIQUE } else { Self { spans: Some(Arc::new(spans.into())) } }
     }
 
     /// The runs, in order.
     #[must_use]
     pub fn spans(&self) -> &[Span] {
-        self.spans.as_deref().unwrap_or(&[])
+        self.spans.as_deref().map_or(&[], |spans| spans)
     }
 
     /// How many leading blocks are shareable.

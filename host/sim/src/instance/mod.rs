@@ -49,21 +49,24 @@ use crate::units::Micros;
 
 /// What one instance is made of. A copy has copies of the policies.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct InstanceConfig {
+    /// How long a step takes.
+    pub latency: Arc<dyn LatencyModel>,
     /// Its number in the cluster, from 0.
     pub index: u32,
     /// Most requests in the running batch (vLLM `max_num_seqs`), ≥ 1.
     pub max_num_seqs: u32,
     /// Token budget of one step (vLLM `max_num_batched_tokens`), ≥ 1.
     pub max_num_batched_tokens: u32,
-    /// Cap on one request's prefill tokens per step; 0 for none.
-    pub long_prefill_token_threshold: u32,
-    /// Longest prompt plus answer, tokens; `None` for unlimited.
-    pub max_model_len: Option<u32>,
     /// Tokens per KV block, ≥ 1.
     pub block_size: u32,
     /// Usable KV blocks, ≥ 1. (vLLM's `num_gpu_blocks` includes one null block.)
     pub total_kv_blocks: u32,
+    /// Cap on one request's prefill tokens per step; 0 for none.
+    pub long_prefill_token_threshold: u32,
+    /// Longest prompt plus answer, tokens; `None` for unlimited.
+    pub max_model_len: Option<u32>,
     /// Whether blocks are found again by content.
     pub enable_prefix_caching: bool,
     /// Whether a prompt may be split over steps. If not, one that exceeds the budget left waits.
@@ -74,16 +77,14 @@ pub struct InstanceConfig {
     /// Admit a request only if its whole prompt fits the free KV (vLLM's
     /// `scheduler_reserve_full_isl`): far fewer preemptions under pressure.
     pub reserve_full_prompt: bool,
+    /// vLLM's or BLIS's ways.
+    pub semantics: Semantics,
     /// Order of the wait queue.
     pub scheduler: SchedulingChoice,
     /// Who leaves when KV runs out.
     pub preemption: PreemptionChoice,
     /// How urgent the SLO classes are. Only policies that are not built in look.
     pub classes: Arc<Classes>,
-    /// vLLM's or BLIS's ways.
-    pub semantics: Semantics,
-    /// How long a step takes.
-    pub latency: Arc<dyn LatencyModel>,
 }
 
 /// What an instance reports about itself.

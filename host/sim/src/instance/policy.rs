@@ -53,22 +53,21 @@ pub enum Preemption {
 /// Place of a request in the wait queue: smaller is served first. Total, because ids are unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct QueueKey {
-    rank: i64,
+    pub rank: Rank,
     arrival: Micros,
     id: TextOrder,
 }
 
 impl QueueKey {
     pub(super) fn new(rank: Rank, request: &Request) -> Self {
-        Self { rank: rank.number(), arrival: request.arrival, id: TextOrder(request.id) }
+        Self { rank, arrival: request.arrival, id: TextOrder(request.id) }
     }
 }
 
 impl Scheduler {
     fn key(self, request: &Request, turn: i64) -> QueueKey {
         let rank = match self {
-            // Unique as it is, and so the cheaper to compare.
-            Self::Fcfs => return QueueKey { rank: turn, arrival: Micros::ZERO, id: TextOrder(0) },
+            Self::Fcfs => turn,
             Self::PriorityFcfs => request.priority,
             Self::Sjf => i64::from(request.input_tokens),
             Self::ReversePriority => request.priority.saturating_neg(),

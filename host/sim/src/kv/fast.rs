@@ -34,14 +34,15 @@ struct Node {
 pub(crate) struct Keys {
     pub content: Content,
     shared: u32,
-    /// First private key and how many; none before a preemption.
-    private: Option<(u64, u32)>,
+    /// How many private keys, and the first of them; none before a preemption.
+    privates: u32,
+    first_private: u64,
 }
 
 impl Keys {
     pub fn new(content: Content) -> Self {
         let shared = content.shared_blocks();
-        Self { content, shared, private: None }
+        Self { content, shared, privates: 0, first_private: FIRST_PRIVATE }
     }
 
     /// How many leading blocks other requests may have too.
@@ -51,7 +52,7 @@ impl Keys {
 
     /// How many leading blocks have keys.
     fn len(&self) -> u32 {
-        self.shared + self.private.map_or(0, |(_, len)| len)
+        self.shared + self.privates
     }
 
     /// Keys of the blocks from number `start` on.
@@ -62,9 +63,8 @@ impl Keys {
             skip -= skipped;
             u64::from(span.first + skipped)..u64::from(span.first + span.len)
         });
-        let private = self.private.map_or(0..0, |(first, len)| {
-            first + u64::from(start.saturating_sub(self.shared).min(len))..first + u64::from(len)
-        });
+        let skip_private = start.saturating_sub(self.shared).min(self.privates);
+        let private = self.first_private + u64::from(skip_private)..self.first_private + u64::from(self.privates);
         shared.chain(private)
     }
 }
@@ -124,25 +124,30 @@ impl Flips {
 }
 
 /// The KV cache of one instance.
+///
+/// What plain decoding needs, and what is reported, is the first cache line.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Kv {
-    block_size: u32,
-    caching: bool,
-    semantics: Semantics,
     free: u32,
-    nodes: Vec<Node>,
-    unused: Vec<u32>,
+    total: u32,
     head: u32,
     tail: u32,
+    nodes: Vec<Node>,
+    pub misses: u64,
+    pub hits: u64,
+    /// Kept only if the cache is watched, from the first one on.
+    flips: Option<Box<Flips>>,
+    block_size: u32,
+    caching: bool,
+    watched: bool,
+    semantics: Semantics,
+    unused: Vec<u32>,
     shared: Pages,
     private: FxHashMap<u64, u32>,
     next_private: u64,
     /// Blocks found by the latest look-up.
     found: Vec<u32>,
-    /// Kept only if the cache is watched.
-    flips: Option<Box<Flips>>,
-    pub hits: u64,
-    pub misses: u64,
 }
 
 impl Kv {
@@ -152,6 +157,7 @@ impl Kv {
             caching,
             semantics,
             free: 0,
+            total,
             nodes: Vec::new(),
             unused: Vec::new(),
             head: NONE,
@@ -161,6 +167,7 @@ impl Kv {
             next_private: FIRST_PRIVATE,
             found: Vec::new(),
             flips: None,
+            watched: false,
             hits: 0,
             misses: 0,
         };
@@ -181,7 +188,7 @@ impl Kv {
 
     /// From now on [`Self::take_changes`] has something to tell.
     pub fn watch(&mut self) {
-        self.flips.get_or_insert_default();
+        self.watched = true;
     }
 
     /// Says of each shared key that may have become findable, or ceased to be, since the last call
@@ -191,6 +198,11 @@ impl Kv {
         for key in flips.keys.drain(..) {
             each(key, self.shared.get(key) != NONE);
         }
+    }
+
+    /// Blocks in all.
+    pub fn total_blocks(&self) -> u32 {
+        self.total
     }
 
     /// Blocks nobody holds.
@@ -316,8 +328,8 @@ impl Kv {
     /// first `hashed` of them now, for the first `most` ever.
     pub fn release_for_resume(&mut self, holding: &mut Holding, keys: &mut Keys, tokens: u32, hashed: u32, most: u32) {
         if self.caching && holding.skipped == 0 {
-            if keys.private.is_none() && most > keys.shared {
-                keys.private = Some((self.next_private, most - keys.shared));
+            if keys.privates == 0 && most > keys.shared {
+                (keys.privates, keys.first_private) = (most - keys.shared, self.next_private);
                 self.next_private += u64::from(most - keys.shared);
             }
             let full = hashed.min(most).min(keys.len());
@@ -416,8 +428,8 @@ impl Kv {
 
     /// The shared block `key` became findable or ceased to be.
     fn flipped(&mut self, key: BlockKey) {
-        if let Some(flips) = &mut self.flips {
-            flips.push(key);
+        if self.watched {
+            self.flips.get_or_insert_default().push(key);
         }
     }
 

@@ -2,7 +2,6 @@
 
 use super::counts::Counts;
 use super::distribution::{Distribution, Samples};
-use super::histogram::Histogram;
 use crate::outcome::{Counters, Outcome, Status};
 use crate::units::Micros;
 
@@ -62,7 +61,6 @@ pub(super) struct Collected {
     ttft: Samples,
     e2e: Samples,
     scheduling_delay: Samples,
-    pub itl: Histogram,
 }
 
 /// What counts of an outcome: half a cache line.
@@ -89,6 +87,9 @@ impl Collected {
         }
         let &Outcome { status, generated_tokens, ttft, e2e, scheduling_delay, .. } = outcome;
         let latencies = [ttft, e2e, scheduling_delay].map(|latency| latency.map_or(Ended::NONE, |Micros(us)| us));
+        if self.recent.capacity() == 0 {
+            self.recent.reserve(Self::RECENT);
+        }
         self.recent.push(Ended { latencies, generated_tokens, status });
     }
 
@@ -105,8 +106,8 @@ impl Collected {
         self.recent = recent;
     }
 
-    /// `whole` is the duration of the cluster.
-    pub fn aggregate(&mut self, counters: &Counters, horizon: Micros, whole: Micros) -> Aggregate {
+    /// `itl` are its inter-token latencies; `whole` is the duration of the cluster.
+    pub fn aggregate(&mut self, itl: Distribution, counters: &Counters, horizon: Micros, whole: Micros) -> Aggregate {
         self.settle();
         let lookups = counters.cache_hits + counters.cache_misses;
         Aggregate {
@@ -116,7 +117,7 @@ impl Collected {
             cache_hit_rate: if lookups == 0 { 0.0 } else { counters.cache_hits as f64 / lookups as f64 },
             mean_queue_length: mean_queue_length(counters, whole),
             ttft: self.ttft.distribution(),
-            itl: self.itl.distribution(),
+            itl,
             e2e: self.e2e.distribution(),
             scheduling_delay: self.scheduling_delay.distribution(),
         }
@@ -124,7 +125,7 @@ impl Collected {
 }
 
 /// All instances together. `parts` are what they collected, and what no instance did.
-pub(super) fn cluster(parts: &[&Collected], instances: &[Aggregate], duration: Micros) -> Aggregate {
+pub(super) fn cluster(parts: &[&Collected], itl: Distribution, instances: &[Aggregate], duration: Micros) -> Aggregate {
     let mut counts = Counts::default();
     parts.iter().for_each(|part| counts.add(&part.counts));
     let mut counters = Counters::default();
@@ -138,7 +139,7 @@ pub(super) fn cluster(parts: &[&Collected], instances: &[Aggregate], duration: M
         cache_hit_rate: instances.iter().map(|instance| instance.cache_hit_rate).sum::<f64>() / instances.len() as f64,
         mean_queue_length: mean_queue_length(&counters, duration),
         ttft: merged(|part| &part.ttft),
-        itl: Histogram::merged(parts.iter().map(|part| &part.itl)).distribution(),
+        itl,
         e2e: merged(|part| &part.e2e),
         scheduling_delay: merged(|part| &part.scheduling_delay),
     }

@@ -87,8 +87,14 @@ pub(super) struct Samples {
 }
 
 impl Samples {
+    /// Room to begin with: 2 KiB. What grows from nothing is copied again and again.
+    const FEW: usize = 512;
+
     pub fn extend(&mut self, sample: Option<Micros>) {
         let Some(Micros(us)) = sample else { return };
+        if self.small.capacity() == 0 {
+            self.small.reserve(Self::FEW);
+        }
         match u32::try_from(us) {
             Ok(us) => self.small.push(us),
             Err(_) => self.large.push(us),

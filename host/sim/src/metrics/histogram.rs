@@ -1,22 +1,139 @@
-//! Inter-token latencies: they outnumber requests a thousandfold but take few values, so every
-//! value has a counter.
+//! Inter-token latencies: they outnumber requests a thousandfold but take few values, so in the end
+//! every value has a counter.
 
 use std::collections::BTreeMap;
 
 use super::distribution::Distribution;
 use crate::units::Micros;
 
-/// Durations as a count per value.
+/// The inter-token latencies of every instance.
 ///
-/// Every instance has one, so the counters come in pages, which exist once a value of theirs was
-/// seen: step times keep to a few milliseconds. With many instances those pages do not fit the
-/// processor's caches, and every step would wait for a counter; so values are written down one after
-/// the other and counted two thousand at a time.
+/// With many instances their histograms do not fit the processor's caches, and every step would
+/// wait for one. So latencies of all instances are written down one after the other in one place
+/// that does fit, and handed to the instances some thousands at a time.
+#[derive(Clone, Debug)]
+pub(super) struct Gaps {
+    recent: Vec<Recent>,
+    /// The latest of `recent` of each instance, [`NONE`] if it has none.
+    latest: Vec<u16>,
+    instances: Vec<Histogram>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Recent {
+    us: u32,
+    count: u16,
+    /// The one before of the same instance.
+    before: u16,
+}
+
+const NONE: u16 = u16::MAX;
+
+impl Gaps {
+    /// Written down before they are handed on: 32 KiB.
+    const RECENT: usize = 4096;
+
+    pub fn new(instances: usize) -> Self {
+        Self {
+            recent: Vec::with_capacity(Self::RECENT),
+            latest: vec![NONE; instances],
+            instances: vec![Histogram::default(); instances],
+        }
+    }
+
+    #[inline]
+    pub fn add(&mut self, instance: u32, Micros(us): Micros, count: u64) {
+        let (Ok(us), Ok(count)) = (u32::try_from(us), u16::try_from(count)) else {
+            self.instances[instance as usize].counted.add(us, count);
+            return;
+        };
+        if self.recent.len() == Self::RECENT {
+            self.settle();
+        }
+        let before = std::mem::replace(&mut self.latest[instance as usize], self.recent.len() as u16);
+        self.recent.push(Recent { us, count, before });
+    }
+
+    /// Takes back what was added before: never more of a value than there is.
+    pub fn retract(&mut self, instance: u32, Micros(us): Micros, count: u64) {
+        self.hand_on(instance as usize);
+        let histogram = &mut self.instances[instance as usize];
+        histogram.settle();
+        histogram.counted.retract(us, count);
+    }
+
+    /// Hands on all that was written down.
+    fn settle(&mut self) {
+        (0..self.instances.len()).for_each(|instance| self.hand_on(instance));
+        self.recent.clear();
+    }
+
+    fn hand_on(&mut self, instance: usize) {
+        let mut at = std::mem::replace(&mut self.latest[instance], NONE);
+        while at != NONE {
+            let Recent { us, count, before } = self.recent[at as usize];
+            self.instances[instance].add(us, count.into());
+            at = before;
+        }
+    }
+
+    /// The distribution of each instance's and of all.
+    pub fn distributions(&mut self) -> (Vec<Distribution>, Distribution) {
+        self.settle();
+        let (mut scratch, mut all) = (Counters::default(), Counters::default());
+        let mut values = Vec::new();
+        let mut each = Vec::with_capacity(self.instances.len());
+        for histogram in &self.instances {
+            histogram.add_to(&mut scratch);
+            scratch.take(&mut values);
+            values.iter().for_each(|&(us, count)| all.add(us, count));
+            each.push(distribution(&values));
+        }
+        all.take(&mut values);
+        (each, distribution(&values))
+    }
+}
+
+/// The durations of one instance. A short simulation makes do with a list of them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Histogram {
+struct Histogram {
     /// Not counted yet: (value, how often).
-    recent: Vec<(u32, u32)>,
-    /// Counters of the values below [`Histogram::DENSE`]; grows to the largest one seen.
+    listed: Vec<(u32, u32)>,
+    counted: Counters,
+}
+
+impl Histogram {
+    /// Values listed before they are counted: 64 KiB, less than the counters of as many values take.
+    const LISTED: usize = 8192;
+
+    fn add(&mut self, us: u32, count: u32) {
+        if self.listed.len() == Self::LISTED {
+            self.settle();
+        }
+        if self.listed.capacity() == 0 {
+            self.listed.reserve_exact(Self::LISTED); // memory is used only where it is written to
+        }
+        self.listed.push((us, count));
+    }
+
+    /// Counts what is listed.
+    fn settle(&mut self) {
+        self.listed.drain(..).for_each(|(us, count)| self.counted.add(us.into(), count.into()));
+    }
+
+    fn add_to(&self, all: &mut Counters) {
+        self.listed.iter().for_each(|&(us, count)| all.add(us.into(), count.into()));
+        self.counted.values().for_each(|(us, count)| all.add(us, count));
+    }
+}
+
+/// A counter per value.
+///
+/// They come in pages, which exist once a value of theirs was seen: step times keep to a few
+/// milliseconds.
+#[derive(Clone, Debug, Default)]
+struct Counters {
+    /// Of the values below [`Counters::DENSE`]; grows to the largest one seen.
     pages: Vec<Option<Box<Page>>>,
     /// The rest.
     sparse: BTreeMap<u64, u64>,
@@ -27,43 +144,19 @@ type Page = [u64; PAGE];
 /// Values per page: 4 KiB.
 const PAGE: usize = 512;
 
-impl Histogram {
+impl Counters {
     /// Values below have pages: 256 at most, 1 MiB. A step seldom takes longer (131 ms).
     const DENSE: u64 = 1 << 17;
 
-    /// Values written down before they are counted: 16 KiB.
-    const RECENT: usize = 2048;
-
-    #[inline]
-    pub fn add(&mut self, Micros(us): Micros, count: u64) {
-        let (Ok(short), Ok(few)) = (u32::try_from(us), u32::try_from(count)) else {
-            self.count(us, count);
-            return;
-        };
-        if self.recent.len() == Self::RECENT {
-            self.settle();
-        }
-        self.recent.push((short, few));
-    }
-
-    /// Counts what was written down.
-    fn settle(&mut self) {
-        let mut recent = std::mem::take(&mut self.recent);
-        for (us, count) in recent.drain(..) {
-            self.count(us.into(), count.into());
-        }
-        self.recent = recent;
-    }
-
-    fn count(&mut self, us: u64, count: u64) {
+    fn add(&mut self, us: u64, count: u64) {
         match self.pages.get_mut(us as usize / PAGE) {
             Some(Some(page)) => page[us as usize % PAGE] += count,
-            _ => self.count_new(us, count),
+            _ => self.add_new(us, count),
         }
     }
 
     #[cold]
-    fn count_new(&mut self, us: u64, count: u64) {
+    fn add_new(&mut self, us: u64, count: u64) {
         if us >= Self::DENSE {
             *self.sparse.entry(us).or_default() += count;
             return;
@@ -75,9 +168,7 @@ impl Histogram {
         self.pages[page].get_or_insert_with(|| Box::new([0; PAGE]))[at] += count;
     }
 
-    /// Takes back what was added before: never more of a value than there is.
-    pub fn retract(&mut self, Micros(us): Micros, count: u64) {
-        self.settle();
+    fn retract(&mut self, us: u64, count: u64) {
         let counter = if us < Self::DENSE {
             let page = self.pages.get_mut(us as usize / PAGE).and_then(Option::as_deref_mut);
             page.map(|page| &mut page[us as usize % PAGE])
@@ -91,37 +182,39 @@ impl Histogram {
         }
     }
 
-    /// All of several.
-    pub fn merged<'a>(parts: impl Iterator<Item = &'a Self>) -> Self {
-        let mut all = Self::default();
-        for part in parts {
-            part.recent.iter().for_each(|&(us, count)| all.count(us.into(), count.into()));
-            part.values().for_each(|(us, count)| all.count(us, count));
-        }
-        all
-    }
-
-    /// (value, count) of all that is counted, in ascending order, without empty ones.
+    /// (value, count) in ascending order, without empty ones.
     fn values(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let pages = self.pages.iter().enumerate().filter_map(|(number, page)| Some((number, page.as_deref()?)));
         let dense = pages.flat_map(|(number, page)| (number * PAGE..).zip(page)).map(|(us, &count)| (us as u64, count));
         dense.chain(self.sparse.iter().map(|(&us, &count)| (us, count))).filter(|&(_, count)| count > 0)
     }
 
-    pub fn distribution(&mut self) -> Distribution {
-        self.settle();
-        let count = self.values().map(|(_, n)| n).sum();
-        let sum: u128 = self.values().map(|(us, n)| u128::from(us) * u128::from(n)).sum();
-        let mut values = self.values();
-        let (mut value, mut seen) = (0, 0);
-        Distribution::from_order(count, sum as f64, |rank| {
-            while rank >= seen {
-                let Some((us, n)) = values.next() else { break };
-                (value, seen) = (us, seen + n);
+    /// Writes [`Self::values`] into `values` and starts anew. The pages stay, for the next.
+    fn take(&mut self, values: &mut Vec<(u64, u64)>) {
+        values.clear();
+        for (number, page) in self.pages.iter_mut().enumerate() {
+            let Some(page) = page else { continue };
+            for (us, count) in (number * PAGE..).zip(page.iter_mut()).filter(|(_, count)| **count > 0) {
+                values.push((us as u64, std::mem::take(count)));
             }
-            value as f64
-        })
+        }
+        values.extend(std::mem::take(&mut self.sparse).into_iter().filter(|&(_, count)| count > 0));
     }
+}
+
+/// Of (value, count) in ascending order.
+fn distribution(values: &[(u64, u64)]) -> Distribution {
+    let count = values.iter().map(|&(_, n)| n).sum();
+    let sum: u128 = values.iter().map(|&(us, n)| u128::from(us) * u128::from(n)).sum();
+    let mut values = values.iter();
+    let (mut value, mut seen) = (0, 0);
+    Distribution::from_order(count, sum as f64, |rank| {
+        while rank >= seen {
+            let Some(&(us, n)) = values.next() else { break };
+            (value, seen) = (us, seen + n);
+        }
+        value as f64
+    })
 }
 
 #[cfg(test)]
@@ -132,33 +225,48 @@ mod tests {
 
     /// Straddles the end of the pages.
     fn duration() -> impl Strategy<Value = u64> {
-        prop_oneof![0..2_000u64, Histogram::DENSE - 5..Histogram::DENSE + 5, 0..1u64 << 50]
+        prop_oneof![0..2_000u64, Counters::DENSE - 5..Counters::DENSE + 5, 0..1u64 << 50]
     }
 
     fn counted() -> impl Strategy<Value = Vec<(u64, u64)>> {
         prop::collection::vec((duration(), 1..20u64), 0..30)
     }
 
-    fn histogram(counted: &[(u64, u64)]) -> Histogram {
-        let mut histogram = Histogram::default();
-        counted.iter().for_each(|&(us, count)| histogram.add(Micros(us), count));
-        histogram
+    /// The first instance of two gets `one`, the second `other`.
+    fn gaps(one: &[(u64, u64)], other: &[(u64, u64)]) -> Gaps {
+        let mut gaps = Gaps::new(2);
+        one.iter().for_each(|&(us, count)| gaps.add(0, Micros(us), count));
+        other.iter().for_each(|&(us, count)| gaps.add(1, Micros(us), count));
+        gaps
+    }
+
+    fn each(counted: &[(u64, u64)]) -> Vec<u64> {
+        counted.iter().flat_map(|&(us, n)| std::iter::repeat_n(us, n as usize)).collect()
     }
 
     proptest! {
         #[test]
         fn counting_loses_nothing(one in counted(), other in counted()) {
-            let mut merged = Histogram::merged([histogram(&one), histogram(&other)].iter());
-            let each: Vec<u64> =
-                one.iter().chain(&other).flat_map(|&(us, n)| std::iter::repeat_n(us, n as usize)).collect();
-            prop_assert_eq!(merged.distribution(), of(&each));
+            let mut gaps = gaps(&one, &other);
+            let expected = (vec![of(&each(&one)), of(&each(&other))], of(&each(&[one, other].concat())));
+            prop_assert_eq!(gaps.distributions(), expected.clone());
+            prop_assert_eq!(gaps.distributions(), expected, "a second time");
         }
 
         #[test]
-        fn retracting_undoes_adding(kept in counted(), gone in counted()) {
-            let (mut plain, mut retracted) = (histogram(&kept), histogram(&[kept, gone.clone()].concat()));
-            gone.iter().for_each(|&(us, count)| retracted.retract(Micros(us), count));
-            prop_assert_eq!(plain.distribution(), retracted.distribution());
+        fn retracting_undoes_adding(kept in counted(), gone in counted(), other in counted()) {
+            let mut plain = gaps(&kept, &other);
+            let mut retracted = gaps(&[kept, gone.clone()].concat(), &other);
+            gone.iter().for_each(|&(us, count)| retracted.retract(0, Micros(us), count));
+            prop_assert_eq!(plain.distributions(), retracted.distributions());
         }
+    }
+
+    #[test]
+    fn more_than_can_be_written_down_or_listed_is_counted() {
+        let many: Vec<(u64, u64)> = (0..3 * Histogram::LISTED as u64).map(|i| (i * 7 % 1000, i % 3)).collect();
+        let few = many[..Gaps::RECENT + 1].to_vec();
+        let expected = (vec![of(&each(&many)), of(&each(&few))], of(&each(&[many.clone(), few.clone()].concat())));
+        assert_eq!(gaps(&many, &few).distributions(), expected);
     }
 }

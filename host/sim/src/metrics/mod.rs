@@ -2,8 +2,9 @@
 //! its instances, SLO classes and tenants.
 //!
 //! [`Metrics`] is a [`Sink`] that keeps three durations per request (12 bytes, 8 more for each that
-//! exceeds 71 minutes) with the instance that served it and, for inter-token latencies, one counter
-//! per distinct value: they outnumber requests a thousandfold but take few values. The cluster's
+//! exceeds 71 minutes) with the instance that served it and, for inter-token latencies, a list of
+//! (value, how often), or one counter per distinct value where that list gets long: they outnumber
+//! requests a thousandfold but take few values. The cluster's
 //! distributions are those of all samples together, merged when [`Metrics::report`] asks for them.
 //! Classes and inversions cost 16 and 24 bytes more per request, where asked for.
 
@@ -32,6 +33,7 @@ use crate::request::Name;
 use crate::units::Micros;
 use aggregate::Collected;
 use classes::Class;
+use histogram::Gaps;
 use inversions::Admissions;
 
 /// What to collect.
@@ -74,6 +76,7 @@ impl Default for MetricsOptions {
 pub struct Metrics {
     options: MetricsOptions,
     instances: Vec<Collected>,
+    itl: Gaps,
     /// Of requests that reached no instance.
     elsewhere: Collected,
     classes: BTreeMap<Name, Class>,
@@ -128,6 +131,7 @@ impl Metrics {
         let instances = options.instances as usize;
         let mut metrics = Self {
             instances: vec![Collected::default(); instances],
+            itl: Gaps::new(instances),
             elsewhere: Collected::default(),
             classes: BTreeMap::new(),
             tenants: BTreeMap::new(),
@@ -156,13 +160,11 @@ impl Metrics {
     pub fn report(&mut self, counters: &[Counters], horizon: Micros) -> Report {
         assert_eq!(counters.len(), self.instances.len(), "counters of each instance");
         let duration = counters.iter().map(|counters| counters.clock.min(horizon)).max().unwrap_or(Micros::ZERO);
-        let instances: Vec<Aggregate> = self
-            .instances
-            .iter_mut()
-            .zip(counters)
-            .map(|(collected, counters)| collected.aggregate(counters, horizon, duration))
+        let (itl, all_itl) = self.itl.distributions();
+        let instances: Vec<Aggregate> = (self.instances.iter_mut().zip(itl).zip(counters))
+            .map(|((collected, itl), counters)| collected.aggregate(itl, counters, horizon, duration))
             .collect();
-        let cluster = self.cluster(&instances, duration);
+        let cluster = self.cluster(all_itl, &instances, duration);
         let classes: Vec<_> = self.classes.iter_mut().map(|(&name, class)| (name, class.report())).collect();
         let tenants: Vec<_> = self.tenants.iter().map(|(&name, &counts)| (name, TenantReport { counts })).collect();
         let tokens: Vec<u64> = self.tenants.values().map(|counts| counts.output_tokens).collect();
@@ -182,7 +184,7 @@ impl Metrics {
         report
     }
 
-    fn cluster(&mut self, instances: &[Aggregate], duration: Micros) -> Aggregate {
+    fn cluster(&mut self, itl: Distribution, instances: &[Aggregate], duration: Micros) -> Aggregate {
         self.elsewhere.settle();
         if let [only] = instances {
             // Requests that reached no instance have no latencies: nothing to merge.
@@ -191,7 +193,7 @@ impl Metrics {
             return Aggregate { counts, ..*only };
         }
         let parts: Vec<&Collected> = self.instances.iter().chain([&self.elsewhere]).collect();
-        aggregate::cluster(&parts, instances, duration)
+        aggregate::cluster(&parts, itl, instances, duration)
     }
 
     fn has_classes(&self) -> bool {
@@ -239,11 +241,11 @@ impl Sink for Metrics {
     }
 
     fn itl(&mut self, instance: u32, gap: Micros, count: u64) {
-        self.instances[instance as usize].itl.add(gap, count);
+        self.itl.add(instance, gap, count);
     }
 
     fn retract_itl(&mut self, instance: u32, gap: Micros, count: u64) {
-        self.instances[instance as usize].itl.retract(gap, count);
+        self.itl.retract(instance, gap, count);
     }
 }
 

@@ -56,11 +56,6 @@ impl Rank {
         let bits = (rank + 0.0).to_bits().cast_signed();
         Self(if bits < 0 { bits ^ i64::MAX } else { bits })
     }
-
-    /// A number in the order of ranks.
-    pub(crate) fn number(self) -> i64 {
-        self.0
-    }
 }
 
 /// A request that joins a wait queue, as its instance knows it.

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Fast;
-use super::live::State;
+use super::{Fast, NEVER};
 use crate::instance::Stuck;
 use crate::latency::{Batch, ContextEffect, LatencyModel};
 use crate::outcome::Sink;
@@ -13,15 +12,15 @@ impl Fast {
     /// Executes every event before `limit`.
     pub(super) fn catch_up(&mut self, limit: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
         loop {
-            let queued = self.arriving.front().map_or(Micros::MAX, |&(at, _)| at);
-            let step = self.step_at.unwrap_or(Micros::MAX);
-            let deadline = self.deadlines.next().unwrap_or(Micros::MAX);
+            let (queued, deadline) = (self.next_queued, self.next_deadline);
+            let step = self.step_at;
             let now = queued.min(step).min(deadline);
             if now >= limit {
                 return Ok(());
             }
             if queued == now {
                 let (_, request) = self.arriving.pop_front().expect("just seen");
+                self.next_queued = self.arriving.front().map_or(NEVER, |&(at, _)| at);
                 self.enqueue(now, request, sink);
             } else if step == now {
                 // A step that starts at a deadline still goes first.
@@ -30,7 +29,9 @@ impl Fast {
                     self.step(now, sink)?;
                 }
             } else {
-                let Some(key) = self.deadlines.pop() else {
+                let popped = self.deadlines.pop();
+                self.next_deadline = self.deadlines.next();
+                let Some((key, _)) = popped.and_then(|place| self.live.at(place)) else {
                     continue; // it ended before: nothing happens, not even for the clock
                 };
                 self.time_out(now, key, sink);
@@ -51,7 +52,7 @@ impl Fast {
         self.decoders.count == self.running
             && self.running > 0
             && self.running <= budget
-            && self.decoders.stalled.is_empty()
+            && self.stalled.is_empty()
             && !self.decoders.tracks()
             && self.record.is_none()
             && (self.running == budget
@@ -59,7 +60,7 @@ impl Fast {
                 || self
                     .waiting
                     .first_key_value()
-                    .is_none_or(|(&head, _)| self.refused == Some((head, budget - self.running))))
+                    .is_none_or(|(_, &head)| self.refused == Some((head, budget - self.running))))
     }
 
     /// A time before which no step starts that ends a request in queue or batch; the next step starts
@@ -81,21 +82,14 @@ impl Fast {
     /// Takes quiet steps that start before `until`, up to the one in which the next request
     /// finishes. `false` if not even one is possible, for want of KV.
     fn run_quietly(&mut self, now: Micros, until: Micros, sink: &mut impl Sink) -> bool {
-        let live = &self.live;
-        let finish_v = self
-            .decoders
-            .next_finish(0, |key, finish_v| {
-                live.get(key).is_some_and(|live| live.finish_v == finish_v && live.state == State::Decoding)
-            })
-            .expect("every decoder finishes");
+        let finish_v = self.decoders.next_finish(0, &self.live).expect("every decoder finishes");
         let before = self.v;
         let (end, last_start) = self.decode_until(now, until, finish_v, sink);
         if self.v == before {
             return false;
         }
-        self.counters.steps += self.v - before;
         self.counters.clock = self.counters.clock.max(last_start);
-        self.step_at = Some(end);
+        self.step_at = end;
         self.trim_log();
         if self.v == finish_v {
             self.complete_decoders(end, sink);
@@ -123,7 +117,7 @@ impl Fast {
         };
         let in_runs = match latency.context_effect() {
             ContextEffect::None => true,
-            ContextEffect::NonDecreasing => self.equal_tokens >= SEARCH_FROM * quiet.batch.decode_requests,
+            ContextEffect::NonDecreasing => u64::from(self.equal_tokens) >= SEARCH_FROM * quiet.batch.decode_requests,
             ContextEffect::Any => false,
         };
         if in_runs {
@@ -143,9 +137,9 @@ impl Fast {
             let mut steps = (quiet.until - quiet.now).0.div_ceil(each.0).min(quiet.finish_v - self.v);
             if !ignored {
                 let cut = steps;
-                steps = equal_steps(quiet.latency, quiet.batch, each, steps, self.equal_tokens / count);
+                steps = equal_steps(quiet.latency, quiet.batch, each, steps, u64::from(self.equal_tokens) / count);
                 if steps < cut {
-                    self.equal_tokens = steps * count;
+                    self.grew_by(steps * count);
                 }
             }
             let mut blocks = self.decoders.starting_in(self.v, steps);
@@ -187,8 +181,13 @@ impl Fast {
         }
         let steps = self.v - first_v;
         if first == Some(each) && steps >= SEARCH_FROM {
-            self.equal_tokens = steps * count; // equal ones after all
+            self.grew_by(steps * count); // equal ones after all
         }
+    }
+
+    /// A run of equal steps ended, in which the context grew by `tokens`.
+    fn grew_by(&mut self, tokens: u64) {
+        self.equal_tokens = tokens.try_into().unwrap_or(u32::MAX); // a guess
     }
 
     /// The largest number of steps, fewer than `steps`, whose new blocks are free.
@@ -205,13 +204,13 @@ impl Fast {
 
     /// After a step that ended at `end`.
     pub(super) fn schedule_next(&mut self, end: Micros) {
-        self.step_at = (self.running > 0 || !self.waiting.is_empty()).then_some(end);
+        self.step_at = if self.running > 0 || !self.waiting.is_empty() { end } else { NEVER };
     }
 
     /// Forgets step durations that no running request needs.
     pub(super) fn trim_log(&mut self) {
         if self.log.wants_trim() {
-            self.log.drop_before(self.order.oldest().unwrap_or(self.v));
+            self.log.drop_before(self.order.first().map_or(self.v, |key| self.live[key].admitted_v));
         }
     }
 }

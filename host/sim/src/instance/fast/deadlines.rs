@@ -1,64 +1,73 @@
 //! When the clients of queued and running requests give up.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 
-use super::live::Key;
+use super::NEVER;
 use crate::units::Micros;
 
 /// Deadlines by time. Most requests end long before theirs, and looking whether one has would mean
-/// to touch it; so every deadline has a number, and a bit says whether it still matters.
+/// to touch it; so every deadline has a number (32 bits, as requests have), and a bit says whether it still matters. To forget one
+/// takes one cache line of this.
 #[derive(Clone, Debug, Default)]
+#[repr(C, align(64))]
 pub(super) struct Deadlines {
-    /// With entries of requests that ended since.
-    heap: BinaryHeap<Reverse<(Micros, u64, Key)>>,
+    /// (when, number, the request's place), with entries of requests that ended since.
+    heap: BinaryHeap<Reverse<(Micros, u32, u32)>>,
     /// Whether the request has ended, by number from `64 * first` on.
-    ended: VecDeque<u64>,
+    ended: Vec<u64>,
     /// Words of bits dropped in front.
-    first: u64,
-    /// Deadlines ever.
-    numbers: u64,
+    first: u32,
     /// Entries of ended requests.
-    gone: usize,
+    gone: u32,
+    /// Deadlines ever.
+    numbers: u32,
 }
 
 impl Deadlines {
-    /// `key` gives up at `at`. Returns the number of this deadline.
-    pub fn watch(&mut self, at: Micros, key: Key) -> u64 {
+    pub fn with_capacity(requests: usize) -> Self {
+        Self { heap: BinaryHeap::with_capacity(requests), ..Self::default() }
+    }
+
+    /// The request at `place` gives up at `at`. Returns the number of this deadline, not 0.
+    pub fn watch(&mut self, at: Micros, place: u32) -> u32 {
+        self.numbers = self.numbers.checked_add(1).expect("request ids are of 32 bits");
         let number = self.numbers;
-        self.numbers += 1;
-        if number / 64 - self.first >= self.ended.len() as u64 {
-            self.ended.push_back(0);
+        if number / 64 - self.first >= self.ended.len() as u32 {
+            self.ended.push(0);
         }
-        self.heap.push(Reverse((at, number, key)));
+        self.heap.push(Reverse((at, number, place)));
         number
     }
 
-    /// The request with deadline `number` has ended otherwise.
-    pub fn forget(&mut self, number: u64) {
+    /// The request with deadline `number` has ended otherwise. Whether [`Self::next`] may be
+    /// another now.
+    pub fn forget(&mut self, number: u32) -> bool {
         self.ended[(number / 64 - self.first) as usize] |= 1 << (number % 64);
         self.gone += 1;
-        if self.gone > self.heap.len() / 2 + 32 {
+        let much = self.gone as usize > self.heap.len() / 2 + 32;
+        if much {
             self.clean();
         }
+        much
     }
 
-    /// The next one, perhaps of a request that has ended.
-    pub fn next(&self) -> Option<Micros> {
-        self.heap.peek().map(|&Reverse((at, _, _))| at)
+    /// The next one, perhaps of a request that has ended; [`NEVER`] without any.
+    pub fn next(&self) -> Micros {
+        self.heap.peek().map_or(NEVER, |&Reverse((at, _, _))| at)
     }
 
-    /// Takes the next one; `None` if its request has ended.
-    pub fn pop(&mut self) -> Option<Key> {
-        let Reverse((_, number, key)) = self.heap.pop()?;
+    /// Takes the next one and says where its request is; `None` if that has ended.
+    pub fn pop(&mut self) -> Option<u32> {
+        let Reverse((_, number, place)) = self.heap.pop()?;
         if self.has_ended(number) {
             self.gone -= 1;
             return None;
         }
-        Some(key)
+        Some(place)
     }
 
-    fn has_ended(&self, number: u64) -> bool {
+    fn has_ended(&self, number: u32) -> bool {
         self.ended[(number / 64 - self.first) as usize] >> (number % 64) & 1 == 1
     }
 
@@ -66,7 +75,7 @@ impl Deadlines {
         let mut heap = std::mem::take(&mut self.heap);
         heap.retain(|&Reverse((_, number, _))| !self.has_ended(number));
         let oldest = heap.iter().map(|&Reverse((_, number, _))| number).min().unwrap_or(self.numbers);
-        let unused = (oldest / 64 - self.first).min(self.ended.len() as u64);
+        let unused = (oldest / 64 - self.first).min(self.ended.len() as u32);
         self.ended.drain(..unused as usize);
         self.first += unused;
         self.heap = heap;
@@ -83,31 +92,31 @@ impl Deadlines {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use slotmap::SlotMap;
 
     proptest! {
         #[test]
         fn only_those_who_wait_give_up(
             steps in proptest::collection::vec((0u8..3, 0u64..50, 0usize..40), 0..400),
         ) {
-            let mut keys: SlotMap<Key, ()> = SlotMap::with_key();
+            let mut places = 0;
             let mut deadlines = Deadlines::default();
-            let mut waiting: Vec<(u64, u64, Key)> = Vec::new();
+            let mut waiting: Vec<(u64, u32, u32)> = Vec::new();
             for (what, at, which) in steps {
                 match what {
                     0 => {
-                        let key = keys.insert(());
-                        waiting.push((at, deadlines.watch(Micros(at), key), key));
+                        places += 1;
+                        let place = places;
+                        waiting.push((at, deadlines.watch(Micros(at), place), place));
                     }
                     1 if !waiting.is_empty() => {
                         let (_, number, _) = waiting.swap_remove(which % waiting.len());
                         deadlines.forget(number);
                     }
                     _ => {
-                        let popped = std::iter::from_fn(|| deadlines.next().map(|_| deadlines.pop())).flatten().next();
+                        let popped = std::iter::from_fn(|| (deadlines.next() != NEVER).then(|| deadlines.pop())).flatten().next();
                         let expected = waiting.iter().copied().min();
-                        prop_assert_eq!(popped, expected.map(|(_, _, key)| key));
-                        waiting.retain(|&(_, _, key)| Some(key) != popped);
+                        prop_assert_eq!(popped, expected.map(|(_, _, place)| place));
+                        waiting.retain(|&(_, _, place)| Some(place) != popped);
                     }
                 }
                 prop_assert!(deadlines.heap.len() <= 2 * waiting.len() + 66);

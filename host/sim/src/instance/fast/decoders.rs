@@ -3,38 +3,41 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::live::Key;
+use super::arena::{Arena, Key};
+use super::live::{Live, State};
 
+/// A cache line, and `fills`.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub(super) struct Decoders {
-    block_size: u64,
-    pub count: u32,
+    /// Virtual time 0 of `finish`.
+    origin: u64,
     /// Σ computed.
     pub context: u64,
     /// By `v mod block_size`: how many start a new KV block in such a step.
-    starts: Vec<u32>,
+    starts: Box<[u32]>,
+    /// Virtual time of the last token after `origin`, in the upper half, and the request's place in
+    /// the lower: with many instances half as many cache lines. With entries of requests that left
+    /// since.
+    finish: BinaryHeap<Reverse<u64>>,
+    pub count: u32,
+    /// Entries in `fills`.
+    tracked: u32,
     /// Those whose blocks other requests may ask for, by the `v mod block_size` of the step that
     /// fills a block. With entries of requests that left since.
     fills: Vec<Vec<Key>>,
-    /// Entries in `fills`.
-    tracked: usize,
-    /// (virtual time of the last token, request), with entries of requests that left since.
-    finish: BinaryHeap<Reverse<(u64, Key)>>,
-    /// Decoders left out of the step before.
-    pub stalled: Vec<Key>,
 }
 
 impl Decoders {
-    pub fn new(block_size: u32) -> Self {
+    pub fn new(block_size: u32, requests: usize) -> Self {
         Self {
-            block_size: u64::from(block_size),
+            origin: 0,
             count: 0,
             context: 0,
-            starts: vec![0; block_size as usize],
+            starts: vec![0; block_size as usize].into(),
             fills: Vec::new(),
             tracked: 0,
-            finish: BinaryHeap::new(),
-            stalled: Vec::new(),
+            finish: BinaryHeap::with_capacity(requests),
         }
     }
 
@@ -44,7 +47,26 @@ impl Decoders {
         self.context += u64::from(computed);
         let phase = self.phase(computed, v);
         self.starts[phase] += 1;
-        self.finish.push(Reverse((finish_v, key)));
+        self.will_finish(key, v, finish_v);
+    }
+
+    fn will_finish(&mut self, key: Key, v: u64, finish_v: u64) {
+        if finish_v - self.origin > u64::from(u32::MAX) {
+            self.move_origin(v);
+        }
+        self.finish.push(Reverse((finish_v - self.origin) << 32 | u64::from(key.place())));
+    }
+
+    /// To the present: nobody finishes 2^32 steps ahead, and entries of the past are of requests that
+    /// left.
+    fn move_origin(&mut self, v: u64) {
+        let passed = v - self.origin;
+        let later = |Reverse(entry): Reverse<u64>| {
+            let ahead = (entry >> 32).checked_sub(passed)?;
+            Some(Reverse(ahead << 32 | entry & u64::from(u32::MAX)))
+        };
+        self.finish = std::mem::take(&mut self.finish).into_iter().filter_map(later).collect();
+        self.origin = v;
     }
 
     /// It leaves, having computed `computed` tokens before step `v`.
@@ -60,24 +82,29 @@ impl Decoders {
         let (before, after) = (self.phase(computed + 1, v), self.phase(computed, v));
         self.starts[before] -= 1;
         self.starts[after] += 1;
-        self.finish.push(Reverse((finish_v, key)));
+        self.will_finish(key, v, finish_v);
     }
 
     /// From now on [`Self::take_filling`] names the request when it fills a block; or one step
     /// later, if what fills it is known only then.
     pub fn track(&mut self, key: Key, computed: u32, v: u64, one_later: bool) {
         if self.fills.is_empty() {
-            self.fills = vec![Vec::new(); self.block_size as usize];
+            self.fills = vec![Vec::new(); self.starts.len()];
         }
         let starts_block = self.phase(computed, v) as u64;
-        let fills_block = if one_later { starts_block } else { starts_block + self.block_size - 1 };
-        self.fills[(fills_block % self.block_size) as usize].push(key);
+        let fills_block = if one_later { starts_block } else { starts_block + self.block_size() - 1 };
+        let phase = (fills_block % self.block_size()) as usize;
+        self.fills[phase].push(key);
         self.tracked += 1;
+    }
+
+    fn block_size(&self) -> u64 {
+        self.starts.len() as u64
     }
 
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        self.starts.len() + self.tracked + self.finish.len() + self.stalled.len()
+        self.starts.len() + self.tracked as usize + self.finish.len()
     }
 
     /// Whether any request is tracked.
@@ -87,7 +114,7 @@ impl Decoders {
 
     /// Whether a tracked request may fill a block in step `v`.
     pub fn fills_in(&self, v: u64) -> bool {
-        self.tracked > 0 && !self.fills[(v % self.block_size) as usize].is_empty()
+        self.tracked > 0 && !self.fills[(v % self.block_size()) as usize].is_empty()
     }
 
     /// Takes the requests that may fill a block in step `v`; give back those that stay tracked.
@@ -95,21 +122,22 @@ impl Decoders {
         if self.tracked == 0 {
             return Vec::new();
         }
-        let keys = std::mem::take(&mut self.fills[(v % self.block_size) as usize]);
-        self.tracked -= keys.len();
+        let phase = (v % self.block_size()) as usize;
+        let keys = std::mem::take(&mut self.fills[phase]);
+        self.tracked -= keys.len() as u32;
         keys
     }
 
     /// New KV blocks needed by step `v`.
     #[inline]
     pub fn starting(&self, v: u64) -> u32 {
-        self.starts[(v % self.block_size) as usize]
+        self.starts[(v % self.block_size()) as usize]
     }
 
     /// New KV blocks needed by `steps` steps from `v` on, in O(block size).
     pub fn starting_in(&self, v: u64, steps: u64) -> u64 {
-        let cycles = steps / self.block_size * u64::from(self.count);
-        let (phase, rest) = ((v % self.block_size) as usize, (steps % self.block_size) as usize);
+        let cycles = steps / self.block_size() * u64::from(self.count);
+        let (phase, rest) = ((v % self.block_size()) as usize, (steps % self.block_size()) as usize);
         let (end, size) = (phase + rest, self.starts.len());
         let sum = |starts: &[u32]| starts.iter().map(|&count| u64::from(count)).sum::<u64>();
         cycles + sum(&self.starts[phase..end.min(size)]) + sum(&self.starts[..end.saturating_sub(size)])
@@ -117,16 +145,18 @@ impl Decoders {
 
     /// No decoder finishes before this virtual time.
     pub fn soonest_finish(&self) -> u64 {
-        self.finish.peek().map_or(0, |&Reverse((finish_v, _))| finish_v)
+        self.finish.peek().map_or(0, |&Reverse(entry)| self.origin + (entry >> 32))
     }
 
-    /// The virtual time of the next finish, `stands` telling which entries still count. `popped`
-    /// decoders were taken by [`Self::pop_finished`] and have not left yet.
-    pub fn next_finish(&mut self, popped: usize, stands: impl Fn(Key, u64) -> bool) -> Option<u64> {
+    /// The virtual time of the next finish. `popped` decoders were taken by [`Self::pop_finished`] and
+    /// have not left yet.
+    pub fn next_finish(&mut self, popped: usize, live: &Arena<Live>) -> Option<u64> {
         // As many entries as decoders, each of which has one: all of them count.
         let all_stand = self.finish.len() + popped == self.count as usize;
-        while let Some(&Reverse((finish_v, key))) = self.finish.peek() {
-            if all_stand || stands(key, finish_v) {
+        while let Some(&Reverse(entry)) = self.finish.peek() {
+            let finish_v = self.origin + (entry >> 32);
+            let stands = |live: &Live| live.finish_v == finish_v && live.state == State::Decoding;
+            if all_stand || live.at(entry as u32).is_some_and(|(_, live)| stands(live)) {
                 return Some(finish_v);
             }
             self.finish.pop();
@@ -134,15 +164,15 @@ impl Decoders {
         None
     }
 
-    /// The next request whose last token is out at `v`.
-    pub fn pop_finished(&mut self, v: u64, popped: usize, stands: impl Fn(Key, u64) -> bool) -> Option<Key> {
-        (self.next_finish(popped, stands)? == v).then(|| self.finish.pop().expect("peeked").0.1)
+    /// The place of the next request whose last token is out at `v`.
+    pub fn pop_finished(&mut self, v: u64, popped: usize, live: &Arena<Live>) -> Option<u32> {
+        (self.next_finish(popped, live)? == v).then(|| self.finish.pop().expect("peeked").0 as u32)
     }
 
     /// `v mod block_size` of the steps in which a request that has `computed` tokens before step
     /// `v` starts a block: those where `computed` has become a multiple of the block size.
     fn phase(&self, computed: u32, v: u64) -> usize {
-        let until = (self.block_size - u64::from(computed) % self.block_size) % self.block_size;
-        ((v + until) % self.block_size) as usize
+        let until = (self.block_size() - u64::from(computed) % self.block_size()) % self.block_size();
+        ((v + until) % self.block_size()) as usize
     }
 }

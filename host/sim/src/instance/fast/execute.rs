@@ -1,7 +1,8 @@
 //! The effect of a step: tokens computed, tokens out, requests finished.
 
 use super::Fast;
-use super::live::{Key, Live, State};
+use super::arena::Key;
+use super::live::{Live, State};
 use super::plan::Plan;
 use crate::instance::InstanceConfig;
 use crate::outcome::{FirstToken, Outcome, Sink, Status};
@@ -43,9 +44,9 @@ impl Fast {
     fn end_waits(&mut self, end: Micros, plan: &Plan) -> u32 {
         let per_token = self.per_token;
         let mut waited = 0;
-        for key in std::mem::take(&mut self.decoders.stalled) {
+        for key in std::mem::take(&mut self.stalled) {
             if plan.left_out.contains(&key) {
-                self.decoders.stalled.push(key);
+                self.stalled.push(key);
                 continue;
             }
             let live = &mut self.live[key];
@@ -53,7 +54,7 @@ impl Fast {
             if !self.config.semantics.itl_spans_waits {
                 continue; // its next gap is the step alone, like everybody's
             }
-            live.saved.push((end - live.last_token + per_token, 1));
+            live.rare().resumes(end, per_token);
             live.generated += 1;
             live.joined_v = self.v + 1;
             live.joined_at = end;
@@ -72,7 +73,7 @@ impl Fast {
         live.joined_at = end;
         if !live.stalled {
             live.stalled = true;
-            self.decoders.stalled.push(key);
+            self.stalled.push(key);
         }
     }
 
@@ -82,14 +83,14 @@ impl Fast {
         let per_token = self.per_token;
         let live = &mut self.live[key];
         if !live.stalled {
-            live.last_token = now;
+            live.rare().last_token = now;
         }
         if live.joined_v >= self.v {
             return;
         }
         for (each, steps) in self.log.between(live.joined_v, self.v) {
             sink.retract_itl(self.config.index, each + per_token, steps);
-            live.saved.push((each + per_token, steps as u32));
+            live.rare().saved.push((each + per_token, steps as u32));
         }
         live.generated += (self.v - live.joined_v) as u32;
         live.joined_v = self.v;
@@ -103,7 +104,7 @@ impl Fast {
         live.state = State::Prefilling;
         self.decoders.leave(live.computed, self.v);
         if std::mem::take(&mut live.stalled) {
-            self.decoders.stalled.retain(|&other| other != key);
+            self.stalled.retain(|&other| other != key);
         }
     }
 
@@ -122,10 +123,10 @@ impl Fast {
             }
             if live.generated == 0 {
                 let ttft = end + per_token - live.request.arrival;
-                live.ttft = Some(ttft);
+                live.set_ttft(ttft);
                 sink.first_token(&FirstToken::new(&live.request, self.config.index, ttft));
             } else {
-                live.saved.push((end - live.last_token + per_token, 1));
+                live.rare().resumes(end, per_token);
             }
             live.generated += u32::from(live.request.output_tokens > 0);
             let room = self.config.length_cap().saturating_sub(live.computed + 1);
@@ -168,12 +169,9 @@ impl Fast {
 
     fn pop_finished(&mut self, finished: &mut Vec<Key>) {
         let live = &self.live;
-        let stands = |key, finish_v| {
-            live.get(key).is_some_and(|live: &Live| live.finish_v == finish_v && live.state == State::Decoding)
-        };
         let before = finished.len();
-        while let Some(key) = self.decoders.pop_finished(self.v, finished.len() - before, stands) {
-            finished.push(key);
+        while let Some(place) = self.decoders.pop_finished(self.v, finished.len() - before, live) {
+            finished.extend(live.at(place).map(|(key, _)| key));
         }
     }
 
@@ -193,7 +191,7 @@ impl Fast {
         let capped = generated < live.request.output_tokens;
         let status = if capped { Status::LengthCapped } else { Status::Completed };
         let outcome = self.config.completion(live, status, (v, end), self.per_token);
-        for &(gap, count) in &live.saved {
+        for &(gap, count) in live.saved() {
             sink.itl(self.config.index, gap, u64::from(count));
         }
         sink.outcome(&outcome);
@@ -203,8 +201,8 @@ impl Fast {
         live.computed = computed;
         live.generated = generated;
         live.state = State::Draining;
-        if let Some(number) = live.deadline {
-            self.deadlines.forget(number);
+        if live.deadline != 0 && self.deadlines.forget(live.deadline) {
+            self.next_deadline = self.deadlines.next();
         }
         self.watchdog.progress();
         self.left_at = end;
@@ -217,8 +215,8 @@ impl Fast {
         }
         let placed = self.write_final_token(key, capped);
         self.leave_batch(key);
-        let mut live = self.live.remove(key).expect("finished requests are live");
-        self.kv.release(&mut live.holding, placed);
+        self.kv.release(&mut self.live[key].holding, placed);
+        self.live.remove(key);
         self.refused = None;
     }
 
@@ -264,8 +262,8 @@ impl InstanceConfig {
     /// The outcome of a request whose last token came out at `end`, virtual time `v`.
     fn completion(&self, live: &Live, status: Status, (v, end): (u64, Micros), per_token: Micros) -> Outcome {
         let logged = if live.state == State::Decoding { v.saturating_sub(live.joined_v) } else { 0 };
-        let mut itl_sum: Micros = live.saved.iter().map(|&(gap, count)| Micros(gap.0 * u64::from(count))).sum();
-        let mut gaps: u32 = live.saved.iter().map(|&(_, count)| count).sum();
+        let mut itl_sum: Micros = live.saved().iter().map(|&(gap, count)| Micros(gap.0 * u64::from(count))).sum();
+        let mut gaps: u32 = live.saved().iter().map(|&(_, count)| count).sum();
         if logged > 0 {
             itl_sum += end - live.joined_at + Micros(per_token.0 * logged);
             gaps += logged as u32;
@@ -276,7 +274,7 @@ impl InstanceConfig {
         };
         let post = if live.request.output_tokens > 0 { self.latency.post_decode_time() } else { Micros::ZERO };
         Outcome {
-            e2e: live.ttft.map(|ttft| ttft + itl_sum + post),
+            e2e: live.ttft().map(|ttft| ttft + itl_sum + post),
             itl_sum,
             itl_count: gaps,
             itl_mean_us: itl_sum.0 as f64 / f64::from(divisor),

@@ -3,20 +3,19 @@
 use crate::instance::policy::QueueKey;
 use crate::kv::fast::{Holding, Keys};
 use crate::outcome::{Outcome, Status};
+use crate::policy::Rank;
 use crate::request::{Content, Request};
 use crate::units::Micros;
-
-slotmap::new_key_type! {
-    /// A live request. Keys of ended requests are never mistaken for live ones.
-    pub(super) struct Key;
-}
 
 /// [`Live::seq`] of a request outside the batch.
 pub(super) const NOT_RUNNING: u64 = u64::MAX;
 
+/// A duration not known yet: no duration is that long.
+const UNKNOWN: Micros = Micros(u64::MAX);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    Waiting(QueueKey),
+    Waiting,
     Prefilling,
     /// One of the [`Decoders`](super::decoders::Decoders): `computed` and `generated` stand still
     /// at their values of when it joined.
@@ -24,79 +23,108 @@ pub(super) enum State {
     Draining,
 }
 
+/// With many instances a request is no longer in the processor's caches when something happens to
+/// it. So this is three cache lines together with what the arena adds in front, and what most requests
+/// never need is elsewhere ([`Rare`]).
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(super) struct Live {
-    pub request: Request,
-    pub keys: Keys,
-    pub state: State,
     /// Number of its admission, or [`NOT_RUNNING`].
     pub seq: u64,
-    /// Tokens whose KV is computed (see [`State::Decoding`]).
-    pub computed: u32,
-    /// The most tokens it had computed before a preemption.
-    pub furthest: u32,
-    /// Tokens to compute before the next token comes out.
-    pub target: u32,
-    /// Tokens out (see [`State::Decoding`]).
-    pub generated: u32,
-    /// Tokens it computes in the present step, if it is in prefill.
-    pub num_new: u32,
-    /// Context the latency model sees in the present step, if it is in prefill.
-    pub context: u32,
-    pub holding: Holding,
     /// Decoding: `computed - v` at any `v`.
     pub base: i64,
     /// Decoding: the step from which on its inter-token latencies are those of the step log.
     pub joined_v: u64,
-    /// Decoding: the virtual time at which its last token is out.
-    pub finish_v: u64,
     /// When its inter-token latencies of the step log began.
     pub joined_at: Micros,
-    /// The step (by number) in which it was last given a token in a request-by-request plan.
-    pub planned_v: u64,
+    /// Tokens whose KV is computed (see [`State::Decoding`]).
+    pub computed: u32,
+    /// Tokens out (see [`State::Decoding`]).
+    pub generated: u32,
+    /// Tokens to compute before the next token comes out.
+    pub target: u32,
+    pub state: State,
     /// It was left out of the last step: its last token is older than that.
     pub stalled: bool,
+    /// Decoding: it was given a token in the present request-by-request plan.
+    pub planned: bool,
+    pub preemptions: u32,
+    pub cached_tokens: u32,
+    /// Decoding: the virtual time at which its last token is out.
+    pub finish_v: u64,
+    /// Without its content, which is in `keys`.
+    pub request: Box<Request>,
+    rare: Option<Box<Rare>>,
+    ttft: Micros,
+    scheduling_delay: Micros,
+    /// Number of its deadline, 0 if it has none.
+    pub deadline: u32,
+    /// The virtual time at which it was last admitted to the batch.
+    pub admitted_v: u64,
+    /// Rank of its place in the wait queue.
+    pub rank: Rank,
+    pub holding: Holding,
+    pub keys: Keys,
+    /// Tokens it computes in the present step, if it is in prefill.
+    pub num_new: u32,
+    /// Context the latency model sees in the present step, if it is in prefill.
+    pub context: u32,
+}
+
+const _: () = assert!(size_of::<Live>() <= 3 * 64 - 8);
+
+/// What only requests have that were preempted or left out of a step.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rare {
+    /// The most tokens it had computed before a preemption.
+    pub furthest: u32,
     /// When its last token came out; only kept up to date outside the step log.
     pub last_token: Micros,
-    pub ttft: Option<Micros>,
     /// Inter-token latencies that are not, or no longer, in the sink: (gap, count).
     pub saved: Vec<(Micros, u32)>,
-    pub scheduling_delay: Option<Micros>,
-    pub cached_tokens: u32,
-    pub preemptions: u32,
-    /// Number of its deadline.
-    pub deadline: Option<u64>,
+}
+
+impl Rare {
+    /// A token comes out at `end` that was not in the step log's turn.
+    pub fn resumes(&mut self, end: Micros, per_token: Micros) {
+        self.saved.push((end - self.last_token + per_token, 1));
+    }
 }
 
 impl Live {
-    pub fn new(mut request: Request) -> Self {
+    pub fn new(mut request: Box<Request>, rank: Rank) -> Self {
         let content = std::mem::replace(&mut request.content, Content::UNIQUE);
         Self {
-            keys: Keys::new(content),
-            state: State::Prefilling,
             seq: NOT_RUNNING,
-            computed: 0,
-            furthest: 0,
-            target: request.input_tokens,
-            generated: 0,
-            num_new: 0,
-            context: 0,
-            holding: Holding::default(),
             base: 0,
             joined_v: 0,
-            finish_v: 0,
             joined_at: Micros::ZERO,
-            planned_v: u64::MAX,
-            stalled: false,
-            last_token: Micros::ZERO,
-            ttft: None,
-            saved: Vec::new(),
-            scheduling_delay: None,
-            cached_tokens: 0,
+            finish_v: 0,
+            computed: 0,
+            generated: 0,
             preemptions: 0,
-            deadline: None,
+            cached_tokens: 0,
+            state: State::Waiting,
+            stalled: false,
+            planned: false,
+            rare: None,
+            ttft: UNKNOWN,
+            scheduling_delay: UNKNOWN,
+            admitted_v: 0,
+            deadline: 0,
+            holding: Holding::default(),
+            keys: Keys::new(content),
+            rank,
+            target: request.input_tokens,
+            num_new: 0,
+            context: 0,
             request,
         }
+    }
+
+    /// Its place in the wait queue, when it has one.
+    pub fn place(&self) -> QueueKey {
+        QueueKey::new(self.rank, &self.request)
     }
 
     /// Decoding: tokens whose KV is computed before step `v`.
@@ -115,12 +143,42 @@ impl Live {
         }
     }
 
+    pub fn ttft(&self) -> Option<Micros> {
+        (self.ttft != UNKNOWN).then_some(self.ttft)
+    }
+
+    pub fn set_ttft(&mut self, ttft: Micros) {
+        self.ttft = ttft;
+    }
+
+    pub fn scheduling_delay(&self) -> Option<Micros> {
+        (self.scheduling_delay != UNKNOWN).then_some(self.scheduling_delay)
+    }
+
+    pub fn set_scheduling_delay(&mut self, delay: Micros) {
+        self.scheduling_delay = delay;
+    }
+
+    pub fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    /// The most tokens it ever had computed, before step `v`.
+    pub fn furthest_at(&self, v: u64) -> u32 {
+        self.rare.as_ref().map_or(0, |rare| rare.furthest).max(self.computed_at(v))
+    }
+
+    /// [`Rare::saved`].
+    pub fn saved(&self) -> &[(Micros, u32)] {
+        self.rare.as_ref().map_or(&[], |rare| &rare.saved)
+    }
+
     pub fn outcome(&self, instance: u32, generated: u32, status: Status) -> Outcome {
         Outcome {
             instance: Some(instance),
             generated_tokens: generated,
-            ttft: self.ttft,
-            scheduling_delay: self.scheduling_delay,
+            ttft: self.ttft(),
+            scheduling_delay: self.scheduling_delay(),
             preemptions: self.preemptions,
             cached_tokens: self.cached_tokens,
             ..Outcome::new(&self.request, status)

@@ -21,6 +21,7 @@
 //! (token budget, KV, preemption) go request by request in batch order, as in the plain engine.
 
 mod advance;
+mod arena;
 mod deadlines;
 mod decoders;
 mod execute;
@@ -31,67 +32,89 @@ mod steplog;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use slotmap::SlotMap;
-
+use self::arena::{Arena, Key};
 use self::deadlines::Deadlines;
 use self::decoders::Decoders;
-use self::live::{Key, Live, State};
+use self::live::{Live, State};
 use self::order::Order;
 use self::steplog::StepLog;
 use super::policy::{Joining, QueueKey};
 use super::watchdog::Watchdog;
 use super::{Instance, InstanceConfig, Load, StepRecord, Stuck};
 use crate::kv::fast::Kv;
-use crate::outcome::{Counters, Sink, Status};
+use crate::outcome::{Counters, Outcome, Sink, Status};
 use crate::request::{BlockKey, Request};
 use crate::units::Micros;
 
 /// The fast engine. Cloning it copies what is live, not what has been.
+///
+/// With many instances none of this is in the processor's caches when an instance is looked at
+/// again. So what is needed together lies together, in the order of how often it is: the first
+/// lines say what happens next and what is reported, and with them quiet steps can be taken.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub struct Fast {
-    config: InstanceConfig,
-    /// [`LatencyModel::output_token_time`](crate::latency::LatencyModel::output_token_time).
-    per_token: Micros,
-    /// [`LatencyModel::shortest_step`](crate::latency::LatencyModel::shortest_step).
-    shortest_step: Micros,
-    /// No request in the wait queue has fewer tokens left.
-    fewest_waiting: u32,
-    kv: Kv,
-    /// Every request in the queue or the batch.
-    live: SlotMap<Key, Live>,
-    /// Between arrival and queue, with the time of queueing, in its order.
-    arriving: VecDeque<(Micros, Request)>,
-    waiting: BTreeMap<QueueKey, Key>,
-    /// When the length of the queue last changed.
-    queue_changed: Micros,
-    /// The batch in the order of admission.
-    order: Order,
+    /// When the next step starts; [`NEVER`] if there is none.
+    step_at: Micros,
+    /// When the first of `arriving` joins the queue; [`NEVER`] if there is none.
+    next_queued: Micros,
+    /// That of `deadlines`.
+    next_deadline: Micros,
     /// Requests in the batch.
     running: u32,
+    /// Context by which the last run of equal steps grew: tells how long the next may be.
+    equal_tokens: u32,
+    /// Requests thrown out of the batch.
+    preemptions: u64,
+    waiting: BTreeMap<QueueKey, Key>,
+    // Their first lines are what decoding needs.
+    kv: Kv,
     decoders: Decoders,
+    /// Decoders left out of the step before.
+    stalled: Vec<Key>,
+    log: StepLog,
+    /// Ends with the clock. Steps, preemptions and what the cache counts are counted elsewhere.
+    counters: Counters,
+    /// Steps taken: the virtual clock of the decoders.
+    v: u64,
+    /// [`LatencyModel::output_token_time`](crate::latency::LatencyModel::output_token_time).
+    per_token: Micros,
+    /// Filled in by every step if present; then every step goes through `step`.
+    record: Option<Box<StepRecord>>,
+    config: InstanceConfig,
+    /// When the length of the queue last changed.
+    queue_changed: Micros,
+    /// The head of the queue and the token budget with which it was refused, until something is
+    /// released.
+    refused: Option<(Key, u32)>,
+    /// No request in the wait queue has fewer tokens left.
+    fewest_waiting: u32,
+    turn_back: i64,
+    watchdog: Watchdog,
+    /// Every request in the queue or the batch.
+    live: Arena<Live>,
+    /// Between arrival and queue, with the time of queueing, in its order.
+    arriving: VecDeque<(Micros, Box<Request>)>,
+    /// The batch in the order of admission.
+    order: Order,
+    /// End of the last step in which a request finished.
+    left_at: Micros,
+    /// [`LatencyModel::shortest_step`](crate::latency::LatencyModel::shortest_step).
+    shortest_step: Micros,
     /// Requests of the batch in prefill, in batch order.
     prefilling: Vec<Key>,
     /// Finished requests that keep their place for one more plan (asynchronous scheduling).
     draining: Vec<Key>,
-    /// Steps taken: the virtual clock of the decoders.
-    v: u64,
-    /// The head of the queue and the token budget with which it was refused, until something is
-    /// released.
-    refused: Option<(QueueKey, u32)>,
-    deadlines: Deadlines,
-    step_at: Option<Micros>,
-    log: StepLog,
-    /// Context by which the last run of equal steps grew: tells how long the next may be.
-    equal_tokens: u64,
-    turn_back: i64,
     turn_front: i64,
-    watchdog: Watchdog,
-    /// End of the last step in which a request finished.
-    left_at: Micros,
-    counters: Counters,
-    /// Filled in by every step if present; then every step goes through `step`.
-    record: Option<Box<StepRecord>>,
+    deadlines: Deadlines,
 }
+
+/// Requests for which there is room from the start. What grows from nothing is copied again and
+/// again, and for most instances a simulation is not long enough to pay for that.
+const USUAL: usize = 256;
+
+/// Later than every event.
+const NEVER: Micros = Micros(u64::MAX);
 
 impl Fast {
     /// An idle instance.
@@ -103,23 +126,27 @@ impl Fast {
             per_token: config.latency.output_token_time(),
             shortest_step: config.latency.shortest_step(),
             fewest_waiting: u32::MAX,
-            live: SlotMap::with_key(),
+            live: Arena::with_capacity(USUAL),
             arriving: VecDeque::new(),
             waiting: BTreeMap::new(),
             queue_changed: Micros::ZERO,
-            order: Order::default(),
+            order: Order::with_capacity(2 * USUAL),
             running: 0,
-            decoders: Decoders::new(config.block_size),
+            decoders: Decoders::new(config.block_size, USUAL),
             prefilling: Vec::new(),
             draining: Vec::new(),
             v: 0,
             refused: None,
-            deadlines: Deadlines::default(),
-            step_at: None,
-            log: StepLog::default(),
+            deadlines: Deadlines::with_capacity(2 * USUAL),
+            step_at: NEVER,
+            log: StepLog::with_capacity(4 * USUAL),
             equal_tokens: 64,
             turn_back: 0,
             turn_front: 0,
+            next_queued: NEVER,
+            next_deadline: NEVER,
+            preemptions: 0,
+            stalled: Vec::new(),
             watchdog: Watchdog::default(),
             left_at: Micros::ZERO,
             counters: Counters::default(),
@@ -145,14 +172,8 @@ impl Fast {
     #[cfg(test)]
     pub(super) fn state_size(&self) -> usize {
         let lists = self.arriving.len() + self.waiting.len() + self.order.len() + self.prefilling.len();
-        let saved: usize = self.live.values().map(|live| live.saved.len()).sum();
-        lists
-            + saved
-            + self.live.capacity()
-            + self.deadlines.len()
-            + self.log.len()
-            + self.decoders.len()
-            + self.kv.len()
+        let saved: usize = self.live.values().map(|live| live.saved().len()).sum();
+        lists + saved + self.live.places() + self.deadlines.len() + self.log.len() + self.decoders.len() + self.kv.len()
     }
 
     /// Whether a look-up would find the block `key`.
@@ -195,15 +216,15 @@ impl Fast {
     }
 
     /// The guards, then the wait queue.
-    fn enqueue(&mut self, now: Micros, request: Request, sink: &mut impl Sink) {
+    fn enqueue(&mut self, now: Micros, request: Box<Request>, sink: &mut impl Sink) {
         if let Some(reason) = self.config.refuses(&request) {
-            sink.outcome(&Live::new(request).outcome(self.config.index, 0, Status::Dropped(reason)).ended_at(now));
+            sink.outcome(&self.untouched_outcome(&request, Status::Dropped(reason)).ended_at(now));
             return;
         }
         self.counters.input_tokens += u64::from(request.input_tokens);
         let deadline = request.deadline;
         if deadline.is_some_and(|deadline| deadline <= now) {
-            sink.outcome(&Live::new(request).outcome(self.config.index, 0, Status::TimedOut).ended_at(now));
+            sink.outcome(&self.untouched_outcome(&request, Status::TimedOut).ended_at(now));
             return;
         }
         self.turn_back += 1;
@@ -217,13 +238,21 @@ impl Fast {
         });
         let left = self.tokens_left(&request, request.input_tokens, 0);
         self.fewest_waiting = if self.waiting.is_empty() { left } else { self.fewest_waiting.min(left) };
-        let key = self.live.insert(Live { state: State::Waiting(place), ..Live::new(request) });
+        let key = self.live.insert(Live::new(request, place.rank));
         self.queue_changes(now);
         self.waiting.insert(place, key);
         if let Some(deadline) = deadline {
-            self.live[key].deadline = Some(self.deadlines.watch(deadline, key));
+            self.live[key].deadline = self.deadlines.watch(deadline, key.place());
+            self.next_deadline = self.next_deadline.min(deadline);
         }
-        self.step_at.get_or_insert(now);
+        if self.step_at == NEVER {
+            self.step_at = now;
+        }
+    }
+
+    /// The end of a request that never was in the queue.
+    fn untouched_outcome(&self, request: &Request, status: Status) -> Outcome {
+        Outcome { instance: Some(self.config.index), ..Outcome::new(request, status) }
     }
 
     /// The length of the wait queue is about to change: what was until now is added to its integral.
@@ -237,9 +266,9 @@ impl Fast {
     fn time_out(&mut self, now: Micros, key: Key, sink: &mut impl Sink) -> bool {
         match self.live.get(key).map(|live| live.state) {
             None | Some(State::Draining) => return false,
-            Some(State::Waiting(place)) => {
+            Some(State::Waiting) => {
                 self.queue_changes(now);
-                self.waiting.remove(&place);
+                self.waiting.remove(&self.live[key].place());
             }
             Some(State::Prefilling) => {
                 self.prefilling.retain(|&other| other != key);
@@ -251,14 +280,14 @@ impl Fast {
             }
         }
         let mut live = self.live.remove(key).expect("it has a state");
-        if !matches!(live.state, State::Waiting(_)) {
+        if live.state != State::Waiting {
             self.kv.release(&mut live.holding, live.computed);
             self.refused = None;
         }
         sink.outcome(&live.outcome(self.config.index, live.generated, Status::TimedOut).ended_at(now));
         self.watchdog.progress();
-        if self.running == 0 && self.step_at.is_none() && !self.waiting.is_empty() {
-            self.step_at = Some(now);
+        if self.running == 0 && self.step_at == NEVER && !self.waiting.is_empty() {
+            self.step_at = now;
         }
         true
     }
@@ -284,7 +313,7 @@ impl Fast {
             return Ok(());
         }
         let everyone: Vec<Key> = self.order.iter().chain(self.waiting.values().copied()).collect();
-        let furthest = |&key: &Key| u64::from(self.live[key].furthest.max(self.live[key].computed_at(self.v)));
+        let furthest = |&key: &Key| u64::from(self.live[key].furthest_at(self.v));
         if !self.watchdog.stuck(everyone.iter().map(furthest).sum()) {
             return Ok(());
         }
@@ -298,24 +327,26 @@ impl Instance for Fast {
     fn arrive(&mut self, now: Micros, request: Request) {
         self.counters.clock = self.counters.clock.max(now);
         let queued_at = self.queued_at(now, &request);
+        let request = Box::new(request);
         if self.arriving.back().is_none_or(|&(at, _)| at <= queued_at) {
             self.arriving.push_back((queued_at, request));
         } else {
             let place = self.arriving.partition_point(|&(at, _)| at <= queued_at);
             self.arriving.insert(place, (queued_at, request));
         }
+        self.next_queued = self.next_queued.min(queued_at);
     }
 
     fn next_event(&self) -> Option<Micros> {
-        let queued = self.arriving.front().map(|&(at, _)| at);
-        let deadline = self.deadlines.next();
-        [queued, self.step_at, deadline].into_iter().flatten().min()
+        let next = self.next_queued.min(self.next_deadline).min(self.step_at);
+        (next != NEVER).then_some(next)
     }
 
     fn next_end(&self) -> Option<Micros> {
         let arriving = self.arriving.iter().map(|(at, request)| self.soonest_end(*at, request)).min();
-        let deadline = self.deadlines.next();
-        [arriving, self.step_at.map(|at| self.last_step_at(at)), deadline].into_iter().flatten().min()
+        let step = if self.step_at == NEVER { NEVER } else { self.last_step_at(self.step_at) };
+        let next = arriving.unwrap_or(NEVER).min(step).min(self.next_deadline);
+        (next != NEVER).then_some(next)
     }
 
     fn earliest_end(&self, now: Micros, request: &Request) -> Micros {
@@ -334,9 +365,9 @@ impl Instance for Fast {
         Load {
             queue_depth: self.waiting.len() as u32,
             batch_size: self.running,
-            used_kv_blocks: self.config.total_kv_blocks - self.kv.free_blocks(),
-            total_kv_blocks: self.config.total_kv_blocks,
-            preemptions: self.counters.preemptions,
+            used_kv_blocks: self.kv.total_blocks() - self.kv.free_blocks(),
+            total_kv_blocks: self.kv.total_blocks(),
+            preemptions: self.preemptions,
             cache_hits: self.kv.hits,
             cache_misses: self.kv.misses,
         }
@@ -351,12 +382,12 @@ impl Instance for Fast {
     }
 
     fn finish(mut self, horizon: Micros, sink: &mut impl Sink) -> Counters {
-        let now = self.step_at.unwrap_or(self.counters.clock);
+        let now = if self.step_at == NEVER { self.counters.clock } else { self.step_at };
         for key in std::mem::take(&mut self.order).iter() {
             match self.live[key].state {
                 State::Draining => continue,
                 State::Decoding => self.leave_decoders(key, now, sink),
-                State::Prefilling | State::Waiting(_) => {}
+                State::Prefilling | State::Waiting => {}
             }
             let live = &self.live[key];
             sink.outcome(&live.outcome(self.config.index, live.generated, Status::Running));
@@ -366,12 +397,18 @@ impl Instance for Fast {
             sink.outcome(&live.outcome(self.config.index, live.generated, Status::Queued));
         }
         for (_, request) in std::mem::take(&mut self.arriving) {
-            sink.outcome(&Live::new(request).outcome(self.config.index, 0, Status::Arriving));
+            sink.outcome(&self.untouched_outcome(&request, Status::Arriving));
         }
         if self.left_at <= horizon {
             self.counters.clock = self.counters.clock.max(self.left_at);
         }
         self.queue_changes(self.counters.clock);
-        Counters { cache_hits: self.kv.hits, cache_misses: self.kv.misses, ..self.counters }
+        Counters {
+            steps: self.v,
+            preemptions: self.preemptions,
+            cache_hits: self.kv.hits,
+            cache_misses: self.kv.misses,
+            ..self.counters
+        }
     }
 }

@@ -2,34 +2,36 @@
 
 use std::collections::VecDeque;
 
-use slotmap::Key as _;
-
-use super::live::Key;
+use super::arena::Key;
 
 /// Running requests by the number of their admission. Whoever leaves is crossed out by number, so
 /// that nobody else is looked at.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Order {
-    /// Null for those who left; with the virtual time at which they joined.
-    keys: VecDeque<(Key, u64)>,
+    /// Null for those who left.
+    keys: VecDeque<Key>,
     /// Number of the first.
     first: u64,
     running: usize,
 }
 
 impl Order {
-    /// `key` joins at virtual time `v`. Returns its number, larger than all before.
-    pub fn join(&mut self, key: Key, v: u64) -> u64 {
-        self.keys.push_back((key, v));
+    pub fn with_capacity(requests: usize) -> Self {
+        Self { keys: VecDeque::with_capacity(requests), ..Self::default() }
+    }
+
+    /// `key` joins. Returns its number, larger than all before.
+    pub fn join(&mut self, key: Key) -> u64 {
+        self.keys.push_back(key);
         self.running += 1;
         self.first + self.keys.len() as u64 - 1
     }
 
     /// The request with that number leaves.
     pub fn leave(&mut self, number: u64) {
-        self.keys[(number - self.first) as usize].0 = Key::null();
+        self.keys[(number - self.first) as usize] = Key::NULL;
         self.running -= 1;
-        while self.keys.front().is_some_and(|(key, _)| key.is_null()) {
+        while self.keys.front().is_some_and(|&key| key == Key::NULL) {
             self.keys.pop_front();
             self.first += 1;
         }
@@ -44,20 +46,20 @@ impl Order {
     /// Closes the gaps. `renumber` is told the new number of each, in order.
     pub fn compact(&mut self, mut renumber: impl FnMut(Key, u64)) {
         self.first += (self.keys.len() - self.running) as u64;
-        self.keys.retain(|(key, _)| !key.is_null());
-        for (number, &(key, _)) in (self.first..).zip(&self.keys) {
+        self.keys.retain(|&key| key != Key::NULL);
+        for (number, &key) in (self.first..).zip(&self.keys) {
             renumber(key, number);
         }
     }
 
     /// In the order of admission.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Key> + '_ {
-        self.keys.iter().map(|&(key, _)| key).filter(|key| !key.is_null())
+        self.keys.iter().copied().filter(|&key| key != Key::NULL)
     }
 
-    /// Nobody of the batch joined before this virtual time.
-    pub fn oldest(&self) -> Option<u64> {
-        self.keys.front().map(|&(_, v)| v)
+    /// The one admitted first.
+    pub fn first(&self) -> Option<Key> {
+        self.keys.front().copied()
     }
 
     /// The one admitted last.
@@ -73,20 +75,20 @@ impl Order {
 
 #[cfg(test)]
 mod tests {
+    use super::super::arena::Arena;
     use super::*;
     use proptest::prelude::*;
-    use slotmap::SlotMap;
 
     proptest! {
         #[test]
         fn it_is_a_list(steps in proptest::collection::vec(proptest::option::of(0usize..40), 0..300), often: bool) {
-            let mut live: SlotMap<Key, u64> = SlotMap::with_key();
+            let mut live: Arena<u64> = Arena::with_capacity(0);
             let (mut order, mut list) = (Order::default(), Vec::new());
             for step in steps {
                 match step.filter(|_| !list.is_empty()) {
                     None => {
                         let key = live.insert(0);
-                        live[key] = order.join(key, 0);
+                        live[key] = order.join(key);
                         list.push(key);
                     }
                     Some(place) => {

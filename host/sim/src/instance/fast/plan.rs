@@ -1,7 +1,8 @@
 //! Forming the batch of one step: who computes how many tokens, who is admitted, who must leave.
 
-use super::Fast;
-use super::live::{Key, NOT_RUNNING, State};
+use super::arena::Key;
+use super::live::{NOT_RUNNING, State};
+use super::{Fast, NEVER};
 use crate::instance::policy::Joining;
 use crate::instance::{Preemption, PreemptionChoice, Stuck};
 use crate::latency::Batch;
@@ -22,14 +23,13 @@ pub(super) struct Plan {
 impl Fast {
     /// One engine step that is not quiet. The order of things is `reference/engine.md` §1.5.
     pub(super) fn step(&mut self, now: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
-        self.step_at = None;
+        self.step_at = NEVER;
         if let Some(record) = &mut self.record {
             **record = super::StepRecord { now, ..super::StepRecord::default() };
         }
         if self.running == 0 && self.waiting.is_empty() {
             return Ok(()); // everything this step was for has timed out
         }
-        self.counters.steps += 1;
         let plan = match self.everyone_served() {
             Some(budget) => self.plan_together(budget),
             None => self.plan_one_by_one(now, sink)?,
@@ -130,7 +130,7 @@ impl Fast {
             }
             let live = &self.live[key];
             let want = match live.state {
-                State::Draining | State::Waiting(_) => 0,
+                State::Draining | State::Waiting => 0,
                 State::Prefilling => self.config.chunk(live.target - live.computed).min(plan.budget),
                 State::Decoding => 1,
             };
@@ -138,8 +138,14 @@ impl Fast {
                 break;
             }
         }
-        let left_out = |key: Key| self.live[key].state == State::Decoding && self.live[key].planned_v != self.v;
-        plan.left_out = order.into_iter().filter(|&key| self.is_running(key) && left_out(key)).collect();
+        for key in order {
+            if let Some(live) = self.live.get_mut(key).filter(|live| live.seq != NOT_RUNNING)
+                && !std::mem::take(&mut live.planned)
+                && live.state == State::Decoding
+            {
+                plan.left_out.push(key);
+            }
+        }
         Ok(plan)
     }
 
@@ -167,7 +173,7 @@ impl Fast {
         let computed = self.live[key].computed_at(self.v);
         let live = &mut self.live[key];
         if live.state == State::Decoding {
-            live.planned_v = self.v;
+            live.planned = true;
             let starts = computed.is_multiple_of(self.config.block_size);
             if starts && self.config.async_scheduling {
                 self.fill(key); // the block before: known complete only now
@@ -189,8 +195,8 @@ impl Fast {
         let live = &self.live[key];
         match live.state {
             State::Prefilling => live.num_new,
-            State::Decoding => u32::from(live.planned_v == self.v),
-            State::Draining | State::Waiting(_) => 0,
+            State::Decoding => u32::from(live.planned),
+            State::Draining | State::Waiting => 0,
         }
     }
 
@@ -261,7 +267,7 @@ impl Fast {
 
     /// Throws `key` out of the batch, to the front of the queue.
     fn preempt(&mut self, key: Key, now: Micros, sink: &mut impl Sink) {
-        self.counters.preemptions += 1;
+        self.preemptions += 1;
         self.counters.preemption_time += self.config.latency.preemption_time();
         let placed = self.live[key].computed_at(self.v) + self.planned(key);
         if let Some(record) = &mut self.record {
@@ -277,15 +283,17 @@ impl Fast {
                 return;
             }
             State::Decoding => self.leave_decoders(key, now, sink),
-            State::Prefilling | State::Waiting(_) => self.prefilling.retain(|&other| other != key),
+            State::Prefilling | State::Waiting => self.prefilling.retain(|&other| other != key),
         }
         let live = &mut self.live[key];
         if self.config.semantics.preemption_restarts {
             live.generated = 0;
-            live.saved.clear();
+            live.rare().saved.clear();
         }
         live.preemptions += 1;
-        live.furthest = live.furthest.max(live.computed);
+        let furthest = live.furthest_at(self.v);
+        live.rare().furthest = furthest;
+        live.planned = false;
         live.computed = 0;
         live.num_new = 0;
         let block_size = self.config.block_size;
@@ -307,7 +315,8 @@ impl Fast {
             preemptions: live.preemptions,
             turn: self.turn_front,
         });
-        live.state = State::Waiting(place);
+        live.state = State::Waiting;
+        live.rank = place.rank;
         self.queue_changes(now);
         let left = self.tokens_left(&self.live[key].request, self.live[key].target, self.live[key].generated);
         self.fewest_waiting = if self.waiting.is_empty() { left } else { self.fewest_waiting.min(left) };
@@ -325,14 +334,15 @@ impl Fast {
             self.waiting.remove(&place);
             budget -= want;
             let live = &mut self.live[key];
-            if live.scheduling_delay.is_none() {
+            if live.scheduling_delay().is_none() {
                 live.cached_tokens = live.computed;
             }
-            live.scheduling_delay = Some(now - live.request.arrival + self.config.latency.scheduling_time());
+            live.set_scheduling_delay(now - live.request.arrival + self.config.latency.scheduling_time());
             live.num_new = want;
             live.context = if self.config.semantics.hit_context_is_zero { 0 } else { live.computed };
             live.state = State::Prefilling;
-            live.seq = self.order.join(key, self.v);
+            live.seq = self.order.join(key);
+            live.admitted_v = self.v;
             self.running += 1;
             self.prefilling.push(key);
         }
@@ -355,8 +365,7 @@ impl Fast {
         let uncut = !self.config.enable_chunked_prefill && chunk > budget;
         if uncut || whole || blocks(start + want) > free {
             if hit.blocks == 0 || !self.config.semantics.forget_twins {
-                let place = self.waiting.first_key_value().map(|(&place, _)| place);
-                self.refused = place.map(|place| (place, budget));
+                self.refused = Some((key, budget));
             }
             return None;
         }

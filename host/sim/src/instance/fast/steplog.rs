@@ -8,30 +8,55 @@ use crate::units::Micros;
 /// Steps of equal duration, one after the other.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    steps: u64,
-    /// Duration of each.
-    each: Micros,
+    /// At least one; 0 says that `each` is the upper half of the next run's.
+    steps: u32,
+    /// Duration of each, µs.
+    each: u32,
 }
 
 /// Runs of equally long steps, oldest first. Small, because every step of every instance writes to
-/// its end.
+/// its end: a step that takes longer than 71 minutes takes two entries.
 #[derive(Clone, Debug, Default)]
+#[repr(C)]
 pub(super) struct StepLog {
     runs: VecDeque<Run>,
-    /// Number of the first step in it.
-    first: u64,
     /// Length at which the owner should look for what can be dropped.
     trim_at: usize,
+    /// Number of the first step in it.
+    first: u64,
 }
 
 impl StepLog {
+    pub fn with_capacity(runs: usize) -> Self {
+        Self { runs: VecDeque::with_capacity(runs), ..Self::default() }
+    }
+
     /// `steps` steps of `each` happened, after all before.
     #[inline]
     pub fn push(&mut self, steps: u64, each: Micros) {
+        let fits = |run: &Run| u64::from(run.each) == each.0 && steps <= u64::from(u32::MAX - run.steps);
+        let continues = self.runs.back().is_some_and(fits) && !self.ends_long();
         match self.runs.back_mut() {
-            Some(last) if last.each == each => last.steps += steps,
-            _ => self.runs.push_back(Run { steps, each }),
+            Some(last) if continues => last.steps += steps as u32,
+            _ => self.push_new(steps, each),
         }
+    }
+
+    fn push_new(&mut self, steps: u64, Micros(each): Micros) {
+        let mut left = steps;
+        while left > 0 {
+            let steps = u32::try_from(left).unwrap_or(u32::MAX);
+            if each > u64::from(u32::MAX) {
+                self.runs.push_back(Run { steps: 0, each: (each >> 32) as u32 });
+            }
+            self.runs.push_back(Run { steps, each: each as u32 });
+            left -= u64::from(steps);
+        }
+    }
+
+    /// Whether the steps of the last run take longer than fits it.
+    fn ends_long(&self) -> bool {
+        self.runs.iter().nth_back(1).is_some_and(|run| run.steps == 0)
     }
 
     #[cfg(test)]
@@ -47,33 +72,41 @@ impl StepLog {
 
     /// Steps before number `v` are no longer needed.
     pub fn drop_before(&mut self, v: u64) {
-        while let Some(run) = self.runs.front()
-            && self.first + run.steps <= v
-        {
-            self.first += run.steps;
-            self.runs.pop_front();
+        let mut done = 0;
+        for (entry, run) in self.runs.iter().enumerate().filter(|(_, run)| run.steps > 0) {
+            if self.first + u64::from(run.steps) > v {
+                break;
+            }
+            self.first += u64::from(run.steps);
+            done = entry + 1;
         }
+        self.runs.drain(..done);
         self.trim_at = self.runs.len() + self.runs.len() / 4;
     }
 
     /// The runs of steps `from..to`: (duration, how many).
     pub fn between(&self, from: u64, to: u64) -> impl Iterator<Item = (Micros, u64)> + '_ {
-        let numbered = self.runs.iter().scan(self.first, |next, run| {
-            let first = std::mem::replace(next, *next + run.steps);
-            Some((first, run))
+        let (mut next, mut upper) = (self.first, 0);
+        let numbered = self.runs.iter().filter_map(move |run| {
+            if run.steps == 0 {
+                upper = u64::from(run.each) << 32;
+                return None;
+            }
+            let first = next;
+            next += u64::from(run.steps);
+            Some((first, next, Micros(std::mem::take(&mut upper) | u64::from(run.each))))
         });
-        let ended = move |&(first, run): &(u64, &Run)| first + run.steps <= from;
-        let started = move |&(first, _): &(u64, &Run)| first < to;
         numbered
-            .skip_while(ended)
-            .take_while(started)
-            .map(move |(first, run)| (run.each, (first + run.steps).min(to) - first.max(from)))
+            .skip_while(move |&(_, end, _)| end <= from)
+            .take_while(move |&(first, _, _)| first < to)
+            .map(move |(first, end, each)| (each, end.min(to) - first.max(from)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn runs_are_merged_cut_and_dropped() {
@@ -83,11 +116,45 @@ mod tests {
             log.push(1, Micros(each));
         }
         log.push(6, Micros(5));
+        assert_eq!(log.len(), 4);
         let cut = |log: &StepLog, from, to| log.between(from, to).map(|(d, n)| (d.0, n)).collect::<Vec<_>>();
         assert_eq!(cut(&log, 10, 20), [(5, 2), (7, 1), (5, 7)]);
         assert_eq!(cut(&log, 11, 15), [(5, 1), (7, 1), (5, 2)]);
         assert_eq!(cut(&log, 12, 12), []);
         log.drop_before(13);
         assert_eq!(cut(&log, 13, 20), [(5, 7)]);
+    }
+
+    #[test]
+    fn runs_may_be_longer_than_an_entry_counts() {
+        let mut log = StepLog::default();
+        log.push(1 << 33, Micros(3));
+        log.push(1 << 33, Micros(3 << 32 | 3));
+        let total = |log: &StepLog, from, to| log.between(from, to).map(|(d, n)| u128::from(d.0) * u128::from(n)).sum();
+        let expected = 3 * (1u128 << 33) + (3 << 32 | 3) * (1u128 << 33);
+        assert_eq!(expected, total(&log, 0, 1 << 34));
+        log.drop_before((1 << 33) + 5);
+        assert_eq!((3 << 32 | 3) * ((1u128 << 33) - 5), total(&log, (1 << 33) + 5, 1 << 34));
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_list_of_durations(
+            pushed in proptest::collection::vec((1u64..4, prop_oneof![0u64..3, (1u64 << 32) - 2..(1 << 32) + 3]), 0..40),
+            dropped: prop::sample::Index, from: prop::sample::Index, to: prop::sample::Index,
+        ) {
+            let mut log = StepLog::default();
+            let mut all = Vec::new();
+            for (steps, each) in pushed {
+                log.push(steps, Micros(each));
+                all.extend(std::iter::repeat_n(Micros(each), steps as usize));
+            }
+            let dropped = dropped.index(all.len() + 1);
+            log.drop_before(dropped as u64);
+            let from = dropped + from.index(all.len() - dropped + 1);
+            let to = from + to.index(all.len() - from + 1);
+            let listed = log.between(from as u64, to as u64).flat_map(|(each, n)| std::iter::repeat_n(each, n as usize));
+            prop_assert_eq!(listed.collect::<Vec<_>>(), &all[from..to]);
+        }
     }
 }

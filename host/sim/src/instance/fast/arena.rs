@@ -1,0 +1,139 @@
+//! A place for each live request.
+
+use std::ops::{Index, IndexMut};
+
+/// Which request: a place, and how often that was given away before. Keys of requests that are gone
+/// are never mistaken for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    place: u32,
+    turn: u32,
+}
+
+impl Key {
+    /// Nobody's.
+    pub const NULL: Self = Self { place: u32::MAX, turn: u32::MAX };
+
+    /// Of all live requests, only one has that.
+    pub fn place(self) -> u32 {
+        self.place
+    }
+}
+
+/// Values by [`Key`]. What says whether a key is valid lies before the value, in the cache line in
+/// which that begins.
+#[derive(Clone, Debug)]
+pub(super) struct Arena<T> {
+    slots: Vec<Slot<T>>,
+    /// The first free place, or the number of places.
+    free: u32,
+}
+
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+struct Slot<T> {
+    /// How often the place was given away and became free again.
+    turn: u32,
+    /// If the place is free, the next one that is.
+    next_free: u32,
+    value: Option<T>,
+}
+
+impl<T> Arena<T> {
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self { slots: Vec::with_capacity(capacity), free: 0 }
+    }
+
+    pub fn insert(&mut self, value: T) -> Key {
+        let place = self.free;
+        if let Some(slot) = self.slots.get_mut(place as usize) {
+            self.free = slot.next_free;
+            slot.value = Some(value);
+            return Key { place, turn: slot.turn };
+        }
+        self.free = place.checked_add(1).expect("fewer than 2^32 requests in one instance");
+        self.slots.push(Slot { turn: 0, next_free: 0, value: Some(value) });
+        Key { place, turn: 0 }
+    }
+
+    pub fn remove(&mut self, key: Key) -> Option<T> {
+        let slot = self.slots.get_mut(key.place as usize).filter(|slot| slot.turn == key.turn)?;
+        let value = slot.value.take()?;
+        slot.turn = slot.turn.wrapping_add(1);
+        slot.next_free = std::mem::replace(&mut self.free, key.place);
+        Some(value)
+    }
+
+    pub fn get(&self, key: Key) -> Option<&T> {
+        self.slots.get(key.place as usize).filter(|slot| slot.turn == key.turn)?.value.as_ref()
+    }
+
+    pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        self.slots.get_mut(key.place as usize).filter(|slot| slot.turn == key.turn)?.value.as_mut()
+    }
+
+    /// Whoever is at `place` now.
+    pub fn at(&self, place: u32) -> Option<(Key, &T)> {
+        let slot = self.slots.get(place as usize)?;
+        Some((Key { place, turn: slot.turn }, slot.value.as_ref()?))
+    }
+
+    #[cfg(test)]
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().filter_map(|slot| slot.value.as_ref())
+    }
+
+    /// Places, free ones included.
+    #[cfg(test)]
+    pub fn places(&self) -> usize {
+        self.slots.len()
+    }
+}
+
+impl<T> Index<Key> for Arena<T> {
+    type Output = T;
+
+    fn index(&self, key: Key) -> &T {
+        self.get(key).expect("the request is live")
+    }
+}
+
+impl<T> IndexMut<Key> for Arena<T> {
+    fn index_mut(&mut self, key: Key) -> &mut T {
+        self.get_mut(key).expect("the request is live")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn it_is_a_map(steps in proptest::collection::vec(proptest::option::of(0usize..40), 0..200)) {
+            let mut arena = Arena::with_capacity(1);
+            let (mut live, mut gone, mut most) = (Vec::new(), Vec::new(), 0);
+            for (number, step) in steps.into_iter().enumerate() {
+                match step.filter(|_| !live.is_empty()) {
+                    None => live.push((arena.insert(number), number)),
+                    Some(which) => {
+                        let (key, value) = live.swap_remove(which % live.len());
+                        prop_assert_eq!(arena.remove(key), Some(value));
+                        gone.push(key);
+                    }
+                }
+                most = most.max(live.len());
+                for &(key, value) in &live {
+                    prop_assert_eq!(arena.get(key), Some(&value));
+                    prop_assert_eq!(arena.at(key.place()), Some((key, &value)));
+                }
+                prop_assert!(gone.iter().all(|&key| arena.get(key).is_none() && arena.get_mut(key).is_none()));
+                prop_assert!(gone.iter().all(|&key| arena.remove(key).is_none()));
+                prop_assert_eq!(arena.values().count(), live.len());
+                prop_assert_eq!(arena.places(), most);
+            }
+            prop_assert_eq!(arena.get(Key::NULL), None);
+        }
+    }
+}
