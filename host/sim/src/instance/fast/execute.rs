@@ -54,7 +54,7 @@ impl Fast {
             if !self.config.semantics.itl_spans_waits {
                 continue; // its next gap is the step alone, like everybody's
             }
-            live.rare().resumes(end, per_token);
+            self.rares.of(live).resumes(end, per_token);
             live.generated += 1;
             live.joined_v = self.v + 1;
             live.joined_at = end;
@@ -83,14 +83,14 @@ impl Fast {
         let per_token = self.per_token;
         let live = &mut self.live[key];
         if !live.stalled {
-            live.rare().last_token = now;
+            self.rares.of(live).last_token = now;
         }
         if live.joined_v >= self.v {
             return;
         }
         for (each, steps) in self.log.between(live.joined_v, self.v) {
             sink.retract_itl(self.config.index, each + per_token, steps);
-            live.rare().saved.push((each + per_token, steps as u32));
+            self.rares.of(live).saved.push((each + per_token, steps as u32));
         }
         live.generated += (self.v - live.joined_v) as u32;
         live.joined_v = self.v;
@@ -126,7 +126,7 @@ impl Fast {
                 live.set_ttft(ttft);
                 sink.first_token(&FirstToken::new(&live.request, self.config.index, ttft));
             } else {
-                live.rare().resumes(end, per_token);
+                self.rares.of(live).resumes(end, per_token);
             }
             live.generated += u32::from(live.request.output_tokens > 0);
             let room = self.config.length_cap().saturating_sub(live.computed + 1);
@@ -190,8 +190,9 @@ impl Fast {
         let (generated, computed) = (live.generated_at(v), live.computed_at(v));
         let capped = generated < live.request.output_tokens;
         let status = if capped { Status::LengthCapped } else { Status::Completed };
-        let outcome = self.config.completion(live, status, (v, end), self.per_token);
-        for &(gap, count) in live.saved() {
+        let saved = self.rares.saved(live);
+        let outcome = self.config.completion(live, saved, status, (v, end), self.per_token);
+        for &(gap, count) in saved {
             sink.itl(self.config.index, gap, u64::from(count));
         }
         sink.outcome(&outcome);
@@ -216,7 +217,9 @@ impl Fast {
         let placed = self.write_final_token(key, capped);
         self.leave_batch(key);
         self.kv.release(&mut self.live[key].holding, placed);
-        self.live.remove(key);
+        if let Some(live) = self.live.remove(key) {
+            self.rares.forget(&live);
+        }
         self.refused = None;
     }
 
@@ -260,10 +263,17 @@ impl InstanceConfig {
     }
 
     /// The outcome of a request whose last token came out at `end`, virtual time `v`.
-    fn completion(&self, live: &Live, status: Status, (v, end): (u64, Micros), per_token: Micros) -> Outcome {
+    fn completion(
+        &self,
+        live: &Live,
+        saved: &[(Micros, u32)],
+        status: Status,
+        (v, end): (u64, Micros),
+        per_token: Micros,
+    ) -> Outcome {
         let logged = if live.state == State::Decoding { v.saturating_sub(live.joined_v) } else { 0 };
-        let mut itl_sum: Micros = live.saved().iter().map(|&(gap, count)| Micros(gap.0 * u64::from(count))).sum();
-        let mut gaps: u32 = live.saved().iter().map(|&(_, count)| count).sum();
+        let mut itl_sum: Micros = saved.iter().map(|&(gap, count)| Micros(gap.0 * u64::from(count))).sum();
+        let mut gaps: u32 = saved.iter().map(|&(_, count)| count).sum();
         if logged > 0 {
             itl_sum += end - live.joined_at + Micros(per_token.0 * logged);
             gaps += logged as u32;

@@ -1,5 +1,7 @@
 //! One request between queue and end.
 
+use slotmap::SlotMap;
+
 use crate::instance::policy::QueueKey;
 use crate::kv::fast::{Holding, Keys};
 use crate::outcome::{Outcome, Status};
@@ -54,7 +56,7 @@ pub(super) struct Live {
     pub finish_v: u64,
     /// Without its content, which is in `keys`.
     pub request: Box<Request>,
-    rare: Option<Box<Rare>>,
+    pub rare: Option<RareKey>,
     ttft: Micros,
     scheduling_delay: Micros,
     /// Number of its deadline, 0 if it has none.
@@ -73,6 +75,11 @@ pub(super) struct Live {
 
 const _: () = assert!(size_of::<Live>() <= 3 * 64 - 8);
 
+slotmap::new_key_type! {
+    /// Where the [`Rare`] part of a request is.
+    pub(super) struct RareKey;
+}
+
 /// What only requests have that were preempted or left out of a step.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rare {
@@ -82,6 +89,35 @@ pub(super) struct Rare {
     pub last_token: Micros,
     /// Inter-token latencies that are not, or no longer, in the sink: (gap, count).
     pub saved: Vec<(Micros, u32)>,
+}
+
+/// The rare parts of all requests of an instance that have one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rares(SlotMap<RareKey, Rare>);
+
+impl Rares {
+    /// That of `live`, which has one from now on.
+    pub fn of(&mut self, live: &mut Live) -> &mut Rare {
+        let key = *live.rare.get_or_insert_with(|| self.0.insert(Rare::default()));
+        &mut self.0[key]
+    }
+
+    /// The most tokens `live` ever had computed, before step `v`.
+    pub fn furthest_at(&self, live: &Live, v: u64) -> u32 {
+        live.rare.map_or(0, |key| self.0[key].furthest).max(live.computed_at(v))
+    }
+
+    /// [`Rare::saved`].
+    pub fn saved(&self, live: &Live) -> &[(Micros, u32)] {
+        live.rare.map_or(&[], |key| &self.0[key].saved)
+    }
+
+    /// `live` is gone.
+    pub fn forget(&mut self, live: &Live) {
+        if let Some(key) = live.rare {
+            self.0.remove(key);
+        }
+    }
 }
 
 impl Rare {
@@ -157,20 +193,6 @@ impl Live {
 
     pub fn set_scheduling_delay(&mut self, delay: Micros) {
         self.scheduling_delay = delay;
-    }
-
-    pub fn rare(&mut self) -> &mut Rare {
-        self.rare.get_or_insert_default()
-    }
-
-    /// The most tokens it ever had computed, before step `v`.
-    pub fn furthest_at(&self, v: u64) -> u32 {
-        self.rare.as_ref().map_or(0, |rare| rare.furthest).max(self.computed_at(v))
-    }
-
-    /// [`Rare::saved`].
-    pub fn saved(&self) -> &[(Micros, u32)] {
-        self.rare.as_ref().map_or(&[], |rare| &rare.saved)
     }
 
     pub fn outcome(&self, instance: u32, generated: u32, status: Status) -> Outcome {

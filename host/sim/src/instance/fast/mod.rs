@@ -35,7 +35,7 @@ use std::collections::{BTreeMap, VecDeque};
 use self::arena::{Arena, Key};
 use self::deadlines::Deadlines;
 use self::decoders::Decoders;
-use self::live::{Live, State};
+use self::live::{Live, Rares, State};
 use self::order::Order;
 use self::steplog::StepLog;
 use super::policy::{Joining, QueueKey};
@@ -107,6 +107,7 @@ pub struct Fast {
     draining: Vec<Key>,
     turn_front: i64,
     deadlines: Deadlines,
+    rares: Rares,
 }
 
 /// Requests for which there is room from the start. What grows from nothing is copied again and
@@ -127,6 +128,7 @@ impl Fast {
             shortest_step: config.latency.shortest_step(),
             fewest_waiting: u32::MAX,
             live: Arena::with_capacity(USUAL),
+            rares: Rares::default(),
             arriving: VecDeque::new(),
             waiting: BTreeMap::new(),
             queue_changed: Micros::ZERO,
@@ -172,7 +174,7 @@ impl Fast {
     #[cfg(test)]
     pub(super) fn state_size(&self) -> usize {
         let lists = self.arriving.len() + self.waiting.len() + self.order.len() + self.prefilling.len();
-        let saved: usize = self.live.values().map(|live| live.saved().len()).sum();
+        let saved: usize = self.live.values().map(|live| self.rares.saved(live).len()).sum();
         lists + saved + self.live.places() + self.deadlines.len() + self.log.len() + self.decoders.len() + self.kv.len()
     }
 
@@ -280,6 +282,7 @@ impl Fast {
             }
         }
         let mut live = self.live.remove(key).expect("it has a state");
+        self.rares.forget(&live);
         if live.state != State::Waiting {
             self.kv.release(&mut live.holding, live.computed);
             self.refused = None;
@@ -313,7 +316,7 @@ impl Fast {
             return Ok(());
         }
         let everyone: Vec<Key> = self.order.iter().chain(self.waiting.values().copied()).collect();
-        let furthest = |&key: &Key| u64::from(self.live[key].furthest_at(self.v));
+        let furthest = |&key: &Key| u64::from(self.rares.furthest_at(&self.live[key], self.v));
         if !self.watchdog.stuck(everyone.iter().map(furthest).sum()) {
             return Ok(());
         }

@@ -278,6 +278,7 @@ impl Fast {
             State::Draining => {
                 // Its last token is out: it only leaves earlier.
                 let mut live = self.live.remove(key).expect("running");
+                self.rares.forget(&live);
                 self.kv.release(&mut live.holding, placed);
                 self.draining.retain(|&other| other != key);
                 return;
@@ -288,11 +289,11 @@ impl Fast {
         let live = &mut self.live[key];
         if self.config.semantics.preemption_restarts {
             live.generated = 0;
-            live.rare().saved.clear();
+            self.rares.of(live).saved.clear();
         }
         live.preemptions += 1;
-        let furthest = live.furthest_at(self.v);
-        live.rare().furthest = furthest;
+        let furthest = self.rares.furthest_at(live, self.v);
+        self.rares.of(live).furthest = furthest;
         live.planned = false;
         live.computed = 0;
         live.num_new = 0;
@@ -383,6 +384,7 @@ impl Fast {
         for key in std::mem::take(&mut self.draining) {
             self.leave_batch(key);
             let mut live = self.live.remove(key).expect("draining requests are live");
+            self.rares.forget(&live);
             debug_assert_eq!(live.seq, NOT_RUNNING);
             // Its last token is processed only now, and with it the block that it filled.
             if let Some(index) = self.config.shared_block_filled(&live, live.computed) {
