@@ -12,7 +12,7 @@ use std::sync::Arc;
 use include_dir::{Dir, include_dir};
 use sha2::{Digest as _, Sha256};
 
-use super::{Description, Fault, FaultKind, Limits, Loaded, Plugin, Technology, native};
+use super::{Description, Fault, FaultKind, Limits, Loaded, Plugin, Technology, native, script};
 use crate::unreadable::unreadable;
 
 static POLICIES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../policies");
@@ -260,8 +260,14 @@ fn component(path: &Path, _content: &[u8], _finder: &Finder) -> Result<Arc<dyn P
     Err(Fault::new(FaultKind::Unreadable, format!("{}: components are not built in", path.display())))
 }
 
-fn script(path: &Path, _content: &[u8], _finder: &Finder) -> Result<Arc<dyn Plugin>, Fault> {
-    Err(Fault::new(FaultKind::Unreadable, format!("{}: scripts are not built in", path.display())))
+fn script(path: &Path, content: &[u8], finder: &Finder) -> Result<Arc<dyn Plugin>, Fault> {
+    let source = std::str::from_utf8(content).map_err(|error| {
+        let place = error.valid_up_to();
+        let line = 1 + content[..place].iter().filter(|&&byte| byte == b'\n').count();
+        let what = format!("{}:{line}: not UTF-8 text at byte {place}", path.display());
+        Fault::new(FaultKind::Syntax, format!("{what}\nhint: is it a script? save it as UTF-8"))
+    })?;
+    script::load(path, source, &finder.limits)
 }
 
 /// The plugins that the program carries, sorted.
