@@ -1,0 +1,109 @@
+//! The same policy, whoever wrote it and however it is run, makes the same decisions.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+/// Enough requests for every queue to fill and empty, on 16 instances.
+const SERVICE: &str = "--model meta-llama/llama-3.1-8b-instruct --workload chatbot --num-instances 16 --rate 500 \
+                       --num-requests 20000 --prefix-tokens 512 --output json --log error";
+
+#[test]
+fn least_loaded_is_the_same_in_every_technology() {
+    let built_in = placements("least-loaded", "");
+    assert!(built_in.iter().any(|&instance| instance != built_in[0]), "they go to different instances");
+    assert_eq!(placements("rust-least-loaded", ""), built_in, "Rust, component");
+    assert_eq!(placements("c-least-loaded", ""), built_in, "C, component");
+    assert_eq!(placements("rhai-least-loaded", ""), built_in, "Rhai");
+    if let Some(library) = library("least-loaded") {
+        assert_eq!(placements(&library, "--allow-native"), built_in, "Rust, native");
+    }
+}
+
+#[test]
+fn weighted_is_the_same_in_every_technology() {
+    let built_in = placements("weighted", "");
+    assert_eq!(placements("rust-weighted-prefix", ""), built_in, "Rust, component");
+    assert_eq!(placements("prefix-then-load", ""), built_in, "Rhai");
+    if let Some(library) = library("weighted-prefix") {
+        assert_eq!(placements(&library, "--allow-native"), built_in, "Rust, native");
+    }
+}
+
+#[test]
+fn parameters_reach_every_technology() {
+    let memory_alone = "--policy-param routing.cache=0 --policy-param routing.queue=0";
+    let script = placements("prefix-then-load", memory_alone);
+    assert_ne!(script, placements("prefix-then-load", ""), "they change something");
+    assert_eq!(script, placements("weighted", "--routing-scorers kv-utilization:1"));
+    let declared = ["cache", "queue", "memory"];
+    let told = run("rust-weighted-prefix", "--policy-param routing.nonsense=1");
+    assert!(told.contains("no parameter `nonsense`"), "{told}");
+    assert!(declared.iter().any(|name| told.contains(name)), "{told}");
+}
+
+/// The instance that served each request.
+fn placements(policy: &str, flags: &str) -> Vec<String> {
+    let file = scratch(&format!("{}-{flags}.json", policy.replace('/', "_")).replace(' ', ""));
+    let told = run(policy, &format!("{flags} --metrics-path {}", file.display()));
+    let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{policy}: {error}: {told}"));
+    fs::remove_file(&file).expect("written just now");
+    let metrics: Value = serde_json::from_str(&text).expect("JSON");
+    let requests = metrics["requests"].as_array().expect("requests");
+    let mut placed: Vec<(u64, String)> = requests
+        .iter()
+        .map(|request| {
+            let id = request["requestID"].as_str().and_then(|id| id.strip_prefix("request_")).expect("an id");
+            (id.parse().expect("a number"), request["handled_by"].as_str().expect("an instance").to_owned())
+        })
+        .collect();
+    placed.sort();
+    assert_eq!(placed.len(), 20_000, "{policy}");
+    placed.into_iter().map(|(_, instance)| instance).collect()
+}
+
+/// What is printed on standard error.
+fn run(policy: &str, flags: &str) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_blis"))
+        .args(["run", "--routing-policy", policy])
+        .args(SERVICE.split_whitespace().chain(flags.split_whitespace()))
+        .current_dir(root())
+        .stdin(Stdio::null())
+        .output()
+        .expect("blis starts");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The example plugin of that name as a native library, built as its author would.
+fn library(name: &str) -> Option<String> {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let folder = BUILT.get_or_init(|| {
+        let folder = root().join("target/native-plugins");
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--offline", "-p", "least-loaded", "-p", "weighted-prefix", "--target-dir"])
+            .arg(&folder)
+            .current_dir(root())
+            .output()
+            .expect("cargo starts");
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        folder
+    });
+    let file = format!("{}{}{}", std::env::consts::DLL_PREFIX, name.replace('-', "_"), std::env::consts::DLL_SUFFIX);
+    let library = folder.join("debug").join(file);
+    if !library.is_file() {
+        println!("skipped: no shared libraries on this platform");
+        return None;
+    }
+    Some(library.to_str().expect("UTF-8").to_owned())
+}
+
+fn scratch(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("blis-placements-{}-{name}", std::process::id()))
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
