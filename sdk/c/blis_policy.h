@@ -5,8 +5,9 @@
  *     const blis_policy_v1 *blis_plugin_v1(void);
  *
  * The same source becomes a native library (`cc -shared -fPIC -O2`), which runs unsandboxed and only
- * with `--allow-native`, or a sandboxed WebAssembly module (compiled for wasm32, this header then adds
- * the exports of the WIT package blis:policy@1.0.0).
+ * with `--allow-native`, or a sandboxed WebAssembly module: compiled for wasm32, this header adds the
+ * exports of the WIT package blis:policy@1.0.0 where BLIS_POLICY_IMPLEMENTATION is defined before it
+ * is included, in one file. README.md beside it shows both.
  *
  * Structs have the layout of the WIT records of the same names (sdk/wit/since-v1.0.0/policy.wit,
  * which documents every field): numbers only, largest first, no gaps. All times are microseconds of
@@ -32,6 +33,9 @@ extern "C" {
 #define BLIS_NONE_U64 UINT64_MAX
 #define BLIS_NONE_U32 UINT32_MAX
 #define BLIS_NONE_I32 INT32_MIN
+
+/* Initialises a blis_text with a string literal. */
+#define BLIS_TEXT(literal) { (literal), sizeof(literal) - 1 }
 
 typedef struct blis_request {
     uint64_t now_us, arrival_us, deadline_us;
@@ -137,6 +141,12 @@ typedef struct blis_constants {
     uint64_t shortest_step, output_token, post_decode, scheduling, preemption;
 } blis_constants;
 
+/* The first fields of the table below, for its initialiser. */
+#define BLIS_TABLE_HEAD                                                                                   \
+    .abi_version = BLIS_ABI_VERSION, .size = sizeof(blis_policy_v1),                                      \
+    .struct_sizes = {sizeof(blis_request), sizeof(blis_ages), sizeof(blis_instance), sizeof(blis_queued), \
+                     sizeof(blis_running), sizeof(blis_step), sizeof(blis_event)}
+
 /* The table. A function of a kind that `describe` does not name may be NULL. */
 typedef struct blis_policy_v1 {
     uint32_t abi_version; /* BLIS_ABI_VERSION */
@@ -179,6 +189,24 @@ typedef struct blis_policy_v1 {
 #endif
 
 BLIS_EXPORT const blis_policy_v1 *blis_plugin_v1(void);
+
+/* Zeroed memory for a state, with or without a C library; there is always some, or the policy ends. */
+#ifdef __wasm__
+void *blis_alloc(size_t size);
+void blis_free(void *memory);
+#else
+#include <stdlib.h>
+static inline void *blis_alloc(size_t size) {
+    void *memory = calloc(1, size ? size : 1);
+    if (!memory) abort();
+    return memory;
+}
+static inline void blis_free(void *memory) { free(memory); }
+#endif
+
+#if defined(__wasm__) && defined(BLIS_POLICY_IMPLEMENTATION)
+#include "blis_policy_wasm.h"
+#endif
 
 #ifdef __cplusplus
 }

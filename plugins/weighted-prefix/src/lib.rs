@@ -1,0 +1,158 @@
+//! Prefix caches weighed against load: the default profile of the built-in `weighted`
+//! (`precise-prefix-cache:2,queue-depth:1,kv-utilization:1`), written as a plugin.
+//!
+//! Three scores from 0 to 1, higher being better, each with a weight:
+//!
+//! * *prefix*: leading blocks of the prompt in the instance's cache, scaled to the range over the
+//!   instances: the most 1, the fewest 0, all 1 if they are equal;
+//! * *queue*: requests waiting, scaled the same way, the fewest 1;
+//! * *kv*: the unused share of the KV blocks, not scaled.
+//!
+//! Two of them look at differences only, so a single cached block may outweigh a long queue; the third
+//! is absolute. Try weights: `--routing-policy rust-weighted-prefix` with `prefix_weight`,
+//! `queue_weight` and `kv_weight`.
+//!
+//! Every operation on floating-point numbers is the built-in's, in its order: sums that are equal there
+//! are equal here, so the same ties come up and every request goes to the same instance.
+
+use blis_sdk::{Cluster, Description, Instance, Policy, Reads, Request, Routing, Setup, argmax};
+use serde::{Deserialize, Serialize};
+
+/// Weights, which add up to 1.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WeightedPrefix {
+    prefix: f64,
+    queue: f64,
+    kv: f64,
+    /// Kept from call to call so that nothing is allocated. No part of the state.
+    #[serde(skip)]
+    sums: Vec<f64>,
+}
+
+impl Policy for WeightedPrefix {
+    fn describe() -> Description {
+        Description::new("rust-weighted-prefix")
+            .version(env!("CARGO_PKG_VERSION"))
+            .about("Weighs cached prefixes against queues and KV use, as `weighted` does by default.")
+            .reads(Reads::LOAD | Reads::CACHED_BLOCKS)
+            .scores()
+            .parameter("prefix_weight", 2.0, 0.0..=1000.0, "for blocks of the prompt in the prefix cache")
+            .parameter("queue_weight", 1.0, 0.0..=1000.0, "for a short wait queue")
+            .parameter("kv_weight", 1.0, 0.0..=1000.0, "for unused KV blocks")
+    }
+
+    fn new(setup: &Setup) -> Result<Self, String> {
+        let weights = ["prefix_weight", "queue_weight", "kv_weight"].map(|name| setup.parameter(name));
+        let sum: f64 = weights.iter().sum();
+        if sum <= 0.0 {
+            return Err("one of prefix_weight, queue_weight and kv_weight must be above 0".to_owned());
+        }
+        let [prefix, queue, kv] = weights.map(|weight| weight / sum);
+        Ok(Self { prefix, queue, kv, sums: Vec::new() })
+    }
+}
+
+impl Routing for WeightedPrefix {
+    fn route(&mut self, _: &Request, cluster: &Cluster<'_>) -> usize {
+        let mut sums = std::mem::take(&mut self.sums);
+        sums.clear();
+        self.add_up(cluster.instances, &mut sums);
+        let place = argmax(sums.iter().copied());
+        self.sums = sums;
+        place
+    }
+
+    fn scores(&self, _: &Request, cluster: &Cluster<'_>, scores: &mut Vec<f64>) {
+        self.add_up(cluster.instances, scores);
+    }
+}
+
+impl WeightedPrefix {
+    fn add_up(&self, instances: &[Instance], sums: &mut Vec<f64>) {
+        let cached = Range::of(instances.iter().map(|instance| instance.cached_blocks));
+        let queue = Range::of(instances.iter().map(|instance| instance.queue_depth));
+        sums.extend(instances.iter().map(|instance| {
+            let mut sum = 0.0;
+            sum += self.prefix * within_1(cached.from_least(instance.cached_blocks));
+            sum += self.queue * within_1(queue.from_most(instance.queue_depth));
+            sum += self.kv * within_1(1.0 - instance.kv_utilization);
+            sum
+        }));
+    }
+}
+
+/// The smallest and the largest value of a column.
+#[derive(Clone, Copy)]
+struct Range {
+    least: u32,
+    most: u32,
+}
+
+impl Range {
+    fn of(column: impl Iterator<Item = u32>) -> Self {
+        let (least, most) = column.fold((u32::MAX, 0), |(least, most), x| (least.min(x), most.max(x)));
+        Self { least, most }
+    }
+
+    /// 0 for the smallest, 1 for the largest; 1 if all are equal.
+    fn from_least(self, x: u32) -> f64 {
+        if self.least < self.most { f64::from(x - self.least) / f64::from(self.most - self.least) } else { 1.0 }
+    }
+
+    /// 1 for the smallest, 0 for the largest; 1 if all are equal.
+    fn from_most(self, x: u32) -> f64 {
+        if self.least < self.most { f64::from(self.most - x) / f64::from(self.most - self.least) } else { 1.0 }
+    }
+}
+
+fn within_1(score: f64) -> f64 {
+    let below = if 1.0 < score { 1.0 } else { score };
+    if 0.0 > below { 0.0 } else { below }
+}
+
+blis_sdk::export_policy!(WeightedPrefix: Routing);
+
+#[cfg(test)]
+mod tests {
+    use blis_sdk::testing::{Host, with};
+    use blis_sdk::{Ages, Kind};
+
+    use super::*;
+
+    fn made(setup: impl FnOnce(Setup) -> Setup) -> Result<WeightedPrefix, String> {
+        WeightedPrefix::new(&setup(Setup::of(Kind::Routing, &WeightedPrefix::describe())))
+    }
+
+    fn instance(cached_blocks: u32, queue_depth: u32, kv_utilization: f64) -> Instance {
+        Instance { cached_blocks, queue_depth, kv_utilization, ..Instance::default() }
+    }
+
+    #[test]
+    fn scores_follow_the_formula() {
+        let instances = [instance(8, 4, 0.5), instance(0, 0, 0.0), instance(2, 1, 1.0)];
+        let cluster = Cluster { ages: Ages::default(), instances: &instances };
+        let mut policy = made(|setup| setup).unwrap();
+        let mut scores = Vec::new();
+        policy.scores(&Request::default(), &cluster, &mut scores);
+        // prefix/2 + queue/4 + kv/4
+        assert_eq!(scores, [0.5 + 0.0 + 0.125, 0.0 + 0.25 + 0.25, 0.125 + 0.1875 + 0.0]);
+        assert_eq!(policy.route(&Request::default(), &cluster), 0);
+        let mut queue_only = made(|s| s.with("prefix_weight", 0.0).with("kv_weight", 0.0)).unwrap();
+        assert_eq!(queue_only.route(&Request::default(), &cluster), 1);
+    }
+
+    #[test]
+    fn equal_instances_tie() {
+        let instances = [instance(3, 3, 0.1); 4];
+        let cluster = Cluster { ages: Ages::default(), instances: &instances };
+        let host = Host { picks: vec![3], ..Host::default() };
+        let (place, host) = with(host, || made(|setup| setup).unwrap().route(&Request::default(), &cluster));
+        assert_eq!((place, host.asked), (3, vec![4]));
+    }
+
+    #[test]
+    fn no_weight_at_all_is_refused() {
+        let none = made(|s| s.with("prefix_weight", 0.0).with("queue_weight", 0.0).with("kv_weight", 0.0));
+        assert_eq!(none.unwrap_err(), "one of prefix_weight, queue_weight and kv_weight must be above 0");
+    }
+}

@@ -1,0 +1,372 @@
+/* The exports of blis:policy@1.0.0 (sdk/wit/since-v1.0.0/policy.wit), forwarded to the table that
+ * blis_plugin_v1() returns. Included by blis_policy.h; needs no C library.
+ *
+ * By the canonical ABI of the component model, more than 16 numbers of parameters come as one pointer,
+ * more than one number of results goes back as a pointer, and records lie in memory as structs do.
+ * Parameters lie in an arena that is emptied when the call returns. All interfaces are exported; those
+ * of kinds that `describe` does not name are never called.
+ */
+#ifndef BLIS_POLICY_WASM_H
+#define BLIS_POLICY_WASM_H
+
+#define BLIS_W_EXPORT(name) __attribute__((export_name(name), used))
+#define BLIS_W_IMPORT(name) __attribute__((import_module("blis:policy/host@1.0.0"), import_name(name)))
+
+typedef struct blis_w_list {
+    const void *start;
+    size_t len;
+} blis_w_list;
+
+BLIS_W_IMPORT("log") void blis_w_import_log(uint32_t level, const char *data, size_t len);
+BLIS_W_IMPORT("random") uint64_t blis_w_import_random(void);
+BLIS_W_IMPORT("pick") uint32_t blis_w_import_pick(uint32_t n);
+BLIS_W_IMPORT("prompt-blocks") void blis_w_import_prompt_blocks(blis_w_list *result);
+BLIS_W_IMPORT("text") void blis_w_import_text(uint32_t name, blis_w_list *result);
+
+/* What compilers call behind one's back. */
+__attribute__((weak, no_builtin)) void *memset(void *to, int value, size_t len) {
+    for (size_t i = 0; i < len; i++) ((unsigned char *)to)[i] = (unsigned char)value;
+    return to;
+}
+
+__attribute__((weak, no_builtin)) void *memmove(void *to, const void *from, size_t len) {
+    unsigned char *target = (unsigned char *)to;
+    const unsigned char *source = (const unsigned char *)from;
+    if (target <= source)
+        for (size_t i = 0; i < len; i++) target[i] = source[i];
+    else
+        while (len-- > 0) target[len] = source[len];
+    return to;
+}
+
+__attribute__((weak, no_builtin)) void *memcpy(void *to, const void *from, size_t len) {
+    return memmove(to, from, len);
+}
+
+/* ---- Memory: blocks of 16, 32, 64 … bytes; what is freed is used again for the same size. ---- */
+
+typedef union blis_w_block {
+    struct {
+        uint32_t shift; /* the block is 1 << shift bytes long, this header included */
+        union blis_w_block *next;
+    } head;
+    unsigned char align[16];
+} blis_w_block;
+
+extern unsigned char __heap_base;
+
+static uintptr_t blis_w_top;
+static blis_w_block *blis_w_free_blocks[32];
+
+static blis_w_block *blis_w_new_block(uint32_t shift) {
+    if (blis_w_top == 0) blis_w_top = ((uintptr_t)&__heap_base + 15) & ~(uintptr_t)15;
+    const uint64_t end = (uint64_t)blis_w_top + ((uint64_t)1 << shift);
+    const uint64_t have = (uint64_t)__builtin_wasm_memory_size(0) << 16;
+    if (end > have && __builtin_wasm_memory_grow(0, (size_t)((end - have + 0xffff) >> 16)) == (size_t)-1) __builtin_trap();
+    blis_w_block *block = (blis_w_block *)blis_w_top;
+    blis_w_top = (uintptr_t)end;
+    return block;
+}
+
+void *blis_alloc(size_t size) {
+    if (size > (size_t)1 << 30) __builtin_trap();
+    uint32_t shift = 5;
+    while (((size_t)1 << shift) < size + sizeof(blis_w_block)) shift++;
+    blis_w_block *block = blis_w_free_blocks[shift];
+    if (block)
+        blis_w_free_blocks[shift] = block->head.next;
+    else
+        block = blis_w_new_block(shift);
+    block->head.shift = shift;
+    memset(block + 1, 0, ((size_t)1 << shift) - sizeof(blis_w_block));
+    return block + 1;
+}
+
+void blis_free(void *memory) {
+    if (!memory) return;
+    blis_w_block *block = (blis_w_block *)memory - 1;
+    block->head.next = blis_w_free_blocks[block->head.shift];
+    blis_w_free_blocks[block->head.shift] = block;
+}
+
+/* ---- The arena for what the host passes. ---- */
+
+static unsigned char *blis_w_arena;
+static size_t blis_w_arena_size, blis_w_arena_used;
+/* Arenas that became too small during this call; parameters lie in them. */
+static void *blis_w_outgrown[32];
+static uint32_t blis_w_outgrown_count;
+
+BLIS_W_EXPORT("cabi_realloc") void *blis_w_realloc(void *old, size_t old_size, size_t align, size_t size) {
+    size_t place = (blis_w_arena_used + align - 1) & ~(align - 1);
+    if (place > blis_w_arena_size || size > blis_w_arena_size - place) {
+        if (size > (size_t)1 << 29 || blis_w_outgrown_count == 32) __builtin_trap();
+        if (blis_w_arena) blis_w_outgrown[blis_w_outgrown_count++] = blis_w_arena;
+        blis_w_arena_size = 2 * blis_w_arena_size + size + 4096;
+        blis_w_arena = (unsigned char *)blis_alloc(blis_w_arena_size);
+        place = 0;
+    }
+    blis_w_arena_used = place + size;
+    if (old_size > 0) memcpy(blis_w_arena + place, old, old_size < size ? old_size : size);
+    return blis_w_arena + place;
+}
+
+/* ---- The host, as the table's functions see it. ---- */
+
+static char blis_w_failure[512];
+static size_t blis_w_failure_len;
+static uint32_t blis_w_failed;
+
+static void blis_w_log(void *context, uint32_t level, blis_text message) {
+    (void)context;
+    blis_w_import_log(level, message.data, message.len);
+}
+
+static void blis_w_fail(void *context, blis_text message) {
+    (void)context;
+    blis_w_failed = 1;
+    blis_w_failure_len = message.len < sizeof blis_w_failure ? message.len : sizeof blis_w_failure;
+    memcpy(blis_w_failure, message.data, blis_w_failure_len);
+}
+
+static uint64_t blis_w_random(void *context) {
+    (void)context;
+    return blis_w_import_random();
+}
+
+static uint32_t blis_w_pick(void *context, uint32_t n) {
+    (void)context;
+    return blis_w_import_pick(n);
+}
+
+static size_t blis_w_prompt_blocks(void *context, const uint32_t **blocks) {
+    (void)context;
+    blis_w_list list;
+    blis_w_import_prompt_blocks(&list);
+    *blocks = (const uint32_t *)list.start;
+    return list.len;
+}
+
+static blis_text blis_w_text(void *context, uint32_t name) {
+    (void)context;
+    blis_w_list list;
+    blis_w_import_text(name, &list);
+    blis_text text = {(const char *)list.start, list.len};
+    return text;
+}
+
+static const blis_host blis_w_host = {0, blis_w_log, blis_w_fail, blis_w_random, blis_w_pick, blis_w_prompt_blocks, blis_w_text};
+
+/* ---- Calls. ---- */
+
+static void *blis_w_state;
+
+/* The end of a call. A policy that said it cannot answer has said why; the host learns it from the log. */
+static void blis_w_done(void) {
+    if (blis_w_failed) {
+        blis_w_import_log(0, blis_w_failure, blis_w_failure_len);
+        __builtin_trap();
+    }
+    blis_w_arena_used = 0;
+    while (blis_w_outgrown_count > 0) blis_free(blis_w_outgrown[--blis_w_outgrown_count]);
+}
+
+/* `result<_, string>` and `verdict`: 1 with a text, or 0. */
+typedef struct blis_w_refusal {
+    uint8_t refused;
+    blis_text text;
+} blis_w_refusal;
+
+static blis_w_refusal blis_w_answer;
+static blis_w_list blis_w_bytes;
+
+static const blis_w_refusal *blis_w_refuse_if(uint32_t refused) {
+    refused |= blis_w_failed;
+    if (refused && blis_w_failure_len == 0) {
+        blis_text unsaid = BLIS_TEXT("the policy does not say why");
+        blis_w_fail(0, unsaid);
+    }
+    blis_w_answer.refused = refused != 0;
+    blis_w_answer.text.data = blis_w_failure;
+    blis_w_answer.text.len = refused ? blis_w_failure_len : 0;
+    blis_w_failed = 0;
+    blis_w_failure_len = 0;
+    blis_w_done();
+    return &blis_w_answer;
+}
+
+typedef struct blis_w_parameter {
+    blis_text name;
+    double default_value, min, max;
+    blis_text about;
+} blis_w_parameter;
+
+typedef struct blis_w_description {
+    blis_text name, version, about;
+    uint8_t kinds, reads, events, scores, every_step;
+    const blis_w_parameter *parameters;
+    size_t parameter_count;
+} blis_w_description;
+
+BLIS_W_EXPORT("blis:policy/plugin@1.0.0#describe") const blis_w_description *blis_w_describe(void) {
+    static blis_w_description result;
+    const blis_description *from = blis_plugin_v1()->describe();
+    blis_w_parameter *parameters = (blis_w_parameter *)result.parameters;
+    if (!parameters) parameters = (blis_w_parameter *)blis_alloc(from->parameter_count * sizeof *parameters);
+    for (uint32_t i = 0; i < from->parameter_count; i++) {
+        parameters[i].name = from->parameters[i].name;
+        parameters[i].about = from->parameters[i].about;
+        parameters[i].default_value = from->parameters[i].default_value;
+        parameters[i].min = from->parameters[i].min;
+        parameters[i].max = from->parameters[i].max;
+    }
+    result.name = from->name;
+    result.version = from->version;
+    result.about = from->about;
+    result.kinds = (uint8_t)from->kinds;
+    result.reads = (uint8_t)from->reads;
+    result.events = (uint8_t)from->events;
+    result.scores = from->scores != 0;
+    result.every_step = from->every_step != 0;
+    result.parameters = parameters;
+    result.parameter_count = from->parameter_count;
+    return &result;
+}
+
+BLIS_W_EXPORT("blis:policy/plugin@1.0.0#configure")
+const blis_w_refusal *blis_w_configure(uint32_t kind, const double *parameters, size_t parameter_count,
+                                       const blis_instance_info *instances, size_t instance_count,
+                                       const blis_fact *facts, size_t fact_count) {
+    const blis_policy_v1 *table = blis_plugin_v1();
+    const blis_setup setup = {kind, (uint32_t)instance_count, instances, parameters, facts, fact_count};
+    if (parameter_count != table->describe()->parameter_count) __builtin_trap();
+    if (blis_w_state) table->destroy(blis_w_state);
+    blis_w_state = table->create(&blis_w_host, &setup);
+    return blis_w_refuse_if(!blis_w_state);
+}
+
+BLIS_W_EXPORT("blis:policy/plugin@1.0.0#save") const blis_w_list *blis_w_save(void) {
+    static size_t capacity;
+    const blis_policy_v1 *table = blis_plugin_v1();
+    size_t len = table->save(&blis_w_host, blis_w_state, (uint8_t *)blis_w_bytes.start, capacity);
+    if (len > capacity) {
+        blis_free((void *)blis_w_bytes.start);
+        capacity = len;
+        blis_w_bytes.start = blis_alloc(capacity);
+        len = table->save(&blis_w_host, blis_w_state, (uint8_t *)blis_w_bytes.start, capacity);
+        if (len > capacity) __builtin_trap();
+    }
+    blis_w_bytes.len = len;
+    blis_w_done();
+    return &blis_w_bytes;
+}
+
+BLIS_W_EXPORT("blis:policy/plugin@1.0.0#restore")
+const blis_w_refusal *blis_w_restore(const uint8_t *bytes, size_t len) {
+    return blis_w_refuse_if(!blis_plugin_v1()->restore(&blis_w_host, blis_w_state, bytes, len));
+}
+
+typedef struct blis_w_decision {
+    blis_request request;
+    blis_ages ages;
+    const blis_instance *instances;
+    size_t count;
+} blis_w_decision;
+
+BLIS_W_EXPORT("blis:policy/admission@1.0.0#admit") const blis_w_refusal *blis_w_admit(const blis_w_decision *d) {
+    static blis_w_refusal verdict;
+    blis_text reason = {0, 0};
+    const uint32_t admitted = blis_plugin_v1()->admit(&blis_w_host, blis_w_state, &d->request, &d->ages,
+                                                      d->instances, d->count, sizeof(blis_instance), &reason);
+    verdict.refused = !admitted;
+    verdict.text = reason;
+    blis_w_done();
+    return &verdict;
+}
+
+BLIS_W_EXPORT("blis:policy/routing@1.0.0#route") uint32_t blis_w_route(const blis_w_decision *d) {
+    const uint32_t place = blis_plugin_v1()->route(&blis_w_host, blis_w_state, &d->request, &d->ages,
+                                                   d->instances, d->count, sizeof(blis_instance));
+    blis_w_done();
+    return place;
+}
+
+BLIS_W_EXPORT("blis:policy/routing@1.0.0#scores") const blis_w_list *blis_w_scores(const blis_w_decision *d) {
+    static blis_w_list result;
+    static size_t capacity;
+    const blis_policy_v1 *table = blis_plugin_v1();
+    if (d->count > capacity) {
+        blis_free((void *)result.start);
+        capacity = d->count;
+        result.start = blis_alloc(capacity * sizeof(double));
+    }
+    result.len = 0;
+    if (table->scores) {
+        result.len = d->count;
+        table->scores(&blis_w_host, blis_w_state, &d->request, &d->ages, d->instances, d->count,
+                      sizeof(blis_instance), (double *)result.start);
+    }
+    blis_w_done();
+    return &result;
+}
+
+BLIS_W_EXPORT("blis:policy/priority@1.0.0#priority") int64_t blis_w_priority(const blis_request *request) {
+    const int64_t priority = blis_plugin_v1()->priority(&blis_w_host, blis_w_state, request);
+    blis_w_done();
+    return priority;
+}
+
+typedef struct blis_w_joining {
+    blis_request request;
+    blis_queued queued;
+} blis_w_joining;
+
+BLIS_W_EXPORT("blis:policy/scheduling@1.0.0#rank") double blis_w_rank(const blis_w_joining *joining) {
+    const double rank = blis_plugin_v1()->rank(&blis_w_host, blis_w_state, &joining->request, &joining->queued);
+    blis_w_done();
+    return rank;
+}
+
+BLIS_W_EXPORT("blis:policy/preemption@1.0.0#victim")
+uint32_t blis_w_victim(uint64_t now_us, uint32_t wanting, const blis_running *batch, size_t count) {
+    const uint32_t place =
+        blis_plugin_v1()->victim(&blis_w_host, blis_w_state, now_us, wanting, batch, count, sizeof(blis_running));
+    blis_w_done();
+    return place;
+}
+
+BLIS_W_EXPORT("blis:policy/latency@1.0.0#constants") const blis_constants *blis_w_constants(void) {
+    static blis_constants constants;
+    blis_plugin_v1()->constants(&blis_w_host, blis_w_state, &constants);
+    blis_w_done();
+    return &constants;
+}
+
+BLIS_W_EXPORT("blis:policy/latency@1.0.0#queueing-time") uint64_t blis_w_queueing_time(uint32_t input_tokens) {
+    const uint64_t time = blis_plugin_v1()->queueing_time(&blis_w_host, blis_w_state, input_tokens);
+    blis_w_done();
+    return time;
+}
+
+BLIS_W_EXPORT("blis:policy/latency@1.0.0#step-time")
+uint64_t blis_w_step_time(uint64_t prefill_requests, uint64_t prefill_tokens, uint64_t prefill_tokens_squared,
+                          uint64_t prefill_tokens_by_input, uint64_t prefill_tokens_by_context,
+                          uint64_t prefill_context, uint64_t decode_requests, uint64_t decode_context) {
+    const blis_step step = {prefill_requests,          prefill_tokens,  prefill_tokens_squared, prefill_tokens_by_input,
+                            prefill_tokens_by_context, prefill_context, decode_requests,        decode_context};
+    const uint64_t time = blis_plugin_v1()->step_time(&blis_w_host, blis_w_state, &step);
+    blis_w_done();
+    return time;
+}
+
+BLIS_W_EXPORT("blis:policy/lifecycle@1.0.0#notice")
+void blis_w_notice(uint64_t at_us, uint64_t ttft_us, uint64_t e2e_us, uint32_t kind, uint32_t request, uint32_t instance,
+                   uint32_t input_tokens, uint32_t generated_tokens, uint32_t slo_class, uint32_t tenant,
+                   uint32_t session, uint32_t prefix_group, uint32_t block) {
+    const blis_event event = {at_us,     ttft_us, e2e_us,  kind,         request, instance, input_tokens, generated_tokens,
+                              slo_class, tenant,  session, prefix_group, block};
+    blis_plugin_v1()->notice(&blis_w_host, blis_w_state, &event);
+    blis_w_done();
+}
+
+#endif

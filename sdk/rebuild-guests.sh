@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Compiles the plugins whose modules are committed in policies/, and says which modules differ.
+#
+#     sdk/rebuild-guests.sh                  builds into target/guests and compares
+#     sdk/rebuild-guests.sh --write          also replaces what differs, and writes policies/SOURCES.toml
+#
+# Other compilers make other bytes of the same source; what counts is that the decisions are the same,
+# which the tests compare. Needs what sdk/build-guest.sh needs; exit code 3 if it is not there.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# module, source, and what else it is made of
+modules=(
+    "rust-least-loaded plugins/least-loaded sdk/rust"
+    "rust-weighted-prefix plugins/weighted-prefix sdk/rust"
+    "slo-scheduler plugins/slo-scheduler sdk/rust"
+    "learned-latency plugins/learned-latency sdk/rust"
+    "c-least-loaded plugins/c-least-loaded sdk/c"
+)
+out=target/guests
+list=policies/SOURCES.toml
+
+main() {
+    local write=no module source library
+    [[ ${1:-} == --write ]] && write=yes
+    mkdir -p "$out"
+    for entry in "${modules[@]}"; do
+        read -r module source library <<<"$entry"
+        build "$module" "$source"
+        if cmp -s "$out/$module.wasm" "policies/$module.wasm"; then
+            echo "$module.wasm: the same bytes"
+        elif [[ $write == yes ]]; then
+            cp "$out/$module.wasm" "policies/$module.wasm"
+            chmod 644 "policies/$module.wasm"
+            echo "$module.wasm: replaced"
+        else
+            echo "$module.wasm: other bytes, in $out"
+        fi
+    done
+    if [[ $write == yes ]]; then sources >"$list"; fi
+}
+
+# build MODULE SOURCE
+build() {
+    local from=$2
+    if [[ ! -f $from/Cargo.toml ]]; then from=$2/policy.c; fi
+    sdk/build-guest.sh "$from" "$out/$1.wasm"
+}
+
+sources() {
+    cat <<'TEXT'
+# What the modules in this folder were built from. Written by `sdk/rebuild-guests.sh --write`.
+#
+# `sources` are folders: of C, their *.c and *.h files; of Rust, Cargo.toml and what is in src.
+# `sources_sha256` is the SHA-256 of the lines "<SHA-256 of a file>  <path>", sorted by path.
+TEXT
+    local module source library
+    for entry in "${modules[@]}"; do
+        read -r module source library <<<"$entry"
+        printf '\n[[module]]\nfile = "%s.wasm"\nsources = ["%s", "%s"]\nsources_sha256 = "%s"\nwasm_sha256 = "%s"\n' \
+            "$module" "$source" "$library" "$(files "$source" "$library" | xargs sha256sum | digest)" \
+            "$(digest <"policies/$module.wasm")"
+    done
+}
+
+files() {
+    find "$@" -type f \( -name '*.[ch]' -o -name Cargo.toml -o -path '*/src/*.rs' \) | LC_ALL=C sort
+}
+
+digest() {
+    sha256sum | cut -d ' ' -f 1
+}
+
+main "$@"

@@ -1,0 +1,243 @@
+//! What a policy says about itself, and what it is told once.
+
+use std::ops::{BitOr, RangeInclusive};
+
+use crate::rows::InstanceInfo;
+
+/// A kind of decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Who may enter.
+    Admission,
+    /// Where a request goes.
+    Routing,
+    /// How urgent it is there.
+    Priority,
+    /// The order of a wait queue.
+    Scheduling,
+    /// Who leaves the batch.
+    Preemption,
+    /// How long things take.
+    Latency,
+}
+
+impl Kind {
+    /// All of them, in the order of their bits.
+    pub const ALL: [Self; 6] =
+        [Self::Admission, Self::Routing, Self::Priority, Self::Scheduling, Self::Preemption, Self::Latency];
+
+    /// Its bit in a set of kinds.
+    #[must_use]
+    pub const fn bit(self) -> u32 {
+        1 << self as u32
+    }
+
+    /// The kind of which `bits` is the bit.
+    pub(crate) fn of(bits: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.bit() == bits)
+    }
+}
+
+/// A set of columns of [`crate::Instance`]. What a policy does not read costs nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reads(pub(crate) u32);
+
+impl Reads {
+    /// No column.
+    pub const NOTHING: Self = Self(0);
+    /// All columns but the next two.
+    pub const LOAD: Self = Self(1);
+    /// [`crate::Instance::in_flight`] and [`crate::Request::tenant_in_flight`].
+    pub const IN_FLIGHT: Self = Self(2);
+    /// [`crate::Instance::cached_blocks`].
+    pub const CACHED_BLOCKS: Self = Self(4);
+}
+
+impl BitOr for Reads {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// A set of [`crate::Event`]s. What nobody wants costs nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Events(pub(crate) u32);
+
+impl Events {
+    /// None.
+    pub const NONE: Self = Self(0);
+    /// [`crate::EventKind::Routed`].
+    pub const ROUTED: Self = Self(1);
+    /// [`crate::EventKind::FirstToken`].
+    pub const FIRST_TOKEN: Self = Self(2);
+    /// [`crate::EventKind::Completed`].
+    pub const COMPLETED: Self = Self(4);
+    /// [`crate::EventKind::Ended`].
+    pub const ENDED: Self = Self(8);
+    /// [`crate::EventKind::Rejected`].
+    pub const REJECTED: Self = Self(16);
+    /// [`crate::EventKind::BlockStored`] and [`crate::EventKind::BlockEvicted`].
+    pub const BLOCKS: Self = Self(32);
+}
+
+impl BitOr for Events {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// What a policy says about itself. Its kinds are those that [`crate::export_policy!`] names.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Description {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) about: String,
+    pub(crate) reads: Reads,
+    pub(crate) events: Events,
+    pub(crate) scores: bool,
+    pub(crate) every_step: bool,
+    pub(crate) parameters: Vec<Parameter>,
+}
+
+/// A number that users may set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameter {
+    pub(crate) name: String,
+    pub(crate) default: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+    pub(crate) about: String,
+}
+
+impl Description {
+    /// Of a policy called `name`, which reads nothing, wants no events and has no parameters.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            version: String::new(),
+            about: String::new(),
+            reads: Reads::NOTHING,
+            events: Events::NONE,
+            scores: false,
+            every_step: false,
+            parameters: Vec::new(),
+        }
+    }
+
+    /// Its own version, as `env!("CARGO_PKG_VERSION")`.
+    #[must_use]
+    pub fn version(mut self, version: &str) -> Self {
+        version.clone_into(&mut self.version);
+        self
+    }
+
+    /// What it is, in a line.
+    #[must_use]
+    pub fn about(mut self, about: &str) -> Self {
+        about.clone_into(&mut self.about);
+        self
+    }
+
+    /// Columns that are to be kept up to date for it.
+    #[must_use]
+    pub fn reads(mut self, reads: Reads) -> Self {
+        self.reads = reads;
+        self
+    }
+
+    /// What it wants to be told ([`crate::Lifecycle`]).
+    #[must_use]
+    pub fn events(mut self, events: Events) -> Self {
+        self.events = events;
+        self
+    }
+
+    /// It has [`crate::Routing::scores`].
+    #[must_use]
+    pub fn scores(mut self) -> Self {
+        self.scores = true;
+        self
+    }
+
+    /// Latency only: a step of decoding requests may take longer or shorter as their context grows
+    /// in any way, so that the simulator must ask about every single one. Without it, more context
+    /// must never make a step shorter.
+    #[must_use]
+    pub fn every_step(mut self) -> Self {
+        self.every_step = true;
+        self
+    }
+
+    /// A number that users may set, within `range`. [`Setup::parameter`] gives its value.
+    #[must_use]
+    pub fn parameter(mut self, name: &str, default: f64, range: RangeInclusive<f64>, about: &str) -> Self {
+        let (min, max) = range.into_inner();
+        self.parameters.push(Parameter { name: name.to_owned(), default, min, max, about: about.to_owned() });
+        self
+    }
+}
+
+/// What a policy is told once, before it decides anything.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setup {
+    /// What it is used for. A policy of two kinds is made twice; the two share nothing.
+    pub kind: Kind,
+    /// The instances of the service; for scheduling, preemption and latency the one it belongs to.
+    pub instances: Vec<InstanceInfo>,
+    pub(crate) parameters: Vec<(String, f64)>,
+    pub(crate) facts: Vec<(String, f64)>,
+}
+
+impl Setup {
+    /// For tests: `kind`, the defaults of the parameters of `description`, one instance, no facts.
+    #[must_use]
+    pub fn of(kind: Kind, description: &Description) -> Self {
+        let info = InstanceInfo { id: 0, max_num_seqs: 256, total_kv_blocks: 10_000, block_size: 16 };
+        let parameters = description.parameters.iter().map(|p| (p.name.clone(), p.default)).collect();
+        Self { kind, instances: vec![info], parameters, facts: Vec::new() }
+    }
+
+    /// For tests: the same with parameter `name` at `value`.
+    ///
+    /// # Panics
+    /// If there is no such parameter.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: f64) -> Self {
+        let parameter = self.parameters.iter_mut().find(|(declared, _)| declared == name);
+        parameter.unwrap_or_else(|| panic!("describe() declares no parameter `{name}`")).1 = value;
+        self
+    }
+
+    /// For tests: the same with the fact that `name` is `value`.
+    #[must_use]
+    pub fn fact_is(mut self, name: &str, value: f64) -> Self {
+        self.facts.push((name.to_owned(), value));
+        self
+    }
+
+    /// The value of a parameter, within the range declared.
+    ///
+    /// # Panics
+    /// If `describe()` declares no parameter of that name.
+    #[must_use]
+    pub fn parameter(&self, name: &str) -> f64 {
+        let parameter = self.parameters.iter().find(|(declared, _)| declared == name);
+        parameter.unwrap_or_else(|| panic!("describe() declares no parameter `{name}`")).1
+    }
+
+    /// A number known about model and hardware, as `num_layers`.
+    #[must_use]
+    pub fn fact(&self, name: &str) -> Option<f64> {
+        self.facts.iter().find(|(known, _)| known == name).map(|&(_, value)| value)
+    }
+
+    /// All of them.
+    pub fn facts(&self) -> impl Iterator<Item = (&str, f64)> {
+        self.facts.iter().map(|(name, value)| (name.as_str(), *value))
+    }
+}

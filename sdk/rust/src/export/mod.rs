@@ -1,0 +1,125 @@
+//! Exports: one policy in Rust as a WebAssembly module or as a native library.
+
+#[cfg(not(target_arch = "wasm32"))]
+pub mod native;
+#[cfg(target_arch = "wasm32")]
+pub mod wasm;
+
+use std::panic::PanicHookInfo;
+
+use crate::description::{Description, Events, Kind};
+use crate::policy::Policy;
+
+/// What `export_policy!` names, as a set of kinds, and whether it names `Lifecycle`.
+#[derive(Clone, Copy, Debug)]
+pub struct Exported {
+    kinds: u32,
+    lifecycle: bool,
+}
+
+#[allow(non_upper_case_globals, missing_docs)] // named as the traits are
+impl Exported {
+    pub const Admission: Self = Self::one(Kind::Admission);
+    pub const Routing: Self = Self::one(Kind::Routing);
+    pub const Priority: Self = Self::one(Kind::Priority);
+    pub const Scheduling: Self = Self::one(Kind::Scheduling);
+    pub const Preemption: Self = Self::one(Kind::Preemption);
+    pub const Latency: Self = Self::one(Kind::Latency);
+    pub const Lifecycle: Self = Self { kinds: 0, lifecycle: true };
+    pub const NOTHING: Self = Self { kinds: 0, lifecycle: false };
+
+    const fn one(kind: Kind) -> Self {
+        Self { kinds: kind.bit(), lifecycle: false }
+    }
+
+    pub const fn and(self, other: Self) -> Self {
+        Self { kinds: self.kinds | other.kinds, lifecycle: self.lifecycle || other.lifecycle }
+    }
+}
+
+/// What `P` says about itself, if it fits what is exported.
+fn description<P: Policy>(exported: Exported) -> Description {
+    let description = P::describe();
+    assert!(
+        description.events == Events::NONE || exported.lifecycle,
+        "`{}` asks for events: add Lifecycle to export_policy!",
+        description.name
+    );
+    assert!(
+        !description.scores || exported.kinds & Kind::Routing.bit() != 0,
+        "`{}` has scores, which are of routing: add Routing to export_policy!",
+        description.name
+    );
+    description
+}
+
+/// The state of `policy` as bytes. The same state, the same bytes.
+fn save<P: Policy>(policy: &P) -> Vec<u8> {
+    match postcard::to_allocvec(policy) {
+        Ok(bytes) => bytes,
+        Err(error) => panic!("the state cannot be saved: {error}"),
+    }
+}
+
+/// The policy whose state `bytes` is.
+fn restored<P: Policy>(bytes: &[u8]) -> Result<P, String> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((policy, [])) => Ok(policy),
+        Ok((_, rest)) => Err(format!("not a state of this policy: {} bytes too many", rest.len())),
+        Err(error) => Err(format!("not a state of this policy: {error}")),
+    }
+}
+
+/// What a panic says, and where.
+fn panic_text(info: &PanicHookInfo<'_>) -> String {
+    let what = info.payload_as_str().unwrap_or("panic");
+    match info.location() {
+        Some(at) => format!("panicked at {}:{}:{}: {what}", at.file(), at.line(), at.column()),
+        None => format!("panicked: {what}"),
+    }
+}
+
+/// Exports a policy: its type, and the traits it implements.
+///
+/// ```text
+/// blis_sdk::export_policy!(MyPolicy: Routing, Lifecycle);
+/// ```
+///
+/// Once per crate, whose `crate-type` contains `"cdylib"`.
+#[macro_export]
+macro_rules! export_policy {
+    ($policy:ty: $($kind:ident),+ $(,)?) => {
+        #[allow(unsafe_code, clippy::missing_safety_doc, clippy::undocumented_unsafe_blocks)]
+        const _: () = {
+            use $crate::export as sdk;
+
+            type Exported = $policy;
+            const EXPORTED: sdk::Exported = sdk::Exported::NOTHING$(.and(sdk::Exported::$kind))+;
+
+            #[cfg(target_arch = "wasm32")]
+            static GUEST: sdk::wasm::Guest<Exported> = sdk::wasm::Guest::new();
+            #[cfg(target_arch = "wasm32")]
+            $crate::__blis_wasm!(Plugin);
+            $(
+                #[cfg(target_arch = "wasm32")]
+                $crate::__blis_wasm!($kind);
+            )+
+
+            #[cfg(not(target_arch = "wasm32"))]
+            extern "C" fn describe() -> *const sdk::native::Description {
+                static DESCRIPTION: sdk::native::Described = sdk::native::Described::new();
+                DESCRIPTION.of::<Exported>(EXPORTED)
+            }
+
+            #[cfg(not(target_arch = "wasm32"))]
+            static TABLE: sdk::native::Table<Exported> =
+                sdk::native::Table::<Exported>::new(describe)$(.$kind())+;
+
+            #[cfg(not(target_arch = "wasm32"))]
+            #[unsafe(no_mangle)]
+            extern "C" fn blis_plugin_v1() -> *const sdk::native::Table<Exported> {
+                &raw const TABLE
+            }
+        };
+    };
+}

@@ -1,0 +1,637 @@
+//! The table of `sdk/c/blis_policy.h`: a policy as a native library.
+//!
+//! A panic does not leave the library: it becomes the host's failure of that call, with text and place.
+
+#![allow(unsafe_code)] // the boundary itself
+
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Once, OnceLock};
+use std::{ptr, slice};
+
+use super::{Exported, description, panic_text, restored, save};
+use crate::description::{Kind, Setup};
+use crate::policy::{Admission, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling, Verdict};
+use crate::rows::{Ages, Cluster, Constants, Event, Instance, InstanceInfo, Queued, Request, Running, Step};
+use crate::testing;
+
+const ABI_VERSION: u32 = 1;
+
+/// `blis_text`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Text {
+    data: *const u8,
+    len: usize,
+}
+
+impl Text {
+    const EMPTY: Self = Self { data: ptr::null(), len: 0 };
+
+    fn new(text: &str) -> Self {
+        Self { data: text.as_ptr(), len: text.len() }
+    }
+
+    /// # Safety
+    /// `data` points to `len` bytes.
+    unsafe fn owned(self) -> String {
+        // SAFETY: the same.
+        String::from_utf8_lossy(unsafe { array(self.data, self.len) }).into_owned()
+    }
+}
+
+/// `blis_host`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Host {
+    context: *mut c_void,
+    log: unsafe extern "C" fn(*mut c_void, u32, Text),
+    fail: unsafe extern "C" fn(*mut c_void, Text),
+    random: unsafe extern "C" fn(*mut c_void) -> u64,
+    pick: unsafe extern "C" fn(*mut c_void, u32) -> u32,
+    prompt_blocks: unsafe extern "C" fn(*mut c_void, *mut *const u32) -> usize,
+    text: unsafe extern "C" fn(*mut c_void, u32) -> Text,
+}
+
+/// `blis_parameter`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Parameter {
+    name: Text,
+    about: Text,
+    default: f64,
+    min: f64,
+    max: f64,
+}
+
+/// `blis_description`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Description {
+    name: Text,
+    version: Text,
+    about: Text,
+    kinds: u32,
+    reads: u32,
+    events: u32,
+    scores: u32,
+    every_step: u32,
+    parameter_count: u32,
+    parameters: *const Parameter,
+}
+
+/// `blis_fact`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Fact {
+    name: Text,
+    value: f64,
+}
+
+/// `blis_setup`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct RawSetup {
+    kind: u32,
+    instance_count: u32,
+    instances: *const InstanceInfo,
+    parameters: *const f64,
+    facts: *const Fact,
+    fact_count: usize,
+}
+
+/// The state behind the host's pointer.
+struct State<P> {
+    policy: P,
+    /// The latest reason of a rejection, which must outlive the call.
+    reason: String,
+}
+
+type Decide<T> = unsafe extern "C" fn(
+    *const Host,
+    *mut c_void,
+    *const Request,
+    *const Ages,
+    *const c_void,
+    usize,
+    usize,
+    *mut Text,
+) -> T;
+
+/// `blis_policy_v1`, of policy `P`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Table<P> {
+    abi_version: u32,
+    size: u32,
+    struct_sizes: [u32; 7],
+    reserved: u32,
+    describe: extern "C" fn() -> *const Description,
+    create: unsafe extern "C" fn(*const Host, *const RawSetup) -> *mut c_void,
+    destroy: unsafe extern "C" fn(*mut c_void),
+    save: unsafe extern "C" fn(*const Host, *const c_void, *mut u8, usize) -> usize,
+    restore: unsafe extern "C" fn(*const Host, *mut c_void, *const u8, usize) -> u32,
+    admit: Option<Decide<u32>>,
+    route: Option<
+        unsafe extern "C" fn(*const Host, *mut c_void, *const Request, *const Ages, *const c_void, usize, usize) -> u32,
+    >,
+    scores: Option<
+        unsafe extern "C" fn(
+            *const Host,
+            *const c_void,
+            *const Request,
+            *const Ages,
+            *const c_void,
+            usize,
+            usize,
+            *mut f64,
+        ),
+    >,
+    priority: Option<unsafe extern "C" fn(*const Host, *mut c_void, *const Request) -> i64>,
+    rank: Option<unsafe extern "C" fn(*const Host, *mut c_void, *const Request, *const Queued) -> f64>,
+    victim: Option<unsafe extern "C" fn(*const Host, *mut c_void, u64, u32, *const c_void, usize, usize) -> u32>,
+    constants: Option<unsafe extern "C" fn(*const Host, *const c_void, *mut Constants)>,
+    queueing_time: Option<unsafe extern "C" fn(*const Host, *const c_void, u32) -> u64>,
+    step_time: Option<unsafe extern "C" fn(*const Host, *const c_void, *const Step) -> u64>,
+    notice: Option<unsafe extern "C" fn(*const Host, *mut c_void, *const Event)>,
+    policy: PhantomData<fn() -> P>,
+}
+
+impl<P: Policy> Table<P> {
+    /// Without any kind.
+    #[must_use]
+    pub const fn new(describe: extern "C" fn() -> *const Description) -> Self {
+        Self {
+            abi_version: ABI_VERSION,
+            size: size_of::<Self>() as u32,
+            struct_sizes: [
+                size_of::<Request>() as u32,
+                size_of::<Ages>() as u32,
+                size_of::<Instance>() as u32,
+                size_of::<Queued>() as u32,
+                size_of::<Running>() as u32,
+                size_of::<Step>() as u32,
+                size_of::<Event>() as u32,
+            ],
+            reserved: 0,
+            describe,
+            create: create::<P>,
+            destroy: destroy::<P>,
+            save: save_state::<P>,
+            restore: restore_state::<P>,
+            admit: None,
+            route: None,
+            scores: None,
+            priority: None,
+            rank: None,
+            victim: None,
+            constants: None,
+            queueing_time: None,
+            step_time: None,
+            notice: None,
+            policy: PhantomData,
+        }
+    }
+}
+
+/// With the functions of a kind, named as its trait.
+#[allow(non_snake_case, missing_docs)]
+impl<P: Policy> Table<P> {
+    pub const fn Admission(self) -> Self
+    where
+        P: Admission,
+    {
+        Self { admit: Some(admit::<P>), ..self }
+    }
+
+    pub const fn Routing(self) -> Self
+    where
+        P: Routing,
+    {
+        Self { route: Some(route::<P>), scores: Some(scores::<P>), ..self }
+    }
+
+    pub const fn Priority(self) -> Self
+    where
+        P: Priority,
+    {
+        Self { priority: Some(priority::<P>), ..self }
+    }
+
+    pub const fn Scheduling(self) -> Self
+    where
+        P: Scheduling,
+    {
+        Self { rank: Some(rank::<P>), ..self }
+    }
+
+    pub const fn Preemption(self) -> Self
+    where
+        P: Preemption,
+    {
+        Self { victim: Some(victim::<P>), ..self }
+    }
+
+    pub const fn Latency(self) -> Self
+    where
+        P: Latency,
+    {
+        let step_time = Some(step_time::<P> as _);
+        Self { constants: Some(constants::<P>), queueing_time: Some(queueing_time::<P>), step_time, ..self }
+    }
+
+    pub const fn Lifecycle(self) -> Self
+    where
+        P: Lifecycle,
+    {
+        Self { notice: Some(notice::<P>), ..self }
+    }
+}
+
+/// A description that lives as long as the library.
+#[derive(Debug)]
+pub struct Described(OnceLock<Description>);
+
+// SAFETY: written once, and points only to leaked memory that nobody writes again.
+unsafe impl Sync for Described {}
+// SAFETY: the same.
+unsafe impl Send for Described {}
+
+impl Described {
+    /// Empty.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(OnceLock::new())
+    }
+
+    /// What `P` says about itself; null if it panics.
+    pub fn of<P: Policy>(&'static self, exported: Exported) -> *const Description {
+        let raw = || self.0.get_or_init(|| leak(description::<P>(exported), exported));
+        catch_unwind(raw).map_or(ptr::null(), ptr::from_ref)
+    }
+}
+
+impl Default for Described {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn leak(description: crate::Description, exported: Exported) -> Description {
+    let text = |text: String| Text::new(text.leak());
+    let parameters = description.parameters.into_iter().map(|parameter| Parameter {
+        name: text(parameter.name),
+        about: text(parameter.about),
+        default: parameter.default,
+        min: parameter.min,
+        max: parameter.max,
+    });
+    let parameters = parameters.collect::<Vec<_>>().leak();
+    Description {
+        name: text(description.name),
+        version: text(description.version),
+        about: text(description.about),
+        kinds: exported.kinds,
+        reads: description.reads.0,
+        events: description.events.0,
+        scores: u32::from(description.scores),
+        every_step: u32::from(description.every_step),
+        parameter_count: parameters.len() as u32,
+        parameters: parameters.as_ptr(),
+    }
+}
+
+thread_local! {
+    /// Who asks, during a call.
+    static ASKING: Cell<*const Host> = const { Cell::new(ptr::null()) };
+    /// What the latest panic said.
+    static PANIC: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// One call of the host; `otherwise` if the policy panics.
+///
+/// # Safety
+/// `host` is valid during the call.
+#[inline]
+unsafe fn call<T>(host: *const Host, otherwise: T, answer: impl FnOnce() -> T) -> T {
+    let result = ASKING.with(|asking| {
+        asking.set(host);
+        let result = catch_unwind(AssertUnwindSafe(answer));
+        asking.set(ptr::null());
+        result
+    });
+    result.unwrap_or_else(|_| {
+        // SAFETY: promised by the caller.
+        unsafe { fail(host, &PANIC.take()) };
+        otherwise
+    })
+}
+
+/// # Safety
+/// `host` is valid.
+#[cold]
+unsafe fn fail(host: *const Host, message: &str) {
+    // SAFETY: the host's own function; it reads the message during the call.
+    unsafe { ((*host).fail)((*host).context, Text::new(message)) }
+}
+
+/// Panics during calls are kept for the host; all others go where they went before.
+fn keep_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(
+            move |info| {
+                if ASKING.get().is_null() { before(info) } else { PANIC.set(panic_text(info)) }
+            },
+        ));
+    });
+}
+
+/// # Safety
+/// `start` points to `len` values, unless there are none.
+unsafe fn array<'a, T>(start: *const T, len: usize) -> &'a [T] {
+    if len == 0 {
+        return &[];
+    }
+    // SAFETY: promised by the caller.
+    unsafe { slice::from_raw_parts(start, len) }
+}
+
+/// Rows that are `stride` bytes apart: where they lie, or, if the host's are longer, their beginnings.
+///
+/// # Safety
+/// `start` points to `count` rows of `stride` bytes, each of which begins with a `T`.
+#[inline]
+unsafe fn rows<'a, T: Copy>(start: *const c_void, count: usize, stride: usize) -> Cow<'a, [T]> {
+    if stride == size_of::<T>() {
+        // SAFETY: promised by the caller.
+        return Cow::Borrowed(unsafe { array(start.cast(), count) });
+    }
+    assert!(stride > size_of::<T>(), "the host's rows of {stride} bytes are shorter than this SDK's");
+    // SAFETY: promised by the caller.
+    Cow::Owned((0..count).map(|i| unsafe { start.byte_add(i * stride).cast::<T>().read_unaligned() }).collect())
+}
+
+unsafe extern "C" fn create<P: Policy>(host: *const Host, setup: *const RawSetup) -> *mut c_void {
+    keep_panics();
+    // SAFETY: the host passes valid pointers, here and in all functions below.
+    let made = unsafe { call(host, Err("it panicked".to_owned()), || P::new(&read(&*setup, P::describe()))) };
+    match made {
+        Ok(policy) => Box::into_raw(Box::new(State { policy, reason: String::new() })).cast(),
+        Err(message) => {
+            // SAFETY: as above.
+            unsafe { fail(host, &message) };
+            ptr::null_mut()
+        }
+    }
+}
+
+/// # Safety
+/// `setup` is the host's, with as many parameters as `description` declares.
+unsafe fn read(setup: &RawSetup, description: crate::Description) -> Setup {
+    let declared = description.parameters;
+    // SAFETY: promised by the caller.
+    let (instances, values, facts) = unsafe {
+        (
+            array(setup.instances, setup.instance_count as usize),
+            array(setup.parameters, declared.len()),
+            array(setup.facts, setup.fact_count),
+        )
+    };
+    Setup {
+        kind: Kind::of(setup.kind).expect("a policy is used for one kind"),
+        instances: instances.to_vec(),
+        parameters: declared.into_iter().map(|parameter| parameter.name).zip(values.iter().copied()).collect(),
+        // SAFETY: promised by the caller.
+        facts: facts.iter().map(|fact| (unsafe { fact.name.owned() }, fact.value)).collect(),
+    }
+}
+
+unsafe extern "C" fn destroy<P>(state: *mut c_void) {
+    if !state.is_null() {
+        // SAFETY: made by `create`, and not used again. A panic in a destructor ends here.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(unsafe { Box::from_raw(state.cast::<State<P>>()) })));
+    }
+}
+
+unsafe extern "C" fn save_state<P: Policy>(
+    host: *const Host,
+    state: *const c_void,
+    buffer: *mut u8,
+    capacity: usize,
+) -> usize {
+    // SAFETY: `state` is from `create`.
+    let bytes = unsafe { call(host, Vec::new(), || save(&(*state.cast::<State<P>>()).policy)) };
+    if bytes.len() <= capacity && !bytes.is_empty() {
+        // SAFETY: the buffer has room for `capacity` bytes.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), buffer, bytes.len()) };
+    }
+    bytes.len()
+}
+
+unsafe extern "C" fn restore_state<P: Policy>(
+    host: *const Host,
+    state: *mut c_void,
+    bytes: *const u8,
+    len: usize,
+) -> u32 {
+    // SAFETY: `state` is from `create`, and `bytes` has `len` of them.
+    let made = unsafe {
+        call(host, Err("it panicked".to_owned()), || {
+            restored(array(bytes, len)).map(|policy| (*state.cast::<State<P>>()).policy = policy)
+        })
+    };
+    // SAFETY: the host is valid.
+    made.map_err(|message| unsafe { fail(host, &message) }).is_ok().into()
+}
+
+/// One call of the host to the policy behind `state`.
+#[inline]
+unsafe fn ask<P, T>(host: *const Host, state: *mut c_void, otherwise: T, answer: impl FnOnce(&mut State<P>) -> T) -> T {
+    // SAFETY: `state` is from `create`, and the host uses it on one thread at a time.
+    unsafe { call(host, otherwise, || answer(&mut *state.cast())) }
+}
+
+/// The same without a change.
+#[inline]
+unsafe fn look<P, T>(host: *const Host, state: *const c_void, otherwise: T, answer: impl FnOnce(&P) -> T) -> T {
+    // SAFETY: as above.
+    unsafe { call(host, otherwise, || answer(&(*state.cast::<State<P>>()).policy)) }
+}
+
+unsafe extern "C" fn admit<P: Admission>(
+    host: *const Host,
+    state: *mut c_void,
+    request: *const Request,
+    ages: *const Ages,
+    instances: *const c_void,
+    count: usize,
+    stride: usize,
+    reason: *mut Text,
+) -> u32 {
+    let answer = |state: &mut State<P>| {
+        // SAFETY: the host's arguments.
+        let (request, ages, instances) = unsafe { (&*request, *ages, rows::<Instance>(instances, count, stride)) };
+        let verdict = state.policy.admit(request, &Cluster { ages, instances: &instances });
+        let (admitted, text) = match verdict {
+            Verdict::Admit => (1, Text::EMPTY),
+            Verdict::Reject(text) => {
+                state.reason = text;
+                (0, Text::new(&state.reason))
+            }
+        };
+        // SAFETY: the same.
+        unsafe { *reason = text };
+        admitted
+    };
+    // SAFETY: the same.
+    unsafe { ask(host, state, 1, answer) }
+}
+
+unsafe extern "C" fn route<P: Routing>(
+    host: *const Host,
+    state: *mut c_void,
+    request: *const Request,
+    ages: *const Ages,
+    instances: *const c_void,
+    count: usize,
+    stride: usize,
+) -> u32 {
+    let answer = |state: &mut State<P>| {
+        // SAFETY: the host's arguments.
+        let (request, ages, instances) = unsafe { (&*request, *ages, rows::<Instance>(instances, count, stride)) };
+        let place = state.policy.route(request, &Cluster { ages, instances: &instances });
+        u32::try_from(place).unwrap_or(u32::MAX)
+    };
+    // SAFETY: the same.
+    unsafe { ask(host, state, u32::MAX, answer) }
+}
+
+unsafe extern "C" fn scores<P: Routing>(
+    host: *const Host,
+    state: *const c_void,
+    request: *const Request,
+    ages: *const Ages,
+    instances: *const c_void,
+    count: usize,
+    stride: usize,
+    result: *mut f64,
+) {
+    let answer = |policy: &P| {
+        // SAFETY: the host's arguments.
+        let (request, ages, instances) = unsafe { (&*request, *ages, rows::<Instance>(instances, count, stride)) };
+        let mut scores = Vec::with_capacity(count);
+        policy.scores(request, &Cluster { ages, instances: &instances }, &mut scores);
+        assert!(scores.len() == count, "{} scores for {count} instances", scores.len());
+        // SAFETY: `result` has room for `count` of them.
+        unsafe { ptr::copy_nonoverlapping(scores.as_ptr(), result, count) };
+    };
+    // SAFETY: the same.
+    unsafe { look(host, state, (), answer) }
+}
+
+unsafe extern "C" fn priority<P: Priority>(host: *const Host, state: *mut c_void, request: *const Request) -> i64 {
+    // SAFETY: the host's arguments, here and below.
+    unsafe { ask(host, state, 0, |state: &mut State<P>| state.policy.priority(&*request)) }
+}
+
+unsafe extern "C" fn rank<P: Scheduling>(
+    host: *const Host,
+    state: *mut c_void,
+    request: *const Request,
+    queued: *const Queued,
+) -> f64 {
+    // SAFETY: as above.
+    unsafe { ask(host, state, 0.0, |state: &mut State<P>| state.policy.rank(&*request, &*queued)) }
+}
+
+unsafe extern "C" fn victim<P: Preemption>(
+    host: *const Host,
+    state: *mut c_void,
+    now_us: u64,
+    wanting: u32,
+    batch: *const c_void,
+    count: usize,
+    stride: usize,
+) -> u32 {
+    let answer = |state: &mut State<P>| {
+        // SAFETY: as above.
+        let batch = unsafe { rows::<Running>(batch, count, stride) };
+        u32::try_from(state.policy.victim(now_us, wanting as usize, &batch)).unwrap_or(u32::MAX)
+    };
+    // SAFETY: as above.
+    unsafe { ask(host, state, u32::MAX, answer) }
+}
+
+unsafe extern "C" fn constants<P: Latency>(host: *const Host, state: *const c_void, result: *mut Constants) {
+    // SAFETY: as above.
+    unsafe { *result = look(host, state, Constants::default(), P::constants) }
+}
+
+unsafe extern "C" fn queueing_time<P: Latency>(host: *const Host, state: *const c_void, input_tokens: u32) -> u64 {
+    // SAFETY: as above.
+    unsafe { look(host, state, 0, |policy: &P| policy.queueing_time(input_tokens)) }
+}
+
+unsafe extern "C" fn step_time<P: Latency>(host: *const Host, state: *const c_void, step: *const Step) -> u64 {
+    // SAFETY: as above.
+    unsafe { look(host, state, 1, |policy: &P| policy.step_time(&*step)) }
+}
+
+unsafe extern "C" fn notice<P: Lifecycle>(host: *const Host, state: *mut c_void, event: *const Event) {
+    // SAFETY: as above.
+    unsafe { ask(host, state, (), |state: &mut State<P>| state.policy.notice(&*event)) }
+}
+
+/// The host that asks, if one does.
+#[inline]
+fn asking<T>(question: impl FnOnce(&Host) -> T, in_tests: impl FnOnce(&mut testing::Host) -> T) -> T {
+    let host = ASKING.get();
+    if host.is_null() {
+        return testing::ask(in_tests);
+    }
+    // SAFETY: not null only during a call, when it is valid.
+    question(unsafe { &*host })
+}
+
+pub(crate) fn log(level: u32, message: &str) {
+    // SAFETY: the host's own functions with its own context, here and below.
+    asking(
+        |host| unsafe { (host.log)(host.context, level, Text::new(message)) },
+        |host| host.logged.push((level, message.to_owned())),
+    );
+}
+
+pub(crate) fn random() -> u64 {
+    // SAFETY: as above.
+    asking(|host| unsafe { (host.random)(host.context) }, testing::Host::next)
+}
+
+pub(crate) fn pick(n: u32) -> u32 {
+    // SAFETY: as above.
+    asking(|host| unsafe { (host.pick)(host.context, n) }, |host| host.pick(n))
+}
+
+pub(crate) fn prompt_blocks() -> Vec<u32> {
+    let ask = |host: &Host| {
+        let mut blocks = ptr::null();
+        // SAFETY: as above; the blocks are valid during the call.
+        unsafe {
+            let count = (host.prompt_blocks)(host.context, &raw mut blocks);
+            array(blocks, count).to_vec()
+        }
+    };
+    asking(ask, |host| host.prompt_blocks.clone())
+}
+
+pub(crate) fn text(name: u32) -> String {
+    // SAFETY: as above; the text is valid during the call.
+    asking(
+        |host| unsafe { (host.text)(host.context, name).owned() },
+        |host| host.texts.get(&name).cloned().unwrap_or_default(),
+    )
+}

@@ -1,0 +1,631 @@
+//! The exports of `sdk/wit/since-v1.0.0/policy.wit` by the rules of the component model's canonical
+//! ABI, without generated code: `blis` makes the component out of the names of the exports.
+//!
+//! * More than 16 numbers of parameters come as one pointer to all of them ([`Decision`]); more than
+//!   one number of results goes back as a pointer. Records lie in memory as `repr(C)` structs do.
+//! * What the host passes lies in memory from [`realloc`], an arena that is emptied when the call
+//!   returns: no `malloc` and `free` per call. The host copies results before it does anything else, so
+//!   they lie in fields of [`Guest`] and need no function that frees them.
+
+#![allow(unsafe_code)] // the boundary itself
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::cell::UnsafeCell;
+use std::slice;
+use std::sync::Once;
+
+use super::{Exported, description, panic_text, restored, save};
+use crate::description::{Kind, Setup};
+use crate::policy::{Admission, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling, Verdict};
+use crate::rows::{Ages, Cluster, Constants, Event, Instance, InstanceInfo, Queued, Request, Running, Step};
+
+mod imports {
+    #[link(wasm_import_module = "blis:policy/host@1.0.0")]
+    unsafe extern "C" {
+        pub fn log(level: u32, text: *const u8, len: usize);
+        pub safe fn random() -> u64;
+        pub safe fn pick(n: u32) -> u32;
+        #[link_name = "prompt-blocks"]
+        pub fn prompt_blocks(result: *mut super::List<u32>);
+        pub fn text(name: u32, result: *mut super::List<u8>);
+    }
+}
+
+pub fn log(level: u32, message: &str) {
+    // SAFETY: the host reads the message during the call.
+    unsafe { imports::log(level, message.as_ptr(), message.len()) }
+}
+
+pub use imports::{pick, random};
+
+pub fn prompt_blocks() -> Vec<u32> {
+    let mut list = List::EMPTY;
+    // SAFETY: the host writes the list into the arena, and where it lies into `list`.
+    unsafe {
+        imports::prompt_blocks(&raw mut list);
+        list.slice().to_vec()
+    }
+}
+
+pub fn text(name: u32) -> String {
+    let mut list = List::EMPTY;
+    // SAFETY: as above.
+    let bytes = unsafe {
+        imports::text(name, &raw mut list);
+        list.slice()
+    };
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// `list<T>` or `string` in memory.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct List<T> {
+    start: *const T,
+    len: usize,
+}
+
+impl<T> List<T> {
+    const EMPTY: Self = Self { start: std::ptr::null(), len: 0 };
+
+    fn new(slice: &[T]) -> Self {
+        Self { start: slice.as_ptr(), len: slice.len() }
+    }
+
+    /// # Safety
+    /// The host wrote it, and this call has not returned.
+    unsafe fn slice<'a>(self) -> &'a [T] {
+        if self.len == 0 {
+            return &[];
+        }
+        // SAFETY: the host has written `len` elements where `realloc` told it to.
+        unsafe { slice::from_raw_parts(self.start, self.len) }
+    }
+}
+
+/// The parameters of `admit`, `route` and `scores`: 23 numbers.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Decision {
+    request: Request,
+    ages: Ages,
+    instances: List<Instance>,
+}
+
+impl Decision {
+    /// # Safety
+    /// The host wrote it, and this call has not returned.
+    unsafe fn cluster(&self) -> Cluster<'_> {
+        // SAFETY: the same.
+        Cluster { ages: self.ages, instances: unsafe { self.instances.slice() } }
+    }
+}
+
+/// The parameters of `rank`: 23 numbers.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Joining {
+    request: Request,
+    queued: Queued,
+}
+
+#[repr(C)]
+struct Fact {
+    name: List<u8>,
+    value: f64,
+}
+
+#[repr(C)]
+struct RawParameter {
+    name: List<u8>,
+    default: f64,
+    min: f64,
+    max: f64,
+    about: List<u8>,
+}
+
+#[repr(C)]
+struct RawDescription {
+    name: List<u8>,
+    version: List<u8>,
+    about: List<u8>,
+    kinds: u8,
+    reads: u8,
+    events: u8,
+    scores: bool,
+    every_step: bool,
+    parameters: List<RawParameter>,
+}
+
+/// A `result<_, string>`, or a `verdict`: 1 with a text, 0 without.
+#[repr(C)]
+pub struct Refusal {
+    refused: u8,
+    text: List<u8>,
+}
+
+// As the canonical ABI lays out the records and tuples of the WIT package.
+const _: () = {
+    assert!(size_of::<Decision>() == 112 && size_of::<Joining>() == 112);
+    assert!(size_of::<Fact>() == 16 && size_of::<RawParameter>() == 40);
+    assert!(size_of::<RawDescription>() == 40 && std::mem::offset_of!(RawDescription, parameters) == 32);
+    assert!(size_of::<Refusal>() == 12);
+};
+
+/// The policy of this module, and what its latest answer points to.
+pub struct Guest<P>(UnsafeCell<Inner<P>>);
+
+struct Inner<P> {
+    /// `None` until `configure`.
+    policy: Option<P>,
+    scores: Vec<f64>,
+    bytes: Vec<u8>,
+    text: String,
+    refusal: Refusal,
+    list: (usize, usize),
+    constants: Constants,
+}
+
+// SAFETY: a module without shared memory has one thread, and the host makes one call at a time.
+unsafe impl<P> Sync for Guest<P> {}
+
+impl<P: Policy> Guest<P> {
+    pub const fn new() -> Self {
+        Self(UnsafeCell::new(Inner {
+            policy: None,
+            scores: Vec::new(),
+            bytes: Vec::new(),
+            text: String::new(),
+            refusal: Refusal { refused: 0, text: List::EMPTY },
+            list: (0, 0),
+            constants: Constants { shortest_step: 1, output_token: 0, post_decode: 0, scheduling: 0, preemption: 0 },
+        }))
+    }
+
+    /// One call of the host: `answer`, then the arena is empty again.
+    #[inline]
+    fn call<T>(&self, answer: impl FnOnce(&mut Inner<P>) -> T) -> T {
+        // SAFETY: calls do not overlap: the host enters no module that it is in.
+        let answer = answer(unsafe { &mut *self.0.get() });
+        empty_arena();
+        answer
+    }
+
+    /// One call that needs the policy.
+    #[inline]
+    fn ask<T>(&self, answer: impl FnOnce(&mut P) -> T) -> T {
+        self.call(|inner| answer(inner.policy()))
+    }
+
+    pub fn describe(&self, exported: Exported) -> *const u8 {
+        report_panics();
+        let description = description::<P>(exported);
+        let text = |text: String| List::new(text.leak().as_bytes());
+        let parameters = description.parameters.into_iter().map(|parameter| RawParameter {
+            name: text(parameter.name),
+            default: parameter.default,
+            min: parameter.min,
+            max: parameter.max,
+            about: text(parameter.about),
+        });
+        // Asked once per module; kept as long as it.
+        let parameters: Vec<_> = parameters.collect();
+        let raw = Box::leak(Box::new(RawDescription {
+            name: text(description.name),
+            version: text(description.version),
+            about: text(description.about),
+            kinds: exported.kinds as u8,
+            reads: description.reads.0 as u8,
+            events: description.events.0 as u8,
+            scores: description.scores,
+            every_step: description.every_step,
+            parameters: List::new(parameters.leak()),
+        }));
+        (&raw const *raw).cast()
+    }
+
+    /// # Safety
+    /// Called by the host, as are all functions below.
+    pub unsafe fn configure(
+        &self,
+        kind: u32,
+        parameters: List<f64>,
+        instances: List<InstanceInfo>,
+        facts: List<u64>,
+    ) -> *const Refusal {
+        report_panics();
+        // SAFETY: written by the host; `facts` are `Fact`s, a type that is private here.
+        let (values, instances, facts) = unsafe {
+            let facts = List { start: facts.start.cast::<Fact>(), len: facts.len };
+            (parameters.slice(), instances.slice(), facts.slice())
+        };
+        self.call(|inner| {
+            let declared = P::describe().parameters;
+            assert!(declared.len() == values.len(), "the host has other parameters than describe() declares");
+            let setup = Setup {
+                kind: Kind::of(kind).expect("a policy is used for one kind"),
+                instances: instances.to_vec(),
+                parameters: declared.into_iter().map(|parameter| parameter.name).zip(values.iter().copied()).collect(),
+                // SAFETY: written by the host.
+                facts: facts.iter().map(|fact| (unsafe { owned(fact.name) }, fact.value)).collect(),
+            };
+            let made = P::new(&setup).map(|policy| inner.policy = Some(policy));
+            inner.refuse(made.err())
+        })
+    }
+
+    pub unsafe fn save(&self) -> *const (usize, usize) {
+        self.call(|inner| {
+            inner.bytes = save(inner.policy());
+            inner.list = (inner.bytes.as_ptr() as usize, inner.bytes.len());
+            &raw const inner.list
+        })
+    }
+
+    pub unsafe fn restore(&self, state: List<u8>) -> *const Refusal {
+        self.call(|inner| {
+            // SAFETY: written by the host.
+            let made = restored(unsafe { state.slice() }).map(|policy| inner.policy = Some(policy));
+            inner.refuse(made.err())
+        })
+    }
+
+    pub unsafe fn admit(&self, decision: *const Decision) -> *const Refusal
+    where
+        P: Admission,
+    {
+        // SAFETY: written by the host.
+        let decision = unsafe { &*decision };
+        self.call(|inner| {
+            // SAFETY: the same.
+            let verdict = inner.policy().admit(&decision.request, &unsafe { decision.cluster() });
+            inner.refuse(match verdict {
+                Verdict::Admit => None,
+                Verdict::Reject(reason) => Some(reason),
+            })
+        })
+    }
+
+    #[inline]
+    pub unsafe fn route(&self, decision: *const Decision) -> usize
+    where
+        P: Routing,
+    {
+        // SAFETY: written by the host.
+        let decision = unsafe { &*decision };
+        // SAFETY: the same.
+        self.ask(|policy| policy.route(&decision.request, &unsafe { decision.cluster() }))
+    }
+
+    pub unsafe fn scores(&self, decision: *const Decision) -> *const (usize, usize)
+    where
+        P: Routing,
+    {
+        // SAFETY: written by the host.
+        let decision = unsafe { &*decision };
+        self.call(|inner| {
+            let mut scores = std::mem::take(&mut inner.scores);
+            scores.clear();
+            // SAFETY: the same.
+            inner.policy().scores(&decision.request, &unsafe { decision.cluster() }, &mut scores);
+            inner.scores = scores;
+            inner.list = (inner.scores.as_ptr() as usize, inner.scores.len());
+            &raw const inner.list
+        })
+    }
+
+    pub unsafe fn priority(&self, request: *const Request) -> i64
+    where
+        P: Priority,
+    {
+        // SAFETY: written by the host.
+        self.ask(|policy| policy.priority(unsafe { &*request }))
+    }
+
+    pub unsafe fn rank(&self, joining: *const Joining) -> f64
+    where
+        P: Scheduling,
+    {
+        // SAFETY: written by the host.
+        let joining = unsafe { &*joining };
+        self.ask(|policy| policy.rank(&joining.request, &joining.queued))
+    }
+
+    pub unsafe fn victim(&self, now_us: u64, wanting: usize, batch: List<Running>) -> usize
+    where
+        P: Preemption,
+    {
+        // SAFETY: written by the host.
+        self.ask(|policy| policy.victim(now_us, wanting, unsafe { batch.slice() }))
+    }
+
+    pub fn constants(&self) -> *const Constants
+    where
+        P: Latency,
+    {
+        self.call(|inner| {
+            inner.constants = inner.policy().constants();
+            &raw const inner.constants
+        })
+    }
+
+    pub fn queueing_time(&self, input_tokens: u32) -> u64
+    where
+        P: Latency,
+    {
+        self.ask(|policy| policy.queueing_time(input_tokens))
+    }
+
+    pub fn step_time(&self, step: &Step) -> u64
+    where
+        P: Latency,
+    {
+        self.ask(|policy| policy.step_time(step))
+    }
+
+    pub fn notice(&self, event: &Event)
+    where
+        P: Lifecycle,
+    {
+        self.ask(|policy| policy.notice(event));
+    }
+}
+
+impl<P> Inner<P> {
+    #[inline]
+    fn policy(&mut self) -> &mut P {
+        self.policy.as_mut().expect("configure comes first, and succeeds")
+    }
+
+    fn refuse(&mut self, text: Option<String>) -> *const Refusal {
+        self.refusal.refused = u8::from(text.is_some());
+        self.text = text.unwrap_or_default();
+        self.refusal.text = List::new(self.text.as_bytes());
+        &raw const self.refusal
+    }
+}
+
+/// # Safety
+/// The host wrote it, and this call has not returned.
+unsafe fn owned(text: List<u8>) -> String {
+    // SAFETY: the same.
+    String::from_utf8_lossy(unsafe { text.slice() }).into_owned()
+}
+
+/// A list of parameters, for the macro.
+pub const fn list<T>(start: *const T, len: usize) -> List<T> {
+    List { start, len }
+}
+
+/// A panic says what and where in the log of the run, and traps.
+fn report_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| std::panic::set_hook(Box::new(|info| log(0, &panic_text(info)))));
+}
+
+/// Memory for what the host passes.
+struct Arena {
+    start: *mut u8,
+    size: usize,
+    used: usize,
+    /// Of this call, too small by now.
+    outgrown: Vec<(*mut u8, usize)>,
+}
+
+const ALIGN: usize = 16;
+const FIRST: usize = 4096;
+
+struct Global(UnsafeCell<Arena>);
+
+// SAFETY: one thread, as above.
+unsafe impl Sync for Global {}
+
+static ARENA: Global =
+    Global(UnsafeCell::new(Arena { start: std::ptr::null_mut(), size: 0, used: 0, outgrown: Vec::new() }));
+
+/// `cabi_realloc`.
+///
+/// # Safety
+/// Called by the host.
+#[inline]
+pub unsafe fn realloc(old: *mut u8, old_size: usize, align: usize, size: usize) -> *mut u8 {
+    // SAFETY: only the host calls this, at times when no other function of this file uses the arena.
+    let arena = unsafe { &mut *ARENA.0.get() };
+    let place = arena.used.next_multiple_of(align.clamp(1, ALIGN));
+    let fresh = match place.checked_add(size) {
+        Some(end) if end <= arena.size => {
+            arena.used = end;
+            // SAFETY: within the block.
+            unsafe { arena.start.add(place) }
+        }
+        _ => arena.grow(size),
+    };
+    if old_size > 0 {
+        // SAFETY: both are blocks of this arena that do not overlap.
+        unsafe { std::ptr::copy_nonoverlapping(old, fresh, old_size.min(size)) };
+    }
+    fresh
+}
+
+impl Arena {
+    /// A larger block that begins with `size` bytes in use. The block before it stays until the call
+    /// returns: parameters lie in it.
+    #[cold]
+    fn grow(&mut self, size: usize) -> *mut u8 {
+        if self.size > 0 {
+            self.outgrown.push((self.start, self.size));
+        }
+        let twice = size.saturating_add(self.size).max(FIRST).checked_next_power_of_two();
+        let layout = Layout::from_size_align(twice.unwrap_or(usize::MAX), ALIGN).expect("fits the address space");
+        // SAFETY: not of size 0.
+        self.start = unsafe { alloc(layout) };
+        if self.start.is_null() {
+            handle_alloc_error(layout);
+        }
+        (self.size, self.used) = (layout.size(), size);
+        self.start
+    }
+
+    #[cold]
+    fn drop_outgrown(&mut self) {
+        for (start, size) in self.outgrown.drain(..) {
+            // SAFETY: allocated with this layout in `grow`, and nothing points to it any more.
+            unsafe { dealloc(start, Layout::from_size_align_unchecked(size, ALIGN)) };
+        }
+    }
+}
+
+#[inline]
+fn empty_arena() {
+    // SAFETY: one thread; no parameter of the call is in use.
+    let arena = unsafe { &mut *ARENA.0.get() };
+    arena.used = 0;
+    if !arena.outgrown.is_empty() {
+        arena.drop_outgrown();
+    }
+}
+
+/// The exports of one interface. Uses `GUEST`, `EXPORTED` and `sdk` of `export_policy!`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __blis_wasm {
+    (Plugin) => {
+        #[unsafe(export_name = "cabi_realloc")]
+        unsafe extern "C" fn cabi_realloc(old: *mut u8, old_size: usize, align: usize, size: usize) -> *mut u8 {
+            unsafe { sdk::wasm::realloc(old, old_size, align, size) }
+        }
+
+        #[unsafe(export_name = "blis:policy/plugin@1.0.0#describe")]
+        extern "C" fn describe() -> *const u8 {
+            GUEST.describe(EXPORTED)
+        }
+
+        #[unsafe(export_name = "blis:policy/plugin@1.0.0#configure")]
+        unsafe extern "C" fn configure(
+            kind: u32,
+            parameters: *const f64,
+            parameter_count: usize,
+            instances: *const $crate::InstanceInfo,
+            instance_count: usize,
+            facts: *const u64,
+            fact_count: usize,
+        ) -> *const sdk::wasm::Refusal {
+            let parameters = sdk::wasm::list(parameters, parameter_count);
+            let instances = sdk::wasm::list(instances, instance_count);
+            unsafe { GUEST.configure(kind, parameters, instances, sdk::wasm::list(facts, fact_count)) }
+        }
+
+        #[unsafe(export_name = "blis:policy/plugin@1.0.0#save")]
+        unsafe extern "C" fn save() -> *const (usize, usize) {
+            unsafe { GUEST.save() }
+        }
+
+        #[unsafe(export_name = "blis:policy/plugin@1.0.0#restore")]
+        unsafe extern "C" fn restore(state: *const u8, len: usize) -> *const sdk::wasm::Refusal {
+            unsafe { GUEST.restore(sdk::wasm::list(state, len)) }
+        }
+    };
+    (Admission) => {
+        #[unsafe(export_name = "blis:policy/admission@1.0.0#admit")]
+        unsafe extern "C" fn admit(decision: *const sdk::wasm::Decision) -> *const sdk::wasm::Refusal {
+            unsafe { GUEST.admit(decision) }
+        }
+    };
+    (Routing) => {
+        #[unsafe(export_name = "blis:policy/routing@1.0.0#route")]
+        unsafe extern "C" fn route(decision: *const sdk::wasm::Decision) -> usize {
+            unsafe { GUEST.route(decision) }
+        }
+
+        #[unsafe(export_name = "blis:policy/routing@1.0.0#scores")]
+        unsafe extern "C" fn scores(decision: *const sdk::wasm::Decision) -> *const (usize, usize) {
+            unsafe { GUEST.scores(decision) }
+        }
+    };
+    (Priority) => {
+        #[unsafe(export_name = "blis:policy/priority@1.0.0#priority")]
+        unsafe extern "C" fn priority(request: *const $crate::Request) -> i64 {
+            unsafe { GUEST.priority(request) }
+        }
+    };
+    (Scheduling) => {
+        #[unsafe(export_name = "blis:policy/scheduling@1.0.0#rank")]
+        unsafe extern "C" fn rank(joining: *const sdk::wasm::Joining) -> f64 {
+            unsafe { GUEST.rank(joining) }
+        }
+    };
+    (Preemption) => {
+        #[unsafe(export_name = "blis:policy/preemption@1.0.0#victim")]
+        unsafe extern "C" fn victim(now_us: u64, wanting: usize, batch: *const $crate::Running, len: usize) -> usize {
+            unsafe { GUEST.victim(now_us, wanting, sdk::wasm::list(batch, len)) }
+        }
+    };
+    (Latency) => {
+        #[unsafe(export_name = "blis:policy/latency@1.0.0#constants")]
+        extern "C" fn constants() -> *const $crate::Constants {
+            GUEST.constants()
+        }
+
+        #[unsafe(export_name = "blis:policy/latency@1.0.0#queueing-time")]
+        extern "C" fn queueing_time(input_tokens: u32) -> u64 {
+            GUEST.queueing_time(input_tokens)
+        }
+
+        #[unsafe(export_name = "blis:policy/latency@1.0.0#step-time")]
+        extern "C" fn step_time(
+            prefill_requests: u64,
+            prefill_tokens: u64,
+            prefill_tokens_squared: u64,
+            prefill_tokens_by_input: u64,
+            prefill_tokens_by_context: u64,
+            prefill_context: u64,
+            decode_requests: u64,
+            decode_context: u64,
+        ) -> u64 {
+            GUEST.step_time(&$crate::Step {
+                prefill_requests,
+                prefill_tokens,
+                prefill_tokens_squared,
+                prefill_tokens_by_input,
+                prefill_tokens_by_context,
+                prefill_context,
+                decode_requests,
+                decode_context,
+            })
+        }
+    };
+    (Lifecycle) => {
+        #[unsafe(export_name = "blis:policy/lifecycle@1.0.0#notice")]
+        extern "C" fn notice(
+            at_us: u64,
+            ttft_us: u64,
+            e2e_us: u64,
+            kind: u32,
+            request: u32,
+            instance: u32,
+            input_tokens: u32,
+            generated_tokens: u32,
+            slo_class: u32,
+            tenant: u32,
+            session: u32,
+            prefix_group: u32,
+            block: u32,
+        ) {
+            GUEST.notice(&$crate::Event {
+                at_us,
+                ttft_us,
+                e2e_us,
+                kind,
+                request,
+                instance,
+                input_tokens,
+                generated_tokens,
+                slo_class,
+                tenant,
+                session,
+                prefix_group,
+                block,
+            });
+        }
+    };
+}

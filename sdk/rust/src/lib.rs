@@ -1,0 +1,52 @@
+//! Policies for BLIS in Rust.
+//!
+//! A policy is a struct, its state; a trait for each kind of decision it takes; and one line that
+//! exports them:
+//!
+//! ```
+//! use blis_sdk::{Cluster, Description, Policy, Reads, Request, Routing, Setup};
+//! use serde::{Deserialize, Serialize};
+//!
+//! /// The shortest wait queue.
+//! #[derive(Serialize, Deserialize)]
+//! struct ShortestQueue;
+//!
+//! impl Policy for ShortestQueue {
+//!     fn describe() -> Description {
+//!         Description::new("shortest-queue").about("The shortest wait queue.").reads(Reads::LOAD)
+//!     }
+//!
+//!     fn new(_: &Setup) -> Result<Self, String> {
+//!         Ok(Self)
+//!     }
+//! }
+//!
+//! impl Routing for ShortestQueue {
+//!     fn route(&mut self, _: &Request, cluster: &Cluster<'_>) -> usize {
+//!         blis_sdk::argmin(cluster.instances.iter().map(|instance| instance.queue_depth))
+//!     }
+//! }
+//!
+//! blis_sdk::export_policy!(ShortestQueue: Routing);
+//! # fn main() {}
+//! ```
+//!
+//! Compiled for `wasm32-unknown-unknown` it is a sandboxed module with the exports of the WIT package
+//! `blis:policy@1.0.0`; compiled for the machine at hand, a native library with the table of
+//! `sdk/c/blis_policy.h`. `sdk/rust/README.md` says how to build both.
+
+mod best;
+mod description;
+#[doc(hidden)]
+pub mod export;
+mod host;
+mod policy;
+mod rows;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod testing;
+
+pub use best::{argmax, argmin};
+pub use description::{Description, Events, Kind, Parameter, Reads, Setup};
+pub use host::{Level, log, pick, prompt_blocks, random, text};
+pub use policy::{Admission, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling, Verdict};
+pub use rows::{Ages, Cluster, Constants, Event, EventKind, Instance, InstanceInfo, Queued, Request, Running, Step};
