@@ -220,7 +220,9 @@ impl Subject<'_> {
                 let batch = Batch { decode_requests: requests, decode_context: requests * context, ..Batch::default() };
                 let us = step_time(&batch)?;
                 if us != step_time(&batch)? {
-                    return Err("the same step takes another time when asked again; it may depend on the step alone".into());
+                    return Err(
+                        "the same step takes another time when asked again; it may depend on the step alone".into()
+                    );
                 }
                 if us < shortest {
                     return Err(format!(
@@ -244,7 +246,8 @@ impl Subject<'_> {
         let silent = Setup { explain: false, ..usual.clone() };
         let places = |setup: &Setup| {
             let mut guest = self.plugin.start(setup).map_err(|fault| fault.to_string())?;
-            let answers = self.sequence(&mut *guest, 4, 0..AFTER).map_err(|(question, fault)| format!("{question}: {fault}"))?;
+            let answers =
+                self.sequence(&mut *guest, 4, 0..AFTER).map_err(|(question, fault)| format!("{question}: {fault}"))?;
             let place = |answer| match answer {
                 Answer::Place(place, _) => Answer::Place(place, Vec::new()),
                 other => other,
@@ -253,7 +256,9 @@ impl Subject<'_> {
         };
         match first_difference(&places(&usual)?, &places(&silent)?) {
             None => Ok(format!("{AFTER} decisions")),
-            Some(place) => Err(format!("answer {place} differs when scores are asked for; `scores` must change nothing")),
+            Some(place) => {
+                Err(format!("answer {place} differs when scores are asked for; `scores` must change nothing"))
+            }
         }
     }
 
@@ -273,7 +278,11 @@ impl Subject<'_> {
             }
         }
         let of = |which: usize| side_by_side.iter().skip(which).step_by(2).flatten().cloned().collect::<Vec<_>>();
-        for (other, how) in [(&second, "a second guest"), (&of(0), "one of two side by side"), (&of(1), "the other of two side by side")] {
+        for (other, how) in [
+            (&second, "a second guest"),
+            (&of(0), "one of two side by side"),
+            (&of(1), "the other of two side by side"),
+        ] {
             if let Some(place) = first_difference(&first, other) {
                 return Err(format!(
                     "{how} gives another answer to question {place}: {:?}, not {:?}; keep everything in the state, \
@@ -304,7 +313,8 @@ impl Subject<'_> {
                 .into());
         }
         let bytes = state.len();
-        self.go_on_alike(&mut *original, &mut *restored, "the restored one").map(|told| format!("{bytes} bytes; {told}"))
+        self.go_on_alike(&mut *original, &mut *restored, "the restored one")
+            .map(|told| format!("{bytes} bytes; {told}"))
     }
 
     fn warmed_up(&self) -> Result<Box<dyn Guest>, String> {

@@ -274,6 +274,14 @@ fn script(path: &Path, _content: &[u8], _finder: &Finder) -> Result<Arc<dyn Plug
     Err(Fault::new(FaultKind::Unreadable, format!("{}: scripts are not built in", path.display())))
 }
 
+/// `core`, a core module made from `path`, as a component.
+///
+/// # Errors
+/// If no component can be made of it.
+pub fn componentize(path: &Path, _core: &[u8]) -> Result<Vec<u8>, Fault> {
+    Err(Fault::new(FaultKind::Unreadable, format!("{}: components are not built in", path.display())))
+}
+
 /// The plugins that the program carries, sorted.
 fn embedded() -> Vec<Found> {
     let found = |file: &'static include_dir::File<'static>| {

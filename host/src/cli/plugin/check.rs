@@ -109,9 +109,7 @@ impl Checked {
             };
             json!({ "kind": check.kind.map(Kind::name), "check": check.what, "passed": passed, "detail": told })
         };
-        let usage = |usage: &Usage| {
-            json!({ "kind": usage.kind.name(), "n": usage.n, "most": usage.most, "limit": usage.limit })
-        };
+        let usage = |usage: &Usage| json!({ "kind": usage.kind.name(), "n": usage.n, "most": usage.most, "limit": usage.limit });
         let cost = |cost: &Cost| json!({ "kind": cost.kind.name(), "n": cost.n, "cpu_ns_per_call": cost.ns.round() });
         json!({
             "plugin": self.plugin,
@@ -132,7 +130,8 @@ impl Checked {
         let mut text = format!("{}: {}", self.file, self.technology);
         if let Some(loaded) = &self.loaded {
             let description = loaded.plugin.description();
-            let version = if description.version.is_empty() { String::new() } else { format!(" {}", description.version) };
+            let version =
+                if description.version.is_empty() { String::new() } else { format!(" {}", description.version) };
             text += &format!(", for {}\n{}{version}", names(&description.kinds), description.name);
             if !description.about.is_empty() {
                 text += &format!(": {}", description.about);
@@ -154,15 +153,27 @@ impl Checked {
     fn cost_table(&self) -> String {
         let kinds: Vec<Kind> = Kind::ALL
             .into_iter()
-            .filter(|&kind| self.costs.iter().any(|cost| cost.kind == kind) || self.findings.usage.iter().any(|usage| usage.kind == kind))
+            .filter(|&kind| {
+                self.costs.iter().any(|cost| cost.kind == kind)
+                    || self.findings.usage.iter().any(|usage| usage.kind == kind)
+            })
             .collect();
         let row = |kind: Kind, n: usize| {
             let usage = self.findings.usage.iter().find(|usage| usage.kind == kind && usage.n == n);
             let cost = self.costs.iter().find(|cost| cost.kind == kind && cost.n == n);
             let used = usage.map_or_else(|| "not counted".into(), |usage| format!("{} of {}", usage.most, usage.limit));
-            vec![kind.name().into(), n.to_string(), used, cost.map_or_else(|| "-".into(), |cost| format!("{:.0}", cost.ns))]
+            vec![
+                kind.name().into(),
+                n.to_string(),
+                used,
+                cost.map_or_else(|| "-".into(), |cost| format!("{:.0}", cost.ns)),
+            ]
         };
         let rows: Vec<_> = kinds.into_iter().flat_map(|kind| COST_SIZES.map(|n| row(kind, n))).collect();
-        if rows.is_empty() { String::new() } else { format!("\n{}", table(&["A CALL", "N", "USES AT MOST", "CPU ns"], &rows)) }
+        if rows.is_empty() {
+            String::new()
+        } else {
+            format!("\n{}", table(&["A CALL", "N", "USES AT MOST", "CPU ns"], &rows))
+        }
     }
 }
