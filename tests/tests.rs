@@ -12,5 +12,6 @@ mod examples;
 mod flags;
 mod nonsense;
 mod output;
+mod plugins;
 mod shared;
 mod vllm;
