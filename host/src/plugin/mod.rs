@@ -26,6 +26,7 @@ use blis_sim::units::Micros;
 pub mod adapt;
 pub mod incidents;
 pub mod rows;
+pub mod wasm;
 
 /// A kind of decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
