@@ -31,6 +31,7 @@ pub mod incidents;
 pub mod inputs;
 pub mod native;
 pub mod rows;
+pub mod wasm;
 
 /// A kind of decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
