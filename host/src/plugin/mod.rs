@@ -31,6 +31,7 @@ pub mod incidents;
 pub mod inputs;
 pub mod native;
 pub mod rows;
+pub mod script;
 pub mod wasm;
 
 /// A kind of decision.

@@ -139,7 +139,7 @@ fn errors_say_where() {
 #[test]
 fn a_skipped_record_leaves_nothing_behind() {
     let group = [(Column::PrefixGroup, "A"), (Column::PrefixLength, "32"), (Column::OutputTokens, "x")];
-    let text = record(&group) + &record(&[(Column::PrefixGroup, "A"), (Column::PrefixLength, "16")]);
+    let text = record(&group) + record(&[(Column::PrefixGroup, "A"), (Column::PrefixLength, "16")]).as_str();
     let options = TraceOptions { skip_bad_lines: true, ..TraceOptions::default() };
     let workload = read(format!("{HEADER}\n{text}").as_bytes(), "t.csv", &options).unwrap();
     assert_eq!((workload.skipped.count, workload.notes.len()), (1, 0));

@@ -1,0 +1,447 @@
+//! Columns: a number for each instance (or each request of a batch), and arithmetic on all of them
+//! at once. One operation of the script does the work of a loop, at the speed of compiled code.
+//!
+//! Operations work in place where the column is used nowhere else. Their work is charged to the call
+//! ([`call::charge`]), as the script interpreter counts each of them as one step only.
+
+use std::sync::Arc;
+
+use rhai::{Array, Dynamic, FLOAT, FnPtr, INT, NativeCallContext};
+
+use super::call::{self, Failure, failure};
+use super::engine::type_name;
+use super::registry::Registry;
+
+/// Numbers, as many as there are instances or requests.
+#[derive(Clone, Debug)]
+pub(super) struct Column(Arc<[f64]>);
+
+impl Column {
+    /// From a view: not charged to the script.
+    pub fn new(values: impl IntoIterator<Item = f64>) -> Self {
+        Self(values.into_iter().collect())
+    }
+
+    pub fn values(&self) -> &[f64] {
+        &self.0
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Overwrites `self`, keeping its memory where nobody else has it.
+    pub fn refill(&mut self, values: impl ExactSizeIterator<Item = f64>) {
+        match Arc::get_mut(&mut self.0) {
+            Some(own) if own.len() == values.len() => own.iter_mut().zip(values).for_each(|(own, new)| *own = new),
+            _ => self.0 = values.collect(),
+        }
+    }
+
+    fn map(mut self, f: impl Fn(f64) -> f64) -> Result<Self, Failure> {
+        call::charge(self.len())?;
+        if let Some(own) = Arc::get_mut(&mut self.0) {
+            own.iter_mut().for_each(|x| *x = f(*x));
+            return Ok(self);
+        }
+        Ok(Self(self.0.iter().map(|&x| f(x)).collect()))
+    }
+
+    fn zip(mut self, mut other: Self, f: impl Fn(f64, f64) -> f64) -> Result<Self, Failure> {
+        same_length(&self, &other)?;
+        call::charge(self.len())?;
+        if let Some(own) = Arc::get_mut(&mut self.0) {
+            own.iter_mut().zip(&*other.0).for_each(|(x, &y)| *x = f(*x, y));
+            return Ok(self);
+        }
+        if let Some(own) = Arc::get_mut(&mut other.0) {
+            own.iter_mut().zip(&*self.0).for_each(|(y, &x)| *y = f(x, *y));
+            return Ok(other);
+        }
+        Ok(Self(self.0.iter().zip(&*other.0).map(|(&x, &y)| f(x, y)).collect()))
+    }
+
+    fn fold<T>(&self, what: &str, f: impl Fn(&[f64]) -> T) -> Result<T, Failure> {
+        call::charge(self.len())?;
+        if self.0.is_empty() {
+            return Err(failure(format!("the {what} of an empty column")));
+        }
+        Ok(f(&self.0))
+    }
+
+    fn place(&self, index: INT) -> Result<usize, Failure> {
+        let place = usize::try_from(index).ok().filter(|&place| place < self.len());
+        place.ok_or_else(|| {
+            failure(match self.len() {
+                0 => format!("there is no place {index}: the column is empty"),
+                n => format!("there is no place {index}: the column has the places 0 to {}", n - 1),
+            })
+        })
+    }
+}
+
+impl IntoIterator for Column {
+    type Item = f64;
+    type IntoIter = std::vec::IntoIter<f64>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.to_vec().into_iter()
+    }
+}
+
+fn same_length(a: &Column, b: &Column) -> Result<(), Failure> {
+    if a.len() == b.len() {
+        return Ok(());
+    }
+    Err(failure(format!(
+        "one column has {} entries and the other {}; only columns over the same things go together",
+        a.len(),
+        b.len()
+    )))
+}
+
+/// A number as the scripts have them, whole or not, or a truth value.
+pub(super) fn number(value: &Dynamic) -> Option<f64> {
+    value
+        .as_float()
+        .or_else(|_| value.as_int().map(|i| i as f64))
+        .or_else(|_| value.as_bool().map(|b| f64::from(u8::from(b))))
+        .ok()
+}
+
+/// The numbers of an array.
+pub(super) fn numbers(array: &[Dynamic]) -> Result<Vec<f64>, Failure> {
+    let one = |(i, value): (usize, &Dynamic)| {
+        number(value).ok_or_else(|| failure(format!("entry {i} of the array is not a number but {}", type_name(value))))
+    };
+    array.iter().enumerate().map(one).collect()
+}
+
+fn truth(value: bool) -> f64 {
+    f64::from(u8::from(value))
+}
+
+/// As Rust's `max`, but not-a-number is not swept under the carpet.
+fn larger(a: f64, b: f64) -> f64 {
+    if a > b || a.is_nan() { a } else { b }
+}
+
+fn smaller(a: f64, b: f64) -> f64 {
+    if a < b || a.is_nan() { a } else { b }
+}
+
+fn extremes(values: &[f64]) -> (f64, f64) {
+    let mut extremes = (f64::INFINITY, f64::NEG_INFINITY);
+    for &x in values {
+        extremes = (smaller(extremes.0, x), larger(extremes.1, x));
+    }
+    extremes
+}
+
+/// The first place where `better(value, best so far)` holds against all others.
+fn first_best(values: &[f64], better: impl Fn(f64, f64) -> bool) -> usize {
+    let mut best = 0;
+    for (i, &x) in values.iter().enumerate() {
+        if better(x, values[best]) {
+            best = i;
+        }
+    }
+    best
+}
+
+/// As the built-in scorers scale: the fewest 1, the most 0; 1 for all if equal.
+fn fewest_best(column: Column) -> Result<Column, Failure> {
+    let (least, most) = extremes(&column.0);
+    column.map(|x| if least == most { 1.0 } else { (most - x) / (most - least) })
+}
+
+/// As the built-in scorers scale: the most 1, the fewest 0; 1 for all if equal.
+fn most_best(column: Column) -> Result<Column, Failure> {
+    let (least, most) = extremes(&column.0);
+    column.map(|x| if least == most { 1.0 } else { (x - least) / (most - least) })
+}
+
+/// 0 for the smallest; equals share the rank of the first of them.
+fn rank_of(column: &Column) -> Result<Column, Failure> {
+    call::charge(column.len().saturating_mul(16))?;
+    let mut sorted = column.0.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    Ok(Column(column.0.iter().map(|x| sorted.partition_point(|y| y.total_cmp(x).is_lt()) as f64).collect()))
+}
+
+fn quantile(column: &Column, share: f64) -> Result<f64, Failure> {
+    if !(0.0..=1.0).contains(&share) {
+        return Err(failure(format!("a quantile is asked for by a share from 0 to 1, not {share}")));
+    }
+    call::charge(column.len().saturating_mul(16))?;
+    column.fold("quantile", |values| {
+        let mut sorted = values.to_vec();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let place = share * (sorted.len() - 1) as f64;
+        let (low, part) = (place.floor() as usize, place.fract());
+        if part == 0.0 { sorted[low] } else { sorted[low] + part * (sorted[low + 1] - sorted[low]) }
+    })
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+fn variance(values: &[f64]) -> f64 {
+    let mean = mean(values);
+    values.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / values.len() as f64
+}
+
+fn softmax(column: Column) -> Result<Column, Failure> {
+    let (_, most) = extremes(&column.0);
+    let raised = column.map(|x| libm::exp(x - most))?;
+    share(raised)
+}
+
+fn share(column: Column) -> Result<Column, Failure> {
+    let sum: f64 = column.0.iter().sum();
+    column.map(|x| x / sum)
+}
+
+fn select(mask: &Column, a: &Column, b: &Column) -> Result<Column, Failure> {
+    same_length(mask, a)?;
+    same_length(mask, b)?;
+    call::charge(mask.len())?;
+    let choice = mask.0.iter().zip(&*a.0).zip(&*b.0).map(|((&m, &a), &b)| if m != 0.0 { a } else { b });
+    Ok(Column(choice.collect()))
+}
+
+fn filled(len: INT, value: f64) -> Result<Column, Failure> {
+    Ok(Column(std::iter::repeat_n(value, call::length(len)?).collect()))
+}
+
+pub(super) fn register(to: &mut Registry) {
+    to.engine.register_type_with_name::<Column>("column");
+    to.engine.register_iterator::<Column>();
+    operators(to);
+    elementwise(to);
+    reductions(to);
+    scalings(to);
+    making(to);
+    access(to);
+}
+
+fn operators(to: &mut Registry) {
+    binary(to, "+", |a, b| a + b);
+    binary(to, "-", |a, b| a - b);
+    binary(to, "*", |a, b| a * b);
+    binary(to, "/", |a, b| a / b);
+    binary(to, "%", |a, b| a % b);
+    binary(to, "**", libm::pow);
+    binary(to, "<", |a, b| truth(a < b));
+    binary(to, "<=", |a, b| truth(a <= b));
+    binary(to, ">", |a, b| truth(a > b));
+    binary(to, ">=", |a, b| truth(a >= b));
+    binary(to, "==", |a, b| truth(a == b));
+    binary(to, "!=", |a, b| truth(a != b));
+    for name in ["&", "|"] {
+        let f = move |a: f64, b: f64| truth(if name == "&" { a != 0.0 && b != 0.0 } else { a != 0.0 || b != 0.0 });
+        to.add(name, move |a: Column, b: Column| a.zip(b, f));
+        to.add(name, move |a: Column, b: bool| a.map(|a| f(a, truth(b))));
+        to.add(name, move |a: bool, b: Column| b.map(|b| f(truth(a), b)));
+    }
+    to.add("-", |a: Column| a.map(|a| -a));
+    to.add("+", |a: Column| a);
+    to.add("!", |a: Column| a.map(|a| truth(a == 0.0)));
+}
+
+/// `f` for columns of equal length, and for a column and a number.
+fn binary(to: &mut Registry, name: &'static str, f: impl Fn(f64, f64) -> f64 + Copy + Send + Sync + 'static) {
+    to.add(name, move |a: Column, b: Column| a.zip(b, f));
+    to.add(name, move |a: Column, b: FLOAT| a.map(|a| f(a, b)));
+    to.add(name, move |a: FLOAT, b: Column| b.map(|b| f(a, b)));
+    to.add(name, move |a: Column, b: INT| a.map(|a| f(a, b as f64)));
+    to.add(name, move |a: INT, b: Column| b.map(|b| f(a as f64, b)));
+}
+
+/// `f` for a column, and for a number.
+fn unary(to: &mut Registry, names: &[&'static str], f: impl Fn(f64) -> f64 + Copy + Send + Sync + 'static) {
+    for name in names {
+        to.add(name, move |a: Column| a.map(f));
+        to.add(name, move |a: FLOAT| f(a));
+        to.add(name, move |a: INT| f(a as f64));
+    }
+}
+
+fn elementwise(to: &mut Registry) {
+    to.add("abs", |a: Column| a.map(f64::abs));
+    to.add("sign", |a: Column| a.map(|a| if a > 0.0 { 1.0 } else if a < 0.0 { -1.0 } else { a }));
+    unary(to, &["sqrt"], libm::sqrt);
+    unary(to, &["exp"], libm::exp);
+    unary(to, &["ln"], libm::log);
+    unary(to, &["log2"], libm::log2);
+    unary(to, &["log10"], libm::log10);
+    unary(to, &["log1p"], libm::log1p);
+    unary(to, &["sin"], libm::sin);
+    unary(to, &["cos"], libm::cos);
+    unary(to, &["tanh"], libm::tanh);
+    unary(to, &["sigmoid"], |x| 1.0 / (1.0 + libm::exp(-x)));
+    unary(to, &["floor"], f64::floor);
+    unary(to, &["ceil", "ceiling"], f64::ceil);
+    unary(to, &["round"], f64::round);
+    binary(to, "max", larger);
+    binary(to, "min", smaller);
+    binary(to, "pow", libm::pow);
+    to.add("pow", libm::pow);
+    to.add("pow", |a: FLOAT, b: INT| libm::pow(a, b as f64));
+    to.add("pow", |a: INT, b: FLOAT| libm::pow(a as f64, b));
+    to.add("pow", |a: INT, b: INT| libm::pow(a as f64, b as f64));
+    for name in ["clamp", "clip"] {
+        to.add(name, |a: Column, low: Dynamic, high: Dynamic| -> Result<Column, Failure> {
+            let (low, high) = bounds(&low, &high)?;
+            a.map(|x| smaller(larger(x, low), high))
+        });
+        to.add(name, |x: Dynamic, low: Dynamic, high: Dynamic| -> Result<Dynamic, Failure> {
+            let (least, most) = bounds(&low, &high)?;
+            if let (Ok(x), Ok(low), Ok(high)) = (x.as_int(), low.as_int(), high.as_int()) {
+                return Ok(Dynamic::from_int(x.clamp(low, high)));
+            }
+            let x = number(&x).ok_or_else(|| failure("`clamp` takes a number or a column".to_owned()))?;
+            Ok(Dynamic::from_float(smaller(larger(x, least), most)))
+        });
+    }
+    for name in ["select", "where", "if_else"] {
+        to.add(name, |mask: Column, a: Dynamic, b: Dynamic| -> Result<Column, Failure> {
+            let a = spread(&a, mask.len())?;
+            select(&mask, &a, &spread(&b, mask.len())?)
+        });
+    }
+    to.add("is_nan", |a: Column| a.map(|a| truth(a.is_nan())));
+    to.add("is_finite", |a: Column| a.map(|a| truth(a.is_finite())));
+    to.add("map", |context: NativeCallContext, a: Column, f: FnPtr| -> Result<Column, Failure> {
+        call::charge(a.len())?;
+        let one = |&x: &f64| -> Result<f64, Failure> {
+            let y = f.call_within_context::<Dynamic>(&context, (x,))?;
+            number(&y).ok_or_else(|| failure(format!("the function given to `map` answered {}", type_name(&y))))
+        };
+        Ok(Column(a.0.iter().map(one).collect::<Result<Vec<_>, _>>()?.into()))
+    });
+}
+
+fn bounds(low: &Dynamic, high: &Dynamic) -> Result<(f64, f64), Failure> {
+    match (number(low), number(high)) {
+        (Some(low), Some(high)) if low <= high => Ok((low, high)),
+        _ => Err(failure(format!("`clamp` needs two numbers, the smaller first: not {low} and {high}"))),
+    }
+}
+
+/// A column as it is, a number as a column of it.
+fn spread(value: &Dynamic, len: usize) -> Result<Column, Failure> {
+    if let Some(column) = value.read_lock::<Column>() {
+        return Ok(column.clone());
+    }
+    match number(value) {
+        Some(number) => Ok(Column(std::iter::repeat_n(number, len).collect())),
+        None => Err(failure(format!("`select` chooses between columns or numbers, not {}", type_name(value)))),
+    }
+}
+
+fn reductions(to: &mut Registry) {
+    to.add("sum", |a: Column| -> Result<f64, Failure> {
+        call::charge(a.len())?;
+        Ok(a.0.iter().sum())
+    });
+    for name in ["mean", "avg", "average"] {
+        to.add(name, |a: Column| a.fold("mean", mean));
+    }
+    to.add("max", |a: Column| a.fold("maximum", |values| extremes(values).1));
+    to.add("min", |a: Column| a.fold("minimum", |values| extremes(values).0));
+    to.add("variance", |a: Column| a.fold("variance", variance));
+    for name in ["std", "stddev"] {
+        to.add(name, |a: Column| a.fold("standard deviation", |values| variance(values).sqrt()));
+    }
+    to.add("median", |a: Column| quantile(&a, 0.5));
+    to.add("quantile", |a: Column, share: FLOAT| quantile(&a, share));
+    to.add("quantile", |a: Column, share: INT| quantile(&a, share as f64));
+    for name in ["argmax", "arg_max"] {
+        to.add(name, |a: Column| a.fold("largest", |values| first_best(values, |x, best| x > best) as INT));
+    }
+    for name in ["argmin", "arg_min"] {
+        to.add(name, |a: Column| a.fold("smallest", |values| first_best(values, |x, best| x < best) as INT));
+    }
+    to.add("any", |a: Column| a.0.iter().any(|&x| x != 0.0));
+    to.add("all", |a: Column| a.0.iter().all(|&x| x != 0.0));
+    to.add("count", |a: Column| a.0.iter().filter(|&&x| x != 0.0).count() as INT);
+    to.add("contains", |a: Column, x: FLOAT| a.0.contains(&x));
+    to.add("contains", |a: Column, x: INT| a.0.contains(&(x as f64)));
+    to.add("dot", |a: Column, b: Column| -> Result<f64, Failure> {
+        same_length(&a, &b)?;
+        call::charge(a.len())?;
+        Ok(a.0.iter().zip(&*b.0).map(|(a, b)| a * b).sum())
+    });
+}
+
+fn scalings(to: &mut Registry) {
+    for name in ["fewest_best", "lowest_best", "least_best", "min_best"] {
+        to.add(name, fewest_best);
+    }
+    for name in ["most_best", "highest_best", "max_best", "normalize", "normalise"] {
+        to.add(name, most_best);
+    }
+    for name in ["rank_of", "ranks"] {
+        to.add(name, |a: Column| rank_of(&a));
+    }
+    to.add("share", share);
+    to.add("softmax", softmax);
+}
+
+fn making(to: &mut Registry) {
+    to.add("zeros", |len: INT| filled(len, 0.0));
+    to.add("ones", |len: INT| filled(len, 1.0));
+    to.add("column", |len: INT, value: FLOAT| filled(len, value));
+    to.add("column", |len: INT, value: INT| filled(len, value as f64));
+    to.add("column", |array: Array| -> Result<Column, Failure> {
+        call::charge(array.len())?;
+        Ok(Column(numbers(&array)?.into()))
+    });
+    to.add("places", |len: INT| -> Result<Column, Failure> {
+        Ok(Column((0..call::length(len)?).map(|i| i as f64).collect()))
+    });
+    to.add("one_hot", |len: INT, place: INT| -> Result<Column, Failure> {
+        let mut column = filled(len, 0.0)?;
+        let place = column.place(place)?;
+        Arc::make_mut(&mut column.0)[place] = 1.0;
+        Ok(column)
+    });
+    to.add("to_array", |a: Column| -> Result<Array, Failure> {
+        call::charge(a.len())?;
+        Ok(a.0.iter().map(|&x| Dynamic::from_float(x)).collect())
+    });
+}
+
+fn access(to: &mut Registry) {
+    to.add("len", |a: Column| a.len() as INT);
+    to.engine.register_get("len", |a: &mut Column| a.len() as INT);
+    to.engine.register_indexer_get(|a: &mut Column, place: INT| a.place(place).map(|place| a.0[place]));
+    to.engine.register_indexer_get(|a: &mut Column, place: FLOAT| a.place(whole(place)?).map(|place| a.0[place]));
+    to.engine.register_indexer_set(|a: &mut Column, place: INT, value: Dynamic| set(a, place, &value));
+    to.engine.register_indexer_set(|a: &mut Column, place: FLOAT, value: Dynamic| set(a, whole(place)?, &value));
+    for name in ["to_string", "to_debug"] {
+        to.add(name, |a: Column| -> Result<String, Failure> {
+            call::charge(a.len().saturating_mul(16))?;
+            Ok(format!("{:?}", &a.0[..a.len().min(256)]))
+        });
+    }
+}
+
+fn whole(place: f64) -> Result<INT, Failure> {
+    if place.fract() == 0.0 && place.abs() < 1e15 {
+        return Ok(place as INT);
+    }
+    Err(failure(format!("a place is a whole number, not {place}")))
+}
+
+fn set(column: &mut Column, place: INT, value: &Dynamic) -> Result<(), Failure> {
+    let place = column.place(place)?;
+    let value = number(value).ok_or_else(|| failure(format!("a column holds numbers, not {}", type_name(value))))?;
+    if Arc::get_mut(&mut column.0).is_none() {
+        call::charge(column.len())?;
+    }
+    Arc::make_mut(&mut column.0)[place] = value;
+    Ok(())
+}

@@ -1,0 +1,273 @@
+//! Rhai scripts as plugins: text in, policy out, within a millisecond and inside limits.
+//!
+//! ```text
+//! text ── scan ──► header (`// @param` …) ── compile ──► Script ── start ──► ScriptGuest ── call ──► answer
+//! ```
+//!
+//! A script defines a function for each kind of decision it makes (`route(r, s)`, `admit(r, s)` …);
+//! which ones there are says what it can be used for. It sees the cluster as columns and computes with
+//! whole columns; the host takes the instance with the highest score. What scripts may use is written
+//! down in `sdk/rhai/README.md`, and a test holds that page to this code.
+
+mod call;
+mod column;
+mod engine;
+mod errors;
+mod guest;
+mod header;
+mod registry;
+mod sandbox;
+mod scan;
+mod state;
+#[cfg(test)]
+mod tests;
+mod views;
+
+use std::fs;
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use blis_sim::rng::Stream;
+use rhai::{AST, Scope};
+
+use self::engine::Kit;
+use self::errors::Source;
+use self::guest::ScriptGuest;
+use self::header::{Header, near};
+use self::scan::{Place, Scan};
+use self::views::Wanted;
+use super::{Description, Fault, FaultKind, Guest, Kind, Limits, Plugin, Setup, Technology};
+
+/// A script is read by people; one of this size is not a script.
+const SOURCE_BYTES: u64 = 1 << 20;
+
+/// Functions that the host calls, and what they are given.
+const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 10] = [
+    ("admit", Some(Kind::Admission), &["r", "s"]),
+    ("route", Some(Kind::Routing), &["r", "s"]),
+    ("priority", Some(Kind::Priority), &["r"]),
+    ("rank", Some(Kind::Scheduling), &["r", "q"]),
+    ("victim", Some(Kind::Preemption), &["b"]),
+    ("step_time", Some(Kind::Latency), &["b"]),
+    ("queueing_time", None, &["tokens"]),
+    ("constants", None, &[]),
+    ("notice", None, &["e"]),
+    ("init", None, &["info"]),
+];
+
+/// A compiled script.
+#[derive(Debug)]
+struct Script {
+    source: Source,
+    description: Description,
+    functions: Vec<Function>,
+    wanted: Wanted,
+    constants: Vec<String>,
+    kit: Arc<Kit>,
+}
+
+/// A function that the host calls.
+#[derive(Clone, Copy, Debug)]
+struct Function {
+    name: &'static str,
+    parameters: usize,
+    /// The last line of its code.
+    last_line: u64,
+}
+
+/// A script with the default values of its parameters.
+#[derive(Debug)]
+struct ScriptPlugin {
+    script: Arc<Script>,
+    ast: Arc<AST>,
+}
+
+/// The script in the file at `path`.
+///
+/// # Errors
+/// If it cannot be read, or as [`load`].
+pub fn load_file(path: &Path, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault> {
+    let fault = |text: String| Fault::new(FaultKind::Unreadable, format!("{}: {text}", path.display()));
+    let most = limits.file_bytes.min(SOURCE_BYTES);
+    let mut bytes = Vec::new();
+    // One more than allowed tells what is too large, whatever the file system says about its size.
+    let read = fs::File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes));
+    read.map_err(|error| fault(format!("it cannot be read: {error}")))?;
+    if bytes.len() as u64 > most {
+        return Err(fault(too_long(most)));
+    }
+    let source = String::from_utf8(bytes).map_err(|error| {
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = valid.iter().filter(|&&byte| byte == b'\n').count() + 1;
+        fault(format!("line {line} is not UTF-8 text: is this a script?"))
+    })?;
+    load(path, &source, limits)
+}
+
+/// The script `source`, which is called `path` in messages.
+///
+/// # Errors
+/// If it does not compile, has no function for any kind of decision, or has one with other parameters.
+pub fn load(path: &Path, source: &str, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault> {
+    let text = Source { path: path.display().to_string().into(), text: source.into() };
+    let most = limits.file_bytes.min(SOURCE_BYTES);
+    if source.len() as u64 > most {
+        return Err(text.fault(FaultKind::Unreadable, None, &too_long(most)));
+    }
+    let scan = Scan::of(source);
+    let header = Header::of(&scan)
+        .map_err(|mistake| text.fault(FaultKind::Syntax, Some(mistake.place), &mistake.text))?;
+    let mut script = Script {
+        description: describe(path, &header, &scan),
+        source: text,
+        functions: Vec::new(),
+        wanted: Wanted::by(&scan),
+        constants: scan.constants.iter().map(|&name| name.to_owned()).collect(),
+        kit: engine::kit(limits),
+    };
+    let defaults: Vec<_> = header.parameters.iter().map(|parameter| parameter.default).collect();
+    let ast = script.compile(&defaults)?;
+    script.functions = entries(&ast, &scan, &script.source)?;
+    script.description.kinds = kinds(&script, &scan, &header)?;
+    Ok(Arc::new(ScriptPlugin { script: Arc::new(script), ast: Arc::new(ast) }))
+}
+
+fn too_long(most: u64) -> String {
+    format!("it has more than {most} bytes, which is more than a script may have")
+}
+
+fn describe(path: &Path, header: &Header, scan: &Scan<'_>) -> Description {
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    Description {
+        name: header.name.clone().or(stem).unwrap_or_else(|| "script".to_owned()),
+        version: header.version.clone(),
+        about: header.about.clone(),
+        kinds: Vec::new(),
+        reads: Wanted::by(scan).reads(),
+        events: header.events,
+        scores: true,
+        every_step: header.every_step,
+        parameters: header.parameters.clone(),
+    }
+}
+
+/// The functions that the host calls, with the parameters they must have.
+fn entries(ast: &AST, scan: &Scan<'_>, source: &Source) -> Result<Vec<Function>, Fault> {
+    let mut entries = Vec::new();
+    for (name, _, parameters) in FUNCTIONS {
+        let places: Vec<_> = scan.functions.iter().filter(|place| place.text == name).collect();
+        let Some(first) = places.first() else { continue };
+        let arities: Vec<_> = ast.iter_functions().filter(|f| f.name == name).map(|f| f.params.len()).collect();
+        let accepts = |&n: &usize| n == parameters.len() || (name == "init" && n == 0);
+        let Some(arity) = arities.iter().copied().find(accepts) else {
+            let form = parameters.join(", ");
+            let text = format!(
+                "{name} takes {} parameter{} ({form}); line {} has {}",
+                parameters.len(),
+                if parameters.len() == 1 { "" } else { "s" },
+                first.line,
+                arities.first().copied().unwrap_or_default()
+            );
+            return Err(source.fault(FaultKind::MissingExport, Some(**first), &text));
+        };
+        let last_line = places.iter().map(|place| place.last_line).max().unwrap_or(1);
+        entries.push(Function { name, parameters: arity, last_line });
+    }
+    Ok(entries)
+}
+
+/// What the script can be used for.
+fn kinds(script: &Script, scan: &Scan<'_>, header: &Header) -> Result<Vec<Kind>, Fault> {
+    let fault = |place: Option<Place<'_>>, text: &str| Err(script.source.fault(FaultKind::MissingExport, place, text));
+    let has = |name: &str| script.function(name).is_some();
+    let kinds: Vec<_> =
+        FUNCTIONS.into_iter().filter(|(name, ..)| has(name)).filter_map(|(_, kind, _)| kind).collect();
+    let place = |name: &str| scan.functions.iter().find(|place| place.text == name).copied();
+    for name in ["queueing_time", "constants"] {
+        if has(name) && !has("step_time") {
+            return fault(place(name), &format!("`{name}` belongs to a latency model, which has `step_time(b)`"));
+        }
+    }
+    let wants = header.events != blis_sim::policy::Events::NONE;
+    if has("notice") && !wants {
+        let text = "`notice` is never called: say of what, as in `// @events completed, routed`";
+        return fault(place("notice"), text);
+    }
+    if wants && !has("notice") {
+        return fault(None, "it asks for events (`// @events`) but has no function `notice(e)` to take them");
+    }
+    if kinds.is_empty() {
+        let names = FUNCTIONS.map(|(name, ..)| name);
+        let hint = scan.functions.iter().map(|place| near(place.text, &names, "")).find(|hint| !hint.is_empty());
+        let text = "it has none of the functions that policies are made of: admit(r, s), route(r, s), priority(r), \
+                    rank(r, q), victim(b), step_time(b)";
+        return fault(scan.functions.first().copied(), &format!("{text}{}", hint.unwrap_or_default()));
+    }
+    Ok(kinds)
+}
+
+impl Script {
+    fn function(&self, name: &str) -> Option<&Function> {
+        self.functions.iter().find(|function| function.name == name)
+    }
+
+    /// With `values` for the parameters. Parameters and constants become part of the code, so that
+    /// reading them costs nothing.
+    fn compile(&self, values: &[f64]) -> Result<AST, Fault> {
+        let mut scope = Scope::new();
+        for (parameter, &value) in self.description.parameters.iter().zip(values) {
+            scope.push_constant(parameter.name.as_str(), value);
+        }
+        let known = scope.len();
+        // What functions see of the constants below is their names, until their values are known.
+        for name in &self.constants {
+            scope.push(name.as_str(), ());
+        }
+        let ast = self.compile_in(&scope)?;
+        scope.rewind(known);
+        call::begin(&self.kit.limits, 0, Stream::new(0, &self.source.path), None);
+        let run = self.kit.engine.run_ast_with_scope(&mut scope, &ast);
+        run.map_err(|error| self.source.runtime(&error, &self.kit, "the script"))?;
+        let mut constants = Scope::new();
+        for (name, constant, value) in scope.iter() {
+            if constant {
+                constants.push_constant_dynamic(name, value);
+            }
+        }
+        if self.constants.is_empty() { Ok(ast) } else { self.compile_in(&constants) }
+    }
+
+    fn compile_in(&self, scope: &Scope<'_>) -> Result<AST, Fault> {
+        let ast = self.kit.engine.compile_with_scope(scope, &*self.source.text);
+        ast.map_err(|error| {
+            let visible: Vec<_> = scope.iter().map(|(name, ..)| name.to_owned()).collect();
+            let visible: Vec<_> = visible.iter().map(String::as_str).collect();
+            self.source.syntax(&error, &self.kit, &visible)
+        })
+    }
+}
+
+impl Plugin for ScriptPlugin {
+    fn description(&self) -> &Description {
+        &self.script.description
+    }
+
+    fn technology(&self) -> Technology {
+        Technology::Script
+    }
+
+    fn start(&self, setup: &Setup) -> Result<Box<dyn Guest>, Fault> {
+        let declared = &self.script.description.parameters;
+        let defaults = declared.iter().map(|parameter| parameter.default);
+        let ast = if setup.parameters.iter().copied().eq(defaults) {
+            Arc::clone(&self.ast)
+        } else if setup.parameters.len() == declared.len() {
+            Arc::new(self.script.compile(&setup.parameters)?)
+        } else {
+            let text = format!("it has {} parameters and was given {}", declared.len(), setup.parameters.len());
+            return Err(self.script.source.fault(FaultKind::Refused, None, &text));
+        };
+        Ok(Box::new(ScriptGuest::start(Arc::clone(&self.script), ast, setup)?))
+    }
+}

@@ -1,0 +1,225 @@
+//! Functions of the script language's own packages that a hostile or careless script could use to bring
+//! the host down, made anew: sorting with a comparison that contradicts itself (the standard library
+//! panics), `map` and `replace`, whose results can be many times larger than allowed before anybody
+//! looks, and mathematics that differs between platforms.
+
+use std::cmp::Ordering;
+
+use rhai::{Array, Dynamic, EvalAltResult, FLOAT, FnPtr, INT, ImmutableString, Map, NativeCallContext};
+
+use super::call::{self, Failure, failure};
+use super::column::number;
+use super::engine::type_name;
+use super::registry::Registry;
+
+pub(super) fn register(to: &mut Registry) {
+    mathematics(to);
+    sorting(to);
+    to.add("map", map);
+    to.add("map", |_: Map, _: FnPtr| -> Result<Map, Failure> {
+        Err(failure("an object map has no `map`: loop over its `keys()`".to_owned()))
+    });
+    to.add("zip", zip);
+    to.add("replace", |text: &mut ImmutableString, find: ImmutableString, by: ImmutableString| {
+        replace(text, &find, &by)
+    });
+    to.add("replace", |text: &mut ImmutableString, find: ImmutableString, by: char| {
+        replace(text, &find, by.encode_utf8(&mut [0; 4]))
+    });
+    to.add("replace", |text: &mut ImmutableString, find: char, by: ImmutableString| {
+        replace(text, find.encode_utf8(&mut [0; 4]), &by)
+    });
+    to.add("replace", |text: &mut ImmutableString, find: char, by: char| {
+        replace(text, find.encode_utf8(&mut [0; 4]), by.encode_utf8(&mut [0; 4]))
+    });
+    to.add("sum", |array: Array| -> Result<Dynamic, Failure> {
+        call::charge(array.len())?;
+        let whole = array.iter().map(Dynamic::as_int).collect::<Result<Vec<_>, _>>().ok();
+        if let Some(sum) = whole.and_then(|whole| whole.into_iter().try_fold(0, INT::checked_add)) {
+            return Ok(Dynamic::from_int(sum));
+        }
+        Ok(Dynamic::from_float(super::column::numbers(&array)?.into_iter().sum()))
+    });
+    to.add("hash", |text: ImmutableString| hash(text.as_bytes()));
+    to.add("hash", |value: INT| hash(&value.to_le_bytes()));
+    to.add("float", |x: INT| x as FLOAT);
+    to.add("float", |x: FLOAT| x);
+}
+
+/// FNV-1a (<http://www.isthe.com/chongo/tech/comp/fnv/>), without its sign.
+fn hash(bytes: &[u8]) -> INT {
+    let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    let mut hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325, step);
+    // Its low bits alone are poor for short texts, and they are what `%` looks at.
+    hash = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (hash >> 1).cast_signed()
+}
+
+/// The same bits on every platform, which those of the standard library are not.
+fn mathematics(to: &mut Registry) {
+    let functions: [(&str, fn(f64) -> f64); 9] = [
+        ("tan", libm::tan),
+        ("sinh", libm::sinh),
+        ("cosh", libm::cosh),
+        ("asin", libm::asin),
+        ("acos", libm::acos),
+        ("atan", libm::atan),
+        ("asinh", libm::asinh),
+        ("acosh", libm::acosh),
+        ("atanh", libm::atanh),
+    ];
+    for (name, f) in functions {
+        to.add(name, f);
+        to.add(name, move |x: INT| f(x as f64));
+    }
+    to.add("atan", libm::atan2);
+    to.add("hypot", libm::hypot);
+    to.add("log", |_: FLOAT| -> Result<FLOAT, Failure> { Err(which_logarithm()) });
+    to.add("log", |_: INT| -> Result<FLOAT, Failure> { Err(which_logarithm()) });
+    to.add("log", |x: FLOAT, base: FLOAT| libm::log(x) / libm::log(base));
+    to.add("log", |x: FLOAT, base: INT| libm::log(x) / libm::log(base as f64));
+    to.add("log", |x: INT, base: FLOAT| libm::log(x as f64) / libm::log(base));
+    to.add("log", |x: INT, base: INT| libm::log(x as f64) / libm::log(base as f64));
+}
+
+fn which_logarithm() -> Failure {
+    failure("`log` of one argument writes a text to the log of the run; logarithms are ln(x), log10(x), log2(x)".into())
+}
+
+fn sorting(to: &mut Registry) {
+    for name in ["sort", "sort_by"] {
+        to.add(name, |context: NativeCallContext, array: &mut Array, order: FnPtr| -> Result<(), Failure> {
+            *array = sorted(std::mem::take(array), &mut |a, b| compare_by(&context, &order, a, b))?;
+            Ok(())
+        });
+    }
+    for name in ["order", "order_by"] {
+        to.add(name, |context: NativeCallContext, array: Array, order: FnPtr| -> Result<Array, Failure> {
+            sorted(array, &mut |a, b| compare_by(&context, &order, a, b))
+        });
+    }
+    to.add("sort", |array: &mut Array| -> Result<(), Failure> {
+        *array = sorted(std::mem::take(array), &mut natural)?;
+        Ok(())
+    });
+    to.add("sort_desc", |array: &mut Array| -> Result<(), Failure> {
+        *array = sorted(std::mem::take(array), &mut |a, b| natural(b, a))?;
+        Ok(())
+    });
+    to.add("order", |array: Array| sorted(array, &mut natural));
+    to.add("order_desc", |array: Array| sorted(array, &mut |a, b| natural(b, a)));
+}
+
+fn natural(a: &Dynamic, b: &Dynamic) -> Result<Ordering, Failure> {
+    if let (Ok(a), Ok(b)) = (a.as_int(), b.as_int()) {
+        return Ok(a.cmp(&b));
+    }
+    if let (Ok(a), Ok(b)) = (a.as_immutable_string_ref(), b.as_immutable_string_ref()) {
+        return Ok((**a).cmp(&**b));
+    }
+    match (number(a), number(b)) {
+        (Some(a), Some(b)) => Ok(a.total_cmp(&b)),
+        _ => Err(failure(format!("{} and {} cannot be sorted", type_name(a), type_name(b)))),
+    }
+}
+
+/// `order` answers a number below 0 (or `true`) if `a` comes first.
+fn compare_by(context: &NativeCallContext, order: &FnPtr, a: &Dynamic, b: &Dynamic) -> Result<Ordering, Failure> {
+    let answer = order.call_within_context::<Dynamic>(context, (a.clone(), b.clone()))?;
+    if let Ok(first) = answer.as_bool() {
+        return Ok(if first { Ordering::Less } else { Ordering::Greater });
+    }
+    let answer = number(&answer).ok_or_else(|| {
+        failure("a comparison for sorting answers a number (below 0 if the first comes first) or a truth value".to_owned())
+    })?;
+    Ok(answer.partial_cmp(&0.0).unwrap_or(Ordering::Equal))
+}
+
+/// Merge sort, stable: ends with some order whatever `compare` says, and stops at its first error.
+fn sorted(
+    mut items: Array,
+    compare: &mut impl FnMut(&Dynamic, &Dynamic) -> Result<Ordering, Failure>,
+) -> Result<Array, Failure> {
+    call::charge(items.len())?;
+    if items.len() < 2 {
+        return Ok(items);
+    }
+    let right = items.split_off(items.len() / 2);
+    let (left, right) = (sorted(items, compare)?, sorted(right, compare)?);
+    let mut merged = Array::with_capacity(left.len() + right.len());
+    let (mut left, mut right) = (left.into_iter().peekable(), right.into_iter().peekable());
+    while let (Some(a), Some(b)) = (left.peek(), right.peek()) {
+        let next = if compare(a, b)? == Ordering::Greater { &mut right } else { &mut left };
+        merged.extend(next.next());
+    }
+    merged.extend(left);
+    merged.extend(right);
+    Ok(merged)
+}
+
+/// `f` takes an item, or an item and its place.
+fn map(context: NativeCallContext, array: Array, f: FnPtr) -> Result<Array, Failure> {
+    call::charge(array.len())?;
+    let mut with_place = false;
+    let mut out = Growing::new(&context, array.len());
+    for (place, item) in array.into_iter().enumerate() {
+        if place == 0 {
+            match f.call_within_context(&context, (item.clone(),)) {
+                Err(error) if matches!(*error, EvalAltResult::ErrorFunctionNotFound(..)) => with_place = true,
+                answer => {
+                    out.push(answer?)?;
+                    continue;
+                }
+            }
+        }
+        out.push(if with_place {
+            f.call_within_context(&context, (item, place as INT))?
+        } else {
+            f.call_within_context(&context, (item,))?
+        })?;
+    }
+    Ok(out.array)
+}
+
+fn zip(context: NativeCallContext, a: Array, b: Array, f: FnPtr) -> Result<Array, Failure> {
+    call::charge(a.len())?;
+    let mut out = Growing::new(&context, a.len());
+    for (a, b) in a.into_iter().zip(b) {
+        out.push(f.call_within_context(&context, (a, b))?)?;
+    }
+    Ok(out.array)
+}
+
+/// An array that is looked at while it grows.
+struct Growing<'a> {
+    context: &'a NativeCallContext<'a>,
+    array: Array,
+    large: usize,
+}
+
+impl<'a> Growing<'a> {
+    fn new(context: &'a NativeCallContext<'a>, len: usize) -> Self {
+        Self { context, array: Array::with_capacity(len), large: 0 }
+    }
+
+    fn push(&mut self, item: Dynamic) -> Result<(), Failure> {
+        let large = item.is_array() || item.is_map() || item.is_string();
+        self.array.push(item);
+        self.large += usize::from(large);
+        // Whatever a single item may be, sixteen of them are bearable.
+        if large && self.large % 16 == 0 {
+            let so_far = Dynamic::from_array(std::mem::take(&mut self.array));
+            self.context.engine().ensure_data_size_within_limits(&so_far)?;
+            self.array = so_far.into_array().unwrap_or_default();
+        }
+        Ok(())
+    }
+}
+
+fn replace(text: &mut ImmutableString, find: &str, by: &str) -> Result<(), Failure> {
+    let found = if by.len() > find.len() { text.matches(find).count() } else { 0 };
+    let longer = found.saturating_mul(by.len().saturating_sub(find.len()));
+    call::length((text.len().saturating_add(longer)) as INT)?;
+    *text = text.replace(find, by).into();
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! Looks over the text of a script before it is compiled: its words with their lines, its functions, and
+//! its comments. The compiler tells neither where a function begins nor which fields are used.
+
+use std::collections::HashSet;
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct Scan<'a> {
+    /// Words of the code, those in texts included (`${…}` holds code).
+    pub words: HashSet<&'a str>,
+    /// Functions in order.
+    pub functions: Vec<Place<'a>>,
+    /// Names declared by `const`.
+    pub constants: Vec<&'a str>,
+    /// `// …` comments, without the slashes, trimmed.
+    pub comments: Vec<Place<'a>>,
+}
+
+/// A piece of the text. Lines and columns count from 1, columns in characters.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    pub text: &'a str,
+    pub line: u64,
+    pub column: u64,
+    /// Of a function: the last line with code in it.
+    pub last_line: u64,
+}
+
+impl<'a> Scan<'a> {
+    pub fn of(source: &'a str) -> Self {
+        let mut scanner = Scanner { source, at: 0, line: 1, line_start: 0, depth: 0, code_line: 1, before: "" };
+        let mut scan = Self::default();
+        while scanner.step(&mut scan) {}
+        scan
+    }
+
+    /// Whether the code has one of `words`.
+    pub fn has_any(&self, words: &[&str]) -> bool {
+        words.iter().any(|word| self.words.contains(word))
+    }
+}
+
+struct Scanner<'a> {
+    source: &'a str,
+    at: usize,
+    line: u64,
+    line_start: usize,
+    depth: usize,
+    /// The line of the latest code that is not a closing brace.
+    code_line: u64,
+    /// The word before.
+    before: &'a str,
+}
+
+impl<'a> Scanner<'a> {
+    /// Takes the next piece; false at the end.
+    fn step(&mut self, scan: &mut Scan<'a>) -> bool {
+        let rest = &self.source[self.at..];
+        let Some(first) = rest.chars().next() else { return false };
+        if let Some(comment) = rest.strip_prefix("//") {
+            let comment = comment.split('\n').next().unwrap_or_default();
+            let text = comment.trim_start_matches(['/', '!']).trim();
+            scan.comments.push(self.place(text));
+            self.advance(2 + comment.len());
+        } else if rest.starts_with("/*") {
+            self.advance(block_comment(rest));
+        } else if first == '"' || first == '`' {
+            let len = text_literal(rest, first);
+            scan.words.extend(words(&rest[..len]));
+            self.code_line = self.line;
+            self.advance(len);
+            self.before = "";
+        } else if first == '_' || first.is_alphabetic() {
+            let len = rest.find(|c: char| c != '_' && !c.is_alphanumeric()).unwrap_or(rest.len());
+            self.word(&rest[..len], scan);
+            self.advance(len);
+        } else {
+            match first {
+                '{' => self.depth += 1,
+                '}' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    if let (0, Some(function)) = (self.depth, scan.functions.last_mut())
+                        && function.last_line == 0
+                    {
+                        function.last_line = self.code_line;
+                    }
+                }
+                c if !c.is_whitespace() => self.code_line = self.line,
+                _ => {}
+            }
+            if !first.is_whitespace() {
+                self.before = "";
+            }
+            self.advance(first.len_utf8());
+        }
+        true
+    }
+
+    fn word(&mut self, word: &'a str, scan: &mut Scan<'a>) {
+        match self.before {
+            "fn" => scan.functions.push(self.place(word)),
+            "const" => scan.constants.push(word),
+            _ => {}
+        }
+        scan.words.insert(word);
+        self.code_line = self.line;
+        self.before = word;
+    }
+
+    fn place(&self, text: &'a str) -> Place<'a> {
+        let column = self.source[self.line_start..self.at].chars().count() as u64 + 1;
+        Place { text, line: self.line, column, last_line: 0 }
+    }
+
+    fn advance(&mut self, bytes: usize) {
+        let passed = &self.source[self.at..self.at + bytes];
+        self.line += passed.matches('\n').count() as u64;
+        if let Some(newline) = passed.rfind('\n') {
+            self.line_start = self.at + newline + 1;
+        }
+        self.at += bytes;
+    }
+}
+
+/// Length of the block comment at the start of `rest`; they nest.
+fn block_comment(rest: &str) -> usize {
+    let (mut depth, mut at) = (0_usize, 0);
+    while at < rest.len() {
+        let here = &rest[at..];
+        let step = if here.starts_with("/*") {
+            depth += 1;
+            2
+        } else if here.starts_with("*/") {
+            depth -= 1;
+            2
+        } else {
+            here.chars().next().map_or(1, char::len_utf8)
+        };
+        at += step;
+        if depth == 0 {
+            break;
+        }
+    }
+    at
+}
+
+/// Length of the text literal at the start of `rest`; `quote` inside is escaped or doubled.
+fn text_literal(rest: &str, quote: char) -> usize {
+    let mut characters = rest.char_indices().skip(1);
+    while let Some((at, c)) = characters.next() {
+        if c == '\\' && quote == '"' {
+            characters.next();
+        } else if c == quote {
+            return at + 1;
+        }
+    }
+    rest.len()
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| c != '_' && !c.is_alphanumeric()).filter(|word| !word.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SCRIPT: &str = r#"// @name x
+/* fn no() { /* nested */ queue_depth } */
+const A = 1; fn route(r, s) { // uses `in_flight`
+    let t = "fn nor() { \" ${s.cached_blocks}";
+    { s.batch_size }
+
+}
+fn helper() {}
+"#;
+
+    #[test]
+    fn code_and_comments_are_told_apart() {
+        let scan = Scan::of(SCRIPT);
+        let functions: Vec<_> = scan.functions.iter().map(|f| (f.text, f.line, f.column, f.last_line)).collect();
+        assert_eq!(functions, [("route", 3, 17, 5), ("helper", 8, 4, 8)]);
+        assert_eq!(scan.constants, ["A"]);
+        let comments: Vec<_> = scan.comments.iter().map(|c| (c.text, c.line, c.column)).collect();
+        assert_eq!(comments, [("@name x", 1, 1), ("uses `in_flight`", 3, 31)]);
+        assert!(scan.has_any(&["batch_size"]) && scan.has_any(&["cached_blocks"]), "{scan:?}");
+        assert!(!scan.has_any(&["queue_depth", "in_flight"]), "only in comments: {scan:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_can_be_scanned(source in r#"([ \n"'`/*{}a-cé_\\$]|fn |const ){0,60}"#) {
+            let scan = Scan::of(&source);
+            prop_assert!(scan.comments.iter().all(|comment| source.contains(comment.text)));
+        }
+    }
+}
