@@ -102,8 +102,8 @@ build_c() {
             "  apt-get install clang lld   (Debian; as root)" \
             "  pip install ziglang         (for the python3 in PATH, or the one that PYTHON names)"
     fi
-    "${cc[@]}" -O3 -nostdlib -fvisibility=hidden -I "$here/c" -Wall -Wextra \
-        -Wl,--no-entry -Wl,--strip-debug -o "$2" "$1"
+    "${cc[@]}" -O3 -nostdlib -fvisibility=hidden -I "$here/c" -Wall -Wextra -mbulk-memory -g0 \
+        -Wl,--no-entry -o "$2" "$1"
 }
 
 main "$@"

@@ -83,7 +83,17 @@ fn library(name: &str) -> Option<String> {
     let folder = BUILT.get_or_init(|| {
         let folder = root().join("target/native-plugins");
         let built = Command::new(env!("CARGO"))
-            .args(["build", "--offline", "-p", "least-loaded", "-p", "weighted-prefix", "--target-dir"])
+            .args([
+                "build",
+                "--offline",
+                "--profile",
+                "native",
+                "-p",
+                "least-loaded",
+                "-p",
+                "weighted-prefix",
+                "--target-dir",
+            ])
             .arg(&folder)
             .current_dir(root())
             .output()
@@ -92,7 +102,7 @@ fn library(name: &str) -> Option<String> {
         folder
     });
     let file = format!("{}{}{}", std::env::consts::DLL_PREFIX, name.replace('-', "_"), std::env::consts::DLL_SUFFIX);
-    let library = folder.join("debug").join(file);
+    let library = folder.join("native").join(file);
     if !library.is_file() {
         println!("skipped: no shared libraries on this platform");
         return None;

@@ -12,5 +12,7 @@ mod examples;
 mod flags;
 mod nonsense;
 mod output;
+mod placements;
+mod plugins;
 mod shared;
 mod vllm;

@@ -58,6 +58,7 @@ extern unsigned char __heap_base;
 static uintptr_t blis_w_top;
 static blis_w_block *blis_w_free_blocks[32];
 
+/* From memory that was never used: zeros. */
 static blis_w_block *blis_w_new_block(uint32_t shift) {
     if (blis_w_top == 0) blis_w_top = ((uintptr_t)&__heap_base + 15) & ~(uintptr_t)15;
     const uint64_t end = (uint64_t)blis_w_top + ((uint64_t)1 << shift);
@@ -68,19 +69,22 @@ static blis_w_block *blis_w_new_block(uint32_t shift) {
     return block;
 }
 
-void *blis_alloc(size_t size) {
+static void *blis_w_take(size_t size, int zeroed) {
     if (size > (size_t)1 << 30) __builtin_trap();
     uint32_t shift = 5;
     while (((size_t)1 << shift) < size + sizeof(blis_w_block)) shift++;
     blis_w_block *block = blis_w_free_blocks[shift];
-    if (block)
+    if (block) {
         blis_w_free_blocks[shift] = block->head.next;
-    else
+        if (zeroed) memset(block + 1, 0, size);
+    } else {
         block = blis_w_new_block(shift);
+    }
     block->head.shift = shift;
-    memset(block + 1, 0, ((size_t)1 << shift) - sizeof(blis_w_block));
     return block + 1;
 }
+
+void *blis_alloc(size_t size) { return blis_w_take(size, 1); }
 
 void blis_free(void *memory) {
     if (!memory) return;
@@ -103,7 +107,7 @@ BLIS_W_EXPORT("cabi_realloc") void *blis_w_realloc(void *old, size_t old_size, s
         if (size > (size_t)1 << 29 || blis_w_outgrown_count == 32) __builtin_trap();
         if (blis_w_arena) blis_w_outgrown[blis_w_outgrown_count++] = blis_w_arena;
         blis_w_arena_size = 2 * blis_w_arena_size + size + 4096;
-        blis_w_arena = (unsigned char *)blis_alloc(blis_w_arena_size);
+        blis_w_arena = (unsigned char *)blis_w_take(blis_w_arena_size, 0);
         place = 0;
     }
     blis_w_arena_used = place + size;
@@ -252,7 +256,7 @@ BLIS_W_EXPORT("blis:policy/plugin@1.0.0#save") const blis_w_list *blis_w_save(vo
     if (len > capacity) {
         blis_free((void *)blis_w_bytes.start);
         capacity = len;
-        blis_w_bytes.start = blis_alloc(capacity);
+        blis_w_bytes.start = blis_w_take(capacity, 0);
         len = table->save(&blis_w_host, blis_w_state, (uint8_t *)blis_w_bytes.start, capacity);
         if (len > capacity) __builtin_trap();
     }
@@ -298,7 +302,7 @@ BLIS_W_EXPORT("blis:policy/routing@1.0.0#scores") const blis_w_list *blis_w_scor
     if (d->count > capacity) {
         blis_free((void *)result.start);
         capacity = d->count;
-        result.start = blis_alloc(capacity * sizeof(double));
+        result.start = blis_w_take(capacity * sizeof(double), 0);
     }
     result.len = 0;
     if (table->scores) {

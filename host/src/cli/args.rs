@@ -15,6 +15,7 @@ use tracing::level_filters::LevelFilter;
 
 use super::given::Given;
 use super::parse;
+use super::plugin::PluginArgs;
 use crate::config::policy::{
     AdmissionName, Named, PreemptionName, PriorityName, RoutingName, SchedulerName, Scorer, Word,
 };
@@ -41,6 +42,8 @@ pub(super) enum Command {
     /// Simulate a recorded trace: a header (YAML) and its requests (CSV)
     #[command(args_override_self = true, allow_negative_numbers = true, after_long_help = anomalies_and_fitness())]
     Replay(Box<ReplayArgs>),
+    /// List, start, build, check and measure policies of your own
+    Plugin(PluginArgs),
     /// List the models with a configuration
     Models,
     /// List the GPUs with a description

@@ -13,6 +13,7 @@ mod error;
 mod explain;
 mod given;
 mod parse;
+mod plugin;
 mod progress;
 mod run;
 mod service;
@@ -61,6 +62,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Some(Command::Run(args)) => simulate(&RunConfig::from_run(*args)?),
         Some(Command::Replay(args)) => simulate(&RunConfig::from_replay(*args)?),
         Some(Command::Compare(args)) => compare(&CompareConfig::new(*args)?),
+        Some(Command::Plugin(args)) => plugin::dispatch(args),
         Some(Command::Models) => print_lines(&connect::models()),
         Some(Command::Hardware) => print_lines(&connect::hardware()),
         None => print(format_args!("{}", Cli::command().render_long_help())),
@@ -87,7 +89,11 @@ fn compare(config: &CompareConfig) -> Result<(), Failure> {
 
 /// Text on a terminal, JSON elsewhere, unless told otherwise.
 fn wants_text(config: &RunConfig) -> bool {
-    match config.output.form {
+    wants_text_form(config.output.form)
+}
+
+fn wants_text_form(form: OutputForm) -> bool {
+    match form {
         OutputForm::Auto => io::stdout().is_terminal(),
         OutputForm::Text => true,
         OutputForm::Json => false,

@@ -324,7 +324,7 @@ impl Subject<'_> {
     }
 
     fn go_on_alike(&self, original: &mut dyn Guest, other: &mut dyn Guest, which: &str) -> Result<String, String> {
-        let mut go_on = |guest: &mut dyn Guest| {
+        let go_on = |guest: &mut dyn Guest| {
             let answers = self.sequence(guest, 4, BEFORE..BEFORE + AFTER);
             answers.map_err(|(question, fault)| format!("{question}: {fault}"))
         };

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use include_dir::{Dir, include_dir};
 use sha2::{Digest as _, Sha256};
 
-use super::{Description, Fault, FaultKind, Limits, Loaded, Plugin, Technology, native, script};
+use super::{Description, Fault, FaultKind, Limits, Loaded, Plugin, Technology, native, script, wasm};
 use crate::unreadable::unreadable;
 
 static POLICIES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../policies");
@@ -29,8 +29,8 @@ pub struct Finder {
     pub allow_native: bool,
     /// Of files.
     pub limits: Limits,
-    /// Where compiled components are kept; `None` to keep none.
-    pub cache_dir: Option<PathBuf>,
+    /// How components are compiled, and where the result is kept.
+    pub wasm: wasm::Settings,
 }
 
 /// A file that may be a plugin.
@@ -94,7 +94,7 @@ impl Finder {
     /// Looks in `dirs` first, allows no native library.
     #[must_use]
     pub fn new(dirs: Vec<PathBuf>) -> Self {
-        Self { dirs, allow_native: false, limits: Limits::default(), cache_dir: None }
+        Self { dirs, allow_native: false, limits: Limits::default(), wasm: wasm::Settings::default() }
     }
 
     /// The plugin called `name`; `None` if nothing is called so, and it is no path.
@@ -256,8 +256,8 @@ pub fn sha256(content: &[u8]) -> String {
     })
 }
 
-fn component(path: &Path, _content: &[u8], _finder: &Finder) -> Result<Arc<dyn Plugin>, Fault> {
-    Err(Fault::new(FaultKind::Unreadable, format!("{}: components are not built in", path.display())))
+fn component(path: &Path, content: &[u8], finder: &Finder) -> Result<Arc<dyn Plugin>, Fault> {
+    wasm::load(path, content, &finder.limits, &finder.wasm)
 }
 
 fn script(path: &Path, content: &[u8], finder: &Finder) -> Result<Arc<dyn Plugin>, Fault> {

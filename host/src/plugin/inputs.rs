@@ -163,10 +163,46 @@ impl Scene {
         }
     }
 
-    /// From here on a service whose columns stay: `versions` that say so.
-    pub fn version(&mut self, versions: Versions) {
-        self.versions = versions;
+    /// The request as it joins a wait queue.
+    fn queued(&self, priority: i64, turn: i64) -> QueuedView<'_> {
+        let thrown_out = turn < 0;
+        QueuedView {
+            now: self.now,
+            request: self.request(),
+            priority,
+            generated_tokens: if thrown_out { 17 } else { 0 },
+            preemptions: thrown_out.into(),
+            turn,
+        }
     }
+
+    /// As `other` reports, but for what changes with every decision.
+    fn with_load_of(mut self, other: &Self, versions: Versions) -> Self {
+        let (in_flight, cached_blocks) = (self.signals.in_flight, self.signals.cached_blocks);
+        self.signals = Signals { in_flight, cached_blocks, ..other.signals.clone() };
+        self.versions = versions;
+        self
+    }
+}
+
+/// Questions to measure calls with. As in a simulation, instances report now and then, not for every
+/// request; in between only what the router counts itself changes.
+#[must_use]
+pub fn traffic(kind: Kind, n: usize) -> Vec<Question> {
+    const QUESTIONS: u64 = 64;
+    const PER_REPORT: u64 = 16;
+    let question = |item: u64| {
+        let report = item / PER_REPORT;
+        let versions = Versions { load: 1 + report, cached_blocks: 1 + item };
+        let shared = |scene: Scene| scene.with_load_of(&Scene::plausible(n, report * PER_REPORT), versions);
+        match Question::plausible(kind, n, item) {
+            Question::Admit(scene) => Question::Admit(shared(scene)),
+            Question::Route(scene) => Question::Route(shared(scene)),
+            other => other,
+        }
+    };
+    // Latency models are asked about steps far more often than about anything else.
+    (0..QUESTIONS).map(question).filter(|question| !matches!(question, Question::Queueing(_))).collect()
 }
 
 fn generator(what: &str, item: u64) -> Generator {
@@ -410,6 +446,13 @@ impl Question {
         }
     }
 
+    /// The request that joins a queue, if that is the question.
+    #[must_use]
+    pub fn queued(&self) -> Option<QueuedView<'_>> {
+        let Self::Rank(scene, priority, turn) = self else { return None };
+        Some(scene.queued(*priority, *turn))
+    }
+
     /// Asks `guest`, and checks the range of the answer as the simulator does.
     ///
     /// # Errors
@@ -435,15 +478,7 @@ impl Question {
             }
             Self::Priority(scene) => guest.priority(&scene.request(), scene.now).map(Answer::Priority),
             Self::Rank(scene, priority, turn) => {
-                let thrown_out = *turn < 0;
-                let rank = guest.rank(&QueuedView {
-                    now: scene.now,
-                    request: scene.request(),
-                    priority: *priority,
-                    generated_tokens: if thrown_out { 17 } else { 0 },
-                    preemptions: thrown_out.into(),
-                    turn: *turn,
-                })?;
+                let rank = guest.rank(&scene.queued(*priority, *turn))?;
                 if rank.is_nan() { not_a_number("rank answered NaN".into()) } else { Ok(Answer::Rank(rank.to_bits())) }
             }
             Self::Victim(batch) => {

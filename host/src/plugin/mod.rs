@@ -32,6 +32,7 @@ pub mod inputs;
 pub mod native;
 pub mod rows;
 pub mod script;
+pub mod wasm;
 
 /// A kind of decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

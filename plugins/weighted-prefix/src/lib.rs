@@ -73,8 +73,8 @@ impl WeightedPrefix {
         let queue = Range::of(instances.iter().map(|instance| instance.queue_depth));
         sums.extend(instances.iter().map(|instance| {
             let mut sum = 0.0;
-            sum += self.prefix * within_1(cached.from_least(instance.cached_blocks));
-            sum += self.queue * within_1(queue.from_most(instance.queue_depth));
+            sum += self.prefix * within_1(cached.above_least(instance.cached_blocks));
+            sum += self.queue * within_1(queue.below_most(instance.queue_depth));
             sum += self.kv * within_1(1.0 - instance.kv_utilization);
             sum
         }));
@@ -95,12 +95,12 @@ impl Range {
     }
 
     /// 0 for the smallest, 1 for the largest; 1 if all are equal.
-    fn from_least(self, x: u32) -> f64 {
+    fn above_least(self, x: u32) -> f64 {
         if self.least < self.most { f64::from(x - self.least) / f64::from(self.most - self.least) } else { 1.0 }
     }
 
     /// 1 for the smallest, 0 for the largest; 1 if all are equal.
-    fn from_most(self, x: u32) -> f64 {
+    fn below_most(self, x: u32) -> f64 {
         if self.least < self.most { f64::from(self.most - x) / f64::from(self.most - self.least) } else { 1.0 }
     }
 }

@@ -21,24 +21,23 @@ pub fn argmax<T: PartialOrd + Copy>(values: impl IntoIterator<Item = T, IntoIter
 
 #[inline]
 fn first_by<T: PartialOrd + Copy>(values: impl Iterator<Item = T> + Clone, better: impl Fn(T, T) -> bool) -> usize {
-    let mut best: Option<(usize, T)> = None;
-    let mut tied = 0_u32;
-    for (place, value) in values.clone().enumerate() {
-        match best {
-            Some((_, least)) if better(value, least) => (best, tied) = (Some((place, value)), 1),
-            Some((_, least)) => tied += u32::from(value == least),
-            None if comparable(value) => (best, tied) = (Some((place, value)), 1),
-            None => {}
-        }
-    }
-    let Some((first, value)) = best else {
+    let mut rest = values.clone().enumerate();
+    let Some((mut first, mut best)) = rest.find(|&(_, value)| comparable(value)) else {
         panic!("there is nothing to choose from: no value, or none that is a number");
     };
+    let mut tied = 1_u32;
+    for (place, value) in rest {
+        if better(value, best) {
+            (first, best, tied) = (place, value, 1);
+        } else {
+            tied += u32::from(value == best);
+        }
+    }
     if tied == 1 {
         return first;
     }
     let chosen = crate::pick(tied) as usize;
-    let mut places = values.enumerate().filter(|&(_, other)| other == value).map(|(place, _)| place);
+    let mut places = values.enumerate().skip(first).filter(|&(_, value)| value == best).map(|(place, _)| place);
     places.nth(chosen).expect("pick answers with a number below the one it was given")
 }
 

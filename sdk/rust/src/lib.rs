@@ -50,3 +50,8 @@ pub use description::{Description, Events, Kind, Parameter, Reads, Setup};
 pub use host::{Level, log, pick, prompt_blocks, random, text};
 pub use policy::{Admission, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling, Verdict};
 pub use rows::{Ages, Cluster, Constants, Event, EventKind, Instance, InstanceInfo, Queued, Request, Running, Step};
+
+/// The policy in the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -137,12 +137,12 @@ pub struct Instance {
 
 impl Instance {
     /// Waiting, running and in flight, as the built-in policies add them up: a request on the
-    /// instance counts twice, once fresh and once as old as the signals are. Sums that do not fit
-    /// count as the largest number. Reads [`crate::Reads::LOAD`] and [`crate::Reads::IN_FLIGHT`].
+    /// instance counts twice, once fresh and once as old as the signals are. Reads
+    /// [`crate::Reads::LOAD`] and [`crate::Reads::IN_FLIGHT`].
     #[must_use]
     #[inline]
-    pub fn effective_load(&self) -> u32 {
-        self.queue_depth.saturating_add(self.batch_size).saturating_add(self.in_flight)
+    pub fn effective_load(&self) -> u64 {
+        u64::from(self.queue_depth) + u64::from(self.batch_size) + u64::from(self.in_flight)
     }
 }
 

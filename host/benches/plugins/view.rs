@@ -1,0 +1,75 @@
+//! A cluster to decide about, and the built-in router that every plugin is measured against.
+
+use blis_sim::policy::{
+    Ages, ClusterView, InstanceInfo, LeastLoaded, RequestView, RoutingPolicy as _, Signals, Ties, Versions,
+};
+use blis_sim::request::Request;
+use blis_sim::units::Micros;
+use divan::{Bencher, black_box};
+
+/// Sizes of clusters.
+pub const SIZES: [usize; 3] = [4, 64, 256];
+
+/// Instances with different loads.
+pub struct Cluster {
+    request: Request,
+    instances: Vec<InstanceInfo>,
+    signals: Signals,
+}
+
+impl Cluster {
+    /// `n` instances.
+    pub fn new(n: usize) -> Self {
+        let load = |i: usize, step: usize, modulo: usize| u32::try_from(i * step % modulo).expect("small");
+        let column = |step, modulo| (0..n).map(|i| load(i, step, modulo)).collect::<Vec<_>>();
+        let info = |id| InstanceInfo { id, max_num_seqs: 256, total_kv_blocks: 10_000, block_size: 16 };
+        Self {
+            request: Request::new(7, Micros(100), 512, 64),
+            instances: (0..).take(n).map(info).collect(),
+            signals: Signals {
+                queue_depth: column(7, 19),
+                batch_size: column(11, 61),
+                kv_utilization: column(13, 100).into_iter().map(|percent| f64::from(percent) / 100.0).collect(),
+                free_kv_blocks: column(17, 9000),
+                cache_hit_rate: vec![0.25; n],
+                preemption_count: vec![0; n],
+                in_flight: column(5, 83),
+                cached_blocks: vec![0; n],
+            },
+        }
+    }
+
+    /// Measures `route`. `fresh`: whether all signals are new at every call, and not only the
+    /// requests in flight.
+    pub fn bench<T>(&mut self, bencher: Bencher, fresh: bool, mut route: impl FnMut(&RequestView, &ClusterView) -> T) {
+        let request = RequestView::new(&self.request, 0, 16);
+        let signals = &mut self.signals;
+        let n = signals.in_flight.len();
+        let version = u64::from(!fresh);
+        let mut call = 0;
+        bencher.bench_local(|| {
+            call += 1;
+            signals.in_flight[call % n] ^= 1;
+            let cluster = ClusterView {
+                now: Micros(200),
+                instances: &self.instances,
+                signals: black_box(signals),
+                ages: Ages::default(),
+                versions: Versions { load: version, cached_blocks: version },
+                tenants_in_flight: &[],
+            };
+            route(&request, &cluster)
+        });
+    }
+}
+
+/// The built-in.
+#[divan::bench(args = SIZES)]
+fn built_in(bencher: Bencher, n: usize) {
+    let mut policy = LeastLoaded;
+    let mut scores = Vec::with_capacity(n);
+    Cluster::new(n).bench(bencher, false, |request, cluster| {
+        scores.clear();
+        policy.route(request, cluster, &Ties::LowestIndex, &mut scores)
+    });
+}

@@ -1,0 +1,180 @@
+//! `blis plugin check`: the conformance kit, in a table.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::super::args::OutputForm;
+use super::super::error::Failure;
+use super::{KindName, Places, find, kinds, measure, names, print_either, table};
+use crate::plugin::Kind;
+use crate::plugin::Loaded;
+use crate::plugin::check::{COST_SIZES, Check, Findings, Usage, check as conformance};
+use crate::plugin::find::Finder;
+
+#[derive(Debug, Args)]
+pub(super) struct CheckArgs {
+    /// Names or files of plugins
+    #[arg(value_name = "PLUGIN", required = true)]
+    plugins: Vec<String>,
+    /// Check it for this kind of decision only; may be given more than once [default: all it is for]
+    #[arg(long, value_enum, value_name = "KIND", hide_possible_values = true)]
+    kind: Vec<KindName>,
+    /// Do not measure what calls cost
+    #[arg(long)]
+    no_cost: bool,
+    #[command(flatten)]
+    places: Places,
+    /// Form of the findings; auto is text on a terminal, JSON elsewhere
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
+    output: OutputForm,
+}
+
+/// What is known of one plugin when all is done.
+struct Checked {
+    plugin: String,
+    file: String,
+    technology: &'static str,
+    loaded: Option<Loaded>,
+    findings: Findings,
+    costs: Vec<Cost>,
+}
+
+/// CPU time of a call.
+struct Cost {
+    kind: Kind,
+    n: usize,
+    ns: f64,
+}
+
+pub(super) fn check(args: &CheckArgs) -> Result<(), Failure> {
+    let finder = args.places.finder();
+    let checked = args.plugins.iter().map(|name| check_one(&finder, name, args)).collect::<Result<Vec<_>, _>>()?;
+    let document: Vec<Value> = checked.iter().map(Checked::document).collect();
+    let text = || checked.iter().map(Checked::text).collect::<Vec<_>>().join("\n");
+    print_either(args.output, text, &document.into())?;
+    let checks = || checked.iter().flat_map(|checked| &checked.findings.checks);
+    let failed = checks().filter(|check| check.outcome.is_err()).count();
+    if failed == 0 {
+        return Ok(());
+    }
+    Err(Failure::runtime(format_args!("{failed} of {} checks failed", checks().count()))
+        .hint("each failed check says what to do"))
+}
+
+fn check_one(finder: &Finder, name: &str, args: &CheckArgs) -> Result<Checked, Failure> {
+    let found = find(finder, name)?;
+    let mut checked = Checked {
+        plugin: found.name.clone(),
+        file: found.place.path().display().to_string(),
+        technology: found.technology.name(),
+        loaded: None,
+        findings: Findings::default(),
+        costs: Vec::new(),
+    };
+    let outcome = finder.load(&found);
+    let told = outcome.as_ref().map(|loaded| format!("{} bytes, only imports of blis:policy", loaded.bytes));
+    let told = match (told, found.technology) {
+        (Ok(told), crate::plugin::Technology::Component) => Ok(told),
+        (Ok(_), _) => Ok(format!("{} bytes", outcome.as_ref().map_or(0, |loaded| loaded.bytes))),
+        (Err(fault), _) => Err(fault.to_string()),
+    };
+    checked.findings.checks.push(Check { kind: None, what: "loads and describes itself", outcome: told });
+    let Ok(loaded) = outcome else { return Ok(checked) };
+    let kinds = kinds(&loaded, &args.kind)?;
+    let Findings { checks, usage } = conformance(&*loaded.plugin, &kinds, &finder.limits);
+    checked.findings.checks.extend(checks);
+    checked.findings.usage = usage;
+    if checked.findings.passed() && !args.no_cost {
+        checked.costs = costs(&loaded, &kinds, finder)?;
+    }
+    checked.loaded = Some(loaded);
+    Ok(checked)
+}
+
+fn costs(loaded: &Loaded, kinds: &[Kind], finder: &Finder) -> Result<Vec<Cost>, Failure> {
+    let cases = kinds.iter().flat_map(|&kind| COST_SIZES.map(|n| (kind, n)));
+    let cost = |(kind, n)| {
+        let ns = measure::plugin(&*loaded.plugin, kind, n, &finder.limits).map_err(Failure::runtime)?;
+        Ok(Cost { kind, n, ns })
+    };
+    cases.map(cost).collect()
+}
+
+impl Checked {
+    fn document(&self) -> Value {
+        let description = self.loaded.as_ref().map(|loaded| loaded.plugin.description());
+        let check = |check: &Check| {
+            let (passed, told) = match &check.outcome {
+                Ok(told) => (true, told),
+                Err(told) => (false, told),
+            };
+            json!({ "kind": check.kind.map(Kind::name), "check": check.what, "passed": passed, "detail": told })
+        };
+        let usage = |usage: &Usage| json!({ "kind": usage.kind.name(), "n": usage.n, "most": usage.most, "limit": usage.limit });
+        let cost = |cost: &Cost| json!({ "kind": cost.kind.name(), "n": cost.n, "cpu_ns_per_call": cost.ns.round() });
+        json!({
+            "plugin": self.plugin,
+            "file": self.file,
+            "technology": self.technology,
+            "sha256": self.loaded.as_ref().map(|loaded| &loaded.sha256),
+            "name": description.map(|description| &description.name),
+            "version": description.map(|description| &description.version),
+            "kinds": description.map(|d| d.kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>()),
+            "passed": self.findings.passed(),
+            "checks": self.findings.checks.iter().map(check).collect::<Vec<_>>(),
+            "usage": self.findings.usage.iter().map(usage).collect::<Vec<_>>(),
+            "costs": self.costs.iter().map(cost).collect::<Vec<_>>(),
+        })
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("{}: {}", self.file, self.technology);
+        if let Some(loaded) = &self.loaded {
+            let description = loaded.plugin.description();
+            let version =
+                if description.version.is_empty() { String::new() } else { format!(" {}", description.version) };
+            text += &format!(", for {}\n{}{version}", names(&description.kinds), description.name);
+            if !description.about.is_empty() {
+                text += &format!(": {}", description.about);
+            }
+            text += &format!("\nsha256 {}", loaded.sha256);
+        }
+        text += "\n\n";
+        for Check { kind, what, outcome } in &self.findings.checks {
+            let kind = kind.map_or_else(String::new, |kind| format!("{kind}: "));
+            text += &match outcome {
+                Ok(told) if told.is_empty() => format!("✓ {kind}{what}\n"),
+                Ok(told) => format!("✓ {kind}{what} ({told})\n"),
+                Err(told) => format!("✗ {kind}{what}\n    {}\n", told.replace('\n', "\n    ")),
+            };
+        }
+        text + self.cost_table().as_str()
+    }
+
+    fn cost_table(&self) -> String {
+        let kinds: Vec<Kind> = Kind::ALL
+            .into_iter()
+            .filter(|&kind| {
+                self.costs.iter().any(|cost| cost.kind == kind)
+                    || self.findings.usage.iter().any(|usage| usage.kind == kind)
+            })
+            .collect();
+        let row = |kind: Kind, n: usize| {
+            let usage = self.findings.usage.iter().find(|usage| usage.kind == kind && usage.n == n);
+            let cost = self.costs.iter().find(|cost| cost.kind == kind && cost.n == n);
+            let used = usage.map_or_else(|| "not counted".into(), |usage| format!("{} of {}", usage.most, usage.limit));
+            vec![
+                kind.name().into(),
+                n.to_string(),
+                used,
+                cost.map_or_else(|| "-".into(), |cost| format!("{:.0}", cost.ns)),
+            ]
+        };
+        let rows: Vec<_> = kinds.into_iter().flat_map(|kind| COST_SIZES.map(|n| row(kind, n))).collect();
+        if rows.is_empty() {
+            String::new()
+        } else {
+            format!("\n{}", table(&["A CALL", "N", "USES AT MOST", "CPU ns"], &rows))
+        }
+    }
+}

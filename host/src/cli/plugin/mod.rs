@@ -1,0 +1,154 @@
+//! `blis plugin`: everything about policies from outside but running them.
+
+mod bench;
+mod build;
+mod check;
+mod list;
+mod measure;
+mod new;
+mod toolchain;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::args::OutputForm;
+use super::error::Failure;
+use super::{print, wants_text_form};
+use crate::plugin::Loaded;
+use crate::plugin::find::{Finder, Found};
+use crate::plugin::{Fault, Kind};
+
+#[derive(Debug, Args)]
+pub(super) struct PluginArgs {
+    #[command(subcommand)]
+    command: PluginCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum PluginCommand {
+    /// List the policies that can be named: built-ins, plugins of policies/ and of --policy-dir
+    List(list::ListArgs),
+    /// Start a policy of your own from a template that works
+    New(new::NewArgs),
+    /// Compile a Rust crate or a C file to a sandboxed component
+    Build(build::BuildArgs),
+    /// Check that a plugin keeps what the simulator relies on
+    Check(check::CheckArgs),
+    /// Measure what a decision costs, beside a built-in policy
+    Bench(bench::BenchArgs),
+    /// Turn a core WebAssembly module into a component
+    Pack(build::PackArgs),
+}
+
+/// Where plugins are looked for.
+#[derive(Debug, Args)]
+struct Places {
+    /// Folder with plugins, looked through before policies/; may be given more than once
+    #[arg(long, value_name = "FOLDER")]
+    policy_dir: Vec<PathBuf>,
+    /// Also load native libraries, which run outside the sandbox, with your rights
+    #[arg(long)]
+    allow_native: bool,
+}
+
+impl Places {
+    fn finder(&self) -> Finder {
+        Finder { allow_native: self.allow_native, ..Finder::new(self.policy_dir.clone()) }
+    }
+}
+
+/// A kind of decision, as a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum KindName {
+    /// Who may enter
+    Admission,
+    /// Where a request goes
+    Routing,
+    /// How urgent it is there
+    Priority,
+    /// The order of a wait queue
+    Scheduling,
+    /// Who leaves the batch when KV blocks run out
+    Preemption,
+    /// How long things take
+    Latency,
+}
+
+impl From<KindName> for Kind {
+    fn from(name: KindName) -> Self {
+        match name {
+            KindName::Admission => Self::Admission,
+            KindName::Routing => Self::Routing,
+            KindName::Priority => Self::Priority,
+            KindName::Scheduling => Self::Scheduling,
+            KindName::Preemption => Self::Preemption,
+            KindName::Latency => Self::Latency,
+        }
+    }
+}
+
+pub(super) fn dispatch(args: PluginArgs) -> Result<(), Failure> {
+    super::start_log(tracing::level_filters::LevelFilter::WARN);
+    match args.command {
+        PluginCommand::List(args) => list::list(&args),
+        PluginCommand::New(args) => new::new(&args),
+        PluginCommand::Build(args) => build::build(&args),
+        PluginCommand::Check(args) => check::check(&args),
+        PluginCommand::Bench(args) => bench::bench(&args),
+        PluginCommand::Pack(args) => build::pack(&args),
+    }
+}
+
+/// The plugin called `name`, by name or path.
+fn find(finder: &Finder, name: &str) -> Result<Found, Failure> {
+    let found = finder.find(name).map_err(asked)?;
+    found.ok_or_else(|| Failure::usage(format_args!("unknown plugin: `{name}`")).hint(finder.hint(name, &[])))
+}
+
+fn load(finder: &Finder, found: &Found) -> Result<Loaded, Failure> {
+    finder.load(found).map_err(asked)
+}
+
+/// What was asked for cannot be used. The message brings its hint, if there is one.
+fn asked(fault: Fault) -> Failure {
+    Failure::usage(fault.message)
+}
+
+/// The kinds that are asked for, each of which the plugin must have; without any, all it has.
+fn kinds(loaded: &Loaded, asked: &[KindName]) -> Result<Vec<Kind>, Failure> {
+    let description = loaded.plugin.description();
+    let wanted: Vec<Kind> = asked.iter().map(|&name| name.into()).collect();
+    if let Some(kind) = wanted.iter().find(|kind| !description.kinds.contains(kind)) {
+        let has = names(&description.kinds);
+        return Err(Failure::usage(format_args!("`{}` has nothing for {kind}", description.name))
+            .hint(format_args!("it is for {has}")));
+    }
+    Ok(if wanted.is_empty() { description.kinds.clone() } else { wanted })
+}
+
+fn names(kinds: &[Kind]) -> String {
+    kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ")
+}
+
+/// `text` in JSON where that is wanted.
+fn print_either(form: OutputForm, text: impl FnOnce() -> String, document: &serde_json::Value) -> Result<(), Failure> {
+    if wants_text_form(form) { print(text()) } else { print(format_args!("{document:#}\n")) }
+}
+
+/// Rows under headings, columns aligned, two blanks between them.
+fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    use unicode_width::UnicodeWidthStr as _;
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.width());
+        cells.chain(head.get(column).map(|name| name.width())).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let padded = cells.zip(&widths).map(|(cell, &width)| format!("{cell}{}", " ".repeat(width - cell.width())));
+        format!("{}\n", padded.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    let mut text = line(&mut head.iter().copied());
+    rows.iter().for_each(|row| text += &line(&mut row.iter().map(String::as_str)));
+    text
+}

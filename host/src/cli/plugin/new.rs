@@ -1,0 +1,267 @@
+//! `blis plugin new`: a policy that works, to change.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+
+use super::super::error::Failure;
+use super::super::print;
+use super::{KindName, toolchain};
+use crate::plugin::Kind;
+
+#[derive(Debug, Args)]
+pub(super) struct NewArgs {
+    /// Name of the policy: small letters, digits and `-`, as in my-router
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// What it decides
+    #[arg(long, value_enum, value_name = "KIND")]
+    kind: KindName,
+    /// What it is written in
+    #[arg(long, value_enum, value_name = "LANGUAGE")]
+    lang: Language,
+    /// Folder to put it in [default: policies/ for scripts if there is one, else the current folder]
+    #[arg(long, value_name = "FOLDER")]
+    dir: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Language {
+    /// A script: runs as it is, sandboxed, at some µs a decision
+    Rhai,
+    /// A crate: compiled to a sandboxed component, nearly as fast as a built-in
+    Rust,
+    /// A C file: compiled to a sandboxed component, or to a native library
+    C,
+}
+
+/// What differs from kind to kind.
+struct Template {
+    about: &'static str,
+    /// Name, default, smallest, largest, meaning.
+    parameter: (&'static str, &'static str, &'static str, &'static str, &'static str),
+    rust: &'static str,
+    /// What the Rust template imports, besides what all do.
+    rust_uses: &'static str,
+    rust_trait: &'static str,
+    /// Columns that it reads: Rust, then C.
+    reads: (&'static str, &'static str),
+    c: &'static str,
+    /// Its bit, and its functions.
+    c_kind: &'static str,
+    c_functions: &'static [&'static str],
+    rhai: &'static str,
+}
+
+const QUEUES: (&str, &str) = ("Reads::LOAD", "BLIS_READS_LOAD");
+
+fn template(kind: Kind) -> Template {
+    macro_rules! texts {
+        ($name:literal) => {
+            (
+                include_str!(concat!("templates/rust/", $name, ".rs.in")),
+                include_str!(concat!("templates/c/", $name, ".c.in")),
+                include_str!(concat!("templates/rhai/", $name, ".rhai.in")),
+            )
+        };
+    }
+    let (rust, c, rhai) = match kind {
+        Kind::Admission => texts!("admission"),
+        Kind::Routing => texts!("routing"),
+        Kind::Priority => texts!("priority"),
+        Kind::Scheduling => texts!("scheduling"),
+        Kind::Preemption => texts!("preemption"),
+        Kind::Latency => texts!("latency"),
+    };
+    let with = |about, parameter, (rust_uses, rust_trait), reads, c_kind, c_functions| Template {
+        about,
+        parameter,
+        rust,
+        rust_uses,
+        rust_trait,
+        reads,
+        c,
+        c_kind,
+        c_functions,
+        rhai,
+    };
+    match kind {
+        Kind::Admission => with(
+            "Turns away what may be shed while many requests wait.",
+            ("max_queue", "8.0", "0.0", "1000.0", "requests waiting per instance, on average"),
+            ("Admission, Cluster, Reads, Request, Verdict", "Admission"),
+            QUEUES,
+            "BLIS_ADMISSION",
+            &["admit"],
+        ),
+        Kind::Routing => with(
+            "The instance with the fewest requests, waiting and in flight.",
+            ("in_flight_weight", "1.0", "0.0", "100.0", "how much a request in flight counts beside one that waits"),
+            ("Cluster, Reads, Request, Routing, argmin", "Routing"),
+            ("Reads::LOAD | Reads::IN_FLIGHT", "BLIS_READS_LOAD | BLIS_READS_IN_FLIGHT"),
+            "BLIS_ROUTING",
+            &["route"],
+        ),
+        Kind::Priority => with(
+            "By class, and within a class short prompts first.",
+            ("per_class", "10000.0", "0.0", "1000000.0", "tokens of prompt that a step of urgency is worth"),
+            ("Priority, Request", "Priority"),
+            ("", ""),
+            "BLIS_PRIORITY",
+            &["priority"],
+        ),
+        Kind::Scheduling => with(
+            "Short prompts first, and nobody starves.",
+            ("tokens_per_second", "1000.0", "0.0", "1000000.0", "tokens of prompt that a second of waiting is worth"),
+            ("Queued, Request, Scheduling", "Scheduling"),
+            ("", ""),
+            "BLIS_SCHEDULING",
+            &["rank"],
+        ),
+        Kind::Preemption => with(
+            "Whoever holds the most KV blocks and has generated little.",
+            ("blocks_per_token", "0.1", "0.0", "100.0", "KV blocks that a generated token is worth"),
+            ("Preemption, Running, argmax", "Preemption"),
+            ("", ""),
+            "BLIS_PREEMPTION",
+            &["victim"],
+        ),
+        Kind::Latency => with(
+            "A constant, and so much per token and per context.",
+            ("us_per_token", "20.0", "0.0", "1000000.0", "time of a token"),
+            ("Constants, Latency, Step", "Latency"),
+            ("", ""),
+            "BLIS_LATENCY",
+            &["constants", "queueing_time", "step_time"],
+        ),
+    }
+}
+
+pub(super) fn new(args: &NewArgs) -> Result<(), Failure> {
+    let name = check_name(&args.name)?;
+    let usual =
+        || if args.lang == Language::Rhai && Path::new("policies").is_dir() { "policies".into() } else { ".".into() };
+    let dir = args.dir.clone().unwrap_or_else(usual);
+    let kind = Kind::from(args.kind);
+    let target = if args.lang == Language::Rhai { dir.join(format!("{name}.rhai")) } else { dir.join(name) };
+    if target.exists() {
+        return Err(Failure::usage(format_args!("`{}` is there already", target.display()))
+            .hint("choose another name, or another `--dir`; nothing is overwritten"));
+    }
+    let files = match args.lang {
+        Language::Rhai => vec![(target.clone(), rhai(name, kind, &target).into_bytes())],
+        Language::Rust => rust(name, kind).into_iter().map(|(path, content)| (target.join(path), content)).collect(),
+        Language::C => c(name, kind).into_iter().map(|(path, content)| (target.join(path), content)).collect(),
+    };
+    for (path, content) in files {
+        toolchain::write(&path, &content)
+            .map_err(|error| Failure::runtime(format_args!("cannot write `{}`: {error}", path.display())))?;
+    }
+    print(next_steps(args.lang, name, &target))
+}
+
+fn next_steps(lang: Language, name: &str, target: &Path) -> String {
+    let shown = target.display();
+    let (main, build, checked) = match lang {
+        Language::Rhai => (format!("{shown}"), String::new(), format!("{shown}")),
+        Language::Rust => {
+            (format!("{shown}/src/lib.rs"), format!("\n  blis plugin build {shown}"), format!("{shown}/{name}.wasm"))
+        }
+        Language::C => {
+            (format!("{shown}/policy.c"), format!("\n  blis plugin build {shown}"), format!("{shown}/{name}.wasm"))
+        }
+    };
+    format!(
+        "The policy is in {main}. Change it, then{build}\n  blis plugin check {checked}\n  blis plugin bench {checked}\n"
+    )
+}
+
+/// A name that is a word on the command line, a file, and a Rust crate.
+fn check_name(name: &str) -> Result<&str, Failure> {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let sound = name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(allowed) && name.len() <= 50;
+    if sound && !name.ends_with('-') {
+        return Ok(name);
+    }
+    Err(Failure::usage(format_args!("`{name}` cannot be the name of a policy"))
+        .hint("use up to 50 small letters, digits and `-`, and begin with a letter, as in my-router"))
+}
+
+/// How to use it, for comments.
+fn usage(name: &str, kind: Kind) -> String {
+    match kind {
+        Kind::Scheduling => format!("blis run … --scheduler {name}"),
+        Kind::Latency => format!("blis run … --latency-model {name}"),
+        _ => format!("blis run … --{kind}-policy {name}"),
+    }
+}
+
+/// What templates of all languages name.
+fn filled(text: &str, name: &str, kind: Kind) -> String {
+    let Template { about, parameter: (parameter, default, min, max, meaning), .. } = template(kind);
+    let values = [
+        ("@name@", name),
+        ("@Type@", &type_name(name)),
+        ("@about@", about),
+        ("@use@", &usage(name, kind)),
+        ("@parameter@", parameter),
+        ("@default@", default),
+        ("@min@", min),
+        ("@max@", max),
+        ("@meaning@", meaning),
+    ];
+    values.into_iter().fold(text.to_owned(), |text, (key, value)| text.replace(key, value))
+}
+
+fn rhai(name: &str, kind: Kind, file: &Path) -> String {
+    filled(&template(kind).rhai.replace("@file@", &file.display().to_string()), name, kind)
+}
+
+fn rust(name: &str, kind: Kind) -> Vec<(PathBuf, Vec<u8>)> {
+    let template = template(kind);
+    let reads = template.reads.0;
+    let reads = if reads.is_empty() { String::new() } else { format!("\n            .reads({reads})") };
+    let mut uses: Vec<&str> = template.rust_uses.split(", ").chain(["Description", "Policy", "Setup"]).collect();
+    // As rustfmt sorts them: types, then functions.
+    uses.sort_unstable_by_key(|name| (name.starts_with(char::is_lowercase), *name));
+    let source = include_str!("templates/rust/lib.rs.in")
+        .replace("Description, Policy, @uses@, Setup", &uses.join(", "))
+        .replace("@reads@", &reads)
+        .replace("@Trait@", template.rust_trait)
+        .replace("@body@", template.rust);
+    let manifest = format!("{}{}", include_str!("templates/rust/Cargo.toml.in"), toolchain::workspace_of_sdk());
+    let own = [
+        (PathBuf::from("Cargo.toml"), filled(&manifest, name, kind).into_bytes()),
+        (PathBuf::from("src/lib.rs"), filled(&source, name, kind).into_bytes()),
+        (PathBuf::from(".gitignore"), b"/target\n/*.wasm\n".to_vec()),
+    ];
+    let sdk = toolchain::files("rust")
+        .into_iter()
+        .map(|(path, content)| (Path::new("blis-sdk").join(path), content.to_vec()));
+    own.into_iter().chain(sdk).collect()
+}
+
+fn c(name: &str, kind: Kind) -> Vec<(PathBuf, Vec<u8>)> {
+    let template = template(kind);
+    let reads = template.reads.1;
+    let reads = if reads.is_empty() { String::new() } else { format!("\n    .reads = {reads},") };
+    let entries: String =
+        template.c_functions.iter().map(|function| format!("    .{function} = {function},\n")).collect();
+    let source = include_str!("templates/c/policy.c.in")
+        .replace("@KIND@", template.c_kind)
+        .replace("@c_reads@", &reads)
+        .replace("@entries@", &entries)
+        .replace("@body@", template.c);
+    let own = [(PathBuf::from("policy.c"), filled(&source, name, kind).into_bytes())];
+    let headers = toolchain::files("c").into_iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "h"));
+    own.into_iter().chain(headers.map(|(path, content)| (path, content.to_vec()))).collect()
+}
+
+/// `my-router` as `MyRouter`.
+fn type_name(name: &str) -> String {
+    let upper = |part: &str| {
+        let mut letters = part.chars();
+        letters.next().map_or_else(String::new, |first| first.to_ascii_uppercase().to_string() + letters.as_str())
+    };
+    name.split('-').map(upper).collect()
+}

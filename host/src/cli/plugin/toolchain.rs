@@ -1,0 +1,123 @@
+//! The SDK that the program carries, and the script in it that compiles guests.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use include_dir::{Dir, include_dir};
+
+use super::super::error::Failure;
+
+/// The repository's `sdk/`.
+static SDK: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../sdk");
+/// The workspace, which has the versions of what `sdk/rust` depends on.
+const WORKSPACE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml"));
+
+/// Exit code of `sdk/build-guest.sh` where there is no compiler.
+const NO_COMPILER: i32 = 3;
+
+/// Files below `sdk/<folder>`: their paths below it, and their content.
+pub(super) fn files(folder: &str) -> Vec<(PathBuf, &'static [u8])> {
+    fn collect(dir: &'static Dir<'static>, root: &Path, to: &mut Vec<(PathBuf, &'static [u8])>) {
+        let files =
+            dir.files().filter_map(|file| Some((file.path().strip_prefix(root).ok()?.to_owned(), file.contents())));
+        to.extend(files);
+        dir.dirs().for_each(|dir| collect(dir, root, to));
+    }
+    let mut all = Vec::new();
+    if let Some(dir) = SDK.get_dir(folder) {
+        collect(dir, Path::new(folder), &mut all);
+    }
+    all
+}
+
+/// The tables of a workspace for `sdk/rust` to take its settings from.
+pub(super) fn workspace_of_sdk() -> String {
+    let parse = |text: &str| text.parse::<toml::Table>().unwrap_or_default();
+    let manifest = SDK.get_file("rust/Cargo.toml").and_then(|file| file.contents_utf8()).map(parse).unwrap_or_default();
+    let workspace = parse(WORKSPACE).remove("workspace").and_then(|table| table.try_into::<toml::Table>().ok());
+    let mut workspace = workspace.unwrap_or_default();
+    let mut wanted = toml::Table::new();
+    if let Some(toml::Value::Table(all)) = workspace.get_mut("dependencies") {
+        for table in ["dependencies", "dev-dependencies"] {
+            let needed = manifest.get(table).and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::keys);
+            wanted.extend(needed.filter_map(|name| Some((name.clone(), all.remove(name)?))));
+        }
+    }
+    let mut kept = toml::Table::new();
+    kept.insert("dependencies".into(), wanted.into());
+    for table in ["package", "lints"] {
+        kept.extend(workspace.remove(table).map(|value| (table.to_owned(), value)));
+    }
+    let mut document = toml::Table::new();
+    document.insert("workspace".into(), kept.into());
+    toml::to_string(&document).unwrap_or_default()
+}
+
+/// Compiles `source`, the folder of a Rust crate or a C file, to a core module.
+pub(super) fn compile(source: &Path) -> Result<Vec<u8>, Failure> {
+    let scratch = Scratch::new()?;
+    let unwritable =
+        |error: io::Error| Failure::runtime(format_args!("cannot write to `{}`: {error}", scratch.0.display()));
+    for (path, content) in files("c").into_iter().map(|(path, content)| (Path::new("c").join(path), content)) {
+        write(&scratch.0.join(path), content).map_err(unwritable)?;
+    }
+    let script = SDK.get_file("build-guest.sh").map(|file| file.contents()).unwrap_or_default();
+    let (script_path, out) = (scratch.0.join("build-guest.sh"), scratch.0.join("out.wasm"));
+    write(&script_path, script).map_err(unwritable)?;
+    let command = Command::new("bash")
+        .arg(&script_path)
+        .arg(source)
+        .arg(&out)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn();
+    let command = command.map_err(|error| {
+        Failure::runtime(format_args!("cannot run bash: {error}"))
+            .hint("install bash, or compile by hand as sdk/build-guest.sh does")
+    })?;
+    let output = command.wait_with_output().map_err(Failure::runtime)?;
+    let told = String::from_utf8_lossy(&output.stderr);
+    match output.status.code() {
+        Some(0) => {
+            fs::read(&out).map_err(|error| Failure::runtime(format_args!("the compiler wrote no module: {error}")))
+        }
+        Some(NO_COMPILER) => {
+            let (first, rest) = told.trim_end().split_once('\n').unwrap_or((told.trim_end(), ""));
+            Err(Failure::runtime(first).hint(rest.trim()))
+        }
+        _ => {
+            // What the compiler says is for the author, in full.
+            let _ = io::stderr().write_all(&output.stderr);
+            Err(Failure::runtime(format_args!("`{}` does not compile", source.display()))
+                .hint("the compiler says above why"))
+        }
+    }
+}
+
+/// Writes a new file and the folders to it.
+pub(super) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    path.parent().map_or(Ok(()), fs::create_dir_all)?;
+    fs::write(path, content)
+}
+
+/// A folder of its own, gone when done.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self, Failure> {
+        let folder = std::env::temp_dir().join(format!("blis-build-{}", std::process::id()));
+        fs::create_dir_all(&folder).map_err(|error| {
+            Failure::runtime(format_args!("cannot make the folder `{}`: {error}", folder.display()))
+        })?;
+        Ok(Self(folder))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

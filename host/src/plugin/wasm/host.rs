@@ -1,0 +1,212 @@
+//! What a guest may ask for (`blis:policy/host`), and what it may take up.
+
+use std::sync::Arc;
+
+use blis_sim::policy::{RequestView, Ties};
+use blis_sim::rng::{Generator, Stream};
+use rand::Rng as _;
+use wasmtime::component::{Linker, WasmStr};
+use wasmtime::{ResourceLimiter, StoreContextMut, Trap};
+
+use super::fault::{File, TooMuch, excerpt};
+use crate::plugin::Limits;
+
+/// Fuel of one question to the host: about what it costs, so that questions cannot stretch a call.
+const QUESTION: u64 = 100;
+/// Elements of all tables of a guest (functions that may be called through a pointer).
+const TABLE_ELEMENTS: usize = 100_000;
+/// Modules inside one component, with those that wit-component adds.
+const INSTANCES: usize = 100;
+
+/// The host's side of one guest.
+#[derive(Debug)]
+pub(super) struct Host {
+    file: File,
+    limits: Limits,
+    names: Arc<[Box<str>]>,
+    stream: Stream,
+    memory_bytes: usize,
+    table_elements: usize,
+    log: Log,
+    call: Call,
+}
+
+/// How much a guest has logged, over all its instances.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Log {
+    pub lines: u32,
+    pub dropped: u64,
+}
+
+/// The call that is going on.
+#[derive(Debug, Default)]
+struct Call {
+    request: u32,
+    ties: Option<Ties>,
+    /// Blocks of the prompt, if the guest may ask for them.
+    blocks: Vec<u32>,
+    generator: Option<Generator>,
+    /// The last error that the guest logged.
+    said: String,
+}
+
+/// What a call is about.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct About<'a> {
+    /// Number of the request; 0 if there is none.
+    pub id: u32,
+    /// The request, where a policy may look at its prompt.
+    pub request: Option<&'a RequestView<'a>>,
+    /// How equals are told apart.
+    pub ties: Option<&'a Ties>,
+}
+
+impl Host {
+    pub(super) fn new(file: &File, limits: Limits, names: &Arc<[Box<str>]>, stream: Stream, log: Log) -> Self {
+        Self {
+            file: file.clone(),
+            limits,
+            names: Arc::clone(names),
+            stream,
+            memory_bytes: 0,
+            table_elements: 0,
+            log,
+            call: Call::default(),
+        }
+    }
+
+    /// A call begins. `blocks`: whether the guest may ask for those of the prompt.
+    #[inline]
+    pub(super) fn begin(&mut self, about: &About<'_>, blocks: bool) {
+        let call = &mut self.call;
+        call.request = about.id;
+        call.ties = about.ties.copied();
+        call.generator = None;
+        call.said.clear();
+        if blocks {
+            call.blocks.clear();
+            call.blocks.extend(about.request.iter().flat_map(|request| request.shared_blocks()));
+        }
+    }
+
+    pub(super) fn log(&self) -> Log {
+        self.log
+    }
+
+    /// The last error that the guest logged in this call; empty if none.
+    pub(super) fn said(&self) -> &str {
+        &self.call.said
+    }
+
+    fn write(&mut self, level: u32, text: &str) {
+        let text = excerpt(text, self.limits.message_bytes);
+        let file = &self.file;
+        match level {
+            0 => tracing::error!("{file}: {text}"),
+            1 => tracing::warn!("{file}: {text}"),
+            2 => tracing::info!("{file}: {text}"),
+            _ => tracing::debug!("{file}: {text}"),
+        }
+        if level == 0 {
+            self.call.said = text;
+        }
+        self.log.lines += 1;
+    }
+}
+
+/// Defines `host`, imported as `full_name`.
+pub(super) fn link(linker: &mut Linker<Host>, full_name: &str) -> wasmtime::Result<()> {
+    let mut host = linker.instance(full_name)?;
+    host.func_wrap("log", |mut store: StoreContextMut<'_, Host>, (level, message): (u32, WasmStr)| {
+        charge(&mut store, QUESTION)?;
+        let host = store.data_mut();
+        if host.log.lines >= host.limits.log_lines {
+            host.log.dropped += 1;
+            return Ok(());
+        }
+        let text = message.to_str(&store)?.into_owned();
+        charge(&mut store, text.len() as u64)?;
+        store.data_mut().write(level, &text);
+        Ok(())
+    })?;
+    host.func_wrap("random", |mut store: StoreContextMut<'_, Host>, (): ()| {
+        charge(&mut store, QUESTION)?;
+        let Host { call, stream, .. } = store.data_mut();
+        Ok((call.generator.get_or_insert_with(|| stream.at(u64::from(call.request))).next_u64(),))
+    })?;
+    host.func_wrap("pick", |mut store: StoreContextMut<'_, Host>, (n,): (u32,)| {
+        charge(&mut store, QUESTION)?;
+        let Host { call, stream, .. } = store.data();
+        if n == 0 {
+            wasmtime::bail!("host.pick(0): there must be something to choose from");
+        }
+        let place = call.ties.unwrap_or(Ties::Random(*stream)).pick(call.request, n as usize);
+        Ok((u32::try_from(place).expect("below n"),))
+    })?;
+    host.func_wrap("prompt-blocks", |mut store: StoreContextMut<'_, Host>, (): ()| {
+        let blocks = store.data().call.blocks.clone();
+        charge(&mut store, QUESTION + blocks.len() as u64)?;
+        Ok((blocks,))
+    })?;
+    host.func_wrap("text", |mut store: StoreContextMut<'_, Host>, (name,): (u32,)| {
+        let names = Arc::clone(&store.data().names);
+        let text: String = names.get(name as usize).map_or("", |text| text).to_owned();
+        charge(&mut store, QUESTION + text.len() as u64)?;
+        Ok((text,))
+    })
+}
+
+fn charge(store: &mut StoreContextMut<'_, Host>, fuel: u64) -> wasmtime::Result<()> {
+    let left = store.get_fuel()?.checked_sub(fuel);
+    store.set_fuel(left.unwrap_or(0))?;
+    if left.is_none() { Err(Trap::OutOfFuel.into()) } else { Ok(()) }
+}
+
+/// Only what a guest itself declared as its maximum is refused in a way that it notices; everything
+/// else ends the call, so that how much there is makes no difference to a run.
+impl ResourceLimiter for Host {
+    fn memory_growing(&mut self, current: usize, desired: usize, max: Option<usize>) -> wasmtime::Result<bool> {
+        if max.is_some_and(|max| desired > max) {
+            return Ok(false);
+        }
+        let wanted = (self.memory_bytes - current.min(self.memory_bytes)).saturating_add(desired);
+        let allowed = self.limits.memory_bytes;
+        if wanted > allowed {
+            return Err(TooMuch { wanted, allowed, unit: "bytes of memory" }.into());
+        }
+        self.memory_bytes = wanted;
+        Ok(true)
+    }
+
+    fn memory_grow_failed(&mut self, error: wasmtime::Error) -> wasmtime::Result<()> {
+        Err(error)
+    }
+
+    fn table_growing(&mut self, current: usize, desired: usize, max: Option<usize>) -> wasmtime::Result<bool> {
+        if max.is_some_and(|max| desired > max) {
+            return Ok(false);
+        }
+        let wanted = (self.table_elements - current.min(self.table_elements)).saturating_add(desired);
+        if wanted > TABLE_ELEMENTS {
+            return Err(TooMuch { wanted, allowed: TABLE_ELEMENTS, unit: "elements of tables" }.into());
+        }
+        self.table_elements = wanted;
+        Ok(true)
+    }
+
+    fn table_grow_failed(&mut self, error: wasmtime::Error) -> wasmtime::Result<()> {
+        Err(error)
+    }
+
+    fn instances(&self) -> usize {
+        INSTANCES
+    }
+
+    fn tables(&self) -> usize {
+        INSTANCES
+    }
+
+    fn memories(&self) -> usize {
+        INSTANCES
+    }
+}

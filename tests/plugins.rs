@@ -1,0 +1,252 @@
+//! `blis plugin` from outside: what it lists, starts, checks and refuses.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// A folder of its own, gone with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("blis-plugins-{test}-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        Self(folder)
+    }
+
+    /// `blis plugin <arguments>` in this folder.
+    fn blis(&self, arguments: &str) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_blis"));
+        command.arg("plugin").args(arguments.split_whitespace()).current_dir(&self.0).stdin(Stdio::null());
+        command.output().unwrap_or_else(|error| panic!("blis plugin {arguments}: {error}"))
+    }
+
+    /// As [`Self::blis`], which must succeed.
+    fn done(&self, arguments: &str) -> String {
+        let output = self.blis(arguments);
+        assert!(output.status.success(), "blis plugin {arguments}: {}{}", text(&output.stdout), text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    fn json(&self, arguments: &str) -> Vec<Value> {
+        let output = self.blis(&format!("{arguments} --output json"));
+        let document: Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("blis plugin {arguments}: {error}: {}", text(&output.stderr)));
+        document.as_array().expect("a list").clone()
+    }
+
+    /// What is told about `arguments`, which make no sense.
+    fn refused(&self, arguments: &str) -> String {
+        let output = self.blis(arguments);
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "blis plugin {arguments}: {told}");
+        assert_eq!(text(&output.stdout), "", "blis plugin {arguments}");
+        assert_eq!(told.lines().filter(|line| line.starts_with("error: ")).count(), 1, "{told}");
+        assert_eq!(told.lines().filter(|line| line.starts_with("hint: ")).count(), 1, "{told}");
+        told
+    }
+
+    fn write(&self, file: &str, content: impl AsRef<[u8]>) {
+        fs::write(self.0.join(file), content).expect("a file");
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+const KINDS: [&str; 6] = ["admission", "routing", "priority", "scheduling", "preemption", "latency"];
+
+/// Whether `source` could be compiled to the library `out`; not without a C compiler.
+fn compiled(source: &Path, flag: Option<&str>, out: &Path) -> bool {
+    let header = format!("-I{}/../sdk/c", env!("CARGO_MANIFEST_DIR"));
+    let mut command = Command::new("cc");
+    command.args(["-std=c11", "-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"]).args(flag).arg(source);
+    let Ok(built) = command.arg("-o").arg(out).arg(header).output() else {
+        println!("skipped: there is no C compiler");
+        return false;
+    };
+    assert!(built.status.success(), "{}", text(&built.stderr));
+    true
+}
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/plugin/native/fixtures/{name}.c"))
+}
+
+fn failed(checked: &Value) -> Vec<String> {
+    let checks = checked["checks"].as_array().expect("checks").iter();
+    checks
+        .filter(|check| check["passed"] == false)
+        .map(|check| format!("{}: {}", check["check"], check["detail"]))
+        .collect()
+}
+
+/// Every kind passes the conformance kit as it comes out of `new`.
+#[test]
+fn a_new_c_policy_passes_the_check() {
+    let folder = Folder::new("new-c");
+    for kind in KINDS {
+        folder.done(&format!("new my-{kind} --kind {kind} --lang c"));
+        let out = folder.0.join(format!("my-{kind}.so"));
+        // With the headers that came with it, not ours.
+        let source = folder.0.join(format!("my-{kind}/policy.c"));
+        if !compiled(&source, None, &out) {
+            return;
+        }
+        let checked = folder.json(&format!("check my-{kind} --policy-dir . --allow-native --no-cost"));
+        assert_eq!(failed(&checked[0]), [""; 0], "{kind}");
+        assert_eq!(checked[0]["kinds"], Value::from(vec![kind]));
+        assert!(checked[0]["checks"].as_array().is_some_and(|checks| checks.len() > 7), "{kind}");
+    }
+}
+
+#[test]
+fn a_new_script_passes_the_check() {
+    let folder = Folder::new("new-rhai");
+    for kind in KINDS {
+        folder.done(&format!("new my-{kind} --kind {kind} --lang rhai"));
+        let checked = folder.json(&format!("check my-{kind}.rhai --no-cost"));
+        assert_eq!(failed(&checked[0]), [""; 0], "{kind}");
+        assert_eq!(checked[0]["kinds"], Value::from(vec![kind]));
+        assert_eq!(checked[0]["usage"].as_array().map(Vec::len), Some(4), "{kind}");
+    }
+}
+
+/// Compiling one takes minutes; what can be seen without is that cargo understands it.
+#[test]
+fn a_new_crate_has_all_it_needs() {
+    let folder = Folder::new("new-rust");
+    for kind in KINDS {
+        folder.done(&format!("new my-{kind} --kind {kind} --lang rust"));
+        let crate_folder = folder.0.join(format!("my-{kind}"));
+        let source = fs::read_to_string(crate_folder.join("src/lib.rs")).expect("a source");
+        assert!(!source.contains('@'), "something was not filled in: {source}");
+        assert!(crate_folder.join("blis-sdk/src/lib.rs").is_file());
+        let manifest = fs::read_to_string(crate_folder.join("Cargo.toml")).expect("a manifest");
+        assert!(manifest.contains("[workspace.dependencies"), "{manifest}");
+    }
+    let cargo = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
+        .current_dir(folder.0.join("my-routing"))
+        .output()
+        .expect("cargo");
+    assert!(cargo.status.success(), "{}", text(&cargo.stderr));
+    let metadata: Value = serde_json::from_slice(&cargo.stdout).expect("JSON");
+    assert_eq!(metadata["packages"].as_array().map(Vec::len), Some(2), "the policy and the SDK");
+}
+
+#[test]
+fn nothing_is_overwritten() {
+    let folder = Folder::new("overwrite");
+    folder.write("mine.rhai", "fn route(r, s) { -s.queue_depth }");
+    folder.done("new mine --kind routing --lang c");
+    for lang in ["rhai", "rust", "c"] {
+        let told = folder.refused(&format!("new mine --kind routing --lang {lang}"));
+        assert!(told.contains("is there already"), "{told}");
+    }
+    assert_eq!(fs::read_to_string(folder.0.join("mine.rhai")).expect("a file").len(), 33);
+    for name in ["Mine", "1st", "a/b", "../up", "two-", "a b"] {
+        let name = name.replace(' ', "_");
+        folder.refused(&format!("new {name} --kind routing --lang rhai"));
+    }
+}
+
+#[test]
+fn what_is_broken_is_listed_with_its_reason() {
+    let folder = Folder::new("list");
+    let library = folder.0.join("good.so");
+    if !compiled(&fixture("router"), None, &library) {
+        return;
+    }
+    folder.write("broken.wasm", "no WebAssembly");
+    folder.write("aa.so", "no library");
+    folder.write("notes.txt", "");
+    let all = folder.json("list --policy-dir . --allow-native");
+    let named = |name: &str| all.iter().find(|entry| entry["name"] == name);
+    let names: Vec<_> = all.iter().filter_map(|entry| entry["name"].as_str()).collect();
+    assert!(names.is_sorted(), "{names:?}");
+    assert_eq!(named("least-loaded").map(|entry| &entry["technology"]), Some(&Value::from("built-in")));
+    let good = named("good").expect("listed");
+    assert_eq!(
+        (&good["kinds"][0], &good["error"], &good["version"]),
+        (&"routing".into(), &Value::Null, &"1.2.3".into())
+    );
+    assert_eq!(good["sha256"].as_str().map(str::len), Some(64));
+    assert_eq!(good["parameters"][0]["max"], 100.0);
+    for name in ["broken", "aa"] {
+        let told = named(name).and_then(|entry| entry["error"].as_str()).expect("listed with its reason");
+        assert!(told.ends_with("[unreadable]"), "{told}");
+    }
+    assert_eq!(named("notes"), None);
+    let sandboxed = folder.json("list --policy-dir .");
+    let told = sandboxed.iter().find(|entry| entry["name"] == "good").and_then(|entry| entry["error"].as_str());
+    assert!(told.is_some_and(|told| told.contains("--allow-native")), "{told:?}");
+    let read = folder.done("list --policy-dir . --allow-native --output text");
+    assert!(read.contains("Parameters of good:") && read.contains("Cannot be used:"), "{read}");
+}
+
+#[test]
+fn what_breaks_its_promises_fails_the_check() {
+    let folder = Folder::new("check");
+    let library = folder.0.join("fails.so");
+    if !compiled(&fixture("router"), Some("-DFAILS"), &library) {
+        return;
+    }
+    let arguments = "check fails --policy-dir . --allow-native";
+    let output = folder.blis(&format!("{arguments} --output text"));
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("✗ routing: answers in range\n"), "{}", text(&output.stdout));
+    assert!(text(&output.stderr).contains("checks failed\nhint: "), "{}", text(&output.stderr));
+    let checked = folder.json(arguments);
+    assert_eq!(checked[0]["passed"], false);
+    assert!(failed(&checked[0]).iter().any(|told| told.contains("the third is one too many")), "{checked:?}");
+    // A file that does not load is one failed check.
+    folder.write("broken.so", "no library");
+    let checked = folder.json("check broken --policy-dir . --allow-native");
+    assert_eq!((failed(&checked[0]).len(), checked[0]["checks"].as_array().map(Vec::len)), (1, Some(1)));
+}
+
+#[test]
+fn costs_stand_beside_the_built_in() {
+    let folder = Folder::new("bench");
+    if !compiled(&fixture("router"), None, &folder.0.join("router.so")) {
+        return;
+    }
+    let rows = folder.json("bench router --policy-dir . --allow-native");
+    let sizes: Vec<_> = rows.iter().filter_map(|row| row["n"].as_u64()).collect();
+    assert_eq!(sizes, [4, 16, 64, 256, 1024]);
+    assert!(rows.iter().all(|row| row["built_in"] == "least-loaded" && row["cpu_ns_per_call"].as_f64() > Some(0.0)));
+}
+
+#[test]
+fn nonsense_is_one_error_with_one_hint() {
+    let folder = Folder::new("nonsense");
+    folder.write("x.so", "");
+    folder.write("text.txt", "");
+    folder.write("text.wasm", "text");
+    for arguments in [
+        "check no-such-plugin",
+        "check no/such/file.rhai",
+        "check ./text.txt",
+        "bench x --policy-dir .",
+        "check x --policy-dir nowhere",
+        "build nowhere",
+        "build text.txt",
+        "pack nowhere.wasm",
+        "new x",
+        "new x --kind cooking --lang c",
+    ] {
+        folder.refused(arguments);
+    }
+    let told = folder.refused("bench x --policy-dir .");
+    assert!(told.contains("--allow-native"), "{told}");
+}
