@@ -103,7 +103,7 @@ build_c() {
             "  pip install ziglang         (for the python3 in PATH, or the one that PYTHON names)"
     fi
     "${cc[@]}" -O3 -nostdlib -fvisibility=hidden -I "$here/c" -Wall -Wextra -mbulk-memory -g0 \
-        -Wl,--no-entry -o "$2" "$1"
+        -Wl,--no-entry -Wl,-z,stack-size=262144 -o "$2" "$1"
 }
 
 main "$@"

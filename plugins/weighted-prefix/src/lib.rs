@@ -73,35 +73,40 @@ impl WeightedPrefix {
         let queue = Range::of(instances.iter().map(|instance| instance.queue_depth));
         sums.extend(instances.iter().map(|instance| {
             let mut sum = 0.0;
-            sum += self.prefix * within_1(cached.above_least(instance.cached_blocks));
-            sum += self.queue * within_1(queue.below_most(instance.queue_depth));
+            sum += self.prefix * cached.above_least(instance.cached_blocks);
+            sum += self.queue * queue.below_most(instance.queue_depth);
             sum += self.kv * within_1(1.0 - instance.kv_utilization);
             sum
         }));
     }
 }
 
-/// The smallest and the largest value of a column.
+/// The smallest and the largest value of a column; one apart if all are equal, so that nothing needs
+/// to be asked row by row.
 #[derive(Clone, Copy)]
 struct Range {
     least: u32,
     most: u32,
+    width: f64,
 }
 
 impl Range {
     fn of(column: impl Iterator<Item = u32>) -> Self {
         let (least, most) = column.fold((u32::MAX, 0), |(least, most), x| (least.min(x), most.max(x)));
-        Self { least, most }
+        if least < most {
+            return Self { least, most, width: f64::from(most - least) };
+        }
+        Self { least: least.wrapping_sub(1), most: most.wrapping_add(1), width: 1.0 }
     }
 
     /// 0 for the smallest, 1 for the largest; 1 if all are equal.
     fn above_least(self, x: u32) -> f64 {
-        if self.least < self.most { f64::from(x - self.least) / f64::from(self.most - self.least) } else { 1.0 }
+        f64::from(x.wrapping_sub(self.least)) / self.width
     }
 
     /// 1 for the smallest, 0 for the largest; 1 if all are equal.
     fn below_most(self, x: u32) -> f64 {
-        if self.least < self.most { f64::from(self.most - x) / f64::from(self.most - self.least) } else { 1.0 }
+        f64::from(self.most.wrapping_sub(x)) / self.width
     }
 }
 

@@ -1,5 +1,7 @@
 //! The best of many, with ties broken as the built-in policies break them.
 
+use std::hint::cold_path;
+
 /// The place of the smallest value. Where several are the smallest, the host picks one of them
 /// ([`crate::pick`]), as it does for its own policies. Not-a-number is never the smallest.
 ///
@@ -7,7 +9,7 @@
 /// If there is no value but not-a-number.
 #[inline]
 pub fn argmin<T: PartialOrd + Copy>(values: impl IntoIterator<Item = T, IntoIter: Clone>) -> usize {
-    first_by(values.into_iter(), |a, b| a < b)
+    first_by(values.into_iter(), |a, b| a <= b)
 }
 
 /// The place of the largest value; ties and not-a-number as in [`argmin`].
@@ -16,21 +18,25 @@ pub fn argmin<T: PartialOrd + Copy>(values: impl IntoIterator<Item = T, IntoIter
 /// If there is no value but not-a-number.
 #[inline]
 pub fn argmax<T: PartialOrd + Copy>(values: impl IntoIterator<Item = T, IntoIter: Clone>) -> usize {
-    first_by(values.into_iter(), |a, b| a > b)
+    first_by(values.into_iter(), |a, b| a >= b)
 }
 
 #[inline]
-fn first_by<T: PartialOrd + Copy>(values: impl Iterator<Item = T> + Clone, better: impl Fn(T, T) -> bool) -> usize {
+fn first_by<T: PartialOrd + Copy>(values: impl Iterator<Item = T> + Clone, no_worse: impl Fn(T, T) -> bool) -> usize {
     let mut rest = values.clone().enumerate();
     let Some((mut first, mut best)) = rest.find(|&(_, value)| comparable(value)) else {
         panic!("there is nothing to choose from: no value, or none that is a number");
     };
     let mut tied = 1_u32;
     for (place, value) in rest {
-        if better(value, best) {
-            (first, best, tied) = (place, value, 1);
-        } else {
-            tied += u32::from(value == best);
+        // One comparison for most values, which are worse.
+        if no_worse(value, best) {
+            cold_path();
+            if value == best {
+                tied += 1;
+            } else {
+                (first, best, tied) = (place, value, 1);
+            }
         }
     }
     if tied == 1 {

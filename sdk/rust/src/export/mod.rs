@@ -89,15 +89,15 @@ fn panic_text(info: &PanicHookInfo<'_>) -> String {
 #[macro_export]
 macro_rules! export_policy {
     ($policy:ty: $($kind:ident),+ $(,)?) => {
-        #[allow(unsafe_code, clippy::missing_safety_doc, clippy::undocumented_unsafe_blocks)]
+        #[allow(non_camel_case_types, unsafe_code, clippy::missing_safety_doc, clippy::undocumented_unsafe_blocks)]
         const _: () = {
-            use $crate::export as sdk;
+            use $crate::export as __sdk;
 
-            type Exported = $policy;
-            const EXPORTED: sdk::Exported = sdk::Exported::NOTHING$(.and(sdk::Exported::$kind))+;
+            type __Policy = $policy;
+            const EXPORTED: __sdk::Exported = __sdk::Exported::NOTHING$(.and(__sdk::Exported::$kind))+;
 
             #[cfg(target_arch = "wasm32")]
-            static GUEST: sdk::wasm::Guest<Exported> = sdk::wasm::Guest::new();
+            static GUEST: __sdk::wasm::Guest<__Policy> = __sdk::wasm::Guest::new();
             #[cfg(target_arch = "wasm32")]
             $crate::__blis_wasm!(Plugin);
             $(
@@ -106,18 +106,18 @@ macro_rules! export_policy {
             )+
 
             #[cfg(not(target_arch = "wasm32"))]
-            extern "C" fn describe() -> *const sdk::native::Description {
-                static DESCRIPTION: sdk::native::Described = sdk::native::Described::new();
-                DESCRIPTION.of::<Exported>(EXPORTED)
+            extern "C" fn describe() -> *const __sdk::native::Description {
+                static DESCRIPTION: __sdk::native::Described = __sdk::native::Described::new();
+                DESCRIPTION.of::<__Policy>(EXPORTED)
             }
 
             #[cfg(not(target_arch = "wasm32"))]
-            static TABLE: sdk::native::Table<Exported> =
-                sdk::native::Table::<Exported>::new(describe)$(.$kind())+;
+            static TABLE: __sdk::native::Table<__Policy> =
+                __sdk::native::Table::<__Policy>::new(describe)$(.$kind())+;
 
             #[cfg(not(target_arch = "wasm32"))]
             #[unsafe(no_mangle)]
-            extern "C" fn blis_plugin_v1() -> *const sdk::native::Table<Exported> {
+            extern "C" fn blis_plugin_v1() -> *const __sdk::native::Table<__Policy> {
                 &raw const TABLE
             }
         };

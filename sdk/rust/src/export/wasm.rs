@@ -485,14 +485,14 @@ fn empty_arena() {
     }
 }
 
-/// The exports of one interface. Uses `GUEST`, `EXPORTED` and `sdk` of `export_policy!`.
+/// The exports of one interface. Uses `GUEST`, `EXPORTED` and `__sdk` of `export_policy!`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __blis_wasm {
     (Plugin) => {
         #[unsafe(export_name = "cabi_realloc")]
         unsafe extern "C" fn cabi_realloc(old: *mut u8, old_size: usize, align: usize, size: usize) -> *mut u8 {
-            unsafe { sdk::wasm::realloc(old, old_size, align, size) }
+            unsafe { __sdk::wasm::realloc(old, old_size, align, size) }
         }
 
         #[unsafe(export_name = "blis:policy/plugin@1.0.0#describe")]
@@ -509,10 +509,10 @@ macro_rules! __blis_wasm {
             instance_count: usize,
             facts: *const u64,
             fact_count: usize,
-        ) -> *const sdk::wasm::Refusal {
-            let parameters = sdk::wasm::list(parameters, parameter_count);
-            let instances = sdk::wasm::list(instances, instance_count);
-            unsafe { GUEST.configure(kind, parameters, instances, sdk::wasm::list(facts, fact_count)) }
+        ) -> *const __sdk::wasm::Refusal {
+            let parameters = __sdk::wasm::list(parameters, parameter_count);
+            let instances = __sdk::wasm::list(instances, instance_count);
+            unsafe { GUEST.configure(kind, parameters, instances, __sdk::wasm::list(facts, fact_count)) }
         }
 
         #[unsafe(export_name = "blis:policy/plugin@1.0.0#save")]
@@ -521,24 +521,24 @@ macro_rules! __blis_wasm {
         }
 
         #[unsafe(export_name = "blis:policy/plugin@1.0.0#restore")]
-        unsafe extern "C" fn restore(state: *const u8, len: usize) -> *const sdk::wasm::Refusal {
-            unsafe { GUEST.restore(sdk::wasm::list(state, len)) }
+        unsafe extern "C" fn restore(state: *const u8, len: usize) -> *const __sdk::wasm::Refusal {
+            unsafe { GUEST.restore(__sdk::wasm::list(state, len)) }
         }
     };
     (Admission) => {
         #[unsafe(export_name = "blis:policy/admission@1.0.0#admit")]
-        unsafe extern "C" fn admit(decision: *const sdk::wasm::Decision) -> *const sdk::wasm::Refusal {
+        unsafe extern "C" fn admit(decision: *const __sdk::wasm::Decision) -> *const __sdk::wasm::Refusal {
             unsafe { GUEST.admit(decision) }
         }
     };
     (Routing) => {
         #[unsafe(export_name = "blis:policy/routing@1.0.0#route")]
-        unsafe extern "C" fn route(decision: *const sdk::wasm::Decision) -> usize {
+        unsafe extern "C" fn route(decision: *const __sdk::wasm::Decision) -> usize {
             unsafe { GUEST.route(decision) }
         }
 
         #[unsafe(export_name = "blis:policy/routing@1.0.0#scores")]
-        unsafe extern "C" fn scores(decision: *const sdk::wasm::Decision) -> *const (usize, usize) {
+        unsafe extern "C" fn scores(decision: *const __sdk::wasm::Decision) -> *const (usize, usize) {
             unsafe { GUEST.scores(decision) }
         }
     };
@@ -550,14 +550,14 @@ macro_rules! __blis_wasm {
     };
     (Scheduling) => {
         #[unsafe(export_name = "blis:policy/scheduling@1.0.0#rank")]
-        unsafe extern "C" fn rank(joining: *const sdk::wasm::Joining) -> f64 {
+        unsafe extern "C" fn rank(joining: *const __sdk::wasm::Joining) -> f64 {
             unsafe { GUEST.rank(joining) }
         }
     };
     (Preemption) => {
         #[unsafe(export_name = "blis:policy/preemption@1.0.0#victim")]
         unsafe extern "C" fn victim(now_us: u64, wanting: usize, batch: *const $crate::Running, len: usize) -> usize {
-            unsafe { GUEST.victim(now_us, wanting, sdk::wasm::list(batch, len)) }
+            unsafe { GUEST.victim(now_us, wanting, __sdk::wasm::list(batch, len)) }
         }
     };
     (Latency) => {
