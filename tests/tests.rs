@@ -13,6 +13,7 @@ mod flags;
 mod nonsense;
 mod output;
 mod placements;
+mod rebuilt;
 mod plugins;
 mod shared;
 mod vllm;
