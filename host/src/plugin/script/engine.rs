@@ -1,6 +1,7 @@
 //! The script engine: what scripts can do, and what they may use up. One engine serves all scripts with
 //! the same limits, on all threads.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rhai::packages::{
@@ -26,16 +27,72 @@ const NESTED: usize = 48;
 
 /// Functions of the language's own packages that scripts may use.
 pub(super) const LANGUAGE_FUNCTIONS: [&str; 63] = [
-    "all", "append", "call", "chop", "clear", "contains", "dedup", "drain", "ends_with", "extract", "filter", "find",
-    "find_map", "for_each", "get", "index_of", "insert", "int", "is_empty", "is_even", "is_infinite", "is_odd",
-    "is_zero", "keys", "len", "make_lower", "make_upper", "max", "min", "mixin", "pad", "parse_float", "parse_int",
-    "pop", "push", "range", "reduce", "reduce_rev", "remove", "retain", "reverse", "set", "shift", "some", "splice",
-    "split", "starts_with", "sub_string", "to_chars", "to_float", "to_int", "to_lower", "to_string", "to_upper",
-    "trim", "truncate", "type_of", "values", "fill_with", "crop", "fraction", "E", "PI",
+    "all",
+    "append",
+    "call",
+    "chop",
+    "clear",
+    "contains",
+    "dedup",
+    "drain",
+    "ends_with",
+    "extract",
+    "filter",
+    "find",
+    "find_map",
+    "for_each",
+    "get",
+    "index_of",
+    "insert",
+    "int",
+    "is_empty",
+    "is_even",
+    "is_infinite",
+    "is_odd",
+    "is_zero",
+    "keys",
+    "len",
+    "make_lower",
+    "make_upper",
+    "max",
+    "min",
+    "mixin",
+    "pad",
+    "parse_float",
+    "parse_int",
+    "pop",
+    "push",
+    "range",
+    "reduce",
+    "reduce_rev",
+    "remove",
+    "retain",
+    "reverse",
+    "set",
+    "shift",
+    "some",
+    "splice",
+    "split",
+    "starts_with",
+    "sub_string",
+    "to_chars",
+    "to_float",
+    "to_int",
+    "to_lower",
+    "to_string",
+    "to_upper",
+    "trim",
+    "truncate",
+    "type_of",
+    "values",
+    "fill_with",
+    "crop",
+    "fraction",
+    "E",
+    "PI",
 ];
 
 /// An engine, and the names of what there is in it.
-#[derive(Debug)]
 pub(super) struct Kit {
     pub engine: Engine,
     pub names: Names,
@@ -52,6 +109,13 @@ pub(super) fn kit(limits: &Limits) -> Arc<Kit> {
     let kit = Arc::new(Kit::new(limits));
     kits.push(Arc::clone(&kit));
     kit
+}
+
+/// The engine has some hundred functions, which nobody wants to see.
+impl fmt::Debug for Kit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kit").field("limits", &self.limits).finish_non_exhaustive()
+    }
 }
 
 impl Kit {
@@ -85,9 +149,17 @@ fn confine(engine: &mut Engine, limits: &Limits) {
     // A lock that all threads would share.
     engine.set_max_strings_interned(0);
     engine.on_progress(call::progress);
+    resolve_constants(engine);
     for word in ["eval", "print", "debug", "Fn"] {
         engine.disable_symbol(word);
     }
+}
+
+/// Constants that did not become part of the code: tables, and what a script tries to assign to.
+#[expect(deprecated, reason = "it is how the engine marks what may change in a later version")]
+fn resolve_constants(engine: &mut Engine) {
+    // Variables of the function itself have a number.
+    engine.on_var(|name, number, _| Ok(if number == 0 { call::constant(name) } else { None }));
 }
 
 /// Not the core of the language: it can sleep and exit.
