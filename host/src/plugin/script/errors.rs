@@ -268,7 +268,18 @@ fn word(name: &str) -> String {
         "char" => "character",
         "map" => "object map",
         "Fn" => "function",
-        other => other.rsplit("::").next().unwrap_or(other),
+        // The engine's messages have some types by their names in Rust.
+        other => match other.rsplit("::").next().unwrap_or(other) {
+            "Column" => "column",
+            "Request" => "request",
+            "Cluster" => "cluster",
+            "Instance" => "instance",
+            "Queued" => "queued request",
+            "Running" => "running batch",
+            "Step" => "step",
+            "Happening" => "event",
+            other => other,
+        },
     }
     .to_owned()
 }

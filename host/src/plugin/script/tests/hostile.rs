@@ -237,10 +237,10 @@ fn errors_of_the_script_come_with_their_line() {
         test.rhai:2:25: in `route`: `*` does not work on a text and a whole number
           2 |     s.queue_depth + "x" * 2
             |                         ^ [trap]
-        test.rhai:2:6: in `route`: a truth value is needed here, not a Column
+        test.rhai:2:6: in `route`: a truth value is needed here, not a column; `&` and `|` combine columns, `any(column)` and `all(column)` make a truth value of one
           2 |     s.queue_depth && s.batch_size
             |      ^ [trap]
-        test.rhai:2:22: in `route`: a truth value is needed here, not a Column
+        test.rhai:2:22: in `route`: a truth value is needed here, not a column; `&` and `|` combine columns, `any(column)` and `all(column)` make a truth value of one
           2 |     if s.queue_depth > 1 { 0 } else { 1 }
             |                      ^ [trap]
         test.rhai:2:18: in `route`: there is no place 4: the column has the places 0 to 3
