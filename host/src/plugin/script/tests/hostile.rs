@@ -498,8 +498,8 @@ fn nothing_takes_more_than_a_small_stack() {
         assert_eq!(route_fault(&nested).kind, FaultKind::TooDeep);
         let blocks = format!(
             "fn f(n) {{ {}f(n + 1){} }}\nfn route(r, s) {{ f(0) }}",
-            "if n >= 0 { ".repeat(14),
-            " }".repeat(14)
+            "if n >= 0 { ".repeat(10),
+            " }".repeat(10)
         );
         assert_eq!(route_fault(&blocks).kind, FaultKind::TooDeep);
         for source in ["(".repeat(100_000), "[".repeat(100_000), "{".repeat(100_000), "fn f() { if x { ".repeat(10_000)]
