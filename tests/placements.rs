@@ -14,7 +14,7 @@ const SERVICE: &str = "--model meta-llama/llama-3.1-8b-instruct --workload chatb
 #[test]
 fn least_loaded_is_the_same_in_every_technology() {
     let built_in = placements("least-loaded", "");
-    assert!(built_in.iter().any(|&instance| instance != built_in[0]), "they go to different instances");
+    assert!(built_in.iter().any(|instance| instance != &built_in[0]), "they go to different instances");
     assert_eq!(placements("rust-least-loaded", ""), built_in, "Rust, component");
     assert_eq!(placements("c-least-loaded", ""), built_in, "C, component");
     assert_eq!(placements("rhai-least-loaded", ""), built_in, "Rhai");

@@ -13,7 +13,7 @@ mod flags;
 mod nonsense;
 mod output;
 mod placements;
-mod rebuilt;
 mod plugins;
+mod rebuilt;
 mod shared;
 mod vllm;

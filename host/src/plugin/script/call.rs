@@ -65,7 +65,11 @@ struct Call {
     ties: Cell<Option<Ties>>,
     generator: RefCell<Option<Generator>>,
     log: RefCell<Log>,
+    constants: RefCell<Option<Constants>>,
 }
+
+/// Constants of a script and their values.
+pub(super) type Constants = Arc<[(String, Dynamic)]>;
 
 /// What a guest may still write to the log of the run.
 #[derive(Clone, Debug, Default)]
@@ -77,7 +81,7 @@ pub(super) struct Log {
 }
 
 /// Starts a call about `request`.
-pub(super) fn begin(limits: &Limits, request: u32, stream: Stream, ties: Option<Ties>) {
+pub(super) fn begin(limits: &Limits, constants: &Constants, request: u32, stream: Stream, ties: Option<Ties>) {
     CALL.with(|call| {
         call.steps.set(0);
         call.began.set(None);
@@ -87,8 +91,17 @@ pub(super) fn begin(limits: &Limits, request: u32, stream: Stream, ties: Option<
         call.request.set(request);
         call.stream.set(Some(stream));
         call.ties.set(ties);
+        *call.constants.borrow_mut() = (!constants.is_empty()).then(|| Arc::clone(constants));
         *call.generator.borrow_mut() = None;
     });
+}
+
+/// The value of the constant `name` of the script at work.
+pub(super) fn constant(name: &str) -> Option<Dynamic> {
+    CALL.with(|call| {
+        let constants = call.constants.borrow();
+        constants.as_ref()?.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+    })
 }
 
 /// Exchanges the log of this thread's call for that of a guest, or back.
@@ -105,7 +118,7 @@ pub(super) fn used() -> (u64, u64) {
 pub(super) fn progress(steps: u64) -> Option<Dynamic> {
     CALL.with(|call| {
         call.steps.set(steps);
-        if steps % CLOCK_STEPS != 0 {
+        if !steps.is_multiple_of(CLOCK_STEPS) {
             return None;
         }
         let now = Instant::now();

@@ -85,7 +85,7 @@ impl IntoIterator for Column {
     type IntoIter = std::vec::IntoIter<f64>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.0.to_vec().into_iter()
+        Vec::from(&*self.0).into_iter()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The script engine: what scripts can do, and what they may use up. One engine serves all scripts with
 //! the same limits, on all threads.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rhai::packages::{
@@ -92,7 +93,6 @@ pub(super) const LANGUAGE_FUNCTIONS: [&str; 63] = [
 ];
 
 /// An engine, and the names of what there is in it.
-#[derive(Debug)]
 pub(super) struct Kit {
     pub engine: Engine,
     pub names: Names,
@@ -109,6 +109,13 @@ pub(super) fn kit(limits: &Limits) -> Arc<Kit> {
     let kit = Arc::new(Kit::new(limits));
     kits.push(Arc::clone(&kit));
     kit
+}
+
+/// The engine has some hundred functions, which nobody wants to see.
+impl fmt::Debug for Kit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kit").field("limits", &self.limits).finish_non_exhaustive()
+    }
 }
 
 impl Kit {
@@ -142,9 +149,17 @@ fn confine(engine: &mut Engine, limits: &Limits) {
     // A lock that all threads would share.
     engine.set_max_strings_interned(0);
     engine.on_progress(call::progress);
+    resolve_constants(engine);
     for word in ["eval", "print", "debug", "Fn"] {
         engine.disable_symbol(word);
     }
+}
+
+/// Constants that did not become part of the code: tables, and what a script tries to assign to.
+#[expect(deprecated, reason = "it is how the engine marks what may change in a later version")]
+fn resolve_constants(engine: &mut Engine) {
+    // Variables of the function itself have a number.
+    engine.on_var(|name, number, _| Ok(if number == 0 { call::constant(name) } else { None }));
 }
 
 /// Not the core of the language: it can sleep and exit.

@@ -8,7 +8,7 @@ use rhai::{Dynamic, EvalAltResult, ParseError, ParseErrorType, Position};
 use super::call::{HostError, cut};
 use super::engine::{self, Kit};
 use super::header::near;
-use super::scan::Place;
+use super::scan::{Place, Scan};
 use crate::excerpt::Excerpt;
 use crate::plugin::{Fault, FaultKind};
 
@@ -76,7 +76,15 @@ impl Source {
         }
         let (kind, text) = runtime_text(error, kit);
         let text = cut(&text, kit.limits.message_bytes);
-        let mut fault = self.fault_by(kind, position, &format!("in `{inside}`: {text}"));
+        let text = format!("in `{inside}`: {text}");
+        let mut fault = if position.is_none() {
+            // The engine does not say where limits were passed; the function is known.
+            let scan = Scan::of(&self.text);
+            let place = scan.functions.iter().find(|place| place.text == inside).copied();
+            self.fault(kind, place, &text)
+        } else {
+            self.fault_by(kind, position, &text)
+        };
         // Of deep recursion, the first few will do.
         let shown: Vec<_> = callers.lines().rev().filter(|line| !line.is_empty()).take(4).collect();
         for line in shown {
@@ -96,13 +104,7 @@ fn syntax_text(error: &ParseErrorType, visible: &[&str]) -> (FaultKind, String) 
                 if hint.is_empty() { ":" } else { "" }
             )
         }
-        ParseErrorType::Reserved(word) if matches!(word.as_str(), "print" | "debug") => {
-            format!("there is no `{word}`: `log(text)` writes to the log of the run")
-        }
-        ParseErrorType::Reserved(word) if word == "Fn" => {
-            "there is no `Fn`: write a closure, as in `|x| x + 1`".to_owned()
-        }
-        ParseErrorType::Reserved(word) => format!("`{word}` is not available to policies"),
+        ParseErrorType::Reserved(word) => not_available(word),
         ParseErrorType::ExprTooDeep => {
             return (FaultKind::TooDeep, "expressions or blocks are nested too deeply: use more variables".to_owned());
         }
@@ -114,11 +116,23 @@ fn syntax_text(error: &ParseErrorType, visible: &[&str]) -> (FaultKind, String) 
         ParseErrorType::AssignmentToConstant(name) => format!("`{name}` is a constant and cannot be changed"),
         other => {
             let text = other.to_string();
+            if let Some((word, _)) = text.split_once('\'').and_then(|(_, rest)| rest.split_once("' is disabled")) {
+                return (FaultKind::Syntax, not_available(word));
+            }
             let text = text.replacen("Expecting", "expected", 1);
             if text.contains("';' to terminate") { format!("{text}: is the `;` missing?") } else { text }
         }
     };
     (FaultKind::Syntax, text)
+}
+
+/// `word` is reserved, or was disabled.
+fn not_available(word: &str) -> String {
+    match word {
+        "print" | "debug" => format!("there is no `{word}`: `log(text)` writes to the log of the run"),
+        "Fn" => "there is no `Fn`: write a closure, as in `|x| x + 1`".to_owned(),
+        _ => format!("`{word}` is not available to policies"),
+    }
 }
 
 fn runtime_text(error: &EvalAltResult, kit: &Kit) -> (FaultKind, String) {
@@ -163,6 +177,7 @@ fn runtime_text(error: &EvalAltResult, kit: &Kit) -> (FaultKind, String) {
             "`this` is known in functions that the host calls; call a helper as `this.helper(…)` to hand it on"
                 .to_owned()
         }
+        E::ErrorDataRace(..) => "a closure uses what the function that calls it works on: give it a copy".to_owned(),
         E::ErrorFor(_) => {
             "`for` goes over ranges (`0..s.len`), arrays, columns, texts and the instances `s`".to_owned()
         }
@@ -253,7 +268,18 @@ fn word(name: &str) -> String {
         "char" => "character",
         "map" => "object map",
         "Fn" => "function",
-        other => other.rsplit("::").next().unwrap_or(other),
+        // The engine's messages have some types by their names in Rust.
+        other => match other.rsplit("::").next().unwrap_or(other) {
+            "Column" => "column",
+            "Request" => "request",
+            "Cluster" => "cluster",
+            "Instance" => "instance",
+            "Queued" => "queued request",
+            "Running" => "running batch",
+            "Step" => "step",
+            "Happening" => "event",
+            other => other,
+        },
     }
     .to_owned()
 }

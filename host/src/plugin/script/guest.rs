@@ -5,14 +5,14 @@ use std::sync::Arc;
 use blis_sim::latency::Batch;
 use blis_sim::policy::{BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties, Verdict};
 use blis_sim::units::Micros;
-use rhai::{AST, CallFnOptions, Dynamic, FuncArgs, Map, Scope};
+use rhai::{CallFnOptions, Dynamic, FuncArgs, Map, Scope};
 
-use super::Script;
 use super::call::{self, Log};
 use super::column::{Column, number, numbers};
 use super::engine::type_name;
 use super::state;
 use super::views::{Cluster, ClusterFields, Happening, NameTexts, Queued, Request, RequestFields, Running, Step};
+use super::{Code, Script};
 use crate::plugin::{Constants, Fault, FaultKind, Guest, Kind, Setup};
 
 /// Largest duration a script can answer, µs: a day. More is a mistake.
@@ -22,8 +22,7 @@ const UNMEASURED: u64 = 4 << 20;
 
 pub(super) struct ScriptGuest {
     script: Arc<Script>,
-    /// With the values of the parameters in it.
-    ast: Arc<AST>,
+    code: Code,
     setup: Setup,
     names: NameTexts,
     /// `this`.
@@ -46,7 +45,7 @@ impl std::fmt::Debug for ScriptGuest {
 }
 
 impl ScriptGuest {
-    pub fn start(script: Arc<Script>, ast: Arc<AST>, setup: &Setup) -> Result<Self, Fault> {
+    pub fn start(script: Arc<Script>, code: Code, setup: &Setup) -> Result<Self, Fault> {
         let log = Log {
             who: Arc::clone(&script.source.path),
             lines_left: setup.limits.log_lines,
@@ -56,7 +55,7 @@ impl ScriptGuest {
         let mut guest = Self {
             names: Arc::clone(&setup.names),
             script,
-            ast,
+            code,
             setup: setup.clone(),
             state: Dynamic::from_map(Map::new()),
             grown: 0,
@@ -116,11 +115,11 @@ impl ScriptGuest {
         ties: Option<&Ties>,
     ) -> Result<Dynamic, Fault> {
         let kit = &self.script.kit;
-        call::begin(&kit.limits, about, self.setup.stream, ties.copied());
+        call::begin(&kit.limits, &self.code.constants, about, self.setup.stream, ties.copied());
         call::swap_log(&mut self.log);
         let options = CallFnOptions::new().eval_ast(false).rewind_scope(true).bind_this_ptr(&mut self.state);
         let answer =
-            kit.engine.call_fn_with_options::<Dynamic>(options, &mut Scope::new(), &self.ast, function, arguments);
+            kit.engine.call_fn_with_options::<Dynamic>(options, &mut Scope::new(), &self.code.ast, function, arguments);
         call::swap_log(&mut self.log);
         let (steps, numbers) = call::used();
         self.used = steps;
@@ -406,7 +405,7 @@ impl Guest for ScriptGuest {
         let state = self.save()?;
         let mut fork = Self {
             script: Arc::clone(&self.script),
-            ast: Arc::clone(&self.ast),
+            code: self.code.clone(),
             setup: self.setup.clone(),
             names: Arc::clone(&self.names),
             state: Dynamic::UNIT,

@@ -188,6 +188,20 @@ mod tests {
             "// @every_step yes",
         ];
         let mistakes: Vec<_> = sources.iter().map(|source| mistake(source)).collect();
-        insta::assert_snapshot!(mistakes.join("\n"), @"");
+        insta::assert_snapshot!(mistakes.join("\n"), @r"
+        there is no `@parm`; did you mean `@param`?
+        there is no `@author`; did you mean `@about`?
+        `@name` needs a value
+        a name is one word
+        there is no event `complete`; did you mean `completed`?
+        a parameter needs a name and three numbers: write `// @param name default min max about`
+        the default value of `a` is a number, not `one`: write `// @param name default min max about`
+        the largest value of `a` is a number, not `inf`: write `// @param name default min max about`
+        the default 3 of `a` is not between 0 and 2: write `// @param name default min max about`
+        `1a` cannot be the name of a parameter: letters, digits and _, no digit first
+        `if` is a word of the language and cannot be the name of a parameter
+        there are two parameters `a`
+        `@every_step` stands alone
+        ");
     }
 }

@@ -23,14 +23,15 @@ mod state;
 mod tests;
 mod views;
 
-use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::{fmt, fs};
 
 use blis_sim::rng::Stream;
 use rhai::{AST, Scope};
 
+use self::call::Constants;
 use self::engine::Kit;
 use self::errors::Source;
 use self::guest::ScriptGuest;
@@ -80,7 +81,21 @@ struct Function {
 #[derive(Debug)]
 struct ScriptPlugin {
     script: Arc<Script>,
+    code: Code,
+}
+
+/// A script with certain values of its parameters.
+#[derive(Clone)]
+struct Code {
     ast: Arc<AST>,
+    /// Parameters and constants.
+    constants: Constants,
+}
+
+impl fmt::Debug for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Code").field("constants", &self.constants).finish_non_exhaustive()
+    }
 }
 
 /// The script in the file at `path`.
@@ -127,10 +142,10 @@ pub fn load(path: &Path, source: &str, limits: &Limits) -> Result<Arc<dyn Plugin
         kit: engine::kit(limits),
     };
     let defaults: Vec<_> = header.parameters.iter().map(|parameter| parameter.default).collect();
-    let ast = script.compile(&defaults)?;
-    script.functions = entries(&ast, &scan, &script.source)?;
+    let code = script.compile(&defaults)?;
+    script.functions = entries(&code.ast, &scan, &script.source)?;
     script.description.kinds = kinds(&script, &scan, &header)?;
-    Ok(Arc::new(ScriptPlugin { script: Arc::new(script), ast: Arc::new(ast) }))
+    Ok(Arc::new(ScriptPlugin { script: Arc::new(script), code }))
 }
 
 fn too_long(most: u64) -> String {
@@ -213,7 +228,7 @@ impl Script {
 
     /// With `values` for the parameters. Parameters and constants become part of the code, so that
     /// reading them costs nothing.
-    fn compile(&self, values: &[f64]) -> Result<AST, Fault> {
+    fn compile(&self, values: &[f64]) -> Result<Code, Fault> {
         let mut scope = Scope::new();
         for (parameter, &value) in self.description.parameters.iter().zip(values) {
             scope.push_constant(parameter.name.as_str(), value);
@@ -225,7 +240,7 @@ impl Script {
         }
         let ast = self.compile_in(&scope)?;
         scope.rewind(known);
-        call::begin(&self.kit.limits, 0, Stream::new(0, &self.source.path), None);
+        call::begin(&self.kit.limits, &Constants::default(), 0, Stream::new(0, &self.source.path), None);
         let run = self.kit.engine.run_ast_with_scope(&mut scope, &ast);
         run.map_err(|error| self.source.runtime(&error, &self.kit, "the script"))?;
         let mut constants = Scope::new();
@@ -234,7 +249,9 @@ impl Script {
                 constants.push_constant_dynamic(name, value);
             }
         }
-        if self.constants.is_empty() { Ok(ast) } else { self.compile_in(&constants) }
+        let ast = if self.constants.is_empty() { ast } else { self.compile_in(&constants)? };
+        let constants = constants.iter().map(|(name, _, value)| (name.to_owned(), value)).collect();
+        Ok(Code { ast: Arc::new(ast), constants })
     }
 
     fn compile_in(&self, scope: &Scope<'_>) -> Result<AST, Fault> {
@@ -259,14 +276,14 @@ impl Plugin for ScriptPlugin {
     fn start(&self, setup: &Setup) -> Result<Box<dyn Guest>, Fault> {
         let declared = &self.script.description.parameters;
         let defaults = declared.iter().map(|parameter| parameter.default);
-        let ast = if setup.parameters.iter().copied().eq(defaults) {
-            Arc::clone(&self.ast)
+        let code = if setup.parameters.iter().copied().eq(defaults) {
+            self.code.clone()
         } else if setup.parameters.len() == declared.len() {
-            Arc::new(self.script.compile(&setup.parameters)?)
+            self.script.compile(&setup.parameters)?
         } else {
             let text = format!("it has {} parameters and was given {}", declared.len(), setup.parameters.len());
             return Err(self.script.source.fault(FaultKind::Refused, None, &text));
         };
-        Ok(Box::new(ScriptGuest::start(Arc::clone(&self.script), ast, setup)?))
+        Ok(Box::new(ScriptGuest::start(Arc::clone(&self.script), code, setup)?))
     }
 }

@@ -15,11 +15,11 @@ use super::registry::Registry;
 pub(super) fn register(to: &mut Registry) {
     mathematics(to);
     sorting(to);
-    to.add("map", map);
+    to.add("map", |context: NativeCallContext, array: Array, f: FnPtr| map(&context, array, &f));
     to.add("map", |_: Map, _: FnPtr| -> Result<Map, Failure> {
         Err(failure("an object map has no `map`: loop over its `keys()`".to_owned()))
     });
-    to.add("zip", zip);
+    to.add("zip", |context: NativeCallContext, a: Array, b: Array, f: FnPtr| zip(&context, a, b, &f));
     to.add("replace", |text: &mut ImmutableString, find: ImmutableString, by: ImmutableString| {
         replace(text, &find, &by)
     });
@@ -55,9 +55,11 @@ fn hash(bytes: &[u8]) -> INT {
     (hash >> 1).cast_signed()
 }
 
+type Function = fn(f64) -> f64;
+
 /// The same bits on every platform, which those of the standard library are not.
 fn mathematics(to: &mut Registry) {
-    let functions: [(&str, fn(f64) -> f64); 9] = [
+    let functions: [(&str, Function); 9] = [
         ("tan", libm::tan),
         ("sinh", libm::sinh),
         ("cosh", libm::cosh),
@@ -160,13 +162,13 @@ fn sorted(
 }
 
 /// `f` takes an item, or an item and its place.
-fn map(context: NativeCallContext, array: Array, f: FnPtr) -> Result<Array, Failure> {
+fn map(context: &NativeCallContext<'_>, array: Array, f: &FnPtr) -> Result<Array, Failure> {
     call::charge(array.len())?;
     let mut with_place = false;
-    let mut out = Growing::new(&context, array.len());
+    let mut out = Growing::new(context, array.len());
     for (place, item) in array.into_iter().enumerate() {
         if place == 0 {
-            match f.call_within_context(&context, (item.clone(),)) {
+            match f.call_within_context(context, (item.clone(),)) {
                 Err(error) if matches!(*error, EvalAltResult::ErrorFunctionNotFound(..)) => with_place = true,
                 answer => {
                     out.push(answer?)?;
@@ -175,19 +177,19 @@ fn map(context: NativeCallContext, array: Array, f: FnPtr) -> Result<Array, Fail
             }
         }
         out.push(if with_place {
-            f.call_within_context(&context, (item, place as INT))?
+            f.call_within_context(context, (item, place as INT))?
         } else {
-            f.call_within_context(&context, (item,))?
+            f.call_within_context(context, (item,))?
         })?;
     }
     Ok(out.array)
 }
 
-fn zip(context: NativeCallContext, a: Array, b: Array, f: FnPtr) -> Result<Array, Failure> {
+fn zip(context: &NativeCallContext<'_>, a: Array, b: Array, f: &FnPtr) -> Result<Array, Failure> {
     call::charge(a.len())?;
-    let mut out = Growing::new(&context, a.len());
+    let mut out = Growing::new(context, a.len());
     for (a, b) in a.into_iter().zip(b) {
-        out.push(f.call_within_context(&context, (a, b))?)?;
+        out.push(f.call_within_context(context, (a, b))?)?;
     }
     Ok(out.array)
 }
@@ -209,7 +211,7 @@ impl<'a> Growing<'a> {
         self.array.push(item);
         self.large += usize::from(large);
         // Whatever a single item may be, sixteen of them are bearable.
-        if large && self.large % 16 == 0 {
+        if large && self.large.is_multiple_of(16) {
             let so_far = Dynamic::from_array(std::mem::take(&mut self.array));
             self.context.engine().ensure_data_size_within_limits(&so_far)?;
             self.array = so_far.into_array().unwrap_or_default();

@@ -236,7 +236,7 @@ mod tests {
         map.insert("hooks".into(), Dynamic::from_array(vec![Dynamic::UNIT, Dynamic::from_map(inner)]));
         let error = save(&Dynamic::from_map(map), 1000).unwrap_err();
         assert_eq!(error.0, FaultKind::Refused);
-        insta::assert_snapshot!(error.1, @"");
+        insta::assert_snapshot!(error.1, @r"this.hooks[1].f is a function, which cannot be saved or copied: keep numbers, texts, arrays, maps and columns");
         let long = Dynamic::from_array(vec![Dynamic::from_int(1); 100]);
         assert_eq!(save(&long, 99).unwrap_err(), (FaultKind::OutOfMemory, "it takes more than 99 bytes".to_owned()));
         let mut deep = Dynamic::UNIT;

@@ -303,7 +303,7 @@ fn every_kind_has_its_function() {
         fn route(r, s) { -s.in_flight }
         fn priority(r) { -r.input_tokens * weight }
         fn rank(r, q) { q.priority + q.turn / 8.0 - q.generated_tokens - q.preemptions }
-        fn victim(b) { b.kv_blocks + (b.tenant[0] == "acme" ? 0 : 1) }
+        fn victim(b) { b.kv_blocks + if b.tenant[0] == "acme" { 0 } else { 1 } }
         fn step_time(b) { 100 + b.tokens * 2.25 + this.layers }
         fn queueing_time(tokens) { tokens * 3 }
         fn constants() { #{ shortest_step: 50, post_decode: 7 } }

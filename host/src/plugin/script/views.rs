@@ -14,6 +14,9 @@ use super::column::Column;
 use super::registry::Registry;
 use super::scan::Scan;
 
+type NameOf = fn(&Tags) -> Name;
+type SumOf = fn(&Batch) -> u64;
+
 /// The text of each name of the workload by number.
 pub(super) type NameTexts = Arc<[Box<str>]>;
 
@@ -387,7 +390,7 @@ fn running(to: &mut Registry) {
     for (number, name) in RUNNING.into_iter().enumerate() {
         to.field(WHAT, &[name], move |b: &Running| Ok(Dynamic::from(b.0.columns[number].clone())));
     }
-    let texts: [(&'static str, fn(&Tags) -> Name); 3] =
+    let texts: [(&'static str, NameOf); 3] =
         [("slo_class", |tags| tags.slo_class), ("tenant", |tags| tags.tenant), ("session", |tags| tags.session)];
     for (name, get) in texts {
         to.field(WHAT, &[name], move |b: &Running| {
@@ -404,7 +407,7 @@ fn running(to: &mut Registry) {
 fn step(to: &mut Registry) {
     const WHAT: &str = "step";
     to.engine.register_type_with_name::<Step>(WHAT);
-    let fields: [(&'static str, fn(&Batch) -> u64); 10] = [
+    let fields: [(&'static str, SumOf); 10] = [
         ("prefill_requests", |b| b.prefill_requests),
         ("prefill_tokens", |b| b.prefill_tokens),
         ("prefill_tokens_squared", |b| b.prefill_tokens_squared),
@@ -433,7 +436,7 @@ fn event(to: &mut Registry) {
     to.field(WHAT, &["ttft", "ttft_us"], |e: &Happening| Ok(optional(e.event.ttft.map(|us| us.0))));
     to.field(WHAT, &["e2e", "e2e_us"], |e: &Happening| Ok(optional(e.event.e2e.map(|us| us.0))));
     to.field(WHAT, &["block"], |e: &Happening| Ok(int(e.event.block)));
-    let texts: [(&'static str, fn(&Tags) -> Name); 6] = [
+    let texts: [(&'static str, NameOf); 6] = [
         ("slo_class", |tags| tags.slo_class),
         ("tenant", |tags| tags.tenant),
         ("session", |tags| tags.session),

@@ -36,7 +36,32 @@ fn what_does_not_end_is_ended() {
         body_fault("let f = |g| g.call(g); f.call(f)"),
         body_fault("let c = s.places; for i in 0..300000 { c = c + column(65536, 1.0).sum(); }"),
         body_fault("for i in range(0, 1000000000000) { } 0"),
-    ]), @"");
+    ]), @r"
+    test.rhai:1:4: in `route`: more than 1000000 steps in one call: does a loop not end?
+      1 | fn route(r, s) {
+        |    ^^^^^ [out-of-fuel]
+    test.rhai:1:4: in `route`: more than 1000000 steps in one call: does a loop not end?
+      1 | fn route(r, s) {
+        |    ^^^^^ [out-of-fuel]
+    test.rhai:1:4: in `route`: more than 1000000 steps in one call: does a loop not end?
+      1 | fn route(r, s) {
+        |    ^^^^^ [out-of-fuel]
+    test.rhai:2:4: in `route`: more than 32 functions called inside each other
+      2 | fn route(r, s) { f(0) }
+        |    ^^^^^ [too-deep]
+    test.rhai:2:4: in `route`: more than 32 functions called inside each other
+      2 | fn route(r, s) { f(0) }
+        |    ^^^^^ [too-deep]
+    test.rhai:1:4: in `route`: more than 32 functions called inside each other
+      1 | fn route(r, s) {
+        |    ^^^^^ [too-deep]
+    test.rhai:1:4: in `route`: it handled more than 16000000 numbers of columns in one call
+      1 | fn route(r, s) {
+        |    ^^^^^ [out-of-fuel]
+    test.rhai:1:4: in `route`: more than 1000000 steps in one call: does a loop not end?
+      1 | fn route(r, s) {
+        |    ^^^^^ [out-of-fuel]
+    ");
 }
 
 #[test]
@@ -45,15 +70,45 @@ fn what_grows_without_bound_is_stopped() {
         body_fault("let x = \"x\"; loop { x += x; }"),
         body_fault("let a = [0]; loop { a.push(a); }"),
         body_fault("let a = []; loop { a = [a]; }"),
-        body_fault("let m = #{}; loop { m = #{ m: m }; }"),
         body_fault("let m = #{}; let i = 0; loop { m[`k${i}`] = i; i += 1; }"),
         body_fault("column(1000000000, 0.0)"),
         body_fault("zeros(-1)"),
         body_fault("let a = []; a.pad(1000000000, 0); 0"),
-        body_fault("let a = []; a.pad(4000, 0); a.map(|x| a); 0"),
+        body_fault("let a = []; a.pad(4000, 0); let b = a; a.map(|x| b); 0"),
         body_fault("let t = \"\"; t.pad(60000, 'x'); t.replace(\"x\", t); 0"),
         body_fault("let all = []; loop { all.push(column(65536, 1.0)); }"),
-    ]), @"");
+    ]), @r"
+    test.rhai:1:4: in `route`: a text of more than 65536 bytes
+      1 | fn route(r, s) {
+        |    ^^^^^ [out-of-memory]
+    test.rhai:1:4: in `route`: an array of more than 4096 entries, those of arrays inside counted
+      1 | fn route(r, s) {
+        |    ^^^^^ [out-of-memory]
+    test.rhai:1:4: in `route`: an array of more than 4096 entries, those of arrays inside counted
+      1 | fn route(r, s) {
+        |    ^^^^^ [out-of-memory]
+    test.rhai:1:4: in `route`: more than 1000000 steps in one call: does a loop not end?
+      1 | fn route(r, s) {
+        |    ^^^^^ [out-of-fuel]
+    test.rhai:1:4: in `route`: a column of 1000000000 numbers; the longest has 65536
+      1 | fn route(r, s) {
+        |    ^^^^^ [out-of-memory]
+    test.rhai:2:5: in `route`: a column has a length of 0 or more, not -1
+      2 |     zeros(-1)
+        |     ^^^^^ [trap]
+    test.rhai:1:4: in `route`: an array of more than 4096 entries, those of arrays inside counted
+      1 | fn route(r, s) {
+        |    ^^^^^ [out-of-memory]
+    test.rhai:1:4: in `route`: an array of more than 4096 entries, those of arrays inside counted
+      1 | fn route(r, s) {
+        |    ^^^^^ [out-of-memory]
+    test.rhai:1:4: in `route`: a column of 3600000000 numbers; the longest has 65536
+      1 | fn route(r, s) {
+        |    ^^^^^ [out-of-memory]
+    test.rhai:1:4: in `route`: it handled more than 16000000 numbers of columns in one call
+      1 | fn route(r, s) {
+        |    ^^^^^ [out-of-fuel]
+    ");
 }
 
 #[test]
@@ -64,7 +119,11 @@ fn a_state_has_its_size() {
     let faults: Vec<_> = (0..100).filter_map(|_| route_on(guest.as_mut(), &service).err()).collect();
     assert!(faults.len() > 1 && faults.len() < 10, "the state is fresh after each: {}", faults.len());
     assert!(guest.save().unwrap().len() < Limits::default().state_bytes);
-    insta::assert_snapshot!(faults[0], @"");
+    insta::assert_snapshot!(faults[0], @r"
+    test.rhai:1:1: the state, `this`, takes more than 16777216 bytes: forget what is old
+      1 | fn init() { #{ all: [] } } fn route(r, s) { this.all.push(column(65000, 1.0)); 0 }
+        | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ [out-of-memory]
+    ");
 }
 
 #[test]
@@ -82,7 +141,44 @@ fn answers_of_the_wrong_form_are_named() {
         body_fault("[1, 2, \"x\", 4]"),
         body_fault("this = 5; 0"),
         body_fault("()"),
-    ]), @"");
+    ]), @r#"
+    test.rhai:2:5: route answered not-a-number (NaN) as score of place 0; look for 0/0, infinity minus infinity, or a root or logarithm of a negative number
+      2 |     s.queue_depth / s.batch_size
+        |     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^ [not-a-number]
+    test.rhai:2:5: route answered not-a-number (NaN); look for 0/0, infinity minus infinity, or a root or logarithm of a negative number
+      2 |     0.0 / 0.0
+        |     ^^^^^^^^^ [not-a-number]
+    test.rhai:2:5: route answered 99; it must be a place from 0 to 3
+      2 |     99
+        |     ^^ [out-of-range]
+    test.rhai:2:5: route answered -1; it must be a place from 0 to 3
+      2 |     -1
+        |     ^^ [out-of-range]
+    test.rhai:2:5: route answered 1.5; it must be a place from 0 to 3
+      2 |     1.5
+        |     ^^^ [out-of-range]
+    test.rhai:2:5: route answered a text; it answers a column of scores, or a place
+      2 |     "instance_1"
+        |     ^^^^^^^^^^^^ [trap]
+    test.rhai:2:5: route answered a truth value; it answers a column of scores, or a place
+      2 |     true
+        |     ^^^^ [trap]
+    test.rhai:2:5: route answered nothing; it answers a column of scores, or a place: does its last line end in `;`?
+      2 |     let x = -s.queue_depth;
+        |     ^^^^^^^^^^^^^^^^^^^^^^^ [trap]
+    test.rhai:2:5: route answered 2 scores; it answers one for each of 4
+      2 |     [1, 2]
+        |     ^^^^^^ [out-of-range]
+    test.rhai:1:4: in `route`: entry 2 of the array is not a number but a text
+      1 | fn route(r, s) {
+        |    ^^^^^ [trap]
+    test.rhai:2:5: `this` became a whole number; it stays an object map
+      2 |     this = 5; 0
+        |     ^^^^^^^^^^^ [trap]
+    test.rhai:2:5: route answered nothing; it answers a column of scores, or a place: does its last line end in `;`?
+      2 |     ()
+        |     ^^ [trap]
+    "#);
 }
 
 #[test]
@@ -95,7 +191,7 @@ fn errors_of_the_script_come_with_their_line() {
         body_fault("fewest_bets(s.queue_depth)"),
         body_fault("sqrt(s.queue_depth, 2)"),
         body_fault("s.queue_depth + \"x\" * 2"),
-        body_fault("s.queue_depth && true"),
+        body_fault("s.queue_depth && s.batch_size"),
         body_fault("if s.queue_depth > 1 { 0 } else { 1 }"),
         body_fault("s.queue_depth[4]"),
         body_fault("s.queue_depth[-1]"),
@@ -108,6 +204,8 @@ fn errors_of_the_script_come_with_their_line() {
         body_fault("9223372036854775807 + r.id"),
         body_fault("1 / (r.id - 9)"),
         body_fault("r.id % (r.id - 9)"),
+        route_fault("const A = 1;\nfn route(r, s) { A = 2; 0 }"),
+        route_fault("// @param alpha 1 0 2\nfn route(r, s) { alpha += 2; 0 }"),
         body_fault("sleep(1000)"),
         body_fault("exit()"),
         body_fault("timestamp()"),
@@ -117,7 +215,103 @@ fn errors_of_the_script_come_with_their_line() {
         route_fault("fn helper(x) {\n    x.nothing\n}\nfn route(r, s) {\n    helper(s.queue_depth)\n}"),
         route_fault("fn helper() { this.x }\nfn route(r, s) {\n    helper()\n}"),
         body_fault("let a = [1.0, 0.0/0.0, 2.0]; a.sort(|x, y| x / 0.0); a.sort(); throw a;"),
-    ]), @"");
+    ]), @r#"
+        test.rhai:2:5: in `route`: it threw: I give up
+          2 |     throw "I give up";
+            |     ^^^^^ [trap]
+        test.rhai:2:5: in `route`: it threw: #{"code": 5}
+          2 |     throw #{ code: 5 };
+            |     ^^^^^ [trap]
+        test.rhai:2:7: in `route`: a cluster has no field `queue_depht`; did you mean `queue_depth`?
+          2 |     s.queue_depht
+            |       ^^^^^^^^^^^ [trap]
+        test.rhai:2:7: in `route`: a request has no field `prompt`; did you mean `prompt_tokens`?
+          2 |     r.prompt
+            |       ^^^^^^ [trap]
+        test.rhai:2:5: in `route`: there is no function `fewest_bets` of a column; did you mean `fewest_best`?
+          2 |     fewest_bets(s.queue_depth)
+            |     ^^^^^^^^^^^ [trap]
+        test.rhai:2:5: in `route`: there is no function `sqrt` of a column and a whole number
+          2 |     sqrt(s.queue_depth, 2)
+            |     ^^^^ [trap]
+        test.rhai:2:25: in `route`: `*` does not work on a text and a whole number
+          2 |     s.queue_depth + "x" * 2
+            |                         ^ [trap]
+        test.rhai:2:6: in `route`: a truth value is needed here, not a column; `&` and `|` combine columns, `any(column)` and `all(column)` make a truth value of one
+          2 |     s.queue_depth && s.batch_size
+            |      ^ [trap]
+        test.rhai:2:22: in `route`: a truth value is needed here, not a column; `&` and `|` combine columns, `any(column)` and `all(column)` make a truth value of one
+          2 |     if s.queue_depth > 1 { 0 } else { 1 }
+            |                      ^ [trap]
+        test.rhai:2:18: in `route`: there is no place 4: the column has the places 0 to 3
+          2 |     s.queue_depth[4]
+            |                  ^ [trap]
+        test.rhai:2:18: in `route`: there is no place -1: the column has the places 0 to 3
+          2 |     s.queue_depth[-1]
+            |                  ^ [trap]
+        test.rhai:2:6: in `route`: there is no instance 9: there are 4
+          2 |     s[9].queue_depth
+            |      ^ [trap]
+        test.rhai:2:23: in `route`: there is no place 7: the array has the places 0 to 1
+          2 |     let a = [1, 2]; a[7]
+            |                       ^ [trap]
+        test.rhai:2:19: in `route`: one column has 4 entries and the other 2; only columns over the same things go together
+          2 |     s.queue_depth + r.blocks
+            |                   ^ [trap]
+        test.rhai:2:16: in `route`: `+` does not work on nothing and a whole number; nothing, `()`, is what a missing entry or field holds: give another value with `??`
+          2 |     this.turns + 1
+            |                ^ [trap]
+        test.rhai:2:16: in `route`: nothing has no field `x`: nothing, `()`, is what a missing entry or field holds
+          2 |     this.homes.x.y
+            |                ^ [trap]
+        test.rhai:2:7: in `route`: `queue_depth` of a cluster cannot be changed
+          2 |     s.queue_depth = 1; 0
+            |       ^^^^^^^^^^^ [trap]
+        test.rhai:2:25: in `route`: Addition overflow: 9223372036854775807 + 9; whole numbers have 64 bits: count in numbers with a fraction (`float(x)`)
+          2 |     9223372036854775807 + r.id
+            |                         ^ [trap]
+        test.rhai:2:7: in `route`: Division by zero: 1 / 0; whole numbers cannot be divided by zero: check first, or divide by a number with a fraction (`x / float(y)`)
+          2 |     1 / (r.id - 9)
+            |       ^ [trap]
+        test.rhai:2:10: in `route`: Modulo division by zero or overflow: 9 % 0; whole numbers cannot be divided by zero: check first, or divide by a number with a fraction (`x / float(y)`)
+          2 |     r.id % (r.id - 9)
+            |          ^ [trap]
+        test.rhai:2:18: in `route`: `A` is a constant and cannot be changed
+          2 | fn route(r, s) { A = 2; 0 }
+            |                  ^ [trap]
+        test.rhai:2:18: in `route`: `alpha` is a constant and cannot be changed
+          2 | fn route(r, s) { alpha += 2; 0 }
+            |                  ^^^^^ [trap]
+        test.rhai:2:5: in `route`: there is no function `sleep` of a whole number; did you mean `select`?
+          2 |     sleep(1000)
+            |     ^^^^^ [trap]
+        test.rhai:2:5: in `route`: there is no function `exit` without arguments; did you mean `extract`?
+          2 |     exit()
+            |     ^^^^ [trap]
+        test.rhai:2:5: in `route`: there is no function `timestamp` without arguments
+          2 |     timestamp()
+            |     ^^^^^^^^^ [trap]
+        test.rhai:2:5: in `route`: `log` of one argument writes a text to the log of the run; logarithms are ln(x), log10(x), log2(x)
+          2 |     log(2.0)
+            |     ^^^ [trap]
+        test.rhai:2:5: in `route`: `pick` needs 1 choice or more, not 0
+          2 |     pick(0)
+            |     ^^^^ [trap]
+        test.rhai:2:10: in `route`: a function is needed here, not a text
+          2 |     call("route")
+            |          ^ [trap]
+        test.rhai:2:7: in `helper`: a column has no field `nothing`
+          2 |     x.nothing
+            |       ^^^^^^^
+          called from `route` in line 5 [trap]
+        test.rhai:1:15: in `helper`: `this` is known in functions that the host calls; call a helper as `this.helper(…)` to hand it on
+          1 | fn helper() { this.x }
+            |               ^^^^
+          called from `route` in line 3 [trap]
+        test.rhai:2:68: in `route`: it threw: [NaN, 1.0, 2.0]
+          2 |     let a = [1.0, 0.0/0.0, 2.0]; a.sort(|x, y| x / 0.0); a.sort(); throw a;
+            |                                                                    ^^^^^ [trap]
+        "#);
 }
 
 #[test]
@@ -134,14 +328,56 @@ fn what_does_not_compile_says_why() {
         load_fault("fn route(r, s) { eval(\"1\") }"),
         load_fault("fn route(r, s) { print(1); 0 }"),
         load_fault("import \"x\" as y;\nfn route(r, s) { 0 }"),
-        load_fault("const A = 1;\nfn route(r, s) { A = 2; 0 }"),
         load_fault("const A = [1][3];\nfn route(r, s) { A }"),
         load_fault("loop { }\nfn route(r, s) { 0 }"),
         load_fault(&deep),
         load_fault(&nested),
         load_fault(&sum),
         load_fault("// @parm alpha 1 0 2\nfn route(r, s) { 0 }"),
-    ]), @"");
+    ]), @r#"
+    test.rhai:1:22: Unexpected '}'
+      1 | fn route(r, s) { 1 + }
+        |                      ^ [syntax]
+    test.rhai:3:5: expected ';' to terminate this statement: is the `;` missing?
+      3 |     x
+        |     ^ [syntax]
+    test.rhai:1:19: expected ';' to terminate this statement: is the `;` missing?
+      1 | fn route(r, s) { 0
+        |                   ^ [syntax]
+    test.rhai:1:18: there is no `alhpa` here; did you mean `alpha`? a function sees what it is given, `this`, parameters (`// @param`) and constants (`const x = …;` outside of functions)
+      1 | fn route(r, s) { alhpa * 2 }
+        |                  ^^^^^ [syntax]
+    test.rhai:2:18: there is no `x` here: a function sees what it is given, `this`, parameters (`// @param`) and constants (`const x = …;` outside of functions)
+      2 | fn route(r, s) { x }
+        |                  ^ [syntax]
+    test.rhai:1:18: `eval` is not available to policies
+      1 | fn route(r, s) { eval("1") }
+        |                  ^^^^ [syntax]
+    test.rhai:1:18: there is no `print`: `log(text)` writes to the log of the run
+      1 | fn route(r, s) { print(1); 0 }
+        |                  ^^^^^ [syntax]
+    test.rhai:1:1: `import` is not available to policies
+      1 | import "x" as y;
+        | ^^^^^^ [syntax]
+    test.rhai:1:15: in `the script`: there is no place 3: the array has the places 0 to 0
+      1 | const A = [1][3];
+        |               ^ [trap]
+    test.rhai:1:6: in `the script`: more than 1000000 steps in one call: does a loop not end?
+      1 | loop { }
+        |      ^ [out-of-fuel]
+    test.rhai:1:40: expressions or blocks are nested too deeply: use more variables
+      1 | fn route(r, s) { (((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((…
+        |                                        ^ [too-deep]
+    test.rhai:1:168: expressions or blocks are nested too deeply: use more variables
+      1 | …if true { if true { if true { if true { if true { if true { if true { if true { if true { if true { …
+        |                                                    ^^ [too-deep]
+    test.rhai:1:192: expressions or blocks are nested too deeply: use more variables
+      1 | …1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + …
+        |                                                    ^ [too-deep]
+    test.rhai:1:1: there is no `@parm`; did you mean `@param`?
+      1 | // @parm alpha 1 0 2
+        | ^^^^^^^^^^^^^^^^^ [syntax]
+    "#);
 }
 
 #[test]
@@ -155,7 +391,26 @@ fn what_is_no_policy_is_named() {
         load_fault("// @events routed\nfn route(r, s) { 0 }"),
         load_fault("fn route(r, s) { 0 }\nfn constants() { #{} }"),
         load_fault(&"x".repeat(10 << 20)),
-    ]), @"");
+    ]), @r"
+    test.rhai: it has none of the functions that policies are made of: admit(r, s), route(r, s), priority(r), rank(r, q), victim(b), step_time(b) [missing-export]
+    test.rhai:1:4: it has none of the functions that policies are made of: admit(r, s), route(r, s), priority(r), rank(r, q), victim(b), step_time(b); did you mean `route`?
+      1 | fn rout(r, s) { 0 }
+        |    ^^^^ [missing-export]
+    test.rhai:1:4: route takes 2 parameters (r, s); line 1 has 3
+      1 | fn route(r, s, x) { 0 }
+        |    ^^^^^ [missing-export]
+    test.rhai:1:4: priority takes 1 parameter (r); line 1 has 0
+      1 | fn priority() { 0 }
+        |    ^^^^^^^^ [missing-export]
+    test.rhai:2:4: `notice` is never called: say of what, as in `// @events completed, routed`
+      2 | fn notice(e) { }
+        |    ^^^^^^ [missing-export]
+    test.rhai: it asks for events (`// @events`) but has no function `notice(e)` to take them [missing-export]
+    test.rhai:2:4: `constants` belongs to a latency model, which has `step_time(b)`
+      2 | fn constants() { #{} }
+        |    ^^^^^^^^^ [missing-export]
+    test.rhai: it has more than 1048576 bytes, which is more than a script may have [unreadable]
+    ");
 }
 
 #[test]
@@ -168,7 +423,17 @@ fn a_script_that_cannot_start_says_so() {
         start("fn init() { 5 } fn route(r, s) { 0 }"),
         start("fn init(info) {\n    info.facts.nothing * 2\n}\nfn route(r, s) { 0 }"),
         start("fn init() { loop {} } fn route(r, s) { 0 }"),
-    ]), @"");
+    ]), @r"
+    test.rhai:1:1: init answered a whole number; it answers the state, an object map `#{…}`
+      1 | fn init() { 5 } fn route(r, s) { 0 }
+        | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ [refused]
+    test.rhai:2:24: in `init`: `*` does not work on nothing and a whole number; nothing, `()`, is what a missing entry or field holds: give another value with `??`
+      2 |     info.facts.nothing * 2
+        |                        ^ [trap]
+    test.rhai:1:4: in `init`: more than 1000000 steps in one call: does a loop not end?
+      1 | fn init() { loop {} } fn route(r, s) { 0 }
+        |    ^^^^ [out-of-fuel]
+    ");
     let mut guest = guest(Kind::Routing, "fn route(r, s) { this.f = |x| x; this.view = s; 0 }");
     route_on(guest.as_mut(), &Service::idle(4)).unwrap();
     insta::assert_snapshot!(all(&[
@@ -176,7 +441,12 @@ fn a_script_that_cannot_start_says_so() {
         guest.fork().map(|_| ()).unwrap_err(),
         guest.restore(b"nonsense").unwrap_err(),
         guest.admit(&seen(&request(1)), &Service::idle(1).view()).unwrap_err(),
-    ]), @"");
+    ]), @r"
+    test.rhai: the state cannot be saved: this.f is a function, which cannot be saved or copied: keep numbers, texts, arrays, maps and columns [refused]
+    test.rhai: the state cannot be saved: this.f is a function, which cannot be saved or copied: keep numbers, texts, arrays, maps and columns [refused]
+    test.rhai: the state cannot be restored: it is damaged, or not a state of a script [refused]
+    test.rhai: there is no function `admit`, which `admission` needs [missing-export]
+    ");
 }
 
 #[test]
@@ -199,28 +469,37 @@ fn files_are_checked_before_they_are_read() {
             .replace(&folder.display().to_string(), "…"),
     ];
     fs::remove_dir_all(&folder).unwrap();
-    insta::assert_snapshot!(faults.concat(), @"");
+    insta::assert_snapshot!(faults.concat(), @r"
+    …/latin.rhai: line 2 is not UTF-8 text: is this a script? [unreadable]
+    …/large.rhai: it has more than 1048576 bytes, which is more than a script may have [unreadable]
+    …/none.rhai: it cannot be read: No such file or directory (os error 2) [unreadable]
+    ");
 }
 
 /// Simulations run on threads with small stacks.
 #[test]
 fn nothing_takes_more_than_a_small_stack() {
     let attacks = || {
+        let service = Service::idle(4);
         for body in [
             "let a = []; loop { a = [a]; }",
             "let m = #{}; loop { m = #{ m: m }; }",
-            "for i in 0..4000 { this.a = [this.a]; } 99",
-            "for i in 0..4000 { this.m = #{ m: this.m }; } 99",
+            "for i in 0..4000 { this.a = [this.a ?? 0]; } 0",
+            "for i in 0..2000 { this.m = #{ m: this.m ?? 0 }; } 0",
         ] {
-            let _ = body_fault(body);
+            let mut guest = router(body);
+            for _ in 0..3 {
+                let _ = route_on(guest.as_mut(), &service);
+                let _ = guest.save();
+            }
         }
         let nested =
-            format!("fn f(n) {{ {}f(n + 1){} }}\nfn route(r, s) {{ f(0) }}", "1 + (".repeat(40), ")".repeat(40));
+            format!("fn f(n) {{ {}f(n + 1){} }}\nfn route(r, s) {{ f(0) }}", "1 + (".repeat(18), ")".repeat(18));
         assert_eq!(route_fault(&nested).kind, FaultKind::TooDeep);
         let blocks = format!(
             "fn f(n) {{ {}f(n + 1){} }}\nfn route(r, s) {{ f(0) }}",
-            "if n >= 0 { ".repeat(40),
-            " }".repeat(40)
+            "if n >= 0 { ".repeat(10),
+            " }".repeat(10)
         );
         assert_eq!(route_fault(&blocks).kind, FaultKind::TooDeep);
         for source in ["(".repeat(100_000), "[".repeat(100_000), "{".repeat(100_000), "fn f() { if x { ".repeat(10_000)]

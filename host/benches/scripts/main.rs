@@ -1,0 +1,150 @@
+//! What a decision costs in a Rhai script, beside the built-in that decides alike, and what loading one
+//! costs.
+//!
+//! `cargo bench --bench scripts [-- FILTER]`
+
+use std::path::Path;
+use std::sync::Arc;
+
+use blis::plugin::{Guest, Kind, Limits, Plugin, Setup, script};
+use blis_sim::policy::{
+    Ages, ClusterView, InstanceInfo, RequestView, RoutingPolicy, Signals, Ties, Versions, Weighted,
+};
+use blis_sim::request::Request;
+use blis_sim::rng::Stream;
+use blis_sim::units::Micros;
+use divan::{Bencher, black_box};
+
+const SIZES: [u32; 3] = [4, 64, 256];
+
+const COLUMNS: &str = "fn route(r, s) {
+    2.0*most_best(s.cached_blocks) + fewest_best(s.queue_depth) + (1.0 - s.kv_utilization)
+}";
+
+/// The same in a loop, as one should not.
+const ROWS: &str = "fn route(r, s) {
+    let best = 0;
+    let highest = -1e9;
+    for i in 0..s.len {
+        let score = 2.0*s.cached_blocks[i] - s.queue_depth[i] + (1.0 - s.kv_utilization[i]);
+        if score > highest { best = i; highest = score; }
+    }
+    best
+}";
+
+fn main() {
+    divan::main();
+}
+
+#[divan::bench(args = SIZES)]
+fn built_in(bencher: Bencher, n: u32) {
+    let service = Service::new(n);
+    let mut policy = Weighted::default();
+    let mut scores = Vec::new();
+    let request = Request::new(1, Micros(5), 1000, 100);
+    bencher.bench_local(|| {
+        scores.clear();
+        policy.route(&RequestView::new(&request, 0, 16), &service.view(), &ties(), &mut scores)
+    });
+}
+
+#[divan::bench(args = SIZES)]
+fn columns(bencher: Bencher, n: u32) {
+    routing(bencher, n, COLUMNS);
+}
+
+#[divan::bench(args = SIZES)]
+fn rows(bencher: Bencher, n: u32) {
+    routing(bencher, n, ROWS);
+}
+
+#[divan::bench]
+fn empty_call(bencher: Bencher) {
+    routing(bencher, 4, "fn route(r, s) { 0 }");
+}
+
+#[divan::bench]
+fn load_first_time(bencher: Bencher) {
+    // Other limits, another engine; a few hundred engines are kept.
+    let mut operations_per_call = Limits::default().operations_per_call;
+    bencher.bench_local(|| {
+        operations_per_call += 1;
+        load(COLUMNS, &Limits { operations_per_call, ..Limits::default() })
+    });
+}
+
+#[divan::bench]
+fn load_again(bencher: Bencher) {
+    bencher.bench_local(|| load(black_box(COLUMNS), &Limits::default()));
+}
+
+fn routing(bencher: Bencher, n: u32, source: &str) {
+    let service = Service::new(n);
+    let mut guest = start(&service, source);
+    let mut scores = Vec::new();
+    let request = Request::new(1, Micros(5), 1000, 100);
+    bencher.bench_local(|| {
+        scores.clear();
+        guest.route(&RequestView::new(&request, 0, 16), &service.view(), &ties(), &mut scores).expect("it answers")
+    });
+}
+
+fn ties() -> Ties {
+    Ties::Random(Stream::new(42, "router"))
+}
+
+fn load(source: &str, limits: &Limits) -> Arc<dyn Plugin> {
+    script::load(Path::new("bench.rhai"), source, limits).expect("it compiles")
+}
+
+fn start(service: &Service, source: &str) -> Box<dyn Guest> {
+    let setup = Setup {
+        kind: Kind::Routing,
+        parameters: Vec::new(),
+        instances: service.instances.clone().into(),
+        names: [Box::from("")].into(),
+        facts: [].into(),
+        stream: Stream::new(42, "plugin"),
+        explain: false,
+        limits: Limits::default(),
+    };
+    load(source, &Limits::default()).start(&setup).expect("it starts")
+}
+
+/// Instances that differ.
+struct Service {
+    instances: Vec<InstanceInfo>,
+    signals: Signals,
+}
+
+impl Service {
+    fn new(n: u32) -> Self {
+        let info = |id| InstanceInfo { id, max_num_seqs: 256, total_kv_blocks: 10_000, block_size: 16 };
+        let some = |step: u32, most: u32| (0..n).map(|i| (i + 1).wrapping_mul(step) % most).collect::<Vec<_>>();
+        Self {
+            instances: (0..n).map(info).collect(),
+            signals: Signals {
+                queue_depth: some(7919, 40),
+                batch_size: some(104_729, 256),
+                kv_utilization: some(1_299_709, 1000).iter().map(|&x| f64::from(x) / 1000.0).collect(),
+                free_kv_blocks: some(15_485_863, 10_000),
+                cache_hit_rate: some(611_953, 1000).iter().map(|&x| f64::from(x) / 1000.0).collect(),
+                preemption_count: some(7, 3).iter().map(|&x| u64::from(x)).collect(),
+                in_flight: some(31, 60),
+                cached_blocks: some(224_737, 62),
+            },
+        }
+    }
+
+    /// Without versions: everything is new each time.
+    fn view(&self) -> ClusterView<'_> {
+        ClusterView {
+            now: Micros(1000),
+            instances: &self.instances,
+            signals: &self.signals,
+            ages: Ages::default(),
+            versions: Versions::default(),
+            tenants_in_flight: &[],
+        }
+    }
+}
