@@ -12,6 +12,7 @@ mod examples;
 mod flags;
 mod nonsense;
 mod output;
+mod outside;
 mod placements;
 mod plugins;
 mod rebuilt;

@@ -1,0 +1,212 @@
+//! Runs with policies from outside: how they are chosen, what results say of them, and what happens
+//! when they fail.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// A folder of its own with `policies/` in it, gone with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("blis-outside-{test}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(folder.join("policies")).expect("a folder");
+        Self(folder)
+    }
+
+    fn with(test: &str, policies: &[(&str, &str)]) -> Self {
+        let folder = Self::new(test);
+        for (name, text) in policies {
+            fs::write(folder.0.join("policies").join(name), text).expect("a file");
+        }
+        folder
+    }
+
+    fn run(&self, flags: &str) -> Output {
+        let service = "run --model meta-llama/llama-3.1-8b-instruct --workload chatbot --num-instances 4 --rate 80 \
+                       --num-requests 400 --output json --log warn";
+        self.blis(&format!("{service} {flags}"))
+    }
+
+    fn blis(&self, line: &str) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_blis"))
+            .args(line.split_whitespace())
+            .current_dir(&self.0)
+            .stdin(Stdio::null())
+            .output()
+            .expect("blis starts")
+    }
+
+    fn answer(&self, flags: &str) -> Value {
+        let output = self.run(flags);
+        assert!(output.status.success(), "{flags}: {}", told(&output));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+const SHORT_QUEUE: &str =
+    "// @param patience 1 0 10\nfn route(r, s) {\n    -patience * s.queue_depth - s.in_flight\n}\n";
+
+#[test]
+fn dropping_a_file_into_policies_is_enough() {
+    let folder = Folder::with("drop", &[("mine.rhai", SHORT_QUEUE)]);
+    let answer = folder.answer("--routing-policy mine --policy-param routing.patience=3");
+    let used = &answer["plugins"][0];
+    assert_eq!([&used["kind"], &used["name"], &used["technology"]], ["routing", "mine", "script"]);
+    assert_eq!((&used["sandboxed"], &used["parameters"]["patience"]), (&Value::Bool(true), &Value::from(3.0)));
+    assert_eq!(used["sha256"].as_str().map(str::len), Some(64));
+    assert_eq!(used["faults"], Value::Array(Vec::new()));
+    let by_path = folder.answer("--routing-policy ./policies/mine.rhai --policy-param routing.patience=3");
+    assert_eq!(by_path["e2e_mean_ms"], answer["e2e_mean_ms"]);
+    let built_in = folder.answer("--routing-policy least-loaded");
+    assert!(built_in.get("plugins").is_none(), "nothing to say about built-in policies");
+}
+
+#[test]
+fn policies_dir_comes_before_policies() {
+    let folder = Folder::with("dir", &[("mine.rhai", SHORT_QUEUE)]);
+    fs::create_dir(folder.0.join("other")).expect("a folder");
+    fs::write(folder.0.join("other/mine.rhai"), "fn route(r, s) { 0 }").expect("a file");
+    let answer = folder.answer("--routing-policy mine --policy-dir other");
+    assert!(answer["plugins"][0]["file"].as_str().is_some_and(|file| file.contains("other")), "{answer}");
+}
+
+#[test]
+fn a_bundle_mixes_technologies() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let bundle = root.join("policies/mixed.yaml");
+    let folder = Folder::new("mixed"); // its plugins are carried by the program
+    let answer = folder.answer(&format!("--policy-config {}", bundle.display()));
+    let used: Vec<(&str, &str)> = answer["plugins"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|used| (used["kind"].as_str().expect("a kind"), used["technology"].as_str().expect("one")))
+        .collect();
+    assert_eq!(used, [("admission", "script"), ("routing", "component"), ("scheduling", "script")]);
+    assert_eq!(answer["plugins"][1]["parameters"]["cache"], Value::from(3.0));
+    let explained = folder.run(&format!("--policy-config {} --explain-config", bundle.display()));
+    let page = String::from_utf8_lossy(&explained.stdout).into_owned();
+    let policies = page.split_once("# From here to the end").expect("the policies").1;
+    fs::write(folder.0.join("again.yaml"), policies.split_once('\n').expect("lines").1).expect("a file");
+    let again = folder.answer("--policy-config again.yaml");
+    assert_eq!(again, answer, "{policies}");
+}
+
+#[test]
+fn what_cannot_be_used_is_told_before_anything_runs() {
+    let policies = [
+        ("mine.rhai", SHORT_QUEUE),
+        ("broken.rhai", "fn route(r, s) {\n    s.queue_dept\n"),
+        ("twice.rhai", SHORT_QUEUE),
+        ("twice.wasm", "not wasm"),
+        ("empty.wasm", ""),
+        ("library.so", "not a library"),
+        ("bundle.yaml", "routing:\n  policy: mine\n  parameters: {patiense: 2}\n"),
+        ("range.yaml", "routing: {policy: mine, parameters: {patience: 11}}\n"),
+        ("unknown.yaml", "routing:\n  policy: mein\n"),
+        ("loose.yaml", "routing: {policy: weighted, parameters: {a: 1}}\n"),
+    ];
+    let folder = Folder::with("unusable", &policies);
+    let mut page = String::new();
+    for flags in [
+        "--routing-policy mein",
+        "--admission-policy mine",
+        "--routing-policy broken",
+        "--routing-policy twice",
+        "--routing-policy empty",
+        "--routing-policy library",
+        "--routing-policy library --allow-native",
+        "--routing-policy mine --policy-param routing.patience=11",
+        "--routing-policy mine --policy-param routing.patiense=1",
+        "--routing-policy mine --policy-param rooting.patience=1",
+        "--routing-policy mine --policy-param routing.patience=many",
+        "--routing-policy mine --policy-param patience",
+        "--routing-policy weighted --policy-param routing.patience=1",
+        "--policy-config policies/bundle.yaml",
+        "--policy-config policies/range.yaml",
+        "--policy-config policies/unknown.yaml",
+        "--policy-config policies/loose.yaml",
+        "--latency-model rooflin",
+        "--routing-policy mine --policy-dir nowhere",
+    ] {
+        let output = folder.run(flags);
+        assert_eq!(output.status.code(), Some(2), "{flags}: {}", told(&output));
+        assert_eq!(output.stdout, b"", "{flags}");
+        page += &format!("$ {flags}\n{}\n", told(&output));
+    }
+    insta::assert_snapshot!(page);
+}
+
+const FAILS_LATE: &str =
+    "fn route(r, s) {\n    if r.id == 100 { throw \"I have seen enough\"; }\n    -s.in_flight\n}\n";
+
+#[test]
+fn a_failing_policy_ends_the_run_or_is_counted() {
+    let folder = Folder::with("fails", &[("late.rhai", FAILS_LATE)]);
+    let output = folder.run("--routing-policy late --metrics-path m.json");
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.stdout, b"", "half a run is no result");
+    assert!(!folder.0.join("m.json").exists());
+    let told = told(&output);
+    for part in
+        ["the routing policy `late` failed at", "late.rhai:2:", "I have seen enough", "--on-plugin-error fallback"]
+    {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    let answer = folder.answer("--routing-policy late --on-plugin-error fallback");
+    let fault = &answer["plugins"][0]["faults"][0];
+    assert_eq!((&fault["kind"], &fault["count"]), (&Value::from("trap"), &Value::from(1)));
+    assert_eq!(answer["completed_requests"], Value::from(400));
+}
+
+#[test]
+fn every_kind_falls_back() {
+    let never = "fn route(r, s) { throw \"no\" }\nfn admit(r, s) { 0.0 / 0.0 }\nfn priority(r) { sqrt(-1.0) }\n\
+                 fn rank(r, q) { sqrt(-1.0) }\nfn victim(b) { 99999 }\nfn step_time(b) { -1 }\n";
+    let folder = Folder::with("kinds", &[("never.rhai", never)]);
+    let flags = "--routing-policy never --admission-policy never --priority-policy never --scheduler never \
+                 --preemption-policy never --latency-model never --total-kv-blocks 600 --on-plugin-error fallback";
+    let answer = folder.answer(flags);
+    assert_eq!(answer["completed_requests"], Value::from(400), "{answer}");
+    let used = answer["plugins"].as_array().expect("a list");
+    assert_eq!(used.len(), 6);
+    for used in used {
+        let faults = used["faults"].as_array().expect("a list");
+        let count: u64 = faults.iter().filter_map(|fault| fault["count"].as_u64()).sum();
+        assert!(count > 0 || used["kind"] == "preemption", "{used}");
+    }
+    for kind in ["routing-policy", "admission-policy", "priority-policy", "scheduler", "latency-model"] {
+        let output = folder.run(&format!("--{kind} never"));
+        assert_eq!(output.status.code(), Some(1), "{kind}: {}", told(&output));
+    }
+}
+
+#[test]
+fn plugins_can_be_compared() {
+    let folder = Folder::with("compare", &[("mine.rhai", SHORT_QUEUE)]);
+    let line = "compare round-robin mine rust-least-loaded --model meta-llama/llama-3.1-8b-instruct --workload chatbot \
+                --num-instances 4 --rate 80 --num-requests 200 --seeds 2 --output json --threads";
+    let [one, two] = ["1", "2"].map(|threads| {
+        let output = folder.blis(&format!("{line} {threads}"));
+        assert!(output.status.success(), "{}", told(&output));
+        output.stdout
+    });
+    assert_eq!(one, two, "whatever the number of threads");
+    let answer: Value = serde_json::from_slice(&one).expect("JSON");
+    assert_eq!(answer["metrics"]["mean_e2e"]["values"].as_array().map(Vec::len), Some(3));
+}
