@@ -1,7 +1,6 @@
 //! Rows reach a guest's memory as wasmtime's derived bindings would have put them there.
 
 use proptest::prelude::*;
-use rand::Rng as _;
 use wasmtime::component::{ComponentNamedList, Lift, Lower};
 
 use super::*;
