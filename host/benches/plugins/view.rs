@@ -66,7 +66,7 @@ impl Cluster {
 /// The built-in.
 #[divan::bench(args = SIZES)]
 fn built_in(bencher: Bencher, n: usize) {
-    let mut policy = LeastLoaded;
+    let mut policy = LeastLoaded::default();
     let mut scores = Vec::with_capacity(n);
     Cluster::new(n).bench(bencher, false, |request, cluster| {
         scores.clear();
