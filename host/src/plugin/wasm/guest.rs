@@ -106,7 +106,7 @@ impl Find<'_> {
             .and_then(|index| self.instance.get_export_index(&mut *self.store, Some(&index), name))
             .ok_or_else(|| missing(format!("{full_name} lacks the function {name}")))?;
         self.instance
-            .get_typed_func(&mut *self.store, &index)
+            .get_typed_func(&mut *self.store, index)
             .map_err(|error| missing(format!("{full_name}: {name} is not the function that it should be: {error:#}")))
     }
 }
