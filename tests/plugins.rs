@@ -84,7 +84,10 @@ fn fixture(name: &str) -> PathBuf {
 
 fn failed(checked: &Value) -> Vec<String> {
     let checks = checked["checks"].as_array().expect("checks").iter();
-    checks.filter(|check| check["passed"] == false).map(|check| format!("{}: {}", check["check"], check["detail"])).collect()
+    checks
+        .filter(|check| check["passed"] == false)
+        .map(|check| format!("{}: {}", check["check"], check["detail"]))
+        .collect()
 }
 
 /// Every kind passes the conformance kit as it comes out of `new`.
@@ -173,7 +176,10 @@ fn what_is_broken_is_listed_with_its_reason() {
     assert!(names.is_sorted(), "{names:?}");
     assert_eq!(named("least-loaded").map(|entry| &entry["technology"]), Some(&Value::from("built-in")));
     let good = named("good").expect("listed");
-    assert_eq!((&good["kinds"][0], &good["error"], &good["version"]), (&"routing".into(), &Value::Null, &"1.2.3".into()));
+    assert_eq!(
+        (&good["kinds"][0], &good["error"], &good["version"]),
+        (&"routing".into(), &Value::Null, &"1.2.3".into())
+    );
     assert_eq!(good["sha256"].as_str().map(str::len), Some(64));
     assert_eq!(good["parameters"][0]["max"], 100.0);
     for name in ["broken", "aa"] {

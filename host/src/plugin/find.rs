@@ -12,7 +12,7 @@ use std::sync::Arc;
 use include_dir::{Dir, include_dir};
 use sha2::{Digest as _, Sha256};
 
-use super::{Description, Fault, FaultKind, Limits, Plugin, Technology, native};
+use super::{Description, Fault, FaultKind, Limits, Plugin, Technology, native, script, wasm};
 use crate::unreadable::unreadable;
 
 static POLICIES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../policies");
@@ -29,8 +29,8 @@ pub struct Finder {
     pub allow_native: bool,
     /// Of files.
     pub limits: Limits,
-    /// Where compiled components are kept; `None` to keep none.
-    pub cache_dir: Option<PathBuf>,
+    /// How WebAssembly runs, and where compiled components are kept.
+    pub wasm: wasm::Settings,
 }
 
 /// A file that may be a plugin.
@@ -105,7 +105,7 @@ impl Finder {
     /// Looks in `dirs` first, allows no native library.
     #[must_use]
     pub fn new(dirs: Vec<PathBuf>) -> Self {
-        Self { dirs, allow_native: false, limits: Limits::default(), cache_dir: None }
+        Self { dirs, allow_native: false, limits: Limits::default(), wasm: wasm::Settings::default() }
     }
 
     /// The plugin called `name`; `None` if nothing is called so, and it is no path.
@@ -196,8 +196,8 @@ impl Finder {
         }
         let content = self.content(&found.place)?;
         let plugin = match found.technology {
-            Technology::Component => component(&path, &content, self)?,
-            Technology::Script => script(&path, &content, self)?,
+            Technology::Component => wasm::load(&path, &content, &self.limits, &self.wasm)?,
+            Technology::Script => script::load(&path, text(&path, &content)?, &self.limits)?,
             Technology::Native => native::load(&path, &self.limits)?,
         };
         Ok(Loaded { plugin, sha256: sha256(&content), bytes: content.len() as u64 })
@@ -266,20 +266,13 @@ pub fn sha256(content: &[u8]) -> String {
     })
 }
 
-fn component(path: &Path, _content: &[u8], _finder: &Finder) -> Result<Arc<dyn Plugin>, Fault> {
-    Err(Fault::new(FaultKind::Unreadable, format!("{}: components are not built in", path.display())))
-}
-
-fn script(path: &Path, _content: &[u8], _finder: &Finder) -> Result<Arc<dyn Plugin>, Fault> {
-    Err(Fault::new(FaultKind::Unreadable, format!("{}: scripts are not built in", path.display())))
-}
-
-/// `core`, a core module made from `path`, as a component.
-///
-/// # Errors
-/// If no component can be made of it.
-pub fn componentize(path: &Path, _core: &[u8]) -> Result<Vec<u8>, Fault> {
-    Err(Fault::new(FaultKind::Unreadable, format!("{}: components are not built in", path.display())))
+/// The text of a script.
+fn text<'a>(path: &Path, content: &'a [u8]) -> Result<&'a str, Fault> {
+    str::from_utf8(content).map_err(|error| {
+        let line = content[..error.valid_up_to()].iter().filter(|&&byte| byte == b'\n').count() + 1;
+        let what = format!("{}:{line}: not UTF-8 text; is this a script?", path.display());
+        Fault::new(FaultKind::Unreadable, what)
+    })
 }
 
 /// The plugins that the program carries, sorted.

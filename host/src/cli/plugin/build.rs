@@ -9,7 +9,8 @@ use super::super::error::Failure;
 use super::super::print;
 use super::{asked, names, toolchain};
 use crate::plugin::Limits;
-use crate::plugin::find::{Finder, componentize, read, sha256};
+use crate::plugin::find::{Finder, read, sha256};
+use crate::plugin::wasm::componentize;
 
 #[derive(Debug, Args)]
 pub(super) struct BuildArgs {

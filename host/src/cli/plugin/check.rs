@@ -147,7 +147,8 @@ impl Checked {
                 Err(told) => format!("✗ {kind}{what}\n    {}\n", told.replace('\n', "\n    ")),
             };
         }
-        text + &self.cost_table()
+        text.push_str(&self.cost_table());
+        text
     }
 
     fn cost_table(&self) -> String {

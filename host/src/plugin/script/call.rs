@@ -164,7 +164,8 @@ pub(super) fn register(to: &mut Registry) {
     });
     to.add("log", |text: Dynamic| -> Result<(), Failure> {
         if text.is_int() || text.is_float() {
-            let text = "`log` writes a text to the log of the run; for logarithms there are ln(x), log10(x) and log2(x)";
+            let text =
+                "`log` writes a text to the log of the run; for logarithms there are ln(x), log10(x) and log2(x)";
             return Err(failure(text.to_owned()));
         }
         write(&text.to_string());

@@ -270,7 +270,17 @@ fn unary(to: &mut Registry, names: &[&'static str], f: impl Fn(f64) -> f64 + Cop
 
 fn elementwise(to: &mut Registry) {
     to.add("abs", |a: Column| a.map(f64::abs));
-    to.add("sign", |a: Column| a.map(|a| if a > 0.0 { 1.0 } else if a < 0.0 { -1.0 } else { a }));
+    to.add("sign", |a: Column| {
+        a.map(|a| {
+            if a > 0.0 {
+                1.0
+            } else if a < 0.0 {
+                -1.0
+            } else {
+                a
+            }
+        })
+    });
     unary(to, &["sqrt"], libm::sqrt);
     unary(to, &["exp"], libm::exp);
     unary(to, &["ln"], libm::log);

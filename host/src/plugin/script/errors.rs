@@ -160,9 +160,12 @@ fn runtime_text(error: &EvalAltResult, kit: &Kit) -> (FaultKind, String) {
             format!("{text}{hint}")
         }
         E::ErrorUnboundThis(_) => {
-            "`this` is known in functions that the host calls; call a helper as `this.helper(…)` to hand it on".to_owned()
+            "`this` is known in functions that the host calls; call a helper as `this.helper(…)` to hand it on"
+                .to_owned()
         }
-        E::ErrorFor(_) => "`for` goes over ranges (`0..s.len`), arrays, columns, texts and the instances `s`".to_owned(),
+        E::ErrorFor(_) => {
+            "`for` goes over ranges (`0..s.len`), arrays, columns, texts and the instances `s`".to_owned()
+        }
         E::ErrorAssignmentToConstant(name, _) => format!("`{name}` is a constant and cannot be changed"),
         E::ErrorNonPureMethodCallOnConstant(name, _) => format!("`{name}` would change a constant"),
         other => {

@@ -222,7 +222,10 @@ impl ScriptGuest {
         let best = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let tied = scores.iter().filter(|&&score| score == best).count();
         if tied == 0 {
-            return bad(FaultKind::OutOfRange, format!("{function} answered no scores: there is nothing to choose from"));
+            return bad(
+                FaultKind::OutOfRange,
+                format!("{function} answered no scores: there is nothing to choose from"),
+            );
         }
         let mut places = scores.iter().enumerate().filter(|&(_, &score)| score == best).map(|(place, _)| place);
         Ok(places.nth(tie(tied)).unwrap_or(0))
@@ -236,7 +239,11 @@ impl ScriptGuest {
         if place.fract() == 0.0 && place >= 0.0 && place < len as f64 {
             return Ok(place as usize);
         }
-        let range = if len == 0 { "there is nothing to choose from".to_owned() } else { format!("a place from 0 to {}", len - 1) };
+        let range = if len == 0 {
+            "there is nothing to choose from".to_owned()
+        } else {
+            format!("a place from 0 to {}", len - 1)
+        };
         let text = format!("{function} answered {place}; it must be {range}");
         Err(self.bad_answer(function, FaultKind::OutOfRange, &text))
     }

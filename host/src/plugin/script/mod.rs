@@ -116,8 +116,8 @@ pub fn load(path: &Path, source: &str, limits: &Limits) -> Result<Arc<dyn Plugin
         return Err(text.fault(FaultKind::Unreadable, None, &too_long(most)));
     }
     let scan = Scan::of(source);
-    let header = Header::of(&scan)
-        .map_err(|mistake| text.fault(FaultKind::Syntax, Some(mistake.place), &mistake.text))?;
+    let header =
+        Header::of(&scan).map_err(|mistake| text.fault(FaultKind::Syntax, Some(mistake.place), &mistake.text))?;
     let mut script = Script {
         description: describe(path, &header, &scan),
         source: text,
@@ -181,8 +181,7 @@ fn entries(ast: &AST, scan: &Scan<'_>, source: &Source) -> Result<Vec<Function>,
 fn kinds(script: &Script, scan: &Scan<'_>, header: &Header) -> Result<Vec<Kind>, Fault> {
     let fault = |place: Option<Place<'_>>, text: &str| Err(script.source.fault(FaultKind::MissingExport, place, text));
     let has = |name: &str| script.function(name).is_some();
-    let kinds: Vec<_> =
-        FUNCTIONS.into_iter().filter(|(name, ..)| has(name)).filter_map(|(_, kind, _)| kind).collect();
+    let kinds: Vec<_> = FUNCTIONS.into_iter().filter(|(name, ..)| has(name)).filter_map(|(_, kind, _)| kind).collect();
     let place = |name: &str| scan.functions.iter().find(|place| place.text == name).copied();
     for name in ["queueing_time", "constants"] {
         if has(name) && !has("step_time") {

@@ -205,8 +205,9 @@ mod tests {
         leaf.prop_recursive(4, 32, 4, |inner| {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..4).prop_map(Dynamic::from_array),
-                prop::collection::btree_map("[a-zé]{0,3}", inner, 0..4)
-                    .prop_map(|map| Dynamic::from_map(map.into_iter().map(|(key, value)| (key.into(), value)).collect())),
+                prop::collection::btree_map("[a-zé]{0,3}", inner, 0..4).prop_map(|map| Dynamic::from_map(
+                    map.into_iter().map(|(key, value)| (key.into(), value)).collect()
+                )),
             ]
         })
     }

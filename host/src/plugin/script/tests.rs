@@ -135,7 +135,10 @@ fn columns_are_computed_with_as_numbers_are() {
         ("most_best(s.batch_size)", "[1.0, 1.0, 1.0]"),
         ("rank_of(s.queue_depth)", "[2.0, 0.0, 1.0]"),
         ("sqrt(s.queue_depth) + exp(s.batch_size)", "[3.0, 2.0, 2.414213562373095]"),
-        ("[sum(s.queue_depth), s.queue_depth.mean(), max(s.queue_depth), min(s.queue_depth)]", "[7.0, 2.3333333333333335, 4.0, 1.0]"),
+        (
+            "[sum(s.queue_depth), s.queue_depth.mean(), max(s.queue_depth), min(s.queue_depth)]",
+            "[7.0, 2.3333333333333335, 4.0, 1.0]",
+        ),
         ("[median(s.queue_depth), quantile(s.queue_depth, 0.25), std(s.batch_size)]", "[2.0, 1.5, 0.0]"),
         ("[argmax(s.queue_depth), argmin(s.queue_depth), s.queue_depth.len, len(s), s.len]", "[0, 1, 3, 3, 3]"),
         ("[any(s.queue_depth > 3), all(s.queue_depth > 3), count(s.queue_depth > 1)]", "[true, false, 2]"),
@@ -167,7 +170,10 @@ fn requests_show_what_a_service_knows() {
         ("[r.urgency, r.client_priority ?? 7, r.round_index, r.tenant_in_flight]", "[-1, 7, 0, 5]"),
         ("[r.prompt_blocks, r.shared_blocks, r.block_size, r.blocks.len]", "[6, 2, 16, 2]"),
         ("r.blocks", "[7.0, 8.0]"),
-        ("[r.slo_class, r.tenant, r.session, r.model, r.client, r.prefix_group]", r#"["batch", "acme", "chat-3", "", "", ""]"#),
+        (
+            "[r.slo_class, r.tenant, r.session, r.model, r.client, r.prefix_group]",
+            r#"["batch", "acme", "chat-3", "", "", ""]"#,
+        ),
     ];
     for (expression, value) in values {
         assert_eq!(value_of(expression), value, "{expression}");
@@ -178,7 +184,10 @@ fn requests_show_what_a_service_knows() {
 fn whole_and_other_numbers_mix() {
     let values = [
         ("max(1, 2.5) + 1", "3.5"),
-        ("[sqrt(9), pow(2, 3), pow(2.0, 3), exp(0), floor(7 / 2.0), clamp(5, 1, 3), clamp(0.5, 1, 3)]", "[3.0, 8.0, 8.0, 1.0, 3.0, 3, 1.0]"),
+        (
+            "[sqrt(9), pow(2, 3), pow(2.0, 3), exp(0), floor(7 / 2.0), clamp(5, 1, 3), clamp(0.5, 1, 3)]",
+            "[3.0, 8.0, 8.0, 1.0, 3.0, 3, 1.0]",
+        ),
         ("float(7) / 2", "3.5"),
         ("7 / 2", "3"),
         ("[1.0 / 0, hash(\"a\") == hash(\"a\"), hash(\"a\") == hash(\"b\"), hash(3) >= 0]", "[inf, true, false, true]"),
@@ -209,7 +218,12 @@ fn the_best_score_wins_and_ties_are_the_hosts() {
     assert_eq!(place("2"), 2);
     assert_eq!(place("3.0"), 3);
     assert_eq!(place("[0, 1, 5, 2, 0.5]"), 2, "an array of scores");
-    assert_eq!(place("if s.len > 9 { return 0; } let best = 0; for i in 0..s.len { if s.queue_depth[i] < s.queue_depth[best] { best = i; } } best"), 1);
+    assert_eq!(
+        place(
+            "if s.len > 9 { return 0; } let best = 0; for i in 0..s.len { if s.queue_depth[i] < s.queue_depth[best] { best = i; } } best"
+        ),
+        1
+    );
     assert_eq!(place("r.id % s.len"), 4);
 }
 
@@ -309,14 +323,8 @@ fn every_kind_has_its_function() {
     assert!(matches!(start(Kind::Admission).admit(&view, &service.view()), Ok(Verdict::Reject(_))));
     assert!(matches!(start(Kind::Admission).admit(&view, &Service::idle(3).view()), Ok(Verdict::Admit)));
     assert_eq!(start(Kind::Priority).priority(&view, Micros(1)), Ok(-200));
-    let queued = QueuedView {
-        now: Micros(5),
-        request: view,
-        priority: 3,
-        generated_tokens: 10,
-        preemptions: 1,
-        turn: 4,
-    };
+    let queued =
+        QueuedView { now: Micros(5), request: view, priority: 3, generated_tokens: 10, preemptions: 1, turn: 4 };
     assert_eq!(start(Kind::Scheduling).rank(&queued), Ok(3.0 + 0.5 - 10.0 - 1.0));
     let batch = BatchView {
         id: vec![4, 5, 6],
@@ -424,9 +432,17 @@ fn parameters_and_constants_are_seen_everywhere() {
 #[test]
 fn only_columns_with_their_name_in_the_code_are_read() {
     let reads = |code: &str| script(&format!("fn admit(r, s) {{ {code}; true }}")).unwrap().description().reads;
-    let reads = ["true", "s.queue_depth", "s.load_age", "r.tenant_in_flight", "s.effective_load", "`${s.cached_blocks}`", "1 // s.in_flight\n"]
-        .map(reads)
-        .map(|reads| [reads.load, reads.in_flight, reads.cached_blocks].map(u8::from));
+    let reads = [
+        "true",
+        "s.queue_depth",
+        "s.load_age",
+        "r.tenant_in_flight",
+        "s.effective_load",
+        "`${s.cached_blocks}`",
+        "1 // s.in_flight\n",
+    ]
+    .map(reads)
+    .map(|reads| [reads.load, reads.in_flight, reads.cached_blocks].map(u8::from));
     assert_eq!(reads, [[0, 0, 0], [1, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1], [0, 0, 0]]);
 }
 

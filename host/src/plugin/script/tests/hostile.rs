@@ -192,7 +192,10 @@ fn files_are_checked_before_they_are_read() {
     let faults = [
         fault("latin.rhai", b"// fine\n// caf\xe9\n"),
         fault("large.rhai", &vec![b' '; 10 << 20]),
-        load_file(&folder.join("none.rhai"), &Limits::default()).map(|_| ()).unwrap_err().to_string()
+        load_file(&folder.join("none.rhai"), &Limits::default())
+            .map(|_| ())
+            .unwrap_err()
+            .to_string()
             .replace(&folder.display().to_string(), "…"),
     ];
     fs::remove_dir_all(&folder).unwrap();
@@ -211,11 +214,17 @@ fn nothing_takes_more_than_a_small_stack() {
         ] {
             let _ = body_fault(body);
         }
-        let nested = format!("fn f(n) {{ {}f(n + 1){} }}\nfn route(r, s) {{ f(0) }}", "1 + (".repeat(40), ")".repeat(40));
+        let nested =
+            format!("fn f(n) {{ {}f(n + 1){} }}\nfn route(r, s) {{ f(0) }}", "1 + (".repeat(40), ")".repeat(40));
         assert_eq!(route_fault(&nested).kind, FaultKind::TooDeep);
-        let blocks = format!("fn f(n) {{ {}f(n + 1){} }}\nfn route(r, s) {{ f(0) }}", "if n >= 0 { ".repeat(40), " }".repeat(40));
+        let blocks = format!(
+            "fn f(n) {{ {}f(n + 1){} }}\nfn route(r, s) {{ f(0) }}",
+            "if n >= 0 { ".repeat(40),
+            " }".repeat(40)
+        );
         assert_eq!(route_fault(&blocks).kind, FaultKind::TooDeep);
-        for source in ["(".repeat(100_000), "[".repeat(100_000), "{".repeat(100_000), "fn f() { if x { ".repeat(10_000)] {
+        for source in ["(".repeat(100_000), "[".repeat(100_000), "{".repeat(100_000), "fn f() { if x { ".repeat(10_000)]
+        {
             assert!(matches!(load_fault(&source).kind, FaultKind::Syntax | FaultKind::TooDeep));
         }
     };
