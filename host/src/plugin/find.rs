@@ -323,6 +323,9 @@ fn nearest<'a>(given: &str, known: &[&'a str]) -> Option<&'a str> {
     scored.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
 }
 
+/// Parameters by name, as users set them.
+pub type Given = Vec<(String, f64)>;
+
 /// The values of the parameters of `description` in their order: what is `given`, else the defaults.
 /// Of a name given twice, the last counts.
 ///
@@ -357,7 +360,7 @@ pub fn parameters(description: &Description, given: &[(String, f64)]) -> Result<
 ///
 /// # Errors
 /// If something behind the `?` is not `parameter=number`, in a line.
-pub fn split(text: &str) -> Result<(&str, Vec<(String, f64)>), String> {
+pub fn split(text: &str) -> Result<(&str, Given), String> {
     let Some((name, list)) = text.split_once('?') else { return Ok((text, Vec::new())) };
     let pair = |item: &str| {
         let pair = item.split_once('=').map(|(name, value)| (name.trim(), value.trim()));

@@ -100,7 +100,8 @@ pub(super) fn compile(source: &Path) -> Result<Vec<u8>, Failure> {
         }
         Some(NO_COMPILER) => {
             let (first, rest) = told.trim_end().split_once('\n').unwrap_or((told.trim_end(), ""));
-            Err(Failure::runtime(first).hint(rest.trim()))
+            let ways: Vec<_> = rest.lines().map(|way| way.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+            Err(Failure::runtime(first).hint(ways.join("; or ")))
         }
         _ => {
             // What the compiler says is for the author, in full.
