@@ -7,12 +7,11 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use include_dir::{Dir, include_dir};
 use sha2::{Digest as _, Sha256};
 
-use super::{Description, Fault, FaultKind, Limits, Loaded, Plugin, Technology, native, script, wasm};
+use super::{Description, Fault, FaultKind, Limits, Loaded, Technology, native, script, wasm};
 use crate::unreadable::unreadable;
 
 static POLICIES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../policies");
@@ -29,7 +28,7 @@ pub struct Finder {
     pub allow_native: bool,
     /// Of files.
     pub limits: Limits,
-    /// How components are compiled, and where the result is kept.
+    /// How WebAssembly runs, and where compiled components are kept.
     pub wasm: wasm::Settings,
 }
 
@@ -185,8 +184,8 @@ impl Finder {
         }
         let content = self.content(&found.place)?;
         let plugin = match found.technology {
-            Technology::Component => component(&path, &content, self)?,
-            Technology::Script => script(&path, &content, self)?,
+            Technology::Component => wasm::load(&path, &content, &self.limits, &self.wasm)?,
+            Technology::Script => script::load(&path, text(&path, &content)?, &self.limits)?,
             Technology::Native => native::load(&path, &self.limits)?,
         };
         let (name, file) = (found.name.clone(), path.display().to_string());
@@ -256,18 +255,13 @@ pub fn sha256(content: &[u8]) -> String {
     })
 }
 
-fn component(path: &Path, content: &[u8], finder: &Finder) -> Result<Arc<dyn Plugin>, Fault> {
-    wasm::load(path, content, &finder.limits, &finder.wasm)
-}
-
-fn script(path: &Path, content: &[u8], finder: &Finder) -> Result<Arc<dyn Plugin>, Fault> {
-    let source = std::str::from_utf8(content).map_err(|error| {
-        let place = error.valid_up_to();
-        let line = 1 + content[..place].iter().filter(|&&byte| byte == b'\n').count();
-        let what = format!("{}:{line}: not UTF-8 text at byte {place}", path.display());
-        Fault::new(FaultKind::Syntax, format!("{what}\nhint: is it a script? save it as UTF-8"))
-    })?;
-    script::load(path, source, &finder.limits)
+/// The text of a script.
+fn text<'a>(path: &Path, content: &'a [u8]) -> Result<&'a str, Fault> {
+    str::from_utf8(content).map_err(|error| {
+        let line = content[..error.valid_up_to()].iter().filter(|&&byte| byte == b'\n').count() + 1;
+        let what = format!("{}:{line}: not UTF-8 text; is this a script?", path.display());
+        Fault::new(FaultKind::Unreadable, what)
+    })
 }
 
 /// The plugins that the program carries, sorted.
@@ -318,6 +312,9 @@ fn nearest<'a>(given: &str, known: &[&'a str]) -> Option<&'a str> {
     scored.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
 }
 
+/// Parameters by name, as users set them.
+pub type Given = Vec<(String, f64)>;
+
 /// The values of the parameters of `description` in their order: what is `given`, else the defaults.
 /// Of a name given twice, the last counts.
 ///
@@ -352,7 +349,7 @@ pub fn parameters(description: &Description, given: &[(String, f64)]) -> Result<
 ///
 /// # Errors
 /// If something behind the `?` is not `parameter=number`, in a line.
-pub fn split(text: &str) -> Result<(&str, Vec<(String, f64)>), String> {
+pub fn split(text: &str) -> Result<(&str, Given), String> {
     let Some((name, list)) = text.split_once('?') else { return Ok((text, Vec::new())) };
     let pair = |item: &str| {
         let pair = item.split_once('=').map(|(name, value)| (name.trim(), value.trim()));

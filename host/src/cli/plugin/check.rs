@@ -148,7 +148,8 @@ impl Checked {
                 Err(told) => format!("✗ {kind}{what}\n    {}\n", told.replace('\n', "\n    ")),
             };
         }
-        text + self.cost_table().as_str()
+        text.push_str(&self.cost_table());
+        text
     }
 
     fn cost_table(&self) -> String {

@@ -44,7 +44,7 @@ fn entries(finder: &Finder) -> Vec<Entry> {
     let mut all = built_in();
     all.extend(finder.all().into_iter().map(|found| match found {
         Ok(found) => of(finder, &found),
-        Err(fault) => broken(fault),
+        Err(fault) => broken(&fault),
     }));
     // Built-ins are in front of plugins of the same name, as they are when it is looked up.
     all.sort_by(|a, b| (&a.name, &a.file, &a.kinds).cmp(&(&b.name, &b.file, &b.kinds)));
@@ -93,7 +93,7 @@ fn of(finder: &Finder, found: &Found) -> Entry {
 }
 
 /// What belongs to no single file.
-fn broken(fault: Fault) -> Entry {
+fn broken(fault: &Fault) -> Entry {
     let file = fault.message.split(": ").next().unwrap_or_default().to_owned();
     let name = std::path::Path::new(&file).file_stem().unwrap_or_default().to_string_lossy().into_owned();
     Entry { name, technology: "-", file: Some(file), error: Some(fault.to_string()), ..Entry::default() }

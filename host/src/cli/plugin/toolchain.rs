@@ -32,6 +32,21 @@ pub(super) fn files(folder: &str) -> Vec<(PathBuf, &'static [u8])> {
     all
 }
 
+/// The crate `sdk/rust` without its tests, which need this repository.
+pub(super) fn sdk_crate() -> Vec<(PathBuf, Vec<u8>)> {
+    let kept = files("rust").into_iter().filter(|(path, _)| !path.starts_with("tests"));
+    let without_tests = |content: &[u8]| {
+        let mut manifest = String::from_utf8_lossy(content).parse::<toml::Table>().unwrap_or_default();
+        manifest.remove("dev-dependencies");
+        toml::to_string(&manifest).unwrap_or_default().into_bytes()
+    };
+    kept.map(|(path, content)| {
+        let content = if path == Path::new("Cargo.toml") { without_tests(content) } else { content.to_vec() };
+        (path, content)
+    })
+    .collect()
+}
+
 /// The tables of a workspace for `sdk/rust` to take its settings from.
 pub(super) fn workspace_of_sdk() -> String {
     let parse = |text: &str| text.parse::<toml::Table>().unwrap_or_default();
@@ -40,10 +55,9 @@ pub(super) fn workspace_of_sdk() -> String {
     let mut workspace = workspace.unwrap_or_default();
     let mut wanted = toml::Table::new();
     if let Some(toml::Value::Table(all)) = workspace.get_mut("dependencies") {
-        for table in ["dependencies", "dev-dependencies"] {
-            let needed = manifest.get(table).and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::keys);
-            wanted.extend(needed.filter_map(|name| Some((name.clone(), all.remove(name)?))));
-        }
+        let needed =
+            manifest.get("dependencies").and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::keys);
+        wanted.extend(needed.filter_map(|name| Some((name.clone(), all.remove(name)?))));
     }
     let mut kept = toml::Table::new();
     kept.insert("dependencies".into(), wanted.into());
@@ -86,7 +100,8 @@ pub(super) fn compile(source: &Path) -> Result<Vec<u8>, Failure> {
         }
         Some(NO_COMPILER) => {
             let (first, rest) = told.trim_end().split_once('\n').unwrap_or((told.trim_end(), ""));
-            Err(Failure::runtime(first).hint(rest.trim()))
+            let ways: Vec<_> = rest.lines().map(|way| way.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+            Err(Failure::runtime(first).hint(ways.join("; or ")))
         }
         _ => {
             // What the compiler says is for the author, in full.
