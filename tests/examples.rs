@@ -1,6 +1,7 @@
 //! The commands of `README.md` and of `examples/`, run as they stand there: what they print must
 //! be what stands below them, and what the text claims must hold.
 //!
+//! A `rhai` block is saved under the last name ending in `.rhai` before it, for the commands that follow.
 //! After a command, a `text` block is an excerpt of what a terminal shows (each line whole, in
 //! order) and a `json` block an excerpt of the JSON document (each field exactly).
 
@@ -153,20 +154,28 @@ struct Example {
     arguments: Vec<String>,
     /// The language of the block, and its text.
     excerpts: Vec<(String, String)>,
+    /// Scripts that the reader has saved by then: name and text.
+    saved: Vec<(String, String)>,
 }
 
 impl Example {
     fn all_of(page: &Path) -> Vec<Self> {
         let text = fs::read_to_string(page).unwrap_or_else(|error| panic!("{}: {error}", page.display()));
         let mut examples: Vec<Self> = Vec::new();
+        let mut saved = Vec::new();
         for (language, block) in blocks(&text) {
-            if language == "sh" {
+            if language == "rhai" {
+                let before = &text[..text.find(&block).expect("it is from there")];
+                let name = before.rsplit('`').find(|word| word.ends_with(".rhai"));
+                saved.push((name.expect("the page says where to save it").to_owned(), block));
+            } else if language == "sh" {
                 let joined = block.replace("\\\n", " ");
                 let commands = joined.lines().filter_map(|line| line.trim().strip_prefix(PREFIX));
                 examples.extend(commands.map(|command| Self {
                     page: page.to_owned(),
                     arguments: command.split_whitespace().map(str::to_owned).collect(),
                     excerpts: Vec::new(),
+                    saved: saved.clone(),
                 }));
             } else if let Some(example) = examples.last_mut().filter(|_| ["text", "json"].contains(&language.as_str()))
             {
@@ -212,7 +221,8 @@ impl Example {
     /// Runs the command; `None` if its trace is not there.
     fn output(&self, form: Option<&str>) -> Option<Output> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_blis"));
-        command.current_dir(root());
+        let reader = Reader::new(&self.saved);
+        command.current_dir(&reader.folder);
         let mut before = "";
         for argument in &self.arguments {
             if argument == AZURE {
@@ -234,6 +244,51 @@ impl Example {
 
     fn what(&self) -> String {
         format!("{}: blis {}", self.page.display(), self.arguments.join(" "))
+    }
+}
+
+/// Where a reader types the commands: the repository, with what the page told to save.
+struct Reader {
+    folder: PathBuf,
+    of_its_own: bool,
+}
+
+impl Reader {
+    fn new(saved: &[(String, String)]) -> Self {
+        if saved.is_empty() {
+            return Self { folder: root(), of_its_own: false };
+        }
+        let folder = scratch(&[]).with_extension("reader");
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder).expect("a folder");
+        for entry in ["examples", "policies"] {
+            copy(&root().join(entry), &folder.join(entry));
+        }
+        for (name, text) in saved {
+            fs::write(folder.join(name), text).expect("a file");
+        }
+        Self { folder, of_its_own: true }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if self.of_its_own {
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).expect("a folder");
+    for entry in fs::read_dir(from).expect("a folder") {
+        let entry = entry.expect("an entry").path();
+        let target = to.join(entry.file_name().expect("a name"));
+        if entry.is_dir() {
+            copy(&entry, &target);
+        } else {
+            fs::copy(&entry, &target).expect("a file");
+        }
     }
 }
 

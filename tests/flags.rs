@@ -61,6 +61,10 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--routing-cache-weight"], routing_cache_weight),
     (&["--routing-load-weight"], routing_load_weight),
     (&["--priority-policy"], priority_policy),
+    (&["--policy-param"], policy_param),
+    (&["--policy-dir"], policy_dir),
+    (&["--allow-native"], allow_native),
+    (&["--on-plugin-error"], on_plugin_error),
     (&["--slo-ttft"], |t| t.promised("ttft")),
     (&["--slo-itl"], |t| t.promised("itl")),
     (&["--slo-e2e"], |t| t.promised("e2e")),
@@ -819,6 +823,45 @@ fn priority_policy(t: &Trial) {
     assert_eq!((with(""), with("{} class")), (vec![3, 1, 2], vec![3, 1, 2]));
     assert_eq!((with("{} constant"), with("{} slo-based")), (vec![1, 2, 3], vec![1, 2, 3]));
     assert_eq!(with("{} inverted-slo"), [3, 2, 1], "the newest first");
+}
+
+fn policy_param(t: &Trial) {
+    let script = t.file("to.rhai", "// @param to 0 0 2\nfn route(r, s) { s.places == to }\n");
+    let placements = |flags: &str| {
+        let flags = format!("--num-instances 3 --routing-policy {script} {flags}");
+        distinct(t.placements(&calm(), &flags)) * 10 + t.placements(&calm(), &flags)[0].expect("an instance") as usize
+    };
+    assert_eq!(
+        (placements(""), placements("{} routing.to=2"), placements("{} routing.to=2 {} routing.to=1")),
+        (10, 12, 11)
+    );
+    let told = t.error(&calm(), &format!("--routing-policy {script} {{}} routing.to=3"));
+    assert!(told.contains("it must be a number from 0 to 2"), "{told}");
+}
+
+fn policy_dir(t: &Trial) {
+    let script = t.file("mine/second.rhai", "fn route(r, s) { 1 }\n");
+    let folder = script.strip_suffix("/second.rhai").expect("as it was named").to_owned();
+    let flags = format!("--num-instances 3 --routing-policy second {{}} {folder}");
+    assert!(t.placements(&calm(), &flags).iter().all(|&instance| instance == Some(1)));
+    assert!(t.error(&calm(), "--routing-policy second").contains("unknown routing policy `second`"));
+}
+
+fn allow_native(t: &Trial) {
+    let library = t.file("mine.so", "not a library");
+    assert!(t.error(&calm(), &format!("--routing-policy {library}")).contains("`--allow-native`"));
+    let told = t.error(&calm(), &format!("--routing-policy {library} {{}}"));
+    assert!(!told.contains("--allow-native"), "it was allowed, and cannot be loaded: {told}");
+}
+
+fn on_plugin_error(t: &Trial) {
+    let script = t.file("late.rhai", "fn route(r, s) { if r.id == 2 { throw 1 } 0 }\n");
+    let flags = |flag: &str| format!("--num-instances 2 --routing-policy {script} {flag}");
+    for flag in ["", "{} fail"] {
+        assert_eq!(t.on(&calm(), &flags(flag)).status.code(), Some(1), "{flag}");
+    }
+    let figures = t.figures(&calm(), &flags("{} fallback"));
+    assert_eq!(figures["plugins"][0]["faults"][0]["count"], 1);
 }
 
 // Evaluation

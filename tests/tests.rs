@@ -10,6 +10,7 @@ mod compare;
 mod deployments;
 mod examples;
 mod flags;
+mod leaks;
 mod nonsense;
 mod output;
 mod outside;

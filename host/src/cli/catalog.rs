@@ -60,6 +60,7 @@ impl Outside for Catalog {
             let message = fault.message;
             let (what, hint) =
                 message.rsplit_once("\nhint: ").map_or((message.as_str(), ""), |(what, hint)| (what, hint));
+            let hint = if hint.is_empty() { "`blis plugin check` looks at it from all sides" } else { hint };
             Unusable::Broken { what: what.to_owned(), hint: hint.to_owned() }
         };
         let loaded = self.load(name).map_err(broken)?;

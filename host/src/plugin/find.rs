@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use include_dir::{Dir, include_dir};
 use sha2::{Digest as _, Sha256};
 
-use super::{Description, Fault, FaultKind, Limits, Loaded, Technology, native, script, wasm};
+use super::{Fault, FaultKind, Limits, Loaded, Technology, native, script, wasm};
 use crate::unreadable::unreadable;
+use crate::workload::nearest;
 
 static POLICIES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../policies");
 
@@ -122,19 +123,19 @@ impl Finder {
         Ok(Some(Found { name: stem(path), technology, place: Place::File(path.to_owned()) }))
     }
 
-    /// What to tell about `name`, which is neither a plugin nor one of `built_ins`: the most similar
-    /// name, and where was looked.
+    /// What to tell about `name`, which is neither a plugin nor one of `built_ins`.
     #[must_use]
     pub fn hint(&self, name: &str, built_ins: &[&str]) -> String {
         let plugins: Vec<String> = self.all().into_iter().filter_map(Result::ok).map(|found| found.name).collect();
-        let mut known: Vec<&str> = built_ins.iter().copied().chain(plugins.iter().map(String::as_str)).collect();
-        known.sort_unstable();
-        known.dedup();
-        let guess = nearest(name, &known).map_or_else(String::new, |name| format!("did you mean `{name}`? "));
+        let known: Vec<&str> = built_ins.iter().copied().chain(plugins.iter().map(String::as_str)).collect();
+        if let Some(near) = nearest(name, &known) {
+            return format!("did you mean `{near}`?");
+        }
         let dirs: Vec<_> = self.dirs.iter().map(|dir| dir.display().to_string()).chain([format!("{USUAL}/")]).collect();
         format!(
-            "{guess}known: {}; looked for `{name}.rhai`, `.wasm` and `.so` in {}, and for a file of that name",
-            known.join(", "),
+            "built in are {}; there is no `{name}.rhai`, `.wasm` or `.so` in {}, and no file `{name}`; \
+             `blis plugin list` shows what there is",
+            built_ins.join(", "),
             dirs.join(", ")
         )
     }
@@ -304,66 +305,9 @@ fn no_plugin(path: &Path) -> Fault {
     Fault::new(FaultKind::Unreadable, what)
 }
 
-/// The known name that looks most like `given`, if one looks at all like it.
-fn nearest<'a>(given: &str, known: &[&'a str]) -> Option<&'a str> {
-    const ALIKE: f64 = 0.7;
-    let score = |name: &str| strsim::jaro_winkler(given, name);
-    let scored = known.iter().map(|&name| (score(name), name)).filter(|&(score, _)| score >= ALIKE);
-    scored.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
-}
-
-/// Parameters by name, as users set them.
-pub type Given = Vec<(String, f64)>;
-
-/// The values of the parameters of `description` in their order: what is `given`, else the defaults.
-/// Of a name given twice, the last counts.
-///
-/// # Errors
-/// If there is no parameter of that name, or the value is outside its range.
-pub fn parameters(description: &Description, given: &[(String, f64)]) -> Result<Vec<f64>, Fault> {
-    let known = &description.parameters;
-    let mut values: Vec<f64> = known.iter().map(|parameter| parameter.default).collect();
-    for (name, value) in given {
-        let plugin = &description.name;
-        let Some(place) = known.iter().position(|parameter| parameter.name == *name) else {
-            let names: Vec<&str> = known.iter().map(|parameter| parameter.name.as_str()).collect();
-            let guess = nearest(name, &names).map_or_else(String::new, |name| format!("did you mean `{name}`? "));
-            let list = if names.is_empty() { "it has none".to_owned() } else { format!("it has {}", names.join(", ")) };
-            let what = format!("{plugin}: no parameter `{name}`\nhint: {guess}{list}");
-            return Err(Fault::new(FaultKind::OutOfRange, what));
-        };
-        let parameter = &known[place];
-        if !(parameter.min..=parameter.max).contains(value) {
-            let what = format!(
-                "{plugin}: parameter `{name}` is {value}, but must be from {} to {}",
-                parameter.min, parameter.max
-            );
-            return Err(Fault::new(FaultKind::OutOfRange, what));
-        }
-        values[place] = *value;
-    }
-    Ok(values)
-}
-
-/// `NAME` or `NAME?parameter=value,parameter=value`.
-///
-/// # Errors
-/// If something behind the `?` is not `parameter=number`, in a line.
-pub fn split(text: &str) -> Result<(&str, Given), String> {
-    let Some((name, list)) = text.split_once('?') else { return Ok((text, Vec::new())) };
-    let pair = |item: &str| {
-        let pair = item.split_once('=').map(|(name, value)| (name.trim(), value.trim()));
-        let pair = pair.and_then(|(name, value)| Some((name.to_owned(), value.parse::<f64>().ok()?)));
-        pair.filter(|(name, value)| !name.is_empty() && value.is_finite())
-            .ok_or_else(|| format!("`{item}` is not `parameter=number`; write `{name}?weight=0.5,limit=10`"))
-    };
-    Ok((name, list.split(',').map(pair).collect::<Result<_, _>>()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plugin::Parameter;
 
     /// A folder with empty files of those names, gone with the test.
     struct Folder(PathBuf);
@@ -418,7 +362,8 @@ mod tests {
         let folder = Folder::new("absent", &["prefix-aware.rhai", "x.so", "readme.md"]);
         let finder = folder.finder();
         let hint = finder.hint("prefix-awre", &["round-robin"]).replace(&folder.0.display().to_string(), "DIR");
-        assert!(hint.starts_with("did you mean `prefix-aware`? known: "), "{hint}");
+        assert_eq!(hint, "did you mean `prefix-aware`?");
+        let hint = finder.hint("zzzzzzzz", &["round-robin"]).replace(&folder.0.display().to_string(), "DIR");
         assert!(hint.contains("round-robin") && hint.contains("DIR, policies/"), "{hint}");
         let fault = |name: &str| {
             folder.told(&finder.find(&name.replace("DIR", folder.0.to_str().expect("text"))).expect_err("nothing"))
@@ -461,41 +406,5 @@ mod tests {
             let again = Finder::new(Vec::new()).find(&found.name).expect("no error").expect("it is there");
             assert_eq!(again.technology, found.technology);
         }
-    }
-
-    #[test]
-    fn parameters_have_names_and_ranges() {
-        let parameter =
-            |name: &str, default| Parameter { name: name.into(), default, min: 0.0, max: 10.0, about: String::new() };
-        let description = Description {
-            name: "mine".into(),
-            version: String::new(),
-            about: String::new(),
-            kinds: Vec::new(),
-            reads: blis_sim::policy::Reads::NOTHING,
-            events: blis_sim::policy::Events::NONE,
-            scores: false,
-            every_step: false,
-            parameters: vec![parameter("weight", 1.0), parameter("limit", 5.0)],
-        };
-        let set = |text: &str| {
-            let (name, given) = split(text)?;
-            assert_eq!(name, "mine");
-            parameters(&description, &given).map_err(|fault| fault.to_string())
-        };
-        assert_eq!(set("mine"), Ok(vec![1.0, 5.0]));
-        assert_eq!(set("mine?limit=7, weight=0.5"), Ok(vec![0.5, 7.0]));
-        assert_eq!(set("mine?limit=7,limit=8"), Ok(vec![1.0, 8.0]));
-        let told: Vec<_> = ["mine?wieght=1", "mine?limit=11", "mine?limit", "mine?limit=NaN", "mine?"]
-            .map(|text| set(text).expect_err(text))
-            .into();
-        insta::assert_snapshot!(told.join("\n"), @r"
-        mine: no parameter `wieght`
-        hint: did you mean `weight`? it has weight, limit [out-of-range]
-        mine: parameter `limit` is 11, but must be from 0 to 10 [out-of-range]
-        `limit` is not `parameter=number`; write `mine?weight=0.5,limit=10`
-        `limit=NaN` is not `parameter=number`; write `mine?weight=0.5,limit=10`
-        `` is not `parameter=number`; write `mine?weight=0.5,limit=10`
-        ");
     }
 }
