@@ -938,7 +938,7 @@ fn mooncake_block_size(t: &Trial) {
     let line = |at: u32| {
         format!("{{\"timestamp\": {at}, \"input_length\": 1024, \"output_length\": 5, \"hash_ids\": [1, 2]}}\n")
     };
-    t.file("m.jsonl", &(line(0) + &line(1_000)));
+    t.file("m.jsonl", &(line(0) + line(1_000).as_str()));
     let hits = |flags: &str| {
         t.json(&t.bare(&format!("--workload-trace {{dir}}/m.jsonl {flags} --metrics-path {{dir}}/m.json")));
         let metrics: Value = serde_json::from_slice(&fs::read(t.folder.join("m.json")).expect("file")).expect("JSON");
