@@ -851,7 +851,7 @@ fn allow_native(t: &Trial) {
     let library = t.file("mine.so", "not a library");
     assert!(t.error(&calm(), &format!("--routing-policy {library}")).contains("`--allow-native`"));
     let told = t.error(&calm(), &format!("--routing-policy {library} {{}}"));
-    assert!(!told.contains("--allow-native"), "it was allowed, and cannot be loaded: {told}");
+    assert!(!told.contains("`--allow-native`"), "it was allowed, and cannot be loaded: {told}");
 }
 
 fn on_plugin_error(t: &Trial) {

@@ -98,7 +98,7 @@ fn a_bundle_mixes_technologies() {
         .map(|used| (used["kind"].as_str().expect("a kind"), used["technology"].as_str().expect("one")))
         .collect();
     assert_eq!(used, [("admission", "script"), ("routing", "component"), ("scheduling", "script")]);
-    assert_eq!(answer["plugins"][1]["parameters"]["cache"], Value::from(3.0));
+    assert_eq!(answer["plugins"][1]["parameters"]["prefix_weight"], Value::from(3.0));
     let explained = folder.run(&format!("--policy-config {} --explain-config", bundle.display()));
     let page = String::from_utf8_lossy(&explained.stdout).into_owned();
     let policies = page.split_once("# From here to the end").expect("the policies").1;
