@@ -1,7 +1,7 @@
 //! A cluster to decide about, and the built-in router that every plugin is measured against.
 
 use blis_sim::policy::{
-    Ages, ClusterView, InstanceInfo, LeastLoaded, RequestView, RoutingPolicy as _, Signals, Ties, Versions,
+    Ages, Changes, ClusterView, InstanceInfo, LeastLoaded, RequestView, RoutingPolicy as _, Signals, Ties, Versions,
 };
 use blis_sim::request::Request;
 use blis_sim::units::Micros;
@@ -49,6 +49,7 @@ impl Cluster {
         let mut call = 0;
         bencher.bench_local(|| {
             call += 1;
+            let changed = [(call % n) as u32];
             signals.in_flight[call % n] ^= 1;
             let cluster = ClusterView {
                 now: Micros(200),
@@ -56,6 +57,7 @@ impl Cluster {
                 signals: black_box(signals),
                 ages: Ages::default(),
                 versions: Versions { load: version, cached_blocks: version },
+                in_flight_changes: Changes::new(call as u64 - 1, &changed),
                 tenants_in_flight: &[],
             };
             route(&request, &cluster)

@@ -144,6 +144,7 @@ impl Service {
             signals: &self.signals,
             ages: Ages::default(),
             versions: Versions::default(),
+            in_flight_changes: blis_sim::policy::Changes::UNKNOWN,
             tenants_in_flight: &[],
         }
     }

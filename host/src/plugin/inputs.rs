@@ -159,6 +159,7 @@ impl Scene {
             signals: &self.signals,
             ages: self.ages,
             versions: self.versions,
+            in_flight_changes: blis_sim::policy::Changes::UNKNOWN,
             tenants_in_flight: &self.tenants_in_flight,
         }
     }

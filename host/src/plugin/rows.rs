@@ -137,6 +137,8 @@ pub struct EventRow {
 pub struct InstanceRows {
     rows: Vec<InstanceRow>,
     seen: Versions,
+    /// Of the changes of `in_flight`.
+    changes_seen: u64,
 }
 
 impl InstanceRows {
@@ -166,7 +168,15 @@ impl InstanceRows {
         if all || fresh(self.seen.cached_blocks, cluster.versions.cached_blocks) {
             self.rows.iter_mut().zip(&signals.cached_blocks).for_each(|(row, &blocks)| row.cached_blocks = blocks);
         }
-        self.rows.iter_mut().zip(&signals.in_flight).for_each(|(row, &count)| row.in_flight = count);
+        match cluster.in_flight_changes.since(self.changes_seen).filter(|_| !all) {
+            Some(changed) => changed.iter().map(|&i| i as usize).for_each(|i| {
+                if let (Some(row), Some(&count)) = (self.rows.get_mut(i), signals.in_flight.get(i)) {
+                    row.in_flight = count;
+                }
+            }),
+            None => self.rows.iter_mut().zip(&signals.in_flight).for_each(|(row, &count)| row.in_flight = count),
+        }
+        self.changes_seen = cluster.in_flight_changes.count();
         self.seen = cluster.versions;
         &self.rows
     }
@@ -299,3 +309,70 @@ const _: () = {
     assert!(size_of::<StepRow>() == 8 * 8);
     assert!(size_of::<EventRow>() == 3 * 8 + 10 * 4);
 };
+
+#[cfg(test)]
+mod tests {
+    use blis_sim::policy::{Changes, InstanceInfo, Signals};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn view<'a>(
+        instances: &'a [InstanceInfo],
+        signals: &'a Signals,
+        versions: Versions,
+        in_flight_changes: Changes<'a>,
+    ) -> ClusterView<'a> {
+        ClusterView {
+            now: Micros::ZERO,
+            instances,
+            signals,
+            ages: Ages::default(),
+            versions,
+            in_flight_changes,
+            tenants_in_flight: &[],
+        }
+    }
+
+    proptest! {
+        /// Rows that are kept follow the columns as rows made anew, however much of the changes is known.
+        #[test]
+        fn kept_rows_follow(
+            n in 1usize..9,
+            steps in prop::collection::vec((0usize..9, 0u32..5, prop::option::of(0u32..5), any::<bool>(), 0usize..12), 1..60),
+        ) {
+            let info = |id| InstanceInfo { id, max_num_seqs: 8, total_kv_blocks: 100 + id, block_size: 16 };
+            let instances: Vec<InstanceInfo> = (0..n as u32).map(info).collect();
+            let column = vec![0; n];
+            let mut signals = Signals {
+                queue_depth: column.clone(),
+                batch_size: column.clone(),
+                kv_utilization: vec![0.0; n],
+                free_kv_blocks: column.clone(),
+                cache_hit_rate: vec![0.0; n],
+                preemption_count: vec![0; n],
+                in_flight: column.clone(),
+                cached_blocks: column,
+            };
+            let mut kept = InstanceRows::default();
+            let (mut log, mut versions) = (Vec::new(), Versions { load: 1, cached_blocks: 1 });
+            for (place, value, load, look, forgotten) in steps {
+                signals.in_flight[place % n] = value;
+                log.push((place % n) as u32);
+                if let Some(load) = load {
+                    signals.queue_depth[place % n] = load;
+                    signals.kv_utilization[place % n] = f64::from(load) / 5.0;
+                    signals.cached_blocks[place % n] = load;
+                    versions = Versions { load: versions.load + 1, cached_blocks: versions.cached_blocks + 1 };
+                }
+                if look {
+                    let known = log.len().saturating_sub(forgotten);
+                    let changes = Changes::new((log.len() - known) as u64, &log[log.len() - known..]);
+                    let followed = kept.of(&view(&instances, &signals, versions, changes)).to_vec();
+                    let mut anew = InstanceRows::default();
+                    prop_assert_eq!(&followed, anew.of(&view(&instances, &signals, versions, Changes::UNKNOWN)));
+                }
+            }
+        }
+    }
+}

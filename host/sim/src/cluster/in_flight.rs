@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::outcome::{Outcome, Status};
-use crate::policy::Reads;
+use crate::policy::{Changes, Reads};
 use crate::request::Name;
 use crate::units::Micros;
 
@@ -19,7 +19,13 @@ pub(super) struct InFlight {
     /// [`Semantics::answered_at_step_start`](crate::semantics::Semantics::answered_at_step_start).
     at_step_start: bool,
     counting: bool,
+    /// Instances whose count changed, the latest last, after `changes_before` others.
+    changes: Vec<u32>,
+    changes_before: u64,
 }
+
+/// Changes worth knowing one by one: whoever looks less often looks at all instances.
+const MOST_CHANGES: usize = 512;
 
 impl InFlight {
     pub fn new(at_step_start: bool) -> Self {
@@ -37,6 +43,7 @@ impl InFlight {
             return;
         }
         column[instance] += 1;
+        self.changed(instance as u32);
         if tenant != Name::NONE {
             if self.by_tenant.len() <= tenant.index() {
                 self.by_tenant.resize(tenant.index() + 1, 0);
@@ -67,8 +74,22 @@ impl InFlight {
         }
     }
 
+    /// What changed lately.
+    pub fn changes(&self) -> Changes<'_> {
+        Changes::new(self.changes_before, &self.changes)
+    }
+
+    fn changed(&mut self, instance: u32) {
+        if self.changes.len() == 2 * MOST_CHANGES {
+            self.changes.drain(..MOST_CHANGES);
+            self.changes_before += MOST_CHANGES as u64;
+        }
+        self.changes.push(instance);
+    }
+
     fn end(&mut self, column: &mut [u32], instance: u32, tenant: Name) {
         column[instance as usize] -= 1;
+        self.changed(instance);
         if tenant != Name::NONE {
             self.by_tenant[tenant.index()] -= 1;
         }

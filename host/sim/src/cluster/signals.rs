@@ -178,6 +178,7 @@ impl Board {
                 in_flight: Micros::ZERO,
             },
             versions: self.versions,
+            in_flight_changes: self.in_flight.changes(),
             tenants_in_flight: &self.in_flight.by_tenant,
         }
     }

@@ -43,7 +43,7 @@ pub use prefix_index::PrefixIndex;
 pub use priority::{ClassPriority, ConstantPriority, InvertedSlo, SloBased};
 pub use routing::{AlwaysBusiest, CacheAndLoad, LeastLoaded, PrefixAffinity, RoundRobin, Weighted};
 pub use scorers::{DEFAULT_PROFILE, ScorerKind};
-pub use view::{Ages, ClusterView, InstanceInfo, RequestView, Signals, Versions};
+pub use view::{Ages, Changes, ClusterView, InstanceInfo, RequestView, Signals, Versions};
 
 use crate::request::Name;
 use crate::rng::Stream;

@@ -46,6 +46,7 @@ impl Service {
             signals: &self.signals,
             ages: Ages::default(),
             versions: Versions::default(),
+            in_flight_changes: super::Changes::UNKNOWN,
             tenants_in_flight: &self.tenants_in_flight,
         }
     }

@@ -131,6 +131,38 @@ pub struct Versions {
     pub cached_blocks: u64,
 }
 
+/// Which entries of a column changed lately, so that a copy of it can follow without looking at all.
+#[derive(Clone, Copy, Debug)]
+pub struct Changes<'a> {
+    /// How many changes there were before the first of `recent`; [`u64::MAX`] if nobody counts.
+    before: u64,
+    recent: &'a [u32],
+}
+
+impl<'a> Changes<'a> {
+    /// Anything may have changed.
+    pub const UNKNOWN: Self = Self { before: u64::MAX, recent: &[] };
+
+    /// `recent` are the entries that changed last, after `before` changes.
+    #[must_use]
+    pub fn new(before: u64, recent: &'a [u32]) -> Self {
+        Self { before, recent }
+    }
+
+    /// How many there were ever; to be given to [`Self::since`] later.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.before.saturating_add(self.recent.len() as u64)
+    }
+
+    /// The entries that changed since there were `seen` changes, some of them more than once; `None` if
+    /// that is too long ago to be known.
+    #[must_use]
+    pub fn since(&self, seen: u64) -> Option<&'a [u32]> {
+        self.recent.get(usize::try_from(seen.checked_sub(self.before)?).ok()?..)
+    }
+}
+
 /// The service at the moment of a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterView<'a> {
@@ -144,6 +176,8 @@ pub struct ClusterView<'a> {
     pub ages: Ages,
     /// Whether it is what it was.
     pub versions: Versions,
+    /// Changes of [`Signals::in_flight`].
+    pub in_flight_changes: Changes<'a>,
     /// Requests in flight by tenant name; tenants beyond its end have none.
     pub tenants_in_flight: &'a [u32],
 }

@@ -55,6 +55,7 @@ impl Service {
             signals: &self.signals,
             ages: blis_sim::policy::Ages { load: Micros(20), cached_blocks: Micros(30), in_flight: Micros::ZERO },
             versions: Versions::default(),
+            in_flight_changes: blis_sim::policy::Changes::UNKNOWN,
             tenants_in_flight: &[0, 0, 5],
         }
     }

@@ -84,6 +84,7 @@ fn with_view<T>(in_flight: &[u32], ask: impl FnOnce(&RequestView<'_>, &ClusterVi
         signals: &signals,
         ages: Ages::default(),
         versions: Versions::default(),
+        in_flight_changes: blis_sim::policy::Changes::UNKNOWN,
         tenants_in_flight: &[],
     };
     ask(&RequestView::new(&request, 0, 16), &cluster)
