@@ -104,8 +104,7 @@ fn library(name: &str) -> Option<String> {
     let file = format!("{}{}{}", std::env::consts::DLL_PREFIX, name.replace('-', "_"), std::env::consts::DLL_SUFFIX);
     let library = folder.join("native").join(file);
     if !library.is_file() {
-        println!("skipped: no shared libraries on this platform");
-        return None;
+        return None; // none on this platform
     }
     Some(library.to_str().expect("UTF-8").to_owned())
 }
