@@ -5,7 +5,8 @@
 #     sdk/rebuild-guests.sh --write          also replaces what differs, and writes policies/SOURCES.toml
 #
 # Other compilers make other bytes of the same source; what counts is that the decisions are the same,
-# which the tests compare. Needs what sdk/build-guest.sh needs; exit code 3 if it is not there.
+# which the tests compare. Needs what sdk/build-guest.sh needs; exit code 3 if it is not there. Packs with
+# the program as it is here, or with the one that BLIS names.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -40,11 +41,12 @@ main() {
     if [[ $write == yes ]]; then sources >"$list"; fi
 }
 
-# build MODULE SOURCE
+# build MODULE SOURCE: components, so that no run has to make them of modules
 build() {
     local from=$2
     if [[ ! -f $from/Cargo.toml ]]; then from=$2/policy.c; fi
-    sdk/build-guest.sh "$from" "$out/$1.wasm"
+    sdk/build-guest.sh "$from" "$out/$1.core.wasm"
+    ${BLIS:-cargo run --quiet --package blis --} plugin pack "$out/$1.core.wasm" --out "$out/$1.wasm" >/dev/null
 }
 
 sources() {
