@@ -159,7 +159,8 @@ impl<'a> Changes<'a> {
     /// that is too long ago to be known.
     #[must_use]
     pub fn since(&self, seen: u64) -> Option<&'a [u32]> {
-        self.recent.get(usize::try_from(seen.checked_sub(self.before)?).ok()?..)
+        let counted = self.before != u64::MAX;
+        self.recent.get(usize::try_from(seen.checked_sub(self.before).filter(|_| counted)?).ok()?..)
     }
 }
 
@@ -214,6 +215,19 @@ impl ClusterView<'_> {
 mod tests {
     use super::*;
     use crate::request::Span;
+
+    #[test]
+    fn changes_are_known_or_anything_may_have_changed() {
+        let changes = Changes::new(10, &[3, 1, 3]);
+        assert_eq!(changes.count(), 13);
+        assert_eq!(
+            [changes.since(10), changes.since(12), changes.since(13)],
+            [Some(&[3, 1, 3][..]), Some(&[3]), Some(&[])]
+        );
+        assert_eq!([changes.since(9), changes.since(14)], [None; 2]);
+        let unknown = Changes::UNKNOWN;
+        assert_eq!([unknown.since(0), unknown.since(unknown.count())], [None; 2]);
+    }
 
     #[test]
     fn the_view_ends_where_the_prompt_ends() {
