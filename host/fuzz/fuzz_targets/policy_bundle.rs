@@ -5,7 +5,8 @@ use blis::config::yaml::Page;
 
 // Whatever is understood can be explained, and then says the same again.
 libfuzzer_sys::fuzz_target!(|text: &str| {
-    let read = |text: &str| PolicySettings::choose(&Choices::default(), Some(&Bundle::parse("fuzz", text)?), &NoPlugins);
+    let read =
+        |text: &str| PolicySettings::choose(&Choices::default(), Some(&Bundle::parse("fuzz", text)?), &NoPlugins);
     match read(text) {
         Ok(settings) => {
             let mut page = Page::default();

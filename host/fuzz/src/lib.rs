@@ -48,8 +48,7 @@ pub fn simulate_a_step(model: &ModelConfig) {
         assert!(roofline.step_time(&batch).0 >= 1);
     }
     let trained = TrainedDefaults::get();
-    if let Ok(physics) =
-        TrainedPhysics::new(model, gpu, parallelism, MoeComm::default(), &trained.alpha, &trained.beta)
+    if let Ok(physics) = TrainedPhysics::new(model, gpu, parallelism, MoeComm::default(), &trained.alpha, &trained.beta)
     {
         assert!(physics.step_time(&batch).0 >= 1);
     }
