@@ -20,6 +20,7 @@ mod block_lru;
 mod classes;
 mod event;
 mod instance;
+mod loads;
 mod no_hit_lru;
 mod prefix_affinity;
 mod prefix_index;

@@ -5,6 +5,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::loads::Loads;
 use super::scorers::{DEFAULT_PROFILE, Scorer, ScorerKind};
 use super::{Choice, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
 use crate::request::BlockKey;
@@ -299,34 +300,6 @@ impl RoutingPolicy for PrefixAffinity {
 fn common_prompt(request: &RequestView<'_>) -> Option<Prompt> {
     let (last, shared) = request.shared_blocks().fold((None, 0), |(_, n), key| (Some(key), n + 1));
     last.filter(|_| shared == request.prompt_blocks).map(|key| (key, request.input_tokens))
-}
-
-/// The load of every instance.
-#[derive(Clone, Debug, Default)]
-struct Loads {
-    /// Waiting and running, as of that version of the columns.
-    on_board: Vec<u32>,
-    version: u64,
-    /// In flight added.
-    all: Vec<u32>,
-}
-
-impl Loads {
-    /// Place of the least loaded instance, for request `id`.
-    fn least(&mut self, id: u32, cluster: &ClusterView<'_>, ties: &Ties) -> usize {
-        let signals = cluster.signals;
-        if self.version == 0 || self.version != cluster.versions.load {
-            self.version = cluster.versions.load;
-            self.on_board.clear();
-            let columns = signals.queue_depth.iter().zip(&signals.batch_size);
-            self.on_board.extend(columns.map(|(&waiting, &running)| waiting.saturating_add(running)));
-        }
-        self.all.clear();
-        let columns = self.on_board.iter().zip(&signals.in_flight);
-        self.all.extend(columns.map(|(&on_board, &in_flight)| on_board.saturating_add(in_flight)));
-        let least = self.all.iter().copied().fold(u32::MAX, u32::min);
-        pick(&self.all, least, id, ties)
-    }
 }
 
 /// [`ClusterView::effective_load`] of every instance. Half as wide, so that twice as many fit a
