@@ -4,6 +4,11 @@
 
 use std::process::ExitCode;
 
+/// With many instances the live state is larger than the processor's caches and than what its page
+/// table cache covers with small pages; this allocator gets huge ones where the system has them.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     blis::cli::main()
 }
