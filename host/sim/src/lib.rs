@@ -13,6 +13,7 @@ pub mod metrics;
 pub mod model;
 pub mod outcome;
 pub mod policy;
+mod prefetch;
 pub mod request;
 pub mod rng;
 pub mod semantics;

@@ -35,7 +35,7 @@ use thiserror::Error;
 use self::lifecycle::Lifecycle;
 use self::next_events::NextEvents;
 use self::signals::{Board, Watched, Watches};
-use crate::instance::{Instance, InstanceConfig, Stuck};
+use crate::instance::{Distance, Instance, InstanceConfig, Stuck};
 use crate::outcome::{Counters, Decision, Outcome, Rejection, Sink, Status};
 use crate::policy::{
     AdmissionPolicy, Classes, Event as Happened, Events, PriorityPolicy, Reads, RequestView, RoutingPolicy, Ties,
@@ -142,6 +142,8 @@ pub struct Cluster<I> {
     policies: Policies,
     instances: Vec<I>,
     next_events: NextEvents,
+    /// The instance expected to be next, and how far memory was asked for it.
+    expected: (usize, usize),
     board: Board,
     lifecycle: Lifecycle,
     /// What the policies read; asked once.
@@ -179,6 +181,7 @@ impl<I: Instance> Cluster<I> {
         }
         Self {
             next_events: NextEvents::new(instances.len()),
+            expected: (0, 0),
             board: Board::new(infos, &config),
             lifecycle: Lifecycle::new(policies.events()),
             instances,
@@ -209,6 +212,7 @@ impl<I: Instance> Cluster<I> {
                 break;
             }
             self.config.abort.check()?;
+            self.expect();
             match event {
                 Event::Arrival => self.arrived.extend(arrivals.next()),
                 Event::Admission => self.admit(now, sink)?,
@@ -290,6 +294,7 @@ impl<I: Instance> Cluster<I> {
         }
         self.instances[target].arrive(now, request);
         self.board.touched(target);
+        self.expect();
         Ok(())
     }
 
@@ -297,6 +302,7 @@ impl<I: Instance> Cluster<I> {
     fn look(&mut self, now: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
         if self.board.is_due(now) && self.board.watches() != Watches::Events {
             for behind in 0..self.instances.len() {
+                self.expect_after(behind);
                 if self.instances[behind].next_event().is_some_and(|at| at < now) {
                     self.catch_up(behind, now, sink)?;
                 }
@@ -309,6 +315,26 @@ impl<I: Instance> Cluster<I> {
         self.board.refresh(now, &mut self.instances, &mut self.lifecycle);
         self.lifecycle.deliver(now, &mut self.policies);
         Ok(())
+    }
+
+    /// Asks memory for the instance that will be next, a little further at every call.
+    fn expect(&mut self) {
+        let Some(next) = self.next_events.first_before(Micros::MAX) else { return };
+        let (expected, distance) = &mut self.expected;
+        if *expected != next {
+            (*expected, *distance) = (next, 0);
+        }
+        if let Some(&far) = Distance::ALL.get(*distance) {
+            self.instances[next].prefetch(far);
+            *distance += 1;
+        }
+    }
+
+    /// As [`Self::expect`], when one after the other has its turn.
+    fn expect_after(&self, present: usize) {
+        for (ahead, distance) in (1..).zip(Distance::ALL.into_iter().rev()) {
+            self.instances.get(present + ahead).into_iter().for_each(|instance| instance.prefetch(distance));
+        }
     }
 
     /// Executes the events of instance `behind` before `now`.

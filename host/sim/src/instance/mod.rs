@@ -107,6 +107,24 @@ pub struct Load {
     pub cache_misses: u64,
 }
 
+/// How far from an instance, for [`Instance::prefetch`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Distance {
+    /// The instance itself.
+    Here,
+    /// Its queues and tables.
+    Parts,
+    /// The request that finishes next.
+    Request,
+    /// What is known of that.
+    Rest,
+}
+
+impl Distance {
+    /// In the order in which to go.
+    pub const ALL: [Self; 4] = [Self::Here, Self::Parts, Self::Request, Self::Rest];
+}
+
 /// What the event loop needs of an instance.
 pub trait Instance {
     /// A request arrives at `now`, which is its arrival at the service or later. Arrivals come in
@@ -127,6 +145,10 @@ pub trait Instance {
     fn earliest_end(&self, now: Micros, _request: &Request) -> Micros {
         now
     }
+
+    /// A hint that [`Self::advance`] comes soon: what it will look at is asked of memory, as far as
+    /// `distance` pointers away. Each distance wants what the one before has asked for, which takes a while.
+    fn prefetch(&self, _distance: Distance) {}
 
     /// Requests that have arrived, and that no event has touched since.
     fn untouched(&self) -> usize;

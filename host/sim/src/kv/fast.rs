@@ -10,6 +10,7 @@
 use rustc_hash::FxHashMap;
 
 use super::paged::{NONE, Pages};
+use crate::prefetch::soon;
 use crate::request::{BlockKey, Content};
 use crate::semantics::Semantics;
 
@@ -198,6 +199,12 @@ impl Kv {
         for key in flips.keys.drain(..) {
             each(key, self.shared.get(key) != NONE);
         }
+    }
+
+    /// Where blocks are taken and given back will be looked at soon.
+    pub fn prefetch(&self) {
+        let ends = [self.head, self.tail].map(|node| self.nodes.get(node as usize));
+        ends.into_iter().flatten().for_each(soon);
     }
 
     /// Blocks in all.

@@ -2,6 +2,8 @@
 
 use std::ops::{Index, IndexMut};
 
+use crate::prefetch::soon;
+
 /// Which request: a place, and how often that was given away before. Keys of requests that are gone
 /// are never mistaken for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,6 +72,16 @@ impl<T> Arena<T> {
 
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         self.slots.get_mut(key.place as usize).filter(|slot| slot.turn == key.turn)?.value.as_mut()
+    }
+
+    /// That place will be looked at soon.
+    pub fn prefetch(&self, place: u32) {
+        self.slots.get(place as usize).into_iter().for_each(soon);
+    }
+
+    /// As will be the one that is given away next.
+    pub fn prefetch_free(&self) {
+        self.prefetch(self.free);
     }
 
     /// Whoever is at `place` now.

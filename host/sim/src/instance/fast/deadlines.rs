@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::NEVER;
+use crate::prefetch::{prefetch_end, soon};
 use crate::units::Micros;
 
 /// Deadlines by time. Most requests end long before theirs, and looking whether one has would mean
@@ -38,6 +39,17 @@ impl Deadlines {
         }
         self.heap.push(Reverse((at, number, place)));
         number
+    }
+
+    /// Where a new deadline goes will be looked at soon.
+    pub fn prefetch(&self) {
+        self.ended.last().into_iter().for_each(soon);
+        prefetch_end(self.heap.as_slice());
+    }
+
+    /// As will be what says whether that one still matters.
+    pub fn prefetch_number(&self, number: u32) {
+        self.ended.get((number / 64).wrapping_sub(self.first) as usize).into_iter().for_each(soon);
     }
 
     /// The request with deadline `number` has ended otherwise. Whether [`Self::next`] may be

@@ -5,6 +5,7 @@ use std::collections::BinaryHeap;
 
 use super::arena::{Arena, Key};
 use super::live::{Live, State};
+use crate::prefetch::{prefetch_end, soon};
 
 /// A cache line, and `fills`.
 #[derive(Clone, Debug)]
@@ -39,6 +40,19 @@ impl Decoders {
             tracked: 0,
             finish: BinaryHeap::with_capacity(requests),
         }
+    }
+
+    /// What a step and a finish touch will be looked at soon.
+    pub fn prefetch(&self) {
+        soon(&*self.starts);
+        let finish = self.finish.as_slice();
+        finish.first().into_iter().for_each(soon);
+        prefetch_end(finish);
+    }
+
+    /// The place of a request that is the next to finish, if it has not left since.
+    pub fn next_to_finish(&self) -> Option<u32> {
+        self.finish.peek().map(|&Reverse(entry)| entry as u32)
     }
 
     /// A request that has computed `computed` tokens before step `v` joins.

@@ -28,6 +28,7 @@ mod execute;
 mod live;
 mod order;
 mod plan;
+mod prefetch;
 mod steplog;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -40,7 +41,7 @@ use self::order::Order;
 use self::steplog::StepLog;
 use super::policy::{Joining, QueueKey};
 use super::watchdog::Watchdog;
-use super::{Instance, InstanceConfig, Load, StepRecord, Stuck};
+use super::{Distance, Instance, InstanceConfig, Load, StepRecord, Stuck};
 use crate::kv::fast::Kv;
 use crate::outcome::{Counters, Outcome, Sink, Status};
 use crate::request::{BlockKey, Request};
@@ -111,8 +112,9 @@ pub struct Fast {
 }
 
 /// Requests for which there is room from the start. What grows from nothing is copied again and
-/// again, and for most instances a simulation is not long enough to pay for that.
-const USUAL: usize = 256;
+/// again, and for most instances a simulation is not long enough to pay for that. But queues go round
+/// in all the room they have, and with many instances that shall fit the caches.
+const USUAL: usize = 128;
 
 /// Later than every event.
 const NEVER: Micros = Micros(u64::MAX);
@@ -127,21 +129,21 @@ impl Fast {
             per_token: config.latency.output_token_time(),
             shortest_step: config.latency.shortest_step(),
             fewest_waiting: u32::MAX,
-            live: Arena::with_capacity(USUAL),
+            live: Arena::with_capacity(USUAL / 2),
             rares: Rares::default(),
             arriving: VecDeque::new(),
             waiting: BTreeMap::new(),
             queue_changed: Micros::ZERO,
-            order: Order::with_capacity(2 * USUAL),
+            order: Order::with_capacity(USUAL),
             running: 0,
             decoders: Decoders::new(config.block_size, USUAL),
             prefilling: Vec::new(),
             draining: Vec::new(),
             v: 0,
             refused: None,
-            deadlines: Deadlines::with_capacity(2 * USUAL),
+            deadlines: Deadlines::with_capacity(USUAL),
             step_at: NEVER,
-            log: StepLog::with_capacity(4 * USUAL),
+            log: StepLog::with_capacity(2 * USUAL),
             equal_tokens: 64,
             turn_back: 0,
             turn_front: 0,
@@ -354,6 +356,10 @@ impl Instance for Fast {
 
     fn earliest_end(&self, now: Micros, request: &Request) -> Micros {
         self.soonest_end(self.queued_at(now, request), request)
+    }
+
+    fn prefetch(&self, distance: Distance) {
+        self.ask_for(distance);
     }
 
     fn untouched(&self) -> usize {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::arena::Key;
+use crate::prefetch::soon;
 
 /// Running requests by the number of their admission. Whoever leaves is crossed out by number, so
 /// that nobody else is looked at.
@@ -65,6 +66,16 @@ impl Order {
     /// The one admitted last.
     pub fn last(&self) -> Option<Key> {
         self.iter().next_back()
+    }
+
+    /// Both ends will be looked at soon.
+    pub fn prefetch(&self) {
+        self.keys.front().into_iter().chain(self.keys.back()).for_each(soon);
+    }
+
+    /// As will be the entry with that number.
+    pub fn prefetch_number(&self, number: u64) {
+        self.keys.get(number.wrapping_sub(self.first) as usize).into_iter().for_each(soon);
     }
 
     #[cfg(test)]

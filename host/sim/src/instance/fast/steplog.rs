@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use crate::prefetch::soon;
 use crate::units::Micros;
 
 /// Steps of equal duration, one after the other.
@@ -59,6 +60,11 @@ impl StepLog {
         self.runs.iter().nth_back(1).is_some_and(|run| run.steps == 0)
     }
 
+    /// Its end will be looked at soon.
+    pub fn prefetch(&self) {
+        self.runs.back().into_iter().for_each(soon);
+    }
+
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.runs.len()
@@ -67,7 +73,7 @@ impl StepLog {
     /// Whether it is time to call [`Self::drop_before`].
     #[inline]
     pub fn wants_trim(&self) -> bool {
-        self.runs.len() > self.trim_at.max(64)
+        self.runs.len() > self.trim_at.max(192)
     }
 
     /// Steps before number `v` are no longer needed.

@@ -1,0 +1,32 @@
+//! What the next visit of an instance will look at, asked of memory beforehand.
+
+use super::Fast;
+use crate::instance::Distance;
+use crate::prefetch::soon;
+
+impl Fast {
+    pub(super) fn ask_for(&self, distance: Distance) {
+        match distance {
+            Distance::Here => soon(self),
+            Distance::Parts => {
+                self.decoders.prefetch();
+                self.kv.prefetch();
+                self.log.prefetch();
+                self.order.prefetch();
+                self.deadlines.prefetch();
+                self.live.prefetch_free();
+                self.arriving.front().into_iter().for_each(|(_, request)| soon(&**request));
+            }
+            Distance::Request => {
+                self.decoders.next_to_finish().into_iter().for_each(|place| self.live.prefetch(place));
+            }
+            Distance::Rest => {
+                if let Some((_, live)) = self.decoders.next_to_finish().and_then(|place| self.live.at(place)) {
+                    soon(&*live.request);
+                    self.order.prefetch_number(live.seq);
+                    self.deadlines.prefetch_number(live.deadline);
+                }
+            }
+        }
+    }
+}
