@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use crate::process::Run;
-use crate::scenarios::{CHAT, CHAT_1M, CHAT_100K, CHAT_PLAIN, FIXED, FIXED_PLAIN, SCALING, Scenario};
+use crate::scenarios::{CHAT, CHAT_1M, CHAT_100K, CHAT_PLAIN, FIXED, FIXED_PLAIN, SCALING, START_UP, Scenario};
 
 /// A scenario and what came out.
 #[derive(Debug)]
@@ -151,26 +151,29 @@ fn comparisons(measured: &[Measured]) -> Vec<String> {
         }
     }
     for [few, many] in SCALING {
-        if let (Some(few), Some(many)) = (find(few), find(many)) {
-            lines.push(scaling(few, many));
+        if let (Some(start), Some(few), Some(many)) = (find(START_UP), find(few), find(many)) {
+            lines.push(scaling(start, few, many));
         }
     }
     lines
 }
 
-/// The same load on each of more instances.
-fn scaling(few: &Measured, many: &Measured) -> String {
+/// The same load on each of more instances. Start-up is taken off: it is a fifth of the smaller run, and
+/// would hide as much of the growth.
+fn scaling(start: &Measured, few: &Measured, many: &Measured) -> String {
     const LIMIT: f64 = 1.5;
     let kept = |growth: f64| if growth <= LIMIT { "✓" } else { "MISSED" };
-    let cpu = few.requests_per_cpu_s() / many.requests_per_cpu_s();
+    let per_request = |of: fn(&Measured) -> f64, run: &Measured| (of(run) - of(start)) / run.requests();
+    let grows = |of: fn(&Measured) -> f64| per_request(of, many) / per_request(of, few);
+    let cpu = grows(Measured::cpu_min_s);
     let (few_name, many_name) = (&few.scenario.name, &many.scenario.name);
     let mut line =
         format!("Per request, {many_name} costs {cpu:.2} times the CPU of {few_name} (≤ {LIMIT} {})", kept(cpu));
     // A short run finds a quiet moment on a busy machine more easily than a long one.
-    let typical = many.cpu_median_s() / many.requests() * few.requests() / few.cpu_median_s();
+    let typical = grows(Measured::cpu_median_s);
     let _ = write!(line, ", by medians {typical:.2} ({})", kept(typical));
-    if let (Some(before), Some(after)) = (few.instructions(), many.instructions()) {
-        let growth = after / many.requests() * few.requests() / before;
+    if [start, few, many].iter().all(|measured| measured.instructions.is_some()) {
+        let growth = grows(|measured| measured.instructions().unwrap_or(f64::NAN));
         let _ = write!(line, ", {growth:.2} times the instructions ({})", kept(growth));
     }
     line

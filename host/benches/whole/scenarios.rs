@@ -48,6 +48,9 @@ pub const FIXED_PLAIN: &str = "512/256 10k, plain";
 pub const SCALING: [[&str; 2]; 2] =
     [["16 x 1 000, least-loaded", "256 x 1 000, least-loaded"], ["16 x 1 000, weighted", "256 x 1 000, weighted"]];
 
+/// What every run pays.
+pub const START_UP: &str = "start-up";
+
 /// Every scenario that can be run here.
 pub fn all() -> Vec<Scenario> {
     let mut scenarios = vec![start_up()];
@@ -62,7 +65,7 @@ pub fn all() -> Vec<Scenario> {
 
 fn start_up() -> Scenario {
     let arguments = "--workload chatbot --rate 20 --num-requests 1";
-    Scenario { what: "one request: what every run pays", ..scenario("start-up", arguments) }
+    Scenario { what: "one request: what every run pays", ..scenario(START_UP, arguments) }
 }
 
 /// The preset `chatbot`: prompts and answers of 256 ± 100 tokens (cut-off Gaussians), 20 requests

@@ -63,8 +63,8 @@ pub struct Outcome {
     pub generated_tokens: u32,
     /// How it ended.
     pub status: Status,
-    /// When the instance was done with it: start of the event that ended it. Its arrival if it reached
-    /// no instance, or had not ended.
+    /// When the instance was done with it: end of its last step, or the moment its client gave up. Its
+    /// arrival if it reached no instance, or had not ended.
     pub ended_at: Micros,
     /// The instance that had it; `None` if it reached none.
     pub instance: Option<u32>,

@@ -23,10 +23,10 @@
 mod in_flight;
 mod lifecycle;
 mod next_events;
+mod sessions;
 mod signals;
 
 use std::collections::VecDeque;
-use std::iter::Peekable;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -34,6 +34,8 @@ use thiserror::Error;
 
 use self::lifecycle::Lifecycle;
 use self::next_events::NextEvents;
+pub use self::sessions::FollowUps;
+use self::sessions::{Arrivals, Clients};
 use self::signals::{Board, Watched, Watches};
 use crate::instance::{Distance, Instance, InstanceConfig, Stuck};
 use crate::outcome::{Counters, Decision, Outcome, Rejection, Sink, Status};
@@ -201,30 +203,47 @@ impl<I: Instance> Cluster<I> {
     /// # Errors
     /// [`Halt`] if an instance would work for ever without finishing anything, or a policy gives up.
     pub fn run<S: Sink>(
-        mut self,
+        self,
         arrivals: impl IntoIterator<Item = Request>,
         sink: &mut S,
     ) -> Result<Vec<Counters>, Halt> {
-        self.start(sink.reads());
-        let mut arrivals = arrivals.into_iter().peekable();
-        while let Some((now, event)) = self.next(&mut arrivals) {
-            if now > self.config.horizon {
-                break;
+        self.run_sessions(arrivals, None, sink)
+    }
+
+    /// As [`Self::run`], with clients whose further requests follow from the ends of earlier ones.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn run_sessions<S: Sink>(
+        mut self,
+        arrivals: impl IntoIterator<Item = Request>,
+        follow_ups: Option<&mut dyn FollowUps>,
+        sink: &mut S,
+    ) -> Result<Vec<Counters>, Halt> {
+        self.start(sink.reads(), follow_ups.is_some());
+        let mut clients = Clients::new(Arrivals::new(arrivals.into_iter(), follow_ups), sink);
+        loop {
+            let next = self.next(&mut clients.arrivals).filter(|&(now, _)| now <= self.config.horizon);
+            let until = next.map_or(self.config.horizon.saturating_add(Micros(1)), |(now, _)| now);
+            if clients.arrivals.wait_for_ends() && self.next_end_before(until, &mut clients)? {
+                continue; // it may be followed by something that comes first
             }
+            let Some((now, event)) = next else { break };
             self.config.abort.check()?;
             self.expect();
+            clients.now = now;
             match event {
-                Event::Arrival => self.arrived.extend(arrivals.next()),
-                Event::Admission => self.admit(now, sink)?,
-                Event::Routing => self.route(now, sink)?,
+                Event::Arrival => self.arrived.extend(clients.arrivals.take()),
+                Event::Admission => self.admit(now, &mut clients)?,
+                Event::Routing => self.route(now, &mut clients)?,
             }
         }
         self.finish(sink)
     }
 
     /// The earliest event in front of the instances; among equals the one of lowest rank.
-    fn next(&self, arrivals: &mut Peekable<impl Iterator<Item = Request>>) -> Option<(Micros, Event)> {
-        let arrival = arrivals.peek().map(|request| (request.arrival, Event::Arrival));
+    fn next(&self, arrivals: &mut Arrivals<'_, impl Iterator<Item = Request>>) -> Option<(Micros, Event)> {
+        let arrival = arrivals.next_at().map(|at| (at, Event::Arrival));
         let admission = self.arrived.front().map(|request| (self.admission_at(request), Event::Admission));
         let routing = self.admitted.front().map(|request| (self.routing_at(request), Event::Routing));
         // The first of equal minima.
@@ -337,6 +356,16 @@ impl<I: Instance> Cluster<I> {
         }
     }
 
+    /// Goes to the first moment before `until` at which a request may end on an instance, there only.
+    /// `false` if there is none.
+    fn next_end_before(&mut self, until: Micros, sink: &mut impl Sink) -> Result<bool, Halt> {
+        let Some(instance) = self.next_events.first_before(until) else { return Ok(false) };
+        self.config.abort.check()?;
+        let at = self.next_events.time(instance);
+        self.catch_up(instance, at.saturating_add(Micros(1)), sink)?;
+        Ok(true)
+    }
+
     /// Executes the events of instance `behind` before `now`.
     fn catch_up(&mut self, behind: usize, now: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
         self.instances[behind]
@@ -357,9 +386,9 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// What is read decides what is kept up to date.
-    fn start(&mut self, observer: Reads) {
+    fn start(&mut self, observer: Reads, ends_matter: bool) {
         let reads = self.admission_reads.and(self.routing_reads).and(observer);
-        self.board.start(reads, self.lifecycle.wanted(), &mut self.instances);
+        self.board.start(reads, self.lifecycle.wanted(), ends_matter, &mut self.instances);
     }
 
     fn finish(mut self, sink: &mut impl Sink) -> Result<Vec<Counters>, Halt> {

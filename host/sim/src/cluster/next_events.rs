@@ -49,6 +49,11 @@ impl NextEvents {
         }
     }
 
+    /// When `instance` may do something.
+    pub fn time(&self, instance: usize) -> Micros {
+        self.times[self.width + instance]
+    }
+
     /// The instance whose next event is the earliest, if that is before `limit`.
     pub fn first_before(&self, limit: Micros) -> Option<usize> {
         (self.times[1] < limit).then(|| self.winners[1] as usize)

@@ -28,6 +28,8 @@ pub(super) struct Board {
     reads: Reads,
     /// What policies want to be told.
     events: Events,
+    /// Whether clients wait for their answers.
+    ends_matter: bool,
     load: Group,
     caches: Group,
     cached: PrefixIndex,
@@ -76,6 +78,7 @@ impl Board {
             versions: Versions { load: 1, cached_blocks: 1 },
             reads: Reads::NOTHING,
             events: Events::NONE,
+            ends_matter: false,
             load: Group::new(config.snapshot_refresh_interval, n),
             caches: Group::new(config.cache_signal_delay, n),
             cached: PrefixIndex::new(n),
@@ -86,12 +89,13 @@ impl Board {
         }
     }
 
-    /// From now on `reads` are kept up to date, and `events` noticed.
-    pub fn start<I: Instance>(&mut self, reads: Reads, events: Events, instances: &mut [I]) {
+    /// From now on `reads` are kept up to date, and `events` noticed; ends in any case if they matter.
+    pub fn start<I: Instance>(&mut self, reads: Reads, events: Events, ends_matter: bool, instances: &mut [I]) {
         // Changes of the caches are found where the caches are read.
         let reads = Reads { cached_blocks: reads.cached_blocks || events.blocks, ..reads };
         self.reads = reads;
         self.events = events;
+        self.ends_matter = ends_matter;
         self.in_flight.start(reads);
         if reads.load && !self.starts_at_zero {
             (0..instances.len()).for_each(|i| self.signals.read(i, &instances[i]));
@@ -106,7 +110,7 @@ impl Board {
         let Events { first_token, completed, ended, .. } = self.events;
         if first_token || always(&self.load, self.reads.load) || always(&self.caches, self.reads.cached_blocks) {
             Watches::Events
-        } else if self.reads.in_flight || completed || ended {
+        } else if self.reads.in_flight || completed || ended || self.ends_matter {
             Watches::Ends
         } else {
             Watches::Nothing

@@ -318,6 +318,16 @@ fn tell<I: Instance>(
     requests: &[Request],
     reads: Reads,
 ) -> Result<Story, Halt> {
+    tell_sessions(setup, engine, requests, None, reads)
+}
+
+fn tell_sessions<I: Instance>(
+    setup: &Setup,
+    engine: impl Fn(InstanceConfig) -> I,
+    requests: &[Request],
+    follow_ups: Option<&mut dyn FollowUps>,
+    reads: Reads,
+) -> Result<Story, Halt> {
     let checked = |config: InstanceConfig| Checked {
         now: Micros::ZERO,
         total_kv_blocks: config.total_kv_blocks,
@@ -326,7 +336,7 @@ fn tell<I: Instance>(
     };
     let cluster = Cluster::new(setup.config.clone(), setup.policies.clone(), setup.instances.clone(), checked);
     let mut story = Story { reads, ..Story::default() };
-    story.counters = cluster.run(requests.iter().cloned(), &mut story)?;
+    story.counters = cluster.run_sessions(requests.iter().cloned(), follow_ups, &mut story)?;
     story.reads = Reads::NOTHING;
     Ok(story)
 }
@@ -406,6 +416,67 @@ proptest! {
             }
             (fast, plain) => prop_assert!(false, "{:?} {:?}", fast.err(), plain.err()),
         }
+    }
+}
+
+/// After each of the first requests come some more like it, however it ended.
+struct Rounds<'a> {
+    first: &'a [Request],
+    rounds: u32,
+    /// Pause before a round.
+    think: u64,
+    /// In the order in which they became known.
+    followed: Vec<Request>,
+}
+
+impl FollowUps for Rounds<'_> {
+    fn next(&mut self, ended: &Outcome) -> Option<Request> {
+        let first = &self.first[ended.id as usize % self.first.len()];
+        let round = ended.id / self.first.len() as u32 + 1;
+        let arrival = ended.ended_at + Micros(self.think * u64::from(1 + round % 2));
+        let request = Request {
+            id: first.id + round * self.first.len() as u32,
+            arrival,
+            deadline: first.deadline.map(|deadline| arrival + (deadline - first.arrival)),
+            ..first.clone()
+        };
+        (round < self.rounds).then(|| {
+            self.followed.push(request.clone());
+            request
+        })
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, max_shrink_iters: 1000, ..ProptestConfig::default() })]
+
+    /// Whoever waits for answers makes the same requests as somebody who knew the times beforehand.
+    #[test]
+    fn closed_loops_are_open_loops_of_the_same_arrivals(
+        mut setup in setup(),
+        drafts in proptest::collection::vec(draft(), 1..20),
+        rounds in 1u32..5,
+        think in prop_oneof![Just(0u64), 1u64..40_000],
+        horizon in prop_oneof![3 => Just(Micros::MAX), 1 => (1_000u64..900_000).prop_map(Micros)],
+    ) {
+        setup.config.horizon = horizon;
+        let first = requests(&drafts, setup.config.block_size);
+        let mut sessions = [(); 2].map(|()| Rounds { first: &first, rounds, think, followed: Vec::new() });
+        let [fast_sessions, plain_sessions] = &mut sessions;
+        let nothing = Reads::NOTHING;
+        let fast = tell_sessions(&setup, Fast::new, &first, Some(fast_sessions), nothing);
+        let plain = tell_sessions(&setup, Plain::new, &first, Some(plain_sessions), nothing);
+        let (Ok(fast), Ok(plain)) = (fast, plain) else {
+            prop_assert!(setup.config.semantics == Semantics::BLIS, "only BLIS's ways let requests preempt each other for ever");
+            return Ok(());
+        };
+        prop_assert_eq!(&fast, &plain);
+        if think == 0 {
+            return Ok(()); // what follows at once comes behind what was decided in the same microsecond
+        }
+        let mut all: Vec<Request> = first.iter().chain(&sessions[0].followed).cloned().collect();
+        all.sort_by_key(|request| request.arrival);
+        prop_assert_eq!(&tell(&setup, Fast::new, &all, nothing).expect("as before"), &fast);
     }
 }
 

@@ -1,0 +1,139 @@
+//! Clients that wait for an answer before they go on.
+//!
+//! Their next request does not stand in any list: it follows from the end of the one before. So while
+//! any of them may come, an end must be known before anything later happens. Instances then move from
+//! one possible end to the next, the earliest first, and no further.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::iter::Peekable;
+
+use crate::outcome::{Decision, FirstToken, Outcome, Sink, Status};
+use crate::policy::Reads;
+use crate::request::Request;
+use crate::units::Micros;
+
+/// What follows when requests end.
+pub trait FollowUps {
+    /// Told once of every request that ended before the end of the simulation, in the order of the events
+    /// that end them: of requests that complete, that is when their last step starts.
+    ///
+    /// Returns the request that follows, if any. It arrives at [`Outcome::ended_at`] or later.
+    fn next(&mut self, ended: &Outcome) -> Option<Request>;
+}
+
+/// All arrivals in the order of time: those of a list, and those that follow.
+pub(super) struct Arrivals<'a, I: Iterator<Item = Request>> {
+    list: Peekable<I>,
+    follow_ups: Option<&'a mut dyn FollowUps>,
+    /// By time, then in the order in which they became known.
+    following: BinaryHeap<Reverse<Next>>,
+    known: u64,
+}
+
+struct Next {
+    at: Micros,
+    turn: u64,
+    request: Request,
+}
+
+impl<'a, I: Iterator<Item = Request>> Arrivals<'a, I> {
+    pub fn new(list: I, follow_ups: Option<&'a mut dyn FollowUps>) -> Self {
+        Self { list: list.peekable(), follow_ups, following: BinaryHeap::new(), known: 0 }
+    }
+
+    /// Whether ends matter.
+    pub fn wait_for_ends(&self) -> bool {
+        self.follow_ups.is_some()
+    }
+
+    /// When the next one arrives, as far as known.
+    pub fn next_at(&mut self) -> Option<Micros> {
+        let listed = self.list.peek().map(|request| request.arrival);
+        let following = self.following.peek().map(|Reverse(next)| next.at);
+        listed.into_iter().chain(following).min()
+    }
+
+    /// Takes it; at equal times the listed one first.
+    pub fn take(&mut self) -> Option<Request> {
+        let listed = self.list.peek().map(|request| request.arrival);
+        match (listed, self.following.peek()) {
+            (Some(listed), Some(Reverse(next))) if next.at < listed => {}
+            (None, Some(_)) => {}
+            _ => return self.list.next(),
+        }
+        self.following.pop().map(|Reverse(next)| next.request)
+    }
+
+    /// A request ended.
+    fn ended(&mut self, outcome: &Outcome) {
+        let Some(request) = self.follow_ups.as_mut().and_then(|follow_ups| follow_ups.next(outcome)) else { return };
+        debug_assert!(request.arrival >= outcome.ended_at, "an answer is there before it is answered");
+        self.known += 1;
+        self.following.push(Reverse(Next { at: request.arrival, turn: self.known, request }));
+    }
+}
+
+/// A sink that passes everything on, and lets the clients know what ended.
+pub(super) struct Clients<'f, 's, I: Iterator<Item = Request>, S> {
+    pub arrivals: Arrivals<'f, I>,
+    sink: &'s mut S,
+    /// The time of the present event in front of the instances.
+    pub now: Micros,
+}
+
+impl<'f, 's, I: Iterator<Item = Request>, S: Sink> Clients<'f, 's, I, S> {
+    pub fn new(arrivals: Arrivals<'f, I>, sink: &'s mut S) -> Self {
+        Self { arrivals, sink, now: Micros::ZERO }
+    }
+}
+
+impl<I: Iterator<Item = Request>, S: Sink> Sink for Clients<'_, '_, I, S> {
+    fn outcome(&mut self, outcome: &Outcome) {
+        match outcome.status {
+            Status::Rejected(_) => self.arrivals.ended(&outcome.ended_at(self.now)),
+            _ => self.arrivals.ended(outcome),
+        }
+        self.sink.outcome(outcome);
+    }
+
+    fn first_token(&mut self, first: &FirstToken) {
+        self.sink.first_token(first);
+    }
+
+    fn itl(&mut self, instance: u32, gap: Micros, count: u64) {
+        self.sink.itl(instance, gap, count);
+    }
+
+    fn retract_itl(&mut self, instance: u32, gap: Micros, count: u64) {
+        self.sink.retract_itl(instance, gap, count);
+    }
+
+    fn decision(&mut self, decision: &Decision<'_>) {
+        self.sink.decision(decision);
+    }
+
+    fn reads(&self) -> Reads {
+        self.sink.reads()
+    }
+}
+
+impl PartialEq for Next {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Next {}
+
+impl PartialOrd for Next {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Next {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.turn).cmp(&(other.at, other.turn))
+    }
+}
