@@ -112,11 +112,23 @@ fn windows_that_overlap_add_up() {
 #[test]
 fn what_never_ends_or_never_starts_is_refused() {
     let check = |spec: &Spec, options: &GenerateOptions| spec.generate(options).unwrap_err().to_string();
-    insta::assert_snapshot!(check(&spec(1.0, vec![client("a", 1.0)]), &options()), @"");
+    insta::assert_snapshot!(check(&spec(1.0, vec![client("a", 1.0)]), &options()), @r"
+    the workload has no end
+    hint: set `num_requests` or `horizon` in the specification, or --num-requests or --horizon
+    ");
     let much = GenerateOptions { horizon: secs(10_000_000), ..options() };
-    insta::assert_snapshot!(check(&spec(1000.0, vec![client("a", 1.0)]), &much), @"");
+    insta::assert_snapshot!(check(&spec(1000.0, vec![client("a", 1.0)]), &much), @r"
+    about 10000000000 requests, more than 4294967295
+    hint: lower the rate, the horizon or the windows
+    ");
     let late = Client { windows: vec![window(100, 200)], ..client("a", 1.0) };
-    insta::assert_snapshot!(check(&spec(1.0, vec![late]), &GenerateOptions { horizon: secs(50), ..options() }), @"");
+    insta::assert_snapshot!(check(&spec(1.0, vec![late]), &GenerateOptions { horizon: secs(50), ..options() }), @r"
+    no client ever sends a request
+    hint: every client needs a rate: `aggregate_rate` above 0, or windows with `trace_rate`
+    ");
     let counted = Client { windows: vec![weighted(0, 1_000_000, 1e9)], ..client("a", 1.0) };
-    insta::assert_snapshot!(check(&spec(0.0, vec![counted]), &GenerateOptions { num_requests: Some(1), ..options() }), @"");
+    insta::assert_snapshot!(check(&spec(0.0, vec![counted]), &GenerateOptions { num_requests: Some(1), ..options() }), @r"
+    about 1000000000000000 requests, more than 4294967295
+    hint: lower the rate, the horizon or the windows
+    ");
 }
