@@ -76,11 +76,8 @@ pub enum ExpandError {
     #[error("the prefixes of all groups have more than 4294967295 KV blocks\nhint: make them fewer or shorter")]
     TooManyBlocks,
     /// No client sends anything.
-    #[error("no client ever sends a request\nhint: {hint}")]
-    Empty {
-        /// Why, as far as that is known.
-        hint: &'static str,
-    },
+    #[error("no client ever sends a request\nhint: the windows lie behind the horizon, or the rates are 0")]
+    Empty,
     /// A client waits for answers.
     #[error("client `{client}` is in closed loop, which is not simulated yet: {why}\nhint: {hint}")]
     ClosedLoop {

@@ -356,10 +356,7 @@ impl Prefixes {
 fn check_end(plans: &[Plan], options: &GenerateOptions) -> Result<(), ExpandError> {
     let segments = || plans.iter().flat_map(|plan| plan.segments.iter());
     if segments().next().is_none() {
-        let no_rate = "every client needs a rate: `aggregate_rate` above 0, or windows with `trace_rate`";
-        let hint =
-            if plans.is_empty() { no_rate } else { "their windows lie behind the horizon, or their rates are 0" };
-        return Err(ExpandError::Empty { hint });
+        return Err(ExpandError::Empty);
     }
     // No segment makes more draws than there are numbers, whatever ends the workload.
     let most = segments().filter(|segment| !matches!(segment.pace, Pace::Steady(_))).map(Segment::expected);

@@ -26,6 +26,7 @@ mod generate;
 mod inference_perf;
 mod lengths;
 mod parse;
+pub mod presets;
 mod raw;
 mod read;
 mod servegen;
@@ -298,7 +299,7 @@ pub struct GenerateOptions {
 }
 
 impl Spec {
-    /// Reads the file at `path`.
+    /// Reads the file at `path`, or the ServeGen folder.
     ///
     /// # Errors
     /// If it cannot be read, is no YAML, or says anything that is not understood.

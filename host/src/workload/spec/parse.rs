@@ -25,9 +25,14 @@ const NAME_MAX: usize = 256;
 /// Requests per second, and the like: beyond, time has no room for them.
 const RATE_MAX: f64 = 1e9;
 
-/// Reads the file at `path`.
+/// Reads the file, or the ServeGen folder, at `path`.
 pub(super) fn load(path: &Path) -> Result<Spec, SpecFileError> {
     let file = path.display().to_string();
+    if path.is_dir() {
+        let options = servegen::Options::default();
+        let cohorts = servegen::load(&Beside(path.to_owned()), Path::new(""), &file, &options)?;
+        return Ok(Spec { seed: Some(options.seed), cohorts, ..Spec::default() });
+    }
     let folder = path.parent().unwrap_or(Path::new("")).to_owned();
     let name = Path::new(path.file_name().unwrap_or(path.as_os_str()));
     let files = Beside(folder);

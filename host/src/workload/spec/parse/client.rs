@@ -40,17 +40,18 @@ impl<'a> Clients<'a> {
     }
 
     pub fn client(&mut self, index: usize, raw: &Spanned<RawClient>) -> Result<Client, SpecFileError> {
+        let value = &raw.value;
         let of_cohort = [
-            (raw.value.population.is_some(), "population"),
-            (raw.value.prefix_sharing.is_some(), "prefix_sharing"),
-            (raw.value.diurnal.is_some(), "diurnal"),
-            (raw.value.spike.is_some(), "spike"),
-            (raw.value.drain.is_some(), "drain"),
+            (value.population.as_ref().map(|word| word.referenced), "population"),
+            (value.prefix_sharing.as_ref().map(|word| word.referenced), "prefix_sharing"),
+            (value.diurnal.as_ref().map(|section| section.referenced), "diurnal"),
+            (value.spike.as_ref().map(|section| section.referenced), "spike"),
+            (value.drain.as_ref().map(|section| section.referenced), "drain"),
         ];
-        let who = name("client", index, &raw.value);
-        if let Some((_, key)) = of_cohort.into_iter().find(|&(given, _)| given) {
+        let who = name("client", index, value);
+        if let Some((at, key)) = of_cohort.into_iter().find_map(|(at, key)| Some((at?, key))) {
             let what = format!("{who}: `{key}` belongs to a cohort");
-            return Err(self.reader().wrong(place(raw), what, "move it from `clients` to `cohorts`, or leave it out"));
+            return Err(self.reader().wrong(at, what, "move it from `clients` to `cohorts`, or leave it out"));
         }
         let mut client = self.common(&who, raw)?;
         for window in raw.value.lifecycle.iter().flat_map(|lifecycle| lifecycle.value.windows.iter().flatten()) {

@@ -135,7 +135,10 @@ impl Parser<'_> {
     fn counted(&self, file: &Word) -> Result<Option<Empirical>, SpecFileError> {
         let text = self.files.read(Path::new(&file.value)).map_err(|source| {
             let reason = crate::unreadable::unreadable(&file.value, &source);
-            self.reader.wrong(file.referenced, reason.to_string(), "paths are relative to the specification")
+            // Its own hint would be one too many.
+            let reason = reason.to_string();
+            let reason = reason.lines().next().unwrap_or_default();
+            self.reader.wrong(file.referenced, reason, "paths are relative to the specification")
         })?;
         let weights = if text.trim_start().starts_with(['{', '[']) { json(&text) } else { csv(&text) };
         let weights = weights.map_err(|fault| {

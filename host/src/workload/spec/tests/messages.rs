@@ -101,9 +101,9 @@ fn unknown_keys_are_shown_with_the_nearest() {
     hint: did you mean `gaussian`?
     ");
     insta::assert_snapshot!(error(&and("population: 3")), @r"
-    spec.yaml:4:9: client `chat`: `population` belongs to a cohort
-      4 |   - id: chat
-        |         ^^^^
+    spec.yaml:9:17: client `chat`: `population` belongs to a cohort
+      9 |     population: 3
+        |                 ^
     hint: move it from `clients` to `cohorts`, or leave it out
     ");
 }
@@ -246,7 +246,6 @@ fn probabilities_may_come_from_a_file() {
     "#);
     insta::assert_snapshot!(error(&text), @r"
     spec.yaml:7:50: `lengths.csv` does not exist
-    hint: check the path and the current folder
       7 |     input_distribution: { type: empirical, file: lengths.csv }
         |                                                  ^^^^^^^^^^^
     hint: paths are relative to the specification

@@ -25,11 +25,11 @@ fn rounds_follow_after_think_time_and_answer() {
     let (requests, names) = requests(&Spec { horizon: Some(secs(11)), ..spec(0.1, vec![chat(true, false)]) });
     let told = rounds(&requests);
     // 40 of the prefix, then 100 + 10 tokens a round; 110 µs are nothing beside the think time.
-    assert_eq!(told, [(9.999_999, 0, 140, (0..9).collect::<Vec<_>>())][..told.len()]);
+    assert_eq!(told, [(10.0, 0, 140, (0..9).collect::<Vec<_>>())][..told.len()]);
     let (requests, _) = self::requests(&Spec { horizon: Some(secs(19)), ..spec(0.1, vec![chat(true, false)]) });
     let told = rounds(&requests);
     assert_eq!(told.iter().map(|t| (t.1, t.2)).collect::<Vec<_>>(), [(0, 140), (1, 250), (2, 360)]);
-    assert_eq!(told[1].0, 12.000_009, "9.999999 + 2 + 10 µs");
+    assert_eq!(told[1].0, 12.000_01, "10 s + 2 s + 10 µs");
     // (40 + 110) / 16 = 9 full blocks, then 260 / 16 = 16. The last round leaves nothing behind.
     assert_eq!(told.iter().map(|t| t.3.len()).collect::<Vec<_>>(), [9, 16, 16]);
     assert_eq!((&told[1].3[..9], &told[2].3), (&told[0].3[..], &told[1].3));
