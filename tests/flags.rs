@@ -90,6 +90,7 @@ const COMMON: &[(&[&str], Check)] = &[
 const RUN: &[(&[&str], Check)] = &[
     (&["--results-path"], metrics_path),
     (&["--workload"], workload),
+    (&["--workload-spec"], workload_spec),
     (&["--workload-trace", "--workload-traces-filepath"], workload_trace),
     (&["--trace-format"], trace_format),
     (&["--mooncake-block-size"], mooncake_block_size),
@@ -954,8 +955,72 @@ fn workload(t: &Trial) {
         assert!((ours_in / f64::from(input) - 1.0).abs() < 0.2, "{name}: {ours_in}");
         assert!((ours_out / f64::from(output) - 1.0).abs() < 0.2, "{name}: {ours_out}");
     }
+    for (name, classes) in [("bursty", 1), ("unfair-tenants", 2), ("prefix-heavy", 2), ("mixed-slo", 3)] {
+        let (figures, _) = t.generated(&format!("{{}} {name} --num-requests 50 --rate 5"));
+        assert_eq!(figures["slo_classes"].as_object().map(|all| all.len()), Some(classes), "{name}: {figures}");
+    }
+    for (name, input) in [("reasoning", 1_000), ("summarization-rag", 15_000), ("synthetic-data", 500)] {
+        let (_, requests) = t.generated(&format!("{{}} {name} --num-requests 400 --timeout -1 --horizon 1000000000"));
+        let own = |request: &Value| number(request, "num_prefill_tokens");
+        let mean = requests.iter().map(own).sum::<f64>() / requests.len() as f64;
+        assert!((mean / f64::from(input) - 1.0).abs() < 0.25, "{name}: {mean}");
+    }
     assert_eq!(t.bare("{} distribution").stdout, t.bare("").stdout);
     assert!(text(&t.bare("{} traces").stderr).contains("needs a trace"));
+}
+
+const SPEC: &str = "\
+version: 2
+seed: 5
+aggregate_rate: 10
+num_requests: 40
+goodput_slo_targets: { critical: { e2e_ms: 600000 } }
+clients:
+  - id: chat
+    tenant_id: acme
+    slo_class: critical
+    rate_fraction: 3
+    prefix_group: g
+    prefix_length: 160
+    arrival: { process: constant }
+    input_distribution: { type: constant, params: { value: 40 } }
+    output_distribution: { type: constant, params: { value: 20 } }
+  - id: batch
+    slo_class: batch
+    rate_fraction: 1
+    arrival: { process: poisson }
+    input_distribution: { type: exponential, params: { mean: 300 } }
+    output_distribution: { type: constant, params: { value: 50 } }
+";
+
+fn workload_spec(t: &Trial) {
+    let path = t.file("spec.yaml", SPEC);
+    let requests = |flags: &str| t.generated(&format!("{{}} {path} {flags}"));
+    let (figures, all) = requests("");
+    let chat: Vec<&Value> = all.iter().filter(|request| request["tenant_id"] == "acme").collect();
+    assert!(all.len() == 40 && (25..=35).contains(&chat.len()), "{} of {}", chat.len(), all.len());
+    assert!(chat.iter().all(|request| number(request, "num_prefill_tokens") == 200.0));
+    assert_eq!(number(&figures, "slo_attainment"), 1.0);
+    assert!(chat.iter().filter(|request| number(request, "num_cached_tokens") == 160.0).count() >= chat.len() - 2);
+    // Flags win over the file.
+    assert_eq!(requests("--num-requests 7").1.len(), 7);
+    assert_eq!(requests("--seed 5").0, figures);
+    assert_ne!(requests("--seed 6").0, figures);
+    assert!(requests("--horizon 2000000").1.len() < 25);
+    assert_eq!(number(&requests("--timeout 0.001").0, "timed_out_requests"), 40.0);
+    // Contradictions and closed loops are refused.
+    assert!(
+        text(&t.bare(&format!("{{}} {path} --rate 3")).stderr)
+            .contains("`--rate` cannot be used with `--workload-spec`")
+    );
+    let turns = "    reasoning: { multi_turn: { max_rounds: 2 } }\n";
+    let path = t.file("turns.yaml", &format!("{SPEC}{turns}"));
+    let refused = t.bare(&format!("{{}} {path}"));
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("closed loop, which is not simulated yet"), "{}", text(&refused.stderr));
+    let path = t.file("turns.yaml", &format!("{SPEC}{turns}    closed_loop: false\n"));
+    let (_, all) = t.generated(&format!("{{}} {path}"));
+    assert!(all.iter().any(|request| request["session_id"] == "sess_0" && number(request, "round_index") == 1.0));
 }
 
 const AZURE: &str = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.0000000,374,44\n\

@@ -7,6 +7,7 @@ mod engine;
 mod kv;
 mod setup;
 mod step_time;
+mod workload;
 
 fn main() {
     divan::main();

@@ -35,6 +35,19 @@ fn check(workload: Workload, options: &TraceOptions) {
     assert_eq!(workload.count, Some(count));
 }
 
+/// Generated requests make sense.
+pub fn check_drawn(requests: impl Iterator<Item = blis::workload::spec::Drawn>, block_size: u32) {
+    let mut before = blis_sim::units::Micros::ZERO;
+    for (id, drawn) in requests.enumerate() {
+        let request = drawn.request;
+        assert!(before <= request.arrival && request.id as usize == id, "out of order");
+        assert!(request.input_tokens > 0 && request.output_tokens > 0, "an empty prompt or answer");
+        let tokens = u64::from(request.input_tokens) + u64::from(request.output_tokens);
+        assert!(u64::from(request.content.shared_blocks()) * u64::from(block_size) <= tokens);
+        before = request.arrival;
+    }
+}
+
 /// Computes what a deployment computes from `model`: it is refused, or it gives a step a length.
 pub fn simulate_a_step(model: &ModelConfig) {
     let catalogue = Catalogue::load(None).expect("built in");

@@ -415,6 +415,10 @@ pub(super) struct WorkloadArgs {
     /// Where requests come from [default: distribution; traces with --workload-trace]
     #[arg(long, value_enum, value_name = "NAME", help_heading = WORKLOAD)]
     pub workload: Option<WorkloadName>,
+    /// Workload specification, YAML: clients of any kind, cohorts, sessions, rates that change. Or a
+    /// ServeGen folder. --seed, --horizon, --num-requests and --timeout win over it
+    #[arg(long, value_name = "FILE", help_heading = WORKLOAD)]
+    pub workload_spec: Option<PathBuf>,
     /// Request trace, plain or gzip
     #[arg(long, visible_alias = "workload-traces-filepath", value_name = "FILE", help_heading = WORKLOAD)]
     pub workload_trace: Option<PathBuf>,
@@ -427,7 +431,8 @@ pub(super) struct WorkloadArgs {
     /// Leave out lines that cannot be read, and say how many, instead of stopping
     #[arg(long, help_heading = WORKLOAD)]
     pub skip_bad_lines: bool,
-    /// Seconds until a client gives up; negative for never [default: 300; never with a trace]
+    /// Seconds until a client gives up; negative for never [default: 300; never with a
+    /// trace; what a specification says]
     #[arg(long, value_name = "S", value_parser = parse::timeout,
           help_heading = WORKLOAD)]
     pub timeout: Option<f64>,
@@ -437,13 +442,14 @@ pub(super) struct WorkloadArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct SyntheticFlags {
-    /// Requests per second, 0.000001 to 1000000 [default: 1]
+    /// Requests per second of all clients together, 0.000001 to 1000000 [default: 1]
     #[arg(long, value_name = "R", value_parser = parse::rate, help_heading = SYNTHETIC)]
     pub rate: Option<f64>,
     /// Spacing of arrivals [default: constant]
     #[arg(long, value_enum, value_name = "NAME", help_heading = SYNTHETIC)]
     pub arrival_process: Option<ArrivalName>,
-    /// How many requests; 0 for as many as arrive before --horizon [default: 100]
+    /// How many requests; 0 for as many as arrive before --horizon [default: 100; what a
+    /// specification says]
     #[arg(long, visible_alias = "max-prompts", value_name = "N", value_parser = parse::count_or_zero,
           help_heading = SYNTHETIC)]
     pub num_requests: Option<u32>,
@@ -628,6 +634,20 @@ pub(super) enum WorkloadName {
     Contentgen,
     /// 10240 and 1536
     Multidoc,
+    /// One client: 512 and 256 tokens (exponential), bursts (Gamma, coefficient of variation 3.5)
+    Bursty,
+    /// 0.9 batch, 1024 and 512, of one tenant; 0.1 critical, 128 and 64, of another
+    UnfairTenants,
+    /// 0.8 batch, 256 and 128, behind 50 tokens in common; 0.2 standard, 512 and 256
+    PrefixHeavy,
+    /// A third each: critical, 64 and 32; standard, 256 and 128; batch, 1024 and 512
+    MixedSlo,
+    /// inference-perf: 1000 ± 800 and 8000 ± 6500 tokens (lognormal), Poisson arrivals
+    Reasoning,
+    /// inference-perf: 15000 ± 22000 and 500 ± 300
+    SummarizationRag,
+    /// inference-perf: 500 ± 1200 and 500 to 8000
+    SyntheticData,
     /// The file of --workload-trace
     Traces,
 }

@@ -101,7 +101,7 @@ impl Load {
         let (workload, horizon) = run::open(config)?;
         let Workload { requests, names, slo_targets, .. } = workload;
         let kept = match config.workload {
-            WorkloadConfig::Synthetic(_) => None,
+            WorkloadConfig::Synthetic(_) | WorkloadConfig::Specified(_) => None,
             WorkloadConfig::Trace(_) | WorkloadConfig::Recorded { .. } => Some(requests.collect()),
         };
         Ok(Self { names, slo_targets, kept, horizon: (horizon != config.horizon).then_some(horizon) })

@@ -32,6 +32,8 @@ use crate::plugin::Kind;
 use crate::plugin::incidents::OnError;
 use crate::report::check_target;
 use crate::workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec, SpecError};
+use crate::workload::spec::Spec;
+use crate::workload::spec::presets::Preset;
 
 /// A simulation, ready to be set up.
 #[derive(Clone, Debug)]
@@ -122,6 +124,7 @@ pub(super) struct EngineConfig {
 pub(super) enum WorkloadConfig {
     Synthetic(SyntheticConfig),
     Trace(TraceConfig),
+    Specified(SpecConfig),
     /// A header and its requests, as `blis replay` takes them.
     Recorded {
         header: PathBuf,
@@ -138,6 +141,26 @@ pub(super) struct SyntheticConfig {
     pub spec: DistributionSpec,
     /// Whether the deadline was not asked for.
     pub timeout_is_default: bool,
+}
+
+/// Requests of several clients.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct SpecConfig {
+    pub origin: SpecOrigin,
+    pub spec: Arc<Spec>,
+    /// At most so many.
+    pub num_requests: Option<u64>,
+    /// In place of what its clients say; `Some(None)` for never.
+    pub timeout: Option<Option<Micros>>,
+}
+
+/// Where a specification is from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum SpecOrigin {
+    /// The file of `--workload-spec`.
+    File(PathBuf),
+    /// A workload with a name.
+    Named(Preset),
 }
 
 /// Requests from a file.
@@ -234,7 +257,13 @@ impl RunConfig {
         let catalog = Arc::new(Catalog::new(&policies));
         let on_plugin_error = policies.on_plugin_error.into();
         let policies = PolicySettings::choose(&choices, bundle.as_ref(), &*catalog).map_err(Failure::usage)?;
-        let (policies, warnings) = as_in_blis(policies, instance.engine.parity.into());
+        let (policies, mut warnings) = as_in_blis(policies, instance.engine.parity.into());
+        let (mut seed, mut horizon) = (simulation.seed, simulation.horizon);
+        if let WorkloadConfig::Specified(SpecConfig { spec, .. }) = &workload {
+            warnings.extend(spec.warnings.iter().cloned());
+            seed = spec.seed.filter(|_| !given.has("seed")).unwrap_or(seed);
+            horizon = horizon.or(spec.horizon);
+        }
         check_apart(evaluation.trace_path.as_deref(), &output)?;
         Ok(Self {
             deployment: deployment(instance.deployment),
@@ -247,8 +276,8 @@ impl RunConfig {
             catalog,
             on_plugin_error,
             workload,
-            seed: simulation.seed,
-            horizon: simulation.horizon.unwrap_or(Micros::MAX),
+            seed,
+            horizon: horizon.unwrap_or(Micros::MAX),
             output,
             explain: simulation.explain_config,
             given,
@@ -510,6 +539,12 @@ impl EngineConfig {
 }
 
 fn workload(args: WorkloadArgs, simulation: &SimulationArgs) -> Result<WorkloadConfig, Failure> {
+    if let Some(path) = &args.workload_spec {
+        return specified(path, &args);
+    }
+    if let Some(preset) = args.workload.and_then(WorkloadName::preset).filter(|_| args.workload_trace.is_none()) {
+        return named(preset, &args, simulation);
+    }
     match (args.workload, &args.workload_trace) {
         (None | Some(WorkloadName::Traces), Some(_)) => trace(args),
         (Some(WorkloadName::Traces), None) => {
@@ -543,6 +578,45 @@ fn trace(args: WorkloadArgs) -> Result<WorkloadConfig, Failure> {
     }))
 }
 
+/// The file of `--workload-spec`. It says what the other flags would.
+fn specified(path: &Path, args: &WorkloadArgs) -> Result<WorkloadConfig, Failure> {
+    let elsewhere =
+        given([(args.workload.is_some(), "--workload"), (args.workload_trace.is_some(), "--workload-trace")]);
+    let flags = args.synthetic.given().filter(|&flag| flag != "--num-requests");
+    if let Some(flag) = elsewhere.chain(args.given_for_traces()).chain(flags).next() {
+        return Err(Failure::usage(format_args!("`{flag}` cannot be used with `--workload-spec`"))
+            .hint("the specification says where requests come from and how long they are"));
+    }
+    let spec = Spec::load(path).map_err(Failure::usage)?;
+    let num_requests =
+        args.synthetic.num_requests.map_or(spec.num_requests, |count| Some(count.into()).filter(|&n| n > 0));
+    let (origin, timeout) = (SpecOrigin::File(path.to_owned()), args.timeout.map(deadline));
+    Ok(WorkloadConfig::Specified(SpecConfig { origin, spec: Arc::new(spec), num_requests, timeout }))
+}
+
+/// A workload of several clients that has a name.
+fn named(preset: Preset, args: &WorkloadArgs, simulation: &SimulationArgs) -> Result<WorkloadConfig, Failure> {
+    let flags = args.synthetic.given().filter(|&flag| !matches!(flag, "--num-requests" | "--rate"));
+    if let Some(flag) = args.given_for_traces().chain(flags).next() {
+        return Err(Failure::usage(format_args!("`{flag}` cannot be used with `--workload {}`", preset.name()))
+            .hint("it has its own arrivals and lengths; `--rate` and `--num-requests` say how many"));
+    }
+    let usual = DistributionSpec::default();
+    let spec = Arc::new(preset.spec(args.synthetic.rate.unwrap_or(usual.rate)));
+    let num_requests =
+        args.synthetic.num_requests.map_or(usual.num_requests, |count| Some(count.into()).filter(|&n| n > 0));
+    if num_requests.is_none() && simulation.horizon.is_none() {
+        return Err(endless());
+    }
+    let timeout = Some(args.timeout.map_or(usual.timeout, deadline));
+    Ok(WorkloadConfig::Specified(SpecConfig { origin: SpecOrigin::Named(preset), spec, num_requests, timeout }))
+}
+
+fn endless() -> Failure {
+    Failure::usage("`--num-requests 0` needs an end: the workload has none")
+        .hint("add `--horizon`, in µs, or give a number of requests")
+}
+
 fn synthetic(name: WorkloadName, args: &WorkloadArgs, simulation: &SimulationArgs) -> Result<WorkloadConfig, Failure> {
     if let Some(flag) = args.given_for_traces().next() {
         return Err(Failure::usage(format_args!("`{flag}` only makes sense with `--workload-trace`"))
@@ -568,8 +642,7 @@ fn synthetic(name: WorkloadName, args: &WorkloadArgs, simulation: &SimulationArg
     };
     spec.validate().map_err(|error| match error {
         SpecError::Range { name, value, range } => out_of_range(&name, &value, &range),
-        SpecError::Endless => Failure::usage("`--num-requests 0` needs an end: the workload has none")
-            .hint("add `--horizon`, in µs, or give a number of requests"),
+        SpecError::Endless => endless(),
         SpecError::TooMany { .. } | SpecError::Unknown { .. } => Failure::usage(error),
     })?;
     Ok(WorkloadConfig::Synthetic(SyntheticConfig { name, spec, timeout_is_default: args.timeout.is_none() }))
@@ -596,14 +669,28 @@ fn deadline(seconds: f64) -> Option<Micros> {
 }
 
 impl WorkloadName {
-    /// The name of its preset.
+    /// The workload of several clients that it names.
+    fn preset(self) -> Option<Preset> {
+        match self {
+            Self::Bursty => Some(Preset::Bursty),
+            Self::UnfairTenants => Some(Preset::UnfairTenants),
+            Self::PrefixHeavy => Some(Preset::PrefixHeavy),
+            Self::MixedSlo => Some(Preset::MixedSlo),
+            Self::Reasoning => Some(Preset::Reasoning),
+            Self::SummarizationRag => Some(Preset::SummarizationRag),
+            Self::SyntheticData => Some(Preset::SyntheticData),
+            _ => None,
+        }
+    }
+
+    /// The name of its lengths.
     fn generator(self) -> &'static str {
         match self {
-            Self::Distribution | Self::Traces => "distribution",
             Self::Chatbot => "chatbot",
             Self::Contentgen => "contentgen",
             Self::Summarization => "summarization",
             Self::Multidoc => "multidoc",
+            _ => "distribution",
         }
     }
 }

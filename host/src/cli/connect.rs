@@ -6,9 +6,10 @@ use std::num::NonZeroU32;
 use blis_sim::semantics::Semantics;
 
 use super::args::TraceFormatName;
-use super::config::{RunConfig, TraceConfig, WorkloadConfig};
+use super::config::{RunConfig, SpecConfig, TraceConfig, WorkloadConfig};
 use super::error::Failure;
 use crate::config::{Deployment, Hardware, KnownModel, LatencyKind, known_hardware, known_models};
+use crate::workload::spec::GenerateOptions;
 use crate::workload::{LineError, TraceError, TraceFormat, TraceOptions, Workload, open_trace, open_trace_v2};
 
 /// The deployment that was asked for.
@@ -27,6 +28,12 @@ pub(super) fn open(config: &RunConfig) -> Result<Workload, Failure> {
         WorkloadConfig::Synthetic(generated) => {
             return generated.spec.generate(block_size).map_err(Failure::usage);
         }
+        WorkloadConfig::Specified(SpecConfig { spec, num_requests, timeout, .. }) => {
+            let (seed, horizon) = (config.seed, config.horizon);
+            let (num_requests, timeout) = (*num_requests, *timeout);
+            let options = GenerateOptions { seed, block_size, horizon, num_requests, timeout };
+            return spec.generate(&options).map_err(Failure::usage);
+        }
         WorkloadConfig::Trace(trace) => open_trace(&trace.path, &trace_options(trace, &options)),
         WorkloadConfig::Recorded { header, data, skip_bad_lines } => {
             open_trace_v2(header, data, &TraceOptions { skip_bad_lines: *skip_bad_lines, ..options })
@@ -44,7 +51,7 @@ fn remedy(error: &TraceError, workload: &WorkloadConfig) -> &'static str {
         WorkloadConfig::Trace(TraceConfig { skip_bad_lines, .. }) | WorkloadConfig::Recorded { skip_bad_lines, .. } => {
             *skip_bad_lines
         }
-        WorkloadConfig::Synthetic(_) => false,
+        WorkloadConfig::Synthetic(_) | WorkloadConfig::Specified(_) => false,
     };
     let in_header = |line: &LineError| match workload {
         WorkloadConfig::Recorded { header, .. } => *line.file == *header.to_string_lossy(),

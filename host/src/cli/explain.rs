@@ -11,7 +11,7 @@ use blis_sim::units::Micros;
 use clap::ValueEnum;
 
 use super::args::{ParityName, WorkloadName};
-use super::config::{RunConfig, SloTargets, SyntheticConfig, TraceConfig, WorkloadConfig};
+use super::config::{RunConfig, SloTargets, SpecConfig, SpecOrigin, SyntheticConfig, TraceConfig, WorkloadConfig};
 use crate::config::policy::{Source, Sourced};
 use crate::config::yaml::{Page, text};
 use crate::config::{Deployment, KvBlocksSource, LatencyKind};
@@ -173,6 +173,7 @@ impl Explanation<'_> {
         match &self.config.workload {
             WorkloadConfig::Synthetic(synthetic) => self.synthetic(page, synthetic),
             WorkloadConfig::Trace(trace) => self.trace(page, trace),
+            WorkloadConfig::Specified(specified) => self.specified(page, specified),
             WorkloadConfig::Recorded { header, data, skip_bad_lines } => {
                 self.flag(page, "trace_header", path(Some(header)));
                 self.flag(page, "trace_data", path(Some(data)));
@@ -204,6 +205,23 @@ impl Explanation<'_> {
         self.flag(page, "timeout", timeout(spec.timeout));
     }
 
+    fn specified(&self, page: &mut Page, SpecConfig { origin, spec, num_requests, timeout: all }: &SpecConfig) {
+        let (number, own) = (num_requests.unwrap_or(0), Source::Told("specification".into()));
+        match origin {
+            SpecOrigin::File(file) => {
+                self.flag(page, "workload_spec", path(Some(file)));
+                self.or_else(page, "num_requests", number, own.clone());
+                self.or_else(page, "timeout", optional(all.map(timeout)), own);
+            }
+            SpecOrigin::Named(preset) => {
+                self.flag(page, "workload", preset.name());
+                self.flag(page, "rate", spec.aggregate_rate);
+                self.flag(page, "num_requests", number);
+                self.flag(page, "timeout", timeout(all.flatten()));
+            }
+        }
+    }
+
     fn trace(&self, page: &mut Page, trace: &TraceConfig) {
         let understood = Source::Told("flag --workload-trace".into());
         self.or_else(page, "workload", name(&WorkloadName::Traces), understood);
@@ -217,11 +235,16 @@ impl Explanation<'_> {
 
     fn simulation(&self, page: &mut Page) {
         let RunConfig { seed, horizon, workload, engine, .. } = self.config;
-        self.flag(page, "seed", seed);
+        let specified = match workload {
+            WorkloadConfig::Specified(SpecConfig { spec, .. }) => (spec.seed.is_some(), spec.horizon.is_some()),
+            _ => (false, false),
+        };
+        let own = || Source::Told("specification".into());
+        self.or_else(page, "seed", seed, if specified.0 { own() } else { Source::Default });
         let replay_of_blis = matches!(workload, WorkloadConfig::Recorded { .. }) && engine.semantics == Semantics::BLIS;
         let usual = if replay_of_blis { "twice the last arrival" } else { "when every request has ended" };
         let end = optional(Some(horizon.0).filter(|_| *horizon != Micros::MAX));
-        self.or_else(page, "horizon", end, Source::Told(usual.into()));
+        self.or_else(page, "horizon", end, if specified.1 { own() } else { Source::Told(usual.into()) });
     }
 }
 

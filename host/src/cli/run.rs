@@ -18,7 +18,7 @@ use blis_sim::units::Micros;
 
 use super::args::EngineName;
 use super::compare::no_sample;
-use super::config::{self, RunConfig, SyntheticConfig, TraceConfig, WorkloadConfig};
+use super::config::{self, RunConfig, SpecConfig, SpecOrigin, SyntheticConfig, TraceConfig, WorkloadConfig};
 use super::connect;
 use super::contest::Others;
 use super::error::Failure;
@@ -292,7 +292,7 @@ fn finish_log(log: Option<LogFile<'_>>, config: &RunConfig) -> Result<(), Failur
 fn with_deadlines(requests: impl Iterator<Item = Request>, workload: &WorkloadConfig) -> impl Iterator<Item = Request> {
     let timeout = match workload {
         WorkloadConfig::Trace(trace) => trace.timeout,
-        WorkloadConfig::Synthetic(_) | WorkloadConfig::Recorded { .. } => None,
+        WorkloadConfig::Synthetic(_) | WorkloadConfig::Specified(_) | WorkloadConfig::Recorded { .. } => None,
     };
     requests.map(move |mut request| {
         request.deadline = request.deadline.or(timeout.map(|timeout| request.arrival.saturating_add(timeout)));
@@ -370,9 +370,16 @@ fn warnings(
             "without `--skip-bad-lines` a bad line ends the run",
         );
     }
-    if let WorkloadConfig::Synthetic(SyntheticConfig { spec, timeout_is_default: true, .. }) = &config.workload
-        && let (Some(timeout), true) = (spec.timeout, counts.timed_out > 0)
-    {
+    let usual_timeout = match &config.workload {
+        WorkloadConfig::Synthetic(SyntheticConfig { spec, timeout_is_default: true, .. }) => spec.timeout,
+        WorkloadConfig::Specified(SpecConfig { origin: SpecOrigin::Named(_), timeout: Some(timeout), .. })
+            if !config.given.has("timeout") =>
+        {
+            *timeout
+        }
+        _ => None,
+    };
+    if let (Some(timeout), true) = (usual_timeout, counts.timed_out > 0) {
         let (requests, seconds) = (plural(counts.timed_out, "request"), timeout.as_secs_f64());
         warn(
             format!("{requests} timed out after {seconds} s, the default deadline"),
@@ -531,8 +538,28 @@ impl Display for WorkloadConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Synthetic(generated) => generated.fmt(f),
+            Self::Specified(specified) => specified.fmt(f),
             Self::Trace(TraceConfig { path, .. }) => write!(f, "trace {}", path.display()),
             Self::Recorded { data, .. } => write!(f, "recorded trace {}", data.display()),
+        }
+    }
+}
+
+impl Display for SpecConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let spec = &self.spec;
+        match &self.origin {
+            SpecOrigin::File(path) => write!(f, "specification {}: ", path.display())?,
+            SpecOrigin::Named(preset) => write!(f, "{}: ", preset.name())?,
+        }
+        if let Some(number) = self.num_requests {
+            write!(f, "{} at most, ", plural(number, "request"))?;
+        }
+        let members = spec.cohorts.iter().map(|cohort| u64::from(cohort.population)).sum::<u64>();
+        let clients = plural(spec.clients.len() as u64 + members, "client");
+        match spec.aggregate_rate {
+            0.0 => f.write_str(&clients),
+            rate => write!(f, "{rate}/s of {clients}"),
         }
     }
 }

@@ -309,6 +309,7 @@ fn no_flag_is_forgotten_in_the_explanation() {
     let lines = [
         format!("run {MODEL} --admission-policy token-bucket"),
         format!("run {MODEL} --workload-trace t.csv"),
+        format!("run {MODEL} --workload-spec ../examples/workload-spec/mixed.yaml"),
         format!("replay {MODEL} --trace-header h.yaml --trace-data d.csv"),
     ];
     let pages = lines.map(|line| explained(&line)).concat();

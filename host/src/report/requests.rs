@@ -3,12 +3,14 @@
 //! Kept only if such a file is wanted: a [`RequestLog`] takes 104 bytes per request, the aggregate
 //! needs 12.
 
+use std::borrow::Cow;
+
 use blis_sim::outcome::{Outcome, Sink, Status};
 use blis_sim::request::Tags;
 use blis_sim::units::Micros;
 use serde::{Serialize, Serializer};
 
-use crate::workload::Names;
+use crate::workload::{Names, session_text};
 
 /// Keeps the outcome of every request.
 #[derive(Clone, Debug, Default)]
@@ -164,8 +166,8 @@ struct RequestJson<'a> {
     model: &'a str,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     length_capped: bool,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    session_id: &'a str,
+    #[serde(skip_serializing_if = "is_empty")]
+    session_id: Cow<'a, str>,
     round_index: u32,
     status: &'static str,
     preemption_count: u32,
@@ -189,13 +191,17 @@ impl<'a> RequestJson<'a> {
             handled_by: record.instance.map(|instance| format!("instance_{instance}")).unwrap_or_default(),
             model: names.text(record.tags.model),
             length_capped: record.status == Status::LengthCapped,
-            session_id: names.text(record.tags.session),
+            session_id: session_text(names.texts(), record.tags.session),
             round_index: record.tags.round_index,
             status: status_name(record.status),
             preemption_count: record.preemptions,
             num_cached_tokens: record.cached_tokens,
         }
     }
+}
+
+fn is_empty(text: &str) -> bool {
+    text.is_empty()
 }
 
 fn status_name(status: Status) -> &'static str {

@@ -28,13 +28,14 @@ pub mod mooncake;
 mod names;
 mod prefix;
 mod rows;
+pub mod spec;
 pub mod trace_v2;
 
 pub(crate) use error::nearest;
 pub use error::{LineError, Skipped, TraceError};
 pub(crate) use error::{name_hint, quoted};
 pub use format::TraceFormat;
-pub use names::Names;
+pub use names::{Names, session_text};
 
 /// Requests for one simulation.
 pub struct Workload {

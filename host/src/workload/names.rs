@@ -1,5 +1,7 @@
 //! The text behind the numbers of a workload: the simulator never sees a string.
 
+use std::borrow::Cow;
+
 use blis_sim::request::Name;
 use rustc_hash::FxHashMap;
 
@@ -42,10 +44,30 @@ impl Names {
         name
     }
 
+    /// The number of the first session that is not a name of its own. Sessions are as many as requests:
+    /// where they are generated, their text follows from their number, see [`session_text`].
+    pub fn first_session(&mut self) -> Name {
+        if self.texts.is_empty() {
+            self.texts.push("".into());
+        }
+        Name(u32::try_from(self.texts.len()).unwrap_or(u32::MAX))
+    }
+
     /// All texts by number, the empty one first; nothing at all if there are no names.
     #[must_use]
     pub fn texts(&self) -> &[Box<str>] {
         &self.texts
+    }
+}
+
+/// The text of a session, where `texts` are those of [`Names::texts`]: its own, or `sess_0` for the
+/// first number behind them, `sess_1` for the next.
+#[must_use]
+pub fn session_text(texts: &[Box<str>], session: Name) -> Cow<'_, str> {
+    match texts.get(session.index()) {
+        Some(text) => Cow::Borrowed(text),
+        None if session == Name::NONE => Cow::Borrowed(""),
+        None => Cow::Owned(format!("sess_{}", session.index() - texts.len().min(session.index()))),
     }
 }
 
@@ -63,5 +85,17 @@ mod tests {
         assert_ne!(names.intern("critical"), batch);
         assert_eq!([names.text(batch), names.text(Name::NONE), names.text(Name(99))], ["batch", "", ""]);
         assert_eq!(names.find("gold"), None);
+    }
+
+    #[test]
+    fn sessions_are_numbered_behind_the_names() {
+        let mut names = Names::default();
+        let first = names.first_session();
+        assert_eq!((first, names.intern("batch")), (Name(1), Name(1)), "to be asked when all names are there");
+        let first = names.first_session();
+        let texts = names.texts();
+        let said = [Name::NONE, Name(1), first, Name(first.0 + 7)].map(|name| session_text(texts, name));
+        assert_eq!(said, ["", "batch", "sess_0", "sess_7"]);
+        assert_eq!(session_text(&[], Name::NONE), "");
     }
 }

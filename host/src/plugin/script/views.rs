@@ -13,6 +13,7 @@ use super::call::{Failure, failure};
 use super::column::Column;
 use super::registry::Registry;
 use super::scan::Scan;
+use crate::workload::session_text;
 
 type NameOf = fn(&Tags) -> Name;
 type SumOf = fn(&Batch) -> u64;
@@ -302,6 +303,11 @@ fn text(names: &NameTexts, name: Name) -> Dynamic {
     names.get(name.index()).map_or("", |text| text).into()
 }
 
+/// Sessions have numbers behind those of the names.
+fn session(names: &NameTexts, name: Name) -> Dynamic {
+    session_text(names, name).into_owned().into()
+}
+
 fn request(to: &mut Registry) {
     const WHAT: &str = "request";
     to.engine.register_type_with_name::<Request>(WHAT);
@@ -322,7 +328,7 @@ fn request(to: &mut Registry) {
     int_field(&["round_index"], |r| int(r.tags.round_index));
     int_field(&["slo_class"], |r| text(&r.names, r.tags.slo_class));
     int_field(&["tenant"], |r| text(&r.names, r.tags.tenant));
-    int_field(&["session"], |r| text(&r.names, r.tags.session));
+    int_field(&["session"], |r| session(&r.names, r.tags.session));
     int_field(&["model"], |r| text(&r.names, r.tags.model));
     int_field(&["client"], |r| text(&r.names, r.tags.client));
     int_field(&["prefix_group"], |r| text(&r.names, r.tags.prefix_group));

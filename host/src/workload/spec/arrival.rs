@@ -1,0 +1,130 @@
+//! Arrival processes: how the requests of a client are spaced.
+
+use blis_sim::rng::Generator;
+use blis_sim::units::Micros;
+use rand_distr::{Distribution as _, Exp1, Gamma, OpenClosed01};
+
+/// How requests are spaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Arrival {
+    /// Evenly.
+    Constant,
+    /// As by many independent clients: exponential intervals.
+    #[default]
+    Poisson,
+    /// Gamma intervals; bursty for a coefficient of variation above 1.
+    Gamma(Shape),
+    /// Weibull intervals.
+    Weibull(Shape),
+}
+
+/// The form of an interval's distribution.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Shape {
+    /// Coefficient of variation, > 0. The rate gives the mean.
+    Cv(f64),
+    /// Its own parameters, both > 0. In place of the rate, except where a number of requests has to
+    /// fill a window.
+    Own {
+        /// The distribution's k.
+        shape: f64,
+        /// Its θ or λ, µs.
+        scale_us: f64,
+    },
+}
+
+impl Arrival {
+    /// Coefficients of variation that a Weibull distribution is fitted to.
+    pub const WEIBULL_CV: (f64, f64) = (0.01, 10.4);
+    /// Those of a Gamma distribution. Beyond, nearly all intervals are 0.
+    pub const GAMMA_CV: (f64, f64) = (0.001, 100.0);
+}
+
+/// Draws the time from one arrival to the next.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Intervals {
+    /// Of what is drawn, µs.
+    pub mean_us: f64,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Constant,
+    Exponential,
+    Gamma(Gamma<f64>),
+    Weibull { scale_us: f64, inverse_shape: f64 },
+}
+
+impl Intervals {
+    /// Intervals of `rate` requests per second.
+    pub fn new(arrival: Arrival, rate: f64) -> Self {
+        // Requests per µs first, then its inverse, so that it truncates as in BLIS: 10/s is 99 999 µs.
+        let mean_us = 1.0 / (rate / 1e6).max(1e-15);
+        match arrival {
+            Arrival::Constant => Self { mean_us, kind: Kind::Constant },
+            Arrival::Poisson => Self { mean_us, kind: Kind::Exponential },
+            Arrival::Gamma(Shape::Cv(cv)) => Self::gamma(1.0 / (cv * cv), cv * cv * mean_us),
+            Arrival::Gamma(Shape::Own { shape, scale_us }) => Self::gamma(shape, scale_us),
+            Arrival::Weibull(Shape::Cv(cv)) => {
+                let shape = weibull_shape(cv);
+                Self::weibull(shape, mean_us / libm::tgamma(1.0 + 1.0 / shape))
+            }
+            Arrival::Weibull(Shape::Own { shape, scale_us }) => Self::weibull(shape, scale_us),
+        }
+    }
+
+    fn gamma(shape: f64, scale_us: f64) -> Self {
+        let mean_us = shape * scale_us;
+        // Both were checked to be above 0 and finite.
+        let kind = Gamma::new(shape, scale_us).map_or(Kind::Constant, Kind::Gamma);
+        Self { mean_us, kind }
+    }
+
+    fn weibull(shape: f64, scale_us: f64) -> Self {
+        let inverse_shape = 1.0 / shape;
+        let mean_us = scale_us * libm::tgamma(1.0 + inverse_shape);
+        Self { mean_us, kind: Kind::Weibull { scale_us, inverse_shape } }
+    }
+
+    /// An interval, µs, not rounded.
+    pub fn draw(&self, random: &mut Generator) -> f64 {
+        match self.kind {
+            Kind::Constant => self.mean_us,
+            Kind::Exponential => {
+                let scaled: f64 = Exp1.sample(random);
+                scaled * self.mean_us
+            }
+            Kind::Gamma(gamma) => gamma.sample(random),
+            Kind::Weibull { scale_us, inverse_shape } => {
+                let uniform: f64 = OpenClosed01.sample(random);
+                scale_us * libm::pow(-libm::log(uniform), inverse_shape)
+            }
+        }
+    }
+
+    /// The same interval every time, where it is.
+    pub fn constant(&self) -> Option<Micros> {
+        matches!(self.kind, Kind::Constant).then(|| whole(self.mean_us))
+    }
+}
+
+/// An interval in whole µs: it truncates, and time goes on.
+pub(super) fn whole(us: f64) -> Micros {
+    Micros::from_f64(us).max(Micros(1))
+}
+
+/// The k for which a Weibull distribution has the coefficient of variation `cv`:
+/// CV(k)² = Γ(1 + 2/k) / Γ(1 + 1/k)² − 1, which falls with k. By bisection.
+fn weibull_shape(cv: f64) -> f64 {
+    let squared = |shape: f64| {
+        let log_ratio = libm::lgamma(1.0 + 2.0 / shape) - 2.0 * libm::lgamma(1.0 + 1.0 / shape);
+        libm::expm1(log_ratio)
+    };
+    let (mut low, mut high) = (0.1, 200.0);
+    for _ in 0..60 {
+        let middle = f64::midpoint(low, high);
+        if squared(middle) > cv * cv { low = middle } else { high = middle }
+    }
+    f64::midpoint(low, high)
+}

@@ -1,0 +1,107 @@
+//! What can be wrong with a workload specification.
+
+use std::io;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::{Client, Load};
+use crate::config::policy::Spot;
+use crate::excerpt::Excerpt;
+use crate::unreadable::unreadable;
+
+/// A specification that cannot be used as written.
+#[derive(Debug, Error)]
+pub enum SpecFileError {
+    /// A file cannot be read.
+    #[error("{}", unreadable(file, source))]
+    Read {
+        /// Path as given.
+        file: Arc<str>,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A place in a file is wrong.
+    #[error("{spot}: {what}{excerpt}\nhint: {hint}")]
+    Wrong {
+        /// Where.
+        spot: Spot,
+        /// What is wrong.
+        what: String,
+        /// The line, with carets.
+        excerpt: String,
+        /// What to do about it.
+        hint: String,
+    },
+    /// Something that has no one place.
+    #[error("{file}: {what}\nhint: {hint}")]
+    Whole {
+        /// Path as given.
+        file: Arc<str>,
+        /// What is wrong.
+        what: String,
+        /// What to do about it.
+        hint: String,
+    },
+}
+
+impl SpecFileError {
+    /// Something is wrong at `spot` of a file that reads `text`.
+    pub(super) fn at(spot: Spot, text: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
+        let excerpt = Excerpt { text, line: spot.line, column: spot.column, len: spot.len }.to_string();
+        Self::Wrong { spot, what: what.into(), excerpt, hint: hint.into() }
+    }
+
+    /// Something is wrong with `file` as a whole.
+    pub(super) fn whole(file: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Whole { file: file.into(), what: what.into(), hint: hint.into() }
+    }
+}
+
+/// A specification that makes sense, but no workload.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum ExpandError {
+    /// It would never end.
+    #[error(
+        "the workload has no end\nhint: set `num_requests` or `horizon` in the specification, or --num-requests or --horizon"
+    )]
+    Endless,
+    /// More requests than can be numbered.
+    #[error("about {requests:.0} requests, more than 4294967295\nhint: lower the rate, the horizon or the windows")]
+    TooMany {
+        /// Rate times time.
+        requests: f64,
+    },
+    /// More prefixes than can be numbered.
+    #[error("the prefixes of all groups have more than 4294967295 KV blocks\nhint: make them fewer or shorter")]
+    TooManyBlocks,
+    /// No client sends anything.
+    #[error("no client ever sends a request\nhint: the windows lie behind the horizon, or the rates are 0")]
+    Empty,
+    /// A client waits for answers.
+    #[error("client `{client}` is in closed loop, which is not simulated yet: {why}\nhint: {hint}")]
+    ClosedLoop {
+        /// Its id.
+        client: String,
+        /// What makes it wait.
+        why: &'static str,
+        /// What to do about it.
+        hint: &'static str,
+    },
+}
+
+impl ExpandError {
+    pub(super) fn closed_loop(client: &Client) -> Self {
+        let (why, hint) = match client.load {
+            Load::Users { .. } => (
+                "its users (`concurrency`) wait for their answers",
+                "give it a `rate_fraction` in place of `concurrency`",
+            ),
+            Load::Share(_) => (
+                "the rounds of its sessions wait for their answers",
+                "with `closed_loop: false` a round follows after its think time and 1 µs per token of the answer before",
+            ),
+        };
+        Self::ClosedLoop { client: client.id.clone(), why, hint }
+    }
+}

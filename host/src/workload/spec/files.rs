@@ -1,0 +1,61 @@
+//! The files that a specification names.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+/// Larger files are not what they should be.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// Where files are found.
+pub trait Files {
+    /// The text of the file at `path`.
+    ///
+    /// # Errors
+    /// Of the system; and if it is no text, or far too long.
+    fn read(&self, path: &Path) -> io::Result<String>;
+
+    /// The names of the files in the folder at `path`, sorted.
+    ///
+    /// # Errors
+    /// Of the system.
+    fn names(&self, path: &Path) -> io::Result<Vec<String>>;
+}
+
+/// Paths are relative to a folder: that of the specification.
+#[derive(Clone, Debug)]
+pub struct Beside(pub PathBuf);
+
+impl Files for Beside {
+    fn read(&self, path: &Path) -> io::Result<String> {
+        let mut text = String::new();
+        File::open(self.0.join(path))?.take(BYTES_MAX + 1).read_to_string(&mut text)?;
+        if text.len() as u64 > BYTES_MAX {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than 64 MiB"));
+        }
+        Ok(text)
+    }
+
+    fn names(&self, path: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(self.0.join(path))? {
+            names.extend(entry?.file_name().into_string());
+        }
+        names.sort();
+        Ok(names)
+    }
+}
+
+/// There are none.
+#[derive(Clone, Copy, Debug)]
+pub struct NoFiles;
+
+impl Files for NoFiles {
+    fn read(&self, _path: &Path) -> io::Result<String> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn names(&self, _path: &Path) -> io::Result<Vec<String>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+}

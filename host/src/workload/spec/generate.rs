@@ -1,0 +1,106 @@
+//! All senders together: their requests in order of arrival, made one at a time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+
+use blis_sim::request::{Name, Request};
+use blis_sim::units::Micros;
+use rustc_hash::FxHashMap;
+
+use super::GenerateOptions;
+use super::expand::{Expanded, Pace};
+use super::session::{Ended, Numbers, Session, SessionState};
+pub use super::source::Drawn;
+use super::source::{Given, Source};
+use crate::workload::Names;
+
+/// The requests of a specification. They take memory for what is under way, not for what was made.
+#[derive(Clone, Debug)]
+pub struct Requests {
+    sources: Vec<Source>,
+    /// Next arrival and place of each source that has one; of equals, the first.
+    queue: BinaryHeap<Reverse<(Micros, usize)>>,
+    numbers: Numbers,
+    /// Requests that may still arrive by themselves.
+    left: u64,
+    /// Sessions in closed loop that wait for an answer.
+    waiting: FxHashMap<Name, Session>,
+}
+
+impl Requests {
+    /// What `expanded` sends, and the names of it.
+    pub(super) fn new(expanded: Expanded, options: &GenerateOptions) -> (Self, Names) {
+        let Expanded { plans, mut names, first_key } = expanded;
+        let left = options.num_requests.unwrap_or(u64::from(u32::MAX));
+        let numbers = Numbers::new(options, first_key, names.first_session());
+        let sources: Vec<Source> = plans.into_iter().map(Source::new).collect();
+        let first = sources.iter().enumerate().filter_map(|(place, source)| Some(Reverse((source.peek()?, place))));
+        let queue = first.collect();
+        (Self { sources, queue, numbers, left, waiting: FxHashMap::default() }, names)
+    }
+
+    /// How many there will be, where that is known beforehand: if only their number ends them.
+    #[must_use]
+    pub fn known_count(&self) -> Option<u64> {
+        let steady = |source: &Source| {
+            let plan = &source.plan;
+            let for_ever = plan.segments.last().is_some_and(|last| last.end == Micros::MAX);
+            let single = plan.client.multi_turn.is_some_and(|turns| turns.single_session);
+            for_ever && !single && matches!(plan.segments.last().map(|last| last.pace), Some(Pace::Steady(_)))
+        };
+        let endless = self.numbers.horizon == Micros::MAX && self.sources.iter().any(steady);
+        endless.then_some(self.left)
+    }
+
+    /// A request of the session `session` has ended: the next one, if there is one. It may arrive
+    /// before others that were made already, never before `ended.at`.
+    pub fn ended(&mut self, session: Name, ended: Ended) -> Option<Request> {
+        let waiting = self.waiting.get_mut(&session)?;
+        let next = waiting.next_round(ended, &mut self.numbers);
+        if waiting.state() != SessionState::Active {
+            self.waiting.remove(&session);
+        }
+        next
+    }
+
+    /// Sessions in closed loop that wait for an answer.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
+impl Iterator for Requests {
+    type Item = Drawn;
+
+    fn next(&mut self) -> Option<Drawn> {
+        let mut first = self.queue.peek_mut()?;
+        let Reverse((at, place)) = *first;
+        if self.left == 0 || at >= self.numbers.horizon {
+            return None;
+        }
+        let id = self.numbers.next_id?;
+        let source = &mut self.sources[place];
+        let given = source.next(&mut self.numbers)?;
+        match source.peek() {
+            Some(next) => *first = Reverse((next, place)),
+            None => {
+                PeekMut::pop(first);
+            }
+        }
+        self.numbers.next_id = id.checked_add(1);
+        self.left -= 1;
+        let mut drawn = match given {
+            Given::Request(drawn) => drawn,
+            Given::Session(session, drawn) => {
+                self.numbers.follow_ups = self.numbers.follow_ups.map(|left| left.saturating_sub(1));
+                self.waiting.insert(session.name(), session);
+                drawn
+            }
+        };
+        drawn.request.id = id;
+        drawn.sender = place;
+        Some(drawn)
+    }
+}

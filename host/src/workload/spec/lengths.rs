@@ -1,0 +1,181 @@
+//! Length distributions, in tokens.
+
+use std::sync::Arc;
+
+use blis_sim::rng::Generator;
+use rand_distr::{Distribution as _, Exp1, OpenClosed01, StandardNormal};
+
+/// No prompt or answer is drawn longer than this: far beyond what any model serves, and short
+/// enough that a conversation of many fits the arithmetic. Heavy tails reach it.
+pub const LONGEST: u32 = 1 << 28;
+
+/// A distribution over whole numbers of tokens ≥ 1.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Lengths {
+    /// Normal, clamped, rounded.
+    Gaussian {
+        /// Before clamping.
+        mean: f64,
+        /// Before clamping, ≥ 0.
+        std_dev: f64,
+        /// Bounds.
+        bounds: Bounds,
+    },
+    /// Exponential, rounded, clamped.
+    Exponential {
+        /// Before clamping.
+        mean: f64,
+        /// Bounds.
+        bounds: Bounds,
+    },
+    /// exp(mu + sigma Z), rounded, clamped.
+    LogNormal {
+        /// Mean of the logarithm.
+        mu: f64,
+        /// Standard deviation of the logarithm, ≥ 0.
+        sigma: f64,
+        /// Bounds.
+        bounds: Bounds,
+    },
+    /// With a weight a Pareto distribution, else a lognormal one; rounded.
+    ParetoLogNormal {
+        /// Exponent of the Pareto tail, > 0.
+        alpha: f64,
+        /// Its least value, > 0.
+        xm: f64,
+        /// Mean of the logarithm.
+        mu: f64,
+        /// Standard deviation of the logarithm, ≥ 0.
+        sigma: f64,
+        /// How often Pareto, 0 to 1.
+        mix_weight: f64,
+    },
+    /// Any whole number within the bounds, with equal chances.
+    Uniform(Bounds),
+    /// Always the same.
+    Constant(u32),
+    /// As counted.
+    Empirical(Arc<Empirical>),
+}
+
+/// Least and largest length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// ≥ 1.
+    pub min: u32,
+    /// ≥ min, ≤ [`LONGEST`].
+    pub max: u32,
+}
+
+impl Bounds {
+    /// None.
+    pub const NONE: Self = Self { min: 1, max: LONGEST };
+
+    /// The nearest whole number within; halves go away from zero.
+    fn round(self, tokens: f64) -> u32 {
+        if tokens.is_finite() {
+            tokens.round().clamp(f64::from(self.min), f64::from(self.max)) as u32
+        } else if tokens == f64::INFINITY {
+            self.max
+        } else {
+            self.min
+        }
+    }
+}
+
+impl Lengths {
+    /// The same as [`Lengths::Gaussian`] with bounds that are in order.
+    #[must_use]
+    pub fn gaussian(mean: f64, std_dev: f64, min: u32, max: u32) -> Self {
+        let min = min.clamp(1, LONGEST);
+        Self::Gaussian { mean, std_dev, bounds: Bounds { min, max: max.clamp(min, LONGEST) } }
+    }
+
+    /// Without bounds.
+    #[must_use]
+    pub fn exponential(mean: f64) -> Self {
+        Self::Exponential { mean, bounds: Bounds::NONE }
+    }
+
+    /// The lognormal distribution with this mean and standard deviation, before clamping: moments
+    /// m, s give σ² = ln(1 + s²/m²) and μ = ln m − σ²/2.
+    #[must_use]
+    pub fn lognormal_of(mean: f64, std_dev: f64, bounds: Bounds) -> Self {
+        let variance = libm::log1p((std_dev / mean) * (std_dev / mean));
+        Self::LogNormal { mu: libm::log(mean) - variance / 2.0, sigma: libm::sqrt(variance), bounds }
+    }
+
+    /// One length.
+    #[must_use]
+    pub fn draw(&self, random: &mut Generator) -> u32 {
+        let mut normal = || -> f64 { StandardNormal.sample(random) };
+        match self {
+            Self::Gaussian { mean, std_dev, bounds } => bounds.round(mean + std_dev * normal()),
+            Self::LogNormal { mu, sigma, bounds } => bounds.round(libm::exp(mu + sigma * normal())),
+            Self::Exponential { mean, bounds } => {
+                let scaled: f64 = Exp1.sample(random);
+                bounds.round(mean * scaled)
+            }
+            Self::ParetoLogNormal { alpha, xm, mu, sigma, mix_weight } => {
+                let [which, uniform]: [f64; 2] = [OpenClosed01.sample(random), OpenClosed01.sample(random)];
+                let pareto = which <= *mix_weight;
+                let normal: f64 = StandardNormal.sample(random);
+                let tokens = if pareto { xm / libm::pow(uniform, 1.0 / alpha) } else { libm::exp(mu + sigma * normal) };
+                Bounds::NONE.round(tokens)
+            }
+            Self::Uniform(bounds) => {
+                let uniform: f64 = OpenClosed01.sample(random);
+                let span = f64::from(bounds.max - bounds.min) + 1.0;
+                bounds.max - (((1.0 - uniform) * span) as u32).min(bounds.max - bounds.min)
+            }
+            Self::Constant(tokens) => *tokens,
+            Self::Empirical(counted) => counted.draw(random),
+        }
+    }
+}
+
+/// A distribution given by its probabilities.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Empirical {
+    /// Ascending.
+    tokens: Vec<u32>,
+    /// Sum of the probabilities up to and including each; the last is 1.
+    cumulated: Vec<f64>,
+}
+
+impl Empirical {
+    /// Of tokens and their weights, in any order: those ≤ 0 are left out, the others are made to
+    /// add up to 1. `None` if none is left, or they add up to infinity.
+    #[must_use]
+    pub fn new(weights: impl IntoIterator<Item = (u32, f64)>) -> Option<Self> {
+        let mut weights: Vec<(u32, f64)> = weights.into_iter().filter(|&(_, weight)| weight > 0.0).collect();
+        weights.sort_by_key(|&(tokens, _)| tokens);
+        let total: f64 = weights.iter().map(|&(_, weight)| weight).sum();
+        if weights.is_empty() || !total.is_finite() {
+            return None;
+        }
+        let mut sum = 0.0;
+        let mut cumulated: Vec<f64> = weights
+            .iter()
+            .map(|&(_, weight)| {
+                sum += weight;
+                sum / total
+            })
+            .collect();
+        *cumulated.last_mut()? = 1.0;
+        let tokens = weights.into_iter().map(|(tokens, _)| tokens.clamp(1, LONGEST)).collect();
+        Some(Self { tokens, cumulated })
+    }
+
+    /// Tokens and their probabilities.
+    pub fn probabilities(&self) -> impl Iterator<Item = (u32, f64)> + '_ {
+        let before = std::iter::once(0.0).chain(self.cumulated.iter().copied());
+        self.tokens.iter().zip(self.cumulated.iter().zip(before)).map(|(&tokens, (to, from))| (tokens, to - from))
+    }
+
+    fn draw(&self, random: &mut Generator) -> u32 {
+        let uniform: f64 = OpenClosed01.sample(random);
+        let place = self.cumulated.partition_point(|&sum| sum < uniform);
+        self.tokens[place.min(self.tokens.len() - 1)]
+    }
+}
