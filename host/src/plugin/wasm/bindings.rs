@@ -2,6 +2,8 @@
 
 #![allow(unsafe_code)] // in what the derives expand to
 
+use std::ops::BitOrAssign;
+
 use wasmtime::component::{ComponentType, Lift, Lower, flags};
 
 use crate::plugin::{Constants, Kind};
@@ -49,6 +51,31 @@ flags! {
         #[component(name = "blocks")]
         const BLOCKS;
     }
+}
+
+impl Kinds {
+    /// In the order of their bits.
+    pub(super) const ALL: [Self; 6] =
+        [Self::ADMISSION, Self::ROUTING, Self::PRIORITY, Self::SCHEDULING, Self::PREEMPTION, Self::LATENCY];
+}
+
+impl Columns {
+    /// In the order of their bits.
+    pub(super) const ALL: [Self; 3] = [Self::LOAD, Self::IN_FLIGHT, Self::CACHED_BLOCKS];
+}
+
+impl EventSet {
+    /// In the order of their bits.
+    pub(super) const ALL: [Self; 6] =
+        [Self::ROUTED, Self::FIRST_TOKEN, Self::COMPLETED, Self::ENDED, Self::REJECTED, Self::BLOCKS];
+}
+
+/// The members of `all` whose bits are set.
+pub(super) fn set_of<F: Copy + Default + BitOrAssign>(bits: u8, all: &[F]) -> F {
+    let mut set = F::default();
+    let members = all.iter().enumerate().filter(|(bit, _)| bits & (1 << bit) != 0);
+    members.for_each(|(_, &member)| set |= member);
+    set
 }
 
 impl From<Kind> for Kinds {

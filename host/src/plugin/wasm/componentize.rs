@@ -11,7 +11,7 @@ use super::{File, inspect};
 use crate::plugin::{Fault, FaultKind};
 
 /// The frozen interface.
-const WIT: &str = include_str!("../../../../sdk/wit/since-v1.0.0/policy.wit");
+pub(super) const WIT: &str = include_str!("../../../../sdk/wit/since-v1.0.0/policy.wit");
 
 /// `core`, a core module read from `path`, as a component.
 ///

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use wasmtime::{Cache, CacheConfig, Config, Engine, WasmBacktraceDetails};
+use wasmtime::{Config, Engine, WasmBacktraceDetails};
 
 use crate::plugin::{Fault, FaultKind};
 
@@ -21,7 +21,7 @@ pub struct Settings {
 /// What is found there is run as it is: nobody else may be able to write to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Kept {
-    /// In the user's cache folder, as the platform has it (`~/.cache/wasmtime`).
+    /// In the user's cache folder, as the platform has it (`~/.cache/blis/compiled`).
     #[default]
     UserCache,
     /// In this folder, an absolute path.
@@ -59,26 +59,6 @@ fn config(settings: &Settings) -> Config {
         .wasm_memory64(false)
         .concurrency_support(false)
         // Read when something trapped, and only then. The default would ask the environment.
-        .wasm_backtrace_details(WasmBacktraceDetails::Enable)
-        .cache(cache(&settings.kept));
+        .wasm_backtrace_details(WasmBacktraceDetails::Enable);
     config
-}
-
-/// Without it everything works, but loading takes longer.
-fn cache(kept: &Kept) -> Option<Cache> {
-    let mut config = CacheConfig::new();
-    match kept {
-        Kept::Nowhere => return None,
-        Kept::UserCache => {}
-        Kept::Folder(folder) => {
-            config.with_directory(folder);
-        }
-    }
-    match Cache::new(config) {
-        Ok(cache) => Some(cache),
-        Err(error) => {
-            tracing::warn!("compiled plugins are not kept for the next run: {error:#}");
-            None
-        }
-    }
 }

@@ -68,9 +68,24 @@ impl Display for TooMuch {
 
 impl std::error::Error for TooMuch {}
 
+/// A guest handed over more in one answer than the host takes.
+#[derive(Debug)]
+pub(super) struct TooMuchData;
+
+impl Display for TooMuchData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("handed over more data than allowed")
+    }
+}
+
+impl std::error::Error for TooMuchData {}
+
 fn explain(error: &wasmtime::Error, limits: &Limits) -> (FaultKind, String) {
     if let Some(too_much) = error.downcast_ref::<TooMuch>() {
         return (FaultKind::OutOfMemory, too_much.to_string());
+    }
+    if error.is::<TooMuchData>() {
+        return (FaultKind::OutOfMemory, TooMuchData.to_string());
     }
     let Some(trap) = error.downcast_ref::<Trap>() else { return broken_rules(error, limits) };
     let what = match trap {
@@ -102,7 +117,7 @@ fn broken_rules(error: &wasmtime::Error, limits: &Limits) -> (FaultKind, String)
     let text = error.root_cause().to_string();
     // wasmtime keeps this type to itself.
     if text.contains("fuel allocated for hostcalls") {
-        return (FaultKind::OutOfMemory, "handed over more data than allowed".to_owned());
+        return (FaultKind::OutOfMemory, TooMuchData.to_string());
     }
     let text = excerpt(&text, limits.message_bytes);
     (FaultKind::Trap, format!("broke the rules of its interface: {text}"))

@@ -1,4 +1,4 @@
-//! A component with a state, as a [`Guest`].
+//! A plugin with a state, as a [`Guest`]: what is the same whichever way its functions are called.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,10 +6,9 @@ use std::sync::Arc;
 use blis_sim::latency::Batch;
 use blis_sim::policy::{BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties, Verdict};
 use blis_sim::units::Micros;
-use wasmtime::Store;
-use wasmtime::component::{ComponentNamedList, Instance, Lift, Lower, TypedFunc};
+use wasmtime::{Engine, Store};
 
-use super::bindings::{Kinds, WireConstants, WireFact, WireInstance, WireVerdict};
+use super::bindings::{WireConstants, WireDescription, WireVerdict};
 use super::fault::excerpt;
 use super::host::{About, Host, Log};
 use super::{Compiled, File};
@@ -18,123 +17,84 @@ use crate::plugin::rows::{
 };
 use crate::plugin::{Constants, Fault, FaultKind, Guest, Kind, Setup};
 
-type Decision<A> = TypedFunc<(RequestRow, AgesRow, &'static [InstanceRow]), (A,)>;
-type Configure = TypedFunc<(Kinds, &'static [f64], Vec<WireInstance>, Vec<WireFact<'static>>), (Result<(), String>,)>;
+/// The functions of an instance that a guest of one kind uses, and how they are called: `typed.rs` and
+/// `direct.rs`. Only those of that kind are called.
+pub(super) trait Functions: Sized + Send + 'static {
+    /// What instances are made of.
+    type Code: Send + Sync;
+    /// An instance of it.
+    type Instance;
 
-/// The functions of an instance that belong to one kind of policy.
-#[derive(Clone, Copy)]
-pub(super) enum Role {
-    Admission { admit: Decision<WireVerdict> },
-    Routing { route: Decision<u32>, scores: Decision<Vec<f64>> },
-    Priority { priority: TypedFunc<(RequestRow,), (i64,)> },
-    Scheduling { rank: TypedFunc<(RequestRow, QueuedRow), (f64,)> },
-    Preemption { victim: TypedFunc<(u64, u32, &'static [RunningRow]), (u32,)> },
-    Latency(Latency),
-}
+    fn engine(code: &Self::Code) -> &Engine;
 
-#[derive(Clone, Copy)]
-pub(super) struct Latency {
-    constants: TypedFunc<(), (WireConstants,)>,
-    queueing_time: TypedFunc<(u32,), (u64,)>,
-    step_time: TypedFunc<(StepRow,), (u64,)>,
-}
+    /// A fresh instance. Runs what it says is to be run at the start.
+    fn instantiate(code: &Self::Code, store: &mut Store<Host>) -> wasmtime::Result<Self::Instance>;
 
-/// All functions of an instance that a guest uses.
-#[derive(Clone, Copy)]
-pub(super) struct Functions {
-    role: Role,
-    configure: Configure,
-    save: TypedFunc<(), (Vec<u8>,)>,
-    restore: TypedFunc<(&'static [u8],), (Result<(), String>,)>,
-    notice: Option<TypedFunc<(EventRow,), ()>>,
-}
-
-impl Functions {
-    /// Those that `plugin` must have to be used for `kind`.
-    pub(super) fn find(
-        plugin: &Compiled,
+    /// What it says about itself.
+    fn describe(
+        file: &File,
+        code: &Self::Code,
         store: &mut Store<Host>,
-        instance: &Instance,
+        instance: &Self::Instance,
+    ) -> Result<wasmtime::Result<WireDescription>, Fault>;
+
+    /// The functions that it must have to be used for `kind`; `told` what happens, if it is.
+    fn find(
+        file: &File,
+        code: &Self::Code,
+        store: &mut Store<Host>,
+        instance: &Self::Instance,
         kind: Kind,
         told: bool,
-    ) -> Result<Self, Fault> {
-        let mut find = Find { plugin, store, instance };
-        let of = kind.name();
-        let role = match kind {
-            Kind::Admission => Role::Admission { admit: find.function(of, "admit")? },
-            Kind::Routing => Role::Routing { route: find.function(of, "route")?, scores: find.function(of, "scores")? },
-            Kind::Priority => Role::Priority { priority: find.function(of, "priority")? },
-            Kind::Scheduling => Role::Scheduling { rank: find.function(of, "rank")? },
-            Kind::Preemption => Role::Preemption { victim: find.function(of, "victim")? },
-            Kind::Latency => Role::Latency(Latency {
-                constants: find.function(of, "constants")?,
-                queueing_time: find.function(of, "queueing-time")?,
-                step_time: find.function(of, "step-time")?,
-            }),
-        };
-        Ok(Self {
-            role,
-            configure: find.function("plugin", "configure")?,
-            save: find.function("plugin", "save")?,
-            restore: find.function("plugin", "restore")?,
-            notice: if told { Some(find.function("lifecycle", "notice")?) } else { None },
-        })
-    }
+    ) -> Result<Self, Fault>;
+
+    fn configure(&self, store: &mut Store<Host>, setup: &Setup) -> wasmtime::Result<Result<(), String>>;
+    fn save(&self, store: &mut Store<Host>) -> wasmtime::Result<Vec<u8>>;
+    fn restore(&self, store: &mut Store<Host>, state: &[u8]) -> wasmtime::Result<Result<(), String>>;
+    fn notice(&self, store: &mut Store<Host>, event: &EventRow) -> wasmtime::Result<()>;
+    fn admit(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<WireVerdict>;
+    fn route(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<u32>;
+    fn scores(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<Vec<f64>>;
+    fn priority(&self, store: &mut Store<Host>, request: &RequestRow) -> wasmtime::Result<i64>;
+    fn rank(&self, store: &mut Store<Host>, request: &RequestRow, queued: &QueuedRow) -> wasmtime::Result<f64>;
+    fn victim(&self, store: &mut Store<Host>, now_us: u64, wanting: u32, batch: &[RunningRow])
+    -> wasmtime::Result<u32>;
+    fn constants(&self, store: &mut Store<Host>) -> wasmtime::Result<WireConstants>;
+    fn queueing_time(&self, store: &mut Store<Host>, input_tokens: u32) -> wasmtime::Result<u64>;
+    fn step_time(&self, store: &mut Store<Host>, step: &StepRow) -> wasmtime::Result<u64>;
 }
 
-/// Looks up exports by name.
-pub(super) struct Find<'a> {
-    pub plugin: &'a Compiled,
-    pub store: &'a mut Store<Host>,
-    pub instance: &'a Instance,
-}
-
-impl Find<'_> {
-    pub(super) fn function<P, R>(&mut self, interface: &str, name: &str) -> Result<TypedFunc<P, R>, Fault>
-    where
-        P: ComponentNamedList + Lower,
-        R: ComponentNamedList + Lift,
-    {
-        let file = &self.plugin.file;
-        let missing = |what: String| file.fault(FaultKind::MissingExport, what);
-        let full_name = self.plugin.exports.full_name(interface).ok_or_else(|| {
-            missing(format!("does not export blis:policy/{interface}, which what it says about itself calls for"))
-        })?;
-        let index = self
-            .instance
-            .get_export_index(&mut *self.store, None, full_name)
-            .and_then(|index| self.instance.get_export_index(&mut *self.store, Some(&index), name))
-            .ok_or_else(|| missing(format!("{full_name} lacks the function {name}")))?;
-        self.instance
-            .get_typed_func(&mut *self.store, index)
-            .map_err(|error| missing(format!("{full_name}: {name} is not the function that it should be: {error:#}")))
-    }
+/// What an admission or routing policy is shown.
+pub(super) struct Scene<'a> {
+    pub request: RequestRow,
+    pub ages: AgesRow,
+    pub instances: &'a [InstanceRow],
 }
 
 /// An instance, ready for questions.
-struct Live {
+struct Live<F> {
     store: Store<Host>,
-    functions: Functions,
+    functions: F,
 }
 
 /// A guest: what an instance is made from, and the instance unless it trapped.
-pub(super) struct WasmGuest {
-    plugin: Arc<Compiled>,
+pub(super) struct WasmGuest<F: Functions> {
+    plugin: Arc<Compiled<F>>,
     setup: Setup,
-    live: Option<Live>,
+    live: Option<Live<F>>,
     rows: InstanceRows,
     used: u64,
     log: Log,
 }
 
-impl fmt::Debug for WasmGuest {
+impl<F: Functions> fmt::Debug for WasmGuest<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WasmGuest").field("file", &self.plugin.file).field("kind", &self.setup.kind).finish()
     }
 }
 
-impl WasmGuest {
-    pub(super) fn start(plugin: &Arc<Compiled>, setup: &Setup) -> Result<Self, Fault> {
+impl<F: Functions> WasmGuest<F> {
+    pub(super) fn start(plugin: &Arc<Compiled<F>>, setup: &Setup) -> Result<Self, Fault> {
         let mut guest = Self {
             plugin: Arc::clone(plugin),
             setup: setup.clone(),
@@ -152,31 +112,27 @@ impl WasmGuest {
     }
 
     /// Makes an instance if there is none.
+    #[inline]
     fn ready(&mut self) -> Result<(), Fault> {
-        if self.live.is_some() {
-            return Ok(());
-        }
+        if self.live.is_some() { Ok(()) } else { self.begin_anew() }
+    }
+
+    #[cold]
+    fn begin_anew(&mut self) -> Result<(), Fault> {
         let Setup { kind, names, stream, limits, .. } = &self.setup;
         let told = self.plugin.is_told();
         let (mut store, instance) =
             self.plugin.instantiate(Host::new(self.file(), *limits, names, *stream, self.log), limits)?;
-        let functions = Functions::find(&self.plugin, &mut store, &instance, *kind, told)?;
+        let functions = F::find(&self.plugin.file, &self.plugin.code, &mut store, &instance, *kind, told)?;
         self.live = Some(Live { store, functions });
         self.configure()
     }
 
     fn configure(&mut self) -> Result<(), Fault> {
         let setup = self.setup.clone();
-        let instances = setup.instances.iter().map(|info| WireInstance {
-            id: info.id,
-            max_num_seqs: info.max_num_seqs,
-            total_kv_blocks: info.total_kv_blocks,
-            block_size: info.block_size,
-        });
-        let facts = setup.facts.iter().map(|(name, value)| WireFact { name, value: *value });
-        let params = (setup.kind.into(), setup.parameters.as_slice(), instances.collect(), facts.collect());
-        let configured = self.ask("configure", &About::default(), |functions| Some(functions.configure), params);
-        let configured = configured.and_then(|(answer,)| self.agreed("configure", answer));
+        let configured =
+            self.ask("configure", &About::default(), |functions, store| functions.configure(store, &setup));
+        let configured = configured.and_then(|answer| self.agreed("configure", answer));
         if configured.is_err() {
             self.live = None;
         }
@@ -191,27 +147,29 @@ impl WasmGuest {
         })
     }
 
-    /// Calls the function that `select` takes. Nothing here allocates unless something fails.
+    /// Calls the function called `name` by `call`. Nothing here allocates unless something fails.
     #[inline]
-    fn ask<P, R>(
+    fn ask<A>(
         &mut self,
         name: &str,
         about: &About<'_>,
-        select: impl FnOnce(&Functions) -> Option<TypedFunc<P, R>>,
-        params: P,
-    ) -> Result<R, Fault>
-    where
-        P: ComponentNamedList + Lower,
-        R: ComponentNamedList + Lift,
-    {
-        let live = self.live.as_mut().expect("made ready before");
-        let Some(function) = select(&live.functions) else { return Err(Fault::missing(self.setup.kind)) };
-        let Live { store, .. } = live;
+        call: impl FnOnce(&F, &mut Store<Host>) -> wasmtime::Result<A>,
+    ) -> Result<A, Fault> {
+        let Live { store, functions } = self.live.as_mut().expect("made ready before");
         store.data_mut().begin(about, self.plugin.wants_blocks);
         let fuel = self.setup.limits.fuel_per_call;
-        let answer = store.set_fuel(fuel).and_then(|()| function.call(&mut *store, params));
+        let answer = store.set_fuel(fuel).and_then(|()| call(functions, store));
         self.used = fuel - store.get_fuel().unwrap_or(fuel).min(fuel);
         answer.map_err(|error| self.failed(name, &error))
+    }
+
+    /// Refuses questions of another kind than it was started for.
+    #[inline]
+    fn of(&mut self, kind: Kind) -> Result<(), Fault> {
+        if self.setup.kind != kind {
+            return Err(Fault::missing(kind));
+        }
+        self.ready()
     }
 
     /// An instance that trapped cannot go on: the next call makes another.
@@ -225,56 +183,37 @@ impl WasmGuest {
 
     /// Asks an admission or routing policy.
     #[inline]
-    fn decide<R>(
+    fn decide<A>(
         &mut self,
         name: &str,
         request: &RequestView<'_>,
         cluster: &ClusterView<'_>,
         ties: Option<&Ties>,
-        select: impl FnOnce(&Role) -> Option<Decision<R>>,
-    ) -> Result<R, Fault>
-    where
-        (R,): ComponentNamedList + Lift,
-    {
-        self.ready()?;
+        call: impl FnOnce(&F, &mut Store<Host>, &Scene<'_>) -> wasmtime::Result<A>,
+    ) -> Result<A, Fault> {
         let mut rows = std::mem::take(&mut self.rows);
-        let params = (RequestRow::at(request, cluster), cluster.ages.into(), rows.of(cluster));
+        let scene =
+            Scene { request: RequestRow::at(request, cluster), ages: cluster.ages.into(), instances: rows.of(cluster) };
         let about = About { id: request.id, request: Some(request), ties };
-        let answer = self.ask(name, &about, |functions| select(&functions.role).map(shorter), params);
+        let answer = self.ask(name, &about, |functions, store| call(functions, store, &scene));
         self.rows = rows;
-        answer.map(|(answer,)| answer)
+        answer
     }
 
-    fn latency<P, R>(
+    fn latency<A>(
         &mut self,
         name: &str,
-        select: impl FnOnce(&Latency) -> TypedFunc<P, (R,)>,
-        params: P,
-    ) -> Result<R, Fault>
-    where
-        P: ComponentNamedList + Lower,
-        (R,): ComponentNamedList + Lift,
-    {
-        self.ready()?;
-        let select = |functions: &Functions| match &functions.role {
-            Role::Latency(latency) => Some(select(latency)),
-            _ => None,
-        };
-        self.ask(name, &About::default(), select, params).map(|(answer,)| answer)
+        call: impl FnOnce(&F, &mut Store<Host>) -> wasmtime::Result<A>,
+    ) -> Result<A, Fault> {
+        self.of(Kind::Latency)?;
+        self.ask(name, &About::default(), call)
     }
 }
 
-/// The same function for rows that live as long as a call.
-fn shorter<'a, A>(decision: Decision<A>) -> TypedFunc<(RequestRow, AgesRow, &'a [InstanceRow]), (A,)> {
-    decision
-}
-
-impl Guest for WasmGuest {
+impl<F: Functions> Guest for WasmGuest<F> {
     fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<Verdict, Fault> {
-        let verdict = self.decide("admit", request, cluster, None, |role| match role {
-            Role::Admission { admit } => Some(*admit),
-            _ => None,
-        })?;
+        self.of(Kind::Admission)?;
+        let verdict = self.decide("admit", request, cluster, None, F::admit)?;
         Ok(match verdict {
             WireVerdict::Admit => Verdict::Admit,
             WireVerdict::Reject(text) => {
@@ -290,80 +229,65 @@ impl Guest for WasmGuest {
         ties: &Ties,
         scores: &mut Vec<f64>,
     ) -> Result<usize, Fault> {
+        self.of(Kind::Routing)?;
         let mut used = 0;
         if self.setup.explain && self.plugin.description.scores {
-            let answer = self.decide("scores", request, cluster, Some(ties), |role| match role {
-                Role::Routing { scores, .. } => Some(*scores),
-                _ => None,
-            })?;
-            scores.extend(answer);
+            scores.extend(self.decide("scores", request, cluster, Some(ties), F::scores)?);
             used = self.used;
+            self.ready()?;
         }
-        let target = self.decide("route", request, cluster, Some(ties), |role| match role {
-            Role::Routing { route, .. } => Some(*route),
-            _ => None,
-        })?;
+        let target = self.decide("route", request, cluster, Some(ties), F::route)?;
         self.used += used;
         Ok(target as usize)
     }
 
     fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> Result<i64, Fault> {
-        self.ready()?;
+        self.of(Kind::Priority)?;
         let about = About { id: request.id, request: Some(request), ties: None };
-        let select = |functions: &Functions| match functions.role {
-            Role::Priority { priority } => Some(priority),
-            _ => None,
-        };
-        let (priority,) = self.ask("priority", &about, select, (RequestRow::new(request, now, 0),))?;
-        Ok(priority)
+        let row = RequestRow::new(request, now, 0);
+        self.ask("priority", &about, |functions, store| functions.priority(store, &row))
     }
 
     fn rank(&mut self, queued: &QueuedView<'_>) -> Result<f64, Fault> {
-        self.ready()?;
+        self.of(Kind::Scheduling)?;
         let about = About { id: queued.request.id, request: Some(&queued.request), ties: None };
-        let params = (RequestRow::new(&queued.request, queued.now, 0), QueuedRow::from(queued));
-        let select = |functions: &Functions| match functions.role {
-            Role::Scheduling { rank } => Some(rank),
-            _ => None,
-        };
-        let (rank,) = self.ask("rank", &about, select, params)?;
-        Ok(rank)
+        let (request, place) = (RequestRow::new(&queued.request, queued.now, 0), QueuedRow::from(queued));
+        self.ask("rank", &about, |functions, store| functions.rank(store, &request, &place))
     }
 
     fn victim(&mut self, batch: &BatchView) -> Result<usize, Fault> {
-        self.ready()?;
+        self.of(Kind::Preemption)?;
         let rows = running_rows(batch);
         let wanting = u32::try_from(batch.wanting).unwrap_or(u32::MAX);
         let about = About { id: batch.id.get(batch.wanting).copied().unwrap_or(0), request: None, ties: None };
-        let select = |functions: &Functions| match functions.role {
-            Role::Preemption { victim } => Some(victim),
-            _ => None,
-        };
-        let (victim,) = self.ask("victim", &about, select, (batch.now.0, wanting, rows.as_slice()))?;
+        let victim =
+            self.ask("victim", &about, |functions, store| functions.victim(store, batch.now.0, wanting, &rows))?;
         Ok(victim as usize)
     }
 
     fn step_time(&mut self, batch: &Batch) -> Result<u64, Fault> {
-        self.latency("step-time", |latency| latency.step_time, (StepRow::from(batch),))
+        let row = StepRow::from(batch);
+        self.latency("step-time", |functions, store| functions.step_time(store, &row))
     }
 
     fn queueing_time(&mut self, input_tokens: u32) -> Result<u64, Fault> {
-        self.latency("queueing-time", |latency| latency.queueing_time, (input_tokens,))
+        self.latency("queueing-time", |functions, store| functions.queueing_time(store, input_tokens))
     }
 
     fn constants(&mut self) -> Result<Constants, Fault> {
-        self.latency("constants", |latency| latency.constants, ()).map(Constants::from)
+        self.latency("constants", F::constants).map(Constants::from)
     }
 
     fn notice(&mut self, event: &Event) -> Result<(), Fault> {
         self.ready()?;
         let about = About { id: event.request, request: None, ties: None };
-        self.ask("notice", &about, |functions| functions.notice, (EventRow::from(event),))
+        let row = EventRow::from(event);
+        self.ask("notice", &about, |functions, store| functions.notice(store, &row))
     }
 
     fn save(&mut self) -> Result<Vec<u8>, Fault> {
         self.ready()?;
-        let (state,) = self.ask("save", &About::default(), |functions| Some(functions.save), ())?;
+        let state = self.ask("save", &About::default(), F::save)?;
         let allowed = self.setup.limits.state_bytes;
         if state.len() > allowed {
             let what = format!("save: the state has {} bytes; it may have {allowed}", state.len());
@@ -374,7 +298,7 @@ impl Guest for WasmGuest {
 
     fn restore(&mut self, state: &[u8]) -> Result<(), Fault> {
         self.ready()?;
-        let (answer,) = self.ask("restore", &About::default(), |functions| Some(functions.restore), (state,))?;
+        let answer = self.ask("restore", &About::default(), |functions, store| functions.restore(store, state))?;
         self.agreed("restore", answer).inspect_err(|_| self.live = None)
     }
 
@@ -390,7 +314,7 @@ impl Guest for WasmGuest {
     }
 }
 
-impl Drop for WasmGuest {
+impl<F: Functions> Drop for WasmGuest<F> {
     fn drop(&mut self) {
         let log = self.live.as_ref().map_or(self.log, |live| live.store.data().log());
         if log.dropped > 0 {

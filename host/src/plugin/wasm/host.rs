@@ -8,6 +8,7 @@ use rand::Rng as _;
 use wasmtime::component::{Linker, WasmStr};
 use wasmtime::{ResourceLimiter, StoreContextMut, Trap};
 
+use super::direct::GuestMemory;
 use super::fault::{File, TooMuch, excerpt};
 use crate::plugin::Limits;
 
@@ -29,6 +30,8 @@ pub(super) struct Host {
     table_elements: usize,
     log: Log,
     call: Call,
+    /// The guest's memory, where the host puts answers there itself (`direct.rs`).
+    pub(super) memory: Option<GuestMemory>,
 }
 
 /// How much a guest has logged, over all its instances.
@@ -72,6 +75,7 @@ impl Host {
             table_elements: 0,
             log,
             call: Call::default(),
+            memory: None,
         }
     }
 
@@ -114,46 +118,63 @@ impl Host {
     }
 }
 
-/// Defines `host`, imported as `full_name`.
+// What the functions of `host` do, however they are called.
+
+pub(super) fn log(
+    mut store: StoreContextMut<'_, Host>,
+    level: u32,
+    text: impl FnOnce(&mut StoreContextMut<'_, Host>) -> wasmtime::Result<String>,
+) -> wasmtime::Result<()> {
+    charge(&mut store, QUESTION)?;
+    let host = store.data_mut();
+    if host.log.lines >= host.limits.log_lines {
+        host.log.dropped += 1;
+        return Ok(());
+    }
+    let text = text(&mut store)?;
+    charge(&mut store, text.len() as u64)?;
+    store.data_mut().write(level, &text);
+    Ok(())
+}
+
+pub(super) fn random(mut store: StoreContextMut<'_, Host>) -> wasmtime::Result<u64> {
+    charge(&mut store, QUESTION)?;
+    let Host { call, stream, .. } = store.data_mut();
+    Ok(call.generator.get_or_insert_with(|| stream.at(u64::from(call.request))).next_u64())
+}
+
+pub(super) fn pick(mut store: StoreContextMut<'_, Host>, n: u32) -> wasmtime::Result<u32> {
+    charge(&mut store, QUESTION)?;
+    let Host { call, stream, .. } = store.data();
+    if n == 0 {
+        wasmtime::bail!("host.pick(0): there must be something to choose from");
+    }
+    let place = call.ties.unwrap_or(Ties::Random(*stream)).pick(call.request, n as usize);
+    Ok(u32::try_from(place).expect("below n"))
+}
+
+pub(super) fn prompt_blocks(store: &mut StoreContextMut<'_, Host>) -> wasmtime::Result<Vec<u32>> {
+    let blocks = store.data().call.blocks.clone();
+    charge(store, QUESTION + blocks.len() as u64)?;
+    Ok(blocks)
+}
+
+pub(super) fn text(store: &mut StoreContextMut<'_, Host>, name: u32) -> wasmtime::Result<String> {
+    let text: String = store.data().names.get(name as usize).map_or("", |text| text).to_owned();
+    charge(store, QUESTION + text.len() as u64)?;
+    Ok(text)
+}
+
+/// Defines `host` for components, imported as `full_name`.
 pub(super) fn link(linker: &mut Linker<Host>, full_name: &str) -> wasmtime::Result<()> {
     let mut host = linker.instance(full_name)?;
-    host.func_wrap("log", |mut store: StoreContextMut<'_, Host>, (level, message): (u32, WasmStr)| {
-        charge(&mut store, QUESTION)?;
-        let host = store.data_mut();
-        if host.log.lines >= host.limits.log_lines {
-            host.log.dropped += 1;
-            return Ok(());
-        }
-        let text = message.to_str(&store)?.into_owned();
-        charge(&mut store, text.len() as u64)?;
-        store.data_mut().write(level, &text);
-        Ok(())
+    host.func_wrap("log", |store: StoreContextMut<'_, Host>, (level, message): (u32, WasmStr)| {
+        log(store, level, |store| Ok(message.to_str(store)?.into_owned()))
     })?;
-    host.func_wrap("random", |mut store: StoreContextMut<'_, Host>, (): ()| {
-        charge(&mut store, QUESTION)?;
-        let Host { call, stream, .. } = store.data_mut();
-        Ok((call.generator.get_or_insert_with(|| stream.at(u64::from(call.request))).next_u64(),))
-    })?;
-    host.func_wrap("pick", |mut store: StoreContextMut<'_, Host>, (n,): (u32,)| {
-        charge(&mut store, QUESTION)?;
-        let Host { call, stream, .. } = store.data();
-        if n == 0 {
-            wasmtime::bail!("host.pick(0): there must be something to choose from");
-        }
-        let place = call.ties.unwrap_or(Ties::Random(*stream)).pick(call.request, n as usize);
-        Ok((u32::try_from(place).expect("below n"),))
-    })?;
-    host.func_wrap("prompt-blocks", |mut store: StoreContextMut<'_, Host>, (): ()| {
-        let blocks = store.data().call.blocks.clone();
-        charge(&mut store, QUESTION + blocks.len() as u64)?;
-        Ok((blocks,))
-    })?;
-    host.func_wrap("text", |mut store: StoreContextMut<'_, Host>, (name,): (u32,)| {
-        let names = Arc::clone(&store.data().names);
-        let text: String = names.get(name as usize).map_or("", |text| text).to_owned();
-        charge(&mut store, QUESTION + text.len() as u64)?;
-        Ok((text,))
-    })
+    host.func_wrap("random", |store: StoreContextMut<'_, Host>, (): ()| Ok((random(store)?,)))?;
+    host.func_wrap("pick", |store: StoreContextMut<'_, Host>, (n,): (u32,)| Ok((pick(store, n)?,)))?;
+    host.func_wrap("prompt-blocks", |mut store: StoreContextMut<'_, Host>, (): ()| Ok((prompt_blocks(&mut store)?,)))?;
+    host.func_wrap("text", |mut store: StoreContextMut<'_, Host>, (name,): (u32,)| Ok((text(&mut store, name)?,)))
 }
 
 fn charge(store: &mut StoreContextMut<'_, Host>, fuel: u64) -> wasmtime::Result<()> {

@@ -219,6 +219,12 @@ fn unknown(file: &File, name: &str) -> Fault {
     file.fault(FaultKind::ForbiddenImport, what)
 }
 
+/// An interface that what the plugin says about itself calls for.
+pub(super) fn not_exported(file: &File, interface: &str) -> Fault {
+    let what = format!("does not export blis:policy/{interface}, which what it says about itself calls for");
+    file.fault(FaultKind::MissingExport, what)
+}
+
 /// A function that `host` does not have.
 pub(super) fn no_such_function(file: &File, name: &str) -> Fault {
     let what = format!("wants host.{name}, which there is not; there are {}", HOST_FUNCTIONS.join(", "));

@@ -44,6 +44,12 @@ arguments! {
     f64 => |number: f64| ValRaw::f64(number.to_bits());
 }
 
+/// A row, as it lies in memory.
+pub(super) trait Row: Copy + 'static {
+    /// All bytes of `rows`.
+    fn bytes(rows: &[Self]) -> &[u8];
+}
+
 type Check = fn(&InterfaceType, &InstanceType<'_>) -> wasmtime::Result<()>;
 
 macro_rules! row {
@@ -59,6 +65,15 @@ macro_rules! row {
             )*
             assert!(end == size_of::<$row>());
         };
+
+        impl Row for $row {
+            #[inline]
+            fn bytes(rows: &[Self]) -> &[u8] {
+                // SAFETY: rows are numbers without gaps (checked above), so all their bytes are
+                // initialised; u8 has no alignment.
+                unsafe { std::slice::from_raw_parts(rows.as_ptr().cast::<u8>(), size_of_val(rows)) }
+            }
+        }
 
         // SAFETY: `Lower` is one `ValRaw` per field; `ABI` is made by wasmtime from those of the
         // fields; `typecheck` compares names and types of all fields.
@@ -106,9 +121,7 @@ macro_rules! row {
                 offset: usize,
                 rows: &[Self],
             ) -> wasmtime::Result<()> {
-                // SAFETY: rows are numbers without gaps (checked above), so all their bytes are
-                // initialised; u8 has no alignment.
-                let bytes = unsafe { std::slice::from_raw_parts(rows.as_ptr().cast::<u8>(), size_of_val(rows)) };
+                let bytes = Self::bytes(rows);
                 cx.as_slice_mut()[offset..][..bytes.len()].copy_from_slice(bytes);
                 Ok(())
             }

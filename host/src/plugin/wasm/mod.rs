@@ -17,14 +17,18 @@
 mod bindings;
 mod componentize;
 mod describe;
+mod direct;
 mod engine;
 mod fault;
 mod guest;
 mod host;
 mod inspect;
+mod kept;
 mod lower;
+mod standard;
 #[cfg(test)]
 mod tests;
+mod typed;
 
 use std::fs;
 use std::io::Read as _;
@@ -33,21 +37,20 @@ use std::sync::Arc;
 
 use blis_sim::policy::Events;
 use blis_sim::rng::Stream;
-use wasmtime::component::{Component, Instance, InstancePre, Linker, types::ComponentItem};
-use wasmtime::{Engine, Store};
+use wasmtime::component::{Component, InstancePre, Linker, types::ComponentItem};
+use wasmtime::{Engine, Module, Store};
 
 pub use componentize::componentize;
 pub use engine::{Kept, Settings};
 
-use self::bindings::WireDescription;
 use self::fault::File;
-use self::guest::{Find, Functions, WasmGuest};
+use self::guest::{Functions, WasmGuest};
 use self::host::{Host, Log};
 use self::inspect::{Exports, Form};
 use super::{Description, Fault, FaultKind, Guest, Limits, Plugin, Setup, Technology};
 
 /// Bytes of everything that a guest says about itself.
-const DESCRIPTION: usize = 256 << 10;
+pub(super) const DESCRIPTION: usize = 256 << 10;
 
 /// The plugin in the file at `path`, a component or a core module.
 ///
@@ -93,6 +96,26 @@ fn check_size(file: &File, size: u64, limits: &Limits) -> Result<(), Fault> {
 /// If it is not WebAssembly, does not compile, wants what there is not or another version, lacks what
 /// it must have, or fails to describe itself.
 pub fn load(path: &Path, bytes: &[u8], limits: &Limits, settings: &Settings) -> Result<Arc<dyn Plugin>, Fault> {
+    load_by(Way::Fastest, path, bytes, limits, settings)
+}
+
+/// How functions are called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// As `direct.rs` does if possible.
+    Fastest,
+    /// As `typed.rs` does: for tests that compare the two.
+    #[cfg_attr(not(test), expect(dead_code, reason = "tests compare with it"))]
+    Typed,
+}
+
+fn load_by(
+    way: Way,
+    path: &Path,
+    bytes: &[u8],
+    limits: &Limits,
+    settings: &Settings,
+) -> Result<Arc<dyn Plugin>, Fault> {
     let file = File::new(path);
     check_size(&file, bytes.len() as u64, limits)?;
     let made;
@@ -104,13 +127,51 @@ pub fn load(path: &Path, bytes: &[u8], limits: &Limits, settings: &Settings) -> 
         }
     };
     let exports = inspect::component(&file, bytes)?;
+    let main = standard::main_module(bytes, &exports).filter(|_| way == Way::Fastest);
     let engine = engine::engine(settings).map_err(|fault| file.fault(fault.kind, fault.message))?;
-    let component = Component::new(&engine, bytes)
-        .map_err(|error| file.fault(FaultKind::Syntax, format_args!("does not compile: {error:#}")))?;
+    let kept = kept::Compiled::of(&engine, bytes, settings);
+    // What lies there was accepted as a component before.
+    if let Some(main) = &main
+        && let Some(module) = kept.module()
+        && let Ok(plugin) = direct(&file, &module, main, exports.clone(), limits)
+    {
+        return Ok(Arc::new(plugin));
+    }
+    let (component, fresh) = match kept.component() {
+        Some(component) => (component, false),
+        None => {
+            let component = Component::new(&engine, bytes)
+                .map_err(|error| file.fault(FaultKind::Syntax, format_args!("does not compile: {error:#}")))?;
+            (component, true)
+        }
+    };
     let (pre, wants_blocks) = link(&file, &engine, &component)?;
-    let mut compiled = Compiled { file, description: nothing_yet(), pre, exports, wants_blocks };
-    compiled.describe(limits)?;
-    Ok(Arc::new(Wasm(Arc::new(compiled))))
+    let code = typed::Component { pre, exports: exports.clone() };
+    let plugin = Wasm::<typed::Typed>::described(&file, code, wants_blocks, limits)?;
+    if let Some(main) = &main
+        && let Ok(module) = Module::new(&engine, &bytes[main.range.clone()])
+        && let Ok(plugin) = direct(&file, &module, main, exports, limits)
+    {
+        kept.keep_module(&module);
+        return Ok(Arc::new(plugin));
+    }
+    if fresh {
+        kept.keep_component(&component);
+    }
+    Ok(Arc::new(plugin))
+}
+
+/// The plugin with the functions of its core module.
+fn direct(
+    file: &File,
+    module: &Module,
+    main: &standard::Main,
+    exports: Exports,
+    limits: &Limits,
+) -> Result<Wasm<direct::Direct>, Fault> {
+    let code = direct::Core::link(module, exports)
+        .map_err(|error| file.fault(FaultKind::ForbiddenImport, format_args!("{error:#}")))?;
+    Wasm::described(file, code, main.wants_blocks, limits)
 }
 
 /// With the host's functions; and whether it may ask for the blocks of a prompt.
@@ -139,12 +200,11 @@ fn link(file: &File, engine: &Engine, component: &Component) -> Result<(Instance
     Ok((pre, wants_blocks))
 }
 
-/// A compiled component.
-struct Compiled {
+/// Compiled code whose functions are called as `F` does.
+struct Compiled<F: Functions> {
     file: File,
     description: Description,
-    pre: InstancePre<Host>,
-    exports: Exports,
+    code: F::Code,
     wants_blocks: bool,
 }
 
@@ -162,20 +222,19 @@ fn nothing_yet() -> Description {
     }
 }
 
-impl Compiled {
+impl<F: Functions> Compiled<F> {
     /// Asks what it is, and checks that it has what that calls for.
     fn describe(&mut self, limits: &Limits) -> Result<(), Fault> {
         let stream = Stream::new(0, "describe");
         let host = Host::new(&self.file, *limits, &Arc::from([]), stream, Log::default());
         let (mut store, instance) = self.instantiate(host, limits)?;
-        let mut find = Find { plugin: self, store: &mut store, instance: &instance };
-        let describe = find.function::<(), (WireDescription,)>("plugin", "describe")?;
         store.set_hostcall_fuel(DESCRIPTION);
-        let answer = store.set_fuel(limits.fuel_per_call).and_then(|()| describe.call(&mut store, ()));
-        let (wire,) = answer.map_err(|error| self.file.failed("describe", &error, store.data().said(), limits))?;
+        store.set_fuel(limits.fuel_per_call).map_err(|error| self.file.failed("describe", &error, "", limits))?;
+        let answer = F::describe(&self.file, &self.code, &mut store, &instance)?;
+        let wire = answer.map_err(|error| self.file.failed("describe", &error, store.data().said(), limits))?;
         self.description = describe::checked(&self.file, wire)?;
         for kind in self.description.kinds.clone() {
-            Functions::find(self, &mut store, &instance, kind, self.is_told())?;
+            F::find(&self.file, &self.code, &mut store, &instance, kind, self.is_told())?;
         }
         Ok(())
     }
@@ -186,12 +245,12 @@ impl Compiled {
     }
 
     /// A fresh instance. What runs while it is made (a start function) is limited as a call is.
-    fn instantiate(&self, host: Host, limits: &Limits) -> Result<(Store<Host>, Instance), Fault> {
-        let mut store = Store::new(self.pre.engine(), host);
+    fn instantiate(&self, host: Host, limits: &Limits) -> Result<(Store<Host>, F::Instance), Fault> {
+        let mut store = Store::new(F::engine(&self.code), host);
         store.limiter(|host| host);
         // Text and lists come out of its memory; that they overlap there does not matter here.
         store.set_hostcall_fuel(limits.memory_bytes);
-        let instance = store.set_fuel(limits.fuel_per_call).and_then(|()| self.pre.instantiate(&mut store));
+        let instance = store.set_fuel(limits.fuel_per_call).and_then(|()| F::instantiate(&self.code, &mut store));
         match instance {
             Ok(instance) => Ok((store, instance)),
             Err(error) => Err(self.file.failed("start", &error, store.data().said(), limits)),
@@ -199,16 +258,24 @@ impl Compiled {
     }
 }
 
-/// A [`Compiled`] component, shared with its guests.
-struct Wasm(Arc<Compiled>);
+/// [`Compiled`] code, shared with its guests.
+struct Wasm<F: Functions>(Arc<Compiled<F>>);
 
-impl std::fmt::Debug for Wasm {
+impl<F: Functions> Wasm<F> {
+    fn described(file: &File, code: F::Code, wants_blocks: bool, limits: &Limits) -> Result<Self, Fault> {
+        let mut compiled = Compiled { file: file.clone(), description: nothing_yet(), code, wants_blocks };
+        compiled.describe(limits)?;
+        Ok(Self(Arc::new(compiled)))
+    }
+}
+
+impl<F: Functions> std::fmt::Debug for Wasm<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Wasm").field("file", &self.0.file).field("description", &self.0.description).finish()
     }
 }
 
-impl Plugin for Wasm {
+impl<F: Functions> Plugin for Wasm<F> {
     fn description(&self) -> &Description {
         &self.0.description
     }

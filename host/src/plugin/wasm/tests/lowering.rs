@@ -1,10 +1,12 @@
 //! Rows reach a guest's memory as wasmtime's derived bindings would have put them there.
 
 use proptest::prelude::*;
-use wasmtime::component::{ComponentNamedList, Lift, Lower};
+use wasmtime::component::{ComponentNamedList, Instance, Lift, Lower};
 
 use super::*;
 use crate::plugin::rows::{AgesRow, EventRow, InstanceRow, QueuedRow, RequestRow, RunningRow, StepRow};
+use crate::plugin::wasm::direct::Direct;
+use crate::plugin::wasm::guest::Scene;
 
 #[allow(clippy::all, clippy::pedantic, missing_docs, unsafe_code, unused_qualifications, dead_code)]
 mod derived {
@@ -89,6 +91,38 @@ impl Recorder {
     }
 }
 
+/// A guest of the recorder that is called without the component layer.
+struct DirectRecorder {
+    store: Store<Host>,
+    instance: wasmtime::Instance,
+    code: direct::Core,
+}
+
+impl DirectRecorder {
+    fn new() -> Self {
+        let core = wat::parse_str(recorder()).expect("assembles");
+        let file = File::new(Path::new("recorder.wasm"));
+        let engine = engine::engine(&settings()).expect("runs here");
+        let module = Module::new(&engine, &core).expect("compiles");
+        let exports = inspect::module(&file, &core).expect("fits").exports;
+        let code = direct::Core::link(&module, exports).expect("links");
+        let host = Host::new(&file, Limits::default(), &Arc::from([]), Stream::new(0, ""), Log::default());
+        let mut store = Store::new(&engine, host);
+        store.set_fuel(u64::MAX).expect("counted");
+        let instance = Direct::instantiate(&code, &mut store).expect("instantiates");
+        Self { store, instance, code }
+    }
+
+    /// What the guest saw when it was asked as `kind`.
+    fn bytes<A>(&mut self, kind: Kind, ask: impl FnOnce(&Direct, &mut Store<Host>) -> wasmtime::Result<A>) -> Vec<u8> {
+        let Self { store, instance, code } = self;
+        let file = File::new(Path::new("recorder.wasm"));
+        let functions = Direct::find(&file, code, store, instance, kind, true).expect("has them");
+        ask(&functions, store).expect("answers");
+        functions.save(store).expect("saves")
+    }
+}
+
 /// A row with random numbers, for both bindings.
 macro_rules! random {
     ($source:ident, $row:ident, $interface:ident::$derived:ident { $($field:ident: $ty:ident),* $(,)? }) => {{
@@ -105,7 +139,7 @@ proptest! {
     #[test]
     fn rows_arrive_as_derived_bindings_would_send_them(seed: u64, n in 0_usize..100) {
         let mut source = Stream::new(seed, "rows").at(0);
-        let mut recorder = Recorder::new();
+        let (mut recorder, mut direct) = (Recorder::new(), DirectRecorder::new());
 
         let request = random!(source, RequestRow, routing::Request {
             now_us: u64, arrival_us: u64, deadline_us: u64, id: u32, input_tokens: u32, max_output_tokens: u32,
@@ -120,6 +154,9 @@ proptest! {
         })).unzip();
         let ours = recorder.bytes::<_, (u32,)>("routing", "route", (request.0, ages.0, instances.0.as_slice()));
         let theirs = recorder.bytes::<_, (u32,)>("routing", "route", (request.1, ages.1, instances.1.as_slice()));
+        prop_assert_eq!(&ours, &theirs);
+        let scene = Scene { request: request.0, ages: ages.0, instances: &instances.0 };
+        let ours = direct.bytes(Kind::Routing, |functions, store| functions.route(store, &scene));
         prop_assert_eq!(ours, theirs);
 
         let queued = random!(source, QueuedRow, scheduling::Queued {
@@ -127,6 +164,8 @@ proptest! {
         });
         let ours = recorder.bytes::<_, (f64,)>("scheduling", "rank", (request.0, queued.0));
         let theirs = recorder.bytes::<_, (f64,)>("scheduling", "rank", (request.1, queued.1));
+        prop_assert_eq!(&ours, &theirs);
+        let ours = direct.bytes(Kind::Scheduling, |functions, store| functions.rank(store, &request.0, &queued.0));
         prop_assert_eq!(ours, theirs);
 
         let running: (Vec<_>, Vec<_>) = (0..n).map(|_| random!(source, RunningRow, preemption::Running {
@@ -136,6 +175,8 @@ proptest! {
         })).unzip();
         let ours = recorder.bytes::<_, (u32,)>("preemption", "victim", (1_u64, 2_u32, running.0.as_slice()));
         let theirs = recorder.bytes::<_, (u32,)>("preemption", "victim", (1_u64, 2_u32, running.1.as_slice()));
+        prop_assert_eq!(&ours, &theirs);
+        let ours = direct.bytes(Kind::Preemption, |functions, store| functions.victim(store, 1, 2, &running.0));
         prop_assert_eq!(ours, theirs);
 
         let step = random!(source, StepRow, latency::Step {
@@ -144,6 +185,8 @@ proptest! {
         });
         let ours = recorder.bytes::<_, (u64,)>("latency", "step-time", (step.0,));
         let theirs = recorder.bytes::<_, (u64,)>("latency", "step-time", (step.1,));
+        prop_assert_eq!(&ours, &theirs);
+        let ours = direct.bytes(Kind::Latency, |functions, store| functions.step_time(store, &step.0));
         prop_assert_eq!(ours, theirs);
 
         let event = random!(source, EventRow, lifecycle::Event {
@@ -152,6 +195,8 @@ proptest! {
         });
         let ours = recorder.bytes::<_, ()>("lifecycle", "notice", (event.0,));
         let theirs = recorder.bytes::<_, ()>("lifecycle", "notice", (event.1,));
+        prop_assert_eq!(&ours, &theirs);
+        let ours = direct.bytes(Kind::Latency, |functions, store| functions.notice(store, &event.0));
         prop_assert_eq!(ours, theirs);
     }
 }

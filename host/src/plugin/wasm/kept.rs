@@ -1,0 +1,187 @@
+//! Compiled code, kept from process to process: a file for each content, as wasmtime maps it into memory.
+//!
+//! A file is named after all that its content depends on: the bytes of the component, the interface they
+//! were checked against, wasmtime, its settings and this machine's kind of processor. It is written
+//! under another name and then renamed, so nobody sees half a file, and never changed afterwards. What
+//! is found is run as it is, so the folder must be the user's own: one that others may write to is not
+//! used.
+
+#![allow(unsafe_code)] // compiled code is taken from a file
+
+use std::fs::{self, DirBuilder, File};
+use std::hash::{Hash as _, Hasher};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use sha2::{Digest as _, Sha256};
+use wasmtime::component::Component;
+use wasmtime::{Engine, Module};
+
+use super::componentize::WIT;
+use super::{Kept, Settings};
+
+/// So many files at most; beyond it, the older half is removed.
+const FILES: usize = 512;
+
+/// Where the compiled form of one component is, or would be.
+pub(super) struct Compiled<'a> {
+    engine: &'a Engine,
+    /// Without extension; `None` if nothing is kept.
+    path: Option<PathBuf>,
+}
+
+impl<'a> Compiled<'a> {
+    /// Of the component `bytes`.
+    pub(super) fn of(engine: &'a Engine, bytes: &[u8], settings: &Settings) -> Self {
+        let path = folder(&settings.kept).map(|folder| folder.join(name(engine, bytes)));
+        Self { engine, path }
+    }
+
+    /// Its core module, if that was kept.
+    pub(super) fn module(&self) -> Option<Module> {
+        let file = self.found("module")?;
+        // SAFETY: only `keep` writes such files, in a folder that is the user's alone; they hold what
+        // wasmtime made, which checks that they are its own of the same version and settings.
+        self.usable(&file, unsafe { Module::deserialize_file(self.engine, &file) })
+    }
+
+    /// The component, if it was kept.
+    pub(super) fn component(&self) -> Option<Component> {
+        let file = self.found("component")?;
+        // SAFETY: as above.
+        self.usable(&file, unsafe { Component::deserialize_file(self.engine, &file) })
+    }
+
+    pub(super) fn keep_module(&self, module: &Module) {
+        self.keep("module", || module.serialize());
+    }
+
+    pub(super) fn keep_component(&self, component: &Component) {
+        self.keep("component", || component.serialize());
+    }
+
+    fn found(&self, form: &str) -> Option<PathBuf> {
+        let file = self.path.as_ref()?.with_extension(form);
+        (file.is_file() && is_private(file.parent()?)).then_some(file)
+    }
+
+    fn usable<T>(&self, file: &Path, code: wasmtime::Result<T>) -> Option<T> {
+        code.inspect_err(|error| tracing::debug!("{} is compiled anew: {error:#}", file.display())).ok()
+    }
+
+    /// Without it everything works, but loading takes longer.
+    fn keep(&self, form: &str, code: impl FnOnce() -> wasmtime::Result<Vec<u8>>) {
+        let Some(path) = &self.path else { return };
+        let kept = code().map_err(|error| format!("{error:#}")).and_then(|code| {
+            write(&path.with_extension(form), &code).map_err(|error| format!("{}: {error}", path.display()))
+        });
+        if let Err(error) = kept {
+            tracing::warn!("a compiled plugin is not kept for the next run: {error}");
+        }
+    }
+}
+
+fn folder(kept: &Kept) -> Option<PathBuf> {
+    match kept {
+        Kept::Nowhere => None,
+        Kept::Folder(folder) => Some(folder.clone()),
+        Kept::UserCache => Some(user_cache()?.join("blis").join("compiled")),
+    }
+}
+
+/// The user's cache folder, as the platform has it.
+fn user_cache() -> Option<PathBuf> {
+    let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    if cfg!(windows) {
+        folder("LOCALAPPDATA")
+    } else if cfg!(target_os = "macos") {
+        Some(folder("HOME")?.join("Library/Caches"))
+    } else {
+        folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))
+    }
+}
+
+/// All that compiled code depends on, as 64 hexadecimal digits.
+fn name(engine: &Engine, bytes: &[u8]) -> String {
+    struct Digest(Sha256);
+    impl Hasher for Digest {
+        fn write(&mut self, bytes: &[u8]) {
+            self.0.update(bytes);
+        }
+        fn finish(&self) -> u64 {
+            0 // nobody asks
+        }
+    }
+    let mut digest = Digest(Sha256::new());
+    digest.write(concat!("blis ", env!("CARGO_PKG_VERSION"), "\n").as_bytes());
+    digest.write(&INTERFACE.to_le_bytes());
+    engine.precompile_compatibility_hash().hash(&mut digest);
+    digest.write(bytes);
+    digest.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The interface that components are checked against (FNV-1a).
+const INTERFACE: u64 = {
+    let (text, mut hash, mut i) = (WIT.as_bytes(), 0xcbf2_9ce4_8422_2325_u64, 0);
+    while i < text.len() {
+        hash = (hash ^ text[i] as u64).wrapping_mul(0x0100_0000_01b3);
+        i += 1;
+    }
+    hash
+};
+
+fn write(file: &Path, code: &[u8]) -> std::io::Result<()> {
+    let folder = file.parent().unwrap_or(Path::new("."));
+    let mut builder = DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)?;
+    if !is_private(folder) {
+        return Err(std::io::Error::other("others may write to that folder"));
+    }
+    make_room(folder)?;
+    // Of this process and thread alone.
+    let number = std::thread::current().id();
+    let draft = file.with_extension(format!("{}-{number:?}.draft", std::process::id()));
+    let written =
+        File::create(&draft).and_then(|mut open| open.write_all(code)).and_then(|()| fs::rename(&draft, file));
+    if written.is_err() {
+        let _ = fs::remove_file(&draft);
+    }
+    written
+}
+
+/// Whether nobody but its owner, who is the one who runs this, may write to `folder`.
+#[cfg(unix)]
+fn is_private(folder: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    fs::metadata(folder)
+        .is_ok_and(|known| known.mode() & 0o022 == 0 && known.uid() == rustix::process::geteuid().as_raw())
+}
+
+/// Elsewhere the user's cache folder is private by default.
+#[cfg(not(unix))]
+fn is_private(folder: &Path) -> bool {
+    folder.is_dir()
+}
+
+/// Removes the older half if there are many.
+fn make_room(folder: &Path) -> std::io::Result<()> {
+    let mut files: Vec<(SystemTime, PathBuf)> = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        files.push((entry.metadata()?.modified()?, entry.path()));
+    }
+    if files.len() < FILES {
+        return Ok(());
+    }
+    files.sort();
+    files.truncate(files.len() / 2);
+    for (_, file) in files {
+        // Another process may have been faster; one that runs from it keeps it until it ends.
+        let _ = fs::remove_file(file);
+    }
+    Ok(())
+}
