@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::{Fast, NEVER};
-use crate::instance::Stuck;
+use crate::instance::{Distance, Stuck};
 use crate::latency::{Batch, ContextEffect, LatencyModel};
 use crate::outcome::Sink;
+use crate::prefetch::soon;
 use crate::units::Micros;
 
 impl Fast {
@@ -21,6 +22,7 @@ impl Fast {
             if queued == now {
                 let (_, request) = self.arriving.pop_front().expect("just seen");
                 self.next_queued = self.arriving.front().map_or(NEVER, |&(at, _)| at);
+                self.arriving.front().into_iter().for_each(|(_, next)| soon(&**next));
                 self.enqueue(now, request, sink);
             } else if step == now {
                 // A step that starts at a deadline still goes first.
@@ -84,6 +86,7 @@ impl Fast {
     fn run_quietly(&mut self, now: Micros, until: Micros, sink: &mut impl Sink) -> bool {
         let finish_v = self.decoders.next_finish(0, &self.live).expect("every decoder finishes");
         let before = self.v;
+        self.ask_for(Distance::Rest);
         let (end, last_start) = self.decode_until(now, until, finish_v, sink);
         if self.v == before {
             return false;
@@ -93,6 +96,7 @@ impl Fast {
         self.trim_log();
         if self.v == finish_v {
             self.complete_decoders(end, sink);
+            self.ask_for(Distance::Request);
             self.schedule_next(end);
         }
         true

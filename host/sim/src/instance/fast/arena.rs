@@ -49,9 +49,11 @@ impl<T> Arena<T> {
     pub fn insert(&mut self, value: T) -> Key {
         let place = self.free;
         if let Some(slot) = self.slots.get_mut(place as usize) {
+            let turn = slot.turn;
             self.free = slot.next_free;
             slot.value = Some(value);
-            return Key { place, turn: slot.turn };
+            self.prefetch_free(); // requests come in crowds
+            return Key { place, turn };
         }
         self.free = place.checked_add(1).expect("fewer than 2^32 requests in one instance");
         self.slots.push(Slot { turn: 0, next_free: 0, value: Some(value) });
