@@ -280,10 +280,35 @@ data:
 
     #[test]
     fn what_is_not_simulated_is_said() {
-        insta::assert_snapshot!(error(&FILE.replace("type: poisson", "type: concurrent")), @"");
-        insta::assert_snapshot!(error(&FILE.replace("  base_seed: 3", "  sweep: { type: linear }")), @"");
-        insta::assert_snapshot!(error(&FILE.replace("random", "shareGPT")), @"");
-        insta::assert_snapshot!(error(&FILE.replace("mean: 20", "maen: 20")), @"");
-        insta::assert_snapshot!(error(&FILE.replace("duration: 30", "")), @"");
+        insta::assert_snapshot!(error(&FILE.replace("type: poisson", "type: concurrent")), @r"
+        perf.yaml:2:9: load: `type` is `concurrent`, which is not simulated yet
+          2 |   type: concurrent
+            |         ^^^^^^^^^^
+        hint: `constant` and `poisson` are
+        ");
+        insta::assert_snapshot!(error(&FILE.replace("  base_seed: 3", "  sweep: { type: linear }")), @r"
+        perf.yaml:6:10: load: a `sweep` measures the service first, and then chooses its rates
+          6 |   sweep: { type: linear }
+            |          ^
+        hint: write the `stages` it came to
+        ");
+        insta::assert_snapshot!(error(&FILE.replace("random", "shareGPT")), @r"
+        perf.yaml:10:9: data: `type` is `shareGPT`, which is not generated here
+          10 |   type: shareGPT
+             |         ^^^^^^^^
+        hint: `synthetic`, `random` and `shared_prefix` are; a recording can be a trace
+        ");
+        insta::assert_snapshot!(error(&FILE.replace("mean: 20", "maen: 20")), @r"
+        perf.yaml:12:26: unknown key `maen`
+          12 |   output_distribution: { maen: 20, std_dev: 0 }
+             |                          ^^^^
+        hint: did you mean `mean`?
+        ");
+        insta::assert_snapshot!(error(&FILE.replace("duration: 30", "")), @r"
+        perf.yaml:4:7: load: stage 1: `duration` is missing
+          4 |     - { rate: 4,  }
+            |       ^
+        hint: add `duration: …`
+        ");
     }
 }
