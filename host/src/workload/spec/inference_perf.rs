@@ -5,6 +5,8 @@ use blis_sim::units::Micros;
 
 use super::{Client, Lengths, MultiTurn, Prefix, Window, WindowRate};
 
+pub(super) mod own;
+
 /// The load.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SharedPrefix {

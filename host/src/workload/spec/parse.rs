@@ -43,6 +43,9 @@ pub(super) fn load(path: &Path) -> Result<Spec, SpecFileError> {
 /// Understands `text`, the content of `file`.
 pub(super) fn parse(file: &str, text: &str, files: &dyn Files) -> Result<Spec, SpecFileError> {
     let reader = Reader { file: file.into(), text };
+    if inference_perf::own::is_own(text) {
+        return inference_perf::own::parse(&reader);
+    }
     let Some(raw) = reader.yaml::<RawSpec>()? else {
         return Err(SpecFileError::whole(file, "the specification is empty", "name `clients`, at least one"));
     };

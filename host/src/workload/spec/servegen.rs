@@ -135,7 +135,7 @@ impl<'a> Active<'a> {
 
 /// The members as one cohort, active for so many seconds from a time on.
 fn cohort(id: &str, class: &str, members: &[Active<'_>], (from, secs): (u64, u32), reasoning: bool) -> Cohort {
-    let rows = || members.iter().flat_map(|member| member.rows.iter().copied());
+    let rows: Vec<&Row> = members.iter().flat_map(|member| member.rows.iter().copied()).collect();
     let datasets = || members.iter().flat_map(|member| member.datasets.iter().copied());
     let input =
         lengths(datasets().filter_map(|dataset| dataset.input.as_ref()), Lengths::gaussian(512.0, 128.0, 1, 32_768));
@@ -143,7 +143,7 @@ fn cohort(id: &str, class: &str, members: &[Active<'_>], (from, secs): (u64, u32
         lengths(datasets().filter_map(|dataset| dataset.output.as_ref()), Lengths::gaussian(128.0, 32.0, 1, 32_768));
     let client = Client {
         slo_class: class.to_owned(),
-        arrival: if reasoning { Arrival::Poisson } else { arrival(rows()) },
+        arrival: if reasoning { Arrival::Poisson } else { arrival(&rows) },
         reason_ratio: if reasoning {
             average(datasets().filter_map(|dataset| dataset.reason_ratio.as_ref()))
         } else {
@@ -173,8 +173,8 @@ fn cohort(id: &str, class: &str, members: &[Active<'_>], (from, secs): (u64, u32
 }
 
 /// What most rows are like, with the means of their parameters.
-fn arrival<'a>(rows: impl Iterator<Item = &'a Row> + Clone) -> Arrival {
-    let named = |name: &'static str| rows.clone().filter(move |row| row.pattern.eq_ignore_ascii_case(name));
+fn arrival(rows: &[&Row]) -> Arrival {
+    let named = |name: &'static str| rows.iter().copied().filter(move |row| row.pattern.eq_ignore_ascii_case(name));
     let (gamma, weibull) = (named("gamma").count(), named("weibull").count());
     let of = |name| {
         let own = |row: &Row| row.shape.zip(row.scale_secs).filter(|&(shape, scale)| shape > 0.0 && scale > 0.0);

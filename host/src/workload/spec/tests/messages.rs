@@ -193,7 +193,7 @@ fn contradictions_are_refused() {
     hint: name `clients`, at least one
     ");
     let second = CLIENT.lines().skip(3).collect::<Vec<_>>().join("\n").replace("chat", "batch");
-    insta::assert_snapshot!(error(&format!("{}{second}\n    slo_class: batch\n", CLIENT)), @r"
+    insta::assert_snapshot!(error(&format!("{CLIENT}{second}\n    slo_class: batch\n")), @r"
     spec.yaml:4:9: client `chat` has no `slo_class`, client `batch` has one
       4 |   - id: chat
         |         ^^^^
