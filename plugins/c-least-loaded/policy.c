@@ -37,6 +37,9 @@ static uint32_t restore(const blis_host *host, void *state, const uint8_t *bytes
     return len == 0;
 }
 
+/* So many places of equally loaded instances are remembered. */
+#define REMEMBERED 16
+
 static uint64_t load(const blis_instance *instance) {
     return (uint64_t)instance->queue_depth + instance->batch_size + instance->in_flight;
 }
@@ -45,20 +48,25 @@ static uint32_t route(const blis_host *host, void *state, const blis_request *re
                       const void *instances, size_t count, size_t stride) {
     (void)state, (void)request, (void)ages;
     uint64_t least = UINT64_MAX;
-    uint32_t first = 0, tied = 0;
-    for (size_t i = 0; i < count; i++) {
-        const uint64_t here = load(BLIS_ROW(blis_instance, instances, stride, i));
+    uint32_t tied = 0, places[REMEMBERED] = {0};
+    const char *row = instances;
+    for (size_t i = 0; i < count; i++, row += stride) {
+        const uint64_t here = load((const blis_instance *)row);
+        if (here > least) continue; /* as most are */
         if (here < least) {
             least = here;
-            first = (uint32_t)i;
             tied = 0;
         }
-        tied += here == least;
+        if (tied < REMEMBERED) places[tied] = (uint32_t)i;
+        tied++;
     }
-    if (tied < 2) return first;
-    uint32_t left = host->pick(host->context, tied);
-    size_t i = first;
-    while (load(BLIS_ROW(blis_instance, instances, stride, i)) != least || left-- > 0) i++;
+    if (tied < 2) return places[0];
+    uint32_t chosen = host->pick(host->context, tied);
+    if (chosen < REMEMBERED) return places[chosen];
+    /* So many are rare: look for the others again. */
+    size_t i = places[REMEMBERED - 1] + 1;
+    chosen -= REMEMBERED;
+    while (load(BLIS_ROW(blis_instance, instances, stride, i)) != least || chosen-- > 0) i++;
     return (uint32_t)i;
 }
 

@@ -184,13 +184,14 @@ impl Finder {
             return Err(Fault::new(FaultKind::NotAllowed, what));
         }
         let content = self.content(&found.place)?;
+        let sha256 = sha256(&content);
         let plugin = match found.technology {
-            Technology::Component => wasm::load(&path, &content, &self.limits, &self.wasm)?,
+            Technology::Component => wasm::load_known(&path, &content, &sha256, &self.limits, &self.wasm)?,
             Technology::Script => script::load(&path, text(&path, &content)?, &self.limits)?,
             Technology::Native => native::load(&path, &self.limits)?,
         };
         let (name, file) = (found.name.clone(), path.display().to_string());
-        Ok(Loaded { name, file, sha256: sha256(&content), bytes: content.len() as u64, plugin })
+        Ok(Loaded { name, file, sha256, bytes: content.len() as u64, plugin })
     }
 
     fn content(&self, place: &Place) -> Result<Vec<u8>, Fault> {

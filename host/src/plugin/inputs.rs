@@ -3,8 +3,8 @@
 
 use blis_sim::latency::Batch;
 use blis_sim::policy::{
-    Ages, BatchView, ClusterView, Event, EventKind, Events, InstanceInfo, QueuedView, RequestView, Signals, Ties,
-    Verdict, Versions,
+    Ages, BatchView, Changes, ClusterView, Event, EventKind, Events, InstanceInfo, QueuedView, Reads, RequestView,
+    Signals, Ties, Verdict, Versions,
 };
 use blis_sim::request::{Content, Name, Request, Span, Tags};
 use blis_sim::rng::{Generator, Stream};
@@ -159,7 +159,7 @@ impl Scene {
             signals: &self.signals,
             ages: self.ages,
             versions: self.versions,
-            in_flight_changes: blis_sim::policy::Changes::UNKNOWN,
+            in_flight_changes: Changes::UNKNOWN,
             tenants_in_flight: &self.tenants_in_flight,
         }
     }
@@ -186,8 +186,8 @@ impl Scene {
     }
 }
 
-/// Questions to measure calls with. As in a simulation, instances report now and then, not for every
-/// request; in between only what the router counts itself changes.
+/// Questions to measure calls with. Those that see the instances are of as many services, one after the
+/// other ("cold"): their signals lie in memory far away, and nobody knows what changed.
 #[must_use]
 pub fn traffic(kind: Kind, n: usize) -> Vec<Question> {
     const QUESTIONS: u64 = 64;
@@ -204,6 +204,84 @@ pub fn traffic(kind: Kind, n: usize) -> Vec<Question> {
     };
     // Latency models are asked about steps far more often than about anything else.
     (0..QUESTIONS).map(question).filter(|question| !matches!(question, Question::Queueing(_))).collect()
+}
+
+/// A service of `n` instances in the course of a run, for decisions that see the instances: between two
+/// of them few things change, and who asks knows which.
+///
+/// Requests come at 20 per second and instance and instances report every 50 ms, so there is a report
+/// every `n` decisions; and for each request that is handed over another one ends.
+#[derive(Clone, Debug)]
+pub struct Service {
+    scene: Scene,
+    requests: Vec<(Request, i32)>,
+    /// What the instances report in turn.
+    reports: Vec<Signals>,
+    /// Changes of the requests in flight: how many are forgotten, and the rest.
+    changes: (u64, Vec<u32>),
+    decisions: usize,
+}
+
+impl Service {
+    /// Of `n` instances, at least 1.
+    #[must_use]
+    pub fn new(n: usize) -> Self {
+        let scenes: Vec<_> = (0..64).map(|item| Scene::plausible(n, item)).collect();
+        Self {
+            scene: Scene { versions: Versions { load: 1, cached_blocks: 1 }, ..scenes[0].clone() },
+            reports: scenes[..4].iter().map(|scene| scene.signals.clone()).collect(),
+            requests: scenes.into_iter().map(|scene| (scene.request, scene.urgency)).collect(),
+            changes: (0, Vec::with_capacity(2 * Self::REMEMBERED)),
+            decisions: 0,
+        }
+    }
+
+    /// Changes that are not forgotten, about.
+    const REMEMBERED: usize = 4096;
+
+    /// Up to the next decision. What nobody `reads` stays, as in a simulation.
+    pub fn go_on(&mut self, reads: Reads) {
+        let (n, number, scene) = (self.scene.instances.len(), self.decisions, &mut self.scene);
+        self.decisions += 1;
+        let signals = &mut scene.signals;
+        if reads.load && number % n == 0 {
+            let report = &self.reports[number / n % self.reports.len()];
+            signals.queue_depth.copy_from_slice(&report.queue_depth);
+            signals.batch_size.copy_from_slice(&report.batch_size);
+            signals.kv_utilization.copy_from_slice(&report.kv_utilization);
+            signals.free_kv_blocks.copy_from_slice(&report.free_kv_blocks);
+            signals.cache_hit_rate.copy_from_slice(&report.cache_hit_rate);
+            signals.preemption_count.copy_from_slice(&report.preemption_count);
+            scene.versions.load += 1;
+        }
+        if reads.cached_blocks {
+            signals.cached_blocks.copy_from_slice(&self.reports[number % self.reports.len()].cached_blocks);
+            scene.versions.cached_blocks += 1;
+        }
+        let (forgotten, recent) = &mut self.changes;
+        if recent.len() >= Self::REMEMBERED {
+            *forgotten += recent.len() as u64;
+            recent.clear();
+        }
+        let (came, ended) = (number * 7 % n, number * 13 % n);
+        signals.in_flight[came] += 1;
+        signals.in_flight[ended] = signals.in_flight[ended].saturating_sub(1);
+        recent.extend([came as u32, ended as u32]);
+    }
+
+    /// The request of the decision.
+    #[must_use]
+    pub fn request(&self) -> RequestView<'_> {
+        let (request, urgency) = &self.requests[self.decisions % self.requests.len()];
+        RequestView::new(request, *urgency, BLOCK_SIZE)
+    }
+
+    /// The service as policies see it.
+    #[must_use]
+    pub fn cluster(&self) -> ClusterView<'_> {
+        let (forgotten, recent) = &self.changes;
+        ClusterView { in_flight_changes: Changes::new(*forgotten, recent), ..self.scene.cluster() }
+    }
 }
 
 fn generator(what: &str, item: u64) -> Generator {

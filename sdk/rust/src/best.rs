@@ -1,7 +1,5 @@
 //! The best of many, with ties broken as the built-in policies break them.
 
-use std::hint::cold_path;
-
 /// The place of the smallest value. Where several are the smallest, the host picks one of them
 /// ([`crate::pick`]), as it does for its own policies. Not-a-number is never the smallest.
 ///
@@ -21,30 +19,79 @@ pub fn argmax<T: PartialOrd + Copy>(values: impl IntoIterator<Item = T, IntoIter
     first_by(values.into_iter(), |a, b| a >= b)
 }
 
+/// So many places of equally good values are remembered; those behind them are looked for again.
+const REMEMBERED: usize = 16;
+
+/// Tuned for WebAssembly, whose compilers move variables between registers and memory in large loops:
+/// four values at a time are passed over by one branch, and what is rare is in functions of its own.
 #[inline]
 fn first_by<T: PartialOrd + Copy>(values: impl Iterator<Item = T> + Clone, no_worse: impl Fn(T, T) -> bool) -> usize {
-    let mut rest = values.clone().enumerate();
-    let Some((mut first, mut best)) = rest.find(|&(_, value)| comparable(value)) else {
+    let mut rest = values.clone();
+    let Some((first, mut best)) = rest.by_ref().enumerate().find(|&(_, value)| comparable(value)) else {
         panic!("there is nothing to choose from: no value, or none that is a number");
     };
-    let mut tied = 1_u32;
-    for (place, value) in rest {
-        // One comparison for most values, which are worse.
-        if no_worse(value, best) {
-            cold_path();
-            if value == best {
+    let mut places = [0_usize; REMEMBERED];
+    places[0] = first;
+    let (mut tied, mut place) = (1, first + 1);
+    // Behind the last of them.
+    let mut later = rest.clone();
+    'all: loop {
+        let mut ahead = rest.clone();
+        if let (Some(a), Some(b), Some(c), Some(d)) = (ahead.next(), ahead.next(), ahead.next(), ahead.next())
+            && !(no_worse(a, best) | no_worse(b, best) | no_worse(c, best) | no_worse(d, best))
+        {
+            rest = ahead;
+            place += 4;
+            continue;
+        }
+        for _ in 0..4 {
+            let Some(value) = rest.next() else { break 'all };
+            if no_worse(value, best) {
+                if value != best {
+                    (best, tied) = (value, 0);
+                }
+                if let Some(room) = places.get_mut(tied) {
+                    *room = place;
+                    later = rest.clone();
+                }
                 tied += 1;
-            } else {
-                (first, best, tied) = (place, value, 1);
             }
+            place += 1;
         }
     }
     if tied == 1 {
-        return first;
+        return places[0];
     }
-    let chosen = crate::pick(tied) as usize;
-    let mut places = values.enumerate().skip(first).filter(|&(_, value)| value == best).map(|(place, _)| place);
-    places.nth(chosen).expect("pick answers with a number below the one it was given")
+    let chosen = crate::pick(tied as u32) as usize;
+    match places.get(chosen) {
+        Some(&place) => place,
+        None => behind(later, best, places[REMEMBERED - 1] + 1, chosen - REMEMBERED),
+    }
+}
+
+/// The place of the value equal to `best` after `skipped` other such values. The first of `values` has
+/// place `from`.
+#[inline(never)]
+fn behind<T: PartialOrd + Copy>(
+    mut values: impl Iterator<Item = T> + Clone,
+    best: T,
+    from: usize,
+    skipped: usize,
+) -> usize {
+    let (mut place, mut left) = (from, skipped);
+    loop {
+        let mut ahead = values.clone();
+        let (Some(a), Some(b), Some(c), Some(d)) = (ahead.next(), ahead.next(), ahead.next(), ahead.next()) else {
+            break;
+        };
+        let equal = [a, b, c, d].into_iter().map(|value| usize::from(value == best)).sum::<usize>();
+        if equal > left {
+            break;
+        }
+        (values, place, left) = (ahead, place + 4, left - equal);
+    }
+    let found = values.enumerate().filter(|&(_, value)| value == best).nth(left);
+    place + found.expect("pick answers with a number below the one it was given").0
 }
 
 #[expect(clippy::eq_op, reason = "not-a-number is not equal to itself")]
@@ -65,6 +112,15 @@ mod tests {
         for (pick, place) in [(0, 1), (1, 3), (2, 4)] {
             let (chosen, host) = with(Host { picks: vec![pick], ..Host::default() }, || argmin(values));
             assert_eq!((chosen, host.asked), (place, vec![3]), "3 are equally good");
+        }
+    }
+
+    #[test]
+    fn so_many_ties_that_not_all_are_remembered() {
+        let value = |place: usize| u8::from(place % 3 == 0); // 1, 2, 4, 5, 7, 8, …
+        for (pick, place) in [(0, 1), (15, 23), (16, 25), (65, 98)] {
+            let (chosen, host) = with(Host { picks: vec![pick], ..Host::default() }, || argmin((0..99).map(value)));
+            assert_eq!((chosen, host.asked), (place, vec![66]));
         }
     }
 

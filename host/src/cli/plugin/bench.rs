@@ -1,10 +1,12 @@
-//! `blis plugin bench`: what a decision costs, beside a built-in.
+//! `blis plugin bench`: what a decision costs, beside a built-in: as in a run, where between two decisions
+//! few signals change; and cold, about one service after the other.
 
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::super::args::OutputForm;
 use super::super::error::Failure;
+use super::measure::Cost;
 use super::{KindName, Places, find, kinds, load, measure, print_either, table};
 use crate::plugin::Kind;
 
@@ -29,8 +31,8 @@ pub(super) struct BenchArgs {
 struct Row {
     kind: Kind,
     n: usize,
-    ns: f64,
-    built_in_ns: f64,
+    cost: Cost,
+    built_in: Cost,
 }
 
 pub(super) fn bench(args: &BenchArgs) -> Result<(), Failure> {
@@ -39,13 +41,14 @@ pub(super) fn bench(args: &BenchArgs) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for kind in kinds(&loaded, &args.kind)? {
         for n in SIZES {
-            let ns = measure::plugin(&*loaded.plugin, kind, n, &finder.limits).map_err(Failure::runtime)?;
-            rows.push(Row { kind, n, ns, built_in_ns: measure::built_in(kind, n) });
+            let cost = measure::plugin(&*loaded.plugin, kind, n, &finder.limits).map_err(Failure::runtime)?;
+            let built_in = measure::built_in(kind, n, loaded.plugin.description().reads);
+            rows.push(Row { kind, n, cost, built_in });
         }
     }
     let document: Vec<Value> = rows.iter().map(Row::document).collect();
     let text = || {
-        let head = ["A CALL", "N", "CPU ns", "BUILT-IN", "CPU ns", "RATIO"];
+        let head = ["A CALL", "N", "CPU ns", "BUILT-IN", "CPU ns", "RATIO", "COLD ns", "BUILT-IN, COLD"];
         table(&head, &rows.iter().map(Row::cells).collect::<Vec<_>>())
     };
     print_either(args.output, text, &document.into())
@@ -53,27 +56,32 @@ pub(super) fn bench(args: &BenchArgs) -> Result<(), Failure> {
 
 impl Row {
     fn ratio(&self) -> f64 {
-        self.ns / self.built_in_ns
+        self.cost.ns / self.built_in.ns
     }
 
     fn document(&self) -> Value {
         json!({
             "kind": self.kind.name(),
             "n": self.n,
-            "cpu_ns_per_call": self.ns.round(),
+            "cpu_ns_per_call": self.cost.ns.round(),
+            "cold_cpu_ns_per_call": self.cost.cold_ns.map(f64::round),
             "built_in": measure::built_in_name(self.kind),
-            "built_in_cpu_ns_per_call": self.built_in_ns.round(),
+            "built_in_cpu_ns_per_call": self.built_in.ns.round(),
+            "built_in_cold_cpu_ns_per_call": self.built_in.cold_ns.map(f64::round),
         })
     }
 
     fn cells(&self) -> Vec<String> {
+        let cold = |cost: Cost| cost.cold_ns.map_or_else(|| "-".into(), |ns| format!("{ns:.0}"));
         vec![
             self.kind.name().into(),
             self.n.to_string(),
-            format!("{:.0}", self.ns),
+            format!("{:.0}", self.cost.ns),
             measure::built_in_name(self.kind).into(),
-            format!("{:.0}", self.built_in_ns),
+            format!("{:.0}", self.built_in.ns),
             format!("{:.2}", self.ratio()),
+            cold(self.cost),
+            cold(self.built_in),
         ]
     }
 }

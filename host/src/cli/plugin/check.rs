@@ -94,7 +94,7 @@ fn check_one(finder: &Finder, name: &str, args: &CheckArgs) -> Result<Checked, F
 fn costs(loaded: &Loaded, kinds: &[Kind], finder: &Finder) -> Result<Vec<Cost>, Failure> {
     let cases = kinds.iter().flat_map(|&kind| COST_SIZES.map(|n| (kind, n)));
     let cost = |(kind, n)| {
-        let ns = measure::plugin(&*loaded.plugin, kind, n, &finder.limits).map_err(Failure::runtime)?;
+        let ns = measure::plugin(&*loaded.plugin, kind, n, &finder.limits).map_err(Failure::runtime)?.ns;
         Ok(Cost { kind, n, ns })
     };
     cases.map(cost).collect()

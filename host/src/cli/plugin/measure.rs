@@ -6,37 +6,87 @@ use std::time::Duration;
 use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::latency::{Blackbox, LatencyModel};
 use blis_sim::policy::{
-    AdmissionPolicy, ClassPriority, Classes, LeastLoaded, PreemptionPolicy, PriorityPolicy, RoutingPolicy,
+    AdmissionPolicy, ClassPriority, Classes, LeastLoaded, PreemptionPolicy, PriorityPolicy, Reads, RoutingPolicy,
     SchedulingPolicy, TierShed,
 };
 
 use super::super::timer::Timer;
 use crate::plugin::check::{setup, ties};
-use crate::plugin::inputs::{self, NAMES, Question};
+use crate::plugin::inputs::{self, NAMES, Question, Service};
 use crate::plugin::{Fault, Guest, Kind, Limits, Plugin};
 
 /// A measurement takes at least that much CPU time, and is repeated; the fastest counts.
 const LONG_ENOUGH: Duration = Duration::from_millis(4);
 const REPEATS: usize = 5;
 
-/// Of a call of `plugin` as `kind` about `n` instances, ns of CPU time.
-pub(super) fn plugin(plugin: &dyn Plugin, kind: Kind, n: usize, limits: &Limits) -> Result<f64, Fault> {
+/// Of a call, ns of CPU time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cost {
+    /// As in a run: between two decisions few signals change, and which is known.
+    pub ns: f64,
+    /// About services that were not looked at lately, of which nothing is known; `None` for decisions that
+    /// do not see the instances, for which there is no difference.
+    pub cold_ns: Option<f64>,
+}
+
+/// Of a call of `plugin` as `kind` about `n` instances.
+pub(super) fn plugin(plugin: &dyn Plugin, kind: Kind, n: usize, limits: &Limits) -> Result<Cost, Fault> {
     let mut setup = setup(plugin, kind, n, limits);
     setup.explain = false;
     let mut guest = plugin.start(&setup)?;
-    let traffic = inputs::traffic(kind, n);
     let mut scores = Vec::new();
     // A call that fails is no measurement: found beforehand.
-    traffic.iter().try_for_each(|question| call(&mut *guest, question, &mut scores))?;
+    inputs::traffic(kind, n).iter().try_for_each(|question| call(&mut *guest, question, &mut scores))?;
     let mut failed = None;
-    let ns = per_call(traffic.len(), || {
-        for question in &traffic {
-            if let Err(fault) = call(&mut *guest, question, &mut scores) {
-                failed.get_or_insert(fault);
-            }
+    let cost = cost(kind, n, plugin.description().reads, |asked| {
+        let answer = match asked {
+            Asked::Question(question) => call(&mut *guest, question, &mut scores),
+            Asked::Service(service) => match kind {
+                Kind::Admission => guest.admit(&service.request(), &service.cluster()).map(drop_black),
+                _ => {
+                    scores.clear();
+                    guest.route(&service.request(), &service.cluster(), &ties(), &mut scores).map(drop_black)
+                }
+            },
+        };
+        if let Err(fault) = answer {
+            failed.get_or_insert(fault);
         }
     });
-    failed.map_or(Ok(ns), Err)
+    failed.map_or(Ok(cost), Err)
+}
+
+/// What is asked about.
+enum Asked<'a> {
+    /// Cold.
+    Question(&'a Question),
+    /// As in a run.
+    Service(&'a Service),
+}
+
+/// Of `call`, made again and again.
+fn cost(kind: Kind, n: usize, reads: Reads, mut call: impl FnMut(Asked<'_>)) -> Cost {
+    let traffic = inputs::traffic(kind, n);
+    let cold = per_call(traffic.len(), || traffic.iter().for_each(|question| call(Asked::Question(question))));
+    if !matches!(kind, Kind::Admission | Kind::Routing) {
+        return Cost { ns: cold, cold_ns: None };
+    }
+    const DECISIONS: usize = 256;
+    let run = |call: &mut dyn FnMut(Asked<'_>)| {
+        let mut service = Service::new(n);
+        per_call(DECISIONS, || {
+            for _ in 0..DECISIONS {
+                service.go_on(reads);
+                call(Asked::Service(&service));
+            }
+        })
+    };
+    let all = run(&mut call);
+    let without = run(&mut |asked| {
+        let Asked::Service(service) = asked else { return };
+        drop_black((service.request(), service.cluster()));
+    });
+    Cost { ns: (all - without).max(0.0), cold_ns: Some(cold) }
 }
 
 fn call(guest: &mut dyn Guest, question: &Question, scores: &mut Vec<f64>) -> Result<(), Fault> {
@@ -72,11 +122,20 @@ pub(super) fn built_in_name(kind: Kind) -> &'static str {
     }
 }
 
-/// Of a call of that built-in, ns of CPU time.
-pub(super) fn built_in(kind: Kind, n: usize) -> f64 {
+/// Of a call of that built-in, where just as much changes between two decisions.
+pub(super) fn built_in(kind: Kind, n: usize, reads: Reads) -> Cost {
     let mut policies = BuiltIns::default();
-    let traffic = inputs::traffic(kind, n);
-    per_call(traffic.len(), || traffic.iter().for_each(|question| policies.call(question)))
+    cost(kind, n, reads, |asked| match asked {
+        Asked::Question(question) => policies.call(question),
+        Asked::Service(service) => match kind {
+            Kind::Admission => drop_black(policies.admission.admit(&service.request(), &service.cluster())),
+            _ => {
+                policies.scores.clear();
+                let BuiltIns { routing, scores, .. } = &mut policies;
+                drop_black(routing.route(&service.request(), &service.cluster(), &ties(), scores));
+            }
+        },
+    })
 }
 
 #[derive(Debug)]

@@ -115,11 +115,7 @@ pub(super) fn module(file: &File, bytes: &[u8]) -> Result<Module, Fault> {
             Payload::ExportSection(items) => {
                 for export in items {
                     let name = export.map_err(|error| malformed(file, &error))?.name;
-                    if let Some((interface, _)) = name.split_once('#')
-                        && !interface.starts_with("cabi_post_")
-                    {
-                        module.exports.add(file, interface)?;
-                    }
+                    module.exports.add_function(file, name)?;
                     module.names.push(name.to_owned());
                 }
             }
@@ -143,6 +139,21 @@ fn malformed(file: &File, error: &wasmparser::BinaryReaderError) -> Fault {
 }
 
 impl Exports {
+    /// Of the names of a core module's exports.
+    pub(super) fn of<'a>(file: &File, names: impl Iterator<Item = &'a str>) -> Result<Self, Fault> {
+        let mut exports = Self::default();
+        names.into_iter().try_for_each(|name| exports.add_function(file, name))?;
+        Ok(exports)
+    }
+
+    /// The interface of a core module's function.
+    fn add_function(&mut self, file: &File, name: &str) -> Result<(), Fault> {
+        match name.split_once('#') {
+            Some((interface, _)) if !interface.starts_with("cabi_post_") => self.add(file, interface),
+            _ => Ok(()),
+        }
+    }
+
     fn add(&mut self, file: &File, name: &str) -> Result<(), Fault> {
         let Some((interface, version)) = policy_interface(name) else { return Ok(()) };
         check_version(file, version)?;

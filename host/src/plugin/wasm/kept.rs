@@ -1,6 +1,6 @@
 //! Compiled code, kept from process to process: a file for each content, as wasmtime maps it into memory.
 //!
-//! A file is named after all that its content depends on: the bytes of the component, the interface they
+//! A file is named after all that its content depends on: the bytes of the plugin, the interface they
 //! were checked against, wasmtime, its settings and this machine's kind of processor. It is written
 //! under another name and then renamed, so nobody sees half a file, and never changed afterwards. What
 //! is found is run as it is, so the folder must be the user's own: one that others may write to is not
@@ -24,7 +24,7 @@ use super::{Kept, Settings};
 /// So many files at most; beyond it, the older half is removed.
 const FILES: usize = 512;
 
-/// Where the compiled form of one component is, or would be.
+/// Where the compiled form of one plugin is, or would be.
 pub(super) struct Compiled<'a> {
     engine: &'a Engine,
     /// Without extension; `None` if nothing is kept.
@@ -32,9 +32,9 @@ pub(super) struct Compiled<'a> {
 }
 
 impl<'a> Compiled<'a> {
-    /// Of the component `bytes`.
-    pub(super) fn of(engine: &'a Engine, bytes: &[u8], settings: &Settings) -> Self {
-        let path = folder(&settings.kept).map(|folder| folder.join(name(engine, bytes)));
+    /// Of the file whose SHA-256 is `sha256`.
+    pub(super) fn of(engine: &'a Engine, sha256: &str, settings: &Settings) -> Self {
+        let path = folder(&settings.kept).map(|folder| folder.join(name(engine, sha256)));
         Self { engine, path }
     }
 
@@ -103,7 +103,7 @@ fn user_cache() -> Option<PathBuf> {
 }
 
 /// All that compiled code depends on, as 64 hexadecimal digits.
-fn name(engine: &Engine, bytes: &[u8]) -> String {
+fn name(engine: &Engine, sha256: &str) -> String {
     struct Digest(Sha256);
     impl Hasher for Digest {
         fn write(&mut self, bytes: &[u8]) {
@@ -117,7 +117,7 @@ fn name(engine: &Engine, bytes: &[u8]) -> String {
     digest.write(concat!("blis ", env!("CARGO_PKG_VERSION"), "\n").as_bytes());
     digest.write(&INTERFACE.to_le_bytes());
     engine.precompile_compatibility_hash().hash(&mut digest);
-    digest.write(bytes);
+    digest.write(sha256.as_bytes());
     digest.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

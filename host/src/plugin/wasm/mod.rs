@@ -1,7 +1,7 @@
 //! WebAssembly: sandboxed and deterministic, at about half the speed of native code.
 //!
 //! ```text
-//! bytes ─ form? ─► core module ─ componentize ─► component ─ inspect (names) ─► compile or cache
+//! bytes ─ form? ─► core module ─ componentize ─► component ─ inspect (names) ─► compile, or take what was kept
 //!                                                                                  │
 //!        guest ◄─ configure ◄─ instance ◄─ start ◄─ Plugin ◄─ describe, checked ◄──┘
 //! ```
@@ -11,8 +11,11 @@
 //! the call. After that, and after any other trap, the instance is thrown away and the next call
 //! begins with a fresh one.
 //!
-//! Rows cross as they lie in memory (`lower.rs`): a list is one copy. docs/performance.md has what a call
-//! costs.
+//! Every file is compiled and looked at as a component first. If it is nothing but one core module behind
+//! the names of our interface, as what the SDKs make is (`standard.rs`), the functions of that module are
+//! called (`direct.rs`); all other components are called through wasmtime's component layer (`typed.rs`),
+//! which costs about five times as much. Tests compare the two. Rows cross as they lie in memory
+//! (`lower.rs`): a list is one copy. docs/performance.md has what a call costs.
 
 mod bindings;
 mod componentize;
@@ -47,6 +50,7 @@ use self::fault::File;
 use self::guest::{Functions, WasmGuest};
 use self::host::{Host, Log};
 use self::inspect::{Exports, Form};
+use super::find::sha256;
 use super::{Description, Fault, FaultKind, Guest, Limits, Plugin, Setup, Technology};
 
 /// Bytes of everything that a guest says about itself.
@@ -96,82 +100,80 @@ fn check_size(file: &File, size: u64, limits: &Limits) -> Result<(), Fault> {
 /// If it is not WebAssembly, does not compile, wants what there is not or another version, lacks what
 /// it must have, or fails to describe itself.
 pub fn load(path: &Path, bytes: &[u8], limits: &Limits, settings: &Settings) -> Result<Arc<dyn Plugin>, Fault> {
-    load_by(Way::Fastest, path, bytes, limits, settings)
+    load_known(path, bytes, &sha256(bytes), limits, settings)
 }
 
-/// How functions are called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// As `direct.rs` does if possible.
-    Fastest,
-    /// As `typed.rs` does: for tests that compare the two.
-    #[cfg_attr(not(test), expect(dead_code, reason = "tests compare with it"))]
-    Typed,
-}
-
-fn load_by(
-    way: Way,
+/// As [`load`], where the SHA-256 of `bytes` is known (hexadecimal).
+///
+/// # Errors
+/// As [`load`].
+pub fn load_known(
     path: &Path,
     bytes: &[u8],
+    sha256: &str,
     limits: &Limits,
     settings: &Settings,
 ) -> Result<Arc<dyn Plugin>, Fault> {
     let file = File::new(path);
     check_size(&file, bytes.len() as u64, limits)?;
-    let made;
-    let bytes = match inspect::form(&file, bytes)? {
-        Form::Component => bytes,
-        Form::Module => {
-            made = componentize::of_module(&file, bytes)?;
-            &made
-        }
-    };
-    let exports = inspect::component(&file, bytes)?;
-    let main = standard::main_module(bytes, &exports).filter(|_| way == Way::Fastest);
     let engine = engine::engine(settings).map_err(|fault| file.fault(fault.kind, fault.message))?;
-    let kept = kept::Compiled::of(&engine, bytes, settings);
+    let kept = kept::Compiled::of(&engine, sha256, settings);
     // What lies there was accepted as a component before.
-    if let Some(main) = &main
-        && let Some(module) = kept.module()
-        && let Ok(plugin) = direct(&file, &module, main, exports.clone(), limits)
+    if let Some(module) = kept.module()
+        && let Ok(plugin) = direct(&file, &module, limits)
     {
         return Ok(Arc::new(plugin));
     }
-    let (component, fresh) = match kept.component() {
-        Some(component) => (component, false),
-        None => {
-            let component = Component::new(&engine, bytes)
-                .map_err(|error| file.fault(FaultKind::Syntax, format_args!("does not compile: {error:#}")))?;
-            (component, true)
+    let component;
+    let bytes = match inspect::form(&file, bytes)? {
+        Form::Component => bytes,
+        Form::Module => {
+            component = componentize::of_module(&file, bytes)?;
+            &component
         }
     };
-    let (pre, wants_blocks) = link(&file, &engine, &component)?;
-    let code = typed::Component { pre, exports: exports.clone() };
-    let plugin = Wasm::<typed::Typed>::described(&file, code, wants_blocks, limits)?;
-    if let Some(main) = &main
-        && let Ok(module) = Module::new(&engine, &bytes[main.range.clone()])
-        && let Ok(plugin) = direct(&file, &module, main, exports, limits)
+    let exports = inspect::component(&file, bytes)?;
+    let plugin = typed(&file, bytes, &exports, &engine, &kept, limits)?;
+    if let Some(range) = standard::main_module(bytes, &exports)
+        && let Ok(module) = Module::new(&engine, &bytes[range])
+        && let Ok(plugin) = direct(&file, &module, limits)
     {
         kept.keep_module(&module);
         return Ok(Arc::new(plugin));
     }
-    if fresh {
-        kept.keep_component(&component);
-    }
     Ok(Arc::new(plugin))
 }
 
-/// The plugin with the functions of its core module.
-fn direct(
+/// The plugin with the functions of the component `bytes`.
+fn typed(
     file: &File,
-    module: &Module,
-    main: &standard::Main,
-    exports: Exports,
+    bytes: &[u8],
+    exports: &Exports,
+    engine: &Engine,
+    kept: &kept::Compiled<'_>,
     limits: &Limits,
-) -> Result<Wasm<direct::Direct>, Fault> {
+) -> Result<Wasm<typed::Typed>, Fault> {
+    let compile = || {
+        let component = Component::new(engine, bytes)
+            .map_err(|error| file.fault(FaultKind::Syntax, format_args!("does not compile: {error:#}")))?;
+        // Of the others, the module is kept.
+        if standard::main_module(bytes, exports).is_none() {
+            kept.keep_component(&component);
+        }
+        Ok(component)
+    };
+    let component = kept.component().map_or_else(compile, Ok)?;
+    let (pre, wants_blocks) = link(file, engine, &component)?;
+    Wasm::described(file, typed::Component { pre, exports: exports.clone() }, wants_blocks, limits)
+}
+
+/// The plugin with the functions of `module`.
+fn direct(file: &File, module: &Module, limits: &Limits) -> Result<Wasm<direct::Direct>, Fault> {
+    let exports = Exports::of(file, module.exports().map(|export| export.name()))?;
+    let wants_blocks = module.imports().any(|import| import.name() == "prompt-blocks");
     let code = direct::Core::link(module, exports)
         .map_err(|error| file.fault(FaultKind::ForbiddenImport, format_args!("{error:#}")))?;
-    Wasm::described(file, code, main.wants_blocks, limits)
+    Wasm::described(file, code, wants_blocks, limits)
 }
 
 /// With the host's functions; and whether it may ask for the blocks of a prompt.

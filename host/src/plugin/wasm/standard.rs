@@ -20,17 +20,9 @@ pub(super) const POST_RETURN: &str = "cabi_post_";
 /// Functions whose answers lie in memory: they alone may have one to be called afterwards.
 const IN_MEMORY: [&str; 7] = ["describe", "configure", "save", "restore", "admit", "scores", "constants"];
 
-/// The one module of a component.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Main {
-    /// Its bytes within the component.
-    pub range: Range<usize>,
-    /// Whether it may ask for the blocks of a prompt.
-    pub wants_blocks: bool,
-}
-
-/// The module of `component`, if there is nothing else to it. `exports` are those of the component.
-pub(super) fn main_module(component: &[u8], exports: &Exports) -> Option<Main> {
+/// Where in `component` its one module lies, if there is nothing else to it. `exports` are those of the
+/// component.
+pub(super) fn main_module(component: &[u8], exports: &Exports) -> Option<Range<usize>> {
     let mut parts = Parts::default();
     for payload in Parser::new(0).parse_all(component) {
         parts.add(payload.ok()?)?;
@@ -63,8 +55,7 @@ pub(super) fn main_module(component: &[u8], exports: &Exports) -> Option<Main> {
     {
         return None;
     }
-    let wants_blocks = main.imports.iter().any(|(_, name)| name == "prompt-blocks");
-    Some(Main { range: main.range, wants_blocks })
+    Some(main.range)
 }
 
 fn is_host_function(name: &str) -> bool {

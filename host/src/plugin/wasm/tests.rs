@@ -37,6 +37,33 @@ fn load_bytes(bytes: &[u8]) -> Result<Arc<dyn Plugin>, Fault> {
     load(Path::new("router.wasm"), bytes, &Limits::default(), &settings())
 }
 
+/// How functions are called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// As `direct.rs` does if possible.
+    Fastest,
+    /// As `typed.rs` does.
+    Typed,
+}
+
+/// As `load` does, but for the way.
+fn load_by(way: Way, name: &str, bytes: &[u8]) -> Result<Arc<dyn Plugin>, Fault> {
+    let (path, limits) = (Path::new(name), Limits::default());
+    let settings = settings();
+    if way == Way::Fastest {
+        return load(path, bytes, &limits, &settings);
+    }
+    let file = File::new(path);
+    let component = match inspect::form(&file, bytes)? {
+        Form::Component => bytes.to_vec(),
+        Form::Module => componentize::of_module(&file, bytes)?,
+    };
+    let exports = inspect::component(&file, &component)?;
+    let engine = engine::engine(&settings)?;
+    let kept = kept::Compiled::of(&engine, "", &settings);
+    Ok(Arc::new(typed(&file, &component, &exports, &engine, &kept, &limits)?))
+}
+
 fn load_text(text: &str) -> Result<Arc<dyn Plugin>, Fault> {
     load_bytes(&wat::parse_str(text).expect("the fixture assembles"))
 }
@@ -274,7 +301,7 @@ fn a_long_log_line_is_cut() {
 /// The fault of a file that does not load, or of its guest's first decision.
 fn fault_of(way: Way, text: &str) -> Fault {
     let bytes = wat::parse_str(text).expect("the fixture assembles");
-    let plugin = load_by(way, Path::new("router.wasm"), &bytes, &Limits::default(), &settings());
+    let plugin = load_by(way, "router.wasm", &bytes);
     let guest = plugin.and_then(|plugin| plugin.start(&setup(Kind::Routing)));
     let Ok(mut guest) = guest else { return guest.expect_err("just looked") };
     route(guest.as_mut(), &[1, 0], &mut Vec::new()).expect_err("a hostile guest fails")

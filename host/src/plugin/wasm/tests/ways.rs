@@ -33,11 +33,9 @@ fn is_standard(component: &[u8]) -> bool {
 
 #[test]
 fn they_answer_alike() {
-    let limits = Limits::default();
     for (name, bytes) in committed() {
         assert!(is_standard(&bytes), "{name} takes the fast way");
-        let [fast, typed] = [Way::Fastest, Way::Typed]
-            .map(|way| load_by(way, Path::new(&name), &bytes, &limits, &settings()).expect("loads"));
+        let [fast, typed] = [Way::Fastest, Way::Typed].map(|way| load_by(way, &name, &bytes).expect("loads"));
         assert_eq!(fast.description(), typed.description(), "{name}");
         for kind in fast.description().kinds.clone() {
             let setup = Setup {
@@ -81,7 +79,7 @@ fn the_host_answers_both() {
           (i32.load8_u (i32.load (i32.const 720)))))",
     );
     let answers = [Way::Fastest, Way::Typed].map(|way| {
-        let plugin = load_by(way, Path::new("router.wasm"), &component(&text), &Limits::default(), &settings());
+        let plugin = load_by(way, "router.wasm", &component(&text));
         let mut guest = plugin.and_then(|plugin| plugin.start(&setup(Kind::Routing))).expect("starts");
         route(guest.as_mut(), &[0], &mut Vec::new())
     });
@@ -128,7 +126,7 @@ fn what_is_called_after_an_answer_is_called() {
           (i64.store (i32.const 656) (i64.add (i64.load (i32.const 656)) (i64.const 100))))"#,
     )]);
     let counts = [Way::Fastest, Way::Typed].map(|way| {
-        let plugin = load_by(way, Path::new("router.wasm"), &component(&text), &Limits::default(), &settings());
+        let plugin = load_by(way, "router.wasm", &component(&text));
         let explain = Setup { explain: true, ..setup(Kind::Routing) };
         let mut guest = plugin.and_then(|plugin| plugin.start(&explain)).expect("starts");
         route(guest.as_mut(), &[1, 0], &mut Vec::new()).expect("routes");
@@ -141,7 +139,7 @@ fn what_is_called_after_an_answer_is_called() {
 fn it_is_initialized_before_anything_else() {
     let text = changed(&[(";; imports", r#"(func (export "_initialize") (i64.store (i32.const 656) (i64.const 7)))"#)]);
     let counts = [Way::Fastest, Way::Typed].map(|way| {
-        let plugin = load_by(way, Path::new("router.wasm"), &component(&text), &Limits::default(), &settings());
+        let plugin = load_by(way, "router.wasm", &component(&text));
         let mut guest = plugin.and_then(|plugin| plugin.start(&setup(Kind::Routing))).expect("starts");
         guest.save().expect("saves")[0]
     });
