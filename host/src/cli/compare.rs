@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use blis_sim::cluster::FollowUps;
 use blis_sim::request::Request;
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
@@ -96,21 +97,29 @@ struct Load {
     horizon: Option<Micros>,
 }
 
+/// What comes by itself, and what follows from that.
+type Arrivals<'a> = (Box<dyn Iterator<Item = Request> + 'a>, Option<Box<dyn FollowUps + Send>>);
+
 impl Load {
     fn open(config: &RunConfig) -> Result<Self, Failure> {
         let (workload, horizon) = run::open(config)?;
-        let Workload { requests, names, slo_targets, .. } = workload;
+        let Workload { requests, follow_ups, names, slo_targets, .. } = workload;
         let kept = match config.workload {
             WorkloadConfig::Synthetic(_) | WorkloadConfig::Specified(_) => None,
+            // Of those that wait for answers, only the first requests are known.
+            WorkloadConfig::Trace(_) | WorkloadConfig::Recorded { .. } if follow_ups.is_some() => None,
             WorkloadConfig::Trace(_) | WorkloadConfig::Recorded { .. } => Some(requests.collect()),
         };
         Ok(Self { names, slo_targets, kept, horizon: (horizon != config.horizon).then_some(horizon) })
     }
 
-    fn requests(&self, config: &RunConfig) -> Result<Box<dyn Iterator<Item = Request> + '_>, Failure> {
+    fn requests(&self, config: &RunConfig) -> Result<Arrivals<'_>, Failure> {
         Ok(match &self.kept {
-            Some(requests) => Box::new(requests.iter().cloned()),
-            None => Box::new(connect::open(config)?.requests),
+            Some(requests) => (Box::new(requests.iter().cloned()), None),
+            None => {
+                let Workload { requests, follow_ups, .. } = connect::open(config)?;
+                (requests, follow_ups)
+            }
         })
     }
 

@@ -8,7 +8,7 @@ use std::io::BufWriter;
 use std::path::Path;
 use std::time::Duration;
 
-use blis_sim::cluster::{Cluster, Halt};
+use blis_sim::cluster::{Cluster, FollowUps, Halt};
 use blis_sim::instance::{Fast, Instance, Plain, Scheduler};
 use blis_sim::metrics::{Metrics, MetricsOptions, Report, SloTargets};
 use blis_sim::outcome::{Counters, DropReason, Outcome, Rejection, Sink, Status};
@@ -92,7 +92,7 @@ fn simulate(
     workload: Workload,
     progress: bool,
 ) -> Result<Finished, Failure> {
-    let Workload { requests, count, names, slo_targets, skipped, notes } = workload;
+    let Workload { requests, follow_ups, count, names, slo_targets, skipped, notes } = workload;
     for note in deployment.notes.iter().chain(&notes) {
         tracing::info!("{note}");
     }
@@ -112,7 +112,7 @@ fn simulate(
     let requests = Progress::new(requests, count, progress);
     let timer = Timer::start();
     let Measured { report, observer, incidents } =
-        measure(config, deployment, (&names, &slo_targets), requests, observers)?;
+        measure(config, deployment, (&names, &slo_targets), (requests, follow_ups), observers)?;
     let cpu = timer.elapsed();
     let ((log, refused), (summary, decisions)) = observer;
     let fitness = evaluation
@@ -152,16 +152,18 @@ pub(super) fn measure<S: Sink>(
     config: &RunConfig,
     deployment: &Deployment,
     (names, targets): (&Names, &BTreeMap<String, GoodputTargets>),
-    requests: impl Iterator<Item = Request>,
+    (requests, follow_ups): (impl Iterator<Item = Request>, Option<Box<dyn FollowUps + Send>>),
     observer: S,
 ) -> Result<Measured<S>, Failure> {
     let mut sink = (Metrics::new(metrics_options(config, names, targets)), observer);
     let arrived = Cell::new(0);
-    let requests = with_deadlines(requests, &config.workload)
-        .inspect(|request| arrived.set(arrived.get() + u64::from(request.arrival <= config.horizon)));
+    let arrives = |request: &Request| arrived.set(arrived.get() + u64::from(request.arrival <= config.horizon));
+    let requests = with_deadlines(requests, &config.workload).inspect(arrives);
+    let mut clients = follow_ups.map(|inner| Clients { inner, semantics: config.engine.semantics, arrives });
+    let arrivals = (requests, clients.as_mut().map(|clients| clients as &mut dyn FollowUps));
     let (counters, incidents) = match config.engine.engine {
-        EngineName::Fast => finished(service::cluster(config, deployment, names, Fast::new)?, requests, &mut sink),
-        EngineName::Plain => finished(service::cluster(config, deployment, names, Plain::new)?, requests, &mut sink),
+        EngineName::Fast => finished(service::cluster(config, deployment, names, Fast::new)?, arrivals, &mut sink),
+        EngineName::Plain => finished(service::cluster(config, deployment, names, Plain::new)?, arrivals, &mut sink),
     }?;
     let (mut metrics, observer) = sink;
     metrics.offered(arrived.get());
@@ -174,13 +176,31 @@ pub(super) fn measure<S: Sink>(
     Ok(Measured { report, observer, incidents })
 }
 
+/// Clients that wait for their answers, seen from the service.
+struct Clients<F> {
+    inner: Box<dyn FollowUps + Send>,
+    semantics: Semantics,
+    /// Told of each request that follows.
+    arrives: F,
+}
+
+impl<F: Fn(&Request)> FollowUps for Clients<F> {
+    /// A client has its answer when it has all of it. For BLIS that is when the engine is done with it.
+    fn next(&mut self, ended: &Outcome) -> Option<Request> {
+        let answered = ended.e2e.map(|e2e| ended.arrival.saturating_add(e2e));
+        let answered = answered.filter(|_| self.semantics != Semantics::BLIS);
+        let ended = ended.ended_at(answered.map_or(ended.ended_at, |at| at.max(ended.ended_at)));
+        self.inner.next(&ended).inspect(&self.arrives)
+    }
+}
+
 /// The counters of each instance, and what went wrong in plugins without ending the run.
 fn finished<I: Instance>(
     (cluster, incidents): (Cluster<I>, Incidents),
-    requests: impl Iterator<Item = Request>,
+    (requests, follow_ups): (impl Iterator<Item = Request>, Option<&mut dyn FollowUps>),
     sink: &mut impl Sink,
 ) -> Result<(Vec<Counters>, Vec<Incident>), Failure> {
-    match (cluster.run(requests, sink), incidents.first()) {
+    match (cluster.run_sessions(requests, follow_ups, sink), incidents.first()) {
         (Ok(counters), _) => Ok((counters, incidents.all())),
         (Err(Halt::Aborted), Some(Incident { plugin, kind, at, fault, .. })) => {
             let (what, hint) = fault.split();
@@ -231,8 +251,9 @@ fn fitness(
     let Some((name, baseline)) = baseline else {
         return Ok((weights.blis(&figures, no_sample(config.engine.semantics)), None));
     };
-    let Workload { requests, names, slo_targets, .. } = connect::open(&baseline)?;
-    let Measured { report: baseline, .. } = measure(&baseline, deployment, (&names, &slo_targets), requests, ())?;
+    let Workload { requests, follow_ups, names, slo_targets, .. } = connect::open(&baseline)?;
+    let named = (&names, &slo_targets);
+    let Measured { report: baseline, .. } = measure(&baseline, deployment, named, (requests, follow_ups), ())?;
     Ok((weights.relative(&figures, &Figures::from(&baseline)), Some(name)))
 }
 

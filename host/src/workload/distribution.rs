@@ -186,6 +186,7 @@ impl DistributionSpec {
         let count = requests.known_count();
         Ok(Workload {
             requests: Box::new(requests),
+            follow_ups: None,
             count,
             names: Names::default(),
             slo_targets: BTreeMap::new(),

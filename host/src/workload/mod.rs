@@ -14,6 +14,7 @@ use std::io::{BufRead, Cursor, Read as _};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
+use blis_sim::cluster::FollowUps;
 use blis_sim::request::Request;
 use blis_sim::units::Micros;
 
@@ -41,6 +42,8 @@ pub use names::{Names, session_text};
 pub struct Workload {
     /// In order of arrival. Generated workloads make them one at a time.
     pub requests: Box<dyn Iterator<Item = Request> + Send>,
+    /// What follows from the ends of earlier ones, where clients wait for answers.
+    pub follow_ups: Option<Box<dyn FollowUps + Send>>,
     /// How many there will be, where that is known beforehand.
     pub count: Option<u64>,
     /// The text behind the numbers in their [`Tags`](blis_sim::request::Tags).
@@ -61,7 +64,7 @@ impl Workload {
 
 impl fmt::Debug for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { requests: _, count, names: _, slo_targets: _, skipped, notes } = self;
+        let Self { requests: _, follow_ups: _, count, names: _, slo_targets: _, skipped, notes } = self;
         let mut fields = f.debug_struct("Workload");
         fields.field("count", count).field("skipped", skipped).field("notes", notes).finish_non_exhaustive()
     }

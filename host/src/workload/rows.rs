@@ -141,6 +141,7 @@ impl<'a, T: Terms> Intake<'a, T> {
         });
         Ok(Workload {
             requests: Box::new(requests),
+            follow_ups: None,
             count,
             names,
             slo_targets: BTreeMap::new(),

@@ -55,6 +55,7 @@ fn workload(requests: Vec<Request>) -> Workload {
     Workload {
         count: Some(requests.len() as u64),
         requests: Box::new(requests.into_iter()),
+        follow_ups: None,
         names: Names::default(),
         slo_targets: BTreeMap::new(),
         skipped: Skipped::default(),

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::{Client, Load};
 use crate::config::policy::Spot;
 use crate::excerpt::Excerpt;
 use crate::unreadable::unreadable;
@@ -78,30 +77,4 @@ pub enum ExpandError {
     /// No client sends anything.
     #[error("no client ever sends a request\nhint: the windows lie behind the horizon, or the rates are 0")]
     Empty,
-    /// A client waits for answers.
-    #[error("client `{client}` is in closed loop, which is not simulated yet: {why}\nhint: {hint}")]
-    ClosedLoop {
-        /// Its id.
-        client: String,
-        /// What makes it wait.
-        why: &'static str,
-        /// What to do about it.
-        hint: &'static str,
-    },
-}
-
-impl ExpandError {
-    pub(super) fn closed_loop(client: &Client) -> Self {
-        let (why, hint) = match client.load {
-            Load::Users { .. } => (
-                "its users (`concurrency`) wait for their answers",
-                "give it a `rate_fraction` in place of `concurrency`",
-            ),
-            Load::Share(_) => (
-                "the rounds of its sessions wait for their answers",
-                "with `closed_loop: false` a round follows after its think time and 1 µs per token of the answer before",
-            ),
-        };
-        Self::ClosedLoop { client: client.id.clone(), why, hint }
-    }
 }

@@ -18,6 +18,7 @@ use std::path::Path;
 use blis_sim::units::Micros;
 
 pub mod arrival;
+mod closed_loop;
 mod cohort;
 mod error;
 mod expand;
@@ -332,18 +333,23 @@ impl Spec {
         Ok(Requests::new(expanded, options))
     }
 
-    /// The requests of an open-loop specification.
+    /// The requests as a workload.
     ///
     /// # Errors
-    /// As [`Self::requests`], and where a client waits for answers.
+    /// As [`Self::requests`].
     pub fn generate(&self, options: &GenerateOptions) -> Result<Workload, ExpandError> {
-        if let Some(client) = self.first_in_closed_loop() {
-            return Err(ExpandError::closed_loop(client));
-        }
         let (requests, names) = self.requests(options)?;
+        let count = requests.known_count();
+        let (requests, follow_ups): (Box<dyn Iterator<Item = _> + Send>, _) = if self.first_in_closed_loop().is_some() {
+            let (requests, answered) = closed_loop::split(requests);
+            (Box::new(requests), Some(answered))
+        } else {
+            (Box::new(requests.map(|drawn| drawn.request)), None)
+        };
         Ok(Workload {
-            count: requests.known_count(),
-            requests: Box::new(requests.map(|drawn| drawn.request)),
+            count: count.filter(|_| follow_ups.is_none()),
+            requests,
+            follow_ups,
             names,
             slo_targets: self.goodput_slo_targets.clone(),
             skipped: Skipped::default(),

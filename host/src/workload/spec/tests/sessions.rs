@@ -71,20 +71,6 @@ fn a_single_session_starts_once() {
     assert_eq!(rounds(&requests).iter().map(|t| t.1).collect::<Vec<_>>(), [0, 1, 2]);
 }
 
-#[test]
-fn closed_loops_are_not_run_open() {
-    let refused = |client| spec(1.0, vec![client]).generate(&options()).unwrap_err().to_string();
-    insta::assert_snapshot!(refused(chat(true, true)), @r"
-    client `chat` is in closed loop, which is not simulated yet: the rounds of its sessions wait for their answers
-    hint: with `closed_loop: false` a round follows after its think time and 1 µs per token of the answer before
-    ");
-    let users = Client { load: Load::Users { count: 3, think_time: secs(1) }, ..client("users", 1.0) };
-    insta::assert_snapshot!(refused(users), @r"
-    client `users` is in closed loop, which is not simulated yet: its users (`concurrency`) wait for their answers
-    hint: give it a `rate_fraction` in place of `concurrency`
-    ");
-}
-
 fn follow(client: Client, num_requests: u64, horizon: Micros) -> (Requests, Vec<Request>) {
     let options = GenerateOptions { num_requests: Some(num_requests), horizon, ..options() };
     let (mut requests, _) = spec(0.1, vec![client]).requests(&options).unwrap();
