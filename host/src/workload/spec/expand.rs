@@ -352,15 +352,21 @@ impl Prefixes {
     }
 }
 
+/// Requests of a window that is filled: a second or two to draw them beforehand.
+const FILLED_MAX: f64 = 1e8;
+
 /// It must end, and after no more requests than can be numbered.
 fn check_end(plans: &[Plan], options: &GenerateOptions) -> Result<(), ExpandError> {
     let segments = || plans.iter().flat_map(|plan| plan.segments.iter());
     if segments().next().is_none() {
         return Err(ExpandError::Empty);
     }
-    // No segment makes more draws than there are numbers, whatever ends the workload.
-    let most = segments().filter(|segment| !matches!(segment.pace, Pace::Steady(_))).map(Segment::expected);
-    let total = match options.num_requests {
+    let filled = segments().filter(|segment| matches!(segment.pace, Pace::Filled { .. } | Pace::Counted { .. }));
+    let fullest = filled.map(Segment::expected).fold(0.0, f64::max);
+    if fullest > FILLED_MAX {
+        return Err(ExpandError::FullWindow { requests: fullest });
+    }
+    let requests = match options.num_requests {
         Some(_) => 0.0,
         None if segments().any(|segment| segment.end == Micros::MAX) => return Err(ExpandError::Endless),
         None => {
@@ -371,7 +377,6 @@ fn check_end(plans: &[Plan], options: &GenerateOptions) -> Result<(), ExpandErro
             plans.iter().map(requests).sum()
         }
     };
-    let requests = most.fold(total, f64::max);
     // 1 % is many standard deviations of a Poisson count this large.
     if requests > f64::from(u32::MAX) * 0.99 { Err(ExpandError::TooMany { requests }) } else { Ok(()) }
 }
