@@ -71,6 +71,14 @@ pub enum ExpandError {
         /// Rate times time.
         requests: f64,
     },
+    /// Too many requests in a window that is to be filled: their intervals are drawn twice.
+    #[error(
+        "about {requests:.0} requests in one window with a rate of its own, more than 100000000\nhint: lower the rate, or cut the window in pieces"
+    )]
+    FullWindow {
+        /// Rate times time.
+        requests: f64,
+    },
     /// More prefixes than can be numbered.
     #[error("the prefixes of all groups have more than 4294967295 KV blocks\nhint: make them fewer or shorter")]
     TooManyBlocks,

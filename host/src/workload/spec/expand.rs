@@ -74,6 +74,20 @@ impl Segment {
     }
 }
 
+impl Plan {
+    /// Whether only its first arrival begins anything.
+    pub fn is_single_session(&self) -> bool {
+        self.client.multi_turn.is_some_and(|turns| turns.single_session)
+    }
+
+    /// How many requests it sends, on average, if no round comes too late.
+    fn expected(&self) -> f64 {
+        let rounds = f64::from(self.client.multi_turn.map_or(1, |turns| turns.max_rounds));
+        let starts: f64 = self.segments.iter().map(Segment::expected).sum();
+        rounds * if self.is_single_session() { starts.min(1.0) } else { starts }
+    }
+}
+
 /// The randomness of one sender, one stream for each thing drawn: other prompts leave answers alone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Streams {
@@ -352,26 +366,27 @@ impl Prefixes {
     }
 }
 
+/// Requests of a window that is filled: a second or two to draw them beforehand.
+const FILLED_MAX: f64 = 1e8;
+
 /// It must end, and after no more requests than can be numbered.
 fn check_end(plans: &[Plan], options: &GenerateOptions) -> Result<(), ExpandError> {
     let segments = || plans.iter().flat_map(|plan| plan.segments.iter());
     if segments().next().is_none() {
         return Err(ExpandError::Empty);
     }
-    // No segment makes more draws than there are numbers, whatever ends the workload.
-    let most = segments().filter(|segment| !matches!(segment.pace, Pace::Steady(_))).map(Segment::expected);
-    let total = match options.num_requests {
-        Some(_) => 0.0,
-        None if segments().any(|segment| segment.end == Micros::MAX) => return Err(ExpandError::Endless),
-        None => {
-            let requests = |plan: &Plan| {
-                let rounds = plan.client.multi_turn.map_or(1, |turns| turns.max_rounds);
-                plan.segments.iter().map(Segment::expected).sum::<f64>() * f64::from(rounds)
-            };
-            plans.iter().map(requests).sum()
-        }
-    };
-    let requests = most.fold(total, f64::max);
+    let filled = segments().filter(|segment| matches!(segment.pace, Pace::Filled { .. } | Pace::Counted { .. }));
+    let fullest = filled.map(Segment::expected).fold(0.0, f64::max);
+    if fullest > FILLED_MAX {
+        return Err(ExpandError::FullWindow { requests: fullest });
+    }
+    if options.num_requests.is_some() {
+        return Ok(());
+    }
+    if plans.iter().any(|plan| !plan.is_single_session() && plan.segments.iter().any(|s| s.end == Micros::MAX)) {
+        return Err(ExpandError::Endless);
+    }
+    let requests: f64 = plans.iter().map(Plan::expected).sum();
     // 1 % is many standard deviations of a Poisson count this large.
     if requests > f64::from(u32::MAX) * 0.99 { Err(ExpandError::TooMany { requests }) } else { Ok(()) }
 }

@@ -46,8 +46,9 @@ impl Requests {
         let steady = |source: &Source| {
             let plan = &source.plan;
             let for_ever = plan.segments.last().is_some_and(|last| last.end == Micros::MAX);
-            let single = plan.client.multi_turn.is_some_and(|turns| turns.single_session);
-            for_ever && !single && matches!(plan.segments.last().map(|last| last.pace), Some(Pace::Steady(_)))
+            for_ever
+                && !plan.is_single_session()
+                && matches!(plan.segments.last().map(|last| last.pace), Some(Pace::Steady(_)))
         };
         let endless = self.numbers.horizon == Micros::MAX && self.sources.iter().any(steady);
         endless.then_some(self.left)

@@ -272,8 +272,7 @@ impl Source {
     }
 
     fn advance(&mut self) {
-        let single = self.plan.client.multi_turn.is_some_and(|turns| turns.single_session);
-        let done = single && self.starts.number > 0;
+        let done = self.plan.is_single_session() && self.starts.number > 0;
         self.next_start = if done { None } else { self.starts.next(&self.plan) };
     }
 

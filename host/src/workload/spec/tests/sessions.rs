@@ -67,8 +67,10 @@ fn a_single_session_starts_once() {
     let mut one = chat(true, false);
     one.multi_turn.as_mut().unwrap().single_session = true;
     one.windows = vec![Window::usual(secs(5), secs(100))];
-    let (requests, _) = requests(&spec(0.25, vec![one]));
+    let (requests, _) = requests(&spec(0.25, vec![one.clone()]));
     assert_eq!(rounds(&requests).iter().map(|t| t.1).collect::<Vec<_>>(), [0, 1, 2]);
+    let always = Client { windows: Vec::new(), ..one };
+    assert_eq!(self::requests(&spec(0.25, vec![always])).0.len(), 3, "it ends by itself");
 }
 
 fn follow(client: Client, num_requests: u64, horizon: Micros) -> (Requests, Vec<Request>) {

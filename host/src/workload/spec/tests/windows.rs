@@ -128,7 +128,7 @@ fn what_never_ends_or_never_starts_is_refused() {
     ");
     let counted = Client { windows: vec![weighted(0, 1_000_000, 1e9)], ..client("a", 1.0) };
     insta::assert_snapshot!(check(&spec(0.0, vec![counted]), &GenerateOptions { num_requests: Some(1), ..options() }), @r"
-    about 1000000000000000 requests, more than 4294967295
-    hint: lower the rate, the horizon or the windows
+    about 1000000000000000 requests in one window with a rate of its own, more than 100000000
+    hint: lower the rate, or cut the window in pieces
     ");
 }
