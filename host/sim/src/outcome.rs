@@ -3,6 +3,7 @@
 //! The engine reports every request exactly once, when it ends (or when the simulation does), and
 //! keeps nothing: its own state stays proportional to what is live.
 
+use crate::instance::StepRecord;
 use crate::policy::{Choice, ClusterView, Reads, RequestView, Verdict};
 use crate::request::{Request, Tags};
 use crate::units::Micros;
@@ -154,6 +155,11 @@ impl FirstToken {
 
 /// Where the simulation writes. It never calls back.
 pub trait Sink {
+    /// A request arrives at the service. Told in the order in which they do.
+    fn arrived(&mut self, request: &Request) {
+        let _ = request;
+    }
+
     /// A request ended. Called once per request; in the order in which they end.
     fn outcome(&mut self, outcome: &Outcome);
 
@@ -169,6 +175,17 @@ pub trait Sink {
     /// `count` inter-token latencies of `gap`, reported before, belong to requests that did not
     /// complete: the published figure pools completed requests only.
     fn retract_itl(&mut self, instance: u32, gap: Micros, count: u64);
+
+    /// A step of instance number `instance` was planned, and what it does is known. Only of instances that
+    /// keep a record of every step, for sinks that want to know ([`Self::wants_steps`]).
+    fn step(&mut self, instance: u32, step: &StepRecord) {
+        let _ = (instance, step);
+    }
+
+    /// Whether it wants to be told of every step. Costs the runs of equal steps.
+    fn wants_steps(&self) -> bool {
+        false
+    }
 
     /// A policy decided. Only for sinks that want to know why.
     fn decision(&mut self, decision: &Decision<'_>) {

@@ -233,7 +233,7 @@ impl<I: Instance> Cluster<I> {
             self.expect();
             clients.now = now;
             match event {
-                Event::Arrival => self.arrived.extend(clients.arrivals.take()),
+                Event::Arrival => self.arrive(&mut clients),
                 Event::Admission => self.admit(now, &mut clients)?,
                 Event::Routing => self.route(now, &mut clients)?,
             }
@@ -256,6 +256,13 @@ impl<I: Instance> Cluster<I> {
 
     fn routing_at(&self, request: &Request) -> Micros {
         self.admission_at(request).saturating_add(self.config.routing_latency)
+    }
+
+    /// The next request is there.
+    fn arrive(&mut self, clients: &mut Clients<'_, '_, impl Iterator<Item = Request>, impl Sink>) {
+        let Some(request) = clients.arrivals.take() else { return };
+        clients.arrived(&request);
+        self.arrived.push_back(request);
     }
 
     /// Asks the admission policy about the request whose turn it is.

@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::iter::Peekable;
 
+use crate::instance::StepRecord;
 use crate::outcome::{Decision, FirstToken, Outcome, Sink, Status};
 use crate::policy::Reads;
 use crate::request::Request;
@@ -107,6 +108,18 @@ impl<I: Iterator<Item = Request>, S: Sink> Sink for Clients<'_, '_, I, S> {
 
     fn retract_itl(&mut self, instance: u32, gap: Micros, count: u64) {
         self.sink.retract_itl(instance, gap, count);
+    }
+
+    fn arrived(&mut self, request: &Request) {
+        self.sink.arrived(request);
+    }
+
+    fn step(&mut self, instance: u32, step: &StepRecord) {
+        self.sink.step(instance, step);
+    }
+
+    fn wants_steps(&self) -> bool {
+        self.sink.wants_steps()
     }
 
     fn decision(&mut self, decision: &Decision<'_>) {

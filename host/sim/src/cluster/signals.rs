@@ -13,10 +13,10 @@
 use super::ClusterConfig;
 use super::in_flight::InFlight;
 use super::lifecycle::Lifecycle;
-use crate::instance::{Instance, InstanceConfig};
+use crate::instance::{Instance, InstanceConfig, StepRecord};
 use crate::outcome::{Decision, FirstToken, Outcome, Sink};
 use crate::policy::{Ages, ClusterView, Events, InstanceInfo, PrefixIndex, Reads, RequestView, Signals, Versions};
-use crate::request::Name;
+use crate::request::{Name, Request};
 use crate::units::Micros;
 
 /// The signals as they were last read.
@@ -258,6 +258,18 @@ impl<S: Sink> Sink for Watched<'_, S> {
 
     fn retract_itl(&mut self, instance: u32, gap: Micros, count: u64) {
         self.sink.retract_itl(instance, gap, count);
+    }
+
+    fn arrived(&mut self, request: &Request) {
+        self.sink.arrived(request);
+    }
+
+    fn step(&mut self, instance: u32, step: &StepRecord) {
+        self.sink.step(instance, step);
+    }
+
+    fn wants_steps(&self) -> bool {
+        self.sink.wants_steps()
     }
 
     fn decision(&mut self, decision: &Decision<'_>) {

@@ -97,6 +97,12 @@ pub struct Plain {
 pub struct StepRecord {
     /// When it started.
     pub now: Micros,
+    /// When it ends.
+    pub end: Micros,
+    /// Requests in the wait queue after planning.
+    pub waiting: u32,
+    /// Requests in the batch after planning.
+    pub running: u32,
     /// (request, tokens computed, context before) in batch order; only those that compute.
     pub scheduled: Vec<(u32, u32, u32)>,
     /// Requests thrown out, in the order in which it happened.
@@ -150,11 +156,15 @@ impl Plain {
         self.last_step.free_blocks_planned = self.kv.free_blocks();
         self.release_drained();
 
+        self.last_step.waiting = self.waiting.len() as u32;
+        self.last_step.running = self.running.len() as u32;
         let batch = self.batch();
         let end = now + self.config.latency.step_time(&batch);
         self.execute(now, end, sink);
         self.complete(end, sink);
         self.last_step.free_blocks = self.kv.free_blocks();
+        self.last_step.end = end;
+        sink.step(self.config.index, &self.last_step);
         if !(self.running.is_empty() && self.waiting.is_empty()) {
             self.step_at = Some(end);
         }

@@ -1,7 +1,9 @@
 //! Sinks made of sinks.
 
+use crate::instance::StepRecord;
 use crate::outcome::{Decision, FirstToken, Outcome, Sink};
 use crate::policy::Reads;
+use crate::request::Request;
 use crate::units::Micros;
 
 /// Nobody listens.
@@ -15,6 +17,20 @@ impl Sink for () {
 
 /// Both sinks get everything.
 impl<A: Sink, B: Sink> Sink for (A, B) {
+    fn arrived(&mut self, request: &Request) {
+        self.0.arrived(request);
+        self.1.arrived(request);
+    }
+
+    fn step(&mut self, instance: u32, step: &StepRecord) {
+        self.0.step(instance, step);
+        self.1.step(instance, step);
+    }
+
+    fn wants_steps(&self) -> bool {
+        self.0.wants_steps() || self.1.wants_steps()
+    }
+
     fn outcome(&mut self, outcome: &Outcome) {
         self.0.outcome(outcome);
         self.1.outcome(outcome);
@@ -47,6 +63,22 @@ impl<A: Sink, B: Sink> Sink for (A, B) {
 
 /// A sink that may be switched off.
 impl<S: Sink> Sink for Option<S> {
+    fn arrived(&mut self, request: &Request) {
+        if let Some(sink) = self {
+            sink.arrived(request);
+        }
+    }
+
+    fn step(&mut self, instance: u32, step: &StepRecord) {
+        if let Some(sink) = self {
+            sink.step(instance, step);
+        }
+    }
+
+    fn wants_steps(&self) -> bool {
+        self.as_ref().is_some_and(Sink::wants_steps)
+    }
+
     fn outcome(&mut self, outcome: &Outcome) {
         if let Some(sink) = self {
             sink.outcome(outcome);

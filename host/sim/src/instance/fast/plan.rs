@@ -53,6 +53,8 @@ impl Fast {
         let free = self.kv.free_blocks();
         if let Some(record) = &mut self.record {
             record.free_blocks = free;
+            record.end = end;
+            sink.step(self.config.index, record);
         }
         Ok(())
     }
@@ -409,6 +411,7 @@ impl Fast {
     fn record_plan(&mut self, plan: &Plan, planned: u32) {
         let Some(mut record) = self.record.take() else { return };
         record.free_blocks_planned = planned;
+        (record.waiting, record.running) = (self.waiting.len() as u32, self.running);
         for key in self.order.iter() {
             let live = &self.live[key];
             let computed = live.computed_at(self.v);
