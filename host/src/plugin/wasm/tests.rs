@@ -767,19 +767,45 @@ fn tempfile(name: &str) -> PathBuf {
     folder
 }
 
+/// The fixture routes, loaded with compiled code kept in `folder`.
+fn routes_with_code_in(folder: &Path) {
+    let settings = Settings { strict: true, kept: Kept::Folder(folder.to_owned()) };
+    let core = wat::parse_str(LEAST_LOADED).expect("assembles");
+    let plugin = load(Path::new("router.wasm"), &core, &Limits::default(), &settings).expect("loads");
+    let mut guest = plugin.start(&setup(Kind::Routing)).expect("starts");
+    assert_eq!(route(guest.as_mut(), &[1, 0], &mut Vec::new()), Ok(1));
+}
+
+fn files_in(folder: &Path) -> Vec<PathBuf> {
+    fs::read_dir(folder).expect("made").map(|entry| entry.expect("readable").path()).collect()
+}
+
 #[test]
 fn compiled_code_is_kept() {
-    let folder = tempfile("kept");
-    let settings = Settings { strict: true, kept: Kept::Folder(folder.clone()) };
-    let component =
-        componentize(Path::new("router.wasm"), &wat::parse_str(LEAST_LOADED).expect("assembles")).expect("a component");
-    let load = || load(Path::new("router.wasm"), &component, &Limits::default(), &settings).expect("loads");
-    load();
-    assert!(fs::read_dir(&folder).expect("made").next().is_some(), "kept");
-    let mut guest = load().start(&setup(Kind::Routing)).expect("starts");
-    assert_eq!(route(guest.as_mut(), &[1, 0], &mut Vec::new()), Ok(1));
-    // wasmtime may still be writing its statistics.
-    let _ = fs::remove_dir_all(folder);
+    let folder = tempfile("kept").join("made");
+    routes_with_code_in(&folder);
+    let files = files_in(&folder);
+    assert_eq!(files.len(), 1, "{files:?}");
+    let written = |file: &Path| fs::metadata(file).and_then(|known| known.modified()).expect("readable");
+    let before = written(&files[0]);
+    routes_with_code_in(&folder);
+    assert_eq!((files_in(&folder), written(&files[0])), (files.clone(), before), "and used");
+    // What is no compiled code is not run, but replaced.
+    fs::write(&files[0], "nonsense").expect("ours");
+    routes_with_code_in(&folder);
+    assert!(fs::metadata(&files[0]).expect("there").len() > 1000);
+    fs::remove_dir_all(folder).expect("ours");
+}
+
+#[cfg(unix)]
+#[test]
+fn compiled_code_is_not_taken_from_where_others_may_write() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile("open");
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).expect("ours");
+    routes_with_code_in(&folder);
+    assert_eq!(files_in(&folder), Vec::<PathBuf>::new());
+    fs::remove_dir_all(folder).expect("ours");
 }
 
 #[test]
