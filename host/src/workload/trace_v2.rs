@@ -15,13 +15,14 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::error::{Fault, TraceError};
 use super::input::Records;
 use super::names::Names;
-use super::prefix::{Node, ROOT, SharedPrefixes, TooManyBlocks};
+use super::prefix::{Node, PrefixTree, ROOT, SharedPrefixes, TooManyBlocks};
 use super::rows::{Intake, Origin, Row, Shared, Terms};
 use super::{TraceOptions, Workload, field};
 
 mod columns;
 mod header;
 
+pub(crate) use columns::{BLOCK_KEYS, COLUMNS, VLLM_PRIORITY};
 use columns::{Column, Columns, Fields};
 pub use header::{GoodputTargets, Header, Mode, Network, ObservedKv, Server, SessionGrowth, read_header};
 
@@ -35,7 +36,9 @@ pub fn read(data: impl BufRead, file: &str, options: &TraceOptions) -> Result<Wo
     let mut records = Records::new(data, &file);
     let mut replay = Replay { recorded_priority: options.recorded_priority, ..Replay::default() };
     if records.advance()? {
-        let (columns, notes) = Columns::of(&records.record).map_err(|fault| records.locate(fault))?;
+        let header = Columns::of(&records.record, options.block_size);
+        let (columns, notes) = header.map_err(|fault| records.locate(fault))?;
+        replay.contents = columns.has_block_keys().then(PrefixTree::new);
         intake.notes.extend(notes);
         while intake.wants_more() && records.advance()? {
             match columns.fields(&records.record).and_then(|fields| replay.row(&fields)) {
@@ -43,6 +46,11 @@ pub fn read(data: impl BufRead, file: &str, options: &TraceOptions) -> Result<Wo
                 Err(fault) => intake.bad(records.locate(fault))?,
             }
         }
+    }
+    if let Some(contents) = replay.contents {
+        let (prefixes, renumbered) =
+            contents.finish(|blocks| blocks).map_err(|_| intake.too_many("shared KV blocks"))?;
+        return intake.finish(Origin::Zero, Shared { prefixes, renumbered, block_size: None }, replay.names);
     }
     for &(row, group) in &replay.groups.early {
         intake.lengthen(row, replay.groups.groups[group as usize - 1].length)?;
@@ -57,6 +65,8 @@ pub fn read(data: impl BufRead, file: &str, options: &TraceOptions) -> Result<Wo
 struct Replay {
     recorded_priority: bool,
     ids: FxHashSet<u32>,
+    /// Of traces that say which blocks are equal; groups then mean nothing but their names.
+    contents: Option<PrefixTree>,
     groups: Groups,
     names: Names,
 }
@@ -105,11 +115,15 @@ impl Replay {
         let input = field::fits_u32(u64::from(length) + u64::from(own), "prefix_length + input_tokens")?;
         let input = field::prompt_tokens(input, Column::InputTokens.name())?;
         let output = fields.count(Column::OutputTokens)?;
+        let keys = fields.block_keys()?;
         if !self.ids.insert(id) {
             return Err(Fault::new(format!("`request_id` {id} is there already")).hint("every request needs its own"));
         }
         // Only now is the record known to be good: a skipped one must not found a group.
-        let prefix = self.groups.join(group, prefix_length, self.ids.len() - 1);
+        let prefix = match &mut self.contents {
+            Some(contents) => contents.insert(keys).map_err(|_| too_many_blocks())?,
+            None => self.groups.join(group, prefix_length, self.ids.len() - 1),
+        };
         let arrival = if sent > 0 { sent } else { arrived };
         Ok(Row { arrival, id, input, output, prefix, terms: Recorded { deadline_us, client_priority, tags } })
     }
@@ -126,6 +140,10 @@ impl Replay {
             round_index: fields.count(Column::RoundIndex)?,
         })
     }
+}
+
+fn too_many_blocks() -> Fault {
+    Fault::new("more than 4294967295 different KV blocks".to_owned()).hint("read fewer requests of it")
 }
 
 /// Prefix groups, in order of appearance.
