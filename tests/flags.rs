@@ -83,6 +83,8 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--output"], output),
     (&["--no-progress"], no_progress),
     (&["--metrics-path"], metrics_path),
+    (&["--export"], export),
+    (&["--trace-output"], trace_output),
     (&["--skip-bad-lines"], skip_bad_lines),
     (&["--help", "-h"], help),
 ];
@@ -1187,6 +1189,19 @@ fn metrics_path(t: &Trial) {
         serde_json::from_slice(&fs::read(t.folder.join("metrics.json")).expect("written")).expect("JSON");
     assert_eq!(metrics["requests"].as_array().map(Vec::len), Some(20));
     assert_eq!((&metrics["e2e_mean_ms"], &printed["requests"]), (&printed["e2e_mean_ms"], &Value::Null));
+}
+
+fn export(t: &Trial) {
+    t.figures(&calm(), "{} vllm-bench={dir}/bench.json");
+    let bench: Value = serde_json::from_slice(&fs::read(t.folder.join("bench.json")).expect("written")).expect("JSON");
+    assert_eq!((&bench["completed"], bench["itls"].as_array().map(Vec::len)), (&20.into(), Some(20)));
+}
+
+fn trace_output(t: &Trial) {
+    t.figures(&calm(), "{} {dir}/out");
+    let header = fs::read_to_string(t.folder.join("out.yaml")).expect("written");
+    assert!(header.starts_with("trace_version: 3\n"), "{header}");
+    assert_eq!(fs::read_to_string(t.folder.join("out.csv")).expect("written").lines().count(), 21);
 }
 
 fn results_path(t: &Trial) {

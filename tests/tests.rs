@@ -9,6 +9,7 @@ mod cluster;
 mod compare;
 mod deployments;
 mod examples;
+mod exports;
 mod flags;
 mod leaks;
 mod nonsense;

@@ -1,0 +1,149 @@
+//! Traces out: a run that is replayed has the same results, and what other tools read is there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Conversations that grow while their clients wait for answers, a shared system prompt, bursts,
+/// deadlines that pass.
+const SPEC: &str = r#"
+version: "2"
+seed: 11
+aggregate_rate: 40
+num_requests: 300
+clients:
+  - id: chat
+    tenant_id: a
+    slo_class: critical
+    rate_fraction: 0.6
+    arrival: {process: poisson}
+    input_distribution: {type: gaussian, params: {mean: 200, std_dev: 80, min: 10, max: 900}}
+    output_distribution: {type: exponential, params: {mean: 60}}
+    prefix_group: sys
+    prefix_length: 300
+    reasoning:
+      reason_ratio_distribution: {type: constant, params: {value: 0}}
+      multi_turn: {max_rounds: 4, think_time_us: 500000, context_growth: accumulate}
+  - id: batch
+    tenant_id: b
+    slo_class: batch
+    rate_fraction: 0.4
+    arrival: {process: gamma, cv: 2.5}
+    timeout: 900000
+    input_distribution: {type: lognormal, params: {mu: 5.5, sigma: 0.8, max: 4000}}
+    output_distribution: {type: gaussian, params: {mean: 150, std_dev: 40, min: 1, max: 400}}
+"#;
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("blis-exports-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(path.join("aiperf")).expect("temporary folder");
+        fs::write(path.join("spec.yaml"), SPEC).expect("temporary file");
+        Self(path)
+    }
+
+    /// Runs `blis` with that line, `{}` for the folder.
+    fn blis(&self, line: &str) -> (Option<i32>, String) {
+        let line = line.replace("{}", &self.0.display().to_string());
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_blis")).args(line.split_whitespace()).output().expect("blis starts");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    fn json(&self, name: &str) -> Value {
+        serde_json::from_slice(&fs::read(self.0.join(name)).expect("written")).expect("JSON")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Too little KV for the load, so that requests are thrown out of the batch.
+const SERVICE: &str = "--model llama-3.1-8b-instruct --num-instances 3 --total-kv-blocks 500 --seed 11";
+
+#[test]
+fn a_run_that_is_replayed_has_the_same_results() {
+    for (routing, more) in [("weighted", ""), ("least-loaded", "--parity blis")] {
+        let folder = Folder::new(routing);
+        let service = format!("{SERVICE} --routing-policy {routing} {more}");
+        let run = format!(
+            "run {service} --workload-spec {{}}/spec.yaml --metrics-path {{}}/run.json --trace-output {{}}/out.1"
+        );
+        assert_eq!(folder.blis(&run), (Some(0), String::new()));
+        let replay = format!(
+            "replay {service} --horizon 1000000000 --trace-header {{}}/out.1.yaml --trace-data {{}}/out.1.csv --metrics-path {{}}/replay.json"
+        );
+        let (code, told) = folder.blis(&replay);
+        assert_eq!(code, Some(0), "{told}");
+        let by_id = |name: &str| {
+            let mut requests = folder.json(name)["requests"].as_array().expect("requests").clone();
+            requests.sort_by_key(|request| request["requestID"].as_str().map(str::to_owned));
+            requests
+        };
+        let (run, replay) = (by_id("run.json"), by_id("replay.json"));
+        assert!(run.len() > 400, "rounds follow: {}", run.len());
+        for (run, replay) in run.iter().zip(&replay) {
+            assert_eq!(run, replay);
+        }
+        assert_eq!(run.len(), replay.len());
+        let metrics = folder.json("run.json");
+        assert!(metrics["preemption_count"].as_u64() > Some(0), "the scenario is hard enough");
+        assert!(metrics["timed_out_requests"].as_u64() > Some(0), "deadlines pass");
+    }
+}
+
+#[test]
+fn other_tools_find_what_they_read() {
+    let folder = Folder::new("tools");
+    let run = format!(
+        "run {SERVICE} --workload-spec {{}}/spec.yaml --metrics-path {{}}/run.json \
+         --export vllm-bench={{}}/bench.json --export aiperf={{}}/aiperf --export otel={{}}/spans.jsonl"
+    );
+    assert_eq!(folder.blis(&run), (Some(0), String::new()));
+    let (metrics, bench) = (folder.json("run.json"), folder.json("bench.json"));
+    assert_eq!(bench["completed"], metrics["completed_requests"]);
+    assert_eq!(bench["total_output_tokens"], metrics["total_output_tokens"]);
+    let near = |ours: &Value, theirs: &Value| {
+        let (ours, theirs) = (ours.as_f64().expect("a number"), theirs.as_f64().expect("a number"));
+        assert!((ours - theirs).abs() < 1e-6 * theirs, "{ours} {theirs}");
+    };
+    for (theirs, ours) in [("mean_e2el_ms", "e2e_mean_ms"), ("p99_e2el_ms", "e2e_p99_ms")] {
+        near(&bench[theirs], &metrics[ours]);
+    }
+    near(&folder.json("aiperf/profile_export_aiperf.json")["request_latency"]["avg"], &metrics["e2e_mean_ms"]);
+    let lines = |name: &str| fs::read_to_string(folder.0.join(name)).expect("written").lines().count();
+    let requests = metrics["requests"].as_array().map_or(0, Vec::len);
+    assert_eq!(lines("aiperf/profile_export.jsonl"), requests);
+    assert_eq!(lines("spans.jsonl"), requests + 3, "and the steps of each instance");
+}
+
+/// What cannot be written is said before anything is simulated, and nothing is left behind.
+#[test]
+fn exports_that_cannot_be_written() {
+    let folder = Folder::new("nowhere");
+    let told = |flags: &str| {
+        let (code, told) = folder.blis(&format!("run --model llama-3.1-8b-instruct {flags}"));
+        assert_eq!(code, Some(2), "{told}");
+        told.replace(&folder.0.display().to_string(), "{}")
+    };
+    let all = [
+        "--export otel={}/no/where.jsonl",
+        "--export vllm-bench={}/x.json --metrics-path {}/x.json",
+        "--export aiperf={}/none",
+        "--export csv={}/x",
+        "--trace-output {}/t --export trace-v2={}/t",
+    ];
+    insta::assert_snapshot!(all.map(told).join("\n"));
+    let left: Vec<_> =
+        fs::read_dir(&folder.0).expect("folder").map(|entry| entry.expect("entry").file_name()).collect();
+    assert_eq!(left.len(), 2, "{left:?}");
+    assert!(Path::new(&folder.0).join("spec.yaml").exists());
+}
