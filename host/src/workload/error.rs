@@ -7,6 +7,8 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use blis_sim::units::Micros;
+
 use crate::unreadable::unreadable;
 
 /// Why a trace cannot be used.
@@ -51,6 +53,21 @@ pub enum TraceError {
         /// Rows that were skipped as bad.
         skipped: Skipped,
     },
+    /// Nothing arrives in the part of the trace that was asked for.
+    #[error(
+        "{file}: no request arrives from {} s{}; the last one arrives at {} s\nhint: change `--start` or `--duration`",
+        .start.as_secs_f64(), until(*.end), .last.as_secs_f64()
+    )]
+    EmptyWindow {
+        /// Path as given.
+        file: Arc<str>,
+        /// Start of the part, on the clock of the trace.
+        start: Micros,
+        /// Its end, where it has one.
+        end: Option<Micros>,
+        /// The last arrival of the trace.
+        last: Micros,
+    },
     /// A TraceV2 trace has two files, and one of them is not where it should be.
     #[error("{file}: this is the {half} of a TraceV2 trace, and `{missing}` is not there\nhint: give both files")]
     HalfMissing {
@@ -71,6 +88,10 @@ pub enum TraceError {
         /// How to make them fewer.
         hint: &'static str,
     },
+}
+
+fn until(end: Option<Micros>) -> String {
+    end.map_or(" on".to_owned(), |end| format!(" to {} s", end.as_secs_f64()))
 }
 
 fn skipped_text(skipped: &Skipped) -> String {
