@@ -16,6 +16,7 @@ use tracing::level_filters::LevelFilter;
 use super::given::Given;
 use super::parse;
 use super::plugin::PluginArgs;
+use super::traces::{ConvertArgs, WorkloadCommandArgs};
 use crate::config::policy::{
     AdmissionName, Named, PreemptionName, PriorityName, RoutingName, SchedulerName, Scorer, Word,
 };
@@ -44,6 +45,11 @@ pub(super) enum Command {
     Replay(Box<ReplayArgs>),
     /// List, start, build, check and measure policies of your own
     Plugin(PluginArgs),
+    /// Look at workloads without simulating them
+    Workload(WorkloadCommandArgs),
+    /// Write a request trace in another format, and say what is lost
+    #[command(args_override_self = true, allow_negative_numbers = true)]
+    Convert(ConvertArgs),
     /// List the models with a configuration
     Models,
     /// List the GPUs with a description

@@ -74,7 +74,8 @@ impl Columns {
         let find = |name: &str| header.iter().position(|field| field.trim_ascii() == name.as_bytes());
         let must = |name: &str| {
             find(name).ok_or_else(|| {
-                Fault::new(format!("there is no column `{name}` in {}", quoted(header.as_slice())))
+                let names: Vec<&[u8]> = header.iter().collect();
+                Fault::new(format!("there is no column `{name}` in {}", quoted(&names.join(&b','))))
                     .hint(format!("a BurstGPT trace has the columns {TIMESTAMP}, Model, {REQUEST}, {RESPONSE}"))
             })
         };
@@ -149,7 +150,10 @@ mod tests {
         let text =
             "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,API log\n";
         assert_eq!(trace(text).unwrap().count, Some(1));
-        insta::assert_snapshot!(trace("Timestamp,Model\n").unwrap_err(), @"");
+        insta::assert_snapshot!(trace("Timestamp,Model\n").unwrap_err(), @r"
+        b.csv:1: there is no column `Request tokens` in `Timestamp,Model`
+        hint: a BurstGPT trace has the columns Timestamp, Model, Request tokens, Response tokens
+        ");
     }
 
     proptest! {

@@ -173,7 +173,7 @@ mod tests {
     fn an_unknown_format_is_shown_and_names_are_suggested() {
         insta::assert_snapshot!(TraceFormat::detect("x.csv", b"a,b\n1,2\n").unwrap_err(), @r"
         x.csv: unknown trace format; it starts with `a,b`
-        hint: if it is one of azure, mooncake, blis-csv, trace-v2, name it with `--trace-format`
+        hint: if it is one of azure, mooncake, blis-csv, trace-v2, bailian, burstgpt, vllm-bench, sglang-bench, aiperf, otel, vllm-vcr, name it with `--trace-format`
         ");
         insta::assert_snapshot!(TraceFormat::from_str("tracev2").unwrap_err(), @r"
         unknown trace format `tracev2`

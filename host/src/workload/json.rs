@@ -175,14 +175,15 @@ impl Number {
         field::prompt_tokens(self.count(name)?, name)
     }
 
-    /// As a time in µs, where it counts units of so many ns. Fractions of a µs are cut off.
+    /// As a time in µs, where it counts units of so many ns. Whole numbers are cut off to whole µs;
+    /// others, which are not exact to begin with, are rounded.
     pub fn micros(self, name: &str, unit: u64) -> Result<u64, Fault> {
         let us = match self {
             Self::Whole(value) => u64::try_from(u128::from(value) * u128::from(unit) / 1_000).ok(),
             Self::Real(value) if value < 0.0 => {
                 return Err(Fault::new(format!("`{name}` is negative: `{value}`")));
             }
-            Self::Real(value) => Some((value * (unit as f64 / 1e3)) as u64),
+            Self::Real(value) => Some((value * (unit as f64 / 1e3)).round() as u64),
         };
         us.filter(|&us| us < i64::MAX as u64)
             .ok_or_else(|| Fault::new(format!("`{name}` is too large: `{}`", self.real())))
@@ -289,11 +290,11 @@ mod tests {
         assert_eq!(Number::Whole(1_700_000_000_123_456_789).micros("n", NANOSECOND), Ok(1_700_000_000_123_456));
         assert_eq!(Number::Real(0.5).micros("n", MILLISECOND), Ok(500));
         assert!(Number::Whole(u64::MAX).micros("n", SECOND).is_err() && Number::Real(1e300).micros("n", 1).is_err());
-        insta::assert_snapshot!(number("NaN").unwrap_err(), @"18: no finite number");
-        insta::assert_snapshot!(number("[NaN]").unwrap_err(), @"16: invalid type: sequence, expected a number");
-        insta::assert_snapshot!(number("\"many\"").unwrap_err(), @r#"21: invalid value: string "many", expected a number"#);
-        insta::assert_snapshot!(number("1e999").unwrap_err(), @"20: number out of range");
-        insta::assert_snapshot!(number("1, \"n\": 2").unwrap_err(), @"22: duplicate field `n`");
+        insta::assert_snapshot!(number("NaN").unwrap_err(), @"16: no finite number");
+        insta::assert_snapshot!(number("[NaN]").unwrap_err(), @"15: invalid type: sequence, expected a number");
+        insta::assert_snapshot!(number("\"many\"").unwrap_err(), @r#"20: invalid value: string "many", expected a number"#);
+        insta::assert_snapshot!(number("1e999").unwrap_err(), @"19: number out of range");
+        insta::assert_snapshot!(number("1, \"n\": 2").unwrap_err(), @"20: duplicate field `n`");
     }
 
     #[test]

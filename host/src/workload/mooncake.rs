@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn errors_say_where() {
         let error = |text: &str| trace(text, &TraceOptions::default()).unwrap_err().to_string();
-        insta::assert_snapshot!(error(r#"{"timestamp": 0, "input_length": "a"}"#), @r#"t.jsonl:1:36: invalid type: string "a", expected f64"#);
+        insta::assert_snapshot!(error(r#"{"timestamp": 0, "input_length": "a"}"#), @r#"t.jsonl:1:36: invalid value: string "a", expected a number"#);
         insta::assert_snapshot!(error("\n{\"timestamp\": 0"), @"t.jsonl:2:15: EOF while parsing an object");
         insta::assert_snapshot!(error(r#"{"timestamp": 0, "input_length": -1, "output_length": 1}"#), @"t.jsonl:1: `input_length` is negative: `-1`");
         insta::assert_snapshot!(error(r#"{"timestamp": 0, "input_length": 0, "output_length": 1}"#), @"t.jsonl:1: `input_length` is 0: a prompt has at least one token");

@@ -334,11 +334,11 @@ mod tests {
         let good = document(&[span("llm_request", 5, &USED, "")]);
         let error =
             |from: &str, to: &str| trace(&format!("{good}\n{}\n", good.replace(from, to))).unwrap_err().to_string();
-        insta::assert_snapshot!(error("\"100\"", "\"many\""), @"");
-        insta::assert_snapshot!(error("\"100\"", "\"0\""), @"");
-        insta::assert_snapshot!(error("prompt_tokens", "other_tokens"), @"");
-        insta::assert_snapshot!(error("resourceSpans", "spans"), @"");
-        insta::assert_snapshot!(error("intValue", "boolValue"), @"");
+        insta::assert_snapshot!(error("\"100\"", "\"many\""), @r#"o.jsonl:2:220: invalid value: string "many", expected a number"#);
+        insta::assert_snapshot!(error("\"100\"", "\"0\""), @"o.jsonl:2: `gen_ai.usage.prompt_tokens` is 0: a prompt has at least one token");
+        insta::assert_snapshot!(error("prompt_tokens", "other_tokens"), @"o.jsonl:2: `gen_ai.usage.prompt_tokens` is missing");
+        insta::assert_snapshot!(error("resourceSpans", "spans"), @"o.jsonl:2:306: missing field `resourceSpans`");
+        insta::assert_snapshot!(error("intValue", "boolValue"), @"o.jsonl:2:225: `gen_ai.usage.prompt_tokens` is no number");
     }
 
     proptest! {

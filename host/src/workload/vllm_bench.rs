@@ -72,14 +72,20 @@ mod tests {
     #[test]
     fn errors_say_where() {
         let error = |from: &str, to: &str| trace(&RUN.replace(from, to)).unwrap_err().to_string();
-        insta::assert_snapshot!(error("\"start_times\"", "\"times\""), @"");
-        insta::assert_snapshot!(error("\"input_lens\"", "\"lens\""), @"");
-        insta::assert_snapshot!(error("[5, 0, 7, 8]", "[5, 0, 7]"), @"");
-        insta::assert_snapshot!(error("[5, 0, 7, 8]", "[5, 0, -7, 8]"), @"");
-        insta::assert_snapshot!(error("1001.25", "NaN"), @"");
-        insta::assert_snapshot!(error("\"itls\"", "\"errors\": [], \"itls\""), @"");
-        insta::assert_snapshot!(trace(&RUN[..300]).unwrap_err(), @"");
-        insta::assert_snapshot!(trace("[]").unwrap_err(), @"");
+        insta::assert_snapshot!(error("\"start_times\"", "\"times\""), @r"
+        v.json:4: `start_times` is missing
+        hint: benchmark with `--save-detailed`
+        ");
+        insta::assert_snapshot!(error("\"input_lens\"", "\"lens\""), @r"
+        v.json:4: there is no list `input_lens`
+        hint: the result says nothing of single requests; benchmark with `--save-detailed`
+        ");
+        insta::assert_snapshot!(error("[5, 0, 7, 8]", "[5, 0, 7]"), @"v.json:4: 4 `input_lens`, but 3 `output_lens`");
+        insta::assert_snapshot!(error("[5, 0, 7, 8]", "[5, 0, -7, 8]"), @"v.json:2:106: `output_lens[2]` is negative: `-7`");
+        insta::assert_snapshot!(error("1001.25", "NaN"), @"v.json:4:43: no finite number");
+        insta::assert_snapshot!(error("\"itls\"", "\"errors\": [], \"itls\""), @"v.json:4:91: duplicate field `errors`");
+        insta::assert_snapshot!(trace(&RUN[..300]).unwrap_err(), @"v.json:3:106: EOF while parsing a value");
+        insta::assert_snapshot!(trace("[]").unwrap_err(), @"v.json:1:1: invalid type: sequence, expected an object with the results of a benchmark");
     }
 
     proptest! {

@@ -30,9 +30,15 @@ fn a_window_starts_at_0() {
     assert_eq!(workload.notes, ["1 of 2 requests are in the window"]);
     let window = Window { start: Micros(9_000_000), ..window };
     let error = trace(&[0, 1_000], window, &TraceOptions::default()).unwrap_err();
-    insta::assert_snapshot!(error, @"");
+    insta::assert_snapshot!(error, @r"
+    t.jsonl: no request arrives from 9 s to 11 s; the last one arrives at 1 s
+    hint: change `--start` or `--duration`
+    ");
     let error = trace(&[0, 1_000], Window { duration: None, ..window }, &TraceOptions::default()).unwrap_err();
-    insta::assert_snapshot!(error, @"");
+    insta::assert_snapshot!(error, @r"
+    t.jsonl: no request arrives from 9 s on; the last one arrives at 1 s
+    hint: change `--start` or `--duration`
+    ");
 }
 
 #[test]
