@@ -18,4 +18,5 @@ mod placements;
 mod plugins;
 mod rebuilt;
 mod shared;
+mod traces;
 mod vllm;

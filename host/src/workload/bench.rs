@@ -50,7 +50,6 @@ pub(super) fn read(
 ) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
-    let mut names = Names::default();
     let mut documents: Documents<_, Run> = Documents::new(input, &file);
     let (mut base, mut runs, mut failed) = (0_u64, 0_u64, 0_u64);
     while let Some(run) = if intake.wants_more() { documents.next()? } else { None } {
@@ -60,7 +59,7 @@ pub(super) fn read(
             Ok((inputs, outputs, at, end))
         });
         let (inputs, outputs, at, end) = lengths.map_err(located)?;
-        let model = names.intern(run.model.as_deref().unwrap_or(""));
+        intake.measured_with(run.model.as_deref());
         for (index, ((&input, &output), &at)) in inputs.iter().zip(outputs).zip(&at).enumerate() {
             let id = intake.next_id()?;
             if output == 0 || run.errors.as_ref().is_some_and(|errors| errors[index]) {
@@ -69,8 +68,8 @@ pub(super) fn read(
                 intake
                     .bad(located(Fault::new(format!("`input_lens[{index}]` is 0: a prompt has at least one token"))))?;
             } else if intake.wants_more() {
-                let terms = Said { tags: blis_sim::request::Tags { model, ..Default::default() }, ..Said::default() };
-                intake.add(Row { arrival: base.saturating_add(at), id, input, output, prefix: ROOT, terms });
+                let (arrival, terms) = (base.saturating_add(at), Said::default());
+                intake.add(Row { arrival, id, input, output, prefix: ROOT, terms });
             }
         }
         base = base.saturating_add(end);
@@ -82,7 +81,7 @@ pub(super) fn read(
     if failed > 0 {
         intake.notes.push(format!("{failed} failed requests left out"));
     }
-    intake.finish(Origin::Zero, Shared::default(), names)
+    intake.finish(Origin::Zero, Shared::default(), Names::default())
 }
 
 impl Run {

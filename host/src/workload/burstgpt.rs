@@ -4,7 +4,8 @@
 //! Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type
 //! ```
 //! The first release has no session and no elapsed time. A request without response tokens failed: it
-//! is left out and counted. `Log Type` becomes the client. <https://github.com/HPMLL/BurstGPT>
+//! is left out and counted. `Model` and `Log Type` become the client, as `GPT-4 API log`: the model that is
+//! simulated is another one. <https://github.com/HPMLL/BurstGPT>
 
 use std::io::BufRead;
 use std::sync::Arc;
@@ -103,9 +104,9 @@ impl Columns {
             return Ok(None);
         }
         let input = field::prompt_tokens(input, REQUEST)?;
-        let [session, model, client] =
-            [self.session, self.model, self.kind].map(|at| said.names.intern(text(at).trim()));
-        let mut tags = Tags { session, model, client, ..Tags::default() };
+        let session = said.names.intern(text(self.session).trim());
+        let client = said.names.intern(format!("{} {}", text(self.model).trim(), text(self.kind).trim()).trim());
+        let mut tags = Tags { session, client, ..Tags::default() };
         if session != Name::NONE {
             let turn = said.turns.entry(session).or_default();
             tags.round_index = *turn;
@@ -142,7 +143,8 @@ mod tests {
         let seen = all.iter().map(|r| (r.id, r.arrival.0, r.input_tokens, r.output_tokens, r.tags.round_index));
         assert_eq!(seen.collect::<Vec<_>>(), [(0, 0, 472, 18, 0), (2, 113_500_000, 1087, 230, 1)]);
         let tags = all[1].tags;
-        assert_eq!([tags.model, tags.client, tags.session].map(|name| names.text(name)), ["GPT-4", "API log", "s1"]);
+        assert_eq!([tags.client, tags.session].map(|name| names.text(name)), ["GPT-4 API log", "s1"]);
+        assert_eq!(tags.model, Name::NONE);
     }
 
     #[test]

@@ -3,7 +3,6 @@
 //! What the format cannot carry is not written, and named afterwards ([`Lost`]).
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::io::{self, Write};
 use std::num::NonZeroU32;
 
@@ -49,6 +48,9 @@ pub enum WriteError {
     /// More contents than 32-bit token ids can tell apart.
     #[error("more distinct KV blocks than token ids\nhint: convert fewer requests with `--max-requests`")]
     TooManyTokens,
+    /// An arrival later than dates with four digits for the year can tell.
+    #[error("a request arrives after the year 9999\nhint: convert a part with `--duration`")]
+    TooLate,
 }
 
 impl Target {
@@ -96,7 +98,8 @@ impl Target {
                 Self::BlisCsv => blis_csv(&request, &names, &mut tokens, out)?,
                 Self::Azure => {
                     let (prompt, answer) = (request.input_tokens, request.output_tokens);
-                    writeln!(out, "{},{prompt},{answer}", timestamp(request.arrival.0))?;
+                    let time = timestamp(request.arrival.0).ok_or(WriteError::TooLate)?;
+                    writeln!(out, "{time},{prompt},{answer}")?;
                 }
             }
             count += 1;
@@ -211,13 +214,14 @@ fn field(text: &str) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// µs from the start of 2023, as Azure writes it.
-fn timestamp(us: u64) -> impl fmt::Display {
+/// µs from the start of 2023, as Azure writes it; `None` after the year 9999.
+fn timestamp(us: u64) -> Option<String> {
     let (days, rest) = (us / 86_400_000_000, us % 86_400_000_000);
     let (seconds, fraction) = (rest / 1_000_000, rest % 1_000_000);
     let (year, month, day) = civil(days);
     let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{fraction:06}0")
+    let text = format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{fraction:06}0");
+    (year <= 9_999).then_some(text)
 }
 
 /// Year, month and day, so many days after 2023-01-01.

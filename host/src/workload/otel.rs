@@ -10,7 +10,6 @@ use std::fmt;
 use std::io::BufRead;
 use std::sync::Arc;
 
-use blis_sim::request::{Name, Tags};
 use rustc_hash::FxHashMap;
 use serde::de::{self, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -48,13 +47,13 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
             }
         }
     }
-    let mut names = Names::default();
     for (line, seen) in requests {
         if !intake.wants_more() {
             break;
         }
         let id = intake.next_id()?;
-        match seen.row(id, &mut names) {
+        intake.measured_with(seen.model.as_deref());
+        match seen.row(id) {
             Ok(row) => intake.add(row),
             Err(fault) => intake.bad(fault.at(&file, line))?,
         }
@@ -62,7 +61,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     if others > 0 {
         intake.notes.push(format!("{others} spans that are no requests were passed over"));
     }
-    intake.finish(Origin::FirstArrival, Shared::default(), names)
+    intake.finish(Origin::FirstArrival, Shared::default(), Names::default())
 }
 
 #[derive(Deserialize)]
@@ -163,7 +162,7 @@ impl Seen {
         self.max_tokens = self.max_tokens.or(other.max_tokens);
     }
 
-    fn row(&self, id: u32, names: &mut Names) -> Result<Row<Said>, Fault> {
+    fn row(&self, id: u32) -> Result<Row<Said>, Fault> {
         let arrival = need(self.arrived.or(self.start), "startTimeUnixNano")?;
         let arrival = arrival.micros("startTimeUnixNano", NANOSECOND)?;
         let input = need(self.prompt, "gen_ai.usage.prompt_tokens")?.count("gen_ai.usage.prompt_tokens")?;
@@ -171,9 +170,8 @@ impl Seen {
         let output = need(self.completion, "gen_ai.usage.completion_tokens")?;
         let output = output.count("gen_ai.usage.completion_tokens")?;
         let max_output_tokens = self.max_tokens.map(|tokens| tokens.count("gen_ai.request.max_tokens")).transpose()?;
-        let model: Name = names.intern(self.model.as_deref().unwrap_or(""));
-        let tags = Tags { model, ..Tags::default() };
-        Ok(Row { arrival, id, input, output, prefix: ROOT, terms: Said { tags, max_output_tokens } })
+        let terms = Said { max_output_tokens, ..Said::default() };
+        Ok(Row { arrival, id, input, output, prefix: ROOT, terms })
     }
 }
 
@@ -299,7 +297,7 @@ mod tests {
             ]),
         ];
         let workload = trace(&text.join("\n")).unwrap();
-        assert_eq!(workload.notes[0], "1 spans that are no requests were passed over");
+        assert_eq!(workload.notes[..2], ["recorded with `m`", "1 spans that are no requests were passed over"]);
         let seen: Vec<_> = workload
             .requests
             .map(|r| (r.id, r.arrival.0, r.input_tokens, r.output_tokens, r.max_output_tokens))

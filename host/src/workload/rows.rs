@@ -7,7 +7,7 @@ use std::sync::Arc;
 use blis_sim::request::{Request, Tags};
 use blis_sim::units::Micros;
 
-use super::error::{LineError, Skipped, TraceError};
+use super::error::{LineError, Skipped, TraceError, quoted};
 use super::names::Names;
 use super::prefix::{Node, ROOT, SharedPrefixes};
 use super::window::{Arrival, Rounds};
@@ -94,6 +94,13 @@ impl<'a, T: Terms> Intake<'a, T> {
     pub fn wants_more(&self) -> bool {
         let most = self.options.max_requests.filter(|_| self.options.window.takes_the_start());
         most.is_none_or(|most| (self.rows.len() as u64) < most)
+    }
+
+    /// The trace was recorded with `model`. Its requests ask for whichever is simulated.
+    pub fn measured_with(&mut self, model: Option<&str>) {
+        let note =
+            model.filter(|model| !model.is_empty()).map(|model| format!("recorded with {}", quoted(model.as_bytes())));
+        self.notes.extend(note.filter(|note| !self.notes.contains(note)));
     }
 
     /// Number of the next row, from 0. Bad rows count, so that one does not rename all others.

@@ -43,21 +43,16 @@ mod tests {
     #[test]
     fn arrivals_count_from_the_earliest_start() {
         let workload = trace(RUN).unwrap();
-        assert_eq!(
-            workload.notes,
-            ["the rows are not in order of arrival; they were sorted", "1 failed requests left out"]
-                .iter()
-                .rev()
-                .map(|&note| note.to_owned())
-                .collect::<Vec<_>>()
-        );
-        let names = workload.names;
-        let seen: Vec<_> = workload
-            .requests
-            .map(|r| (r.id, r.arrival.0, r.input_tokens, r.output_tokens, names.text(r.tags.model).to_owned()))
-            .collect();
-        let m = || "m".to_owned();
-        assert_eq!(seen, [(0, 250_000, 10, 5, m()), (3, 500_000, 40, 8, m()), (2, 1_000_000, 30, 7, m())]);
+        let notes = [
+            "recorded with `m`",
+            "1 failed requests left out",
+            "the rows are not in order of arrival; they were sorted",
+        ];
+        assert_eq!(workload.notes, notes);
+        let seen: Vec<_> =
+            workload.requests.map(|r| (r.id, r.arrival.0, r.input_tokens, r.output_tokens, r.tags.model.0)).collect();
+        // It may be simulated with another model.
+        assert_eq!(seen, [(0, 250_000, 10, 5, 0), (3, 500_000, 40, 8, 0), (2, 1_000_000, 30, 7, 0)]);
     }
 
     #[test]

@@ -9,7 +9,6 @@ use std::io::BufRead;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use blis_sim::request::{Name, Tags};
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
 
@@ -33,7 +32,6 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     let mut intake = Intake::new(&file, options);
     let mut lines = Lines::new(input, &file);
     let mut prompts = HashedPrompts::new(options, HASH_BLOCK_TOKENS);
-    let (mut names, mut model) = (Names::default(), Name::NONE);
     let (mut hashes, mut scratch) = (Hashes::default(), Vec::new());
     while intake.wants_more() && lines.advance()? {
         let record: Record<'_> = match json::object(lines.text(), &mut scratch) {
@@ -48,11 +46,11 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
             let block = meta.block_size.map(|size| block_size(size)).transpose();
             let block = block.map_err(|fault| lines.locate(fault))?;
             prompts.hash_block = options.hash_block_size.or(block).unwrap_or(prompts.hash_block);
-            model = names.intern(meta.model.as_deref().unwrap_or(""));
+            intake.measured_with(meta.model.as_deref());
             continue;
         }
         let id = intake.next_id()?;
-        match row(&record, model, &prompts, id) {
+        match row(&record, &prompts, id) {
             Ok(row) => {
                 let path = hashes.numbers(&record.block_hashes);
                 let prefix = prompts.insert(&path, row.input, &intake)?;
@@ -62,7 +60,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
         }
     }
     let shared = prompts.finish(&mut intake, options.block_size)?;
-    intake.finish(Origin::FirstArrival, shared, names)
+    intake.finish(Origin::FirstArrival, shared, Names::default())
 }
 
 #[derive(Deserialize)]
@@ -88,13 +86,12 @@ fn block_size(size: Number) -> Result<NonZeroU32, Fault> {
     NonZeroU32::new(size.count("block_size")?).ok_or_else(|| Fault::new("`block_size` is 0"))
 }
 
-fn row(record: &Record<'_>, model: Name, prompts: &HashedPrompts, id: u32) -> Result<Row<Said>, Fault> {
+fn row(record: &Record<'_>, prompts: &HashedPrompts, id: u32) -> Result<Row<Said>, Fault> {
     let arrival = need(record.arrival_ms, "arrival_ms")?.micros("arrival_ms", MILLISECOND)?;
     let input = need(record.prompt_tokens, "prompt_tokens")?.prompt("prompt_tokens")?;
     let output = need(record.output_tokens, "output_tokens")?.count("output_tokens")?;
     prompts.check(record.block_hashes.len(), input, "block_hashes")?;
-    let tags = Tags { model, ..Tags::default() };
-    Ok(Row { arrival, id, input, output, prefix: ROOT, terms: Said { tags, max_output_tokens: None } })
+    Ok(Row { arrival, id, input, output, prefix: ROOT, terms: Said::default() })
 }
 
 /// Hashes are numbers of any length or hexadecimal text: what matters is which are equal.
@@ -133,15 +130,10 @@ mod tests {
     #[test]
     fn blocks_of_the_capture_become_blocks_of_the_engine() {
         let workload = trace(TEXT).unwrap();
-        let names = workload.names;
-        let seen: Vec<_> = workload
-            .requests
-            .map(|r| {
-                (r.id, r.arrival.0, r.input_tokens, r.content.shared_blocks(), names.text(r.tags.model).to_owned())
-            })
-            .collect();
-        let m = || "m".to_owned();
-        assert_eq!(seen, [(0, 0, 100, 4, m()), (1, 750, 70, 4, m()), (2, 1750, 70, 0, m())]);
+        assert_eq!(workload.notes, ["recorded with `m`"]);
+        let seen: Vec<_> =
+            workload.requests.map(|r| (r.id, r.arrival.0, r.input_tokens, r.content.shared_blocks())).collect();
+        assert_eq!(seen, [(0, 0, 100, 4), (1, 750, 70, 4), (2, 1750, 70, 0)]);
     }
 
     proptest! {

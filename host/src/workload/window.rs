@@ -120,9 +120,9 @@ impl Rounds {
         names: &mut Names,
     ) -> Result<Self, TraceError> {
         let repeat = window.repeat.get();
-        let last = rows.last().map_or(0, |row| row.arrival);
+        let (first, last) = (rows.first().map_or(0, |row| row.arrival), rows.last().map_or(0, |row| row.arrival));
         // A trace ends one usual interval after its last arrival.
-        let gap = last / (rows.len() as u64 - 1).max(1);
+        let gap = (last - first) / (rows.len() as u64).saturating_sub(1).max(1);
         let span = window.duration.map_or(last.saturating_add(gap), |duration| duration.0);
         let highest = rows.iter().map(|row| row.id).max().unwrap_or(0);
         let fits = (u64::from(highest) + 1) * u64::from(repeat) <= u64::from(u32::MAX) + 1;

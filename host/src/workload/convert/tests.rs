@@ -96,7 +96,7 @@ proptest! {
     }
 
     #[test]
-    fn times_of_any_day_come_back(us in 0_u64..400_000_000_000_000_000) {
+    fn times_of_any_day_come_back(us in 0_u64..250_000_000_000_000_000) {
         let requests = [Request::new(0, Micros(0), 1, 1), Request::new(1, Micros(us), 1, 1)];
         let (back, _, _) = there_and_back(Target::Azure, &requests, &Names::default(), block(16));
         prop_assert_eq!(back[1].arrival.0, us);
@@ -138,7 +138,7 @@ fn trace_v2_carries_names_groups_and_deadlines() {
         assert_eq!(texts(back.tags, &read), texts(request.tags, &names));
         assert_eq!(back.tags.round_index, request.tags.round_index);
     }
-    let (_, _, lost) = there_and_back(Target::Azure, &[first], &names, block(16));
+    let (_, _, lost) = there_and_back(Target::Azure, &[first], &names, block(1));
     let all = "budgets, deadlines, names of prefix groups, numbers of requests, priorities, service classes, sessions, tenants, \
                the time before the first arrival, what prompts have in common";
     assert_eq!(lost.into_iter().collect::<Vec<_>>().join(", "), all);

@@ -104,9 +104,10 @@ fn published_traces_have_their_published_figures() {
         for (lengths, [mean, p50, p90, p99, max]) in [(&profile.input_tokens, input), (&profile.output_tokens, output)]
         {
             assert_eq!(lengths.mean.round() as u32, mean, "{file}");
-            // Between two ranks the table may have taken a value that does not occur.
+            // Between two ranks the table may have taken the lower one.
             for (ours, published) in [(lengths.p50, p50), (lengths.p90, p90), (lengths.p99, p99), (lengths.max, max)] {
-                assert!((f64::from(ours) / f64::from(published) - 1.0).abs() < 0.003, "{file}: {ours} for {published}");
+                let near = f64::from(ours.abs_diff(published)) <= (0.003 * f64::from(published)).max(1.0);
+                assert!(near, "{file}: {ours} for {published}");
             }
         }
     }

@@ -158,7 +158,7 @@ fn broken_files_are_refused_with_place_and_reason() {
     for (name, bytes) in files() {
         let path = scratch.file(&name, &bytes);
         if name.starts_with("trace-v2") && !name.contains("no-header") {
-            scratch.file(&name.replace(".csv", ".yaml"), b"trace_version: 3\n");
+            scratch.file(&name.replace(".csv", ".yaml"), b"trace_version: 3\ntime_unit: microseconds\n");
         }
         let answer = match open_trace(&path, &TraceOptions::default()) {
             Ok(workload) => {
