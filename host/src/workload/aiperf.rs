@@ -18,7 +18,7 @@ use super::input::Lines;
 use super::json::{self, Label, NANOSECOND, Number, need};
 use super::names::Names;
 use super::prefix::ROOT;
-use super::rows::{Intake, Origin, Row, Said, Shared};
+use super::rows::{Intake, Origin, Row, Said, Shared, counted};
 use super::{TraceOptions, Workload};
 
 /// Reads a `profile_export.jsonl` of AIPerf.
@@ -54,9 +54,10 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
             }
         }
     }
-    for (left_out, what) in [(failed, "failed"), (cancelled, "cancelled"), (warmup, "warm-up")] {
+    for (left_out, what) in [(failed, "failed request"), (cancelled, "cancelled request"), (warmup, "warm-up request")]
+    {
         if left_out > 0 {
-            intake.notes.push(format!("{left_out} {what} requests left out"));
+            intake.notes.push(format!("{} left out", counted(left_out, what)));
         }
     }
     intake.finish(Origin::FirstArrival, Shared::default(), names)
@@ -139,7 +140,7 @@ mod tests {
         let workload = trace(&lines.join("\n")).unwrap();
         assert_eq!(
             workload.notes,
-            ["1 failed requests left out", "1 cancelled requests left out", "1 warm-up requests left out"]
+            ["1 failed request left out", "1 cancelled request left out", "1 warm-up request left out"]
         );
         let names = workload.names;
         let seen: Vec<_> = workload

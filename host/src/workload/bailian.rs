@@ -22,7 +22,7 @@ use super::input::Lines;
 use super::json::{self, Label, Number, SECOND, need};
 use super::names::Names;
 use super::prefix::ROOT;
-use super::rows::{Intake, Origin, Row, Said};
+use super::rows::{Intake, Origin, Row, Said, counted};
 use super::{TraceOptions, Workload};
 
 /// Tokens per hash id in the published traces.
@@ -56,7 +56,9 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     }
     if chats.orphans > 0 {
         let orphans = chats.orphans;
-        intake.notes.push(format!("{orphans} requests follow one that is not in the trace: their chats start with it"));
+        intake
+            .notes
+            .push(format!("{} after one that is not in the trace: there its chat starts", counted(orphans, "request")));
     }
     let shared = prompts.finish(&mut intake, options.block_size)?;
     intake.finish(Origin::FirstArrival, shared, chats.names)
@@ -136,7 +138,7 @@ mod tests {
 {"chat_id": 6, "parent_chat_id": 5, "timestamp": "2", "input_length": 5e1, "output_length": 0, "type": "text", "turn": 2, "hash_ids": [1, 2, 4, 5]}
 {"chat_id": 7, "parent_chat_id": 4, "timestamp": 3.000001, "input_length": 8, "output_length": 2, "turn": 3}"#;
         let workload = trace(text).unwrap();
-        assert_eq!(workload.notes, ["1 requests follow one that is not in the trace: their chats start with it"]);
+        assert_eq!(workload.notes, ["1 request after one that is not in the trace: there its chat starts"]);
         let names = workload.names;
         let all: Vec<Request> = workload.requests.collect();
         let seen = all.iter().map(|r| {

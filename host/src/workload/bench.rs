@@ -12,7 +12,7 @@ use super::error::{Fault, TraceError};
 use super::json::{Documents, Number, SECOND, need};
 use super::names::Names;
 use super::prefix::ROOT;
-use super::rows::{Intake, Origin, Row, Said, Shared};
+use super::rows::{Intake, Origin, Row, Said, Shared, counted};
 use super::{TraceOptions, Workload};
 
 /// One run of a benchmark. All lists are by request.
@@ -79,7 +79,7 @@ pub(super) fn read(
         intake.notes.push(format!("{runs} runs, one behind the other"));
     }
     if failed > 0 {
-        intake.notes.push(format!("{failed} failed requests left out"));
+        intake.notes.push(format!("{} left out", counted(failed, "failed request")));
     }
     intake.finish(Origin::Zero, Shared::default(), Names::default())
 }

@@ -19,7 +19,7 @@ use super::input::Records;
 use super::json::{Number, SECOND};
 use super::names::Names;
 use super::prefix::ROOT;
-use super::rows::{Intake, Origin, Row, Said, Shared};
+use super::rows::{Intake, Origin, Row, Said, Shared, counted};
 use super::{TraceOptions, Workload, field};
 
 /// Reads a BurstGPT trace.
@@ -43,7 +43,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
         }
     }
     if failed > 0 {
-        intake.notes.push(format!("{failed} failed requests (0 response tokens) left out"));
+        intake.notes.push(format!("{} (0 response tokens) left out", counted(failed, "failed request")));
     }
     intake.finish(Origin::FirstArrival, Shared::default(), said.names)
 }
@@ -137,7 +137,7 @@ mod tests {
                     5,s1,1.5,ChatGPT,472,18,490,Conversation log\r\n45,s1,0,ChatGPT,0,0,0,Conversation log\r\n\
                     118.5,s1,2,GPT-4,1087,230.0,1317,API log\r\n";
         let workload = trace(text).unwrap();
-        assert_eq!(workload.notes, ["1 failed requests (0 response tokens) left out"]);
+        assert_eq!(workload.notes, ["1 failed request (0 response tokens) left out"]);
         let names = workload.names;
         let all: Vec<Request> = workload.requests.collect();
         let seen = all.iter().map(|r| (r.id, r.arrival.0, r.input_tokens, r.output_tokens, r.tags.round_index));

@@ -46,12 +46,14 @@ pub enum TraceError {
         hint: String,
     },
     /// There is no row to simulate.
-    #[error("{file}: no requests{}\nhint: a trace needs at least one request after its header", skipped_text(.skipped))]
+    #[error("{file}: no requests{}\nhint: a trace needs at least one request after its header", left_out_text(.skipped, .notes))]
     Empty {
         /// Path as given.
         file: Arc<str>,
         /// Rows that were skipped as bad.
         skipped: Skipped,
+        /// What else was left out.
+        notes: Vec<String>,
     },
     /// Nothing arrives in the part of the trace that was asked for.
     #[error(
@@ -92,6 +94,11 @@ pub enum TraceError {
 
 fn until(end: Option<Micros>) -> String {
     end.map_or(" on".to_owned(), |end| format!(" to {} s", end.as_secs_f64()))
+}
+
+fn left_out_text(skipped: &Skipped, notes: &[String]) -> String {
+    let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join("; ")) };
+    format!("{notes}{}", skipped_text(skipped))
 }
 
 fn skipped_text(skipped: &Skipped) -> String {
@@ -228,7 +235,7 @@ mod tests {
             skipped.add(Fault::new("bad").at(&file, line));
         }
         assert_eq!(skipped.first.len(), Skipped::KEPT);
-        let error = TraceError::Empty { file, skipped };
+        let error = TraceError::Empty { file, skipped, notes: Vec::new() };
         insta::assert_snapshot!(error, @r"
         a.csv: no requests (8 bad rows were skipped, the first is a.csv:2: bad)
         hint: a trace needs at least one request after its header

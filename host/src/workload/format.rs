@@ -75,7 +75,7 @@ impl TraceFormat {
         let first = text.split(|&byte| byte == b'\n').find(|line| !line.trim_ascii().is_empty()).unwrap_or(&[]);
         let names = |name: &[u8]| first.split(|&byte| byte == b',').any(|field| field.trim_ascii() == name);
         if first.is_empty() {
-            Err(TraceError::Empty { file: file.into(), skipped: Skipped::default() })
+            Err(TraceError::Empty { file: file.into(), skipped: Skipped::default(), notes: Vec::new() })
         } else if first.trim_ascii_start().starts_with(b"{") {
             Ok(Self::of_object(text))
         } else if names(b"Request tokens") && names(b"Response tokens") {

@@ -186,7 +186,7 @@ impl Number {
             Self::Real(value) => Some((value * (unit as f64 / 1e3)).round() as u64),
         };
         us.filter(|&us| us < i64::MAX as u64)
-            .ok_or_else(|| Fault::new(format!("`{name}` is too large: `{}`", self.real())))
+            .ok_or_else(|| Fault::new(format!("`{name}` is too large: `{:?}`", self.real())))
     }
 
     pub fn real(self) -> f64 {
@@ -222,7 +222,7 @@ impl<'de> Deserialize<'de> for Number {
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Number, E> {
                 // An empty string is what stands for `NaN` by now.
-                let not_finite = || E::custom("no finite number");
+                let not_finite = || E::custom("not a finite number");
                 let no_number = || E::invalid_value(de::Unexpected::Str(text), &self);
                 Number::of_text(text).ok_or_else(|| if text.is_empty() { not_finite() } else { no_number() })
             }
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(Number::Whole(1_700_000_000_123_456_789).micros("n", NANOSECOND), Ok(1_700_000_000_123_456));
         assert_eq!(Number::Real(0.5).micros("n", MILLISECOND), Ok(500));
         assert!(Number::Whole(u64::MAX).micros("n", SECOND).is_err() && Number::Real(1e300).micros("n", 1).is_err());
-        insta::assert_snapshot!(number("NaN").unwrap_err(), @"16: no finite number");
+        insta::assert_snapshot!(number("NaN").unwrap_err(), @"16: not a finite number");
         insta::assert_snapshot!(number("[NaN]").unwrap_err(), @"15: invalid type: sequence, expected a number");
         insta::assert_snapshot!(number("\"many\"").unwrap_err(), @r#"20: invalid value: string "many", expected a number"#);
         insta::assert_snapshot!(number("1e999").unwrap_err(), @"19: number out of range");

@@ -18,7 +18,7 @@ use super::error::{Fault, TraceError};
 use super::json::{Documents, NANOSECOND, Number, need};
 use super::names::Names;
 use super::prefix::ROOT;
-use super::rows::{Intake, Origin, Row, Said, Shared};
+use super::rows::{Intake, Origin, Row, Said, Shared, counted};
 use super::{TraceOptions, Workload, field};
 
 /// Reads OTLP-JSON with spans of vLLM.
@@ -59,7 +59,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
         }
     }
     if others > 0 {
-        intake.notes.push(format!("{others} spans that are no requests were passed over"));
+        intake.notes.push(format!("{} of other names passed over", counted(others, "span")));
     }
     intake.finish(Origin::FirstArrival, Shared::default(), Names::default())
 }
@@ -297,7 +297,7 @@ mod tests {
             ]),
         ];
         let workload = trace(&text.join("\n")).unwrap();
-        assert_eq!(workload.notes[..2], ["recorded with `m`", "1 spans that are no requests were passed over"]);
+        assert_eq!(workload.notes[..2], ["recorded with `m`", "1 span of other names passed over"]);
         let seen: Vec<_> = workload
             .requests
             .map(|r| (r.id, r.arrival.0, r.input_tokens, r.output_tokens, r.max_output_tokens))

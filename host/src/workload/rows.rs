@@ -65,6 +65,11 @@ impl Terms for Said {
     }
 }
 
+/// `1 failed request`, `2 failed requests`.
+pub(super) fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 /// What time 0 of the simulation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
@@ -137,7 +142,7 @@ impl<'a, T: Terms> Intake<'a, T> {
     /// All rows are in. Each row's `prefix` must be a node of `shared`.
     pub fn finish(mut self, origin: Origin, shared: Shared, mut names: Names) -> Result<Workload, TraceError> {
         if self.rows.is_empty() {
-            return Err(TraceError::Empty { file: self.file, skipped: self.skipped });
+            return Err(TraceError::Empty { file: self.file, skipped: self.skipped, notes: self.notes });
         }
         self.sort();
         if origin == Origin::FirstArrival {

@@ -45,7 +45,7 @@ mod tests {
         let workload = trace(RUN).unwrap();
         let notes = [
             "recorded with `m`",
-            "1 failed requests left out",
+            "1 failed request left out",
             "the rows are not in order of arrival; they were sorted",
         ];
         assert_eq!(workload.notes, notes);
@@ -77,7 +77,7 @@ mod tests {
         ");
         insta::assert_snapshot!(error("[5, 0, 7, 8]", "[5, 0, 7]"), @"v.json:4: 4 `input_lens`, but 3 `output_lens`");
         insta::assert_snapshot!(error("[5, 0, 7, 8]", "[5, 0, -7, 8]"), @"v.json:2:106: `output_lens[2]` is negative: `-7`");
-        insta::assert_snapshot!(error("1001.25", "NaN"), @"v.json:4:43: no finite number");
+        insta::assert_snapshot!(error("1001.25", "NaN"), @"v.json:4:43: not a finite number");
         insta::assert_snapshot!(error("\"itls\"", "\"errors\": [], \"itls\""), @"v.json:4:91: duplicate field `errors`");
         insta::assert_snapshot!(trace(&RUN[..300]).unwrap_err(), @"v.json:3:106: EOF while parsing a value");
         insta::assert_snapshot!(trace("[]").unwrap_err(), @"v.json:1:1: invalid type: sequence, expected an object with the results of a benchmark");

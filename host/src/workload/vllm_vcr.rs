@@ -43,7 +43,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
             }
         };
         if let Some(meta) = &record.meta {
-            let block = meta.block_size.map(|size| block_size(size)).transpose();
+            let block = meta.block_size.map(block_size).transpose();
             let block = block.map_err(|fault| lines.locate(fault))?;
             prompts.hash_block = options.hash_block_size.or(block).unwrap_or(prompts.hash_block);
             intake.measured_with(meta.model.as_deref());

@@ -54,13 +54,12 @@ fn a_profile_fits_its_terminal() {
 #[test]
 fn published_traces_have_their_published_figures() {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data/traces"));
-    let table: [(&str, u64, f64, f64, f64, [u32; 5], [u32; 5], f64); 3] = [
+    type Figures = [u32; 5];
+    let table: [(&str, u64, [f64; 3], Figures, Figures, f64); 3] = [
         (
             "azure-2023/AzureLLMInferenceTrace_code.csv",
             8_819,
-            3_436.0,
-            2.57,
-            13.2,
+            [3_436.0, 2.57, 13.2],
             [2_048, 1_469, 5_188, 7_436, 7_437],
             [28, 13, 55, 251, 1_899],
             0.0,
@@ -68,9 +67,7 @@ fn published_traces_have_their_published_figures() {
         (
             "azure-2023/AzureLLMInferenceTrace_conv.csv",
             19_366,
-            3_502.0,
-            5.53,
-            1.09,
+            [3_502.0, 5.53, 1.09],
             [1_155, 1_020, 2_734, 4_142, 14_050],
             [211, 129, 424, 601, 1_000],
             0.0,
@@ -78,15 +75,13 @@ fn published_traces_have_their_published_figures() {
         (
             "mooncake/synthetic_trace.jsonl",
             3_993,
-            1_022.0,
-            3.91,
-            1.01,
+            [1_022.0, 3.91, 1.01],
             [15_325, 11_587, 38_611, 66_456, 191_378],
             [149, 69, 389, 768, 893],
             65.1,
         ),
     ];
-    for (file, requests, span, rate, cv, input, output, hit) in table {
+    for (file, requests, [span, rate, cv], input, output, hit) in table {
         let path = folder.join(file);
         if !path.exists() {
             #[allow(clippy::print_stderr, reason = "a test that did nothing must say so")]
