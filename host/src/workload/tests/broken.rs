@@ -140,7 +140,7 @@ fn files() -> Vec<(String, Vec<u8>)> {
     add("sglang-bench-trace.json", SGLANG.replace("2.0", "\"trace\"").as_bytes());
     add("otel-no-spans.json", b"{\"resourceSpans\": []}");
     add("otel-no-usage.json", OTEL.replace("usage", "x").as_bytes());
-    add("trace-v2-invalid-utf8.csv", &[V2.as_bytes(), b"0,\xff", V2_ROW[3..].as_bytes(), b"\n"].concat());
+    add("trace-v2-invalid-utf8.csv", &[V2.as_bytes(), b"0,\xff", &V2_ROW.as_bytes()[3..], b"\n"].concat());
     all
 }
 
