@@ -86,6 +86,12 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--export"], export),
     (&["--trace-output"], trace_output),
     (&["--skip-bad-lines"], skip_bad_lines),
+    (&["--start"], start),
+    (&["--duration"], duration),
+    (&["--time-scale"], time_scale),
+    (&["--repeat"], repeat),
+    (&["--spread-bins"], spread_bins),
+    (&["--max-requests"], max_requests),
     (&["--help", "-h"], help),
 ];
 
@@ -95,7 +101,7 @@ const RUN: &[(&[&str], Check)] = &[
     (&["--workload-spec"], workload_spec),
     (&["--workload-trace", "--workload-traces-filepath"], workload_trace),
     (&["--trace-format"], trace_format),
-    (&["--mooncake-block-size"], mooncake_block_size),
+    (&["--mooncake-block-size", "--hash-block-size"], mooncake_block_size),
     (&["--timeout"], timeout),
     (&["--rate"], rate),
     (&["--arrival-process"], arrival_process),
@@ -1039,7 +1045,18 @@ fn trace_format(t: &Trial) {
     t.file("azure.csv", AZURE);
     let with = |format: &str| t.bare(&format!("--workload-trace {{dir}}/azure.csv {{}} {format}"));
     assert_eq!(with("azure").stdout, with("auto").stdout);
-    for other in ["blis-csv", "mooncake", "trace-v2"] {
+    for other in [
+        "blis-csv",
+        "mooncake",
+        "trace-v2",
+        "bailian",
+        "burstgpt",
+        "vllm-bench",
+        "sglang-bench",
+        "aiperf",
+        "otel",
+        "vllm-vcr",
+    ] {
         assert_eq!(with(other).status.code(), Some(2), "read as {other}");
     }
 }
@@ -1062,6 +1079,54 @@ fn mooncake_block_size(t: &Trial) {
         "{}",
         text(&told.stderr)
     );
+}
+
+/// When the requests of [`calm`] arrive, s: 20 from 0.001 on, 0.1 apart.
+fn arrivals(t: &Trial, flags: &str) -> Vec<f64> {
+    let metrics = t.metrics(&calm(), flags);
+    metrics["requests"].as_array().expect("requests").iter().map(|request| number(request, "arrived_at")).collect()
+}
+
+fn start(t: &Trial) {
+    let late = arrivals(t, "{} 1.5");
+    assert_eq!(late, [0.001, 0.101, 0.201, 0.301, 0.401]);
+    assert_eq!(arrivals(t, "{} 0"), arrivals(t, ""));
+    assert!(t.error(&calm(), "{} 7").contains("no request arrives from 7 s on; the last one arrives at 1.901 s"));
+    assert!(t.error(&calm(), "{} -1").contains("must be a number of seconds"));
+}
+
+fn duration(t: &Trial) {
+    assert_eq!(arrivals(t, "{} 0.25"), [0.001, 0.101, 0.201]);
+    assert_eq!(arrivals(t, "--start 0.1 {} 0.2"), [0.001, 0.101]);
+    assert!(t.error(&calm(), "{} 0").contains("must be a number of seconds from 0.000001"));
+}
+
+fn time_scale(t: &Trial) {
+    let (usual, slow) = (arrivals(t, ""), arrivals(t, "{} 2.5"));
+    assert!(usual.iter().zip(&slow).all(|(usual, slow)| (slow - 2.5 * usual).abs() < 2e-6));
+    assert!(t.error(&calm(), "{} 0").contains("must be a number from 0.000001"));
+}
+
+fn repeat(t: &Trial) {
+    let (once, twice) = (arrivals(t, ""), arrivals(t, "{} 2"));
+    assert_eq!((once.len(), twice.len()), (20, 40));
+    assert_eq!(twice[..20], once);
+    // The second pass follows one interval behind the first.
+    assert!((twice[20] - twice[19] - 0.1).abs() < 0.002, "{twice:?}");
+}
+
+fn spread_bins(t: &Trial) {
+    let at_once = rows(4, 0, ROW);
+    let metrics = t.metrics(&at_once, "{} 400");
+    let all = metrics["requests"].as_array().expect("requests").clone();
+    let all: Vec<f64> = all.iter().map(|request| number(request, "arrived_at")).collect();
+    assert_eq!(all, [0.001, 0.101, 0.201, 0.301]);
+}
+
+fn max_requests(t: &Trial) {
+    assert_eq!(arrivals(t, "{} 3"), [0.001, 0.101, 0.201]);
+    assert_eq!(arrivals(t, "--start 0.05 --repeat 2 {} 25").len(), 25);
+    assert!(t.error(&calm(), "{} 0").contains("must be a whole number from 1"));
 }
 
 fn skip_bad_lines(t: &Trial) {

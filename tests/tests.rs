@@ -19,4 +19,5 @@ mod placements;
 mod plugins;
 mod rebuilt;
 mod shared;
+mod traces;
 mod vllm;

@@ -16,6 +16,7 @@ use tracing::level_filters::LevelFilter;
 use super::given::Given;
 use super::parse;
 use super::plugin::PluginArgs;
+use super::traces::{ConvertArgs, WorkloadCommandArgs};
 use crate::config::policy::{
     AdmissionName, Named, PreemptionName, PriorityName, RoutingName, SchedulerName, Scorer, Word,
 };
@@ -44,6 +45,11 @@ pub(super) enum Command {
     Replay(Box<ReplayArgs>),
     /// List, start, build, check and measure policies of your own
     Plugin(PluginArgs),
+    /// Look at workloads without simulating them
+    Workload(WorkloadCommandArgs),
+    /// Write a request trace in another format, and say what is lost
+    #[command(args_override_self = true, allow_negative_numbers = true)]
+    Convert(ConvertArgs),
     /// List the models with a configuration
     Models,
     /// List the GPUs with a description
@@ -120,6 +126,8 @@ pub(super) struct ReplayArgs {
     /// Leave out lines that cannot be read, and say how many, instead of stopping
     #[arg(long, help_heading = WORKLOAD)]
     pub skip_bad_lines: bool,
+    #[command(flatten)]
+    pub part: TracePartFlags,
     #[command(flatten)]
     pub evaluation: EvaluationFlags,
     #[command(flatten)]
@@ -443,12 +451,16 @@ pub(super) struct WorkloadArgs {
     /// Format of the trace [default: auto]
     #[arg(long, value_enum, value_name = "NAME", help_heading = WORKLOAD)]
     pub trace_format: Option<TraceFormatName>,
-    /// Tokens behind one hash id of a mooncake trace, ≥ 1 [default: 512]
-    #[arg(long, value_name = "N", value_parser = parse::nonzero, help_heading = WORKLOAD)]
+    /// Tokens behind one hash id of a trace, ≥ 1 [default: mooncake 512; bailian 16; vllm-vcr what the
+    /// capture says]
+    #[arg(long, visible_alias = "hash-block-size", value_name = "N", value_parser = parse::nonzero,
+          help_heading = WORKLOAD)]
     pub mooncake_block_size: Option<NonZeroU32>,
     /// Leave out lines that cannot be read, and say how many, instead of stopping
     #[arg(long, help_heading = WORKLOAD)]
     pub skip_bad_lines: bool,
+    #[command(flatten)]
+    pub part: TracePartFlags,
     /// Seconds until a client gives up; negative for never [default: 300; never with a
     /// trace; what a specification says]
     #[arg(long, value_name = "S", value_parser = parse::timeout,
@@ -456,6 +468,32 @@ pub(super) struct WorkloadArgs {
     pub timeout: Option<f64>,
     #[command(flatten)]
     pub synthetic: SyntheticFlags,
+}
+
+/// Which part of a trace, and how fast.
+#[derive(Debug, Args)]
+pub(super) struct TracePartFlags {
+    /// Leave out what arrives in the first so many seconds of the trace; time 0 is then [default: 0]
+    #[arg(long, value_name = "S", value_parser = parse::seconds_from_0, help_heading = WORKLOAD)]
+    pub start: Option<Micros>,
+    /// Take so many seconds of the trace from --start on, above 0 [default: to its end]
+    #[arg(long, value_name = "S", value_parser = parse::seconds_above_0, help_heading = WORKLOAD)]
+    pub duration: Option<Micros>,
+    /// Multiply all arrival times of the trace, 0.000001 to 1000000: 2 makes it take twice as long, at
+    /// half the rate [default: 1]
+    #[arg(long, value_name = "X", value_parser = parse::scale, help_heading = WORKLOAD)]
+    pub time_scale: Option<f64>,
+    /// Simulate the trace so many times, one pass behind the other. Ids go on; prompts have in common
+    /// across passes what they have within one; sessions are new in every pass [default: 1]
+    #[arg(long, value_name = "N", value_parser = parse::nonzero, help_heading = WORKLOAD)]
+    pub repeat: Option<NonZeroU32>,
+    /// Spread requests with equal stamps evenly over so many ms, never past the next stamp: for traces
+    /// with coarse clocks, as 3000 for mooncake
+    #[arg(long, value_name = "MS", value_parser = parse::bins, help_heading = WORKLOAD)]
+    pub spread_bins: Option<Micros>,
+    /// Simulate the first so many requests of the trace at most, ≥ 1 [default: all]
+    #[arg(long, value_name = "N", value_parser = parse::count, help_heading = WORKLOAD)]
+    pub max_requests: Option<u32>,
 }
 
 #[derive(Debug, Args)]
@@ -672,7 +710,7 @@ pub(super) enum WorkloadName {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum TraceFormatName {
-    /// By its first line
+    /// By its first lines
     Auto,
     /// BLIS: arrival, id, model, prompt and answer tokens as lists
     BlisCsv,
@@ -683,6 +721,22 @@ pub(super) enum TraceFormatName {
     /// BLIS, both halves beside each other: name one of them
     #[value(name = "trace-v2")]
     TraceV2,
+    /// Alibaba Bailian (Qwen): JSON lines in seconds with chats and hash ids
+    Bailian,
+    /// BurstGPT: timestamp, model, request and response tokens
+    #[value(name = "burstgpt")]
+    BurstGpt,
+    /// `vllm bench serve --save-result --save-detailed`: JSON, also several runs
+    VllmBench,
+    /// SGLang `bench_serving --output-details`: JSON lines; arrivals follow from the request rate
+    SglangBench,
+    /// AIPerf: profile_export.jsonl
+    #[value(name = "aiperf")]
+    AiPerf,
+    /// OpenTelemetry spans of vLLM: OTLP-JSON
+    Otel,
+    /// vllm-vcr: JSON lines
+    VllmVcr,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -18,7 +18,7 @@ use super::args::{
     ArrivalName, ClusterFlags, CompareArgs, DeploymentFlags, EngineFlags, EngineName, EvaluationFlags, ExportFlags,
     FitnessFlags, FitnessScaleName, InstanceArgs, LatencyModelName, OnErrorName, OutputForm, ParityName, PolicyFlags,
     PolicyParam, ReplayArgs, RunArgs, SimulationArgs, SyntheticFlags, TargetFlags, TargetList, TieBreakName,
-    TraceFormatName, TraceLevelName, WorkloadArgs, WorkloadName,
+    TraceFormatName, TraceLevelName, TracePartFlags, WorkloadArgs, WorkloadName,
 };
 use super::catalog::Catalog;
 use super::error::Failure;
@@ -31,6 +31,7 @@ use crate::evaluate::{FitnessScale, FitnessWeights};
 use crate::plugin::Kind;
 use crate::plugin::incidents::OnError;
 use crate::report::{Export, ExportFormat, check_target};
+use crate::workload::Window;
 use crate::workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec, SpecError};
 use crate::workload::spec::Spec;
 use crate::workload::spec::presets::Preset;
@@ -130,6 +131,7 @@ pub(super) enum WorkloadConfig {
         header: PathBuf,
         data: PathBuf,
         skip_bad_lines: bool,
+        part: TracePart,
     },
 }
 
@@ -163,14 +165,23 @@ pub(super) enum SpecOrigin {
     Named(Preset),
 }
 
+/// Which part of a trace, and how fast.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct TracePart {
+    pub window: Window,
+    /// At most so many.
+    pub max_requests: Option<u64>,
+}
+
 /// Requests from a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct TraceConfig {
     pub path: PathBuf,
     pub format: TraceFormatName,
-    /// Tokens behind one hash id of a mooncake trace, if not the usual number.
+    /// Tokens behind one hash id, if not the usual number.
     pub mooncake_block_size: Option<NonZeroU32>,
     pub skip_bad_lines: bool,
+    pub part: TracePart,
     /// Given to requests that bring no deadline; `None`: they wait for ever.
     pub timeout: Option<Micros>,
 }
@@ -232,6 +243,7 @@ impl RunConfig {
             header: args.trace_header,
             data: args.trace_data,
             skip_bad_lines: args.skip_bad_lines,
+            part: args.part.part(),
         };
         let output = output(&args.simulation, args.metrics_path, args.results_path, args.export)?;
         let evaluation = Evaluation::new(&args.evaluation)?;
@@ -582,15 +594,16 @@ fn trace(args: WorkloadArgs) -> Result<WorkloadConfig, Failure> {
             .hint("a trace brings its own arrivals and lengths"));
     }
     let format = args.trace_format.unwrap_or(TraceFormatName::Auto);
-    if args.mooncake_block_size.is_some() && !matches!(format, TraceFormatName::Auto | TraceFormatName::Mooncake) {
+    if args.mooncake_block_size.is_some() && !format.has_hashes() {
         return Err(Failure::usage("`--mooncake-block-size` only makes sense for a mooncake trace")
-            .hint("leave it out, or use `--trace-format mooncake`"));
+            .hint("leave it out, or use `--trace-format mooncake`, bailian or vllm-vcr"));
     }
     Ok(WorkloadConfig::Trace(TraceConfig {
         path,
         format,
         mooncake_block_size: args.mooncake_block_size,
         skip_bad_lines: args.skip_bad_lines,
+        part: args.part.part(),
         timeout: args.timeout.and_then(deadline),
     }))
 }
@@ -791,7 +804,34 @@ impl WorkloadArgs {
             (self.trace_format.is_some(), "--trace-format"),
             (self.mooncake_block_size.is_some(), "--mooncake-block-size"),
             (self.skip_bad_lines, "--skip-bad-lines"),
+            (self.part.start.is_some(), "--start"),
+            (self.part.duration.is_some(), "--duration"),
+            (self.part.time_scale.is_some(), "--time-scale"),
+            (self.part.repeat.is_some(), "--repeat"),
+            (self.part.spread_bins.is_some(), "--spread-bins"),
+            (self.part.max_requests.is_some(), "--max-requests"),
         ])
+    }
+}
+
+impl TracePartFlags {
+    pub(super) fn part(&self) -> TracePart {
+        let usual = Window::default();
+        let window = Window {
+            start: self.start.unwrap_or(usual.start),
+            duration: self.duration,
+            repeat: self.repeat.unwrap_or(usual.repeat),
+            time_scale: self.time_scale.unwrap_or(usual.time_scale),
+            spread: self.spread_bins,
+        };
+        TracePart { window, max_requests: self.max_requests.map(u64::from) }
+    }
+}
+
+impl TraceFormatName {
+    /// Whether its prompts may be known by hash ids.
+    fn has_hashes(self) -> bool {
+        matches!(self, Self::Auto | Self::Mooncake | Self::Bailian | Self::VllmVcr)
     }
 }
 

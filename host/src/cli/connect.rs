@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use blis_sim::semantics::Semantics;
 
 use super::args::TraceFormatName;
-use super::config::{RunConfig, SpecConfig, TraceConfig, WorkloadConfig};
+use super::config::{RunConfig, SpecConfig, TraceConfig, TracePart, WorkloadConfig};
 use super::error::Failure;
 use crate::config::{Deployment, Hardware, KnownModel, LatencyKind, known_hardware, known_models};
 use crate::workload::spec::GenerateOptions;
@@ -35,8 +35,10 @@ pub(super) fn open(config: &RunConfig) -> Result<Workload, Failure> {
             return spec.generate(&options).map_err(Failure::usage);
         }
         WorkloadConfig::Trace(trace) => open_trace(&trace.path, &trace_options(trace, &options)),
-        WorkloadConfig::Recorded { header, data, skip_bad_lines } => {
-            open_trace_v2(header, data, &TraceOptions { skip_bad_lines: *skip_bad_lines, ..options })
+        WorkloadConfig::Recorded { header, data, skip_bad_lines, part } => {
+            let TracePart { window, max_requests } = *part;
+            let options = TraceOptions { skip_bad_lines: *skip_bad_lines, window, max_requests, ..options };
+            open_trace_v2(header, data, &options)
         }
     };
     opened.map_err(|error| {
@@ -66,16 +68,31 @@ fn remedy(error: &TraceError, workload: &WorkloadConfig) -> &'static str {
 
 fn trace_options(trace: &TraceConfig, usual: &TraceOptions) -> TraceOptions {
     TraceOptions {
-        format: match trace.format {
-            TraceFormatName::Auto => None,
-            TraceFormatName::BlisCsv => Some(TraceFormat::BlisCsv),
-            TraceFormatName::Azure => Some(TraceFormat::Azure),
-            TraceFormatName::Mooncake => Some(TraceFormat::Mooncake),
-            TraceFormatName::TraceV2 => Some(TraceFormat::TraceV2),
-        },
-        hash_block_size: trace.mooncake_block_size.unwrap_or(usual.hash_block_size),
+        format: trace.format.into(),
+        hash_block_size: trace.mooncake_block_size,
         skip_bad_lines: trace.skip_bad_lines,
+        window: trace.part.window,
+        max_requests: trace.part.max_requests,
         ..usual.clone()
+    }
+}
+
+impl From<TraceFormatName> for Option<TraceFormat> {
+    fn from(name: TraceFormatName) -> Self {
+        Some(match name {
+            TraceFormatName::Auto => return None,
+            TraceFormatName::BlisCsv => TraceFormat::BlisCsv,
+            TraceFormatName::Azure => TraceFormat::Azure,
+            TraceFormatName::Mooncake => TraceFormat::Mooncake,
+            TraceFormatName::TraceV2 => TraceFormat::TraceV2,
+            TraceFormatName::Bailian => TraceFormat::Bailian,
+            TraceFormatName::BurstGpt => TraceFormat::BurstGpt,
+            TraceFormatName::VllmBench => TraceFormat::VllmBench,
+            TraceFormatName::SglangBench => TraceFormat::SglangBench,
+            TraceFormatName::AiPerf => TraceFormat::AiPerf,
+            TraceFormatName::Otel => TraceFormat::Otel,
+            TraceFormatName::VllmVcr => TraceFormat::VllmVcr,
+        })
     }
 }
 

@@ -11,7 +11,9 @@ use blis_sim::units::Micros;
 use clap::ValueEnum;
 
 use super::args::{ParityName, WorkloadName};
-use super::config::{RunConfig, SloTargets, SpecConfig, SpecOrigin, SyntheticConfig, TraceConfig, WorkloadConfig};
+use super::config::{
+    RunConfig, SloTargets, SpecConfig, SpecOrigin, SyntheticConfig, TraceConfig, TracePart, WorkloadConfig,
+};
 use crate::config::policy::{Source, Sourced};
 use crate::config::yaml::{Page, text};
 use crate::config::{Deployment, KvBlocksSource, LatencyKind};
@@ -174,10 +176,11 @@ impl Explanation<'_> {
             WorkloadConfig::Synthetic(synthetic) => self.synthetic(page, synthetic),
             WorkloadConfig::Trace(trace) => self.trace(page, trace),
             WorkloadConfig::Specified(specified) => self.specified(page, specified),
-            WorkloadConfig::Recorded { header, data, skip_bad_lines } => {
+            WorkloadConfig::Recorded { header, data, skip_bad_lines, part } => {
                 self.flag(page, "trace_header", path(Some(header)));
                 self.flag(page, "trace_data", path(Some(data)));
                 self.flag(page, "skip_bad_lines", skip_bad_lines);
+                self.part(page, part);
             }
         }
     }
@@ -227,10 +230,20 @@ impl Explanation<'_> {
         self.or_else(page, "workload", name(&WorkloadName::Traces), understood);
         self.flag(page, "workload_trace", path(Some(&trace.path)));
         self.flag(page, "trace_format", name(&trace.format));
-        let usual = crate::workload::TraceOptions::default().hash_block_size;
-        self.flag(page, "mooncake_block_size", trace.mooncake_block_size.unwrap_or(usual));
+        let usual = Source::Told("the format's own".into());
+        self.or_else(page, "mooncake_block_size", optional(trace.mooncake_block_size), usual);
         self.flag(page, "skip_bad_lines", trace.skip_bad_lines);
+        self.part(page, &trace.part);
         self.flag(page, "timeout", timeout(trace.timeout));
+    }
+
+    fn part(&self, page: &mut Page, TracePart { window, max_requests }: &TracePart) {
+        self.flag(page, "start", window.start.as_secs_f64());
+        self.flag(page, "duration", optional(window.duration.map(Micros::as_secs_f64)));
+        self.flag(page, "time_scale", window.time_scale);
+        self.flag(page, "repeat", window.repeat);
+        self.flag(page, "spread_bins", optional(window.spread.map(Micros::as_millis_f64)));
+        self.flag(page, "max_requests", optional(*max_requests));
     }
 
     fn simulation(&self, page: &mut Page) {

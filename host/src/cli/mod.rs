@@ -18,6 +18,7 @@ mod progress;
 mod run;
 mod service;
 mod timer;
+mod traces;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write};
@@ -63,6 +64,8 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Some(Command::Replay(args)) => simulate(&RunConfig::from_replay(*args)?),
         Some(Command::Compare(args)) => compare(&CompareConfig::new(*args)?),
         Some(Command::Plugin(args)) => plugin::dispatch(args),
+        Some(Command::Workload(args)) => traces::dispatch(args),
+        Some(Command::Convert(args)) => traces::convert(&args),
         Some(Command::Models) => print_lines(&connect::models()),
         Some(Command::Hardware) => print_lines(&connect::hardware()),
         None => print(format_args!("{}", Cli::command().render_long_help())),

@@ -70,6 +70,30 @@ pub(super) fn rate(text: &str) -> Result<f64, String> {
     rate.ok_or_else(|| "must be a number of requests per second from 0.000001 to 1000000".to_owned())
 }
 
+/// Factor of times.
+pub(super) fn scale(text: &str) -> Result<f64, String> {
+    let scale = finite(text).filter(|scale| (1e-6..=1e6).contains(scale));
+    scale.ok_or_else(|| "must be a number from 0.000001 to 1000000".to_owned())
+}
+
+/// Seconds ≥ 0; more than 30 000 years no trace is long.
+pub(super) fn seconds_from_0(text: &str) -> Result<Micros, String> {
+    let seconds = finite(text).filter(|seconds| (0.0..=1e12).contains(seconds));
+    seconds.map(Micros::from_secs_f64).ok_or_else(|| "must be a number of seconds from 0 to 1e12".to_owned())
+}
+
+/// Seconds ≥ 1 µs.
+pub(super) fn seconds_above_0(text: &str) -> Result<Micros, String> {
+    let told = || "must be a number of seconds from 0.000001 to 1e12".to_owned();
+    seconds_from_0(text).ok().filter(|&time| time > Micros::ZERO).ok_or_else(told)
+}
+
+/// Milliseconds ≥ 1 µs.
+pub(super) fn bins(text: &str) -> Result<Micros, String> {
+    let ms = finite(text).filter(|ms| (1e-3..=1e12).contains(ms));
+    ms.map(|ms| Micros::from_f64(ms * 1e3)).ok_or_else(|| "must be a number of ms from 0.001 to 1e12".to_owned())
+}
+
 /// A coefficient of a latency model, µs per something. Steps of more than 11 days are no latencies.
 pub(super) fn coefficient(text: &str) -> Result<f64, String> {
     let number = finite(text).filter(|number| (0.0..=1e12).contains(number));

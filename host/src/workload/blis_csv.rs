@@ -35,7 +35,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
         let id = intake.next_id()?;
         match row(&records.record, id, &mut contents.tokens) {
             Ok(row) => {
-                late = row.arrival > options.horizon.0;
+                late = options.window.is_whole() && row.arrival > options.horizon.0;
                 let prefix = contents.path().map_err(|_| intake.too_many("shared KV blocks"))?;
                 intake.add(Row { prefix, ..row });
             }

@@ -7,6 +7,8 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use blis_sim::units::Micros;
+
 use crate::unreadable::unreadable;
 
 /// Why a trace cannot be used.
@@ -44,12 +46,29 @@ pub enum TraceError {
         hint: String,
     },
     /// There is no row to simulate.
-    #[error("{file}: no requests{}\nhint: a trace needs at least one request after its header", skipped_text(.skipped))]
+    #[error("{file}: no requests{}\nhint: a trace needs at least one request after its header", left_out_text(.skipped, .notes))]
     Empty {
         /// Path as given.
         file: Arc<str>,
         /// Rows that were skipped as bad.
         skipped: Skipped,
+        /// What else was left out.
+        notes: Vec<String>,
+    },
+    /// Nothing arrives in the part of the trace that was asked for.
+    #[error(
+        "{file}: no request arrives from {} s{}; the last one arrives at {} s\nhint: change `--start` or `--duration`",
+        .start.as_secs_f64(), until(*.end), .last.as_secs_f64()
+    )]
+    EmptyWindow {
+        /// Path as given.
+        file: Arc<str>,
+        /// Start of the part, on the clock of the trace.
+        start: Micros,
+        /// Its end, where it has one.
+        end: Option<Micros>,
+        /// The last arrival of the trace.
+        last: Micros,
     },
     /// A TraceV2 trace has two files, and one of them is not where it should be.
     #[error("{file}: this is the {half} of a TraceV2 trace, and `{missing}` is not there\nhint: give both files")]
@@ -71,6 +90,15 @@ pub enum TraceError {
         /// How to make them fewer.
         hint: &'static str,
     },
+}
+
+fn until(end: Option<Micros>) -> String {
+    end.map_or(" on".to_owned(), |end| format!(" to {} s", end.as_secs_f64()))
+}
+
+fn left_out_text(skipped: &Skipped, notes: &[String]) -> String {
+    let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join("; ")) };
+    format!("{notes}{}", skipped_text(skipped))
 }
 
 fn skipped_text(skipped: &Skipped) -> String {
@@ -207,7 +235,7 @@ mod tests {
             skipped.add(Fault::new("bad").at(&file, line));
         }
         assert_eq!(skipped.first.len(), Skipped::KEPT);
-        let error = TraceError::Empty { file, skipped };
+        let error = TraceError::Empty { file, skipped, notes: Vec::new() };
         insta::assert_snapshot!(error, @r"
         a.csv: no requests (8 bad rows were skipped, the first is a.csv:2: bad)
         hint: a trace needs at least one request after its header

@@ -16,11 +16,37 @@ pub enum TraceFormat {
     BlisCsv,
     /// TraceV2 of BLIS: a YAML header and a CSV.
     TraceV2,
+    /// Alibaba Bailian (Qwen) JSONL: times, lengths, hashes of the prompt, chats.
+    Bailian,
+    /// BurstGPT: a CSV of times, models and lengths.
+    BurstGpt,
+    /// Results of `vllm bench serve --save-detailed`, JSON.
+    VllmBench,
+    /// Results of SGLang's `bench_serving --output-details`, JSONL.
+    SglangBench,
+    /// AIPerf's `profile_export.jsonl`.
+    AiPerf,
+    /// OpenTelemetry spans of vLLM, OTLP-JSON.
+    Otel,
+    /// Captures of vllm-vcr, JSONL.
+    VllmVcr,
 }
 
 impl TraceFormat {
     /// All formats.
-    pub const ALL: [Self; 4] = [Self::Azure, Self::Mooncake, Self::BlisCsv, Self::TraceV2];
+    pub const ALL: [Self; 11] = [
+        Self::Azure,
+        Self::Mooncake,
+        Self::BlisCsv,
+        Self::TraceV2,
+        Self::Bailian,
+        Self::BurstGpt,
+        Self::VllmBench,
+        Self::SglangBench,
+        Self::AiPerf,
+        Self::Otel,
+        Self::VllmVcr,
+    ];
 
     /// As written on the command line.
     #[must_use]
@@ -30,6 +56,13 @@ impl TraceFormat {
             Self::Mooncake => "mooncake",
             Self::BlisCsv => "blis-csv",
             Self::TraceV2 => "trace-v2",
+            Self::Bailian => "bailian",
+            Self::BurstGpt => "burstgpt",
+            Self::VllmBench => "vllm-bench",
+            Self::SglangBench => "sglang-bench",
+            Self::AiPerf => "aiperf",
+            Self::Otel => "otel",
+            Self::VllmVcr => "vllm-vcr",
         }
     }
 
@@ -42,9 +75,11 @@ impl TraceFormat {
         let first = text.split(|&byte| byte == b'\n').find(|line| !line.trim_ascii().is_empty()).unwrap_or(&[]);
         let names = |name: &[u8]| first.split(|&byte| byte == b',').any(|field| field.trim_ascii() == name);
         if first.is_empty() {
-            Err(TraceError::Empty { file: file.into(), skipped: Skipped::default() })
+            Err(TraceError::Empty { file: file.into(), skipped: Skipped::default(), notes: Vec::new() })
         } else if first.trim_ascii_start().starts_with(b"{") {
-            Ok(Self::Mooncake)
+            Ok(Self::of_object(text))
+        } else if names(b"Request tokens") && names(b"Response tokens") {
+            Ok(Self::BurstGpt)
         } else if names(b"ContextTokens") && names(b"GeneratedTokens") {
             Ok(Self::Azure)
         } else if names(b"prefill_tokens") && names(b"decode_tokens") {
@@ -55,6 +90,30 @@ impl TraceFormat {
             let formats = Self::ALL.map(Self::name).join(", ");
             Err(TraceError::UnknownFormat { file: file.into(), start: quoted(first), formats })
         }
+    }
+}
+
+impl TraceFormat {
+    /// The format of JSON objects, told from the keys at the start of the text; Mooncake if from none.
+    fn of_object(text: &[u8]) -> Self {
+        /// Each of the keys has to be there.
+        const KEYS: [(TraceFormat, &[&str]); 8] = [
+            (TraceFormat::Otel, &["resourceSpans"]),
+            (TraceFormat::AiPerf, &["metadata", "request_start_ns"]),
+            (TraceFormat::Bailian, &["chat_id"]),
+            (TraceFormat::VllmVcr, &["meta"]),
+            (TraceFormat::VllmVcr, &["prompt_tokens", "output_tokens"]),
+            (TraceFormat::SglangBench, &["backend", "dataset_name"]),
+            (TraceFormat::VllmBench, &["backend", "model_id"]),
+            (TraceFormat::VllmBench, &["input_lens"]),
+        ];
+        let has = |key: &str| {
+            let quoted = format!("\"{key}\"");
+            let mut places = text.windows(quoted.len()).enumerate().filter(|(_, window)| *window == quoted.as_bytes());
+            places.any(|(at, _)| text[at + quoted.len()..].trim_ascii_start().starts_with(b":"))
+        };
+        let found = KEYS.iter().find(|(_, keys)| keys.iter().all(|key| has(key)));
+        found.map_or(Self::Mooncake, |&(format, _)| format)
     }
 }
 
@@ -98,6 +157,14 @@ mod tests {
         assert_eq!(detect("\u{feff}TIMESTAMP,ContextTokens,GeneratedTokens\r\n"), TraceFormat::Azure);
         assert_eq!(detect("\n{\"timestamp\": 0}"), TraceFormat::Mooncake);
         assert_eq!(detect("arrival_time,request_id,model,prefill_tokens,decode_tokens\n"), TraceFormat::BlisCsv);
+        assert_eq!(detect("Timestamp,Model,Request tokens,Response tokens\n"), TraceFormat::BurstGpt);
+        assert_eq!(detect("{\"chat_id\": 1, \"timestamp\": 0}"), TraceFormat::Bailian);
+        assert_eq!(detect("{\"meta\" : {}}"), TraceFormat::VllmVcr);
+        assert_eq!(detect("{\"prompt_tokens\": 1, \"output_tokens\": 1}"), TraceFormat::VllmVcr);
+        assert_eq!(detect("{\n\"date\": \"\", \"backend\": \"vllm\",\n\"model_id\": \"m\"}"), TraceFormat::VllmBench);
+        assert_eq!(detect("{\"backend\": \"sglang\", \"dataset_name\": \"random\"}"), TraceFormat::SglangBench);
+        assert_eq!(detect("{\"metadata\": {\"request_start_ns\": 1}}"), TraceFormat::AiPerf);
+        assert_eq!(detect("{\"resourceSpans\": []}"), TraceFormat::Otel);
         assert_eq!(detect("request_id,client_id,tenant_id\n"), TraceFormat::TraceV2);
         assert_eq!(detect("# made by\ntrace_version: 3\n"), TraceFormat::TraceV2);
     }
@@ -106,7 +173,7 @@ mod tests {
     fn an_unknown_format_is_shown_and_names_are_suggested() {
         insta::assert_snapshot!(TraceFormat::detect("x.csv", b"a,b\n1,2\n").unwrap_err(), @r"
         x.csv: unknown trace format; it starts with `a,b`
-        hint: if it is one of azure, mooncake, blis-csv, trace-v2, name it with `--trace-format`
+        hint: if it is one of azure, mooncake, blis-csv, trace-v2, bailian, burstgpt, vllm-bench, sglang-bench, aiperf, otel, vllm-vcr, name it with `--trace-format`
         ");
         insta::assert_snapshot!(TraceFormat::from_str("tracev2").unwrap_err(), @r"
         unknown trace format `tracev2`

@@ -4,8 +4,9 @@
 //! as the same thing: a [`Workload`], numbers for the simulator and names for the reports.
 //!
 //! ```text
-//! file → input (gzip, lines) → azure | mooncake | blis_csv | trace_v2 → rows → Workload
-//!                                              equal prompts → prefix ↗
+//! file → input (gzip, lines) → one of the importers → rows → window → Workload
+//!        json (numbers, NaN)     hashed → prefix ↗
+//!                                bench  (two of them)
 //! ```
 
 use std::collections::BTreeMap;
@@ -18,25 +19,39 @@ use blis_sim::cluster::FollowUps;
 use blis_sim::request::Request;
 use blis_sim::units::Micros;
 
+pub mod aiperf;
 pub mod azure;
+pub mod bailian;
+mod bench;
 pub mod blis_csv;
+pub mod burstgpt;
+pub mod convert;
 pub mod distribution;
 mod error;
 mod field;
 mod format;
+mod hashed;
 mod input;
+mod json;
 pub mod mooncake;
 mod names;
+pub mod otel;
 mod prefix;
+pub mod profile;
 mod rows;
+pub mod sglang_bench;
 pub mod spec;
 pub mod trace_v2;
+pub mod vllm_bench;
+pub mod vllm_vcr;
+mod window;
 
 pub(crate) use error::nearest;
 pub use error::{LineError, Skipped, TraceError};
 pub(crate) use error::{name_hint, quoted};
 pub use format::TraceFormat;
 pub use names::{Names, session_text};
+pub use window::Window;
 
 /// Requests for one simulation.
 pub struct Workload {
@@ -77,12 +92,14 @@ pub struct TraceOptions {
     pub format: Option<TraceFormat>,
     /// Tokens per KV block of the engine.
     pub block_size: NonZeroU32,
-    /// Tokens per hash id of a Mooncake trace.
-    pub hash_block_size: NonZeroU32,
+    /// Tokens per hash id, where it shall not be what the format usually has.
+    pub hash_block_size: Option<NonZeroU32>,
     /// Count and leave out rows that cannot be read, instead of refusing the trace.
     pub skip_bad_lines: bool,
-    /// Read so many requests at most, from the start of the file.
+    /// Simulate so many requests at most, the first ones of the window.
     pub max_requests: Option<u64>,
+    /// Which part of the trace, and how fast.
+    pub window: Window,
     /// A TraceV2 column `vllm_priority` decides over the class. BLIS does not read it.
     pub recorded_priority: bool,
     /// End of the simulation: what arrives later is left out. [`Micros::MAX`] = none.
@@ -96,9 +113,10 @@ impl Default for TraceOptions {
         Self {
             format: None,
             block_size: VLLM_BLOCK,
-            hash_block_size: mooncake::HASH_BLOCK_TOKENS,
+            hash_block_size: None,
             skip_bad_lines: false,
             max_requests: None,
+            window: Window::default(),
             recorded_priority: true,
             horizon: Micros::MAX,
         }
@@ -123,6 +141,13 @@ pub fn open_trace(path: &Path, options: &TraceOptions) -> Result<Workload, Trace
         TraceFormat::Azure => azure::read(input, &file, options),
         TraceFormat::Mooncake => mooncake::read(input, &file, options),
         TraceFormat::BlisCsv => blis_csv::read(input, &file, options),
+        TraceFormat::Bailian => bailian::read(input, &file, options),
+        TraceFormat::BurstGpt => burstgpt::read(input, &file, options),
+        TraceFormat::VllmBench => vllm_bench::read(input, &file, options),
+        TraceFormat::SglangBench => sglang_bench::read(input, &file, options),
+        TraceFormat::AiPerf => aiperf::read(input, &file, options),
+        TraceFormat::Otel => otel::read(input, &file, options),
+        TraceFormat::VllmVcr => vllm_vcr::read(input, &file, options),
         TraceFormat::TraceV2 if format::is_trace_v2_data(&start) => {
             let header = other_half(path, "data", &["yaml", "yml"])?;
             let header = trace_v2::read_header(input::open(&header)?, &input::display(&header))?;

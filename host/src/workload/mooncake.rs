@@ -3,27 +3,26 @@
 //! ```text
 //! {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, 2353, …]}
 //! ```
-//! Tokens are never made up from the ids. An engine block belongs to the hash block that holds its
-//! last token, so keys of any block size follow by arithmetic. Fields of AIPerf and dynamo are let
-//! pass; `session_id` is kept as a label. <https://github.com/kvcache-ai/Mooncake>
+//! Fields that AIPerf and dynamo add: `session_id` is kept, and turns of a session are counted;
+//! `delay` is not needed where every turn has its timestamp. <https://github.com/kvcache-ai/Mooncake>
 
-use std::borrow::Cow;
-use std::fmt;
 use std::io::BufRead;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use blis_sim::request::{Name, Tags};
-use blis_sim::units::Micros;
-use serde::de::{self, IgnoredAny, Visitor};
-use serde::{Deserialize, Deserializer};
+use blis_sim::request::Name;
+use rustc_hash::FxHashMap;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
-use super::error::{Fault, TraceError, quoted};
+use super::error::{Fault, TraceError};
+use super::hashed::HashedPrompts;
 use super::input::Lines;
+use super::json::{self, Label, MILLISECOND, Number, need};
 use super::names::Names;
-use super::prefix::{PrefixTree, ROOT};
-use super::rows::{Intake, Origin, Row, Shared, Terms};
-use super::{TraceOptions, Workload, field};
+use super::prefix::ROOT;
+use super::rows::{Intake, Origin, Row, Said};
+use super::{TraceOptions, Workload};
 
 /// Tokens per hash id in the published traces.
 pub const HASH_BLOCK_TOKENS: NonZeroU32 = NonZeroU32::new(512).expect("512 > 0");
@@ -36,71 +35,58 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
     let mut lines = Lines::new(input, &file);
-    let mut tree = PrefixTree::new();
-    let mut names = Names::default();
-    let mut stamps = Stamps::default();
+    let mut prompts = HashedPrompts::new(options, HASH_BLOCK_TOKENS);
+    let (mut names, mut turns) = (Names::default(), FxHashMap::<Name, u32>::default());
+    let (mut stamps, mut scratch) = (Stamps::default(), Vec::new());
     while intake.wants_more() && lines.advance()? {
         let id = intake.next_id()?;
-        let (record, mut row) = match parse(lines.text(), options.hash_block_size, id) {
+        let (record, mut row) = match parse(lines.text(), &mut scratch, &prompts, id) {
             Ok(read) => read,
             Err(fault) => {
                 intake.bad(lines.locate(fault))?;
                 continue;
             }
         };
-        row.prefix = tree.insert(record.hash_ids.iter().copied()).map_err(|_| intake.too_many("shared KV blocks"))?;
-        if let Some(SessionId(name)) = &record.session_id {
-            row.terms.session = names.intern(name);
+        row.prefix = prompts.insert(&record.hash_ids, row.input, &intake)?;
+        if let Some(Label(name)) = &record.session_id {
+            row.terms.tags.session = names.intern(name);
+            let turn = turns.entry(row.terms.tags.session).or_default();
+            row.terms.tags.round_index = *turn;
+            *turn += 1;
         }
-        stamps.add(row, &record, options.hash_block_size);
+        stamps.add(row, record.delay.is_some());
         intake.add(row);
     }
     intake.notes.extend(stamps.notes());
-    let (hash_block, block) = (u64::from(options.hash_block_size.get()), u64::from(options.block_size.get()));
-    // A path is no longer than a 32-bit prompt, so the quotient fits.
-    let blocks_to = |depth: u32| (u64::from(depth) * hash_block / block).min(u64::from(u32::MAX)) as u32;
-    let (prefixes, renumbered) = tree.finish(blocks_to).map_err(|_| intake.too_many("shared KV blocks"))?;
-    let shared = Shared { prefixes, renumbered, block_size: Some(options.block_size) };
+    let shared = prompts.finish(&mut intake, options.block_size)?;
     intake.finish(Origin::FirstArrival, shared, names)
-}
-
-/// A turn of a conversation: the format says nothing else about a request.
-#[derive(Clone, Copy, Debug, Default)]
-struct Turn {
-    session: Name,
-}
-
-impl Terms for Turn {
-    fn tags(self) -> Tags {
-        Tags { session: self.session, ..Tags::default() }
-    }
 }
 
 #[derive(Deserialize)]
 struct Record<'a> {
     /// ms.
-    timestamp: Option<f64>,
-    input_length: Option<f64>,
-    output_length: Option<f64>,
+    timestamp: Option<Number>,
+    input_length: Option<Number>,
+    output_length: Option<Number>,
     #[serde(default)]
     hash_ids: Vec<u64>,
     #[serde(borrow, default)]
-    session_id: Option<SessionId<'a>>,
+    session_id: Option<Label<'a>>,
     #[serde(default)]
     delay: Option<IgnoredAny>,
     #[serde(default)]
     text_input: Option<IgnoredAny>,
 }
 
-fn parse(line: &[u8], hash_block: NonZeroU32, id: u32) -> Result<(Record<'_>, Row<Turn>), Fault> {
-    // serde would take a list for a record, its items in the order of our fields.
-    if line.trim_ascii_start().first() != Some(&b'{') {
-        return Err(Fault::new(format!("not a JSON object: {}", quoted(line))));
-    }
-    let record: Record<'_> = serde_json::from_slice(line).map_err(|error| json_fault(&error))?;
+fn parse<'a>(
+    line: &'a [u8],
+    scratch: &'a mut Vec<u8>,
+    prompts: &HashedPrompts,
+    id: u32,
+) -> Result<(Record<'a>, Row<Said>), Fault> {
+    let record: Record<'_> = json::object(line, scratch)?;
     let arrival = match (record.timestamp, &record.delay) {
-        (Some(ms), _) if ms >= 0.0 => Micros::from_f64(ms * 1e3).0,
-        (Some(ms), _) => return Err(Fault::new(format!("`timestamp` is negative: `{ms}`"))),
+        (Some(ms), _) => ms.micros("timestamp", MILLISECOND)?,
         (None, Some(_)) => {
             let fault = Fault::new("`timestamp` is missing: the turn has only a `delay` after the one before it");
             return Err(fault.hint("such sessions need closed-loop replay; give every turn a timestamp for this one"));
@@ -112,63 +98,11 @@ fn parse(line: &[u8], hash_block: NonZeroU32, id: u32) -> Result<(Record<'_>, Ro
             let fault = Fault::new("`input_length` is missing: only the text is given");
             return Err(fault.hint("count its tokens with the model's tokenizer first"));
         }
-        (length, _) => field::prompt_tokens(whole(length, "input_length")?, "input_length")?,
+        (length, _) => need(length, "input_length")?.prompt("input_length")?,
     };
-    let output = whole(record.output_length, "output_length")?;
-    let blocks = input.div_ceil(hash_block.get()) as usize;
-    if record.hash_ids.len() > blocks {
-        let ids = record.hash_ids.len();
-        let fault = Fault::new(format!("{ids} `hash_ids`, but {input} tokens are {blocks} blocks of {hash_block}"));
-        return Err(fault.hint("set the hash block size to that of the trace (Mooncake 512, Bailian 16)"));
-    }
-    Ok((record, Row { arrival, id, input, output, prefix: ROOT, terms: Turn::default() }))
-}
-
-fn whole(value: Option<f64>, name: &str) -> Result<u32, Fault> {
-    let value = value.ok_or_else(|| Fault::new(format!("`{name}` is missing")))?;
-    if value < 0.0 {
-        Err(Fault::new(format!("`{name}` is negative: `{value}`")))
-    } else if value.fract() != 0.0 {
-        Err(Fault::new(format!("`{name}` is not a whole number: `{value}`")))
-    } else {
-        // A float becomes an integer by clamping at 2^64, which is far beyond the limit.
-        field::fits_u32(value as u64, name)
-    }
-}
-
-/// serde_json's words, with its column but without its line, which is always 1 here.
-fn json_fault(error: &serde_json::Error) -> Fault {
-    let text = error.to_string();
-    let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
-    Fault::new(what).column_after(error.column().saturating_sub(1))
-}
-
-/// A session's name: a string or a whole number.
-struct SessionId<'a>(Cow<'a, str>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for SessionId<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Name;
-        impl<'de> Visitor<'de> for Name {
-            type Value = SessionId<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a session name or number")
-            }
-            fn visit_borrowed_str<E: de::Error>(self, name: &'de str) -> Result<Self::Value, E> {
-                Ok(SessionId(name.into()))
-            }
-            fn visit_str<E: de::Error>(self, name: &str) -> Result<Self::Value, E> {
-                Ok(SessionId(name.to_owned().into()))
-            }
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Self::Value, E> {
-                Ok(SessionId(number.to_string().into()))
-            }
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Self::Value, E> {
-                Ok(SessionId(number.to_string().into()))
-            }
-        }
-        deserializer.deserialize_any(Name)
-    }
+    let output = need(record.output_length, "output_length")?.count("output_length")?;
+    prompts.check(record.hash_ids.len(), input, "hash_ids")?;
+    Ok((record, Row { arrival, id, input, output, prefix: ROOT, terms: Said::default() }))
 }
 
 /// What is odd about the rows, for the notes.
@@ -178,29 +112,30 @@ struct Stamps {
     distinct: u64,
     last: Option<u64>,
     first: Option<u64>,
-    short: u64,
+    delays: u64,
 }
 
 impl Stamps {
-    fn add(&mut self, row: Row<Turn>, record: &Record<'_>, hash_block: NonZeroU32) {
+    fn add(&mut self, row: Row<Said>, delayed: bool) {
         self.rows += 1;
         self.distinct += u64::from(self.last != Some(row.arrival));
         self.last = Some(row.arrival);
         self.first = Some(self.first.map_or(row.arrival, |first| first.min(row.arrival)));
-        let ids = record.hash_ids.len();
-        self.short += u64::from(ids > 0 && ids < row.input.div_ceil(hash_block.get()) as usize);
+        self.delays += u64::from(delayed);
     }
 
     fn notes(&self) -> impl Iterator<Item = String> {
-        let Self { rows, distinct, short, .. } = *self;
+        let Self { rows, distinct, delays, .. } = *self;
         let shift = self.first.filter(|&first| first > 0);
         let shift = shift.map(|us| format!("the trace starts at {} ms; time 0 is its first arrival", us as f64 / 1e3));
         let bins = (distinct.saturating_mul(4) < rows).then(|| {
-            format!("{rows} requests arrive at {distinct} instants: waiting times at those instants are an artefact")
+            format!(
+                "{rows} requests arrive at {distinct} instants: waiting times at those instants are an artefact; \
+                 `--spread-bins` spreads them"
+            )
         });
-        let short = (short > 0)
-            .then(|| format!("{short} prompts are longer than their hash ids tell; the rest is taken as unique"));
-        shift.into_iter().chain(bins).chain(short)
+        let delays = (delays > 0).then(|| "`delay` is not used: every turn arrives at its timestamp".to_owned());
+        shift.into_iter().chain(bins).chain(delays)
     }
 }
 
@@ -214,7 +149,7 @@ mod tests {
 
     fn options(block: u32, hash_block: u32) -> TraceOptions {
         let [block_size, hash_block_size] = [block, hash_block].map(|size| NonZeroU32::new(size).unwrap());
-        TraceOptions { block_size, hash_block_size, ..TraceOptions::default() }
+        TraceOptions { block_size, hash_block_size: Some(hash_block_size), ..TraceOptions::default() }
     }
 
     fn trace(text: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
@@ -251,7 +186,7 @@ mod tests {
     #[test]
     fn errors_say_where() {
         let error = |text: &str| trace(text, &TraceOptions::default()).unwrap_err().to_string();
-        insta::assert_snapshot!(error(r#"{"timestamp": 0, "input_length": "a"}"#), @r#"t.jsonl:1:36: invalid type: string "a", expected f64"#);
+        insta::assert_snapshot!(error(r#"{"timestamp": 0, "input_length": "a"}"#), @r#"t.jsonl:1:36: invalid value: string "a", expected a number"#);
         insta::assert_snapshot!(error("\n{\"timestamp\": 0"), @"t.jsonl:2:15: EOF while parsing an object");
         insta::assert_snapshot!(error(r#"{"timestamp": 0, "input_length": -1, "output_length": 1}"#), @"t.jsonl:1: `input_length` is negative: `-1`");
         insta::assert_snapshot!(error(r#"{"timestamp": 0, "input_length": 0, "output_length": 1}"#), @"t.jsonl:1: `input_length` is 0: a prompt has at least one token");

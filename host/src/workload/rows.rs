@@ -7,9 +7,10 @@ use std::sync::Arc;
 use blis_sim::request::{Request, Tags};
 use blis_sim::units::Micros;
 
-use super::error::{LineError, Skipped, TraceError};
+use super::error::{LineError, Skipped, TraceError, quoted};
 use super::names::Names;
 use super::prefix::{Node, ROOT, SharedPrefixes};
+use super::window::{Arrival, Rounds};
 use super::{TraceOptions, Workload};
 
 /// One request as read. `terms`: what only some formats record.
@@ -30,7 +31,8 @@ pub(super) trait Terms: Copy + Send + 'static {
     fn max_output_tokens(self, _output: u32) -> Option<u32> {
         None
     }
-    fn deadline(self) -> Option<Micros> {
+    /// From its arrival to the moment its client gives up, µs; negative if it had given up before.
+    fn patience(self) -> Option<i64> {
         None
     }
     fn client_priority(self) -> Option<i32> {
@@ -46,6 +48,27 @@ pub(super) trait Terms: Copy + Send + 'static {
 pub(super) struct Unrecorded;
 
 impl Terms for Unrecorded {}
+
+/// What the newer formats record: names, and sometimes the budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Said {
+    pub tags: Tags,
+    pub max_output_tokens: Option<u32>,
+}
+
+impl Terms for Said {
+    fn max_output_tokens(self, _output: u32) -> Option<u32> {
+        self.max_output_tokens
+    }
+    fn tags(self) -> Tags {
+        self.tags
+    }
+}
+
+/// `1 failed request`, `2 failed requests`.
+pub(super) fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
 
 /// What time 0 of the simulation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +97,15 @@ impl<'a, T: Terms> Intake<'a, T> {
 
     /// Whether another row is wanted.
     pub fn wants_more(&self) -> bool {
-        self.options.max_requests.is_none_or(|most| (self.rows.len() as u64) < most)
+        let most = self.options.max_requests.filter(|_| self.options.window.takes_the_start());
+        most.is_none_or(|most| (self.rows.len() as u64) < most)
+    }
+
+    /// The trace was recorded with `model`. Its requests ask for whichever is simulated.
+    pub fn measured_with(&mut self, model: Option<&str>) {
+        let note =
+            model.filter(|model| !model.is_empty()).map(|model| format!("recorded with {}", quoted(model.as_bytes())));
+        self.notes.extend(note.filter(|note| !self.notes.contains(note)));
     }
 
     /// Number of the next row, from 0. Bad rows count, so that one does not rename all others.
@@ -109,40 +140,43 @@ impl<'a, T: Terms> Intake<'a, T> {
     }
 
     /// All rows are in. Each row's `prefix` must be a node of `shared`.
-    pub fn finish(mut self, origin: Origin, shared: Shared, names: Names) -> Result<Workload, TraceError> {
+    pub fn finish(mut self, origin: Origin, shared: Shared, mut names: Names) -> Result<Workload, TraceError> {
         if self.rows.is_empty() {
-            return Err(TraceError::Empty { file: self.file, skipped: self.skipped });
+            return Err(TraceError::Empty { file: self.file, skipped: self.skipped, notes: self.notes });
         }
         self.sort();
         if origin == Origin::FirstArrival {
             let first = self.rows[0].arrival;
             self.rows.iter_mut().for_each(|row| row.arrival -= first);
         }
-        self.cut_at_horizon();
+        let options = self.options;
+        self.notes.extend(options.window.apply(&self.file, &mut self.rows)?);
         let Shared { prefixes, renumbered, block_size } = shared;
         for row in &mut self.rows {
             row.prefix = renumbered.get(row.prefix as usize).copied().unwrap_or(ROOT);
         }
-        let count = Some(self.rows.len() as u64);
-        let requests = self.rows.into_iter().map(move |row| {
+        let rounds = Rounds::new(options.window, &self.file, &self.rows, &mut names)?;
+        let count = self.count(&rounds);
+        let rows = self.rows;
+        let requests = rounds.arrivals(rows).map(move |Arrival { row, at, id, session }| {
             let content = prefixes.content(row.prefix, block_size.map_or(u32::MAX, |size| row.input / size));
             Request {
-                id: row.id,
-                arrival: Micros(row.arrival),
+                id,
+                arrival: Micros(at),
                 input_tokens: row.input,
                 output_tokens: row.output,
                 max_output_tokens: row.terms.max_output_tokens(row.output),
-                deadline: row.terms.deadline(),
+                deadline: row.terms.patience().map(|patience| Micros(at.saturating_add_signed(patience))),
                 client_priority: row.terms.client_priority(),
                 priority: 0,
-                tags: row.terms.tags(),
+                tags: Tags { session, ..row.terms.tags() },
                 content,
             }
         });
         Ok(Workload {
-            requests: Box::new(requests),
+            requests: Box::new(requests.take(usize::try_from(count).unwrap_or(usize::MAX))),
             follow_ups: None,
-            count,
+            count: Some(count),
             names,
             slo_targets: BTreeMap::new(),
             skipped: self.skipped,
@@ -157,14 +191,15 @@ impl<'a, T: Terms> Intake<'a, T> {
         }
     }
 
-    /// A request that arrives after the end of the simulation never appears in it.
-    fn cut_at_horizon(&mut self) {
-        let kept = self.rows.partition_point(|row| row.arrival <= self.options.horizon.0);
-        let late = self.rows.len() - kept;
-        if late > 0 {
-            self.notes.push(format!("{late} of the {} requests read arrive after the horizon", self.rows.len()));
-            self.rows.truncate(kept);
+    /// How many requests appear in the simulation: not those that arrive after its end, and no more
+    /// than wanted.
+    fn count(&mut self, rounds: &Rounds) -> u64 {
+        let all = rounds.count(&self.rows, u64::MAX);
+        let kept = rounds.count(&self.rows, self.options.horizon.0);
+        if kept < all {
+            self.notes.push(format!("{} of the {all} requests read arrive after the horizon", all - kept));
         }
+        kept.min(self.options.max_requests.unwrap_or(u64::MAX))
     }
 }
 

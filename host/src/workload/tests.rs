@@ -5,6 +5,8 @@ use std::fs;
 
 use super::*;
 
+mod broken;
+
 /// A file of the reference data; `None`, with a word on stderr, where the data is not there.
 fn shared(path: &str) -> Option<PathBuf> {
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared")).join(path);

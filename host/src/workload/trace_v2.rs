@@ -9,7 +9,6 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use blis_sim::request::{Name, Tags};
-use blis_sim::units::Micros;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::error::{Fault, TraceError};
@@ -74,7 +73,7 @@ struct Replay {
 /// Budget, deadline, priority and names as recorded.
 #[derive(Clone, Copy)]
 struct Recorded {
-    deadline_us: u64,
+    patience: Option<i64>,
     client_priority: Option<i32>,
     tags: Tags,
 }
@@ -83,8 +82,8 @@ impl Terms for Recorded {
     fn max_output_tokens(self, output: u32) -> Option<u32> {
         Some(output)
     }
-    fn deadline(self) -> Option<Micros> {
-        (self.deadline_us > 0).then_some(Micros(self.deadline_us))
+    fn patience(self) -> Option<i64> {
+        self.patience
     }
     fn client_priority(self) -> Option<i32> {
         self.client_priority
@@ -125,7 +124,9 @@ impl Replay {
             None => self.groups.join(group, prefix_length, self.ids.len() - 1),
         };
         let arrival = if sent > 0 { sent } else { arrived };
-        Ok(Row { arrival, id, input, output, prefix, terms: Recorded { deadline_us, client_priority, tags } })
+        // Both fit a signed integer, so their difference does.
+        let patience = (deadline_us > 0).then(|| deadline_us.cast_signed() - arrival.cast_signed());
+        Ok(Row { arrival, id, input, output, prefix, terms: Recorded { patience, client_priority, tags } })
     }
 
     fn tags(&mut self, fields: &Fields<'_>) -> Result<Tags, Fault> {

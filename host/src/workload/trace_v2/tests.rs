@@ -1,4 +1,5 @@
 use blis_sim::request::{Request, Span, Tags};
+use blis_sim::units::Micros;
 use proptest::prelude::*;
 
 use super::*;

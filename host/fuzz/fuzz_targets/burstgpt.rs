@@ -1,0 +1,7 @@
+#![no_main]
+
+use blis::workload::burstgpt;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    blis_fuzz::read(bytes, |input, file, options| burstgpt::read(input, file, options));
+});

@@ -1,0 +1,204 @@
+//! `blis workload inspect` and `blis convert`: traces without a simulation.
+
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal as _, Write as _};
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::args::{TraceFormatName, TracePartFlags};
+use super::config::TracePart;
+use super::error::Failure;
+use super::{colour_wanted, parse, print, print_document};
+use crate::report::check_target;
+use crate::workload::convert::{TRACE_V2_HEADER, Target};
+use crate::workload::profile::{Profile, ProfileText};
+use crate::workload::{TraceOptions, Workload, open_trace};
+
+#[derive(Debug, Args)]
+pub(super) struct WorkloadCommandArgs {
+    #[command(subcommand)]
+    command: WorkloadCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum WorkloadCommand {
+    /// Show how many requests a trace has, how bursty and how long they are, and how much alike
+    #[command(args_override_self = true, allow_negative_numbers = true)]
+    Inspect(InspectArgs),
+}
+
+#[derive(Debug, Args)]
+struct InspectArgs {
+    /// Request trace in any format that `blis run --workload-trace` reads, plain or gzip
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    input: InputFlags,
+    /// Tokens of the KV blocks in which prompts are compared, ≥ 1
+    #[arg(long, visible_alias = "block-size", value_name = "N", default_value = "16", value_parser = parse::nonzero)]
+    block_size_in_tokens: NonZeroU32,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+    /// Use no colours; they are only used on a terminal, and not where NO_COLOR is set
+    #[arg(long)]
+    no_color: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ConvertArgs {
+    /// Request trace in any format that `blis run --workload-trace` reads, plain or gzip
+    #[arg(value_name = "IN")]
+    from: PathBuf,
+    /// File to write; trace-v2 writes two, with the endings .yaml and .csv
+    #[arg(value_name = "OUT")]
+    out: PathBuf,
+    /// Format to write
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    to: TargetName,
+    #[command(flatten)]
+    input: InputFlags,
+    /// Tokens of the blocks in which equal beginnings of prompts are told, ≥ 1 [default: mooncake 512,
+    /// blis-csv 16; trace-v2 tells them to the token]
+    #[arg(long, visible_alias = "block-size", value_name = "N", value_parser = parse::nonzero)]
+    block_size_in_tokens: Option<NonZeroU32>,
+}
+
+/// How the input is read.
+#[derive(Debug, Args)]
+struct InputFlags {
+    /// Format of the input
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = TraceFormatName::Auto)]
+    trace_format: TraceFormatName,
+    /// Tokens behind one hash id of the input, ≥ 1 [default: mooncake 512; bailian 16; vllm-vcr what the
+    /// capture says]
+    #[arg(long, visible_alias = "hash-block-size", value_name = "N", value_parser = parse::nonzero)]
+    mooncake_block_size: Option<NonZeroU32>,
+    /// Leave out lines that cannot be read, and say how many, instead of stopping
+    #[arg(long)]
+    skip_bad_lines: bool,
+    #[command(flatten)]
+    part: TracePartFlags,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum TargetName {
+    /// BLIS: a header and a CSV; prompts of a prefix group have its tokens in common
+    #[value(name = "trace-v2")]
+    TraceV2,
+    /// Mooncake: JSON lines with hash ids
+    Mooncake,
+    /// BLIS: token ids, made up so that equal contents have equal ids
+    BlisCsv,
+    /// Azure: times and lengths only
+    Azure,
+}
+
+impl From<TargetName> for Target {
+    fn from(name: TargetName) -> Self {
+        match name {
+            TargetName::TraceV2 => Self::TraceV2,
+            TargetName::Mooncake => Self::Mooncake,
+            TargetName::BlisCsv => Self::BlisCsv,
+            TargetName::Azure => Self::Azure,
+        }
+    }
+}
+
+impl InputFlags {
+    /// The workload, and what the user should know about it.
+    fn open(&self, path: &Path, block_size: NonZeroU32) -> Result<(Workload, Vec<String>), Failure> {
+        let TracePart { window, max_requests } = self.part.part();
+        let options = TraceOptions {
+            format: self.trace_format.into(),
+            block_size,
+            hash_block_size: self.mooncake_block_size,
+            skip_bad_lines: self.skip_bad_lines,
+            max_requests,
+            window,
+            ..TraceOptions::default()
+        };
+        let workload = open_trace(path, &options).map_err(|error| {
+            Failure::usage(error).or_hint("mend the line, or leave out such lines with `--skip-bad-lines`")
+        })?;
+        let mut notes = workload.notes.clone();
+        if let Some(first) = workload.skipped.first.first() {
+            let first = first.to_string();
+            let first = first.lines().next().unwrap_or_default().to_owned();
+            notes.push(format!("{} bad lines left out; the first: {first}", workload.skipped.count));
+        }
+        Ok((workload, notes))
+    }
+}
+
+pub(super) fn dispatch(args: WorkloadCommandArgs) -> Result<(), Failure> {
+    match args.command {
+        WorkloadCommand::Inspect(args) => inspect(&args),
+    }
+}
+
+fn inspect(args: &InspectArgs) -> Result<(), Failure> {
+    /// Where output goes to no terminal.
+    const USUAL_WIDTH: usize = 80;
+    let block_size = args.block_size_in_tokens;
+    let (workload, notes) = args.input.open(&args.file, block_size)?;
+    let nothing = || {
+        Failure::usage(format_args!("{}: no requests are left", args.file.display()))
+            .hint("allow more with `--max-requests`")
+    };
+    let profile = Profile::of(workload, block_size.get()).ok_or_else(nothing)?;
+    tell(&notes);
+    if args.json {
+        return print_document(&profile);
+    }
+    let terminal = io::stdout().is_terminal();
+    let width = terminal_size::terminal_size().filter(|_| terminal).map_or(USUAL_WIDTH, |(width, _)| width.0.into());
+    let colour = terminal && colour_wanted() && !args.no_color;
+    print(ProfileText { profile: &profile, width, colour })
+}
+
+pub(super) fn convert(args: &ConvertArgs) -> Result<(), Failure> {
+    let target = Target::from(args.to);
+    let data = if target == Target::TraceV2 { args.out.with_extension("csv") } else { args.out.clone() };
+    let header = (target == Target::TraceV2).then(|| args.out.with_extension("yaml"));
+    if target == Target::TraceV2 && args.block_size_in_tokens.is_some() {
+        return Err(Failure::usage("`--block-size-in-tokens` cannot be used with `--to trace-v2`")
+            .hint("it tells equal beginnings to the token"));
+    }
+    for file in header.iter().chain([&data]) {
+        // Nothing is read while it is overwritten.
+        let same = file.canonicalize().is_ok_and(|file| args.from.canonicalize().is_ok_and(|from| from == file));
+        if same {
+            return Err(Failure::usage(format_args!("`{}` is what is read", file.display())).hint("name another file"));
+        }
+        check_target(file).map_err(|error| Failure::file(&error))?;
+    }
+    let block_size = args.block_size_in_tokens.unwrap_or(target.block_size());
+    let (workload, notes) = args.input.open(&args.from, block_size)?;
+    tell(&notes);
+    let failed = |path: &Path, error: &dyn std::fmt::Display| {
+        Failure::runtime(format_args!("cannot write `{}`: {error}", path.display()))
+    };
+    let file = File::create(&data).map_err(|error| failed(&data, &error))?;
+    let written = target.write(workload, block_size, &mut BufWriter::new(file));
+    let (count, lost) = written.map_err(|error| failed(&data, &error))?;
+    if let Some(header) = header {
+        let written = File::create(&header).and_then(|mut file| file.write_all(TRACE_V2_HEADER.as_bytes()));
+        written.map_err(|error| failed(&header, &error))?;
+    }
+    let requests = if count == 1 { "request" } else { "requests" };
+    print(format_args!("{count} {requests} written to {}\n", data.display()))?;
+    if lost.is_empty() {
+        return print("nothing is lost\n");
+    }
+    print(format_args!("lost: {}\n", lost.into_iter().collect::<Vec<_>>().join(", ")))
+}
+
+/// On standard error, so that results can be piped.
+fn tell(notes: &[String]) {
+    for note in notes {
+        let _ = writeln!(io::stderr(), "note: {note}");
+    }
+}

@@ -1,0 +1,175 @@
+//! Which part of a trace is simulated, and how fast: a window, stretched, repeated, spread.
+//!
+//! ```text
+//! as recorded → spread-bins → start, duration → repeat → time-scale → horizon
+//! ```
+//! Times of the window are times of the trace, from its first arrival (or its own time 0).
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use blis_sim::request::Name;
+use blis_sim::units::Micros;
+use rustc_hash::FxHashMap;
+
+use super::error::TraceError;
+use super::names::Names;
+use super::rows::{Row, Terms};
+
+/// Changes to the arrivals of a trace.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Window {
+    /// Leave out what arrives before; this becomes time 0.
+    pub start: Micros,
+    /// Leave out what arrives so long after `start`, or later.
+    pub duration: Option<Micros>,
+    /// How often the trace is simulated, one pass behind the other.
+    pub repeat: NonZeroU32,
+    /// Multiplies every arrival time: above 1 stretches the trace and lowers its rate. Finite, > 0.
+    pub time_scale: f64,
+    /// Width of the bins that equal stamps stand for: requests of one stamp are spread evenly over it.
+    pub spread: Option<Micros>,
+}
+
+impl Default for Window {
+    /// All of it, once, as recorded.
+    fn default() -> Self {
+        Self { start: Micros::ZERO, duration: None, repeat: NonZeroU32::MIN, time_scale: 1.0, spread: None }
+    }
+}
+
+impl Window {
+    /// Whether a trace can be read from its start up to the last request wanted, and no further.
+    pub(super) fn takes_the_start(&self) -> bool {
+        self.start == Micros::ZERO && self.duration.is_none() && self.repeat == NonZeroU32::MIN && self.spread.is_none()
+    }
+
+    /// Whether times are those of the trace.
+    pub(super) fn is_whole(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Spreads and cuts `rows`, which are in order. Answers a note about what was left out.
+    pub(super) fn apply<T: Terms>(
+        &self,
+        file: &Arc<str>,
+        rows: &mut Vec<Row<T>>,
+    ) -> Result<Option<String>, TraceError> {
+        if let Some(Micros(bin)) = self.spread {
+            spread(rows, bin);
+        }
+        let (all, last) = (rows.len(), rows.last().map_or(0, |row| row.arrival));
+        let end = self.duration.map_or(u64::MAX, |duration| self.start.0.saturating_add(duration.0));
+        let from = rows.partition_point(|row| row.arrival < self.start.0);
+        let to = rows.partition_point(|row| row.arrival < end);
+        rows.truncate(to);
+        rows.drain(..from);
+        if rows.is_empty() {
+            let (start, last) = (self.start, Micros(last));
+            let end = (end < u64::MAX).then_some(Micros(end));
+            return Err(TraceError::EmptyWindow { file: Arc::clone(file), start, end, last });
+        }
+        rows.iter_mut().for_each(|row| row.arrival -= self.start.0);
+        Ok((rows.len() < all).then(|| format!("{} of {all} requests are in the window", rows.len())))
+    }
+}
+
+/// Requests of one stamp, spread evenly over the bin that it stands for. A bin ends at the next stamp
+/// at the latest, so that the order stays.
+fn spread<T: Terms>(rows: &mut [Row<T>], bin: u64) {
+    let mut start = 0;
+    while let Some(&Row { arrival: stamp, .. }) = rows.get(start) {
+        let count = rows[start..].partition_point(|row| row.arrival == stamp);
+        let next = rows.get(start + count).map_or(u64::MAX, |row| row.arrival);
+        let width = u128::from(bin.min(next - stamp));
+        for (index, row) in rows[start..start + count].iter_mut().enumerate() {
+            // Less than the width, which fits.
+            row.arrival = stamp.saturating_add((width * index as u128 / count as u128) as u64);
+        }
+        start += count;
+    }
+}
+
+/// The passes over a trace.
+pub(super) struct Rounds {
+    repeat: u32,
+    /// From the start of one pass to the start of the next, µs of the trace.
+    span: u64,
+    time_scale: f64,
+    /// Highest id of a pass, plus 1: what is added to the ids of the next one.
+    ids: u32,
+    /// The names of a session in the passes after the first.
+    sessions: FxHashMap<(u32, Name), Name>,
+}
+
+/// One request of one pass.
+pub(super) struct Arrival<T> {
+    pub row: Row<T>,
+    /// µs.
+    pub at: u64,
+    pub id: u32,
+    pub session: Name,
+}
+
+impl Rounds {
+    /// The passes over `rows`, which are not empty.
+    pub fn new<T: Terms>(
+        window: Window,
+        file: &Arc<str>,
+        rows: &[Row<T>],
+        names: &mut Names,
+    ) -> Result<Self, TraceError> {
+        let repeat = window.repeat.get();
+        let (first, last) = (rows.first().map_or(0, |row| row.arrival), rows.last().map_or(0, |row| row.arrival));
+        // A trace ends one usual interval after its last arrival.
+        let gap = (last - first) / (rows.len() as u64).saturating_sub(1).max(1);
+        let span = window.duration.map_or(last.saturating_add(gap), |duration| duration.0);
+        let highest = rows.iter().map(|row| row.id).max().unwrap_or(0);
+        let fits = (u64::from(highest) + 1) * u64::from(repeat) <= u64::from(u32::MAX) + 1;
+        if repeat > 1 && !fits {
+            let hint = "repeat it less often";
+            return Err(TraceError::TooMany { file: Arc::clone(file), what: "requests", hint });
+        }
+        let mut sessions = FxHashMap::default();
+        for round in 1..repeat {
+            for session in rows.iter().map(|row| row.terms.tags().session).filter(|&session| session != Name::NONE) {
+                sessions
+                    .entry((round, session))
+                    .or_insert_with(|| names.intern(&format!("{}#{}", names.text(session), round + 1)));
+            }
+        }
+        let ids = highest.saturating_add(1);
+        Ok(Self { repeat, span, time_scale: window.time_scale, ids, sessions })
+    }
+
+    /// How many requests arrive up to `horizon`.
+    pub fn count<T: Terms>(&self, rows: &[Row<T>], horizon: u64) -> u64 {
+        let until = |round| rows.partition_point(|row| self.at(row.arrival, round) <= horizon) as u64;
+        (0..self.repeat).map(until).sum()
+    }
+
+    /// All of them, in order.
+    pub fn arrivals<T: Terms>(self, rows: Vec<Row<T>>) -> impl Iterator<Item = Arrival<T>> + Send {
+        let rows_per_round = rows.len();
+        (0..rows_per_round as u64 * u64::from(self.repeat)).map(move |number| {
+            // Both quotient and rest are smaller than what they are taken from.
+            let (round, index) = ((number / rows_per_round as u64) as u32, (number % rows_per_round as u64) as usize);
+            let row = rows[index];
+            let session = row.terms.tags().session;
+            Arrival {
+                row,
+                at: self.at(row.arrival, round),
+                id: row.id + round * self.ids * u32::from(round > 0),
+                session: self.sessions.get(&(round, session)).copied().unwrap_or(session),
+            }
+        })
+    }
+
+    fn at(&self, arrival: u64, round: u32) -> u64 {
+        let at = arrival.saturating_add(self.span.saturating_mul(round.into()));
+        if self.time_scale == 1.0 { at } else { Micros::from_f64(at as f64 * self.time_scale).0 }
+    }
+}
+
+#[cfg(test)]
+mod tests;
