@@ -20,6 +20,8 @@ use blis_sim::units::Micros;
 
 pub mod azure;
 pub mod blis_csv;
+mod closed_loop;
+mod conversation;
 pub mod distribution;
 mod error;
 mod field;

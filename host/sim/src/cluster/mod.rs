@@ -34,7 +34,7 @@ use thiserror::Error;
 
 use self::lifecycle::Lifecycle;
 use self::next_events::NextEvents;
-pub use self::sessions::FollowUps;
+pub use self::sessions::{FollowUps, SessionStates};
 use self::sessions::{Arrivals, Clients};
 use self::signals::{Board, Watched, Watches};
 use crate::instance::{Distance, Instance, InstanceConfig, Stuck};

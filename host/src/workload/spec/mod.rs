@@ -18,7 +18,6 @@ use std::path::Path;
 use blis_sim::units::Micros;
 
 pub mod arrival;
-mod closed_loop;
 mod cohort;
 mod error;
 mod expand;
@@ -42,7 +41,7 @@ pub use generate::{Drawn, Requests};
 pub use lengths::{Empirical, Lengths};
 
 use super::trace_v2::GoodputTargets;
-use super::{Names, Skipped, Workload};
+use super::{Names, Skipped, Workload, closed_loop};
 
 /// A workload as specified.
 #[derive(Clone, Debug, Default, PartialEq)]
