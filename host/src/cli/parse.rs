@@ -7,6 +7,7 @@ use blis_sim::units::Micros;
 use super::args::{PolicyParam, ScorerList, TargetList};
 use crate::config::policy::{Named as _, Scorer, ScorerFault, ScorerKind};
 use crate::plugin::Kind;
+use crate::workload::trace_v2::ThinkTime;
 use crate::workload::{name_hint, quoted};
 
 /// A whole number ≥ 1.
@@ -86,6 +87,51 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
 pub(super) fn timeout(text: &str) -> Result<f64, String> {
     let seconds = finite(text).filter(|seconds| !(0.0..1e-6).contains(seconds));
     seconds.ok_or_else(|| "must be a number of seconds from 0.000001 on, or negative for no deadline".to_owned())
+}
+
+/// From an answer to the next prompt, ms. Below a µs is nothing.
+pub(super) fn think_time(text: &str) -> Result<Micros, String> {
+    const MOST: f64 = 1e12;
+    let ms = finite(text).filter(|ms| (0.0..=MOST).contains(ms));
+    ms.map(|ms| Micros::from_f64(ms * 1e3)).ok_or_else(|| format!("must be a number of milliseconds from 0 to {MOST:e}"))
+}
+
+/// `lognormal:mu=2.0,sigma=0.6,min=3s,max=30s`.
+pub(super) fn think_time_dist(text: &str) -> Result<ThinkTime, String> {
+    const FORM: &str = "must look like lognormal:mu=2.0,sigma=0.6,min=3s,max=30s";
+    let Some(parameters) = text.strip_prefix("lognormal:") else { return Err(FORM.to_owned()) };
+    let (mut mu, mut sigma, mut min, mut max) = (None, None, None, None);
+    for parameter in parameters.split(',') {
+        let (name, value) = parameter.split_once('=').ok_or(FORM)?;
+        let (name, value) = (name.trim(), value.trim());
+        let number = || finite(value).ok_or_else(|| format!("`{name}` must be a number, not {}", quoted(value.as_bytes())));
+        let time = || duration(value).map_err(|told| format!("`{name}`: {told}"));
+        let before = match name {
+            "mu" => mu.replace(number()?).is_some(),
+            "sigma" => sigma.replace(number()?).is_some(),
+            "min" => min.replace(time()?).is_some(),
+            "max" => max.replace(time()?).is_some(),
+            _ => return Err(format!("there is no `{name}`: {}", name_hint(name, &["mu", "sigma", "min", "max"]))),
+        };
+        if before {
+            return Err(format!("`{name}` is there twice"));
+        }
+    }
+    let (Some(mu), Some(sigma)) = (mu, sigma) else { return Err(format!("`mu` and `sigma` are needed: {FORM}")) };
+    let (min, max) = (min.unwrap_or(Micros::ZERO), max.unwrap_or(Micros::MAX));
+    if sigma < 0.0 {
+        return Err("`sigma` must be at least 0".to_owned());
+    }
+    if min > max { Err("`min` is longer than `max`".to_owned()) } else { Ok(ThinkTime::LogNormal { mu, sigma, min, max }) }
+}
+
+/// Users of a closed loop.
+pub(super) fn users(text: &str) -> Result<u32, String> {
+    const MOST: u32 = 10_000_000;
+    match text.parse() {
+        Ok(number @ 1..=MOST) => Ok(number),
+        _ => Err(format!("must be a whole number of users from 1 to {MOST}")),
+    }
 }
 
 /// A point in simulated time.

@@ -38,7 +38,7 @@ pub use cohort::{Diurnal, Drain, PrefixSharing, Spike};
 pub use error::{ExpandError, SpecFileError};
 pub use files::{Beside, Files, NoFiles};
 pub use generate::{Drawn, Requests};
-pub use lengths::{Empirical, Lengths};
+pub use lengths::{Empirical, LONGEST, Lengths};
 
 use super::trace_v2::GoodputTargets;
 use super::{Names, Skipped, Workload, closed_loop};
