@@ -175,7 +175,10 @@ pub(super) fn measure<S: Sink>(
     }?;
     let (mut metrics, observer) = sink;
     metrics.offered(arrived.get());
-    let report = metrics.report(&counters, config.horizon);
+    let mut report = metrics.report(&counters, config.horizon);
+    if let Some(sessions) = &mut report.sessions {
+        sessions.states = clients.map(|clients| clients.states());
+    }
     if !report.conserved() {
         let (arrived, ended) = (report.arrived, report.cluster.counts.arrived());
         return Err(Failure::runtime(format_args!("{arrived} requests arrived, but {ended} are accounted for"))

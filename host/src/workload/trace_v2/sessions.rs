@@ -313,3 +313,6 @@ impl Sessions for Replay {
         SessionStates { active: self.waiting.len() as u64, ..self.over }
     }
 }
+
+#[cfg(test)]
+mod tests;
