@@ -1127,7 +1127,11 @@ fn concurrency(t: &Trial) {
         assert_eq!(output.status.code(), Some(2), "{flags}");
         text(&output.stderr)
     };
-    assert!(told("{} 3 --num-requests 9 --rate 2").contains("cannot be used with '--rate"), "{}", told("{} 3 --rate 2"));
+    assert!(
+        told("{} 3 --num-requests 9 --rate 2").contains("cannot be used with '--rate"),
+        "{}",
+        told("{} 3 --rate 2")
+    );
     assert!(told("{} 3").contains("`--concurrency` needs an end"));
     assert!(told("{} 3 --num-requests 9 --workload bursty").contains("cannot be used with `--workload bursty`"));
     assert!(told("{} 3 --num-requests 9 --arrival-process poisson").contains("cannot be used with `--concurrency`"));

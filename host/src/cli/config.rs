@@ -704,8 +704,8 @@ fn users(
         }
     }
     let drawn = |LengthSpec { mean, stdev, min, max }| Lengths::gaussian(mean, stdev, min, max);
-    let prefix = (lengths.prefix_tokens > 0)
-        .then(|| Prefix { group: "shared".to_owned(), tokens: lengths.prefix_tokens });
+    let prefix =
+        (lengths.prefix_tokens > 0).then(|| Prefix { group: "shared".to_owned(), tokens: lengths.prefix_tokens });
     let client = Client {
         load: Load::Users { count, think_time },
         prefix,

@@ -93,7 +93,8 @@ pub(super) fn timeout(text: &str) -> Result<f64, String> {
 pub(super) fn think_time(text: &str) -> Result<Micros, String> {
     const MOST: f64 = 1e12;
     let ms = finite(text).filter(|ms| (0.0..=MOST).contains(ms));
-    ms.map(|ms| Micros::from_f64(ms * 1e3)).ok_or_else(|| format!("must be a number of milliseconds from 0 to {MOST:e}"))
+    ms.map(|ms| Micros::from_f64(ms * 1e3))
+        .ok_or_else(|| format!("must be a number of milliseconds from 0 to {MOST:e}"))
 }
 
 /// `lognormal:mu=2.0,sigma=0.6,min=3s,max=30s`.
@@ -104,7 +105,8 @@ pub(super) fn think_time_dist(text: &str) -> Result<ThinkTime, String> {
     for parameter in parameters.split(',') {
         let (name, value) = parameter.split_once('=').ok_or(FORM)?;
         let (name, value) = (name.trim(), value.trim());
-        let number = || finite(value).ok_or_else(|| format!("`{name}` must be a number, not {}", quoted(value.as_bytes())));
+        let number =
+            || finite(value).ok_or_else(|| format!("`{name}` must be a number, not {}", quoted(value.as_bytes())));
         let time = || duration(value).map_err(|told| format!("`{name}`: {told}"));
         let before = match name {
             "mu" => mu.replace(number()?).is_some(),
@@ -122,7 +124,11 @@ pub(super) fn think_time_dist(text: &str) -> Result<ThinkTime, String> {
     if sigma < 0.0 {
         return Err("`sigma` must be at least 0".to_owned());
     }
-    if min > max { Err("`min` is longer than `max`".to_owned()) } else { Ok(ThinkTime::LogNormal { mu, sigma, min, max }) }
+    if min > max {
+        Err("`min` is longer than `max`".to_owned())
+    } else {
+        Ok(ThinkTime::LogNormal { mu, sigma, min, max })
+    }
 }
 
 /// Users of a closed loop.
@@ -323,6 +329,23 @@ mod tests {
         assert_eq!((count_or_zero("0"), parallelism_or_zero("0"), parallelism("1024")), (Ok(0), Ok(0), Ok(1024)));
         assert_eq!((share("1"), coefficient("0"), timeout("-1")), (Ok(1.0), Ok(0.0), Ok(-1.0)));
         assert_eq!((horizon("1"), horizon("9223372036854775807")), (Ok(Micros(1)), Ok(Micros::MAX)));
+    }
+
+    #[test]
+    fn think_times_are_told_from_nonsense() {
+        assert_eq!(think_time("0"), Ok(Micros::ZERO));
+        assert_eq!(think_time("0.25"), Ok(Micros(250)));
+        assert!(think_time("-1").is_err() && think_time("NaN").is_err() && think_time("1e13").is_err());
+        let told = |text: &str| think_time_dist(text).unwrap_err();
+        assert!(told("normal:mu=1").starts_with("must look like lognormal:mu=2.0"));
+        assert_eq!(told("lognormal:mu=1,sigma=-1"), "`sigma` must be at least 0");
+        assert_eq!(told("lognormal:mu=1,sigma=1,min=3s,max=2s"), "`min` is longer than `max`");
+        assert_eq!(told("lognormal:mu=1,mu=1"), "`mu` is there twice");
+        assert!(told("lognormal:mu=1,sigm=1").starts_with("there is no `sigm`: did you mean `sigma`"));
+        assert!(told("lognormal:mu=x,sigma=1").contains("`mu` must be a number"));
+        assert!(told("lognormal:mu=1,sigma=1,min=3").starts_with("`min`: "));
+        let open = ThinkTime::LogNormal { mu: -1.0, sigma: 0.0, min: Micros::ZERO, max: Micros::MAX };
+        assert_eq!(think_time_dist("lognormal:mu=-1, sigma=0"), Ok(open));
     }
 
     #[test]

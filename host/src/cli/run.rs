@@ -416,10 +416,7 @@ fn warnings(
             origin: SpecOrigin::Named(_) | SpecOrigin::Users { .. },
             timeout: Some(timeout),
             ..
-        }) if !config.given.has("timeout") =>
-        {
-            *timeout
-        }
+        }) if !config.given.has("timeout") => *timeout,
         _ => None,
     };
     if let (Some(timeout), true) = (usual_timeout, counts.timed_out > 0) {

@@ -266,7 +266,9 @@ impl Case {
         let mut rows = csv::Reader::from_reader(trace.as_bytes());
         let rows = rows.deserialize::<BTreeMap<String, String>>().map(|row| row.expect("row"));
         let names: BTreeMap<String, String> = rows
-            .map(|row| (format!("session_{}_round_{}", row["session_id"], row["round_index"]), row["request_id"].clone()))
+            .map(|row| {
+                (format!("session_{}_round_{}", row["session_id"], row["round_index"]), row["request_id"].clone())
+            })
             .collect();
         let (mut numbered, mut rest) = (String::new(), text);
         while let Some(start) = rest.find("session_") {

@@ -26,19 +26,14 @@ mod sessions;
 
 use columns::{Column, Columns, Fields};
 pub use header::{GoodputTargets, Header, Mode, Network, ObservedKv, Server, SessionGrowth, read_header};
-use sessions::{Extra, Later};
 pub use sessions::{ClosedLoop, ThinkTime};
+use sessions::{Extra, Later};
 
 /// Reads the CSV half of the TraceV2 trace with this `header`.
 ///
 /// # Errors
 /// Whatever [`TraceError`] lists.
-pub fn read(
-    data: impl BufRead,
-    file: &str,
-    header: &Header,
-    options: &TraceOptions,
-) -> Result<Workload, TraceError> {
+pub fn read(data: impl BufRead, file: &str, header: &Header, options: &TraceOptions) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
     let mut records = Records::new(data, &file);

@@ -156,7 +156,13 @@ impl Later {
     }
 
     /// `workload`, with the later rounds following.
-    pub fn follow(self, workload: Workload, how: &ClosedLoop, growth: SessionGrowth, options: &TraceOptions) -> Workload {
+    pub fn follow(
+        self,
+        workload: Workload,
+        how: &ClosedLoop,
+        growth: SessionGrowth,
+        options: &TraceOptions,
+    ) -> Workload {
         let Workload { requests, .. } = workload;
         let (requests, follow_ups) = closed_loop::split(Replay {
             first: requests,

@@ -46,9 +46,8 @@ fn spec(users: u32, rate: f64, timeout_ms: Option<u64>) -> Spec {
         load: Load::Users { count: users, think_time: THINK },
         ..Client::new("users", 1.0, lengths(60.0), lengths(6.0))
     };
-    let timeout = timeout_ms.map_or(crate::workload::spec::Timeout::Never, |ms| {
-        crate::workload::spec::Timeout::After(Micros(ms * 1_000))
-    });
+    let timeout = timeout_ms
+        .map_or(crate::workload::spec::Timeout::Never, |ms| crate::workload::spec::Timeout::After(Micros(ms * 1_000)));
     let clients = [chat, users].map(|client| Client { timeout, ..client }).to_vec();
     Spec { aggregate_rate: rate, clients, ..Spec::default() }
 }
@@ -56,8 +55,7 @@ fn spec(users: u32, rate: f64, timeout_ms: Option<u64>) -> Spec {
 fn simulated(config: &RunConfig, workload: Workload) -> (Report, Heard) {
     let Workload { requests, follow_ups, names, .. } = workload;
     let deployment = deployment(400, None);
-    let measured =
-        measure(config, &deployment, (&names, &BTreeMap::new()), (requests, follow_ups), Heard::default());
+    let measured = measure(config, &deployment, (&names, &BTreeMap::new()), (requests, follow_ups), Heard::default());
     let Measured { report, observer, .. } = measured.unwrap_or_else(|failure| panic!("{failure}"));
     (report, observer)
 }
@@ -141,8 +139,12 @@ fn blis_forgets_the_last_token_of_an_answer() {
         let mut spec = spec(1, 1.0, None);
         spec.clients.truncate(1);
         let (_, heard) = simulated(&config, spec.generate(&options).expect("it ends"));
-        let rounds: Vec<&Request> = heard.arrived.iter().filter(|request| request.tags.session == heard.arrived[0].tags.session).collect();
-        rounds.windows(2).map(|pair| pair[1].input_tokens - pair[0].input_tokens - pair[0].output_tokens).collect::<Vec<_>>()
+        let rounds: Vec<&Request> =
+            heard.arrived.iter().filter(|request| request.tags.session == heard.arrived[0].tags.session).collect();
+        rounds
+            .windows(2)
+            .map(|pair| pair[1].input_tokens - pair[0].input_tokens - pair[0].output_tokens)
+            .collect::<Vec<_>>()
     };
     let (whole, cut) = (grown("vllm"), grown("blis"));
     assert!(!whole.is_empty());

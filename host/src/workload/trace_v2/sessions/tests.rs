@@ -187,10 +187,14 @@ fn rounds_must_count_from_0() {
         let records: Vec<Record> = rounds.iter().map(|&round| Record { round, ..RECORD }).collect();
         open(&records, USUAL, SessionGrowth::None, Micros::MAX).unwrap_err()
     };
-    insta::assert_snapshot!(told(&[1, 2]));
+    insta::assert_snapshot!(told(&[1, 2]), @r"
+    t.csv: round 0 of session `s` is not there
+    hint: in closed loop the rounds of a session count 0, 1, 2, …; with `--session-mode fixed` each arrives as recorded
+    ");
     assert!(told(&[3, 0, 1]).to_string().starts_with("t.csv: round 2 of session `s` is not there"));
     assert!(told(&[1, 0, 1]).to_string().starts_with("t.csv: round 1 of session `s` is twice there"));
-    let fixed = read(csv(&[Record { round: 4, ..RECORD }]).as_bytes(), "t.csv", &Header::default(), &TraceOptions::default());
+    let fixed =
+        read(csv(&[Record { round: 4, ..RECORD }]).as_bytes(), "t.csv", &Header::default(), &TraceOptions::default());
     assert_eq!(fixed.unwrap().requests.count(), 1, "as recorded, any round will do");
 }
 
