@@ -155,11 +155,15 @@ impl Scenario {
         let ids = |names: &[String]| names.iter().map(|name| number(name)).collect::<Vec<_>>();
         StepRecord {
             now: Micros(step.step * STEP),
+            end: Micros((step.step + 1) * STEP),
             scheduled: step.scheduled.iter().map(|s| (number(&s.id), s.tokens, s.computed_before)).collect(),
             preempted: ids(&step.preempted),
             finished: ids(&step.finished),
             free_blocks_planned: step.free_blocks_after_schedule,
             free_blocks: step.free_blocks_after_update,
+            // Not recorded.
+            waiting: 0,
+            running: 0,
         }
     }
 
@@ -184,7 +188,7 @@ impl Scenario {
                     instance.advance(event + Micros(1), sink).expect("not stuck");
                     let after = last_step(&instance);
                     if after != before {
-                        records.push(after);
+                        records.push(StepRecord { waiting: 0, running: 0, ..after });
                     }
                 }
                 _ => break,

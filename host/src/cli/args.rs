@@ -21,7 +21,7 @@ use crate::config::policy::{
 };
 use crate::evaluate::{Figure, FitnessScale};
 use crate::plugin::Kind;
-use crate::report::anomaly_definitions;
+use crate::report::{Export, anomaly_definitions};
 use crate::workload::trace_v2::ThinkTime;
 
 /// Simulates LLM inference services without GPUs.
@@ -83,6 +83,22 @@ pub(super) struct RunArgs {
     /// File for the results and every request, JSON
     #[arg(long, visible_alias = "results-path", value_name = "FILE", help_heading = OUTPUT)]
     pub metrics_path: Option<PathBuf>,
+    #[command(flatten)]
+    pub export: ExportFlags,
+}
+
+/// The run for tools that read real measurements.
+#[derive(Debug, Default, Args)]
+pub(super) struct ExportFlags {
+    /// Also write the run as other tools would have recorded it; may be given several times. FORMAT is
+    /// trace-v2 (PATH.yaml and PATH.csv, which replay to the same results), vllm-bench (the JSON of vLLM's
+    /// load generator with details), aiperf (two files in the folder PATH) or otel (OpenTelemetry: the
+    /// journey of every request, and every engine step)
+    #[arg(long, value_name = "FORMAT=PATH", help_heading = OUTPUT)]
+    pub export: Vec<Export>,
+    /// The same as --export trace-v2=PREFIX
+    #[arg(long, value_name = "PREFIX", help_heading = OUTPUT)]
+    pub trace_output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -117,6 +133,8 @@ pub(super) struct ReplayArgs {
     /// File for the latencies of completed requests in µs, JSON
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub results_path: Option<PathBuf>,
+    #[command(flatten)]
+    pub export: ExportFlags,
 }
 
 /// When the later rounds of sessions come.

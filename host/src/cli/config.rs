@@ -15,10 +15,10 @@ use blis_sim::units::Micros;
 use tracing::level_filters::LevelFilter;
 
 use super::args::{
-    ArrivalName, ClusterFlags, CompareArgs, DeploymentFlags, EngineFlags, EngineName, EvaluationFlags, FitnessFlags,
-    FitnessScaleName, InstanceArgs, LatencyModelName, OnErrorName, OutputForm, ParityName, PolicyFlags, PolicyParam,
-    ReplayArgs, RunArgs, SessionFlags, SessionMode, SimulationArgs, SyntheticFlags, TargetFlags, TargetList,
-    TieBreakName, TraceFormatName, TraceLevelName, WorkloadArgs, WorkloadName,
+    ArrivalName, ClusterFlags, CompareArgs, DeploymentFlags, EngineFlags, EngineName, EvaluationFlags, ExportFlags,
+    FitnessFlags, FitnessScaleName, InstanceArgs, LatencyModelName, OnErrorName, OutputForm, ParityName, PolicyFlags,
+    PolicyParam, ReplayArgs, RunArgs, SessionFlags, SessionMode, SimulationArgs, SyntheticFlags, TargetFlags,
+    TargetList, TieBreakName, TraceFormatName, TraceLevelName, WorkloadArgs, WorkloadName,
 };
 use super::catalog::Catalog;
 use super::error::Failure;
@@ -30,7 +30,7 @@ use crate::config::{Deployment, DeploymentArgs, LatencyKind};
 use crate::evaluate::{FitnessScale, FitnessWeights};
 use crate::plugin::Kind;
 use crate::plugin::incidents::OnError;
-use crate::report::check_target;
+use crate::report::{Export, ExportFormat, check_target};
 use crate::workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec, SpecError};
 use crate::workload::spec::presets::Preset;
 use crate::workload::spec::{Client, LONGEST, Lengths, Load, Prefix, Spec};
@@ -186,6 +186,7 @@ pub(super) struct OutputConfig {
     pub form: OutputForm,
     pub metrics_path: Option<PathBuf>,
     pub results_path: Option<PathBuf>,
+    pub exports: Vec<Export>,
     pub progress: bool,
     pub log: LevelFilter,
 }
@@ -194,7 +195,7 @@ impl RunConfig {
     /// Of `blis run`.
     pub(super) fn from_run(args: RunArgs) -> Result<Self, Failure> {
         let workload = workload(args.workload, &args.simulation)?;
-        let output = output(&args.simulation, args.metrics_path, None)?;
+        let output = output(&args.simulation, args.metrics_path, None, args.export)?;
         let evaluation = Evaluation::new(&args.evaluation)?;
         let service = (args.instance, args.cluster, args.policies, &args.evaluation.targets, evaluation);
         Self::new(args.given, service, workload, &args.simulation, output)
@@ -215,7 +216,7 @@ impl RunConfig {
                 .hint("the contestants say how requests are routed"));
         }
         let workload = workload(args.workload, &args.simulation)?;
-        let output = output(&args.simulation, None, None)?;
+        let output = output(&args.simulation, None, None, ExportFlags::default())?;
         let evaluation = Evaluation { fitness: fitness(&args.fitness)?, ..Evaluation::default() };
         let service = (args.instance, args.cluster, args.policies, &args.targets, evaluation);
         Self::new(args.given, service, workload, &args.simulation, output)
@@ -238,7 +239,7 @@ impl RunConfig {
             skip_bad_lines: args.skip_bad_lines,
             closed_loop: closed_loop(&args.sessions)?,
         };
-        let output = output(&args.simulation, args.metrics_path, args.results_path)?;
+        let output = output(&args.simulation, args.metrics_path, args.results_path, args.export)?;
         let evaluation = Evaluation::new(&args.evaluation)?;
         let service = (args.instance, args.cluster, args.policies, &args.evaluation.targets, evaluation);
         Self::new(args.given, service, workload, &args.simulation, output)
@@ -295,12 +296,16 @@ fn output(
     simulation: &SimulationArgs,
     metrics_path: Option<PathBuf>,
     results_path: Option<PathBuf>,
+    ExportFlags { export: mut exports, trace_output }: ExportFlags,
 ) -> Result<OutputConfig, Failure> {
+    exports.extend(trace_output.map(|path| Export { format: ExportFormat::TraceV2, path }));
     check_targets(metrics_path.as_deref(), results_path.as_deref())?;
+    check_exports(&exports, [metrics_path.as_deref(), results_path.as_deref()])?;
     Ok(OutputConfig {
         form: simulation.output,
         metrics_path,
         results_path,
+        exports,
         progress: !simulation.no_progress,
         log: simulation.log.into(),
     })
@@ -449,6 +454,18 @@ fn fitness(flags: &FitnessFlags) -> Result<Option<FitnessWeights>, Failure> {
     };
     let weights = flags.fitness_weights.as_deref().map(|text| FitnessWeights::parse(text, scale));
     weights.transpose().map_err(Failure::usage)
+}
+
+fn check_exports(exports: &[Export], others: [Option<&Path>; 2]) -> Result<(), Failure> {
+    let files: Vec<PathBuf> = exports.iter().flat_map(Export::files).collect();
+    for (place, file) in files.iter().enumerate() {
+        if files[..place].contains(file) || others.contains(&Some(file)) {
+            return Err(Failure::usage(format_args!("`{}` would be written twice", file.display()))
+                .hint("one would overwrite the other; give each its own"));
+        }
+        check_target(file).map_err(|error| Failure::file(&error))?;
+    }
+    Ok(())
 }
 
 fn check_targets(metrics: Option<&Path>, results: Option<&Path>) -> Result<(), Failure> {

@@ -30,7 +30,7 @@ use crate::config::policy::{PolicySettings, Sourced};
 use crate::evaluate::{Figures, Fitness, FitnessScale, FitnessWeights, Needs};
 use crate::plugin::incidents::{Incident, Incidents};
 use crate::plugin::{Kind, Technology};
-use crate::report::{self, DecisionLog, DecisionSummary, RequestLog, Setting};
+use crate::report::{self, DecisionLog, DecisionSummary, Export, Journal, RequestLog, Setting};
 use crate::workload::distribution::ArrivalProcess;
 use crate::workload::trace_v2::GoodputTargets;
 use crate::workload::{Names, Skipped, Workload};
@@ -115,20 +115,25 @@ fn simulate(
     let decisions = evaluation.trace_path.as_deref().map(|path| open_log(path, &names, candidates)).transpose()?;
     let observers = (
         (wants_requests.then(RequestLog::new), Refused::default()),
-        (evaluation.summarize_trace.then(DecisionSummary::default), decisions),
+        ((evaluation.summarize_trace.then(DecisionSummary::default), decisions), journal(config, deployment)),
     );
     let requests = Progress::new(requests, count, progress);
     let timer = Timer::start();
     let Measured { report, observer, incidents } =
         measure(config, deployment, (&names, &slo_targets), (requests, follow_ups), observers)?;
     let cpu = timer.elapsed();
-    let ((log, refused), (summary, decisions)) = observer;
+    let ((log, refused), ((summary, decisions), journal)) = observer;
     let fitness = evaluation
         .fitness
         .as_ref()
         .map(|weights| fitness(weights, baseline, config, deployment, &report))
         .transpose()?;
-    let files = finish_log(decisions, config).and(write_files(config, &report, log.as_ref(), &names));
+    let files = finish_log(decisions, config).and(write_files(config, &report, log.as_ref(), &names)).and(export(
+        config,
+        deployment,
+        journal.as_ref(),
+        &names,
+    ));
     Ok(Finished {
         setting: setting(config, deployment, &notes),
         warnings: warnings(config, deployment, (&report, &names), &skipped, &refused)
@@ -170,7 +175,11 @@ pub(super) fn measure<S: Sink>(
     let mut clients = follow_ups.map(|inner| Clients { inner, semantics: config.engine.semantics, arrives });
     let arrivals = (requests, clients.as_mut().map(|clients| clients as &mut dyn FollowUps));
     let (counters, incidents) = match config.engine.engine {
-        EngineName::Fast => finished(service::cluster(config, deployment, names, Fast::new)?, arrivals, &mut sink),
+        EngineName::Fast => {
+            let records = sink.wants_steps();
+            let engine = |config| if records { Fast::new(config).recording() } else { Fast::new(config) };
+            finished(service::cluster(config, deployment, names, engine)?, arrivals, &mut sink)
+        }
         EngineName::Plain => finished(service::cluster(config, deployment, names, Plain::new)?, arrivals, &mut sink),
     }?;
     let (mut metrics, observer) = sink;
@@ -326,6 +335,35 @@ fn open_log<'a>(path: &Path, names: &'a Names, candidates: usize) -> Result<LogF
 fn finish_log(log: Option<LogFile<'_>>, config: &RunConfig) -> Result<(), Failure> {
     let Some((log, path)) = log.zip(config.evaluation.trace_path.as_deref()) else { return Ok(()) };
     log.finish().map_err(|error| Failure::runtime(format_args!("cannot write `{}`: {error}", path.display())))
+}
+
+/// Kept for the formats to export to.
+fn journal(config: &RunConfig, deployment: &Deployment) -> Option<Journal> {
+    let exports = &config.output.exports;
+    let steps = exports.iter().any(|export| export.format.needs_steps());
+    let plugin = config.cluster.policies.plugin(Kind::Latency).is_some();
+    let latency = (!plugin).then(|| deployment.latency.clone());
+    (!exports.is_empty()).then(|| Journal::new(steps, config.engine.semantics, latency))
+}
+
+fn export(
+    config: &RunConfig,
+    deployment: &Deployment,
+    journal: Option<&Journal>,
+    names: &Names,
+) -> Result<(), Failure> {
+    let Some(journal) = journal else { return Ok(()) };
+    let about = report::About {
+        model: deployment.model.clone(),
+        block_size: config.engine.block_size,
+        total_kv_blocks: deployment.total_kv_blocks,
+        tensor_parallel: deployment.tensor_parallel_size,
+        max_num_seqs: config.engine.max_num_seqs,
+        max_model_len: deployment.max_model_len,
+        seed: config.seed,
+    };
+    let write = |export: &Export| export.write(journal, &about, names).map_err(|error| Failure::file(&error));
+    config.output.exports.iter().try_for_each(write)
 }
 
 /// Requests of a trace that bring no deadline get the one of `--timeout`. Generated ones have theirs.

@@ -87,21 +87,35 @@ fn target_of(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Writes `document` to `path` as JSON, indented by two spaces. A regular file is replaced in one
-/// step; anything else (a pipe, `/dev/stdout`) is written to directly.
+/// Writes `document` to `path` as JSON, indented by two spaces, as [`write_whole`] does.
 ///
 /// # Errors
 /// Names `path`; nothing is left behind.
 pub fn write_json(path: &Path, document: &impl Serialize) -> Result<(), FileError> {
+    write_whole(path, |out| {
+        serde_json::to_writer_pretty(&mut *out, document)?;
+        out.write_all(b"\n")
+    })
+}
+
+/// Writes `content` to `path`. A regular file is replaced in one step; anything else (a pipe,
+/// `/dev/stdout`) is written to directly.
+///
+/// # Errors
+/// Names `path`; nothing is left behind.
+pub(super) fn write_whole(
+    path: &Path,
+    content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), FileError> {
     check_folder(path)?;
     let wrap = |source| FileError::Io { path: path.to_owned(), source };
     if is_special(path) {
-        return File::options().write(true).open(path).and_then(|file| write_to(file, document)).map_err(wrap);
+        return File::options().write(true).open(path).and_then(|file| write_to(file, content)).map_err(wrap);
     }
     let target = target_of(path);
     let temporary = temporary_beside(&target);
     let written = File::create_new(&temporary)
-        .and_then(|file| write_to(file, document))
+        .and_then(|file| write_to(file, content))
         .and_then(|()| fs::rename(&temporary, &target));
     if written.is_err() {
         // The first error is the one to report.
@@ -110,10 +124,9 @@ pub fn write_json(path: &Path, document: &impl Serialize) -> Result<(), FileErro
     written.map_err(wrap)
 }
 
-fn write_to(file: File, document: &impl Serialize) -> io::Result<()> {
+fn write_to(file: File, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let mut out = BufWriter::with_capacity(1 << 16, file);
-    serde_json::to_writer_pretty(&mut out, document)?;
-    out.write_all(b"\n")?;
+    content(&mut out)?;
     out.flush()
 }
 

@@ -16,7 +16,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::error::{Fault, TraceError};
 use super::input::Records;
 use super::names::Names;
-use super::prefix::{Node, ROOT, SharedPrefixes, TooManyBlocks};
+use super::prefix::{Node, PrefixTree, ROOT, SharedPrefixes, TooManyBlocks};
 use super::rows::{Intake, Origin, Row, Shared, Terms};
 use super::{TraceOptions, Workload, field};
 
@@ -24,6 +24,7 @@ mod columns;
 mod header;
 mod sessions;
 
+pub(crate) use columns::{BLOCK_KEYS, COLUMNS, VLLM_PRIORITY};
 use columns::{Column, Columns, Fields};
 pub use header::{GoodputTargets, Header, Mode, Network, ObservedKv, Server, SessionGrowth, read_header};
 pub use sessions::{ClosedLoop, ThinkTime};
@@ -40,7 +41,9 @@ pub fn read(data: impl BufRead, file: &str, header: &Header, options: &TraceOpti
     let mut extras = Vec::new();
     let mut replay = Replay { recorded_priority: options.recorded_priority, ..Replay::default() };
     if records.advance()? {
-        let (columns, notes) = Columns::of(&records.record).map_err(|fault| records.locate(fault))?;
+        let first = Columns::of(&records.record, options.block_size);
+        let (columns, notes) = first.map_err(|fault| records.locate(fault))?;
+        replay.contents = columns.has_block_keys().then(PrefixTree::new);
         intake.notes.extend(notes);
         while intake.wants_more() && records.advance()? {
             let read = columns.fields(&records.record).and_then(|fields| {
@@ -56,11 +59,17 @@ pub fn read(data: impl BufRead, file: &str, header: &Header, options: &TraceOpti
             }
         }
     }
-    for &(row, group) in &replay.groups.early {
-        intake.lengthen(row, replay.groups.groups[group as usize - 1].length)?;
-    }
-    intake.notes.extend(replay.groups.notes());
-    let shared = replay.groups.shared(options.block_size).map_err(|_| intake.too_many("shared KV blocks"))?;
+    let shared = if let Some(contents) = replay.contents {
+        let (prefixes, renumbered) =
+            contents.finish(|blocks| blocks).map_err(|_| intake.too_many("shared KV blocks"))?;
+        Shared { prefixes, renumbered, block_size: None }
+    } else {
+        for &(row, group) in &replay.groups.early {
+            intake.lengthen(row, replay.groups.groups[group as usize - 1].length)?;
+        }
+        intake.notes.extend(replay.groups.notes());
+        replay.groups.shared(options.block_size).map_err(|_| intake.too_many("shared KV blocks"))?
+    };
     let workload = match &options.closed_loop {
         None => intake.finish(Origin::Zero, shared, replay.names)?,
         Some(how) => {
@@ -93,6 +102,8 @@ fn own_tokens(fields: &Fields<'_>) -> Result<u32, Fault> {
 struct Replay {
     recorded_priority: bool,
     ids: FxHashSet<u32>,
+    /// Of traces that say which blocks are equal; groups then mean nothing but their names.
+    contents: Option<PrefixTree>,
     groups: Groups,
     names: Names,
 }
@@ -138,11 +149,15 @@ impl Replay {
         let input = field::fits_u32(u64::from(length) + u64::from(own), "prefix_length + input_tokens")?;
         let input = field::prompt_tokens(input, Column::InputTokens.name())?;
         let output = fields.count(Column::OutputTokens)?;
+        let keys = fields.block_keys()?;
         if !self.ids.insert(id) {
             return Err(Fault::new(format!("`request_id` {id} is there already")).hint("every request needs its own"));
         }
         // Only now is the record known to be good: a skipped one must not found a group.
-        let prefix = self.groups.join(group, prefix_length, self.ids.len() - 1);
+        let prefix = match &mut self.contents {
+            Some(contents) => contents.insert(keys).map_err(|_| too_many_blocks())?,
+            None => self.groups.join(group, prefix_length, self.ids.len() - 1),
+        };
         Ok(Row { arrival, id, input, output, prefix, terms: Recorded { deadline_us, client_priority, tags } })
     }
 
@@ -158,6 +173,10 @@ impl Replay {
             round_index: fields.count(Column::RoundIndex)?,
         })
     }
+}
+
+fn too_many_blocks() -> Fault {
+    Fault::new("more than 4294967295 different KV blocks".to_owned()).hint("read fewer requests of it")
 }
 
 /// Prefix groups, in order of appearance.

@@ -1,5 +1,7 @@
 //! The columns of a TraceV2 CSV: 27 that must be there, five that may.
 
+use std::num::NonZeroU32;
+
 use csv::ByteRecord;
 
 use crate::workload::error::{Fault, nearest, quoted};
@@ -35,7 +37,7 @@ pub(super) enum Column {
 }
 
 /// All columns every trace has, in the order of the file and of [`Column`].
-const NAMES: [&str; 27] = [
+pub(crate) const COLUMNS: [&str; 27] = [
     "request_id",
     "client_id",
     "tenant_id",
@@ -65,45 +67,63 @@ const NAMES: [&str; 27] = [
     "finish_reason",
 ];
 
-const VLLM_PRIORITY: &str = "vllm_priority";
+/// The instance priority a request asks for.
+pub(crate) const VLLM_PRIORITY: &str = "vllm_priority";
+/// With the tokens of a KV block behind it: which blocks may equal blocks of other requests, as runs of
+/// keys, `first+count`. Only in traces of ours.
+pub(crate) const BLOCK_KEYS: &str = "block_keys_";
 const THINK_TIME_US: &str = "think_time_us";
 const OPTIONAL: [&str; 5] = [VLLM_PRIORITY, "slo_target_us", "x_request_id", "adapter", THINK_TIME_US];
 
 impl Column {
     pub fn name(self) -> &'static str {
-        NAMES[self as usize]
+        COLUMNS[self as usize]
     }
 }
 
+/// No prompt has more KV blocks.
+const MOST_BLOCKS: u64 = 1 << 26;
+
 /// Where the columns of one file are.
 pub(super) struct Columns {
-    at: [usize; NAMES.len()],
+    at: [usize; COLUMNS.len()],
     vllm_priority: Option<usize>,
     think_time_us: Option<usize>,
+    block_keys: Option<usize>,
     all: usize,
 }
 
 impl Columns {
     /// Reads the header row; notes say which columns mean nothing here.
-    pub fn of(header: &ByteRecord) -> Result<(Self, Option<String>), Fault> {
+    /// Block keys are of use for blocks of `block_size` tokens only.
+    pub fn of(header: &ByteRecord, block_size: NonZeroU32) -> Result<(Self, Option<String>), Fault> {
+        let keys = format!("{BLOCK_KEYS}{block_size}");
         let position = |name: &str| header.iter().position(|field| field.trim_ascii() == name.as_bytes());
         let unknown: Vec<String> = header
             .iter()
             .map(|field| String::from_utf8_lossy(field.trim_ascii()).into_owned())
-            .filter(|name| !NAMES.contains(&name.as_str()) && !OPTIONAL.contains(&name.as_str()))
+            .filter(|name| !COLUMNS.contains(&name.as_str()) && !OPTIONAL.contains(&name.as_str()) && *name != keys)
             .collect();
-        let mut at = [0; NAMES.len()];
-        for (at, name) in at.iter_mut().zip(NAMES) {
+        let mut at = [0; COLUMNS.len()];
+        for (at, name) in at.iter_mut().zip(COLUMNS) {
             *at = position(name).ok_or_else(|| missing(name, &unknown))?;
         }
         let notes = unknown.iter().map(|name| match nearest(name, &OPTIONAL) {
+            _ if name.starts_with(BLOCK_KEYS) => {
+                format!("column `{name}` is for KV blocks of another size than {block_size} tokens and not read")
+            }
             Some(known) => format!("column `{name}` is not known and not read; did you mean `{known}`?"),
             None => format!("column `{name}` is not known and not read"),
         });
         let notes: Vec<String> = notes.collect();
         let note = (!notes.is_empty()).then(|| notes.join("; "));
-        let [vllm_priority, think_time_us] = [VLLM_PRIORITY, THINK_TIME_US].map(position);
-        Ok((Self { at, vllm_priority, think_time_us, all: header.len() }, note))
+        let [vllm_priority, think_time_us, block_keys] = [VLLM_PRIORITY, THINK_TIME_US, &keys].map(position);
+        Ok((Self { at, vllm_priority, think_time_us, block_keys, all: header.len() }, note))
+    }
+
+    /// Whether records say which of their blocks are equal.
+    pub fn has_block_keys(&self) -> bool {
+        self.block_keys.is_some()
     }
 
     /// The fields of a record that has all columns.
@@ -121,7 +141,7 @@ fn missing(name: &str, unknown: &[String]) -> Fault {
     let unknown: Vec<&str> = unknown.iter().map(String::as_str).collect();
     match nearest(name, &unknown) {
         Some(near) => fault.hint(format!("rename `{near}`")),
-        None => fault.hint(format!("a TraceV2 file has the {} columns {}", NAMES.len(), NAMES.join(","))),
+        None => fault.hint(format!("a TraceV2 file has the {} columns {}", COLUMNS.len(), COLUMNS.join(","))),
     }
 }
 
@@ -186,6 +206,27 @@ impl<'a> Fields<'a> {
     pub fn think_time(&self) -> Result<u64, Fault> {
         let bytes = self.columns.think_time_us.map(|at| self.record[at].trim_ascii());
         bytes.filter(|bytes| !bytes.is_empty()).map_or(Ok(0), |bytes| field::micros(bytes, THINK_TIME_US))
+    }
+
+    /// Keys of the leading blocks that may equal others, where the trace has them.
+    pub fn block_keys(&self) -> Result<Vec<u64>, Fault> {
+        let Some(bytes) = self.columns.block_keys.map(|at| &self.record[at]) else { return Ok(Vec::new()) };
+        let fault = || {
+            Fault::new(format!("`{BLOCK_KEYS}…` is not a list of first+count: {}", quoted(bytes)))
+                .hint("as in `0+9 120+4`")
+        };
+        let text = std::str::from_utf8(bytes).map_err(|_| fault())?;
+        let mut keys = Vec::new();
+        for run in text.split_ascii_whitespace() {
+            let (first, count) = run.split_once('+').ok_or_else(fault)?;
+            let (first, count): (u32, u32) = first.parse().ok().zip(count.parse().ok()).ok_or_else(fault)?;
+            let end = first.checked_add(count).ok_or_else(fault)?;
+            if keys.len() as u64 + u64::from(count) > MOST_BLOCKS {
+                return Err(Fault::new(format!("`{BLOCK_KEYS}…` names more than {MOST_BLOCKS} blocks")));
+            }
+            keys.extend((first..end).map(u64::from));
+        }
+        Ok(keys)
     }
 
     fn bytes(&self, column: Column) -> &'a [u8] {

@@ -1,0 +1,233 @@
+//! Everything that happened to every request, and every step of every instance.
+
+use std::sync::Arc;
+
+use blis_sim::instance::StepRecord;
+use blis_sim::latency::LatencyModel;
+use blis_sim::outcome::{Decision, Outcome, Sink, Status};
+use blis_sim::request::Request;
+use blis_sim::semantics::Semantics;
+use blis_sim::units::Micros;
+use rustc_hash::FxHashMap;
+
+/// Kept from arrival to the end of the run: some 400 bytes per request, and 8 per token and 64 per step
+/// where a format tells of them.
+#[derive(Debug)]
+pub struct Journal {
+    steps_wanted: bool,
+    /// [`Semantics::preemption_restarts`](blis_sim::semantics::Semantics::preemption_restarts).
+    restarts: bool,
+    /// Knows how long requests take into the queue; `None` if only a plugin does.
+    latency: Option<Arc<dyn LatencyModel>>,
+    /// In the order of arrival.
+    pub(super) journeys: Vec<Journey>,
+    by_id: FxHashMap<u32, usize>,
+    /// In the order in which they were planned.
+    pub(super) steps: Vec<Step>,
+    /// Steps of each instance.
+    counts: Vec<u64>,
+}
+
+/// One request on its way.
+#[derive(Clone, Debug)]
+pub(super) struct Journey {
+    pub request: Request,
+    /// When it was handed to an instance.
+    pub handed_over: Option<Micros>,
+    /// When it joined the wait queue there.
+    pub queued: Option<Micros>,
+    pub in_batch: Vec<Change>,
+    /// When each token was out, before what the host adds to all.
+    pub tokens: Vec<Micros>,
+    /// The step in which it ended.
+    pub last_step: Option<u64>,
+    pub outcome: Option<Outcome>,
+}
+
+/// It entered the batch, or was thrown out of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub at: Micros,
+    pub step: u64,
+    pub entered: bool,
+    /// Prompt tokens, or after a preemption prompt and answer so far, with KV in place.
+    pub computed: u32,
+    pub generated: u32,
+}
+
+/// One step in sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    pub instance: u32,
+    pub number: u64,
+    pub start: Micros,
+    pub end: Micros,
+    pub running: u32,
+    pub waiting: u32,
+    pub prefill_requests: u32,
+    pub decode_requests: u32,
+    pub prefill_tokens: u32,
+    pub finished: u32,
+    pub preempted: u32,
+    pub free_blocks: u32,
+}
+
+impl Journal {
+    /// Of a service with that latency model; `steps_wanted` if a format tells of tokens or steps.
+    #[must_use]
+    pub fn new(steps_wanted: bool, semantics: Semantics, latency: Option<Arc<dyn LatencyModel>>) -> Self {
+        Self {
+            steps_wanted,
+            restarts: semantics.preemption_restarts,
+            latency,
+            journeys: Vec::new(),
+            by_id: FxHashMap::default(),
+            steps: Vec::new(),
+            counts: Vec::new(),
+        }
+    }
+
+    fn journey(&mut self, id: u32) -> Option<&mut Journey> {
+        self.by_id.get(&id).map(|&place| &mut self.journeys[place])
+    }
+
+    fn number(&mut self, instance: u32) -> u64 {
+        let place = instance as usize;
+        if self.counts.len() <= place {
+            self.counts.resize(place + 1, 0);
+        }
+        self.counts[place] += 1;
+        self.counts[place]
+    }
+}
+
+impl Journey {
+    /// Latencies from token to token: between the ends of steps, and what the host adds to each.
+    pub fn gaps(&self) -> impl Iterator<Item = Micros> + '_ {
+        let ends = self.tokens.first().zip(self.tokens.last());
+        let steps = ends.map_or(Micros::ZERO, |(first, last)| *last - *first);
+        let counted = self.completed().map(|outcome| (outcome.itl_sum, u64::from(outcome.itl_count)));
+        let (sum, count) = counted.filter(|&(_, count)| count > 0).unwrap_or((steps, 1));
+        let added = Micros(sum.saturating_sub(steps).0 / count);
+        self.tokens.windows(2).map(move |pair| pair[1] - pair[0] + added)
+    }
+
+    /// When its first token was out.
+    pub fn first_token(&self) -> Option<Micros> {
+        let told = self.outcome.and_then(|outcome| outcome.ttft).map(|ttft| self.request.arrival + ttft);
+        told.or(self.tokens.first().copied())
+    }
+
+    /// Its outcome, if it was answered.
+    pub fn completed(&self) -> Option<&Outcome> {
+        self.outcome.as_ref().filter(|outcome| outcome.completed())
+    }
+
+    /// Why it was not answered, in a word; `None` if it was.
+    pub fn failure(&self) -> Option<&'static str> {
+        match self.outcome.map(|outcome| outcome.status) {
+            Some(Status::Completed | Status::LengthCapped) => None,
+            Some(Status::TimedOut) => Some("timeout"),
+            Some(Status::Dropped(_)) => Some("dropped"),
+            Some(Status::Rejected(_)) => Some("rejected"),
+            Some(Status::Queued | Status::Running | Status::Arriving) | None => Some("incomplete"),
+        }
+    }
+
+    /// Whether it entered the batch and is in it.
+    fn is_in_batch(&self) -> bool {
+        self.in_batch.last().is_some_and(|change| change.entered)
+    }
+
+    /// `n` tokens are computed after `context` others in the step `number` from `start` to `end`.
+    fn computes(&mut self, (start, end): (Micros, Micros), number: u64, n: u32, context: u32) {
+        let generated = self.tokens.len() as u32;
+        if !self.is_in_batch() {
+            self.in_batch.push(Change { at: start, step: number, entered: true, computed: context, generated });
+        }
+        // The last of prompt and answer so far gives the next token.
+        if context + n == self.request.input_tokens + generated && generated < self.request.output_tokens {
+            self.tokens.push(end);
+        }
+    }
+}
+
+impl Sink for Journal {
+    fn arrived(&mut self, request: &Request) {
+        self.by_id.insert(request.id, self.journeys.len());
+        self.journeys.push(Journey {
+            request: request.clone(),
+            handed_over: None,
+            queued: None,
+            in_batch: Vec::new(),
+            tokens: Vec::new(),
+            last_step: None,
+            outcome: None,
+        });
+    }
+
+    fn decision(&mut self, decision: &Decision<'_>) {
+        let Decision::Routing { request, cluster, .. } = decision else { return };
+        let waits = self.latency.as_ref().map(|latency| latency.queueing_time(request.input_tokens));
+        if let Some(journey) = self.journey(request.id) {
+            journey.handed_over = Some(cluster.now);
+            journey.queued = waits.map(|waits| cluster.now.saturating_add(waits));
+        }
+    }
+
+    fn step(&mut self, instance: u32, step: &StepRecord) {
+        let number = self.number(instance);
+        let (mut prefill_requests, mut prefill_tokens) = (0, 0);
+        let restarts = self.restarts;
+        for &id in &step.preempted {
+            if let Some(journey) = self.journey(id) {
+                let generated = journey.tokens.len() as u32;
+                journey.in_batch.push(Change { at: step.now, step: number, entered: false, computed: 0, generated });
+                if restarts {
+                    journey.tokens.clear();
+                }
+            }
+        }
+        for &(id, n, context) in &step.scheduled {
+            if let Some(journey) = self.journey(id) {
+                let prefills = context < journey.request.input_tokens + journey.tokens.len().max(1) as u32 - 1;
+                prefill_requests += u32::from(prefills);
+                prefill_tokens += if prefills { n } else { 0 };
+                journey.computes((step.now, step.end), number, n, context);
+            }
+        }
+        for &id in &step.finished {
+            if let Some(journey) = self.journey(id) {
+                journey.last_step = Some(number);
+            }
+        }
+        self.steps.push(Step {
+            instance,
+            number,
+            start: step.now,
+            end: step.end,
+            running: step.running,
+            waiting: step.waiting,
+            prefill_requests,
+            decode_requests: step.scheduled.len() as u32 - prefill_requests,
+            prefill_tokens,
+            finished: step.finished.len() as u32,
+            preempted: step.preempted.len() as u32,
+            free_blocks: step.free_blocks,
+        });
+    }
+
+    fn wants_steps(&self) -> bool {
+        self.steps_wanted
+    }
+
+    fn outcome(&mut self, outcome: &Outcome) {
+        if let Some(journey) = self.journey(outcome.id) {
+            journey.outcome = Some(*outcome);
+        }
+    }
+
+    fn itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
+
+    fn retract_itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
+}

@@ -1,0 +1,55 @@
+//! Figures over all requests, as load generators give them: NumPy's percentiles.
+
+/// Of one latency.
+#[derive(Clone, Debug)]
+pub(super) struct Statistics {
+    /// In ascending order.
+    sorted: Vec<f64>,
+}
+
+impl Statistics {
+    pub fn of(values: impl Iterator<Item = f64>) -> Self {
+        let mut sorted: Vec<f64> = values.collect();
+        sorted.sort_by(f64::total_cmp);
+        Self { sorted }
+    }
+
+    pub fn count(&self) -> usize {
+        self.sorted.len()
+    }
+
+    /// 0 without any, as vLLM and AIPerf write it.
+    pub fn mean(&self) -> f64 {
+        self.sorted.iter().sum::<f64>() / self.sorted.len().max(1) as f64
+    }
+
+    /// Of the values themselves, not of what they are a sample of.
+    pub fn std(&self) -> f64 {
+        let mean = self.mean();
+        let squares: f64 = self.sorted.iter().map(|value| (value - mean).powi(2)).sum();
+        (squares / self.sorted.len().max(1) as f64).sqrt()
+    }
+
+    /// Between the two nearest values in proportion; `percent` from 0 to 100.
+    pub fn percentile(&self, percent: f64) -> f64 {
+        let Some(last) = self.sorted.len().checked_sub(1) else { return 0.0 };
+        let place = percent / 100.0 * last as f64;
+        let (low, high) = (place.floor() as usize, place.ceil() as usize);
+        self.sorted[low] + (self.sorted[high] - self.sorted[low]) * (place - low as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_numpy() {
+        let some = Statistics::of([4.0, 1.0, 3.0, 2.0].into_iter());
+        assert_eq!((some.count(), some.mean(), some.percentile(50.0), some.percentile(25.0)), (4, 2.5, 2.5, 1.75));
+        assert_eq!((some.percentile(0.0), some.percentile(100.0)), (1.0, 4.0));
+        assert!((some.std() - 1.118_033_988_749_895).abs() < 1e-15);
+        let none = Statistics::of(std::iter::empty());
+        assert_eq!((none.mean(), none.std(), none.percentile(99.0)), (0.0, 0.0, 0.0));
+    }
+}

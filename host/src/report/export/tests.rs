@@ -1,0 +1,181 @@
+//! What is exported is what happened.
+
+use blis_sim::cluster::{Abort, Cluster, ClusterConfig, Policies};
+use blis_sim::instance::{Fast, InstanceConfig, Plain, Preemption, Scheduler};
+use blis_sim::latency::Blackbox;
+use blis_sim::metrics::{Metrics, MetricsOptions};
+use blis_sim::policy::{AlwaysAdmit, Classes, ConstantPriority, RoundRobin, Ties};
+use blis_sim::request::{Content, Request, Span};
+use blis_sim::semantics::Semantics;
+use blis_sim::units::Micros;
+use serde_json::Value;
+
+use super::*;
+
+/// So little KV that requests are thrown out of the batch; one gives up, one can never be served.
+fn journal(recording: bool) -> (Journal, Metrics, u64) {
+    let latency = std::sync::Arc::new(Blackbox::new(&[232.0, 1.7, 33.4], &[52.7, 17.2, 5.9]).expect("valid"));
+    let instance = |index| InstanceConfig {
+        index,
+        max_num_seqs: 8,
+        max_num_batched_tokens: 64,
+        long_prefill_token_threshold: 0,
+        max_model_len: None,
+        block_size: 16,
+        total_kv_blocks: 20,
+        enable_prefix_caching: true,
+        enable_chunked_prefill: true,
+        async_scheduling: false,
+        reserve_full_prompt: false,
+        scheduler: Scheduler::Fcfs.into(),
+        preemption: Preemption::Fcfs.into(),
+        classes: std::sync::Arc::default(),
+        semantics: Semantics::VLLM,
+        latency: latency.clone(),
+    };
+    let config = ClusterConfig {
+        admission_latency: Micros(10),
+        routing_latency: Micros(20),
+        snapshot_refresh_interval: Micros::ZERO,
+        cache_signal_delay: Micros::ZERO,
+        ties: Ties::LowestIndex,
+        classes: Classes::default(),
+        serves: Vec::new(),
+        block_size: 16,
+        semantics: Semantics::VLLM,
+        horizon: Micros::MAX,
+        abort: Abort::default(),
+    };
+    let policies = Policies {
+        admission: Box::new(AlwaysAdmit),
+        routing: Box::new(RoundRobin::default()),
+        priority: Box::new(ConstantPriority),
+    };
+    let requests = (0..40_u32).map(|id| Request {
+        content: Content::shared(&[Span { first: 100 * (id % 3), len: 2 }]),
+        deadline: (id == 7).then_some(Micros(3_300)),
+        ..Request::new(id, Micros(u64::from(id) * 300), if id == 11 { 900 } else { 40 + id }, 10 + id)
+    });
+    let mut sink = (
+        Metrics::new(MetricsOptions { instances: 2, ..MetricsOptions::default() }),
+        Journal::new(recording, Semantics::VLLM, Some(latency.clone())),
+    );
+    let run = |sink: &mut (Metrics, Journal)| {
+        if recording {
+            let cluster =
+                Cluster::new(config.clone(), policies.clone(), (0..2).map(instance), |c| Fast::new(c).recording());
+            cluster.run(requests.clone(), sink)
+        } else {
+            Cluster::new(config.clone(), policies.clone(), (0..2).map(instance), Plain::new).run(requests.clone(), sink)
+        }
+    };
+    let steps = run(&mut sink).expect("it ends").iter().map(|counters| counters.steps).sum();
+    (sink.1, sink.0, steps)
+}
+
+fn about() -> About {
+    About {
+        model: "m".to_owned(),
+        block_size: 16,
+        total_kv_blocks: 20,
+        tensor_parallel: 1,
+        max_num_seqs: 8,
+        max_model_len: None,
+        seed: 1,
+    }
+}
+
+fn text(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
+    let mut out = Vec::new();
+    write(&mut out).expect("memory");
+    String::from_utf8(out).expect("text")
+}
+
+#[test]
+fn tokens_and_steps_are_those_of_the_engine() {
+    let (journal, _, steps) = journal(true);
+    assert_eq!(journal.steps.len() as u64, steps);
+    let mut preempted = 0;
+    for journey in &journal.journeys {
+        let outcome = journey.outcome.expect("everyone ends");
+        assert_eq!(journey.tokens.len() as u32, outcome.generated_tokens, "{outcome:?}");
+        preempted += journey.in_batch.iter().filter(|change| !change.entered).count();
+        if let Some(first) = journey.completed().and_then(|outcome| outcome.ttft) {
+            // Tokens are out 33 µs after their step.
+            assert_eq!(journey.tokens[0] + Micros(33), outcome.arrival + first);
+            assert_eq!(journey.gaps().sum::<Micros>(), outcome.itl_sum);
+            assert_eq!(journey.last_step.map(|_| *journey.tokens.last().expect("answered")), Some(outcome.ended_at));
+        }
+    }
+    assert!(preempted > 0);
+    let failed: Vec<_> = journal.journeys.iter().filter_map(|j| Some((j.request.id, j.failure()?))).collect();
+    assert_eq!(failed, [(7, "timeout"), (11, "dropped")]);
+}
+
+#[test]
+fn vllm_bench_has_a_place_for_every_request() {
+    let (journal, ..) = journal(true);
+    let document: Value = serde_json::from_str(&text(|out| vllm_bench::write(&journal, &about(), out))).expect("JSON");
+    for name in ["input_lens", "output_lens", "ttfts", "itls", "start_times", "generated_texts", "errors"] {
+        assert_eq!(document[name].as_array().map(Vec::len), Some(40), "{name}");
+    }
+    assert_eq!((&document["completed"], &document["failed"]), (&38.into(), &2.into()));
+    assert_eq!((&document["errors"][7], &document["output_lens"][11]), (&"timeout".into(), &0.into()));
+    // As its reader would: E2E is TTFT and all gaps (and what the host adds at the end, here nothing).
+    let sum = |place: usize| {
+        let gaps = document["itls"][place].as_array().expect("a list").iter().filter_map(Value::as_f64).sum::<f64>();
+        document["ttfts"][place].as_f64().expect("seconds") + gaps
+    };
+    let outcome = journal.journeys[20].completed().expect("answered");
+    assert!((sum(20) - outcome.e2e.expect("answered").as_secs_f64()).abs() < 1e-9);
+    let mean = document["mean_ttft_ms"].as_f64().expect("ms");
+    let ttfts = journal.journeys.iter().filter_map(|j| Some(j.completed()?.ttft?.0 as f64 / 1e3));
+    assert!((mean - ttfts.sum::<f64>() / 38.0).abs() < 1e-9);
+}
+
+#[test]
+fn aiperf_tells_each_request_in_a_line() {
+    let (journal, ..) = journal(true);
+    let lines = text(|out| aiperf::requests(&journal, &Names::default(), out));
+    assert_eq!(lines.lines().count(), 40);
+    insta::assert_snapshot!(lines.lines().nth(7).expect("a line"));
+    let one: Value = serde_json::from_str(lines.lines().nth(20).expect("a line")).expect("JSON");
+    assert_eq!(one["metrics"]["input_sequence_length"]["value"], 60);
+    assert_eq!(one["metrics"]["inter_chunk_latency"]["value"].as_array().map(Vec::len), Some(29));
+    let summary: Value = serde_json::from_str(&text(|out| aiperf::summary(&journal, &about(), out))).expect("JSON");
+    assert_eq!((&summary["request_count"]["avg"], &summary["total_osl"]["unit"]), (&38.0.into(), &"tokens".into()));
+    assert!(summary["time_to_first_token"]["p50"].as_f64() < summary["time_to_first_token"]["p99"].as_f64());
+}
+
+#[test]
+fn otel_tells_the_journey_and_every_step() {
+    let (journal, _, steps) = journal(true);
+    let lines = text(|out| otel::write(&journal, &about(), &Names::default(), out));
+    assert_eq!(lines.lines().count(), 42);
+    let span = |line: usize| {
+        let document: Value = serde_json::from_str(lines.lines().nth(line).expect("a line")).expect("JSON");
+        document["resourceSpans"][0]["scopeSpans"][0]["spans"][0].clone()
+    };
+    let names = |line: usize| -> Vec<String> {
+        let events = span(line)["events"].as_array().expect("events").clone();
+        events.iter().map(|event| event["name"].as_str().expect("text").to_owned()).collect()
+    };
+    let calm = ["ARRIVED", "HANDOFF_TO_CORE", "QUEUED", "SCHEDULED", "FIRST_TOKEN", "FINISHED", "DEPARTED"];
+    assert_eq!(names(0), calm);
+    assert!(!names(7).contains(&"DEPARTED".to_owned()), "it gave up");
+    assert_eq!(names(11), ["ARRIVED", "HANDOFF_TO_CORE", "QUEUED", "FINISHED"]);
+    assert!((0..40).any(|line| names(line).contains(&"PREEMPTED".to_owned())));
+    assert_eq!(span(0)["startTimeUnixNano"], "0");
+    assert_eq!((names(40).len() + names(41).len()) as u64, steps);
+    insta::assert_snapshot!(serde_json::to_string_pretty(&span(41)["events"][0]).expect("JSON"));
+}
+
+#[test]
+fn exports_are_named_and_nonsense_is_refused() {
+    let export: Export = "trace-v2=runs/out.1".parse().expect("valid");
+    assert_eq!(export.files(), ["runs/out.1.yaml", "runs/out.1.csv"].map(PathBuf::from));
+    let export: Export = "aiperf=folder".parse().expect("valid");
+    assert_eq!(export.files()[1], PathBuf::from("folder/profile_export_aiperf.json"));
+    let refused = ["trace-v2", "trace_v2=x", "otel="].map(|text| text.parse::<Export>().expect_err("nonsense"));
+    insta::assert_snapshot!(refused.join("\n"));
+}
