@@ -58,6 +58,28 @@ fn the_runs_of_a_comparison_are_those_of_run() {
     assert_eq!(worse["verdict"], "worse", "{worse}");
 }
 
+/// Users wait for answers, which come when the contestant's policy makes them come: the requests differ by
+/// contestant, but not by the number of threads.
+#[test]
+fn closed_loops_give_the_same_answer_on_any_number_of_threads() {
+    let load = "--model llama-3.1-8b-instruct --num-instances 3 --max-num-seqs 4 --snapshot-refresh-interval 0";
+    let users = "--concurrency 24 --think-time-ms 40 --num-requests 200 --prompt-tokens 700 --output-tokens-max 999";
+    let spec = "--workload-spec ../examples/closed-loop/chat.yaml --num-requests 300";
+    for workload in [users, spec] {
+        let compare = |threads: u32| {
+            let words = format!("compare round-robin least-loaded {load} {workload} --seeds 3 --threads {threads}");
+            let output = blis(&words);
+            assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+            output.stdout
+        };
+        let one = compare(1);
+        assert_eq!(one, compare(2));
+        let answer: Value = serde_json::from_slice(&one).expect("JSON");
+        let ttft = |contestant: usize| &answer["metrics"]["mean_ttft"]["values"][contestant];
+        assert_ne!(ttft(0), ttft(1), "{workload}");
+    }
+}
+
 #[test]
 fn scorers_and_bundles_are_contestants() {
     let folder = std::env::temp_dir().join(format!("blis-compare-{}", std::process::id()));

@@ -129,6 +129,16 @@ fn a_shared_beginning_is_worth_a_route() {
 }
 
 #[test]
+fn who_waits_for_answers_waits_less() {
+    let [waiting, rushing, users] = answers("closed-loop");
+    assert!(figure(&rushing, "ttft_mean_ms") > 3.0 * figure(&waiting, "ttft_mean_ms"));
+    assert!((figure(&rushing, "responses_per_sec") / figure(&waiting, "responses_per_sec") - 1.0).abs() < 0.05);
+    assert_eq!(waiting["sessions"]["cancelled"], 0);
+    assert!(rushing["sessions"]["cancelled"].is_null(), "in open loop a session has no state");
+    assert_eq!(figure(&users["sessions"], "count"), 200.0);
+}
+
+#[test]
 fn whoever_rejects_everything_loses() {
     let page = root().join("examples/policy-bundle/README.md");
     let mut examples = Example::all_of(&page);

@@ -104,6 +104,8 @@ const RUN: &[(&[&str], Check)] = &[
     (&["--mooncake-block-size", "--hash-block-size"], mooncake_block_size),
     (&["--timeout"], timeout),
     (&["--rate"], rate),
+    (&["--concurrency"], concurrency),
+    (&["--think-time-ms"], think_time_of_users),
     (&["--arrival-process"], arrival_process),
     (&["--num-requests", "--max-prompts"], num_requests),
     (&["--prompt-tokens"], |t| t.length("input", 512, 700)),
@@ -117,8 +119,14 @@ const RUN: &[(&[&str], Check)] = &[
     (&["--prefix-tokens"], prefix_tokens),
 ];
 
-const REPLAY: &[(&[&str], Check)] =
-    &[(&["--results-path"], results_path), (&["--trace-header"], trace_header), (&["--trace-data"], trace_data)];
+const REPLAY: &[(&[&str], Check)] = &[
+    (&["--results-path"], results_path),
+    (&["--trace-header"], trace_header),
+    (&["--trace-data"], trace_data),
+    (&["--session-mode"], session_mode),
+    (&["--think-time-ms"], think_time_ms),
+    (&["--think-time-dist"], think_time_dist),
+];
 
 /// Accepted, but not in the help: what the user would get anyway, and a tool of ours.
 const HIDDEN: [&str; 3] = ["--no-async-scheduling", "--no-scheduler-reserve-full-isl", "--engine"];
@@ -1016,19 +1024,24 @@ fn workload_spec(t: &Trial) {
     assert_ne!(requests("--seed 6").0, figures);
     assert!(requests("--horizon 2000000").1.len() < 25);
     assert_eq!(number(&requests("--timeout 0.001").0, "timed_out_requests"), 40.0);
-    // Contradictions and closed loops are refused.
+    // Contradictions are refused.
     assert!(
         text(&t.bare(&format!("{{}} {path} --rate 3")).stderr)
             .contains("`--rate` cannot be used with `--workload-spec`")
     );
+    // Rounds wait for their answers, unless they shall not.
     let turns = "    reasoning: { multi_turn: { max_rounds: 2 } }\n";
-    let path = t.file("turns.yaml", &format!("{SPEC}{turns}"));
-    let refused = t.bare(&format!("{{}} {path}"));
-    assert_eq!(refused.status.code(), Some(2));
-    assert!(text(&refused.stderr).contains("closed loop, which is not simulated yet"), "{}", text(&refused.stderr));
-    let path = t.file("turns.yaml", &format!("{SPEC}{turns}    closed_loop: false\n"));
-    let (_, all) = t.generated(&format!("{{}} {path}"));
-    assert!(all.iter().any(|request| request["session_id"] == "sess_0" && number(request, "round_index") == 1.0));
+    for (closed_loop, waits) in [("", true), ("    closed_loop: false\n", false)] {
+        let path = t.file("turns.yaml", &format!("{SPEC}{turns}{closed_loop}"));
+        let (figures, all) = t.generated(&format!("{{}} {path}"));
+        let round = |round: f64| {
+            let of = |request: &&Value| request["session_id"] == "sess_0" && number(request, "round_index") == round;
+            all.iter().find(of).expect("both rounds")
+        };
+        let answered = number(round(0.0), "arrived_at") + number(round(0.0), "e2e_ms") / 1e3;
+        assert_eq!(number(round(1.0), "arrived_at") >= answered - 1e-9, waits);
+        assert_eq!(figures["sessions"]["completed"].is_u64(), waits, "states are those of closed loops");
+    }
 }
 
 const AZURE: &str = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.0000000,374,44\n\
@@ -1161,6 +1174,49 @@ fn rate(t: &Trial) {
     assert!(number(&fast, "ttft_mean_ms") > number(&slow, "ttft_mean_ms"));
 }
 
+/// Requests in service at the same time, at most.
+fn at_once(requests: &[Value]) -> usize {
+    let span = |r: &Value| (number(r, "arrived_at"), number(r, "arrived_at") + number(r, "e2e_ms") / 1e3 - 1e-6);
+    let spans: Vec<(f64, f64)> = requests.iter().map(span).collect();
+    let during = |time: f64| spans.iter().filter(|&&(start, end)| start <= time && time < end).count();
+    spans.iter().map(|&(start, _)| during(start)).max().unwrap_or(0)
+}
+
+fn concurrency(t: &Trial) {
+    let (figures, requests) = t.generated("{} 7 --num-requests 60");
+    assert_eq!((requests.len(), at_once(&requests)), (60, 7));
+    assert_eq!(figures["sessions"]["budget_exhausted"], 7);
+    let (_, chats) = t.generated("{} 3 --horizon 20000000 --workload chatbot --prefix-tokens 160");
+    assert!(chats.len() > 12 && at_once(&chats) == 3, "until the horizon");
+    assert!(chats.iter().all(|request| (162.0..=960.0).contains(&number(request, "num_prefill_tokens"))));
+    let told = |flags: &str| {
+        let output = t.bare(flags);
+        assert_eq!(output.status.code(), Some(2), "{flags}");
+        text(&output.stderr)
+    };
+    assert!(
+        told("{} 3 --num-requests 9 --rate 2").contains("cannot be used with '--rate"),
+        "{}",
+        told("{} 3 --rate 2")
+    );
+    assert!(told("{} 3").contains("`--concurrency` needs an end"));
+    assert!(told("{} 3 --num-requests 9 --workload bursty").contains("cannot be used with `--workload bursty`"));
+    assert!(told("{} 3 --num-requests 9 --arrival-process poisson").contains("cannot be used with `--concurrency`"));
+}
+
+fn think_time_of_users(t: &Trial) {
+    let pauses = |flags: &str| {
+        let (_, requests) = t.generated(&format!("--concurrency 2 --num-requests 20 {flags}"));
+        let of_one = requests.iter().filter(|request| request["session_id"] == "sess_0").collect::<Vec<_>>();
+        let answered = |r: &Value| number(r, "arrived_at") + number(r, "e2e_ms") / 1e3;
+        of_one.windows(2).map(|pair| number(pair[1], "arrived_at") - answered(pair[0])).collect::<Vec<f64>>()
+    };
+    for (flags, pause) in [("", 0.0), ("{} 0", 0.0), ("{} 1500", 1.5)] {
+        assert!(pauses(flags).iter().all(|seconds| (seconds - pause).abs() < 1e-5), "{flags}: {:?}", pauses(flags));
+    }
+    assert!(text(&t.bare("{} 5").stderr).contains("--concurrency <N>"), "it is needed");
+}
+
 fn arrival_process(t: &Trial) {
     let gaps = |name: &str| {
         let (_, requests) = t.generated(&format!("{{}} {name} --rate 10"));
@@ -1198,6 +1254,56 @@ fn trace_data(t: &Trial) {
     t.file("other.csv", &trace(&rows(5, 10, ROW)));
     let figures = t.json(&t.bare("--trace-header {dir}/t.yaml {} {dir}/other.csv"));
     assert_eq!(number(&figures, "completed_requests"), 5.0);
+}
+
+/// Two sessions of three rounds, recorded 0.1 s apart: too close for their answers.
+fn conversations(t: &Trial, flags: &str) -> Value {
+    let rows = rows(6, 100_000, Row { output: 100, ..ROW });
+    let round = |line: &str, index: usize| match index {
+        0 => line.to_owned(),
+        _ => line.replacen(",c,,,,0,", &format!(",c,,,s{},{},", (index - 1) % 2, (index - 1) / 2), 1),
+    };
+    let csv: Vec<String> = trace(&rows).lines().enumerate().map(|(index, line)| round(line, index)).collect();
+    t.file("s.yaml", "trace_version: 3\ntime_unit: microseconds\n");
+    t.file("s.csv", &(csv.join("\n") + "\n"));
+    let path = t.folder.join("all.json");
+    let files = "--trace-header {dir}/s.yaml --trace-data {dir}/s.csv";
+    t.json(&t.bare(&format!("{files} {flags} --metrics-path {}", path.display())));
+    serde_json::from_slice(&fs::read(path).expect("written")).expect("JSON")
+}
+
+/// From each answer to the next prompt, s.
+fn thinking(metrics: &Value) -> Vec<f64> {
+    let time = |id: u32| of_request(metrics, id, "arrived_at");
+    (2..6).map(|id| time(id) - time(id - 2) - of_request(metrics, id - 2, "e2e_ms") / 1e3).collect()
+}
+
+fn session_mode(t: &Trial) {
+    let fixed = conversations(t, "");
+    assert_eq!(fixed, conversations(t, "{} fixed"));
+    assert_eq!((&fixed["sessions"]["count"], &fixed["sessions"]["completed"]), (&2.into(), &Value::Null));
+    assert!(thinking(&fixed).iter().all(|&seconds| seconds < 0.0), "the next prompt is there before the answer");
+    let waiting = conversations(t, "{} closed-loop");
+    assert_eq!(waiting["sessions"]["completed"], 2);
+    assert!(thinking(&waiting).iter().all(|seconds| (seconds - 0.2).abs() < 1e-5), "{:?}", thinking(&waiting));
+}
+
+fn think_time_ms(t: &Trial) {
+    let waiting = thinking(&conversations(t, "--session-mode closed-loop {} 700"));
+    assert!(waiting.iter().all(|seconds| (seconds - 0.7).abs() < 1e-5), "{waiting:?}");
+    assert!(t.error(&calm(), "{} 700").contains("only makes sense with `--session-mode closed-loop`"));
+}
+
+fn think_time_dist(t: &Trial) {
+    let drawn = |seed: u32| {
+        let flags = "--session-mode closed-loop {} lognormal:mu=1.0,sigma=0.5,min=2s,max=4s";
+        thinking(&conversations(t, &format!("{flags} --seed {seed}")))
+    };
+    let (one, other) = (drawn(1), drawn(2));
+    assert!(one.iter().chain(&other).all(|seconds| (1.99..4.01).contains(seconds)), "{one:?} {other:?}");
+    assert_eq!(one, drawn(1));
+    assert_ne!(one, other);
+    assert!(t.error(&calm(), "{} lognormal:mu=1").contains("`mu` and `sigma` are needed"));
 }
 
 // Simulation and output

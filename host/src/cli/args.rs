@@ -23,6 +23,7 @@ use crate::config::policy::{
 use crate::evaluate::{Figure, FitnessScale};
 use crate::plugin::Kind;
 use crate::report::{Export, anomaly_definitions};
+use crate::workload::trace_v2::ThinkTime;
 
 /// Simulates LLM inference services without GPUs.
 #[derive(Debug, Parser)]
@@ -129,6 +130,8 @@ pub(super) struct ReplayArgs {
     #[command(flatten)]
     pub part: TracePartFlags,
     #[command(flatten)]
+    pub sessions: SessionFlags,
+    #[command(flatten)]
     pub evaluation: EvaluationFlags,
     #[command(flatten)]
     pub simulation: SimulationArgs,
@@ -140,6 +143,23 @@ pub(super) struct ReplayArgs {
     pub results_path: Option<PathBuf>,
     #[command(flatten)]
     pub export: ExportFlags,
+}
+
+/// When the later rounds of sessions come.
+#[derive(Debug, Args)]
+pub(super) struct SessionFlags {
+    /// When the later rounds of recorded sessions arrive
+    #[arg(long, value_enum, value_name = "MODE", default_value_t = SessionMode::Fixed, help_heading = WORKLOAD)]
+    pub session_mode: SessionMode,
+    /// With --session-mode closed-loop: from an answer to the next prompt, ms ≥ 0 [default: what the
+    /// trace says in its column think_time_us, else the time between recorded arrivals]
+    #[arg(long, value_name = "MS", value_parser = parse::think_time, conflicts_with = "think_time_dist",
+          help_heading = WORKLOAD)]
+    pub think_time_ms: Option<Micros>,
+    /// The same at random, as lognormal:mu=2.0,sigma=0.6,min=3s,max=30s: exp(mu + sigma Z) seconds
+    /// within bounds
+    #[arg(long, value_name = "DISTRIBUTION", value_parser = parse::think_time_dist, help_heading = WORKLOAD)]
+    pub think_time_dist: Option<ThinkTime>,
 }
 
 #[derive(Debug, Args)]
@@ -501,11 +521,18 @@ pub(super) struct SyntheticFlags {
     /// Requests per second of all clients together, 0.000001 to 1000000 [default: 1]
     #[arg(long, value_name = "R", value_parser = parse::rate, help_heading = SYNTHETIC)]
     pub rate: Option<f64>,
+    /// Instead of --rate: so many users, each with one request at a time, in closed loop
+    #[arg(long, value_name = "N", value_parser = parse::users, conflicts_with = "rate", help_heading = SYNTHETIC)]
+    pub concurrency: Option<u32>,
+    /// With --concurrency: from an answer to the next prompt of a user, ms ≥ 0 [default: 0]
+    #[arg(long, value_name = "MS", value_parser = parse::think_time, requires = "concurrency",
+          help_heading = SYNTHETIC)]
+    pub think_time_ms: Option<Micros>,
     /// Spacing of arrivals [default: constant]
     #[arg(long, value_enum, value_name = "NAME", help_heading = SYNTHETIC)]
     pub arrival_process: Option<ArrivalName>,
-    /// How many requests; 0 for as many as arrive before --horizon [default: 100; what a
-    /// specification says]
+    /// How many requests; 0 for as many as arrive before --horizon [default: 100; with --concurrency
+    /// and --horizon 0; what a specification says]
     #[arg(long, visible_alias = "max-prompts", value_name = "N", value_parser = parse::count_or_zero,
           help_heading = SYNTHETIC)]
     pub num_requests: Option<u32>,
@@ -745,6 +772,14 @@ pub(super) enum ArrivalName {
     Constant,
     /// At random, independently of each other
     Poisson,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum SessionMode {
+    /// As recorded
+    Fixed,
+    /// When the round before has been answered and its client has thought
+    ClosedLoop,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

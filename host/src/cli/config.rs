@@ -17,8 +17,8 @@ use tracing::level_filters::LevelFilter;
 use super::args::{
     ArrivalName, ClusterFlags, CompareArgs, DeploymentFlags, EngineFlags, EngineName, EvaluationFlags, ExportFlags,
     FitnessFlags, FitnessScaleName, InstanceArgs, LatencyModelName, OnErrorName, OutputForm, ParityName, PolicyFlags,
-    PolicyParam, ReplayArgs, RunArgs, SimulationArgs, SyntheticFlags, TargetFlags, TargetList, TieBreakName,
-    TraceFormatName, TraceLevelName, TracePartFlags, WorkloadArgs, WorkloadName,
+    PolicyParam, ReplayArgs, RunArgs, SessionFlags, SessionMode, SimulationArgs, SyntheticFlags, TargetFlags,
+    TargetList, TieBreakName, TraceFormatName, TraceLevelName, TracePartFlags, WorkloadArgs, WorkloadName,
 };
 use super::catalog::Catalog;
 use super::error::Failure;
@@ -33,8 +33,9 @@ use crate::plugin::incidents::OnError;
 use crate::report::{Export, ExportFormat, check_target};
 use crate::workload::Window;
 use crate::workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec, SpecError};
-use crate::workload::spec::Spec;
 use crate::workload::spec::presets::Preset;
+use crate::workload::spec::{Client, LONGEST, Lengths, Load, Prefix, Spec};
+use crate::workload::trace_v2::ThinkTime;
 
 /// A simulation, ready to be set up.
 #[derive(Clone, Debug)]
@@ -132,6 +133,8 @@ pub(super) enum WorkloadConfig {
         data: PathBuf,
         skip_bad_lines: bool,
         part: TracePart,
+        /// Sessions wait for their answers; within, for how long, if not as the trace says.
+        closed_loop: Option<Option<ThinkTime>>,
     },
 }
 
@@ -157,12 +160,14 @@ pub(super) struct SpecConfig {
 }
 
 /// Where a specification is from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum SpecOrigin {
     /// The file of `--workload-spec`.
     File(PathBuf),
     /// A workload with a name.
     Named(Preset),
+    /// So many users in closed loop, with the lengths of a workload with a name.
+    Users { name: &'static str, count: u32, think_time: Micros, lengths: DistributionSpec },
 }
 
 /// Which part of a trace, and how fast.
@@ -244,6 +249,7 @@ impl RunConfig {
             data: args.trace_data,
             skip_bad_lines: args.skip_bad_lines,
             part: args.part.part(),
+            closed_loop: closed_loop(&args.sessions)?,
         };
         let output = output(&args.simulation, args.metrics_path, args.results_path, args.export)?;
         let evaluation = Evaluation::new(&args.evaluation)?;
@@ -567,6 +573,20 @@ impl EngineConfig {
     }
 }
 
+/// Of `--session-mode` and what goes with it.
+fn closed_loop(flags: &SessionFlags) -> Result<Option<Option<ThinkTime>>, Failure> {
+    let think_time = flags.think_time_ms.map(ThinkTime::Constant).or(flags.think_time_dist);
+    match (flags.session_mode, think_time) {
+        (SessionMode::ClosedLoop, think_time) => Ok(Some(think_time)),
+        (SessionMode::Fixed, None) => Ok(None),
+        (SessionMode::Fixed, Some(_)) => {
+            let flag = if flags.think_time_ms.is_some() { "--think-time-ms" } else { "--think-time-dist" };
+            Err(Failure::usage(format_args!("`{flag}` only makes sense with `--session-mode closed-loop`"))
+                .hint("otherwise every round arrives as recorded"))
+        }
+    }
+}
+
 fn workload(args: WorkloadArgs, simulation: &SimulationArgs) -> Result<WorkloadConfig, Failure> {
     if let Some(path) = &args.workload_spec {
         return specified(path, &args);
@@ -653,6 +673,10 @@ fn synthetic(name: WorkloadName, args: &WorkloadArgs, simulation: &SimulationArg
             .hint("name a trace, or leave it out"));
     }
     let flags = &args.synthetic;
+    if args.synthetic.concurrency.is_some() && args.synthetic.arrival_process.is_some() {
+        return Err(Failure::usage("`--arrival-process` cannot be used with `--concurrency`")
+            .hint("users send when they have been answered"));
+    }
     let name = name.generator();
     if let Some(flag) = flags.given_lengths().next().filter(|_| name != "distribution") {
         return Err(Failure::usage(format_args!("`{flag}` cannot be used with `--workload {name}`"))
@@ -670,12 +694,57 @@ fn synthetic(name: WorkloadName, args: &WorkloadArgs, simulation: &SimulationArg
         seed: simulation.seed,
         horizon: simulation.horizon.unwrap_or(Micros::MAX),
     };
-    spec.validate().map_err(|error| match error {
+    let told = |error| match error {
         SpecError::Range { name, value, range } => out_of_range(&name, &value, &range),
         SpecError::Endless => endless(),
         SpecError::TooMany { .. } | SpecError::Unknown { .. } => Failure::usage(error),
-    })?;
+    };
+    if let Some(count) = flags.concurrency {
+        let think_time = flags.think_time_ms.unwrap_or(Micros::ZERO);
+        let end = (flags.num_requests, simulation.horizon);
+        return users((name, count, think_time), spec, end, told);
+    }
+    spec.validate().map_err(told)?;
     Ok(WorkloadConfig::Synthetic(SyntheticConfig { name, spec, timeout_is_default: args.timeout.is_none() }))
+}
+
+/// Users in closed loop, with lengths and deadlines as in `lengths`. `end`: number of requests and horizon,
+/// as given.
+fn users(
+    (name, count, think_time): (&'static str, u32, Micros),
+    lengths: DistributionSpec,
+    end: (Option<u32>, Option<Micros>),
+    told: impl Fn(SpecError) -> Failure,
+) -> Result<WorkloadConfig, Failure> {
+    let num_requests = match end {
+        (Some(number), horizon) if number > 0 || horizon.is_some() => Some(u64::from(number)).filter(|&n| n > 0),
+        (None, Some(_)) => None,
+        (Some(_), _) => return Err(endless()),
+        (None, None) => {
+            return Err(Failure::usage("`--concurrency` needs an end: users go on for ever")
+                .hint("add `--num-requests`, or `--horizon` in µs"));
+        }
+    };
+    // Its rate and number are not used.
+    DistributionSpec { num_requests: Some(1), ..lengths.clone() }.validate().map_err(&told)?;
+    for (what, LengthSpec { max, .. }) in [("prompt", lengths.prompt), ("output", lengths.output)] {
+        if max > LONGEST {
+            let (name, range) = (format!("{what} max"), format!("at most {LONGEST} with `--concurrency`"));
+            return Err(told(SpecError::Range { name, value: max.to_string(), range }));
+        }
+    }
+    let drawn = |LengthSpec { mean, stdev, min, max }| Lengths::gaussian(mean, stdev, min, max);
+    let prefix =
+        (lengths.prefix_tokens > 0).then(|| Prefix { group: "shared".to_owned(), tokens: lengths.prefix_tokens });
+    let client = Client {
+        load: Load::Users { count, think_time },
+        prefix,
+        ..Client::new("users", 1.0, drawn(lengths.prompt), drawn(lengths.output))
+    };
+    let spec = Arc::new(Spec { clients: vec![client], ..Spec::default() });
+    let timeout = Some(lengths.timeout);
+    let origin = SpecOrigin::Users { name, count, think_time, lengths };
+    Ok(WorkloadConfig::Specified(SpecConfig { origin, spec, num_requests, timeout }))
 }
 
 /// In terms of the flag behind the setting `name`.
@@ -789,6 +858,7 @@ impl SyntheticFlags {
     fn given(&self) -> impl Iterator<Item = &'static str> {
         given([
             (self.rate.is_some(), "--rate"),
+            (self.concurrency.is_some(), "--concurrency"),
             (self.arrival_process.is_some(), "--arrival-process"),
             (self.num_requests.is_some(), "--num-requests"),
             (self.prefix_tokens.is_some(), "--prefix-tokens"),

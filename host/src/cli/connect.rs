@@ -4,12 +4,14 @@
 use std::num::NonZeroU32;
 
 use blis_sim::semantics::Semantics;
+use blis_sim::units::Micros;
 
 use super::args::TraceFormatName;
 use super::config::{RunConfig, SpecConfig, TraceConfig, TracePart, WorkloadConfig};
 use super::error::Failure;
 use crate::config::{Deployment, Hardware, KnownModel, LatencyKind, known_hardware, known_models};
 use crate::workload::spec::GenerateOptions;
+use crate::workload::trace_v2::ClosedLoop;
 use crate::workload::{LineError, TraceError, TraceFormat, TraceOptions, Workload, open_trace, open_trace_v2};
 
 /// The deployment that was asked for.
@@ -35,10 +37,15 @@ pub(super) fn open(config: &RunConfig) -> Result<Workload, Failure> {
             return spec.generate(&options).map_err(Failure::usage);
         }
         WorkloadConfig::Trace(trace) => open_trace(&trace.path, &trace_options(trace, &options)),
-        WorkloadConfig::Recorded { header, data, skip_bad_lines, part } => {
+        WorkloadConfig::Recorded { header, data, skip_bad_lines, part, closed_loop } => {
+            let closed_loop = closed_loop.map(|think_time| ClosedLoop {
+                think_time,
+                seed: config.seed,
+                timeout: Some(BLIS_PATIENCE).filter(|_| config.engine.semantics == Semantics::BLIS),
+            });
             let TracePart { window, max_requests } = *part;
-            let options = TraceOptions { skip_bad_lines: *skip_bad_lines, window, max_requests, ..options };
-            open_trace_v2(header, data, &options)
+            let skip_bad_lines = *skip_bad_lines;
+            open_trace_v2(header, data, &TraceOptions { skip_bad_lines, window, max_requests, closed_loop, ..options })
         }
     };
     opened.map_err(|error| {
@@ -46,6 +53,9 @@ pub(super) fn open(config: &RunConfig) -> Result<Workload, Failure> {
         Failure::usage(error).or_hint(hint)
     })
 }
+
+/// How long clients of BLIS wait for the answer of a later round that brings no deadline.
+const BLIS_PATIENCE: Micros = Micros(300_000_000);
 
 /// What to do about a line whose parser has no better advice.
 fn remedy(error: &TraceError, workload: &WorkloadConfig) -> &'static str {

@@ -10,7 +10,7 @@ use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 use clap::ValueEnum;
 
-use super::args::{ParityName, WorkloadName};
+use super::args::{ParityName, SessionMode, WorkloadName};
 use super::config::{
     RunConfig, SloTargets, SpecConfig, SpecOrigin, SyntheticConfig, TraceConfig, TracePart, WorkloadConfig,
 };
@@ -19,7 +19,8 @@ use crate::config::yaml::{Page, text};
 use crate::config::{Deployment, KvBlocksSource, LatencyKind};
 use crate::evaluate::{FitnessScale, FitnessWeights};
 use crate::plugin::incidents::OnError;
-use crate::workload::distribution::{ArrivalProcess, LengthSpec};
+use crate::workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec};
+use crate::workload::trace_v2::ThinkTime;
 
 /// The document.
 pub(super) fn explain(config: &RunConfig, deployment: &Deployment) -> Page {
@@ -176,12 +177,31 @@ impl Explanation<'_> {
             WorkloadConfig::Synthetic(synthetic) => self.synthetic(page, synthetic),
             WorkloadConfig::Trace(trace) => self.trace(page, trace),
             WorkloadConfig::Specified(specified) => self.specified(page, specified),
-            WorkloadConfig::Recorded { header, data, skip_bad_lines, part } => {
+            WorkloadConfig::Recorded { header, data, skip_bad_lines, part, closed_loop } => {
                 self.flag(page, "trace_header", path(Some(header)));
                 self.flag(page, "trace_data", path(Some(data)));
                 self.flag(page, "skip_bad_lines", skip_bad_lines);
                 self.part(page, part);
+                self.sessions(page, *closed_loop);
             }
+        }
+    }
+
+    fn sessions(&self, page: &mut Page, closed_loop: Option<Option<ThinkTime>>) {
+        let mode = if closed_loop.is_some() { SessionMode::ClosedLoop } else { SessionMode::Fixed };
+        self.flag(page, "session_mode", name(&mode));
+        match closed_loop.flatten() {
+            Some(ThinkTime::Constant(time)) => self.flag(page, "think_time_ms", time.as_millis_f64()),
+            Some(ThinkTime::LogNormal { mu, sigma, min, max }) => {
+                let (min, max) = (min.0, Some(max).filter(|&max| max != Micros::MAX));
+                let min = if min > 0 { format!(",min={min}us") } else { String::new() };
+                let max = max.map_or(String::new(), |max| format!(",max={}us", max.0));
+                self.flag(page, "think_time_dist", text(&format!("lognormal:mu={mu},sigma={sigma}{min}{max}")));
+            }
+            None if closed_loop.is_some() => {
+                self.or_else(page, "think_time_ms", "null", Source::Told("what the trace says".into()));
+            }
+            None => {}
         }
     }
 
@@ -194,8 +214,12 @@ impl Explanation<'_> {
         };
         self.flag(page, "arrival_process", arrivals);
         self.flag(page, "num_requests", spec.num_requests.unwrap_or(0));
+        self.lengths(page, preset, spec);
+    }
+
+    fn lengths(&self, page: &mut Page, preset: &str, spec: &DistributionSpec) {
         for (what, LengthSpec { mean, stdev, min, max }) in [("prompt", spec.prompt), ("output", spec.output)] {
-            let usual = if *preset == "distribution" {
+            let usual = if preset == "distribution" {
                 Source::Default
             } else {
                 Source::Told(format!("preset {preset}").into())
@@ -221,6 +245,14 @@ impl Explanation<'_> {
                 self.flag(page, "rate", spec.aggregate_rate);
                 self.flag(page, "num_requests", number);
                 self.flag(page, "timeout", timeout(all.flatten()));
+            }
+            SpecOrigin::Users { name, count, think_time, lengths } => {
+                self.flag(page, "workload", name);
+                self.flag(page, "concurrency", count);
+                self.flag(page, "think_time_ms", think_time.as_millis_f64());
+                let until = Source::Told("until the horizon".into());
+                self.or_else(page, "num_requests", number, until);
+                self.lengths(page, name, lengths);
             }
         }
     }

@@ -7,6 +7,7 @@ use blis_sim::units::Micros;
 use super::args::{PolicyParam, ScorerList, TargetList};
 use crate::config::policy::{Named as _, Scorer, ScorerFault, ScorerKind};
 use crate::plugin::Kind;
+use crate::workload::trace_v2::ThinkTime;
 use crate::workload::{name_hint, quoted};
 
 /// A whole number ≥ 1.
@@ -110,6 +111,57 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
 pub(super) fn timeout(text: &str) -> Result<f64, String> {
     let seconds = finite(text).filter(|seconds| !(0.0..1e-6).contains(seconds));
     seconds.ok_or_else(|| "must be a number of seconds from 0.000001 on, or negative for no deadline".to_owned())
+}
+
+/// From an answer to the next prompt, ms. Below a µs is nothing.
+pub(super) fn think_time(text: &str) -> Result<Micros, String> {
+    const MOST: f64 = 1e12;
+    let ms = finite(text).filter(|ms| (0.0..=MOST).contains(ms));
+    ms.map(|ms| Micros::from_f64(ms * 1e3))
+        .ok_or_else(|| format!("must be a number of milliseconds from 0 to {MOST:e}"))
+}
+
+/// `lognormal:mu=2.0,sigma=0.6,min=3s,max=30s`.
+pub(super) fn think_time_dist(text: &str) -> Result<ThinkTime, String> {
+    const FORM: &str = "must look like lognormal:mu=2.0,sigma=0.6,min=3s,max=30s";
+    let Some(parameters) = text.strip_prefix("lognormal:") else { return Err(FORM.to_owned()) };
+    let (mut mu, mut sigma, mut min, mut max) = (None, None, None, None);
+    for parameter in parameters.split(',') {
+        let (name, value) = parameter.split_once('=').ok_or(FORM)?;
+        let (name, value) = (name.trim(), value.trim());
+        let number =
+            || finite(value).ok_or_else(|| format!("`{name}` must be a number, not {}", quoted(value.as_bytes())));
+        let time = || duration(value).map_err(|told| format!("`{name}`: {told}"));
+        let before = match name {
+            "mu" => mu.replace(number()?).is_some(),
+            "sigma" => sigma.replace(number()?).is_some(),
+            "min" => min.replace(time()?).is_some(),
+            "max" => max.replace(time()?).is_some(),
+            _ => return Err(format!("there is no `{name}`: {}", name_hint(name, &["mu", "sigma", "min", "max"]))),
+        };
+        if before {
+            return Err(format!("`{name}` is there twice"));
+        }
+    }
+    let (Some(mu), Some(sigma)) = (mu, sigma) else { return Err(format!("`mu` and `sigma` are needed: {FORM}")) };
+    let (min, max) = (min.unwrap_or(Micros::ZERO), max.unwrap_or(Micros::MAX));
+    if sigma < 0.0 {
+        return Err("`sigma` must be at least 0".to_owned());
+    }
+    if min > max {
+        Err("`min` is longer than `max`".to_owned())
+    } else {
+        Ok(ThinkTime::LogNormal { mu, sigma, min, max })
+    }
+}
+
+/// Users of a closed loop.
+pub(super) fn users(text: &str) -> Result<u32, String> {
+    const MOST: u32 = 10_000_000;
+    match text.parse() {
+        Ok(number @ 1..=MOST) => Ok(number),
+        _ => Err(format!("must be a whole number of users from 1 to {MOST}")),
+    }
 }
 
 /// A point in simulated time.
@@ -301,6 +353,23 @@ mod tests {
         assert_eq!((count_or_zero("0"), parallelism_or_zero("0"), parallelism("1024")), (Ok(0), Ok(0), Ok(1024)));
         assert_eq!((share("1"), coefficient("0"), timeout("-1")), (Ok(1.0), Ok(0.0), Ok(-1.0)));
         assert_eq!((horizon("1"), horizon("9223372036854775807")), (Ok(Micros(1)), Ok(Micros::MAX)));
+    }
+
+    #[test]
+    fn think_times_are_told_from_nonsense() {
+        assert_eq!(think_time("0"), Ok(Micros::ZERO));
+        assert_eq!(think_time("0.25"), Ok(Micros(250)));
+        assert!(think_time("-1").is_err() && think_time("NaN").is_err() && think_time("1e13").is_err());
+        let told = |text: &str| think_time_dist(text).unwrap_err();
+        assert!(told("normal:mu=1").starts_with("must look like lognormal:mu=2.0"));
+        assert_eq!(told("lognormal:mu=1,sigma=-1"), "`sigma` must be at least 0");
+        assert_eq!(told("lognormal:mu=1,sigma=1,min=3s,max=2s"), "`min` is longer than `max`");
+        assert_eq!(told("lognormal:mu=1,mu=1"), "`mu` is there twice");
+        assert!(told("lognormal:mu=1,sigm=1").starts_with("there is no `sigm`: did you mean `sigma`"));
+        assert!(told("lognormal:mu=x,sigma=1").contains("`mu` must be a number"));
+        assert!(told("lognormal:mu=1,sigma=1,min=3").starts_with("`min`: "));
+        let open = ThinkTime::LogNormal { mu: -1.0, sigma: 0.0, min: Micros::ZERO, max: Micros::MAX };
+        assert_eq!(think_time_dist("lognormal:mu=-1, sigma=0"), Ok(open));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::io::BufWriter;
 use std::path::Path;
 use std::time::Duration;
 
-use blis_sim::cluster::{Cluster, FollowUps, Halt};
+use blis_sim::cluster::{Cluster, FollowUps, Halt, SessionStates};
 use blis_sim::instance::{Fast, Instance, Plain, Scheduler};
 use blis_sim::metrics::{Metrics, MetricsOptions, Report, SloTargets};
 use blis_sim::outcome::{Counters, DropReason, Outcome, Rejection, Sink, Status};
@@ -69,7 +69,15 @@ pub(super) fn open(config: &RunConfig) -> Result<(Workload, Micros), Failure> {
     let workload = connect::open(config)?;
     let recorded = matches!(config.workload, WorkloadConfig::Recorded { .. });
     if recorded && config.engine.semantics == Semantics::BLIS && config.horizon == Micros::MAX {
-        return Ok(with_blis_horizon(workload));
+        let closed_loop = workload.follow_ups.is_some();
+        let (workload, horizon) = with_blis_horizon(workload);
+        if closed_loop {
+            // Sessions must know when it is too late for another round.
+            let notes = workload.notes;
+            let workload = connect::open(&RunConfig { horizon, ..config.clone() })?;
+            return Ok((Workload { notes, ..workload }, horizon));
+        }
+        return Ok((workload, horizon));
     }
     Ok((workload, config.horizon))
 }
@@ -176,7 +184,10 @@ pub(super) fn measure<S: Sink>(
     }?;
     let (mut metrics, observer) = sink;
     metrics.offered(arrived.get());
-    let report = metrics.report(&counters, config.horizon);
+    let mut report = metrics.report(&counters, config.horizon);
+    if let Some(sessions) = &mut report.sessions {
+        sessions.states = clients.map(|clients| clients.states());
+    }
     if !report.conserved() {
         let (arrived, ended) = (report.arrived, report.cluster.counts.arrived());
         return Err(Failure::runtime(format_args!("{arrived} requests arrived, but {ended} are accounted for"))
@@ -194,12 +205,20 @@ struct Clients<F> {
 }
 
 impl<F: Fn(&Request)> FollowUps for Clients<F> {
-    /// A client has its answer when it has all of it. For BLIS that is when the engine is done with it.
+    /// A client has its answer when it has all of it. For BLIS that is when the engine is done with it,
+    /// and what stays of it in the conversation lacks the last token.
     fn next(&mut self, ended: &Outcome) -> Option<Request> {
-        let answered = ended.e2e.map(|e2e| ended.arrival.saturating_add(e2e));
-        let answered = answered.filter(|_| self.semantics != Semantics::BLIS);
-        let ended = ended.ended_at(answered.map_or(ended.ended_at, |at| at.max(ended.ended_at)));
+        let ended = if self.semantics == Semantics::BLIS {
+            Outcome { generated_tokens: ended.generated_tokens.saturating_sub(1), ..*ended }
+        } else {
+            let answered = ended.e2e.map_or(ended.ended_at, |e2e| ended.arrival.saturating_add(e2e));
+            ended.ended_at(answered.max(ended.ended_at))
+        };
         self.inner.next(&ended).inspect(&self.arrives)
+    }
+
+    fn states(&self) -> SessionStates {
+        self.inner.states()
     }
 }
 
@@ -431,11 +450,11 @@ fn warnings(
     }
     let usual_timeout = match &config.workload {
         WorkloadConfig::Synthetic(SyntheticConfig { spec, timeout_is_default: true, .. }) => spec.timeout,
-        WorkloadConfig::Specified(SpecConfig { origin: SpecOrigin::Named(_), timeout: Some(timeout), .. })
-            if !config.given.has("timeout") =>
-        {
-            *timeout
-        }
+        WorkloadConfig::Specified(SpecConfig {
+            origin: SpecOrigin::Named(_) | SpecOrigin::Users { .. },
+            timeout: Some(timeout),
+            ..
+        }) if !config.given.has("timeout") => *timeout,
         _ => None,
     };
     if let (Some(timeout), true) = (usual_timeout, counts.timed_out > 0) {
@@ -599,7 +618,10 @@ impl Display for WorkloadConfig {
             Self::Synthetic(generated) => generated.fmt(f),
             Self::Specified(specified) => specified.fmt(f),
             Self::Trace(TraceConfig { path, .. }) => write!(f, "trace {}", path.display()),
-            Self::Recorded { data, .. } => write!(f, "recorded trace {}", data.display()),
+            Self::Recorded { data, closed_loop, .. } => {
+                write!(f, "recorded trace {}", data.display())?;
+                if closed_loop.is_some() { f.write_str(", sessions in closed loop") } else { Ok(()) }
+            }
         }
     }
 }
@@ -610,6 +632,19 @@ impl Display for SpecConfig {
         match &self.origin {
             SpecOrigin::File(path) => write!(f, "specification {}: ", path.display())?,
             SpecOrigin::Named(preset) => write!(f, "{}: ", preset.name())?,
+            SpecOrigin::Users { name, count, think_time, lengths } => {
+                write!(f, "{name}: ")?;
+                if let Some(number) = self.num_requests {
+                    write!(f, "{} at most, ", plural(number, "request"))?;
+                }
+                let (users, think) = (plural(u64::from(*count), "user"), think_time.as_secs_f64());
+                let (prompt, output) = (lengths.prompt.mean, lengths.output.mean);
+                write!(f, "{users} in closed loop, thinking {think} s, prompts ~{prompt}, answers ~{output} tokens")?;
+                return match lengths.prefix_tokens {
+                    0 => Ok(()),
+                    tokens => write!(f, ", {tokens} shared"),
+                };
+            }
         }
         if let Some(number) = self.num_requests {
             write!(f, "{} at most, ", plural(number, "request"))?;

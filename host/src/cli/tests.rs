@@ -17,6 +17,8 @@ use crate::config::policy::{
 };
 use crate::evaluate::FitnessScale;
 use crate::workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec};
+use crate::workload::spec::Load;
+use crate::workload::trace_v2::ThinkTime;
 
 /// The run that `blis <line>` asks for, or what the user reads instead.
 fn parse(line: &str) -> Result<RunConfig, String> {
@@ -310,7 +312,12 @@ fn no_flag_is_forgotten_in_the_explanation() {
         format!("run {MODEL} --admission-policy token-bucket"),
         format!("run {MODEL} --workload-trace t.csv"),
         format!("run {MODEL} --workload-spec ../examples/workload-spec/mixed.yaml"),
-        format!("replay {MODEL} --trace-header h.yaml --trace-data d.csv"),
+        format!("run {MODEL} --concurrency 3 --num-requests 9"),
+        format!("replay {MODEL} --trace-header h.yaml --trace-data d.csv --session-mode closed-loop"),
+        format!(
+            "replay {MODEL} --trace-header h.yaml --trace-data d.csv --session-mode closed-loop \
+             --think-time-dist lognormal:mu=2,sigma=0.5,max=3s"
+        ),
     ];
     let pages = lines.map(|line| explained(&line)).concat();
     for command in ["run", "replay"] {
@@ -346,6 +353,40 @@ fn what_was_given_is_explained_with_its_flag() {
     for flag in flags.split_whitespace().filter(|word| word.starts_with("--")) {
         assert!(page.lines().any(|line| line.ends_with(&format!("  # flag {flag}"))), "{flag} is not in\n{page}");
     }
+}
+
+#[test]
+fn closed_loops_arrive() {
+    let line = "replay --model m --trace-header h --trace-data d";
+    let of = |flags: &str| match parse(&format!("{line} {flags}")).expect("valid").workload {
+        WorkloadConfig::Recorded { closed_loop, .. } => closed_loop,
+        other => panic!("not recorded: {other:?}"),
+    };
+    assert_eq!([of(""), of("--session-mode fixed"), of("--session-mode closed-loop")], [None, None, Some(None)]);
+    let time = of("--session-mode closed-loop --think-time-ms 1.5");
+    assert_eq!(time, Some(Some(ThinkTime::Constant(Micros(1_500)))));
+    let drawn = of("--session-mode closed-loop --think-time-dist lognormal:mu=2.0,sigma=0.6,min=3s,max=30s");
+    let (min, max) = (Micros(3_000_000), Micros(30_000_000));
+    assert_eq!(drawn, Some(Some(ThinkTime::LogNormal { mu: 2.0, sigma: 0.6, min, max })));
+    let users = |flags: &str| match run(flags).workload {
+        WorkloadConfig::Specified(config) => (config.spec.clients[0].load, config.num_requests, config.timeout),
+        other => panic!("no users: {other:?}"),
+    };
+    let load = |count, think_time| Load::Users { count, think_time: Micros(think_time) };
+    let usual = Some(Some(Micros(300_000_000)));
+    assert_eq!(users("--concurrency 8 --num-requests 90"), (load(8, 0), Some(90), usual));
+    assert_eq!(
+        users("--concurrency 8 --think-time-ms 200 --horizon 9 --timeout -1"),
+        (load(8, 200_000), None, Some(None))
+    );
+    let page = explained(
+        &format!("{line} --session-mode closed-loop --think-time-dist lognormal:mu=1,sigma=2,min=3s")
+            .replace("--model m", MODEL),
+    );
+    assert!(
+        page.contains("  think_time_dist: \"lognormal:mu=1,sigma=2,min=3000000us\"  # flag --think-time-dist\n"),
+        "{page}"
+    );
 }
 
 #[test]
@@ -415,6 +456,20 @@ fn nonsense_is_explained() {
         "run --model m --fitness-weights throughput:1 --fitness-scale blis --baseline round-robin",
         "run --model m --counterfactual-k 3",
         "run --model m --summarize-trace",
+        "run --model m --concurrency 0 --num-requests 9",
+        "run --model m --concurrency 3 --rate 5",
+        "run --model m --concurrency 3",
+        "run --model m --concurrency 3 --num-requests 0",
+        "run --model m --concurrency 3 --horizon 9 --arrival-process poisson",
+        "run --model m --concurrency 3 --horizon 9 --workload bursty",
+        "run --model m --concurrency 3 --horizon 9 --prompt-tokens-max 999999999",
+        "run --model m --think-time-ms 5",
+        "run --model m --concurrency 3 --horizon 9 --think-time-ms -1",
+        "replay --model m --trace-header h --trace-data d --session-mode open",
+        "replay --model m --trace-header h --trace-data d --think-time-ms 5",
+        "replay --model m --trace-header h --trace-data d --session-mode closed-loop --think-time-dist uniform:a=1",
+        "replay --model m --trace-header h --trace-data d --session-mode closed-loop --think-time-ms 5 \
+         --think-time-dist lognormal:mu=1,sigma=1",
         "replay --model m --trace-header h",
         "replay --model m --trace-header h --trace-data d --metrics-path x --results-path x",
         "replay --model m --trace-header h --trace-data d --rate 1",

@@ -3,7 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use blis_sim::metrics::{Anomalies, Blocked, ClassGoodput, ClassReport, Counts, Distribution, Goodput, Report};
+use blis_sim::cluster::SessionStates;
+use blis_sim::metrics::{
+    Anomalies, Blocked, ClassGoodput, ClassReport, Counts, Distribution, Goodput, Report, SessionReport,
+};
 use blis_sim::request::Name;
 use serde::Serialize;
 
@@ -69,6 +72,8 @@ pub(super) struct Breakdown<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     jain_fairness_index: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    sessions: Option<SessionsJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     anomalies: Option<AnomaliesJson>,
 }
 
@@ -84,6 +89,7 @@ impl<'a> Breakdown<'a> {
             slo_classes: by_name(&report.classes, names, ClassJson::new),
             tenants: by_name(&report.tenants, names, |tenant| CountsJson::new(&tenant.counts)),
             jain_fairness_index: report.jain_index,
+            sessions: report.sessions.as_ref().map(SessionsJson::new),
             anomalies: AnomaliesJson::new(&report.anomalies, report.instances.len()),
         }
     }
@@ -116,6 +122,45 @@ impl Conservation {
             timed_out: counts.timed_out,
             rejected: counts.rejected(),
             holds: report.conserved(),
+        }
+    }
+}
+
+/// Those that requests name.
+#[derive(Serialize)]
+struct SessionsJson {
+    count: u64,
+    /// In closed loop only.
+    #[serde(flatten)]
+    states: Option<StatesJson>,
+    ttft_first_round: DistributionJson,
+    ttft_later_rounds: DistributionJson,
+    duration: DistributionJson,
+}
+
+/// How they ended.
+#[derive(Serialize)]
+struct StatesJson {
+    completed: u64,
+    cancelled: u64,
+    horizon_interrupted: u64,
+    budget_exhausted: u64,
+    active: u64,
+}
+
+impl SessionsJson {
+    fn new(report: &SessionReport) -> Self {
+        let SessionReport { sessions, ttft_first_round, ttft_later_rounds, duration, states } = report;
+        let states = states.map(|states| {
+            let SessionStates { completed, cancelled, horizon_interrupted, budget_exhausted, active } = states;
+            StatesJson { completed, cancelled, horizon_interrupted, budget_exhausted, active }
+        });
+        Self {
+            count: *sessions,
+            states,
+            ttft_first_round: DistributionJson::new(ttft_first_round),
+            ttft_later_rounds: DistributionJson::new(ttft_later_rounds),
+            duration: DistributionJson::new(duration),
         }
     }
 }

@@ -54,6 +54,7 @@ impl Display for Summary<'_> {
         self.write_latencies(f)?;
         self.write_classes(f)?;
         self.write_tenants(f)?;
+        self.write_sessions(f)?;
         self.write_anomalies(f)?;
         self.write_warnings(f)
     }
@@ -200,6 +201,28 @@ impl Summary<'_> {
         self.row(f, "Jain's index", format_args!("{index:.4} over output tokens (1 is even)"))
     }
 
+    fn write_sessions(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(sessions) = &self.report.sessions else { return Ok(()) };
+        self.header(f, "Sessions, ms", &["mean", "p50", "p90", "p95", "p99"], "samples")?;
+        latency(f, "TTFT, round 0", &sessions.ttft_first_round)?;
+        latency(f, "TTFT, later", &sessions.ttft_later_rounds)?;
+        latency(f, "Duration", &sessions.duration)?;
+        let mut text = Grouped(sessions.sessions).to_string();
+        if let Some(states) = sessions.states {
+            let states = [
+                (states.completed, "completed"),
+                (states.cancelled, "cancelled by a round without an answer"),
+                (states.horizon_interrupted, "cut off by the horizon"),
+                (states.budget_exhausted, "ended with the number of requests"),
+                (states.active, "waiting for an answer at the end"),
+            ];
+            let states = states.into_iter().filter(|&(count, _)| count > 0);
+            let states: Vec<String> = states.map(|(count, what)| format!("{} {what}", Grouped(count))).collect();
+            text.push_str(&format!(": {}", states.join(", ")));
+        }
+        self.row(f, "Sessions", text)
+    }
+
     /// Those that [`Self::counts`] does not name.
     fn write_anomalies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let anomalies = &self.report.anomalies;
@@ -293,7 +316,10 @@ impl Display for Grouped {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blis_sim::metrics::{Anomalies, Blocked, ClassGoodput, ClassReport, Counts, Goodput, TenantReport};
+    use blis_sim::cluster::SessionStates;
+    use blis_sim::metrics::{
+        Anomalies, Blocked, ClassGoodput, ClassReport, Counts, Goodput, SessionReport, TenantReport,
+    };
     use blis_sim::outcome::Counters;
     use blis_sim::units::Micros;
 
@@ -379,6 +405,13 @@ mod tests {
             classes: vec![(Name::NONE, class(20.0)), (gold, class(28.0)), (batch, nobody)],
             tenants: tenants.iter().map(|&tenant| (tenant, TenantReport { counts })).collect(),
             jain_index: Some(0.987_65),
+            sessions: Some(SessionReport {
+                sessions: 1_012,
+                ttft_first_round: d(30.0),
+                ttft_later_rounds: d(24.0),
+                duration: d(4_000.0),
+                states: Some(SessionStates { completed: 1_000, cancelled: 7, active: 5, ..SessionStates::default() }),
+            }),
             goodput: Some(Goodput {
                 goodput_rps: 12.345,
                 slo_attainment: 0.75,

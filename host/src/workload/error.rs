@@ -80,6 +80,21 @@ pub enum TraceError {
         /// Where the other half was looked for.
         missing: String,
     },
+    /// The rounds of a session do not count 0, 1, 2, …
+    #[error(
+        "{file}: round {round} of session `{session}` is {what} there\nhint: in closed loop the rounds of a session \
+         count 0, 1, 2, …; with `--session-mode fixed` each arrives as recorded"
+    )]
+    Rounds {
+        /// Path as given.
+        file: Arc<str>,
+        /// Its name in the trace.
+        session: String,
+        /// `not` or `twice`.
+        what: &'static str,
+        /// The first round of which that is so.
+        round: u32,
+    },
     /// More than 32 bits can number.
     #[error("{file}: more than 4294967295 {what}\nhint: {hint}")]
     TooMany {

@@ -25,6 +25,8 @@ pub mod bailian;
 mod bench;
 pub mod blis_csv;
 pub mod burstgpt;
+mod closed_loop;
+mod conversation;
 pub mod convert;
 pub mod distribution;
 mod error;
@@ -71,12 +73,6 @@ pub struct Workload {
     pub notes: Vec<String>,
 }
 
-impl Workload {
-    fn with_targets(self, header: trace_v2::Header) -> Self {
-        Self { slo_targets: header.goodput_slo_targets, ..self }
-    }
-}
-
 impl fmt::Debug for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { requests: _, follow_ups: _, count, names: _, slo_targets: _, skipped, notes } = self;
@@ -102,6 +98,8 @@ pub struct TraceOptions {
     pub window: Window,
     /// A TraceV2 column `vllm_priority` decides over the class. BLIS does not read it.
     pub recorded_priority: bool,
+    /// Sessions of a TraceV2 trace wait for their answers; `None`: every round arrives as recorded.
+    pub closed_loop: Option<trace_v2::ClosedLoop>,
     /// End of the simulation: what arrives later is left out. [`Micros::MAX`] = none.
     pub horizon: Micros,
 }
@@ -118,6 +116,7 @@ impl Default for TraceOptions {
             max_requests: None,
             window: Window::default(),
             recorded_priority: true,
+            closed_loop: None,
             horizon: Micros::MAX,
         }
     }
@@ -151,12 +150,12 @@ pub fn open_trace(path: &Path, options: &TraceOptions) -> Result<Workload, Trace
         TraceFormat::TraceV2 if format::is_trace_v2_data(&start) => {
             let header = other_half(path, "data", &["yaml", "yml"])?;
             let header = trace_v2::read_header(input::open(&header)?, &input::display(&header))?;
-            Ok(trace_v2::read(input, &file, options)?.with_targets(header))
+            trace_v2::read(input, &file, &header, options)
         }
         TraceFormat::TraceV2 => {
             let header = trace_v2::read_header(input, &file)?;
             let data = other_half(path, "header", &["csv", "csv.gz"])?;
-            Ok(trace_v2::read(input::open(&data)?, &input::display(&data), options)?.with_targets(header))
+            trace_v2::read(input::open(&data)?, &input::display(&data), &header, options)
         }
     }
 }
@@ -167,7 +166,7 @@ pub fn open_trace(path: &Path, options: &TraceOptions) -> Result<Workload, Trace
 /// Whatever [`TraceError`] lists.
 pub fn open_trace_v2(header: &Path, data: &Path, options: &TraceOptions) -> Result<Workload, TraceError> {
     let header = trace_v2::read_header(input::open(header)?, &input::display(header))?;
-    Ok(trace_v2::read(input::open(data)?, &input::display(data), options)?.with_targets(header))
+    trace_v2::read(input::open(data)?, &input::display(data), &header, options)
 }
 
 /// The first bytes of a file, and the rest of it.

@@ -121,6 +121,11 @@ impl SharedPrefixes {
         Ok(node)
     }
 
+    /// The first key that no content has.
+    pub fn next_key(&self) -> BlockKey {
+        self.next_key
+    }
+
     /// The shareable blocks of a path that ends in `node`, at most `blocks_max` of them.
     pub fn content(&self, node: Node, blocks_max: u32) -> Content {
         let mut spans: Vec<Span> = Vec::new();

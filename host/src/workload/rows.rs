@@ -83,8 +83,9 @@ pub(super) enum Origin {
 pub(super) struct Intake<'a, T> {
     pub file: Arc<str>,
     pub notes: Vec<String>,
+    /// In the order of the file.
+    pub rows: Vec<Row<T>>,
     options: &'a TraceOptions,
-    rows: Vec<Row<T>>,
     skipped: Skipped,
     rows_seen: u64,
 }

@@ -1,6 +1,7 @@
 //! TraceV2, the trace format of BLIS: a YAML header ([`Header`]) and a CSV of requests.
 //!
-//! Replay as recorded ("fixed"): every record arrives at its recorded time, sessions included.
+//! Replay as recorded ("fixed"): every record arrives at its recorded time, sessions included. In closed
+//! loop ([`ClosedLoop`]) the later rounds of a session follow from the ends of earlier ones.
 //! Requests of one prefix group start with the same tokens, so many as the group's first record
 //! says, and have nothing else in common. Columns are found by name.
 
@@ -20,43 +21,79 @@ use super::{TraceOptions, Workload, field};
 
 mod columns;
 mod header;
+mod sessions;
 
 pub(crate) use columns::{BLOCK_KEYS, COLUMNS, VLLM_PRIORITY};
 use columns::{Column, Columns, Fields};
 pub use header::{GoodputTargets, Header, Mode, Network, ObservedKv, Server, SessionGrowth, read_header};
+pub use sessions::{ClosedLoop, ThinkTime};
+use sessions::{Extra, Later};
 
-/// Reads the CSV half of a TraceV2 trace.
+/// Reads the CSV half of the TraceV2 trace with this `header`.
 ///
 /// # Errors
 /// Whatever [`TraceError`] lists.
-pub fn read(data: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
+pub fn read(data: impl BufRead, file: &str, header: &Header, options: &TraceOptions) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
     let mut records = Records::new(data, &file);
+    let mut extras = Vec::new();
     let mut replay = Replay { recorded_priority: options.recorded_priority, ..Replay::default() };
     if records.advance()? {
-        let header = Columns::of(&records.record, options.block_size);
-        let (columns, notes) = header.map_err(|fault| records.locate(fault))?;
+        let first = Columns::of(&records.record, options.block_size);
+        let (columns, notes) = first.map_err(|fault| records.locate(fault))?;
         replay.contents = columns.has_block_keys().then(PrefixTree::new);
         intake.notes.extend(notes);
         while intake.wants_more() && records.advance()? {
-            match columns.fields(&records.record).and_then(|fields| replay.row(&fields)) {
-                Ok(row) => intake.add(row),
+            let read = columns.fields(&records.record).and_then(|fields| {
+                let extra = options.closed_loop.is_some().then(|| Extra::of(&fields)).transpose()?;
+                Ok((extra, replay.row(&fields)?))
+            });
+            match read {
+                Ok((extra, row)) => {
+                    extras.extend(extra);
+                    intake.add(row);
+                }
                 Err(fault) => intake.bad(records.locate(fault))?,
             }
         }
     }
-    if let Some(contents) = replay.contents {
+    let shared = if let Some(contents) = replay.contents {
         let (prefixes, renumbered) =
             contents.finish(|blocks| blocks).map_err(|_| intake.too_many("shared KV blocks"))?;
-        return intake.finish(Origin::Zero, Shared { prefixes, renumbered, block_size: None }, replay.names);
+        Shared { prefixes, renumbered, block_size: None }
+    } else {
+        for &(row, group) in &replay.groups.early {
+            intake.lengthen(row, replay.groups.groups[group as usize - 1].length)?;
+        }
+        intake.notes.extend(replay.groups.notes());
+        replay.groups.shared(options.block_size).map_err(|_| intake.too_many("shared KV blocks"))?
+    };
+    let workload = match &options.closed_loop {
+        None => intake.finish(Origin::Zero, shared, replay.names)?,
+        Some(how) => {
+            let later = Later::take(&mut intake.rows, &extras, &shared, (&file, &replay.names))?;
+            let first = intake.finish(Origin::Zero, shared, replay.names)?;
+            later.follow(first, how, header.session_context_growth, options)
+        }
+    };
+    Ok(Workload { slo_targets: header.goodput_slo_targets.clone(), ..workload })
+}
+
+/// When it was sent, where that is known. µs on the clock of the trace.
+fn arrival_us(fields: &Fields<'_>) -> Result<u64, Fault> {
+    match fields.time(Column::SendTimeUs)? {
+        0 => fields.time(Column::ArrivalTimeUs),
+        sent => Ok(sent),
     }
-    for &(row, group) in &replay.groups.early {
-        intake.lengthen(row, replay.groups.groups[group as usize - 1].length)?;
+}
+
+/// Tokens of the prompt, without those of a prefix group.
+fn own_tokens(fields: &Fields<'_>) -> Result<u32, Fault> {
+    match fields.count(Column::ServerInputTokens)? {
+        counted if counted > 0 && fields.text(Column::PrefixGroup)?.is_empty() => Ok(counted),
+        _ => fields.count(Column::InputTokens),
     }
-    intake.notes.extend(replay.groups.notes());
-    let shared = replay.groups.shared(options.block_size).map_err(|_| intake.too_many("shared KV blocks"))?;
-    intake.finish(Origin::Zero, shared, replay.names)
 }
 
 /// What earlier records mean for later ones.
@@ -97,16 +134,13 @@ impl Replay {
     fn row(&mut self, fields: &Fields<'_>) -> Result<Row<Recorded>, Fault> {
         fields.check()?;
         let id = fields.count(Column::RequestId)?;
-        let (arrived, sent) = (fields.time(Column::ArrivalTimeUs)?, fields.time(Column::SendTimeUs)?);
+        let (arrived, arrival) = (fields.time(Column::ArrivalTimeUs)?, arrival_us(fields)?);
         let deadline_us = fields.time(Column::DeadlineUs)?;
         if deadline_us > 0 && deadline_us < arrived {
             return Err(Fault::new(format!("`deadline_us` {deadline_us} is before `arrival_time_us` {arrived}")));
         }
         let group = fields.text(Column::PrefixGroup)?;
-        let own = match fields.count(Column::ServerInputTokens)? {
-            counted if counted > 0 && group.is_empty() => counted,
-            _ => fields.count(Column::InputTokens)?,
-        };
+        let own = own_tokens(fields)?;
         let tags = self.tags(fields)?;
         let client_priority = fields.vllm_priority()?.filter(|_| self.recorded_priority);
         let prefix_length = fields.count(Column::PrefixLength)?;
@@ -123,7 +157,6 @@ impl Replay {
             Some(contents) => contents.insert(keys).map_err(|_| too_many_blocks())?,
             None => self.groups.join(group, prefix_length, self.ids.len() - 1),
         };
-        let arrival = if sent > 0 { sent } else { arrived };
         // Both fit a signed integer, so their difference does.
         let patience = (deadline_us > 0).then(|| deadline_us.cast_signed() - arrival.cast_signed());
         Ok(Row { arrival, id, input, output, prefix, terms: Recorded { patience, client_priority, tags } })

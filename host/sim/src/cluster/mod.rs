@@ -34,8 +34,8 @@ use thiserror::Error;
 
 use self::lifecycle::Lifecycle;
 use self::next_events::NextEvents;
-pub use self::sessions::FollowUps;
 use self::sessions::{Arrivals, Clients};
+pub use self::sessions::{FollowUps, SessionStates};
 use self::signals::{Board, Watched, Watches};
 use crate::instance::{Distance, Instance, InstanceConfig, Stuck};
 use crate::outcome::{Counters, Decision, Outcome, Rejection, Sink, Status};

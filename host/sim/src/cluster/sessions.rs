@@ -21,6 +21,35 @@ pub trait FollowUps {
     ///
     /// Returns the request that follows, if any. It arrives at [`Outcome::ended_at`] or later.
     fn next(&mut self, ended: &Outcome) -> Option<Request>;
+
+    /// What became of the sessions that have begun.
+    fn states(&self) -> SessionStates {
+        SessionStates::default()
+    }
+}
+
+/// What became of sessions in closed loop. Each is in one of these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionStates {
+    /// All their rounds were answered.
+    pub completed: u64,
+    /// A round was not answered: it timed out, was dropped or rejected.
+    pub cancelled: u64,
+    /// The next round would have come after the end of the simulation, or of the client's time.
+    pub horizon_interrupted: u64,
+    /// The number of requests was used up.
+    pub budget_exhausted: u64,
+    /// They waited for an answer when the simulation ended.
+    pub active: u64,
+}
+
+impl SessionStates {
+    /// All sessions.
+    #[must_use]
+    pub fn sessions(&self) -> u64 {
+        let Self { completed, cancelled, horizon_interrupted, budget_exhausted, active } = *self;
+        completed + cancelled + horizon_interrupted + budget_exhausted + active
+    }
 }
 
 /// All arrivals in the order of time: those of a list, and those that follow.

@@ -16,6 +16,7 @@ mod counts;
 mod distribution;
 mod histogram;
 mod inversions;
+mod sessions;
 mod tenants;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ pub use anomalies::{Anomalies, Anomaly, Blocked};
 pub use classes::{ClassGoodput, ClassReport, Goodput, SloTargets};
 pub use counts::Counts;
 pub use distribution::Distribution;
+pub use sessions::SessionReport;
 pub use tenants::TenantReport;
 
 use crate::outcome::{Counters, Outcome, Rejection, Sink, Status};
@@ -35,6 +37,7 @@ use aggregate::Collected;
 use classes::Class;
 use histogram::Gaps;
 use inversions::Admissions;
+use sessions::Sessions;
 
 /// What to collect.
 #[derive(Clone, Debug)]
@@ -84,6 +87,7 @@ pub struct Metrics {
     shed: BTreeMap<Name, u64>,
     /// By instance; none unless asked for.
     admissions: Vec<Admissions>,
+    sessions: Sessions,
     offered: Option<u64>,
 }
 
@@ -107,6 +111,8 @@ pub struct Report {
     pub jain_index: Option<f64>,
     /// How well the targets were kept; `None` if no request came that was promised anything.
     pub goodput: Option<Goodput>,
+    /// `None` if no request names a session.
+    pub sessions: Option<SessionReport>,
     /// What went wrong.
     pub anomalies: Anomalies,
 }
@@ -137,6 +143,7 @@ impl Metrics {
             tenants: BTreeMap::new(),
             shed: BTreeMap::new(),
             admissions: vec![Admissions::default(); if options.inversions { instances } else { 0 }],
+            sessions: Sessions::default(),
             offered: None,
             options,
         };
@@ -173,6 +180,7 @@ impl Metrics {
         let report = Report {
             arrived: self.offered.unwrap_or(cluster.counts.arrived()),
             jain_index: tenants::jain_index(&tokens),
+            sessions: self.sessions.report(),
             goodput: classes::goodput(&self.classes, &classes, duration),
             anomalies: Anomalies::new(&cluster.counts, &instances, shed, inversions),
             classes: if self.has_classes() { classes } else { Vec::new() },
@@ -231,6 +239,7 @@ impl Sink for Metrics {
         if self.options.per_tenant && outcome.tags.tenant != Name::NONE {
             self.tenants.entry(outcome.tags.tenant).or_default().count(outcome.status, outcome.generated_tokens);
         }
+        self.sessions.add(outcome);
         if outcome.status == Status::Rejected(Rejection::Admission) {
             *self.shed.entry(self.class(outcome.tags.slo_class)).or_default() += 1;
         }

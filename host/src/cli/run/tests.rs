@@ -10,6 +10,8 @@ use crate::cli::args::Cli;
 use crate::config::{KvBlocksSource, LatencyKind};
 use clap::Parser as _;
 
+mod sessions;
+
 /// Every step takes 10 ms.
 #[derive(Debug)]
 struct TenMillis;

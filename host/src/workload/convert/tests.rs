@@ -10,7 +10,7 @@ type Reader = fn(&[u8], &str, &TraceOptions) -> Result<Workload, TraceError>;
 
 fn reader(target: Target) -> Reader {
     match target {
-        Target::TraceV2 => |bytes, file, options| trace_v2::read(bytes, file, options),
+        Target::TraceV2 => |bytes, file, options| trace_v2::read(bytes, file, &trace_v2::Header::default(), options),
         Target::Mooncake => |bytes, file, options| mooncake::read(bytes, file, options),
         Target::BlisCsv => |bytes, file, options| blis_csv::read(bytes, file, options),
         Target::Azure => |bytes, file, options| azure::read(bytes, file, options),

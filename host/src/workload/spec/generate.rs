@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
+use blis_sim::cluster::SessionStates;
 use blis_sim::request::{Name, Request};
 use blis_sim::units::Micros;
 use rustc_hash::FxHashMap;
@@ -14,6 +15,7 @@ use super::session::{Ended, Numbers, Session, SessionState};
 pub use super::source::Drawn;
 use super::source::{Given, Source};
 use crate::workload::Names;
+use crate::workload::closed_loop::Sessions;
 
 /// The requests of a specification. They take memory for what is under way, not for what was made.
 #[derive(Clone, Debug)]
@@ -26,6 +28,8 @@ pub struct Requests {
     left: u64,
     /// Sessions in closed loop that wait for an answer.
     waiting: FxHashMap<Name, Session>,
+    /// Those that do not any more.
+    over: SessionStates,
 }
 
 impl Requests {
@@ -37,7 +41,7 @@ impl Requests {
         let sources: Vec<Source> = plans.into_iter().map(Source::new).collect();
         let first = sources.iter().enumerate().filter_map(|(place, source)| Some(Reverse((source.peek()?, place))));
         let queue = first.collect();
-        (Self { sources, queue, numbers, left, waiting: FxHashMap::default() }, names)
+        (Self { sources, queue, numbers, left, waiting: FxHashMap::default(), over: SessionStates::default() }, names)
     }
 
     /// How many there will be, where that is known beforehand: if only their number ends them.
@@ -59,7 +63,9 @@ impl Requests {
     pub fn ended(&mut self, session: Name, ended: Ended) -> Option<Request> {
         let waiting = self.waiting.get_mut(&session)?;
         let next = waiting.next_round(ended, &mut self.numbers);
-        if waiting.state() != SessionState::Active {
+        let state = waiting.state();
+        if state != SessionState::Active {
+            *state.count(&mut self.over) += 1;
             self.waiting.remove(&session);
         }
         next
@@ -69,6 +75,20 @@ impl Requests {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len()
+    }
+}
+
+impl Sessions for Requests {
+    fn start(&mut self) -> Option<Request> {
+        self.next().map(|drawn| drawn.request)
+    }
+
+    fn ended(&mut self, session: Name, ended: Ended) -> Option<Request> {
+        Self::ended(self, session, ended)
+    }
+
+    fn states(&self) -> SessionStates {
+        SessionStates { active: self.waiting.len() as u64, ..self.over }
     }
 }
 

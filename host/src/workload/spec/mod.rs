@@ -18,7 +18,6 @@ use std::path::Path;
 use blis_sim::units::Micros;
 
 pub mod arrival;
-mod closed_loop;
 mod cohort;
 mod error;
 mod expand;
@@ -39,10 +38,10 @@ pub use cohort::{Diurnal, Drain, PrefixSharing, Spike};
 pub use error::{ExpandError, SpecFileError};
 pub use files::{Beside, Files, NoFiles};
 pub use generate::{Drawn, Requests};
-pub use lengths::{Empirical, Lengths};
+pub use lengths::{Empirical, LONGEST, Lengths};
 
 use super::trace_v2::GoodputTargets;
-use super::{Names, Skipped, Workload};
+use super::{Names, Skipped, Workload, closed_loop};
 
 /// A workload as specified.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -5,24 +5,24 @@
 
 use std::sync::Arc;
 
-use blis_sim::request::{BlockKey, Content, Name, Request, Span};
+use blis_sim::request::{BlockKey, Name, Request};
 use blis_sim::units::Micros;
 
 use super::expand::Plan;
 use super::source::{Drawn, Start};
 use super::{GenerateOptions, Load};
+use crate::workload::conversation::{Context, Keys};
+pub use crate::workload::conversation::{EndStatus, Ended, SessionState};
 
 /// What all requests of a workload are numbered from.
 #[derive(Clone, Debug)]
 pub struct Numbers {
-    /// Tokens per KV block.
-    pub(super) block_size: u32,
     /// The next request, as long as there are numbers.
     pub(super) next_id: Option<u32>,
     /// The next session.
     pub(super) next_session: Name,
-    /// The next block key, as long as there are any.
-    pub(super) next_key: Option<BlockKey>,
+    /// The next block keys.
+    pub(super) keys: Keys,
     /// No request arrives at this time or later.
     pub(super) horizon: Micros,
     /// How many requests closed loops may still add; `None`: as many as come.
@@ -33,23 +33,12 @@ impl Numbers {
     /// The first numbers, behind those of names and prefixes.
     pub(super) fn new(options: &GenerateOptions, first_key: BlockKey, first_session: Name) -> Self {
         Self {
-            block_size: options.block_size.get(),
             next_id: Some(0),
             next_session: first_session,
-            next_key: Some(first_key),
+            keys: Keys::new(options.block_size, first_key),
             horizon: options.horizon,
             follow_ups: options.num_requests,
         }
-    }
-
-    /// Keys for `len` blocks. There are 2^32 of them; what comes after is shared with nobody.
-    fn keys(&mut self, len: u32) -> Option<Span> {
-        let first = self.next_key?;
-        self.next_key = first.checked_add(len);
-        if self.next_key.is_none() {
-            tracing::warn!("more than 2^32 shareable KV blocks: later rounds of sessions find nothing of earlier ones");
-        }
-        self.next_key.map(|_| Span { first, len })
     }
 
     /// A number for one more session.
@@ -58,100 +47,6 @@ impl Numbers {
         self.next_session = Name(session.0.saturating_add(1));
         session
     }
-}
-
-/// The tokens of a conversation so far, and the keys of their full blocks.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Context {
-    pub tokens: u32,
-    spans: Vec<Span>,
-    /// Blocks in `spans`.
-    blocks: u32,
-}
-
-impl Context {
-    /// Nothing but the prefix.
-    pub fn new(plan: &Plan) -> Self {
-        let spans = if plan.prefix.len > 0 { vec![plan.prefix] } else { Vec::new() };
-        Self { tokens: plan.prefix_tokens, spans, blocks: plan.prefix.len }
-    }
-
-    /// So many tokens, whose blocks are of no interest.
-    pub fn unshared(tokens: u32) -> Self {
-        Self { tokens, ..Self::default() }
-    }
-
-    /// The conversation goes on to `tokens`, and will be continued.
-    pub fn extend(&mut self, tokens: u32, numbers: &mut Numbers) {
-        self.tokens = tokens;
-        let more = (tokens / numbers.block_size).saturating_sub(self.blocks);
-        if more == 0 {
-            return;
-        }
-        if let Some(span) = numbers.keys(more) {
-            self.blocks += more;
-            match self.spans.last_mut() {
-                Some(last) if last.first + last.len == span.first => last.len += more,
-                _ => self.spans.push(span),
-            }
-        }
-    }
-
-    /// It ended earlier than thought.
-    pub fn shorten(&mut self, tokens: u32, block_size: u32) {
-        self.tokens = tokens;
-        let kept = (tokens / block_size).min(self.blocks);
-        while self.blocks > kept {
-            let Some(last) = self.spans.last_mut() else { break };
-            let surplus = (self.blocks - kept).min(last.len);
-            last.len -= surplus;
-            self.blocks -= surplus;
-            if last.len == 0 {
-                self.spans.pop();
-            }
-        }
-    }
-
-    /// Of a request that starts with it.
-    pub fn content(&self) -> Content {
-        Content::shared(&self.spans)
-    }
-}
-
-/// How a request of a session ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
-    /// When its client had the whole answer, or gave up.
-    pub at: Micros,
-    /// Length of the answer, tokens.
-    pub generated_tokens: u32,
-    /// Whether it was answered.
-    pub status: EndStatus,
-}
-
-/// Whether a request was answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EndStatus {
-    /// It was, if need be up to the limit of its length.
-    Completed,
-    /// It was not: it timed out, was dropped or rejected.
-    Failed,
-}
-
-/// What became of a session.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SessionState {
-    /// It waits for an answer.
-    #[default]
-    Active,
-    /// All its rounds were answered.
-    Completed,
-    /// A round was not.
-    Cancelled,
-    /// The next round would come too late.
-    HorizonInterrupted,
-    /// There were enough requests.
-    BudgetExhausted,
 }
 
 /// A session in closed loop: makes a round when the one before has ended.
@@ -170,7 +65,7 @@ impl Session {
     /// The session that begins with `start`, and its first request.
     pub(super) fn begin(plan: &Arc<Plan>, start: Start, numbers: &mut Numbers) -> (Self, Drawn) {
         let plan = Arc::clone(plan);
-        let mut context = Context::new(&plan);
+        let mut context = Context::new(plan.prefix_tokens, &[plan.prefix]);
         let start = Start { session: numbers.session(), ..start };
         let drawn = plan.draw(start.at, &start, 0, &mut context, numbers);
         let input_tokens = drawn.request.input_tokens;
@@ -206,7 +101,7 @@ impl Session {
         self.round += 1;
         if self.plan.accumulates() {
             let tokens = self.input_tokens.saturating_add(ended.generated_tokens);
-            self.context.shorten(tokens.min(self.context.tokens), numbers.block_size);
+            self.context.shorten(tokens.min(self.context.tokens), &numbers.keys);
         }
         let mut request = self.plan.draw(at, &self.start, self.round, &mut self.context, numbers).request;
         request.id = numbers.next_id?;

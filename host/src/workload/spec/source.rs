@@ -11,7 +11,8 @@ use super::Load;
 use super::arrival::whole;
 use super::expand::{Pace, Plan, Segment, Streams};
 use super::lengths::LONGEST;
-use super::session::{Context, Numbers, Session};
+use super::session::{Numbers, Session};
+use crate::workload::conversation::Context;
 
 /// A request, and what the simulator has no use for.
 #[derive(Clone, Debug, PartialEq)]
@@ -173,7 +174,7 @@ impl Plan {
         let output_tokens = output.draw(&mut self.streams.outputs.at(number));
         let input_tokens = context.tokens.saturating_add(own);
         if self.accumulates() && !self.is_last(round) {
-            context.extend(input_tokens.saturating_add(output_tokens), numbers);
+            context.extend(input_tokens.saturating_add(output_tokens), &mut numbers.keys);
         }
         let ratio = self.client.reason_ratio.as_ref();
         let percent = ratio.map_or(0, |ratio| ratio.draw(&mut self.streams.ratios.at(number)));
@@ -304,7 +305,7 @@ impl Source {
         }
         if self.plan.client.multi_turn.is_some() {
             let start = Start { session: numbers.session(), ..start };
-            let context = Context::new(&self.plan);
+            let context = Context::new(self.plan.prefix_tokens, &[self.plan.prefix]);
             return Some(Given::Request(self.round(Coming { at: start.at, start, round: 0, context }, numbers)));
         }
         Some(Given::Request(self.single(&start, numbers)))

@@ -72,7 +72,8 @@ pub(crate) const VLLM_PRIORITY: &str = "vllm_priority";
 /// With the tokens of a KV block behind it: which blocks may equal blocks of other requests, as runs of
 /// keys, `first+count`. Only in traces of ours.
 pub(crate) const BLOCK_KEYS: &str = "block_keys_";
-const OPTIONAL: [&str; 5] = [VLLM_PRIORITY, "slo_target_us", "x_request_id", "adapter", "think_time_us"];
+const THINK_TIME_US: &str = "think_time_us";
+const OPTIONAL: [&str; 5] = [VLLM_PRIORITY, "slo_target_us", "x_request_id", "adapter", THINK_TIME_US];
 
 impl Column {
     pub fn name(self) -> &'static str {
@@ -87,6 +88,7 @@ const MOST_BLOCKS: u64 = 1 << 26;
 pub(super) struct Columns {
     at: [usize; COLUMNS.len()],
     vllm_priority: Option<usize>,
+    think_time_us: Option<usize>,
     block_keys: Option<usize>,
     all: usize,
 }
@@ -115,7 +117,8 @@ impl Columns {
         });
         let notes: Vec<String> = notes.collect();
         let note = (!notes.is_empty()).then(|| notes.join("; "));
-        Ok((Self { at, vllm_priority: position(VLLM_PRIORITY), block_keys: position(&keys), all: header.len() }, note))
+        let [vllm_priority, think_time_us, block_keys] = [VLLM_PRIORITY, THINK_TIME_US, &keys].map(position);
+        Ok((Self { at, vllm_priority, think_time_us, block_keys, all: header.len() }, note))
     }
 
     /// Whether records say which of their blocks are equal.
@@ -159,6 +162,7 @@ impl<'a> Fields<'a> {
         for column in [FirstChunkTimeUs, LastChunkTimeUs] {
             self.time(column)?;
         }
+        self.think_time()?;
         let ratio = field::float(self.bytes(Column::ReasonRatio), Column::ReasonRatio.name())?;
         if !(0.0..=1.0).contains(&ratio) {
             return Err(Fault::new(format!("`reason_ratio` is {ratio}, not within 0 and 1")));
@@ -196,6 +200,12 @@ impl<'a> Fields<'a> {
         let value = std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok());
         let fault = || Fault::new(format!("`{VLLM_PRIORITY}` is not a 32-bit whole number: {}", quoted(bytes)));
         value.ok_or_else(fault).map(Some)
+    }
+
+    /// From the answer before to this prompt, µs; 0 where the trace says nothing of it.
+    pub fn think_time(&self) -> Result<u64, Fault> {
+        let bytes = self.columns.think_time_us.map(|at| self.record[at].trim_ascii());
+        bytes.filter(|bytes| !bytes.is_empty()).map_or(Ok(0), |bytes| field::micros(bytes, THINK_TIME_US))
     }
 
     /// Keys of the leading blocks that may equal others, where the trace has them.

@@ -7,7 +7,7 @@ use super::*;
 const HEADER: &str = "request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,streaming,input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,deadline_us,server_input_tokens,arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message,finish_reason";
 
 fn trace(text: &str) -> Result<Workload, TraceError> {
-    read(text.as_bytes(), "t.csv", &TraceOptions::default())
+    read(text.as_bytes(), "t.csv", &Header::default(), &TraceOptions::default())
 }
 
 fn rows(rows: &str) -> Result<Workload, TraceError> {
@@ -142,7 +142,7 @@ fn a_skipped_record_leaves_nothing_behind() {
     let group = [(Column::PrefixGroup, "A"), (Column::PrefixLength, "32"), (Column::OutputTokens, "x")];
     let text = record(&group) + record(&[(Column::PrefixGroup, "A"), (Column::PrefixLength, "16")]).as_str();
     let options = TraceOptions { skip_bad_lines: true, ..TraceOptions::default() };
-    let workload = read(format!("{HEADER}\n{text}").as_bytes(), "t.csv", &options).unwrap();
+    let workload = read(format!("{HEADER}\n{text}").as_bytes(), "t.csv", &Header::default(), &options).unwrap();
     assert_eq!((workload.skipped.count, workload.notes.len()), (1, 0));
     assert_eq!(requests(workload)[0].input_tokens, 26);
 }
@@ -206,7 +206,7 @@ fn headers_are_strict() {
 proptest! {
     #[test]
     fn arbitrary_bytes_never_panic(bytes: Vec<u8>, row in "[0-9a,\"\n-]{0,90}") {
-        let _ = read(bytes.as_slice(), "x", &TraceOptions::default());
+        let _ = read(bytes.as_slice(), "x", &Header::default(), &TraceOptions::default());
         let _ = read_header(bytes.as_slice(), "x");
         let _ = rows(&row);
         let _ = header(&row);

@@ -1,0 +1,152 @@
+//! Closed loops, simulated whole.
+
+use std::num::NonZeroU32;
+
+use blis_sim::outcome::Outcome;
+use blis_sim::request::Request;
+use proptest::prelude::*;
+
+use super::super::*;
+use super::{config, deployment};
+use crate::workload::spec::{Client, GenerateOptions, Lengths, Load, MultiTurn, Prefix, Spec};
+
+/// Everything that arrived and everything that ended, in that order.
+#[derive(Debug, Default)]
+struct Heard {
+    arrived: Vec<Request>,
+    ended: Vec<Outcome>,
+}
+
+impl Sink for Heard {
+    fn arrived(&mut self, request: &Request) {
+        self.arrived.push(request.clone());
+    }
+
+    fn outcome(&mut self, outcome: &Outcome) {
+        self.ended.push(*outcome);
+    }
+
+    fn itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
+
+    fn retract_itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
+}
+
+const THINK: Micros = Micros(50_000);
+
+/// Chats of three rounds that grow, and users; some give up.
+fn spec(users: u32, rate: f64, timeout_ms: Option<u64>) -> Spec {
+    let lengths = |mean: f64| Lengths::exponential(mean);
+    let chat = Client {
+        prefix: Some(Prefix { group: "system".into(), tokens: 40 }),
+        multi_turn: Some(MultiTurn { max_rounds: 3, think_time: THINK, accumulate: true, single_session: false }),
+        closed_loop: true,
+        ..Client::new("chat", 1.0, lengths(100.0), lengths(10.0))
+    };
+    let users = Client {
+        load: Load::Users { count: users, think_time: THINK },
+        ..Client::new("users", 1.0, lengths(60.0), lengths(6.0))
+    };
+    let timeout = timeout_ms
+        .map_or(crate::workload::spec::Timeout::Never, |ms| crate::workload::spec::Timeout::After(Micros(ms * 1_000)));
+    let clients = [chat, users].map(|client| Client { timeout, ..client }).to_vec();
+    Spec { aggregate_rate: rate, clients, ..Spec::default() }
+}
+
+fn simulated(config: &RunConfig, workload: Workload) -> (Report, Heard) {
+    let Workload { requests, follow_ups, names, .. } = workload;
+    let deployment = deployment(400, None);
+    let measured = measure(config, &deployment, (&names, &BTreeMap::new()), (requests, follow_ups), Heard::default());
+    let Measured { report, observer, .. } = measured.unwrap_or_else(|failure| panic!("{failure}"));
+    (report, observer)
+}
+
+fn by_id(mut outcomes: Vec<Outcome>) -> Vec<Outcome> {
+    outcomes.sort_by_key(|outcome| outcome.id);
+    outcomes
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// INV-10 and INV-11, and: what came of clients that wait is what comes of the same requests if nobody waits.
+    #[test]
+    fn closed_loops_are_causal_complete_and_equal_their_own_replay(
+        (users, rate, seed) in (1_u32..12, 2.0..40.0, 0_u64..1_000),
+        timeout_ms in proptest::option::of(20_u64..2_000), horizon_ms in 300_u64..6_000, instances in 1_u32..4,
+        blis: bool, plain: bool,
+    ) {
+        let flags = format!(
+            "--num-instances {instances} --routing-policy least-loaded --snapshot-refresh-interval 7000 --parity {} \
+             --engine {} --horizon {horizon_ms}000 --max-num-seqs 4",
+            if blis { "blis" } else { "vllm" }, if plain { "plain" } else { "fast" },
+        );
+        let config = config(&flags);
+        let options = GenerateOptions {
+            seed,
+            block_size: NonZeroU32::new(16).expect("16 > 0"),
+            horizon: config.horizon,
+            num_requests: Some(150),
+            timeout: None,
+        };
+        let spec = spec(users, rate, timeout_ms);
+        let (report, heard) = simulated(&config, spec.generate(&options).expect("it ends"));
+        prop_assert_eq!(heard.arrived.len(), heard.ended.len());
+        let sessions = report.sessions.expect("sessions");
+        let states = sessions.states.expect("closed loops");
+
+        // INV-11: every session is in one state, and those without an answer to a request are cancelled or active.
+        prop_assert_eq!(sessions.sessions, states.sessions());
+        let failed = |outcome: &&Outcome| {
+            matches!(outcome.status, Status::TimedOut | Status::Dropped(_) | Status::Rejected(_))
+        };
+        prop_assert_eq!(states.cancelled, heard.ended.iter().filter(failed).count() as u64);
+        let unended =
+            |outcome: &&Outcome| matches!(outcome.status, Status::Queued | Status::Running | Status::Arriving);
+        prop_assert!(states.active >= heard.ended.iter().filter(unended).count() as u64);
+
+        // INV-10: a round comes a think time after the answer, and after no other end.
+        for later in heard.ended.iter().filter(|outcome| outcome.tags.round_index > 0) {
+            let before = heard.ended.iter().find(|other| {
+                (other.tags.session, other.tags.round_index + 1) == (later.tags.session, later.tags.round_index)
+            }).expect("the round before");
+            prop_assert!(before.completed());
+            let answered = if blis { before.ended_at } else { before.arrival + before.e2e.expect("completed") };
+            prop_assert_eq!(later.arrival, answered.max(before.ended_at) + THINK);
+        }
+
+        let mut arrived = heard.arrived;
+        arrived.sort_by_key(|request| request.arrival);
+        let names = spec.generate(&options).expect("it ends").names;
+        let (again, open) = simulated(&config, Workload { names, ..super::workload(arrived) });
+        prop_assert_eq!(by_id(heard.ended), by_id(open.ended));
+        let open_loop = again.sessions.map(|sessions| blis_sim::metrics::SessionReport { states: Some(states), ..sessions });
+        prop_assert_eq!(open_loop, Some(sessions));
+    }
+}
+
+/// A conversation keeps all of an answer; BLIS forgets its last token.
+#[test]
+fn blis_forgets_the_last_token_of_an_answer() {
+    let grown = |parity: &str| {
+        let config = config(&format!("--parity {parity}"));
+        let options = GenerateOptions {
+            seed: 1,
+            block_size: NonZeroU32::new(16).expect("16 > 0"),
+            horizon: Micros::MAX,
+            num_requests: Some(3),
+            timeout: None,
+        };
+        let mut spec = spec(1, 1.0, None);
+        spec.clients.truncate(1);
+        let (_, heard) = simulated(&config, spec.generate(&options).expect("it ends"));
+        let rounds: Vec<&Request> =
+            heard.arrived.iter().filter(|request| request.tags.session == heard.arrived[0].tags.session).collect();
+        rounds
+            .windows(2)
+            .map(|pair| pair[1].input_tokens - pair[0].input_tokens - pair[0].output_tokens)
+            .collect::<Vec<_>>()
+    };
+    let (whole, cut) = (grown("vllm"), grown("blis"));
+    assert!(!whole.is_empty());
+    assert_eq!(cut, whole.iter().map(|new| new - 1).collect::<Vec<_>>());
+}
