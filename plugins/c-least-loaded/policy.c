@@ -104,10 +104,9 @@ static void look_at_all(state *self, const void *instances, size_t count, size_t
 }
 
 /* Brings the loads up to date. */
-static void follow(const blis_host *host, state *self, const void *instances, size_t count, size_t stride) {
-    const uint32_t *places = NULL;
-    const size_t changed = host->changed(host->context, &places);
-    if (changed == SIZE_MAX || count != self->count) {
+static void follow(state *self, const uint32_t *places, size_t changed, const void *instances, size_t count,
+                   size_t stride) {
+    if (count != self->count) {
         look_at_all(self, instances, count, stride);
         return;
     }
@@ -120,25 +119,43 @@ static void follow(const blis_host *host, state *self, const void *instances, si
 /* One of the `tied` equally good ones, by number. */
 static uint32_t pick(const blis_host *host, uint32_t tied) { return tied < 2 ? 0 : host->pick(host->context, tied); }
 
-/* So few are as quickly looked at as followed. */
-static uint32_t route_few(const blis_host *host, const void *instances, size_t count, size_t stride) {
-    uint32_t load = UINT32_MAX, tied = 0, places[CHUNK];
-    for (size_t i = 0; i < count; i++) {
-        const uint32_t here = load_of(BLIS_ROW(blis_instance, instances, stride, i));
-        if (here > load) continue; /* as most are */
-        if (here < load) tied = 0;
-        load = here;
-        places[tied++] = (uint32_t)i;
+/* So many places of equally loaded instances are remembered. */
+#define REMEMBERED 16
+
+/* Without anything known. */
+static uint32_t route_anew(const blis_host *host, const void *instances, size_t count, size_t stride) {
+    uint32_t least = UINT32_MAX, tied = 0, places[REMEMBERED];
+    const char *row = instances;
+    for (size_t i = 0; i < count; i++, row += stride) {
+        const uint32_t here = load_of((const blis_instance *)row);
+        if (here > least) continue; /* as most are */
+        if (here < least) tied = 0;
+        least = here;
+        if (tied < REMEMBERED) places[tied] = (uint32_t)i;
+        tied++;
     }
-    return places[pick(host, tied)];
+    uint32_t chosen = pick(host, tied);
+    if (chosen < REMEMBERED) return places[chosen];
+    /* So many are rare: look for the others again. */
+    size_t i = places[REMEMBERED - 1] + 1;
+    chosen -= REMEMBERED;
+    while (load_of(BLIS_ROW(blis_instance, instances, stride, i)) != least || chosen-- > 0) i++;
+    return (uint32_t)i;
 }
 
 static uint32_t route(const blis_host *host, void *state_, const blis_request *request, const blis_ages *ages,
                       const void *instances, size_t count, size_t stride) {
     state *self = state_;
     (void)request, (void)ages;
-    if (count <= CHUNK) return route_few(host, instances, count, stride);
-    follow(host, self, instances, count, stride);
+    /* A few are as quickly looked at as followed; and so are all of which nothing is known, as it may be that
+     * nothing will be known at the next decision either. */
+    const uint32_t *places = NULL;
+    const size_t changed = count > CHUNK ? host->changed(host->context, &places) : SIZE_MAX;
+    if (changed == SIZE_MAX) {
+        self->count = 0;
+        return route_anew(host, instances, count, stride);
+    }
+    follow(self, places, changed, instances, count, stride);
     const size_t chunks = (count + CHUNK - 1) / CHUNK;
     uint32_t load = UINT32_MAX, tied = 0;
     for (size_t i = 0; i < chunks; i++) load = self->chunks[i].load < load ? self->chunks[i].load : load;

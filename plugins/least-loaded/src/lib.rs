@@ -37,12 +37,10 @@ impl Policy for LeastLoaded {
 
 impl Routing for LeastLoaded {
     fn route(&mut self, _: &Request, cluster: &Cluster<'_>) -> usize {
-        if cluster.instances.len() <= CHUNK {
-            // So few are as quickly looked at as followed.
-            return argmin(cluster.instances.iter().map(Instance::effective_load));
-        }
-        blis_sdk::changed(|places| self.loads.follow(cluster.instances, places));
-        self.loads.least(blis_sdk::pick)
+        let Cluster { instances, .. } = *cluster;
+        // A few are as quickly looked at as followed.
+        let followed = instances.len() > CHUNK && blis_sdk::changed(|places| self.loads.follow(instances, places));
+        if followed { self.loads.least(blis_sdk::pick) } else { argmin(instances.iter().map(Instance::effective_load)) }
     }
 }
 
@@ -83,6 +81,7 @@ mod tests {
             with(Host { changed, ..Host::default() }, || policy.route(&Request::default(), &cluster)).0
         };
         assert_eq!(route(&instances, None), 19);
+        assert_eq!(route(&instances, Some(vec![])), 19, "from here on it knows");
         (instances[3].in_flight, instances[19].in_flight) = (3, 9);
         assert_eq!(route(&instances, Some(vec![])), 19, "nobody told it");
         assert_eq!(route(&instances, Some(vec![19, 3, 19])), 3);

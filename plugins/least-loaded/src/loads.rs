@@ -24,8 +24,9 @@ struct Least {
 }
 
 impl Loads {
-    /// Brings the loads up to date: those at the places that `changed`, or all if any may have.
-    pub fn follow(&mut self, instances: &[Instance], changed: Option<&[u32]>) {
+    /// Brings the loads up to date: those at the places that `changed`, or all if nothing is known. `false`: any may
+    /// have changed, and as that may go on, nothing is kept.
+    pub fn follow(&mut self, instances: &[Instance], changed: Option<&[u32]>) -> bool {
         match changed {
             Some(places) if self.all.len() == instances.len() => {
                 // First all loads, then the chunks: what was just written is slow to read again.
@@ -38,13 +39,15 @@ impl Loads {
                         loads.first_chunk::<CHUNK>().map_or_else(|| Least::of(loads), |full| Least::of(full));
                 }
             }
-            _ => {
+            Some(_) => {
                 self.all.clear();
                 self.all.extend(instances.iter().map(load));
                 self.least.clear();
                 self.least.extend(self.all.chunks(CHUNK).map(Least::of));
             }
+            None => self.all.clear(),
         }
+        changed.is_some()
     }
 
     /// The place of the least load, which is that of one instance at least; among equals, the `pick`ed of so many.
@@ -90,21 +93,19 @@ mod tests {
     #[test]
     fn the_least_is_found_whatever_changed() {
         let mut state = 42;
-        let mut loads = Loads::default();
+        let (mut loads, mut instances) = (Loads::default(), Vec::new());
         for round in 0..2000 {
+            let load = |state: &mut u64| (next(state) % 3) as u32;
             // Now and then another number of instances, of which nothing is known.
-            let n = 1 + round / 40 % 50;
-            let mut instances = vec![Instance::default(); n];
-            let mut changed = None;
-            if round % 40 > 0 {
-                instances.iter_mut().zip(&loads.all).for_each(|(instance, &load)| instance.in_flight = load);
-                let places: Vec<u32> = (0..next(&mut state) % 4).map(|_| (next(&mut state) % n) as u32).collect();
-                places.iter().for_each(|&place| instances[place as usize].in_flight = (next(&mut state) % 3) as u32);
-                changed = Some(places);
-            } else {
-                instances.iter_mut().for_each(|instance| instance.queue_depth = (next(&mut state) % 3) as u32);
+            if round % 40 == 0 {
+                instances = vec![Instance::default(); 1 + round / 40];
+                instances.iter_mut().for_each(|instance| instance.queue_depth = load(&mut state));
+                assert!(!loads.follow(&instances, None));
             }
-            loads.follow(&instances, changed.as_deref());
+            let n = instances.len();
+            let places: Vec<u32> = (0..next(&mut state) % 4).map(|_| (next(&mut state) % n) as u32).collect();
+            places.iter().for_each(|&place| instances[place as usize].in_flight = load(&mut state));
+            assert!(loads.follow(&instances, Some(&places)));
             let least = instances.iter().map(Instance::effective_load).min();
             let tied: Vec<_> = (0..n).filter(|&i| Some(instances[i].effective_load()) == least).collect();
             for (number, &place) in tied.iter().enumerate() {
@@ -121,7 +122,7 @@ mod tests {
     fn the_largest_loads_are_alike() {
         let instance = |queue_depth| Instance { queue_depth, batch_size: u32::MAX, ..Instance::default() };
         let mut loads = Loads::default();
-        loads.follow(&[0, 1, u32::MAX].map(instance), Some(&[]));
+        assert!(loads.follow(&[0, 1, u32::MAX].map(instance), Some(&[])));
         assert_eq!(loads.least(|tied| tied - 1), 2, "none is less than 32 bits hold");
     }
 }

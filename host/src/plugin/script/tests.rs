@@ -397,8 +397,8 @@ fn a_fork_goes_on_alike_and_apart() {
 
 #[test]
 fn a_script_learns_what_changed() {
-    // The number of places and the last of them; four are too much for it.
-    let source = "
+    // Four places are too much for it.
+    let source = "// @events routed
         fn learned() {
             let places = changed();
             if places == () { return `any of ${this.asked}`; }
