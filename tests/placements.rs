@@ -7,9 +7,11 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-/// Enough requests for every queue to fill and empty, on 16 instances.
-const SERVICE: &str = "--model meta-llama/llama-3.1-8b-instruct --workload chatbot --num-instances 16 --rate 500 \
-                       --num-requests 20000 --prefix-tokens 512 --output json --log error";
+/// Enough requests for every queue to fill and empty, on 16 instances unless there are to be [`MANY`].
+const SERVICE: &str = "--model meta-llama/llama-3.1-8b-instruct --workload chatbot --num-requests 20000 \
+                       --prefix-tokens 512 --output json --log error";
+const USUAL: &str = "--num-instances 16 --rate 500";
+const MANY: &str = "--num-instances 50 --rate 1500";
 
 #[test]
 fn least_loaded_is_the_same_in_every_technology() {
@@ -20,6 +22,18 @@ fn least_loaded_is_the_same_in_every_technology() {
     assert_eq!(placements("rhai-least-loaded", ""), built_in, "Rhai");
     if let Some(library) = library("least-loaded") {
         assert_eq!(placements(&library, "--allow-native"), built_in, "Rust, native");
+    }
+}
+
+/// So many that they do not look at all, but at those that changed.
+#[test]
+fn least_loaded_is_the_same_among_many() {
+    let built_in = placements("least-loaded", MANY);
+    assert!(built_in.iter().any(|instance| instance.ends_with("_49")), "all instances are used");
+    assert_eq!(placements("rust-least-loaded", MANY), built_in, "Rust, component");
+    assert_eq!(placements("c-least-loaded", MANY), built_in, "C, component");
+    if let Some(library) = library("least-loaded") {
+        assert_eq!(placements(&library, &format!("{MANY} --allow-native")), built_in, "Rust, native");
     }
 }
 
@@ -67,9 +81,10 @@ fn placements(policy: &str, flags: &str) -> Vec<String> {
 
 /// What is printed on standard error.
 fn run(policy: &str, flags: &str) -> String {
+    let size = if flags.contains("--num-instances") { "" } else { USUAL };
     let output = Command::new(env!("CARGO_BIN_EXE_blis"))
         .args(["run", "--routing-policy", policy])
-        .args(SERVICE.split_whitespace().chain(flags.split_whitespace()))
+        .args([SERVICE, size, flags].into_iter().flat_map(str::split_whitespace))
         .current_dir(root())
         .stdin(Stdio::null())
         .output()

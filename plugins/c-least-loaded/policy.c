@@ -1,14 +1,30 @@
 /* The least loaded instance, in C: waiting, running and in flight, as the built-in `least-loaded`.
  *
- * It keeps no state, so `create` returns a pointer to anything and `save` needs no bytes. Counting the
- * equally good ones first and asking the host for one of them afterwards is what the built-in does,
- * too: hence both place every request alike.
+ * Between two decisions a few loads change, and the host says which. So the state keeps all loads and, of
+ * every 16 neighbours, the least and how many have it: a decision looks at what changed and at a sixteenth of
+ * the rest. All of that follows from what the next call brings, so there is nothing to save. Counting the
+ * equally good ones first and asking the host for one of them afterwards is what the built-in does, too: hence
+ * both place every request alike.
  *
  *     sdk/build-guest.sh plugins/c-least-loaded/policy.c c-least-loaded.wasm     (sandboxed)
  *     cc -O2 -shared -fPIC -Isdk/c plugins/c-least-loaded/policy.c -o c-least-loaded.so
  */
 #define BLIS_POLICY_IMPLEMENTATION
 #include "blis_policy.h"
+
+/* Neighbours. */
+#define CHUNK 16
+
+typedef struct least {
+    uint32_t load;
+    uint32_t tied; /* how many of the chunk have it */
+} least;
+
+typedef struct state {
+    size_t count; /* 0: nothing is known */
+    uint32_t *loads;
+    least *chunks;
+} state;
 
 static const blis_description description = {
     .name = BLIS_TEXT("c-least-loaded"),
@@ -22,52 +38,139 @@ static const blis_description *describe(void) { return &description; }
 
 static void *create(const blis_host *host, const blis_setup *setup) {
     (void)host, (void)setup;
-    return blis_alloc(1);
+    return blis_alloc(sizeof(state));
 }
 
-static void destroy(void *state) { blis_free(state); }
+static void forget(state *self) {
+    blis_free(self->loads);
+    blis_free(self->chunks);
+    self->loads = NULL;
+    self->chunks = NULL;
+    self->count = 0;
+}
 
-static size_t save(const blis_host *host, const void *state, uint8_t *buffer, size_t capacity) {
-    (void)host, (void)state, (void)buffer, (void)capacity;
+static void destroy(void *self) {
+    forget(self);
+    blis_free(self);
+}
+
+static size_t save(const blis_host *host, const void *self, uint8_t *buffer, size_t capacity) {
+    (void)host, (void)self, (void)buffer, (void)capacity;
     return 0;
 }
 
-static uint32_t restore(const blis_host *host, void *state, const uint8_t *bytes, size_t len) {
-    (void)host, (void)state, (void)bytes;
+static uint32_t restore(const blis_host *host, void *self, const uint8_t *bytes, size_t len) {
+    (void)host, (void)bytes;
+    forget(self);
     return len == 0;
 }
+
+/* What does not fit 32 bits counts as the largest, as in the built-in. */
+static uint32_t load_of(const blis_instance *instance) {
+    const uint64_t load = (uint64_t)instance->queue_depth + instance->batch_size + instance->in_flight;
+    return load < UINT32_MAX ? (uint32_t)load : UINT32_MAX;
+}
+
+static least least_of(const uint32_t *loads, size_t count) {
+    least found = {UINT32_MAX, 0};
+    for (size_t i = 0; i < count; i++) found.load = loads[i] < found.load ? loads[i] : found.load;
+    for (size_t i = 0; i < count; i++) found.tied += loads[i] == found.load;
+    return found;
+}
+
+static size_t chunk_len(const state *self, size_t chunk) {
+    const size_t left = self->count - chunk * CHUNK;
+    return left < CHUNK ? left : CHUNK;
+}
+
+static void look_at_chunk(state *self, size_t chunk) {
+    const uint32_t *loads = self->loads + chunk * CHUNK;
+    const size_t len = chunk_len(self, chunk);
+    /* Of a length that the compiler knows, wherever possible. */
+    self->chunks[chunk] = len == CHUNK ? least_of(loads, CHUNK) : least_of(loads, len);
+}
+
+static void look_at_all(state *self, const void *instances, size_t count, size_t stride) {
+    const size_t chunks = (count + CHUNK - 1) / CHUNK;
+    if (count != self->count) {
+        forget(self);
+        self->loads = blis_alloc(count * sizeof *self->loads);
+        self->chunks = blis_alloc(chunks * sizeof *self->chunks);
+        self->count = count;
+    }
+    const char *row = instances;
+    for (size_t i = 0; i < count; i++, row += stride) self->loads[i] = load_of((const blis_instance *)row);
+    for (size_t chunk = 0; chunk < chunks; chunk++) look_at_chunk(self, chunk);
+}
+
+/* Brings the loads up to date. */
+static void follow(state *self, const uint32_t *places, size_t changed, const void *instances, size_t count,
+                   size_t stride) {
+    if (count != self->count) {
+        look_at_all(self, instances, count, stride);
+        return;
+    }
+    /* First all loads, then the chunks: what was just written is slow to read again. */
+    for (size_t i = 0; i < changed; i++)
+        self->loads[places[i]] = load_of(BLIS_ROW(blis_instance, instances, stride, places[i]));
+    for (size_t i = 0; i < changed; i++) look_at_chunk(self, places[i] / CHUNK);
+}
+
+/* One of the `tied` equally good ones, by number. */
+static uint32_t pick(const blis_host *host, uint32_t tied) { return tied < 2 ? 0 : host->pick(host->context, tied); }
 
 /* So many places of equally loaded instances are remembered. */
 #define REMEMBERED 16
 
-static uint64_t load(const blis_instance *instance) {
-    return (uint64_t)instance->queue_depth + instance->batch_size + instance->in_flight;
-}
-
-static uint32_t route(const blis_host *host, void *state, const blis_request *request, const blis_ages *ages,
-                      const void *instances, size_t count, size_t stride) {
-    (void)state, (void)request, (void)ages;
-    uint64_t least = UINT64_MAX;
-    uint32_t tied = 0, places[REMEMBERED] = {0};
+/* Without anything known. */
+static uint32_t route_anew(const blis_host *host, const void *instances, size_t count, size_t stride) {
+    uint32_t least = UINT32_MAX, tied = 0, places[REMEMBERED];
     const char *row = instances;
     for (size_t i = 0; i < count; i++, row += stride) {
-        const uint64_t here = load((const blis_instance *)row);
+        const uint32_t here = load_of((const blis_instance *)row);
         if (here > least) continue; /* as most are */
-        if (here < least) {
-            least = here;
-            tied = 0;
-        }
+        if (here < least) tied = 0;
+        least = here;
         if (tied < REMEMBERED) places[tied] = (uint32_t)i;
         tied++;
     }
-    if (tied < 2) return places[0];
-    uint32_t chosen = host->pick(host->context, tied);
+    uint32_t chosen = pick(host, tied);
     if (chosen < REMEMBERED) return places[chosen];
     /* So many are rare: look for the others again. */
     size_t i = places[REMEMBERED - 1] + 1;
     chosen -= REMEMBERED;
-    while (load(BLIS_ROW(blis_instance, instances, stride, i)) != least || chosen-- > 0) i++;
+    while (load_of(BLIS_ROW(blis_instance, instances, stride, i)) != least || chosen-- > 0) i++;
     return (uint32_t)i;
+}
+
+static uint32_t route(const blis_host *host, void *state_, const blis_request *request, const blis_ages *ages,
+                      const void *instances, size_t count, size_t stride) {
+    state *self = state_;
+    (void)request, (void)ages;
+    /* A few are as quickly looked at as followed; and so are all of which nothing is known, as it may be that
+     * nothing will be known at the next decision either. */
+    const uint32_t *places = NULL;
+    const size_t changed = count > CHUNK ? host->changed(host->context, &places) : SIZE_MAX;
+    if (changed == SIZE_MAX) {
+        self->count = 0;
+        return route_anew(host, instances, count, stride);
+    }
+    follow(self, places, changed, instances, count, stride);
+    const size_t chunks = (count + CHUNK - 1) / CHUNK;
+    uint32_t load = UINT32_MAX, tied = 0;
+    for (size_t i = 0; i < chunks; i++) load = self->chunks[i].load < load ? self->chunks[i].load : load;
+    for (size_t i = 0; i < chunks; i++) tied += self->chunks[i].load == load ? self->chunks[i].tied : 0;
+    uint32_t nth = pick(host, tied);
+    for (size_t chunk = 0;; chunk++) {
+        const uint32_t here = self->chunks[chunk].load == load ? self->chunks[chunk].tied : 0;
+        if (nth >= here) {
+            nth -= here;
+            continue;
+        }
+        size_t place = chunk * CHUNK;
+        while (self->loads[place] != load || nth-- > 0) place++;
+        return (uint32_t)place;
+    }
 }
 
 static const blis_policy_v1 table = {

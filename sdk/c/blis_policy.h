@@ -117,6 +117,10 @@ typedef struct blis_host {
     uint32_t (*pick)(void *context, uint32_t n);
     size_t (*prompt_blocks)(void *context, const uint32_t **blocks); /* how many; valid during the call */
     blis_text (*text)(void *context, uint32_t name);
+    /* During `admit`, `route` and `scores`: the places of the rows that may differ from those that this state saw
+     * in the `admit` or `route` before, in any order, some perhaps twice. How many; valid during the call. SIZE_MAX
+     * if any row may differ: after `create` and `restore`, after a call that failed, when signals were read anew. */
+    size_t (*changed)(void *context, const uint32_t **places);
 } blis_host;
 
 typedef struct blis_instance_info {

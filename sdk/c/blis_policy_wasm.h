@@ -23,6 +23,14 @@ BLIS_W_IMPORT("pick") uint32_t blis_w_import_pick(uint32_t n);
 BLIS_W_IMPORT("prompt-blocks") void blis_w_import_prompt_blocks(blis_w_list *result);
 BLIS_W_IMPORT("text") void blis_w_import_text(uint32_t name, blis_w_list *result);
 
+/* `option<list<u32>>` */
+typedef struct blis_w_changed {
+    uint8_t is_known;
+    blis_w_list places;
+} blis_w_changed;
+
+BLIS_W_IMPORT("changed") void blis_w_import_changed(blis_w_changed *result);
+
 /* What compilers call behind one's back. */
 __attribute__((weak, no_builtin)) void *memset(void *to, int value, size_t len) {
     for (size_t i = 0; i < len; i++) ((unsigned char *)to)[i] = (unsigned char)value;
@@ -159,7 +167,17 @@ static blis_text blis_w_text(void *context, uint32_t name) {
     return text;
 }
 
-static const blis_host blis_w_host = {0, blis_w_log, blis_w_fail, blis_w_random, blis_w_pick, blis_w_prompt_blocks, blis_w_text};
+static size_t blis_w_changed_places(void *context, const uint32_t **places) {
+    (void)context;
+    blis_w_changed changed;
+    blis_w_import_changed(&changed);
+    if (!changed.is_known) return SIZE_MAX;
+    *places = (const uint32_t *)changed.places.start;
+    return changed.places.len;
+}
+
+static const blis_host blis_w_host = {0,           blis_w_log,           blis_w_fail, blis_w_random,
+                                      blis_w_pick, blis_w_prompt_blocks, blis_w_text, blis_w_changed_places};
 
 /* ---- Calls. ---- */
 

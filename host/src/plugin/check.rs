@@ -6,7 +6,7 @@
 //! original; a saved state that holds all it needs.
 
 use blis_sim::latency::Batch;
-use blis_sim::policy::{Events, Ties};
+use blis_sim::policy::{Changes, ClusterView, Events, RequestView, Ties, Versions};
 use blis_sim::rng::Stream;
 
 use super::inputs::{self, Answer, Question};
@@ -123,6 +123,9 @@ impl Subject<'_> {
         }
         if self.kind == Kind::Routing && self.plugin.description().scores {
             add("explaining changes no decision", self.explained());
+        }
+        if matches!(self.kind, Kind::Admission | Kind::Routing) {
+            add("what changed is all that changes an answer", self.told_what_changed());
         }
         add("two guests agree", self.agree());
         add("a fork goes on as the original", self.fork());
@@ -260,6 +263,51 @@ impl Subject<'_> {
                 Err(format!("answer {place} differs when scores are asked for; `scores` must change nothing"))
             }
         }
+    }
+
+    /// One guest learns what changed between two decisions, the other is told that anything may have.
+    fn told_what_changed(&self) -> Result<String, String> {
+        let description = self.plugin.description();
+        let sizes = [4, 40];
+        for n in sizes {
+            let mut guests = [self.start(n).map_err(|f| f.to_string())?, self.start(n).map_err(|f| f.to_string())?];
+            let mut service = inputs::Service::new(n);
+            for item in 0..AFTER {
+                // Not everything that happens is followed by a decision of this policy.
+                (0..1 + item % 3).for_each(|_| service.go_on(description.reads));
+                let known = service.cluster();
+                let unknown =
+                    ClusterView { versions: Versions::default(), in_flight_changes: Changes::UNKNOWN, ..known };
+                let mut answers = Vec::new();
+                for (guest, cluster) in guests.iter_mut().zip([known, unknown]) {
+                    let heard = inputs::event(n, item, description.events).map_or(Ok(()), |event| guest.notice(&event));
+                    let answer = heard.and_then(|()| self.decide(&mut **guest, &service.request(), &cluster));
+                    answers.push(answer.map_err(|fault| format!("decision {item} about N = {n}: {fault}"))?);
+                }
+                if answers[0] != answers[1] {
+                    return Err(format!(
+                        "decision {item} about N = {n}: {:?} if it learns what changed, {:?} if anything may have; keep \
+                         nothing of instances that `changed` names, and ask at every decision",
+                        answers[0], answers[1]
+                    ));
+                }
+            }
+        }
+        Ok(format!("{AFTER} decisions each about N = {}", list(&sizes)))
+    }
+
+    fn decide(
+        &self,
+        guest: &mut dyn Guest,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+    ) -> Result<Answer, Fault> {
+        if self.kind == Kind::Admission {
+            return guest.admit(request, cluster).map(Answer::Verdict);
+        }
+        let mut scores = Vec::new();
+        let place = guest.route(request, cluster, &ties(), &mut scores)?;
+        Ok(Answer::Place(place, scores.into_iter().map(f64::to_bits).collect()))
     }
 
     fn agree(&self) -> Result<String, String> {

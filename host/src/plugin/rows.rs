@@ -132,22 +132,80 @@ pub struct EventRow {
     pub block: u32,
 }
 
+/// What a guest saw at its last decision: what changed since is all that has to be written, or looked at.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seen {
+    instances: usize,
+    versions: Versions,
+    /// Of the changes of `in_flight`.
+    changes: u64,
+}
+
+/// What may have changed since then.
+#[derive(Clone, Copy, Debug)]
+pub struct Since<'a> {
+    /// How many instances there are.
+    instances: usize,
+    /// Everything: other instances.
+    all: bool,
+    load: bool,
+    cached_blocks: bool,
+    /// Of the requests in flight; `None` if any.
+    in_flight: Option<&'a [u32]>,
+}
+
+impl Seen {
+    /// Looks at `cluster`.
+    pub fn look<'a>(&mut self, cluster: &ClusterView<'a>) -> Since<'a> {
+        let all = self.instances != cluster.len();
+        let fresh = |seen: u64, now: u64| all || now == 0 || seen != now;
+        let since = Since {
+            instances: cluster.len(),
+            all,
+            load: fresh(self.versions.load, cluster.versions.load),
+            cached_blocks: fresh(self.versions.cached_blocks, cluster.versions.cached_blocks),
+            in_flight: cluster.in_flight_changes.since(self.changes).filter(|_| !all),
+        };
+        *self =
+            Self { instances: cluster.len(), versions: cluster.versions, changes: cluster.in_flight_changes.count() };
+        since
+    }
+}
+
+impl<'a> Since<'a> {
+    /// The places of the instances of which anything may have changed, some of them more than once; `None` if
+    /// that is all of them, or so many that looking at all is as good. What `host.changed` answers.
+    #[must_use]
+    pub fn changed(&self) -> Option<&'a [u32]> {
+        let few = |places: &&[u32]| {
+            places.len() < self.instances && places.iter().all(|&place| (place as usize) < self.instances)
+        };
+        self.in_flight.filter(few).filter(|_| !self.load && !self.cached_blocks)
+    }
+}
+
 /// Rows of the instances, kept from call to call: only what may have changed is written.
 #[derive(Clone, Debug, Default)]
 pub struct InstanceRows {
     rows: Vec<InstanceRow>,
-    seen: Versions,
-    /// Of the changes of `in_flight`.
-    changes_seen: u64,
+    seen: Seen,
+}
+
+/// The instances of one decision.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'r, 'c> {
+    /// One of each.
+    pub rows: &'r [InstanceRow],
+    /// [`Since::changed`] since the call before.
+    pub changed: Option<&'c [u32]>,
 }
 
 impl InstanceRows {
     /// The rows of `cluster`.
-    pub fn of(&mut self, cluster: &ClusterView<'_>) -> &[InstanceRow] {
+    pub fn of<'c>(&mut self, cluster: &ClusterView<'c>) -> Rows<'_, 'c> {
         let signals = cluster.signals;
-        let fresh = |seen: u64, now: u64| now == 0 || seen != now;
-        let all = self.rows.len() != cluster.len();
-        if all {
+        let since = self.seen.look(cluster);
+        if since.all {
             self.rows.clear();
             let info = |info: &blis_sim::policy::InstanceInfo| InstanceRow {
                 total_kv_blocks: info.total_kv_blocks,
@@ -155,7 +213,7 @@ impl InstanceRows {
             };
             self.rows.extend(cluster.instances.iter().map(info));
         }
-        if all || fresh(self.seen.load, cluster.versions.load) {
+        if since.load {
             for (i, row) in self.rows.iter_mut().enumerate() {
                 row.kv_utilization = signals.kv_utilization[i];
                 row.cache_hit_rate = signals.cache_hit_rate[i];
@@ -165,10 +223,10 @@ impl InstanceRows {
                 row.free_kv_blocks = signals.free_kv_blocks[i];
             }
         }
-        if all || fresh(self.seen.cached_blocks, cluster.versions.cached_blocks) {
+        if since.cached_blocks {
             self.rows.iter_mut().zip(&signals.cached_blocks).for_each(|(row, &blocks)| row.cached_blocks = blocks);
         }
-        match cluster.in_flight_changes.since(self.changes_seen).filter(|_| !all) {
+        match since.in_flight {
             Some(changed) => changed.iter().map(|&i| i as usize).for_each(|i| {
                 if let (Some(row), Some(&count)) = (self.rows.get_mut(i), signals.in_flight.get(i)) {
                     row.in_flight = count;
@@ -176,9 +234,13 @@ impl InstanceRows {
             }),
             None => self.rows.iter_mut().zip(&signals.in_flight).for_each(|(row, &count)| row.in_flight = count),
         }
-        self.changes_seen = cluster.in_flight_changes.count();
-        self.seen = cluster.versions;
-        &self.rows
+        Rows { rows: &self.rows, changed: since.changed() }
+    }
+
+    /// The guest has another state now, or missed an answer: next time, any row may have changed.
+    #[cold]
+    pub fn forget(&mut self) {
+        *self = Self::default();
     }
 }
 
@@ -335,7 +397,8 @@ mod tests {
     }
 
     proptest! {
-        /// Rows that are kept follow the columns as rows made anew, however much of the changes is known.
+        /// Rows that are kept follow the columns as rows made anew, however much of the changes is known; and
+        /// every row that differs from the last look is named.
         #[test]
         fn kept_rows_follow(
             n in 1usize..9,
@@ -355,6 +418,8 @@ mod tests {
                 cached_blocks: column,
             };
             let mut kept = InstanceRows::default();
+            // Of the last look: the rows, how many changes there were if somebody counted, and the versions.
+            let mut last: Option<(Vec<InstanceRow>, Option<usize>, Versions)> = None;
             let (mut log, mut versions) = (Vec::new(), Versions { load: 1, cached_blocks: 1 });
             for (place, value, load, look, forgotten) in steps {
                 signals.in_flight[place % n] = value;
@@ -366,14 +431,29 @@ mod tests {
                     versions = Versions { load: versions.load + 1, cached_blocks: versions.cached_blocks + 1 };
                 }
                 if look {
-                    let known = log.len().saturating_sub(forgotten);
-                    let changes = match forgotten {
-                        11 => Changes::UNKNOWN,
-                        _ => Changes::new((log.len() - known) as u64, &log[log.len() - known..]),
-                    };
-                    let followed = kept.of(&view(&instances, &signals, versions, changes)).to_vec();
+                    let before = log.len().min(forgotten);
+                    let counted = forgotten != 11;
+                    let changes =
+                        if counted { Changes::new(before as u64, &log[before..]) } else { Changes::UNKNOWN };
+                    // Now and then a guest begins anew.
+                    if value == 4 {
+                        kept.forget();
+                        last = None;
+                    }
+                    let followed = kept.of(&view(&instances, &signals, versions, changes));
                     let mut anew = InstanceRows::default();
-                    prop_assert_eq!(&followed, anew.of(&view(&instances, &signals, versions, Changes::UNKNOWN)));
+                    let expected = anew.of(&view(&instances, &signals, versions, Changes::UNKNOWN));
+                    prop_assert_eq!(expected.changed, None, "nothing was seen before");
+                    prop_assert_eq!(followed.rows, expected.rows);
+                    let known = last.as_ref().filter(|last| last.2 == versions).and_then(|last| last.1);
+                    let known = known.filter(|&seen| counted && seen >= before && log.len() - seen < n);
+                    prop_assert_eq!(followed.changed, known.map(|seen| &log[seen..]));
+                    if let Some(changed) = followed.changed {
+                        let (last, ..) = last.expect("there was a look before");
+                        let unnamed = (0..n).find(|&i| last[i] != followed.rows[i] && !changed.contains(&(i as u32)));
+                        prop_assert_eq!(unnamed, None, "differs");
+                    }
+                    last = Some((followed.rows.to_vec(), counted.then_some(log.len()), versions));
                 }
             }
         }

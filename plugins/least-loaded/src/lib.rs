@@ -4,16 +4,23 @@
 //! a burst between two readings of the other signals spreads over the instances all the same. Ties go
 //! to any of the tied, as the host picks: always taking the first loads instances unevenly.
 //!
-//! This is the smallest complete policy. The same crate becomes a component
+//! What it keeps (`loads.rs`) is there to save time: the next decision of a fresh state makes it anew, so nothing of it
+//! is saved. The same crate becomes a component
 //! (`policies/rust-least-loaded.wasm`) and a native library (`cargo build -p least-loaded --profile
 //! native`).
 
+mod loads;
+
 use blis_sdk::{Cluster, Description, Instance, Policy, Reads, Request, Routing, Setup, argmin};
+use loads::{CHUNK, Loads};
 use serde::{Deserialize, Serialize};
 
-/// It remembers nothing.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct LeastLoaded;
+/// It remembers nothing that an answer depends on.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct LeastLoaded {
+    #[serde(skip)]
+    loads: Loads,
+}
 
 impl Policy for LeastLoaded {
     fn describe() -> Description {
@@ -24,13 +31,16 @@ impl Policy for LeastLoaded {
     }
 
     fn new(_: &Setup) -> Result<Self, String> {
-        Ok(Self)
+        Ok(Self::default())
     }
 }
 
 impl Routing for LeastLoaded {
     fn route(&mut self, _: &Request, cluster: &Cluster<'_>) -> usize {
-        argmin(cluster.instances.iter().map(Instance::effective_load))
+        let Cluster { instances, .. } = *cluster;
+        // A few are as quickly looked at as followed.
+        let followed = instances.len() > CHUNK && blis_sdk::changed(|places| self.loads.follow(instances, places));
+        if followed { self.loads.least(blis_sdk::pick) } else { argmin(instances.iter().map(Instance::effective_load)) }
     }
 }
 
@@ -55,8 +65,29 @@ mod tests {
         let instances = loads.map(instance);
         let cluster = Cluster { ages: Ages::default(), instances: &instances };
         let host = Host { picks: vec![0, 1], ..Host::default() };
-        let route = || LeastLoaded.route(&Request::default(), &cluster);
+        let mut policy = LeastLoaded::default();
+        let mut route = || policy.route(&Request::default(), &cluster);
         let (places, host) = with(host, || [route(), route()]);
         assert_eq!((places, host.asked), ([1, 2], vec![2, 2]));
+    }
+
+    #[test]
+    fn it_looks_at_what_changed() {
+        let mut instances = [Instance { in_flight: 5, ..Instance::default() }; 20];
+        instances[19].in_flight = 4;
+        let mut policy = LeastLoaded::default();
+        let mut route = |instances: &[Instance], changed: Option<Vec<u32>>| {
+            let cluster = Cluster { ages: Ages::default(), instances };
+            with(Host { changed, ..Host::default() }, || policy.route(&Request::default(), &cluster)).0
+        };
+        assert_eq!(route(&instances, None), 19);
+        assert_eq!(route(&instances, Some(vec![])), 19, "from here on it knows");
+        (instances[3].in_flight, instances[19].in_flight) = (3, 9);
+        assert_eq!(route(&instances, Some(vec![])), 19, "nobody told it");
+        assert_eq!(route(&instances, Some(vec![19, 3, 19])), 3);
+        instances[3].in_flight = 6;
+        instances[0].in_flight = 2;
+        assert_eq!(route(&instances[..19], Some(vec![])), 0, "other instances: what was known is of no use");
+        assert_eq!(route(&instances[1..6], Some(vec![])), 0, "few are looked at");
     }
 }

@@ -54,6 +54,34 @@ pub fn text(name: u32) -> String {
     backend::text(name)
 }
 
+/// What may have changed since the decision before: gives `look` the places in `cluster.instances` of those that
+/// may differ from what `admit` or `route` saw then, in any order, some perhaps twice; `None` if any may, as at the
+/// first decision of a state that is new, restored or a copy.
+///
+/// So a policy can keep what it made of the instances, in a field that is `#[serde(skip)]`, and look at a few of
+/// them. Such a policy asks at every decision: what it is not told at one, it is never told.
+///
+/// ```
+/// # use blis_sdk::{Cluster, Instance};
+/// struct Loads(Vec<u64>);
+///
+/// impl Loads {
+///     fn follow(&mut self, cluster: &Cluster<'_>) {
+///         blis_sdk::changed(|places| match places {
+///             Some(places) if self.0.len() == cluster.instances.len() => {
+///                 for &place in places {
+///                     self.0[place as usize] = cluster.instances[place as usize].effective_load();
+///                 }
+///             }
+///             _ => self.0 = cluster.instances.iter().map(Instance::effective_load).collect(),
+///         });
+///     }
+/// }
+/// ```
+pub fn changed<T>(look: impl FnOnce(Option<&[u32]>) -> T) -> T {
+    backend::changed(look)
+}
+
 /// A line for the log of the run, written as for `format!`.
 #[macro_export]
 macro_rules! log {

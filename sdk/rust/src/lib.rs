@@ -47,7 +47,7 @@ pub mod testing;
 
 pub use best::{argmax, argmin};
 pub use description::{Description, Events, Kind, Parameter, Reads, Setup};
-pub use host::{Level, log, pick, prompt_blocks, random, text};
+pub use host::{Level, changed, log, pick, prompt_blocks, random, text};
 pub use policy::{Admission, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling, Verdict};
 pub use rows::{Ages, Cluster, Constants, Event, EventKind, Instance, InstanceInfo, Queued, Request, Running, Step};
 

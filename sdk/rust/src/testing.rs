@@ -21,6 +21,8 @@ pub struct Host {
     pub asked: Vec<u32>,
     /// Answer to [`crate::prompt_blocks`].
     pub prompt_blocks: Vec<u32>,
+    /// Answer to [`crate::changed`].
+    pub changed: Option<Vec<u32>>,
     /// Answers to [`crate::text`]; "" for all other names.
     pub texts: BTreeMap<u32, String>,
     /// What was logged: the level by number, and the text.

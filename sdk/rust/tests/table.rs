@@ -48,6 +48,9 @@ impl Admission for Everything {
 impl Routing for Everything {
     fn route(&mut self, _: &Request, cluster: &Cluster<'_>) -> usize {
         blis_sdk::log!("{} instances", cluster.instances.len());
+        // With four instances any may have changed.
+        let expected: Option<&[u32]> = (cluster.instances.len() != 4).then_some(&[2, 0]);
+        blis_sdk::changed(|places| assert!(places == expected, "changed are {places:?}"));
         let blocks = blis_sdk::prompt_blocks();
         assert!(blocks == [7, 8], "blocks are {blocks:?}");
         assert!(blis_sdk::text(3) == "gold" && blis_sdk::random() == 99);
@@ -117,6 +120,7 @@ struct Host {
     pick: extern "C" fn(*mut c_void, u32) -> u32,
     prompt_blocks: extern "C" fn(*mut c_void, *mut *const u32) -> usize,
     text: extern "C" fn(*mut c_void, u32) -> Text,
+    changed: extern "C" fn(*mut c_void, *mut *const u32) -> usize,
 }
 
 #[repr(C)]
@@ -183,6 +187,8 @@ struct Heard {
     log: Vec<(u32, String)>,
     failures: Vec<String>,
     picks: Vec<u32>,
+    /// Whether it does not say what changed.
+    any_changed: bool,
 }
 
 fn string(text: Text) -> String {
@@ -224,9 +230,19 @@ extern "C" fn text(_: *mut c_void, name: u32) -> Text {
     Text(text.as_ptr(), text.len())
 }
 
+extern "C" fn changed(context: *mut c_void, places: *mut *const u32) -> usize {
+    static PLACES: [u32; 2] = [2, 0];
+    if heard(context).any_changed {
+        return usize::MAX;
+    }
+    // SAFETY: as above.
+    unsafe { *places = PLACES.as_ptr() };
+    2
+}
+
 fn host() -> Host {
     let context = ptr::from_mut(Box::leak(Box::new(Heard::default()))).cast();
-    Host { context, log, fail, random, pick, prompt_blocks, text }
+    Host { context, log, fail, random, pick, prompt_blocks, text, changed }
 }
 
 fn table() -> &'static Table {
@@ -304,6 +320,7 @@ fn rows_of_a_later_host_are_longer() {
     struct Longer(Instance, u64);
     let host = host();
     let state = created(&host, 0.5, 32.0);
+    heard(host.context).any_changed = true;
     let longer = |queue_depth| Longer(Instance { queue_depth, ..Instance::default() }, u64::MAX);
     let instances = [longer(3), longer(2), longer(1), longer(4)];
     let route = |stride| {

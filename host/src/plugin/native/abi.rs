@@ -75,6 +75,7 @@ pub(super) struct Host {
     pub pick: unsafe extern "C" fn(*mut c_void, u32) -> u32,
     pub prompt_blocks: unsafe extern "C" fn(*mut c_void, *mut *const u32) -> usize,
     pub text: unsafe extern "C" fn(*mut c_void, u32) -> Text,
+    pub changed: unsafe extern "C" fn(*mut c_void, *mut *const u32) -> usize,
 }
 
 /// `blis_instance_info`.
@@ -178,6 +179,6 @@ pub(super) struct Table {
 #[cfg(target_pointer_width = "64")]
 const _: () = {
     assert!(size_of::<Text>() == 16 && size_of::<Parameter>() == 56 && size_of::<Description>() == 80);
-    assert!(size_of::<Host>() == 56 && size_of::<InstanceInfo>() == 16 && size_of::<Fact>() == 24);
+    assert!(size_of::<Host>() == 64 && size_of::<InstanceInfo>() == 16 && size_of::<Fact>() == 24);
     assert!(size_of::<Setup>() == 40 && size_of::<Constants>() == 40 && size_of::<Table>() == 40 + 15 * 8);
 };

@@ -12,7 +12,8 @@ use super::Library;
 use super::abi::{self, Text};
 use super::host::{About, Host, copied};
 use crate::plugin::rows::{
-    AgesRow, EventRow, InstanceRow, InstanceRows, NONE_U32, QueuedRow, RequestRow, RunningRow, StepRow, running_rows,
+    AgesRow, EventRow, InstanceRow, InstanceRows, NONE_U32, QueuedRow, RequestRow, Rows, RunningRow, StepRow,
+    running_rows,
 };
 use crate::plugin::{Constants, Fault, FaultKind, Guest, Kind, Setup};
 
@@ -114,13 +115,15 @@ impl Guest for NativeGuest {
     fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<Verdict, Fault> {
         let admit = self.function(Kind::Admission, self.library.table.admit)?;
         let (row, ages) = (RequestRow::at(request, cluster), AgesRow::from(cluster.ages));
-        let rows = self.rows.of(cluster);
+        let Rows { rows, changed } = self.rows.of(cluster);
         let (rows, count) = (rows.as_ptr(), rows.len());
+        let about = About { changed, ..About::request(request) };
         let mut reason = Text::EMPTY;
-        let admitted = self.call("admit", About::request(request), |host, state| {
+        let admitted = self.call("admit", about, |host, state| {
             // SAFETY: see above.
             unsafe { admit(host, state, &raw const row, &raw const ages, rows, count, STRIDE, &raw mut reason) }
-        })?;
+        });
+        let admitted = admitted.inspect_err(|_| self.rows.forget())?;
         match admitted {
             1 => Ok(Verdict::Admit),
             0 => {
@@ -144,23 +147,24 @@ impl Guest for NativeGuest {
     ) -> Result<usize, Fault> {
         let route = self.function(Kind::Routing, self.library.table.route)?;
         let (row, ages) = (RequestRow::at(request, cluster), AgesRow::from(cluster.ages));
-        let rows = self.rows.of(cluster);
+        let Rows { rows, changed } = self.rows.of(cluster);
         let (rows, count) = (rows.as_ptr(), rows.len());
-        let about = About { ties: Some(ties), ..About::request(request) };
+        let about = About { ties: Some(ties), changed, ..About::request(request) };
         if let (true, Some(explain)) = (self.setup.explain, self.library.table.scores) {
             // What it leaves out is found.
             scores.resize(count, f64::NAN);
             let out = scores.as_mut_ptr();
-            self.call("scores", about, |host, state| {
+            let explained = self.call("scores", about, |host, state| {
                 // SAFETY: see above.
                 unsafe { explain(host, state, &raw const row, &raw const ages, rows, count, STRIDE, out) };
-            })?;
+            });
+            explained.inspect_err(|_| self.rows.forget())?;
         }
         let target = self.call("route", about, |host, state| {
             // SAFETY: see above.
             unsafe { route(host, state, &raw const row, &raw const ages, rows, count, STRIDE) }
-        })?;
-        Ok(target as usize)
+        });
+        Ok(target.inspect_err(|_| self.rows.forget())? as usize)
     }
 
     fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> Result<i64, Fault> {
@@ -253,6 +257,7 @@ impl Guest for NativeGuest {
     }
 
     fn restore(&mut self, state: &[u8]) -> Result<(), Fault> {
+        self.rows.forget();
         let restore = self.library.functions.restore;
         let done = self.call("restore", About::item(NO_REQUEST), |host, own| {
             // SAFETY: see above.

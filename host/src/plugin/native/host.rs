@@ -37,6 +37,8 @@ struct Call {
     ties: Option<Ties>,
     generator: Option<Generator>,
     blocks: Vec<u32>,
+    /// Rows that may differ from those of the call before, as long as the call lasts; `None` if any.
+    changed: Option<*const [u32]>,
     failed: Option<String>,
 }
 
@@ -46,11 +48,13 @@ pub(super) struct About<'a> {
     pub item: u64,
     pub request: Option<&'a RequestView<'a>>,
     pub ties: Option<&'a Ties>,
+    /// The places of the rows that may differ from those of the call before; `None` if any.
+    pub changed: Option<&'a [u32]>,
 }
 
 impl<'a> About<'a> {
     pub fn request(request: &'a RequestView<'a>) -> Self {
-        Self { item: u64::from(request.id), request: Some(request), ties: None }
+        Self { item: u64::from(request.id), request: Some(request), ..Self::default() }
     }
 
     /// A call about no request, or one of which only the number is known.
@@ -70,7 +74,7 @@ impl Host {
             log_lines: RefCell::default(),
         });
         let context = Box::into_raw(context).cast::<c_void>();
-        Self { table: abi::Host { context, log, fail, random, pick, prompt_blocks, text } }
+        Self { table: abi::Host { context, log, fail, random, pick, prompt_blocks, text, changed } }
     }
 
     /// Calls the library: `call` is given the host's address. If the library said that it cannot
@@ -79,15 +83,17 @@ impl Host {
         {
             let mut current = self.context().call.borrow_mut();
             current.item = about.item;
-            // Of another lifetime, hence a pointer: taken back below, before the request is gone.
+            // Of another lifetime, hence pointers: taken back below, before what they point to is gone.
             current.request = about.request.map(|request| std::ptr::from_ref(request).cast::<RequestView<'static>>());
             current.ties = about.ties.copied();
+            current.changed = about.changed.map(std::ptr::from_ref);
             current.generator = None;
             current.failed = None;
         }
         let answer = call(&raw const self.table);
         let mut current = self.context().call.borrow_mut();
         current.request = None;
+        current.changed = None;
         current.failed.take().map_or(Ok(answer), Err)
     }
 
@@ -213,4 +219,15 @@ unsafe extern "C" fn text(context: *mut c_void, name: u32) -> abi::Text {
     // SAFETY: as the header asks of the library.
     let context = unsafe { known(context) };
     context.names.get(name as usize).map_or(abi::Text::EMPTY, |text| abi::Text::of(text))
+}
+
+unsafe extern "C" fn changed(context: *mut c_void, places: *mut *const u32) -> usize {
+    // SAFETY: as the header asks of the library.
+    let call = unsafe { known(context) }.call.borrow();
+    let Some(changed) = call.changed else { return usize::MAX };
+    if !places.is_null() {
+        // SAFETY: as the header asks of the library: room for a pointer.
+        unsafe { places.write(changed.cast()) };
+    }
+    changed.len()
 }

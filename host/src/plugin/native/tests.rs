@@ -108,7 +108,7 @@ fn structs_lie_as_the_header_says() {
     same!(abi::Parameter, "blis_parameter": name about default_value min max);
     same!(abi::Description, "blis_description": name version about kinds reads events scores every_step
         parameter_count parameters);
-    same!(abi::Host, "blis_host": context log fail random pick prompt_blocks text);
+    same!(abi::Host, "blis_host": context log fail random pick prompt_blocks text changed);
     same!(abi::InstanceInfo, "blis_instance_info": id max_num_seqs total_kv_blocks block_size);
     same!(abi::Fact, "blis_fact": name value);
     same!(abi::Setup, "blis_setup": kind instance_count instances parameters facts fact_count);
@@ -225,6 +225,47 @@ fn a_fork_and_a_restored_guest_go_on_as_the_original() {
     assert_eq!(guest.save(), fork.save());
     let foreign = guest.restore(b"short").expect_err("not its own");
     assert_eq!(folder.shorter(&foreign), "routerFAILS.so: restore: it does not take this state [refused]");
+}
+
+#[test]
+fn a_library_learns_what_changed() {
+    let folder = Folder::new("changed");
+    let Some(library) = folder.library("changed", "") else { return };
+    let plugin = load(&library, &Limits::default()).expect("a plugin");
+    let start = |kind| plugin.start(&setup(kind, &[], true)).expect("a guest");
+    let (mut service, mut guest) = (inputs::Service::new(9), start(Kind::Routing));
+    // How many changes the library saw; before the decision it is asked about the scores, whose answer is the same.
+    let ask = |guest: &mut dyn Guest, service: &inputs::Service, urgency| {
+        let (mut request, mut scores) = (service.request(), Vec::new());
+        request.urgency = urgency;
+        let answer = guest.route(&request, &service.cluster(), &TIES(), &mut scores)?;
+        assert_eq!(scores, [answer as f64; 9]);
+        Ok::<_, Fault>(answer)
+    };
+    let reads = Reads { cached_blocks: false, ..plugin.description().reads };
+    let mut go_on = |decisions| {
+        (0..decisions).for_each(|_| service.go_on(reads));
+        service.clone()
+    };
+    // Signals are read anew every nine decisions.
+    let answers: Vec<_> = (0..20).map(|_| ask(&mut *guest, &go_on(1), 0).expect("an answer")).collect();
+    assert_eq!(answers, [100, 2, 2, 2, 2, 2, 2, 2, 2, 100, 2, 2, 2, 2, 2, 2, 2, 2, 100, 2]);
+    assert_eq!(ask(&mut *guest, &go_on(3), 0), Ok(6), "those of three decisions");
+    let mut fork = guest.fork().expect("a fork");
+    let later = go_on(1);
+    assert_eq!((ask(&mut *fork, &later, 0), ask(&mut *guest, &later, 0)), (Ok(100), Ok(2)), "a copy begins anew");
+    ask(&mut *guest, &later, 13).expect_err("bad luck");
+    assert_eq!(ask(&mut *guest, &later, 0), Ok(100), "it may have missed an answer");
+    assert_eq!(ask(&mut *guest, &later, 0), Ok(0));
+    guest.restore(&[]).expect("it takes anything");
+    assert_eq!((ask(&mut *guest, &later, 0), ask(&mut *guest, &later, 0)), (Ok(100), Ok(0)));
+    let told = guest.route(&later.request(), &Scene::plausible(9, 1).cluster(), &TIES(), &mut Vec::new());
+    assert_eq!(told, Ok(100), "a scene of which nobody says what changed");
+
+    let mut gate = start(Kind::Admission);
+    let mut admit = |service: &inputs::Service| gate.admit(&service.request(), &service.cluster());
+    let verdict = |text: &str| Ok(Verdict::Reject(Reason::Text(text.into())));
+    assert_eq!([admit(&later), admit(&go_on(1))], [verdict("any"), verdict("few")]);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! What belongs to the call that is going on in this thread: what it may use up, whom it is about, and
-//! the host's functions `random`, `pick` and `log`.
+//! the host's functions `random`, `pick`, `changed` and `log`.
 //!
 //! Functions registered with the script engine are shared by all guests of all threads; this is how
 //! they know for whom they work.
@@ -63,6 +63,7 @@ struct Call {
     request: Cell<u32>,
     stream: Cell<Option<Stream>>,
     ties: Cell<Option<Ties>>,
+    changed: RefCell<Option<Vec<u32>>>,
     generator: RefCell<Option<Generator>>,
     log: RefCell<Log>,
     constants: RefCell<Option<Constants>>,
@@ -80,17 +81,28 @@ pub(super) struct Log {
     pub line_bytes: usize,
 }
 
-/// Starts a call about `request`.
-pub(super) fn begin(limits: &Limits, constants: &Constants, request: u32, stream: Stream, ties: Option<Ties>) {
+/// What a call is about.
+#[derive(Clone, Debug)]
+pub(super) struct About {
+    pub request: u32,
+    pub stream: Stream,
+    pub ties: Option<Ties>,
+    /// The places of the instances that may differ from those of the call before; `None` if any.
+    pub changed: Option<Vec<u32>>,
+}
+
+/// Starts a call.
+pub(super) fn begin(limits: &Limits, constants: &Constants, about: About) {
     CALL.with(|call| {
         call.steps.set(0);
         call.began.set(None);
         call.numbers.set(0);
         call.numbers_allowed.set(limits.operations_per_call.saturating_mul(NUMBERS_PER_STEP));
         call.longest_column.set(limits.collection_size);
-        call.request.set(request);
-        call.stream.set(Some(stream));
-        call.ties.set(ties);
+        call.request.set(about.request);
+        call.stream.set(Some(about.stream));
+        call.ties.set(about.ties);
+        *call.changed.borrow_mut() = about.changed;
         *call.constants.borrow_mut() = (!constants.is_empty()).then(|| Arc::clone(constants));
         *call.generator.borrow_mut() = None;
     });
@@ -174,6 +186,14 @@ pub(super) fn register(to: &mut Registry) {
             let fallback = || call.stream.get().map_or(Ties::LowestIndex, Ties::Random);
             call.ties.get().unwrap_or_else(fallback).pick(call.request.get(), choices) as INT
         }))
+    });
+    to.add("changed", || -> Result<Dynamic, Failure> {
+        CALL.with(|call| {
+            let changed = call.changed.borrow();
+            let Some(places) = &*changed else { return Ok(Dynamic::UNIT) };
+            charge(places.len())?;
+            Ok(Dynamic::from_array(places.iter().map(|&place| Dynamic::from_int(place.into())).collect()))
+        })
     });
     to.add("log", |text: Dynamic| -> Result<(), Failure> {
         if text.is_int() || text.is_float() {

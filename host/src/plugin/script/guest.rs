@@ -13,6 +13,7 @@ use super::engine::type_name;
 use super::state;
 use super::views::{Cluster, ClusterFields, Happening, NameTexts, Queued, Request, RequestFields, Running, Step};
 use super::{Code, Script};
+use crate::plugin::rows::Seen;
 use crate::plugin::{Constants, Fault, FaultKind, Guest, Kind, Setup};
 
 /// Largest duration a script can answer, µs: a day. More is a mistake.
@@ -30,6 +31,10 @@ pub(super) struct ScriptGuest {
     /// Most that the state can have grown since it was measured, bytes.
     grown: u64,
     cluster: Arc<ClusterFields>,
+    /// Of the decisions about the state, if the script asks what changed.
+    seen: Seen,
+    /// For the next call: what changed.
+    changed: Option<Vec<u32>>,
     log: Log,
     used: u64,
 }
@@ -60,6 +65,8 @@ impl ScriptGuest {
             state: Dynamic::from_map(Map::new()),
             grown: 0,
             cluster: Arc::default(),
+            seen: Seen::default(),
+            changed: None,
             log,
             used: 0,
         };
@@ -115,7 +122,9 @@ impl ScriptGuest {
         ties: Option<&Ties>,
     ) -> Result<Dynamic, Fault> {
         let kit = &self.script.kit;
-        call::begin(&kit.limits, &self.code.constants, about, self.setup.stream, ties.copied());
+        let changed = self.changed.take();
+        let about = call::About { request: about, stream: self.setup.stream, ties: ties.copied(), changed };
+        call::begin(&kit.limits, &self.code.constants, about);
         call::swap_log(&mut self.log);
         let options = CallFnOptions::new().eval_ast(false).rewind_scope(true).bind_this_ptr(&mut self.state);
         let answer =
@@ -125,7 +134,11 @@ impl ScriptGuest {
         self.used = steps;
         // A step can add an entry of some 64 bytes, a number of a column is one of 8.
         self.grown = self.grown.saturating_add(steps.saturating_mul(64)).saturating_add(numbers.saturating_mul(8));
-        let answer = answer.map_err(|error| self.script.source.runtime(&error, kit, function));
+        let answer = answer.map_err(|error| {
+            // It may have asked what changed, and not got round to it.
+            self.seen = Seen::default();
+            self.script.source.runtime(&error, kit, function)
+        });
         if self.grown > UNMEASURED || !self.state.is_map() {
             self.measure(function)?;
         }
@@ -147,6 +160,7 @@ impl ScriptGuest {
         };
         // Without calling `init`, which may be what makes it large.
         self.state = Dynamic::from_map(Map::new());
+        self.seen = Seen::default();
         self.grown = 0;
         if function != "init" {
             self.initialise()?;
@@ -179,6 +193,9 @@ impl ScriptGuest {
         let request = self.request(request, cluster.now, Some(tenant_in_flight));
         // The script may have kept the view of an earlier call; then it keeps it as it was.
         Arc::make_mut(&mut self.cluster).update(cluster, &self.script.wanted);
+        if self.script.wanted.changed {
+            self.changed = self.seen.look(cluster).changed().map(<[u32]>::to_vec);
+        }
         (request, Cluster(Arc::clone(&self.cluster)))
     }
 
@@ -397,6 +414,7 @@ impl Guest for ScriptGuest {
             let text = format!("the state cannot be restored: {text}");
             self.script.source.fault(FaultKind::Refused, None, &text)
         })?;
+        self.seen = Seen::default();
         self.grown = 0;
         Ok(())
     }
@@ -411,6 +429,8 @@ impl Guest for ScriptGuest {
             state: Dynamic::UNIT,
             grown: 0,
             cluster: Arc::default(),
+            seen: Seen::default(),
+            changed: None,
             log: self.log.clone(),
             used: self.used,
         };

@@ -240,7 +240,8 @@ impl Script {
         }
         let ast = self.compile_in(&scope)?;
         scope.rewind(known);
-        call::begin(&self.kit.limits, &Constants::default(), 0, Stream::new(0, &self.source.path), None);
+        let about = call::About { request: 0, stream: Stream::new(0, &self.source.path), ties: None, changed: None };
+        call::begin(&self.kit.limits, &Constants::default(), about);
         let run = self.kit.engine.run_ast_with_scope(&mut scope, &ast);
         run.map_err(|error| self.source.runtime(&error, &self.kit, "the script"))?;
         let mut constants = Scope::new();

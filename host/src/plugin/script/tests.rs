@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use blis_sim::latency::Batch;
 use blis_sim::policy::{
-    BatchView, ClusterView, Event, EventKind, InstanceInfo, LeastLoaded, QueuedView, RequestView, RoutingPolicy,
+    BatchView, ClusterView, Event, EventKind, InstanceInfo, LeastLoaded, QueuedView, Reads, RequestView, RoutingPolicy,
     Signals, Ties, Verdict, Versions, Weighted,
 };
 use blis_sim::request::{Content, Name, Request, Span, Tags};
@@ -14,7 +14,7 @@ use blis_sim::units::Micros;
 use proptest::prelude::*;
 
 use super::*;
-use crate::plugin::Constants;
+use crate::plugin::{Constants, inputs};
 
 mod hostile;
 mod page;
@@ -314,7 +314,7 @@ fn every_kind_has_its_function() {
     let description = plugin.description();
     assert_eq!((description.name.as_str(), description.version.as_str()), ("all-kinds", "2"));
     assert_eq!(description.kinds, Kind::ALL);
-    assert_eq!(description.reads, blis_sim::policy::Reads { in_flight: true, ..Default::default() });
+    assert_eq!(description.reads, Reads { in_flight: true, ..Default::default() });
     assert!(description.events.completed && description.events.blocks && !description.events.routed);
     assert!(description.every_step && description.parameters[0].about == "of something");
     let start = |kind| plugin.start(&setup(kind, plugin.as_ref())).unwrap();
@@ -393,6 +393,48 @@ fn a_fork_goes_on_alike_and_apart() {
     assert_eq!(original.save().unwrap(), fork.save().unwrap());
     let _ = ask(fork.as_mut(), 20);
     assert_ne!(original.save().unwrap(), fork.save().unwrap(), "nothing is shared");
+}
+
+#[test]
+fn a_script_learns_what_changed() {
+    // Four places are too much for it.
+    let source = "// @events routed
+        fn learned() {
+            let places = changed();
+            if places == () { return `any of ${this.asked}`; }
+            this.asked += 1;
+            if places.len == 4 { throw `too much`; }
+            `${places}`
+        }
+        fn init() { #{ asked: 0 } }
+        fn admit(r, s) { this.learned() }
+        fn notice(e) { if changed() != () { throw `no decision`; } }
+    ";
+    let mut guest = guest(Kind::Admission, source);
+    let reads = Reads { load: true, in_flight: true, cached_blocks: false };
+    let mut service = inputs::Service::new(9);
+    let mut go_on = |decisions| {
+        (0..decisions).for_each(|_| service.go_on(reads));
+        service.clone()
+    };
+    let ask =
+        |guest: &mut dyn Guest, service: &inputs::Service| match guest.admit(&service.request(), &service.cluster()) {
+            Ok(Verdict::Reject(reason)) => reason.to_string(),
+            other => panic!("{other:?}"),
+        };
+    let answers: Vec<_> = (0..5).map(|_| ask(guest.as_mut(), &go_on(1))).collect();
+    assert_eq!(answers, ["any of 0", "[7, 4]", "[5, 8]", "[3, 3]", "[1, 7]"]);
+    let event = inputs::event(9, 0, blis_sim::policy::Events { routed: true, ..blis_sim::policy::Events::NONE });
+    guest.notice(&event.expect("one")).expect("no decision");
+    let later = go_on(1);
+    let mut fork = guest.fork().expect("forks");
+    assert_eq!([&mut fork, &mut guest].map(|guest| ask(guest.as_mut(), &later)), ["any of 4", "[8, 2]"]);
+    let state = guest.save().expect("saves");
+    guest.restore(&state).expect("restores");
+    assert_eq!([(); 2].map(|()| ask(guest.as_mut(), &later)), ["any of 5", "[]"]);
+    let later = go_on(2);
+    guest.admit(&later.request(), &later.cluster()).expect_err("four are too much");
+    assert_eq!(ask(guest.as_mut(), &later), "any of 7", "it may have missed something");
 }
 
 #[test]

@@ -145,6 +145,7 @@ pub(super) struct Wanted {
     blocks: bool,
     ages: [bool; 2],
     tenants: bool,
+    pub changed: bool,
 }
 
 impl Wanted {
@@ -154,6 +155,7 @@ impl Wanted {
             blocks: scan.has_any(&["blocks"]),
             ages: [&["load_age", "load_us"], &["cached_age", "cached_blocks_us"]].map(|names| scan.has_any(names)),
             tenants: scan.has_any(&["tenant_in_flight"]),
+            changed: scan.has_any(&["changed"]),
         }
     }
 

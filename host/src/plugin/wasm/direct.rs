@@ -119,6 +119,17 @@ fn define(linker: &mut Linker<Host>, module: &str, name: &str) -> wasmtime::Resu
             let (at, len) = memory.put(&mut store, 1, text.as_bytes())?;
             put_pair(memory.memory.data_mut(&mut store), result, at, len)
         }),
+        "changed" => linker.func_wrap(module, name, |mut caller: Caller<'_, Host>, result: u32| {
+            let mut store = caller.as_context_mut();
+            let changed = host::changed(&mut store)?;
+            let memory = memory_of(&store)?;
+            let Some(places) = changed else { return put_case(memory.memory.data_mut(&mut store), result, 0) };
+            let places: Vec<u8> = places.into_iter().flat_map(u32::to_le_bytes).collect();
+            let (at, len) = memory.put(&mut store, 4, &places)?;
+            let memory = memory.memory.data_mut(&mut store);
+            put_case(memory, result, 1)?;
+            put_pair(memory, result + 4, at, len / 4)
+        }),
         _ => wasmtime::bail!("there is no host.{name}"),
     }?;
     Ok(())
@@ -137,6 +148,18 @@ fn put_pair(memory: &mut [u8], result: u32, at: u32, len: u32) -> wasmtime::Resu
     let bytes = (u64::from(len) << 32 | u64::from(at)).to_le_bytes();
     match memory.get_mut(result as usize..).and_then(|memory| memory.first_chunk_mut()) {
         Some(pair) => *pair = bytes,
+        None => wasmtime::bail!("pointer out of bounds of memory"),
+    }
+    Ok(())
+}
+
+/// The first byte of an option of a list: which case it is. Eight bytes for the list follow at its fifth.
+fn put_case(memory: &mut [u8], result: u32, case: u8) -> wasmtime::Result<()> {
+    if result % 4 != 0 {
+        wasmtime::bail!("pointer not aligned");
+    }
+    match memory.get_mut(result as usize..).and_then(|memory| memory.get_mut(..12)) {
+        Some(option) => option[0] = case,
         None => wasmtime::bail!("pointer out of bounds of memory"),
     }
     Ok(())

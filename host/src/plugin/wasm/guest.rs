@@ -13,7 +13,7 @@ use super::fault::excerpt;
 use super::host::{About, Host, Log};
 use super::{Compiled, File};
 use crate::plugin::rows::{
-    AgesRow, EventRow, InstanceRow, InstanceRows, QueuedRow, RequestRow, RunningRow, StepRow, running_rows,
+    AgesRow, EventRow, InstanceRow, InstanceRows, QueuedRow, RequestRow, Rows, RunningRow, StepRow, running_rows,
 };
 use crate::plugin::{Constants, Fault, FaultKind, Guest, Kind, Setup};
 
@@ -119,6 +119,7 @@ impl<F: Functions> WasmGuest<F> {
 
     #[cold]
     fn begin_anew(&mut self) -> Result<(), Fault> {
+        self.rows.forget();
         let Setup { kind, names, stream, limits, .. } = &self.setup;
         let told = self.plugin.is_told();
         let (mut store, instance) =
@@ -156,7 +157,7 @@ impl<F: Functions> WasmGuest<F> {
         call: impl FnOnce(&F, &mut Store<Host>) -> wasmtime::Result<A>,
     ) -> Result<A, Fault> {
         let Live { store, functions } = self.live.as_mut().expect("made ready before");
-        store.data_mut().begin(about, self.plugin.wants_blocks);
+        store.data_mut().begin(about, self.plugin.wants);
         let fuel = self.setup.limits.fuel_per_call;
         let answer = store.set_fuel(fuel).and_then(|()| call(functions, store));
         self.used = fuel - store.get_fuel().unwrap_or(fuel).min(fuel);
@@ -181,21 +182,23 @@ impl<F: Functions> WasmGuest<F> {
         self.file().failed(function, error, host.map_or("", Host::said), &self.setup.limits)
     }
 
-    /// Asks an admission or routing policy.
+    /// What an admission or routing policy decides about, and may ask.
     #[inline]
     fn decide<A>(
         &mut self,
-        name: &str,
         request: &RequestView<'_>,
         cluster: &ClusterView<'_>,
         ties: Option<&Ties>,
-        call: impl FnOnce(&F, &mut Store<Host>, &Scene<'_>) -> wasmtime::Result<A>,
+        call: impl FnOnce(&mut Self, &Scene<'_>, &About<'_>) -> Result<A, Fault>,
     ) -> Result<A, Fault> {
         let mut rows = std::mem::take(&mut self.rows);
-        let scene =
-            Scene { request: RequestRow::at(request, cluster), ages: cluster.ages.into(), instances: rows.of(cluster) };
-        let about = About { id: request.id, request: Some(request), ties };
-        let answer = self.ask(name, &about, |functions, store| call(functions, store, &scene));
+        let Rows { rows: instances, changed } = rows.of(cluster);
+        let scene = Scene { request: RequestRow::at(request, cluster), ages: cluster.ages.into(), instances };
+        let about = About { id: request.id, request: Some(request), ties, changed };
+        let answer = call(self, &scene, &about);
+        if answer.is_err() {
+            rows.forget();
+        }
         self.rows = rows;
         answer
     }
@@ -213,7 +216,9 @@ impl<F: Functions> WasmGuest<F> {
 impl<F: Functions> Guest for WasmGuest<F> {
     fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<Verdict, Fault> {
         self.of(Kind::Admission)?;
-        let verdict = self.decide("admit", request, cluster, None, F::admit)?;
+        let verdict = self.decide(request, cluster, None, |guest, scene, about| {
+            guest.ask("admit", about, |functions, store| functions.admit(store, scene))
+        })?;
         Ok(match verdict {
             WireVerdict::Admit => Verdict::Admit,
             WireVerdict::Reject(text) => {
@@ -230,27 +235,29 @@ impl<F: Functions> Guest for WasmGuest<F> {
         scores: &mut Vec<f64>,
     ) -> Result<usize, Fault> {
         self.of(Kind::Routing)?;
-        let mut used = 0;
-        if self.setup.explain && self.plugin.description.scores {
-            scores.extend(self.decide("scores", request, cluster, Some(ties), F::scores)?);
-            used = self.used;
-            self.ready()?;
-        }
-        let target = self.decide("route", request, cluster, Some(ties), F::route)?;
-        self.used += used;
+        let target = self.decide(request, cluster, Some(ties), |guest, scene, about| {
+            let mut used = 0;
+            if guest.setup.explain && guest.plugin.description.scores {
+                scores.extend(guest.ask("scores", about, |functions, store| functions.scores(store, scene))?);
+                used = guest.used;
+            }
+            let target = guest.ask("route", about, |functions, store| functions.route(store, scene))?;
+            guest.used += used;
+            Ok(target)
+        })?;
         Ok(target as usize)
     }
 
     fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> Result<i64, Fault> {
         self.of(Kind::Priority)?;
-        let about = About { id: request.id, request: Some(request), ties: None };
+        let about = About { id: request.id, request: Some(request), ..About::default() };
         let row = RequestRow::new(request, now, 0);
         self.ask("priority", &about, |functions, store| functions.priority(store, &row))
     }
 
     fn rank(&mut self, queued: &QueuedView<'_>) -> Result<f64, Fault> {
         self.of(Kind::Scheduling)?;
-        let about = About { id: queued.request.id, request: Some(&queued.request), ties: None };
+        let about = About { id: queued.request.id, request: Some(&queued.request), ..About::default() };
         let (request, place) = (RequestRow::new(&queued.request, queued.now, 0), QueuedRow::from(queued));
         self.ask("rank", &about, |functions, store| functions.rank(store, &request, &place))
     }
@@ -259,7 +266,7 @@ impl<F: Functions> Guest for WasmGuest<F> {
         self.of(Kind::Preemption)?;
         let rows = running_rows(batch);
         let wanting = u32::try_from(batch.wanting).unwrap_or(u32::MAX);
-        let about = About { id: batch.id.get(batch.wanting).copied().unwrap_or(0), request: None, ties: None };
+        let about = About { id: batch.id.get(batch.wanting).copied().unwrap_or(0), ..About::default() };
         let victim =
             self.ask("victim", &about, |functions, store| functions.victim(store, batch.now.0, wanting, &rows))?;
         Ok(victim as usize)
@@ -280,7 +287,7 @@ impl<F: Functions> Guest for WasmGuest<F> {
 
     fn notice(&mut self, event: &Event) -> Result<(), Fault> {
         self.ready()?;
-        let about = About { id: event.request, request: None, ties: None };
+        let about = About { id: event.request, ..About::default() };
         let row = EventRow::from(event);
         self.ask("notice", &about, |functions, store| functions.notice(store, &row))
     }
@@ -297,6 +304,7 @@ impl<F: Functions> Guest for WasmGuest<F> {
     }
 
     fn restore(&mut self, state: &[u8]) -> Result<(), Fault> {
+        self.rows.forget();
         self.ready()?;
         let answer = self.ask("restore", &About::default(), |functions, store| functions.restore(store, state))?;
         self.agreed("restore", answer).inspect_err(|_| self.live = None)

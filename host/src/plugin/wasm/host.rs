@@ -48,6 +48,8 @@ struct Call {
     ties: Option<Ties>,
     /// Blocks of the prompt, if the guest may ask for them.
     blocks: Vec<u32>,
+    /// Rows that may differ from those of the call before, if the guest may ask for them; `None` if any.
+    changed: Option<Vec<u32>>,
     generator: Option<Generator>,
     /// The last error that the guest logged.
     said: String,
@@ -62,6 +64,27 @@ pub(super) struct About<'a> {
     pub request: Option<&'a RequestView<'a>>,
     /// How equals are told apart.
     pub ties: Option<&'a Ties>,
+    /// The places of the rows that may differ from those of the call before; `None` if any.
+    pub changed: Option<&'a [u32]>,
+}
+
+/// What a guest may ask for that has to be laid ready before a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wants {
+    pub blocks: bool,
+    pub changed: bool,
+}
+
+impl Wants {
+    /// What a guest wants that imports `functions` of `host`.
+    pub(super) fn of<'a>(functions: impl Iterator<Item = &'a str>) -> Self {
+        let mut wants = Self::default();
+        for function in functions {
+            wants.blocks |= function == "prompt-blocks";
+            wants.changed |= function == "changed";
+        }
+        wants
+    }
 }
 
 impl Host {
@@ -79,17 +102,26 @@ impl Host {
         }
     }
 
-    /// A call begins. `blocks`: whether the guest may ask for those of the prompt.
+    /// A call begins.
     #[inline]
-    pub(super) fn begin(&mut self, about: &About<'_>, blocks: bool) {
+    pub(super) fn begin(&mut self, about: &About<'_>, wants: Wants) {
         let call = &mut self.call;
         call.request = about.id;
         call.ties = about.ties.copied();
         call.generator = None;
         call.said.clear();
-        if blocks {
+        if wants.blocks {
             call.blocks.clear();
             call.blocks.extend(about.request.iter().flat_map(|request| request.shared_blocks()));
+        }
+        if wants.changed {
+            match (about.changed, &mut call.changed) {
+                (Some(places), Some(kept)) => {
+                    kept.clear();
+                    kept.extend_from_slice(places);
+                }
+                (places, kept) => *kept = places.map(<[u32]>::to_vec),
+            }
         }
     }
 
@@ -165,6 +197,13 @@ pub(super) fn text(store: &mut StoreContextMut<'_, Host>, name: u32) -> wasmtime
     Ok(text)
 }
 
+/// Which rows may differ from those of the call before; `None` if any may.
+pub(super) fn changed(store: &mut StoreContextMut<'_, Host>) -> wasmtime::Result<Option<Vec<u32>>> {
+    let changed = store.data().call.changed.clone();
+    charge(store, QUESTION + changed.as_ref().map_or(0, |places| places.len() as u64))?;
+    Ok(changed)
+}
+
 /// Defines `host` for components, imported as `full_name`.
 pub(super) fn link(linker: &mut Linker<Host>, full_name: &str) -> wasmtime::Result<()> {
     let mut host = linker.instance(full_name)?;
@@ -174,7 +213,8 @@ pub(super) fn link(linker: &mut Linker<Host>, full_name: &str) -> wasmtime::Resu
     host.func_wrap("random", |store: StoreContextMut<'_, Host>, (): ()| Ok((random(store)?,)))?;
     host.func_wrap("pick", |store: StoreContextMut<'_, Host>, (n,): (u32,)| Ok((pick(store, n)?,)))?;
     host.func_wrap("prompt-blocks", |mut store: StoreContextMut<'_, Host>, (): ()| Ok((prompt_blocks(&mut store)?,)))?;
-    host.func_wrap("text", |mut store: StoreContextMut<'_, Host>, (name,): (u32,)| Ok((text(&mut store, name)?,)))
+    host.func_wrap("text", |mut store: StoreContextMut<'_, Host>, (name,): (u32,)| Ok((text(&mut store, name)?,)))?;
+    host.func_wrap("changed", |mut store: StoreContextMut<'_, Host>, (): ()| Ok((changed(&mut store)?,)))
 }
 
 fn charge(store: &mut StoreContextMut<'_, Host>, fuel: u64) -> wasmtime::Result<()> {

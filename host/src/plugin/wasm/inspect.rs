@@ -12,7 +12,7 @@ use crate::plugin::{Fault, FaultKind};
 const OFFERED: (u64, u64) = (1, 0);
 
 /// The functions of the interface `host`.
-pub(super) const HOST_FUNCTIONS: [&str; 5] = ["log", "random", "pick", "prompt-blocks", "text"];
+pub(super) const HOST_FUNCTIONS: [&str; 6] = ["log", "random", "pick", "prompt-blocks", "text", "changed"];
 
 /// The two kinds of WebAssembly files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

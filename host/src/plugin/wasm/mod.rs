@@ -48,7 +48,7 @@ pub use engine::{Kept, Settings};
 
 use self::fault::File;
 use self::guest::{Functions, WasmGuest};
-use self::host::{Host, Log};
+use self::host::{Host, Log, Wants};
 use self::inspect::{Exports, Form};
 use super::find::sha256;
 use super::{Description, Fault, FaultKind, Guest, Limits, Plugin, Setup, Technology};
@@ -163,23 +163,23 @@ fn typed(
         Ok(component)
     };
     let component = kept.component().map_or_else(compile, Ok)?;
-    let (pre, wants_blocks) = link(file, engine, &component)?;
-    Wasm::described(file, typed::Component { pre, exports: exports.clone() }, wants_blocks, limits)
+    let (pre, wants) = link(file, engine, &component)?;
+    Wasm::described(file, typed::Component { pre, exports: exports.clone() }, wants, limits)
 }
 
 /// The plugin with the functions of `module`.
 fn direct(file: &File, module: &Module, limits: &Limits) -> Result<Wasm<direct::Direct>, Fault> {
     let exports = Exports::of(file, module.exports().map(|export| export.name()))?;
-    let wants_blocks = module.imports().any(|import| import.name() == "prompt-blocks");
+    let wants = Wants::of(module.imports().map(|import| import.name()));
     let code = direct::Core::link(module, exports)
         .map_err(|error| file.fault(FaultKind::ForbiddenImport, format_args!("{error:#}")))?;
-    Wasm::described(file, code, wants_blocks, limits)
+    Wasm::described(file, code, wants, limits)
 }
 
-/// With the host's functions; and whether it may ask for the blocks of a prompt.
-fn link(file: &File, engine: &Engine, component: &Component) -> Result<(InstancePre<Host>, bool), Fault> {
+/// With the host's functions; and what of them has to be laid ready.
+fn link(file: &File, engine: &Engine, component: &Component) -> Result<(InstancePre<Host>, Wants), Fault> {
     let mut linker = Linker::new(engine);
-    let mut wants_blocks = false;
+    let mut functions = Vec::new();
     for (name, import) in component.component_type().imports(engine) {
         let ComponentItem::ComponentInstance(instance) = import.ty else { continue };
         for (function, item) in instance.exports(engine) {
@@ -189,7 +189,7 @@ fn link(file: &File, engine: &Engine, component: &Component) -> Result<(Instance
             if !inspect::HOST_FUNCTIONS.contains(&function) {
                 return Err(inspect::no_such_function(file, function));
             }
-            wants_blocks |= function == "prompt-blocks";
+            functions.push(function.to_owned());
         }
         if name.starts_with("blis:policy/host@") {
             host::link(&mut linker, name).expect("each is defined once");
@@ -199,7 +199,7 @@ fn link(file: &File, engine: &Engine, component: &Component) -> Result<(Instance
         let what = format!("wants functions of the host with other types than they have: {error:#}");
         file.fault(FaultKind::ForbiddenImport, what)
     })?;
-    Ok((pre, wants_blocks))
+    Ok((pre, Wants::of(functions.iter().map(String::as_str))))
 }
 
 /// Compiled code whose functions are called as `F` does.
@@ -207,7 +207,7 @@ struct Compiled<F: Functions> {
     file: File,
     description: Description,
     code: F::Code,
-    wants_blocks: bool,
+    wants: Wants,
 }
 
 fn nothing_yet() -> Description {
@@ -264,8 +264,8 @@ impl<F: Functions> Compiled<F> {
 struct Wasm<F: Functions>(Arc<Compiled<F>>);
 
 impl<F: Functions> Wasm<F> {
-    fn described(file: &File, code: F::Code, wants_blocks: bool, limits: &Limits) -> Result<Self, Fault> {
-        let mut compiled = Compiled { file: file.clone(), description: nothing_yet(), code, wants_blocks };
+    fn described(file: &File, code: F::Code, wants: Wants, limits: &Limits) -> Result<Self, Fault> {
+        let mut compiled = Compiled { file: file.clone(), description: nothing_yet(), code, wants };
         compiled.describe(limits)?;
         Ok(Self(Arc::new(compiled)))
     }

@@ -514,13 +514,13 @@ fn files_that_do_not_fit_are_refused_with_a_reason() {
     # wants another interface
     router.wasm: wants blis:policy/clock@1.0.0, which there is not; a policy may import blis:policy/host and nothing else [forbidden-import]
     # wants another function
-    router.wasm: wants host.time, which there is not; there are log, random, pick, prompt-blocks, text [forbidden-import]
+    router.wasm: wants host.time, which there is not; there are log, random, pick, prompt-blocks, text, changed [forbidden-import]
     # wants another type
     router.wasm: no component can be made of it: failed to validate import interface `blis:policy/host@1.0.0`: type mismatch for function `random`: expected `[] -> [I64]` but found `[] -> [I32]` [forbidden-import]
     # component that wants WASI
     router.wasm: wants wasi:cli/environment@0.2.0: policies get no files, clock or network, only blis:policy/host; build it for wasm32-unknown-unknown [forbidden-import]
     # component that wants another function
-    router.wasm: wants host.time, which there is not; there are log, random, pick, prompt-blocks, text [forbidden-import]
+    router.wasm: wants host.time, which there is not; there are log, random, pick, prompt-blocks, text, changed [forbidden-import]
     # component that wants another type
     router.wasm: wants functions of the host with other types than they have: component imports instance `blis:policy/host@1.0.0`, but a matching implementation was not found in the linker: instance export `random` has the wrong type: type mismatch with results: expected `u64` found `u32` [forbidden-import]
     # built for the future

@@ -54,6 +54,7 @@ pub struct Host {
     pick: unsafe extern "C" fn(*mut c_void, u32) -> u32,
     prompt_blocks: unsafe extern "C" fn(*mut c_void, *mut *const u32) -> usize,
     text: unsafe extern "C" fn(*mut c_void, u32) -> Text,
+    changed: unsafe extern "C" fn(*mut c_void, *mut *const u32) -> usize,
 }
 
 /// `blis_parameter`.
@@ -626,6 +627,20 @@ pub(crate) fn prompt_blocks() -> Vec<u32> {
         }
     };
     asking(ask, |host| host.prompt_blocks.clone())
+}
+
+pub(crate) fn changed<T>(look: impl FnOnce(Option<&[u32]>) -> T) -> T {
+    let host = ASKING.get();
+    if host.is_null() {
+        return look(testing::ask(|host| host.changed.clone()).as_deref());
+    }
+    let mut places = ptr::null();
+    // SAFETY: as above; the places are valid during the call, which ends after `look`.
+    let changed = unsafe {
+        let count = ((*host).changed)((*host).context, &raw mut places);
+        if count == usize::MAX { None } else { Some(array(places, count)) }
+    };
+    look(changed)
 }
 
 pub(crate) fn text(name: u32) -> String {

@@ -28,6 +28,7 @@ mod imports {
         #[link_name = "prompt-blocks"]
         pub fn prompt_blocks(result: *mut super::List<u32>);
         pub fn text(name: u32, result: *mut super::List<u8>);
+        pub fn changed(result: *mut super::Changed);
     }
 }
 
@@ -55,6 +56,25 @@ pub fn text(name: u32) -> String {
         list.slice()
     };
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// An `option<list<u32>>`: 1 with a list, 0 without.
+#[derive(Debug)]
+#[repr(C)]
+struct Changed {
+    is_known: u8,
+    places: List<u32>,
+}
+
+pub fn changed<T>(look: impl FnOnce(Option<&[u32]>) -> T) -> T {
+    let mut changed = Changed { is_known: 0, places: List::EMPTY };
+    // SAFETY: the host writes the list into the arena, where it stays until the call ends, which is after `look`;
+    // and where it lies into `changed`.
+    let places = unsafe {
+        imports::changed(&raw mut changed);
+        (changed.is_known != 0).then(|| changed.places.slice())
+    };
+    look(places)
 }
 
 /// `list<T>` or `string` in memory.
@@ -149,7 +169,7 @@ const _: () = {
     assert!(size_of::<Decision>() == 112 && size_of::<Joining>() == 112);
     assert!(size_of::<Fact>() == 16 && size_of::<RawParameter>() == 40);
     assert!(size_of::<RawDescription>() == 40 && std::mem::offset_of!(RawDescription, parameters) == 32);
-    assert!(size_of::<Refusal>() == 12);
+    assert!(size_of::<Refusal>() == 12 && size_of::<Changed>() == 12);
 };
 
 /// The policy of this module, and what its latest answer points to.

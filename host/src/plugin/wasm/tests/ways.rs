@@ -1,5 +1,7 @@
 //! Two ways to call the same functions, one of them faster: nobody can tell which was taken.
 
+use blis_sim::policy::Reads;
+
 use super::*;
 use crate::plugin::inputs::{self, NAMES, Question};
 
@@ -84,6 +86,63 @@ fn the_host_answers_both() {
         route(guest.as_mut(), &[0], &mut Vec::new())
     });
     assert_eq!(answers, [Ok(40 + usize::from(b'g')), Ok(40 + usize::from(b'g'))]);
+}
+
+/// As it learns what changed: the number of places and the first of them, or 100; four are too much for it.
+const LEARNS: [&str; 2] = [
+    r#"(import "blis:policy/host@1.0.0" "changed" (func $changed (param i32)))"#,
+    "(call $changed (i32.const 700))
+    (if (i32.eqz (i32.load8_u (i32.const 700))) (then (return (i32.const 100))))
+    (if (i32.eq (i32.load (i32.const 708)) (i32.const 4)) (then (unreachable)))
+    (return (i32.add
+      (i32.mul (i32.load (i32.const 708)) (i32.const 10))
+      (if (result i32) (i32.load (i32.const 708))
+        (then (i32.load (i32.load (i32.const 704)))) (else (i32.const 0)))))",
+];
+
+#[test]
+fn what_changed_is_told_both() {
+    let text = routing(LEARNS[0], LEARNS[1]);
+    for way in [Way::Fastest, Way::Typed] {
+        let plugin = load_by(way, "router.wasm", &component(&text)).expect("loads");
+        let mut guest = plugin.start(&Setup { explain: true, ..setup(Kind::Routing) }).expect("starts");
+        let reads = Reads { cached_blocks: false, ..plugin.description().reads };
+        let mut service = inputs::Service::new(9);
+        let mut go_on = |decisions| {
+            (0..decisions).for_each(|_| service.go_on(reads));
+            service.clone()
+        };
+        let ask = |guest: &mut dyn Guest, service: &inputs::Service| {
+            guest.route(&service.request(), &service.cluster(), &Ties::LowestIndex, &mut Vec::new())
+        };
+        // Where a request came in decision 0, 1, 2 …: 7 places further every time. In every ninth signals are read.
+        let answers: Vec<_> = (0..11).map(|_| ask(guest.as_mut(), &go_on(1)).expect("answers")).collect();
+        assert_eq!(answers, [100, 27, 25, 23, 21, 28, 26, 24, 22, 100, 27], "{way:?}");
+        let later = go_on(1);
+        let mut fork = guest.fork().expect("forks");
+        assert_eq!([&mut fork, &mut guest].map(|guest| ask(guest.as_mut(), &later)), [Ok(100), Ok(25)], "{way:?}");
+        assert_eq!(ask(guest.as_mut(), &later), Ok(0), "nothing did");
+        let state = guest.save().expect("saves");
+        guest.restore(&state).expect("restores");
+        assert_eq!([(); 2].map(|()| ask(guest.as_mut(), &later)), [Ok(100), Ok(0)], "{way:?}");
+        let later = go_on(2);
+        ask(guest.as_mut(), &later).expect_err("four are too much");
+        assert_eq!([(); 2].map(|()| ask(guest.as_mut(), &later)), [Ok(100), Ok(0)], "{way:?}");
+    }
+}
+
+#[test]
+fn where_the_answer_goes_is_checked() {
+    let at = |place: &str| {
+        let text = routing(LEARNS[0], &LEARNS[1].replacen("700", place, 1));
+        let answers = [Way::Fastest, Way::Typed].map(|way| {
+            let plugin = load_by(way, "router.wasm", &component(&text));
+            let mut guest = plugin.and_then(|plugin| plugin.start(&setup(Kind::Routing))).expect("starts");
+            route(guest.as_mut(), &[0], &mut Vec::new()).expect_err("no place for it").kind
+        });
+        assert_eq!(answers, [FaultKind::Trap; 2], "{place}");
+    };
+    ["702", "131064", "-4"].into_iter().for_each(at);
 }
 
 #[test]
