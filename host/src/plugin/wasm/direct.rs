@@ -155,7 +155,7 @@ fn put_pair(memory: &mut [u8], result: u32, at: u32, len: u32) -> wasmtime::Resu
 
 /// The first byte of an option of a list: which case it is. Eight bytes for the list follow at its fifth.
 fn put_case(memory: &mut [u8], result: u32, case: u8) -> wasmtime::Result<()> {
-    if result % 4 != 0 {
+    if !result.is_multiple_of(4) {
         wasmtime::bail!("pointer not aligned");
     }
     match memory.get_mut(result as usize..).and_then(|memory| memory.get_mut(..12)) {
