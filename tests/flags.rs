@@ -1292,6 +1292,10 @@ fn think_time_ms(t: &Trial) {
     let waiting = thinking(&conversations(t, "--session-mode closed-loop {} 700"));
     assert!(waiting.iter().all(|seconds| (seconds - 0.7).abs() < 1e-5), "{waiting:?}");
     assert!(t.error(&calm(), "{} 700").contains("only makes sense with `--session-mode closed-loop`"));
+    for moved in ["--repeat 2", "--start 1", "--duration 1", "--time-scale 2", "--spread-bins 10"] {
+        let told = t.error(&calm(), &format!("--session-mode closed-loop {moved} {{}} 700"));
+        assert!(told.contains("cannot be used with `--session-mode closed-loop`"), "{told}");
+    }
 }
 
 fn think_time_dist(t: &Trial) {

@@ -249,7 +249,7 @@ impl RunConfig {
             data: args.trace_data,
             skip_bad_lines: args.skip_bad_lines,
             part: args.part.part(),
-            closed_loop: closed_loop(&args.sessions)?,
+            closed_loop: closed_loop(&args.sessions, &args.part)?,
         };
         let output = output(&args.simulation, args.metrics_path, args.results_path, args.export)?;
         let evaluation = Evaluation::new(&args.evaluation)?;
@@ -574,7 +574,18 @@ impl EngineConfig {
 }
 
 /// Of `--session-mode` and what goes with it.
-fn closed_loop(flags: &SessionFlags) -> Result<Option<Option<ThinkTime>>, Failure> {
+fn closed_loop(flags: &SessionFlags, part: &TracePartFlags) -> Result<Option<Option<ThinkTime>>, Failure> {
+    let moved = given([
+        (part.start.is_some(), "--start"),
+        (part.duration.is_some(), "--duration"),
+        (part.time_scale.is_some(), "--time-scale"),
+        (part.repeat.is_some(), "--repeat"),
+        (part.spread_bins.is_some(), "--spread-bins"),
+    ]);
+    if let (SessionMode::ClosedLoop, Some(flag)) = (flags.session_mode, moved.into_iter().next()) {
+        return Err(Failure::usage(format_args!("`{flag}` cannot be used with `--session-mode closed-loop`"))
+            .hint("later rounds follow from answers, not from recorded times"));
+    }
     let think_time = flags.think_time_ms.map(ThinkTime::Constant).or(flags.think_time_dist);
     match (flags.session_mode, think_time) {
         (SessionMode::ClosedLoop, think_time) => Ok(Some(think_time)),

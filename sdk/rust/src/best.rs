@@ -26,7 +26,7 @@ const REMEMBERED: usize = 16;
 /// four values at a time are passed over by one branch, and what is rare is in functions of its own.
 #[inline]
 fn first_by<T: PartialOrd + Copy>(values: impl Iterator<Item = T> + Clone, no_worse: impl Fn(T, T) -> bool) -> usize {
-    let mut rest = values.clone();
+    let mut rest = values;
     let Some((first, mut best)) = rest.by_ref().enumerate().find(|&(_, value)| comparable(value)) else {
         panic!("there is nothing to choose from: no value, or none that is a number");
     };
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn so_many_ties_that_not_all_are_remembered() {
-        let value = |place: usize| u8::from(place % 3 == 0); // 1, 2, 4, 5, 7, 8, …
+        let value = |place: usize| u8::from(place.is_multiple_of(3)); // 1, 2, 4, 5, 7, 8, …
         for (pick, place) in [(0, 1), (15, 23), (16, 25), (65, 98)] {
             let (chosen, host) = with(Host { picks: vec![pick], ..Host::default() }, || argmin((0..99).map(value)));
             assert_eq!((chosen, host.asked), (place, vec![66]));

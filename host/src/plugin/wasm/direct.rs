@@ -142,7 +142,7 @@ fn memory_of(store: &StoreContextMut<'_, Host>) -> wasmtime::Result<GuestMemory>
 
 /// Where a list lies and how long it is, where the guest asked for that to be written.
 fn put_pair(memory: &mut [u8], result: u32, at: u32, len: u32) -> wasmtime::Result<()> {
-    if result % 4 != 0 {
+    if !result.is_multiple_of(4) {
         wasmtime::bail!("pointer not aligned");
     }
     let bytes = (u64::from(len) << 32 | u64::from(at)).to_le_bytes();
@@ -180,7 +180,7 @@ impl Reader<'_> {
 
     /// A record of `size` bytes begins there.
     fn record(&self, at: u32, align: u32, size: usize) -> wasmtime::Result<()> {
-        if at % align != 0 {
+        if !at.is_multiple_of(align) {
             wasmtime::bail!("return pointer not aligned");
         }
         if self.memory.get(at as usize..).is_none_or(|memory| memory.len() < size) {
@@ -214,7 +214,7 @@ impl Reader<'_> {
     /// `len` elements of `size` bytes each, from `at` on.
     fn elements(&mut self, at: u32, len: u32, size: usize, align: u32) -> wasmtime::Result<&[u8]> {
         let bytes = len as usize * size;
-        if at % align != 0 {
+        if !at.is_multiple_of(align) {
             wasmtime::bail!("list pointer is not aligned");
         }
         let Some(elements) = self.memory.get(at as usize..).and_then(|memory| memory.get(..bytes)) else {
@@ -312,6 +312,9 @@ impl<P: WasmParams> Told<P> {
     }
 }
 
+/// The eight sums of a step.
+type StepSums = (u64, u64, u64, u64, u64, u64, u64, u64);
+
 /// The functions that belong to one kind of policy. Pointers are `u32`, as they are for wasmtime.
 enum Role {
     Admission { admit: Told<u32> },
@@ -325,7 +328,7 @@ enum Role {
 struct Latency {
     constants: Told<()>,
     queueing_time: TypedFunc<u32, u64>,
-    step_time: TypedFunc<(u64, u64, u64, u64, u64, u64, u64, u64), u64>,
+    step_time: TypedFunc<StepSums, u64>,
 }
 
 type Notice = TypedFunc<(u64, u64, u64, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32), ()>;

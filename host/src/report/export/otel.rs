@@ -18,17 +18,17 @@ use crate::workload::{Names, session_text};
 /// Requests in the order of arrival, then the steps of each instance.
 pub(super) fn write(journal: &Journal, about: &About, names: &Names, out: &mut dyn Write) -> io::Result<()> {
     for journey in &journal.journeys {
-        line(out, request(journey, about, names))?;
+        line(out, &request(journey, about, names))?;
     }
     let instances = journal.steps.iter().map(|step| step.instance + 1).max().unwrap_or(0);
     for instance in 0..instances {
         let steps: Vec<&Step> = journal.steps.iter().filter(|step| step.instance == instance).collect();
-        line(out, scheduler(instance, &steps, about))?;
+        line(out, &scheduler(instance, &steps, about))?;
     }
     Ok(())
 }
 
-fn line(out: &mut dyn Write, span: Value) -> io::Result<()> {
+fn line(out: &mut dyn Write, span: &Value) -> io::Result<()> {
     let document = json!({ "resourceSpans": [{
         "resource": { "attributes": [text("service.name", "blis")] },
         "scopeSpans": [{ "scope": { "name": "blis" }, "spans": [span] }],
