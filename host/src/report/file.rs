@@ -87,7 +87,8 @@ fn target_of(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Writes `document` to `path` as JSON, indented by two spaces, as [`write_whole`] does.
+/// Writes `document` to `path` as JSON, indented by two spaces. A regular file is replaced in one step;
+/// anything else (a pipe, `/dev/stdout`) is written to directly.
 ///
 /// # Errors
 /// Names `path`; nothing is left behind.
