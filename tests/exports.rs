@@ -123,6 +123,9 @@ fn other_tools_find_what_they_read() {
     let requests = metrics["requests"].as_array().map_or(0, Vec::len);
     assert_eq!(lines("aiperf/profile_export.jsonl"), requests);
     assert_eq!(lines("spans.jsonl"), requests + 3, "and the steps of each instance");
+    for file in ["bench.json", "aiperf/profile_export.jsonl", "spans.jsonl"] {
+        assert_eq!(folder.blis(&format!("workload inspect {{}}/{file} --json")).0, Some(0), "we read {file} too");
+    }
 }
 
 /// What cannot be written is said before anything is simulated, and nothing is left behind.

@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 
 use blis_sim::units::Micros;
-use serde_json::{Map, Value, json};
+use serde::Serializer as _;
+use serde_json::{Value, json};
 
 use super::About;
 use super::journal::Journal;
@@ -21,8 +22,9 @@ pub(super) fn write(journal: &Journal, about: &About, out: &mut dyn Write) -> io
     let output: u64 = answered().map(|(_, outcome)| u64::from(outcome.generated_tokens)).sum();
     let per_second = |count: f64| if duration > 0.0 { count / duration } else { 0.0 };
     let completed = answered().count();
-    let mut document = Map::new();
-    let mut put = |name: &str, value: Value| document.insert(name.to_owned(), value);
+    // In vLLM's order: figures first, then the long lists.
+    let mut document: Vec<(String, Value)> = Vec::new();
+    let mut put = |name: &str, value: Value| document.push((name.to_owned(), value));
     put("backend", json!("blis"));
     put("endpoint_type", json!("simulation"));
     put("label", Value::Null);
@@ -72,6 +74,6 @@ pub(super) fn write(journal: &Journal, about: &About, out: &mut dyn Write) -> io
     put("start_times", each(&|journey| json!(journey.request.arrival.as_secs_f64())));
     put("generated_texts", each(&|_| json!("")));
     put("errors", each(&|journey| json!(journey.failure().unwrap_or_default())));
-    serde_json::to_writer(&mut *out, &document)?;
+    serde_json::Serializer::new(&mut *out).collect_map(document)?;
     out.write_all(b"\n")
 }
