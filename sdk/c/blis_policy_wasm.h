@@ -10,6 +10,8 @@
 #define BLIS_POLICY_WASM_H
 
 #define BLIS_W_EXPORT(name) __attribute__((export_name(name), used))
+/* What is called for each decision takes the policy's function in: a call through a table costs 100 ns here. */
+#define BLIS_W_DECISION(name) __attribute__((flatten)) BLIS_W_EXPORT(name)
 #define BLIS_W_IMPORT(name) __attribute__((import_module("blis:policy/host@1.0.0"), import_name(name)))
 
 typedef struct blis_w_list {
@@ -295,7 +297,7 @@ typedef struct blis_w_decision {
     size_t count;
 } blis_w_decision;
 
-BLIS_W_EXPORT("blis:policy/admission@1.0.0#admit") const blis_w_refusal *blis_w_admit(const blis_w_decision *d) {
+BLIS_W_DECISION("blis:policy/admission@1.0.0#admit") const blis_w_refusal *blis_w_admit(const blis_w_decision *d) {
     static blis_w_refusal verdict;
     blis_text reason = {0, 0};
     const uint32_t admitted = blis_plugin_v1()->admit(&blis_w_host, blis_w_state, &d->request, &d->ages,
@@ -306,7 +308,7 @@ BLIS_W_EXPORT("blis:policy/admission@1.0.0#admit") const blis_w_refusal *blis_w_
     return &verdict;
 }
 
-BLIS_W_EXPORT("blis:policy/routing@1.0.0#route") uint32_t blis_w_route(const blis_w_decision *d) {
+BLIS_W_DECISION("blis:policy/routing@1.0.0#route") uint32_t blis_w_route(const blis_w_decision *d) {
     const uint32_t place = blis_plugin_v1()->route(&blis_w_host, blis_w_state, &d->request, &d->ages,
                                                    d->instances, d->count, sizeof(blis_instance));
     blis_w_done();
@@ -332,7 +334,7 @@ BLIS_W_EXPORT("blis:policy/routing@1.0.0#scores") const blis_w_list *blis_w_scor
     return &result;
 }
 
-BLIS_W_EXPORT("blis:policy/priority@1.0.0#priority") int64_t blis_w_priority(const blis_request *request) {
+BLIS_W_DECISION("blis:policy/priority@1.0.0#priority") int64_t blis_w_priority(const blis_request *request) {
     const int64_t priority = blis_plugin_v1()->priority(&blis_w_host, blis_w_state, request);
     blis_w_done();
     return priority;
@@ -343,13 +345,13 @@ typedef struct blis_w_joining {
     blis_queued queued;
 } blis_w_joining;
 
-BLIS_W_EXPORT("blis:policy/scheduling@1.0.0#rank") double blis_w_rank(const blis_w_joining *joining) {
+BLIS_W_DECISION("blis:policy/scheduling@1.0.0#rank") double blis_w_rank(const blis_w_joining *joining) {
     const double rank = blis_plugin_v1()->rank(&blis_w_host, blis_w_state, &joining->request, &joining->queued);
     blis_w_done();
     return rank;
 }
 
-BLIS_W_EXPORT("blis:policy/preemption@1.0.0#victim")
+BLIS_W_DECISION("blis:policy/preemption@1.0.0#victim")
 uint32_t blis_w_victim(uint64_t now_us, uint32_t wanting, const blis_running *batch, size_t count) {
     const uint32_t place =
         blis_plugin_v1()->victim(&blis_w_host, blis_w_state, now_us, wanting, batch, count, sizeof(blis_running));
@@ -364,13 +366,13 @@ BLIS_W_EXPORT("blis:policy/latency@1.0.0#constants") const blis_constants *blis_
     return &constants;
 }
 
-BLIS_W_EXPORT("blis:policy/latency@1.0.0#queueing-time") uint64_t blis_w_queueing_time(uint32_t input_tokens) {
+BLIS_W_DECISION("blis:policy/latency@1.0.0#queueing-time") uint64_t blis_w_queueing_time(uint32_t input_tokens) {
     const uint64_t time = blis_plugin_v1()->queueing_time(&blis_w_host, blis_w_state, input_tokens);
     blis_w_done();
     return time;
 }
 
-BLIS_W_EXPORT("blis:policy/latency@1.0.0#step-time")
+BLIS_W_DECISION("blis:policy/latency@1.0.0#step-time")
 uint64_t blis_w_step_time(uint64_t prefill_requests, uint64_t prefill_tokens, uint64_t prefill_tokens_squared,
                           uint64_t prefill_tokens_by_input, uint64_t prefill_tokens_by_context,
                           uint64_t prefill_context, uint64_t decode_requests, uint64_t decode_context) {
@@ -381,7 +383,7 @@ uint64_t blis_w_step_time(uint64_t prefill_requests, uint64_t prefill_tokens, ui
     return time;
 }
 
-BLIS_W_EXPORT("blis:policy/lifecycle@1.0.0#notice")
+BLIS_W_DECISION("blis:policy/lifecycle@1.0.0#notice")
 void blis_w_notice(uint64_t at_us, uint64_t ttft_us, uint64_t e2e_us, uint32_t kind, uint32_t request, uint32_t instance,
                    uint32_t input_tokens, uint32_t generated_tokens, uint32_t slo_class, uint32_t tenant,
                    uint32_t session, uint32_t prefix_group, uint32_t block) {
