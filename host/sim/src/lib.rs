@@ -6,6 +6,7 @@
 
 pub mod capacity;
 pub mod cluster;
+pub mod cost;
 pub mod instance;
 pub mod kv;
 pub mod latency;

@@ -25,6 +25,7 @@ mod lifecycle;
 mod next_events;
 mod sessions;
 mod signals;
+mod timeline;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -37,11 +38,12 @@ use self::next_events::NextEvents;
 use self::sessions::{Arrivals, Clients};
 pub use self::sessions::{FollowUps, SessionStates};
 use self::signals::{Board, Watched, Watches};
+pub use self::timeline::{Force, Listed, Pending, Timeline};
 use crate::instance::{Distance, Instance, InstanceConfig, Stuck};
 use crate::outcome::{Counters, Decision, Outcome, Rejection, Sink, Status};
 use crate::policy::{
-    AdmissionPolicy, Classes, Event as Happened, Events, PriorityPolicy, Reads, RequestView, RoutingPolicy, Ties,
-    Verdict,
+    AdmissionPolicy, Choice, Classes, Event as Happened, Events, PriorityPolicy, Reads, Reason, RequestView,
+    RoutingPolicy, Ties, Verdict,
 };
 use crate::request::{Name, Request};
 use crate::semantics::Semantics;
@@ -157,6 +159,8 @@ pub struct Cluster<I> {
     admitted: VecDeque<Request>,
     /// The routing policy's scores of the present decision.
     scores: Vec<f64>,
+    /// The next decision of this kind about this request is not the policy's.
+    forced: Option<(u32, Force)>,
 }
 
 /// What happens next in front of the instances, in the order of ranks.
@@ -192,6 +196,7 @@ impl<I: Instance> Cluster<I> {
             arrived: VecDeque::new(),
             admitted: VecDeque::new(),
             scores: Vec::new(),
+            forced: None,
             policies,
             config,
         }
@@ -221,24 +226,44 @@ impl<I: Instance> Cluster<I> {
         sink: &mut S,
     ) -> Result<Vec<Counters>, Halt> {
         self.start(sink.reads(), follow_ups.is_some());
-        let mut clients = Clients::new(Arrivals::new(arrivals.into_iter(), follow_ups), sink);
+        let mut arrivals = Arrivals::new(arrivals.into_iter(), follow_ups);
+        self.work(self.config.horizon, &mut Clients::new(&mut arrivals, sink))?;
+        self.finish(sink)
+    }
+
+    /// Everything in front of the instances until `end`, inclusive.
+    fn work(
+        &mut self,
+        end: Micros,
+        clients: &mut Clients<'_, '_, impl Iterator<Item = Request>, impl Sink>,
+    ) -> Result<(), Halt> {
         loop {
-            let next = self.next(&mut clients.arrivals).filter(|&(now, _)| now <= self.config.horizon);
-            let until = next.map_or(self.config.horizon.saturating_add(Micros(1)), |(now, _)| now);
-            if clients.arrivals.wait_for_ends() && self.next_end_before(until, &mut clients)? {
+            let next = self.next(clients.arrivals).filter(|&(now, _)| now <= end);
+            let until = next.map_or(end.saturating_add(Micros(1)), |(now, _)| now);
+            if clients.arrivals.wait_for_ends() && self.next_end_before(until, clients)? {
                 continue; // it may be followed by something that comes first
             }
-            let Some((now, event)) = next else { break };
-            self.config.abort.check()?;
-            self.expect();
-            clients.now = now;
-            match event {
-                Event::Arrival => self.arrive(&mut clients),
-                Event::Admission => self.admit(now, &mut clients)?,
-                Event::Routing => self.route(now, &mut clients)?,
-            }
+            let Some((now, event)) = next else { return Ok(()) };
+            self.happen(now, event, clients)?;
         }
-        self.finish(sink)
+    }
+
+    /// What is next in front of the instances.
+    fn happen(
+        &mut self,
+        now: Micros,
+        event: Event,
+        clients: &mut Clients<'_, '_, impl Iterator<Item = Request>, impl Sink>,
+    ) -> Result<(), Halt> {
+        self.config.abort.check()?;
+        self.expect();
+        clients.now = now;
+        match event {
+            Event::Arrival => self.arrive(clients),
+            Event::Admission => self.admit(now, clients)?,
+            Event::Routing => self.route(now, clients)?,
+        }
+        Ok(())
     }
 
     /// The earliest event in front of the instances; among equals the one of lowest rank.
@@ -272,7 +297,10 @@ impl<I: Instance> Cluster<I> {
         let view = self.config.view(&request);
         self.board.probe(&view, self.admission_reads);
         let cluster = self.board.view(now);
-        let verdict = self.policies.admission.admit(&view, &cluster);
+        let mut verdict = self.policies.admission.admit(&view, &cluster);
+        if let Some(Force::Admit(admit)) = forced(&mut self.forced, &request, Event::Admission) {
+            verdict = if admit { Verdict::Admit } else { Verdict::Reject(Reason::Forced) };
+        }
         sink.decision(&Decision::Admission { request: &view, cluster: &cluster, verdict: &verdict });
         match verdict {
             Verdict::Admit => self.admitted.push_back(request),
@@ -297,11 +325,17 @@ impl<I: Instance> Cluster<I> {
         self.board.probe(&view, self.routing_reads);
         let cluster = self.board.view(now);
         self.scores.clear();
-        let choice = self.policies.routing.route(&view, &cluster, &self.config.ties, &mut self.scores);
+        let mut choice = self.policies.routing.route(&view, &cluster, &self.config.ties, &mut self.scores);
+        if let Some(Force::Route(target)) = forced(&mut self.forced, &request, Event::Routing) {
+            choice = Choice { target: target as usize, reason: Reason::Forced };
+        }
         sink.decision(&Decision::Routing { request: &view, cluster: &cluster, choice: &choice, scores: &self.scores });
         // Lower is more urgent on an instance.
         let priority = self.policies.priority.priority(&view, now).saturating_neg();
         let instance = cluster.instances.get(choice.target).map(|info| info.id);
+        if let Some(instance) = instance {
+            self.policies.routing.sent(&view, instance);
+        }
         self.lifecycle.decided(now, &view, instance, &mut self.policies);
         request.priority = priority;
         self.hand_over(now, request, choice.target, sink)
@@ -411,6 +445,16 @@ impl<I: Instance> Cluster<I> {
         self.config.abort.check()?;
         counters
     }
+}
+
+/// Takes what this decision about `request` is to be, if it is not the policy's.
+fn forced(forced: &mut Option<(u32, Force)>, request: &Request, event: Event) -> Option<Force> {
+    let &(id, force) = forced.as_ref()?;
+    let kind = match force {
+        Force::Admit(_) => Event::Admission,
+        Force::Route(_) => Event::Routing,
+    };
+    if (id, kind) == (request.id, event) { forced.take().map(|(_, force)| force) } else { None }
 }
 
 /// Requests an instance may be behind. Enough to work for a while on what is at hand.

@@ -104,16 +104,24 @@ impl<'a, I: Iterator<Item = Request>> Arrivals<'a, I> {
     }
 }
 
+impl<I: Iterator<Item = Request> + Clone> Arrivals<'static, I> {
+    /// The same once more. Of a list only: what follows upon the other's ends is not copied.
+    pub fn copy(&self) -> Self {
+        debug_assert!(self.follow_ups.is_none(), "clients wait for the other's answers");
+        Self { list: self.list.clone(), follow_ups: None, following: BinaryHeap::new(), known: 0 }
+    }
+}
+
 /// A sink that passes everything on, and lets the clients know what ended.
 pub(super) struct Clients<'f, 's, I: Iterator<Item = Request>, S> {
-    pub arrivals: Arrivals<'f, I>,
+    pub arrivals: &'s mut Arrivals<'f, I>,
     sink: &'s mut S,
     /// The time of the present event in front of the instances.
     pub now: Micros,
 }
 
 impl<'f, 's, I: Iterator<Item = Request>, S: Sink> Clients<'f, 's, I, S> {
-    pub fn new(arrivals: Arrivals<'f, I>, sink: &'s mut S) -> Self {
+    pub fn new(arrivals: &'s mut Arrivals<'f, I>, sink: &'s mut S) -> Self {
         Self { arrivals, sink, now: Micros::ZERO }
     }
 }

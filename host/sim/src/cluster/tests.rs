@@ -1,5 +1,7 @@
 //! Invariants over random clusters, for every built-in policy, both engines.
 
+mod forks;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -80,6 +82,18 @@ impl<I: Instance> Instance for Checked<I> {
 
     fn load(&self) -> Load {
         self.inner.load()
+    }
+
+    fn finds(&self, key: BlockKey) -> bool {
+        self.inner.finds(key)
+    }
+
+    fn queue(&self) -> Vec<u32> {
+        self.inner.queue()
+    }
+
+    fn serve_next(&mut self, id: u32) -> bool {
+        self.inner.serve_next(id)
     }
 
     fn watch_cache(&mut self) {

@@ -163,6 +163,16 @@ pub trait Instance {
     /// shows from the start of the step on.
     fn load(&self) -> Load;
 
+    /// Whether a block with this content can be found in the prefix cache now.
+    fn finds(&self, key: BlockKey) -> bool;
+
+    /// Requests in the wait queue, in its order: [`Request::id`].
+    fn queue(&self) -> Vec<u32>;
+
+    /// Moves the waiting request `id` to the head of the wait queue, against the scheduling policy. `false`
+    /// if it does not wait.
+    fn serve_next(&mut self, id: u32) -> bool;
+
     /// From now on changes of the prefix cache are kept for [`Self::cache_changes`]. What is not
     /// watched costs nothing.
     fn watch_cache(&mut self);

@@ -469,12 +469,6 @@ impl Plain {
         Err(Stuck::new(now, &live.request, live.generated, (self.running.len(), self.waiting.len()), &self.config))
     }
 
-    /// Whether a look-up would find the block `key`.
-    #[cfg(test)]
-    pub(super) fn finds(&self, key: BlockKey) -> bool {
-        self.kv.finds(key)
-    }
-
     /// The guards, then the wait queue.
     fn enqueue(&mut self, now: Micros, live: Live, sink: &mut impl Sink) {
         if let Some(reason) = self.config.refuses(&live.request) {
@@ -581,6 +575,23 @@ impl Instance for Plain {
             cache_hits: self.kv.hits,
             cache_misses: self.kv.misses,
         }
+    }
+
+    fn finds(&self, key: BlockKey) -> bool {
+        self.kv.finds(key)
+    }
+
+    fn queue(&self) -> Vec<u32> {
+        self.waiting.values().map(|live| live.request.id).collect()
+    }
+
+    fn serve_next(&mut self, id: u32) -> bool {
+        let Some((&head, _)) = self.waiting.first_key_value() else { return false };
+        let found = self.waiting.iter().find(|(_, live)| live.request.id == id);
+        let Some(key) = found.map(|(&key, _)| key) else { return false };
+        let live = self.waiting.remove(&key).expect("just found");
+        self.waiting.insert(QueueKey::new(head.rank.before(), &live.request), live);
+        true
     }
 
     fn watch_cache(&mut self) {

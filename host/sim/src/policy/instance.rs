@@ -45,6 +45,12 @@ impl Rank {
         Self(rank)
     }
 
+    /// The one just in front of it.
+    #[must_use]
+    pub fn before(self) -> Self {
+        Self(self.0.saturating_sub(1))
+    }
+
     /// A real number. Both zeros are equal; not-a-number comes behind everything.
     #[must_use]
     pub fn real(rank: f64) -> Self {

@@ -122,6 +122,12 @@ pub trait RoutingPolicy: Debug + Send {
         scores: &mut Vec<f64>,
     ) -> Choice;
 
+    /// `request`, about which it was just asked, goes to instance number `instance`: its own choice, unless
+    /// a counterfactual forces another. Whoever remembers what went where does it here.
+    fn sent(&mut self, request: &RequestView<'_>, instance: u32) {
+        let _ = (request, instance);
+    }
+
     /// What it wants to be told. Asked once.
     fn events(&self) -> Events {
         Events::NONE
@@ -212,6 +218,8 @@ pub enum Reason {
     Plugin(Option<f64>),
     /// A policy from outside failed; the least loaded instance was taken.
     Fallback,
+    /// Nobody decided so: what would have happened, if.
+    Forced,
     /// Any other text.
     Text(Box<str>),
 }
@@ -255,6 +263,7 @@ impl Display for Reason {
             Self::Plugin(None) => f.write_str("plugin"),
             Self::Plugin(Some(score)) => write!(f, "plugin (score={score:.3})"),
             Self::Fallback => f.write_str("fallback (plugin failed)"),
+            Self::Forced => f.write_str("forced"),
             Self::Text(text) => f.write_str(text),
         }
     }

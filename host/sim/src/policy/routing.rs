@@ -154,10 +154,13 @@ impl RoutingPolicy for Weighted {
         }
         scores.extend_from_slice(&self.sums);
         let target = self.best[ties.pick(request.id, self.best.len())] as usize;
-        for term in &mut self.terms {
-            term.scorer.sent(request, cluster.instances[target].id);
-        }
         Choice { target, reason: Reason::Weighted(scores[target]) }
+    }
+
+    fn sent(&mut self, request: &RequestView<'_>, instance: u32) {
+        for term in &mut self.terms {
+            term.scorer.sent(request, instance);
+        }
     }
 
     fn fork(&self) -> Box<dyn RoutingPolicy> {
@@ -285,10 +288,13 @@ impl RoutingPolicy for PrefixAffinity {
             return Choice { target, reason: Reason::PrefixAffinity { hit: true } };
         }
         let target = self.loads.least(request.id, cluster, ties);
-        if let Some(prompt) = prompt {
-            self.homes.insert(prompt, cluster.instances[target].id);
-        }
         Choice { target, reason: Reason::PrefixAffinity { hit: false } }
+    }
+
+    fn sent(&mut self, request: &RequestView<'_>, instance: u32) {
+        if let Some(prompt) = common_prompt(request) {
+            self.homes.insert(prompt, instance);
+        }
     }
 
     fn fork(&self) -> Box<dyn RoutingPolicy> {
@@ -380,6 +386,7 @@ mod tests {
     fn route(policy: &mut dyn RoutingPolicy, request: &Request, service: &Service, ties: Ties) -> (Choice, Vec<f64>) {
         let mut scores = Vec::new();
         let choice = policy.route(&seen(request), &service.view(), &ties, &mut scores);
+        policy.sent(&seen(request), service.instances[choice.target].id);
         (choice, scores)
     }
 

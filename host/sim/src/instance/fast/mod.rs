@@ -180,12 +180,6 @@ impl Fast {
         lists + saved + self.live.places() + self.deadlines.len() + self.log.len() + self.decoders.len() + self.kv.len()
     }
 
-    /// Whether a look-up would find the block `key`.
-    #[cfg(test)]
-    pub(super) fn finds(&self, key: BlockKey) -> bool {
-        self.kv.finds(key)
-    }
-
     fn queued_at(&self, now: Micros, request: &Request) -> Micros {
         now.saturating_add(self.config.latency.queueing_time(request.input_tokens))
     }
@@ -380,6 +374,25 @@ impl Instance for Fast {
             cache_hits: self.kv.hits,
             cache_misses: self.kv.misses,
         }
+    }
+
+    fn finds(&self, key: BlockKey) -> bool {
+        self.kv.finds(key)
+    }
+
+    fn queue(&self) -> Vec<u32> {
+        self.waiting.values().map(|&key| self.live[key].request.id).collect()
+    }
+
+    fn serve_next(&mut self, id: u32) -> bool {
+        let Some((&head, _)) = self.waiting.first_key_value() else { return false };
+        let Some(&key) = self.waiting.values().find(|&&key| self.live[key].request.id == id) else { return false };
+        let live = &mut self.live[key];
+        self.waiting.remove(&live.place());
+        live.rank = head.rank.before();
+        self.waiting.insert(live.place(), key);
+        self.refused = None;
+        true
     }
 
     fn watch_cache(&mut self) {

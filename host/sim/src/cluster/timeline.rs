@@ -1,0 +1,189 @@
+//! A simulation that stops before any decision, can be copied there, and goes on otherwise.
+//!
+//! Whatever happens later follows from what is live now and from the arrivals to come. So a copy of
+//! those two is a second world, equal to the first but for what is done to it: a decision is forced to
+//! have another outcome ([`Timeline::force`]), or a waiting request is served first
+//! ([`Timeline::serve_next`]). The policies are part of the copy and go on deciding; a decision that is
+//! forced is asked for all the same, so that their state moves on as ever, and they are told what
+//! became of it ([`RoutingPolicy::sent`](crate::policy::RoutingPolicy::sent)).
+//!
+//! Arrivals are a list here. Clients in closed loop wait for answers, so that their requests depend on
+//! what is decided; held to the times at which they really came, they are a list, too.
+
+use std::sync::Arc;
+
+use super::sessions::{Arrivals, Clients};
+use super::{Cluster, Event, Halt};
+use crate::instance::Instance;
+use crate::outcome::{Counters, Sink};
+use crate::policy::Reads;
+use crate::request::{BlockKey, Request};
+use crate::units::Micros;
+
+/// A simulation on its way.
+pub struct Timeline<I> {
+    cluster: Cluster<I>,
+    arrivals: Arrivals<'static, Listed>,
+}
+
+/// Requests in the order of their arrival, shared by all copies.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    all: Arc<[Request]>,
+    next: usize,
+}
+
+impl Listed {
+    /// All of them.
+    #[must_use]
+    pub fn new(all: Arc<[Request]>) -> Self {
+        Self { all, next: 0 }
+    }
+}
+
+impl Iterator for Listed {
+    type Item = Request;
+
+    fn next(&mut self) -> Option<Request> {
+        let request = self.all.get(self.next)?;
+        self.next += 1;
+        Some(request.clone())
+    }
+}
+
+/// What a decision is to be, whatever the policy says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Force {
+    /// Of admission: let in or rejected.
+    Admit(bool),
+    /// Of routing: place of the instance in the columns.
+    Route(u32),
+}
+
+/// The decision that comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pending<'a> {
+    /// When.
+    pub at: Micros,
+    /// About whom.
+    pub request: &'a Request,
+    /// Whether it is that of admission; else that of routing.
+    pub is_admission: bool,
+}
+
+impl<I: Instance> Timeline<I> {
+    /// `cluster`, which is idle, under `arrivals`. An observer of its decisions will want `reads`.
+    pub fn new(mut cluster: Cluster<I>, arrivals: Listed, reads: Reads) -> Self {
+        cluster.start(reads, false);
+        Self { cluster, arrivals: Arrivals::new(arrivals, None) }
+    }
+
+    /// Goes on to the next decision up to the horizon; `false` if there is none.
+    ///
+    /// # Errors
+    /// As [`Cluster::run`].
+    pub fn next_decision(&mut self, sink: &mut impl Sink) -> Result<bool, Halt> {
+        loop {
+            let horizon = self.cluster.config.horizon;
+            match self.cluster.next(&mut self.arrivals).filter(|&(at, _)| at <= horizon) {
+                None => return Ok(false),
+                Some((at, Event::Arrival)) => {
+                    self.cluster.happen(at, Event::Arrival, &mut Clients::new(&mut self.arrivals, sink))?;
+                }
+                Some((_, Event::Admission | Event::Routing)) => return Ok(true),
+            }
+        }
+    }
+
+    /// The decision at which [`Self::next_decision`] has stopped.
+    pub fn pending(&mut self) -> Option<Pending<'_>> {
+        let (at, event) = self.cluster.next(&mut self.arrivals)?;
+        let (request, is_admission) = match event {
+            Event::Arrival => return None,
+            Event::Admission => (self.cluster.arrived.front()?, true),
+            Event::Routing => (self.cluster.admitted.front()?, false),
+        };
+        Some(Pending { at, request, is_admission })
+    }
+
+    /// The next decision of that kind about request `id` has this outcome.
+    pub fn force(&mut self, id: u32, what: Force) {
+        self.cluster.forced = Some((id, what));
+    }
+
+    /// What comes next in front of the instances happens: the pending decision is made.
+    ///
+    /// # Errors
+    /// As [`Cluster::run`].
+    pub fn decide(&mut self, sink: &mut impl Sink) -> Result<(), Halt> {
+        let Some((at, event)) = self.cluster.next(&mut self.arrivals) else { return Ok(()) };
+        self.cluster.happen(at, event, &mut Clients::new(&mut self.arrivals, sink))
+    }
+
+    /// Everything until `end` happens, there inclusive, but no later than the horizon.
+    ///
+    /// # Errors
+    /// As [`Cluster::run`].
+    pub fn run_until(&mut self, end: Micros, sink: &mut impl Sink) -> Result<(), Halt> {
+        let end = end.min(self.cluster.config.horizon);
+        self.cluster.work(end, &mut Clients::new(&mut self.arrivals, sink))?;
+        self.catch_up(end.saturating_add(Micros(1)), sink)
+    }
+
+    /// Every instance does what it does before `now`; nothing in front of them happens.
+    ///
+    /// # Errors
+    /// As [`Cluster::run`].
+    pub fn catch_up(&mut self, now: Micros, sink: &mut impl Sink) -> Result<(), Halt> {
+        (0..self.cluster.instances.len()).try_for_each(|instance| self.cluster.catch_up(instance, now, sink))?;
+        self.cluster.config.abort.check()
+    }
+
+    /// Whether anything may still happen before the horizon.
+    pub fn is_over(&mut self) -> bool {
+        let horizon = self.cluster.config.horizon;
+        let front = self.cluster.next(&mut self.arrivals).map(|(at, _)| at);
+        let instances = self.cluster.instances.iter().filter_map(Instance::next_event);
+        instances.chain(front).all(|at| at > horizon)
+    }
+
+    /// Ends it at `end`, or at the horizon if that is before: reports what is left, and the counters.
+    ///
+    /// # Errors
+    /// As [`Cluster::run`].
+    pub fn finish(mut self, end: Micros, sink: &mut impl Sink) -> Result<Vec<Counters>, Halt> {
+        self.run_until(end, sink)?;
+        self.cluster.config.horizon = self.cluster.config.horizon.min(end);
+        self.cluster.finish(sink)
+    }
+
+    /// The instances as they are, having done what [`Self::catch_up`] says.
+    #[must_use]
+    pub fn instances(&self) -> &[I] {
+        &self.cluster.instances
+    }
+
+    /// The waiting request `id` goes to the head of its instance's queue, against the scheduling policy.
+    /// `false` if it does not wait.
+    pub fn serve_next(&mut self, instance: usize, id: u32) -> bool {
+        let served = self.cluster.instances[instance].serve_next(id);
+        if served {
+            self.cluster.board.touched(instance);
+            self.cluster.watch(instance);
+        }
+        served
+    }
+
+    /// For each instance, how many leading blocks of `keys` its cache has.
+    #[must_use]
+    pub fn cached(&self, keys: &[BlockKey]) -> Vec<u32> {
+        let found = |instance: &I| keys.iter().take_while(|&&key| instance.finds(key)).count() as u32;
+        self.cluster.instances.iter().map(found).collect()
+    }
+}
+
+impl<I: Clone> Clone for Timeline<I> {
+    fn clone(&self) -> Self {
+        Self { cluster: self.cluster.clone(), arrivals: self.arrivals.copy() }
+    }
+}
