@@ -75,6 +75,11 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--trace-path"], trace_path),
     (&["--counterfactual-k"], counterfactual_k),
     (&["--summarize-trace"], summarize_trace),
+    (&["--regret"], regret),
+    (&["--regret-samples"], regret_samples),
+    (&["--regret-alternatives"], regret_alternatives),
+    (&["--regret-window"], regret_window),
+    (&["--regret-path"], regret_path),
     (&["--engine"], engine),
     (&["--seed"], seed),
     (&["--horizon"], horizon),
@@ -958,6 +963,45 @@ fn summarize_trace(t: &Trial) {
     assert_eq!(summary["target_distribution"], serde_json::json!({"0": 20}));
     assert!(number(&summary, "max_regret") >= 3.0, "the other one was idle");
     assert!(t.summary(&calm(), &format!("{flags} {{}}")).contains("\nTotal Decisions: 20\n"));
+}
+
+/// The regret of routing everything to one of four.
+fn regretted(t: &Trial, flags: &str) -> Value {
+    let flags = format!("--num-instances 4 --routing-policy always-busiest --regret outcome {flags}");
+    t.figures(&pressed(), &flags)["regret"].clone()
+}
+
+fn regret(t: &Trial) {
+    assert_eq!(t.figures(&calm(), "")["regret"], Value::Null);
+    let regret = t.figures(&calm(), "{} outcome")["regret"].clone();
+    assert_eq!(number(&regret["kinds"]["admission"], "decisions"), 20.0);
+    assert!(t.summary(&calm(), "{} outcome").contains("\nOutcome regret: request-seconds per decision"));
+}
+
+fn regret_samples(t: &Trial) {
+    let judged = |flags: &str| number(&regretted(t, flags)["kinds"]["routing"]["uniform"], "judged");
+    assert!(judged("{} 4") < judged("{} 16"));
+    assert!(t.error(&calm(), "{} 0").contains("invalid value '0'"));
+}
+
+fn regret_alternatives(t: &Trial) {
+    let worlds = |flags: &str| regretted(t, flags)["worst"][0]["worlds"].as_array().expect("worlds").len();
+    assert_eq!([worlds("{} 1"), worlds("{} 2"), worlds(""), worlds("{} 9")], [2, 3, 4, 4]);
+}
+
+fn regret_window(t: &Trial) {
+    let window = |flags: &str| number(&regretted(t, flags), "window_s");
+    assert_eq!(window("{} 2.5"), 2.5);
+    assert!(window("") >= 1.0);
+}
+
+fn regret_path(t: &Trial) {
+    regretted(t, "{} {dir}/r.jsonl --regret-samples 8");
+    let lines = fs::read_to_string(t.folder.join("r.jsonl")).expect("written");
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(lines.iter().filter(|line| line["kind"] == "routing").count(), 8);
+    assert!(lines.iter().all(|line| line["worlds"].as_array().is_some_and(|worlds| worlds.len() > 1)));
+    assert!(t.error(&calm(), "{} {dir}/r.jsonl").contains("add `--regret outcome`"));
 }
 
 // Workload

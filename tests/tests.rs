@@ -18,6 +18,7 @@ mod outside;
 mod placements;
 mod plugins;
 mod rebuilt;
+mod regret;
 mod shared;
 mod traces;
 mod vllm;

@@ -3,12 +3,15 @@
 use std::fmt;
 
 use blis::config::LatencyKind;
-use blis_sim::instance::{Fast, Instance as _};
-use blis_sim::request::{Content, Span};
+use blis_sim::cluster::{Abort, Cluster, ClusterConfig, Listed, Policies, Timeline};
+use blis_sim::instance::{Fast, Instance as _, InstanceConfig};
+use blis_sim::policy::{AlwaysAdmit, Classes, ConstantPriority, Reads, ScorerKind, Ties, Weighted};
+use blis_sim::request::{Content, Request, Span};
+use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 use divan::Bencher;
 
-use crate::setup::{Count, instance, request};
+use crate::setup::{BLOCK, Count, chat, instance, request};
 
 /// An instance in the middle of its work.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +40,45 @@ fn recurring_prompts(bencher: Bencher, moment: Moment) {
 fn new_prompts(bencher: Bencher, moment: Moment) {
     let instance = moment.reach(|index| Content::shared(&[Span { first: index * 16, len: 16 }]));
     bencher.bench_local(|| instance.clone());
+}
+
+/// A service of 16 instances, about 100 requests on each, with weighted routing that remembers prompts: what a
+/// counterfactual costs before it begins. At most 1 ms.
+#[divan::bench(args = [2_000, 20_000])]
+fn service(bencher: Bencher, routed: usize) {
+    let requests: Vec<Request> = chat(routed as u64 + 1, 200.0)
+        .into_iter()
+        .map(|one| Request { content: Content::shared(&[Span { first: one.id % 1000 * 16, len: 16 }]), ..one })
+        .collect();
+    let instances = (0..16).map(|index| InstanceConfig { index, ..instance(LatencyKind::TrainedPhysics) });
+    let config = ClusterConfig {
+        admission_latency: Micros::ZERO,
+        routing_latency: Micros::ZERO,
+        snapshot_refresh_interval: Micros::ZERO,
+        cache_signal_delay: Micros::ZERO,
+        ties: Ties::LowestIndex,
+        classes: Classes::default(),
+        serves: Vec::new(),
+        block_size: BLOCK,
+        semantics: Semantics::VLLM,
+        horizon: Micros::MAX,
+        abort: Abort::default(),
+    };
+    let policies = Policies {
+        admission: Box::new(AlwaysAdmit),
+        routing: Box::new(
+            Weighted::new(vec![(ScorerKind::PrefixAffinity, 1.0), (ScorerKind::QueueDepth, 1.0)]).expect("valid"),
+        ),
+        priority: Box::new(ConstantPriority),
+    };
+    let cluster = Cluster::new(config, policies, instances, Fast::new);
+    let mut timeline = Timeline::new(cluster, Listed::new(requests.into()), Reads::NOTHING);
+    let mut sink = Count::default();
+    for _ in 0..2 * routed {
+        assert!(timeline.next_decision(&mut sink).expect("it does not get stuck"));
+        timeline.decide(&mut sink).expect("it does not get stuck");
+    }
+    bencher.bench_local(|| timeline.clone());
 }
 
 fn moments(finished: [u32; 2]) -> impl Iterator<Item = Moment> {

@@ -16,6 +16,7 @@ use tracing::level_filters::LevelFilter;
 use super::given::Given;
 use super::parse;
 use super::plugin::PluginArgs;
+use super::regret::{RegretArgs, RegretFlags};
 use super::traces::{ConvertArgs, WorkloadCommandArgs};
 use crate::config::policy::{
     AdmissionName, Named, PreemptionName, PriorityName, RoutingName, SchedulerName, Scorer, Word,
@@ -44,6 +45,10 @@ pub(super) enum Command {
     /// Simulate a recorded trace: a header (YAML) and its requests (CSV)
     #[command(args_override_self = true, allow_negative_numbers = true, after_long_help = anomalies_and_fitness())]
     Replay(Box<ReplayArgs>),
+    /// Tell what would have happened, had decisions been others: the regret of a policy, and how much a
+    /// better one could gain
+    #[command(args_override_self = true, allow_negative_numbers = true)]
+    Regret(Box<RegretArgs>),
     /// List, start, build, check and measure policies of your own
     Plugin(PluginArgs),
     /// Look at workloads without simulating them
@@ -454,6 +459,8 @@ pub(super) struct EvaluationFlags {
     /// Sum up the recorded decisions
     #[arg(long, help_heading = EVALUATION)]
     pub summarize_trace: bool,
+    #[command(flatten)]
+    pub regret: RegretFlags,
 }
 
 #[derive(Debug, Args)]

@@ -23,6 +23,7 @@ use super::args::{
 use super::catalog::Catalog;
 use super::error::Failure;
 use super::given::Given;
+use super::regret::RegretSettings;
 use crate::config::policy::{
     Bundle, Choices, Named as _, PolicySettings, PreemptionName, PriorityName, SchedulerName, Source, Sourced, Word,
 };
@@ -102,6 +103,8 @@ pub(super) struct Evaluation {
     /// Other instances kept with a routing decision.
     pub counterfactual_k: u32,
     pub summarize_trace: bool,
+    /// `None`: no other worlds are run.
+    pub regret: Option<RegretSettings>,
 }
 
 /// How the instance schedules.
@@ -414,7 +417,7 @@ fn slo_targets(flags: &TargetFlags) -> BTreeMap<String, SloTargets> {
 impl Evaluation {
     /// Whether anybody looks at the scores of a routing decision.
     pub(super) fn reads_scores(&self) -> bool {
-        self.trace_path.is_some() || self.summarize_trace
+        self.trace_path.is_some() || self.summarize_trace || self.regret.is_some()
     }
 
     fn new(flags: &EvaluationFlags) -> Result<Self, Failure> {
@@ -445,6 +448,7 @@ impl Evaluation {
             trace_path: flags.trace_path.clone(),
             counterfactual_k: flags.counterfactual_k,
             summarize_trace: flags.summarize_trace,
+            regret: flags.regret.settings()?,
         })
     }
 }

@@ -15,6 +15,7 @@ mod given;
 mod parse;
 mod plugin;
 mod progress;
+mod regret;
 mod run;
 mod service;
 mod timer;
@@ -35,6 +36,7 @@ use config::RunConfig;
 use error::Failure;
 use run::Finished;
 
+use crate::evaluate::regret::Regret;
 use crate::report::{DecisionSummary, Summary, plugins_document, report_document};
 
 /// Runs the program. Exit code 0: done; 1: the simulation or its output failed; 2: what was asked
@@ -63,6 +65,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Some(Command::Run(args)) => simulate(&RunConfig::from_run(*args)?),
         Some(Command::Replay(args)) => simulate(&RunConfig::from_replay(*args)?),
         Some(Command::Compare(args)) => compare(&CompareConfig::new(*args)?),
+        Some(Command::Regret(args)) => regret::dispatch(*args),
         Some(Command::Plugin(args)) => plugin::dispatch(args),
         Some(Command::Workload(args)) => traces::dispatch(args),
         Some(Command::Convert(args)) => traces::convert(&args),
@@ -127,6 +130,9 @@ fn print_summary(finished: &Finished, colour: bool) -> Result<(), Failure> {
     if let Some(decisions) = &finished.decisions {
         print(format_args!("\n{decisions}"))?;
     }
+    if let Some(regret) = &finished.regret {
+        print(format_args!("\n{regret}"))?;
+    }
     // How fast we were is no result: it changes from run to run.
     let (requests, seconds) = (report.cluster.counts.injected(), cpu.as_secs_f64());
     let speed = if seconds > 0.0 { requests as f64 / seconds } else { 0.0 };
@@ -141,7 +147,13 @@ fn print_json(finished: &Finished) -> Result<(), Failure> {
     let report = report_document(&finished.report, &finished.names);
     let fitness = finished.fitness.as_ref().map(|(fitness, baseline)| fitness.document(baseline.as_deref()));
     let plugins = plugins_document(&finished.policies, &finished.incidents);
-    print_document(&Printed { report, plugins, fitness, decisions: finished.decisions.as_ref() })
+    print_document(&Printed {
+        report,
+        plugins,
+        fitness,
+        decisions: finished.decisions.as_ref(),
+        regret: finished.regret.as_ref(),
+    })
 }
 
 fn print_document(document: &impl Serialize) -> Result<(), Failure> {
@@ -162,6 +174,8 @@ struct Printed<'a, R: Serialize, P: Serialize, F: Serialize> {
     fitness: Option<F>,
     #[serde(skip_serializing_if = "Option::is_none")]
     decisions: Option<&'a DecisionSummary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    regret: Option<&'a Regret>,
 }
 
 fn print_lines(lines: &[String]) -> Result<(), Failure> {

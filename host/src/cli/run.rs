@@ -23,10 +23,12 @@ use super::connect;
 use super::contest::Others;
 use super::error::Failure;
 use super::progress::Progress;
+use super::regret;
 use super::service;
 use super::timer::Timer;
 use crate::config::Deployment;
 use crate::config::policy::{PolicySettings, Sourced};
+use crate::evaluate::regret::Regret;
 use crate::evaluate::{Figures, Fitness, FitnessScale, FitnessWeights, Needs};
 use crate::plugin::incidents::{Incident, Incidents};
 use crate::plugin::{Kind, Technology};
@@ -42,6 +44,8 @@ pub(super) struct Finished {
     pub names: Names,
     /// Of `--summarize-trace`.
     pub decisions: Option<DecisionSummary>,
+    /// Of `--regret outcome`.
+    pub regret: Option<Regret>,
     /// Of `--fitness-weights`, with the name of the baseline if it is relative to one.
     pub fitness: Option<(Fitness, Option<String>)>,
     /// (what, what to do)
@@ -115,14 +119,19 @@ fn simulate(
     let decisions = evaluation.trace_path.as_deref().map(|path| open_log(path, &names, candidates)).transpose()?;
     let observers = (
         (wants_requests.then(RequestLog::new), Refused::default()),
-        ((evaluation.summarize_trace.then(DecisionSummary::default), decisions), journal(config, deployment)),
+        (
+            (evaluation.summarize_trace.then(DecisionSummary::default), decisions),
+            (journal(config, deployment), regret::surveyor(config, &names, &slo_targets)),
+        ),
     );
     let requests = Progress::new(requests, count, progress);
     let timer = Timer::start();
     let Measured { report, observer, incidents } =
         measure(config, deployment, (&names, &slo_targets), (requests, follow_ups), observers)?;
     let cpu = timer.elapsed();
-    let ((log, refused), ((summary, decisions), journal)) = observer;
+    let ((log, refused), ((summary, decisions), (journal, surveyor))) = observer;
+    let named = (&names, &slo_targets);
+    let regret = surveyor.map(|surveyor| regret::judge(config, deployment, named, surveyor.survey)).transpose()?;
     let fitness = evaluation
         .fitness
         .as_ref()
@@ -145,6 +154,7 @@ fn simulate(
         files,
         report,
         decisions: summary,
+        regret,
         fitness,
         names,
         cpu,
@@ -228,16 +238,21 @@ fn finished<I: Instance>(
     (requests, follow_ups): (impl Iterator<Item = Request>, Option<&mut dyn FollowUps>),
     sink: &mut impl Sink,
 ) -> Result<(Vec<Counters>, Vec<Incident>), Failure> {
-    match (cluster.run_sessions(requests, follow_ups, sink), incidents.first()) {
-        (Ok(counters), _) => Ok((counters, incidents.all())),
-        (Err(Halt::Aborted), Some(Incident { plugin, kind, at, fault, .. })) => {
+    let counters = cluster.run_sessions(requests, follow_ups, sink).map_err(|halt| halted(halt, &incidents))?;
+    Ok((counters, incidents.all()))
+}
+
+/// Why a simulation ended early.
+pub(super) fn halted(halt: Halt, incidents: &Incidents) -> Failure {
+    match (halt, incidents.first()) {
+        (Halt::Aborted, Some(Incident { plugin, kind, at, fault, .. })) => {
             let (what, hint) = fault.split();
             let seconds = at.as_secs_f64();
             let failure =
                 Failure::runtime(format_args!("the {} `{plugin}` failed at {seconds} s: {what}", kind.what()));
-            Err(failure.hint(format_args!("{hint}`--on-plugin-error fallback` goes on with a built-in in its place")))
+            failure.hint(format_args!("{hint}`--on-plugin-error fallback` goes on with a built-in in its place"))
         }
-        (Err(halt), _) => Err(halt.into()),
+        (halt, _) => halt.into(),
     }
 }
 
@@ -286,7 +301,11 @@ fn fitness(
 }
 
 /// Classes and tenants where requests name any; under fcfs nobody overtakes.
-fn metrics_options(config: &RunConfig, names: &Names, recorded: &BTreeMap<String, GoodputTargets>) -> MetricsOptions {
+pub(super) fn metrics_options(
+    config: &RunConfig,
+    names: &Names,
+    recorded: &BTreeMap<String, GoodputTargets>,
+) -> MetricsOptions {
     let named = !names.texts().is_empty();
     MetricsOptions {
         instances: config.cluster.num_instances,
@@ -301,7 +320,7 @@ fn metrics_options(config: &RunConfig, names: &Names, recorded: &BTreeMap<String
 }
 
 /// Those of flags before those of the trace, latency by latency, for the classes that occur.
-fn slo_targets(
+pub(super) fn slo_targets(
     config: &RunConfig,
     names: &Names,
     recorded: &BTreeMap<String, GoodputTargets>,

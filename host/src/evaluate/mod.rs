@@ -9,6 +9,7 @@
 mod figures;
 mod fitness;
 mod paired;
+pub mod regret;
 mod table;
 
 use std::sync::atomic::{AtomicUsize, Ordering};

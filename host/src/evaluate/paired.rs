@@ -112,6 +112,13 @@ pub(super) fn mean(values: impl ExactSizeIterator<Item = f64>) -> Option<f64> {
     (count > 0).then(|| values.sum::<f64>() / count as f64)
 }
 
+/// Where the mean of `values` lies with [`CONFIDENCE`], by Student's t; `None` of fewer than two.
+pub(super) fn mean_interval(values: &[f64]) -> Option<Interval> {
+    let mean = mean(values.iter().copied())?;
+    let reach = student_t(values.len().checked_sub(1).filter(|&freedom| freedom > 0)?) * standard_error(values, mean)?;
+    Some(Interval { low: mean - reach, high: mean + reach })
+}
+
 fn standard_error(differences: &[f64], mean: f64) -> Option<f64> {
     let n = differences.len();
     let squares: f64 = differences.iter().map(|d| (d - mean).powi(2)).sum();

@@ -67,7 +67,7 @@ impl Sink for DecisionSummary {
                 }
             }
             Decision::Routing { cluster, choice, scores, .. } => {
-                let regret = regret(cluster, scores, choice.target);
+                let regret = score_regret(cluster, scores, choice.target);
                 self.regret_sum += regret;
                 self.max_regret = self.max_regret.max(regret);
                 *self.target_distribution.entry(cluster.instances[choice.target].id).or_default() += 1;
@@ -88,8 +88,9 @@ fn score(cluster: &ClusterView<'_>, scores: &[f64], i: usize) -> f64 {
     scores.get(i).copied().unwrap_or_else(|| -(cluster.effective_load(i) as f64))
 }
 
-/// How far `target` is below the best.
-fn regret(cluster: &ClusterView<'_>, scores: &[f64], target: usize) -> f64 {
+/// Score regret: how far `target` is below the best.
+#[must_use]
+pub fn score_regret(cluster: &ClusterView<'_>, scores: &[f64], target: usize) -> f64 {
     let best = (0..cluster.len()).map(|i| score(cluster, scores, i)).fold(f64::NEG_INFINITY, f64::max);
     (best - score(cluster, scores, target)).max(0.0)
 }
@@ -176,7 +177,7 @@ impl Counterfactual {
         best.sort_by(|one, other| other.1.total_cmp(&one.1));
         best.truncate(count);
         let candidate = |(i, score)| Candidate { instance: instance(cluster, i), score };
-        Self { candidates: best.into_iter().map(candidate).collect(), regret: regret(cluster, scores, target) }
+        Self { candidates: best.into_iter().map(candidate).collect(), regret: score_regret(cluster, scores, target) }
     }
 }
 

@@ -15,7 +15,7 @@ mod results;
 mod summary;
 
 pub use aggregate::{metrics_document, report_document};
-pub use decisions::{DecisionLog, DecisionSummary};
+pub use decisions::{DecisionLog, DecisionSummary, score_regret};
 pub use definitions::anomaly_definitions;
 pub use export::{About, Export, ExportFormat, Journal};
 pub use file::{FileError, check_target, write_json};

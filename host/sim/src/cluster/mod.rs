@@ -35,10 +35,10 @@ use thiserror::Error;
 
 use self::lifecycle::Lifecycle;
 use self::next_events::NextEvents;
-use self::sessions::{Arrivals, Clients};
+use self::sessions::{Arrivals, Clients, Source};
 pub use self::sessions::{FollowUps, SessionStates};
 use self::signals::{Board, Watched, Watches};
-pub use self::timeline::{Force, Listed, Pending, Timeline};
+pub use self::timeline::{Force, Listed, Pending, Settled, Timeline};
 use crate::instance::{Distance, Instance, InstanceConfig, Stuck};
 use crate::outcome::{Counters, Decision, Outcome, Rejection, Sink, Status};
 use crate::policy::{
@@ -161,6 +161,8 @@ pub struct Cluster<I> {
     scores: Vec<f64>,
     /// The next decision of this kind about this request is not the policy's.
     forced: Option<(u32, Force)>,
+    /// Decisions that are made already.
+    settled: Option<Arc<Settled>>,
 }
 
 /// What happens next in front of the instances, in the order of ranks.
@@ -197,6 +199,7 @@ impl<I: Instance> Cluster<I> {
             admitted: VecDeque::new(),
             scores: Vec::new(),
             forced: None,
+            settled: None,
             policies,
             config,
         }
@@ -232,11 +235,7 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// Everything in front of the instances until `end`, inclusive.
-    fn work(
-        &mut self,
-        end: Micros,
-        clients: &mut Clients<'_, '_, impl Iterator<Item = Request>, impl Sink>,
-    ) -> Result<(), Halt> {
+    fn work(&mut self, end: Micros, clients: &mut Clients<'_, impl Source, impl Sink>) -> Result<(), Halt> {
         loop {
             let next = self.next(clients.arrivals).filter(|&(now, _)| now <= end);
             let until = next.map_or(end.saturating_add(Micros(1)), |(now, _)| now);
@@ -253,7 +252,7 @@ impl<I: Instance> Cluster<I> {
         &mut self,
         now: Micros,
         event: Event,
-        clients: &mut Clients<'_, '_, impl Iterator<Item = Request>, impl Sink>,
+        clients: &mut Clients<'_, impl Source, impl Sink>,
     ) -> Result<(), Halt> {
         self.config.abort.check()?;
         self.expect();
@@ -267,7 +266,7 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// The earliest event in front of the instances; among equals the one of lowest rank.
-    fn next(&self, arrivals: &mut Arrivals<'_, impl Iterator<Item = Request>>) -> Option<(Micros, Event)> {
+    fn next(&self, arrivals: &mut impl Source) -> Option<(Micros, Event)> {
         let arrival = arrivals.next_at().map(|at| (at, Event::Arrival));
         let admission = self.arrived.front().map(|request| (self.admission_at(request), Event::Admission));
         let routing = self.admitted.front().map(|request| (self.routing_at(request), Event::Routing));
@@ -284,7 +283,7 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// The next request is there.
-    fn arrive(&mut self, clients: &mut Clients<'_, '_, impl Iterator<Item = Request>, impl Sink>) {
+    fn arrive(&mut self, clients: &mut Clients<'_, impl Source, impl Sink>) {
         let Some(request) = clients.arrivals.take() else { return };
         clients.arrived(&request);
         self.arrived.push_back(request);
@@ -293,6 +292,17 @@ impl<I: Instance> Cluster<I> {
     /// Asks the admission policy about the request whose turn it is.
     fn admit(&mut self, now: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
         let request = self.arrived.pop_front().expect("an admission is due");
+        match self.settled(&request) {
+            Some(Some(_)) => {
+                self.admitted.push_back(request);
+                return Ok(());
+            }
+            Some(None) => {
+                sink.outcome(&Outcome::new(&request, Status::Rejected(Rejection::Admission)));
+                return Ok(());
+            }
+            None => {}
+        }
         self.look(now, sink)?;
         let view = self.config.view(&request);
         self.board.probe(&view, self.admission_reads);
@@ -315,6 +325,10 @@ impl<I: Instance> Cluster<I> {
     /// Asks the routing policy about the request whose turn it is, and hands it over.
     fn route(&mut self, now: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
         let mut request = self.admitted.pop_front().expect("a routing is due");
+        if let Some(Some(target)) = self.settled(&request) {
+            request.priority = self.policies.priority.priority(&self.config.view(&request), now).saturating_neg();
+            return self.hand_over(now, request, target as usize, sink);
+        }
         self.look(now, sink)?;
         if !self.config.serves(request.tags.model) {
             self.lifecycle.decided(now, &self.config.view(&request), None, &mut self.policies);
@@ -339,6 +353,12 @@ impl<I: Instance> Cluster<I> {
         self.lifecycle.decided(now, &view, instance, &mut self.policies);
         request.priority = priority;
         self.hand_over(now, request, choice.target, sink)
+    }
+
+    /// What was decided about `request` before it was asked; not if something else is forced.
+    fn settled(&self, request: &Request) -> Option<Option<u32>> {
+        let answer = self.settled.as_ref()?.get(&request.id)?;
+        self.forced.is_none_or(|(id, _)| id != request.id).then_some(*answer)
     }
 
     fn hand_over(&mut self, now: Micros, request: Request, target: usize, sink: &mut impl Sink) -> Result<(), Stuck> {

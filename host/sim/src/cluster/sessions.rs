@@ -52,7 +52,26 @@ impl SessionStates {
     }
 }
 
-/// All arrivals in the order of time: those of a list, and those that follow.
+/// Where requests come from, in the order of time.
+pub(super) trait Source {
+    /// When the next one arrives, as far as known.
+    fn next_at(&mut self) -> Option<Micros>;
+
+    /// Takes it.
+    fn take(&mut self) -> Option<Request>;
+
+    /// Whether further ones may follow from ends.
+    fn wait_for_ends(&self) -> bool {
+        false
+    }
+
+    /// A request ended.
+    fn ended(&mut self, outcome: &Outcome) {
+        let _ = outcome;
+    }
+}
+
+/// Those of a list, and those that follow.
 pub(super) struct Arrivals<'a, I: Iterator<Item = Request>> {
     list: Peekable<I>,
     follow_ups: Option<&'a mut dyn FollowUps>,
@@ -71,21 +90,17 @@ impl<'a, I: Iterator<Item = Request>> Arrivals<'a, I> {
     pub fn new(list: I, follow_ups: Option<&'a mut dyn FollowUps>) -> Self {
         Self { list: list.peekable(), follow_ups, following: BinaryHeap::new(), known: 0 }
     }
+}
 
-    /// Whether ends matter.
-    pub fn wait_for_ends(&self) -> bool {
-        self.follow_ups.is_some()
-    }
-
-    /// When the next one arrives, as far as known.
-    pub fn next_at(&mut self) -> Option<Micros> {
+impl<I: Iterator<Item = Request>> Source for Arrivals<'_, I> {
+    fn next_at(&mut self) -> Option<Micros> {
         let listed = self.list.peek().map(|request| request.arrival);
         let following = self.following.peek().map(|Reverse(next)| next.at);
         listed.into_iter().chain(following).min()
     }
 
-    /// Takes it; at equal times the listed one first.
-    pub fn take(&mut self) -> Option<Request> {
+    /// At equal times the listed one first.
+    fn take(&mut self) -> Option<Request> {
         let listed = self.list.peek().map(|request| request.arrival);
         match (listed, self.following.peek()) {
             (Some(listed), Some(Reverse(next))) if next.at < listed => {}
@@ -95,7 +110,10 @@ impl<'a, I: Iterator<Item = Request>> Arrivals<'a, I> {
         self.following.pop().map(|Reverse(next)| next.request)
     }
 
-    /// A request ended.
+    fn wait_for_ends(&self) -> bool {
+        self.follow_ups.is_some()
+    }
+
     fn ended(&mut self, outcome: &Outcome) {
         let Some(request) = self.follow_ups.as_mut().and_then(|follow_ups| follow_ups.next(outcome)) else { return };
         debug_assert!(request.arrival >= outcome.ended_at, "an answer is there before it is answered");
@@ -104,29 +122,21 @@ impl<'a, I: Iterator<Item = Request>> Arrivals<'a, I> {
     }
 }
 
-impl<I: Iterator<Item = Request> + Clone> Arrivals<'static, I> {
-    /// The same once more. Of a list only: what follows upon the other's ends is not copied.
-    pub fn copy(&self) -> Self {
-        debug_assert!(self.follow_ups.is_none(), "clients wait for the other's answers");
-        Self { list: self.list.clone(), follow_ups: None, following: BinaryHeap::new(), known: 0 }
-    }
-}
-
 /// A sink that passes everything on, and lets the clients know what ended.
-pub(super) struct Clients<'f, 's, I: Iterator<Item = Request>, S> {
-    pub arrivals: &'s mut Arrivals<'f, I>,
+pub(super) struct Clients<'s, A, S> {
+    pub arrivals: &'s mut A,
     sink: &'s mut S,
     /// The time of the present event in front of the instances.
     pub now: Micros,
 }
 
-impl<'f, 's, I: Iterator<Item = Request>, S: Sink> Clients<'f, 's, I, S> {
-    pub fn new(arrivals: &'s mut Arrivals<'f, I>, sink: &'s mut S) -> Self {
+impl<'s, A: Source, S: Sink> Clients<'s, A, S> {
+    pub fn new(arrivals: &'s mut A, sink: &'s mut S) -> Self {
         Self { arrivals, sink, now: Micros::ZERO }
     }
 }
 
-impl<I: Iterator<Item = Request>, S: Sink> Sink for Clients<'_, '_, I, S> {
+impl<A: Source, S: Sink> Sink for Clients<'_, A, S> {
     fn outcome(&mut self, outcome: &Outcome) {
         match outcome.status {
             Status::Rejected(_) => self.arrivals.ended(&outcome.ended_at(self.now)),

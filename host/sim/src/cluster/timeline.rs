@@ -12,7 +12,9 @@
 
 use std::sync::Arc;
 
-use super::sessions::{Arrivals, Clients};
+use rustc_hash::FxHashMap;
+
+use super::sessions::{Clients, Source};
 use super::{Cluster, Event, Halt};
 use crate::instance::Instance;
 use crate::outcome::{Counters, Sink};
@@ -21,9 +23,10 @@ use crate::request::{BlockKey, Request};
 use crate::units::Micros;
 
 /// A simulation on its way.
+#[derive(Clone, Debug)]
 pub struct Timeline<I> {
     cluster: Cluster<I>,
-    arrivals: Arrivals<'static, Listed>,
+    arrivals: Listed,
 }
 
 /// Requests in the order of their arrival, shared by all copies.
@@ -41,10 +44,12 @@ impl Listed {
     }
 }
 
-impl Iterator for Listed {
-    type Item = Request;
+impl Source for Listed {
+    fn next_at(&mut self) -> Option<Micros> {
+        self.all.get(self.next).map(|request| request.arrival)
+    }
 
-    fn next(&mut self) -> Option<Request> {
+    fn take(&mut self) -> Option<Request> {
         let request = self.all.get(self.next)?;
         self.next += 1;
         Some(request.clone())
@@ -59,6 +64,10 @@ pub enum Force {
     /// Of routing: place of the instance in the columns.
     Route(u32),
 }
+
+/// Decisions that are no longer the policies': by request, the place of its instance in the columns, or
+/// `None` if it is rejected.
+pub type Settled = FxHashMap<u32, Option<u32>>;
 
 /// The decision that comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +84,7 @@ impl<I: Instance> Timeline<I> {
     /// `cluster`, which is idle, under `arrivals`. An observer of its decisions will want `reads`.
     pub fn new(mut cluster: Cluster<I>, arrivals: Listed, reads: Reads) -> Self {
         cluster.start(reads, false);
-        Self { cluster, arrivals: Arrivals::new(arrivals, None) }
+        Self { cluster, arrivals }
     }
 
     /// Goes on to the next decision up to the horizon; `false` if there is none.
@@ -109,6 +118,12 @@ impl<I: Instance> Timeline<I> {
     /// The next decision of that kind about request `id` has this outcome.
     pub fn force(&mut self, id: u32, what: Force) {
         self.cluster.forced = Some((id, what));
+    }
+
+    /// From now on these decisions are as they are, but for one that is forced. The policies are not asked
+    /// about them, and learn nothing of them.
+    pub fn settle(&mut self, decisions: Arc<Settled>) {
+        self.cluster.settled = Some(decisions);
     }
 
     /// What comes next in front of the instances happens: the pending decision is made.
@@ -179,11 +194,5 @@ impl<I: Instance> Timeline<I> {
     pub fn cached(&self, keys: &[BlockKey]) -> Vec<u32> {
         let found = |instance: &I| keys.iter().take_while(|&&key| instance.finds(key)).count() as u32;
         self.cluster.instances.iter().map(found).collect()
-    }
-}
-
-impl<I: Clone> Clone for Timeline<I> {
-    fn clone(&self) -> Self {
-        Self { cluster: self.cluster.clone(), arrivals: self.arrivals.copy() }
     }
 }

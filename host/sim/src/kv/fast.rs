@@ -182,7 +182,7 @@ impl Kv {
         self.nodes.len() + self.private.len() + self.shared.len() + flips
     }
 
-    #[cfg(test)]
+    /// Whether a look-up would find the block `key`.
     pub fn finds(&self, key: BlockKey) -> bool {
         self.shared.get(key) != NONE
     }

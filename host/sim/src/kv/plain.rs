@@ -127,7 +127,7 @@ impl PlainKv {
         self.by_hash.keys().filter_map(shared).collect()
     }
 
-    #[cfg(test)]
+    /// Whether a look-up would find the block `key`.
     pub(crate) fn finds(&self, key: BlockKey) -> bool {
         self.find(Hash::Shared(key)).is_some()
     }

@@ -27,6 +27,14 @@ impl SloTargets {
         Self { ttft: positive(self.ttft), itl: positive(self.itl), e2e: positive(self.e2e) }
     }
 
+    /// Whether a request that ended kept to all targets. Without an answer it kept to none; without a
+    /// target, to all.
+    #[must_use]
+    pub fn kept(&self, outcome: &Outcome) -> bool {
+        let met = self.normal().met(outcome);
+        met.iter().all(|met| met.is_none_or(|met| met && outcome.completed()))
+    }
+
     /// TTFT, ITL and E2E: whether a completed request kept to the target; `None` without one. What
     /// was not measured (no first token, no second token) keeps to none.
     fn met(&self, outcome: &Outcome) -> [Option<bool>; 3] {

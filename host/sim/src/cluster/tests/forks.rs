@@ -1,7 +1,7 @@
 //! Copies in the middle go on as the original does, and otherwise when told to.
 
 use super::*;
-use crate::cluster::{Force, Listed, Timeline};
+use crate::cluster::{Force, Listed, Settled, Timeline};
 
 /// A copy with everything that was told so far, before decision number `.0`.
 struct Fork<I> {
@@ -73,6 +73,19 @@ impl<I: Instance> Fork<I> {
     }
 }
 
+/// What was decided about each request. Of those that no instance serves, nothing is known.
+fn answers(told: &Told) -> Settled {
+    let mut settled = Settled::default();
+    for &(id, answer) in &told.answers {
+        match answer {
+            Force::Admit(false) => drop(settled.insert(id, None)),
+            Force::Admit(true) => {}
+            Force::Route(place) => drop(settled.insert(id, Some(place))),
+        }
+    }
+    settled
+}
+
 fn check<I: Instance + Clone>(
     setup: &Setup,
     engine: impl Fn(InstanceConfig) -> I + Copy,
@@ -86,11 +99,15 @@ fn check<I: Instance + Clone>(
     assert_eq!(original.story.counters, whole.counters);
     for fork in forks {
         let mut forced = Fork { timeline: fork.timeline.clone(), story: fork.story.clone(), ..fork };
+        let mut settled = Fork { timeline: fork.timeline.clone(), story: fork.story.clone(), ..fork };
         assert_eq!(fork.go_on(pause).as_ref(), Ok(&original), "a copy goes on differently");
         let (id, answer) = original.answers[forced.number];
         forced.timeline.force(id, answer);
         // Why somebody was rejected is of no consequence, and not told here.
         assert_eq!(forced.go_on(pause).as_ref(), Ok(&original), "what was decided anyway was forced");
+        settled.timeline.settle(Arc::new(answers(&original)));
+        let told = settled.go_on(pause).expect("as before");
+        assert_eq!(told.story, original.story, "what was decided anyway was settled");
     }
 }
 

@@ -1,0 +1,306 @@
+//! `blis regret`, and `--regret outcome` of `run` and `replay`.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use blis_sim::cluster::{Listed, Timeline};
+use blis_sim::instance::{Fast, Instance, InstanceConfig, Plain};
+use blis_sim::metrics::{Metrics, Report};
+use blis_sim::outcome::Outcome;
+use blis_sim::policy::Reads;
+use blis_sim::request::Name;
+use blis_sim::units::Micros;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use super::args::{EngineName, RunArgs};
+use super::config::RunConfig;
+use super::error::Failure;
+use super::{connect, parse, print, print_document, run, service, start_log, wants_text};
+use crate::config::Deployment;
+use crate::evaluate::regret::{
+    Judged, Oracle, Regret, RegretOptions, Survey, Surveyor, Texts, judge as judge_samples, look_ahead,
+};
+use crate::evaluate::{Figure, Figures};
+use crate::report::check_target;
+use crate::workload::trace_v2::GoodputTargets;
+use crate::workload::{Names, Workload};
+
+const REGRET: &str = "Regret: what would have happened otherwise";
+
+/// What to ask about the alternatives to decisions.
+#[derive(Debug, Args)]
+pub(super) struct RegretFlags {
+    /// Run sampled decisions again with other answers, and compare what happens
+    #[arg(long, value_enum, value_name = "KIND", default_value_t = RegretName::None, help_heading = REGRET)]
+    pub regret: RegretName,
+    /// Routing decisions to look at, ≥ 1: half of them at random, a quarter from requests that missed an SLO
+    /// target (without targets: from the slowest), a quarter from those with the widest score margins. A
+    /// quarter as many of admission, and of scheduling, each
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = parse::count, help_heading = REGRET)]
+    pub regret_samples: u32,
+    /// Other instances to try for each routing decision, ≥ 1: the one with most of the prompt in its cache,
+    /// the one with least to do, then by score
+    #[arg(long, value_name = "K", default_value_t = 3, value_parser = parse::count, help_heading = REGRET)]
+    pub regret_alternatives: u32,
+    /// For how many seconds after a decision its consequences count [default: twice the mean end-to-end
+    /// latency, at least 1]
+    #[arg(long, value_name = "S", value_parser = parse::seconds_above_0, help_heading = REGRET)]
+    pub regret_window: Option<Micros>,
+    /// File for every decision that was looked at, with what was seen and all its worlds, a line of JSON each
+    #[arg(long, value_name = "FILE", help_heading = REGRET)]
+    pub regret_path: Option<PathBuf>,
+}
+
+/// `--regret`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum RegretName {
+    /// Nothing
+    None,
+    /// Against what really happens in the worlds of the alternatives
+    Outcome,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RegretArgs {
+    #[command(flatten)]
+    run: RunArgs,
+    /// Also run the workload with every routing decision the best that a look-ahead finds: how much a better
+    /// policy could gain
+    #[arg(long, help_heading = REGRET)]
+    oracle: bool,
+}
+
+/// How regret is measured.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct RegretSettings {
+    samples: usize,
+    alternatives: usize,
+    window: Option<Micros>,
+    path: Option<PathBuf>,
+}
+
+impl RegretFlags {
+    /// `None` if it is not asked for.
+    pub(super) fn settings(&self) -> Result<Option<RegretSettings>, Failure> {
+        if self.regret == RegretName::None {
+            return match &self.regret_path {
+                Some(_) => Err(Failure::usage("`--regret-path` needs decisions that are looked at")
+                    .hint("add `--regret outcome`, or use `blis regret`")),
+                None => Ok(None),
+            };
+        }
+        if let Some(path) = &self.regret_path {
+            check_target(path).map_err(|error| Failure::file(&error))?;
+        }
+        Ok(Some(RegretSettings {
+            samples: self.regret_samples as usize,
+            alternatives: self.regret_alternatives as usize,
+            window: self.regret_window,
+            path: self.regret_path.clone(),
+        }))
+    }
+}
+
+/// `blis regret`.
+pub(super) fn dispatch(args: RegretArgs) -> Result<(), Failure> {
+    let RegretArgs { run: mut run_args, oracle } = args;
+    run_args.evaluation.regret.regret = RegretName::Outcome;
+    let config = RunConfig::from_run(run_args)?;
+    start_log(config.output.log);
+    let deployment = connect::resolve(&config)?;
+    let (workload, horizon) = run::open(&config)?;
+    let config = RunConfig { horizon, ..config };
+    let Workload { requests, follow_ups, names, slo_targets, .. } = workload;
+    let named = (&names, &slo_targets);
+    let measured =
+        run::measure(&config, &deployment, named, (requests, follow_ups), surveyor(&config, &names, &slo_targets))?;
+    for (what, hint) in run::plugin_warnings(&config, &measured.incidents) {
+        tracing::warn!("{what} (hint: {hint})");
+    }
+    let survey = measured.observer.map(|surveyor| surveyor.survey).unwrap_or_default();
+    let arrivals = survey.arrivals();
+    let regret = judge(&config, &deployment, named, survey)?;
+    let bound = oracle.then(|| {
+        let window = Micros::from_f64(regret.window_s * 1e6);
+        Bound::new(&config, &deployment, named, Listed::new(arrivals), window, &measured.report)
+    });
+    let bound = bound.transpose()?;
+    if wants_text(&config) {
+        print(&regret)?;
+        bound.map_or(Ok(()), |bound| print(format_args!("\n{}", bound.text())))
+    } else {
+        print_document(&Printed { regret, oracle: bound })
+    }
+}
+
+#[derive(Serialize)]
+struct Printed {
+    regret: Regret,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    oracle: Option<Bound>,
+}
+
+/// Watches the run, if its regret is asked for.
+pub(super) fn surveyor(
+    config: &RunConfig,
+    names: &Names,
+    recorded: &BTreeMap<String, GoodputTargets>,
+) -> Option<Surveyor<impl Fn(&Outcome) -> bool + use<>>> {
+    config.evaluation.regret.as_ref()?;
+    let targets = run::slo_targets(config, names, recorded);
+    let default = names.find("default");
+    let missed = move |outcome: &Outcome| {
+        let class = if Some(outcome.tags.slo_class) == default { Name::NONE } else { outcome.tags.slo_class };
+        targets.iter().any(|(name, targets)| *name == class && !targets.kept(outcome))
+    };
+    Some(Surveyor { survey: Survey::default(), missed })
+}
+
+/// The regret of the run that `survey` has watched.
+pub(super) fn judge(
+    config: &RunConfig,
+    deployment: &Deployment,
+    named: (&Names, &BTreeMap<String, GoodputTargets>),
+    mut survey: Survey,
+) -> Result<Regret, Failure> {
+    let Some(settings) = &config.evaluation.regret else {
+        return Err(Failure::runtime("no regret was asked for"));
+    };
+    survey.with_targets(!run::slo_targets(config, named.0, named.1).is_empty());
+    let options = RegretOptions {
+        samples: settings.samples,
+        alternatives: settings.alternatives,
+        window: settings.window,
+        seed: config.seed,
+    };
+    let window = survey.window(&options);
+    let samples = survey.sample(&options);
+    let settled = survey.settled();
+    let worlds = Worlds { config, deployment, names: named.0, arrivals: Listed::new(survey.arrivals()) };
+    let judged = match config.engine.engine {
+        EngineName::Fast => worlds.judge(Fast::new, |timeline| {
+            judge_samples(timeline, &samples, &settled, (window, settings.alternatives), &ClassTexts(named.0))
+        }),
+        EngineName::Plain => worlds.judge(Plain::new, |timeline| {
+            judge_samples(timeline, &samples, &settled, (window, settings.alternatives), &ClassTexts(named.0))
+        }),
+    }?;
+    if let Some(path) = &settings.path {
+        write(path, &judged)
+            .map_err(|error| Failure::runtime(format_args!("cannot write `{}`: {error}", path.display())))?;
+    }
+    Ok(Regret::new(judged, &survey, window))
+}
+
+fn write(path: &Path, judged: &[Judged]) -> io::Result<()> {
+    let mut out = BufWriter::new(File::create(path)?);
+    for one in judged {
+        serde_json::to_writer(&mut out, one)?;
+        out.write_all(b"\n")?;
+    }
+    out.flush()
+}
+
+/// What all worlds have in common.
+struct Worlds<'a> {
+    config: &'a RunConfig,
+    deployment: &'a Deployment,
+    names: &'a Names,
+    arrivals: Listed,
+}
+
+impl Worlds<'_> {
+    /// What `work` makes of the run.
+    fn judge<I: Instance, T>(
+        self,
+        engine: impl Fn(InstanceConfig) -> I,
+        work: impl FnOnce(Timeline<I>) -> Result<T, blis_sim::cluster::Halt>,
+    ) -> Result<T, Failure> {
+        let (cluster, incidents) = service::cluster(self.config, self.deployment, self.names, engine)?;
+        let reads = Reads { load: true, in_flight: true, cached_blocks: false };
+        work(Timeline::new(cluster, self.arrivals, reads)).map_err(|halt| run::halted(halt, &incidents))
+    }
+}
+
+struct ClassTexts<'a>(&'a Names);
+
+impl Texts for ClassTexts<'_> {
+    fn class(&self, name: Name) -> String {
+        self.0.text(name).to_owned()
+    }
+}
+
+/// The policy beside a look-ahead.
+#[derive(Serialize)]
+struct Bound {
+    #[serde(flatten)]
+    oracle: Oracle,
+    window_s: f64,
+    /// Smaller is better in all.
+    figures: Vec<Gap>,
+}
+
+#[derive(Serialize)]
+struct Gap {
+    figure: &'static str,
+    policy: Option<f64>,
+    oracle: Option<f64>,
+    /// By how much of the policy's figure the look-ahead's is smaller.
+    gap: Option<f64>,
+}
+
+impl Bound {
+    fn new(
+        config: &RunConfig,
+        deployment: &Deployment,
+        (names, targets): (&Names, &BTreeMap<String, GoodputTargets>),
+        arrivals: Listed,
+        window: Micros,
+        policy: &Report,
+    ) -> Result<Self, Failure> {
+        let mut metrics = Metrics::new(run::metrics_options(config, names, targets));
+        let alternatives = config.evaluation.regret.as_ref().map_or(1, |settings| settings.alternatives);
+        let worlds = Worlds { config, deployment, names, arrivals };
+        let (counters, oracle) = match config.engine.engine {
+            EngineName::Fast => {
+                worlds.judge(Fast::new, |timeline| look_ahead(timeline, window, alternatives, &mut metrics))
+            }
+            EngineName::Plain => {
+                worlds.judge(Plain::new, |timeline| look_ahead(timeline, window, alternatives, &mut metrics))
+            }
+        }?;
+        let found = metrics.report(&counters, config.horizon);
+        let figures = gaps(policy, &found);
+        Ok(Self { oracle, window_s: window.as_secs_f64(), figures })
+    }
+
+    fn text(&self) -> String {
+        let Self { oracle: Oracle { decisions, changed }, window_s, figures } = self;
+        let mut text = format!(
+            "Look-ahead of {window_s:.1} s: {changed} of {decisions} routing decisions were others.\n{:<14}{:>12}{:>12}{:>9}\n",
+            "ms", "policy", "look-ahead", "gap"
+        );
+        let ms = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
+        for Gap { figure, policy, oracle, gap } in figures {
+            let gap = gap.map_or_else(|| "-".to_owned(), |gap| format!("{:.1} %", 100.0 * gap));
+            text.push_str(&format!("{figure:<14}{:>12}{:>12}{gap:>9}\n", ms(*policy), ms(*oracle)));
+        }
+        text
+    }
+}
+
+/// What the look-ahead gains.
+fn gaps(policy: &Report, found: &Report) -> Vec<Gap> {
+    const COMPARED: [Figure; 6] =
+        [Figure::MeanTtft, Figure::P95Ttft, Figure::P99Ttft, Figure::MeanE2e, Figure::P95E2e, Figure::P99E2e];
+    let (policy, found) = (Figures::from(policy), Figures::from(found));
+    let gap = |&figure: &Figure| {
+        let (policy, oracle) = (policy.get(figure), found.get(figure));
+        let gap = policy.zip(oracle).filter(|&(policy, _)| policy > 0.0);
+        Gap { figure: figure.key(), policy, oracle, gap: gap.map(|(policy, oracle)| 1.0 - oracle / policy) }
+    };
+    COMPARED.iter().map(gap).collect()
+}

@@ -1,0 +1,290 @@
+//! Scenarios whose best answers are known.
+
+use std::sync::Arc;
+
+use blis_sim::cluster::{Abort, Cluster, ClusterConfig, Listed, Policies, Timeline};
+use blis_sim::instance::{Fast, InstanceConfig, Plain, Preemption, Scheduler};
+use blis_sim::latency::Blackbox;
+use blis_sim::outcome::Outcome;
+use blis_sim::policy::{
+    AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, Classes, ConstantPriority, LeastLoaded, Reads, RejectAll, RoundRobin,
+    RoutingPolicy, ScorerKind, Ties, TokenBucket, Weighted,
+};
+use blis_sim::request::{Content, Name, Request, Span};
+use blis_sim::semantics::Semantics;
+
+use super::*;
+
+struct Service {
+    instances: u32,
+    max_num_seqs: u32,
+    refresh: u64,
+    admission: Box<dyn AdmissionPolicy>,
+    routing: Box<dyn RoutingPolicy>,
+}
+
+impl Service {
+    fn new(instances: u32, routing: impl RoutingPolicy + 'static) -> Self {
+        Self { instances, max_num_seqs: 8, refresh: 0, admission: Box::new(AlwaysAdmit), routing: Box::new(routing) }
+    }
+
+    fn cluster<I: Instance>(&self, engine: impl Fn(InstanceConfig) -> I) -> Cluster<I> {
+        // Steps of 5 ms, and 0.1 ms for each token of a prompt and 1 ms for each that decodes.
+        let latency = Arc::new(Blackbox::new(&[0.0; 3], &[5_000.0, 100.0, 1_000.0]).expect("valid"));
+        let instance = |index| InstanceConfig {
+            index,
+            max_num_seqs: self.max_num_seqs,
+            max_num_batched_tokens: 2_048,
+            long_prefill_token_threshold: 0,
+            max_model_len: None,
+            block_size: 16,
+            total_kv_blocks: 2_000,
+            enable_prefix_caching: true,
+            enable_chunked_prefill: true,
+            async_scheduling: false,
+            reserve_full_prompt: false,
+            scheduler: Scheduler::Fcfs.into(),
+            preemption: Preemption::Fcfs.into(),
+            classes: Arc::default(),
+            semantics: Semantics::VLLM,
+            latency: latency.clone(),
+        };
+        let config = ClusterConfig {
+            admission_latency: Micros::ZERO,
+            routing_latency: Micros::ZERO,
+            snapshot_refresh_interval: Micros(self.refresh),
+            cache_signal_delay: Micros::ZERO,
+            ties: Ties::LowestIndex,
+            classes: Classes::default(),
+            serves: Vec::new(),
+            block_size: 16,
+            semantics: Semantics::VLLM,
+            horizon: Micros::MAX,
+            abort: Abort::default(),
+        };
+        let policies = Policies {
+            admission: self.admission.fork(),
+            routing: self.routing.fork(),
+            priority: Box::new(ConstantPriority),
+        };
+        Cluster::new(config, policies, (0..self.instances).map(instance), engine)
+    }
+
+    /// Every decision is looked at.
+    fn regret(&self, requests: &[Request]) -> (Regret, Vec<Judged>) {
+        let of = |fast: bool, threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+            let make = || (self.admission.fork(), self.routing.fork());
+            let ((admission, routing), sizes) = (make(), (self.instances, self.max_num_seqs, self.refresh));
+            pool.install(move || {
+                let (instances, max_num_seqs, refresh) = sizes;
+                let service = Service { instances, max_num_seqs, refresh, admission, routing };
+                if fast { service.with(Fast::new, requests) } else { service.with(Plain::new, requests) }
+            })
+        };
+        let one = of(true, 1);
+        assert_eq!(of(true, 3), one, "the number of threads changes nothing");
+        assert_eq!(of(false, 2), one, "both engines have the same worlds");
+        one
+    }
+
+    fn with<I: Instance + Clone + Send>(
+        &self,
+        engine: impl Fn(InstanceConfig) -> I + Copy,
+        requests: &[Request],
+    ) -> (Regret, Vec<Judged>) {
+        let mut surveyor = Surveyor { survey: Survey::default(), missed: |_: &Outcome| false };
+        self.cluster(engine).run(requests.iter().cloned(), &mut surveyor).expect("it ends");
+        let mut survey = surveyor.survey;
+        survey.with_targets(false);
+        let options = RegretOptions { samples: 10_000, alternatives: 10, window: Some(Micros(20_000_000)), seed: 1 };
+        let window = survey.window(&options);
+        let samples = survey.sample(&options);
+        let reads = Reads { load: true, in_flight: true, cached_blocks: false };
+        let timeline = Timeline::new(self.cluster(engine), Listed::new(survey.arrivals()), reads);
+        let judged =
+            judge(timeline, &samples, &survey.settled(), (window, options.alternatives), &NoTexts).expect("they end");
+        (Regret::new(judged.clone(), &survey, window), judged)
+    }
+}
+
+struct NoTexts;
+
+impl Texts for NoTexts {
+    fn class(&self, _name: Name) -> String {
+        String::new()
+    }
+}
+
+/// One prompt of `shared` blocks of `family` and a hundred tokens of its own.
+fn request(id: u32, at_ms: u64, family: u32, shared: u32, output: u32) -> Request {
+    Request {
+        content: Content::shared(&[Span { first: family * 1_000, len: shared }]),
+        ..Request::new(id, Micros(at_ms * 1_000), shared * 16 + 100, output)
+    }
+}
+
+/// Long and short ones in turn, faster than one instance can serve.
+fn long_and_short() -> Vec<Request> {
+    (0..60).map(|id| request(id, u64::from(id) * 40, 0, 0, if id % 2 == 0 { 200 } else { 10 })).collect()
+}
+
+fn mean_of(kind: DecisionKind, judged: &[Judged]) -> f64 {
+    let regrets: Vec<f64> = judged.iter().filter(|one| one.kind == kind).map(|one| one.regret_s).collect();
+    regrets.iter().sum::<f64>() / regrets.len() as f64
+}
+
+#[test]
+fn the_worse_the_policy_the_larger_its_regret() {
+    // Round-robin puts all long ones on one instance, where they overlap; the other is idle then.
+    let requests: Vec<Request> =
+        (0..60).map(|id| request(id, u64::from(id) * 300, 0, 0, if id % 2 == 0 { 200 } else { 10 })).collect();
+    let mean = |judged: &(Regret, Vec<Judged>)| mean_of(DecisionKind::Routing, &judged.1);
+    let least = Service::new(2, LeastLoaded::default()).regret(&requests);
+    let turns = Service::new(2, RoundRobin::default()).regret(&requests);
+    let busiest = Service::new(2, AlwaysBusiest).regret(&requests);
+    let (least, turns, busiest) = (mean(&least), mean(&turns), mean(&busiest));
+    assert!(least < 0.02 && turns > 10.0 * least, "round-robin {turns}, least-loaded {least}");
+    assert!(busiest > 1.5 * turns, "always-busiest {busiest}, round-robin {turns}");
+}
+
+#[test]
+fn the_hot_instance_is_named() {
+    let (regret, judged) = Service::new(3, AlwaysBusiest).regret(&long_and_short());
+    let hot = &regret.kinds[&DecisionKind::Routing].situations[&Situation::HotInstance];
+    assert!(hot.regret_s > 0.1 && hot.share_positive > 0.9, "{hot:?}");
+    // All is on instance 0; the first of the others is better.
+    let worst = &regret.worst[0];
+    assert_eq!((worst.kind, worst.situations.as_slice()), (DecisionKind::Routing, &[Situation::HotInstance][..]));
+    assert_eq!((&*worst.worlds[0].answer, &*worst.worlds[1].answer), ("instance_0", "instance_1"));
+    assert!(worst.worlds[0].cost_s > worst.worlds[1].cost_s);
+    let routed = judged.iter().filter(|one| one.kind == DecisionKind::Routing);
+    assert!(routed.into_iter().all(|one| one.worlds[1..].iter().all(|world| world.status == "completed")));
+}
+
+#[test]
+fn a_stale_signal_is_named() {
+    // Whoever trusts the queue of half a second ago sends all that come meanwhile to the same instance.
+    let herd = || Weighted::new(vec![(ScorerKind::QueueDepth, 1.0)]).expect("valid");
+    let requests: Vec<Request> = (0..60).map(|id| request(id, u64::from(id) * 20, 0, 0, 60)).collect();
+    let stale = Service { refresh: 500_000, max_num_seqs: 2, ..Service::new(3, herd()) };
+    let fresh = Service { max_num_seqs: 2, ..Service::new(3, herd()) };
+    let (regret, judged) = stale.regret(&requests);
+    let section = &regret.kinds[&DecisionKind::Routing];
+    assert!(section.situations[&Situation::StaleSignal].regret_s > 0.05, "{section:?}");
+    let (_, with_fresh) = fresh.regret(&requests);
+    let (stale, fresh) = (mean_of(DecisionKind::Routing, &judged), mean_of(DecisionKind::Routing, &with_fresh));
+    assert!(stale > 2.0 * fresh, "stale {stale}, fresh {fresh}");
+    assert!(with_fresh.iter().all(|one| !one.situations.contains(&Situation::StaleSignal)));
+}
+
+#[test]
+fn the_one_missed_cache_hit_is_named() {
+    // Round-robin sends the second prompt of the family to the instance that has not seen it.
+    let requests = [
+        request(0, 0, 1, 100, 5),
+        request(1, 1_000, 2, 0, 5),
+        request(2, 2_000, 3, 0, 5),
+        request(3, 3_000, 1, 100, 5),
+    ];
+    let (regret, judged) = Service::new(2, RoundRobin::default()).regret(&requests);
+    let missed: Vec<&Judged> =
+        judged.iter().filter(|one| one.situations.contains(&Situation::MissedCacheHit)).collect();
+    assert_eq!(missed.iter().map(|one| &*one.request_id).collect::<Vec<_>>(), ["request_3"]);
+    assert_eq!(missed[0].state.cached_blocks, [100, 0]);
+    // 1 600 tokens of prefill at 0.1 ms, felt by nobody else.
+    assert!((missed[0].regret_s - 0.160).abs() < 1e-6 && missed[0].externality_s == 0.0, "{:?}", missed[0]);
+    assert_eq!(missed[0].ttft_regret_ms, Some(160.0));
+    // The first prompt, too, would better have gone where the second went. Nothing else mattered.
+    let regretted: Vec<&str> = regret.worst.iter().map(|one| &*one.request_id).collect();
+    assert_eq!(regretted, ["request_3", "request_0"], "the same but for rounding");
+    let other = |one: &&Judged| one.kind == DecisionKind::Routing && !regretted.contains(&&*one.request_id);
+    assert!(judged.iter().filter(other).all(|one| one.regret_s == 0.0));
+}
+
+#[test]
+fn turning_requests_away_is_regretted() {
+    let requests = long_and_short();
+    let idle = |admission: Box<dyn AdmissionPolicy>| Service { admission, ..Service::new(8, LeastLoaded::default()) };
+    let (rejecting, judged) = idle(Box::new(RejectAll)).regret(&requests);
+    let section = &rejecting.kinds[&DecisionKind::Admission];
+    assert_eq!(section.decisions, 60);
+    let told = judged.iter().filter(|one| one.kind == DecisionKind::Admission);
+    for one in told {
+        assert_eq!((one.worlds[0].status, one.worlds[1].status), ("rejected", "completed"));
+        assert!(one.regret_s > 10.0, "the window is 20 s, and the service idle: {one:?}");
+    }
+    let half = TokenBucket::new(4_000.0, 2_000.0).expect("valid");
+    let (some, _) = idle(Box::new(half)).regret(&requests);
+    let (all, _) = idle(Box::new(AlwaysAdmit)).regret(&requests);
+    let mean = |regret: &Regret| {
+        let section = &regret.kinds[&DecisionKind::Admission];
+        section.uniform.as_ref().map_or(0.0, |estimate| estimate.regret_s)
+    };
+    assert!(mean(&rejecting) > mean(&some) && mean(&all) < 1e-9, "{} {} {}", mean(&rejecting), mean(&some), mean(&all));
+}
+
+#[test]
+fn a_short_request_behind_a_long_one_would_be_served_first() {
+    // One at a time: behind the first waits a long one, then short ones.
+    let mut requests = vec![request(0, 0, 0, 0, 50), request(1, 10, 0, 0, 400)];
+    requests.extend((2..12).map(|id| request(id, 20 + u64::from(id), 0, 0, 2)));
+    let service = Service { max_num_seqs: 1, ..Service::new(1, RoundRobin::default()) };
+    let (regret, judged) = service.regret(&requests);
+    let scheduling: Vec<&Judged> = judged.iter().filter(|one| one.kind == DecisionKind::Scheduling).collect();
+    assert!(!scheduling.is_empty());
+    let best = scheduling.iter().find(|one| one.request_id == "request_2").expect("it is second once");
+    assert!(best.regret_s > 1.0 && best.own_s > 1.0, "400 tokens at 6 ms would not be waited for: {best:?}");
+    assert!(regret.kinds[&DecisionKind::Scheduling].uniform.is_some());
+}
+
+#[test]
+fn the_look_ahead_is_no_worse_than_what_it_corrects() {
+    let requests = long_and_short();
+    let total = |service: &Service, oracle: bool| -> (f64, Oracle) {
+        let mut all = Cost::new(Micros::ZERO, Micros(3_600_000_000), u32::MAX);
+        let reads = Reads { load: true, in_flight: true, cached_blocks: false };
+        let timeline = Timeline::new(service.cluster(Fast::new), Listed::new(requests.as_slice().into()), reads);
+        let window = if oracle { Micros(20_000_000) } else { Micros(0) };
+        let (_, oracle) = look_ahead(timeline, window, if oracle { 3 } else { 0 }, &mut all).expect("it ends");
+        (all.present.as_secs_f64(), oracle)
+    };
+    for service in [Service::new(2, RoundRobin::default()), Service::new(2, AlwaysBusiest)] {
+        let ((policy, unchanged), (found, changed)) = (total(&service, false), total(&service, true));
+        assert!(found < 0.9 * policy, "{found} {policy}");
+        assert_eq!((unchanged.changed, unchanged.decisions, changed.decisions), (0, 60, 60));
+        assert!(changed.changed > 10);
+    }
+}
+
+#[test]
+fn in_words() {
+    let requests = [
+        request(0, 0, 1, 100, 5),
+        request(1, 1_000, 2, 0, 5),
+        request(2, 2_000, 3, 0, 5),
+        request(3, 3_000, 1, 100, 5),
+    ];
+    let (regret, _) = Service::new(2, RoundRobin::default()).regret(&requests);
+    insta::assert_snapshot!(regret, @r"
+    Outcome regret: request-seconds per decision, within 20.0 s after it, against the best
+    alternative in hindsight, all other decisions being the same. `own` is the request's part,
+    `others` everybody else's. Above 0 the `advantage` over the mean alternative is good.
+    `reaction`: regret if the policies decide all that follows anew, with the noise of that.
+
+                               judged   regret     95 % interval  positive      own   others  advantage  reaction
+    admission, at random            4    0.000    0.000 to 0.000        0%    0.000    0.000     19.881     0.000
+    routing, at random              4    0.080   -0.067 to 0.227       50%    0.040    0.040     -0.080     0.080
+      missed cache hit              1    0.160                        100%    0.160    0.000     -0.160     0.160
+
+    The worst:
+      routing of request_3 at 3.000 s: 0.160, own 0.160, round-robin[3] [missed cache hit]
+        * instance_1: 0.199, TTFT 175.0 ms, E2E 199.0 ms
+          instance_0: 0.039, TTFT 15.0 ms, E2E 39.0 ms
+          queue [0, 0] batch [0, 0] arriving [0, 0] cached [100, 0]
+      routing of request_0 at 0.000 s: 0.160, own 0.000, round-robin[0]
+        * instance_0: 0.476, TTFT 175.0 ms, E2E 199.0 ms
+          instance_1: 0.316, TTFT 175.0 ms, E2E 199.0 ms
+          queue [0, 0] batch [0, 0] arriving [0, 0] cached [0, 0]
+    ");
+}

@@ -1,0 +1,80 @@
+//! Outcome regret through the program: the same bytes on any number of threads, the same worlds whoever
+//! the policy is written by, and a look-ahead that finds what a bad policy leaves.
+
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+const LOAD: &str = "--model meta-llama/llama-3.1-8b-instruct --num-instances 4 --workload chatbot --rate 60 \
+                    --arrival-process poisson --num-requests 300";
+
+fn blis(words: &str, threads: &str) -> Output {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_blis"));
+    program.args(words.split_whitespace()).env("RAYON_NUM_THREADS", threads).stdin(Stdio::null());
+    program.current_dir(env!("CARGO_MANIFEST_DIR").to_owned() + "/..").output().expect("blis starts")
+}
+
+fn document(words: &str) -> Value {
+    let output = blis(words, "2");
+    assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("one JSON document")
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+#[test]
+fn threads_and_repetition_change_no_byte() {
+    let regret = |threads: &str| blis(&format!("regret {LOAD} --routing-policy weighted"), threads).stdout;
+    let one = regret("1");
+    assert!(one.len() > 1_000);
+    assert_eq!(one, regret("2"));
+    assert_eq!(one, regret("2"));
+}
+
+/// Their decisions are the same, so their worlds must be, too: copies of plugins go on as the plugins do.
+#[test]
+fn plugins_have_the_regret_of_the_built_in_that_decides_alike() {
+    let of = |policy: &str| {
+        let mut regret = document(&format!("regret {LOAD} --regret-samples 24 --routing-policy {policy}"));
+        // Why is told in other words.
+        for one in regret["regret"]["worst"].as_array_mut().expect("the worst") {
+            one.as_object_mut().expect("an object").remove("reason");
+        }
+        regret
+    };
+    let built_in = of("least-loaded");
+    assert!(number(&built_in["regret"]["kinds"]["routing"]["uniform"]["reaction_s"]) > 0.0, "{built_in}");
+    for plugin in ["rust-least-loaded", "c-least-loaded", "rhai-least-loaded"] {
+        assert_eq!(of(plugin), built_in, "{plugin}");
+    }
+}
+
+#[test]
+fn a_look_ahead_finds_what_is_left() {
+    let few = LOAD.replace("300", "120");
+    let gap = |policy: &str| {
+        let found = document(&format!("regret {few} --oracle --regret-samples 4 --routing-policy {policy}"));
+        let oracle = &found["oracle"];
+        assert_eq!(number(&oracle["decisions"]), 120.0);
+        let figures = oracle["figures"].as_array().expect("figures");
+        number(&figures.iter().find(|one| one["figure"] == "mean_e2e").expect("it is compared")["gap"])
+    };
+    let (busiest, least) = (gap("always-busiest"), gap("least-loaded"));
+    assert!(busiest > 0.3 && busiest > 5.0 * least.abs(), "{busiest} {least}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    for (words, told) in [
+        ("--regret-samples 0", "invalid value '0'"),
+        ("--regret-window 0", "invalid value '0'"),
+        ("--regret-path /nowhere/at/all.jsonl", "cannot write"),
+        ("--regret wishful", "invalid value 'wishful'"),
+    ] {
+        let output = blis(&format!("regret {LOAD} {words}"), "1");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains(told), "{words}: {error}");
+    }
+}
