@@ -20,9 +20,19 @@ pub(super) struct RawSpec {
     pub horizon: Option<Word>,
     pub clients: Option<Vec<Spanned<RawClient>>>,
     pub cohorts: Option<Vec<Spanned<RawClient>>>,
+    pub parts: Option<Entries<RawPart>>,
     pub servegen_data: Option<Spanned<RawServeGen>>,
     pub inference_perf: Option<Spanned<RawInferencePerf>>,
     pub goodput_slo_targets: Option<Entries<RawTargets>>,
+}
+
+/// What several clients share in place of what the specification says.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawPart {
+    pub aggregate_rate: Option<Word>,
+    pub num_requests: Option<Word>,
+    pub horizon: Option<Word>,
 }
 
 /// A client or a cohort.
@@ -30,6 +40,7 @@ pub(super) struct RawSpec {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawClient {
     pub id: Option<Word>,
+    pub part: Option<Word>,
     pub tenant_id: Option<Word>,
     pub slo_class: Option<Word>,
     pub model: Option<Word>,
@@ -94,6 +105,8 @@ pub(super) struct RawWindow {
     pub start_us: Option<Word>,
     pub end_us: Option<Word>,
     pub trace_rate: Option<Word>,
+    pub rate: Option<Word>,
+    pub requests: Option<Word>,
     pub arrival: Option<Spanned<RawArrival>>,
     pub input_distribution: Option<Spanned<RawLengths>>,
     pub output_distribution: Option<Spanned<RawLengths>>,
@@ -125,6 +138,9 @@ pub(super) struct RawMultiTurn {
     pub think_time_us: Option<Word>,
     pub context_growth: Option<Word>,
     pub single_session: Option<Word>,
+    pub rounds_distribution: Option<Spanned<RawLengths>>,
+    pub think_time_ms_distribution: Option<Spanned<RawLengths>>,
+    pub opening_distribution: Option<Spanned<RawLengths>>,
 }
 
 #[derive(Deserialize, Default)]
