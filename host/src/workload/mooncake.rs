@@ -242,10 +242,16 @@ mod tests {
         insta::assert_snapshot!(error(r#"{"timestamp": 0, "input_length": 0, "output_length": 1}"#), @"t.jsonl:1: `input_length` is 0: a prompt has at least one token");
         insta::assert_snapshot!(error(r#"{"timestamp": 0, "input_length": 1}"#), @"t.jsonl:1: `output_length` is missing");
         insta::assert_snapshot!(error(r#"{"timestamp": 0, "input_length": 1, "output_length": 1e10}"#), @"t.jsonl:1: `output_length` is 10000000000, more than 4294967295");
-        insta::assert_snapshot!(error(r#"{"delay": 5, "input_length": 1, "output_length": 1}"#), @"");
-        insta::assert_snapshot!(error(TURNS), @"");
-        insta::assert_snapshot!(error(&TURNS.replace("\"delay\": 2500", "\"delay\": -1")), @"");
-        insta::assert_snapshot!(error(r#"{"input_length": 1, "output_length": 1, "session_id": "a"}"#), @"");
+        insta::assert_snapshot!(error(r#"{"delay": 5, "input_length": 1, "output_length": 1}"#), @r"
+        t.jsonl:1: `timestamp` is missing: there is no turn before that a `delay` could follow
+        hint: the first turn of a session has a timestamp, and later ones its `session_id`
+        ");
+        insta::assert_snapshot!(error(TURNS), @r"
+        t.jsonl:2: `timestamp` is missing: the turn has only a `delay` after the one before it
+        hint: `blis run --session-mode closed-loop` has turns wait for their answers
+        ");
+        insta::assert_snapshot!(error(&TURNS.replace("\"delay\": 2500", "\"delay\": -1")), @"t.jsonl:2: `delay` is negative: `-1`");
+        insta::assert_snapshot!(error(r#"{"input_length": 1, "output_length": 1, "session_id": "a"}"#), @"t.jsonl:1: `timestamp` is missing");
         insta::assert_snapshot!(error(r#"{"timestamp": 0, "input_length": 32, "output_length": 1, "hash_ids": [1, 2]}"#), @r"
         t.jsonl:1: 2 `hash_ids`, but 32 tokens are 1 blocks of 512
         hint: set the hash block size to that of the trace (Mooncake 512, Bailian 16)
@@ -270,7 +276,8 @@ mod tests {
         let run = |think_time: Option<ThinkTime>| {
             let options = TraceOptions { closed_loop: Some(how(think_time)), ..options(16, 512) };
             let Workload { requests, follow_ups, notes, .. } = trace(TURNS, &options).unwrap();
-            assert_eq!(notes, ["the trace starts at 1000 ms; time 0 is its first arrival"]);
+            let sorted = "the rows are not in order of arrival; they were sorted";
+            assert_eq!(notes, ["the trace starts at 1000 ms; time 0 is its first arrival", sorted]);
             let (mut waiting, mut follow_ups) = (requests.collect::<Vec<Request>>(), follow_ups.unwrap());
             let mut seen = Vec::new();
             // Every answer takes a second.
@@ -302,8 +309,14 @@ mod tests {
         let error = |text: &str| {
             trace(text, &TraceOptions { closed_loop: closed_loop.clone(), ..options(16, 512) }).unwrap_err().to_string()
         };
-        insta::assert_snapshot!(error(r#"{"delay": 5, "input_length": 1, "output_length": 1, "session_id": "a"}"#), @"");
-        insta::assert_snapshot!(error(r#"{"delay": 5, "input_length": 1, "output_length": 1}"#), @"");
+        insta::assert_snapshot!(error(r#"{"delay": 5, "input_length": 1, "output_length": 1, "session_id": "a"}"#), @r"
+        t.jsonl:1: `timestamp` is missing: there is no turn before that a `delay` could follow
+        hint: the first turn of a session has a timestamp, and later ones its `session_id`
+        ");
+        insta::assert_snapshot!(error(r#"{"delay": 5, "input_length": 1, "output_length": 1}"#), @r"
+        t.jsonl:1: `timestamp` is missing: there is no turn before that a `delay` could follow
+        hint: the first turn of a session has a timestamp, and later ones its `session_id`
+        ");
     }
 
     proptest! {

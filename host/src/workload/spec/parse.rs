@@ -60,7 +60,7 @@ pub(super) struct Places {
 
 /// The same, with the places.
 pub(super) fn parse_placed(file: &str, text: &str, files: &dyn Files) -> Result<(Spec, Places), SpecFileError> {
-    let reader = Reader { file: file.into(), text };
+    let reader = Reader::new(file, text);
     if inference_perf::own::is_own(text) {
         return Ok((inference_perf::own::parse(&reader)?, Places::default()));
     }
@@ -180,14 +180,14 @@ impl Parser<'_> {
         .collect();
         match given[..] {
             [source] if source != "clients" && raw.parts.is_some() => Err(SpecFileError::whole(
-                &self.reader.file,
+                self.reader.file(),
                 format!("`parts` with `{source}`"),
                 "parts are for `clients` and `cohorts`; leave them out",
             )),
             [_] => Ok(()),
-            [] => Err(SpecFileError::whole(&self.reader.file, "nobody sends requests", "name `clients`, at least one")),
+            [] => Err(SpecFileError::whole(self.reader.file(), "nobody sends requests", "name `clients`, at least one")),
             [first, second, ..] => Err(SpecFileError::whole(
-                &self.reader.file,
+                self.reader.file(),
                 format!("`{first}` and `{second}` both say where requests come from"),
                 "keep one of them",
             )),

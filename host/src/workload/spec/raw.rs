@@ -1,13 +1,10 @@
 //! The keys of a specification, as serde sees them: every value is text, understood in `parse`, so
 //! that each error can say what the value may be instead of how YAML would type it.
 
-use std::fmt;
-
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_yaml::Spanned;
 
-pub(super) type Word = Spanned<String>;
+pub(super) use crate::strict_yaml::{Entries, Word};
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -204,31 +201,4 @@ pub(super) struct RawSharedPrefix {
     pub question_len: Option<Word>,
     pub output_len: Option<Word>,
     pub enable_multi_turn_chat: Option<Word>,
-}
-
-/// A map in the order of the file.
-pub(super) struct Entries<T>(pub Vec<(Word, T)>);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct InOrder<T>(std::marker::PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for InOrder<T> {
-            type Value = Entries<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("names with a value each")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<T>, A::Error> {
-                let mut entries = Vec::new();
-                while let Some(entry) = map.next_entry()? {
-                    entries.push(entry);
-                }
-                Ok(Entries(entries))
-            }
-        }
-
-        deserializer.deserialize_map(InOrder(std::marker::PhantomData))
-    }
 }

@@ -143,15 +143,11 @@ data: { type: random, input_distribution: { mean: 50, std_dev: 9 }, output_distr
         let (before, after) = (until(&before, secs(60)), until(&after, secs(60)));
         assert!(before.0.len() > 100 && before.0 == after.0, "{} {}", before.0.len(), after.0.len());
     }
-    let two = composed(&[("perf.yaml", perf), ("everything.yaml", everything)]).spec;
+    let two = composed(&[("perf.yaml", shared), ("everything.yaml", everything)]).spec;
     assert_eq!(two.parts.len(), 2);
-    let names = ["inference-perf", "chat", "crowd-7"];
-    let alone = [perf, everything, everything].map(|text| Spec { num_requests: None, ..parse(text) });
-    let limit = sent(&parse(everything), secs(20), "chat").len();
-    for (id, alone) in names.iter().zip(&alone) {
-        let (alone, together) = (sent(alone, secs(20), id), sent(&two, secs(20), id));
-        assert!(!alone.is_empty() && limit > 0);
-        assert_eq!(alone, together, "{id}");
+    for (id, text) in [("prompt-1-user-2", shared), ("chat", everything), ("crowd-7", everything)] {
+        let (alone, together) = (sent(&parse(text), secs(60), id), sent(&two, secs(60), id));
+        assert!(!alone.is_empty() && alone == together, "{id}: {} {}", alone.len(), together.len());
     }
 }
 
@@ -166,7 +162,12 @@ fn names_that_are_taken_get_others() {
                  output_distribution: { type: constant, params: { value: 1 } } }\naggregate_rate: 1\n";
     let Composed { spec, notes } =
         composed(&[("chat.yaml", CHAT), ("x/chat.yaml", &other), ("crowd.yaml", crowd)]);
-    insta::assert_snapshot!(notes.join("\n"), @"");
+    insta::assert_snapshot!(notes.join("\n"), @r"
+    seed 7 of chat.yaml holds for all, not 8 of x/chat.yaml
+    client `chat` of x/chat.yaml is called `chat@chat-2`: the name is taken
+    prefix group `system` of x/chat.yaml is called `system@chat-2`: the name is taken
+    client `crowd` of crowd.yaml is called `crowd@crowd`: the name is taken
+    ");
     assert_eq!(groups(&spec), ["system", "system@chat-2"]);
     let (requests, names) = until(&spec, secs(100));
     let used: BTreeMap<&str, u32> =
@@ -178,17 +179,45 @@ fn names_that_are_taken_get_others() {
 fn what_one_file_cannot_say_is_refused() {
     let users = JOBS.replace("rate_fraction: 0.5", "concurrency: 3");
     let turns = CHAT.to_owned() + "    reasoning: { multi_turn: { max_rounds: 3 } }\n";
-    insta::assert_snapshot!(refused(&[("users.yaml", &users), ("turns.yaml", &turns)]), @"");
+    insta::assert_snapshot!(refused(&[("users.yaml", &users), ("turns.yaml", &turns)]), @r"
+    turns.yaml:13:9: client `help` has `multi_turn`, client `batch` of users.yaml has `concurrency`
+      13 |   - id: help
+         |         ^^^^
+    hint: they do not go together in one specification
+    ");
     let classless = JOBS.replace("    slo_class: batch\n", "");
-    insta::assert_snapshot!(refused(&[("chat.yaml", CHAT), ("jobs.yaml", &classless)]), @"");
+    insta::assert_snapshot!(refused(&[("chat.yaml", CHAT), ("jobs.yaml", &classless)]), @r"
+    jobs.yaml:5:9: client `batch` has no `slo_class`, client `chat` of chat.yaml has one
+      5 |   - id: batch
+        |         ^^^^^
+    hint: name a class for all clients and cohorts, or for none
+    ");
     let promise = |ms: u32| format!("goodput_slo_targets:\n  batch: {{ e2e_ms: {ms} }}\n");
     let [one, other] = [10, 20].map(|ms| JOBS.replace("seed: 7\n", &promise(ms)));
-    insta::assert_snapshot!(refused(&[("one.yaml", &one), ("other.yaml", &other)]), @"");
+    insta::assert_snapshot!(refused(&[("one.yaml", &one), ("other.yaml", &other)]), @r"
+    other.yaml:3:3: class `batch` is promised something else in one.yaml
+      3 |   batch: { e2e_ms: 20 }
+        |   ^^^^^
+    hint: make the promises equal, or give the clients of one file another class
+    ");
     assert_eq!(composed(&[("one.yaml", &one), ("same.yaml", &one)]).spec.goodput_slo_targets.len(), 1);
     let limited = format!("num_requests: 5\nparts: {{ a: {{ aggregate_rate: 3 }} }}\n{}", of_part("a"));
-    insta::assert_snapshot!(refused(&[("parts.yaml", &limited), ("jobs.yaml", JOBS)]), @"");
-    insta::assert_snapshot!(error(&limited.replace("part: a", "part: b")), @"");
-    insta::assert_snapshot!(error(&limited.replace("aggregate_rate: 3", "")), @"");
+    insta::assert_snapshot!(refused(&[("parts.yaml", &limited), ("jobs.yaml", JOBS)]), @r"
+    parts.yaml: `num_requests` 5 of all its parts together
+    hint: say how many of each part, under `parts`
+    ");
+    insta::assert_snapshot!(error(&limited.replace("part: a", "part: b")), @r"
+    spec.yaml:7:11: client `batch`: there is no part `b`
+      7 |     part: b
+        |           ^
+    hint: did you mean `a`?
+    ");
+    insta::assert_snapshot!(error(&limited.replace("aggregate_rate: 3", "")), @r"
+    spec.yaml:6:9: client `batch` has no rate: `aggregate_rate` of part `a` is 0, and each of its `lifecycle` windows needs a `trace_rate`
+      6 |   - id: batch
+        |         ^^^^^
+    hint: set `aggregate_rate`, in requests per second, or say every rate
+    ");
 }
 
 /// A part ends after its number of requests, sessions included, and others go on.
@@ -202,11 +231,18 @@ fn parts_have_budgets_of_their_own() {
     let by = |id: &str| sent(&spec, Micros::MAX, id);
     assert_eq!(by("batch").len(), 30);
     assert!((30..70).contains(&by("late").len()) && by("late").iter().all(|sent| sent.0 < secs(5)));
-    let waiting = parse(&text.replace("closed_loop: false", "closed_loop: true"));
-    let answered: Vec<Request> = waiting.generate_answered(&options()).unwrap().requests.collect();
-    assert!(answered.is_sorted_by_key(|request| request.arrival));
-    assert_eq!(answered.iter().filter(|r| r.tags.session != blis_sim::request::Name::NONE).count(), 30);
-    assert!(answered.iter().any(|request| request.tags.round_index == 3), "rounds follow");
+    // In closed loop a part ends as a specification of its own does.
+    let waiting = |text: &str| parse(&text.replace("closed_loop: false", "closed_loop: true"));
+    let answered = |spec: &Spec, num_requests| {
+        let options = GenerateOptions { num_requests, ..options() };
+        let Workload { requests, names, .. } = spec.generate_answered(&options).unwrap();
+        let requests: Vec<Request> = requests.collect();
+        assert!(requests.is_sorted_by_key(|request| request.arrival));
+        assert!(requests.iter().any(|request| request.tags.round_index == 3), "rounds follow");
+        of_client(&requests, &names, "batch")
+    };
+    let alone = waiting(&format!("{}{turns}", JOBS.replace("aggregate_rate: 4", "aggregate_rate: 10")));
+    assert_eq!(answered(&waiting(&text), None), answered(&alone, Some(30)));
 }
 
 proptest! {
@@ -216,7 +252,7 @@ proptest! {
         let named = |spec: Spec, name: &str| {
             let client = |c: Client| Client {
                 id: format!("{name}-{}", c.id),
-                prefix: c.prefix.map(|prefix| Prefix { group: format!("{name}-{}", prefix.group), ..prefix }),
+                prefix: c.prefix.map(|p| Prefix { group: format!("{name}-{}", p.group), tokens: p.tokens.max(1) }),
                 ..c
             };
             Spec { clients: spec.clients.into_iter().map(client).collect(), ..spec }
