@@ -1259,9 +1259,8 @@ fn trace_data(t: &Trial) {
 
 /// A turn that only says how long after the answer it comes.
 fn session_mode_of_a_trace(t: &Trial) {
-    let line = |when: &str| {
-        format!("{{\"session_id\": \"s\", {when}, \"input_length\": 100, \"output_length\": 100}}\n")
-    };
+    let line =
+        |when: &str| format!("{{\"session_id\": \"s\", {when}, \"input_length\": 100, \"output_length\": 100}}\n");
     t.file("turns.jsonl", &(line("\"timestamp\": 0") + line("\"delay\": 3000").as_str()));
     let path = t.folder.join("turns.json");
     let flags = format!("--workload-trace {{dir}}/turns.jsonl --metrics-path {}", path.display());

@@ -26,7 +26,11 @@ fn each_goes_through_to_its_last_request() {
             let count = |key: &str| answer[key].as_u64().unwrap_or_else(|| panic!("{path}: {key}"));
             assert_eq!(count("completed_requests") + count("dropped_unservable"), requests, "{path} on {instances}");
             assert_eq!(answer["conservation"]["holds"], true, "{path} on {instances}");
-            assert_eq!((count("still_queued"), count("still_running"), count("rejected_requests")), (0, 0, 0), "{path}");
+            assert_eq!(
+                (count("still_queued"), count("still_running"), count("rejected_requests")),
+                (0, 0, 0),
+                "{path}"
+            );
             let ttft = answer["ttft_mean_ms"].as_f64().expect("a mean");
             assert!(ttft < before * 1.02, "{path}: more instances do not make people wait: {before} {ttft}");
             before = ttft;
@@ -41,7 +45,8 @@ fn the_table_has_every_trace() {
     let text = |name: &str| std::fs::read_to_string(root.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
     let (table, script) = (text("examples/real-traces.md"), text("examples/real-traces.sh"));
     for (path, ..) in TRACES {
-        let line = script.lines().find(|line| line.contains(path)).unwrap_or_else(|| panic!("{path} is not run"));
+        let mut lines = script.lines().filter(|line| !line.starts_with('#'));
+        let line = lines.find(|line| line.contains(path)).unwrap_or_else(|| panic!("{path} is not run"));
         let name = line.split_whitespace().next().expect("a name");
         for instances in [1, 4, 16] {
             let row = format!("| {name} | {instances} |");

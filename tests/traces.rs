@@ -145,7 +145,8 @@ fn specifications_and_presets_are_inspected_too() {
     let (rate, chat) = (&profile["requests_per_s"], &profile["clients"]["chat"]);
     assert!((rate.as_f64().expect("a rate") / 35.0 - 1.0).abs() < 0.1, "{rate}");
     assert!((chat.as_f64().expect("a count") / (5000.0 * 20.0 / 35.0) - 1.0).abs() < 0.1, "{chat}");
-    assert!(profile["ideal_prefix_hit"].as_f64() > Some(0.5), "turns share what was said: {profile}");
+    // Of the prompts of conversations, half of all tokens, four fifths were said before.
+    assert!(profile["ideal_prefix_hit"].as_f64() > Some(0.35), "turns share what was said: {profile}");
     assert_eq!(profile, scratch.profile("s.yaml --max-requests 5000 --seed 3"), "the seed of the file");
     assert_ne!(profile, scratch.profile("s.yaml --max-requests 5000 --seed 4"));
     let noted = text(&scratch.blis("workload inspect s.yaml").stderr);
@@ -157,7 +158,7 @@ fn specifications_and_presets_are_inspected_too() {
     assert_eq!(scratch.profile("--workload chatbot")["requests"], 100);
     assert!(scratch.refused("workload inspect s.yaml --repeat 2").contains("cannot be used with generated requests"));
     scratch.file("wrong.yaml", &SPEC.replace("cv: 4", "cv: four"));
-    assert!(scratch.refused("workload inspect wrong.yaml").contains("wrong.yaml:19:"));
+    assert!(scratch.refused("workload inspect wrong.yaml").contains("wrong.yaml:18:"));
     scratch.file("m.jsonl", &mooncake());
     assert!(scratch.refused("workload inspect m.jsonl --seed 1").contains("`--seed` cannot be used with a trace"));
     assert!(scratch.refused("workload inspect").contains("FILE"));
@@ -172,7 +173,10 @@ fn specifications_are_composed() {
     scratch.file("jobs.yaml", &format!("{head}{jobs}"));
     let output = scratch.blis("compose chat.yaml jobs.yaml --output both.yaml");
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), String::new()));
-    insta::assert_snapshot!(text(&output.stderr), @"");
+    insta::assert_snapshot!(text(&output.stderr), @r"
+    note: seed 3 of chat.yaml holds for all, not 4 of jobs.yaml
+    note: client `bursts` of jobs.yaml is called `bursts@jobs`: the name is taken
+    ");
     let both = scratch.good("compose chat.yaml jobs.yaml");
     assert_eq!(fs::read_to_string(scratch.0.join("both.yaml")).expect("written"), both);
     assert_eq!(scratch.good("compose both.yaml"), both, "what it writes it reads");
@@ -180,11 +184,12 @@ fn specifications_are_composed() {
     assert_eq!(profile["clients"]["bursts@jobs"], 400, "its own number");
     let alone = scratch.profile("chat.yaml --max-requests 3600");
     assert_eq!(profile["clients"]["chat"], alone["clients"]["chat"], "the rest is what it was");
-    let ran = scratch.good("run --model llama-3.1-8b-instruct --workload-spec both.yaml --num-requests 600 --output json");
+    let ran =
+        scratch.good("run --model llama-3.1-8b-instruct --workload-spec both.yaml --num-requests 600 --output json");
     let ran: Value = serde_json::from_str(&ran).expect("JSON");
     assert!(ran["completed_requests"].as_u64() > Some(550), "{ran}");
     scratch.file("wrong.yaml", &SPEC.replace("rate_fraction: 3", "rate_fraction: -3"));
-    assert!(scratch.refused("compose chat.yaml wrong.yaml").contains("wrong.yaml:18:"));
+    assert!(scratch.refused("compose chat.yaml wrong.yaml").contains("wrong.yaml:17:"));
     assert!(scratch.refused("compose chat.yaml none.yaml").contains("`none.yaml` does not exist"));
     assert!(scratch.refused("compose chat.yaml jobs.yaml -o jobs.yaml").contains("`jobs.yaml` is what is read"));
     assert!(scratch.refused("compose chat.yaml -o no/such/file.yaml").contains("hint: "));

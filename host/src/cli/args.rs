@@ -13,10 +13,10 @@ use clap::builder::{NonEmptyStringValueParser, PossibleValue, TypedValueParser};
 use clap::{Arg, Args, Parser, Subcommand, ValueEnum};
 use tracing::level_filters::LevelFilter;
 
+use super::compose::ComposeArgs;
 use super::given::Given;
 use super::parse;
 use super::plugin::PluginArgs;
-use super::compose::ComposeArgs;
 use super::traces::{ConvertArgs, WorkloadCommandArgs};
 use crate::config::policy::{
     AdmissionName, Named, PreemptionName, PriorityName, RoutingName, SchedulerName, Scorer, Word,

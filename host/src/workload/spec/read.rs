@@ -9,8 +9,8 @@ use serde_yaml::Location;
 
 use super::error::SpecFileError;
 use crate::config::policy::Spot;
-use crate::strict_yaml::{Document, explain};
 pub(super) use crate::strict_yaml::{ABOVE_0, ANY, FROM_0, Range, Word, real};
+use crate::strict_yaml::{Document, explain};
 use crate::workload::{name_hint, quoted};
 
 /// One file.

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use blis_sim::request::{BlockKey, Name, Request};
 use blis_sim::units::Micros;
 
+use super::GenerateOptions;
 use super::expand::Plan;
 use super::source::{Drawn, Start};
-use super::GenerateOptions;
 use crate::workload::conversation::{Context, Keys};
 pub use crate::workload::conversation::{EndStatus, Ended, SessionState};
 

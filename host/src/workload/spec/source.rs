@@ -199,10 +199,8 @@ impl Plan {
     pub fn draw(&self, at: Micros, start: &Start, round: u32, context: &mut Context, numbers: &mut Numbers) -> Drawn {
         let number = self.number(start, round);
         let (mut own, parts) = self.prompt(start, number);
-        if let Some(opening) = &self.client.turns.opening {
-            if round == 0 {
-                own = own.saturating_add(opening.draw(&mut self.streams.openings.at(start.number)));
-            }
+        if let Some(opening) = self.client.turns.opening.as_ref().filter(|_| round == 0) {
+            own = own.saturating_add(opening.draw(&mut self.streams.openings.at(start.number)));
         }
         let segment = self.segments.get(start.segment);
         let output = segment.and_then(|segment| segment.output.as_ref()).unwrap_or(&self.client.output);

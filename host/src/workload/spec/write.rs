@@ -176,7 +176,8 @@ fn multimodal(f: &mut fmt::Formatter<'_>, parts: &Multimodal) -> fmt::Result {
     if let Some(tokens) = &parts.text {
         writeln!(f, "      text_distribution: {}", Drawn(tokens))?;
     }
-    for (kind, (size, count)) in KINDS.iter().zip(&parts.items).filter_map(|(kind, item)| Some((kind, item.as_ref()?))) {
+    for (kind, (size, count)) in KINDS.iter().zip(&parts.items).filter_map(|(kind, item)| Some((kind, item.as_ref()?)))
+    {
         writeln!(f, "      {kind}_distribution: {}", Drawn(size))?;
         writeln!(f, "      {kind}_count_distribution: {}", Drawn(count))?;
     }
@@ -244,7 +245,8 @@ impl Display for Span<'_> {
             WindowRate::Exact(rate) => Some(("rate", rate.to_string())),
             WindowRate::Count(count) => Some(("requests", count.to_string())),
         };
-        let lengths = |key, lengths: &Option<Lengths>| lengths.as_ref().map(|lengths| (key, Drawn(lengths).to_string()));
+        let lengths =
+            |key, lengths: &Option<Lengths>| lengths.as_ref().map(|lengths| (key, Drawn(lengths).to_string()));
         pairs(
             f,
             [
@@ -276,7 +278,9 @@ impl Display for Drawn<'_> {
                 ("gaussian", format!("mean: {mean}, std_dev: {std_dev}, {}", both(bounds)))
             }
             Lengths::Exponential { mean, bounds } => ("exponential", format!("mean: {mean}{}", some(bounds))),
-            Lengths::LogNormal { mu, sigma, bounds } => ("lognormal", format!("mu: {mu}, sigma: {sigma}{}", some(bounds))),
+            Lengths::LogNormal { mu, sigma, bounds } => {
+                ("lognormal", format!("mu: {mu}, sigma: {sigma}{}", some(bounds)))
+            }
             Lengths::ParetoLogNormal { alpha, xm, mu, sigma, mix_weight } => (
                 "pareto_lognormal",
                 format!("alpha: {alpha}, xm: {xm}, mu: {mu}, sigma: {sigma}, mix_weight: {mix_weight}"),

@@ -10,8 +10,8 @@ use blis_sim::units::Micros;
 use rand_distr::{Distribution as _, StandardNormal};
 use rustc_hash::FxHashMap;
 
-use super::columns::{Column, Fields};
 use super::SessionGrowth;
+use super::columns::{Column, Fields};
 use crate::workload::closed_loop::{self, Sessions};
 use crate::workload::conversation::{Context, EndStatus, Ended, Keys, SessionState};
 use crate::workload::error::{Fault, TraceError};

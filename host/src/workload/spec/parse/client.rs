@@ -155,7 +155,8 @@ impl<'a> Clients<'a> {
             None => {
                 let names: Vec<&str> = self.parts.iter().map(String::as_str).collect();
                 let what = format!("{who}: there is no part {}", quoted(word.value.as_bytes()));
-                let hint = if names.is_empty() { "name it under `parts`".to_owned() } else { name_hint(&word.value, &names) };
+                let hint =
+                    if names.is_empty() { "name it under `parts`".to_owned() } else { name_hint(&word.value, &names) };
                 Err(self.reader().wrong(word.referenced, what, hint))
             }
         }

@@ -160,8 +160,7 @@ fn names_that_are_taken_get_others() {
     let crowd = "cohorts:\n  - { id: crowd, slo_class: batch, population: 5, rate_fraction: 1, prefix_group: system, \
                  prefix_sharing: per_member, arrival: { process: poisson }, input_distribution: { type: constant, params: { value: 1 } }, \
                  output_distribution: { type: constant, params: { value: 1 } } }\naggregate_rate: 1\n";
-    let Composed { spec, notes } =
-        composed(&[("chat.yaml", CHAT), ("x/chat.yaml", &other), ("crowd.yaml", crowd)]);
+    let Composed { spec, notes } = composed(&[("chat.yaml", CHAT), ("x/chat.yaml", &other), ("crowd.yaml", crowd)]);
     insta::assert_snapshot!(notes.join("\n"), @r"
     seed 7 of chat.yaml holds for all, not 8 of x/chat.yaml
     client `chat` of x/chat.yaml is called `chat@chat-2`: the name is taken
@@ -218,6 +217,45 @@ fn what_one_file_cannot_say_is_refused() {
         |         ^^^^^
     hint: set `aggregate_rate`, in requests per second, or say every rate
     ");
+}
+
+/// The keys that BLIS does not have are as strict as the others.
+#[test]
+fn extensions_are_understood_or_refused() {
+    let window = |more: &str| format!("{JOBS}    lifecycle: {{ windows: [{{ end_us: 9000000, {more} }}] }}\n");
+    let seven = parse(&window("requests: 7"));
+    let exact = parse(&window("rate: 7")).clients[0].windows[0].rate;
+    assert_eq!((exact, seven.clients[0].windows[0].rate), (WindowRate::Exact(7.0), WindowRate::Count(7)));
+    let arrivals = sent(&seven, secs(100), "batch");
+    assert!(arrivals.len() == 7 && arrivals.iter().all(|arrival| arrival.0 < secs(9)), "{arrivals:?}");
+    let turns = |more: &str| {
+        let turns = format!("{{ max_rounds: 9, {more} }}");
+        format!("{JOBS}    reasoning: {{ multi_turn: {turns} }}\n    closed_loop: false\n")
+    };
+    let value = |tokens: u32| format!("{{ type: constant, params: {{ value: {tokens} }} }}");
+    let opened = parse(&turns(&format!(
+        "rounds_distribution: {}, opening_distribution: {}, think_time_ms_distribution: {}",
+        value(3),
+        value(5000),
+        value(2000)
+    )));
+    let (requests, _) = until(&opened, secs(100));
+    let prompts = |round: u32| requests.iter().filter(move |r| r.tags.round_index == round).map(|r| r.input_tokens);
+    assert!(prompts(0).all(|tokens| tokens > 5000) && prompts(1).all(|tokens| tokens <= 2000));
+    assert!(prompts(2).count() > 100 && prompts(3).count() == 0, "three rounds");
+    assert_eq!(composed(&[("x.yaml", &opened.to_string())]).spec.clients, opened.clients);
+    for (text, expected) in [
+        (window("rate: 7, requests: 7"), "`trace_rate`, `rate` and `requests` all say how much it sends"),
+        (window("requests: 7.5"), "it must be a whole number"),
+        (turns(&format!("think_time_us: 5, think_time_ms_distribution: {}", value(3))), "say the same thing"),
+        (turns("opening_distribution: 7"), "keys with their values belong here"),
+        (format!("parts: {{ \"\": {{ aggregate_rate: 1 }} }}\n{JOBS}"), "the name has 0 bytes"),
+        (format!("parts: {{ a: {{ rate: 1 }} }}\n{JOBS}"), "unknown key `rate`"),
+        ("parts: { a: {} }\nservegen_data: { path: x }\n".to_owned(), "`parts` with `servegen_data`"),
+    ] {
+        let told = error(&text);
+        assert!(told.contains(expected), "{expected}: {told}");
+    }
 }
 
 /// A part ends after its number of requests, sessions included, and others go on.
