@@ -106,6 +106,7 @@ const RUN: &[(&[&str], Check)] = &[
     (&["--workload-spec"], workload_spec),
     (&["--workload-trace", "--workload-traces-filepath"], workload_trace),
     (&["--trace-format"], trace_format),
+    (&["--session-mode"], session_mode_of_a_trace),
     (&["--mooncake-block-size", "--hash-block-size"], mooncake_block_size),
     (&["--timeout"], timeout),
     (&["--rate"], rate),
@@ -1298,6 +1299,28 @@ fn trace_data(t: &Trial) {
     t.file("other.csv", &trace(&rows(5, 10, ROW)));
     let figures = t.json(&t.bare("--trace-header {dir}/t.yaml {} {dir}/other.csv"));
     assert_eq!(number(&figures, "completed_requests"), 5.0);
+}
+
+/// A turn that only says how long after the answer it comes.
+fn session_mode_of_a_trace(t: &Trial) {
+    let line =
+        |when: &str| format!("{{\"session_id\": \"s\", {when}, \"input_length\": 100, \"output_length\": 100}}\n");
+    t.file("turns.jsonl", &(line("\"timestamp\": 0") + line("\"delay\": 3000").as_str()));
+    let path = t.folder.join("turns.json");
+    let flags = format!("--workload-trace {{dir}}/turns.jsonl --metrics-path {}", path.display());
+    let fixed = text(&t.bare(&format!("{{}} fixed {flags}")).stderr);
+    assert!(fixed.contains("turns.jsonl:2:") && fixed.contains("--session-mode closed-loop"), "{fixed}");
+    let summary = t.json(&t.bare(&format!("{{}} closed-loop {flags}")));
+    assert_eq!(summary["sessions"]["completed"], 1);
+    let metrics: Value = serde_json::from_slice(&fs::read(&path).expect("written")).expect("JSON");
+    let waited = of_request(&metrics, 1, "arrived_at") - of_request(&metrics, 0, "e2e_ms") / 1e3;
+    assert!((waited - 3.0).abs() < 1e-5, "{waited}");
+    t.file("azure.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,10,5\n");
+    let told = text(&t.bare("{} closed-loop --workload-trace {dir}/azure.csv").stderr);
+    assert!(told.contains("closed loop is for mooncake and trace-v2"), "{told}");
+    let told = text(&t.bare("{} closed-loop --workload-trace {dir}/turns.jsonl --repeat 2").stderr);
+    assert!(told.contains("`--repeat` cannot be used with `--session-mode closed-loop`"), "{told}");
+    assert!(text(&t.bare("{} closed-loop").stderr).contains("only makes sense with `--workload-trace`"));
 }
 
 /// Two sessions of three rounds, recorded 0.1 s apart: too close for their answers.

@@ -17,6 +17,7 @@ mod output;
 mod outside;
 mod placements;
 mod plugins;
+mod real_traces;
 mod rebuilt;
 mod regret;
 mod shared;

@@ -6,5 +6,6 @@ pub mod evaluate;
 mod excerpt;
 pub mod plugin;
 pub mod report;
+mod strict_yaml;
 mod unreadable;
 pub mod workload;

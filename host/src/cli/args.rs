@@ -13,6 +13,7 @@ use clap::builder::{NonEmptyStringValueParser, PossibleValue, TypedValueParser};
 use clap::{Arg, Args, Parser, Subcommand, ValueEnum};
 use tracing::level_filters::LevelFilter;
 
+use super::compose::ComposeArgs;
 use super::given::Given;
 use super::parse;
 use super::plugin::PluginArgs;
@@ -56,6 +57,9 @@ pub(super) enum Command {
     /// Write a request trace in another format, and say what is lost
     #[command(args_override_self = true, allow_negative_numbers = true)]
     Convert(ConvertArgs),
+    /// Write one workload specification that sends what several send together
+    #[command(args_override_self = true)]
+    Compose(ComposeArgs),
     /// List the models with a configuration
     Models,
     /// List the GPUs with a description
@@ -488,6 +492,9 @@ pub(super) struct WorkloadArgs {
     pub skip_bad_lines: bool,
     #[command(flatten)]
     pub part: TracePartFlags,
+    /// When the later turns of recorded sessions arrive (closed-loop: mooncake and trace-v2) [default: fixed]
+    #[arg(long, value_enum, value_name = "MODE", help_heading = WORKLOAD)]
+    pub session_mode: Option<SessionMode>,
     /// Seconds until a client gives up; negative for never [default: 300; never with a
     /// trace; what a specification says]
     #[arg(long, value_name = "S", value_parser = parse::timeout,
@@ -574,7 +581,8 @@ pub(super) struct SyntheticFlags {
 
 #[derive(Debug, Args)]
 pub(super) struct SimulationArgs {
-    /// Seed of everything random
+    /// Seed of everything random. Where it is not given, a specification or the header of a replayed trace may
+    /// name another
     #[arg(long, value_name = "N", default_value_t = 42, value_parser = parse::seed, help_heading = SIMULATION)]
     pub seed: u64,
     /// End of the simulation, µs ≥ 1 [default: when every request has ended; a replay with --parity
@@ -738,6 +746,15 @@ pub(super) enum WorkloadName {
     SummarizationRag,
     /// inference-perf: 500 ± 1200 and 500 to 8000
     SyntheticData,
+    /// inference-perf: conversations of 4 ± 2.5 turns in closed loop behind a system prompt of 1000 tokens,
+    /// about 4000 ± 2500 tokens, 50 ± 40 and 300 ± 150 a turn
+    InteractiveChat,
+    /// inference-perf: 540 turns on average (half of them have at most 6) behind 3000 tokens, about
+    /// 160000 ± 233600 tokens, 1500 ± 1200 and 425 ± 825 a turn
+    CodeGeneration,
+    /// inference-perf: 15 ± 8.5 turns behind 2000 tokens, about 45000 tokens (exponential),
+    /// 3000 ± 2500 and 300 ± 850 a turn
+    DeepResearch,
     /// The file of --workload-trace
     Traces,
 }

@@ -35,8 +35,8 @@ use crate::report::{Export, ExportFormat, check_target};
 use crate::workload::Window;
 use crate::workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec, SpecError};
 use crate::workload::spec::presets::Preset;
-use crate::workload::spec::{Client, LONGEST, Lengths, Load, Prefix, Spec};
-use crate::workload::trace_v2::ThinkTime;
+use crate::workload::spec::{Arrival, Client, LONGEST, Lengths, Load, Prefix, Spec};
+use crate::workload::trace_v2::{ThinkTime, recorded_seed};
 
 /// A simulation, ready to be set up.
 #[derive(Clone, Debug)]
@@ -192,6 +192,8 @@ pub(super) struct TraceConfig {
     pub part: TracePart,
     /// Given to requests that bring no deadline; `None`: they wait for ever.
     pub timeout: Option<Micros>,
+    /// Sessions wait for their answers.
+    pub closed_loop: bool,
 }
 
 /// What goes where.
@@ -285,6 +287,10 @@ impl RunConfig {
             warnings.extend(spec.warnings.iter().cloned());
             seed = spec.seed.filter(|_| !given.has("seed")).unwrap_or(seed);
             horizon = horizon.or(spec.horizon);
+        }
+        if let (WorkloadConfig::Recorded { header, .. }, false) = (&workload, given.has("seed")) {
+            // What was drawn under the seed of the recording is drawn again: ties in routing, above all.
+            seed = recorded_seed(header).unwrap_or(seed);
         }
         check_apart(evaluation.trace_path.as_deref(), &output)?;
         Ok(Self {
@@ -633,6 +639,12 @@ fn trace(args: WorkloadArgs) -> Result<WorkloadConfig, Failure> {
         return Err(Failure::usage("`--mooncake-block-size` only makes sense for a mooncake trace")
             .hint("leave it out, or use `--trace-format mooncake`, bailian or vllm-vcr"));
     }
+    let sessions = SessionFlags {
+        session_mode: args.session_mode.unwrap_or(SessionMode::Fixed),
+        think_time_ms: None,
+        think_time_dist: None,
+    };
+    let closed_loop = closed_loop(&sessions, &args.part)?.is_some();
     Ok(WorkloadConfig::Trace(TraceConfig {
         path,
         format,
@@ -640,6 +652,7 @@ fn trace(args: WorkloadArgs) -> Result<WorkloadConfig, Failure> {
         skip_bad_lines: args.skip_bad_lines,
         part: args.part.part(),
         timeout: args.timeout.and_then(deadline),
+        closed_loop,
     }))
 }
 
@@ -793,8 +806,30 @@ impl WorkloadName {
             Self::Reasoning => Some(Preset::Reasoning),
             Self::SummarizationRag => Some(Preset::SummarizationRag),
             Self::SyntheticData => Some(Preset::SyntheticData),
+            Self::InteractiveChat => Some(Preset::InteractiveChat),
+            Self::CodeGeneration => Some(Preset::CodeGeneration),
+            Self::DeepResearch => Some(Preset::DeepResearch),
             _ => None,
         }
+    }
+
+    /// It as a specification, at `rate` requests per second.
+    pub(super) fn spec(self, rate: f64) -> Result<Spec, Failure> {
+        if self == Self::Traces {
+            return Err(Failure::usage("`--workload traces` is no workload of its own").hint("name the trace instead"));
+        }
+        if let Some(preset) = self.preset() {
+            return Ok(preset.spec(rate));
+        }
+        let DistributionSpec { arrival, num_requests, prompt, output, .. } =
+            DistributionSpec::preset(self.generator()).map_err(Failure::usage)?;
+        let drawn = |LengthSpec { mean, stdev, min, max }| Lengths::gaussian(mean, stdev, min, max);
+        let arrival = match arrival {
+            ArrivalProcess::Constant => Arrival::Constant,
+            ArrivalProcess::Poisson => Arrival::Poisson,
+        };
+        let client = Client { arrival, ..Client::new(self.generator(), 1.0, drawn(prompt), drawn(output)) };
+        Ok(Spec { aggregate_rate: rate, num_requests, clients: vec![client], ..Spec::default() })
     }
 
     /// The name of its lengths.
@@ -895,6 +930,7 @@ impl WorkloadArgs {
             (self.part.repeat.is_some(), "--repeat"),
             (self.part.spread_bins.is_some(), "--spread-bins"),
             (self.part.max_requests.is_some(), "--max-requests"),
+            (self.session_mode.is_some(), "--session-mode"),
         ])
     }
 }

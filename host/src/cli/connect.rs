@@ -26,6 +26,7 @@ pub(super) fn open(config: &RunConfig) -> Result<Workload, Failure> {
         .ok_or_else(|| Failure::usage("a KV block of 0 tokens").hint("`--block-size-in-tokens` must be at least 1"))?;
     let recorded_priority = config.engine.semantics != Semantics::BLIS;
     let options = TraceOptions { block_size, horizon: config.horizon, recorded_priority, ..TraceOptions::default() };
+    let patience = Some(BLIS_PATIENCE).filter(|_| config.engine.semantics == Semantics::BLIS);
     let opened = match &config.workload {
         WorkloadConfig::Synthetic(generated) => {
             return generated.spec.generate(block_size).map_err(Failure::usage);
@@ -36,13 +37,17 @@ pub(super) fn open(config: &RunConfig) -> Result<Workload, Failure> {
             let options = GenerateOptions { seed, block_size, horizon, num_requests, timeout };
             return spec.generate(&options).map_err(Failure::usage);
         }
-        WorkloadConfig::Trace(trace) => open_trace(&trace.path, &trace_options(trace, &options)),
-        WorkloadConfig::Recorded { header, data, skip_bad_lines, part, closed_loop } => {
-            let closed_loop = closed_loop.map(|think_time| ClosedLoop {
-                think_time,
+        WorkloadConfig::Trace(trace) => {
+            let closed_loop = trace.closed_loop.then(|| ClosedLoop {
+                think_time: None,
                 seed: config.seed,
-                timeout: Some(BLIS_PATIENCE).filter(|_| config.engine.semantics == Semantics::BLIS),
+                timeout: trace.timeout.or(patience),
             });
+            open_trace(&trace.path, &TraceOptions { closed_loop, ..trace_options(trace, &options) })
+        }
+        WorkloadConfig::Recorded { header, data, skip_bad_lines, part, closed_loop } => {
+            let closed_loop =
+                closed_loop.map(|think_time| ClosedLoop { think_time, seed: config.seed, timeout: patience });
             let TracePart { window, max_requests } = *part;
             let skip_bad_lines = *skip_bad_lines;
             open_trace_v2(header, data, &TraceOptions { skip_bad_lines, window, max_requests, closed_loop, ..options })

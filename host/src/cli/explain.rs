@@ -20,7 +20,7 @@ use crate::config::{Deployment, KvBlocksSource, LatencyKind};
 use crate::evaluate::{FitnessScale, FitnessWeights};
 use crate::plugin::incidents::OnError;
 use crate::workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec};
-use crate::workload::trace_v2::ThinkTime;
+use crate::workload::trace_v2::{ThinkTime, recorded_seed};
 
 /// The document.
 pub(super) fn explain(config: &RunConfig, deployment: &Deployment) -> Page {
@@ -266,6 +266,8 @@ impl Explanation<'_> {
         self.or_else(page, "mooncake_block_size", optional(trace.mooncake_block_size), usual);
         self.flag(page, "skip_bad_lines", trace.skip_bad_lines);
         self.part(page, &trace.part);
+        let mode = if trace.closed_loop { SessionMode::ClosedLoop } else { SessionMode::Fixed };
+        self.flag(page, "session_mode", name(&mode));
         self.flag(page, "timeout", timeout(trace.timeout));
     }
 
@@ -285,7 +287,15 @@ impl Explanation<'_> {
             _ => (false, false),
         };
         let own = || Source::Told("specification".into());
-        self.or_else(page, "seed", seed, if specified.0 { own() } else { Source::Default });
+        let of_header = matches!(workload, WorkloadConfig::Recorded { header, .. } if recorded_seed(header).is_some());
+        let seed_is_from = if specified.0 {
+            own()
+        } else if of_header {
+            Source::Told("header of the trace".into())
+        } else {
+            Source::Default
+        };
+        self.or_else(page, "seed", seed, seed_is_from);
         let replay_of_blis = matches!(workload, WorkloadConfig::Recorded { .. }) && engine.semantics == Semantics::BLIS;
         let usual = if replay_of_blis { "twice the last arrival" } else { "when every request has ended" };
         let end = optional(Some(horizon.0).filter(|_| *horizon != Micros::MAX));

@@ -6,6 +6,7 @@
 mod args;
 mod catalog;
 mod compare;
+mod compose;
 mod config;
 mod connect;
 mod contest;
@@ -69,6 +70,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Some(Command::Plugin(args)) => plugin::dispatch(args),
         Some(Command::Workload(args)) => traces::dispatch(args),
         Some(Command::Convert(args)) => traces::convert(&args),
+        Some(Command::Compose(args)) => compose::compose(&args),
         Some(Command::Models) => print_lines(&connect::models()),
         Some(Command::Hardware) => print_lines(&connect::hardware()),
         None => print(format_args!("{}", Cli::command().render_long_help())),

@@ -1,20 +1,22 @@
-//! `blis workload inspect` and `blis convert`: traces without a simulation.
+//! `blis workload inspect` and `blis convert`: workloads without a simulation.
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal as _, Write as _};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
+use blis_sim::units::Micros;
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::args::{TraceFormatName, TracePartFlags};
+use super::args::{TraceFormatName, TracePartFlags, WorkloadName};
 use super::config::TracePart;
 use super::error::Failure;
 use super::{colour_wanted, parse, print, print_document};
 use crate::report::check_target;
 use crate::workload::convert::{TRACE_V2_HEADER, Target};
 use crate::workload::profile::{Profile, ProfileText};
-use crate::workload::{TraceOptions, Workload, open_trace};
+use crate::workload::spec::{GenerateOptions, Spec};
+use crate::workload::{TraceOptions, Window, Workload, is_trace_v2_header, open_trace};
 
 #[derive(Debug, Args)]
 pub(super) struct WorkloadCommandArgs {
@@ -24,16 +26,27 @@ pub(super) struct WorkloadCommandArgs {
 
 #[derive(Debug, Subcommand)]
 enum WorkloadCommand {
-    /// Show how many requests a trace has, how bursty and how long they are, and how much alike
+    /// Show how many requests a workload has, how bursty and how long they are, and how much alike
     #[command(args_override_self = true, allow_negative_numbers = true)]
     Inspect(InspectArgs),
 }
 
 #[derive(Debug, Args)]
 struct InspectArgs {
-    /// Request trace in any format that `blis run --workload-trace` reads, plain or gzip
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    /// Request trace in any format that `blis run --workload-trace` reads, plain or gzip; or what
+    /// `--workload-spec` reads. Of generated requests --max-requests are looked at, 100000 if not said,
+    /// as if every answer took 1 µs a token
+    #[arg(value_name = "FILE", required_unless_present = "workload")]
+    file: Option<PathBuf>,
+    /// Instead of a file: a workload with a name
+    #[arg(long, value_enum, value_name = "NAME", conflicts_with = "file")]
+    workload: Option<WorkloadName>,
+    /// With --workload: requests, or sessions that begin, per second [default: 1]
+    #[arg(long, value_name = "R", value_parser = parse::rate, requires = "workload")]
+    rate: Option<f64>,
+    /// Seed of generated requests [default: what a specification says, else 42]
+    #[arg(long, value_name = "N", value_parser = parse::seed)]
+    seed: Option<u64>,
     #[command(flatten)]
     input: InputFlags,
     /// Tokens of the KV blocks in which prompts are compared, ≥ 1
@@ -133,6 +146,58 @@ impl InputFlags {
     }
 }
 
+/// Of generated requests, unless `--max-requests` says how many.
+const USUAL_REQUESTS: u64 = 100_000;
+
+impl InspectArgs {
+    /// The requests of `spec`, and what the user should know about them.
+    fn generated(&self, spec: &Spec) -> Result<(Workload, Vec<String>), Failure> {
+        let TracePart { window, max_requests } = self.input.part.part();
+        let flag = if window != Window::default() {
+            Some("--start, --duration, --repeat, --time-scale or --spread-bins")
+        } else if self.input.trace_format != TraceFormatName::Auto {
+            Some("--trace-format")
+        } else if self.input.mooncake_block_size.is_some() {
+            Some("--mooncake-block-size")
+        } else {
+            self.input.skip_bad_lines.then_some("--skip-bad-lines")
+        };
+        if let Some(flag) = flag {
+            return Err(Failure::usage(format_args!("`{flag}` cannot be used with generated requests"))
+                .hint("it is for traces; `--max-requests` and `--seed` are for both"));
+        }
+        let most = max_requests.unwrap_or(USUAL_REQUESTS);
+        let options = GenerateOptions {
+            seed: self.seed.or(spec.seed).unwrap_or(USUAL_SEED),
+            block_size: self.block_size_in_tokens,
+            horizon: spec.horizon.unwrap_or(Micros::MAX),
+            num_requests: Some(spec.num_requests.map_or(most, |own| own.min(most))),
+            timeout: None,
+        };
+        let workload = spec.generate_answered(&options).map_err(Failure::usage)?;
+        let mut notes: Vec<String> =
+            spec.warnings.iter().map(|(what, hint)| format!("{what} (hint: {hint})")).collect();
+        if spec.num_requests.is_none_or(|own| own > most) {
+            notes.push(format!("the first {most} requests at most; `--max-requests` says how many"));
+        }
+        if let Some(client) = spec.first_in_closed_loop() {
+            let id = &client.id;
+            notes.push(format!("client `{id}` waits for answers; here they take 1 µs a token"));
+        }
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        Ok((Workload { requests: Box::new(workload.requests.take(most)), ..workload }, notes))
+    }
+}
+
+/// The `--seed` that is used where none is given.
+const USUAL_SEED: u64 = 42;
+
+/// A ServeGen folder, or a YAML file that is no header of a trace.
+fn is_specification(path: &Path) -> bool {
+    let named = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("yaml") || end.eq_ignore_ascii_case("yml"));
+    path.is_dir() || named && !is_trace_v2_header(path)
+}
+
 pub(super) fn dispatch(args: WorkloadCommandArgs) -> Result<(), Failure> {
     match args.command {
         WorkloadCommand::Inspect(args) => inspect(&args),
@@ -143,10 +208,20 @@ fn inspect(args: &InspectArgs) -> Result<(), Failure> {
     /// Where output goes to no terminal.
     const USUAL_WIDTH: usize = 80;
     let block_size = args.block_size_in_tokens;
-    let (workload, notes) = args.input.open(&args.file, block_size)?;
+    let (workload, notes) = match (&args.file, args.workload) {
+        (_, Some(name)) => args.generated(&name.spec(args.rate.unwrap_or(1.0))?)?,
+        (Some(file), None) if is_specification(file) => args.generated(&Spec::load(file).map_err(Failure::usage)?)?,
+        (Some(file), None) => match args.seed {
+            None => args.input.open(file, block_size)?,
+            Some(_) => {
+                return Err(Failure::usage("`--seed` cannot be used with a trace").hint("it has its requests already"));
+            }
+        },
+        (None, None) => return Err(Failure::usage("there is nothing to inspect").hint("name a file")),
+    };
     let nothing = || {
-        Failure::usage(format_args!("{}: no requests are left", args.file.display()))
-            .hint("allow more with `--max-requests`")
+        let name = args.file.as_ref().map_or_else(String::new, |file| format!("{}: ", file.display()));
+        Failure::usage(format_args!("{name}no requests are left")).hint("allow more with `--max-requests`")
     };
     let profile = Profile::of(workload, block_size.get()).ok_or_else(nothing)?;
     tell(&notes);

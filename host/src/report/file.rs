@@ -99,6 +99,14 @@ pub fn write_json(path: &Path, document: &impl Serialize) -> Result<(), FileErro
     })
 }
 
+/// Writes `text` to `path`, as [`write_json`] does.
+///
+/// # Errors
+/// Names `path`; nothing is left behind.
+pub fn write_text(path: &Path, text: &str) -> Result<(), FileError> {
+    write_whole(path, |out| out.write_all(text.as_bytes()))
+}
+
 /// Writes `content` to `path`. A regular file is replaced in one step; anything else (a pipe,
 /// `/dev/stdout`) is written to directly.
 ///

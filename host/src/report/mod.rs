@@ -18,7 +18,7 @@ pub use aggregate::{metrics_document, report_document};
 pub use decisions::{DecisionLog, DecisionSummary, score_regret};
 pub use definitions::anomaly_definitions;
 pub use export::{About, Export, ExportFormat, Journal};
-pub use file::{FileError, check_target, write_json};
+pub use file::{FileError, check_target, write_json, write_text};
 pub use plugins::plugins_document;
 pub use requests::{Record, RequestLog};
 pub use results::results_document;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use blis_sim::units::Micros;
 
+use super::format::TraceFormat;
 use crate::unreadable::unreadable;
 
 /// Why a trace cannot be used.
@@ -94,6 +95,17 @@ pub enum TraceError {
         what: &'static str,
         /// The first round of which that is so.
         round: u32,
+    },
+    /// Closed loop was asked for, and the format does not tell which turn waits for which answer.
+    #[error(
+        "{file}: a trace in the format {format} has no rounds that could wait for answers\nhint: closed loop is for \
+         mooncake and trace-v2; with `--session-mode fixed` each request arrives as recorded"
+    )]
+    NoSessions {
+        /// Path as given.
+        file: Arc<str>,
+        /// Its format.
+        format: TraceFormat,
     },
     /// More than 32 bits can number.
     #[error("{file}: more than 4294967295 {what}\nhint: {hint}")]

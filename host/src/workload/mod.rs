@@ -98,7 +98,7 @@ pub struct TraceOptions {
     pub window: Window,
     /// A TraceV2 column `vllm_priority` decides over the class. BLIS does not read it.
     pub recorded_priority: bool,
-    /// Sessions of a TraceV2 trace wait for their answers; `None`: every round arrives as recorded.
+    /// Sessions of a TraceV2 or Mooncake trace wait for their answers; `None`: every round arrives as recorded.
     pub closed_loop: Option<trace_v2::ClosedLoop>,
     /// End of the simulation: what arrives later is left out. [`Micros::MAX`] = none.
     pub horizon: Micros,
@@ -135,6 +135,9 @@ pub fn open_trace(path: &Path, options: &TraceOptions) -> Result<Workload, Trace
         Some(format) => format,
         None => TraceFormat::detect(&file, &start)?,
     };
+    if options.closed_loop.is_some() && !matches!(format, TraceFormat::TraceV2 | TraceFormat::Mooncake) {
+        return Err(TraceError::NoSessions { file, format });
+    }
     let input = Cursor::new(start.clone()).chain(input);
     match format {
         TraceFormat::Azure => azure::read(input, &file, options),
@@ -167,6 +170,14 @@ pub fn open_trace(path: &Path, options: &TraceOptions) -> Result<Workload, Trace
 pub fn open_trace_v2(header: &Path, data: &Path, options: &TraceOptions) -> Result<Workload, TraceError> {
     let header = trace_v2::read_header(input::open(header)?, &input::display(header))?;
     trace_v2::read(input::open(data)?, &input::display(data), &header, options)
+}
+
+/// Whether the file at `path` begins like the header of a TraceV2 trace. Not, if it cannot be read.
+#[must_use]
+pub fn is_trace_v2_header(path: &Path) -> bool {
+    let start = peek(path).map(|(start, _)| start).unwrap_or_default();
+    !format::is_trace_v2_data(&start)
+        && TraceFormat::detect("", &start).is_ok_and(|format| format == TraceFormat::TraceV2)
 }
 
 /// The first bytes of a file, and the rest of it.

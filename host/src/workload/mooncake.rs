@@ -3,14 +3,16 @@
 //! ```text
 //! {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, 2353, …]}
 //! ```
-//! Fields that AIPerf and dynamo add: `session_id` is kept, and turns of a session are counted;
-//! `delay` is not needed where every turn has its timestamp. <https://github.com/kvcache-ai/Mooncake>
+//! Fields that AIPerf and dynamo add: `session_id` is kept, and turns of a session are counted; `delay`
+//! is the time (ms) from the answer before to the turn, and counts in closed loop. Without it that is the
+//! time between the timestamps. <https://github.com/kvcache-ai/Mooncake>
 
 use std::io::BufRead;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use blis_sim::request::Name;
+use blis_sim::units::Micros;
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -22,6 +24,7 @@ use super::json::{self, Label, MILLISECOND, Number, need};
 use super::names::Names;
 use super::prefix::ROOT;
 use super::rows::{Intake, Origin, Row, Said};
+use super::trace_v2::{Extra, Later, SessionGrowth};
 use super::{TraceOptions, Workload};
 
 /// Tokens per hash id in the published traces.
@@ -36,11 +39,16 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     let mut intake = Intake::new(&file, options);
     let mut lines = Lines::new(input, &file);
     let mut prompts = HashedPrompts::new(options, HASH_BLOCK_TOKENS);
-    let (mut names, mut turns) = (Names::default(), FxHashMap::<Name, u32>::default());
+    let (mut names, mut turns) = (Names::default(), Turns::default());
     let (mut stamps, mut scratch) = (Stamps::default(), Vec::new());
+    turns.waits = options.closed_loop.is_some();
     while intake.wants_more() && lines.advance()? {
         let id = intake.next_id()?;
-        let (record, mut row) = match parse(lines.text(), &mut scratch, &prompts, id) {
+        let read = parse(lines.text(), &mut scratch, &prompts, id).and_then(|(record, row)| {
+            let row = turns.place(&record, row, &mut names)?;
+            Ok((record, row))
+        });
+        let (record, mut row) = match read {
             Ok(read) => read,
             Err(fault) => {
                 intake.bad(lines.locate(fault))?;
@@ -48,18 +56,69 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
             }
         };
         row.prefix = prompts.insert(&record.hash_ids, row.input, &intake)?;
-        if let Some(Label(name)) = &record.session_id {
-            row.terms.tags.session = names.intern(name);
-            let turn = turns.entry(row.terms.tags.session).or_default();
-            row.terms.tags.round_index = *turn;
-            *turn += 1;
-        }
         stamps.add(row, record.delay.is_some());
         intake.add(row);
     }
-    intake.notes.extend(stamps.notes());
+    intake.notes.extend(stamps.notes(turns.waits));
     let shared = prompts.finish(&mut intake, options.block_size)?;
-    intake.finish(Origin::FirstArrival, shared, names)
+    match &options.closed_loop {
+        None => intake.finish(Origin::FirstArrival, shared, names),
+        Some(how) => {
+            let later = Later::take(&mut intake.rows, &turns.extras, &shared, (&file, &names))?;
+            let first = intake.finish(Origin::FirstArrival, shared, names)?;
+            // Prompts are what their records say, and so are their contents.
+            Ok(later.follow(first, how, SessionGrowth::None, options))
+        }
+    }
+}
+
+/// The turns of sessions, and in closed loop what else is known of each row.
+#[derive(Default)]
+struct Turns {
+    /// Turns wait for the answers before them.
+    waits: bool,
+    /// Number of the next turn, and arrival of the last one, µs.
+    by_session: FxHashMap<Name, (u32, u64)>,
+    extras: Vec<Extra>,
+}
+
+impl Turns {
+    /// `row`, in its session.
+    fn place(&mut self, record: &Record<'_>, mut row: Row<Said>, names: &mut Names) -> Result<Row<Said>, Fault> {
+        let delay = record.delay.map(|ms| ms.micros("delay", MILLISECOND)).transpose()?;
+        let session = record.session_id.as_ref().map_or(Name::NONE, |Label(name)| names.intern(name));
+        let before = self.by_session.get(&session).copied().filter(|_| session != Name::NONE);
+        if record.timestamp.is_none() {
+            // It stands where it would if the answer before took no time.
+            row.arrival = match (before, delay) {
+                (Some((_, last)), Some(delay)) if self.waits => last.saturating_add(delay),
+                (Some(_), Some(_)) => {
+                    let fault =
+                        Fault::new("`timestamp` is missing: the turn has only a `delay` after the one before it");
+                    return Err(fault.hint("`blis run --session-mode closed-loop` has turns wait for their answers"));
+                }
+                (None, Some(_)) => {
+                    let fault =
+                        Fault::new("`timestamp` is missing: there is no turn before that a `delay` could follow");
+                    return Err(
+                        fault.hint("the first turn of a session has a timestamp, and later ones its `session_id`")
+                    );
+                }
+                (_, None) => return Err(Fault::new("`timestamp` is missing")),
+            };
+        }
+        let (turn, last) = before.unwrap_or((0, row.arrival));
+        if session != Name::NONE {
+            row.terms.tags.session = session;
+            row.terms.tags.round_index = turn;
+            self.by_session.insert(session, (turn.saturating_add(1), row.arrival));
+        }
+        if self.waits {
+            let think_time = Micros(delay.unwrap_or_else(|| row.arrival.saturating_sub(last)));
+            self.extras.push(Extra { own: row.input, think_time, patience: None });
+        }
+        Ok(row)
+    }
 }
 
 #[derive(Deserialize)]
@@ -73,7 +132,7 @@ struct Record<'a> {
     #[serde(borrow, default)]
     session_id: Option<Label<'a>>,
     #[serde(default)]
-    delay: Option<IgnoredAny>,
+    delay: Option<Number>,
     #[serde(default)]
     text_input: Option<IgnoredAny>,
 }
@@ -85,14 +144,7 @@ fn parse<'a>(
     id: u32,
 ) -> Result<(Record<'a>, Row<Said>), Fault> {
     let record: Record<'_> = json::object(line, scratch)?;
-    let arrival = match (record.timestamp, &record.delay) {
-        (Some(ms), _) => ms.micros("timestamp", MILLISECOND)?,
-        (None, Some(_)) => {
-            let fault = Fault::new("`timestamp` is missing: the turn has only a `delay` after the one before it");
-            return Err(fault.hint("such sessions need closed-loop replay; give every turn a timestamp for this one"));
-        }
-        (None, None) => return Err(Fault::new("`timestamp` is missing")),
-    };
+    let arrival = record.timestamp.map_or(Ok(0), |ms| ms.micros("timestamp", MILLISECOND))?;
     let input = match (record.input_length, &record.text_input) {
         (None, Some(_)) => {
             let fault = Fault::new("`input_length` is missing: only the text is given");
@@ -124,7 +176,8 @@ impl Stamps {
         self.delays += u64::from(delayed);
     }
 
-    fn notes(&self) -> impl Iterator<Item = String> {
+    /// `waits`: whether delays count.
+    fn notes(&self, waits: bool) -> impl Iterator<Item = String> {
         let Self { rows, distinct, delays, .. } = *self;
         let shift = self.first.filter(|&first| first > 0);
         let shift = shift.map(|us| format!("the trace starts at {} ms; time 0 is its first arrival", us as f64 / 1e3));
@@ -134,7 +187,8 @@ impl Stamps {
                  `--spread-bins` spreads them"
             )
         });
-        let delays = (delays > 0).then(|| "`delay` is not used: every turn arrives at its timestamp".to_owned());
+        let unused = "`delay` is not used: every turn arrives at its timestamp";
+        let delays = (delays > 0 && !waits).then(|| unused.to_owned());
         shift.into_iter().chain(bins).chain(delays)
     }
 }
@@ -193,12 +247,83 @@ mod tests {
         insta::assert_snapshot!(error(r#"{"timestamp": 0, "input_length": 1}"#), @"t.jsonl:1: `output_length` is missing");
         insta::assert_snapshot!(error(r#"{"timestamp": 0, "input_length": 1, "output_length": 1e10}"#), @"t.jsonl:1: `output_length` is 10000000000, more than 4294967295");
         insta::assert_snapshot!(error(r#"{"delay": 5, "input_length": 1, "output_length": 1}"#), @r"
-        t.jsonl:1: `timestamp` is missing: the turn has only a `delay` after the one before it
-        hint: such sessions need closed-loop replay; give every turn a timestamp for this one
+        t.jsonl:1: `timestamp` is missing: there is no turn before that a `delay` could follow
+        hint: the first turn of a session has a timestamp, and later ones its `session_id`
         ");
+        insta::assert_snapshot!(error(TURNS), @r"
+        t.jsonl:2: `timestamp` is missing: the turn has only a `delay` after the one before it
+        hint: `blis run --session-mode closed-loop` has turns wait for their answers
+        ");
+        insta::assert_snapshot!(error(&TURNS.replace("\"delay\": 2500", "\"delay\": -1")), @"t.jsonl:2: `delay` is negative: `-1`");
+        insta::assert_snapshot!(error(r#"{"input_length": 1, "output_length": 1, "session_id": "a"}"#), @"t.jsonl:1: `timestamp` is missing");
         insta::assert_snapshot!(error(r#"{"timestamp": 0, "input_length": 32, "output_length": 1, "hash_ids": [1, 2]}"#), @r"
         t.jsonl:1: 2 `hash_ids`, but 32 tokens are 1 blocks of 512
         hint: set the hash block size to that of the trace (Mooncake 512, Bailian 16)
+        ");
+    }
+
+    /// As AIPerf and dynamo write sessions: only the first turn says when it comes.
+    const TURNS: &str = r#"{"session_id": "a", "timestamp": 1000, "input_length": 100, "output_length": 7, "hash_ids": [1]}
+{"session_id": "a", "delay": 2500, "input_length": 600, "output_length": 8, "hash_ids": [1, 2]}
+{"timestamp": 1500, "input_length": 9, "output_length": 9}
+{"session_id": "b", "timestamp": 1250, "input_length": 512, "output_length": 1, "hash_ids": [1]}
+{"session_id": "b", "timestamp": 4250, "input_length": 700, "output_length": 2, "hash_ids": [1, 3]}
+{"session_id": "a", "delay": 0, "timestamp": 9000, "input_length": 601, "output_length": 3, "hash_ids": [1, 2]}
+"#;
+
+    #[test]
+    fn turns_with_delays_wait_for_answers() {
+        use crate::workload::trace_v2::{ClosedLoop, ThinkTime};
+        use blis_sim::outcome::{Outcome, Status};
+
+        let how = |think_time| ClosedLoop { think_time, seed: 1, timeout: None };
+        let run = |think_time: Option<ThinkTime>| {
+            let options = TraceOptions { closed_loop: Some(how(think_time)), ..options(16, 512) };
+            let Workload { requests, follow_ups, notes, .. } = trace(TURNS, &options).unwrap();
+            let sorted = "the rows are not in order of arrival; they were sorted";
+            assert_eq!(notes, ["the trace starts at 1000 ms; time 0 is its first arrival", sorted]);
+            let (mut waiting, mut follow_ups) = (requests.collect::<Vec<Request>>(), follow_ups.unwrap());
+            let mut seen = Vec::new();
+            // Every answer takes a second.
+            while !waiting.is_empty() {
+                let request = waiting.remove(0);
+                let ended_at = request.arrival + Micros(1_000_000);
+                seen.push((request.id, request.arrival.0, request.input_tokens, request.content.shared_blocks()));
+                assert_eq!(request.max_output_tokens, None, "a trace does not know budgets");
+                waiting.extend(follow_ups.next(&Outcome { ended_at, ..Outcome::new(&request, Status::Completed) }));
+                waiting.sort_by_key(|request| request.arrival);
+            }
+            (seen, follow_ups.states().completed)
+        };
+        let (seen, completed) = run(None);
+        // `a`: 1 s for the answer, then 2.5 s; then at once, whatever its timestamp. `b`: 3 s between its stamps.
+        let expected = [
+            (0, 0, 100, 6),
+            (3, 250_000, 512, 32),
+            (2, 500_000, 9, 0),
+            (1, 3_500_000, 600, 37),
+            (4, 4_250_000, 700, 32),
+            (5, 4_500_000, 601, 37),
+        ];
+        assert_eq!((seen.as_slice(), completed), (&expected[..], 2));
+        let (seen, _) = run(Some(ThinkTime::Constant(Micros(10))));
+        assert_eq!(seen[3].1, 1_000_010);
+    }
+
+    #[test]
+    fn delays_without_a_turn_before_them_are_refused() {
+        use crate::workload::trace_v2::ClosedLoop;
+        let closed_loop = Some(ClosedLoop { think_time: None, seed: 1, timeout: None });
+        let error = |text: &str| {
+            trace(text, &TraceOptions { closed_loop: closed_loop.clone(), ..options(16, 512) }).unwrap_err().to_string()
+        };
+        insta::assert_snapshot!(error(r#"{"delay": 5, "input_length": 1, "output_length": 1, "session_id": "a"}"#), @r"
+        t.jsonl:1: `timestamp` is missing: there is no turn before that a `delay` could follow
+        hint: the first turn of a session has a timestamp, and later ones its `session_id`
+        ");
+        insta::assert_snapshot!(error(r#"{"delay": 5, "input_length": 1, "output_length": 1}"#), @r"
+        t.jsonl:1: `timestamp` is missing: there is no turn before that a `delay` could follow
+        hint: the first turn of a session has a timestamp, and later ones its `session_id`
         ");
     }
 

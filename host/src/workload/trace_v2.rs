@@ -7,6 +7,7 @@
 
 use std::io::BufRead;
 use std::num::NonZeroU32;
+use std::path::Path;
 use std::sync::Arc;
 
 use blis_sim::request::{Name, Tags};
@@ -27,7 +28,7 @@ pub(crate) use columns::{BLOCK_KEYS, COLUMNS, VLLM_PRIORITY};
 use columns::{Column, Columns, Fields};
 pub use header::{GoodputTargets, Header, Mode, Network, ObservedKv, Server, SessionGrowth, read_header};
 pub use sessions::{ClosedLoop, ThinkTime};
-use sessions::{Extra, Later};
+pub(super) use sessions::{Extra, Later};
 
 /// Reads the CSV half of the TraceV2 trace with this `header`.
 ///
@@ -78,6 +79,14 @@ pub fn read(data: impl BufRead, file: &str, header: &Header, options: &TraceOpti
         }
     };
     Ok(Workload { slo_targets: header.goodput_slo_targets.clone(), ..workload })
+}
+
+/// The seed that the header at `path` names; none if it cannot be read, which its reader will say.
+#[must_use]
+pub fn recorded_seed(path: &Path) -> Option<u64> {
+    let header = read_header(super::input::open(path).ok()?, "").ok()?;
+    // The two's complement of a negative seed, as in Go.
+    header.workload_seed.map(|seed| seed as u64)
 }
 
 /// When it was sent, where that is known. µs on the clock of the trace.

@@ -4,7 +4,7 @@
 //! All values are read as text and understood here, so that each error can say what the value may
 //! be instead of how YAML would type it.
 
-use std::fmt::{self, Display};
+use std::fmt::Display;
 use std::fs::File;
 use std::io::Read as _;
 use std::ops::RangeInclusive;
@@ -13,13 +13,13 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
-use serde_yaml::{Error, Location, MessageFormatter as _, Spanned, UserMessageFormatter};
+use serde_yaml::{Error, Spanned};
 
 use super::error::PolicyError;
 use super::{Choices, Named, Scorer, ScorerFault, ScorerKind, Source, Sourced, Spot, Word as Chosen};
 use crate::config::LatencyKind;
 use crate::plugin::Kind;
+use crate::strict_yaml::{ABOVE_0, ANY, Document, Entries, FROM_0, Range, Word, explain, real};
 use crate::workload::{name_hint, quoted};
 
 /// A bundle that makes sense in itself, and its text for later complaints.
@@ -63,10 +63,10 @@ impl Bundle {
     /// # Errors
     /// As [`Self::load`].
     pub fn parse(file: &str, text: &str) -> Result<Self, PolicyError> {
-        let reader = Reader { file: file.into(), text };
-        let raw: Option<RawBundle> = serde_yaml::from_str(text).map_err(|error| reader.yaml_error(&error))?;
+        let reader = Reader(Document { file: file.into(), text });
+        let raw: Option<RawBundle> = reader.0.read().map_err(|error| reader.yaml_error(&error))?;
         let Some(raw) = raw else {
-            let spot = Spot { file: reader.file, line: 1, column: 1, len: 1 };
+            let spot = Spot { file: reader.0.file, line: 1, column: 1, len: 1 };
             return Err(PolicyError::at(spot, text, "the bundle is empty", "`{}` means the default of everything"));
         };
         Ok(Self { choices: reader.choices(raw)?, text: text.to_owned() })
@@ -84,8 +84,6 @@ impl Bundle {
     }
 }
 
-type Word = Spanned<String>;
-
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct RawBundle {
@@ -96,7 +94,7 @@ struct RawBundle {
     scheduling: Option<RawPolicy>,
     preemption: Option<RawPolicy>,
     latency: Option<RawPolicy>,
-    tenant_budgets: Option<Entries>,
+    tenant_budgets: Option<Entries<Word>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -109,8 +107,8 @@ struct RawAdmission {
     tier_shed_min_priority: Option<Word>,
     gaie_qd_threshold: Option<Word>,
     gaie_kv_threshold: Option<Word>,
-    slo_priorities: Option<Entries>,
-    parameters: Option<Entries>,
+    slo_priorities: Option<Entries<Word>>,
+    parameters: Option<Entries<Word>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -120,7 +118,7 @@ struct RawRouting {
     scorers: Option<Spanned<Vec<RawScorer>>>,
     cache_weight: Option<Word>,
     load_weight: Option<Word>,
-    parameters: Option<Entries>,
+    parameters: Option<Entries<Word>>,
 }
 
 #[derive(Deserialize)]
@@ -134,41 +132,11 @@ struct RawScorer {
 #[serde(deny_unknown_fields, default)]
 struct RawPolicy {
     policy: Option<Word>,
-    parameters: Option<Entries>,
-}
-
-/// A map in the order of the file.
-struct Entries(Vec<(Word, Word)>);
-
-impl<'de> Deserialize<'de> for Entries {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct InOrder;
-
-        impl<'de> Visitor<'de> for InOrder {
-            type Value = Entries;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("names with a value each")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
-                let mut entries = Vec::new();
-                while let Some(entry) = map.next_entry()? {
-                    entries.push(entry);
-                }
-                Ok(Entries(entries))
-            }
-        }
-
-        deserializer.deserialize_map(InOrder)
-    }
+    parameters: Option<Entries<Word>>,
 }
 
 /// Knows where the words of a file stand.
-struct Reader<'a> {
-    file: Arc<str>,
-    text: &'a str,
-}
+struct Reader<'a>(Document<'a>);
 
 impl Reader<'_> {
     fn choices(&self, raw: RawBundle) -> Result<Choices, PolicyError> {
@@ -250,10 +218,7 @@ impl Reader<'_> {
 
     fn number(&self, key: &str, word: Option<Word>, range: Range) -> Result<Option<Sourced<f64>>, PolicyError> {
         let Some(word) = word else { return Ok(None) };
-        match real(&word.value).filter(|&number| number.is_finite() && (range.fits)(number)) {
-            Some(number) => Ok(Some(self.sourced(number, &word))),
-            None => Err(self.out_of_range(key, &word, range.text)),
-        }
+        Ok(Some(self.sourced(self.0.number(key, &word, range)?, &word)))
     }
 
     fn whole<T>(
@@ -266,19 +231,13 @@ impl Reader<'_> {
         T: FromStr + PartialOrd + Display,
     {
         let Some(word) = word else { return Ok(None) };
-        match word.value.parse().ok().filter(|number| range.contains(number)) {
-            Some(number) => Ok(Some(self.sourced(number, &word))),
-            None => {
-                let text = format!("a whole number from {} to {}", range.start(), range.end());
-                Err(self.out_of_range(key, &word, &text))
-            }
-        }
+        Ok(Some(self.sourced(self.0.whole(key, &word, range)?, &word)))
     }
 
     /// In the order of the file. That no name stands twice has been checked.
     fn entries<T>(
         &self,
-        entries: Option<Entries>,
+        entries: Option<Entries<Word>>,
         value: impl Fn(&str, Word) -> Result<Option<Sourced<T>>, PolicyError>,
     ) -> Result<Vec<(String, Sourced<T>)>, PolicyError> {
         let mut understood = Vec::new();
@@ -301,72 +260,47 @@ impl Reader<'_> {
                 return Err(self.wrong(name, what, ScorerKind::hint(&name.value)));
             };
             let Some(value) = real(&weight.value) else {
-                return Err(self.out_of_range(&format!("weight of scorer {number}"), weight, ABOVE_0.text));
+                return Err(self
+                    .0
+                    .out_of_range(format_args!("weight of scorer {number}"), weight, ABOVE_0.text)
+                    .into());
             };
             scorers.push(self.sourced(Scorer { name: known, weight: value }, name));
         }
         let plain: Vec<Scorer> = scorers.iter().map(|scorer| scorer.value).collect();
         Scorer::check(&plain).map_err(|ScorerFault { index, in_weight, what, hint }| {
             let spot = match raw.value.get(index) {
-                Some(scorer) if in_weight => self.spot(scorer.weight.referenced),
-                Some(scorer) => self.spot(scorer.name.referenced),
-                None => self.spot(raw.referenced),
+                Some(scorer) if in_weight => self.0.spot(scorer.weight.referenced),
+                Some(scorer) => self.0.spot(scorer.name.referenced),
+                None => self.0.spot(raw.referenced),
             };
-            PolicyError::at(spot, self.text, what, hint)
+            PolicyError::at(spot, self.0.text, what, hint)
         })?;
         Ok(scorers)
     }
 
-    fn out_of_range(&self, key: &str, word: &Word, range: &str) -> PolicyError {
-        let what = format!("{key} is {}", quoted(word.value.as_bytes()));
-        self.wrong(word, what, format!("it must be {range}"))
-    }
-
     fn wrong(&self, word: &Word, what: impl Into<String>, hint: impl Into<String>) -> PolicyError {
-        PolicyError::at(self.spot(word.referenced), self.text, what, hint)
+        self.0.wrong(word.referenced, what, hint).into()
     }
 
     fn sourced<T>(&self, value: T, word: &Word) -> Sourced<T> {
-        Sourced { value, source: Source::File(self.spot(word.referenced)) }
+        Sourced { value, source: Source::File(self.0.spot(word.referenced)) }
     }
 
-    fn spot(&self, at: Location) -> Spot {
-        let len = at.span().len().max(1);
-        Spot { file: Arc::clone(&self.file), line: at.line().max(1), column: at.column().max(1), len }
-    }
-
-    /// What the YAML reader says, in our words where it knows less than we do.
+    /// What the YAML reader says, where a bundle knows more of it.
     fn yaml_error(&self, error: &Error) -> PolicyError {
-        let error = error.without_snippet();
-        let (what, hint) = match error {
+        let (what, hint) = match error.without_snippet() {
             Error::SerdeUnknownField { field, expected, .. } => unknown_key(field, expected),
-            Error::Unexpected { expected: "mapping start", .. } => {
-                ("keys with their values belong here".to_owned(), "write `key: value`, a line each".to_owned())
-            }
-            Error::Unexpected { expected: "sequence start", .. } => {
-                ("a list belongs here".to_owned(), "write `- `, then an item, a line each".to_owned())
-            }
-            Error::Unexpected { expected: "string scalar", .. } => {
-                ("a name or a number belongs here".to_owned(), "write it alone, without brackets or keys".to_owned())
-            }
-            Error::NullIntoString { .. } => ("the value is missing".to_owned(), "give one".to_owned()),
             Error::SerdeMissingField { field, .. } => {
                 (format!("`{field}` is missing"), "a scorer has a `name` and a `weight`".to_owned())
             }
-            Error::DuplicateMappingKey { key: Some(key), .. } => {
-                (format!("{} is given twice", quoted(key.as_bytes())), "keep one of them".to_owned())
-            }
-            other => {
-                // Control characters of the file must not reach a terminal.
-                let what = UserMessageFormatter.format_message(other).replace(char::is_control, " ");
-                (what, "mend the YAML; a value with special characters needs quotes".to_owned())
-            }
+            other => explain(other),
         };
         let spot = match error.location() {
-            Some(at) => self.spot(at),
-            None => Spot { file: Arc::clone(&self.file), line: 1, column: 1, len: 1 },
+            Some(at) => self.0.spot(at),
+            None => Spot { file: Arc::clone(&self.0.file), line: 1, column: 1, len: 1 },
         };
-        PolicyError::at(spot, self.text, what, hint)
+        PolicyError::at(spot, self.0.text, what, hint)
     }
 }
 
@@ -378,26 +312,6 @@ fn unknown_key(key: &str, known: &[&str]) -> (String, String) {
     }
 }
 
-/// Numbers as YAML 1.2 writes them. `+`, `.5` and `1e3` are understood by `parse` itself.
-fn real(text: &str) -> Option<f64> {
-    match text {
-        ".nan" | ".NaN" | ".NAN" => Some(f64::NAN),
-        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => Some(f64::INFINITY),
-        "-.inf" | "-.Inf" | "-.INF" => Some(f64::NEG_INFINITY),
-        _ => text.parse().ok(),
-    }
-}
-
-/// What a number may be.
-#[derive(Clone, Copy)]
-struct Range {
-    fits: fn(f64) -> bool,
-    text: &'static str,
-}
-
-const ANY: Range = Range { fits: |_| true, text: "a number" };
-const ABOVE_0: Range = Range { fits: |number| number > 0.0, text: "a number above 0" };
-const FROM_0: Range = Range { fits: |number| number >= 0.0, text: "a number from 0 on" };
 const FROM_0_TO_1: Range = Range { fits: |number| (0.0..=1.0).contains(&number), text: "a number from 0 to 1" };
 const SHARE: Range = Range { fits: |number| number > 0.0 && number <= 1.0, text: "a number above 0 and at most 1" };
 

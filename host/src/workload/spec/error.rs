@@ -6,7 +6,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use crate::config::policy::Spot;
-use crate::excerpt::Excerpt;
+use crate::strict_yaml::Wrong;
 use crate::unreadable::unreadable;
 
 /// A specification that cannot be used as written.
@@ -21,17 +21,8 @@ pub enum SpecFileError {
         source: io::Error,
     },
     /// A place in a file is wrong.
-    #[error("{spot}: {what}{excerpt}\nhint: {hint}")]
-    Wrong {
-        /// Where.
-        spot: Spot,
-        /// What is wrong.
-        what: String,
-        /// The line, with carets.
-        excerpt: String,
-        /// What to do about it.
-        hint: String,
-    },
+    #[error(transparent)]
+    Wrong(#[from] Wrong),
     /// Something that has no one place.
     #[error("{file}: {what}\nhint: {hint}")]
     Whole {
@@ -47,8 +38,7 @@ pub enum SpecFileError {
 impl SpecFileError {
     /// Something is wrong at `spot` of a file that reads `text`.
     pub(super) fn at(spot: Spot, text: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
-        let excerpt = Excerpt { text, line: spot.line, column: spot.column, len: spot.len }.to_string();
-        Self::Wrong { spot, what: what.into(), excerpt, hint: hint.into() }
+        Self::Wrong(Wrong::at(spot, text, what, hint))
     }
 
     /// Something is wrong with `file` as a whole.

@@ -34,6 +34,10 @@ pub(super) struct Plan {
     /// In order, without overlap.
     pub segments: Arc<[Segment]>,
     pub timeout: Option<Micros>,
+    /// Place of the part it belongs to, in [`Numbers`](super::session::Numbers); the first is none.
+    pub part: usize,
+    /// Nothing arrives at this time or later.
+    pub end: Micros,
     pub streams: Streams,
 }
 
@@ -97,6 +101,9 @@ pub(super) struct Streams {
     pub inputs: Stream,
     pub outputs: Stream,
     pub ratios: Stream,
+    pub rounds: Stream,
+    pub think_times: Stream,
+    pub openings: Stream,
 }
 
 impl Streams {
@@ -108,6 +115,9 @@ impl Streams {
             inputs: stream("inputs"),
             outputs: stream("outputs"),
             ratios: stream("ratios"),
+            rounds: stream("rounds"),
+            think_times: stream("think times"),
+            openings: stream("openings"),
         }
     }
 }
@@ -158,53 +168,82 @@ pub(super) fn expand(spec: &Spec, options: &GenerateOptions) -> Result<Expanded,
         population: Some((cohort.population, cohort.prefix_sharing)),
         windows: cohort.windows(),
     }));
-    let varying = groups.iter().any(|group| group.windows.iter().any(Window::overrides));
     let mut making =
         Making { options, names: Names::default(), ids: FxHashMap::default(), prefixes: Prefixes::default() };
     let mut plans = Vec::new();
+    let parts = std::iter::once(None).chain((0..spec.parts.len()).map(Some));
+    let parts: Vec<Sharing<'_>> = parts.map(|part| Sharing::new(spec, part, &groups)).collect();
     for group in &groups {
-        let segments =
-            if varying { varying_segments(spec, &groups, group) } else { steady_segments(spec, &groups, group) };
-        let lanes: Vec<Arc<[Segment]>> = lanes(cut(segments, options.horizon)).into_iter().map(Arc::from).collect();
-        making.members(group, &lanes, &mut plans)?;
+        let place = group.client.part.map_or(0, |part| part + 1);
+        let part = &parts[place];
+        let end = options.horizon.min(part.horizon);
+        let lanes: Vec<Arc<[Segment]>> = lanes(cut(part.segments(group), end)).into_iter().map(Arc::from).collect();
+        making.members(group, &lanes, (place, end), &mut plans)?;
     }
-    check_end(&plans, options)?;
+    check_end(spec, &plans, options)?;
     Ok(Expanded { plans, names: making.names, first_key: making.prefixes.next_key })
 }
 
-/// Every window at one rate: of the aggregate rate, the share among those that are ever active
-/// together with the group.
-fn steady_segments(spec: &Spec, groups: &[Group<'_>], group: &Group<'_>) -> Vec<Segment> {
-    let together = |other: &&Group<'_>| {
-        let (a, b) = (&group.windows, &other.windows);
-        a.is_empty() || b.is_empty() || a.iter().any(|window| b.iter().any(|other| window.overlaps(other)))
-    };
-    let sum: f64 = groups.iter().filter(together).map(Group::share).sum();
-    let rate = share_of(spec.aggregate_rate, group.share(), sum);
-    let windows = if group.windows.is_empty() {
-        vec![Window::usual(Micros::ZERO, Micros::MAX)]
-    } else {
-        union(group.windows.clone())
-    };
-    windows.iter().filter_map(|window| group.segment(window, rate, false)).collect()
+/// Those who share one aggregate rate.
+struct Sharing<'a> {
+    aggregate_rate: f64,
+    /// [`Micros::MAX`] = none of its own.
+    horizon: Micros,
+    groups: Vec<&'a Group<'a>>,
+    /// Whether any of them has a window with something of its own.
+    varying: bool,
 }
 
-/// The same where windows have rates or distributions of their own: each is filled with its number
-/// of requests. Who has no windows sends steadily.
-fn varying_segments(spec: &Spec, groups: &[Group<'_>], group: &Group<'_>) -> Vec<Segment> {
-    if group.windows.is_empty() {
-        return steady_segments(spec, groups, group);
+impl<'a> Sharing<'a> {
+    /// A part of `spec`, or whoever is in none.
+    fn new(spec: &Spec, part: Option<usize>, groups: &'a [Group<'a>]) -> Self {
+        let groups: Vec<&Group<'_>> = groups.iter().filter(|group| group.client.part == part).collect();
+        let varying = groups.iter().any(|group| group.windows.iter().any(Window::overrides));
+        let (aggregate_rate, horizon) = match part.map(|part| &spec.parts[part]) {
+            Some(part) => (part.aggregate_rate, part.horizon.unwrap_or(Micros::MAX)),
+            None => (spec.aggregate_rate, Micros::MAX),
+        };
+        Self { aggregate_rate, horizon, groups, varying }
     }
-    let rate = |window: &Window| {
-        let weight = group.weight(window);
-        if spec.aggregate_rate == 0.0 {
-            return weight;
+
+    fn segments(&self, group: &Group<'_>) -> Vec<Segment> {
+        if self.varying { self.varying(group) } else { self.steady(group) }
+    }
+
+    /// Every window at one rate: of the aggregate rate, the share among those that are ever active
+    /// together with the group.
+    fn steady(&self, group: &Group<'_>) -> Vec<Segment> {
+        let together = |other: &&&Group<'_>| {
+            let (a, b) = (&group.windows, &other.windows);
+            a.is_empty() || b.is_empty() || a.iter().any(|window| b.iter().any(|other| window.overlaps(other)))
+        };
+        let sum: f64 = self.groups.iter().filter(together).map(|group| group.share()).sum();
+        let rate = share_of(self.aggregate_rate, group.share(), sum);
+        let windows = if group.windows.is_empty() {
+            vec![Window::usual(Micros::ZERO, Micros::MAX)]
+        } else {
+            union(group.windows.clone())
+        };
+        windows.iter().filter_map(|window| group.segment(window, rate, false)).collect()
+    }
+
+    /// The same where windows have rates or distributions of their own: each is filled with its number
+    /// of requests. Who has no windows sends steadily.
+    fn varying(&self, group: &Group<'_>) -> Vec<Segment> {
+        if group.windows.is_empty() {
+            return self.steady(group);
         }
-        let others = groups.iter().filter(|other| !std::ptr::eq(*other, group));
-        let others: f64 = others.map(|other| other.weight_during(window)).sum();
-        share_of(spec.aggregate_rate, weight, weight + others)
-    };
-    group.windows.iter().filter_map(|window| group.segment(window, rate(window), true)).collect()
+        let rate = |window: &Window| {
+            let weight = group.weight(window);
+            if self.aggregate_rate == 0.0 {
+                return weight;
+            }
+            let others = self.groups.iter().filter(|other| !std::ptr::eq(**other, group));
+            let others: f64 = others.map(|other| other.weight_during(window)).sum();
+            share_of(self.aggregate_rate, weight, weight + others)
+        };
+        group.windows.iter().filter_map(|window| group.segment(window, rate(window), true)).collect()
+    }
 }
 
 /// Nobody's share of nothing is nothing.
@@ -288,6 +327,7 @@ impl Making<'_> {
         &mut self,
         group: &Group<'_>,
         lanes: &[Arc<[Segment]>],
+        (part, end): (usize, Micros),
         plans: &mut Vec<Plan>,
     ) -> Result<(), ExpandError> {
         let client = Arc::new(group.client.clone());
@@ -316,7 +356,7 @@ impl Making<'_> {
                 let name = if lane == 0 { name.clone() } else { format!("{name} lane {lane}") };
                 let streams = Streams::new(self.options.seed, &name);
                 let (client, segments) = (Arc::clone(&client), Arc::clone(segments));
-                plans.push(Plan { client, tags, prefix_tokens, prefix, segments, timeout, streams });
+                plans.push(Plan { client, tags, prefix_tokens, prefix, segments, timeout, part, end, streams });
             }
         }
         Ok(())
@@ -370,7 +410,7 @@ impl Prefixes {
 const FILLED_MAX: f64 = 1e8;
 
 /// It must end, and after no more requests than can be numbered.
-fn check_end(plans: &[Plan], options: &GenerateOptions) -> Result<(), ExpandError> {
+fn check_end(spec: &Spec, plans: &[Plan], options: &GenerateOptions) -> Result<(), ExpandError> {
     let segments = || plans.iter().flat_map(|plan| plan.segments.iter());
     if segments().next().is_none() {
         return Err(ExpandError::Empty);
@@ -383,10 +423,14 @@ fn check_end(plans: &[Plan], options: &GenerateOptions) -> Result<(), ExpandErro
     if options.num_requests.is_some() {
         return Ok(());
     }
-    if plans.iter().any(|plan| !plan.is_single_session() && plan.segments.iter().any(|s| s.end == Micros::MAX)) {
+    // A part with a number of its own ends there.
+    let counted = |plan: &&Plan| plan.part.checked_sub(1).is_some_and(|part| spec.parts[part].num_requests.is_some());
+    let open = || plans.iter().filter(|plan| !counted(plan));
+    if open().any(|plan| !plan.is_single_session() && plan.segments.iter().any(|s| s.end == Micros::MAX)) {
         return Err(ExpandError::Endless);
     }
-    let requests: f64 = plans.iter().map(Plan::expected).sum();
+    let numbers: u64 = spec.parts.iter().filter_map(|part| part.num_requests).sum();
+    let requests: f64 = open().map(Plan::expected).sum::<f64>() + numbers as f64;
     // 1 % is many standard deviations of a Poisson count this large.
     if requests > f64::from(u32::MAX) * 0.99 { Err(ExpandError::TooMany { requests }) } else { Ok(()) }
 }

@@ -9,11 +9,11 @@ use blis_sim::request::{Name, Request};
 use blis_sim::units::Micros;
 use rustc_hash::FxHashMap;
 
-use super::GenerateOptions;
 use super::expand::{Expanded, Pace};
-use super::session::{Ended, Numbers, Session, SessionState};
+use super::session::{Budgets, Ended, Numbers, Session, SessionState};
 pub use super::source::Drawn;
 use super::source::{Given, Source};
+use super::{GenerateOptions, Part};
 use crate::workload::Names;
 use crate::workload::closed_loop::Sessions;
 
@@ -25,7 +25,7 @@ pub struct Requests {
     queue: BinaryHeap<Reverse<(Micros, usize)>>,
     numbers: Numbers,
     /// Requests that may still arrive by themselves.
-    left: u64,
+    left: Budgets,
     /// Sessions in closed loop that wait for an answer.
     waiting: FxHashMap<Name, Session>,
     /// Those that do not any more.
@@ -34,10 +34,12 @@ pub struct Requests {
 
 impl Requests {
     /// What `expanded` sends, and the names of it.
-    pub(super) fn new(expanded: Expanded, options: &GenerateOptions) -> (Self, Names) {
+    pub(super) fn new(expanded: Expanded, parts: &[Part], options: &GenerateOptions) -> (Self, Names) {
         let Expanded { plans, mut names, first_key } = expanded;
-        let left = options.num_requests.unwrap_or(u64::from(u32::MAX));
-        let numbers = Numbers::new(options, first_key, names.first_session());
+        let of_parts = || parts.iter().map(|part| part.num_requests);
+        let left = Budgets::new(Some(options.num_requests.unwrap_or(u64::from(u32::MAX))), of_parts());
+        let follow_ups = Budgets::new(options.num_requests, of_parts());
+        let numbers = Numbers::new(options, follow_ups, first_key, names.first_session());
         let sources: Vec<Source> = plans.into_iter().map(Source::new).collect();
         let first = sources.iter().enumerate().filter_map(|(place, source)| Some(Reverse((source.peek()?, place))));
         let queue = first.collect();
@@ -55,7 +57,7 @@ impl Requests {
                 && matches!(plan.segments.last().map(|last| last.pace), Some(Pace::Steady(_)))
         };
         let endless = self.numbers.horizon == Micros::MAX && self.sources.iter().any(steady);
-        endless.then_some(self.left)
+        self.left.of_all_alone().filter(|_| endless)
     }
 
     /// A request of the session `session` has ended: the next one, if there is one. It may arrive
@@ -96,13 +98,22 @@ impl Iterator for Requests {
     type Item = Drawn;
 
     fn next(&mut self) -> Option<Drawn> {
-        let mut first = self.queue.peek_mut()?;
-        let Reverse((at, place)) = *first;
-        if self.left == 0 || at >= self.numbers.horizon {
-            return None;
-        }
+        let (mut first, place) = loop {
+            let first = self.queue.peek_mut()?;
+            let Reverse((at, place)) = *first;
+            if self.left.left(0) == Some(0) || at >= self.numbers.horizon {
+                return None;
+            }
+            let plan = &self.sources[place].plan;
+            if at < plan.end && self.left.left(plan.part) != Some(0) {
+                break (first, place);
+            }
+            // Its part has ended.
+            PeekMut::pop(first);
+        };
         let id = self.numbers.next_id?;
         let source = &mut self.sources[place];
+        let part = source.plan.part;
         let given = source.next(&mut self.numbers)?;
         match source.peek() {
             Some(next) => *first = Reverse((next, place)),
@@ -111,11 +122,11 @@ impl Iterator for Requests {
             }
         }
         self.numbers.next_id = id.checked_add(1);
-        self.left -= 1;
+        self.left.spend(part);
         let mut drawn = match given {
             Given::Request(drawn) => drawn,
             Given::Session(session, drawn) => {
-                self.numbers.follow_ups = self.numbers.follow_ups.map(|left| left.saturating_sub(1));
+                self.numbers.follow_ups.spend(part);
                 self.waiting.insert(session.name(), session);
                 drawn
             }

@@ -17,8 +17,10 @@ use std::path::Path;
 
 use blis_sim::units::Micros;
 
+mod answered;
 pub mod arrival;
 mod cohort;
+pub mod compose;
 mod error;
 mod expand;
 mod files;
@@ -32,6 +34,7 @@ mod read;
 mod servegen;
 pub mod session;
 mod source;
+mod write;
 
 pub use arrival::Arrival;
 pub use cohort::{Diurnal, Drain, PrefixSharing, Spike};
@@ -60,10 +63,25 @@ pub struct Spec {
     pub clients: Vec<Client>,
     /// Many of a kind.
     pub cohorts: Vec<Cohort>,
+    /// Parts with a rate, a number and an end of their own. A client is in one of them, or in none.
+    pub parts: Vec<Part>,
     /// Latencies to keep to, by class.
     pub goodput_slo_targets: BTreeMap<String, GoodputTargets>,
     /// What may not be what the author expects: (what, what to do).
     pub warnings: Vec<(String, String)>,
+}
+
+/// Clients that share a rate of their own: what was a specification before several were composed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Part {
+    /// What its clients and cohorts call it.
+    pub name: String,
+    /// As [`Spec::aggregate_rate`], of its clients.
+    pub aggregate_rate: f64,
+    /// At most so many requests of its clients.
+    pub num_requests: Option<u64>,
+    /// None of its requests arrives at this time or later.
+    pub horizon: Option<Micros>,
 }
 
 /// One sender of requests.
@@ -71,6 +89,8 @@ pub struct Spec {
 pub struct Client {
     /// Its name.
     pub id: String,
+    /// Place in [`Spec::parts`]; `None`: the rate of the specification is shared.
+    pub part: Option<usize>,
     /// Who pays.
     pub tenant_id: String,
     /// Service class, of version 2.
@@ -101,6 +121,8 @@ pub struct Client {
     pub reason_ratio: Option<Lengths>,
     /// Sessions of several requests.
     pub multi_turn: Option<MultiTurn>,
+    /// What differs from session to session and from turn to turn.
+    pub turns: Turns,
     /// How long it waits for an answer.
     pub timeout: Timeout,
     /// Latency it expects. Recorded only.
@@ -210,7 +232,7 @@ pub struct Multimodal {
 /// Sessions of several requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MultiTurn {
-    /// Rounds of a session, at least 1.
+    /// Rounds of a session, at least 1; where [`Turns::rounds`] says how many, no more than these.
     pub max_rounds: u32,
     /// From an answer to the next prompt.
     pub think_time: Micros,
@@ -218,6 +240,17 @@ pub struct MultiTurn {
     pub accumulate: bool,
     /// One session only, not one per arrival.
     pub single_session: bool,
+}
+
+/// What is drawn anew where sessions are not all alike.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Turns {
+    /// Rounds of a session.
+    pub rounds: Option<Lengths>,
+    /// From an answer to the next prompt, ms, in place of [`MultiTurn::think_time`].
+    pub think_time_ms: Option<Lengths>,
+    /// Tokens in front of the first prompt: what the session is about.
+    pub opening: Option<Lengths>,
 }
 
 /// How long a client waits.
@@ -255,6 +288,7 @@ impl Client {
     pub fn new(id: &str, share: f64, input: Lengths, output: Lengths) -> Self {
         Self {
             id: id.to_owned(),
+            part: None,
             tenant_id: String::new(),
             slo_class: String::new(),
             model: String::new(),
@@ -270,6 +304,7 @@ impl Client {
             multimodal: None,
             reason_ratio: None,
             multi_turn: None,
+            turns: Turns::default(),
             timeout: Timeout::Unsaid,
             slo_target: None,
             closed_loop: false,
@@ -304,7 +339,7 @@ impl Spec {
     /// # Errors
     /// If it cannot be read, is no YAML, or says anything that is not understood.
     pub fn load(path: &Path) -> Result<Self, SpecFileError> {
-        parse::load(path)
+        parse::load(path).map(|(spec, ..)| spec)
     }
 
     /// Understands `text`, the content of `file`. `files`: where to find the files it names.
@@ -329,7 +364,25 @@ impl Spec {
     /// If it has no end, or more requests than can be numbered.
     pub fn requests(&self, options: &GenerateOptions) -> Result<(Requests, Names), ExpandError> {
         let expanded = expand::expand(self, options)?;
-        Ok(Requests::new(expanded, options))
+        Ok(Requests::new(expanded, &self.parts, options))
+    }
+
+    /// The requests as they come where every answer takes 1 µs a token: what there is to see without a
+    /// simulation.
+    ///
+    /// # Errors
+    /// As [`Self::requests`].
+    pub fn generate_answered(&self, options: &GenerateOptions) -> Result<Workload, ExpandError> {
+        let (requests, names) = self.requests(options)?;
+        Ok(Workload {
+            count: None,
+            requests: Box::new(answered::Answered::new(requests)),
+            follow_ups: None,
+            names,
+            slo_targets: self.goodput_slo_targets.clone(),
+            skipped: Skipped::default(),
+            notes: Vec::new(),
+        })
     }
 
     /// The requests as a workload.

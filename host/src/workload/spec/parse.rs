@@ -9,9 +9,11 @@ use serde_yaml::{Location, Spanned};
 
 use super::error::SpecFileError;
 use super::files::{Beside, Files};
-use super::raw::{Entries, RawClient, RawInferencePerf, RawServeGen, RawSpec, RawTargets};
-use super::read::{ABOVE_0, FROM_0, Reader};
-use super::{Cohort, Load, Spec, WindowRate, inference_perf, servegen};
+use super::raw::{Entries, RawClient, RawInferencePerf, RawPart, RawServeGen, RawSpec, RawTargets, Word};
+use super::read::{ABOVE_0, FROM_0, Range, Reader};
+use super::{Cohort, Load, Part, Spec, WindowRate, inference_perf, servegen};
+use crate::config::policy::Spot;
+use crate::workload::quoted;
 use crate::workload::trace_v2::GoodputTargets;
 
 mod client;
@@ -25,31 +27,52 @@ const NAME_MAX: usize = 256;
 /// Requests per second, and the like: beyond, time has no room for them.
 const RATE_MAX: f64 = 1e9;
 
-/// Reads the file, or the ServeGen folder, at `path`.
-pub(super) fn load(path: &Path) -> Result<Spec, SpecFileError> {
+/// Reads the file, or the ServeGen folder, at `path`. With its text and the places in it, where it is a file.
+pub(super) fn load(path: &Path) -> Result<(Spec, String, Places), SpecFileError> {
     let file = path.display().to_string();
     if path.is_dir() {
         let options = servegen::Options::default();
         let cohorts = servegen::load(&Beside(path.to_owned()), Path::new(""), &file, &options)?;
-        return Ok(Spec { seed: Some(options.seed), cohorts, ..Spec::default() });
+        let spec = Spec { seed: Some(options.seed), cohorts, ..Spec::default() };
+        return Ok((spec, String::new(), Places::default()));
     }
     let folder = path.parent().unwrap_or(Path::new("")).to_owned();
     let name = Path::new(path.file_name().unwrap_or(path.as_os_str()));
     let files = Beside(folder);
     let text = files.read(name).map_err(|source| SpecFileError::Read { file: file.as_str().into(), source })?;
-    parse(&file, &text, &files)
+    let (spec, places) = parse_placed(&file, &text, &files)?;
+    Ok((spec, text, places))
 }
 
 /// Understands `text`, the content of `file`.
 pub(super) fn parse(file: &str, text: &str, files: &dyn Files) -> Result<Spec, SpecFileError> {
-    let reader = Reader { file: file.into(), text };
+    parse_placed(file, text, files).map(|(spec, _)| spec)
+}
+
+/// Where a specification says what it says; nothing of what is not written client by client.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Places {
+    /// Of the clients, then of the cohorts.
+    pub senders: Vec<Spot>,
+    /// Of targets, by class.
+    pub targets: BTreeMap<String, Spot>,
+}
+
+/// The same, with the places.
+pub(super) fn parse_placed(file: &str, text: &str, files: &dyn Files) -> Result<(Spec, Places), SpecFileError> {
+    let reader = Reader::new(file, text);
     if inference_perf::own::is_own(text) {
-        return inference_perf::own::parse(&reader);
+        return Ok((inference_perf::own::parse(&reader)?, Places::default()));
     }
     let Some(raw) = reader.yaml::<RawSpec>()? else {
         return Err(SpecFileError::whole(file, "the specification is empty", "name `clients`, at least one"));
     };
-    Parser { reader, files }.spec(&raw)
+    let parser = Parser { reader, files };
+    let spec = parser.spec(&raw)?;
+    let senders = parser.all(&raw, &spec).map(|(at, ..)| parser.reader.spot(place(at))).collect();
+    let targets = raw.goodput_slo_targets.iter().flat_map(|targets| &targets.0);
+    let targets = targets.map(|(class, _)| (class.value.clone(), parser.reader.spot(class.referenced))).collect();
+    Ok((spec, Places { senders, targets }))
 }
 
 /// Knows the file and where others are.
@@ -70,19 +93,15 @@ impl Parser<'_> {
         let category = category
             .map(|word| reader.one_of(WHO, "category", word, &["", "language", "multimodal", "reasoning"]))
             .transpose()?;
-        let range =
-            super::read::Range { fits: |rate| (0.0..=RATE_MAX).contains(&rate), text: "a number from 0 to 1e9" };
-        let aggregate_rate = reader.number(WHO, "aggregate_rate", raw.aggregate_rate.as_ref(), range)?;
         let seed = reader.whole(WHO, "seed", raw.seed.as_ref(), i128::from(i64::MIN)..=i128::from(u64::MAX))?;
-        let num_requests = reader.whole(WHO, "num_requests", raw.num_requests.as_ref(), 0..=u32::MAX)?;
-        let horizon = reader.whole(WHO, "horizon", raw.horizon.as_ref(), 0..=Micros::MAX.0)?;
+        let whole = self.part(WHO, "", (&raw.aggregate_rate, &raw.num_requests, &raw.horizon))?;
         let spec = Spec {
             // The two's complement of a negative seed, as in Go.
             seed: seed.map(|seed| seed as u64),
             category: category.unwrap_or_default().to_owned(),
-            aggregate_rate: aggregate_rate.unwrap_or(0.0),
-            num_requests: num_requests.filter(|&number| number > 0).map(u64::from),
-            horizon: horizon.filter(|&us| us > 0).map(Micros),
+            aggregate_rate: whole.aggregate_rate,
+            num_requests: whole.num_requests,
+            horizon: whole.horizon,
             goodput_slo_targets: self.targets(raw.goodput_slo_targets.as_ref())?,
             ..Spec::default()
         };
@@ -99,10 +118,41 @@ impl Parser<'_> {
         self.members(raw, version, spec)
     }
 
+    /// Rate, number and end: of all, or of some.
+    fn part(
+        &self,
+        who: &str,
+        name: &str,
+        (rate, number, horizon): (&Option<Word>, &Option<Word>, &Option<Word>),
+    ) -> Result<Part, SpecFileError> {
+        let reader = &self.reader;
+        let number = reader.whole(who, "num_requests", number.as_ref(), 0..=u32::MAX)?;
+        let horizon = reader.whole(who, "horizon", horizon.as_ref(), 0..=Micros::MAX.0)?;
+        Ok(Part {
+            name: name.to_owned(),
+            aggregate_rate: reader.number(who, "aggregate_rate", rate.as_ref(), RATE)?.unwrap_or(0.0),
+            num_requests: number.filter(|&number| number > 0).map(u64::from),
+            horizon: horizon.filter(|&us| us > 0).map(Micros),
+        })
+    }
+
+    fn parts(&self, raw: &RawSpec) -> Result<Vec<Part>, SpecFileError> {
+        let parts = raw.parts.iter().flat_map(|parts| &parts.0);
+        let part = |(name, part): &(Word, RawPart)| {
+            let who = format!("part {}", quoted(name.value.as_bytes()));
+            if name.value.is_empty() || name.value.len() > NAME_MAX {
+                let what = format!("{who}: the name has {} bytes", name.value.len());
+                return Err(self.reader.wrong(name.referenced, what, format!("use 1 to {NAME_MAX}")));
+            }
+            self.part(&who, &name.value, (&part.aggregate_rate, &part.num_requests, &part.horizon))
+        };
+        parts.map(part).collect()
+    }
+
     /// Clients and cohorts.
     fn members(&self, raw: &RawSpec, version: &str, spec: Spec) -> Result<Spec, SpecFileError> {
-        let mut clients = Clients::new(self, version);
-        let mut spec = spec;
+        let mut spec = Spec { parts: self.parts(raw)?, ..spec };
+        let mut clients = Clients::new(self, version, spec.parts.iter().map(|part| part.name.clone()).collect());
         for (index, client) in raw.clients.iter().flatten().enumerate() {
             spec.clients.push(clients.client(index, client)?);
         }
@@ -112,9 +162,7 @@ impl Parser<'_> {
         spec.warnings = clients.warnings;
         self.classes(raw, &spec)?;
         self.loops(raw, &spec)?;
-        if spec.aggregate_rate == 0.0 {
-            self.absolute(raw, &spec)?;
-        }
+        self.absolute(raw, &spec)?;
         self.prefixes(raw, &mut spec)?;
         Ok(spec)
     }
@@ -131,10 +179,17 @@ impl Parser<'_> {
         .filter_map(|(given, name)| given.then_some(name))
         .collect();
         match given[..] {
+            [source] if source != "clients" && raw.parts.is_some() => Err(SpecFileError::whole(
+                self.reader.file(),
+                format!("`parts` with `{source}`"),
+                "parts are for `clients` and `cohorts`; leave them out",
+            )),
             [_] => Ok(()),
-            [] => Err(SpecFileError::whole(&self.reader.file, "nobody sends requests", "name `clients`, at least one")),
+            [] => {
+                Err(SpecFileError::whole(self.reader.file(), "nobody sends requests", "name `clients`, at least one"))
+            }
             [first, second, ..] => Err(SpecFileError::whole(
-                &self.reader.file,
+                self.reader.file(),
                 format!("`{first}` and `{second}` both say where requests come from"),
                 "keep one of them",
             )),
@@ -176,11 +231,12 @@ impl Parser<'_> {
     /// Without an aggregate rate every window has to say its own.
     fn absolute(&self, raw: &RawSpec, spec: &Spec) -> Result<(), SpecFileError> {
         for (at, client, cohort) in self.all(raw, spec) {
-            if matches!(client.load, Load::Users { .. }) {
+            let shared = client.part.map_or(spec.aggregate_rate, |part| spec.parts[part].aggregate_rate);
+            if matches!(client.load, Load::Users { .. }) || shared > 0.0 {
                 continue;
             }
             let windows = cohort.map_or_else(|| client.windows.clone(), Cohort::windows);
-            let has_rate = |rate: WindowRate| matches!(rate, WindowRate::Weight(_));
+            let has_rate = |rate: WindowRate| rate != WindowRate::Usual;
             let missing = if windows.is_empty() || windows.iter().any(|window| !has_rate(window.rate)) {
                 match cohort {
                     Some(Cohort { diurnal: None, drain: None, .. }) => "its `spike` needs a `trace_rate`",
@@ -190,7 +246,8 @@ impl Parser<'_> {
             } else {
                 continue;
             };
-            let what = format!("client `{}` has no rate: `aggregate_rate` is 0, and {missing}", client.id);
+            let of = client.part.map_or_else(String::new, |part| format!(" of part `{}`", spec.parts[part].name));
+            let what = format!("client `{}` has no rate: `aggregate_rate`{of} is 0, and {missing}", client.id);
             return Err(self.reader.wrong(
                 place(at),
                 what,
@@ -292,6 +349,8 @@ impl Parser<'_> {
         Ok(section)
     }
 }
+
+const RATE: Range = Range { fits: |rate| (0.0..=RATE_MAX).contains(&rate), text: "a number from 0 to 1e9" };
 
 /// The place of a client: its id, or where it begins.
 fn place(client: &Spanned<RawClient>) -> Location {

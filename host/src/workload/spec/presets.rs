@@ -1,8 +1,10 @@
 //! Workloads of several clients that have a name.
 
+use blis_sim::units::Micros;
+
 use super::arrival::Shape;
 use super::lengths::Bounds;
-use super::{Arrival, Client, Lengths, Prefix, Spec};
+use super::{Arrival, Client, Empirical, Lengths, MultiTurn, Prefix, Spec, Turns};
 
 /// A workload with a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,11 +23,17 @@ pub enum Preset {
     SummarizationRag,
     /// Short prompts, answers of 500 to 8000 tokens (inference-perf's catalogue).
     SyntheticData,
+    /// People who chat (inference-perf's catalogue).
+    InteractiveChat,
+    /// Agents that write code, with a whole repository in front of them (inference-perf's catalogue).
+    CodeGeneration,
+    /// Agents that read and search (inference-perf's catalogue).
+    DeepResearch,
 }
 
 impl Preset {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::Bursty,
         Self::UnfairTenants,
         Self::PrefixHeavy,
@@ -33,6 +41,9 @@ impl Preset {
         Self::Reasoning,
         Self::SummarizationRag,
         Self::SyntheticData,
+        Self::InteractiveChat,
+        Self::CodeGeneration,
+        Self::DeepResearch,
     ];
 
     /// As written on the command line.
@@ -46,10 +57,13 @@ impl Preset {
             Self::Reasoning => "reasoning",
             Self::SummarizationRag => "summarization-rag",
             Self::SyntheticData => "synthetic-data",
+            Self::InteractiveChat => "interactive-chat",
+            Self::CodeGeneration => "code-generation",
+            Self::DeepResearch => "deep-research",
         }
     }
 
-    /// The workload, at `rate` requests per second.
+    /// The workload, at `rate` requests per second; so many conversations begin where it has conversations.
     #[must_use]
     pub fn spec(self, rate: f64) -> Spec {
         let clients = match self {
@@ -92,9 +106,76 @@ impl Preset {
                 let answers = Lengths::Uniform(Bounds { min: 500, max: 8000 });
                 vec![Client::new(self.name(), 1.0, lognormal(500.0, 1200.0), answers)]
             }
+            Self::InteractiveChat | Self::CodeGeneration | Self::DeepResearch => vec![self.conversations()],
         };
         Spec { aggregate_rate: rate, clients, ..Spec::default() }
     }
+}
+
+/// Means, standard deviations and bounds as in the catalogue. Its `input_sequence_length` stands in front
+/// of the first prompt, as in its own configurations of `conversation_replay`; `time_between_turns` is
+/// from an answer to the next prompt.
+impl Preset {
+    /// Sessions in closed loop whose prompts grow.
+    fn conversations(self) -> Client {
+        let within = |min, max| Bounds { min, max };
+        let lognormal = |mean, std_dev, min, max| Lengths::lognormal_of(mean, std_dev, within(min, max));
+        let (system, input, output, rounds, think_time_ms, opening) = match self {
+            Self::CodeGeneration => (
+                3000,
+                lognormal(1500.0, 1200.0, 100, 10_000),
+                lognormal(425.0, 825.0, 50, 10_000),
+                lognormal(540.0, 48_600.0, 1, 3000),
+                lognormal(15_000.0, 55_000.0, 1000, 1_000_000),
+                lognormal(160_000.0, 233_600.0, 10_000, 990_000),
+            ),
+            Self::DeepResearch => (
+                2000,
+                lognormal(3000.0, 2500.0, 500, 15_000),
+                // "Bimodal" from 50 to 4000, 300 ± 850: of two lengths, the shorter the least, these have that mean
+                // and that deviation.
+                two_lengths(50, 300.0, 850.0),
+                Lengths::gaussian(15.0, 8.5, 2, 50),
+                Lengths::gaussian(25_000.0, 12_000.0, 5000, 60_000),
+                Lengths::Exponential { mean: 45_000.0, bounds: within(2000, 150_000) },
+            ),
+            _ => (
+                1000,
+                lognormal(50.0, 40.0, 10, 1000),
+                Lengths::gaussian(300.0, 150.0, 10, 1000),
+                lognormal(4.0, 2.5, 1, 15),
+                lognormal(45_000.0, 40_000.0, 5000, 300_000),
+                lognormal(4000.0, 2500.0, 500, 15_000),
+            ),
+        };
+        let max_rounds = match self {
+            Self::CodeGeneration => 3000,
+            Self::DeepResearch => 50,
+            _ => 15,
+        };
+        Client {
+            prefix: Some(Prefix { group: "system-prompt".to_owned(), tokens: system }),
+            multi_turn: Some(MultiTurn {
+                max_rounds,
+                think_time: Micros::ZERO,
+                accumulate: true,
+                single_session: false,
+            }),
+            turns: Turns { rounds: Some(rounds), think_time_ms: Some(think_time_ms), opening: Some(opening) },
+            closed_loop: true,
+            ..Client::new(self.name(), 1.0, input, output)
+        }
+    }
+}
+
+/// `least` or one longer length, with this mean and standard deviation: the longer one with the
+/// probability p for which (mean − least)² (1 − p) / p = std_dev².
+fn two_lengths(least: u32, mean: f64, std_dev: f64) -> Lengths {
+    let above = mean - f64::from(least);
+    let p = 1.0 / (1.0 + (std_dev / above) * (std_dev / above));
+    let longer = f64::from(least) + (above / p).round();
+    let weights = [(least, 1.0 - p), (longer as u32, p)];
+    Empirical::new(weights).map_or(Lengths::Constant(least), |counted| Lengths::Empirical(counted.into()))
 }
 
 /// Poisson arrivals, exponential lengths.
@@ -141,5 +222,48 @@ mod tests {
         near(mean(Preset::Reasoning, output), 8000.0);
         near(mean(Preset::SummarizationRag, |r| f64::from(r.input_tokens)), 15_000.0);
         near(mean(Preset::SyntheticData, output), 4250.0);
+    }
+
+    /// Means as drawn; bounds cut the tails, and whole rounds are rounded.
+    #[test]
+    fn conversations_are_as_long_as_the_catalogue_says() {
+        let drawn = |preset: Preset| {
+            let options = GenerateOptions {
+                seed: 1,
+                block_size: NonZeroU32::new(16).unwrap(),
+                horizon: Micros::from_secs_f64(40_000.0),
+                num_requests: None,
+                timeout: None,
+            };
+            preset.spec(0.1).generate_answered(&options).unwrap().requests.collect::<Vec<_>>()
+        };
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+        for (preset, opening, rounds, output, pause) in [
+            (Preset::InteractiveChat, 1000.0 + 4000.0 + 50.0, 4.0, 300.0, 45.0),
+            (Preset::DeepResearch, 2000.0 + 45_000.0 + 3000.0, 15.0, 300.0, 25.0),
+        ] {
+            let requests = drawn(preset);
+            let first: Vec<f64> =
+                requests.iter().filter(|r| r.tags.round_index == 0).map(|r| f64::from(r.input_tokens)).collect();
+            let outputs: Vec<f64> = requests.iter().map(|r| f64::from(r.output_tokens)).collect();
+            let mut last = std::collections::BTreeMap::new();
+            let mut pauses = Vec::new();
+            for request in &requests {
+                if let Some(before) = last.insert(request.tags.session, request.arrival) {
+                    pauses.push((request.arrival - before).as_secs_f64());
+                }
+            }
+            let per_session = requests.len() as f64 / first.len() as f64;
+            for (what, value, expected) in [
+                ("opening", mean(&first), opening),
+                ("rounds", per_session, rounds),
+                ("output", mean(&outputs), output),
+                ("pause", mean(&pauses), pause),
+            ] {
+                assert!((value / expected - 1.0).abs() < 0.06, "{} {what}: {value}, not {expected}", preset.name());
+            }
+        }
+        let code = drawn(Preset::CodeGeneration);
+        assert!(code.iter().any(|request| request.input_tokens > 500_000), "whole repositories");
     }
 }

@@ -1,13 +1,10 @@
 //! The keys of a specification, as serde sees them: every value is text, understood in `parse`, so
 //! that each error can say what the value may be instead of how YAML would type it.
 
-use std::fmt;
-
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_yaml::Spanned;
 
-pub(super) type Word = Spanned<String>;
+pub(super) use crate::strict_yaml::{Entries, Word};
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -20,9 +17,19 @@ pub(super) struct RawSpec {
     pub horizon: Option<Word>,
     pub clients: Option<Vec<Spanned<RawClient>>>,
     pub cohorts: Option<Vec<Spanned<RawClient>>>,
+    pub parts: Option<Entries<RawPart>>,
     pub servegen_data: Option<Spanned<RawServeGen>>,
     pub inference_perf: Option<Spanned<RawInferencePerf>>,
     pub goodput_slo_targets: Option<Entries<RawTargets>>,
+}
+
+/// What several clients share in place of what the specification says.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawPart {
+    pub aggregate_rate: Option<Word>,
+    pub num_requests: Option<Word>,
+    pub horizon: Option<Word>,
 }
 
 /// A client or a cohort.
@@ -30,6 +37,7 @@ pub(super) struct RawSpec {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawClient {
     pub id: Option<Word>,
+    pub part: Option<Word>,
     pub tenant_id: Option<Word>,
     pub slo_class: Option<Word>,
     pub model: Option<Word>,
@@ -94,6 +102,8 @@ pub(super) struct RawWindow {
     pub start_us: Option<Word>,
     pub end_us: Option<Word>,
     pub trace_rate: Option<Word>,
+    pub rate: Option<Word>,
+    pub requests: Option<Word>,
     pub arrival: Option<Spanned<RawArrival>>,
     pub input_distribution: Option<Spanned<RawLengths>>,
     pub output_distribution: Option<Spanned<RawLengths>>,
@@ -125,6 +135,9 @@ pub(super) struct RawMultiTurn {
     pub think_time_us: Option<Word>,
     pub context_growth: Option<Word>,
     pub single_session: Option<Word>,
+    pub rounds_distribution: Option<Spanned<RawLengths>>,
+    pub think_time_ms_distribution: Option<Spanned<RawLengths>>,
+    pub opening_distribution: Option<Spanned<RawLengths>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -188,31 +201,4 @@ pub(super) struct RawSharedPrefix {
     pub question_len: Option<Word>,
     pub output_len: Option<Word>,
     pub enable_multi_turn_chat: Option<Word>,
-}
-
-/// A map in the order of the file.
-pub(super) struct Entries<T>(pub Vec<(Word, T)>);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct InOrder<T>(std::marker::PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for InOrder<T> {
-            type Value = Entries<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("names with a value each")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<T>, A::Error> {
-                let mut entries = Vec::new();
-                while let Some(entry) = map.next_entry()? {
-                    entries.push(entry);
-                }
-                Ok(Entries(entries))
-            }
-        }
-
-        deserializer.deserialize_map(InOrder(std::marker::PhantomData))
-    }
 }

@@ -3,37 +3,39 @@
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
-use serde_yaml::{Error, Location, MessageFormatter as _, UserMessageFormatter};
+use serde_yaml::Location;
 
 use super::error::SpecFileError;
-use super::raw::Word;
 use crate::config::policy::Spot;
+pub(super) use crate::strict_yaml::{ABOVE_0, ANY, FROM_0, Range, Word, real};
+use crate::strict_yaml::{Document, explain};
 use crate::workload::{name_hint, quoted};
 
 /// One file.
-pub(super) struct Reader<'a> {
-    pub file: Arc<str>,
-    pub text: &'a str,
-}
+pub(super) struct Reader<'a>(Document<'a>);
 
-/// What a number may be.
-#[derive(Clone, Copy)]
-pub(super) struct Range {
-    pub fits: fn(f64) -> bool,
-    pub text: &'static str,
-}
+impl<'a> Reader<'a> {
+    /// The file `file`, which reads `text`.
+    pub fn new(file: &str, text: &'a str) -> Self {
+        Self(Document { file: file.into(), text })
+    }
 
-pub(super) const ABOVE_0: Range = Range { fits: |number| number > 0.0, text: "a number above 0" };
-pub(super) const FROM_0: Range = Range { fits: |number| number >= 0.0, text: "a number from 0 on" };
-pub(super) const ANY: Range = Range { fits: |_| true, text: "a number" };
+    /// Its name, as given.
+    pub fn file(&self) -> &str {
+        &self.0.file
+    }
 
-impl Reader<'_> {
     /// The whole file; `None` if it is empty.
     pub fn yaml<T: DeserializeOwned>(&self) -> Result<Option<T>, SpecFileError> {
-        serde_yaml::from_str(self.text).map_err(|error| self.yaml_error(&error))
+        self.0.read().map_err(|error| {
+            let (what, hint) = explain(&error);
+            match error.location() {
+                Some(at) => self.wrong(at, what, hint),
+                None => SpecFileError::whole(self.file(), what, hint),
+            }
+        })
     }
 
     /// A number; `None` if it is not given.
@@ -45,10 +47,7 @@ impl Reader<'_> {
         range: Range,
     ) -> Result<Option<f64>, SpecFileError> {
         let Some(word) = word else { return Ok(None) };
-        match real(&word.value).filter(|&number| number.is_finite() && (range.fits)(number)) {
-            Some(number) => Ok(Some(number)),
-            None => Err(self.out_of_range(who, key, word, range.text)),
-        }
+        Ok(Some(self.0.number(format_args!("{who}: `{key}`"), word, range)?))
     }
 
     /// A whole number, `1e6` and `2.0` included; `None` if it is not given.
@@ -63,15 +62,7 @@ impl Reader<'_> {
         T: FromStr + PartialOrd + Display,
     {
         let Some(word) = word else { return Ok(None) };
-        let exponential = || real(&word.value).filter(|n| n.fract() == 0.0 && n.abs() < 1e15).map(|n| format!("{n}"));
-        let number = word.value.parse().ok().or_else(|| exponential()?.parse().ok());
-        match number.filter(|number| range.contains(number)) {
-            Some(number) => Ok(Some(number)),
-            None => {
-                let text = format!("a whole number from {} to {}", range.start(), range.end());
-                Err(self.out_of_range(who, key, word, &text))
-            }
-        }
+        Ok(Some(self.0.whole(format_args!("{who}: `{key}`"), word, range)?))
     }
 
     /// `true` or `false`; `None` if it is not given.
@@ -105,54 +96,14 @@ impl Reader<'_> {
     }
 
     pub fn out_of_range(&self, who: &str, key: &str, word: &Word, range: &str) -> SpecFileError {
-        let what = format!("{who}: `{key}` is {}", quoted(word.value.as_bytes()));
-        self.wrong(word.referenced, what, format!("it must be {range}"))
+        self.0.out_of_range(format_args!("{who}: `{key}`"), word, range).into()
     }
 
     pub fn wrong(&self, at: Location, what: impl Into<String>, hint: impl Into<String>) -> SpecFileError {
-        SpecFileError::at(self.spot(at), self.text, what, hint)
+        self.0.wrong(at, what, hint).into()
     }
 
     pub fn spot(&self, at: Location) -> Spot {
-        let len = at.span().len().max(1);
-        Spot { file: Arc::clone(&self.file), line: at.line().max(1), column: at.column().max(1), len }
+        self.0.spot(at)
     }
-
-    /// What the YAML reader says, in our words where it knows less than we do.
-    fn yaml_error(&self, error: &Error) -> SpecFileError {
-        let error = error.without_snippet();
-        let (what, hint) = match error {
-            Error::SerdeUnknownField { field, expected, .. } => {
-                (format!("unknown key {}", quoted(field.as_bytes())), name_hint(field, expected))
-            }
-            Error::Unexpected { expected: "mapping start", .. } => {
-                ("keys with their values belong here".to_owned(), "write `key: value`, a line each".to_owned())
-            }
-            Error::Unexpected { expected: "sequence start", .. } => {
-                ("a list belongs here".to_owned(), "write `- `, then an item, a line each".to_owned())
-            }
-            Error::Unexpected { expected: "string scalar", .. } => {
-                ("a name or a number belongs here".to_owned(), "write it alone, without brackets or keys".to_owned())
-            }
-            Error::NullIntoString { .. } => ("the value is missing".to_owned(), "give one".to_owned()),
-            Error::DuplicateMappingKey { key: Some(key), .. } => {
-                (format!("{} is given twice", quoted(key.as_bytes())), "keep one of them".to_owned())
-            }
-            other => {
-                // Control characters of the file must not reach a terminal.
-                let what = UserMessageFormatter.format_message(other).replace(char::is_control, " ");
-                (what, "mend the YAML; a value with special characters needs quotes".to_owned())
-            }
-        };
-        match error.location() {
-            Some(at) => self.wrong(at, what, hint),
-            None => SpecFileError::whole(&self.file, what, hint),
-        }
-    }
-}
-
-/// Numbers as YAML 1.2 writes them. `+`, `.5` and `1e3` are understood by `parse` itself, and so
-/// are infinities, which no range admits.
-pub(super) fn real(text: &str) -> Option<f64> {
-    text.parse().ok()
 }

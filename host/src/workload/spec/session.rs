@@ -8,9 +8,9 @@ use std::sync::Arc;
 use blis_sim::request::{BlockKey, Name, Request};
 use blis_sim::units::Micros;
 
+use super::GenerateOptions;
 use super::expand::Plan;
 use super::source::{Drawn, Start};
-use super::{GenerateOptions, Load};
 use crate::workload::conversation::{Context, Keys};
 pub use crate::workload::conversation::{EndStatus, Ended, SessionState};
 
@@ -25,19 +25,24 @@ pub struct Numbers {
     pub(super) keys: Keys,
     /// No request arrives at this time or later.
     pub(super) horizon: Micros,
-    /// How many requests closed loops may still add; `None`: as many as come.
-    pub(super) follow_ups: Option<u64>,
+    /// How many requests closed loops may still add.
+    pub(super) follow_ups: Budgets,
 }
 
 impl Numbers {
     /// The first numbers, behind those of names and prefixes.
-    pub(super) fn new(options: &GenerateOptions, first_key: BlockKey, first_session: Name) -> Self {
+    pub(super) fn new(
+        options: &GenerateOptions,
+        follow_ups: Budgets,
+        first_key: BlockKey,
+        first_session: Name,
+    ) -> Self {
         Self {
             next_id: Some(0),
             next_session: first_session,
             keys: Keys::new(options.block_size, first_key),
             horizon: options.horizon,
-            follow_ups: options.num_requests,
+            follow_ups,
         }
     }
 
@@ -46,6 +51,40 @@ impl Numbers {
         let session = self.next_session;
         self.next_session = Name(session.0.saturating_add(1));
         session
+    }
+}
+
+/// How many requests there may still be: of all clients, and of those of each part.
+#[derive(Clone, Debug)]
+pub(super) struct Budgets {
+    /// The first is that of all. `None`: as many as come.
+    left: Vec<Option<u64>>,
+}
+
+impl Budgets {
+    /// `all`, then those of `parts`.
+    pub fn new(all: Option<u64>, parts: impl Iterator<Item = Option<u64>>) -> Self {
+        Self { left: std::iter::once(all).chain(parts).collect() }
+    }
+
+    /// What clients of `part` may still send. Part 0 has no budget of its own.
+    pub fn left(&self, part: usize) -> Option<u64> {
+        let [all, own] = [self.left[0], self.left.get(part).copied().flatten()];
+        all.map_or(own, |all| Some(own.map_or(all, |own| own.min(all))))
+    }
+
+    /// A client of `part` sends a request.
+    pub fn spend(&mut self, part: usize) {
+        for place in [Some(0), Some(part).filter(|&part| part > 0)].into_iter().flatten() {
+            if let Some(Some(left)) = self.left.get_mut(place) {
+                *left = left.saturating_sub(1);
+            }
+        }
+    }
+
+    /// That of all, where no part has one.
+    pub fn of_all_alone(&self) -> Option<u64> {
+        self.left[0].filter(|_| self.left[1..].iter().all(Option::is_none))
     }
 }
 
@@ -87,17 +126,12 @@ impl Session {
     /// The next request, if there is one, when the last one has `ended`. A session that is over
     /// stays over.
     pub fn next_round(&mut self, ended: Ended, numbers: &mut Numbers) -> Option<Request> {
-        let think_time = match (self.plan.client.load, self.plan.client.multi_turn) {
-            (Load::Users { think_time, .. }, _) => think_time,
-            (Load::Share(_), Some(turns)) => turns.think_time,
-            (Load::Share(_), None) => Micros::ZERO,
-        };
-        let at = ended.at.saturating_add(think_time);
+        let at = ended.at.saturating_add(self.plan.think_time(&self.start, self.round));
         self.state = self.after(ended.status, at, numbers);
         if self.state != SessionState::Active {
             return None;
         }
-        numbers.follow_ups = numbers.follow_ups.map(|left| left - 1);
+        numbers.follow_ups.spend(self.plan.part);
         self.round += 1;
         if self.plan.accumulates() {
             let tokens = self.input_tokens.saturating_add(ended.generated_tokens);
@@ -116,11 +150,11 @@ impl Session {
             self.state
         } else if status == EndStatus::Failed {
             SessionState::Cancelled
-        } else if self.plan.is_last(self.round) {
+        } else if self.start.is_last(self.round) {
             SessionState::Completed
-        } else if numbers.follow_ups == Some(0) || numbers.next_id.is_none() {
+        } else if numbers.follow_ups.left(self.plan.part) == Some(0) || numbers.next_id.is_none() {
             SessionState::BudgetExhausted
-        } else if at >= numbers.horizon || !self.plan.is_active(at) {
+        } else if at >= self.plan.end || !self.plan.is_active(at) {
             SessionState::HorizonInterrupted
         } else {
             SessionState::Active

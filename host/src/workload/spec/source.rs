@@ -36,6 +36,15 @@ pub(super) struct Start {
     /// The segment whose lengths hold.
     pub segment: usize,
     pub session: Name,
+    /// How many rounds there will be; `None`: any number.
+    pub rounds: Option<u32>,
+}
+
+impl Start {
+    /// Whether no round follows `round`.
+    pub fn is_last(&self, round: u32) -> bool {
+        self.rounds.is_some_and(|rounds| round + 1 >= rounds)
+    }
 }
 
 /// The starts of one sender.
@@ -70,7 +79,8 @@ impl Starts {
                 Pace::Users => self.user(segment, plan),
             };
             if let Some(at) = at {
-                let start = Start { at, number: self.number, segment: self.segment, session: Name::NONE };
+                let rounds = plan.rounds(self.number);
+                let start = Start { at, number: self.number, segment: self.segment, session: Name::NONE, rounds };
                 self.number += 1;
                 return Some(start);
             }
@@ -138,11 +148,36 @@ fn chance(expected: f64, streams: &Streams, segment: usize) -> u64 {
 }
 
 impl Plan {
-    /// Whether no round follows `round`.
-    pub fn is_last(&self, round: u32) -> bool {
+    /// Rounds of what starts as number `number`; `None`: any number.
+    fn rounds(&self, number: u64) -> Option<u32> {
+        let turns = match (self.client.load, self.client.multi_turn) {
+            (Load::Users { .. }, _) => return None,
+            (Load::Share(_), None) => return Some(1),
+            (Load::Share(_), Some(turns)) => turns,
+        };
+        let drawn = self.client.turns.rounds.as_ref().map(|rounds| rounds.draw(&mut self.streams.rounds.at(number)));
+        Some(drawn.map_or(turns.max_rounds, |rounds| rounds.min(turns.max_rounds)))
+    }
+
+    /// Number of round `round` of what began with `start`. Rounds are numbered after each other; users
+    /// have any number of them, in 2^32 each.
+    fn number(&self, start: &Start, round: u32) -> u64 {
+        let rounds = match (self.client.load, self.client.multi_turn) {
+            (Load::Users { .. }, _) => 1 << 32,
+            (Load::Share(_), turns) => u64::from(turns.map_or(1, |turns| turns.max_rounds)),
+        };
+        start.number.wrapping_mul(rounds).wrapping_add(u64::from(round))
+    }
+
+    /// From the answer of round `round` to the next prompt.
+    pub fn think_time(&self, start: &Start, round: u32) -> Micros {
+        let drawn = self.client.turns.think_time_ms.as_ref().map(|think_time| {
+            let ms = think_time.draw(&mut self.streams.think_times.at(self.number(start, round)));
+            Micros(u64::from(ms) * 1000)
+        });
         match (self.client.load, self.client.multi_turn) {
-            (Load::Users { .. }, _) => false,
-            (Load::Share(_), turns) => round + 1 >= turns.map_or(1, |turns| turns.max_rounds),
+            (Load::Users { think_time, .. }, _) => think_time,
+            (Load::Share(_), turns) => drawn.unwrap_or(turns.map_or(Micros::ZERO, |turns| turns.think_time)),
         }
     }
 
@@ -162,18 +197,16 @@ impl Plan {
     /// Round `round` of what began with `start`, arriving `at`. `context`: the conversation so far;
     /// afterwards, with this round.
     pub fn draw(&self, at: Micros, start: &Start, round: u32, context: &mut Context, numbers: &mut Numbers) -> Drawn {
-        // Rounds are numbered after each other. Users have any number of them, in 2^32 each.
-        let rounds = match (self.client.load, self.client.multi_turn) {
-            (Load::Users { .. }, _) => 1 << 32,
-            (Load::Share(_), turns) => u64::from(turns.map_or(1, |turns| turns.max_rounds)),
-        };
-        let number = start.number.wrapping_mul(rounds).wrapping_add(u64::from(round));
-        let (own, parts) = self.prompt(start, number);
+        let number = self.number(start, round);
+        let (mut own, parts) = self.prompt(start, number);
+        if let Some(opening) = self.client.turns.opening.as_ref().filter(|_| round == 0) {
+            own = own.saturating_add(opening.draw(&mut self.streams.openings.at(start.number)));
+        }
         let segment = self.segments.get(start.segment);
         let output = segment.and_then(|segment| segment.output.as_ref()).unwrap_or(&self.client.output);
         let output_tokens = output.draw(&mut self.streams.outputs.at(number));
         let input_tokens = context.tokens.saturating_add(own);
-        if self.accumulates() && !self.is_last(round) {
+        if self.accumulates() && !start.is_last(round) {
             context.extend(input_tokens.saturating_add(output_tokens), &mut numbers.keys);
         }
         let ratio = self.client.reason_ratio.as_ref();
@@ -324,11 +357,11 @@ impl Source {
         let Coming { at, start, round, mut context } = coming;
         let plan = Arc::clone(&self.plan);
         let drawn = plan.draw(at, &start, round, &mut context, numbers);
-        if let Some(turns) = plan.client.multi_turn.filter(|_| !plan.is_last(round)) {
+        if !start.is_last(round) {
             // As BLIS guesses: a token takes 1 µs.
-            let pause = turns.think_time.saturating_add(Micros(drawn.request.output_tokens.into()));
+            let pause = plan.think_time(&start, round).saturating_add(Micros(drawn.request.output_tokens.into()));
             let at = at.saturating_add(pause.max(Micros(1)));
-            if at < numbers.horizon && plan.is_active(at) {
+            if at < plan.end && plan.is_active(at) {
                 self.coming.push(Reverse(Coming { at, start, round: round + 1, context }));
             }
         }

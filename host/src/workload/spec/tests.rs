@@ -9,6 +9,7 @@ use blis_sim::units::Micros;
 use super::session::{EndStatus, Ended};
 use super::*;
 
+mod composing;
 mod hostile;
 mod messages;
 mod properties;

@@ -1,4 +1,4 @@
-//! TraceV2 in closed loop: of each session only the first round arrives as recorded. A later one
+//! Recorded sessions in closed loop, of TraceV2 and Mooncake: of each only the first round arrives as recorded. A later one
 //! follows when the one before has ended and its client has thought.
 
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use blis_sim::units::Micros;
 use rand_distr::{Distribution as _, StandardNormal};
 use rustc_hash::FxHashMap;
 
+use super::SessionGrowth;
 use super::columns::{Column, Fields};
-use super::{Recorded, SessionGrowth};
 use crate::workload::closed_loop::{self, Sessions};
 use crate::workload::conversation::{Context, EndStatus, Ended, Keys, SessionState};
 use crate::workload::error::{Fault, TraceError};
-use crate::workload::prefix::Node;
-use crate::workload::rows::{Row, Shared, Terms as _};
+use crate::workload::prefix::ROOT;
+use crate::workload::rows::{Row, Shared, Terms};
 use crate::workload::{Names, TraceOptions, Workload};
 
 /// How to replay sessions in closed loop.
@@ -63,16 +63,17 @@ impl ThinkTime {
 }
 
 /// What only a replay in closed loop wants to know of a record.
-pub(super) struct Extra {
+pub(in crate::workload) struct Extra {
     /// Tokens of the prompt without those of its prefix group.
-    own: u32,
-    think_time: Micros,
+    pub own: u32,
+    /// From the answer before.
+    pub think_time: Micros,
     /// From its arrival to its deadline, if it has one.
-    patience: Option<Micros>,
+    pub patience: Option<Micros>,
 }
 
 impl Extra {
-    pub fn of(fields: &Fields<'_>) -> Result<Self, Fault> {
+    pub(super) fn of(fields: &Fields<'_>) -> Result<Self, Fault> {
         let (arrival, deadline) = (super::arrival_us(fields)?, fields.time(Column::DeadlineUs)?);
         Ok(Self {
             own: super::own_tokens(fields)?,
@@ -88,6 +89,7 @@ struct Round {
     id: u32,
     own: u32,
     output: u32,
+    max_output_tokens: Option<u32>,
     think_time: Micros,
     patience: Option<Micros>,
     client_priority: Option<i32>,
@@ -108,7 +110,7 @@ struct Session {
 
 /// What is known beforehand of all sessions.
 #[derive(Debug)]
-pub(super) struct Later {
+pub(in crate::workload) struct Later {
     /// Session by session in the order of appearance, each with its rounds in order, the first included.
     rounds: Vec<Round>,
     /// Where each session's rounds lie in `rounds`: start and end.
@@ -119,8 +121,8 @@ pub(super) struct Later {
 
 impl Later {
     /// Takes the later rounds out of `rows`: what stays arrives by itself. `extras`: of each row.
-    pub fn take(
-        rows: &mut Vec<Row<Recorded>>,
+    pub fn take<T: Terms>(
+        rows: &mut Vec<Row<T>>,
         extras: &[Extra],
         shared: &Shared,
         (file, names): (&Arc<str>, &Names),
@@ -128,9 +130,10 @@ impl Later {
         let order = in_sessions(rows);
         check_rounds(&order, rows, (file, names))?;
         let recorded = order.iter().any(|&(_, round, place)| round > 0 && extras[place].think_time > Micros::ZERO);
-        // Every prompt of a prefix group holds all its shared blocks.
-        let prefix = |&node: &Node| shared.prefixes.content(node, u32::MAX);
-        let prefixes: Vec<Content> = shared.renumbered.iter().map(prefix).collect();
+        let content = |row: &Row<T>| {
+            let node = shared.renumbered.get(row.prefix as usize).copied().unwrap_or(ROOT);
+            shared.prefixes.content(node, shared.block_size.map_or(u32::MAX, |size| row.input / size))
+        };
         let mut rounds = Vec::with_capacity(order.len());
         let mut places: FxHashMap<Name, (usize, usize)> = FxHashMap::default();
         for (at, &(_, round, place)) in order.iter().enumerate() {
@@ -143,15 +146,16 @@ impl Later {
                 id: row.id,
                 own: extra.own,
                 output: row.output,
+                max_output_tokens: row.terms.max_output_tokens(row.output),
                 think_time: if recorded { extra.think_time } else { Micros(gap) },
                 patience: extra.patience,
                 client_priority: row.terms.client_priority(),
                 tags: row.terms.tags(),
-                alone: (row.input, prefixes.get(row.prefix as usize).cloned().unwrap_or(Content::UNIQUE)),
+                alone: (row.input, content(row)),
             });
-            places.entry(row.terms.tags.session).or_insert((at, at)).1 = at + 1;
+            places.entry(row.terms.tags().session).or_insert((at, at)).1 = at + 1;
         }
-        rows.retain(|row| row.terms.tags.session == Name::NONE || row.terms.tags.round_index == 0);
+        rows.retain(|row| row.terms.tags().session == Name::NONE || row.terms.tags().round_index == 0);
         Ok(Self { rounds, places, first_key: shared.prefixes.next_key() })
     }
 
@@ -180,22 +184,22 @@ impl Later {
 }
 
 /// The rows of sessions: number of the session in the order of appearance, round, place. Sorted.
-fn in_sessions(rows: &[Row<Recorded>]) -> Vec<(usize, u32, usize)> {
+fn in_sessions<T: Terms>(rows: &[Row<T>]) -> Vec<(usize, u32, usize)> {
     let mut numbers: FxHashMap<Name, usize> = FxHashMap::default();
     let mut order = Vec::new();
-    for (place, row) in rows.iter().enumerate().filter(|(_, row)| row.terms.tags.session != Name::NONE) {
+    for (place, row) in rows.iter().enumerate().filter(|(_, row)| row.terms.tags().session != Name::NONE) {
         let next = numbers.len();
-        let number = *numbers.entry(row.terms.tags.session).or_insert(next);
-        order.push((number, row.terms.tags.round_index, place));
+        let number = *numbers.entry(row.terms.tags().session).or_insert(next);
+        order.push((number, row.terms.tags().round_index, place));
     }
     order.sort_unstable();
     order
 }
 
 /// Rounds count 0, 1, 2, … in every session. `order`: session, round, row.
-fn check_rounds(
+fn check_rounds<T: Terms>(
     order: &[(usize, u32, usize)],
-    rows: &[Row<Recorded>],
+    rows: &[Row<T>],
     (file, names): (&Arc<str>, &Names),
 ) -> Result<(), TraceError> {
     let mut expected = 0;
@@ -204,7 +208,7 @@ fn check_rounds(
             expected = 0;
         }
         if round != expected {
-            let session = names.text(rows[place].terms.tags.session).to_owned();
+            let session = names.text(rows[place].terms.tags().session).to_owned();
             let (what, round) = if round < expected { ("twice", round) } else { ("not", expected) };
             return Err(TraceError::Rounds { file: Arc::clone(file), session, what, round });
         }
@@ -281,7 +285,7 @@ impl Replay {
             arrival: at,
             input_tokens,
             output_tokens: round.output,
-            max_output_tokens: Some(round.output),
+            max_output_tokens: round.max_output_tokens,
             deadline: round.patience.or(self.how.timeout).map(|patience| at.saturating_add(patience)),
             client_priority: round.client_priority,
             priority: 0,

@@ -92,7 +92,7 @@ pub(in super::super) fn parse(reader: &Reader<'_>) -> Result<Spec, SpecFileError
     let raw: RawFile = reader.yaml()?.unwrap_or_default();
     let missing = |key: &str| {
         SpecFileError::whole(
-            &reader.file,
+            reader.file(),
             format!("`{key}` is missing"),
             "an inference-perf file has `load` and `data`",
         )

@@ -10,10 +10,10 @@ use super::super::raw::{
 };
 use super::super::read::{FROM_0, Range, Reader};
 use super::super::{
-    Arrival, Client, Cohort, Lengths, Load, MultiTurn, Multimodal, Network, Prefix, Timeout, Window, WindowRate,
+    Arrival, Client, Cohort, Lengths, Load, MultiTurn, Multimodal, Network, Prefix, Timeout, Turns, Window, WindowRate,
 };
-use super::{NAME_MAX, Parser, RATE_MAX, place};
-use crate::workload::quoted;
+use super::{NAME_MAX, Parser, RATE, place};
+use crate::workload::{name_hint, quoted};
 
 const CLASSES: [&str; 6] = ["", "critical", "standard", "sheddable", "batch", "background"];
 
@@ -27,12 +27,14 @@ pub(super) struct Clients<'a> {
     parser: &'a Parser<'a>,
     /// Version 1 has other names for classes.
     first_version: bool,
+    /// Names of the parts, in order.
+    parts: Vec<String>,
     pub warnings: Vec<(String, String)>,
 }
 
 impl<'a> Clients<'a> {
-    pub fn new(parser: &'a Parser<'a>, version: &str) -> Self {
-        Self { parser, first_version: version != "2", warnings: Vec::new() }
+    pub fn new(parser: &'a Parser<'a>, version: &str, parts: Vec<String>) -> Self {
+        Self { parser, first_version: version != "2", parts, warnings: Vec::new() }
     }
 
     fn reader(&self) -> &'a Reader<'a> {
@@ -109,6 +111,7 @@ impl<'a> Clients<'a> {
         };
         Ok(Client {
             id: self.text(who, "id", raw.id.as_ref())?,
+            part: self.part(who, raw.part.as_ref())?,
             tenant_id: self.text(who, "tenant_id", raw.tenant_id.as_ref())?,
             slo_class: self.class(who, raw.slo_class.as_ref())?,
             model: self.text(who, "model", raw.model.as_ref())?,
@@ -123,6 +126,7 @@ impl<'a> Clients<'a> {
             windows: Vec::new(),
             multimodal,
             reason_ratio: parser.lengths(who, "reason_ratio_distribution", ratio)?,
+            turns: turns.map(|turns| self.turns(who, &turns.value)).transpose()?.unwrap_or_default(),
             multi_turn,
             timeout: match micros("timeout", &raw.timeout)? {
                 None => Timeout::Unsaid,
@@ -141,6 +145,20 @@ impl<'a> Clients<'a> {
                 Err(self.reader().wrong(word.referenced, what, "is the file what it should be?"))
             }
             word => Ok(word.map_or_else(String::new, |word| word.value.clone())),
+        }
+    }
+
+    fn part(&self, who: &str, word: Option<&Word>) -> Result<Option<usize>, SpecFileError> {
+        let Some(word) = word.filter(|word| !word.value.is_empty()) else { return Ok(None) };
+        match self.parts.iter().position(|name| *name == word.value) {
+            Some(part) => Ok(Some(part)),
+            None => {
+                let names: Vec<&str> = self.parts.iter().map(String::as_str).collect();
+                let what = format!("{who}: there is no part {}", quoted(word.value.as_bytes()));
+                let hint =
+                    if names.is_empty() { "name it under `parts`".to_owned() } else { name_hint(&word.value, &names) };
+                Err(self.reader().wrong(word.referenced, what, hint))
+            }
         }
     }
 
@@ -244,6 +262,10 @@ impl<'a> Clients<'a> {
     fn multi_turn(&self, who: &str, raw: &Spanned<RawMultiTurn>) -> Result<MultiTurn, SpecFileError> {
         let (reader, who, turns) = (self.reader(), format!("{who}: multi_turn"), &raw.value);
         let max_rounds = reader.whole(&who, "max_rounds", turns.max_rounds.as_ref(), 1..=ROUNDS_MAX)?;
+        if let (Some(word), Some(_)) = (&turns.think_time_us, &turns.think_time_ms_distribution) {
+            let what = format!("{who}: `think_time_us` and `think_time_ms_distribution` say the same thing");
+            return Err(reader.wrong(word.referenced, what, "keep one of them"));
+        }
         let think_time = reader.whole(&who, "think_time_us", turns.think_time_us.as_ref(), 0..=Micros::MAX.0)?;
         let growth = turns.context_growth.as_ref();
         let growth = growth.map(|word| reader.one_of(&who, "context_growth", word, &["", "accumulate"])).transpose()?;
@@ -252,6 +274,17 @@ impl<'a> Clients<'a> {
             think_time: Micros(think_time.unwrap_or(0)),
             accumulate: growth == Some("accumulate"),
             single_session: reader.switch(&who, "single_session", turns.single_session.as_ref())?.unwrap_or(false),
+        })
+    }
+
+    /// What differs from session to session.
+    fn turns(&self, who: &str, raw: &RawMultiTurn) -> Result<Turns, SpecFileError> {
+        let (parser, who) = (self.parser, format!("{who}: multi_turn"));
+        let lengths = |key: &str, raw: &Option<Spanned<RawLengths>>| parser.lengths(&who, key, raw.as_ref());
+        Ok(Turns {
+            rounds: lengths("rounds_distribution", &raw.rounds_distribution)?,
+            think_time_ms: lengths("think_time_ms_distribution", &raw.think_time_ms_distribution)?,
+            opening: lengths("opening_distribution", &raw.opening_distribution)?,
         })
     }
 
@@ -267,11 +300,27 @@ impl<'a> Clients<'a> {
         Ok(Window {
             start,
             end: Micros(end),
-            rate: self.trace_rate(&who, window.trace_rate.as_ref())?.map_or(WindowRate::Usual, WindowRate::Weight),
+            rate: self.window_rate(&who, window, raw.referenced)?,
             arrival: window.arrival.as_ref().map(|arrival| parser.arrival(&who, arrival)).transpose()?,
             input: parser.lengths(&who, "input_distribution", window.input_distribution.as_ref())?,
             output: parser.lengths(&who, "output_distribution", window.output_distribution.as_ref())?,
         })
+    }
+
+    /// What is said of it in one of three ways.
+    fn window_rate(&self, who: &str, raw: &RawWindow, at: Location) -> Result<WindowRate, SpecFileError> {
+        let weight = self.trace_rate(who, raw.trace_rate.as_ref())?.map(WindowRate::Weight);
+        let exact = self.reader().number(who, "rate", raw.rate.as_ref(), RATE)?.map(WindowRate::Exact);
+        let count = self.reader().whole(who, "requests", raw.requests.as_ref(), 0..=u32::MAX)?;
+        let count = count.map(|count| WindowRate::Count(count.into()));
+        let mut said = [weight, exact, count].into_iter().flatten();
+        match (said.next(), said.next()) {
+            (_, Some(_)) => {
+                let what = format!("{who}: `trace_rate`, `rate` and `requests` all say how much it sends");
+                Err(self.reader().wrong(at, what, "keep one of them"))
+            }
+            (rate, None) => Ok(rate.unwrap_or(WindowRate::Usual)),
+        }
     }
 
     /// 0 is a rate: in absolute mode, a pause.
@@ -312,8 +361,6 @@ impl<'a> Clients<'a> {
         })
     }
 }
-
-const RATE: Range = Range { fits: |rate| (0.0..=RATE_MAX).contains(&rate), text: "a number from 0 to 1e9" };
 
 /// For messages.
 fn name(what: &str, index: usize, raw: &RawClient) -> String {

@@ -285,7 +285,7 @@ impl Params<'_> {
     /// 0 and nothing mean none.
     fn bounds(&self) -> Result<Bounds, SpecFileError> {
         let reader = &self.parser.reader;
-        let bound = |key| {
+        let bound = |key| -> Result<Option<u32>, SpecFileError> {
             let number = reader.number(&self.who, key, self.word(key), FROM_0)?;
             Ok(number.filter(|&number| number >= 1.0).map(|number| (number as u32).min(LONGEST)))
         };

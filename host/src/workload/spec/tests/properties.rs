@@ -45,7 +45,7 @@ fn clients() -> impl Strategy<Value = Client> {
     )
 }
 
-fn specs() -> impl Strategy<Value = Spec> {
+pub(super) fn specs() -> impl Strategy<Value = Spec> {
     (vec(clients(), 1..5), 0.5_f64..20.0, 1_u64..200).prop_map(|(mut clients, rate, count)| {
         for (index, client) in clients.iter_mut().enumerate() {
             client.id = format!("c{index}");

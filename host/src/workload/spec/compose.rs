@@ -1,0 +1,314 @@
+//! Several specifications as one that sends what they send together.
+//!
+//! Without windows in time the rates add up, and every fraction becomes that of the sum, as BLIS has it.
+//! Windows, numbers of requests and ends do not add up: there every specification becomes a
+//! [`Part`](super::Part) that keeps its own.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use blis_sim::units::Micros;
+
+use super::error::SpecFileError;
+use super::parse::{self, Places};
+use super::{Client, Cohort, Load, Part, PrefixSharing, Spec};
+
+/// One specification out of several.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Composed {
+    /// It.
+    pub spec: Spec,
+    /// What had to be changed, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// One of the specifications that are composed.
+pub(super) struct Source {
+    file: Arc<str>,
+    text: String,
+    spec: Spec,
+    places: Places,
+    /// What its part is called, and what is added to a name that is taken.
+    name: String,
+}
+
+/// Composes the specifications, ServeGen folders and inference-perf files at `paths`.
+///
+/// # Errors
+/// Of a file; or if what they say cannot be said by one of them.
+pub fn compose(paths: &[PathBuf]) -> Result<Composed, SpecFileError> {
+    let mut sources = Vec::new();
+    for path in paths {
+        sources.push(Source::new(path, parse::load(path)?));
+    }
+    merge(sources)
+}
+
+/// The name of a file without what is behind the dot.
+fn stem(path: &Path) -> String {
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy().chars().take(64).collect::<String>());
+    stem.filter(|stem| !stem.is_empty()).unwrap_or_else(|| "part".to_owned())
+}
+
+/// `name`, with a number behind it if it is taken; now it is.
+fn unlike(name: &str, taken: &mut BTreeSet<String>) -> String {
+    let numbered = (2_u32..).map(|number| format!("{name}-{number}"));
+    let free = std::iter::once(name.to_owned()).chain(numbered).find(|name| !taken.contains(name));
+    let free = free.unwrap_or_default();
+    taken.insert(free.clone());
+    free
+}
+
+/// One specification out of `sources`.
+pub(super) fn merge(mut sources: Vec<Source>) -> Result<Composed, SpecFileError> {
+    check(&sources)?;
+    let mut names = BTreeSet::new();
+    sources.iter_mut().for_each(|source| source.name = unlike(&source.name, &mut names));
+    let mut notes = Vec::new();
+    let mut merged = Spec { seed: seed(&sources, &mut notes), category: category(&sources), ..Spec::default() };
+    for source in &sources {
+        merged.goodput_slo_targets.extend(source.spec.goodput_slo_targets.clone());
+        merged.warnings.extend(source.spec.warnings.iter().cloned());
+    }
+    rename(&mut sources, &mut notes);
+    if sources.iter().all(|source| adds_up(&source.spec, &sources[0].spec)) {
+        add_up(sources, &mut merged);
+    } else {
+        as_parts(sources, &mut merged)?;
+    }
+    Ok(Composed { spec: merged, notes })
+}
+
+impl Spec {
+    /// Its clients, and what the members of its cohorts have in common.
+    fn senders(&self) -> impl Iterator<Item = &Client> {
+        self.clients.iter().chain(self.cohorts.iter().map(|cohort| &cohort.client))
+    }
+
+    fn senders_mut(&mut self) -> impl Iterator<Item = &mut Client> {
+        self.clients.iter_mut().chain(self.cohorts.iter_mut().map(|cohort| &mut cohort.client))
+    }
+}
+
+impl Source {
+    /// What was read from the file at `path`.
+    pub fn new(path: &Path, (spec, text, places): (Spec, String, Places)) -> Self {
+        Self { file: path.display().to_string().into(), text, spec, places, name: stem(path) }
+    }
+
+    /// Something is wrong with the client or cohort at `place`.
+    fn wrong(&self, place: usize, what: String, hint: &str) -> SpecFileError {
+        match self.places.senders.get(place) {
+            Some(spot) => SpecFileError::at(spot.clone(), &self.text, what, hint),
+            None => SpecFileError::whole(&self.file, what, hint),
+        }
+    }
+
+    /// The first client of its kind, with its place.
+    fn find(&self, kind: impl Fn(&Client) -> bool) -> Option<(usize, &Client)> {
+        self.spec.senders().enumerate().find(|(_, client)| kind(client))
+    }
+}
+
+/// What no single specification can say.
+fn check(sources: &[Source]) -> Result<(), SpecFileError> {
+    let first = |kind: fn(&Client) -> bool| {
+        sources.iter().find_map(|source| source.find(kind).map(|(place, client)| (source, place, client)))
+    };
+    let in_loop = (first(|c| matches!(c.load, Load::Users { .. })), first(|c| c.multi_turn.is_some()));
+    if let (Some((of, _, users)), Some((source, place, turns))) = in_loop {
+        let what =
+            format!("client `{}` has `multi_turn`, client `{}` of {} has `concurrency`", turns.id, users.id, of.file);
+        return Err(source.wrong(place, what, "they do not go together in one specification"));
+    }
+    let classes = (first(|c| !c.slo_class.is_empty()), first(|c| c.slo_class.is_empty()));
+    if let (Some((of, _, with)), Some((source, place, without))) = classes {
+        let what = format!("client `{}` has no `slo_class`, client `{}` of {} has one", without.id, with.id, of.file);
+        return Err(source.wrong(place, what, "name a class for all clients and cohorts, or for none"));
+    }
+    for (number, source) in sources.iter().enumerate() {
+        for (class, targets) in &source.spec.goodput_slo_targets {
+            let other = |other: &&Source| other.spec.goodput_slo_targets.get(class).is_some_and(|t| t != targets);
+            let Some(other) = sources[..number].iter().find(other) else { continue };
+            let what = format!("class `{class}` is promised something else in {}", other.file);
+            let hint = "make the promises equal, or give the clients of one file another class";
+            return Err(match source.places.targets.get(class) {
+                Some(spot) => SpecFileError::at(spot.clone(), &source.text, what, hint),
+                None => SpecFileError::whole(&source.file, what, hint),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// That of the first that has one.
+fn seed(sources: &[Source], notes: &mut Vec<String>) -> Option<u64> {
+    let first = sources.iter().find(|source| source.spec.seed.is_some())?;
+    for other in sources.iter().filter(|other| other.spec.seed.is_some_and(|seed| Some(seed) != first.spec.seed)) {
+        let (seed, not) = (first.spec.seed.unwrap_or_default(), other.spec.seed.unwrap_or_default());
+        notes.push(format!("seed {seed} of {} holds for all, not {not} of {}", first.file, other.file));
+    }
+    first.spec.seed
+}
+
+/// What all of them have in mind.
+fn category(sources: &[Source]) -> String {
+    let category = sources.first().map(|source| source.spec.category.clone()).unwrap_or_default();
+    if sources.iter().all(|source| source.spec.category == category) { category } else { String::new() }
+}
+
+/// Clients and prefix groups of different files stay different ones.
+fn rename(sources: &mut [Source], notes: &mut Vec<String>) {
+    let (mut ids, mut groups) = (BTreeSet::new(), BTreeSet::new());
+    for source in sources {
+        let Source { spec, name, file, .. } = source;
+        let mut told = |what: &str, old: &str, new: &str| {
+            notes.push(format!("{what} `{old}` of {file} is called `{new}`: the name is taken"));
+        };
+        let own_ids: BTreeSet<String> = spec
+            .clients
+            .iter()
+            .flat_map(|c| ids_of(&c.id, None))
+            .chain(spec.cohorts.iter().flat_map(|c| ids_of(&c.client.id, Some(c.population))))
+            .collect();
+        let mut renamed = Vec::new();
+        let populations: Vec<Option<u32>> = spec
+            .clients
+            .iter()
+            .map(|_| None)
+            .chain(spec.cohorts.iter().map(|cohort| Some(cohort.population)))
+            .collect();
+        for (client, population) in spec.senders_mut().zip(populations) {
+            if ids_of(&client.id, population).any(|id| ids.contains(&id)) {
+                let new = free_name(&client.id, name, |new| {
+                    ids_of(new, population).any(|id| ids.contains(&id) || own_ids.contains(&id))
+                });
+                told("client", &client.id, &new);
+                client.id = new;
+            }
+            renamed.extend(ids_of(&client.id, population));
+        }
+        ids.extend(renamed);
+        let own_groups: BTreeSet<String> = groups_of(spec).into_iter().flat_map(|(_, names)| names).collect();
+        for (group, all) in groups_of(spec) {
+            if all.iter().any(|name| groups.contains(name)) {
+                let new = free_name(&group, name, |new| {
+                    let begins = |taken: &String| taken == new || taken.starts_with(&format!("{new}-"));
+                    groups.iter().any(begins) || own_groups.iter().any(begins)
+                });
+                told("prefix group", &group, &new);
+                for prefix in
+                    spec.senders_mut().filter_map(|client| client.prefix.as_mut()).filter(|p| p.group == group)
+                {
+                    prefix.group.clone_from(&new);
+                }
+            }
+        }
+        groups.extend(groups_of(spec).into_iter().flat_map(|(_, names)| names));
+    }
+}
+
+/// `old@part`, with a number behind it if need be.
+fn free_name(old: &str, part: &str, is_taken: impl Fn(&str) -> bool) -> String {
+    // Names may have 256 bytes.
+    let old: String = old.chars().take(150 / old.chars().map(char::len_utf8).max().unwrap_or(1)).collect();
+    let numbered = (2_u32..).map(|number| format!("{old}@{part}-{number}"));
+    std::iter::once(format!("{old}@{part}")).chain(numbered).find(|new| !is_taken(new)).unwrap_or_default()
+}
+
+/// The names of a client, or of the members of a cohort. A client without a name has none.
+fn ids_of(id: &str, population: Option<u32>) -> impl Iterator<Item = String> {
+    let alone = population.is_none() && !id.is_empty();
+    let members = (0..population.unwrap_or(0)).map(move |member| format!("{id}-{member}"));
+    let id = id.to_owned();
+    alone.then_some(id).into_iter().chain(members.collect::<Vec<_>>())
+}
+
+/// The prefix groups of `spec`, each with the names that it comes to.
+fn groups_of(spec: &Spec) -> Vec<(String, BTreeSet<String>)> {
+    let mut groups: Vec<(String, BTreeSet<String>)> = Vec::new();
+    let cohorts = spec.cohorts.iter().map(|cohort| (&cohort.client, Some(cohort)));
+    for (client, cohort) in spec.clients.iter().map(|client| (client, None)).chain(cohorts) {
+        let Some(prefix) = &client.prefix else { continue };
+        let own = cohort.filter(|cohort: &&Cohort| cohort.prefix_sharing == PrefixSharing::PerMember);
+        let names = match own {
+            Some(cohort) => ids_of(&prefix.group, Some(cohort.population)).collect(),
+            None => BTreeSet::from([prefix.group.clone()]),
+        };
+        match groups.iter_mut().find(|(group, _)| *group == prefix.group) {
+            Some((_, all)) => all.extend(names),
+            None => groups.push((prefix.group.clone(), names)),
+        }
+    }
+    groups
+}
+
+/// Whether the rates of `spec` may be added to those of others that end as `first` does.
+fn adds_up(spec: &Spec, first: &Spec) -> bool {
+    let always = spec.clients.iter().all(|client| client.windows.is_empty())
+        && spec.cohorts.iter().all(|c| c.diurnal.is_none() && c.spike.is_none() && c.drain.is_none());
+    always && spec.parts.is_empty() && spec.num_requests.is_none() && spec.horizon == first.horizon
+}
+
+/// The sum of the rates, and the share of each client in it. BLIS multiplies fractions by their
+/// specification's share, which is right only where they add up to 1; so they are made to.
+fn add_up(sources: Vec<Source>, merged: &mut Spec) {
+    let share = |client: &Client| if let Load::Share(share) = client.load { share } else { 0.0 };
+    let rate = |spec: &Spec| if spec.senders().any(|client| share(client) > 0.0) { spec.aggregate_rate } else { 0.0 };
+    let total: f64 = sources.iter().map(|source| rate(&source.spec)).sum();
+    let alone = sources.len() == 1;
+    merged.aggregate_rate = total;
+    merged.horizon = sources.first().and_then(|source| source.spec.horizon);
+    for mut source in sources {
+        let all: f64 = source.spec.senders().map(share).sum();
+        let of_all = rate(&source.spec) / total;
+        for client in source.spec.senders_mut().filter(|_| !alone) {
+            if let Load::Share(share) = &mut client.load {
+                *share = *share / all * of_all;
+            }
+        }
+        merged.clients.extend(source.spec.clients);
+        merged.cohorts.extend(source.spec.cohorts);
+    }
+}
+
+/// Every specification keeps its rate, its number and its end. One that has parts already keeps them.
+fn as_parts(sources: Vec<Source>, merged: &mut Spec) -> Result<(), SpecFileError> {
+    let mut names = BTreeSet::new();
+    let ends: Vec<Option<Micros>> = sources.iter().map(|source| end_of(&source.spec)).collect();
+    merged.horizon = ends.into_iter().collect::<Option<Vec<_>>>().and_then(|ends| ends.into_iter().max());
+    for mut source in sources {
+        let (spec, before) = (&mut source.spec, merged.parts.len());
+        if let (Some(number), false) = (spec.num_requests, spec.parts.is_empty()) {
+            let what = format!("`num_requests` {number} of all its parts together");
+            return Err(SpecFileError::whole(&source.file, what, "say how many of each part, under `parts`"));
+        }
+        for part in &spec.parts {
+            let horizon = [part.horizon, spec.horizon].into_iter().flatten().min();
+            merged.parts.push(Part { name: unlike(&part.name, &mut names), horizon, ..part.clone() });
+        }
+        let own = merged.parts.len();
+        if spec.senders().any(|client| client.part.is_none()) {
+            merged.parts.push(Part {
+                name: unlike(&source.name, &mut names),
+                aggregate_rate: spec.aggregate_rate,
+                num_requests: spec.num_requests,
+                horizon: spec.horizon,
+            });
+        }
+        for client in spec.senders_mut() {
+            client.part = Some(client.part.map_or(own, |part| before + part));
+        }
+        merged.clients.append(&mut spec.clients);
+        merged.cohorts.append(&mut spec.cohorts);
+    }
+    Ok(())
+}
+
+/// When nothing of `spec` arrives any more.
+fn end_of(spec: &Spec) -> Option<Micros> {
+    let parts = spec.parts.iter().map(|part| part.horizon).collect::<Option<Vec<_>>>();
+    let alone = spec.senders().all(|client| client.part.is_some());
+    spec.horizon.or_else(|| parts.filter(|_| alone).and_then(|ends| ends.into_iter().max()))
+}
