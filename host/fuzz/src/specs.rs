@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use blis::config::{Catalogue, TrainedDefaults};
-use blis::workload::spec::{Drawn, Files, GenerateOptions, Spec};
+use blis::workload::spec::{Drawn, Files, GenerateOptions, Spec, Window, WindowRate};
 use blis_sim::capacity::{self, MemoryBudget};
 use blis_sim::latency::{Batch, LatencyModel, MoeComm, Roofline, TrainedPhysics};
 use blis_sim::model::{ModelConfig, Parallelism};
@@ -19,13 +19,13 @@ pub fn check_spec(text: &str, files: &dyn Files) {
         }
     };
     let members: u64 = spec.cohorts.iter().map(|cohort| u64::from(cohort.population)).sum();
-    if members + spec.clients.len() as u64 > 1000 {
+    if members + spec.clients.len() as u64 > 5_000 || filled(&spec) > 1e5 {
         return; // correct, and slow
     }
     let options = GenerateOptions {
         seed: 1,
         block_size: NonZeroU32::new(16).expect("not 0"),
-        horizon: spec.horizon.unwrap_or(Micros(1_000_000_000)),
+        horizon: spec.horizon.unwrap_or(HORIZON),
         num_requests: Some(100),
         timeout: None,
     };
@@ -37,6 +37,25 @@ pub fn check_spec(text: &str, files: &dyn Files) {
     if let Ok(workload) = spec.generate(&options) {
         super::follow(workload, 100);
     }
+}
+
+/// Where a specification says none.
+const HORIZON: Micros = Micros(1_000_000_000);
+
+/// Requests of all windows at most, which are drawn before the first one arrives.
+fn filled(spec: &Spec) -> f64 {
+    let horizon = spec.horizon.unwrap_or(HORIZON);
+    let cohorts = spec.cohorts.iter().flat_map(|cohort| cohort.windows());
+    let windows = spec.clients.iter().flat_map(|client| client.windows.clone()).chain(cohorts);
+    let requests = |window: Window| {
+        let rate = match window.rate {
+            WindowRate::Count(count) => return count as f64,
+            WindowRate::Weight(rate) | WindowRate::Exact(rate) => rate.max(spec.aggregate_rate),
+            WindowRate::Usual => spec.aggregate_rate,
+        };
+        rate * window.end.min(horizon).saturating_sub(window.start).0 as f64 / 1e6
+    };
+    windows.map(requests).sum()
 }
 
 /// Generated requests make sense.
@@ -58,7 +77,9 @@ pub fn simulate_a_step(model: &ModelConfig) {
     let gpu = &catalogue.find("H100").expect("built in").gpu;
     let parallelism = Parallelism { tensor: 1, data: 1 };
     let budget = MemoryBudget { utilization: 0.9, reserved_gib: 0.0 };
-    let _ = capacity::kv_blocks(model, gpu, parallelism, 16, budget);
+    if let Err(error) = capacity::kv_blocks(model, gpu, parallelism, 16, budget) {
+        assert!(!error.to_string().is_empty());
+    }
     let mut batch = Batch::default();
     batch.add_prefill(1_000, 5_000, 100_000);
     if let Ok(roofline) = Roofline::new(model, gpu, parallelism) {

@@ -159,12 +159,16 @@ pub(super) fn expand(spec: &Spec, options: &GenerateOptions) -> Result<Expanded,
         windows: cohort.windows(),
     }));
     let varying = groups.iter().any(|group| group.windows.iter().any(Window::overrides));
+    let mut sums = FxHashMap::default();
     let mut making =
         Making { options, names: Names::default(), ids: FxHashMap::default(), prefixes: Prefixes::default() };
     let mut plans = Vec::new();
     for group in &groups {
-        let segments =
-            if varying { varying_segments(spec, &groups, group) } else { steady_segments(spec, &groups, group) };
+        let segments = if varying && !group.windows.is_empty() {
+            varying_segments(spec, &groups, group)
+        } else {
+            steady_segments(spec, &groups, group, &mut sums)
+        };
         let lanes: Vec<Arc<[Segment]>> = lanes(cut(segments, options.horizon)).into_iter().map(Arc::from).collect();
         making.members(group, &lanes, &mut plans)?;
     }
@@ -172,14 +176,19 @@ pub(super) fn expand(spec: &Spec, options: &GenerateOptions) -> Result<Expanded,
     Ok(Expanded { plans, names: making.names, first_key: making.prefixes.next_key })
 }
 
+/// By start and end of a group's windows: the shares of all groups that are ever active together with it.
+type Sums = FxHashMap<Vec<(Micros, Micros)>, f64>;
+
 /// Every window at one rate: of the aggregate rate, the share among those that are ever active
 /// together with the group.
-fn steady_segments(spec: &Spec, groups: &[Group<'_>], group: &Group<'_>) -> Vec<Segment> {
+fn steady_segments(spec: &Spec, groups: &[Group<'_>], group: &Group<'_>, sums: &mut Sums) -> Vec<Segment> {
     let together = |other: &&Group<'_>| {
         let (a, b) = (&group.windows, &other.windows);
         a.is_empty() || b.is_empty() || a.iter().any(|window| b.iter().any(|other| window.overlaps(other)))
     };
-    let sum: f64 = groups.iter().filter(together).map(Group::share).sum();
+    // A million users may have the same windows.
+    let times = group.windows.iter().map(|window| (window.start, window.end)).collect();
+    let sum = *sums.entry(times).or_insert_with(|| groups.iter().filter(together).map(Group::share).sum());
     let rate = share_of(spec.aggregate_rate, group.share(), sum);
     let windows = if group.windows.is_empty() {
         vec![Window::usual(Micros::ZERO, Micros::MAX)]
@@ -189,12 +198,9 @@ fn steady_segments(spec: &Spec, groups: &[Group<'_>], group: &Group<'_>) -> Vec<
     windows.iter().filter_map(|window| group.segment(window, rate, false)).collect()
 }
 
-/// The same where windows have rates or distributions of their own: each is filled with its number
-/// of requests. Who has no windows sends steadily.
+/// The same where windows, of which `group` has some, have rates or distributions of their own: each is
+/// filled with its number of requests.
 fn varying_segments(spec: &Spec, groups: &[Group<'_>], group: &Group<'_>) -> Vec<Segment> {
-    if group.windows.is_empty() {
-        return steady_segments(spec, groups, group);
-    }
     let rate = |window: &Window| {
         let weight = group.weight(window);
         if spec.aggregate_rate == 0.0 {
@@ -375,10 +381,16 @@ fn check_end(plans: &[Plan], options: &GenerateOptions) -> Result<(), ExpandErro
     if segments().next().is_none() {
         return Err(ExpandError::Empty);
     }
-    let filled = segments().filter(|segment| matches!(segment.pace, Pace::Filled { .. } | Pace::Counted { .. }));
-    let fullest = filled.map(Segment::expected).fold(0.0, f64::max);
+    let is_filled = |segment: &&Segment| matches!(segment.pace, Pace::Filled { .. } | Pace::Counted { .. });
+    let fullest = segments().filter(is_filled).map(Segment::expected).fold(0.0, f64::max);
     if fullest > FILLED_MAX {
         return Err(ExpandError::FullWindow { requests: fullest });
+    }
+    // The first windows of all clients are drawn before the first request.
+    let first = plans.iter().filter_map(|plan| plan.segments.first());
+    let at_once: f64 = first.filter(is_filled).map(Segment::expected).sum();
+    if at_once > FILLED_MAX {
+        return Err(ExpandError::FullWindows { requests: at_once });
     }
     if options.num_requests.is_some() {
         return Ok(());

@@ -176,7 +176,8 @@ fn a_run_of_millions_of_block_keys_is_kept_as_a_run() {
     let records: Vec<(&[(Column, &str)], &str)> = keys.iter().flat_map(|keys| [(endless, keys.as_str()); 2]).collect();
     // More than 32 bits can number are shared, which is found without making them.
     assert!(matches!(with_keys(&records), Err(TraceError::TooMany { .. })));
-    let spans: Vec<_> = requests(with_keys(&records[..4]).unwrap()).iter().map(|r| r.content.spans().to_vec()).collect();
+    let spans: Vec<_> =
+        requests(with_keys(&records[..4]).unwrap()).iter().map(|r| r.content.spans().to_vec()).collect();
     let [first, second] = [0, 60_000_000].map(|first| vec![Span { first, len: 60_000_000 }]);
     assert_eq!(spans, [first.clone(), first, second.clone(), second]);
 }
