@@ -126,8 +126,9 @@ pub fn reread(bytes: &[u8]) {
         };
         let workload = workload.unwrap_or_else(|error| panic!("{target:?}: {error}\n{written}"));
         let seen = |request: Request| (request.arrival, request.input_tokens, request.output_tokens);
-        // Without dates nobody knows the time before the first arrival.
-        let start = if target == Target::Azure { requests[0].arrival } else { Micros::ZERO };
+        // These two begin with the first arrival.
+        let cut = matches!(target, Target::Azure | Target::Mooncake);
+        let start = if cut { requests[0].arrival } else { Micros::ZERO };
         let shifted = |request: Request| Request { arrival: request.arrival - start, ..request };
         let expected: Vec<_> = requests.into_iter().map(shifted).map(seen).collect();
         let found: Vec<_> = workload.requests.map(seen).collect();
