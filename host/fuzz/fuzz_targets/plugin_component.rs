@@ -5,8 +5,12 @@ use std::path::Path;
 use blis::plugin::wasm::{Kept, Settings};
 use blis::plugin::{Limits, wasm};
 
+// Any bytes are a plugin or a fault, and a plugin is asked a little.
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let settings = Settings { kept: Kept::Nowhere, ..Settings::default() };
-    // Any bytes are a plugin or a fault.
-    let _ = wasm::load(Path::new("fuzz.wasm"), bytes, &Limits::default(), &settings);
+    let limits = Limits { fuel_per_call: 100_000, ..Limits::default() };
+    match wasm::load(Path::new("fuzz.wasm"), bytes, &limits, &settings) {
+        Ok(plugin) => blis_fuzz::ask_a_little(&*plugin, &limits),
+        Err(fault) => assert!(!fault.to_string().is_empty()),
+    }
 });

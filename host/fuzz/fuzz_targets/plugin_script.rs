@@ -4,7 +4,11 @@ use std::path::Path;
 
 use blis::plugin::{Limits, script};
 
+// Any text is a script or a fault, and a script is asked a little.
 libfuzzer_sys::fuzz_target!(|text: &str| {
-    // Any text is a script or a fault.
-    let _ = script::load(Path::new("fuzz.rhai"), text, &Limits::default());
+    let limits = Limits { operations_per_call: 10_000, collection_size: 4_096, ..Limits::default() };
+    match script::load(Path::new("fuzz.rhai"), text, &limits) {
+        Ok(plugin) => blis_fuzz::ask_a_little(&*plugin, &limits),
+        Err(fault) => assert!(!fault.to_string().is_empty()),
+    }
 });

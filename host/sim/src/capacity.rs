@@ -17,6 +17,9 @@ const MOE_ACTIVATION_GIB: f64 = 8.0;
 const RUNTIME_GIB: f64 = 0.15;
 const RUNTIME_TP_GIB: f64 = 0.6;
 
+/// No group has more GPUs: 2¹⁰, the most of `--tensor-parallel-size`.
+const MOST_GPUS: f64 = 1024.0;
+
 /// Activations of MLPs with three matrices (gate, up, down), which is what the weight formula counts.
 const GATED_ACTIVATIONS: [&str; 5] = ["silu", "swiglu", "geglu", "situ", ""];
 
@@ -155,7 +158,7 @@ pub fn kv_blocks(
             needed_gib: overhead_gib,
             available_gib,
             gpus: parallelism.tensor,
-            minimum_gpus: (spread > 0.0)
+            minimum_gpus: (spread > 0.0 && load / spread <= MOST_GPUS)
                 .then(|| ((load / spread).ceil() as u64).max(u64::from(parallelism.tensor) + 1)),
         });
     }
@@ -247,6 +250,7 @@ fn parameters(model: &ModelConfig) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Moe;
     use crate::model::samples::{deepseek_lite, h100, llama_8b, qwen_moe, scout_fp8};
 
     const BUDGET: MemoryBudget = MemoryBudget { utilization: 0.9, reserved_gib: 0.0 };
@@ -275,6 +279,19 @@ mod tests {
         let tiny = Gpu { memory_gib: 0.5, ..h100() };
         let error = kv_blocks(&llama_8b(), &tiny, Parallelism { tensor: 1, data: 1 }, 16, BUDGET).unwrap_err();
         assert!(matches!(error, CapacityError::DoesNotFit { minimum_gpus: None, .. }), "{error:?}");
+    }
+
+    #[test]
+    fn a_model_too_large_for_any_group_is_told_as_such() {
+        let moe = Moe { num_experts: u32::MAX, ..qwen_moe().moe.expect("it has experts") };
+        let model = ModelConfig { intermediate_size: u32::MAX, moe: Some(moe), ..qwen_moe() };
+        let told = blocks(&model, 1).unwrap_err().to_string();
+        assert!(
+            told.ends_with(
+                "hint: no number of these GPUs is enough; choose larger ones, or raise `--gpu-memory-utilization`"
+            ),
+            "{told}"
+        );
     }
 
     #[test]

@@ -61,6 +61,17 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Reads `words`, the program's name first, and does nothing of what they ask.
+///
+/// # Errors
+/// What the user would be told, if they are no command line.
+pub fn check_words(words: &[OsString]) -> Result<(), String> {
+    match Cli::try_parse_from(words) {
+        Err(error) if error.use_stderr() => Err(reworded(&error, words.get(1).and_then(|word| word.to_str()))),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
 fn dispatch(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Some(Command::Run(args)) => simulate(&RunConfig::from_run(*args)?),

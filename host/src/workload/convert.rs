@@ -189,18 +189,17 @@ fn mooncake(
 }
 
 fn blis_csv(request: &Request, names: &Names, tokens: &mut Tokens, out: &mut impl Write) -> Result<(), WriteError> {
-    let all = tokens.of(request).ok_or(WriteError::TooManyTokens)?;
-    let (prompt, answer) = all.split_at(request.input_tokens as usize);
+    let mut all = tokens.of(request).ok_or(WriteError::TooManyTokens)?;
     let (seconds, us) = (request.arrival.0 / 1_000_000, request.arrival.0 % 1_000_000);
     let model = field(names.text(request.tags.model));
     // Half a µs more: whoever reads it cuts off what a float cannot hold.
     write!(out, "{seconds}.{us:06}5,request_{},{model},", request.id)?;
-    for list in [prompt, answer] {
+    for (count, end) in [(request.input_tokens, ","), (request.output_tokens, "\n")] {
         write!(out, "\"[")?;
-        for (index, token) in list.iter().enumerate() {
+        for (index, token) in all.by_ref().take(count as usize).enumerate() {
             write!(out, "{}{token}", if index > 0 { "," } else { "" })?;
         }
-        write!(out, "]\"{}", if std::ptr::eq(list, prompt) { "," } else { "\n" })?;
+        write!(out, "]\"{end}")?;
     }
     Ok(())
 }

@@ -9,6 +9,7 @@
 //! ```
 
 use std::num::NonZeroU32;
+use std::ops::Range;
 
 use blis_sim::request::{BlockKey, Content, Span};
 use rustc_hash::FxHashMap;
@@ -89,6 +90,102 @@ impl PrefixTree {
             } else {
                 parent
             });
+        }
+        Ok((kept, renumbered))
+    }
+}
+
+/// A [`PrefixTree`] for paths that are told in runs of counting symbols, each an engine block: it takes memory
+/// by the run, however long, and finds the same contents and keys.
+pub(super) struct RunTree {
+    nodes: Vec<Run>,
+    /// By parent and first symbol.
+    children: FxHashMap<(Node, u32), Node>,
+    /// Symbols in all nodes.
+    made: u64,
+}
+
+/// Symbols that count up from `first`, on the same paths all of them.
+struct Run {
+    parent: Node,
+    first: u32,
+    len: u32,
+    /// On the path of at least two requests.
+    shared: bool,
+    /// Symbols that were made before: parents come before their children.
+    made: u64,
+}
+
+impl RunTree {
+    pub fn new() -> Self {
+        let root = Run { parent: ROOT, first: 0, len: 0, shared: false, made: 0 };
+        Self { nodes: vec![root], children: FxHashMap::default(), made: 0 }
+    }
+
+    /// Adds the path of one request; answers its last node.
+    pub fn insert(&mut self, runs: impl IntoIterator<Item = Range<u32>>) -> Result<Node, TooManyBlocks> {
+        let mut node = ROOT;
+        for mut left in runs {
+            while !left.is_empty() {
+                node = match self.children.get(&(node, left.start)) {
+                    Some(&child) => self.pass(child, &mut left)?,
+                    None => self.add(node, &mut left)?,
+                };
+            }
+        }
+        Ok(node)
+    }
+
+    /// All that is `left` is new.
+    fn add(&mut self, parent: Node, left: &mut Range<u32>) -> Result<Node, TooManyBlocks> {
+        let run = Run { parent, first: left.start, len: left.end - left.start, shared: false, made: self.made };
+        self.made += u64::from(run.len);
+        left.start = left.end;
+        self.push(run)
+    }
+
+    /// What is `left` starts as `node` does. If it ends before, the start of `node` becomes one of its own.
+    fn pass(&mut self, node: Node, left: &mut Range<u32>) -> Result<Node, TooManyBlocks> {
+        let run = &mut self.nodes[node as usize];
+        let common = run.len.min(left.end - left.start);
+        left.start += common;
+        if common == run.len {
+            run.shared = true;
+            return Ok(node);
+        }
+        let start = Run { len: common, shared: true, ..*run };
+        run.first += common;
+        run.len -= common;
+        run.made += u64::from(common);
+        let rest = run.first;
+        let start = self.push(start)?;
+        self.nodes[node as usize].parent = start;
+        self.children.insert((start, rest), node);
+        Ok(start)
+    }
+
+    fn push(&mut self, run: Run) -> Result<Node, TooManyBlocks> {
+        let node = Node::try_from(self.nodes.len()).map_err(|_| TooManyBlocks)?;
+        self.children.insert((run.parent, run.first), node);
+        self.nodes.push(run);
+        Ok(node)
+    }
+
+    /// As [`PrefixTree::finish`], a symbol being a block.
+    pub fn finish(self) -> Result<(SharedPrefixes, Vec<Node>), TooManyBlocks> {
+        let mut order: Vec<usize> = (1..self.nodes.len()).collect();
+        order.sort_unstable_by_key(|&node| self.nodes[node].made);
+        let mut kept = SharedPrefixes::default();
+        let mut renumbered = vec![ROOT; self.nodes.len()];
+        for node in order {
+            let run = &self.nodes[node];
+            let parent = renumbered[run.parent as usize];
+            renumbered[node] = if run.shared {
+                let end = kept.blocks_to[parent as usize].checked_add(run.len).ok_or(TooManyBlocks)?;
+                kept.add(parent, end)?
+            } else {
+                parent
+            };
         }
         Ok((kept, renumbered))
     }
@@ -266,6 +363,24 @@ mod tests {
             }
             let distinct: std::collections::BTreeSet<_> = key_of.values().collect();
             prop_assert_eq!(distinct.len(), key_of.len());
+        }
+
+        /// Runs of any cut say the same as their symbols one by one, keys included.
+        #[test]
+        fn runs_are_their_symbols(paths in vec(vec((0_u32..6, 1_u32..5), 0..5), 0..10)) {
+            let runs = |path: &[(u32, u32)]| path.iter().map(|&(first, len)| first..first + len).collect::<Vec<_>>();
+            let mut tree = RunTree::new();
+            let leaves: Vec<Node> = paths.iter().map(|path| tree.insert(runs(path)).unwrap()).collect();
+            let (prefixes, renumbered) = tree.finish().unwrap();
+            let found: Vec<Content> =
+                leaves.iter().map(|&leaf| prefixes.content(renumbered[leaf as usize], u32::MAX)).collect();
+            let mut tree = PrefixTree::new();
+            let symbols = |path: &[(u32, u32)]| runs(path).into_iter().flatten().map(u64::from).collect::<Vec<_>>();
+            let leaves: Vec<Node> = paths.iter().map(|path| tree.insert(symbols(path)).unwrap()).collect();
+            let (prefixes, renumbered) = tree.finish(|depth| depth).unwrap();
+            let expected: Vec<Content> =
+                leaves.iter().map(|&leaf| prefixes.content(renumbered[leaf as usize], u32::MAX)).collect();
+            prop_assert_eq!(found, expected);
         }
 
         #[test]

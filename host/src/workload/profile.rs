@@ -1,7 +1,7 @@
 //! What a workload is like, in figures: how much of it there is, how bursty, how long, how much alike.
 
 use std::collections::BTreeMap;
-use std::ops::AddAssign;
+use std::ops::{AddAssign, Range};
 
 use blis_sim::request::{Name, Request};
 use serde::Serialize;
@@ -126,8 +126,8 @@ struct Seen {
     arrivals: Vec<u64>,
     inputs: Vec<u32>,
     outputs: Vec<u32>,
-    /// By block key: whether a request had it.
-    cached: Vec<bool>,
+    /// Runs of block keys that requests had, start and end, with gaps between them.
+    cached: BTreeMap<u32, u32>,
     /// Tokens found.
     hit: u64,
     sessions: BTreeMap<Name, u64>,
@@ -155,16 +155,37 @@ impl Seen {
         for (counts, name) in named {
             counts.entry(name).or_default().add_assign(1);
         }
-        let blocks = (request.input_tokens / block_size) as usize;
+        let mut left = request.input_tokens / block_size;
         let mut found = true;
-        for key in request.content.keys().take(blocks) {
-            let key = key as usize;
-            if key >= self.cached.len() {
-                self.cached.resize((key + 1).max(2 * self.cached.len()), false);
+        for span in request.content.spans() {
+            let keys = span.first..span.first + span.len.min(left);
+            left -= keys.end - keys.start;
+            if found {
+                let known = self.cached_to(keys.start).min(keys.end);
+                self.hit += u64::from(known - keys.start) * u64::from(block_size);
+                found = known == keys.end;
             }
-            found &= std::mem::replace(&mut self.cached[key], true);
-            self.hit += u64::from(found) * u64::from(block_size);
+            self.cache(keys);
         }
+    }
+
+    /// The end of the run of cached keys that holds `key`; `key` itself if none does.
+    fn cached_to(&self, key: u32) -> u32 {
+        self.cached.range(..=key).next_back().map_or(key, |(_, &end)| end.max(key))
+    }
+
+    /// Joins `keys` with the runs that they overlap or touch.
+    fn cache(&mut self, mut keys: Range<u32>) {
+        if keys.is_empty() {
+            return;
+        }
+        while let Some((&start, &end)) =
+            self.cached.range(..=keys.end).next_back().filter(|&(_, &end)| end >= keys.start)
+        {
+            self.cached.remove(&start);
+            keys = keys.start.min(start)..keys.end.max(end);
+        }
+        self.cached.insert(keys.start, keys.end);
     }
 }
 

@@ -16,7 +16,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::error::{Fault, TraceError};
 use super::input::Records;
 use super::names::Names;
-use super::prefix::{Node, PrefixTree, ROOT, SharedPrefixes, TooManyBlocks};
+use super::prefix::{Node, ROOT, RunTree, SharedPrefixes, TooManyBlocks};
 use super::rows::{Intake, Origin, Row, Shared, Terms};
 use super::{TraceOptions, Workload, field};
 
@@ -39,11 +39,11 @@ pub fn read(data: impl BufRead, file: &str, header: &Header, options: &TraceOpti
     let mut intake = Intake::new(&file, options);
     let mut records = Records::new(data, &file);
     let mut extras = Vec::new();
-    let mut replay = Replay { recorded_priority: options.recorded_priority, ..Replay::default() };
+    let mut replay = Replay::new(options);
     if records.advance()? {
         let first = Columns::of(&records.record, options.block_size);
         let (columns, notes) = first.map_err(|fault| records.locate(fault))?;
-        replay.contents = columns.has_block_keys().then(PrefixTree::new);
+        replay.contents = columns.has_block_keys().then(RunTree::new);
         intake.notes.extend(notes);
         while intake.wants_more() && records.advance()? {
             let read = columns.fields(&records.record).and_then(|fields| {
@@ -60,8 +60,7 @@ pub fn read(data: impl BufRead, file: &str, header: &Header, options: &TraceOpti
         }
     }
     let shared = if let Some(contents) = replay.contents {
-        let (prefixes, renumbered) =
-            contents.finish(|blocks| blocks).map_err(|_| intake.too_many("shared KV blocks"))?;
+        let (prefixes, renumbered) = contents.finish().map_err(|_| intake.too_many("shared KV blocks"))?;
         Shared { prefixes, renumbered, block_size: None }
     } else {
         for &(row, group) in &replay.groups.early {
@@ -106,12 +105,13 @@ fn own_tokens(fields: &Fields<'_>) -> Result<u32, Fault> {
 }
 
 /// What earlier records mean for later ones.
-#[derive(Default)]
 struct Replay {
     recorded_priority: bool,
+    /// Tokens of a KV block.
+    block_size: NonZeroU32,
     ids: FxHashSet<u32>,
     /// Of traces that say which blocks are equal; groups then mean nothing but their names.
-    contents: Option<PrefixTree>,
+    contents: Option<RunTree>,
     groups: Groups,
     names: Names,
 }
@@ -140,6 +140,17 @@ impl Terms for Recorded {
 }
 
 impl Replay {
+    fn new(options: &TraceOptions) -> Self {
+        Self {
+            recorded_priority: options.recorded_priority,
+            block_size: options.block_size,
+            ids: FxHashSet::default(),
+            contents: None,
+            groups: Groups::default(),
+            names: Names::default(),
+        }
+    }
+
     fn row(&mut self, fields: &Fields<'_>) -> Result<Row<Recorded>, Fault> {
         fields.check()?;
         let id = fields.count(Column::RequestId)?;
@@ -157,7 +168,8 @@ impl Replay {
         let input = field::fits_u32(u64::from(length) + u64::from(own), "prefix_length + input_tokens")?;
         let input = field::prompt_tokens(input, Column::InputTokens.name())?;
         let output = fields.count(Column::OutputTokens)?;
-        let keys = fields.block_keys()?;
+        let full_blocks = (u64::from(input) + u64::from(output)) / u64::from(self.block_size.get());
+        let keys = fields.block_keys(full_blocks)?;
         if !self.ids.insert(id) {
             return Err(Fault::new(format!("`request_id` {id} is there already")).hint("every request needs its own"));
         }

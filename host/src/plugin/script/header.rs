@@ -5,6 +5,7 @@ use blis_sim::policy::Events;
 
 use super::scan::{Place, Scan};
 use crate::plugin::Parameter;
+use crate::plugin::describe::PARAMETERS;
 
 /// What the comments say.
 #[derive(Debug, Default)]
@@ -64,6 +65,9 @@ impl Header {
             "events" => self.events(value)?,
             "param" => {
                 let parameter = parameter(value)?;
+                if self.parameters.len() == PARAMETERS {
+                    return Err(format!("there are more than {PARAMETERS} parameters"));
+                }
                 if self.parameters.iter().any(|known| known.name == parameter.name) {
                     return Err(format!("there are two parameters `{}`", parameter.name));
                 }
@@ -168,6 +172,12 @@ mod tests {
             header.parameters.iter().map(|p| (p.name.as_str(), p.default, p.min, p.max, p.about.as_str())).collect();
         assert_eq!(parameters, [("alpha", 0.5, 0.0, 1.0, "weight of the cache"), ("beta", -2.0, -5.0, 1000.0, "")]);
         assert!(!header.every_step);
+    }
+
+    #[test]
+    fn parameters_are_limited() {
+        let source: String = (0..50_000).map(|n| format!("// @param p{n} 1 0 2\n")).collect();
+        assert_eq!(mistake(&source), "there are more than 256 parameters");
     }
 
     #[test]

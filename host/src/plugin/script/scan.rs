@@ -28,7 +28,7 @@ pub(super) struct Place<'a> {
 
 impl<'a> Scan<'a> {
     pub fn of(source: &'a str) -> Self {
-        let mut scanner = Scanner { source, at: 0, line: 1, line_start: 0, depth: 0, code_line: 1, before: "" };
+        let mut scanner = Scanner { source, at: 0, line: 1, column: 1, depth: 0, code_line: 1, before: "" };
         let mut scan = Self::default();
         while scanner.step(&mut scan) {}
         scan
@@ -44,7 +44,7 @@ struct Scanner<'a> {
     source: &'a str,
     at: usize,
     line: u64,
-    line_start: usize,
+    column: u64,
     depth: usize,
     /// The line of the latest code that is not a closing brace.
     code_line: u64,
@@ -108,16 +108,20 @@ impl<'a> Scanner<'a> {
     }
 
     fn place(&self, text: &'a str) -> Place<'a> {
-        let column = self.source[self.line_start..self.at].chars().count() as u64 + 1;
-        Place { text, line: self.line, column, last_line: 0 }
+        Place { text, line: self.line, column: self.column, last_line: 0 }
     }
 
     fn advance(&mut self, bytes: usize) {
         let passed = &self.source[self.at..self.at + bytes];
         self.line += passed.matches('\n').count() as u64;
-        if let Some(newline) = passed.rfind('\n') {
-            self.line_start = self.at + newline + 1;
-        }
+        let of_line = match passed.rfind('\n') {
+            Some(newline) => {
+                self.column = 1;
+                &passed[newline + 1..]
+            }
+            None => passed,
+        };
+        self.column += of_line.chars().count() as u64;
         self.at += bytes;
     }
 }
@@ -187,6 +191,15 @@ fn helper() {}
         assert_eq!(comments, [("@name x", 1, 1), ("uses `in_flight`", 3, 31)]);
         assert!(scan.has_any(&["batch_size"]) && scan.has_any(&["cached_blocks"]), "{scan:?}");
         assert!(!scan.has_any(&["queue_depth", "in_flight"]), "only in comments: {scan:?}");
+    }
+
+    /// Were columns counted from the start of the line each time, this would take minutes.
+    #[test]
+    fn many_functions_on_one_line_have_columns() {
+        let source = "fn é(){} ".repeat(100_000);
+        let scan = Scan::of(&source);
+        let last = scan.functions.last().expect("functions");
+        assert_eq!((scan.functions.len(), last.line, last.column), (100_000, 1, 899_995));
     }
 
     proptest! {

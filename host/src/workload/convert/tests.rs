@@ -157,3 +157,24 @@ fn turns_of_a_session_are_counted_again_in_mooncake() {
     let seen: Vec<_> = back.iter().map(|r| (r.arrival.0, r.tags.round_index, read.text(r.tags.session))).collect();
     assert_eq!(seen, [(0, 0, "chat \"1\""), (1_001, 1, "chat \"1\"")]);
 }
+
+/// Takes so many bytes, and no more.
+struct Short(usize);
+
+impl Write for Short {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::StorageFull)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn billions_of_tokens_are_written_one_by_one() {
+    let request = Request::new(0, Micros(0), u32::MAX, u32::MAX);
+    let written = Target::BlisCsv.write(workload(vec![request], Names::default()), block(16), &mut Short(1_000));
+    assert!(matches!(written, Err(WriteError::Io(error)) if error.kind() == io::ErrorKind::StorageFull));
+}

@@ -14,13 +14,11 @@ pub(super) struct Tokens {
     unique: u64,
     /// Highest key so far, plus 1.
     keys: u64,
-    /// The present request's.
-    tokens: Vec<u32>,
 }
 
 impl Tokens {
     pub fn new(block: NonZeroU32) -> Self {
-        Self { block, unique: 0, keys: 0, tokens: Vec::new() }
+        Self { block, unique: 0, keys: 0 }
     }
 
     fn next_unique(&mut self) -> u64 {
@@ -28,28 +26,35 @@ impl Tokens {
         self.unique - 1
     }
 
-    /// Token ids of prompt and answer; `None` if 32 bits are too few for them. The first token of a
-    /// block tells it from others: keys count up from 0, unique blocks down from the top.
-    pub fn of(&mut self, request: &Request) -> Option<&[u32]> {
-        let all = request.input_tokens as usize + request.output_tokens as usize;
-        let block = self.block.get() as usize;
-        self.tokens.clear();
-        self.tokens.resize(all, 0);
-        let mut keys = request.content.keys();
-        for start in (0..all).step_by(block) {
-            let key = if start + block <= all { keys.next() } else { None };
-            self.tokens[start] = match key {
-                Some(key) => {
-                    self.keys = self.keys.max(u64::from(key) + 1);
-                    key
-                }
-                None => {
-                    let number = self.next_unique();
-                    u32::try_from(u64::from(u32::MAX).checked_sub(number)?).ok()?
-                }
-            };
+    /// Token ids of prompt and answer, one at a time: there may be billions. `None` if 32 bits are too few
+    /// for them. The first token of a block tells it from others: keys count up from 0, unique blocks down
+    /// from the top.
+    pub fn of<'r>(&mut self, request: &'r Request) -> Option<impl Iterator<Item = u32> + use<'r>> {
+        let all = u64::from(request.input_tokens) + u64::from(request.output_tokens);
+        let block = u64::from(self.block.get());
+        let mut keyed = all / block;
+        for span in request.content.spans() {
+            let len = keyed.min(span.len.into());
+            keyed -= len;
+            if len > 0 {
+                self.keys = self.keys.max(u64::from(span.first) + len);
+            }
         }
-        (self.keys + self.unique <= 1 << 32).then_some(&self.tokens)
+        let keyed = all / block - keyed;
+        let mut next = self.unique;
+        self.unique += all.div_ceil(block) - keyed;
+        if self.keys + self.unique > 1 << 32 {
+            return None;
+        }
+        let mut keys = request.content.keys().take(keyed as usize);
+        Some((0..all).map(move |at| match at % block {
+            0 => keys.next().unwrap_or_else(|| {
+                next += 1;
+                // No more than 32 bits can number, as checked above.
+                u32::MAX - (next - 1) as u32
+            }),
+            _ => 0,
+        }))
     }
 }
 

@@ -1,5 +1,7 @@
 use super::*;
 use crate::workload::{TraceOptions, mooncake, open_trace};
+use blis_sim::request::{Content, Span};
+use blis_sim::units::Micros;
 use std::path::Path;
 
 fn profile(text: &str) -> Profile {
@@ -34,6 +36,28 @@ fn figures_are_those_of_the_definition() {
     assert!((profile.interarrival_cv.unwrap() - 3.0_f64.sqrt()).abs() < 1e-12);
     assert_eq!(profile.peak_requests_per_s, 4);
     assert_eq!(self::profile(&lines(&[7, 7])).requests_per_s, None);
+}
+
+#[test]
+fn prefixes_of_billions_of_tokens_are_counted_by_the_run() {
+    let request = |id: u32, spans: &[(u32, u32)]| {
+        let spans: Vec<Span> = spans.iter().map(|&(first, len)| Span { first, len }).collect();
+        let content = Content::shared(&spans);
+        Request { content, ..Request::new(id, Micros(0), 4_000_000_000, 1) }
+    };
+    let requests = vec![
+        request(0, &[(0, 1_000_000_000)]),
+        request(1, &[(2_000_000_000, 7), (500_000_000, 1_000_000_000)]),
+        // All of the first billion, and of the half billion behind it.
+        request(2, &[(0, 2_000_000_000)]),
+        // Not the 8th block of the second; what comes behind a gap is not found.
+        request(3, &[(2_000_000_000, 8), (0, 5)]),
+    ];
+    let (requests, count) = (Box::new(requests.into_iter()), Some(4));
+    let (names, slo_targets, skipped, notes) = Default::default();
+    let workload = Workload { requests, follow_ups: None, count, names, slo_targets, skipped, notes };
+    let profile = Profile::of(workload, 1).unwrap();
+    assert_eq!(profile.ideal_prefix_hit, 1_500_000_007.0 / 16_000_000_000.0);
 }
 
 #[test]

@@ -69,6 +69,14 @@ pub enum ExpandError {
         /// Rate times time.
         requests: f64,
     },
+    /// The same in the first windows of all clients together.
+    #[error(
+        "about {requests:.0} requests in the first windows of all clients, which have rates of their own: more than 100000000\nhint: lower the rates, or cut the windows in pieces"
+    )]
+    FullWindows {
+        /// Rates times times.
+        requests: f64,
+    },
     /// More prefixes than can be numbered.
     #[error("the prefixes of all groups have more than 4294967295 KV blocks\nhint: make them fewer or shorter")]
     TooManyBlocks,

@@ -1,6 +1,7 @@
 //! From what was said to one plan per sender: rates are shared out, windows become segments, names
 //! become numbers, prefixes get their block keys.
 
+use std::cell::RefCell;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
@@ -192,7 +193,11 @@ struct Sharing<'a> {
     groups: Vec<&'a Group<'a>>,
     /// Whether any of them has a window with something of its own.
     varying: bool,
+    sums: RefCell<Sums>,
 }
+
+/// By start and end of a group's windows: the shares of all groups that are ever active together with it.
+type Sums = FxHashMap<Vec<(Micros, Micros)>, f64>;
 
 impl<'a> Sharing<'a> {
     /// A part of `spec`, or whoever is in none.
@@ -203,7 +208,7 @@ impl<'a> Sharing<'a> {
             Some(part) => (part.aggregate_rate, part.horizon.unwrap_or(Micros::MAX)),
             None => (spec.aggregate_rate, Micros::MAX),
         };
-        Self { aggregate_rate, horizon, groups, varying }
+        Self { aggregate_rate, horizon, groups, varying, sums: RefCell::default() }
     }
 
     fn segments(&self, group: &Group<'_>) -> Vec<Segment> {
@@ -217,7 +222,10 @@ impl<'a> Sharing<'a> {
             let (a, b) = (&group.windows, &other.windows);
             a.is_empty() || b.is_empty() || a.iter().any(|window| b.iter().any(|other| window.overlaps(other)))
         };
-        let sum: f64 = self.groups.iter().filter(together).map(|group| group.share()).sum();
+        // A million users may have the same windows.
+        let times = group.windows.iter().map(|window| (window.start, window.end)).collect();
+        let sum = || self.groups.iter().filter(together).map(|group| group.share()).sum();
+        let sum = *self.sums.borrow_mut().entry(times).or_insert_with(sum);
         let rate = share_of(self.aggregate_rate, group.share(), sum);
         let windows = if group.windows.is_empty() {
             vec![Window::usual(Micros::ZERO, Micros::MAX)]
@@ -415,10 +423,16 @@ fn check_end(spec: &Spec, plans: &[Plan], options: &GenerateOptions) -> Result<(
     if segments().next().is_none() {
         return Err(ExpandError::Empty);
     }
-    let filled = segments().filter(|segment| matches!(segment.pace, Pace::Filled { .. } | Pace::Counted { .. }));
-    let fullest = filled.map(Segment::expected).fold(0.0, f64::max);
+    let is_filled = |segment: &&Segment| matches!(segment.pace, Pace::Filled { .. } | Pace::Counted { .. });
+    let fullest = segments().filter(is_filled).map(Segment::expected).fold(0.0, f64::max);
     if fullest > FILLED_MAX {
         return Err(ExpandError::FullWindow { requests: fullest });
+    }
+    // The first windows of all clients are drawn before the first request.
+    let first = plans.iter().filter_map(|plan| plan.segments.first());
+    let at_once: f64 = first.filter(is_filled).map(Segment::expected).sum();
+    if at_once > FILLED_MAX {
+        return Err(ExpandError::FullWindows { requests: at_once });
     }
     if options.num_requests.is_some() {
         return Ok(());

@@ -1,6 +1,7 @@
 //! The columns of a TraceV2 CSV: 27 that must be there, five that may.
 
 use std::num::NonZeroU32;
+use std::ops::Range;
 
 use csv::ByteRecord;
 
@@ -208,25 +209,29 @@ impl<'a> Fields<'a> {
         bytes.filter(|bytes| !bytes.is_empty()).map_or(Ok(0), |bytes| field::micros(bytes, THINK_TIME_US))
     }
 
-    /// Keys of the leading blocks that may equal others, where the trace has them.
-    pub fn block_keys(&self) -> Result<Vec<u64>, Fault> {
+    /// Keys of the leading blocks that may equal others, where the trace has them: runs. The request has
+    /// `full_blocks`.
+    pub fn block_keys(&self, full_blocks: u64) -> Result<Vec<Range<u32>>, Fault> {
         let Some(bytes) = self.columns.block_keys.map(|at| &self.record[at]) else { return Ok(Vec::new()) };
         let fault = || {
             Fault::new(format!("`{BLOCK_KEYS}…` is not a list of first+count: {}", quoted(bytes)))
                 .hint("as in `0+9 120+4`")
         };
         let text = std::str::from_utf8(bytes).map_err(|_| fault())?;
-        let mut keys = Vec::new();
+        let mut runs = Vec::new();
+        let mut blocks = 0;
         for run in text.split_ascii_whitespace() {
             let (first, count) = run.split_once('+').ok_or_else(fault)?;
             let (first, count): (u32, u32) = first.parse().ok().zip(count.parse().ok()).ok_or_else(fault)?;
-            let end = first.checked_add(count).ok_or_else(fault)?;
-            if keys.len() as u64 + u64::from(count) > MOST_BLOCKS {
-                return Err(Fault::new(format!("`{BLOCK_KEYS}…` names more than {MOST_BLOCKS} blocks")));
+            runs.push(first..first.checked_add(count).ok_or_else(fault)?);
+            blocks += u64::from(count);
+            if blocks > full_blocks.min(MOST_BLOCKS) {
+                let most = full_blocks.min(MOST_BLOCKS);
+                let what = format!("`{BLOCK_KEYS}…` names more blocks than the request can have, {most}");
+                return Err(Fault::new(what).hint("only blocks that its tokens fill have keys"));
             }
-            keys.extend((first..end).map(u64::from));
         }
-        Ok(keys)
+        Ok(runs)
     }
 
     fn bytes(&self, column: Column) -> &'a [u8] {

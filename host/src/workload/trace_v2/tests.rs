@@ -147,6 +147,41 @@ fn a_skipped_record_leaves_nothing_behind() {
     assert_eq!(requests(workload)[0].input_tokens, 26);
 }
 
+/// Records that differ from a plain one in `changes`, each with the keys of its blocks of 16 tokens.
+fn with_keys(records: &[(&[(Column, &str)], &str)]) -> Result<Workload, TraceError> {
+    let rows = records.iter().enumerate().map(|(id, (changes, keys))| {
+        let id = id.to_string();
+        let record = record(&[&[(Column::RequestId, id.as_str())], *changes].concat());
+        format!("{},{keys}\n", record.trim_end())
+    });
+    trace(&format!("{HEADER},block_keys_16\n{}", rows.collect::<String>()))
+}
+
+#[test]
+fn no_request_has_more_block_keys_than_full_blocks() {
+    // 5 tokens of the answer make it 37: two blocks, and a part of a third.
+    let long: &[(Column, &str)] = &[(Column::InputTokens, "32")];
+    let blocks = |workload: Workload| requests(workload).iter().map(|r| r.content.shared_blocks()).collect::<Vec<_>>();
+    assert_eq!(blocks(with_keys(&[(long, "0+2"), (long, "0+1 1+1")]).unwrap()), [2, 2]);
+    insta::assert_snapshot!(with_keys(&[(long, "0+2"), (long, "0+3")]).unwrap_err(), @r"
+    t.csv:3: `block_keys_…` names more blocks than the request can have, 2
+    hint: only blocks that its tokens fill have keys
+    ");
+}
+
+#[test]
+fn a_run_of_millions_of_block_keys_is_kept_as_a_run() {
+    let endless: &[(Column, &str)] = &[(Column::InputTokens, "4294967290")];
+    let keys: Vec<String> = (0..2_000).map(|n| format!("{n}+60000000")).collect();
+    let records: Vec<(&[(Column, &str)], &str)> = keys.iter().flat_map(|keys| [(endless, keys.as_str()); 2]).collect();
+    // More than 32 bits can number are shared, which is found without making them.
+    assert!(matches!(with_keys(&records), Err(TraceError::TooMany { .. })));
+    let spans: Vec<_> =
+        requests(with_keys(&records[..4]).unwrap()).iter().map(|r| r.content.spans().to_vec()).collect();
+    let [first, second] = [0, 60_000_000].map(|first| vec![Span { first, len: 60_000_000 }]);
+    assert_eq!(spans, [first.clone(), first, second.clone(), second]);
+}
+
 fn header(text: &str) -> Result<Header, TraceError> {
     read_header(text.as_bytes(), "t.yaml")
 }

@@ -132,3 +132,26 @@ fn what_never_ends_or_never_starts_is_refused() {
     hint: lower the rate, or cut the window in pieces
     ");
 }
+
+#[test]
+fn windows_that_are_drawn_at_once_are_limited_together() {
+    let many = |id: &str| Client {
+        windows: vec![Window { rate: WindowRate::Count(60_000_000), ..window(0, 10) }],
+        ..client(id, 1.0)
+    };
+    let spec = Spec { num_requests: Some(1), ..spec(1.0, vec![many("a"), many("b")]) };
+    insta::assert_snapshot!(spec.generate(&options()).unwrap_err(), @r"
+    about 120000000 requests in the first windows of all clients, which have rates of their own: more than 100000000
+    hint: lower the rates, or cut the windows in pieces
+    ");
+}
+
+/// Each of them asks who else is active then; they all get the same answer.
+#[test]
+fn tens_of_thousands_of_users_are_ready_at_once() {
+    let text = "load: { type: poisson, stages: [{ rate: 60000, duration: 1 }] }\n\
+                data:\n  type: shared_prefix\n  shared_prefix: { num_groups: 300, num_prompts_per_group: 200, \
+                system_prompt_len: 16, question_len: 1, output_len: 1 }\n";
+    let spec = Spec { num_requests: Some(100), ..Spec::parse("perf.yaml", text, &NoFiles).unwrap() };
+    assert_eq!((spec.clients.len(), requests(&spec).0.len()), (60_000, 100));
+}

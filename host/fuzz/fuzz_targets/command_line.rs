@@ -1,0 +1,19 @@
+#![no_main]
+
+use std::ffi::OsString;
+
+use blis::evaluate::{FitnessScale, FitnessWeights};
+
+// A line is a word of the command line. Nothing is run and no file is read.
+libfuzzer_sys::fuzz_target!(|text: &str| {
+    let words: Vec<OsString> = std::iter::once("blis").chain(text.lines()).map(OsString::from).collect();
+    if let Err(told) = blis::cli::check_words(&words) {
+        assert!(!told.is_empty());
+    }
+    for scale in FitnessScale::ALL {
+        match FitnessWeights::parse(text, scale) {
+            Ok(weights) => assert!(weights.iter().any(|(_, weight)| weight > 0.0)),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+});

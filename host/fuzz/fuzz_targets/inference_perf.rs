@@ -1,0 +1,11 @@
+#![no_main]
+
+use blis::workload::spec::NoFiles;
+
+// inference-perf's own file, which is told from ours by its key `load`, and ours with a section of it.
+libfuzzer_sys::fuzz_target!(|text: &str| {
+    blis_fuzz::check_spec(text, &NoFiles);
+    if !text.lines().any(|line| line.starts_with("load:")) {
+        blis_fuzz::check_spec(&format!("inference_perf: {text}"), &NoFiles);
+    }
+});

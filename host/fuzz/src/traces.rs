@@ -1,0 +1,155 @@
+//! Traces: what is read makes sense, and can be written and read again.
+
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+
+use blis::workload::convert::{Target, WriteError};
+use blis::workload::{TraceError, TraceFormat, TraceOptions, Window, Workload};
+use blis::workload::{azure, blis_csv, mooncake, trace_v2};
+use blis_sim::outcome::{Outcome, Status};
+use blis_sim::request::Request;
+use blis_sim::units::Micros;
+
+/// What every parser answers.
+type Answer = Result<Workload, TraceError>;
+
+/// Reads `bytes` strictly, leniently, and a part of them, changed; what comes out must make sense, and
+/// errors must print.
+pub fn read(bytes: &[u8], parser: impl Fn(&[u8], &str, &TraceOptions) -> Answer) {
+    let lenient = TraceOptions { skip_bad_lines: true, ..TraceOptions::default() };
+    let part = TraceOptions {
+        block_size: NonZeroU32::new(7).expect("not 0"),
+        hash_block_size: NonZeroU32::new(10),
+        max_requests: Some(20),
+        window: Window {
+            start: Micros(1),
+            duration: Some(Micros(3_600_000_000)),
+            repeat: NonZeroU32::new(3).expect("not 0"),
+            time_scale: 0.37,
+            spread: Some(Micros(1_000_000)),
+        },
+        horizon: Micros(2_000_000_000),
+        ..lenient.clone()
+    };
+    for options in [TraceOptions::default(), lenient, part] {
+        match parser(bytes, "fuzz", &options) {
+            Ok(workload) => check(workload, &options),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+}
+
+/// The requests of a trace make sense, and are as many as it says.
+pub fn check(workload: Workload, options: &TraceOptions) {
+    let mut before = Micros::ZERO;
+    let mut count = 0;
+    for request in workload.requests {
+        assert!(before <= request.arrival, "out of order");
+        check_request(&request, options.block_size);
+        before = request.arrival;
+        count += 1;
+    }
+    assert_eq!(workload.count, Some(count));
+}
+
+fn check_request(request: &Request, block_size: NonZeroU32) {
+    assert!(request.input_tokens > 0, "an empty prompt");
+    let tokens = u64::from(request.input_tokens) + u64::from(request.output_tokens);
+    let shared = u64::from(request.content.shared_blocks()) * u64::from(block_size.get());
+    assert!(shared <= tokens, "{shared} shared tokens of {tokens}");
+}
+
+/// Answers the requests of `workload`, `most` of them at most, every fifth one with a failure and the
+/// others with some of their tokens: what follows makes sense and never comes before the answer.
+pub fn follow(workload: Workload, most: usize) {
+    let mut answered = workload.follow_ups;
+    let mut waiting: VecDeque<Request> = workload.requests.take(most).collect();
+    let mut count = 0_u64;
+    while let Some(request) = waiting.pop_front().filter(|_| count < 2 * most as u64) {
+        assert!(request.input_tokens > 0, "an empty prompt");
+        count += 1;
+        let status = if count.is_multiple_of(5) { Status::TimedOut } else { Status::Completed };
+        let ended_at = request.arrival.saturating_add(Micros(count * 1_000));
+        let generated_tokens = request.output_tokens / (1 + count % 2) as u32;
+        let outcome = Outcome { generated_tokens, ..Outcome::new(&request, status) }.ended_at(ended_at);
+        if let Some(next) = answered.as_mut().and_then(|answered| answered.next(&outcome)) {
+            assert!(next.arrival >= ended_at, "it follows before the answer");
+            waiting.push_back(next);
+        }
+    }
+}
+
+/// Times that a 64-bit float tells apart to the µs, and the half µs.
+const EXACT: u64 = 1 << 51;
+/// Tokens of a trace that are written one by one.
+const WRITTEN: u64 = 100_000;
+
+/// Writes what `bytes` say in every format that can be written, reads that again, and compares.
+pub fn reread(bytes: &[u8]) {
+    let Ok(format) = TraceFormat::detect("fuzz", bytes) else { return };
+    for target in [Target::TraceV2, Target::Mooncake, Target::BlisCsv, Target::Azure] {
+        let block_size = target.block_size();
+        let options = TraceOptions { block_size, skip_bad_lines: true, ..TraceOptions::default() };
+        let Ok(workload) = open(format, bytes, &options) else { return };
+        let Workload { requests, names, .. } = workload;
+        let requests: Vec<Request> = requests.collect();
+        let tokens = |request: &Request| u64::from(request.input_tokens) + u64::from(request.output_tokens);
+        let too_late = requests.last().is_none_or(|last| last.arrival.0 > EXACT);
+        if too_late || requests.iter().map(tokens).sum::<u64>() > WRITTEN {
+            return;
+        }
+        let mut text = Vec::new();
+        let again = Workload {
+            requests: Box::new(requests.clone().into_iter()),
+            follow_ups: None,
+            count: None,
+            names,
+            slo_targets: Default::default(),
+            skipped: Default::default(),
+            notes: Vec::new(),
+        };
+        match target.write(again, block_size, &mut text) {
+            Ok((count, _)) => assert_eq!(count, requests.len() as u64),
+            Err(WriteError::Io(error)) => panic!("{error}"),
+            Err(error) => {
+                assert!(error.to_string().contains("\nhint: "), "{error}");
+                continue;
+            }
+        }
+        let strict = TraceOptions { skip_bad_lines: false, ..options };
+        let written = String::from_utf8_lossy(&text);
+        let workload = match target {
+            Target::TraceV2 => trace_v2::read(&*text, "again", &trace_v2::Header::default(), &strict),
+            Target::Mooncake => mooncake::read(&*text, "again", &strict),
+            Target::BlisCsv => blis_csv::read(&*text, "again", &strict),
+            Target::Azure => azure::read(&*text, "again", &strict),
+        };
+        let workload = workload.unwrap_or_else(|error| panic!("{target:?}: {error}\n{written}"));
+        let seen = |request: Request| (request.arrival, request.input_tokens, request.output_tokens);
+        // These two begin with the first arrival.
+        let cut = matches!(target, Target::Azure | Target::Mooncake);
+        let start = if cut { requests[0].arrival } else { Micros::ZERO };
+        let shifted = |request: Request| Request { arrival: request.arrival - start, ..request };
+        let expected: Vec<_> = requests.into_iter().map(shifted).map(seen).collect();
+        let found: Vec<_> = workload.requests.map(seen).collect();
+        assert_eq!(found, expected, "{target:?}\n{written}");
+    }
+}
+
+/// `bytes` in `format`; of TraceV2 the data, with a usual header.
+fn open(format: TraceFormat, bytes: &[u8], options: &TraceOptions) -> Answer {
+    use blis::workload::{aiperf, bailian, burstgpt, otel, sglang_bench, vllm_bench, vllm_vcr};
+    match format {
+        TraceFormat::Azure => azure::read(bytes, "fuzz", options),
+        TraceFormat::Mooncake => mooncake::read(bytes, "fuzz", options),
+        TraceFormat::BlisCsv => blis_csv::read(bytes, "fuzz", options),
+        TraceFormat::TraceV2 => trace_v2::read(bytes, "fuzz", &trace_v2::Header::default(), options),
+        TraceFormat::Bailian => bailian::read(bytes, "fuzz", options),
+        TraceFormat::BurstGpt => burstgpt::read(bytes, "fuzz", options),
+        TraceFormat::VllmBench => vllm_bench::read(bytes, "fuzz", options),
+        TraceFormat::SglangBench => sglang_bench::read(bytes, "fuzz", options),
+        TraceFormat::AiPerf => aiperf::read(bytes, "fuzz", options),
+        TraceFormat::Otel => otel::read(bytes, "fuzz", options),
+        TraceFormat::VllmVcr => vllm_vcr::read(bytes, "fuzz", options),
+    }
+}
