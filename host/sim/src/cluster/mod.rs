@@ -273,7 +273,8 @@ impl<I: Instance> Cluster<I> {
         self.board.probe(&view, self.admission_reads);
         let cluster = self.board.view(now);
         let verdict = self.policies.admission.admit(&view, &cluster);
-        sink.decision(&Decision::Admission { request: &view, cluster: &cluster, verdict: &verdict });
+        let columns = self.board.columns(self.admission_reads);
+        sink.decision(&Decision::Admission { request: &view, cluster: &cluster, columns, verdict: &verdict });
         match verdict {
             Verdict::Admit => self.admitted.push_back(request),
             Verdict::Reject(_) => {
@@ -298,7 +299,8 @@ impl<I: Instance> Cluster<I> {
         let cluster = self.board.view(now);
         self.scores.clear();
         let choice = self.policies.routing.route(&view, &cluster, &self.config.ties, &mut self.scores);
-        sink.decision(&Decision::Routing { request: &view, cluster: &cluster, choice: &choice, scores: &self.scores });
+        let (columns, scores) = (self.board.columns(self.routing_reads), &self.scores);
+        sink.decision(&Decision::Routing { request: &view, cluster: &cluster, columns, choice: &choice, scores });
         // Lower is more urgent on an instance.
         let priority = self.policies.priority.priority(&view, now).saturating_neg();
         let instance = cluster.instances.get(choice.target).map(|info| info.id);

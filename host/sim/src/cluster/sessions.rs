@@ -151,6 +151,10 @@ impl<I: Iterator<Item = Request>, S: Sink> Sink for Clients<'_, '_, I, S> {
         self.sink.wants_steps()
     }
 
+    fn wants_scheduling(&self) -> bool {
+        self.sink.wants_scheduling()
+    }
+
     fn decision(&mut self, decision: &Decision<'_>) {
         self.sink.decision(decision);
     }
