@@ -9,6 +9,7 @@ mod compare;
 mod config;
 mod connect;
 mod contest;
+mod decisions;
 mod error;
 mod explain;
 mod given;
@@ -18,6 +19,7 @@ mod progress;
 mod run;
 mod service;
 mod timer;
+mod trace;
 mod traces;
 
 use std::ffi::OsString;
@@ -64,6 +66,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Some(Command::Replay(args)) => simulate(&RunConfig::from_replay(*args)?),
         Some(Command::Compare(args)) => compare(&CompareConfig::new(*args)?),
         Some(Command::Plugin(args)) => plugin::dispatch(args),
+        Some(Command::Trace(args)) => trace::dispatch(args),
         Some(Command::Workload(args)) => traces::dispatch(args),
         Some(Command::Convert(args)) => traces::convert(&args),
         Some(Command::Models) => print_lines(&connect::models()),
