@@ -109,8 +109,19 @@ fn every_line_fits_the_schema() {
     }
     // The runs are worth something only if they bring up everything.
     for what in [
-        "header", "signals", "admission", "routing", "scheduling", "preemption", "end", "completed", "timed-out",
-        "rejected-by-admission", "running", "batch-full", "kv-blocks",
+        "header",
+        "signals",
+        "admission",
+        "routing",
+        "scheduling",
+        "preemption",
+        "end",
+        "completed",
+        "timed-out",
+        "rejected-by-admission",
+        "running",
+        "batch-full",
+        "kv-blocks",
     ] {
         assert!(kinds.contains_key(what), "no `{what}` in {kinds:?}");
     }
@@ -154,7 +165,8 @@ fn the_trace_fits_the_results() {
         assert_eq!(of_kind(&lines, "preemption").len() as u64, count("preemption_count"), "{flags}");
         let admitted = of_kind(&lines, "admission").iter().filter(|line| line["admitted"] == true).count();
         assert_eq!(admitted, of_kind(&lines, "routing").len(), "{flags}");
-        let quiet = folder.told(&format!("{RUN} {flags}").replace(" --counterfactual-k 2", "").replace(" --counterfactual-k 1", ""));
+        let quiet = folder
+            .told(&format!("{RUN} {flags}").replace(" --counterfactual-k 2", "").replace(" --counterfactual-k 1", ""));
         let quiet: Value = serde_json::from_str(&quiet).expect("JSON");
         assert_eq!(quiet, figures, "watching changes nothing");
     }
@@ -207,7 +219,10 @@ fn packed_or_not_it_is_the_same() {
     let (packed, _) = folder.trace("e.jsonl.gz", VARIETY[2]);
     assert_eq!(plain, packed);
     let bytes = fs::read(folder.0.join("e.jsonl.gz")).expect("written");
-    assert!(bytes.starts_with(&[0x1f, 0x8b]) && bytes.len() * 3 < fs::read(folder.0.join("d.jsonl")).expect("written").len());
+    assert!(
+        bytes.starts_with(&[0x1f, 0x8b])
+            && bytes.len() * 3 < fs::read(folder.0.join("d.jsonl")).expect("written").len()
+    );
     for command in ["show {}", "show {} --request 7", "top {}", "top {} --by wait --output json"] {
         let told = |file: &str| folder.told(&format!("trace {}", command.replace("{}", file)));
         assert_eq!(told("d.jsonl"), told("e.jsonl.gz"), "{command}");
@@ -236,7 +251,10 @@ fn a_trace_is_shown() {
     folder.trace("d.jsonl", "--routing-policy weighted --counterfactual-k 2");
     let show = |flags: &str| folder.told(&format!("trace show d.jsonl --output text {flags}"));
     insta::assert_snapshot!("decisions_shown", show("--to 0.4"));
-    insta::assert_snapshot!("decisions_of_an_instance", show("--instance 1 --kind scheduling,preemption --from 0.5 --to 1"));
+    insta::assert_snapshot!(
+        "decisions_of_an_instance",
+        show("--instance 1 --kind scheduling,preemption --from 0.5 --to 1")
+    );
     let lines = folder.lines("d.jsonl");
     // Somebody who was thrown out, and somebody who waited.
     let victim = of_kind(&lines, "preemption")[0]["request"].clone();
@@ -245,11 +263,14 @@ fn a_trace_is_shown() {
     let enters = of_kind(&lines, "scheduling");
     let longest = enters.iter().filter(|line| line["answer"] == "enters").max_by_key(waited).expect("somebody");
     insta::assert_snapshot!("story_of_a_wait", show(&format!("--request request_{}", longest["request"])));
-    let all = folder.told("trace show d.jsonl --output json --kind signals,admission,routing,scheduling,preemption,outcome");
+    let all =
+        folder.told("trace show d.jsonl --output json --kind signals,admission,routing,scheduling,preemption,outcome");
     let inside: Vec<Value> = all.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(inside, lines[1..lines.len() - 1]);
-    let story: Value = serde_json::from_str(&folder.told(&format!("trace show d.jsonl --request {victim}"))).expect("JSON");
-    let kinds: Vec<&str> = story["events"].as_array().expect("a list").iter().filter_map(|e| e["kind"].as_str()).collect();
+    let story: Value =
+        serde_json::from_str(&folder.told(&format!("trace show d.jsonl --request {victim}"))).expect("JSON");
+    let kinds: Vec<&str> =
+        story["events"].as_array().expect("a list").iter().filter_map(|e| e["kind"].as_str()).collect();
     assert!(kinds.starts_with(&["admission", "routing"]) && kinds.ends_with(&["outcome"]), "{kinds:?}");
     assert!(kinds.contains(&"preemption"), "{kinds:?}");
 }
@@ -263,9 +284,12 @@ fn the_worst_are_found() {
     insta::assert_snapshot!("worst_by_ttft", top("--by ttft --limit 5"));
     insta::assert_snapshot!("surest", top("--by margin --limit 3"));
     for (by, field) in [("ttft", "ttft_us"), ("e2e", "e2e_us"), ("wait", "scheduling_delay_us")] {
-        let document: Value = serde_json::from_str(&folder.told(&format!("trace top d.jsonl --by {by} --limit 4"))).expect("JSON");
-        let found: Vec<u64> = document["decisions"].as_array().expect("a list").iter().filter_map(|one| one[field].as_u64()).collect();
-        let mut expected: Vec<u64> = of_kind(&lines, "outcome").iter().filter_map(|line| line[field].as_u64()).collect();
+        let document: Value =
+            serde_json::from_str(&folder.told(&format!("trace top d.jsonl --by {by} --limit 4"))).expect("JSON");
+        let found: Vec<u64> =
+            document["decisions"].as_array().expect("a list").iter().filter_map(|one| one[field].as_u64()).collect();
+        let mut expected: Vec<u64> =
+            of_kind(&lines, "outcome").iter().filter_map(|line| line[field].as_u64()).collect();
         assert_eq!(document["of"], expected.len());
         expected.sort_unstable_by_key(|&value| std::cmp::Reverse(value));
         assert_eq!(found, expected[..4], "{by}");
@@ -285,7 +309,8 @@ fn two_runs_are_compared() {
     run("ll.jsonl.gz", "--routing-policy least-loaded");
     run("sjf.jsonl", "--routing-policy round-robin --scheduler sjf");
     run("again.jsonl", "--routing-policy round-robin --counterfactual-k 1");
-    let (few, _) = run("few.jsonl", "--routing-policy round-robin --admission-policy token-bucket --token-bucket-capacity 500");
+    let (few, _) =
+        run("few.jsonl", "--routing-policy round-robin --admission-policy token-bucket --token-bucket-capacity 500");
     let diff = |a: &str, b: &str| folder.told(&format!("trace diff {a} {b} --output text"));
     insta::assert_snapshot!("round_robin_and_least_loaded", diff("rr.jsonl", "ll.jsonl.gz"));
     insta::assert_snapshot!("fcfs_and_sjf", diff("rr.jsonl", "sjf.jsonl"));
@@ -299,9 +324,15 @@ fn two_runs_are_compared() {
     ");
     let document: Value = serde_json::from_str(&folder.told("trace diff rr.jsonl few.jsonl")).expect("JSON");
     let rejected = of_kind(&few, "admission").into_iter().filter(|line| line["admitted"] == false).collect::<Vec<_>>();
-    assert_eq!(document["decisions"][0], serde_json::json!({"kind": "admission", "both": 30, "differ": rejected.len()}));
+    assert_eq!(
+        document["decisions"][0],
+        serde_json::json!({"kind": "admission", "both": 30, "differ": rejected.len()})
+    );
     let first = &document["first"];
-    assert_eq!((&first["kind"], &first["request"], &first["time_us"]), (&"admission".into(), &rejected[0]["request"], &rejected[0]["time_us"]));
+    assert_eq!(
+        (&first["kind"], &first["request"], &first["time_us"]),
+        (&"admission".into(), &rejected[0]["request"], &rejected[0]["time_us"])
+    );
     assert_eq!((&first["a"]["admitted"], &first["b"]["admitted"]), (&true.into(), &false.into()));
 }
 
@@ -329,8 +360,21 @@ fn what_is_no_trace_is_refused() {
     let packed = packed.finish().expect("memory");
     write("half.gz", &packed[..packed.len() / 2]);
     let names = [
-        "empty", "binary", "prose", "other.json", "newer", "half-line", "no-end", "missing-line", "no-instance", "word",
-        "surprise", "no-header", "half.gz", "nowhere", ".",
+        "empty",
+        "binary",
+        "prose",
+        "other.json",
+        "newer",
+        "half-line",
+        "no-end",
+        "missing-line",
+        "no-instance",
+        "word",
+        "surprise",
+        "no-header",
+        "half.gz",
+        "nowhere",
+        ".",
     ];
     let mut told = String::new();
     for name in names {

@@ -64,9 +64,8 @@ fn header(config: &RunConfig, deployment: &Deployment) -> Header {
 }
 
 fn policy_names(policies: &PolicySettings) -> PolicyNames {
-    let name = |kind: Kind, built_in: &str| {
-        policies.plugin(kind).map_or(built_in.to_owned(), |used| used.loaded.name.clone())
-    };
+    let name =
+        |kind: Kind, built_in: &str| policies.plugin(kind).map_or(built_in.to_owned(), |used| used.loaded.name.clone());
     PolicyNames {
         admission: name(Kind::Admission, policies.admission.value.name().name()),
         routing: name(Kind::Routing, policies.routing.value.name().name()),

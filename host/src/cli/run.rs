@@ -125,12 +125,9 @@ fn simulate(
         .as_ref()
         .map(|weights| fitness(weights, baseline, config, deployment, &report))
         .transpose()?;
-    let files = decisions::finish(decisions, config).and(write_files(config, &report, log.as_ref(), &names)).and(export(
-        config,
-        deployment,
-        journal.as_ref(),
-        &names,
-    ));
+    let files = decisions::finish(decisions, config)
+        .and(write_files(config, &report, log.as_ref(), &names))
+        .and(export(config, deployment, journal.as_ref(), &names));
     Ok(Finished {
         setting: setting(config, deployment, &notes),
         warnings: warnings(config, deployment, (&report, &names), &skipped, &refused)

@@ -200,8 +200,9 @@ fn diff(args: &DiffArgs) -> Result<(), Failure> {
     if let (Some(a), Some(b)) = (same(&args.a), same(&args.b))
         && a == b
     {
-        return Err(Failure::usage(format_args!("`{}` is named twice", args.a.display()))
-            .hint("name the traces of two runs"));
+        return Err(
+            Failure::usage(format_args!("`{}` is named twice", args.a.display())).hint("name the traces of two runs")
+        );
     }
     let diff = Diff::read(&args.a, &args.b).map_err(unusable)?;
     if wants_text_form(args.output) { print(diff) } else { print_document(&diff) }

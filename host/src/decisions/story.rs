@@ -180,7 +180,11 @@ impl Story {
         }
         if let Some(saw) = saw {
             let ages = saw.ages();
-            writeln!(f, "      what the policy saw{}", if ages.is_empty() { String::new() } else { format!(" ({ages})") })?;
+            writeln!(
+                f,
+                "      what the policy saw{}",
+                if ages.is_empty() { String::new() } else { format!(" ({ages})") }
+            )?;
             write!(f, "{saw}")?;
         }
         if let Line::Outcome(outcome) = line {

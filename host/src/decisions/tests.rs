@@ -168,11 +168,15 @@ fn the_first_difference_is_the_earliest() {
     let both = diff(&a, &b);
     assert_eq!((&both["first"]["kind"], &both["first"]["time_us"]), (&"routing".into(), &200.into()), "decided before");
     assert_eq!(both["first"]["b"]["saw"]["instances"][0]["in_flight"], 2);
-    let counts: Vec<_> = both["decisions"].as_array().expect("a list").iter().map(|count| count["differ"].clone()).collect();
+    let counts: Vec<_> =
+        both["decisions"].as_array().expect("a list").iter().map(|count| count["differ"].clone()).collect();
     assert_eq!(counts, [0, 1, 1, 0]);
-    assert_eq!(both["worst"], json!([{"request": 2, "e2e_difference_us": 500,
+    assert_eq!(
+        both["worst"],
+        json!([{"request": 2, "e2e_difference_us": 500,
         "a": {"instance": 0, "preemptions": 1, "ttft_us": 400, "e2e_us": 2000},
-        "b": {"instance": 1, "preemptions": 1, "ttft_us": 400, "e2e_us": 2500}}]));
+        "b": {"instance": 1, "preemptions": 1, "ttft_us": 400, "e2e_us": 2500}}])
+    );
     assert_eq!(both["latencies"][1]["longer_in_b"], 1);
 }
 

@@ -212,7 +212,12 @@ impl Display for Top {
                 TopBy::Ttft | TopBy::E2e | TopBy::Wait => Ok(()),
             };
         }
-        writeln!(f, "The {} of {} requests with the largest {heading}; latencies in ms\n", self.decisions.len(), self.of)?;
+        writeln!(
+            f,
+            "The {} of {} requests with the largest {heading}; latencies in ms\n",
+            self.decisions.len(),
+            self.of
+        )?;
         let scored = matches!(self.by, TopBy::ScoreRegret | TopBy::Margin);
         let headings = ["request", "routed at s", "instance", "wait", "TTFT", "E2E"];
         let mut table = Table::new(0, headings.into_iter().chain(scored.then_some(heading)).chain(["why there"]));
