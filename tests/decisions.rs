@@ -79,7 +79,7 @@ const VARIETY: [&str; 7] = [
     "--routing-policy least-loaded --snapshot-refresh-interval 0 --scheduler sjf",
     "--routing-policy weighted --routing-scorers prefix-affinity:2,queue-depth:1 --timeout 1",
     "--admission-policy token-bucket --token-bucket-capacity 500 --token-bucket-refill-rate 2000",
-    "--workload mixed-slo --parity blis --horizon 600000 --max-model-len 200 --preemption-policy priority",
+    "--parity blis --horizon 600000 --max-model-len 200 --preemption-policy priority",
 ];
 
 fn schema() -> Validator {
