@@ -725,7 +725,11 @@ fn snapshot_refresh_interval(t: &Trial) {
     assert!(instances("{} 0") > 1, "they are seen as they are");
     let ages = |us: u32| {
         let lines = t.decisions(&rows, &format!("{QUEUES} {{}} {us}"));
-        lines.iter().map(|line| line["seen"]["age_us"].as_u64().expect("an age")).max()
+        lines
+            .iter()
+            .filter(|line| line["kind"] == "routing")
+            .map(|line| line["reading_age_us"].as_u64().expect("an age"))
+            .max()
     };
     assert_eq!(ages(0), Some(0));
     assert!(ages(250_000) >= Some(100_000) && ages(250_000) < Some(250_000), "{:?}", ages(250_000));
