@@ -396,7 +396,7 @@ fn decisions_say_what_was_seen_and_why() {
     let figures = folder.figures(flags);
     let lines = text(&folder.read("d.jsonl"));
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    let routed: Vec<&Value> = lines.iter().filter(|line| line["decision"] == "routing").collect();
+    let routed: Vec<&Value> = lines.iter().filter(|line| line["kind"] == "routing").collect();
     assert_eq!(routed.len(), 120);
     for line in &routed {
         let scores: Vec<f64> = line["scores"].as_array().expect("scores").iter().filter_map(Value::as_f64).collect();
@@ -404,10 +404,10 @@ fn decisions_say_what_was_seen_and_why() {
         let best = candidates[0]["score"].as_f64().expect("a score");
         assert_eq!((scores.len(), candidates.len()), (3, 3));
         assert!(scores.iter().all(|&score| score <= best), "{line}");
-        assert_eq!(line["regret"], 0.0, "weighted takes its own best");
-        assert!(candidates.iter().any(|one| one["instance"] == line["chosen"] && one["score"] == best), "{line}");
+        assert_eq!(line["score_regret"], 0.0, "weighted takes its own best");
+        assert!(candidates.iter().any(|one| one["instance"] == line["instance"] && one["score"] == best), "{line}");
     }
-    let chosen: BTreeSet<&str> = routed.iter().filter_map(|line| line["chosen"].as_str()).collect();
+    let chosen: BTreeSet<u64> = routed.iter().filter_map(|line| line["instance"].as_u64()).collect();
     assert_eq!(count(&figures["decisions"], "unique_targets"), chosen.len() as u64);
 }
 

@@ -731,7 +731,11 @@ fn snapshot_refresh_interval(t: &Trial) {
     assert!(instances("{} 0") > 1, "they are seen as they are");
     let ages = |us: u32| {
         let lines = t.decisions(&rows, &format!("{QUEUES} {{}} {us}"));
-        lines.iter().map(|line| line["seen"]["age_us"].as_u64().expect("an age")).max()
+        lines
+            .iter()
+            .filter(|line| line["kind"] == "routing")
+            .map(|line| line["reading_age_us"].as_u64().expect("an age"))
+            .max()
     };
     assert_eq!(ages(0), Some(0));
     assert!(ages(250_000) >= Some(100_000) && ages(250_000) < Some(250_000), "{:?}", ages(250_000));
@@ -927,10 +931,9 @@ fn trace_path(t: &Trial) {
     let printed = t.figures(&calm(), "--num-instances 2 --trace-level decisions {} {dir}/d.jsonl");
     let lines = fs::read_to_string(t.folder.join("d.jsonl")).expect("written");
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    let count = |what: &str| lines.iter().filter(|line| line["decision"] == what).count();
-    assert_eq!((count("admission"), count("routing"), lines.len()), (20, 20, 40));
-    let chosen: Vec<_> =
-        lines.iter().filter_map(|line| line["chosen"].as_str()).map(|name| Some(id_of(name))).collect();
+    let of = |what: &'static str| lines.iter().filter(move |line| line["kind"] == what);
+    assert_eq!(["admission", "routing", "scheduling", "outcome"].map(|what| of(what).count()), [20; 4]);
+    let chosen: Vec<_> = of("routing").map(|line| line["instance"].as_u64().map(|number| number as u32)).collect();
     assert_eq!(chosen, t.placements(&calm(), "--num-instances 2"));
     assert_eq!(printed, t.figures(&calm(), "--num-instances 2"), "watching changes nothing");
 }
@@ -938,22 +941,20 @@ fn trace_path(t: &Trial) {
 fn counterfactual_k(t: &Trial) {
     let routed = |flags: &str| {
         let lines = t.decisions(&calm(), &format!("--num-instances 4 --routing-policy always-busiest {flags}"));
-        lines.into_iter().filter(|line| line["decision"] == "routing").collect::<Vec<Value>>()
+        lines.into_iter().filter(|line| line["kind"] == "routing").collect::<Vec<Value>>()
     };
     let candidates = |line: &Value| {
         let all = line["candidates"].as_array()?.clone();
-        Some(
-            all.into_iter().map(|one| (one["instance"].as_str().map(id_of), number(&one, "score"))).collect::<Vec<_>>(),
-        )
+        Some(all.into_iter().map(|one| (one["instance"].as_u64(), number(&one, "score"))).collect::<Vec<_>>())
     };
     assert!(routed("").iter().chain(&routed("{} 0")).all(|line| candidates(line).is_none()));
     let two = routed("{} 2");
     // The fourth request meets three on instance 0; the others are idle.
     let best = candidates(&two[3]).expect("candidates");
     assert_eq!(best, [(Some(1), -0.0), (Some(2), -0.0)], "two of four, best first, then in order");
-    assert!(two[3]["chosen"] == "instance_0" && number(&two[3], "regret") >= 3.0, "{}", two[3]);
+    assert!(two[3]["instance"] == 0 && number(&two[3], "score_regret") >= 3.0, "{}", two[3]);
     let all = candidates(&routed("{} 99")[3]).expect("candidates");
-    assert_eq!((all.len(), all[3].0, -all[3].1), (4, Some(0), number(&two[3], "regret")));
+    assert_eq!((all.len(), all[3].0, -all[3].1), (4, Some(0), number(&two[3], "score_regret")));
 }
 
 fn summarize_trace(t: &Trial) {

@@ -7,6 +7,7 @@ mod blis;
 mod cli;
 mod cluster;
 mod compare;
+mod decisions;
 mod deployments;
 mod examples;
 mod exports;

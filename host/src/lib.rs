@@ -2,6 +2,7 @@
 
 pub mod cli;
 pub mod config;
+pub mod decisions;
 pub mod evaluate;
 mod excerpt;
 pub mod plugin;

@@ -192,6 +192,12 @@ pub trait Sink {
         let _ = decision;
     }
 
+    /// Whether it wants to be told of decisions inside instances too: [`Decision::Scheduling`] and
+    /// [`Decision::Preemption`].
+    fn wants_scheduling(&self) -> bool {
+        false
+    }
+
     /// Which signals of a decision it looks at: they are kept up to date then.
     fn reads(&self) -> Reads {
         Reads::NOTHING
@@ -199,6 +205,9 @@ pub trait Sink {
 }
 
 /// A decision, and what the policy saw.
+///
+/// Those in front of the instances come in the order of time, and so do those of any one instance. But
+/// an instance may be told of later than what happened after it elsewhere.
 #[derive(Clone, Copy, Debug)]
 pub enum Decision<'a> {
     /// Whether a request may enter.
@@ -207,6 +216,8 @@ pub enum Decision<'a> {
         request: &'a RequestView<'a>,
         /// The service.
         cluster: &'a ClusterView<'a>,
+        /// Which columns are up to date, and whether the policy looked.
+        columns: Columns,
         /// The answer.
         verdict: &'a Verdict,
     },
@@ -216,11 +227,117 @@ pub enum Decision<'a> {
         request: &'a RequestView<'a>,
         /// The service.
         cluster: &'a ClusterView<'a>,
+        /// Which columns are up to date, and whether the policy looked.
+        columns: Columns,
         /// The answer.
         choice: &'a Choice,
         /// A score for each instance; empty if the policy has none.
         scores: &'a [f64],
     },
+    /// Whether the head of a wait queue enters the batch.
+    Scheduling(SchedulingDecision),
+    /// Who leaves the batch because KV blocks ran out.
+    Preemption(PreemptionDecision),
+}
+
+/// What a view shows beyond zeros and what is long past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Columns {
+    /// Up to date, whoever wants them to be.
+    pub current: Reads,
+    /// Read by the policy that decided.
+    pub read: Reads,
+}
+
+/// The head of a wait queue, and whether it enters the batch. Nobody else can: service is strictly from
+/// the head, and the scheduling policy's word was its place in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SchedulingDecision {
+    /// Where.
+    pub instance: u32,
+    /// When: the start of a step.
+    pub now: Micros,
+    /// [`crate::request::Request::id`].
+    pub request: u32,
+    /// Its priority on the instance: lower is more urgent.
+    pub priority: i64,
+    /// Requests in the wait queue, with this one.
+    pub waiting: u32,
+    /// Requests in the batch, without this one.
+    pub running: u32,
+    /// KV blocks nobody holds.
+    pub free_kv_blocks: u32,
+    /// What is left of the step's token budget.
+    pub token_budget: u32,
+    /// Since it joined the queue, the last time if it was there before.
+    pub waited: Micros,
+    /// Tokens generated so far; more than 0 only after a preemption.
+    pub generated_tokens: u32,
+    /// Times it was thrown out of the batch.
+    pub preemptions: u32,
+    /// The answer.
+    pub entry: Entry,
+}
+
+/// Whether a request enters the batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// It does.
+    Enters {
+        /// Tokens found in the prefix cache.
+        cached_tokens: u32,
+        /// Tokens it computes in this step.
+        num_tokens: u32,
+    },
+    /// Not in this step. Told once for each time that a request is at the head: at the first step that
+    /// leaves it there.
+    Waits(Obstacle),
+}
+
+/// Why a request does not enter the batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The token budget of the step is used up.
+    TokenBudget,
+    /// There are `max_num_seqs` requests in the batch.
+    BatchFull,
+    /// Its prompt must not be split over steps, and is longer than what is left of the token budget.
+    UnsplitPrompt {
+        /// What it would compute, tokens.
+        num_tokens: u32,
+    },
+    /// There are not enough free KV blocks.
+    KvBlocks {
+        /// What it takes, blocks.
+        needed: u32,
+    },
+}
+
+/// A request that leaves the batch so that another can go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PreemptionDecision {
+    /// Where.
+    pub instance: u32,
+    /// When: the start of a step.
+    pub now: Micros,
+    /// [`crate::request::Request::id`] of the one that leaves.
+    pub victim: u32,
+    /// The one that needs room; it may be the victim itself.
+    pub wanting: u32,
+    /// KV blocks that one needs beyond those it has.
+    pub needed_kv_blocks: u32,
+    /// KV blocks nobody holds: fewer.
+    pub free_kv_blocks: u32,
+    /// Requests in the batch, with the victim.
+    pub running: u32,
+    /// Requests in the wait queue, without the victim.
+    pub waiting: u32,
+    /// Tokens the victim has computed, which are lost but for what the prefix cache keeps.
+    pub computed_tokens: u32,
+    /// Tokens the victim has generated.
+    pub generated_tokens: u32,
+    /// How often the victim was thrown out before.
+    pub preemptions: u32,
 }
 
 /// The instance's own counters at the end of a simulation.

@@ -18,6 +18,7 @@ use super::given::Given;
 use super::parse;
 use super::plugin::PluginArgs;
 use super::regret::{RegretArgs, RegretFlags};
+use super::trace::TraceArgs;
 use super::traces::{ConvertArgs, WorkloadCommandArgs};
 use crate::config::policy::{
     AdmissionName, Named, PreemptionName, PriorityName, RoutingName, SchedulerName, Scorer, Word,
@@ -52,6 +53,8 @@ pub(super) enum Command {
     Regret(Box<RegretArgs>),
     /// List, start, build, check and measure policies of your own
     Plugin(PluginArgs),
+    /// Look at the decisions of a run, recorded with --trace-path
+    Trace(TraceArgs),
     /// Look at workloads without simulating them
     Workload(WorkloadCommandArgs),
     /// Write a request trace in another format, and say what is lost
@@ -453,7 +456,8 @@ pub(super) struct EvaluationFlags {
     /// Which decisions to record
     #[arg(long, value_enum, value_name = "LEVEL", default_value_t = TraceLevelName::None, help_heading = EVALUATION)]
     pub trace_level: TraceLevelName,
-    /// File for every recorded decision, a line of JSON each
+    /// File for every recorded decision, a line of JSON each; packed if its name ends with .gz. `blis
+    /// trace` reads it
     #[arg(long, value_name = "FILE", help_heading = EVALUATION)]
     pub trace_path: Option<PathBuf>,
     /// How many of the best instances to list with each routing decision in the file of
@@ -700,7 +704,7 @@ pub(super) enum TraceLevelName {
     /// None
     #[default]
     None,
-    /// Every admission and every choice of an instance
+    /// Every admission, every choice of an instance, and who enters and leaves the batches there
     Decisions,
 }
 

@@ -10,6 +10,7 @@ mod compose;
 mod config;
 mod connect;
 mod contest;
+mod decisions;
 mod error;
 mod explain;
 mod given;
@@ -20,6 +21,7 @@ mod regret;
 mod run;
 mod service;
 mod timer;
+mod trace;
 mod traces;
 
 use std::ffi::OsString;
@@ -79,6 +81,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Some(Command::Compare(args)) => compare(&CompareConfig::new(*args)?),
         Some(Command::Regret(args)) => regret::dispatch(*args),
         Some(Command::Plugin(args)) => plugin::dispatch(args),
+        Some(Command::Trace(args)) => trace::dispatch(args),
         Some(Command::Workload(args)) => traces::dispatch(args),
         Some(Command::Convert(args)) => traces::convert(&args),
         Some(Command::Compose(args)) => compose::compose(&args),

@@ -60,6 +60,12 @@ pub(super) fn parallelism(text: &str) -> Result<u32, String> {
     }
 }
 
+/// The number of a request, as `17` or `request_17`.
+pub(super) fn request(text: &str) -> Result<u32, String> {
+    let number = text.strip_prefix("request_").unwrap_or(text);
+    number.parse().map_err(|_| "must be the number of a request, like 17 or request_17".to_owned())
+}
+
 /// Like [`parallelism`]; 0 leaves the choice to the model.
 pub(super) fn parallelism_or_zero(text: &str) -> Result<u32, String> {
     if text == "0" { Ok(0) } else { parallelism(text).map_err(|told| format!("{told}, or 0 for the default")) }

@@ -3,9 +3,6 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
-use std::fs::File;
-use std::io::BufWriter;
-use std::path::Path;
 use std::time::Duration;
 
 use blis_sim::cluster::{Cluster, FollowUps, Halt, SessionStates};
@@ -21,6 +18,7 @@ use super::compare::no_sample;
 use super::config::{self, RunConfig, SpecConfig, SpecOrigin, SyntheticConfig, TraceConfig, WorkloadConfig};
 use super::connect;
 use super::contest::Others;
+use super::decisions;
 use super::error::Failure;
 use super::progress::Progress;
 use super::regret;
@@ -32,7 +30,7 @@ use crate::evaluate::regret::Regret;
 use crate::evaluate::{Figures, Fitness, FitnessScale, FitnessWeights, Needs};
 use crate::plugin::incidents::{Incident, Incidents};
 use crate::plugin::{Kind, Technology};
-use crate::report::{self, DecisionLog, DecisionSummary, Export, Journal, RequestLog, Setting};
+use crate::report::{self, DecisionSummary, Export, Journal, RequestLog, Setting};
 use crate::workload::distribution::ArrivalProcess;
 use crate::workload::trace_v2::GoodputTargets;
 use crate::workload::{Names, Skipped, Workload};
@@ -115,8 +113,7 @@ fn simulate(
     let baseline = baseline(config)?;
     let wants_requests = config.output.metrics_path.is_some() || config.output.results_path.is_some();
     let evaluation = &config.evaluation;
-    let candidates = evaluation.counterfactual_k as usize;
-    let decisions = evaluation.trace_path.as_deref().map(|path| open_log(path, &names, candidates)).transpose()?;
+    let decisions = decisions::open(config, deployment, &names)?;
     let observers = (
         (wants_requests.then(RequestLog::new), Refused::default()),
         (
@@ -137,12 +134,9 @@ fn simulate(
         .as_ref()
         .map(|weights| fitness(weights, baseline, config, deployment, &report))
         .transpose()?;
-    let files = finish_log(decisions, config).and(write_files(config, &report, log.as_ref(), &names)).and(export(
-        config,
-        deployment,
-        journal.as_ref(),
-        &names,
-    ));
+    let files = decisions::finish(decisions, config)
+        .and(write_files(config, &report, log.as_ref(), &names))
+        .and(export(config, deployment, journal.as_ref(), &names));
     Ok(Finished {
         setting: setting(config, deployment, &notes),
         warnings: warnings(config, deployment, (&report, &names), &skipped, &refused)
@@ -341,19 +335,6 @@ pub(super) fn slo_targets(
         Some((name, targets))
     });
     targets.collect()
-}
-
-type LogFile<'a> = DecisionLog<'a, BufWriter<File>>;
-
-fn open_log<'a>(path: &Path, names: &'a Names, candidates: usize) -> Result<LogFile<'a>, Failure> {
-    let file = File::create(path)
-        .map_err(|error| Failure::runtime(format_args!("cannot write `{}`: {error}", path.display())))?;
-    Ok(DecisionLog::new(BufWriter::new(file), names, candidates))
-}
-
-fn finish_log(log: Option<LogFile<'_>>, config: &RunConfig) -> Result<(), Failure> {
-    let Some((log, path)) = log.zip(config.evaluation.trace_path.as_deref()) else { return Ok(()) };
-    log.finish().map_err(|error| Failure::runtime(format_args!("cannot write `{}`: {error}", path.display())))
 }
 
 /// Kept for the formats to export to.

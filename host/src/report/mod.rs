@@ -15,7 +15,8 @@ mod results;
 mod summary;
 
 pub use aggregate::{metrics_document, report_document};
-pub use decisions::{DecisionLog, DecisionSummary, score_regret};
+pub use decisions::DecisionSummary;
+pub(crate) use decisions::{score, score_regret};
 pub use definitions::anomaly_definitions;
 pub use export::{About, Export, ExportFormat, Journal};
 pub use file::{FileError, check_target, write_json, write_text};

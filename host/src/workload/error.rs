@@ -192,7 +192,7 @@ impl Skipped {
 
 /// What is wrong with a row, before file and line are known.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(crate) struct Fault {
     pub column: Option<u64>,
     pub what: String,
     pub hint: Option<String>,
@@ -205,6 +205,12 @@ impl Fault {
 
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// What to do, unless that was said.
+    pub fn or_hint(mut self, hint: &str) -> Self {
+        self.hint.get_or_insert_with(|| hint.to_owned());
         self
     }
 

@@ -36,7 +36,7 @@ pub(super) fn display(path: &Path) -> Arc<str> {
 }
 
 /// The lines of an input, one at a time. `\r\n` ends a line too; a byte order mark is dropped.
-pub(super) struct Lines<R> {
+pub(crate) struct Lines<R> {
     input: R,
     file: Arc<str>,
     line: Vec<u8>,

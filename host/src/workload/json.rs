@@ -34,7 +34,7 @@ pub(super) fn object<'a, T: Deserialize<'a>>(line: &'a [u8], scratch: &'a mut Ve
 }
 
 /// serde_json's words, with its column but without its line.
-pub(super) fn fault(error: &serde_json::Error) -> Fault {
+pub(crate) fn fault(error: &serde_json::Error) -> Fault {
     let text = error.to_string();
     let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
     Fault::new(what).column_after(error.column().saturating_sub(1))

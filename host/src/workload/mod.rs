@@ -48,10 +48,12 @@ pub mod vllm_bench;
 pub mod vllm_vcr;
 mod window;
 
-pub(crate) use error::nearest;
+pub(crate) use error::{Fault, nearest};
 pub use error::{LineError, Skipped, TraceError};
 pub(crate) use error::{name_hint, quoted};
 pub use format::TraceFormat;
+pub(crate) use input::{Lines, open as open_input};
+pub(crate) use json::fault as json_fault;
 pub use names::{Names, session_text};
 pub use window::Window;
 

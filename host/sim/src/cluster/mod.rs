@@ -311,7 +311,8 @@ impl<I: Instance> Cluster<I> {
         if let Some(Force::Admit(admit)) = forced(&mut self.forced, &request, Event::Admission) {
             verdict = if admit { Verdict::Admit } else { Verdict::Reject(Reason::Forced) };
         }
-        sink.decision(&Decision::Admission { request: &view, cluster: &cluster, verdict: &verdict });
+        let columns = self.board.columns(self.admission_reads);
+        sink.decision(&Decision::Admission { request: &view, cluster: &cluster, columns, verdict: &verdict });
         match verdict {
             Verdict::Admit => self.admitted.push_back(request),
             Verdict::Reject(_) => {
@@ -343,7 +344,8 @@ impl<I: Instance> Cluster<I> {
         if let Some(Force::Route(target)) = forced(&mut self.forced, &request, Event::Routing) {
             choice = Choice { target: target as usize, reason: Reason::Forced };
         }
-        sink.decision(&Decision::Routing { request: &view, cluster: &cluster, choice: &choice, scores: &self.scores });
+        let (columns, scores) = (self.board.columns(self.routing_reads), &self.scores);
+        sink.decision(&Decision::Routing { request: &view, cluster: &cluster, columns, choice: &choice, scores });
         // Lower is more urgent on an instance.
         let priority = self.policies.priority.priority(&view, now).saturating_neg();
         let instance = cluster.instances.get(choice.target).map(|info| info.id);

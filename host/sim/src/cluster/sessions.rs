@@ -169,6 +169,10 @@ impl<A: Source, S: Sink> Sink for Clients<'_, A, S> {
         self.sink.wants_steps()
     }
 
+    fn wants_scheduling(&self) -> bool {
+        self.sink.wants_scheduling()
+    }
+
     fn decision(&mut self, decision: &Decision<'_>) {
         self.sink.decision(decision);
     }

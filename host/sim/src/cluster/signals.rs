@@ -14,7 +14,7 @@ use super::ClusterConfig;
 use super::in_flight::InFlight;
 use super::lifecycle::Lifecycle;
 use crate::instance::{Instance, InstanceConfig, StepRecord};
-use crate::outcome::{Decision, FirstToken, Outcome, Sink};
+use crate::outcome::{Columns, Decision, FirstToken, Outcome, Sink};
 use crate::policy::{Ages, ClusterView, Events, InstanceInfo, PrefixIndex, Reads, RequestView, Signals, Versions};
 use crate::request::{Name, Request};
 use crate::units::Micros;
@@ -103,6 +103,11 @@ impl Board {
         if reads.cached_blocks {
             instances.iter_mut().for_each(Instance::watch_cache);
         }
+    }
+
+    /// What a policy that reads `read` is shown. What depends on the request is only filled in if it is read.
+    pub fn columns(&self, read: Reads) -> Columns {
+        Columns { current: Reads { cached_blocks: read.cached_blocks, ..self.reads }, read }
     }
 
     pub fn watches(&self) -> Watches {
@@ -270,6 +275,10 @@ impl<S: Sink> Sink for Watched<'_, S> {
 
     fn wants_steps(&self) -> bool {
         self.sink.wants_steps()
+    }
+
+    fn wants_scheduling(&self) -> bool {
+        self.sink.wants_scheduling()
     }
 
     fn decision(&mut self, decision: &Decision<'_>) {

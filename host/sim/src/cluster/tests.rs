@@ -164,11 +164,14 @@ impl Sink for Story {
 
     fn decision(&mut self, decision: &Decision<'_>) {
         let (now, told) = match decision {
-            Decision::Admission { request, cluster, verdict } => (cluster.now, format!("{} {verdict:?}", request.id)),
-            Decision::Routing { request, cluster, choice, scores } => {
+            Decision::Admission { request, cluster, verdict, .. } => {
+                (cluster.now, format!("{} {verdict:?}", request.id))
+            }
+            Decision::Routing { request, cluster, choice, scores, .. } => {
                 assert!(scores.is_empty() || scores.len() == cluster.len(), "a score for each or for none");
                 (cluster.now, format!("{} {choice:?} {scores:?}", request.id))
             }
+            Decision::Scheduling(_) | Decision::Preemption(_) => unreachable!("not wanted"),
         };
         assert!(now >= self.last_decision, "decisions run backwards");
         self.last_decision = now;

@@ -14,7 +14,9 @@ use super::{
 use crate::latency::{Batch, Blackbox, ContextEffect, LatencyModel, MoeComm, Roofline, TrainedPhysics};
 use crate::model::Parallelism;
 use crate::model::samples::{h100, llama_8b};
-use crate::outcome::{Counters, FirstToken, Outcome, Sink, Status};
+use crate::outcome::{
+    Counters, Decision, Entry, FirstToken, Obstacle, Outcome, PreemptionDecision, SchedulingDecision, Sink, Status,
+};
 use crate::policy::{BatchView, Classes, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};
 use crate::request::{BlockKey, Content, Name, Request, Span, Tags};
 use crate::semantics::Semantics;
@@ -28,9 +30,23 @@ struct Story {
     itl: BTreeMap<Micros, u64>,
     counters: Counters,
     stuck: Option<String>,
+    scheduled: Vec<SchedulingDecision>,
+    preempted: Vec<PreemptionDecision>,
+    /// To decisions.
+    deaf: bool,
 }
 
 impl Sink for Story {
+    fn wants_scheduling(&self) -> bool {
+        !self.deaf
+    }
+    fn decision(&mut self, decision: &Decision<'_>) {
+        match *decision {
+            Decision::Scheduling(decision) => self.scheduled.push(decision),
+            Decision::Preemption(decision) => self.preempted.push(decision),
+            Decision::Admission { .. } | Decision::Routing { .. } => unreachable!("nothing stands in front"),
+        }
+    }
     fn outcome(&mut self, outcome: &Outcome) {
         self.outcomes.push(*outcome);
     }
@@ -46,6 +62,32 @@ impl Sink for Story {
         if *total == 0 {
             self.itl.remove(&gap);
         }
+    }
+}
+
+impl Story {
+    /// What is told of decisions fits what became of the requests.
+    fn is_consistent(&self) -> Result<(), TestCaseError> {
+        prop_assert_eq!(self.preempted.len() as u64, self.counters.preemptions);
+        prop_assert!(self.preempted.iter().all(|told| told.needed_kv_blocks > told.free_kv_blocks), "out of need");
+        let entered = |told: &&SchedulingDecision| matches!(told.entry, Entry::Enters { .. });
+        let waited: Micros = self.scheduled.iter().filter(entered).map(|told| told.waited).sum();
+        prop_assert!(waited <= self.counters.queue_time, "{waited:?} of {:?}", self.counters.queue_time);
+        for outcome in &self.outcomes {
+            let of = self.scheduled.iter().filter(|told| told.request == outcome.id);
+            let entries: Vec<_> = of.filter(entered).collect();
+            let Some(first) = entries.first() else {
+                prop_assert_eq!(outcome.scheduling_delay, None);
+                continue;
+            };
+            // A draining request that is thrown out does not come back.
+            let back = outcome.status == Status::Queued || outcome.status == Status::TimedOut;
+            let expected = outcome.preemptions as usize + 1;
+            prop_assert!(entries.len() == expected || back && entries.len() + 1 == expected);
+            let Entry::Enters { cached_tokens, .. } = first.entry else { unreachable!("filtered") };
+            prop_assert_eq!(cached_tokens, outcome.cached_tokens);
+        }
+        Ok(())
     }
 }
 
@@ -298,7 +340,10 @@ fn tell_forked(mut instance: Fast, requests: &[Request], horizon: Micros) -> Sto
 }
 
 fn tell(instance: impl Instance, requests: &[Request], horizon: Micros) -> Story {
-    let mut story = Story::default();
+    tell_on(Story::default(), instance, requests, horizon)
+}
+
+fn tell_on(mut story: Story, instance: impl Instance, requests: &[Request], horizon: Micros) -> Story {
     match run_alone(instance, requests.iter().cloned(), horizon, &mut story) {
         Ok(counters) => story.counters = counters,
         // What was told before the watchdog barked may differ: the engines report in other units.
@@ -428,8 +473,15 @@ proptest! {
         let imitating = tell(Fast::new(imitated(&config)), &requests, horizon);
         prop_assert_eq!(&plain, &imitating);
         let fast_instance = Fast::new(config.clone());
-        let recording = tell(Fast::new(config).recording(), &requests, horizon);
+        let recording = tell(Fast::new(config.clone()).recording(), &requests, horizon);
         prop_assert_eq!(&plain, &recording);
+        if plain.stuck.is_none() {
+            let deaf = Story { deaf: true, ..Story::default() };
+            let undisturbed = tell_on(deaf, Fast::new(config), &requests, horizon);
+            let expected = Story { scheduled: Vec::new(), preempted: Vec::new(), deaf: true, ..plain.clone() };
+            prop_assert_eq!(&expected, &undisturbed, "listening changes nothing");
+            plain.is_consistent()?;
+        }
         if plain.stuck.is_none() {
             let forked = tell_forked(fast_instance, &requests, horizon);
             prop_assert_eq!(&plain, &forked);
@@ -463,6 +515,7 @@ fn the_loads_reach_what_is_difficult() {
 
     let mut runner = TestRunner::deterministic();
     let (mut preemptions, mut hits, mut failures, mut timed_out, mut capped, mut coalesced) = (0, 0, 0, 0, 0, 0);
+    let mut waits = [0; 4];
     for _ in 0..1000 {
         let config = config().new_tree(&mut runner).expect("a config").current();
         let requests = requests(&drafts().new_tree(&mut runner).expect("drafts").current(), config.block_size);
@@ -473,6 +526,15 @@ fn the_loads_reach_what_is_difficult() {
         let ended = |status| story.outcomes.iter().filter(|outcome| outcome.status == status).count();
         timed_out += ended(Status::TimedOut);
         capped += ended(Status::LengthCapped);
+        for told in &story.scheduled {
+            match told.entry {
+                Entry::Enters { .. } => {}
+                Entry::Waits(Obstacle::TokenBudget) => waits[0] += 1,
+                Entry::Waits(Obstacle::BatchFull) => waits[1] += 1,
+                Entry::Waits(Obstacle::UnsplitPrompt { .. }) => waits[2] += 1,
+                Entry::Waits(Obstacle::KvBlocks { .. }) => waits[3] += 1,
+            }
+        }
         coalesced += story.itl.values().filter(|&&count| count > 30).count();
     }
     for (what, count) in [
@@ -482,6 +544,10 @@ fn the_loads_reach_what_is_difficult() {
         ("timeouts", timed_out as u64),
         ("length caps", capped as u64),
         ("long runs of equal steps", coalesced as u64),
+        ("waits for the next step's tokens", waits[0]),
+        ("waits for a place", waits[1]),
+        ("waits for a whole step's tokens", waits[2]),
+        ("waits for KV blocks", waits[3]),
     ] {
         assert!(count > 3, "{what}: only {count} in 1000 loads");
     }

@@ -9,7 +9,9 @@ use super::watchdog::Watchdog;
 use super::{Instance, InstanceConfig, Load, Stuck};
 use crate::kv::plain::{PlainKv, Want};
 use crate::latency::Batch;
-use crate::outcome::{Counters, FirstToken, Outcome, Sink, Status};
+use crate::outcome::{
+    Counters, Decision, Entry, FirstToken, Obstacle, Outcome, PreemptionDecision, SchedulingDecision, Sink, Status,
+};
 use crate::policy::{BatchView, Progress};
 use crate::request::{BlockKey, Request};
 use crate::units::Micros;
@@ -85,6 +87,8 @@ pub struct Plain {
     turn_back: i64,
     turn_front: i64,
     watchdog: Watchdog,
+    /// The head of the queue of which was said that it has to wait.
+    told_waiting: Option<u32>,
     /// End of the last step in which a request finished.
     left_at: Micros,
     counters: Counters,
@@ -132,6 +136,7 @@ impl Plain {
             turn_back: 0,
             turn_front: 0,
             watchdog: Watchdog::default(),
+            told_waiting: None,
             left_at: Micros::ZERO,
             counters: Counters::default(),
             last_step: StepRecord::default(),
@@ -146,9 +151,9 @@ impl Plain {
             return Ok(()); // everything this step was for has timed out
         }
         self.counters.steps += 1;
-        let budget = self.plan_running(now)?;
+        let budget = self.plan_running(now, sink)?;
         if self.last_step.preempted.is_empty() {
-            self.plan_waiting(now, budget);
+            self.plan_waiting(now, budget, sink);
             if self.running.is_empty() {
                 self.useless(now)?;
             }
@@ -172,7 +177,7 @@ impl Plain {
     }
 
     /// Running requests first, in batch order. Returns the token budget left.
-    fn plan_running(&mut self, now: Micros) -> Result<u32, Stuck> {
+    fn plan_running(&mut self, now: Micros, sink: &mut impl Sink) -> Result<u32, Stuck> {
         for live in &mut self.running {
             live.num_new = 0;
         }
@@ -187,7 +192,7 @@ impl Plain {
             } else {
                 1
             };
-            if want > 0 && !self.obtain(&mut i, want, &mut budget, now)? {
+            if want > 0 && !self.obtain(&mut i, want, &mut budget, now, sink)? {
                 break;
             }
             i += 1;
@@ -197,7 +202,14 @@ impl Plain {
 
     /// Makes room for `want` tokens of the request at `*i`, preempting others as needed (then
     /// `*i` follows it). `false` if the request itself had to leave.
-    fn obtain(&mut self, i: &mut usize, want: u32, budget: &mut u32, now: Micros) -> Result<bool, Stuck> {
+    fn obtain(
+        &mut self,
+        i: &mut usize,
+        want: u32,
+        budget: &mut u32,
+        now: Micros,
+        sink: &mut impl Sink,
+    ) -> Result<bool, Stuck> {
         loop {
             let live = &self.running[*i];
             let request = Want {
@@ -217,6 +229,9 @@ impl Plain {
             }
             self.useless(now)?;
             let victim = self.victim(*i, now);
+            if sink.wants_scheduling() {
+                sink.decision(&Decision::Preemption(self.preemption(victim, *i, want, now)));
+            }
             let was_scheduled = self.running[victim].num_new;
             *budget += was_scheduled;
             let itself = victim == *i;
@@ -244,6 +259,25 @@ impl Plain {
             batch.push(&live.request, self.config.classes.urgency(live.request.tags.slo_class), progress);
         }
         self.config.victim_by_view(&batch)
+    }
+
+    /// What is said of the `victim` that leaves so that the request at `wanting` gets room for `want` tokens.
+    fn preemption(&self, victim: usize, wanting: usize, want: u32, now: Micros) -> PreemptionDecision {
+        let (victim, wanting) = (&self.running[victim], &self.running[wanting]);
+        let blocks = |tokens: u32| tokens.div_ceil(self.config.block_size);
+        PreemptionDecision {
+            instance: self.config.index,
+            now,
+            victim: victim.request.id,
+            wanting: wanting.request.id,
+            needed_kv_blocks: blocks(wanting.computed + want) - blocks(wanting.computed),
+            free_kv_blocks: self.kv.free_blocks(),
+            running: self.running.len() as u32,
+            waiting: self.waiting.len() as u32,
+            computed_tokens: victim.computed,
+            generated_tokens: victim.generated,
+            preemptions: victim.preemptions,
+        }
     }
 
     fn preempt(&mut self, index: usize, now: Micros) {
@@ -283,10 +317,17 @@ impl Plain {
     }
 
     /// New requests, strictly from the head of the queue.
-    fn plan_waiting(&mut self, now: Micros, mut budget: u32) {
+    fn plan_waiting(&mut self, now: Micros, mut budget: u32, sink: &mut impl Sink) {
+        let mut obstacle = None;
         while budget > 0 && self.running.len() < self.config.max_num_seqs as usize {
             let Some((&key, live)) = self.waiting.first_key_value() else { break };
-            let Some((cached, want)) = self.admission(live, budget) else { break };
+            let (cached, want) = match self.admission(live, budget) {
+                Ok(admission) => admission,
+                Err(found) => {
+                    obstacle = Some(found);
+                    break;
+                }
+            };
             let start = cached.len() as u32 * self.config.block_size;
             let request = Want {
                 request: &live.request,
@@ -296,9 +337,15 @@ impl Plain {
                 in_flight: false,
                 cached: &cached,
             };
+            let decision = self.scheduling(live, budget, now, Entry::Enters { cached_tokens: start, num_tokens: want });
             if !self.kv.allocate(&request) {
+                obstacle = Some(Obstacle::KvBlocks { needed: self.kv.needs(start + want, &cached) });
                 break;
             }
+            if sink.wants_scheduling() {
+                sink.decision(&Decision::Scheduling(decision));
+            }
+            self.told_waiting = None;
             let mut live = self.waiting.remove(&key).expect("it is the first");
             self.counters.waited(live.queued_at, now);
             if live.scheduling_delay.is_none() {
@@ -311,22 +358,54 @@ impl Plain {
             budget -= want;
             self.running.push(live);
         }
+        if sink.wants_scheduling() {
+            let obstacle = obstacle.unwrap_or(if budget == 0 { Obstacle::TokenBudget } else { Obstacle::BatchFull });
+            self.tell_waiting(obstacle, budget, now, sink);
+        }
+    }
+
+    /// Says why the head of the queue stays there, unless that was said before.
+    fn tell_waiting(&mut self, obstacle: Obstacle, budget: u32, now: Micros, sink: &mut impl Sink) {
+        let Some((_, head)) = self.waiting.first_key_value() else { return };
+        if self.told_waiting != Some(head.request.id) {
+            sink.decision(&Decision::Scheduling(self.scheduling(head, budget, now, Entry::Waits(obstacle))));
+            self.told_waiting = Some(head.request.id);
+        }
+    }
+
+    /// What is said of `head`, which is the head of the queue.
+    fn scheduling(&self, head: &Live, token_budget: u32, now: Micros, entry: Entry) -> SchedulingDecision {
+        SchedulingDecision {
+            instance: self.config.index,
+            now,
+            request: head.request.id,
+            priority: head.request.priority,
+            waiting: self.waiting.len() as u32,
+            running: self.running.len() as u32,
+            free_kv_blocks: self.kv.free_blocks(),
+            token_budget,
+            waited: now - head.queued_at,
+            generated_tokens: head.generated,
+            preemptions: head.preemptions,
+            entry,
+        }
     }
 
     /// The cached blocks and the number of tokens with which `live` could enter the batch.
-    fn admission(&self, live: &Live, budget: u32) -> Option<(Vec<u32>, u32)> {
+    fn admission(&self, live: &Live, budget: u32) -> Result<(Vec<u32>, u32), Obstacle> {
         // vLLM never takes the last token from the cache: something must be computed.
         let findable = if self.config.semantics.full_hit_is_free { live.target } else { live.target.saturating_sub(1) };
         let cached = self.kv.cached_prefix(&live.request, findable);
         let left = live.target - cached.len() as u32 * self.config.block_size;
         let chunk = self.config.chunk(left);
         if !self.config.enable_chunked_prefill && chunk > budget {
-            return None;
+            return Err(Obstacle::UnsplitPrompt { num_tokens: chunk });
         }
-        if self.config.reserve_full_prompt && !self.kv.fits(live.target, &cached) {
-            return None;
+        let needed = self.kv.needs(live.target, &cached);
+        if self.config.reserve_full_prompt && needed > self.kv.free_blocks() {
+            return Err(Obstacle::KvBlocks { needed });
         }
-        Some((cached, chunk.min(budget)))
+        Ok((cached, chunk.min(budget)))
     }
 
     fn release_drained(&mut self) {

@@ -142,11 +142,10 @@ impl PlainKv {
         (0..tokens / self.block_size).map_while(|index| self.find(hash_of(request, &keys, index))).collect()
     }
 
-    /// Whether all of `tokens` tokens would fit now, `cached` being claimed.
+    /// How many free blocks the first `tokens` tokens of a request would take, `cached` being claimed.
     #[must_use]
-    pub fn fits(&self, tokens: u32, cached: &[u32]) -> bool {
-        let need = tokens.div_ceil(self.block_size) - cached.len() as u32;
-        need + self.on_free_list(cached) <= self.free_blocks()
+    pub fn needs(&self, tokens: u32, cached: &[u32]) -> u32 {
+        tokens.div_ceil(self.block_size) - cached.len() as u32 + self.on_free_list(cached)
     }
 
     /// Places tokens, or changes nothing and returns `false`.

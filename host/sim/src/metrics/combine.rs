@@ -51,6 +51,10 @@ impl<A: Sink, B: Sink> Sink for (A, B) {
         self.1.retract_itl(instance, gap, count);
     }
 
+    fn wants_scheduling(&self) -> bool {
+        self.0.wants_scheduling() || self.1.wants_scheduling()
+    }
+
     fn decision(&mut self, decision: &Decision<'_>) {
         self.0.decision(decision);
         self.1.decision(decision);
@@ -101,6 +105,10 @@ impl<S: Sink> Sink for Option<S> {
         if let Some(sink) = self {
             sink.retract_itl(instance, gap, count);
         }
+    }
+
+    fn wants_scheduling(&self) -> bool {
+        self.as_ref().is_some_and(Sink::wants_scheduling)
     }
 
     fn decision(&mut self, decision: &Decision<'_>) {

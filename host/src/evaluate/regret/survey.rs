@@ -195,7 +195,7 @@ impl<F: Fn(&Outcome) -> bool> Sink for Surveyor<F> {
     fn retract_itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
 
     fn decision(&mut self, decision: &Decision<'_>) {
-        self.survey.decisions.push(match *decision {
+        let noted = match *decision {
             Decision::Admission { request, verdict, .. } => Noted {
                 request: request.id,
                 target: None,
@@ -204,7 +204,7 @@ impl<F: Fn(&Outcome) -> bool> Sink for Surveyor<F> {
                 rejected: *verdict != Verdict::Admit,
                 queued: false,
             },
-            Decision::Routing { request, cluster, scores, choice } => Noted {
+            Decision::Routing { request, cluster, scores, choice, .. } => Noted {
                 request: request.id,
                 target: Some(choice.target as u32),
                 kind: DecisionKind::Routing,
@@ -212,7 +212,9 @@ impl<F: Fn(&Outcome) -> bool> Sink for Surveyor<F> {
                 rejected: false,
                 queued: cluster.signals.queue_depth.iter().any(|&depth| depth > 1),
             },
-        });
+            Decision::Scheduling(_) | Decision::Preemption(_) => return,
+        };
+        self.survey.decisions.push(noted);
     }
 
     fn reads(&self) -> Reads {

@@ -300,6 +300,7 @@ impl Sink for Sight {
                 self.score_regret = Some(crate::report::score_regret(cluster, scores, choice.target));
                 (cluster, scores)
             }
+            Decision::Scheduling(_) | Decision::Preemption(_) => return,
         };
         let signals = cluster.signals;
         self.seen = Some(Seen {

@@ -34,6 +34,7 @@ impl Sink for Told {
         let (id, answer) = match decision {
             Decision::Admission { request, verdict, .. } => (request.id, Force::Admit(**verdict == Verdict::Admit)),
             Decision::Routing { request, choice, .. } => (request.id, Force::Route(choice.target as u32)),
+            Decision::Scheduling(_) | Decision::Preemption(_) => return,
         };
         self.answers.push((id, answer));
     }

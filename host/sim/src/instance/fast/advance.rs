@@ -27,7 +27,7 @@ impl Fast {
             } else if step == now {
                 // A step that starts at a deadline still goes first.
                 let until = limit.min(queued).min(deadline.saturating_add(Micros(1)));
-                if !(self.quiet() && self.run_quietly(now, until, sink)) {
+                if !(self.quiet(sink.wants_scheduling()) && self.run_quietly(now, until, sink)) {
                     self.step(now, sink)?;
                 }
             } else {
@@ -48,8 +48,8 @@ impl Fast {
     /// A head of the queue that KV refused stays refused: decoding takes free blocks one by one,
     /// each of which the head was either counting on as free, or counting on as cached and needs
     /// to recompute. (Only BLIS can lose several cached blocks by reusing one, see
-    /// `forget_twins`; such a refusal is not remembered.)
-    fn quiet(&self) -> bool {
+    /// `forget_twins`; such a refusal is not remembered.) If that is to be `told`, somebody has yet to say so.
+    fn quiet(&self, told: bool) -> bool {
         let budget = self.config.max_num_batched_tokens;
         self.decoders.count == self.running
             && self.running > 0
@@ -63,6 +63,13 @@ impl Fast {
                     .waiting
                     .first_key_value()
                     .is_none_or(|(_, &head)| self.refused == Some((head, budget - self.running))))
+            && !(told && self.head_is_news())
+    }
+
+    /// Whether nobody has said yet that the head of the queue has to wait.
+    fn head_is_news(&self) -> bool {
+        let head = self.waiting.first_key_value();
+        head.is_some_and(|(_, &head)| self.told_waiting != Some(self.live[head].request.id))
     }
 
     /// A time before which no step starts that ends a request in queue or batch; the next step starts

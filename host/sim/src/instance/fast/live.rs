@@ -37,7 +37,7 @@ pub(super) struct Live {
     pub base: i64,
     /// Decoding: the step from which on its inter-token latencies are those of the step log.
     pub joined_v: u64,
-    /// When its inter-token latencies of the step log began.
+    /// When its inter-token latencies of the step log began. Waiting: when it joined the queue.
     pub joined_at: Micros,
     /// Tokens whose KV is computed (see [`State::Decoding`]).
     pub computed: u32,
@@ -128,13 +128,13 @@ impl Rare {
 }
 
 impl Live {
-    pub fn new(mut request: Box<Request>, rank: Rank) -> Self {
+    pub fn new(mut request: Box<Request>, rank: Rank, queued_at: Micros) -> Self {
         let content = std::mem::replace(&mut request.content, Content::UNIQUE);
         Self {
             seq: NOT_RUNNING,
             base: 0,
             joined_v: 0,
-            joined_at: Micros::ZERO,
+            joined_at: queued_at,
             finish_v: 0,
             computed: 0,
             generated: 0,

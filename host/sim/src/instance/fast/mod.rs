@@ -92,6 +92,8 @@ pub struct Fast {
     fewest_waiting: u32,
     turn_back: i64,
     watchdog: Watchdog,
+    /// The head of the queue of which was said that it has to wait.
+    told_waiting: Option<u32>,
     /// Every request in the queue or the batch.
     live: Arena<Live>,
     /// Between arrival and queue, with the time of queueing, in its order.
@@ -152,6 +154,7 @@ impl Fast {
             preemptions: 0,
             stalled: Vec::new(),
             watchdog: Watchdog::default(),
+            told_waiting: None,
             left_at: Micros::ZERO,
             counters: Counters::default(),
             record: None,
@@ -236,7 +239,7 @@ impl Fast {
         });
         let left = self.tokens_left(&request, request.input_tokens, 0);
         self.fewest_waiting = if self.waiting.is_empty() { left } else { self.fewest_waiting.min(left) };
-        let key = self.live.insert(Live::new(request, place.rank));
+        let key = self.live.insert(Live::new(request, place.rank, now));
         self.queue_changes(now);
         self.waiting.insert(place, key);
         if let Some(deadline) = deadline {

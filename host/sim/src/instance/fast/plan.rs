@@ -6,7 +6,7 @@ use super::{Fast, NEVER};
 use crate::instance::policy::Joining;
 use crate::instance::{Preemption, PreemptionChoice, Stuck};
 use crate::latency::Batch;
-use crate::outcome::Sink;
+use crate::outcome::{Decision, Entry, Obstacle, PreemptionDecision, SchedulingDecision, Sink};
 use crate::policy::{BatchView, Progress};
 use crate::units::Micros;
 
@@ -36,7 +36,7 @@ impl Fast {
         };
         self.refused = None;
         if !plan.preempted {
-            self.plan_waiting(now, plan.budget);
+            self.plan_waiting(now, plan.budget, sink);
             if self.running == 0 {
                 self.useless(now)?;
             }
@@ -164,6 +164,9 @@ impl Fast {
         while self.blocks_for(key, want) > self.kv.free_blocks() {
             self.useless(now)?;
             let victim = self.victim(key, now);
+            if sink.wants_scheduling() {
+                sink.decision(&Decision::Preemption(self.preemption(victim, key, want, now)));
+            }
             plan.preempted = true;
             plan.budget += self.planned(victim);
             self.preempt(victim, now, sink);
@@ -267,6 +270,24 @@ impl Fast {
         keys[self.config.victim_by_view(&batch)]
     }
 
+    /// What is said of the `victim` that leaves so that `wanting` gets room for `want` tokens.
+    fn preemption(&self, victim: Key, wanting: Key, want: u32, now: Micros) -> PreemptionDecision {
+        let live = &self.live[victim];
+        PreemptionDecision {
+            instance: self.config.index,
+            now,
+            victim: live.request.id,
+            wanting: self.live[wanting].request.id,
+            needed_kv_blocks: self.blocks_for(wanting, want),
+            free_kv_blocks: self.kv.free_blocks(),
+            running: self.running,
+            waiting: self.waiting.len() as u32,
+            computed_tokens: live.computed_at(self.v),
+            generated_tokens: live.generated_at(self.v),
+            preemptions: live.preemptions,
+        }
+    }
+
     /// Throws `key` out of the batch, to the front of the queue.
     fn preempt(&mut self, key: Key, now: Micros, sink: &mut impl Sink) {
         self.preemptions += 1;
@@ -319,6 +340,7 @@ impl Fast {
             turn: self.turn_front,
         });
         live.state = State::Waiting;
+        live.joined_at = now;
         live.rank = place.rank;
         self.queue_changes(now);
         let left = self.tokens_left(&self.live[key].request, self.live[key].target, self.live[key].generated);
@@ -327,12 +349,23 @@ impl Fast {
     }
 
     /// New requests, strictly from the head of the queue.
-    fn plan_waiting(&mut self, now: Micros, mut budget: u32) {
+    fn plan_waiting(&mut self, now: Micros, mut budget: u32, sink: &mut impl Sink) {
+        let mut obstacle = None;
         while budget > 0 && self.running < self.config.max_num_seqs {
             let Some((&place, &key)) = self.waiting.first_key_value() else { break };
-            let Some(want) = self.admit(key, budget) else {
-                break;
+            let told = sink.wants_scheduling().then(|| self.scheduling(key, budget, now));
+            let want = match self.admit(key, budget) {
+                Ok(want) => want,
+                Err(found) => {
+                    obstacle = Some(found);
+                    break;
+                }
             };
+            if let Some(told) = told {
+                let entry = Entry::Enters { cached_tokens: self.live[key].computed, num_tokens: want };
+                sink.decision(&Decision::Scheduling(SchedulingDecision { entry, ..told }));
+                self.told_waiting = None;
+            }
             self.queue_changes(now);
             self.waiting.remove(&place);
             budget -= want;
@@ -349,11 +382,44 @@ impl Fast {
             self.running += 1;
             self.prefilling.push(key);
         }
+        if sink.wants_scheduling() {
+            let obstacle = obstacle.unwrap_or(if budget == 0 { Obstacle::TokenBudget } else { Obstacle::BatchFull });
+            self.tell_waiting(obstacle, budget, now, sink);
+        }
+    }
+
+    /// Says why the head of the queue stays there, unless that was said before.
+    fn tell_waiting(&mut self, obstacle: Obstacle, budget: u32, now: Micros, sink: &mut impl Sink) {
+        let Some((_, &head)) = self.waiting.first_key_value() else { return };
+        let decision = SchedulingDecision { entry: Entry::Waits(obstacle), ..self.scheduling(head, budget, now) };
+        if self.told_waiting != Some(decision.request) {
+            sink.decision(&Decision::Scheduling(decision));
+            self.told_waiting = Some(decision.request);
+        }
+    }
+
+    /// What is said of `head`, which is the head of the queue, before the answer is known.
+    fn scheduling(&self, head: Key, token_budget: u32, now: Micros) -> SchedulingDecision {
+        let live = &self.live[head];
+        SchedulingDecision {
+            instance: self.config.index,
+            now,
+            request: live.request.id,
+            priority: live.request.priority,
+            waiting: self.waiting.len() as u32,
+            running: self.running,
+            free_kv_blocks: self.kv.free_blocks(),
+            token_budget,
+            waited: now - live.joined_at,
+            generated_tokens: live.generated,
+            preemptions: live.preemptions,
+            entry: Entry::Waits(Obstacle::BatchFull),
+        }
     }
 
     /// Gives the waiting request `key` its KV, cached and new, and says how many tokens it
-    /// computes; `None`, nothing changed, if it does not fit.
-    fn admit(&mut self, key: Key, budget: u32) -> Option<u32> {
+    /// computes; nothing changed, if it does not fit.
+    fn admit(&mut self, key: Key, budget: u32) -> Result<u32, Obstacle> {
         let live = &mut self.live[key];
         // vLLM never takes the last token from the cache: something must be computed.
         let findable = if self.config.semantics.full_hit_is_free { live.target } else { live.target.saturating_sub(1) };
@@ -370,7 +436,11 @@ impl Fast {
             if hit.blocks == 0 || !self.config.semantics.forget_twins {
                 self.refused = Some((key, budget));
             }
-            return None;
+            return Err(match (uncut, whole) {
+                (true, _) => Obstacle::UnsplitPrompt { num_tokens: chunk },
+                (false, true) => Obstacle::KvBlocks { needed: blocks(live.target) },
+                (false, false) => Obstacle::KvBlocks { needed: blocks(start + want) },
+            });
         }
         live.computed = start;
         if want == 0 {
@@ -379,7 +449,7 @@ impl Fast {
             self.kv.claim_found(&mut live.holding);
             self.kv.extend(&mut live.holding, &live.keys, start, start + want);
         }
-        Some(want)
+        Ok(want)
     }
 
     fn release_drained(&mut self) {

@@ -1,0 +1,35 @@
+#![no_main]
+
+use std::io::Cursor;
+
+use blis::decisions::{Diff, Filter, Listing, Reader, Story, Top, TopBy};
+
+// Whatever the bytes are, `blis trace` reads them to the end or says what is wrong.
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let open = || Reader::new(Box::new(Cursor::new(bytes.to_vec())), &"fuzz".into());
+    let reader = match open() {
+        Ok(reader) => reader,
+        Err(error) => return assert!(!error.to_string().is_empty()),
+    };
+    let mut listing = Listing::of(reader, Filter::default());
+    assert!(!listing.heading().is_empty());
+    let whole = loop {
+        match listing.next_text(false) {
+            Ok(Some(line)) => assert!(line.ends_with('\n')),
+            Ok(None) => break true,
+            Err(error) => break error.to_string().is_empty(),
+        }
+    };
+    for by in [TopBy::ScoreRegret, TopBy::Margin, TopBy::Ttft, TopBy::E2e, TopBy::Wait] {
+        let top = Top::of(&mut open().expect("as before"), by, 3);
+        assert!(top.is_ok() == whole && top.is_ok_and(|top| !top.to_string().is_empty()) == whole);
+    }
+    for request in [0, 1, 7] {
+        let story = Story::of(&mut open().expect("as before"), request);
+        assert_eq!(story.is_ok(), whole);
+        assert!(story.ok().flatten().is_none_or(|story| !story.to_string().is_empty()));
+    }
+    let diff = Diff::between(["a".into(), "b".into()], open, open);
+    assert_eq!(diff.is_ok(), whole);
+    assert!(diff.is_ok_and(|diff| diff.to_string().contains("no decision differs")) == whole);
+});

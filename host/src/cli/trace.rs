@@ -1,0 +1,213 @@
+//! `blis trace show`, `top` and `diff`: the decisions of runs, read again.
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use blis_sim::units::Micros;
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::args::OutputForm;
+use super::error::Failure;
+use super::{parse, print, print_document, wants_text_form};
+use crate::decisions::{Diff, Filter, Kind, Listing, Story, Top, TopBy};
+use crate::workload::TraceError;
+
+#[derive(Debug, Args)]
+pub(super) struct TraceArgs {
+    #[command(subcommand)]
+    command: TraceCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum TraceCommand {
+    /// Show the decisions of a run in words, or everything that was decided about one request
+    #[command(args_override_self = true)]
+    Show(ShowArgs),
+    /// Show the decisions that look worst
+    #[command(args_override_self = true)]
+    Top(TopArgs),
+    /// Show where two runs first decide differently, how often they do, and what that did to the requests
+    #[command(args_override_self = true)]
+    Diff(DiffArgs),
+}
+
+#[derive(Debug, Args)]
+struct ShowArgs {
+    /// What `blis run --trace-level decisions --trace-path FILE` wrote
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Tell the story of this request: how it was admitted and routed, what the policies saw, whom it
+    /// waited for and why, and how it ended
+    #[arg(long, value_name = "ID", value_parser = parse::request, conflicts_with_all = ["instance", "from", "to", "kind"])]
+    request: Option<u32>,
+    /// Only what happens on this instance
+    #[arg(long, value_name = "N", value_parser = parse::count_or_zero)]
+    instance: Option<u32>,
+    /// Only what happens from this time on, s
+    #[arg(long, value_name = "S", value_parser = parse::seconds_from_0)]
+    from: Option<Micros>,
+    /// Only what happens before this time, s
+    #[arg(long, value_name = "S", value_parser = parse::seconds_from_0)]
+    to: Option<Micros>,
+    /// Only these kinds of lines [default: all but signals]
+    #[arg(long, value_enum, value_name = "KIND,…", value_delimiter = ',')]
+    kind: Vec<KindName>,
+    /// Form of the output; auto is text on a terminal, JSON elsewhere: one object for --request, else the
+    /// lines of the trace
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
+    output: OutputForm,
+}
+
+#[derive(Debug, Args)]
+struct TopArgs {
+    /// What `blis run --trace-level decisions --trace-path FILE` wrote
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// What makes a decision bad
+    #[arg(long, value_enum, value_name = "FIGURE", default_value_t = TopByName::E2e)]
+    by: TopByName,
+    /// How many to show, ≥ 1
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = parse::count)]
+    limit: u32,
+    /// Form of the output; auto is text on a terminal, JSON elsewhere
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
+    output: OutputForm,
+}
+
+#[derive(Debug, Args)]
+struct DiffArgs {
+    /// The trace of one run
+    #[arg(value_name = "A")]
+    a: PathBuf,
+    /// The trace of another run of the same requests
+    #[arg(value_name = "B")]
+    b: PathBuf,
+    /// Form of the output; auto is text on a terminal, JSON elsewhere
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
+    output: OutputForm,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum KindName {
+    /// What instances reported, when that was read anew
+    Signals,
+    /// Who may enter the service
+    Admission,
+    /// Which instance serves a request
+    Routing,
+    /// Who enters a batch, and who has to wait at the head of a queue
+    Scheduling,
+    /// Who leaves a batch because KV blocks ran out
+    Preemption,
+    /// How requests ended
+    Outcome,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum TopByName {
+    /// How far the chosen instance was below the best score
+    ScoreRegret,
+    /// How far it was above the best of the others: where the policy was surest
+    Margin,
+    /// Time to first token of the request
+    Ttft,
+    /// Its end-to-end latency
+    E2e,
+    /// How long it took until it entered the batch
+    Wait,
+}
+
+impl From<KindName> for Kind {
+    fn from(name: KindName) -> Self {
+        match name {
+            KindName::Signals => Self::Signals,
+            KindName::Admission => Self::Admission,
+            KindName::Routing => Self::Routing,
+            KindName::Scheduling => Self::Scheduling,
+            KindName::Preemption => Self::Preemption,
+            KindName::Outcome => Self::Outcome,
+        }
+    }
+}
+
+impl From<TopByName> for TopBy {
+    fn from(name: TopByName) -> Self {
+        match name {
+            TopByName::ScoreRegret => Self::ScoreRegret,
+            TopByName::Margin => Self::Margin,
+            TopByName::Ttft => Self::Ttft,
+            TopByName::E2e => Self::E2e,
+            TopByName::Wait => Self::Wait,
+        }
+    }
+}
+
+pub(super) fn dispatch(args: TraceArgs) -> Result<(), Failure> {
+    match args.command {
+        TraceCommand::Show(args) => match args.request {
+            Some(request) => tell(&args, request),
+            None => list(args),
+        },
+        TraceCommand::Top(args) => top(&args),
+        TraceCommand::Diff(args) => diff(&args),
+    }
+}
+
+fn tell(args: &ShowArgs, request: u32) -> Result<(), Failure> {
+    let story = Story::read(&args.file, request).map_err(unusable)?;
+    let story = story.ok_or_else(|| {
+        let file = args.file.display();
+        Failure::usage(format_args!("{file}: no request {request}"))
+            .hint(format_args!("`blis trace show {file} --kind admission` lists those that are in it"))
+    })?;
+    if wants_text_form(args.output) { print(story) } else { print_document(&story) }
+}
+
+/// Line by line: a trace can be longer than memory.
+fn list(args: ShowArgs) -> Result<(), Failure> {
+    let filter = Filter {
+        instance: args.instance,
+        from_us: args.from.map(|from| from.0),
+        to_us: args.to.map(|to| to.0),
+        kinds: args.kind.into_iter().map(Kind::from).collect(),
+    };
+    let text = wants_text_form(args.output);
+    let mut listing = Listing::open(&args.file, filter).map_err(unusable)?;
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut write = |text: &str| out.write_all(text.as_bytes()).map_err(|error| Failure::output(&error));
+    if text {
+        write(&listing.heading())?;
+    }
+    let read = loop {
+        match listing.next_text(!text) {
+            Ok(Some(line)) => write(&line)?,
+            Ok(None) => break Ok(()),
+            Err(error) => break Err(unusable(error)),
+        }
+    };
+    // What could be read is shown, then the error.
+    out.flush().map_err(|error| Failure::output(&error))?;
+    read
+}
+
+fn top(args: &TopArgs) -> Result<(), Failure> {
+    let top = Top::read(&args.file, args.by.into(), args.limit as usize).map_err(unusable)?;
+    if wants_text_form(args.output) { print(top) } else { print_document(&top) }
+}
+
+fn diff(args: &DiffArgs) -> Result<(), Failure> {
+    let same = |path: &Path| path.canonicalize().ok();
+    if let (Some(a), Some(b)) = (same(&args.a), same(&args.b))
+        && a == b
+    {
+        return Err(
+            Failure::usage(format_args!("`{}` is named twice", args.a.display())).hint("name the traces of two runs")
+        );
+    }
+    let diff = Diff::read(&args.a, &args.b).map_err(unusable)?;
+    if wants_text_form(args.output) { print(diff) } else { print_document(&diff) }
+}
+
+fn unusable(error: TraceError) -> Failure {
+    Failure::usage(error)
+}

@@ -1,0 +1,190 @@
+//! What a policy saw of each instance, put together from a decision and the columns it refers to.
+
+use std::fmt::{self, Display};
+
+use serde::Serialize;
+
+use super::line::{Routing, Seen, Signals};
+use super::table::{Table, ms, or_dash, score};
+
+/// What a policy saw, by instance.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Saw {
+    /// Age of the periodic columns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    age_us: Option<u64>,
+    /// Age of `cached_blocks`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cached_blocks_age_us: Option<u64>,
+    /// What was up to date and not looked at.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unread: Vec<String>,
+    instances: Vec<SawInstance>,
+    #[serde(skip)]
+    chosen: Option<u32>,
+}
+
+/// One of them. What is `None` nobody kept up to date.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+struct SawInstance {
+    instance: u32,
+    #[serde(flatten)]
+    load: Option<LoadSeen>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_flight: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cached_blocks: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    score: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct LoadSeen {
+    queue_depth: u32,
+    batch_size: u32,
+    free_kv_blocks: u32,
+    cache_hit_rate: f64,
+    preemption_count: u64,
+}
+
+impl Saw {
+    /// At a decision that saw `seen`, behind the line `signals`.
+    pub fn new(seen: &Seen<'_>, signals: Option<&Signals>) -> Self {
+        let load = signals.filter(|_| seen.reading.is_some());
+        let lengths = [load.map(|load| load.queue_depth.len()), seen.in_flight.map(<[u32]>::len)];
+        let count = lengths.into_iter().chain([seen.cached_blocks.map(<[u32]>::len)]).flatten().max().unwrap_or(0);
+        Self {
+            age_us: seen.reading_age_us,
+            cached_blocks_age_us: seen.cached_blocks_age_us,
+            unread: seen.unread.to_vec(),
+            instances: (0..count).map(|i| SawInstance::new(seen, load, i)).collect(),
+            chosen: None,
+        }
+    }
+
+    /// At a routing decision.
+    pub fn routing(routing: &Routing, signals: Option<&Signals>) -> Self {
+        let mut saw = Self::new(&routing.seen(), signals);
+        for (i, &score) in routing.scores.iter().enumerate() {
+            if saw.instances.len() <= i {
+                saw.instances.push(SawInstance { instance: i as u32, ..SawInstance::default() });
+            }
+            saw.instances[i].score = score;
+        }
+        saw.chosen = Some(routing.instance);
+        saw
+    }
+
+    /// Whether it saw nothing of the instances.
+    pub fn is_empty(&self) -> bool {
+        self.instances.is_empty()
+    }
+
+    /// How old it was, in words.
+    pub fn ages(&self) -> String {
+        let load = self.age_us.map(|age| format!("queue, batch and blocks {} ms old", ms(age)));
+        let cached = self.cached_blocks_age_us.map(|age| format!("caches {} ms old", ms(age)));
+        let unread = (!self.unread.is_empty()).then(|| {
+            let name = |name: &String| if name == "reading" { "queue, batch and blocks" } else { "requests in flight" };
+            format!("not looked at: {}", self.unread.iter().map(name).collect::<Vec<_>>().join(", "))
+        });
+        load.into_iter().chain(cached).chain(unread).collect::<Vec<_>>().join("; ")
+    }
+
+    /// The chosen instance in a few words, at the decision `routing` behind the line `signals`.
+    pub fn of_chosen(routing: &Routing, signals: Option<&Signals>) -> String {
+        let (seen, i) = (routing.seen(), routing.instance as usize);
+        let chosen = SawInstance {
+            score: routing.scores.get(i).copied().flatten(),
+            ..SawInstance::new(&seen, signals.filter(|_| seen.reading.is_some()), i)
+        };
+        let mut parts = Vec::new();
+        if let Some(load) = chosen.load {
+            parts.push(format!("{} queued", load.queue_depth));
+            parts.push(format!("{} running", load.batch_size));
+            parts.push(format!("{} blocks free", load.free_kv_blocks));
+        }
+        parts.extend(chosen.in_flight.map(|count| format!("{count} in flight")));
+        parts.extend(chosen.cached_blocks.map(|count| format!("{count} blocks cached")));
+        parts.extend(chosen.score.map(|value| format!("score {}", score(value))));
+        parts.join(", ")
+    }
+
+    /// The instances that are worth a line: all of a few; of many, the chosen one and the best by score.
+    fn shown(&self) -> Vec<&SawInstance> {
+        const MOST: usize = 16;
+        let mut all: Vec<&SawInstance> = self.instances.iter().collect();
+        if all.len() > MOST {
+            let key = |saw: &SawInstance| (Some(saw.instance) == self.chosen, saw.score.unwrap_or(f64::NEG_INFINITY));
+            all.sort_by(|one, other| {
+                let (one, other) = (key(one), key(other));
+                other.0.cmp(&one.0).then(other.1.total_cmp(&one.1))
+            });
+            all.truncate(MOST);
+            all.sort_by_key(|saw| saw.instance);
+        }
+        all
+    }
+}
+
+impl SawInstance {
+    fn new(seen: &Seen<'_>, load: Option<&Signals>, i: usize) -> Self {
+        let at = |column: Option<&[u32]>| column.and_then(|column| column.get(i).copied());
+        Self {
+            instance: i as u32,
+            load: load.and_then(|load| LoadSeen::new(load, i)),
+            in_flight: at(seen.in_flight),
+            cached_blocks: at(seen.cached_blocks),
+            score: None,
+        }
+    }
+}
+
+impl LoadSeen {
+    fn new(signals: &Signals, i: usize) -> Option<Self> {
+        Some(Self {
+            queue_depth: *signals.queue_depth.get(i)?,
+            batch_size: *signals.batch_size.get(i)?,
+            free_kv_blocks: *signals.free_kv_blocks.get(i)?,
+            cache_hit_rate: *signals.cache_hit_rate.as_ref()?.get(i)?,
+            preemption_count: *signals.preemption_count.as_ref()?.get(i)?,
+        })
+    }
+}
+
+/// A table, indented by six.
+impl Display for Saw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let any = |has: fn(&SawInstance) -> bool| self.instances.iter().any(has);
+        let load = any(|saw| saw.load.is_some());
+        let (in_flight, cached) = (any(|saw| saw.in_flight.is_some()), any(|saw| saw.cached_blocks.is_some()));
+        let scores = any(|saw| saw.score.is_some());
+        let mut headings = vec!["instance"];
+        let columns: [(bool, &[&str]); 4] = [
+            (load, &["queued", "running", "free blocks"]),
+            (in_flight, &["in flight"]),
+            (cached, &["cached blocks"]),
+            (scores, &["score"]),
+        ];
+        headings.extend(columns.iter().filter(|(there, _)| *there).flat_map(|(_, names)| *names));
+        headings.push("");
+        let mut table = Table::new(6, headings);
+        let shown = self.shown();
+        for saw in &shown {
+            let mut row = vec![saw.instance.to_string()];
+            if load {
+                row.push(or_dash(saw.load, |load| load.queue_depth.to_string()));
+                row.push(or_dash(saw.load, |load| load.batch_size.to_string()));
+                row.push(or_dash(saw.load, |load| load.free_kv_blocks.to_string()));
+            }
+            row.extend(in_flight.then(|| or_dash(saw.in_flight, |count| count.to_string())));
+            row.extend(cached.then(|| or_dash(saw.cached_blocks, |count| count.to_string())));
+            row.extend(scores.then(|| or_dash(saw.score, score)));
+            row.push(if Some(saw.instance) == self.chosen { "chosen".to_owned() } else { String::new() });
+            table.row(row);
+        }
+        write!(f, "{table}")?;
+        let rest = self.instances.len() - shown.len();
+        if rest > 0 { writeln!(f, "      and {rest} more") } else { Ok(()) }
+    }
+}

@@ -1,0 +1,96 @@
+//! Numbers and tables for people.
+
+use std::fmt::{self, Display};
+
+/// A table with a line of headings. The last column is text and starts at the left; all others are numbers.
+#[derive(Debug)]
+pub(super) struct Table {
+    indent: usize,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub fn new<'a>(indent: usize, headings: impl IntoIterator<Item = &'a str>) -> Self {
+        Self { indent, rows: vec![headings.into_iter().map(str::to_owned).collect()] }
+    }
+
+    /// A row, with as many cells as there are headings.
+    pub fn row(&mut self, cells: Vec<String>) {
+        debug_assert_eq!(cells.len(), self.rows[0].len());
+        self.rows.push(cells);
+    }
+}
+
+impl Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns = self.rows[0].len();
+        let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        for row in &self.rows {
+            let mut line = " ".repeat(self.indent);
+            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+                if column > 0 {
+                    line.push_str("  ");
+                }
+                if column + 1 == columns { line.push_str(cell) } else { line.push_str(&format!("{cell:>width$}")) }
+            }
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// A time, in seconds to the microsecond.
+pub(super) fn seconds(us: u64) -> String {
+    format!("{}.{:06}", us / 1_000_000, us % 1_000_000)
+}
+
+/// A duration, in ms to the microsecond.
+pub(super) fn ms(us: u64) -> String {
+    format!("{}.{:03}", us / 1000, us % 1000)
+}
+
+/// A difference of durations, in ms with its sign.
+pub(super) fn ms_more(us: i64) -> String {
+    format!("{}{}", if us < 0 { '-' } else { '+' }, ms(us.unsigned_abs()))
+}
+
+/// What there may be.
+pub(super) fn or_dash<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| "-".to_owned(), text)
+}
+
+/// A score, as short as it is exact to four places.
+pub(super) fn score(score: f64) -> String {
+    let text = format!("{score:.4}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" { "0".to_owned() } else { text.to_owned() }
+}
+
+/// `1 request`, `2 requests`.
+pub(super) fn plural(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stand_under_each_other() {
+        let mut table = Table::new(2, ["request", "s", "what"]);
+        table.row(vec!["7".into(), seconds(12_345_678), "entered".into()]);
+        table.row(vec!["12345".into(), seconds(1), String::new()]);
+        insta::assert_snapshot!(table.to_string(), @r"
+          request          s  what
+                7  12.345678  entered
+            12345   0.000001
+        ");
+    }
+
+    #[test]
+    fn numbers_are_exact_and_short() {
+        assert_eq!([ms(1_234_567), ms(5), ms_more(-1500), ms_more(0)], ["1234.567", "0.005", "-1.500", "+0.000"]);
+        assert_eq!([score(0.5), score(-0.0), score(12.0), score(1.0 / 3.0)], ["0.5", "0", "12", "0.3333"]);
+    }
+}
