@@ -4,6 +4,7 @@ pub mod cli;
 pub mod config;
 pub mod evaluate;
 mod excerpt;
+pub mod fit;
 pub mod plugin;
 pub mod report;
 mod unreadable;

@@ -11,6 +11,7 @@ mod connect;
 mod contest;
 mod error;
 mod explain;
+mod fidelity;
 mod given;
 mod parse;
 mod plugin;
@@ -66,6 +67,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Some(Command::Plugin(args)) => plugin::dispatch(args),
         Some(Command::Workload(args)) => traces::dispatch(args),
         Some(Command::Convert(args)) => traces::convert(&args),
+        Some(Command::Validate(args)) => fidelity::run_validate(&args),
         Some(Command::Models) => print_lines(&connect::models()),
         Some(Command::Hardware) => print_lines(&connect::hardware()),
         None => print(format_args!("{}", Cli::command().render_long_help())),

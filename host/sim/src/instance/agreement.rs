@@ -96,6 +96,9 @@ impl LatencyModel for Shape {
     fn output_token_time(&self) -> Micros {
         Micros(self.per_output)
     }
+    fn first_token_time(&self, step: Micros) -> Micros {
+        Micros(step.0 * self.per_output / 3)
+    }
     fn post_decode_time(&self) -> Micros {
         Micros(7)
     }
