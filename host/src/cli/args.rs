@@ -13,7 +13,7 @@ use clap::builder::{NonEmptyStringValueParser, PossibleValue, TypedValueParser};
 use clap::{Arg, Args, Parser, Subcommand, ValueEnum};
 use tracing::level_filters::LevelFilter;
 
-use super::fidelity::ValidateArgs;
+use super::fidelity::{FitArgs, ValidateArgs};
 use super::given::Given;
 use super::parse;
 use super::plugin::PluginArgs;
@@ -52,6 +52,9 @@ pub(super) enum Command {
     /// Write a request trace in another format, and say what is lost
     #[command(args_override_self = true, allow_negative_numbers = true)]
     Convert(ConvertArgs),
+    /// Calibrate the physics latency model against measured runs of real servers
+    #[command(args_override_self = true)]
+    Fit(FitArgs),
     /// Compare simulated with measured latencies of real servers
     #[command(args_override_self = true)]
     Validate(ValidateArgs),

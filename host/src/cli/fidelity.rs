@@ -1,14 +1,18 @@
 //! `blis fit` and `blis validate`: measurements of real servers.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 
 use super::error::Failure;
 use super::{print, print_document};
+use crate::config::physics::CoefficientFile;
 use crate::fit::errors::{OfDistribution, mean};
-use crate::fit::{FitError, RunOptions, Split, Validated, load, validate};
+use crate::fit::plot::draw;
+use crate::fit::{FitError, FitReport, LeaveOut, MeasuredRun, RunOptions, Split, Validated, fit, load, validate};
+use crate::report::check_target;
 
 #[derive(Debug, Args)]
 pub(super) struct ValidateArgs {
@@ -23,6 +27,28 @@ pub(super) struct ValidateArgs {
     /// Draw measured and simulated latency over time, one panel per run (SVG)
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
+    /// Print one JSON document instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct FitArgs {
+    #[command(flatten)]
+    data: DataArgs,
+    /// Coefficient file to write, for `--coefficients`
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Keep the general weights and the other deployments of this coefficient file; fit only the deployments
+    /// of DATA, around those weights
+    #[arg(long, value_name = "FILE", conflicts_with = "leave_one_model_out")]
+    base: Option<PathBuf>,
+    /// Fit to all other models, and see what that predicts for each
+    #[arg(long)]
+    leave_one_model_out: bool,
+    /// Fit each deployment to its other workloads, and see what that predicts for each
+    #[arg(long)]
+    leave_one_workload_out: bool,
     /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
@@ -122,7 +148,7 @@ impl DataArgs {
         }
     }
 
-    fn load(&self) -> Result<Vec<crate::fit::MeasuredRun>, Failure> {
+    fn load(&self) -> Result<Vec<MeasuredRun>, Failure> {
         let mut runs = load(&self.data, &self.options()).map_err(failure)?;
         if let Some(part) = &self.only {
             runs.retain(|run| run.name.contains(part));
@@ -143,10 +169,16 @@ fn failure(error: FitError) -> Failure {
 }
 
 pub(super) fn run_validate(args: &ValidateArgs) -> Result<(), Failure> {
+    if let Some(path) = &args.plot {
+        check_target(path).map_err(|error| Failure::file(&error))?;
+    }
     let runs = args.data.load()?;
     let splits = args.requests.splits();
     let validated: Vec<Validated> =
         runs.iter().map(|run| validate(run, splits)).collect::<Result<_, _>>().map_err(failure)?;
+    if let Some(path) = &args.plot {
+        draw(path, &validated).map_err(Failure::runtime)?;
+    }
     if args.json {
         print_document(&validated)?;
     } else {
@@ -161,6 +193,56 @@ pub(super) fn run_validate(args: &ValidateArgs) -> Result<(), Failure> {
         ))
         .hint("`blis fit` calibrates the coefficients; docs/fidelity.md says what to expect")),
     }
+}
+
+pub(super) fn run_fit(args: &FitArgs) -> Result<(), Failure> {
+    check_target(&args.out).map_err(|error| Failure::file(&error))?;
+    let load_base = |path: &Path| CoefficientFile::load(Some(path)).map_err(Failure::usage);
+    let base = args.base.as_deref().map(load_base).transpose()?;
+    let runs = args.data.load()?;
+    let leave_out = LeaveOut { models: args.leave_one_model_out, workloads: args.leave_one_workload_out };
+    let report = fit(&runs, base, &today(), leave_out).map_err(failure)?;
+    let text = serde_yaml::to_string(&report.file).map_err(Failure::runtime)?;
+    let header = "# Coefficients of the `physics` latency model, written by `blis fit`: see docs/fidelity.md.\n\
+                  # Errors are signed, %, on requests that the fit has not seen.\n";
+    std::fs::write(&args.out, format!("{header}{text}")).map_err(|error| {
+        Failure::runtime(format_args!("cannot write `{}`: {error}", args.out.display())).hint("choose another `--out`")
+    })?;
+    let FitReport { validation, models_left_out, workloads_left_out, .. } = &report;
+    let parts = [
+        ("validation requests, weights of the deployment", validation),
+        ("model left out, general weights of the others", models_left_out),
+        ("workload left out, weights of the deployment's others", workloads_left_out),
+    ];
+    if args.json {
+        let document: Vec<_> =
+            parts.iter().map(|(what, runs)| serde_json::json!({"what": what, "runs": runs})).collect();
+        return print_document(&document);
+    }
+    for (what, runs) in parts.iter().filter(|(_, runs)| !runs.is_empty()) {
+        print(format_args!("# {what}\n{}\n", table(runs)))?;
+    }
+    Ok(())
+}
+
+/// Today's date in UTC, as `2026-11-22`.
+fn today() -> String {
+    let days = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400);
+    date(days)
+}
+
+/// The date so many days after 1970-01-01. Years begin on 1 March, so that leap days end them (Howard Hinnant,
+/// "chrono-compatible low-level date algorithms").
+fn date(days: u64) -> String {
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
 }
 
 /// One line per run, then their mean.
@@ -223,4 +305,18 @@ fn table(runs: &[Validated]) -> String {
 
 fn signed(percent: f64) -> String {
     format!("{percent:+.1}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_are_dates() {
+        assert_eq!(date(0), "1970-01-01");
+        assert_eq!(date(19_782), "2024-02-29");
+        assert_eq!(date(20_779), "2026-11-22");
+        assert_eq!(date(47_540), "2100-02-28");
+        assert_eq!(date(47_541), "2100-03-01", "2100 has no leap day");
+    }
 }

@@ -67,6 +67,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Some(Command::Plugin(args)) => plugin::dispatch(args),
         Some(Command::Workload(args)) => traces::dispatch(args),
         Some(Command::Convert(args)) => traces::convert(&args),
+        Some(Command::Fit(args)) => fidelity::run_fit(&args),
         Some(Command::Validate(args)) => fidelity::run_validate(&args),
         Some(Command::Models) => print_lines(&connect::models()),
         Some(Command::Hardware) => print_lines(&connect::hardware()),

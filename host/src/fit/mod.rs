@@ -8,10 +8,13 @@
 
 pub mod calibrate;
 pub mod errors;
+pub mod plot;
 pub mod replay;
+pub mod report;
 pub mod runs;
 pub mod validate;
 
 pub use errors::Errors;
+pub use report::{FitReport, LeaveOut, fit};
 pub use runs::{FitError, Measured, MeasuredRun, RunOptions, Split, load};
 pub use validate::{Validated, validate};

@@ -21,7 +21,7 @@ use crate::units::Micros;
 
 /// What the kernels of one GPU attain. Shares are of the data sheet's peak; a time is per kernel, µs.
 ///
-/// A matrix product of `F` FLOP and `B` bytes takes `launch + √((B/bandwidth)² + (F/flops)²)`: bound by
+/// A matrix product of `F` FLOP and `B` bytes takes `launch + ⁴√((B/bandwidth)⁴ + (F/flops)⁴)`: bound by
 /// memory for few tokens, by arithmetic for many, and a little worse than either where both matter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kernels {
@@ -476,8 +476,15 @@ impl Product {
     fn us(&self, rows: f64) -> f64 {
         let memory = self.weights + self.activations * rows;
         let arithmetic = self.arithmetic * rows;
-        self.launch + (memory * memory + arithmetic * arithmetic).sqrt()
+        self.launch + slower(memory, arithmetic)
     }
+}
+
+/// The larger of two times, and a little more where they are alike. Two square roots: `powf` may differ in
+/// the last bit from machine to machine.
+fn slower(memory: f64, arithmetic: f64) -> f64 {
+    let (memory, arithmetic) = (memory * memory, arithmetic * arithmetic);
+    (memory * memory + arithmetic * arithmetic).sqrt().sqrt()
 }
 
 /// The routed experts of a model on one GPU.
@@ -525,8 +532,7 @@ impl Experts {
         let visited = self.experts * (1.0 - power(self.miss, tokens as u64));
         let memory = self.weights * visited;
         let arithmetic = self.arithmetic * tokens;
-        let products = (memory * memory + arithmetic * arithmetic).sqrt();
-        self.layers * (self.launch + products + self.activations * tokens)
+        self.layers * (self.launch + slower(memory, arithmetic) + self.activations * tokens)
     }
 }
 
