@@ -642,3 +642,197 @@ pub(crate) mod samples {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::samples::kernels;
+    use super::*;
+    use crate::latency::testing::{Item, batch, random_batches};
+    use crate::model::samples::{deepseek_lite, h100, llama_8b, qwen_moe, scout_fp8};
+
+    const ALPHA: PhysicsAlpha = PhysicsAlpha { arrival_us: 4500.0, input_token_us: 0.5, first_token_steps: 1.25 };
+    const BETA: PhysicsBeta = PhysicsBeta {
+        gemm: 0.97,
+        experts: 0.98,
+        decode_attention: 0.96,
+        prefill_attention: 1.1,
+        collectives: 0.9,
+        layer_us: 13.0,
+        request_us: 1.0,
+        step_us: 200.0,
+    };
+
+    fn physics(model: &ModelConfig, tensor: u32, data: u32) -> Physics {
+        let parallelism = Parallelism { tensor, data };
+        Physics::new(model, (&h100(), &kernels()), parallelism, false, ALPHA, BETA).unwrap()
+    }
+
+    /// A dense model on one rank, kernel by kernel and request by request.
+    fn written_out(m: &ModelConfig, tp: f64, items: &[Item]) -> f64 {
+        let (k, bandwidth, flops) = (kernels(), 3.35e6, 989.5e6);
+        let (l, d, h) =
+            (f64::from(m.num_hidden_layers), f64::from(m.hidden_size), f64::from(m.num_attention_heads) / tp);
+        let (kv, ff) = (f64::from(m.num_key_value_heads) / tp, f64::from(m.intermediate_size) / tp);
+        let dh = 128.0;
+        let product = |rows: f64, outputs: f64, inputs: f64| {
+            let memory = 2.0 * (outputs * inputs + rows * (outputs + inputs)) / (bandwidth * k.gemm.bandwidth);
+            let arithmetic = 2.0 * rows * outputs * inputs / (flops * k.gemm.flops);
+            k.gemm.launch_us + (memory.powi(4) + arithmetic.powi(4)).powf(0.25)
+        };
+        let tokens: f64 = items.iter().map(|item| f64::from(item.n)).sum();
+        let mut us = BETA.step_us + BETA.request_us * items.len() as f64 + BETA.layer_us * l;
+        let per_layer = product(tokens, (h + 2.0 * kv) * dh, d)
+            + product(tokens, d, h * dh)
+            + product(tokens, 2.0 * ff, d)
+            + product(tokens, d, ff);
+        let between =
+            tokens * 2.0 * (8.0 * d + 2.0 * (h + 2.0 * kv) * dh + 3.0 * ff) / bandwidth / k.attention_bandwidth;
+        us += BETA.gemm * (l * (per_layer + between) + product(items.len() as f64, f64::from(m.vocab_size) / tp, d));
+        if tp > 1.0 {
+            let bytes = 2.0 * d * tokens;
+            let once = k.reduce_once.launch_us + (tp - 1.0) * bytes / (k.reduce_once.gb_s * 1e3);
+            let twice = k.reduce_twice.launch_us + 2.0 * (tp - 1.0) / tp * bytes / (k.reduce_twice.gb_s * 1e3);
+            us += BETA.collectives * 2.0 * l * once.min(twice);
+        }
+        us += BETA.decode_attention * l * k.attention_launch_us;
+        for item in items {
+            let kv_us = |tokens: f64| tokens * 2.0 * kv * dh * 2.0 / bandwidth / k.attention_bandwidth;
+            let (n, context) = (f64::from(item.n), f64::from(item.context));
+            us += l * if item.is_prefill() {
+                let pairs: f64 = (0..item.n).map(|new| context + f64::from(new) + 1.0).sum();
+                let arithmetic = 4.0 * pairs * h * dh / (flops * k.attention_flops);
+                BETA.prefill_attention * (arithmetic + kv_us(context + n))
+            } else {
+                BETA.decode_attention * (k.attention_head_us * kv + kv_us(context))
+            };
+        }
+        us
+    }
+
+    #[test]
+    fn equals_its_formula() {
+        for (tensor, share) in [(1, 1.0), (4, 4.0)] {
+            let physics = physics(&llama_8b(), tensor, 1);
+            for items in random_batches(3_000) {
+                let expected = written_out(&llama_8b(), share, &items);
+                let us = physics.us(&batch(&items));
+                assert!((us / expected - 1.0).abs() < 1e-9, "{us} is not {expected}: {items:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn large_batches_take_the_same_formula() {
+        let mut physics = physics(&qwen_moe(), 2, 1);
+        let batches: Vec<Batch> = random_batches(2_000).map(|items| batch(&items)).collect();
+        let tables: Vec<Micros> = batches.iter().map(|batch| physics.step_time(batch)).collect();
+        physics.by_tokens.clear();
+        physics.by_requests.clear();
+        let computed: Vec<Micros> = batches.iter().map(|batch| physics.step_time(batch)).collect();
+        assert_eq!(tables, computed);
+    }
+
+    #[test]
+    fn decoding_reads_weights_and_context() {
+        // Llama-3.1-8B in BF16: 15 GB of weights and 128 KiB of KV per token on 3.35 TB/s.
+        let physics = physics(&llama_8b(), 1, 1);
+        let mut one = Batch::default();
+        one.add_decode(1000);
+        let us = physics.step_time(&one).0;
+        assert!((5_000..7_500).contains(&us), "{us} µs");
+        let full = Batch { decode_context: 100_000, ..one };
+        let context_us = physics.step_time(&full).0 - us;
+        assert!((3_500..4_500).contains(&context_us), "99 000 tokens of KV are 3.9 ms at peak: {context_us} µs");
+    }
+
+    #[test]
+    fn gpus_share_the_work_and_pay_for_it() {
+        let step = |tensor, requests| {
+            let physics = physics(&llama_8b(), tensor, 1);
+            physics.step_time(&Batch { decode_requests: requests, decode_context: 500 * requests, ..Batch::default() })
+        };
+        assert!(step(2, 16) < step(1, 16) && step(4, 16) < step(2, 16));
+        assert!(step(4, 16).0 * 3 > step(1, 16).0, "collectives and launches do not shrink");
+    }
+
+    #[test]
+    fn a_batch_visits_more_experts_than_a_request() {
+        let physics = physics(&qwen_moe(), 1, 1);
+        let step = |requests| physics.step_time(&Batch { decode_requests: requests, ..Batch::default() }).0 as f64;
+        assert!(step(32) > 1.5 * step(1), "32 tokens visit 111 of 128 experts, one visits 8");
+        assert!(step(128) < 1.5 * step(64), "then all are visited");
+    }
+
+    #[test]
+    fn latent_attention_reads_less_than_heads_would() {
+        let heads = ModelConfig { mla: None, ..deepseek_lite() };
+        let of_context = |model: &ModelConfig| physics(model, 1, 1).decode_context_us;
+        assert!(of_context(&deepseek_lite()) < of_context(&heads) / 3.0);
+    }
+
+    #[test]
+    fn alpha_acts_before_the_queue_and_behind_the_first_token() {
+        let physics = physics(&llama_8b(), 1, 1);
+        assert_eq!(physics.queueing_time(100), Micros(4550));
+        assert_eq!(physics.first_token_time(Micros(10_000)), Micros(12_500));
+        assert_eq!((physics.output_token_time(), physics.post_decode_time()), (Micros::ZERO, Micros::ZERO));
+        assert_eq!(physics.step_time(&Batch::default()), Micros(1));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let error = |model: &ModelConfig, tensor, data, kernels: &Kernels, beta| {
+            let parallelism = Parallelism { tensor, data };
+            Physics::new(model, (&h100(), kernels), parallelism, false, ALPHA, beta).unwrap_err()
+        };
+        let fine = kernels();
+        assert_eq!(error(&llama_8b(), 1, 2, &fine, BETA), LatencyError::DataParallel { data: 2 });
+        let expected = LatencyError::HeadsNotDivisible { kind: "attention", heads: 32, tensor: 5 };
+        assert_eq!(error(&llama_8b(), 5, 1, &fine, BETA), expected);
+        let expected = LatencyError::CoefficientValue { name: "beta", index: 5, value: -1.0 };
+        assert_eq!(error(&llama_8b(), 1, 1, &fine, PhysicsBeta { layer_us: -1.0, ..BETA }), expected);
+        let unknown = Kernels { attention_flops: 0.0, ..fine };
+        assert_eq!(error(&llama_8b(), 1, 1, &unknown, BETA), LatencyError::Missing { field: "attention_flops" });
+    }
+
+    fn any_physics() -> impl Strategy<Value = Physics> {
+        prop_oneof![
+            Just(physics(&llama_8b(), 1, 1)),
+            Just(physics(&llama_8b(), 8, 1)),
+            Just(physics(&scout_fp8(), 4, 1)),
+            Just(physics(&deepseek_lite(), 2, 1)),
+            Just(physics(&qwen_moe(), 2, 2)),
+        ]
+    }
+
+    proptest! {
+        /// More of anything is never faster, and nothing is faster than the shortest step.
+        #[test]
+        fn steps_are_monotone(
+            physics in any_physics(),
+            requests in 0u64..300,
+            context in 0u64..300_000,
+            chunk in 1u32..9_000,
+            before in 0u32..50_000,
+            more in 1u64..200,
+        ) {
+            let decodes = Batch { decode_requests: requests, decode_context: context, ..Batch::default() };
+            let mut mixed = decodes;
+            mixed.add_prefill(chunk, before, before + chunk);
+            let mut longer = decodes;
+            longer.add_prefill(chunk + 1, before, before + chunk + 1);
+            let mut further = decodes;
+            further.add_prefill(chunk, before + 100, before + 100 + chunk);
+            let wider = Batch { decode_requests: requests + more, ..mixed };
+            let deeper = Batch { decode_context: context + more, ..mixed };
+            let step = physics.step_time(&mixed);
+            prop_assert!(step > physics.step_time(&decodes));
+            for larger in [longer, further, wider, deeper] {
+                prop_assert!(physics.step_time(&larger) >= step);
+            }
+            prop_assert!(step >= physics.shortest_step() && physics.shortest_step() > Micros(500));
+        }
+    }
+}
