@@ -10,6 +10,7 @@ mod compare;
 mod deployments;
 mod examples;
 mod exports;
+mod fidelity;
 mod flags;
 mod leaks;
 mod nonsense;

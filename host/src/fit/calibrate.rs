@@ -274,6 +274,76 @@ impl LeastSquaresProblem<f64, Dyn, Dyn> for Problem<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::DeploymentArgs;
+    use crate::fit::Measured;
+
+    /// A run at two levels of load whose latencies are the simulator's own under `weights`.
+    fn synthetic(weights: &Weights) -> MeasuredRun {
+        let request = |number: u64| Measured {
+            arrival_us: if number < 400 { number * 150_000 } else { 60_000_000 + (number - 400) * 55_000 },
+            input_tokens: 300 + 7 * (number % 40) as u32,
+            output_tokens: 100 + (number % 60) as u32,
+            ttft_us: 1.0,
+            e2e_us: 2.0,
+            queue_us: None,
+            split: Split::Train,
+            prompt: None,
+        };
+        let mut run = MeasuredRun {
+            name: "synthetic".into(),
+            workload: "synthetic".into(),
+            deployment: DeploymentArgs {
+                latency_model: Some(crate::config::LatencyKind::Physics),
+                tensor_parallel_size: Some(1),
+                alpha_coeffs: Some(weights[..3].to_vec()),
+                beta_coeffs: Some(weights[3..].to_vec()),
+                ..DeploymentArgs::new("llama-3.1-8b-instruct")
+            },
+            max_num_seqs: 128,
+            max_num_batched_tokens: 2048,
+            prefix_caching: false,
+            shared_prefix_tokens: 0,
+            cut_off: false,
+            requests: (0..1_000).map(request).collect(),
+            sha256: String::new(),
+        };
+        let deployment = deployment(&run).unwrap();
+        let predicted = replay(&run, &deployment, &deployment.latency).unwrap();
+        for (request, predicted) in run.requests.iter_mut().zip(predicted) {
+            (request.ttft_us, request.e2e_us) = (predicted.ttft_us, predicted.e2e_us);
+        }
+        run
+    }
+
+    #[test]
+    fn what_the_simulator_measured_is_found_again() {
+        let mut truth = Prior::GENERAL.values;
+        (truth[0], truth[2], truth[3], truth[5], truth[8]) = (4000.0, 1.2, 1.06, 0.93, 20.0);
+        let run = synthetic(&truth);
+        let fitted = calibrate(&[&run], &Prior::GENERAL).unwrap();
+        let target = Target::new(&run).unwrap();
+        let off = |weights: &Weights| {
+            let residuals = target.residuals(weights, 0.02).unwrap();
+            residuals.iter().map(|residual| residual * residual).sum::<f64>()
+        };
+        assert!(off(&truth) < 1e-9, "the truth is no error");
+        assert!(off(&fitted.weights) < 0.02 * off(&Prior::GENERAL.values), "most of the error is gone");
+        let again = calibrate(&[&run], &Prior::GENERAL).unwrap();
+        assert_eq!(fitted.weights, again.weights, "the same data give the same weights");
+        assert_eq!(fitted.weights[1], 0.0, "what has no spread stays");
+        for (weight, (low, high)) in fitted.weights.iter().zip(fitted.intervals) {
+            assert!(low <= *weight && *weight <= high);
+        }
+    }
+
+    #[test]
+    fn nothing_to_fit_is_said() {
+        let mut run = synthetic(&Prior::GENERAL.values);
+        run.requests.iter_mut().for_each(|request| request.split = Split::Test);
+        let error = calibrate(&[&run], &Prior::GENERAL).unwrap_err().to_string();
+        assert!(error.starts_with("run `synthetic`: no training request can be compared\nhint: "), "{error}");
+        assert!(calibrate(&[], &Prior::GENERAL).is_err());
+    }
 
     #[test]
     fn the_loss_is_quadratic_near_zero_and_linear_far_away() {

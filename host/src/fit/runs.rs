@@ -43,7 +43,7 @@ pub enum FitError {
         /// Which run.
         run: String,
         /// Why not.
-        source: ConfigError,
+        source: Box<ConfigError>,
     },
     /// A run cannot be simulated or compared.
     #[error("run `{run}`: {message}")]
@@ -427,4 +427,61 @@ fn read(path: &Path) -> Result<(Vec<u8>, String), FitError> {
     let mut text = Vec::new();
     MultiGzDecoder::new(BufReader::new(Cursor::new(bytes))).read_to_end(&mut text).map_err(failed)?;
     Ok((text, sha256))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROWS: &str = "arrival_us,input_tokens,output_tokens,ttft_us,e2e_us,ok,split\n\
+                        5000,100,11,30000,130000,1,train\n\
+                        1000,100,2,20000,40000,1,validation\n\
+                        2000,50,1,20000,20000,0,train\n";
+
+    fn durations_of(text: &str, repeats: bool) -> Result<Vec<Measured>, FitError> {
+        durations(Path::new("a.csv"), text.as_bytes(), repeats)
+    }
+
+    #[test]
+    fn failed_requests_are_left_out_and_equal_lengths_are_one_prompt() {
+        let requests = durations_of(ROWS, true).unwrap();
+        assert_eq!(requests.len(), 2);
+        assert_eq!((requests[0].prompt, requests[1].prompt), (Some(0), Some(0)));
+        assert_eq!(requests[0].itl_us(), Some(10_000.0), "10 gaps between 11 tokens");
+        assert_eq!(requests[1].split, Split::Validation);
+        assert_eq!(durations_of(ROWS, false).unwrap()[0].prompt, None);
+    }
+
+    #[test]
+    fn mistakes_have_a_place() {
+        let error = |text: &str| durations_of(text, false).unwrap_err().to_string();
+        let head = "arrival_us,input_tokens,output_tokens,ttft_us,e2e_us,split\n";
+        assert!(error(&format!("{head}1,2,3,4,x,train\n")).starts_with("a.csv:2: "));
+        assert!(
+            error(&format!("{head}1,2,3,4,5,train\n1,2,3,4,5,later\n")).starts_with("a.csv:3: unknown split `later`")
+        );
+        let reversed = error(&format!("{head}1,2,3,9,5,train\n"));
+        assert!(reversed.starts_with("a.csv:2: first token after 9 µs, last after 5 µs"), "{reversed}");
+        assert!(error("arrival_us,input_tokens\n1,2\n").contains("missing field `output_tokens`"));
+    }
+
+    #[test]
+    fn the_clocks_of_vllm_are_laid_over_each_other() {
+        let line = |arrival: f64, queued: f64| {
+            format!(
+                "{{\"request_id\": \"r\", \"input_toks\": 10, \"output_toks\": 3, \"arrival_time\": {arrival}, \
+                 \"queued_ts\": {queued}, \"scheduled_ts\": {}, \"first_token_ts\": {}, \"last_token_ts\": {}}}\n",
+                queued + 0.5,
+                queued + 0.75,
+                queued + 1.0
+            )
+        };
+        let text = format!("{}\n{}", line(1000.0, 50.0), line(1001.0, 51.25));
+        let requests = timestamps(Path::new("a.jsonl"), text.as_bytes()).unwrap();
+        assert_eq!((requests[0].ttft_us, requests[0].e2e_us), (750_000.0, 1_000_000.0));
+        assert_eq!((requests[1].arrival_us, requests[1].ttft_us), (1_000_000, 1_000_000.0), "0.25 s on the way");
+        assert_eq!(requests[1].queue_us, Some(500_000.0));
+        let error = timestamps(Path::new("a.jsonl"), b"\n{\"input_toks\": 1}\n").unwrap_err().to_string();
+        assert!(error.starts_with("a.jsonl:2: missing field `output_toks`"), "{error}");
+    }
 }

@@ -29,7 +29,7 @@ pub struct Validated {
 /// # Errors
 /// If it cannot be simulated.
 pub fn deployment(run: &MeasuredRun) -> Result<Deployment, FitError> {
-    resolve(&run.deployment).map_err(|source| FitError::Deployment { run: run.name.clone(), source })
+    resolve(&run.deployment).map_err(|source| FitError::Deployment { run: run.name.clone(), source: Box::new(source) })
 }
 
 /// Simulates `run` and compares its requests of `splits`; if it has none of them, all of it.
