@@ -11,6 +11,7 @@ mod decisions;
 mod deployments;
 mod examples;
 mod exports;
+mod fidelity;
 mod flags;
 mod leaks;
 mod nonsense;

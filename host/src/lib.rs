@@ -5,6 +5,7 @@ pub mod config;
 pub mod decisions;
 pub mod evaluate;
 mod excerpt;
+pub mod fit;
 pub mod plugin;
 pub mod report;
 mod strict_yaml;

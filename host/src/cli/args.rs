@@ -14,6 +14,7 @@ use clap::{Arg, Args, Parser, Subcommand, ValueEnum};
 use tracing::level_filters::LevelFilter;
 
 use super::compose::ComposeArgs;
+use super::fidelity::{FitArgs, ValidateArgs};
 use super::given::Given;
 use super::parse;
 use super::plugin::PluginArgs;
@@ -63,6 +64,12 @@ pub(super) enum Command {
     /// Write one workload specification that sends what several send together
     #[command(args_override_self = true)]
     Compose(ComposeArgs),
+    /// Calibrate the physics latency model against measured runs of real servers
+    #[command(args_override_self = true)]
+    Fit(FitArgs),
+    /// Compare simulated with measured latencies of real servers
+    #[command(args_override_self = true)]
+    Validate(ValidateArgs),
     /// List the models with a configuration
     Models,
     /// List the GPUs with a description
@@ -242,7 +249,7 @@ pub(super) struct DeploymentFlags {
     #[arg(long, visible_alias = "data-parallel-size", value_name = "N", default_value_t = 1,
           value_parser = parse::parallelism, help_heading = MODEL)]
     pub dp: u32,
-    /// Spread whole experts over the GPUs (mixture-of-experts, trained-physics only)
+    /// Spread whole experts over the GPUs (mixture-of-experts, physics models only)
     #[arg(long, help_heading = MODEL)]
     pub enable_expert_parallel: bool,
     /// How experts exchange tokens (mixture-of-experts, trained-physics only)
@@ -265,11 +272,14 @@ pub(super) struct DeploymentFlags {
     #[arg(long, value_name = "A0,A1,…", value_delimiter = ',', value_parser = parse::coefficient,
           help_heading = LATENCY)]
     pub alpha_coeffs: Option<Vec<f64>>,
-    /// Step-time coefficients, each ≥ 0: 3 for blackbox, 7 to 11 for trained-physics; needs
+    /// Step-time coefficients, each ≥ 0: 3 for blackbox, 7 to 11 for trained-physics, 8 for physics; needs
     /// --alpha-coeffs [default: trained]
     #[arg(long, value_name = "B0,B1,…", value_delimiter = ',', value_parser = parse::coefficient,
           help_heading = LATENCY)]
     pub beta_coeffs: Option<Vec<f64>>,
+    /// Coefficients of the physics model, as `blis fit` writes them [default: built in]
+    #[arg(long, value_name = "FILE", help_heading = LATENCY)]
+    pub coefficients: Option<PathBuf>,
 
     /// KV cache, blocks ≥ 1 [default: computed from the GPU's memory]
     #[arg(long, visible_alias = "num-gpu-blocks", value_name = "N", value_parser = parse::blocks,
@@ -610,8 +620,10 @@ pub(super) struct SimulationArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum LatencyModelName {
-    /// Physical terms with fitted weights
+    /// Physical terms with fitted weights (BLIS)
     TrainedPhysics,
+    /// Kernels on measured curves, calibrated against real servers
+    Physics,
     /// The larger of compute and memory time
     Roofline,
     /// Linear in prompt and answer tokens, fitted per model, GPU and vLLM version

@@ -511,12 +511,14 @@ fn deployment(flags: DeploymentFlags) -> DeploymentArgs {
         // A plugin's fallback is the usual model.
         latency_model: flags.latency_model.and_then(|word| match word {
             Word::BuiltIn(LatencyModelName::TrainedPhysics) => Some(LatencyKind::TrainedPhysics),
+            Word::BuiltIn(LatencyModelName::Physics) => Some(LatencyKind::Physics),
             Word::BuiltIn(LatencyModelName::Roofline) => Some(LatencyKind::Roofline),
             Word::BuiltIn(LatencyModelName::Blackbox) => Some(LatencyKind::Blackbox),
             Word::Outside(_) => None,
         }),
         alpha_coeffs: flags.alpha_coeffs,
         beta_coeffs: flags.beta_coeffs,
+        coefficients: flags.coefficients,
         total_kv_blocks: flags.total_kv_blocks,
         block_size: flags.block_size_in_tokens,
         max_model_len: Some(flags.max_model_len).filter(|&tokens| tokens > 0),

@@ -121,7 +121,9 @@ pub(super) fn models() -> Vec<String> {
 fn latency_models(model: &KnownModel) -> String {
     let mut kinds = Vec::new();
     if model.has_config {
-        kinds.extend([LatencyKind::TrainedPhysics.to_string(), LatencyKind::Roofline.to_string()]);
+        kinds.extend(
+            [LatencyKind::TrainedPhysics, LatencyKind::Physics, LatencyKind::Roofline].map(|kind| kind.to_string()),
+        );
     }
     if !model.blackbox.is_empty() {
         kinds.push(format!("{} ({})", LatencyKind::Blackbox, model.blackbox.join("; ")));

@@ -83,6 +83,7 @@ impl Explanation<'_> {
         self.or_else(page, "latency_model", deployment.latency_kind, self.latency_source());
         let trained = match deployment.latency_kind {
             LatencyKind::TrainedPhysics => Source::Told("trained".into()),
+            LatencyKind::Physics => self.noted("physics coefficients", "trained"),
             LatencyKind::Roofline => Source::Told("roofline has none".into()),
             LatencyKind::Blackbox => self.noted("blackbox coefficients ", "trained"),
         };
@@ -108,7 +109,7 @@ impl Explanation<'_> {
     fn latency_source(&self) -> Source {
         let otherwise = if self.config.given.has("beta_coeffs") { "beta_coeffs" } else { "vllm_version" };
         match self.deployment.latency_kind {
-            LatencyKind::Roofline => Source::Default,
+            LatencyKind::Physics | LatencyKind::Roofline => Source::Default,
             _ => self.config.given.source(otherwise, self.noted("blackbox latency model", "default")),
         }
     }

@@ -13,6 +13,7 @@ mod contest;
 mod decisions;
 mod error;
 mod explain;
+mod fidelity;
 mod given;
 mod parse;
 mod plugin;
@@ -85,6 +86,8 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Some(Command::Workload(args)) => traces::dispatch(args),
         Some(Command::Convert(args)) => traces::convert(&args),
         Some(Command::Compose(args)) => compose::compose(&args),
+        Some(Command::Fit(args)) => fidelity::run_fit(&args),
+        Some(Command::Validate(args)) => fidelity::run_validate(&args),
         Some(Command::Models) => print_lines(&connect::models()),
         Some(Command::Hardware) => print_lines(&connect::hardware()),
         None => print(format_args!("{}", Cli::command().render_long_help())),

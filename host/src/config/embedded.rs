@@ -42,6 +42,12 @@ pub(super) const BLACKBOX_PRESETS: Embedded = Embedded {
     text: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../model_configs/blackbox-presets.yaml")),
 };
 
+/// `model_configs/physics.yaml`.
+pub(super) const PHYSICS: Embedded = Embedded {
+    path: "model_configs/physics.yaml",
+    text: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../model_configs/physics.yaml")),
+};
+
 /// `model_configs/trained-physics.yaml`.
 pub(super) const TRAINED_PHYSICS: Embedded = Embedded {
     path: "model_configs/trained-physics.yaml",

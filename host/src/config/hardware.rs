@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use blis_sim::latency::physics::{Curve, Kernels, Link};
 use blis_sim::model::{Gpu, Mfu};
 use serde::Deserialize;
 
@@ -19,8 +20,19 @@ pub struct Hardware {
     pub aliases: Vec<String>,
     /// Its figures.
     pub gpu: Gpu,
+    /// How fast its kernels are, and where that was measured; `None` if nobody did.
+    pub kernels: Option<MeasuredKernels>,
     /// What its user should know.
     pub notes: Vec<String>,
+}
+
+/// Curves of a GPU with their origin.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MeasuredKernels {
+    /// The curves.
+    pub curves: Kernels,
+    /// What was measured, by whom, and when the curves were fitted.
+    pub source: String,
 }
 
 /// All GPUs a deployment can name: those of `--hardware-config` first, then the embedded ones.
@@ -120,7 +132,7 @@ pub fn parse(path: &Path, text: &str) -> Result<Vec<Hardware>, ConfigError> {
 }
 
 /// The keys of today; the reader also accepts those of older BLIS versions, and would list them all.
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "name",
     "aliases",
     "tflops_fp16",
@@ -129,6 +141,7 @@ const KEYS: [&str; 10] = [
     "memory_gib",
     "mfu_prefill",
     "mfu_decode",
+    "kernels",
     "source",
     "note",
 ];
@@ -170,6 +183,7 @@ struct Entry {
     #[serde(rename = "source")]
     _source: Option<String>,
     note: Option<String>,
+    kernels: Option<KernelsEntry>,
 
     /// Attainable instead of peak figures: utilisation is 1 then.
     #[serde(rename = "TFlopsEff")]
@@ -203,6 +217,59 @@ struct Entry {
     prefill_overhead_micros: Option<f64>,
     #[serde(rename = "mixedPrefillOverheadMicros")]
     mixed_prefill_overhead_micros: Option<f64>,
+}
+
+/// The curves as they are written. See [`Kernels`].
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KernelsEntry {
+    source: String,
+    gemm: CurveEntry,
+    gemm_8bit: CurveEntry,
+    experts: CurveEntry,
+    experts_8bit: CurveEntry,
+    expert_activations: f64,
+    attention_launch_us: f64,
+    attention_head_us: f64,
+    attention_bandwidth: f64,
+    attention_flops: f64,
+    reduce_once: LinkEntry,
+    reduce_twice: LinkEntry,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CurveEntry {
+    launch_us: f64,
+    bandwidth: f64,
+    flops: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LinkEntry {
+    launch_us: f64,
+    gb_s: f64,
+}
+
+impl KernelsEntry {
+    fn curves(&self) -> Kernels {
+        let curve = |&CurveEntry { launch_us, bandwidth, flops }: &CurveEntry| Curve { launch_us, bandwidth, flops };
+        let link = |&LinkEntry { launch_us, gb_s }: &LinkEntry| Link { launch_us, gb_s };
+        Kernels {
+            gemm: curve(&self.gemm),
+            gemm_8bit: curve(&self.gemm_8bit),
+            experts: curve(&self.experts),
+            experts_8bit: curve(&self.experts_8bit),
+            expert_activations: self.expert_activations,
+            attention_launch_us: self.attention_launch_us,
+            attention_head_us: self.attention_head_us,
+            attention_bandwidth: self.attention_bandwidth,
+            attention_flops: self.attention_flops,
+            reduce_once: link(&self.reduce_once),
+            reduce_twice: link(&self.reduce_twice),
+        }
+    }
 }
 
 impl Entry {
@@ -246,7 +313,11 @@ impl Entry {
             notes.push(format!("{}: GPU `{name}`: not used: {}", path.display(), unused.join(", ")));
         }
         let gpu = Gpu { tflops_fp16, tflops_fp8, hbm_tb_s, memory_gib, mfu };
-        Ok(Hardware { name, aliases: self.aliases, gpu, notes })
+        let kernels = self.kernels.map(|entry| MeasuredKernels { curves: entry.curves(), source: entry.source });
+        if let Some(Err(error)) = kernels.as_ref().map(|kernels| kernels.curves.check()) {
+            return wrong(format!("kernels: {}", error.to_string().split('\n').next().unwrap_or_default()));
+        }
+        Ok(Hardware { name, aliases: self.aliases, gpu, kernels, notes })
     }
 
     fn unused_keys(&self) -> Vec<&'static str> {
@@ -335,7 +406,7 @@ mod tests {
         assert_eq!((entry.name.as_str(), entry.gpu.mfu), ("mine", None));
         insta::assert_snapshot!(yaml("tflops_fp16: 100\nhbm_tbs: 1\n").unwrap_err(), @r"
         gpus/mine.yaml:2:1: unknown field `hbm_tbs`
-        hint: did you mean `hbm_tb_s`? known: name, aliases, tflops_fp16, tflops_fp8, hbm_tb_s, memory_gib, mfu_prefill, mfu_decode, source, note
+        hint: did you mean `hbm_tb_s`? known: name, aliases, tflops_fp16, tflops_fp8, hbm_tb_s, memory_gib, mfu_prefill, mfu_decode, kernels, source, note
         ");
         insta::assert_snapshot!(yaml("tflops_fp16: fast\n").unwrap_err(), @"gpus/mine.yaml:1:14: invalid floating point");
         insta::assert_snapshot!(yaml("tflops_fp16: 100\n").unwrap_err(), @"gpus/mine.yaml: GPU `mine`: `hbm_tb_s` is missing");

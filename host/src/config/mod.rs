@@ -9,6 +9,7 @@ mod embedded;
 mod error;
 mod hardware;
 mod model;
+pub mod physics;
 pub mod policy;
 mod resolve;
 pub mod yaml;
@@ -22,7 +23,7 @@ use blis_sim::latency::LatencyModel;
 
 pub use coefficients::{BlackboxRow, TrainedDefaults, blackbox_rows};
 pub use error::{ConfigError, Place};
-pub use hardware::{Catalogue, Hardware, parse as parse_hardware};
+pub use hardware::{Catalogue, Hardware, MeasuredKernels, parse as parse_hardware};
 pub use model::{LoadedModel, parse as parse_model};
 pub use resolve::resolve;
 
@@ -47,8 +48,10 @@ pub struct DeploymentArgs {
     pub latency_model: Option<LatencyKind>,
     /// `--alpha-coeffs`, three.
     pub alpha_coeffs: Option<Vec<f64>>,
-    /// `--beta-coeffs`: three for blackbox, 7 to 11 for trained-physics.
+    /// `--beta-coeffs`: three for blackbox, 7 to 11 for trained-physics, 8 for physics.
     pub beta_coeffs: Option<Vec<f64>>,
+    /// `--coefficients`: a file of `blis fit` for physics; the built-in one by default.
+    pub coefficients: Option<PathBuf>,
     /// `--total-kv-blocks`, at least 1.
     pub total_kv_blocks: Option<u64>,
     /// `--block-size`, tokens per KV block, at least 1.
@@ -78,6 +81,7 @@ impl DeploymentArgs {
             latency_model: None,
             alpha_coeffs: None,
             beta_coeffs: None,
+            coefficients: None,
             total_kv_blocks: None,
             block_size: 16,
             max_model_len: None,
@@ -125,6 +129,8 @@ pub struct Deployment {
 pub enum LatencyKind {
     /// [`blis_sim::latency::Blackbox`].
     Blackbox,
+    /// [`blis_sim::latency::Physics`].
+    Physics,
     /// [`blis_sim::latency::Roofline`].
     Roofline,
     /// [`blis_sim::latency::TrainedPhysics`].
@@ -133,13 +139,14 @@ pub enum LatencyKind {
 
 impl LatencyKind {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::TrainedPhysics, Self::Roofline, Self::Blackbox];
+    pub const ALL: [Self; 4] = [Self::TrainedPhysics, Self::Physics, Self::Roofline, Self::Blackbox];
 
     /// The name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Blackbox => "blackbox",
+            Self::Physics => "physics",
             Self::Roofline => "roofline",
             Self::TrainedPhysics => "trained-physics",
         }

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use blis_sim::capacity::{self, CapacityError, MemoryBudget};
-use blis_sim::latency::{Blackbox, LatencyError, LatencyModel, MoeComm, Roofline, TrainedPhysics};
+use blis_sim::latency::{
+    Blackbox, LatencyError, LatencyModel, MoeComm, Physics, PhysicsAlpha, PhysicsBeta, Roofline, TrainedPhysics,
+};
 use blis_sim::model::{ModelConfig, Parallelism};
 
 use super::coefficients::{BlackboxRow, Presets, TrainedDefaults, blackbox_rows};
 use super::error::ConfigError;
-use super::hardware::{Catalogue, Hardware};
+use super::hardware::{Catalogue, Hardware, MeasuredKernels};
 use super::model::LoadedModel;
+use super::physics::CoefficientFile;
 use super::{Deployment, DeploymentArgs, KvBlocksSource, LatencyKind, model, short_name};
 
 const DEFAULT_HARDWARE: &str = "H100";
@@ -39,10 +42,11 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     };
     let hardware = choose_hardware(args, row, &catalogue, &mut notes)?;
     let moe_comm = moe_comm(args, kind, config.as_ref())?;
-    let choice = Choice { args, name: &name, config: config.as_ref(), hardware, kind, row, moe_comm };
+    let choice =
+        Choice { args, name: &name, config: config.as_ref(), catalogue: &catalogue, hardware, kind, row, moe_comm };
 
     let tensor_parallel_size = choice.tensor_parallel_size(&mut notes)?;
-    let (alpha, beta) = choice.coefficients();
+    let (alpha, beta) = choice.coefficients(tensor_parallel_size, &mut notes)?;
     let latency = choice.latency(tensor_parallel_size, &alpha, &beta)?;
     let (total_kv_blocks, kv_blocks_source) = choice.kv_blocks(tensor_parallel_size, &mut notes)?;
     let max_model_len = choice.max_model_len(total_kv_blocks, &mut notes);
@@ -51,7 +55,10 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         notes.extend(config.iter().flat_map(|config| config.notes.iter().cloned()));
         notes.extend(hardware.notes.iter().cloned());
     }
-    if args.enable_expert_parallel {
+    if kind == LatencyKind::Physics {
+        notes.push(format!("kernels of {}: {}", hardware.name, choice.kernels().source));
+    }
+    if args.enable_expert_parallel && kind != LatencyKind::Physics {
         notes.push("expert parallelism changes no step time in this model".into());
     }
     Ok(Deployment {
@@ -122,6 +129,7 @@ struct Choice<'a> {
     args: &'a DeploymentArgs,
     name: &'a str,
     config: Option<&'a LoadedModel>,
+    catalogue: &'a Catalogue,
     hardware: &'a Hardware,
     kind: LatencyKind,
     row: Option<&'static BlackboxRow>,
@@ -167,18 +175,57 @@ impl Choice<'_> {
         Err(self.capacity_error(refusal.unwrap_or(CapacityError::Missing { field: "num_attention_heads" })))
     }
 
-    fn coefficients(&self) -> (Vec<f64>, Vec<f64>) {
+    fn coefficients(&self, tensor: u32, notes: &mut Vec<String>) -> Result<(Vec<f64>, Vec<f64>), ConfigError> {
         if let (Some(alpha), Some(beta)) = (&self.args.alpha_coeffs, &self.args.beta_coeffs) {
-            return (alpha.clone(), beta.clone());
+            return Ok((alpha.clone(), beta.clone()));
         }
-        match (self.kind, self.row) {
+        Ok(match (self.kind, self.row) {
+            (LatencyKind::Physics, _) => self.physics_coefficients(tensor, notes)?,
             (LatencyKind::TrainedPhysics, _) => {
                 let defaults = TrainedDefaults::get();
                 (defaults.alpha.clone(), defaults.beta.clone())
             }
             (_, Some(row)) => (row.alpha.to_vec(), row.beta.to_vec()),
             (_, None) => (vec![0.0; 3], vec![0.0; 3]),
-        }
+        })
+    }
+
+    /// Those measured on this deployment, else those for any; and how far they were tested.
+    fn physics_coefficients(&self, tensor: u32, notes: &mut Vec<String>) -> Result<(Vec<f64>, Vec<f64>), ConfigError> {
+        let file = CoefficientFile::load(self.args.coefficients.as_deref())?;
+        let plain = self.args.data_parallel_size == 1 && !self.args.enable_expert_parallel;
+        let exact = file.exact(self.name, &self.hardware.name, tensor).filter(|_| plain);
+        let coefficients = exact.unwrap_or(&file.general);
+        let whose = match exact {
+            Some(_) => "measured on this deployment",
+            None => "general, not measured on this deployment",
+        };
+        let tested = match (coefficients.validated(), exact) {
+            (None, _) => "never tested".to_owned(),
+            (Some((worst, runs)), Some(_)) => {
+                format!("mean E2E within {worst:.1} % on requests of {runs} runs that the fit has not seen")
+            }
+            (Some((worst, runs)), None) => format!("mean E2E within {worst:.1} % on {runs} runs of models left out"),
+        };
+        notes.push(format!("physics coefficients: {whose}; {tested}"));
+        Ok((coefficients.alpha().to_array().to_vec(), coefficients.beta().to_array().to_vec()))
+    }
+
+    fn physics(&self, parallelism: Parallelism, alpha: &[f64], beta: &[f64]) -> Result<Physics, LatencyError> {
+        let count = |name, expected, given| LatencyError::CoefficientCount { model: "physics", name, expected, given };
+        let alpha: [f64; 3] = alpha.try_into().map_err(|_| count("alpha", "3", alpha.len()))?;
+        let beta: [f64; 8] = beta.try_into().map_err(|_| count("beta", "8", beta.len()))?;
+        let config = self.config.map(|model| &model.config).ok_or(LatencyError::Missing { field: "config.json" })?;
+        let kernels = &self.kernels().curves;
+        let (alpha, beta) = (PhysicsAlpha::from(alpha), PhysicsBeta::from(beta));
+        Physics::new(config, (&self.hardware.gpu, kernels), parallelism, self.args.enable_expert_parallel, alpha, beta)
+    }
+
+    /// The curves of the GPU, or those of the default one: they are shares of the peaks.
+    fn kernels(&self) -> &MeasuredKernels {
+        let default = || self.catalogue.find(DEFAULT_HARDWARE).ok().and_then(|hardware| hardware.kernels.as_ref());
+        let kernels = self.hardware.kernels.as_ref().or_else(default);
+        kernels.expect("the embedded default has curves: a test reads it")
     }
 
     fn latency(&self, tensor: u32, alpha: &[f64], beta: &[f64]) -> Result<Arc<dyn LatencyModel>, ConfigError> {
@@ -197,6 +244,10 @@ impl Choice<'_> {
         let built: Result<Arc<dyn LatencyModel>, LatencyError> = match self.kind {
             LatencyKind::Blackbox if parallelism.data > 1 => Err(LatencyError::DataParallel { data: parallelism.data }),
             LatencyKind::Blackbox => Blackbox::new(alpha, beta).map(|model| Arc::new(model) as _),
+            LatencyKind::Physics => {
+                config()?;
+                self.physics(parallelism, alpha, beta).map(|model| Arc::new(model) as _)
+            }
             LatencyKind::Roofline => Roofline::new(config()?, gpu, parallelism).map(|model| Arc::new(model) as _),
             LatencyKind::TrainedPhysics => TrainedPhysics::new(config()?, gpu, parallelism, self.moe_comm, alpha, beta)
                 .map(|model| Arc::new(model) as _),
@@ -353,7 +404,7 @@ fn latency_kind(
             return Err(ConfigError::OutOfRange {
                 option: "--beta-coeffs",
                 given: format!("{count} values long"),
-                expected: "3 values select blackbox, 7 to 11 trained-physics",
+                expected: "3 values select blackbox, 7 to 11 trained-physics; physics takes 8, and its name",
             });
         }
         (None, None) if args.vllm_version.is_some() => LatencyKind::Blackbox,
@@ -474,7 +525,8 @@ fn moe_comm(args: &DeploymentArgs, kind: LatencyKind, config: Option<&LoadedMode
         None => return Ok(MoeComm::default()),
     };
     let has_experts = config.is_some_and(|model| model.config.moe.is_some());
-    if kind != LatencyKind::TrainedPhysics || !has_experts {
+    let can_place_experts = kind == LatencyKind::Physics && backend.is_none();
+    if !(kind == LatencyKind::TrainedPhysics || can_place_experts) || !has_experts {
         return Err(ConfigError::Conflict {
             message: format!("`{option}` needs a mixture-of-experts model and the trained-physics latency model"),
             hint: format!("drop `{option}`"),

@@ -11,7 +11,10 @@ use rustc_hash::FxHasher;
 use super::{
     Fast, Instance, InstanceConfig, Plain, Preemption, PreemptionChoice, Scheduler, SchedulingChoice, Stuck, run_alone,
 };
-use crate::latency::{Batch, Blackbox, ContextEffect, LatencyModel, MoeComm, Roofline, TrainedPhysics};
+use crate::latency::physics::samples::kernels;
+use crate::latency::{
+    Batch, Blackbox, ContextEffect, LatencyModel, MoeComm, Physics, PhysicsBeta, Roofline, TrainedPhysics,
+};
 use crate::model::Parallelism;
 use crate::model::samples::{h100, llama_8b};
 use crate::outcome::{
@@ -138,6 +141,9 @@ impl LatencyModel for Shape {
     fn output_token_time(&self) -> Micros {
         Micros(self.per_output)
     }
+    fn first_token_time(&self, step: Micros) -> Micros {
+        Micros(step.0 * self.per_output / 3)
+    }
     fn post_decode_time(&self) -> Micros {
         Micros(7)
     }
@@ -166,11 +172,15 @@ fn latency() -> impl Strategy<Value = Arc<dyn LatencyModel>> {
     let beta = [0.152128, 0.0, 1.36252915, 0.752037, 32.09546717, 4.41684444, 126.024825, 0.0, 0.0, 1.94710771];
     let trained = TrainedPhysics::new(&llama_8b(), &h100(), one, MoeComm::AllGather, &alpha, &beta).expect("valid");
     let trained: Arc<dyn LatencyModel> = Arc::new(trained);
+    let beta = PhysicsBeta::from([0.97, 0.98, 0.96, 1.1, 0.9, 13.0, 1.0, 200.0]);
+    let physics = Physics::new(&llama_8b(), (&h100(), &kernels()), one, false, [450.0, 0.5, 1.25].into(), beta);
+    let physics: Arc<dyn LatencyModel> = Arc::new(physics.expect("valid"));
     prop_oneof![
         5 => shape().prop_map(|shape| Arc::new(shape) as Arc<dyn LatencyModel>),
         1 => Just(blackbox),
         1 => Just(roofline),
         1 => Just(trained),
+        1 => Just(physics),
     ]
 }
 

@@ -444,7 +444,8 @@ impl Plain {
                 continue;
             }
             if live.generated == 0 {
-                let ttft = end + per_token - live.request.arrival;
+                let out = end + per_token + self.config.latency.first_token_time(end - now);
+                let ttft = out - live.request.arrival;
                 live.ttft = Some(ttft);
                 sink.first_token(&FirstToken::new(&live.request, self.config.index, ttft));
             } else {

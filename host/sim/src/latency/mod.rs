@@ -7,11 +7,13 @@
 mod arithmetic;
 pub mod blackbox;
 mod error;
+pub mod physics;
 pub mod roofline;
 pub mod trained_physics;
 
 pub use blackbox::Blackbox;
 pub use error::LatencyError;
+pub use physics::{Kernels, Physics, PhysicsAlpha, PhysicsBeta};
 pub use roofline::Roofline;
 pub use trained_physics::{MoeComm, TrainedPhysics};
 
@@ -93,7 +95,7 @@ pub enum ContextEffect {
     Any,
 }
 
-/// What a latency model answers. All six are part of the vocabulary; the rare ones default to 0.
+/// What a latency model answers. All are part of the vocabulary; the rare ones default to 0.
 pub trait LatencyModel: std::fmt::Debug + Send + Sync {
     /// Duration of one engine step. At least 1 µs, also for an empty batch.
     fn step_time(&self, batch: &Batch) -> Micros;
@@ -117,6 +119,13 @@ pub trait LatencyModel: std::fmt::Debug + Send + Sync {
 
     /// Added once to TTFT and once to every inter-token latency; never delays a step.
     fn output_token_time(&self) -> Micros {
+        Micros::ZERO
+    }
+
+    /// Added once to TTFT, and so to the end-to-end latency, of a request whose first token comes out of a
+    /// step of that length; never delays a step. What lies between plan and client: steps that were planned
+    /// before, output processing.
+    fn first_token_time(&self, _step: Micros) -> Micros {
         Micros::ZERO
     }
 

@@ -12,7 +12,7 @@ impl Fast {
     /// The step `now..end` happens.
     pub(super) fn execute(&mut self, now: Micros, end: Micros, plan: &Plan, sink: &mut impl Sink) {
         self.decode(now, end, plan, sink);
-        let mut finished = self.finish_prefills(end, sink);
+        let mut finished = self.finish_prefills(now, end, sink);
         self.pop_finished(&mut finished);
         self.complete_all(finished, end, sink);
     }
@@ -110,7 +110,7 @@ impl Fast {
 
     /// Prompt tokens are computed; a prompt that is complete gives a token. Returns the requests
     /// that are finished by it.
-    fn finish_prefills(&mut self, end: Micros, sink: &mut impl Sink) -> Vec<Key> {
+    fn finish_prefills(&mut self, now: Micros, end: Micros, sink: &mut impl Sink) -> Vec<Key> {
         let per_token = self.per_token;
         let mut finished = Vec::new();
         for key in std::mem::take(&mut self.prefilling) {
@@ -122,7 +122,8 @@ impl Fast {
                 continue;
             }
             if live.generated == 0 {
-                let ttft = end + per_token - live.request.arrival;
+                let out = end + per_token + self.config.latency.first_token_time(end - now);
+                let ttft = out - live.request.arrival;
                 live.set_ttft(ttft);
                 sink.first_token(&FirstToken::new(&live.request, self.config.index, ttft));
             } else {

@@ -1,0 +1,322 @@
+//! `blis fit` and `blis validate`: measurements of real servers.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::{Args, ValueEnum};
+
+use super::error::Failure;
+use super::{print, print_document};
+use crate::config::physics::CoefficientFile;
+use crate::fit::errors::{OfDistribution, mean};
+use crate::fit::plot::draw;
+use crate::fit::{FitError, FitReport, LeaveOut, MeasuredRun, RunOptions, Split, Validated, fit, load, validate};
+use crate::report::check_target;
+
+#[derive(Debug, Args)]
+pub(super) struct ValidateArgs {
+    #[command(flatten)]
+    data: DataArgs,
+    /// Which requests to compare: those that no fit has seen, if the data tell, or all
+    #[arg(long, value_enum, value_name = "WHICH", default_value_t = Which::Unseen)]
+    requests: Which,
+    /// Exit with code 1 if the mean end-to-end latency of a run is off by more, % > 0
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    fail_over: Option<f64>,
+    /// Draw measured and simulated latency over time, one panel per run (SVG)
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Print one JSON document instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct FitArgs {
+    #[command(flatten)]
+    data: DataArgs,
+    /// Coefficient file to write, for `--coefficients`
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Keep the general weights and the other deployments of this coefficient file; fit only the deployments
+    /// of DATA, around those weights
+    #[arg(long, value_name = "FILE", conflicts_with = "leave_one_model_out")]
+    base: Option<PathBuf>,
+    /// Fit to all other models, and see what that predicts for each
+    #[arg(long)]
+    leave_one_model_out: bool,
+    /// Fit each deployment to its other workloads, and see what that predicts for each
+    #[arg(long)]
+    leave_one_workload_out: bool,
+    /// Print one JSON document instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// Measured runs, and what their files do not say.
+#[derive(Debug, Args)]
+pub(super) struct DataArgs {
+    /// Measured runs: a folder with `runs.csv`, that file, or one file of requests (CSV or JSON lines)
+    #[arg(value_name = "DATA", required = true)]
+    data: Vec<PathBuf>,
+    /// Only runs whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Model that was served; needed with a file of requests alone
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+    /// GPU it was served on
+    #[arg(long, value_name = "NAME")]
+    hardware: Option<String>,
+    /// GPUs per instance
+    #[arg(long, visible_alias = "tensor-parallel-size", value_name = "N")]
+    tp: Option<u32>,
+    /// Most requests in the running batch [default: 256]
+    #[arg(long, value_name = "N")]
+    max_num_seqs: Option<u32>,
+    /// Most tokens computed in one step [default: 2048]
+    #[arg(long, value_name = "N")]
+    max_num_batched_tokens: Option<u32>,
+    /// KV cache of the server, blocks [default: computed from the GPU's memory]
+    #[arg(long, visible_alias = "num-gpu-blocks", value_name = "N")]
+    total_kv_blocks: Option<u64>,
+    /// KV block, tokens [default: 16]
+    #[arg(long, visible_alias = "block-size", value_name = "N")]
+    block_size_in_tokens: Option<u32>,
+    /// Longest prompt plus answer, tokens [default: the model's own limit]
+    #[arg(long, value_name = "N")]
+    max_model_len: Option<u32>,
+    /// Folder with `config.json` or `<model>/config.json` [default: built in]
+    #[arg(long, value_name = "DIR")]
+    model_config_folder: Option<PathBuf>,
+    /// File that describes GPUs, or a folder of them [default: built in]
+    #[arg(long, value_name = "PATH")]
+    hardware_config: Option<PathBuf>,
+    /// Coefficients of the physics model, as `blis fit` writes them [default: built in]
+    #[arg(long, value_name = "FILE")]
+    coefficients: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Which {
+    /// `validation` and `test`; all where there is no split
+    Unseen,
+    /// `train`
+    Train,
+    /// `validation`
+    Validation,
+    /// `test`
+    Test,
+    /// Every request
+    All,
+}
+
+impl Which {
+    fn splits(self) -> &'static [Split] {
+        match self {
+            Self::Unseen => &[Split::Validation, Split::Test],
+            Self::Train => &[Split::Train],
+            Self::Validation => &[Split::Validation],
+            Self::Test => &[Split::Test],
+            Self::All => &[Split::Train, Split::Validation, Split::Test],
+        }
+    }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
+        _ => Err("it must be a number above 0".to_owned()),
+    }
+}
+
+impl DataArgs {
+    fn options(&self) -> RunOptions {
+        RunOptions {
+            model: self.model.clone(),
+            hardware: self.hardware.clone(),
+            tensor_parallel_size: self.tp,
+            max_num_seqs: self.max_num_seqs,
+            max_num_batched_tokens: self.max_num_batched_tokens,
+            total_kv_blocks: self.total_kv_blocks,
+            block_size: self.block_size_in_tokens,
+            max_model_len: self.max_model_len,
+            model_config_folder: self.model_config_folder.clone(),
+            hardware_config: self.hardware_config.clone(),
+            coefficients: self.coefficients.clone(),
+        }
+    }
+
+    fn load(&self) -> Result<Vec<MeasuredRun>, Failure> {
+        let mut runs = load(&self.data, &self.options()).map_err(failure)?;
+        if let Some(part) = &self.only {
+            runs.retain(|run| run.name.contains(part));
+            if runs.is_empty() {
+                return Err(Failure::usage(format_args!("no run is called like `{part}`"))
+                    .hint("drop `--only` to see what they are called"));
+            }
+        }
+        Ok(runs)
+    }
+}
+
+fn failure(error: FitError) -> Failure {
+    match error {
+        FitError::Run { .. } => Failure::runtime(error),
+        _ => Failure::usage(error),
+    }
+}
+
+pub(super) fn run_validate(args: &ValidateArgs) -> Result<(), Failure> {
+    if let Some(path) = &args.plot {
+        check_target(path).map_err(|error| Failure::file(&error))?;
+    }
+    let runs = args.data.load()?;
+    let splits = args.requests.splits();
+    let validated: Vec<Validated> =
+        runs.iter().map(|run| validate(run, splits)).collect::<Result<_, _>>().map_err(failure)?;
+    if let Some(path) = &args.plot {
+        draw(path, &validated).map_err(Failure::runtime)?;
+    }
+    if args.json {
+        print_document(&validated)?;
+    } else {
+        print(table(&validated))?;
+    }
+    let Some(limit) = args.fail_over else { return Ok(()) };
+    match validated.iter().filter(|run| run.errors.e2e.mean.is_nan() || run.errors.e2e.mean.abs() > limit).count() {
+        0 => Ok(()),
+        count => Err(Failure::runtime(format_args!(
+            "the mean end-to-end latency of {count} of {} runs is off by more than {limit} %",
+            validated.len()
+        ))
+        .hint("`blis fit` calibrates the coefficients; docs/fidelity.md says what to expect")),
+    }
+}
+
+pub(super) fn run_fit(args: &FitArgs) -> Result<(), Failure> {
+    check_target(&args.out).map_err(|error| Failure::file(&error))?;
+    let load_base = |path: &Path| CoefficientFile::load(Some(path)).map_err(Failure::usage);
+    let base = args.base.as_deref().map(load_base).transpose()?;
+    let runs = args.data.load()?;
+    let leave_out = LeaveOut { models: args.leave_one_model_out, workloads: args.leave_one_workload_out };
+    let report = fit(&runs, base, &today(), leave_out).map_err(failure)?;
+    let text = serde_yaml::to_string(&report.file).map_err(Failure::runtime)?;
+    let header = "# Coefficients of the `physics` latency model, written by `blis fit`: see docs/fidelity.md.\n\
+                  # Errors are signed, %, on requests that the fit has not seen.\n";
+    std::fs::write(&args.out, format!("{header}{text}")).map_err(|error| {
+        Failure::runtime(format_args!("cannot write `{}`: {error}", args.out.display())).hint("choose another `--out`")
+    })?;
+    let FitReport { validation, models_left_out, workloads_left_out, .. } = &report;
+    let parts = [
+        ("validation requests, weights of the deployment", validation),
+        ("model left out, general weights of the others", models_left_out),
+        ("workload left out, weights of the deployment's others", workloads_left_out),
+    ];
+    if args.json {
+        let document: Vec<_> =
+            parts.iter().map(|(what, runs)| serde_json::json!({"what": what, "runs": runs})).collect();
+        return print_document(&document);
+    }
+    for (what, runs) in parts.iter().filter(|(_, runs)| !runs.is_empty()) {
+        print(format_args!("# {what}\n{}\n", table(runs)))?;
+    }
+    Ok(())
+}
+
+/// Today's date in UTC, as `2026-11-22`.
+fn today() -> String {
+    let days = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400);
+    date(days)
+}
+
+/// The date so many days after 1970-01-01. Years begin on 1 March, so that leap days end them (Howard Hinnant,
+/// "chrono-compatible low-level date algorithms").
+fn date(days: u64) -> String {
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
+/// One line per run, then their mean.
+fn table(runs: &[Validated]) -> String {
+    let width = runs.iter().map(|run| run.run.len()).max().unwrap_or(0).max(4);
+    let mut text = format!(
+        "Signed errors, %: simulated against measured.\n{:width$}  {:>10} {:>8} {:>9} {:>6} {:>6} {:>6}  {:>6} {:>6} \
+         {:>6}  {:>6} {:>6}  {:>6}  {:>6} {:>6}\n",
+        "run",
+        "requests",
+        "number",
+        "E2E ms",
+        "mean",
+        "p90",
+        "p99",
+        "TTFT",
+        "p90",
+        "p99",
+        "ITL",
+        "p99",
+        "queue",
+        "MAPE",
+        "r",
+    );
+    for Validated { run, requests, errors, .. } in runs {
+        let OfDistribution { measured_ms, mean, p90, p99, .. } = errors.e2e;
+        let itl = errors.itl.map_or(["-".into(), "-".into()], |itl| [signed(itl.mean), signed(itl.p99)]);
+        let queue = errors.queue.and_then(|queue| queue.mean).map_or("-".into(), signed);
+        let r = errors.e2e_pearson.map_or("-".into(), |r| format!("{r:.3}"));
+        let _ = writeln!(
+            text,
+            "{run:width$}  {requests:>10} {:>8} {measured_ms:>9.1} {:>6} {:>6} {:>6}  {:>6} {:>6} {:>6}  {:>6} {:>6}  \
+             {queue:>6}  {:>6.1} {r:>6}",
+            errors.requests,
+            signed(mean),
+            signed(p90),
+            signed(p99),
+            signed(errors.ttft.mean),
+            signed(errors.ttft.p90),
+            signed(errors.ttft.p99),
+            itl[0],
+            itl[1],
+            errors.e2e_mape,
+        );
+    }
+    let absolute: Vec<f64> = runs.iter().map(|run| run.errors.e2e.mean.abs()).collect();
+    let worst = absolute.iter().copied().fold(0.0, f64::max);
+    let _ = writeln!(text, "|mean E2E error|: mean {:.1} %, largest {worst:.1} %", mean(&absolute));
+    let mut notes: Vec<String> = Vec::new();
+    for run in runs {
+        for note in run.notes.iter().filter(|note| note.starts_with("physics coefficients")) {
+            notes.push(format!("{}: {note}", run.run));
+        }
+    }
+    notes.iter().for_each(|note| {
+        let _ = writeln!(text, "{note}");
+    });
+    text
+}
+
+fn signed(percent: f64) -> String {
+    format!("{percent:+.1}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_are_dates() {
+        assert_eq!(date(0), "1970-01-01");
+        assert_eq!(date(19_782), "2024-02-29");
+        assert_eq!(date(20_779), "2026-11-22");
+        assert_eq!(date(47_540), "2100-02-28");
+        assert_eq!(date(47_541), "2100-03-01", "2100 has no leap day");
+    }
+}

@@ -1,0 +1,20 @@
+//! Coefficients of the `physics` latency model from measurements, and how far they hold.
+//!
+//! ```text
+//! runs (measured requests) ─► replay (the simulator) ─► errors
+//!            ▲                        │
+//!            └──── calibrate ◄────────┘   closed loop: slower steps mean larger batches, which are slower
+//! ```
+
+pub mod calibrate;
+pub mod errors;
+pub mod plot;
+pub mod replay;
+pub mod report;
+pub mod runs;
+pub mod validate;
+
+pub use errors::Errors;
+pub use report::{FitReport, LeaveOut, fit};
+pub use runs::{FitError, Measured, MeasuredRun, RunOptions, Split, load};
+pub use validate::{Validated, validate};

@@ -1,0 +1,48 @@
+//! The latency model `physics` against measurements of real servers, where they are.
+
+use std::path::PathBuf;
+
+use ::blis::fit::errors::Errors;
+use ::blis::fit::{MeasuredRun, RunOptions, Split, load, validate};
+
+use crate::shared::shared;
+
+fn runs(path: PathBuf, options: &RunOptions) -> Vec<MeasuredRun> {
+    load(&[path], options).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn errors(run: &MeasuredRun, splits: &[Split]) -> Errors {
+    validate(run, splits).unwrap_or_else(|error| panic!("{error}")).errors
+}
+
+/// Requests that the coefficients were not fitted to: the limits of the issue, which are wider than what
+/// `docs/fidelity.md` shows.
+#[test]
+fn the_next_fifth_of_every_run_is_predicted() {
+    let Some(folder) = shared("data/fidelity") else { return };
+    let runs = runs(folder, &RunOptions::default());
+    assert_eq!(runs.len(), 8);
+    for run in &runs {
+        let errors = errors(run, &[Split::Validation]);
+        let itl = errors.itl.expect("answers have many tokens");
+        assert!(errors.requests > 1_000, "{}", run.name);
+        assert!(errors.e2e.mean.abs() < 5.0 && errors.e2e.p99.abs() < 15.0, "{}: {errors:?}", run.name);
+        assert!(errors.ttft.mean.abs() < 15.0 && itl.mean.abs() < 15.0, "{}: {errors:?}", run.name);
+    }
+}
+
+/// Real lengths, prompts that no cache knows, 7 s in the queue.
+#[test]
+fn heavy_queueing_is_predicted() {
+    let Some(file) = shared("data/fidelity/llmservingsim/requests.jsonl") else { return };
+    let options = RunOptions {
+        model: Some("meta-llama/Llama-3.1-8B".into()),
+        hardware: Some("RTX-PRO-6000".into()),
+        tensor_parallel_size: Some(1),
+        max_num_seqs: Some(128),
+        ..RunOptions::default()
+    };
+    let errors = errors(&runs(file, &options)[0], &[Split::Train, Split::Validation, Split::Test]);
+    let queue = errors.queue.and_then(|queue| queue.mean).expect("it was measured");
+    assert!(errors.e2e.mean.abs() < 5.0 && queue.abs() < 10.0, "{errors:?}");
+}
