@@ -27,6 +27,7 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--latency-model"], latency_model),
     (&["--alpha-coeffs"], alpha_coeffs),
     (&["--beta-coeffs"], beta_coeffs),
+    (&["--coefficients"], coefficients),
     (&["--total-kv-blocks", "--num-gpu-blocks"], total_kv_blocks),
     (&["--block-size-in-tokens", "--block-size"], block_size),
     (&["--max-model-len"], max_model_len),
@@ -498,9 +499,11 @@ fn hardware_config(t: &Trial) {
 // Latency model
 
 fn latency_model(t: &Trial) {
-    let names = ["trained-physics", "roofline", "blackbox"];
-    let e2e = names.map(|name| number(&t.figures(&calm(), &format!("--tp 1 {{}} {name}")), "e2e_mean_ms"));
-    assert!(e2e[0] != e2e[1] && e2e[1] != e2e[2] && e2e[0] != e2e[2], "{e2e:?}");
+    let names = ["trained-physics", "physics", "roofline", "blackbox"];
+    let mut e2e = names.map(|name| number(&t.figures(&calm(), &format!("--tp 1 {{}} {name}")), "e2e_mean_ms"));
+    e2e.sort_by(f64::total_cmp);
+    assert!(e2e.is_sorted_by(|a, b| a < b), "{e2e:?}");
+    assert!(t.summary(&calm(), "{} physics").contains("physics coefficients: general, not measured"));
     for name in names {
         assert!(t.summary(&calm(), &format!("{{}} {name}")).contains(name));
     }
@@ -518,6 +521,24 @@ fn beta_coeffs(t: &Trial) {
     assert_eq!((itl(5_000), itl(8_000)), (5.0, 8.0));
     let eleven = "0.1,0.2,0.3,0.4,0.5,0.6,0.7,8,9,10,11";
     assert!(t.summary(&calm(), &format!("--alpha-coeffs 0,0,0 {{}} {eleven}")).contains("trained-physics"));
+}
+
+fn coefficients(t: &Trial) {
+    let weights = |name: &str, step_us: u32| {
+        t.file(
+            name,
+            &format!(
+                "fitted: '2026-11-22'\nblis: test\ndata: []\ngeneral:\n  alpha: {{ arrival_us: 0, input_token_us: 0, \
+                 first_token_steps: 0 }}\n  beta: {{ gemm: 0, experts: 0, decode_attention: 0, prefill_attention: 0, \
+                 collectives: 0, layer_us: 0, request_us: 0, step_us: {step_us} }}\n"
+            ),
+        );
+        number(&t.figures(&calm(), &format!("{{}} {{dir}}/{name}")), "itl_mean_ms")
+    };
+    assert_eq!((weights("five.yaml", 5_000), weights("eight.yaml", 8_000)), (5.0, 8.0));
+    assert!(t.error(&calm(), "--latency-model roofline {} {dir}/five.yaml").contains("not of roofline"));
+    t.file("wrong.yaml", "fitted: yes\nblis: 1\n");
+    assert!(t.error(&calm(), "{} {dir}/wrong.yaml").contains("wrong.yaml:"));
 }
 
 // Engine

@@ -8,8 +8,10 @@ use clap::{Args, ValueEnum};
 
 use super::error::Failure;
 use super::{print, print_document};
+use crate::config::Catalogue;
 use crate::config::physics::CoefficientFile;
 use crate::fit::errors::{OfDistribution, mean};
+use crate::fit::kernels::{fit_kernels, yaml};
 use crate::fit::plot::draw;
 use crate::fit::{FitError, FitReport, LeaveOut, MeasuredRun, RunOptions, Split, Validated, fit, load, validate};
 use crate::report::check_target;
@@ -37,8 +39,12 @@ pub(super) struct FitArgs {
     #[command(flatten)]
     data: DataArgs,
     /// Coefficient file to write, for `--coefficients`
-    #[arg(long, value_name = "FILE")]
-    out: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "kernels")]
+    out: Option<PathBuf>,
+    /// Instead: DATA is a folder with tables of measured kernels; print the curves of `--hardware` fitted to the
+    /// files whose name starts so (`h100`), as they stand in its file
+    #[arg(long, value_name = "PREFIX", requires = "hardware")]
+    kernels: Option<String>,
     /// Keep the general weights and the other deployments of this coefficient file; fit only the deployments
     /// of DATA, around those weights
     #[arg(long, value_name = "FILE", conflicts_with = "leave_one_model_out")]
@@ -196,7 +202,11 @@ pub(super) fn run_validate(args: &ValidateArgs) -> Result<(), Failure> {
 }
 
 pub(super) fn run_fit(args: &FitArgs) -> Result<(), Failure> {
-    check_target(&args.out).map_err(|error| Failure::file(&error))?;
+    if let Some(prefix) = &args.kernels {
+        return fit_curves(args, prefix);
+    }
+    let Some(out) = &args.out else { return Err(Failure::usage("`--out` is missing").hint("name a file to write")) };
+    check_target(out).map_err(|error| Failure::file(&error))?;
     let load_base = |path: &Path| CoefficientFile::load(Some(path)).map_err(Failure::usage);
     let base = args.base.as_deref().map(load_base).transpose()?;
     let runs = args.data.load()?;
@@ -205,8 +215,8 @@ pub(super) fn run_fit(args: &FitArgs) -> Result<(), Failure> {
     let text = serde_yaml::to_string(&report.file).map_err(Failure::runtime)?;
     let header = "# Coefficients of the `physics` latency model, written by `blis fit`: see docs/fidelity.md.\n\
                   # Errors are signed, %, on requests that the fit has not seen.\n";
-    std::fs::write(&args.out, format!("{header}{text}")).map_err(|error| {
-        Failure::runtime(format_args!("cannot write `{}`: {error}", args.out.display())).hint("choose another `--out`")
+    std::fs::write(out, format!("{header}{text}")).map_err(|error| {
+        Failure::runtime(format_args!("cannot write `{}`: {error}", out.display())).hint("choose another `--out`")
     })?;
     let FitReport { validation, models_left_out, workloads_left_out, .. } = &report;
     let parts = [
@@ -223,6 +233,15 @@ pub(super) fn run_fit(args: &FitArgs) -> Result<(), Failure> {
         print(format_args!("# {what}\n{}\n", table(runs)))?;
     }
     Ok(())
+}
+
+fn fit_curves(args: &FitArgs, prefix: &str) -> Result<(), Failure> {
+    let catalogue = Catalogue::load(args.data.hardware_config.as_deref()).map_err(Failure::usage)?;
+    let gpu = catalogue.find(args.data.hardware.as_deref().unwrap_or_default()).map_err(Failure::usage)?.gpu;
+    let [folder] = args.data.data.as_slice() else {
+        return Err(Failure::usage("`--kernels` takes one folder").hint("name the folder with the tables"));
+    };
+    print(yaml(&fit_kernels(folder, prefix, &gpu).map_err(failure)?))
 }
 
 /// Today's date in UTC, as `2026-11-22`.

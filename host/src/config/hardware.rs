@@ -396,7 +396,7 @@ mod tests {
     fn unknown_gpus_are_listed() {
         insta::assert_snapshot!(Catalogue::load(None).unwrap().find("H10").unwrap_err(), @r"
         unknown hardware: `H10`
-        hint: did you mean `H100`? known: A100-80, A100-SXM, B200, B200-SXM, H100, H100-SXM, H200, H200-SXM, L40S; or describe it in a file and give `--hardware-config`
+        hint: did you mean `H100`? known: A100-80, A100-SXM, A100-SXM-80GB, B200, B200-SXM, H100, H100-SXM, H100-SXM-80GB, H200, H200-SXM, H200-SXM-141GB, L40S, RTX-PRO-6000, RTXPRO6000; or describe it in a file and give `--hardware-config`
         ");
     }
 

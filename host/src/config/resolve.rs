@@ -397,7 +397,14 @@ fn latency_kind(
                 hint: "drop `--alpha-coeffs` and `--beta-coeffs`, or choose another latency model".into(),
             });
         }
+        (Some(kind), _) if kind != LatencyKind::Physics && args.coefficients.is_some() => {
+            return Err(ConfigError::Conflict {
+                message: format!("`--coefficients` is of the physics latency model, not of {kind}"),
+                hint: "drop it, or give `--latency-model physics`".into(),
+            });
+        }
         (Some(kind), _) => kind,
+        (None, _) if args.coefficients.is_some() => LatencyKind::Physics,
         (None, Some(3)) => LatencyKind::Blackbox,
         (None, Some(7..=11)) => LatencyKind::TrainedPhysics,
         (None, Some(count)) => {

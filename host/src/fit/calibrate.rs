@@ -181,7 +181,7 @@ impl Target {
 }
 
 /// A residual whose square is the soft-L1 loss of `r`: quadratic for small ones, linear for large ones.
-fn robust(r: f64) -> f64 {
+pub(super) fn robust(r: f64) -> f64 {
     (2.0 * ((1.0 + r * r).sqrt() - 1.0)).sqrt().copysign(r)
 }
 

@@ -8,6 +8,7 @@
 
 pub mod calibrate;
 pub mod errors;
+pub mod kernels;
 pub mod plot;
 pub mod replay;
 pub mod report;

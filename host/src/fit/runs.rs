@@ -399,6 +399,11 @@ fn timestamps(path: &Path, text: &[u8]) -> Result<Vec<Measured>, FitError> {
     Ok(all.iter().map(request).collect())
 }
 
+/// The records of a CSV file with a header, plain or gzip.
+pub(super) fn read_rows<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Vec<T>, FitError> {
+    rows(path, &read(path)?.0)
+}
+
 /// The records of a CSV with a header.
 fn rows<T: for<'de> Deserialize<'de>>(path: &Path, text: &[u8]) -> Result<Vec<T>, FitError> {
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text);

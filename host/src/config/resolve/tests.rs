@@ -159,7 +159,7 @@ fn the_number_of_coefficients_selects_the_latency_model() {
     assert_eq!(given(&[1.0; 3], &[1.0; 7]).unwrap().latency_kind, LatencyKind::TrainedPhysics);
     insta::assert_snapshot!(given(&[1.0; 3], &[1.0; 5]).unwrap_err(), @r"
     `--beta-coeffs` is 5 values long
-    hint: 3 values select blackbox, 7 to 11 trained-physics
+    hint: 3 values select blackbox, 7 to 11 trained-physics; physics takes 8, and its name
     ");
     insta::assert_snapshot!(given(&[1.0; 2], &[1.0; 7]).unwrap_err(), @r"
     trained-physics for `llama-3.1-8b-instruct` on H100: trained-physics takes 3 alpha coefficients, not 2
@@ -201,7 +201,7 @@ fn unknown_names_are_answered_with_known_ones() {
     );
     insta::assert_snapshot!(refused(LLAMA, |args| args.hardware = Some("H101".into())), @r"
     unknown hardware: `H101`
-    hint: did you mean `H100`? known: A100-80, A100-SXM, B200, B200-SXM, H100, H100-SXM, H200, H200-SXM, L40S; or describe it in a file and give `--hardware-config`
+    hint: did you mean `H100`? known: A100-80, A100-SXM, A100-SXM-80GB, B200, B200-SXM, H100, H100-SXM, H100-SXM-80GB, H200, H200-SXM, H200-SXM-141GB, L40S, RTX-PRO-6000, RTXPRO6000; or describe it in a file and give `--hardware-config`
     ");
     insta::assert_snapshot!(refused(LLAMA, |args| args.vllm_version = Some("v0.8.5".into())), @r"
     unknown vLLM version: `v0.8.5`
@@ -224,7 +224,7 @@ fn unknown_names_are_answered_with_known_ones() {
     ");
     insta::assert_snapshot!("physics".parse::<LatencyKind>().unwrap_err(), @r"
     unknown latency model: `physics`
-    hint: known: trained-physics, roofline, blackbox
+    hint: known: trained-physics, physics, roofline, blackbox
     ");
 }
 
