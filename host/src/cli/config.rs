@@ -103,8 +103,7 @@ pub(super) struct Evaluation {
     /// Other instances kept with a routing decision.
     pub counterfactual_k: u32,
     pub summarize_trace: bool,
-    /// `None`: no other worlds are run.
-    pub regret: Option<RegretSettings>,
+    pub regret: RegretSettings,
 }
 
 /// How the instance schedules.
@@ -423,7 +422,7 @@ fn slo_targets(flags: &TargetFlags) -> BTreeMap<String, SloTargets> {
 impl Evaluation {
     /// Whether anybody looks at the scores of a routing decision.
     pub(super) fn reads_scores(&self) -> bool {
-        self.trace_path.is_some() || self.summarize_trace || self.regret.is_some()
+        self.trace_path.is_some() || self.summarize_trace || self.regret.is_asked()
     }
 
     fn new(flags: &EvaluationFlags) -> Result<Self, Failure> {

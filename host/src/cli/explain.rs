@@ -87,6 +87,7 @@ impl Explanation<'_> {
             LatencyKind::Roofline => Source::Told("roofline has none".into()),
             LatencyKind::Blackbox => self.noted("blackbox coefficients ", "trained"),
         };
+        self.flag(page, "coefficients", path(args.coefficients.as_deref()));
         self.or_else(page, "alpha_coeffs", list(&deployment.alpha), trained.clone());
         self.or_else(page, "beta_coeffs", list(&deployment.beta), trained);
         let blocks = match deployment.kv_blocks_source {
@@ -157,10 +158,15 @@ impl Explanation<'_> {
         self.flag(page, "fitness_scale", scale.name());
         self.flag(page, "baseline", optional(evaluation.baseline.as_deref().map(text)));
         self.flag(page, "trace_level", name(&evaluation.trace_level));
-        let path = evaluation.trace_path.as_deref().map(|path| text(&path.display().to_string()));
-        self.flag(page, "trace_path", optional(path));
+        self.flag(page, "trace_path", path(evaluation.trace_path.as_deref()));
         self.flag(page, "counterfactual_k", evaluation.counterfactual_k);
         self.flag(page, "summarize_trace", evaluation.summarize_trace);
+        let regret = &evaluation.regret;
+        self.flag(page, "regret", name(&regret.kind));
+        self.flag(page, "regret_samples", regret.samples);
+        self.flag(page, "regret_alternatives", regret.alternatives);
+        self.flag(page, "regret_window", optional(regret.window.map(Micros::as_secs_f64)));
+        self.flag(page, "regret_path", path(regret.path.as_deref()));
     }
 
     /// As the flag takes them.

@@ -76,31 +76,43 @@ pub(super) struct RegretArgs {
 /// How regret is measured.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RegretSettings {
-    samples: usize,
-    alternatives: usize,
-    window: Option<Micros>,
-    path: Option<PathBuf>,
+    pub kind: RegretName,
+    pub samples: u32,
+    pub alternatives: u32,
+    pub window: Option<Micros>,
+    pub path: Option<PathBuf>,
+}
+
+impl Default for RegretSettings {
+    /// Nothing is asked.
+    fn default() -> Self {
+        Self { kind: RegretName::None, samples: 0, alternatives: 0, window: None, path: None }
+    }
+}
+
+impl RegretSettings {
+    /// Whether anything is asked about alternatives.
+    pub(super) fn is_asked(&self) -> bool {
+        self.kind != RegretName::None
+    }
 }
 
 impl RegretFlags {
-    /// `None` if it is not asked for.
-    pub(super) fn settings(&self) -> Result<Option<RegretSettings>, Failure> {
-        if self.regret == RegretName::None {
-            return match &self.regret_path {
-                Some(_) => Err(Failure::usage("`--regret-path` needs decisions that are looked at")
-                    .hint("add `--regret outcome`, or use `blis regret`")),
-                None => Ok(None),
-            };
-        }
+    pub(super) fn settings(&self) -> Result<RegretSettings, Failure> {
         if let Some(path) = &self.regret_path {
+            if self.regret == RegretName::None {
+                return Err(Failure::usage("`--regret-path` needs decisions that are looked at")
+                    .hint("add `--regret outcome`, or use `blis regret`"));
+            }
             check_target(path).map_err(|error| Failure::file(&error))?;
         }
-        Ok(Some(RegretSettings {
-            samples: self.regret_samples as usize,
-            alternatives: self.regret_alternatives as usize,
+        Ok(RegretSettings {
+            kind: self.regret,
+            samples: self.regret_samples,
+            alternatives: self.regret_alternatives,
             window: self.regret_window,
             path: self.regret_path.clone(),
-        }))
+        })
     }
 }
 
@@ -149,7 +161,9 @@ pub(super) fn surveyor(
     names: &Names,
     recorded: &BTreeMap<String, GoodputTargets>,
 ) -> Option<Surveyor<impl Fn(&Outcome) -> bool + use<>>> {
-    config.evaluation.regret.as_ref()?;
+    if !config.evaluation.regret.is_asked() {
+        return None;
+    }
     let targets = run::slo_targets(config, names, recorded);
     let default = names.find("default");
     let missed = move |outcome: &Outcome| {
@@ -166,26 +180,21 @@ pub(super) fn judge(
     named: (&Names, &BTreeMap<String, GoodputTargets>),
     mut survey: Survey,
 ) -> Result<Regret, Failure> {
-    let Some(settings) = &config.evaluation.regret else {
-        return Err(Failure::runtime("no regret was asked for"));
-    };
+    let settings = &config.evaluation.regret;
+    let alternatives = settings.alternatives as usize;
     survey.with_targets(!run::slo_targets(config, named.0, named.1).is_empty());
-    let options = RegretOptions {
-        samples: settings.samples,
-        alternatives: settings.alternatives,
-        window: settings.window,
-        seed: config.seed,
-    };
+    let options =
+        RegretOptions { samples: settings.samples as usize, alternatives, window: settings.window, seed: config.seed };
     let window = survey.window(&options);
     let samples = survey.sample(&options);
     let settled = survey.settled();
     let worlds = Worlds { config, deployment, names: named.0, arrivals: Listed::new(survey.arrivals()) };
     let judged = match config.engine.engine {
         EngineName::Fast => worlds.judge(Fast::new, |timeline| {
-            judge_samples(timeline, &samples, &settled, (window, settings.alternatives), &ClassTexts(named.0))
+            judge_samples(timeline, &samples, &settled, (window, alternatives), &ClassTexts(named.0))
         }),
         EngineName::Plain => worlds.judge(Plain::new, |timeline| {
-            judge_samples(timeline, &samples, &settled, (window, settings.alternatives), &ClassTexts(named.0))
+            judge_samples(timeline, &samples, &settled, (window, alternatives), &ClassTexts(named.0))
         }),
     }?;
     if let Some(path) = &settings.path {
@@ -262,7 +271,7 @@ impl Bound {
         policy: &Report,
     ) -> Result<Self, Failure> {
         let mut metrics = Metrics::new(run::metrics_options(config, names, targets));
-        let alternatives = config.evaluation.regret.as_ref().map_or(1, |settings| settings.alternatives);
+        let alternatives = config.evaluation.regret.alternatives as usize;
         let worlds = Worlds { config, deployment, names, arrivals };
         let (counters, oracle) = match config.engine.engine {
             EngineName::Fast => {
