@@ -391,7 +391,6 @@ pub struct Scheduling {
     pub preemptions: u32,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
 fn is_0<N: Default + PartialEq>(number: &N) -> bool {
     *number == N::default()
 }

@@ -168,7 +168,7 @@ fn margin(scores: &[f64]) -> Option<f64> {
             second = second.max(score);
         }
     }
-    (scores.len() > 1).then(|| best - second).filter(|margin| margin.is_finite())
+    (scores.len() > 1).then_some(best - second).filter(|margin| margin.is_finite())
 }
 
 /// A survey, and who knows which requests missed a target.

@@ -137,7 +137,7 @@ fn judged(about: About<'_>, worlds: Vec<World>, state: State, texts: &impl Texts
     let worse = difference > 0.0;
     let part = |difference: f64| if worse { difference } else { 0.0 };
     let own = part(actual.own_s - best.own_s);
-    let apart = |one: Option<f64>, other: Option<f64>| Some(one? - other?).map(part);
+    let apart = |one: Option<f64>, other: Option<f64>| Some(part(one? - other?));
     let reacting = others.iter().map(|world| actual.reacting_cost_s - world.reacting_cost_s).fold(0.0, f64::max);
     let mean = others.iter().map(|world| world.cost_s).sum::<f64>() / others.len() as f64;
     Some(Judged {
