@@ -118,24 +118,30 @@ fn check_decisions(ours: &str, theirs: &str, what: &str) {
     let theirs: Value = serde_json::from_str(theirs).expect("their JSON");
     let ours: Vec<Value> = ours.lines().map(|line| serde_json::from_str(line).expect("our JSON")).collect();
     let list = |name: &str| theirs[name].as_array().cloned().unwrap_or_default();
+    let total = ours[0]["instances"][0]["total_kv_blocks"].as_f64().expect("the header says so");
+    let reading = |number: &Value| {
+        ours.iter().find(|line| line["kind"] == "signals" && line["reading"] == *number).unwrap_or(&Value::Null)
+    };
     for (kind, theirs) in [("admission", list("Admissions")), ("routing", list("Routings"))] {
-        let ours: Vec<&Value> = ours.iter().filter(|ours| ours["decision"] == kind).collect();
+        let ours: Vec<&Value> = ours.iter().filter(|ours| ours["kind"] == kind).collect();
         assert_eq!(ours.len(), theirs.len(), "{what}: {kind} decisions");
         for (ours, theirs) in ours.iter().zip(&theirs) {
             let what = format!("{what} {kind} of {}", theirs["RequestID"]);
-            assert_eq!((&ours["request_id"], &ours["time_us"]), (&theirs["RequestID"], &theirs["Clock"]), "{what}");
+            assert_eq!(format!("request_{}", ours["request"]), theirs["RequestID"].as_str().expect("a name"), "{what}");
+            assert_eq!(ours["time_us"], theirs["Clock"], "{what}");
             assert_eq!(ours["reason"].as_str().unwrap_or_default(), theirs["Reason"], "{what}");
             if kind == "admission" {
                 assert_eq!(ours["admitted"], theirs["Admitted"], "{what}");
             } else {
-                check_routing(ours, theirs, &what);
+                check_routing(ours, (reading(&ours["reading"]), total), theirs, &what);
             }
         }
     }
 }
 
-fn check_routing(ours: &Value, theirs: &Value, what: &str) {
-    assert_eq!(ours["chosen"], theirs["ChosenInstance"], "{what}");
+/// `seen`: the columns that were read anew now and then, and the KV blocks of an instance.
+fn check_routing(ours: &Value, (seen, total): (&Value, f64), theirs: &Value, what: &str) {
+    assert_eq!(format!("instance_{}", ours["instance"]), theirs["ChosenInstance"].as_str().expect("a name"), "{what}");
     let index = |id: &str| id.strip_prefix("instance_").and_then(|id| id.parse::<usize>().ok()).expect("instance_<n>");
     for (id, score) in theirs["Scores"].as_object().into_iter().flatten() {
         assert_contains(&ours["scores"][index(id)], score, &format!("{what}, score of {id}"));
@@ -143,14 +149,15 @@ fn check_routing(ours: &Value, theirs: &Value, what: &str) {
     assert_eq!(ours["scores"].is_array(), theirs["Scores"].is_object(), "{what}: scores");
     for candidate in theirs["Candidates"].as_array().into_iter().flatten() {
         let id = candidate["InstanceID"].as_str().expect("id");
-        for (column, field) in [
-            ("queue_depth", "QueueDepth"),
-            ("batch_size", "BatchSize"),
-            ("in_flight", "InFlightRequests"),
-            ("kv_utilization", "KVUtilization"),
-            ("free_kv_blocks", "FreeKVBlocks"),
+        let free = seen["free_kv_blocks"][index(id)].as_f64();
+        for (column, value, field) in [
+            ("queue_depth", seen["queue_depth"][index(id)].clone(), "QueueDepth"),
+            ("batch_size", seen["batch_size"][index(id)].clone(), "BatchSize"),
+            ("in_flight", ours["in_flight"][index(id)].clone(), "InFlightRequests"),
+            ("kv_utilization", free.map_or(Value::Null, |free| ((total - free) / total).into()), "KVUtilization"),
+            ("free_kv_blocks", seen["free_kv_blocks"][index(id)].clone(), "FreeKVBlocks"),
         ] {
-            assert_contains(&ours["seen"][column][index(id)], &candidate[field], &format!("{what}, {column} of {id}"));
+            assert_contains(&value, &candidate[field], &format!("{what}, {column} of {id}"));
         }
     }
 }

@@ -150,6 +150,14 @@ fn every_pathological_policy_triggers_its_anomaly() {
     assert_eq!(inversions("priority-fcfs --priority-policy slo-based"), 0);
 }
 
+/// The decisions in the order of time: what instances do between two events of the service, each engine tells when
+/// it gets there. Without the header, which tells of the engine.
+fn told([printed, metrics, decisions]: [Vec<u8>; 3]) -> (Vec<u8>, Vec<u8>, Vec<String>) {
+    let mut lines: Vec<String> = text(&decisions).lines().skip(1).map(str::to_owned).collect();
+    lines.sort_unstable();
+    (printed, metrics, lines)
+}
+
 #[test]
 fn the_same_command_gives_the_same_bytes() {
     let folder = Folder::with("bytes", &mixed());
@@ -168,7 +176,7 @@ fn the_same_command_gives_the_same_bytes() {
         for policy in policies {
             let line = format!("{command} {policy}");
             assert!(folder.bytes(&line) == folder.bytes(&line), "{line}");
-            assert!(folder.bytes(&format!("{line} --engine plain")) == folder.bytes(&line), "{line}");
+            assert!(told(folder.bytes(&format!("{line} --engine plain"))) == told(folder.bytes(&line)), "{line}");
         }
     }
 }

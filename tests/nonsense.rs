@@ -348,7 +348,7 @@ fn bad_bundles_are_refused() {
 #[test]
 fn unknown_models_are_answered_with_the_nearest() {
     let folder = Folder::new("models");
-    let names = ["", " ", "llama-3.1-8b-instrct", "meta-llama/Llama-3.1-8B", "gpt-4o", "../etc/passwd"];
+    let names = ["", " ", "llama-3.1-8b-instrct", "meta-llama/Llama-3.1-9B", "gpt-4o", "../etc/passwd"];
     let told = names.map(|name| refused(&format!("run --model '{name}'"), &folder.blis(&["run", "--model", name])));
     insta::assert_snapshot!(told.join("\n"));
 }

@@ -1,6 +1,7 @@
 //! Outcome regret through the program: the same bytes on any number of threads, the same worlds whoever
 //! the policy is written by, and a look-ahead that finds what a bad policy leaves.
 
+use std::collections::BTreeMap;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
@@ -35,19 +36,31 @@ fn threads_and_repetition_change_no_byte() {
 
 /// Their decisions are the same, so their worlds must be, too: copies of plugins go on as the plugins do.
 #[test]
-fn plugins_have_the_regret_of_the_built_in_that_decides_alike() {
+fn plugins_have_the_worlds_of_the_built_in_that_decides_alike() {
     let of = |policy: &str| {
-        let mut regret = document(&format!("regret {LOAD} --regret-samples 24 --routing-policy {policy}"));
-        // Why is told in other words.
-        for one in regret["regret"]["worst"].as_array_mut().expect("the worst") {
-            one.as_object_mut().expect("an object").remove("reason");
+        let path = std::env::temp_dir().join(format!("blis-regret-{}-{policy}.jsonl", std::process::id()));
+        let all = "--regret-samples 600 --regret-alternatives 9";
+        document(&format!("regret {LOAD} {all} --routing-policy {policy} --regret-path {}", path.display()));
+        let lines = std::fs::read_to_string(&path).expect("written");
+        std::fs::remove_file(&path).expect("scratch");
+        let mut worlds = BTreeMap::new();
+        for line in lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")) {
+            for world in line["worlds"].as_array().expect("worlds") {
+                let name = format!("{} {} {}", line["kind"], line["request_id"], world["answer"]);
+                worlds.insert(name, [&world["cost_s"], &world["reacting_cost_s"], &world["e2e_ms"]].map(Value::clone));
+            }
         }
-        regret
+        worlds
     };
     let built_in = of("least-loaded");
-    assert!(number(&built_in["regret"]["kinds"]["routing"]["uniform"]["reaction_s"]) > 0.0, "{built_in}");
+    let routed = built_in.keys().filter(|name| name.starts_with("\"routing\"")).count();
+    assert_eq!(routed, 300 * 4, "every instance for every request");
     for plugin in ["rust-least-loaded", "c-least-loaded", "rhai-least-loaded"] {
-        assert_eq!(of(plugin), built_in, "{plugin}");
+        let worlds = of(plugin);
+        let both = worlds.iter().filter(|(name, _)| name.starts_with("\"routing\""));
+        for (name, world) in both {
+            assert_eq!(Some(world), built_in.get(name), "{plugin}: {name}");
+        }
     }
 }
 
@@ -62,7 +75,7 @@ fn a_look_ahead_finds_what_is_left() {
         number(&figures.iter().find(|one| one["figure"] == "mean_e2e").expect("it is compared")["gap"])
     };
     let (busiest, least) = (gap("always-busiest"), gap("least-loaded"));
-    assert!(busiest > 0.3 && busiest > 5.0 * least.abs(), "{busiest} {least}");
+    assert!(busiest > 0.1 && busiest > 5.0 * least.abs(), "{busiest} {least}");
 }
 
 #[test]
