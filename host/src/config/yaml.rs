@@ -65,7 +65,9 @@ pub fn text(words: &str) -> String {
     for c in words.chars() {
         match c {
             '"' | '\\' => quoted.extend(['\\', c]),
-            c if is_special(c) => quoted.push_str(&format!("\\U{:08x}", u32::from(c))),
+            // As short as can be: a key has 1024 characters at most, its quotes and escapes included.
+            c if is_special(c) && u32::from(c) < 0x100 => quoted.push_str(&format!("\\x{:02x}", u32::from(c))),
+            c if is_special(c) => quoted.push_str(&format!("\\u{:04x}", u32::from(c))),
             c => quoted.push(c),
         }
     }
@@ -100,12 +102,22 @@ mod tests {
             "\"a:\"",
             "\"\\\"\"",
             "\"\\\\\"",
-            "\"\\U0000000a\"",
+            "\"\\x0a\"",
             "\"é\"",
             "\".nan\"",
             "\"-\"",
         ];
         assert_eq!(quoted, expected);
+    }
+
+    /// As long as names of classes and tenants may be, of what takes most room.
+    #[test]
+    fn the_longest_names_can_be_keys() {
+        let name = "\u{2028}".repeat(128);
+        let mut page = Page::default();
+        page.entry(&text(&name), 1, &Source::Told("here".into()));
+        let read: std::collections::BTreeMap<String, u32> = serde_yaml::from_str(&page.to_string()).expect("a key");
+        assert_eq!(read.into_iter().collect::<Vec<_>>(), [(name, 1)]);
     }
 
     proptest! {
