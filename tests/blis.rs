@@ -150,11 +150,14 @@ fn check_routing(ours: &Value, (seen, total): (&Value, f64), theirs: &Value, wha
     for candidate in theirs["Candidates"].as_array().into_iter().flatten() {
         let id = candidate["InstanceID"].as_str().expect("id");
         let free = seen["free_kv_blocks"][index(id)].as_f64();
+        // Before the first reading all is 0 there.
+        let unread = free == Some(0.0) && candidate["KVUtilization"].as_f64() == Some(0.0);
+        let used = free.map(|free| if unread { 0.0 } else { (total - free) / total });
         for (column, value, field) in [
             ("queue_depth", seen["queue_depth"][index(id)].clone(), "QueueDepth"),
             ("batch_size", seen["batch_size"][index(id)].clone(), "BatchSize"),
             ("in_flight", ours["in_flight"][index(id)].clone(), "InFlightRequests"),
-            ("kv_utilization", free.map_or(Value::Null, |free| ((total - free) / total).into()), "KVUtilization"),
+            ("kv_utilization", used.into(), "KVUtilization"),
             ("free_kv_blocks", seen["free_kv_blocks"][index(id)].clone(), "FreeKVBlocks"),
         ] {
             assert_contains(&value, &candidate[field], &format!("{what}, {column} of {id}"));

@@ -433,7 +433,7 @@ mod tests {
         let error = parse(Path::new("h.json"), "{\n \"H100\": {\"TFlops\": 1}\n}").unwrap_err();
         insta::assert_snapshot!(error, @r"
         h.json:2:18: unknown field `TFlops`
-        hint: did you mean `tflops_fp8`? known: name, aliases, tflops_fp16, tflops_fp8, hbm_tb_s, memory_gib, mfu_prefill, mfu_decode, source, note
+        hint: did you mean `tflops_fp8`? known: name, aliases, tflops_fp16, tflops_fp8, hbm_tb_s, memory_gib, mfu_prefill, mfu_decode, kernels, source, note
         ");
     }
 }

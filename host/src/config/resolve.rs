@@ -205,7 +205,10 @@ impl Choice<'_> {
             (Some((worst, runs)), Some(_)) => {
                 format!("mean E2E within {worst:.1} % on requests of {runs} runs that the fit has not seen")
             }
-            (Some((worst, runs)), None) => format!("mean E2E within {worst:.1} % on {runs} runs of models left out"),
+            // General weights come from one kind of GPU.
+            (Some((worst, runs)), None) => format!(
+                "mean E2E within {worst:.1} % on {runs} runs of models left out, on H100; not tested on other GPUs"
+            ),
         };
         notes.push(format!("physics coefficients: {whose}; {tested}"));
         Ok((coefficients.alpha().to_array().to_vec(), coefficients.beta().to_array().to_vec()))

