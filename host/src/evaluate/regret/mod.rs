@@ -240,16 +240,17 @@ pub fn judge<I: Instance + Clone + Send>(
         results.into_iter().collect()
     };
     let mut samples = samples.iter().peekable();
-    let mut number = 0;
     while samples.peek().is_some() && timeline.next_decision(&mut ())? {
-        while let Some(sample) = samples.next_if(|sample| sample.number == number) {
+        // Found by the request: about one that no instance serves, nobody is asked.
+        let pending = timeline.pending().map(|pending| (pending.request.id, pending.is_admission));
+        let is_this = |sample: &&Sample| pending == Some((sample.request, sample.kind == DecisionKind::Admission));
+        while let Some(sample) = samples.next_if(is_this) {
             forks.push(Fork { timeline: timeline.clone(), kind: sample.kind, stratum: sample.stratum });
         }
         if forks.len() >= most {
             judged.extend(run(std::mem::take(&mut forks))?);
         }
         timeline.decide(&mut ())?;
-        number += 1;
     }
     judged.extend(run(forks)?);
     Ok(judged.into_iter().flatten().collect())

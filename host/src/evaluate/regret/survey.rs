@@ -49,6 +49,8 @@ pub struct Sample {
     /// Which one, in the order in which they are made; those of scheduling are looked at in the moment of
     /// that one.
     pub number: usize,
+    /// About which request that is.
+    pub request: u32,
     /// Whose.
     pub kind: DecisionKind,
     /// Why.
@@ -127,7 +129,13 @@ impl Survey {
         let queued = of(routing).filter(|(_, noted)| noted.queued);
         draw.some(few, numbers(&mut { queued }), DecisionKind::Scheduling, Stratum::Uniform);
         draw.taken.sort_unstable();
-        draw.taken
+        let sample = |(number, kind, stratum): (usize, DecisionKind, Stratum)| Sample {
+            number,
+            request: self.decisions[number].request,
+            kind,
+            stratum,
+        };
+        draw.taken.into_iter().map(sample).collect()
     }
 }
 
@@ -135,26 +143,26 @@ impl Survey {
 struct Draw {
     random: Stream,
     turn: u64,
-    taken: Vec<Sample>,
+    /// Number, of whom, why.
+    taken: Vec<(usize, DecisionKind, Stratum)>,
 }
 
 impl Draw {
     /// `count` of `from` at random, less those that were taken before.
     fn some(&mut self, count: usize, from: Vec<usize>, kind: DecisionKind, stratum: Stratum) {
-        let taken: FxHashSet<usize> =
-            self.taken.iter().filter(|sample| sample.kind == kind).map(|sample| sample.number).collect();
+        let taken: FxHashSet<usize> = self.taken.iter().filter(|taken| taken.1 == kind).map(|taken| taken.0).collect();
         let from: Vec<usize> = from.into_iter().filter(|number| !taken.contains(number)).collect();
         self.turn += 1;
         let mut random = self.random.at(self.turn);
         let chosen = index::sample(&mut random, from.len(), count.min(from.len()));
-        self.taken.extend(chosen.iter().map(|i| Sample { number: from[i], kind, stratum }));
+        self.taken.extend(chosen.iter().map(|i| (from[i], kind, stratum)));
     }
 
     /// The first `count` of `from` that were not taken before.
     fn first(&mut self, count: usize, from: impl Iterator<Item = usize>, kind: DecisionKind, stratum: Stratum) {
-        let is_taken = |number: &usize| self.taken.iter().any(|one| (one.number, one.kind) == (*number, kind));
+        let is_taken = |number: &usize| self.taken.iter().any(|&(taken, whose, _)| (taken, whose) == (*number, kind));
         let chosen: Vec<usize> = from.filter(|number| !is_taken(number)).take(count).collect();
-        self.taken.extend(chosen.into_iter().map(|number| Sample { number, kind, stratum }));
+        self.taken.extend(chosen.into_iter().map(|number| (number, kind, stratum)));
     }
 }
 

@@ -257,6 +257,18 @@ fn the_look_ahead_is_no_worse_than_what_it_corrects() {
     }
 }
 
+/// Nobody is asked where a request goes that no instance serves: the decisions behind it were taken for others.
+#[test]
+fn requests_for_another_model_shift_no_decision() {
+    let mut requests = long_and_short();
+    for other in [3, 4, 20] {
+        requests[other].tags.model = Name(9);
+    }
+    let (_, judged) = Service::new(2, RoundRobin::default()).regret(&requests);
+    let routed = judged.iter().filter(|one| one.kind == DecisionKind::Routing).count();
+    assert_eq!(routed, 57, "all but three");
+}
+
 #[test]
 fn in_words() {
     let requests = [
