@@ -38,7 +38,7 @@ use self::next_events::NextEvents;
 use self::sessions::{Arrivals, Clients, Source};
 pub use self::sessions::{FollowUps, SessionStates};
 use self::signals::{Board, Watched, Watches};
-pub use self::timeline::{Force, Listed, Pending, Settled, Timeline};
+pub use self::timeline::{Fate, Force, Listed, Pending, Settled, Timeline};
 use crate::instance::{Distance, Instance, InstanceConfig, Stuck};
 use crate::outcome::{Counters, Decision, Outcome, Rejection, Sink, Status};
 use crate::policy::{
@@ -293,11 +293,11 @@ impl<I: Instance> Cluster<I> {
     fn admit(&mut self, now: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
         let request = self.arrived.pop_front().expect("an admission is due");
         match self.settled(&request) {
-            Some(Some(_)) => {
+            Some(Fate::Admitted | Fate::Routed(_)) => {
                 self.admitted.push_back(request);
                 return Ok(());
             }
-            Some(None) => {
+            Some(Fate::Rejected) => {
                 sink.outcome(&Outcome::new(&request, Status::Rejected(Rejection::Admission)));
                 return Ok(());
             }
@@ -326,7 +326,7 @@ impl<I: Instance> Cluster<I> {
     /// Asks the routing policy about the request whose turn it is, and hands it over.
     fn route(&mut self, now: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
         let mut request = self.admitted.pop_front().expect("a routing is due");
-        if let Some(Some(target)) = self.settled(&request) {
+        if let Some(Fate::Routed(target)) = self.settled(&request) {
             request.priority = self.policies.priority.priority(&self.config.view(&request), now).saturating_neg();
             return self.hand_over(now, request, target as usize, sink);
         }
@@ -358,7 +358,7 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// What was decided about `request` before it was asked; not if something else is forced.
-    fn settled(&self, request: &Request) -> Option<Option<u32>> {
+    fn settled(&self, request: &Request) -> Option<Fate> {
         let answer = self.settled.as_ref()?.get(&request.id)?;
         self.forced.is_none_or(|(id, _)| id != request.id).then_some(*answer)
     }

@@ -65,9 +65,19 @@ pub enum Force {
     Route(u32),
 }
 
-/// Decisions that are no longer the policies': by request, the place of its instance in the columns, or
-/// `None` if it is rejected.
-pub type Settled = FxHashMap<u32, Option<u32>>;
+/// Decisions that are no longer the policies': by request, what was decided about it.
+pub type Settled = FxHashMap<u32, Fate>;
+
+/// How far a request came in front of the instances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Admission rejected it.
+    Rejected,
+    /// Admission let it in; no policy was asked where it goes.
+    Admitted,
+    /// It went to the instance at this place in the columns.
+    Routed(u32),
+}
 
 /// The decision that comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

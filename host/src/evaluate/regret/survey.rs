@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use blis_sim::cluster::Settled;
+use blis_sim::cluster::{Fate, Settled};
 use blis_sim::outcome::{Decision, Outcome, Sink};
 use blis_sim::policy::{Reads, Verdict};
 use blis_sim::request::Request;
@@ -64,11 +64,16 @@ impl Survey {
         self.arrivals.as_slice().into()
     }
 
-    /// Every decision about who goes where, and who does not come in.
+    /// Every decision about who comes in and who goes where.
     #[must_use]
     pub fn settled(&self) -> Arc<Settled> {
-        let known = self.decisions.iter().filter(|noted| noted.target.is_some() || noted.rejected);
-        Arc::new(known.map(|noted| (noted.request, noted.target)).collect())
+        let fate = |noted: &Noted| match noted.target {
+            Some(target) => Fate::Routed(target),
+            None if noted.rejected => Fate::Rejected,
+            None => Fate::Admitted,
+        };
+        // Of the two about one request that of routing is the later one.
+        Arc::new(self.decisions.iter().map(|noted| (noted.request, fate(noted))).collect())
     }
 
     /// How many decisions of `kind` there were.

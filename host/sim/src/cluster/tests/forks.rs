@@ -1,7 +1,7 @@
 //! Copies in the middle go on as the original does, and otherwise when told to.
 
 use super::*;
-use crate::cluster::{Force, Listed, Settled, Timeline};
+use crate::cluster::{Fate, Force, Listed, Settled, Timeline};
 
 /// A copy with everything that was told so far, before decision number `.0`.
 struct Fork<I> {
@@ -74,15 +74,16 @@ impl<I: Instance> Fork<I> {
     }
 }
 
-/// What was decided about each request. Of those that no instance serves, nothing is known.
+/// What was decided about each request.
 fn answers(told: &Told) -> Settled {
     let mut settled = Settled::default();
     for &(id, answer) in &told.answers {
-        match answer {
-            Force::Admit(false) => drop(settled.insert(id, None)),
-            Force::Admit(true) => {}
-            Force::Route(place) => drop(settled.insert(id, Some(place))),
-        }
+        let fate = match answer {
+            Force::Admit(false) => Fate::Rejected,
+            Force::Admit(true) => Fate::Admitted,
+            Force::Route(place) => Fate::Routed(place),
+        };
+        settled.insert(id, fate);
     }
     settled
 }
@@ -102,8 +103,10 @@ fn check<I: Instance + Clone>(
         let mut forced = Fork { timeline: fork.timeline.clone(), story: fork.story.clone(), ..fork };
         let mut settled = Fork { timeline: fork.timeline.clone(), story: fork.story.clone(), ..fork };
         assert_eq!(fork.go_on(pause).as_ref(), Ok(&original), "a copy goes on differently");
-        let (id, answer) = original.answers[forced.number];
-        forced.timeline.force(id, answer);
+        // None if only requests that nobody serves were still to come.
+        if let Some(&(id, answer)) = original.answers.get(forced.number) {
+            forced.timeline.force(id, answer);
+        }
         // Why somebody was rejected is of no consequence, and not told here.
         assert_eq!(forced.go_on(pause).as_ref(), Ok(&original), "what was decided anyway was forced");
         settled.timeline.settle(Arc::new(answers(&original)));
@@ -139,7 +142,7 @@ proptest! {
         let requests = requests(&drafts, setup.config.block_size);
         let Ok((original, forks)) = run(&setup, Fast::new, &requests, &[at]) else { return Ok(()) };
         let Some(mut fork) = forks.into_iter().next() else { return Ok(()) };
-        let (id, answer) = original.answers[at];
+        let Some(&(id, answer)) = original.answers.get(at) else { return Ok(()) };
         let other = match answer {
             Force::Admit(admitted) => Force::Admit(!admitted),
             Force::Route(_) => Force::Route((target % setup.instances.len()) as u32),
