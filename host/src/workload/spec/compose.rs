@@ -2,7 +2,7 @@
 //!
 //! Without windows in time the rates add up, and every fraction becomes that of the sum, as BLIS has it.
 //! Windows, numbers of requests and ends do not add up: there every specification becomes a
-//! [`Part`](super::Part) that keeps its own.
+//! [`Part`] that keeps its own.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
