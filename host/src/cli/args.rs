@@ -16,6 +16,7 @@ use tracing::level_filters::LevelFilter;
 use super::compose::ComposeArgs;
 use super::fidelity::{FitArgs, ValidateArgs};
 use super::given::Given;
+use super::judge::{EvaluateArgs, MergeArgs, ReportArgs, ServeArgs, ShinkaArgs, TuneArgs};
 use super::parse;
 use super::plugin::PluginArgs;
 use super::regret::{RegretArgs, RegretFlags};
@@ -52,6 +53,22 @@ pub(super) enum Command {
     /// better one could gain
     #[command(args_override_self = true, allow_negative_numbers = true)]
     Regret(Box<RegretArgs>),
+    /// Judge candidates on a suite of scenarios, against a baseline: one JSON document each
+    #[command(args_override_self = true)]
+    Evaluate(EvaluateArgs),
+    /// Put the parts of an evaluation on several machines together
+    Merge(MergeArgs),
+    /// Run candidates on the held-out scenarios of a suite, against its baseline and rivals
+    #[command(args_override_self = true)]
+    Report(ReportArgs),
+    /// Find better values for the parameters that a candidate declares
+    #[command(args_override_self = true)]
+    Tune(TuneArgs),
+    /// Judge a candidate for ShinkaEvolve: writes metrics.json and correct.json
+    #[command(name = "shinka-evaluate")]
+    Shinka(ShinkaArgs),
+    /// Judge candidates for other programs: lines of JSON, or HTTP on this machine
+    Serve(ServeArgs),
     /// List, start, build, check and measure policies of your own
     Plugin(PluginArgs),
     /// Look at the decisions of a run, recorded with --trace-path

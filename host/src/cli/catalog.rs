@@ -22,6 +22,13 @@ impl Catalog {
         Self { finder, loaded: Mutex::default() }
     }
 
+    /// The same with one policy more, that was compiled elsewhere, and its limits.
+    pub(super) fn with(&self, loaded: &Arc<Loaded>, limits: Limits) -> Self {
+        let known = self.loaded.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let all = known.into_iter().chain([(loaded.name.clone(), Arc::clone(loaded))]).collect();
+        Self { finder: Finder { limits, ..self.finder.clone() }, loaded: Mutex::new(all) }
+    }
+
     pub(super) fn dirs(&self) -> &[PathBuf] {
         &self.finder.dirs
     }

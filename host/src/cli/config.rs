@@ -23,6 +23,7 @@ use super::args::{
 use super::catalog::Catalog;
 use super::error::Failure;
 use super::given::Given;
+use super::judge::Leash;
 use super::regret::RegretSettings;
 use crate::config::policy::{
     Bundle, Choices, Named as _, PolicySettings, PreemptionName, PriorityName, SchedulerName, Source, Sourced, Word,
@@ -52,6 +53,8 @@ pub(super) struct RunConfig {
     /// Where policies that are not built in come from.
     pub catalog: Arc<Catalog>,
     pub on_plugin_error: OnError,
+    /// Holds simulations that must not run for ever.
+    pub leash: Option<Leash>,
     pub workload: WorkloadConfig,
     pub seed: u64,
     /// [`Micros::MAX`] for none.
@@ -246,6 +249,19 @@ impl RunConfig {
         config
     }
 
+    /// The same with the requests of `spec`, a scenario's own.
+    pub(super) fn with_spec(self, name: &str, spec: Spec) -> Self {
+        let num_requests = match &self.workload {
+            WorkloadConfig::Synthetic(synthetic) if self.given.has("num_requests") => synthetic.spec.num_requests,
+            _ => spec.num_requests,
+        };
+        let horizon = if self.given.has("horizon") { self.horizon } else { spec.horizon.unwrap_or(self.horizon) };
+        let origin = SpecOrigin::File(PathBuf::from(name));
+        let workload =
+            WorkloadConfig::Specified(SpecConfig { origin, spec: Arc::new(spec), num_requests, timeout: None });
+        Self { workload, horizon, ..self }
+    }
+
     /// Of `blis replay`.
     pub(super) fn from_replay(args: ReplayArgs) -> Result<Self, Failure> {
         let workload = WorkloadConfig::Recorded {
@@ -302,6 +318,7 @@ impl RunConfig {
             bundle,
             catalog,
             on_plugin_error,
+            leash: None,
             workload,
             seed,
             horizon: horizon.unwrap_or(Micros::MAX),

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use blis_sim::cluster::Halt;
 
+use crate::plugin::{Fault, FaultKind};
 use crate::report::FileError;
 
 /// Why a command could not do what was asked.
@@ -14,6 +15,8 @@ pub(super) struct Failure {
     kind: Kind,
     message: String,
     hint: Option<String>,
+    /// What a plugin did.
+    fault: Option<FaultKind>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +32,7 @@ enum Kind {
 impl Failure {
     /// The command line or a file it names is wrong: exit code 2.
     pub(super) fn usage(message: impl Display) -> Self {
-        Self { kind: Kind::Usage, message: message.to_string(), hint: None }
+        Self { kind: Kind::Usage, message: message.to_string(), hint: None, fault: None }
     }
 
     /// The simulation or its output failed: exit code 1.
@@ -40,6 +43,24 @@ impl Failure {
     /// What to do about it.
     pub(super) fn hint(self, hint: impl Display) -> Self {
         Self { hint: Some(hint.to_string()), ..self }
+    }
+
+    /// A plugin is to blame.
+    pub(super) fn because(self, fault: FaultKind) -> Self {
+        Self { fault: Some(fault), ..self }
+    }
+
+    /// What a plugin did, if one is to blame.
+    pub(super) fn fault(&self) -> Option<FaultKind> {
+        self.fault
+    }
+
+    /// The message and the hint, without `error:`.
+    pub(super) fn text(&self) -> String {
+        match &self.hint {
+            Some(hint) => format!("{}\nhint: {hint}", self.message),
+            None => self.message.clone(),
+        }
     }
 
     /// What to do about it, unless the message says so itself.
@@ -81,6 +102,13 @@ impl From<Halt> for Failure {
                 .hint("give it more with `--total-kv-blocks`, or limit the answers with `--max-model-len`"),
             Halt::Aborted => Self::runtime(halt),
         }
+    }
+}
+
+/// Found before anything is simulated.
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        Self::usage(&fault).because(fault.kind)
     }
 }
 

@@ -15,6 +15,7 @@ mod error;
 mod explain;
 mod fidelity;
 mod given;
+mod judge;
 mod parse;
 mod plugin;
 mod progress;
@@ -81,6 +82,12 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Some(Command::Replay(args)) => simulate(&RunConfig::from_replay(*args)?),
         Some(Command::Compare(args)) => compare(&CompareConfig::new(*args)?),
         Some(Command::Regret(args)) => regret::dispatch(*args),
+        Some(Command::Evaluate(args)) => judge::dispatch(&args),
+        Some(Command::Merge(args)) => judge::merge(&args),
+        Some(Command::Report(args)) => judge::report(&args),
+        Some(Command::Serve(args)) => judge::serve(&args),
+        Some(Command::Shinka(args)) => judge::shinka(&args),
+        Some(Command::Tune(args)) => judge::tune(&args),
         Some(Command::Plugin(args)) => plugin::dispatch(args),
         Some(Command::Trace(args)) => trace::dispatch(args),
         Some(Command::Workload(args)) => traces::dispatch(args),

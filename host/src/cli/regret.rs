@@ -91,6 +91,11 @@ impl Default for RegretSettings {
 }
 
 impl RegretSettings {
+    /// A look at `samples` decisions and the likeliest alternatives.
+    pub(super) fn brief(samples: u32) -> Self {
+        Self { kind: RegretName::Outcome, samples, alternatives: 2, window: None, path: None }
+    }
+
     /// Whether anything is asked about alternatives.
     pub(super) fn is_asked(&self) -> bool {
         self.kind != RegretName::None

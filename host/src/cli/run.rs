@@ -123,7 +123,7 @@ fn simulate(
     );
     let requests = Progress::new(requests, count, progress);
     let timer = Timer::start();
-    let Measured { report, observer, incidents } =
+    let Measured { report, observer, incidents, .. } =
         measure(config, deployment, (&names, &slo_targets), (requests, follow_ups), observers)?;
     let cpu = timer.elapsed();
     let ((log, refused), ((summary, decisions), (journal, surveyor))) = observer;
@@ -162,6 +162,8 @@ pub(super) struct Measured<S> {
     pub observer: S,
     /// What went wrong in plugins.
     pub incidents: Vec<Incident>,
+    /// Decisions of plugins, and the fuel or operations they took; on a leash only.
+    pub used: (u64, u64),
 }
 
 /// Simulates `requests`.
@@ -178,7 +180,7 @@ pub(super) fn measure<S: Sink>(
     let requests = with_deadlines(requests, &config.workload).inspect(arrives);
     let mut clients = follow_ups.map(|inner| Clients { inner, semantics: config.engine.semantics, arrives });
     let arrivals = (requests, clients.as_mut().map(|clients| clients as &mut dyn FollowUps));
-    let (counters, incidents) = match config.engine.engine {
+    let (counters, incidents, used) = match config.engine.engine {
         EngineName::Fast => {
             let records = sink.wants_steps();
             let engine = |config| if records { Fast::new(config).recording() } else { Fast::new(config) };
@@ -197,7 +199,7 @@ pub(super) fn measure<S: Sink>(
         return Err(Failure::runtime(format_args!("{arrived} requests arrived, but {ended} are accounted for"))
             .hint("this is a mistake in the program: please report it with the command"));
     }
-    Ok(Measured { report, observer, incidents })
+    Ok(Measured { report, observer, incidents, used })
 }
 
 /// Clients that wait for their answers, seen from the service.
@@ -226,14 +228,15 @@ impl<F: Fn(&Request)> FollowUps for Clients<F> {
     }
 }
 
-/// The counters of each instance, and what went wrong in plugins without ending the run.
+/// The counters of each instance, what went wrong in plugins without ending the run, and what they used.
 fn finished<I: Instance>(
     (cluster, incidents): (Cluster<I>, Incidents),
     (requests, follow_ups): (impl Iterator<Item = Request>, Option<&mut dyn FollowUps>),
     sink: &mut impl Sink,
-) -> Result<(Vec<Counters>, Vec<Incident>), Failure> {
+) -> Result<(Vec<Counters>, Vec<Incident>, (u64, u64)), Failure> {
     let counters = cluster.run_sessions(requests, follow_ups, sink).map_err(|halt| halted(halt, &incidents))?;
-    Ok((counters, incidents.all()))
+    let used = incidents.meter().map_or((0, 0), |meter| (meter.calls(), meter.used()));
+    Ok((counters, incidents.all(), used))
 }
 
 /// Why a simulation ended early.
@@ -244,6 +247,7 @@ pub(super) fn halted(halt: Halt, incidents: &Incidents) -> Failure {
             let seconds = at.as_secs_f64();
             let failure =
                 Failure::runtime(format_args!("the {} `{plugin}` failed at {seconds} s: {what}", kind.what()));
+            let failure = failure.because(fault.kind);
             failure.hint(format_args!("{hint}`--on-plugin-error fallback` goes on with a built-in in its place"))
         }
         (halt, _) => halt.into(),

@@ -34,6 +34,13 @@ pub(super) fn cluster<I: Instance>(
     let settings = &config.cluster;
     let abort = Abort::default();
     let incidents = Incidents::new(config.on_plugin_error, abort.clone());
+    let incidents = match &config.leash {
+        Some(leash) => {
+            leash.hold(&abort);
+            incidents.metered(leash.most())
+        }
+        None => incidents,
+    };
     let classes = Arc::new(classes(&settings.policies, names));
     let mut instances: Vec<InstanceConfig> =
         (0..settings.num_instances).map(|index| config.engine.instance(index, deployment, &classes)).collect();
@@ -130,7 +137,7 @@ impl Guests<'_> {
             explain: self.config.evaluation.reads_scores(),
             limits: self.config.catalog.limits(),
         };
-        used.loaded.plugin.start(&setup).map_err(Failure::usage)
+        used.loaded.plugin.start(&setup).map_err(Failure::from)
     }
 }
 

@@ -6,16 +6,21 @@
 //! Runs are paired: each contestant meets the same requests under the same seed, so that the
 //! spread between seeds, often far larger than that between policies, cancels out.
 
+pub mod cascade;
+pub mod feedback;
 mod figures;
 mod fitness;
 mod paired;
 pub mod regret;
+pub mod suite;
 mod table;
+pub mod verdict;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
+pub use cascade::Judgement;
 pub use figures::{Better, Figure, Figures, Needs, Unit};
 pub use fitness::{Component, Fitness, FitnessScale, FitnessWeights, LOWEST, NoSample, WeightsError};
 pub use paired::{CONFIDENCE, Interval, Paired, Verdict};

@@ -127,7 +127,7 @@ fn standard_error(differences: &[f64], mean: f64) -> Option<f64> {
 
 /// How many standard errors the interval reaches to either side: the quantile
 /// (1 + [`CONFIDENCE`])/2 of Student's t with `freedom` ≥ 1 degrees of freedom.
-fn student_t(freedom: usize) -> f64 {
+pub(super) fn student_t(freedom: usize) -> f64 {
     let t = StudentsT::new(0.0, 1.0, freedom as f64).expect("at least one degree of freedom");
     t.inverse_cdf(f64::midpoint(1.0, CONFIDENCE))
 }

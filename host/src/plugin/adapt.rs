@@ -90,6 +90,20 @@ impl PluginPolicy {
         }
     }
 
+    /// After a call: what it used counts for all calls together.
+    fn charge(&mut self, at: Micros) {
+        let Self { guest, incidents, .. } = self;
+        let guest = guest.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(most) = incidents.charge(|| guest.used()) {
+            let message = format!(
+                "{}: all decisions together used more than {most} operations\n\
+                 hint: do less in each; what does not change between decisions can be kept",
+                self.name
+            );
+            self.failed(at, Fault::new(FaultKind::OutOfFuel, message));
+        }
+    }
+
     fn out_of_range(&self, function: &str, answer: impl Debug, range: &str) -> Fault {
         let message = format!("{}: {function} answered {answer:?}; it must be {range}", self.name);
         Fault::new(FaultKind::OutOfRange, message)
@@ -170,10 +184,12 @@ impl AdmissionPolicy for PluginPolicy {
     }
 
     fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Verdict {
-        self.guest().admit(request, cluster).unwrap_or_else(|fault| {
+        let verdict = self.guest().admit(request, cluster).unwrap_or_else(|fault| {
             self.failed(cluster.now, fault);
             Verdict::Admit
-        })
+        });
+        self.charge(cluster.now);
+        verdict
     }
 
     fn events(&self) -> Events {
@@ -201,12 +217,14 @@ impl RoutingPolicy for PluginPolicy {
         ties: &Ties,
         scores: &mut Vec<f64>,
     ) -> Choice {
-        self.routed(request, cluster, ties, scores).unwrap_or_else(|fault| {
+        let choice = self.routed(request, cluster, ties, scores).unwrap_or_else(|fault| {
             self.failed(cluster.now, fault);
             scores.clear();
             let least = (0..cluster.len()).min_by_key(|&i| cluster.effective_load(i));
             Choice { target: least.unwrap_or(0), reason: Reason::Fallback }
-        })
+        });
+        self.charge(cluster.now);
+        choice
     }
 
     fn events(&self) -> Events {
@@ -224,10 +242,12 @@ impl RoutingPolicy for PluginPolicy {
 
 impl PriorityPolicy for PluginPolicy {
     fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> i64 {
-        self.guest().priority(request, now).unwrap_or_else(|fault| {
+        let priority = self.guest().priority(request, now).unwrap_or_else(|fault| {
             self.failed(now, fault);
             0
-        })
+        });
+        self.charge(now);
+        priority
     }
 
     fn events(&self) -> Events {
@@ -249,10 +269,12 @@ impl SchedulingPolicy for PluginPolicy {
             Ok(rank) if rank.is_nan() => Err(self.not_a_number("rank", "")),
             answer => answer,
         };
-        Rank::real(rank.unwrap_or_else(|fault| {
+        let rank = rank.unwrap_or_else(|fault| {
             self.failed(queued.now, fault);
             queued.turn as f64
-        }))
+        });
+        self.charge(queued.now);
+        Rank::real(rank)
     }
 
     fn fork(&self) -> Box<dyn SchedulingPolicy> {
@@ -268,10 +290,12 @@ impl PreemptionPolicy for PluginPolicy {
             }
             answer => answer,
         };
-        victim.unwrap_or_else(|fault| {
+        let victim = victim.unwrap_or_else(|fault| {
             self.failed(batch.now, fault);
             batch.len() - 1
-        })
+        });
+        self.charge(batch.now);
+        victim
     }
 
     fn fork(&self) -> Box<dyn PreemptionPolicy> {

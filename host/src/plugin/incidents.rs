@@ -1,6 +1,7 @@
 //! What went wrong in plugins during a simulation: counted, with the first message of each kind.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use blis_sim::cluster::Abort;
@@ -24,6 +25,29 @@ pub struct Incidents {
     on_error: OnError,
     abort: Abort,
     log: Arc<Mutex<Log>>,
+    meter: Option<Arc<Meter>>,
+}
+
+/// What all plugins of a simulation have used together.
+#[derive(Debug, Default)]
+pub struct Meter {
+    calls: AtomicU64,
+    used: AtomicU64,
+    most: u64,
+}
+
+impl Meter {
+    /// Decisions that were asked for.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Fuel or operations.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -51,7 +75,28 @@ impl Incidents {
     /// None yet. In a run that fails on errors, the first one sets `abort`.
     #[must_use]
     pub fn new(on_error: OnError, abort: Abort) -> Self {
-        Self { on_error, abort, log: Arc::default() }
+        Self { on_error, abort, log: Arc::default(), meter: None }
+    }
+
+    /// All plugins together may use `most` fuel or operations, and how much they do is known.
+    #[must_use]
+    pub fn metered(self, most: u64) -> Self {
+        Self { meter: Some(Arc::new(Meter { most, ..Meter::default() })), ..self }
+    }
+
+    /// What was used, if that is counted.
+    #[must_use]
+    pub fn meter(&self) -> Option<&Meter> {
+        self.meter.as_deref()
+    }
+
+    /// A decision has used so much; the limit of all together, where that is passed.
+    pub(super) fn charge(&self, used: impl FnOnce() -> Option<u64>) -> Option<u64> {
+        let meter = self.meter.as_deref()?;
+        meter.calls.fetch_add(1, Ordering::Relaxed);
+        let used = used()?;
+        let before = meter.used.fetch_add(used, Ordering::Relaxed);
+        (before.saturating_add(used) > meter.most).then_some(meter.most)
     }
 
     /// What to do when a plugin fails.

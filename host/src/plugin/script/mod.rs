@@ -288,3 +288,33 @@ impl Plugin for ScriptPlugin {
         Ok(Box::new(ScriptGuest::start(Arc::clone(&self.script), code, setup)?))
     }
 }
+
+/// What a script looks like from afar, for searches that keep different ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Profile {
+    /// Lines with code.
+    pub lines: usize,
+    /// Fields of requests, clusters and the like that it names, each counted once.
+    pub signals: usize,
+    /// Numbers in the code, and parameters.
+    pub constants: usize,
+}
+
+/// The profile of `source`, which need not compile.
+#[must_use]
+pub fn profile(source: &str) -> Profile {
+    let scan = Scan::of(source);
+    let kit = engine::kit(&Limits::default());
+    let fields: std::collections::BTreeSet<&str> = kit.names.fields.values().flatten().copied().collect();
+    let code = || source.lines().map(|line| line.split("//").next().unwrap_or_default().trim());
+    let numbers = |line: &str| {
+        let words = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '.' && c != '_');
+        words.filter(|word| word.starts_with(|c: char| c.is_ascii_digit())).count()
+    };
+    Profile {
+        lines: code().filter(|line| !line.is_empty()).count(),
+        signals: scan.words.iter().filter(|word| fields.contains(*word)).count(),
+        constants: code().map(numbers).sum::<usize>()
+            + scan.comments.iter().filter(|comment| comment.text.starts_with("@param ")).count(),
+    }
+}

@@ -23,7 +23,7 @@ mod cohort;
 pub mod compose;
 mod error;
 mod expand;
-mod files;
+pub mod files;
 mod generate;
 mod inference_perf;
 mod lengths;

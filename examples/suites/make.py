@@ -1,0 +1,196 @@
+"""Writes the suites of this folder: what their scenarios have in common stands here once.
+
+    python3 examples/suites/make.py        writes chat.yaml, slo-tiers.yaml and long-context.yaml beside it
+"""
+
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def workload(rate, *parts):
+    """A specification with `rate` requests per second; `parts` are clients and cohorts."""
+    lines = ['version: "2"', f"aggregate_rate: {rate}"]
+    for key in ("clients", "cohorts"):
+        those = [part for kind, part in parts if kind == key]
+        if those:
+            lines.append(f"{key}:")
+            lines += [f"  - {{{part}}}" for part in those]
+    return lines
+
+
+def lengths(prompt, answer, spread=0.4):
+    most = 4 * prompt
+    return (
+        f"input_distribution: {{type: gaussian, params: {{mean: {prompt}, std_dev: {round(spread * prompt)}, min: 10, max: {most}}}}}, "
+        f"output_distribution: {{type: exponential, params: {{mean: {answer}}}}}"
+    )
+
+
+def arrival(cv):
+    return "arrival: {process: poisson}" if cv == 1 else f"arrival: {{process: gamma, cv: {cv}}}"
+
+
+def agents(count, share, prefix, prompt=200, answer=120, cv=1, name="agents", slo=None):
+    """So many clients, each with a system prompt of its own."""
+    slo = f"slo_class: {slo}, " if slo else ""
+    return (
+        "cohorts",
+        f"id: {name}, population: {count}, rate_fraction: {share}, {slo}prefix_group: {name}, prefix_length: {prefix}, "
+        f"prefix_sharing: per_member, {arrival(cv)}, {lengths(prompt, answer)}",
+    )
+
+
+def client(name, share, prefix=0, prompt=300, answer=200, cv=1, slo=None, spread=0.4):
+    slo = f"slo_class: {slo}, " if slo else ""
+    group = f"prefix_group: {name}, prefix_length: {prefix}, " if prefix else ""
+    return "clients", f"id: {name}, rate_fraction: {share}, {slo}{group}{arrival(cv)}, {lengths(prompt, answer, spread)}"
+
+
+def scenario(name, family, splits, spec, **run):
+    lines = [f"  - name: {name}", f"    family: {family}", f"    splits: [{splits}]"]
+    if run:
+        flags = ", ".join(f"{key.replace('_', '-')}: {value}" for key, value in run.items())
+        lines.append(f"    run: {{{flags}}}")
+    lines.append("    workload: |")
+    lines += [f"      {line}" for line in spec]
+    return lines
+
+
+def write(name, head, scenarios):
+    text = head.strip() + "\nscenarios:\n" + "\n".join(line for one in scenarios for line in one) + "\n"
+    (HERE / f"{name}.yaml").write_text(f"# Written by make.py.\n{text}")
+
+
+CHAT = """
+schema: 1
+name: chat
+about: >
+  Four H100 instances serve chat with an 8B model. Requests begin with a system prompt of 1000 to 8000 tokens that
+  some others share. An instance that has it in its KV cache answers sooner; there is not room for all prompts on
+  every instance, and one with a long queue answers later. What a router sees of queues is up to 50 ms old.
+baseline: round-robin
+rivals: [least-loaded, weighted]
+decides: [routing]
+weights: "mean_ttft:0.25, p99_ttft:0.25, mean_e2e:0.3, p99_e2e:0.2"
+seeds: {smoke: 1, train: 3, select: 5, test: 20}
+run:
+  model: meta-llama/llama-3.1-8b-instruct
+  hardware: H100
+  tp: 1
+  num-instances: 4
+  total-kv-blocks: 6000
+  snapshot-refresh-interval: 50000
+  num-requests: 500
+"""
+
+TIERS = """
+schema: 1
+name: slo-tiers
+about: >
+  Four H100 instances serve an 8B model for three SLO classes whose requests look alike: lengths tell nothing
+  about urgency. More comes than can be served in time, for a while or all the time. Candidates decide who comes in,
+  where to, and who is served first; nobody may starve.
+baseline: round-robin
+rivals: [least-loaded, weighted]
+decides: [admission, routing, priority, scheduling]
+weights: "slo_attainment:0.5, goodput:0.3, p99_ttft:0.1, mean_e2e:0.1"
+seeds: {smoke: 1, train: 3, select: 5, test: 20}
+gates: {completed: 0.1, worst_class: 1.0}
+run:
+  model: meta-llama/llama-3.1-8b-instruct
+  hardware: H100
+  tp: 1
+  num-instances: 4
+  max-num-seqs: 64
+  scheduler: priority-fcfs
+  slo-ttft: "critical=300ms,standard=1500ms,batch=8s"
+  slo-e2e: "critical=6s,standard=15s,batch=60s"
+  snapshot-refresh-interval: 50000
+  num-requests: 600
+"""
+
+LONG = """
+schema: 1
+name: long-context
+about: >
+  Four H100 instances serve an 8B model whose prompts have thousands of tokens, as in the published Mooncake traces: sessions
+  come back with what was said before, documents are shared by some, and the KV cache holds a part of it only.
+baseline: round-robin
+rivals: [least-loaded, weighted]
+decides: [routing]
+weights: "mean_ttft:0.3, p99_ttft:0.3, mean_e2e:0.25, p99_e2e:0.15"
+seeds: {smoke: 1, train: 3, select: 5, test: 20}
+run:
+  model: meta-llama/llama-3.1-8b-instruct
+  hardware: H100
+  tp: 1
+  num-instances: 4
+  total-kv-blocks: 12000
+  snapshot-refresh-interval: 50000
+  num-requests: 300
+"""
+
+
+def chat():
+    popular = client("popular", 1, 2048)
+    mixed = (agents(24, 1, 4096, cv=3), popular)
+    return [
+        scenario("many-prompts", "many-prompts", "smoke, train", workload(70, agents(48, 1, 4096))),
+        scenario("popular-prompt", "popular-prompt", "train", workload(80, *mixed)),
+        scenario("quiet", "many-prompts", "train", workload(25, agents(48, 1, 4096))),
+        scenario("many-prompts-2", "many-prompts", "select", workload(85, agents(40, 1, 4096))),
+        scenario("popular-prompt-2", "popular-prompt", "select", workload(60, agents(30, 2, 3072, cv=2), popular)),
+        scenario("short-prompts", "short-prompts", "select", workload(110, agents(60, 1, 1024))),
+        scenario("held-many", "many-prompts", "test", workload(75, agents(56, 1, 3584, prompt=250, answer=140))),
+        scenario("held-popular", "popular-prompt", "test", workload(90, agents(20, 1, 5120, cv=2.5), popular)),
+        scenario("held-bursts", "bursts", "test", workload(60, agents(40, 1, 4096, cv=4))),
+        scenario("held-a100", "other-gpu", "test", workload(30, agents(40, 1, 3072)), hardware="A100-SXM"),
+        scenario("held-eight", "eight-instances", "test", workload(150, agents(96, 1, 4096)), num_instances=8, num_requests=1000),
+    ]
+
+
+def tiers():
+    def three(scale=1.0, cv=1, answer=220):
+        return (
+            client("critical", 1 * scale, slo="critical", prompt=400, answer=answer, cv=cv),
+            client("standard", 2, slo="standard", prompt=400, answer=answer, cv=cv),
+            client("batch", 2, slo="batch", prompt=400, answer=answer, cv=cv),
+        )
+
+    return [
+        scenario("overload", "overload", "smoke, train", workload(60, *three())),
+        scenario("bursts", "bursts", "train", workload(40, *three(cv=3))),
+        scenario("enough", "enough", "train", workload(25, *three())),
+        scenario("overload-2", "overload", "select", workload(70, *three(1.5))),
+        scenario("bursts-2", "bursts", "select", workload(45, *three(cv=2.5))),
+        scenario("held-overload", "overload", "test", workload(65, *three(answer=260))),
+        scenario("held-bursts", "bursts", "test", workload(50, *three(0.7, cv=4))),
+        scenario("held-urgent", "many-urgent", "test", workload(55, *three(4))),
+    ]
+
+
+def long():
+    def sessions(rounds, opening, name="sessions"):
+        return (
+            "clients",
+            f"id: {name}, rate_fraction: 1, arrival: {{process: poisson}}, reasoning: {{multi_turn: {{max_rounds: {rounds}, "
+            f"think_time_us: 4000000, context_growth: accumulate}}}}, closed_loop: false, {lengths(opening, 200)}",
+        )
+
+    documents = agents(20, 1, 12288, prompt=400, answer=160, name="documents")
+    return [
+        scenario("documents", "documents", "smoke, train", workload(10, documents)),
+        scenario("sessions", "sessions", "train", workload(4, sessions(6, 2500))),
+        scenario("both", "both", "train", workload(7, documents, sessions(4, 2000))),
+        scenario("documents-2", "documents", "select", workload(12, agents(28, 1, 10240, name="documents"))),
+        scenario("sessions-2", "sessions", "select", workload(5, sessions(5, 3000))),
+        scenario("held-documents", "documents", "test", workload(11, agents(24, 1, 14336, name="documents"))),
+        scenario("held-sessions", "sessions", "test", workload(4, sessions(8, 2000))),
+        scenario("held-a100", "other-gpu", "test", workload(5, documents, sessions(4, 2000)), hardware="A100-SXM"),
+    ]
+
+
+write("chat", CHAT, chat())
+write("slo-tiers", TIERS, tiers())
+write("long-context", LONG, long())

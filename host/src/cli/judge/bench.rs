@@ -1,0 +1,377 @@
+//! A suite made ready: every scenario configured, every workload generated once per seed, every run of the
+//! baseline known after the first.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use blis_sim::cluster::FollowUps;
+use blis_sim::metrics::Report;
+use blis_sim::outcome::Sink;
+use blis_sim::request::Request;
+use blis_sim::units::Micros;
+use clap::{ArgAction, CommandFactory as _, Parser as _};
+use rayon::prelude::*;
+use sha2::{Digest as _, Sha256};
+
+use super::super::args::{Cli, Command};
+use super::super::config::RunConfig;
+use super::super::contest::Others;
+use super::super::error::Failure;
+use super::super::run::{self, Measured};
+use super::super::{connect, regret, reworded};
+use super::candidate::{self, limits_of};
+use super::{Hand, Leash};
+use crate::config::Deployment;
+use crate::config::policy::{PolicySettings, Source, Sourced};
+use crate::evaluate::cascade::{ClassFacts, Facts, Runs, Task, Who};
+use crate::evaluate::feedback::Lesson;
+use crate::evaluate::suite::{Scenario, Suite, hex};
+use crate::evaluate::{Figure, Figures};
+use crate::plugin::Loaded;
+use crate::workload::spec::Spec;
+use crate::workload::spec::files::Beside;
+use crate::workload::trace_v2::GoodputTargets;
+use crate::workload::{Names, Workload};
+
+/// A suite, ready.
+#[derive(Debug)]
+pub(in crate::cli) struct Bench {
+    pub suite: Suite,
+    /// Of the suite and the files it names.
+    hash: String,
+    scenarios: Vec<Prepared>,
+    loads: Mutex<HashMap<(usize, u64), Arc<Load>>>,
+    /// Runs of those that are the same for all candidates, by who, scenario and seed.
+    known: Mutex<HashMap<(String, usize, u64), Facts>>,
+}
+
+#[derive(Debug)]
+struct Prepared {
+    config: RunConfig,
+    deployment: Deployment,
+}
+
+/// The requests of one scenario under one seed.
+struct Load {
+    names: Names,
+    slo_targets: BTreeMap<String, GoodputTargets>,
+    horizon: Micros,
+    /// `None`: clients wait for answers, so that they must be made anew each time.
+    kept: Option<Arc<[Request]>>,
+}
+
+impl std::fmt::Debug for Load {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Load").field("requests", &self.kept.as_ref().map(|kept| kept.len())).finish_non_exhaustive()
+    }
+}
+
+/// What comes by itself, and what follows from that.
+type Arrivals<'a> = (Box<dyn Iterator<Item = Request> + 'a>, Option<Box<dyn FollowUps + Send>>);
+
+/// Whose policies are simulated, in every scenario.
+#[derive(Clone, Debug)]
+pub(in crate::cli) struct Player {
+    /// Tells its runs from those of others.
+    key: String,
+    configs: Vec<RunConfig>,
+}
+
+impl Bench {
+    /// Everything of `suite` that can be found wrong is found here.
+    pub(in crate::cli) fn new(suite: Suite) -> Result<Self, Failure> {
+        let prepared = |scenario: &Scenario| -> Result<Prepared, Failure> {
+            let config = configure(&suite, scenario).map_err(|failure| within(scenario, &failure))?;
+            let deployment = connect::resolve(&config).map_err(|failure| within(scenario, &failure))?;
+            Ok(Prepared { config, deployment })
+        };
+        let scenarios = suite.scenarios.iter().map(prepared).collect::<Result<_, Failure>>()?;
+        let hash = hash(&suite);
+        Ok(Self { suite, hash, scenarios, loads: Mutex::default(), known: Mutex::default() })
+    }
+
+    /// SHA-256 of the suite and of the files it names, hexadecimal.
+    pub(in crate::cli) fn hash(&self) -> &str {
+        &self.hash
+    }
+
+    /// A policy by its name, as contestants of `blis compare` are named.
+    pub(in crate::cli) fn named(&self, name: &str) -> Result<Player, Failure> {
+        let config = |prepared: &Prepared| prepared.config.with_contestant(name, Others::Kept);
+        let configs = self.scenarios.iter().map(config).collect::<Result<_, Failure>>()?;
+        Ok(Player { key: format!("named:{name}"), configs })
+    }
+
+    /// A candidate. `parameters` are set where they are not its defaults.
+    pub(in crate::cli) fn candidate(
+        &self,
+        loaded: &Loaded,
+        parameters: &[(String, f64)],
+    ) -> Result<Player, Failure> {
+        let loaded = Arc::new(loaded.clone());
+        let config = |prepared: &Prepared| -> Result<RunConfig, Failure> {
+            let base = &prepared.config;
+            let catalog = Arc::new(base.catalog.with(&loaded, limits_of(&self.suite.limits)));
+            let source = || Source::Told("the candidate".into());
+            let kinds = &loaded.plugin.description().kinds;
+            let mut choices = base.choices.clone();
+            for kind in self.suite.decides.iter().copied().filter(|kind| kinds.contains(kind)) {
+                if kind == crate::plugin::Kind::Routing {
+                    choices = choices.without_routing();
+                }
+                let name = Sourced { value: candidate::NAME.to_owned(), source: source() };
+                choices.plugins.push((kind, name));
+                let set = parameters.iter().map(|(name, value)| (kind, name.clone(), Sourced { value: *value, source: source() }));
+                choices.parameters.extend(set);
+            }
+            let policies =
+                PolicySettings::choose(&choices, base.bundle.as_ref(), &*catalog).map_err(Failure::usage)?;
+            let mut config = base.clone();
+            config.engine.follow(&policies);
+            config.cluster.policies = policies;
+            config.catalog = catalog;
+            Ok(config)
+        };
+        let configs = self.scenarios.iter().map(config).collect::<Result<_, Failure>>()?;
+        let set: String = parameters.iter().map(|(name, value)| format!(":{name}={value}")).collect();
+        Ok(Player { key: format!("{}{set}", loaded.sha256), configs })
+    }
+
+    fn load(&self, scenario: usize, seed: u64) -> Result<Arc<Load>, Failure> {
+        if let Some(load) = self.loads.lock().unwrap_or_else(PoisonError::into_inner).get(&(scenario, seed)) {
+            return Ok(Arc::clone(load));
+        }
+        let config = self.scenarios[scenario].config.with_seed(seed);
+        let (workload, horizon) = run::open(&config)?;
+        let Workload { requests, follow_ups, names, slo_targets, .. } = workload;
+        let kept = follow_ups.is_none().then(|| requests.collect());
+        let load = Arc::new(Load { names, slo_targets, horizon, kept });
+        // Whoever comes second throws away what is the same.
+        let mut loads = self.loads.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(Arc::clone(loads.entry((scenario, seed)).or_insert(load)))
+    }
+
+    /// Simulates `player`, watched by `observer`.
+    fn simulate<S: Sink>(
+        &self,
+        player: &Player,
+        (scenario, seed): (usize, u64),
+        hand: Option<&Arc<Hand>>,
+        observer: impl FnOnce(&RunConfig, &Load) -> S,
+    ) -> Result<(Measured<S>, RunConfig, Arc<Load>), Failure> {
+        let load = self.load(scenario, seed)?;
+        let mut config = RunConfig { horizon: load.horizon, ..player.configs[scenario].with_seed(seed) };
+        let requests = load.kept.as_ref().map_or(0, |kept| kept.len() as u64).max(1000);
+        let most = self.suite.limits.per_request.saturating_mul(requests);
+        config.leash = hand.map(|hand| Leash::new(most, hand));
+        let observer = observer(&config, &load);
+        let deployment = &self.scenarios[scenario].deployment;
+        let named = (&load.names, &load.slo_targets);
+        let measured = run::measure(&config, deployment, named, load.requests(&config)?, observer)?;
+        Ok((measured, config, load))
+    }
+
+    /// One run.
+    pub(in crate::cli) fn facts(
+        &self,
+        player: &Player,
+        (scenario, seed): (usize, u64),
+        hand: &Arc<Hand>,
+    ) -> Result<Facts, Failure> {
+        let (measured, _, load) = self.simulate(player, (scenario, seed), Some(hand), |_, _| ())?;
+        Ok(facts(&measured, &load.names))
+    }
+
+    /// One run that is the same for all candidates.
+    fn known(&self, player: &Player, (scenario, seed): (usize, u64), hand: &Arc<Hand>) -> Result<Facts, Failure> {
+        let key = (player.key.clone(), scenario, seed);
+        if let Some(facts) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return Ok(facts.clone());
+        }
+        let facts = self.facts(player, (scenario, seed), hand)?;
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(key, facts.clone());
+        Ok(facts)
+    }
+
+    /// Decisions of `player` in one run, looked at.
+    pub(in crate::cli) fn lesson(
+        &self,
+        player: &Player,
+        (scenario, seed): (usize, u64),
+        samples: u32,
+    ) -> Result<Lesson, Failure> {
+        let mut asked = player.clone();
+        asked.configs[scenario].evaluation.regret = regret::RegretSettings::brief(samples);
+        let watch = |config: &RunConfig, load: &Load| regret::surveyor(config, &load.names, &load.slo_targets);
+        let (measured, config, load) = self.simulate(&asked, (scenario, seed), None, watch)?;
+        let survey = measured.observer.map(|surveyor| surveyor.survey).unwrap_or_default();
+        let deployment = &self.scenarios[scenario].deployment;
+        let regret = regret::judge(&config, deployment, (&load.names, &load.slo_targets), survey)?;
+        Ok(Lesson { scenario: self.suite.scenarios[scenario].name.clone(), regret })
+    }
+}
+
+impl Load {
+    fn requests(&self, config: &RunConfig) -> Result<Arrivals<'_>, Failure> {
+        Ok(match &self.kept {
+            Some(requests) => (Box::new(requests.iter().cloned()), None),
+            None => {
+                let Workload { requests, follow_ups, .. } = connect::open(config)?;
+                (requests, follow_ups)
+            }
+        })
+    }
+}
+
+/// The runs of one candidate, its baseline and its incumbent.
+pub(in crate::cli) struct Sitting<'a> {
+    pub bench: &'a Bench,
+    pub candidate: Player,
+    pub baseline: Player,
+    pub incumbent: Option<Player>,
+    pub hand: Arc<Hand>,
+    /// On all threads of the current pool; else one after the other.
+    pub parallel: bool,
+}
+
+impl Sitting<'_> {
+    fn one(&self, task: &Task) -> Result<Facts, (Who, Failure)> {
+        let at = (task.scenario, task.seed);
+        let facts = match (task.who, &self.incumbent) {
+            (Who::Candidate, _) => self.bench.facts(&self.candidate, at, &self.hand),
+            (Who::Incumbent, Some(incumbent)) => self.bench.known(incumbent, at, &self.hand),
+            (Who::Baseline | Who::Incumbent, _) => self.bench.known(&self.baseline, at, &self.hand),
+        };
+        facts.map_err(|failure| (task.who, failure))
+    }
+}
+
+impl Runs for Sitting<'_> {
+    type Error = (Who, Failure);
+
+    fn run(&self, tasks: &[Task]) -> Result<Vec<Facts>, Self::Error> {
+        if self.parallel {
+            let all: Vec<_> = tasks.par_iter().map(|task| self.one(task)).collect();
+            all.into_iter().collect()
+        } else {
+            tasks.iter().map(|task| self.one(task)).collect()
+        }
+    }
+}
+
+/// What verdicts are built on.
+fn facts(measured: &Measured<()>, names: &Names) -> Facts {
+    let report = &measured.report;
+    let figures = Figures::from(report);
+    let figures = Figure::ALL.iter().filter_map(|&figure| Some((figure.key().to_owned(), figures.get(figure)?)));
+    let class = |(name, class): &(blis_sim::request::Name, blis_sim::metrics::ClassReport)| {
+        let facts = ClassFacts {
+            arrived: class.counts.arrived(),
+            completed: class.counts.completed,
+            mean_e2e_ms: class.e2e.mean_ms,
+        };
+        (names.text(*name).to_owned(), facts)
+    };
+    let several = report.classes.len() > 1;
+    let blocked: usize = report.anomalies.head_of_line_blocking.len();
+    let anomalies = [
+        ("priority_inversions", report.anomalies.priority_inversions.unwrap_or(0)),
+        ("head_of_line_blocked_instances", blocked as u64),
+        ("rejected", report.anomalies.rejected_by_admission + report.anomalies.rejected_by_routing),
+        ("dropped", report.anomalies.dropped),
+        ("timed_out", report.anomalies.timed_out),
+    ];
+    let (decisions, operations) = measured.used;
+    Facts {
+        figures: figures.collect(),
+        classes: report.classes.iter().filter(|_| several).map(class).collect(),
+        imbalance: imbalance(report),
+        anomalies: anomalies.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
+        decisions,
+        operations,
+    }
+}
+
+/// Standard deviation over mean of the requests of each instance.
+fn imbalance(report: &Report) -> f64 {
+    let counts: Vec<f64> = report.instances.iter().map(|instance| instance.counts.injected() as f64).collect();
+    let mean = counts.iter().sum::<f64>() / counts.len().max(1) as f64;
+    let variance = counts.iter().map(|count| (count - mean).powi(2)).sum::<f64>() / counts.len().max(1) as f64;
+    if mean > 0.0 { variance.sqrt() / mean } else { 0.0 }
+}
+
+/// The flags of a scenario as `blis run` understands them.
+fn configure(suite: &Suite, scenario: &Scenario) -> Result<RunConfig, Failure> {
+    let command = Cli::command();
+    let run = command.find_subcommand("run").ok_or_else(|| Failure::runtime("there is no `blis run`"))?;
+    let mut words: Vec<OsString> = vec!["blis".into(), "run".into()];
+    for (name, value) in &scenario.flags {
+        let is_called = |arg: &&clap::Arg| {
+            let aliases = arg.get_all_aliases().unwrap_or_default();
+            arg.get_long() == Some(name) || aliases.contains(&name.as_str())
+        };
+        let arg = run.get_arguments().find(is_called);
+        let takes_no_value = arg.is_some_and(|arg| matches!(arg.get_action(), ArgAction::SetTrue));
+        if ELSEWHERE.contains(&name.as_str()) {
+            return Err(Failure::usage(format_args!("`{name}` does not belong into a suite"))
+                .hint("seeds follow from the split, and files are not written"));
+        }
+        match (takes_no_value, value.as_str()) {
+            (true, "true") => words.push(format!("--{name}").into()),
+            (true, "false") => {}
+            _ => words.push(format!("--{name}={value}").into()),
+        }
+    }
+    let cli = Cli::try_parse_from(&words).map_err(|error| {
+        let text = reworded(&error, Some("run"));
+        let text = text.strip_prefix("error: ").unwrap_or(&text).to_owned();
+        let (what, hint) = text.split_once("\nhint: ").unwrap_or((&text, "`blis run --help` describes every flag"));
+        Failure::usage(what).hint(hint)
+    })?;
+    let Some(Command::Run(args)) = cli.command else { return Err(Failure::runtime("`blis run` is another command")) };
+    let config = RunConfig::from_run(*args)?;
+    let Some(text) = &scenario.workload else { return Ok(config) };
+    let name = format!("{} (workload of {})", suite.file, scenario.name);
+    let beside = Path::new(&suite.file).parent().unwrap_or(Path::new("")).to_owned();
+    let spec = Spec::parse(&name, text, &Beside(beside)).map_err(Failure::usage)?;
+    Ok(config.with_spec(&name, spec))
+}
+
+/// Flags that a suite decides about in another way.
+const ELSEWHERE: [&str; 16] = [
+    "seed",
+    "metrics-path",
+    "results-path",
+    "trace-path",
+    "trace-level",
+    "trace-output",
+    "export",
+    "regret",
+    "regret-path",
+    "explain-config",
+    "fitness-weights",
+    "baseline",
+    "latency-plugin",
+    "on-plugin-error",
+    "output",
+    "summarize-trace",
+];
+
+/// Of the suite's text and the files that its flags name.
+fn hash(suite: &Suite) -> String {
+    let mut digest = Sha256::new();
+    digest.update(&suite.hash);
+    for (_, value) in suite.scenarios.iter().flat_map(|scenario| &scenario.flags) {
+        if let (true, Ok(bytes)) = (Path::new(value).is_file(), std::fs::read(value)) {
+            digest.update(Sha256::digest(bytes));
+        }
+    }
+    hex(&digest.finalize())
+}
+
+/// Which scenario it is that makes no sense.
+fn within(scenario: &Scenario, failure: &Failure) -> Failure {
+    Failure::usage(format_args!("{}: scenario `{}`: {}", scenario.spot, scenario.name, failure.text()))
+}

@@ -1,0 +1,65 @@
+//! Verdicts that are known already, by what they follow from. One file each, written whole or not at all, so that
+//! many processes can share a folder and none can spoil it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sha2::{Digest as _, Sha256};
+
+use super::bench::Bench;
+use super::candidate::Candidate;
+use super::evaluate::{Terms, host};
+use crate::evaluate::suite::hex;
+use crate::evaluate::verdict::VerdictDocument;
+
+/// A folder of verdicts.
+#[derive(Clone, Debug)]
+pub(in crate::cli) struct Cache(PathBuf);
+
+impl Cache {
+    pub(in crate::cli) fn new(dir: &Path) -> Self {
+        Self(dir.to_owned())
+    }
+
+    /// `None` if it is not known, or cannot be read: then it is found out again.
+    pub(super) fn get(&self, key: &str) -> Option<VerdictDocument> {
+        serde_json::from_slice(&fs::read(self.path(key)).ok()?).ok()
+    }
+
+    /// A folder that cannot be written to costs time, not verdicts.
+    pub(super) fn put(&self, key: &str, document: &VerdictDocument) {
+        static TURN: AtomicU64 = AtomicU64::new(0);
+        let path = self.path(key);
+        let turn = TURN.fetch_add(1, Ordering::Relaxed);
+        let draft = path.with_extension(format!("tmp-{}-{turn}", std::process::id()));
+        let kept = VerdictDocument { id: None, ..document.clone() };
+        let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| {
+            fs::write(&draft, serde_json::to_vec(&kept).unwrap_or_default())?;
+            fs::rename(&draft, &path)
+        });
+        if let Err(error) = written {
+            tracing::warn!("the cache `{}` cannot be written: {error}", self.0.display());
+        }
+    }
+
+    fn path(&self, key: &str) -> PathBuf {
+        self.0.join(&key[..2]).join(format!("{key}.json"))
+    }
+}
+
+/// Of everything a verdict follows from.
+pub(super) fn key(bench: &Bench, candidate: &Candidate, incumbent: Option<&Candidate>, terms: &Terms) -> String {
+    let Terms { until, epoch, wall: _, feedback_bytes, parallel: _, only, parameters, native_here: _ } = terms;
+    let incumbent = incumbent.map_or("", |incumbent| &incumbent.sha256);
+    let technology = candidate.technology.name();
+    // Messages name the file.
+    let text = format!(
+        "{}:{technology}:{}:{}:{incumbent}:{until}:{epoch}:{feedback_bytes}:{only:?}:{parameters:?}:{}",
+        candidate.sha256,
+        candidate.file,
+        bench.hash(),
+        host()
+    );
+    hex(&Sha256::digest(text))
+}

@@ -1,0 +1,138 @@
+//! A candidate: some bytes, and how they are run.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+use super::super::error::Failure;
+use crate::evaluate::suite::{SuiteLimits, hex};
+use crate::evaluate::verdict::Traits;
+use crate::plugin::{Fault, FaultKind, Limits, Loaded, Technology, native, script, wasm};
+
+/// Larger files are no candidates.
+const BYTES_MAX: u64 = 32 << 20;
+
+/// What is judged.
+#[derive(Clone, Debug)]
+pub(in crate::cli) struct Candidate {
+    /// As messages call it.
+    pub file: String,
+    pub technology: Technology,
+    pub bytes: Arc<[u8]>,
+    /// Of the bytes as they came.
+    pub sha256: String,
+}
+
+impl Candidate {
+    /// From the file at `path`, or from standard input if that is `-`.
+    pub(in crate::cli) fn read(path: &str, lang: Option<Technology>) -> Result<Self, Failure> {
+        let mut bytes = Vec::new();
+        let read = |bytes: &mut Vec<u8>| -> io::Result<usize> {
+            if path == "-" {
+                io::stdin().lock().take(BYTES_MAX + 1).read_to_end(bytes)
+            } else {
+                fs::File::open(path)?.take(BYTES_MAX + 1).read_to_end(bytes)
+            }
+        };
+        read(&mut bytes).map_err(|error| {
+            Failure::usage(format_args!("the candidate `{path}` cannot be read: {error}"))
+                .hint("name a file, or `-` for standard input")
+        })?;
+        if bytes.len() as u64 > BYTES_MAX {
+            return Err(Failure::usage(format_args!("the candidate `{path}` is larger than 32 MiB"))
+                .hint("is this the right file?"));
+        }
+        let technology = lang.or_else(|| Technology::of(Path::new(path)));
+        // What comes through a pipe says itself what it is.
+        let technology = technology.unwrap_or(match bytes.starts_with(b"\0asm") {
+            true => Technology::Component,
+            false => Technology::Script,
+        });
+        let file = if path == "-" { "candidate.rhai".to_owned() } else { path.to_owned() };
+        Ok(Self::new(file, technology, bytes))
+    }
+
+    pub(in crate::cli) fn new(file: String, technology: Technology, bytes: Vec<u8>) -> Self {
+        let sha256 = hex(&Sha256::digest(&bytes));
+        Self { file, technology, bytes: bytes.into(), sha256 }
+    }
+
+    /// A script's text, without the fences that language models leave around it.
+    fn source(&self) -> Option<String> {
+        let text = std::str::from_utf8(&self.bytes).ok()?;
+        (self.technology == Technology::Script).then(|| without_fences(text))
+    }
+
+    /// What it looks like.
+    pub(in crate::cli) fn traits(&self) -> Traits {
+        let Some(source) = self.source() else { return Traits::default() };
+        let script::Profile { lines, signals, constants } = script::profile(&source);
+        Traits { source_lines: lines, signals, constants }
+    }
+
+    /// Compiled, under the limits of a suite.
+    pub(in crate::cli) fn load(&self, limits: &SuiteLimits) -> Result<Loaded, Fault> {
+        let limits = limits_of(limits);
+        let path = Path::new(&self.file);
+        let plugin = match self.technology {
+            Technology::Script => match self.source() {
+                Some(source) => script::load(path, &source, &limits)?,
+                None => {
+                    return Err(Fault::new(FaultKind::Unreadable, format!("{}: it is not UTF-8 text", self.file)));
+                }
+            },
+            Technology::Component => {
+                wasm::load_known(path, &self.bytes, &self.sha256, &limits, &wasm::Settings::default())?
+            }
+            Technology::Native => native::load(path, &limits)?,
+        };
+        let (file, sha256) = (self.file.clone(), self.sha256.clone());
+        Ok(Loaded { name: NAME.to_owned(), file, sha256, bytes: self.bytes.len() as u64, plugin })
+    }
+}
+
+/// What candidates are called among policies. No built-in and no file is called so.
+pub(in crate::cli) const NAME: &str = "candidate";
+
+/// Limits of a call, as plugins know them.
+pub(in crate::cli) fn limits_of(limits: &SuiteLimits) -> Limits {
+    Limits {
+        fuel_per_call: limits.fuel_per_call,
+        operations_per_call: limits.operations_per_call,
+        memory_bytes: usize::try_from(limits.memory_mb << 20).unwrap_or(usize::MAX),
+        log_lines: 0,
+        ..Limits::default()
+    }
+}
+
+/// Fences become empty lines, so that line numbers stay. Searches that do not know a language's fence keep its
+/// name as the first line, one more every generation.
+fn without_fences(text: &str) -> String {
+    const TAGS: [&str; 6] = ["rhai", "rust", "javascript", "js", "go", "text"];
+    let is_fence = |line: &str| {
+        let line = line.trim();
+        line.starts_with("```") || TAGS.contains(&line)
+    };
+    let lines: Vec<&str> = text.lines().collect();
+    let head = lines.iter().take_while(|line| is_fence(line) || line.trim().is_empty()).count();
+    let tail = lines.iter().rev().take_while(|line| line.trim() == "```" || line.trim().is_empty()).count();
+    let code = head..lines.len().saturating_sub(tail).max(head);
+    let kept = lines.iter().enumerate().map(|(place, line)| if code.contains(&place) { *line } else { "" });
+    kept.collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fences_are_taken_off_and_lines_stay() {
+        assert_eq!(without_fences("rust\nrust\n```rhai\nfn route(r, s) { 0 }\n```\n"), "\n\n\nfn route(r, s) { 0 }\n");
+        assert_eq!(without_fences("fn f() {}\nlet rust = 1;"), "fn f() {}\nlet rust = 1;");
+        assert_eq!(without_fences("```\n```"), "\n");
+        assert_eq!(without_fences(""), "");
+    }
+}

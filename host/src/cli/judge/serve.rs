@@ -1,0 +1,391 @@
+//! `blis serve`: one process that keeps suites ready and judges candidate after candidate.
+//!
+//! ```text
+//! lines on stdin ─┐                    ┌─ worker ─┐
+//!                 ├─ Server::submit ──►│  queue   │──► reply: a line on stdout, or an HTTP answer
+//! HTTP requests  ─┘   full: busy       └─ worker ─┘
+//! ```
+//!
+//! Each request has its own leash, and workers share nothing that a candidate can change: what one does is no other's
+//! concern. Whatever was answered was written to the cache before, if there is one.
+
+mod http;
+mod lines;
+
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use clap::{ArgGroup, Args};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::super::error::Failure;
+use super::super::start_log;
+use super::Hand;
+use super::bench::Bench;
+use super::cache::Cache;
+use super::candidate::Candidate;
+use super::evaluate::{Terms, evaluate_known};
+use crate::evaluate::cascade::Part;
+use crate::evaluate::suite::{Split, Suite};
+use crate::evaluate::verdict::VerdictDocument;
+use crate::plugin::Technology;
+
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("where").required(true).args(["stdio", "http"]))]
+pub(in crate::cli) struct ServeArgs {
+    /// What candidates are judged on; the first is meant where a request names none
+    #[arg(long, value_name = "SUITE", default_value = "chat")]
+    suite: Vec<String>,
+    /// Requests and answers as lines of JSON on standard input and output
+    #[arg(long)]
+    stdio: bool,
+    /// Address to answer HTTP on, as 127.0.0.1:8765; port 0 takes a free one and prints it. This machine only
+    #[arg(long, value_name = "ADDRESS")]
+    http: Option<std::net::SocketAddr>,
+    /// Candidates judged at a time [default: one per core]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// Requests that may wait; further ones are told to come back
+    #[arg(long, value_name = "N", default_value = "64")]
+    queue: NonZeroUsize,
+    /// Evaluations after which no more are made
+    #[arg(long, value_name = "N")]
+    budget: Option<u64>,
+    /// Folder for verdicts, kept for later and for others
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// Which messages to print on standard error
+    #[arg(long, value_enum, value_name = "LEVEL", default_value_t = super::super::args::LogLevel::Warn)]
+    log: super::super::args::LogLevel,
+}
+
+/// One request, by line or by HTTP. Unknown keys are refused: they may be misspelled limits.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Ask {
+    id: Option<Value>,
+    candidate: Option<CandidateAsk>,
+    incumbent: Option<CandidateAsk>,
+    suite: Option<String>,
+    stage: Option<Split>,
+    epoch: u64,
+    feedback_bytes: Option<usize>,
+    wall_s: Option<f64>,
+    /// One scenario only.
+    scenario: Option<String>,
+    /// One seed only.
+    seed: Option<u64>,
+    /// `scenario` or `scenario#turn`: the turn-th seed of its split.
+    example_id: Option<String>,
+    example_ids: Option<Vec<String>>,
+    cancel: Option<Value>,
+    quit: bool,
+    task: bool,
+    status: bool,
+}
+
+/// A source, or where it is.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+enum CandidateAsk {
+    Source(String),
+    Described { lang: Option<String>, source: Option<String>, path: Option<String> },
+}
+
+/// Why a request is not taken.
+#[derive(Clone, Debug, PartialEq)]
+enum Refused {
+    /// The queue is full.
+    Busy,
+    /// The budget is used up.
+    Budget,
+    /// It makes no sense.
+    Wrong(String),
+}
+
+type Reply = Box<dyn FnOnce(VerdictDocument) + Send>;
+
+struct Job {
+    bench: Arc<Bench>,
+    candidate: Candidate,
+    incumbent: Option<Candidate>,
+    terms: Terms,
+    hand: Arc<Hand>,
+    id: Option<String>,
+    reply: Reply,
+}
+
+/// What all requests share.
+struct Server {
+    benches: BTreeMap<String, Arc<Bench>>,
+    usual: String,
+    queue: Mutex<Option<SyncSender<Job>>>,
+    /// Whom `cancel` is for.
+    hands: Mutex<HashMap<String, Arc<Hand>>>,
+    running: AtomicUsize,
+    waiting: AtomicUsize,
+    answered: AtomicU64,
+    taken: AtomicU64,
+    budget: Option<u64>,
+    threads: usize,
+    started: Instant,
+}
+
+/// `blis serve`.
+pub(in crate::cli) fn serve(args: &ServeArgs) -> Result<(), Failure> {
+    start_log(args.log.into());
+    if let Some(address) = args.http.filter(|address| !address.ip().is_loopback()) {
+        return Err(Failure::usage(format_args!("{address} can be reached from other machines"))
+            .hint("whoever reaches the server can use it: take 127.0.0.1, and a tunnel from elsewhere"));
+    }
+    let mut benches = BTreeMap::new();
+    for name in &args.suite {
+        let suite = Suite::open(name).map_err(Failure::usage)?;
+        let known = benches.insert(suite.name.clone(), Arc::new(Bench::new(suite)?));
+        if known.is_some() {
+            return Err(Failure::usage(format_args!("the suite `{name}` is given twice")).hint("leave one out"));
+        }
+    }
+    let usual = Suite::open(&args.suite[0]).map_err(Failure::usage)?.name;
+    let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let threads = args.threads.unwrap_or_else(cores).get();
+    let (sender, receiver) = sync_channel(args.queue.get());
+    let server = Arc::new(Server {
+        benches,
+        usual,
+        queue: Mutex::new(Some(sender)),
+        hands: Mutex::default(),
+        running: AtomicUsize::new(0),
+        waiting: AtomicUsize::new(0),
+        answered: AtomicU64::new(0),
+        taken: AtomicU64::new(0),
+        budget: args.budget,
+        threads,
+        started: Instant::now(),
+    });
+    let receiver = Arc::new(Mutex::new(receiver));
+    let cache = args.cache.as_deref().map(Cache::new);
+    let workers: Vec<JoinHandle<()>> = (0..threads)
+        .map(|_| {
+            let (server, receiver, cache) = (Arc::clone(&server), Arc::clone(&receiver), cache.clone());
+            thread::spawn(move || server.work(&receiver, cache.as_ref()))
+        })
+        .collect();
+    let ended = match args.http {
+        Some(address) => http::run(&server, address),
+        None => lines::run(&server),
+    };
+    // Nobody can ask any more; what was taken is answered.
+    lock(&server.queue).take();
+    for worker in workers {
+        if worker.join().is_err() {
+            return Err(Failure::runtime("a worker ended before its time"));
+        }
+    }
+    ended
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Server {
+    fn work(&self, jobs: &Mutex<Receiver<Job>>, cache: Option<&Cache>) {
+        loop {
+            let job = lock(jobs).recv();
+            let Ok(job) = job else { return };
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+            self.running.fetch_add(1, Ordering::SeqCst);
+            let Job { bench, candidate, incumbent, terms, hand, id, reply } = job;
+            let mut document = evaluate_known(&bench, &candidate, incumbent.as_ref(), &terms, &hand, cache);
+            document.id.clone_from(&id);
+            if let Some(id) = &id {
+                lock(&self.hands).remove(id);
+            }
+            self.running.fetch_sub(1, Ordering::SeqCst);
+            self.answered.fetch_add(1, Ordering::SeqCst);
+            reply(document);
+        }
+    }
+
+    /// Takes a request, or says why not. `reply` is called once, by a worker.
+    fn submit(&self, ask: &Ask, reply: Reply) -> Result<(), Refused> {
+        let job = self.job(ask, reply)?;
+        if self.budget.is_some_and(|budget| self.taken.load(Ordering::SeqCst) >= budget) {
+            return Err(Refused::Budget);
+        }
+        let queue = lock(&self.queue).clone();
+        let Some(queue) = queue else { return Err(Refused::Wrong("the server is stopping".to_owned())) };
+        let known = job.id.clone().map(|id| (id, Arc::clone(&job.hand)));
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        if let Some((id, hand)) = known.clone() {
+            lock(&self.hands).insert(id, hand);
+        }
+        queue.try_send(job).map_err(|error| {
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+            if let Some((id, _)) = known {
+                lock(&self.hands).remove(&id);
+            }
+            match error {
+                TrySendError::Full(_) => Refused::Busy,
+                TrySendError::Disconnected(_) => Refused::Wrong("the server is stopping".to_owned()),
+            }
+        })?;
+        self.taken.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn job(&self, ask: &Ask, reply: Reply) -> Result<Job, Refused> {
+        let wrong = |told: String| Refused::Wrong(told);
+        let name = ask.suite.as_deref().unwrap_or(&self.usual);
+        let bench = self.benches.get(name).ok_or_else(|| {
+            let known: Vec<&str> = self.benches.keys().map(String::as_str).collect();
+            wrong(format!("there is no suite `{name}` here: {}", known.join(", ")))
+        })?;
+        let candidate = ask.candidate.as_ref().ok_or_else(|| wrong("there is no `candidate`".to_owned()))?;
+        let candidate = candidate.read().map_err(wrong)?;
+        let incumbent = ask.incumbent.as_ref().map(CandidateAsk::read).transpose().map_err(wrong)?;
+        let wall = ask.wall_s.unwrap_or(bench.suite.limits.wall_s);
+        if !(wall > 0.0 && wall <= bench.suite.limits.wall_s) {
+            let most = bench.suite.limits.wall_s;
+            return Err(wrong(format!("`wall_s` is {wall}; it must be above 0 and at most {most}")));
+        }
+        let until = ask.stage.unwrap_or(Split::Train);
+        if until == Split::Test {
+            return Err(wrong("`test` is held out: `blis report` runs it".to_owned()));
+        }
+        let terms = Terms {
+            until,
+            epoch: ask.epoch,
+            wall: Duration::from_secs_f64(wall),
+            feedback_bytes: ask.feedback_bytes.unwrap_or(8000),
+            parallel: false,
+            only: part(&bench.suite, ask).map_err(wrong)?,
+            parameters: Vec::new(),
+            native_here: false,
+        };
+        let id = ask.id.as_ref().map(id_text);
+        Ok(Job { bench: Arc::clone(bench), candidate, incumbent, terms, hand: Arc::default(), id, reply })
+    }
+
+    /// Whether there was something to cancel.
+    fn cancel(&self, id: &str) -> bool {
+        let hand = lock(&self.hands).get(id).cloned();
+        hand.inspect(|hand| hand.pull()).is_some()
+    }
+
+    fn budget(&self) -> Value {
+        json!({"used": self.taken.load(Ordering::SeqCst), "limit": self.budget})
+    }
+
+    fn status(&self) -> Value {
+        json!({
+            "status": "ok",
+            "version": env!("CARGO_PKG_VERSION"),
+            "uptime_s": self.started.elapsed().as_secs(),
+            "threads": self.threads,
+            "waiting": self.waiting.load(Ordering::SeqCst),
+            "running": self.running.load(Ordering::SeqCst),
+            "answered": self.answered.load(Ordering::SeqCst),
+            "budget": self.budget(),
+        })
+    }
+
+    /// What there is to do. Nothing of the held-out split.
+    fn task(&self) -> Value {
+        let suite = |bench: &Arc<Bench>| {
+            let suite = &bench.suite;
+            let scenarios = suite.scenarios.iter().filter_map(|scenario| {
+                let split = scenario.splits.iter().find(|&&split| split != Split::Test)?;
+                let splits: Vec<&Split> = scenario.splits.iter().filter(|&&split| split != Split::Test).collect();
+                let seeds = suite.seeds_of(shown(&scenario.splits).unwrap_or(*split));
+                Some(json!({"id": scenario.name, "family": scenario.family, "splits": splits, "seeds": seeds}))
+            });
+            json!({
+                "suite": suite.name,
+                "about": suite.about,
+                "baseline": suite.baseline,
+                "decides": suite.decides.iter().map(|kind| kind.name()).collect::<Vec<_>>(),
+                "weights": suite.weights.text(),
+                "scenarios": scenarios.collect::<Vec<_>>(),
+            })
+        };
+        let suites: Vec<Value> = self.benches.values().map(suite).collect();
+        let first = self.benches.get(&self.usual).map(suite).unwrap_or_default();
+        json!({
+            "suite": self.usual,
+            "about": first["about"],
+            "scenarios": first["scenarios"],
+            "suites": suites,
+            "interface": include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../sdk/rhai/README.md")),
+        })
+    }
+}
+
+impl CandidateAsk {
+    fn read(&self) -> Result<Candidate, String> {
+        let script = |source: &str| {
+            Candidate::new("candidate.rhai".to_owned(), Technology::Script, source.as_bytes().to_vec())
+        };
+        match self {
+            Self::Source(source) => Ok(script(source)),
+            Self::Described { lang, source, path } => {
+                let lang = match lang.as_deref() {
+                    None => None,
+                    Some("rhai") => Some(Technology::Script),
+                    Some("wasm") => Some(Technology::Component),
+                    Some(other) => return Err(format!("`lang` is `{other}`; it must be rhai or wasm")),
+                };
+                match (source, path) {
+                    (Some(source), None) if lang != Some(Technology::Component) => Ok(script(source)),
+                    (None, Some(path)) if path != "-" => Candidate::read(path, lang).map_err(|failure| failure.text()),
+                    _ => Err("a candidate has a `source` (rhai) or a `path`".to_owned()),
+                }
+            }
+        }
+    }
+}
+
+/// The split under which single runs of a scenario are made: what searches learn from, before others.
+fn shown(splits: &[Split]) -> Option<Split> {
+    [Split::Train, Split::Select, Split::Smoke].into_iter().find(|split| splits.contains(split))
+}
+
+/// The single scenario, or seed, that is asked for.
+fn part(suite: &Suite, ask: &Ask) -> Result<Option<Part>, String> {
+    let (name, turn) = match (&ask.scenario, &ask.example_id) {
+        (None, None) => return Ok(None),
+        (Some(name), None) => (name.as_str(), None),
+        (None, Some(example)) => match example.split_once('#') {
+            Some((name, turn)) => {
+                (name, Some(turn.parse::<usize>().map_err(|_| format!("`{turn}` is no number of a seed"))?))
+            }
+            None => (example.as_str(), None),
+        },
+        (Some(_), Some(_)) => return Err("`scenario` and `example_id` say the same: leave one out".to_owned()),
+    };
+    let place = suite.scenarios.iter().position(|scenario| scenario.name == name);
+    let place = place.ok_or_else(|| format!("there is no scenario `{name}`"))?;
+    let split = shown(&suite.scenarios[place].splits)
+        .ok_or_else(|| format!("the scenario `{name}` is held out: `blis report` runs it"))?;
+    let all = Part::of(suite, split, ask.epoch).seeds;
+    let seeds = match (turn, ask.seed) {
+        (None, None) => all,
+        (Some(turn), None) => vec![*all.get(turn).ok_or_else(|| format!("`{name}` has {} seeds", all.len()))?],
+        (None, Some(seed)) => vec![seed],
+        (Some(_), Some(_)) => return Err("`example_id` with `#` names a seed already".to_owned()),
+    };
+    Ok(Some(Part { split, scenarios: vec![place], seeds }))
+}
+
+/// Texts as they are, everything else as JSON.
+fn id_text(id: &Value) -> String {
+    id.as_str().map_or_else(|| id.to_string(), str::to_owned)
+}

@@ -1,0 +1,138 @@
+//! HTTP on this machine, with the routes of GEPA's evaluation server: `POST /evaluate`, `POST /evaluate_examples`,
+//! `GET /status`, `GET /task`.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use super::super::super::error::Failure;
+use super::{Ask, Refused, Server};
+use crate::evaluate::verdict::VerdictDocument;
+
+/// Longer requests are none.
+const BODY_BYTES: usize = 8 << 20;
+/// Examples of one request.
+const EXAMPLES: usize = 1000;
+
+/// Until the process is told to end; what was asked before is answered.
+pub(super) fn run(server: &Arc<Server>, address: SocketAddr) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::runtime)?;
+    runtime.block_on(async {
+        let cannot = |error: std::io::Error| Failure::runtime(format_args!("cannot listen on {address}: {error}"));
+        let listener = tokio::net::TcpListener::bind(address).await.map_err(cannot)?;
+        let bound = listener.local_addr().map_err(cannot)?;
+        let mut out = std::io::stdout().lock();
+        let told = writeln!(out, "{}", json!({"listening": format!("http://{bound}")})).and_then(|()| out.flush());
+        told.map_err(|error| Failure::output(&error))?;
+        drop(out);
+        let routes = Router::new()
+            .route("/evaluate", post(evaluate))
+            .route("/evaluate_examples", post(evaluate_examples))
+            .route("/status", get(async |State(server): State<Arc<Server>>| answer(StatusCode::OK, &server.status())))
+            .route("/task", get(async |State(server): State<Arc<Server>>| answer(StatusCode::OK, &server.task())))
+            .layer(DefaultBodyLimit::max(BODY_BYTES))
+            .with_state(Arc::clone(server));
+        axum::serve(listener, routes).with_graceful_shutdown(told_to_end()).await.map_err(cannot)
+    })
+}
+
+async fn told_to_end() {
+    let mut term = match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+        Ok(term) => term,
+        Err(error) => {
+            tracing::warn!("the server cannot be ended by a signal: {error}");
+            return std::future::pending().await;
+        }
+    };
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}
+
+async fn evaluate(State(server): State<Arc<Server>>, body: Bytes) -> Response {
+    let ask = match understood(&body) {
+        Ok(ask) => ask,
+        Err(told) => return refused(&server, &Refused::Wrong(told)),
+    };
+    match judged(&server, &ask).await {
+        Ok(document) => {
+            let score = document.combined_score;
+            answer(StatusCode::OK, &json!({"score": score, "info": document, "budget": server.budget()}))
+        }
+        Err(told) => refused(&server, &told),
+    }
+}
+
+/// One after the other: each counts for the budget, and a full queue refuses all of them.
+async fn evaluate_examples(State(server): State<Arc<Server>>, body: Bytes) -> Response {
+    let ask = match understood(&body) {
+        Ok(ask) => ask,
+        Err(told) => return refused(&server, &Refused::Wrong(told)),
+    };
+    let examples = ask.example_ids.clone().unwrap_or_default();
+    if examples.is_empty() || examples.len() > EXAMPLES {
+        return refused(&server, &Refused::Wrong("`example_ids` has one to 1000 of them".to_owned()));
+    }
+    let mut results = Vec::new();
+    for example in examples {
+        let one = Ask {
+            candidate: ask.candidate.clone(),
+            suite: ask.suite.clone(),
+            example_id: Some(example.clone()),
+            epoch: ask.epoch,
+            feedback_bytes: ask.feedback_bytes,
+            ..Ask::default()
+        };
+        match judged(&server, &one).await {
+            Ok(document) => {
+                let score = document.combined_score;
+                results.push(json!({"example_id": example, "score": score, "info": document}));
+            }
+            Err(told) => return refused(&server, &told),
+        }
+    }
+    answer(StatusCode::OK, &json!({"results": results, "budget": server.budget()}))
+}
+
+fn understood(body: &[u8]) -> Result<Ask, String> {
+    serde_json::from_slice(body).map_err(|error| format!("the body is no request: {error}"))
+}
+
+async fn judged(server: &Arc<Server>, ask: &Ask) -> Result<VerdictDocument, Refused> {
+    let (sender, receiver) = oneshot::channel();
+    let reply = Box::new(|document| {
+        // Nobody waits any more if the connection was closed.
+        let _ = sender.send(document);
+    });
+    server.submit(ask, reply)?;
+    receiver.await.map_err(|_| Refused::Wrong("the server is stopping".to_owned()))
+}
+
+fn refused(server: &Server, why: &Refused) -> Response {
+    let budget = server.budget();
+    match why {
+        Refused::Busy => {
+            let mut response = answer(StatusCode::TOO_MANY_REQUESTS, &json!({"error": "busy", "budget": budget}));
+            response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+            response
+        }
+        Refused::Budget => {
+            answer(StatusCode::TOO_MANY_REQUESTS, &json!({"error": "the budget is used up", "budget": budget}))
+        }
+        Refused::Wrong(told) => answer(StatusCode::BAD_REQUEST, &json!({"error": told, "budget": budget})),
+    }
+}
+
+fn answer(status: StatusCode, value: &Value) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response()
+}

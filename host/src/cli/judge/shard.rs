@@ -1,0 +1,275 @@
+//! One evaluation on several machines: each runs every n-th simulation and writes down what it came to;
+//! `blis merge` puts them together and judges. Nothing is decided on the way, so that the order of the
+//! parts does not matter, and any number of them gives the same verdicts.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::super::error::Failure;
+use super::super::print;
+use super::Hand;
+use super::bench::{Bench, Sitting};
+use super::candidate::Candidate;
+use super::evaluate::{Ready, Terms, finish, host, ready};
+use crate::evaluate::cascade::{Course, Facts, Part, Runs, Task, Who, judge};
+use crate::evaluate::feedback;
+use crate::evaluate::suite::{Split, Suite, hex};
+use crate::evaluate::verdict::{Status, Traits, VerdictDocument};
+
+/// Which part of the simulations: the `index`-th of `count`, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) struct Shard {
+    index: usize,
+    count: usize,
+}
+
+impl std::str::FromStr for Shard {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split_once('/').and_then(|(index, count)| Some((index.parse().ok()?, count.parse().ok()?)));
+        match parts {
+            Some((index, count)) if index < count => Ok(Self { index, count }),
+            _ => Err("write I/N with I from 0 to N − 1, as in 0/4".to_owned()),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct MergeArgs {
+    /// Folders with the parts that `blis evaluate --shard I/N --out DIR` wrote
+    #[arg(required = true, value_name = "DIR")]
+    dirs: Vec<PathBuf>,
+}
+
+/// What one part found out.
+#[derive(Debug, Serialize, Deserialize)]
+struct PartFile {
+    /// Of everything that all parts must have in common.
+    plan: String,
+    index: usize,
+    count: usize,
+    suite: String,
+    until: Split,
+    epoch: u64,
+    feedback_bytes: usize,
+    candidates: Vec<CandidatePart>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct CandidatePart {
+    file: String,
+    sha256: String,
+    traits: Traits,
+    /// Of one that never ran.
+    invalid: Option<VerdictDocument>,
+    runs: Vec<RunPart>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct RunPart {
+    who: Who,
+    scenario: usize,
+    seed: u64,
+    facts: Option<Facts>,
+    /// In place of facts.
+    failed: Option<VerdictDocument>,
+}
+
+/// Runs the part `shard` of what judging `candidates` takes, and writes it to a file in `out`.
+pub(super) fn write(
+    bench: &Bench,
+    candidates: &[Candidate],
+    incumbent: Option<&Candidate>,
+    terms: &Terms,
+    shard: Shard,
+    out: &Path,
+) -> Result<(), Failure> {
+    let mut number = 0;
+    let mut parts = Vec::new();
+    for candidate in candidates {
+        let hand: Arc<Hand> = Arc::default();
+        let mut part = CandidatePart {
+            file: candidate.file.clone(),
+            sha256: candidate.sha256.clone(),
+            traits: candidate.traits(),
+            invalid: None,
+            runs: Vec::new(),
+        };
+        match ready(bench, candidate, incumbent, terms, &hand) {
+            Ok(Ready { sitting, .. }) => {
+                let tasks = tasks(&bench.suite, terms, incumbent.is_some());
+                let mine = tasks.into_iter().filter(|_| {
+                    number += 1;
+                    (number - 1) % shard.count == shard.index
+                });
+                let mine: Vec<Task> = mine.collect();
+                part.runs = mine.par_iter().map(|task| run(&sitting, task, part.traits, &hand)).collect();
+            }
+            Err(document) => part.invalid = Some(*document),
+        }
+        parts.push(part);
+    }
+    let file = PartFile {
+        plan: plan(bench, candidates, incumbent, terms, shard.count),
+        index: shard.index,
+        count: shard.count,
+        suite: bench.suite.name_or_file(),
+        until: terms.until,
+        epoch: terms.epoch,
+        feedback_bytes: terms.feedback_bytes,
+        candidates: parts,
+    };
+    let cannot = |error: &dyn std::fmt::Display| {
+        Failure::runtime(format_args!("cannot write into `{}`: {error}", out.display()))
+            .hint("is it a folder that may be written to?")
+    };
+    fs::create_dir_all(out).map_err(|error| cannot(&error))?;
+    let path = out.join(format!("part-{}-of-{}.json", shard.index, shard.count));
+    // Whole or not at all: another machine may look while we write.
+    let draft = path.with_extension(format!("tmp-{}", std::process::id()));
+    let text = serde_json::to_vec(&file).map_err(Failure::runtime)?;
+    fs::write(&draft, text).and_then(|()| fs::rename(&draft, &path)).map_err(|error| cannot(&error))
+}
+
+/// Every simulation that a verdict may need: a part cannot know where the cascade will end.
+fn tasks(suite: &Suite, terms: &Terms, incumbent: bool) -> Vec<Task> {
+    let everybody = [Some(Who::Candidate), Some(Who::Baseline), incumbent.then_some(Who::Incumbent)];
+    let mut tasks = Vec::new();
+    for split in [Split::Smoke, Split::Train, Split::Select].into_iter().filter(|&split| split <= terms.until) {
+        let Part { scenarios, seeds, .. } = Part::of(suite, split, terms.epoch);
+        for scenario in scenarios {
+            for &seed in &seeds {
+                tasks.extend(everybody.into_iter().flatten().map(|who| Task { who, scenario, seed }));
+            }
+        }
+    }
+    tasks
+}
+
+fn run(sitting: &Sitting<'_>, task: &Task, traits: Traits, hand: &Arc<Hand>) -> RunPart {
+    let Task { who, scenario, seed } = *task;
+    let (facts, failed) = match sitting.run(std::slice::from_ref(task)) {
+        Ok(mut facts) => (facts.pop(), None),
+        Err((who, failure)) => (None, Some(super::evaluate::invalid(who, &failure, traits, hand))),
+    };
+    RunPart { who, scenario, seed, facts, failed }
+}
+
+fn plan(
+    bench: &Bench,
+    candidates: &[Candidate],
+    incumbent: Option<&Candidate>,
+    terms: &Terms,
+    count: usize,
+) -> String {
+    let mut text = format!("{}:{}:{}:{}:{count}:{}", bench.hash(), terms.until, terms.epoch, host(), terms.feedback_bytes);
+    for candidate in candidates.iter().chain(incumbent) {
+        text.push_str(&format!(":{}", candidate.sha256));
+    }
+    hex(&Sha256::digest(text))
+}
+
+/// Facts that are there already.
+struct Table(BTreeMap<Task, Result<Facts, VerdictDocument>>);
+
+impl Runs for Table {
+    /// The document of a run that failed, or of one that is missing.
+    type Error = Box<VerdictDocument>;
+
+    fn run(&self, tasks: &[Task]) -> Result<Vec<Facts>, Self::Error> {
+        let one = |task: &Task| match self.0.get(task) {
+            Some(Ok(facts)) => Ok(facts.clone()),
+            Some(Err(document)) => Err(Box::new(document.clone())),
+            None => {
+                let told = format!("the run of scenario {} under seed {} is missing", task.scenario, task.seed);
+                Err(Box::new(VerdictDocument::invalid(Status::HostError, told, Traits::default())))
+            }
+        };
+        tasks.iter().map(one).collect()
+    }
+}
+
+/// `blis merge`.
+pub(in crate::cli) fn merge(args: &MergeArgs) -> Result<(), Failure> {
+    let mut parts: Vec<PartFile> = Vec::new();
+    for dir in &args.dirs {
+        parts.extend(read(dir)?);
+    }
+    parts.sort_by_key(|part| part.index);
+    let Some(first) = parts.first() else {
+        return Err(Failure::usage("there are no parts").hint("`blis evaluate --shard I/N --out DIR` writes them"));
+    };
+    if let Some(other) = parts.iter().find(|part| part.plan != first.plan) {
+        return Err(Failure::usage(format_args!("part {} is of another evaluation than part {}", other.index, first.index))
+            .hint("candidates, suite, stage, epoch, number of parts and version of blis must be the same for all"));
+    }
+    parts.dedup_by_key(|part| part.index);
+    let missing: Vec<String> = (0..parts[0].count)
+        .filter(|index| !parts.iter().any(|part| part.index == *index))
+        .map(|index| format!("{index}/{}", parts[0].count))
+        .collect();
+    if !missing.is_empty() {
+        return Err(Failure::usage(format_args!("parts are missing: {}", missing.join(", ")))
+            .hint("run them with `blis evaluate --shard`, and merge again"));
+    }
+    let first = &parts[0];
+    let suite = Suite::open(&first.suite).map_err(Failure::usage)?;
+    let bench = Bench::new(suite)?;
+    for number in 0..first.candidates.len() {
+        let document = verdict(&bench, &parts, number);
+        let text = serde_json::to_string(&document).map_err(Failure::runtime)?;
+        print(format_args!("{text}\n"))?;
+    }
+    Ok(())
+}
+
+fn verdict(bench: &Bench, parts: &[PartFile], number: usize) -> VerdictDocument {
+    let PartFile { until, epoch, feedback_bytes, .. } = parts[0];
+    let about = &parts[0].candidates[number];
+    let document = match &about.invalid {
+        Some(document) => document.clone(),
+        None => {
+            let runs = parts.iter().filter_map(|part| part.candidates.get(number)).flat_map(|candidate| &candidate.runs);
+            let table = runs.filter_map(|run| {
+                let task = Task { who: run.who, scenario: run.scenario, seed: run.seed };
+                let facts = run.facts.clone().map(Ok).or(run.failed.clone().map(Err))?;
+                Some((task, facts))
+            });
+            let table = Table(table.collect());
+            let incumbent = table.0.keys().any(|task| task.who == Who::Incumbent);
+            match judge(&bench.suite, &Course { until, epoch, incumbent }, &table) {
+                Ok(judgement) => {
+                    let mut document = VerdictDocument::of(&bench.suite, &judgement, about.traits);
+                    feedback::tell(&mut document, &bench.suite, &judgement, None, feedback_bytes);
+                    document
+                }
+                Err(document) => *document,
+            }
+        }
+    };
+    finish(document, &about.sha256, bench, feedback_bytes)
+}
+
+fn read(dir: &Path) -> Result<Vec<PartFile>, Failure> {
+    let cannot = |path: &Path, error: &dyn std::fmt::Display| {
+        Failure::usage(format_args!("`{}` cannot be read: {error}", path.display()))
+            .hint("it must be a part that `blis evaluate --shard I/N --out DIR` wrote")
+    };
+    let entries = fs::read_dir(dir).map_err(|error| cannot(dir, &error))?;
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+    paths.sort();
+    let part = |path: &PathBuf| -> Result<PartFile, Failure> {
+        let text = fs::read(path).map_err(|error| cannot(path, &error))?;
+        serde_json::from_slice(&text).map_err(|error| cannot(path, &error))
+    };
+    paths.iter().map(part).collect()
+}

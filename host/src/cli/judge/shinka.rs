@@ -1,0 +1,97 @@
+//! `blis shinka-evaluate`: the program that ShinkaEvolve starts for each candidate, with its spelling of flags.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::super::error::Failure;
+use super::bench::Bench;
+use super::candidate::Candidate;
+use super::evaluate::{StageName, Terms, evaluate};
+use crate::evaluate::suite::Suite;
+use crate::evaluate::verdict::{Status, VerdictDocument};
+use crate::plugin::Technology;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct ShinkaArgs {
+    /// The candidate; a Rhai script, whatever it is called
+    #[arg(long = "program_path", value_name = "FILE")]
+    program_path: String,
+    /// Folder for metrics.json and correct.json
+    #[arg(long = "results_dir", value_name = "DIR")]
+    results_dir: PathBuf,
+    /// What it is judged on
+    #[arg(long, value_name = "SUITE", default_value = "chat")]
+    suite: String,
+    /// How far to go, if it is good enough
+    #[arg(long, value_enum, value_name = "STAGE", default_value_t = StageName::Select)]
+    stage: StageName,
+    /// Other seeds for each number
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    epoch: u64,
+    /// Most bytes of texts
+    #[arg(long = "feedback_bytes", alias = "feedback-bytes", value_name = "N", default_value_t = 8000)]
+    feedback_bytes: usize,
+}
+
+/// `blis shinka-evaluate`.
+pub(in crate::cli) fn shinka(args: &ShinkaArgs) -> Result<(), Failure> {
+    let bench = Bench::new(Suite::open(&args.suite).map_err(Failure::usage)?)?;
+    let is_component = args.program_path.ends_with(".wasm");
+    let lang = if is_component { Technology::Component } else { Technology::Script };
+    let candidate = Candidate::read(&args.program_path, Some(lang))?;
+    let terms = Terms {
+        until: args.stage.into(),
+        epoch: args.epoch,
+        wall: Duration::from_secs_f64(bench.suite.limits.wall_s),
+        feedback_bytes: args.feedback_bytes,
+        parallel: true,
+        only: None,
+        parameters: Vec::new(),
+        native_here: false,
+    };
+    let document = evaluate(&bench, &candidate, None, &terms, &Arc::default());
+    let cannot = |error: std::io::Error| {
+        Failure::runtime(format_args!("cannot write into `{}`: {error}", args.results_dir.display()))
+    };
+    fs::create_dir_all(&args.results_dir).map_err(cannot)?;
+    for (name, value) in [("metrics.json", metrics(&document)), ("correct.json", correct(&document))] {
+        let text = serde_json::to_vec_pretty(&value).map_err(Failure::runtime)?;
+        fs::write(args.results_dir.join(name), text).map_err(cannot)?;
+    }
+    match document.status {
+        Status::HostError => Err(Failure::runtime("the candidate could not be judged").hint(document.artifacts.error)),
+        _ => Ok(()),
+    }
+}
+
+fn metrics(document: &VerdictDocument) -> Value {
+    let artifacts = serde_json::to_value(&document.artifacts).unwrap_or_default();
+    let texts = artifacts.as_object().into_iter().flatten();
+    let feedback: Vec<String> =
+        texts.map(|(name, text)| format!("## {name}\n{}", text.as_str().unwrap_or_default())).collect();
+    let public: serde_json::Map<String, Value> = document
+        .metrics
+        .iter()
+        .chain(&document.features)
+        .filter(|(name, _)| *name != "select_score")
+        .map(|(name, value)| (name.clone(), json!(value)))
+        .collect();
+    json!({
+        "combined_score": document.combined_score,
+        "public": public,
+        "private": document.private,
+        "text_feedback": feedback.join("\n"),
+        "extra_data": {"status": document.status, "stage": document.stage, "hashes": document.hashes},
+    })
+}
+
+fn correct(document: &VerdictDocument) -> Value {
+    let correct = document.status == Status::Ok;
+    let error = if correct { Value::Null } else { json!(document.artifacts.error) };
+    json!({"correct": correct, "error": error})
+}

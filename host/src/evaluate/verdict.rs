@@ -1,0 +1,378 @@
+//! What a search tool is told of a candidate: one JSON document.
+//!
+//! Everything but `id` and `cost` follows from candidate, suite, stage, epoch and program, and is hashed
+//! (`hashes.result`). The same keys are always there, for tools that bin or average them. The schema is
+//! `docs/verdict.schema.json`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::cascade::{Difference, Judgement, Scored, Stage};
+use super::suite::{Split, Suite, hex};
+use super::{Figure, Figures};
+
+/// The version of the document.
+pub const SCHEMA: u32 = 1;
+
+/// How it went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// It has a score.
+    Ok,
+    /// It is no policy, or not one that this suite can use.
+    Rejected,
+    /// It failed while deciding.
+    Trap,
+    /// It used more than it may.
+    Limit,
+    /// It did what no score makes up for.
+    GateFailed,
+    /// Not its fault: try again.
+    HostError,
+}
+
+/// One document.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VerdictDocument {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// As the request called it.
+    pub id: Option<String>,
+    /// How it went.
+    pub status: Status,
+    /// 0 if invalid; 1 to 2 after smoke, 2 to 3 after train, 3 to 4 after select.
+    pub combined_score: f64,
+    /// The last stage: `static`, then as [`Split`].
+    pub stage: String,
+    /// Why it was not run further, if it was to.
+    pub stopped: Option<String>,
+    /// Numbers, always the same keys.
+    pub metrics: BTreeMap<String, f64>,
+    /// Against the baseline in the last stage.
+    pub paired: Option<PairedDocument>,
+    /// Each run of smoke and train.
+    pub scenarios: Vec<ScenarioDocument>,
+    /// What is checked before any score.
+    pub gates: GatesDocument,
+    /// What kind of program it is, and what it does: for maps of different solutions. Always the same keys.
+    pub features: BTreeMap<String, f64>,
+    /// Texts for whoever writes the next candidate.
+    pub artifacts: Artifacts,
+    /// For people: nothing of it belongs into a prompt.
+    pub private: PrivateDocument,
+    /// Of what all this follows from.
+    pub hashes: Hashes,
+    /// What it took. Differs from call to call.
+    pub cost: CostDocument,
+}
+
+/// A mean difference of scores.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PairedDocument {
+    /// Its name.
+    pub baseline: String,
+    /// Pairs of runs.
+    pub n: usize,
+    /// Score − 1/2, mean over scenarios of means over seeds.
+    pub diff_mean: f64,
+    /// Where it lies with 95 % confidence.
+    pub ci95: Option<[f64; 2]>,
+    /// How likely it is above 0.
+    pub p_better: Option<f64>,
+}
+
+/// One run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScenarioDocument {
+    /// The scenario.
+    pub id: String,
+    /// When it was run.
+    pub stage: String,
+    /// What it has in common with others.
+    pub family: String,
+    /// Of the requests.
+    pub seed: u64,
+    /// 0 to 1; 1/2 is as good as the baseline.
+    pub score: f64,
+    /// Of the run.
+    pub metrics: BTreeMap<String, f64>,
+    /// The same of the baseline.
+    pub baseline: BTreeMap<String, f64>,
+}
+
+/// What is checked before any score.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GatesDocument {
+    /// Every request was accounted for.
+    pub conservation: bool,
+    /// The least completed share of a run, as part of the baseline's.
+    pub completed: f64,
+    /// The longest mean end-to-end latency of a class in a run, as part of the baseline's.
+    pub worst_class: f64,
+    /// All figures were finite.
+    pub finite: bool,
+    /// What failed, a line each.
+    pub failed: Vec<String>,
+}
+
+/// Texts, in the order in which they matter. Absent if there is nothing to say.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Artifacts {
+    /// Why there is no score, with line and source.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub error: String,
+    /// Candidate and baseline by scenario, worst first.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub scenarios: String,
+    /// The decisions that cost most, with what was known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub worst_decisions: String,
+    /// What decisions cost by circumstance.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub situations: String,
+    /// Priority inversions, head-of-line blocking, rejections.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub anomalies: String,
+    /// What was used of what may be used.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub limits: String,
+}
+
+/// For people.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PrivateDocument {
+    /// Runs of the split that candidates are chosen by.
+    pub scenarios: Vec<ScenarioDocument>,
+    /// Score in train − score in select, if both ran: how far it is fitted to what it was shown.
+    pub train_select_gap: Option<f64>,
+    /// What is to be thought about that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+}
+
+/// SHA-256, hexadecimal.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Hashes {
+    /// The candidate's bytes.
+    pub candidate: String,
+    /// The suite's file and the files it names.
+    pub suite: String,
+    /// The program: version and platform.
+    pub host: String,
+    /// This document without `id`, `cost` and this field.
+    pub result: String,
+}
+
+/// What it took.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CostDocument {
+    /// CPU time of the program, ms.
+    pub cpu_ms: f64,
+    /// Time on the wall, ms.
+    pub wall_ms: f64,
+    /// `hit` if it was known, else `miss`.
+    pub cache: String,
+    /// Fuel or operations of the candidate.
+    pub ops: u64,
+}
+
+/// What the host knows of a candidate besides its runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Traits {
+    /// Lines with code; 0 of what has no source.
+    pub source_lines: usize,
+    /// Signals that it names, or asks for.
+    pub signals: usize,
+    /// Numbers in its code.
+    pub constants: usize,
+}
+
+/// Figures that everybody is told, by the name of the metric.
+const TOLD: [(&str, Figure); 12] = [
+    ("throughput_rps", Figure::Throughput),
+    ("mean_ttft_ms", Figure::MeanTtft),
+    ("p99_ttft_ms", Figure::P99Ttft),
+    ("mean_itl_ms", Figure::MeanItl),
+    ("mean_e2e_ms", Figure::MeanE2e),
+    ("p99_e2e_ms", Figure::P99E2e),
+    ("completed_share", Figure::CompletedShare),
+    ("rejected_share", Figure::RejectedShare),
+    ("timed_out_share", Figure::TimedOutShare),
+    ("slo_attainment", Figure::SloAttainment),
+    ("cache_hit_rate", Figure::CacheHitRate),
+    ("preemptions_per_request", Figure::Preemptions),
+];
+
+impl VerdictDocument {
+    /// Of a candidate that never got to a decision, or none that counts.
+    #[must_use]
+    pub fn invalid(status: Status, error: String, traits: Traits) -> Self {
+        let judgement = Judgement::default();
+        let mut document = Self::new(None, &judgement, traits);
+        document.status = status;
+        document.artifacts.error = error;
+        document
+    }
+
+    /// Of `judgement`.
+    #[must_use]
+    pub fn of(suite: &Suite, judgement: &Judgement, traits: Traits) -> Self {
+        let mut document = Self::new(Some(suite), judgement, traits);
+        if !judgement.failed.is_empty() {
+            document.status = Status::GateFailed;
+            document.artifacts.error = format!("gate failed\n{}", judgement.failed.join("\n"));
+        }
+        document
+    }
+
+    fn new(suite: Option<&Suite>, judgement: &Judgement, traits: Traits) -> Self {
+        let shown = |stage: &&Stage| stage.split != Split::Select;
+        let runs = |stages: &mut dyn Iterator<Item = &Stage>| {
+            let of = |stage: &Stage| {
+                let split = stage.split;
+                stage.runs.iter().filter_map(|one| Some(scenario(suite?, split, one))).collect::<Vec<_>>()
+            };
+            stages.flat_map(of).collect::<Vec<_>>()
+        };
+        let gap = judgement.stage(Split::Train).zip(judgement.stage(Split::Select));
+        let last = judgement.last();
+        Self {
+            schema: SCHEMA,
+            id: None,
+            status: Status::Ok,
+            combined_score: judgement.score(),
+            stage: last.map_or("static", |stage| stage.split.name()).to_owned(),
+            stopped: judgement.stopped.clone(),
+            metrics: metrics(judgement),
+            paired: last.zip(suite).map(|(stage, suite)| paired(&suite.baseline, &stage.against_baseline)),
+            scenarios: runs(&mut judgement.stages.iter().filter(shown)),
+            gates: gates(judgement),
+            features: features(judgement, traits),
+            artifacts: Artifacts::default(),
+            private: PrivateDocument {
+                scenarios: runs(&mut judgement.stages.iter().filter(|stage| stage.split == Split::Select)),
+                train_select_gap: gap.map(|(train, select)| train.score - select.score),
+                warning: gap.and_then(|(train, select)| overfitted(train, select)),
+            },
+            hashes: Hashes::default(),
+            cost: CostDocument::default(),
+        }
+    }
+
+    /// Fills in the hash of the result; everything else must be there.
+    #[must_use]
+    pub fn sealed(mut self) -> Self {
+        let cost = std::mem::take(&mut self.cost);
+        let id = self.id.take();
+        self.hashes.result.clear();
+        // Maps are sorted, so that equal documents have equal texts.
+        let text = serde_json::to_vec(&self).unwrap_or_default();
+        self.hashes.result = hex(&Sha256::digest(text));
+        (self.cost, self.id) = (cost, id);
+        self
+    }
+}
+
+fn scenario(suite: &Suite, split: Split, one: &Scored) -> ScenarioDocument {
+    let scenario = &suite.scenarios[one.scenario];
+    ScenarioDocument {
+        id: scenario.name.clone(),
+        stage: split.name().to_owned(),
+        family: scenario.family.clone(),
+        seed: one.seed,
+        score: one.score,
+        metrics: told(&one.facts.figures()),
+        baseline: told(&one.baseline.figures()),
+    }
+}
+
+fn told(figures: &Figures) -> BTreeMap<String, f64> {
+    TOLD.iter().filter_map(|&(name, figure)| Some((name.to_owned(), figures.get(figure)?))).collect()
+}
+
+fn paired(baseline: &str, difference: &Difference) -> PairedDocument {
+    PairedDocument {
+        baseline: baseline.to_owned(),
+        n: difference.pairs,
+        diff_mean: difference.mean,
+        ci95: difference.interval.map(|interval| [interval.low, interval.high]),
+        p_better: difference.p_better,
+    }
+}
+
+/// The same keys for everybody; 0 where there is nothing to tell.
+fn metrics(judgement: &Judgement) -> BTreeMap<String, f64> {
+    let mut metrics: BTreeMap<String, f64> = BTreeMap::new();
+    let mut set = |name: &str, value: f64| {
+        metrics.insert(name.to_owned(), value);
+    };
+    for split in [Split::Smoke, Split::Train, Split::Select] {
+        set(&format!("{split}_score"), judgement.stage(split).map_or(0.0, |stage| stage.score));
+    }
+    let difference = judgement.last().map(|stage| stage.against_baseline);
+    let interval = difference.and_then(|difference| difference.interval);
+    set("diff_mean", difference.map_or(0.0, |difference| difference.mean));
+    set("diff_low", interval.map_or(0.0, |interval| interval.low));
+    set("diff_high", interval.map_or(0.0, |interval| interval.high));
+    set("runs", judgement.stages.iter().map(|stage| stage.runs.len() as f64).sum());
+    let shown = judgement.stages.iter().rfind(|stage| stage.split != Split::Select);
+    for (name, figure) in TOLD {
+        let values = shown.into_iter().flat_map(|stage| &stage.runs).filter_map(|one| one.facts.figures().get(figure));
+        let values: Vec<f64> = values.collect();
+        set(name, values.iter().fold(0.0, |sum, value| sum + value) / values.len().max(1) as f64);
+    }
+    metrics
+}
+
+fn gates(judgement: &Judgement) -> GatesDocument {
+    let runs = || judgement.stages.iter().flat_map(|stage| &stage.runs);
+    let share = |one: &Scored| {
+        let [own, baseline] =
+            [&one.facts, &one.baseline].map(|facts| facts.figures().get(Figure::CompletedShare).unwrap_or(0.0));
+        if baseline > 0.0 { own / baseline } else { 1.0 }
+    };
+    let longer = |one: &Scored| {
+        let classes = one.baseline.classes.iter().filter(|(_, base)| base.mean_e2e_ms > 0.0);
+        classes
+            .filter_map(|(name, base)| Some(one.facts.classes.get(name)?.mean_e2e_ms / base.mean_e2e_ms))
+            .fold(0.0, f64::max)
+    };
+    let ran = !judgement.stages.is_empty();
+    GatesDocument {
+        conservation: ran,
+        completed: if ran { runs().map(share).fold(f64::INFINITY, f64::min) } else { 0.0 },
+        worst_class: runs().map(longer).fold(0.0, f64::max),
+        finite: ran,
+        failed: judgement.failed.clone(),
+    }
+}
+
+fn features(judgement: &Judgement, traits: Traits) -> BTreeMap<String, f64> {
+    let runs: Vec<&Scored> = judgement.stages.iter().flat_map(|stage| &stage.runs).collect();
+    let mean = |of: &dyn Fn(&Scored) -> f64| runs.iter().map(|one| of(one)).sum::<f64>() / runs.len().max(1) as f64;
+    let decisions: u64 = runs.iter().map(|one| one.facts.decisions).sum();
+    let operations: u64 = runs.iter().map(|one| one.facts.operations).sum();
+    let features = [
+        ("source_lines", traits.source_lines as f64),
+        ("ops_per_decision", operations as f64 / decisions.max(1) as f64),
+        ("distinct_signals_read", traits.signals as f64),
+        ("shed_frac", mean(&|one| one.facts.figures().get(Figure::RejectedShare).unwrap_or(0.0))),
+        ("imbalance", mean(&|one| one.facts.imbalance)),
+        ("constants", traits.constants as f64),
+    ];
+    features.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// What it was shown went better than what it was not.
+fn overfitted(train: &Stage, select: &Stage) -> Option<String> {
+    let width = |stage: &Stage| stage.against_baseline.interval.map(|interval| interval.high - interval.low);
+    // Intervals reach about two standard errors to either side.
+    let error = (width(train)? / 4.0).hypot(width(select)? / 4.0);
+    let gap = train.score - select.score;
+    (gap > 2.0 * error).then(|| {
+        format!("scored {gap:.3} more in train than in select, more than two standard errors: fitted to what it saw")
+    })
+}
