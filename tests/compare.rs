@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-const LOAD: &str = "--model meta-llama/llama-3.1-8b-instruct --num-instances 4 --workload chatbot --rate 90 \
+const LOAD: &str = "--latency-model trained-physics --model meta-llama/llama-3.1-8b-instruct --num-instances 4 --workload chatbot --rate 90 \
                     --arrival-process poisson --num-requests 400";
 
 fn blis(words: &str) -> Output {

@@ -74,7 +74,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// Two instances that are too small for what comes: queues, preemptions, cached prefixes.
-const RUN: &str = "run --model llama-3.1-8b-instruct --num-requests 30 --rate 40 --arrival-process poisson \
+const RUN: &str = "run --latency-model trained-physics --model llama-3.1-8b-instruct --num-requests 30 --rate 40 --arrival-process poisson \
                    --prompt-tokens 100 --prompt-tokens-stdev 60 --output-tokens 60 --output-tokens-stdev 30 \
                    --prefix-tokens 64 --num-instances 2 --total-kv-blocks 40 --max-num-seqs 6 --timeout -1";
 

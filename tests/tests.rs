@@ -9,6 +9,7 @@ mod cluster;
 mod compare;
 mod decisions;
 mod deployments;
+mod evaluate;
 mod examples;
 mod exports;
 mod fidelity;

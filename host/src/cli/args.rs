@@ -282,7 +282,8 @@ pub(super) struct DeploymentFlags {
     #[arg(long, value_name = "PATH", help_heading = MODEL)]
     pub hardware_config: Option<PathBuf>,
 
-    /// How step times are computed [default: trained-physics; blackbox with 3 betas or --vllm-version]
+    /// How step times are computed [default: physics; trained-physics with --parity blis, --moe-comm-backend or 7
+    /// betas; blackbox with 3 betas or --vllm-version]
     #[arg(long, value_parser = Words::<LatencyModelName>::new(), value_name = "NAME", help_heading = LATENCY)]
     pub latency_model: Option<Word<LatencyModelName>>,
     /// Three per-request coefficients, µs, each ≥ 0; needs --beta-coeffs [default: trained]

@@ -291,6 +291,7 @@ impl RunConfig {
         output: OutputConfig,
     ) -> Result<Self, Failure> {
         let block_size = instance.deployment.block_size_in_tokens;
+        let semantics = instance.engine.parity.into();
         let bundle = policies.policy_config.as_deref().map(Bundle::load).transpose().map_err(Failure::usage)?;
         let choices = choices(&policies, &instance.engine, &instance.deployment);
         let catalog = Arc::new(Catalog::new(&policies));
@@ -309,7 +310,7 @@ impl RunConfig {
         }
         check_apart(evaluation.trace_path.as_deref(), &output)?;
         Ok(Self {
-            deployment: deployment(instance.deployment),
+            deployment: deployment(instance.deployment, semantics),
             engine: EngineConfig::new(&instance.engine, block_size, &policies),
             cluster: ClusterSettings::new(&cluster, policies, targets),
             evaluation,
@@ -515,7 +516,7 @@ fn check_targets(metrics: Option<&Path>, results: Option<&Path>) -> Result<(), F
 }
 
 /// What does not depend on the model is checked by the flags themselves, the rest when it is resolved.
-fn deployment(flags: DeploymentFlags) -> DeploymentArgs {
+fn deployment(flags: DeploymentFlags, semantics: Semantics) -> DeploymentArgs {
     DeploymentArgs {
         model: flags.model,
         hardware: flags.hardware,
@@ -532,6 +533,7 @@ fn deployment(flags: DeploymentFlags) -> DeploymentArgs {
             Word::BuiltIn(LatencyModelName::Blackbox) => Some(LatencyKind::Blackbox),
             Word::Outside(_) => None,
         }),
+        usual_latency: if semantics == Semantics::BLIS { LatencyKind::TrainedPhysics } else { LatencyKind::Physics },
         alpha_coeffs: flags.alpha_coeffs,
         beta_coeffs: flags.beta_coeffs,
         coefficients: flags.coefficients,

@@ -46,6 +46,8 @@ pub struct DeploymentArgs {
     pub moe_comm_backend: Option<String>,
     /// `--latency-model`.
     pub latency_model: Option<LatencyKind>,
+    /// Which one it is if nothing else says so: physics, for BLIS trained-physics.
+    pub usual_latency: LatencyKind,
     /// `--alpha-coeffs`, three.
     pub alpha_coeffs: Option<Vec<f64>>,
     /// `--beta-coeffs`: three for blackbox, 7 to 11 for trained-physics, 8 for physics.
@@ -79,6 +81,7 @@ impl DeploymentArgs {
             enable_expert_parallel: false,
             moe_comm_backend: None,
             latency_model: None,
+            usual_latency: LatencyKind::Physics,
             alpha_coeffs: None,
             beta_coeffs: None,
             coefficients: None,

@@ -424,7 +424,8 @@ fn latency_kind(
             ));
             LatencyKind::Blackbox
         }
-        (None, None) => LatencyKind::TrainedPhysics,
+        (None, None) if args.moe_comm_backend.is_some() => LatencyKind::TrainedPhysics,
+        (None, None) => args.usual_latency,
     };
     let coefficients_suffice = kind == LatencyKind::Blackbox && betas.is_some();
     if config.is_none() && !has_rows && !coefficients_suffice {
@@ -538,7 +539,7 @@ fn moe_comm(args: &DeploymentArgs, kind: LatencyKind, config: Option<&LoadedMode
     let can_place_experts = kind == LatencyKind::Physics && backend.is_none();
     if !(kind == LatencyKind::TrainedPhysics || can_place_experts) || !has_experts {
         return Err(ConfigError::Conflict {
-            message: format!("`{option}` needs a mixture-of-experts model and the trained-physics latency model"),
+            message: format!("`{option}` needs a mixture-of-experts model and the physics or trained-physics latency model"),
             hint: format!("drop `{option}`"),
         });
     }

@@ -228,9 +228,11 @@ fn limits(judgement: &Judgement, limits: &SuiteLimits) -> String {
     let decisions: u64 = runs().map(|one| one.facts.decisions).sum();
     let operations: u64 = runs().map(|one| one.facts.operations).sum();
     format!(
-        "{:.0} operations per decision on average; a script may use {} in one, a component {} instructions\n",
+        "{:.0} operations per decision on average; a script may use {} on average and {} in one, a component {} and {}\n",
         operations as f64 / decisions.max(1) as f64,
+        limits.operations_per_request,
         limits.operations_per_call,
+        limits.fuel_per_request,
         limits.fuel_per_call
     )
 }

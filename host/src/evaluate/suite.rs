@@ -107,8 +107,10 @@ pub struct SuiteLimits {
     pub operations_per_call: u64,
     /// WebAssembly instructions, roughly, per decision.
     pub fuel_per_call: u64,
-    /// The same, or operations, of all decisions of one simulation together, per request of it.
-    pub per_request: u64,
+    /// Rhai operations of all decisions of one simulation together, per request of it.
+    pub operations_per_request: u64,
+    /// The same of WebAssembly instructions.
+    pub fuel_per_request: u64,
     /// Linear memory, MiB.
     pub memory_mb: u64,
     /// A whole evaluation, seconds.
@@ -208,8 +210,10 @@ impl Suite {
     /// The names of those that the program carries, sorted.
     #[must_use]
     pub fn carried() -> Vec<String> {
-        let stems = SUITES.files().filter_map(|file| Some(file.path().file_stem()?.to_str()?.to_owned()));
-        let mut names: Vec<String> = stems.collect();
+        let paths = SUITES.files().map(include_dir::File::path);
+        let suites = paths.filter(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+        let mut names: Vec<String> =
+            suites.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
         names.sort();
         names
     }
@@ -286,7 +290,8 @@ struct RawGates {
 struct RawLimits {
     operations_per_call: Option<Word>,
     fuel_per_call: Option<Word>,
-    per_request: Option<Word>,
+    operations_per_request: Option<Word>,
+    fuel_per_request: Option<Word>,
     memory_mb: Option<Word>,
     wall_s: Option<Word>,
 }
@@ -415,7 +420,8 @@ impl Reader<'_> {
         FitnessWeights::parse(&word.value, FitnessScale::Baseline).map_err(|error| {
             let text = error.to_string();
             let (what, hint) = text.split_once("\nhint: ").unwrap_or((&text, "write `figure:weight,figure:weight`"));
-            self.0.wrong(word.referenced, what, hint)
+            // Its own excerpt is of a flag.
+            self.0.wrong(word.referenced, what.lines().next().unwrap_or_default(), hint)
         })
     }
 
@@ -443,7 +449,18 @@ impl Reader<'_> {
                 1_000_000_000,
             )?,
             fuel_per_call: whole(&raw.fuel_per_call, "`fuel_per_call`", usual.fuel_per_call, 1_000_000_000_000)?,
-            per_request: whole(&raw.per_request, "`per_request`", usual.per_request, 1_000_000_000_000)?,
+            operations_per_request: whole(
+                &raw.operations_per_request,
+                "`operations_per_request`",
+                usual.operations_per_request,
+                1_000_000_000,
+            )?,
+            fuel_per_request: whole(
+                &raw.fuel_per_request,
+                "`fuel_per_request`",
+                usual.fuel_per_request,
+                1_000_000_000_000,
+            )?,
             memory_mb: whole(&raw.memory_mb, "`memory_mb`", usual.memory_mb, 4096)?,
             wall_s: wall.unwrap_or(usual.wall_s),
         })
@@ -464,7 +481,8 @@ impl Default for SuiteLimits {
         Self {
             operations_per_call: 100_000,
             fuel_per_call: 20_000_000,
-            per_request: 1_000_000,
+            operations_per_request: 20_000,
+            fuel_per_request: 2_000_000,
             memory_mb: 64,
             wall_s: 60.0,
         }

@@ -69,7 +69,7 @@ pub enum LatencyError {
     ExpertCountUnknown,
     /// A model without experts, or one the formula does not cover, on data-parallel ranks.
     #[error(
-        "data parallel size {data} needs a mixture-of-experts model and the trained-physics latency model\n\
+        "data parallel size {data} needs a mixture-of-experts model and the physics or trained-physics latency model\n\
          hint: drop `--data-parallel-size`"
     )]
     DataParallel {

@@ -29,7 +29,7 @@ use crate::evaluate::cascade::{ClassFacts, Facts, Runs, Task, Who};
 use crate::evaluate::feedback::Lesson;
 use crate::evaluate::suite::{Scenario, Suite, hex};
 use crate::evaluate::{Figure, Figures};
-use crate::plugin::Loaded;
+use crate::plugin::{Loaded, Technology};
 use crate::workload::spec::Spec;
 use crate::workload::spec::files::Beside;
 use crate::workload::trace_v2::GoodputTargets;
@@ -77,6 +77,8 @@ pub(in crate::cli) struct Player {
     /// Tells its runs from those of others.
     key: String,
     configs: Vec<RunConfig>,
+    /// Fuel or operations of all its decisions together, per request.
+    per_request: u64,
 }
 
 impl Bench {
@@ -101,7 +103,7 @@ impl Bench {
     pub(in crate::cli) fn named(&self, name: &str) -> Result<Player, Failure> {
         let config = |prepared: &Prepared| prepared.config.with_contestant(name, Others::Kept);
         let configs = self.scenarios.iter().map(config).collect::<Result<_, Failure>>()?;
-        Ok(Player { key: format!("named:{name}"), configs })
+        Ok(Player { key: format!("named:{name}"), configs, per_request: self.suite.limits.fuel_per_request })
     }
 
     /// A candidate. `parameters` are set where they are not its defaults.
@@ -136,7 +138,12 @@ impl Bench {
         };
         let configs = self.scenarios.iter().map(config).collect::<Result<_, Failure>>()?;
         let set: String = parameters.iter().map(|(name, value)| format!(":{name}={value}")).collect();
-        Ok(Player { key: format!("{}{set}", loaded.sha256), configs })
+        let limits = &self.suite.limits;
+        let per_request = match loaded.plugin.technology() {
+            Technology::Script => limits.operations_per_request,
+            Technology::Component | Technology::Native => limits.fuel_per_request,
+        };
+        Ok(Player { key: format!("{}{set}", loaded.sha256), configs, per_request })
     }
 
     fn load(&self, scenario: usize, seed: u64) -> Result<Arc<Load>, Failure> {
@@ -163,8 +170,8 @@ impl Bench {
     ) -> Result<(Measured<S>, RunConfig, Arc<Load>), Failure> {
         let load = self.load(scenario, seed)?;
         let mut config = RunConfig { horizon: load.horizon, ..player.configs[scenario].with_seed(seed) };
-        let requests = load.kept.as_ref().map_or(0, |kept| kept.len() as u64).max(1000);
-        let most = self.suite.limits.per_request.saturating_mul(requests);
+        let requests = load.kept.as_ref().map_or(1000, |kept| kept.len() as u64);
+        let most = player.per_request.saturating_mul(requests.max(100));
         config.leash = hand.map(|hand| Leash::new(most, hand));
         let observer = observer(&config, &load);
         let deployment = &self.scenarios[scenario].deployment;

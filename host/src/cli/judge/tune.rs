@@ -288,8 +288,8 @@ mod tests {
 
     #[test]
     fn what_leaves_the_range_comes_back() {
-        let folded: Vec<f64> = [0.25, 1.25, -0.25, 2.5, -1.5].into_iter().map(super::folded).collect();
-        assert_eq!(folded, [0.25, 0.75, 0.25, 0.5, 0.5]);
+        let back: Vec<f64> = [0.25, 1.25, -0.25, 2.5, -1.5].into_iter().map(folded).collect();
+        assert_eq!(back, [0.25, 0.75, 0.25, 0.5, 0.5]);
     }
 
     #[test]

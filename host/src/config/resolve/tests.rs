@@ -22,13 +22,16 @@ fn a_model_is_enough() {
     let deployment = with(LLAMA, |_| {}).unwrap();
     assert_eq!(deployment.model, "llama-3.1-8b-instruct");
     assert_eq!((deployment.hardware.as_str(), deployment.tensor_parallel_size), ("H100", 1));
-    assert_eq!(deployment.latency_kind, LatencyKind::TrainedPhysics);
+    assert_eq!(deployment.latency_kind, LatencyKind::Physics);
     assert_eq!((deployment.total_kv_blocks, deployment.kv_blocks_source), (26_312, KvBlocksSource::Computed));
-    assert_eq!((deployment.max_model_len, deployment.beta.len()), (Some(131_072), 11));
-    insta::assert_snapshot!(deployment.notes.join("\n"), @r"
+    assert_eq!((deployment.max_model_len, deployment.beta.len()), (Some(131_072), 8));
+    insta::assert_snapshot!(deployment.notes[..2].join("\n"), @r"
     hardware H100: the default
     tensor parallel size 1: the smallest that holds the model
     ");
+    assert!(deployment.notes[2].starts_with("physics coefficients: general"), "{:?}", deployment.notes);
+    let blis = with(LLAMA, |args| args.usual_latency = LatencyKind::TrainedPhysics).unwrap();
+    assert_eq!((blis.latency_kind, blis.beta.len()), (LatencyKind::TrainedPhysics, 11));
 }
 
 #[test]
@@ -86,7 +89,7 @@ fn kv_sizes_are_the_published_ones() {
     assert_eq!(two_ranks.unwrap().total_kv_blocks, 214_846);
     let qwen = refused("qwen2.5-7b-instruct", |args| args.tensor_parallel_size = Some(8));
     insta::assert_snapshot!(qwen, @r"
-    trained-physics for `qwen2.5-7b-instruct` on H100: 28 attention heads cannot be split over tensor parallel size 8
+    physics for `qwen2.5-7b-instruct` on H100: 28 attention heads cannot be split over tensor parallel size 8
     hint: choose a `--tensor-parallel-size` that divides 28
     ");
 }
@@ -231,11 +234,11 @@ fn unknown_names_are_answered_with_known_ones() {
 #[test]
 fn expert_options_need_experts() {
     insta::assert_snapshot!(refused(LLAMA, |args| args.enable_expert_parallel = true), @r"
-    `--enable-expert-parallel` needs a mixture-of-experts model and the trained-physics latency model
+    `--enable-expert-parallel` needs a mixture-of-experts model and the physics or trained-physics latency model
     hint: drop `--enable-expert-parallel`
     ");
     insta::assert_snapshot!(refused(LLAMA, |args| args.data_parallel_size = 2), @r"
-    trained-physics for `llama-3.1-8b-instruct` on H100: data parallel size 2 needs a mixture-of-experts model and the trained-physics latency model
+    physics for `llama-3.1-8b-instruct` on H100: data parallel size 2 needs a mixture-of-experts model and the physics or trained-physics latency model
     hint: drop `--data-parallel-size`
     ");
     let step = |backend: &str| {

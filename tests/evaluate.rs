@@ -1,0 +1,407 @@
+//! Candidates through the program: verdicts, cheats, the same answer every time, parts of several machines, the server.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+/// A suite that takes a moment.
+const SMALL: &str = "schema: 1
+name: small
+baseline: round-robin
+weights: 'mean_e2e:0.5, mean_ttft:0.5'
+seeds: {smoke: 1, train: 2, select: 2, test: 2}
+run:
+  model: meta-llama/llama-3.1-8b-instruct
+  num-instances: 3
+  num-requests: 60
+  rate: 30
+scenarios:
+  - {name: chat, splits: [smoke, train, select], run: {prefix-tokens: 512}}
+  - {name: long, splits: [train, test], run: {prompt-tokens: 2000}}
+";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
+}
+
+fn blis(words: &[&str]) -> Output {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_blis"));
+    program.args(words).stdin(Stdio::null()).current_dir(root());
+    program.output().expect("blis starts")
+}
+
+/// A folder of this test, empty.
+fn scratch(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("blis-evaluate-{}-{name}", std::process::id()));
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir).expect("scratch");
+    dir
+}
+
+/// The small suite as a file.
+fn small(dir: &Path) -> String {
+    let path = dir.join("small.yaml");
+    fs::write(&path, SMALL).expect("scratch");
+    path.display().to_string()
+}
+
+/// A candidate that decides as the baseline does.
+fn in_turn(dir: &Path) -> String {
+    let path = dir.join("in-turn.rhai");
+    let script = "fn init() { #{ next: 0 } }\nfn route(r, s) { let place = this.next % s.len; this.next += 1; place }\n";
+    fs::write(&path, script).expect("scratch");
+    path.display().to_string()
+}
+
+fn verdicts(words: &[&str]) -> Vec<Value> {
+    let output = blis(words);
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    if text.starts_with("{\n") {
+        return vec![serde_json::from_str(&text).expect("one document")];
+    }
+    text.lines().map(|line| serde_json::from_str(line).expect("a document a line")).collect()
+}
+
+fn score(verdict: &Value) -> f64 {
+    verdict["combined_score"].as_f64().expect("a score")
+}
+
+fn adversaries() -> Vec<String> {
+    let entries = fs::read_dir(root().join("tests/adversaries")).expect("adversaries");
+    let mut paths: Vec<String> = entries.map(|entry| entry.expect("entry").path().display().to_string()).collect();
+    paths.sort();
+    assert!(paths.len() >= 30, "{}", paths.len());
+    paths
+}
+
+/// Whatever they try, each has a verdict, none scores more than the baseline would, and the next one is judged.
+#[test]
+fn no_adversary_scores_more_than_the_baseline() {
+    let dir = scratch("adversaries");
+    let tiers = dir.join("tiers.yaml");
+    let text = "schema: 1\nname: tiers\ndecides: [admission, routing, priority, scheduling]\n\
+        weights: 'mean_e2e:0.5, slo_attainment:0.5'\nseeds: {smoke: 1, train: 2}\n\
+        run: {model: meta-llama/llama-3.1-8b-instruct, num-instances: 3, max-num-seqs: 8, slo-e2e: 'critical=4s,batch=20s'}\n\
+        scenarios:\n  - name: overload\n    splits: [smoke, train]\n    workload: |\n      version: \"2\"\n      \
+        aggregate_rate: 40\n      num_requests: 400\n      clients:\n";
+    let class = |name: &str| {
+        format!(
+            "        - {{id: {name}, slo_class: {name}, rate_fraction: 1, arrival: {{process: poisson}}, \
+             input_distribution: {{type: gaussian, params: {{mean: 300, std_dev: 100, min: 10, max: 900}}}}, \
+             output_distribution: {{type: exponential, params: {{mean: 100}}}}}}\n"
+        )
+    };
+    fs::write(&tiers, format!("{text}{}{}", class("critical"), class("batch"))).expect("scratch");
+    let tiers = tiers.display().to_string();
+    let paths = adversaries();
+    let mut told = String::new();
+    for suite in [&small(&dir), &tiers] {
+        let mut words = vec!["evaluate", "--suite", suite, "--feedback-bytes", "0", "--wall-s", "30"];
+        words.extend(paths.iter().map(String::as_str));
+        let all = verdicts(&words);
+        assert_eq!(all.len(), paths.len());
+        for (path, verdict) in paths.iter().zip(&all) {
+            let baseline = match verdict["stage"].as_str() {
+                Some("smoke") => 1.5,
+                Some("train") => 2.5,
+                _ => 0.0,
+            };
+            let score = score(verdict);
+            assert!(score <= baseline + 1e-9, "{path} scored {score} in {suite}: {verdict:#}");
+            let valid = verdict["status"] == "ok";
+            assert_eq!(valid, score > 0.0, "{path}: {verdict:#}");
+            assert_eq!(valid, verdict["artifacts"]["error"].is_null(), "{path} is told why: {verdict:#}");
+            let name = Path::new(path).file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let suite = Path::new(suite).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+            told.push_str(&format!("{suite:<6} {name:<28} {}\n", verdict["status"].as_str().unwrap_or_default()));
+        }
+    }
+    insta::assert_snapshot!(told);
+    fs::remove_dir_all(dir).expect("scratch");
+}
+
+#[test]
+fn a_verdict_is_the_same_on_any_number_of_threads_and_from_the_cache() {
+    let dir = scratch("same");
+    let suite = small(&dir);
+    let cache = dir.join("cache").display().to_string();
+    let candidate = in_turn(&dir);
+    let evaluate = |more: &[&str]| {
+        let words = ["evaluate", &candidate, "--suite", &suite, "--stage", "select"];
+        let mut verdict = verdicts(&[&words[..], more].concat()).remove(0);
+        let cost = verdict["cost"].take();
+        (verdict, cost)
+    };
+    let (one, _) = evaluate(&["--threads", "1"]);
+    assert_eq!(score(&one), 3.5, "{one:#}");
+    assert_eq!(one, evaluate(&["--threads", "2", "--verify"]).0);
+    let (fresh, cost) = evaluate(&["--cache", &cache]);
+    assert_eq!((&fresh, &cost["cache"]), (&one, &json!("miss")));
+    let (known, cost) = evaluate(&["--cache", &cache]);
+    assert_eq!((&known, &cost["cache"]), (&one, &json!("hit")));
+    let (other, _) = evaluate(&["--epoch", "1"]);
+    assert_ne!(one["hashes"]["result"], other["hashes"]["result"]);
+    fs::remove_dir_all(dir).expect("scratch");
+}
+
+#[test]
+fn verdicts_keep_to_their_schema() {
+    let schema: Value =
+        serde_json::from_str(&fs::read_to_string(root().join("docs/verdict.schema.json")).expect("schema")).expect("JSON");
+    let validator = jsonschema::validator_for(&schema).expect("a schema");
+    let dir = scratch("schema");
+    let suite = small(&dir);
+    let good = in_turn(&dir);
+    let paths = [
+        good.as_str(),
+        "policies/rhai-least-loaded.rhai",
+        "tests/adversaries/loop.rhai",
+        "tests/adversaries/broken.rhai",
+        "tests/adversaries/nan.rhai",
+        "tests/adversaries/always-first.rhai",
+    ];
+    let words = [&["evaluate", "--suite", &suite, "--stage", "select"][..], &paths[..]].concat();
+    let all = verdicts(&words);
+    let keys = |verdict: &Value, part: &str| -> Vec<String> {
+        verdict[part].as_object().expect("an object").keys().cloned().collect()
+    };
+    for verdict in &all {
+        let wrong: Vec<String> = validator.iter_errors(verdict).map(|error| error.to_string()).collect();
+        assert!(wrong.is_empty(), "{wrong:?}: {verdict:#}");
+        // Tools average and bin them: a key that is missing costs the candidate.
+        assert_eq!(keys(verdict, "metrics"), keys(&all[0], "metrics"));
+        assert_eq!(keys(verdict, "features"), keys(&all[0], "features"));
+    }
+    fs::remove_dir_all(dir).expect("scratch");
+}
+
+#[test]
+fn exit_codes_tell_hosts_from_candidates() {
+    let dir = scratch("codes");
+    let suite = small(&dir);
+    let code = |words: &[&str]| {
+        let output = blis(&[&["evaluate", "--suite", &suite][..], words].concat());
+        (output.status.code().expect("no signal"), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    assert_eq!(code(&["tests/adversaries/loop.rhai"]).0, 0);
+    assert_eq!(code(&["tests/adversaries/loop.rhai", "--strict-exit"]).0, 4);
+    assert_eq!(code(&["tests/adversaries/throws.rhai", "--strict-exit"]).0, 3);
+    assert_eq!(code(&["tests/adversaries/broken.rhai", "--strict-exit"]).0, 2);
+    assert_eq!(code(&["policies/rhai-least-loaded.rhai", "--strict-exit"]).0, 0);
+    let (missing, told) = code(&["nobody.rhai"]);
+    assert_eq!(missing, 2);
+    assert!(told.starts_with("error: the candidate `nobody.rhai` cannot be read"), "{told}");
+    let (unknown, told) = code(&["policies/rhai-least-loaded.rhai", "--suite", "chatt"]);
+    assert_eq!(unknown, 2);
+    insta::assert_snapshot!(told, @r"
+    error: there is no suite `chatt`
+    hint: did you mean `chat`?
+    ");
+    fs::write(dir.join("wrong.yaml"), SMALL.replace("rate: 30", "rat: 30")).expect("scratch");
+    let wrong = dir.join("wrong.yaml").display().to_string();
+    let (code, told) = code(&["policies/rhai-least-loaded.rhai", "--suite", &wrong]);
+    assert_eq!(code, 2);
+    insta::assert_snapshot!(told.replace(&dir.display().to_string(), "DIR"));
+    fs::remove_dir_all(dir).expect("scratch");
+}
+
+#[test]
+fn any_number_of_parts_makes_the_same_verdicts() {
+    let dir = scratch("parts");
+    let suite = small(&dir);
+    let candidate = in_turn(&dir);
+    let merged = |count: usize| {
+        let folders: Vec<String> =
+            (0..count).map(|index| dir.join(format!("{count}-{index}")).display().to_string()).collect();
+        for (index, folder) in folders.iter().enumerate().rev() {
+            let shard = format!("{index}/{count}");
+            let candidates = [candidate.as_str(), "tests/adversaries/nan.rhai"];
+            let words = ["--suite", &suite, "--stage", "select", "--shard", &shard, "--out", folder];
+            let output = blis(&[&["evaluate"][..], &candidates, &words].concat());
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+        let words: Vec<&str> = ["merge"].into_iter().chain(folders.iter().map(String::as_str)).collect();
+        verdicts(&words)
+    };
+    let whole = merged(1);
+    assert_eq!((whole.len(), whole[1]["status"].as_str()), (2, Some("trap")));
+    assert_eq!(whole, merged(3));
+    let directly = verdicts(&["evaluate", &candidate, "--suite", &suite, "--stage", "select"]);
+    assert_eq!(score(&whole[0]), score(&directly[0]));
+    let lacking = blis(&["merge", &dir.join("3-0").display().to_string()]);
+    insta::assert_snapshot!(String::from_utf8_lossy(&lacking.stderr), @r"
+    error: parts are missing: 1/3, 2/3
+    hint: run them with `blis evaluate --shard`, and merge again
+    ");
+    fs::remove_dir_all(dir).expect("scratch");
+}
+
+#[test]
+fn tuning_finds_the_parameter_that_counts() {
+    let dir = scratch("tune");
+    let suite = small(&dir);
+    let script = "// @param load 0 0 4 weight of what an instance has to do\n// @param idle 1 0 4 of nothing\n\
+                  fn route(r, s) { -s.in_flight * load - s.places * 0.01 }\n";
+    let (path, tuned) = (dir.join("one.rhai"), dir.join("tuned.rhai"));
+    fs::write(&path, script).expect("scratch");
+    let (path, tuned) = (path.display().to_string(), tuned.display().to_string());
+    let words = ["tune", &path, "--suite", &suite, "--evals", "20", "--output", "json", "--write", &tuned];
+    let found = verdicts(&words).remove(0);
+    assert_eq!(found, verdicts(&words).remove(0), "the same every time");
+    let gain = |name: &str| {
+        let parameters = found["parameters"].as_array().expect("parameters");
+        let one = parameters.iter().find(|one| one["name"] == name).expect(name);
+        one["gain"]["mean"].as_f64().expect("a number")
+    };
+    assert!(gain("load") > 0.05, "{found:#}");
+    assert_eq!(gain("idle"), 0.0);
+    let written = fs::read_to_string(&tuned).expect("written");
+    assert!(written.contains("weight of what an instance has to do") && !written.contains("load 0 0 4"), "{written}");
+    let text = String::from_utf8(blis(&["report", &tuned, "--suite", &suite, "--output", "text"]).stdout).expect("text");
+    assert!(text.contains("against\n  round-robin"), "{text}");
+    fs::remove_dir_all(dir).expect("scratch");
+}
+
+/// `blis serve --stdio`.
+struct Server {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Server {
+    fn start(words: &[&str]) -> Self {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_blis"));
+        program.arg("serve").args(words).current_dir(root());
+        let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("blis starts");
+        let (input, output) = (child.stdin.take(), BufReader::new(child.stdout.take().expect("piped")));
+        Self { child, input, output }
+    }
+
+    fn say(&mut self, line: &str) {
+        let input = self.input.as_mut().expect("open");
+        writeln!(input, "{line}").and_then(|()| input.flush()).expect("it listens");
+    }
+
+    fn hear(&mut self) -> Value {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("it answers");
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+    }
+
+    fn end(mut self) {
+        drop(self.input.take());
+        assert!(self.child.wait().expect("it ends").success());
+    }
+}
+
+fn ask(id: usize, source: &str) -> String {
+    json!({"id": id.to_string(), "candidate": {"lang": "rhai", "source": source}, "feedback_bytes": 200}).to_string()
+}
+
+#[test]
+fn a_server_goes_on_whatever_it_is_sent() {
+    let dir = scratch("serve");
+    let suite = small(&dir);
+    let mut server = Server::start(&["--stdio", "--suite", &suite, "--threads", "2"]);
+    let nonsense = [
+        "{",
+        "[]",
+        "{\"id\": \"1\"}",
+        "{\"candidate\": 5}",
+        "{\"candidate\": \"fn route(r, s) { 0 }\", \"suite\": \"other\"}",
+        "{\"candidate\": \"fn route(r, s) { 0 }\", \"stage\": \"test\"}",
+        "{\"candidate\": \"fn route(r, s) { 0 }\", \"wall\": 5}",
+        "{\"candidate\": \"fn route(r, s) { 0 }\", \"scenario\": \"nowhere\"}",
+        "{\"cancel\": \"nobody\"}",
+    ];
+    let mut told = String::new();
+    for line in nonsense {
+        server.say(line);
+        let answer = server.hear();
+        assert!(answer.get("error").is_some() || answer["found"] == false, "{answer}");
+        told.push_str(&format!("{answer}\n"));
+    }
+    insta::assert_snapshot!(told);
+    let good = "fn route(r, s) { -s.in_flight }";
+    let sources = [good, "fn route(r, s) { loop { } }", good, "fn route(", good];
+    sources.iter().enumerate().for_each(|(id, source)| server.say(&ask(id, source)));
+    let mut answers: Vec<Value> = sources.iter().map(|_| server.hear()).collect();
+    answers.sort_by_key(|answer| answer["id"].as_str().map(str::to_owned));
+    let statuses: Vec<&str> = answers.iter().filter_map(|answer| answer["status"].as_str()).collect();
+    assert_eq!(statuses, ["ok", "limit", "ok", "rejected", "ok"]);
+    assert_eq!(answers[0]["hashes"], answers[4]["hashes"], "equal candidates, equal answers");
+    server.say("{\"id\": 7, \"candidate\": \"fn route(r, s) { -s.in_flight }\", \"scenario\": \"long\"}");
+    let one = server.hear();
+    assert_eq!((one["id"].as_str(), one["scenarios"].as_array().map(Vec::len)), (Some("7"), Some(2)), "{one:#}");
+    server.say("{\"task\": true}");
+    let task = server.hear();
+    assert_eq!(task["scenarios"].as_array().map(Vec::len), Some(2));
+    assert!(!task.to_string().contains("\"test\""), "nothing of what is held out: {task}");
+    server.end();
+    fs::remove_dir_all(dir).expect("scratch");
+}
+
+#[test]
+fn http_has_a_budget_and_the_routes_of_gepa() {
+    let dir = scratch("http");
+    let suite = small(&dir);
+    let mut server = Server::start(&["--http", "127.0.0.1:0", "--suite", &suite, "--budget", "3"]);
+    let listening = server.hear();
+    let address = listening["listening"].as_str().expect("an address").trim_start_matches("http://").to_owned();
+    let request = |method: &str, path: &str, body: &str| {
+        let mut stream = TcpStream::connect(&address).expect("it listens");
+        let length = body.len();
+        write!(stream, "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}")
+            .expect("sent");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("answered");
+        let code: u32 = text.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
+        let body = text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default();
+        (code, serde_json::from_str::<Value>(&body).unwrap_or(Value::Null))
+    };
+    let candidate = "{\"candidate\": \"fn route(r, s) { -s.in_flight }\", \"example_id\": \"long#1\"}";
+    let (code, answer) = request("POST", "/evaluate", candidate);
+    assert_eq!((code, &answer["budget"]), (200, &json!({"used": 1, "limit": 3})), "{answer}");
+    assert_eq!(answer["score"], answer["info"]["combined_score"]);
+    let many = "{\"candidate\": \"fn route(r, s) { 0 }\", \"example_ids\": [\"chat\", \"long#0\"]}";
+    let (code, answer) = request("POST", "/evaluate_examples", many);
+    assert_eq!((code, answer["results"].as_array().map(Vec::len)), (200, Some(2)), "{answer}");
+    let (code, answer) = request("POST", "/evaluate", candidate);
+    assert_eq!((code, answer["error"].as_str()), (429, Some("the budget is used up")));
+    assert_eq!(request("POST", "/evaluate", "nonsense").0, 400);
+    let (code, status) = request("GET", "/status", "");
+    assert_eq!((code, &status["answered"]), (200, &json!(3)));
+    assert_eq!(request("GET", "/task", "").0, 200);
+    assert_eq!(request("GET", "/elsewhere", "").0, 404);
+    server.child.kill().expect("killed");
+    server.child.wait().expect("ended");
+    let open = blis(&["serve", "--http", "0.0.0.0:0"]);
+    assert_eq!(open.status.code(), Some(2));
+    fs::remove_dir_all(dir).expect("scratch");
+}
+
+/// Killed in between, it has lost nothing of what it answered: the next one answers the same from the cache.
+#[test]
+fn what_was_answered_survives_the_server() {
+    let dir = scratch("killed");
+    let (suite, cache) = (small(&dir), dir.join("cache").display().to_string());
+    let words = ["--stdio", "--suite", &suite, "--cache", &cache];
+    let mut server = Server::start(&words);
+    server.say(&ask(1, "fn route(r, s) { -s.in_flight }"));
+    let first = server.hear();
+    server.say(&ask(2, "fn route(r, s) { let x = 0; for i in 0..5000 { x += i; } 0 }"));
+    server.child.kill().expect("killed");
+    server.child.wait().expect("ended");
+    let mut server = Server::start(&words);
+    server.say(&ask(1, "fn route(r, s) { -s.in_flight }"));
+    let again = server.hear();
+    assert_eq!((&again["hashes"], &again["cost"]["cache"]), (&first["hashes"], &json!("hit")));
+    server.end();
+    fs::remove_dir_all(dir).expect("scratch");
+}
