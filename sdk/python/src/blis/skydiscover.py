@@ -1,0 +1,127 @@
+"""For SkyDiscover: an evaluator in Python, and the command that its containers call.
+
+    from blis.skydiscover import make
+
+    evaluate = make("chat", wall_s=30)
+
+    python -m blis.skydiscover PATH train|test [--suite S]
+
+The command writes one JSON object to stdout and ends with 0 whenever there is a verdict: SkyDiscover discards the
+object otherwise. `train` runs the stages up to train. `test` is `blis report` on the held-out split.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ._binary import BinaryNotFoundError
+from ._host import FEEDBACK_BYTES, Host, HostError, host, report
+from ._verdict import Verdict
+
+# Half of what the template gives the tool.
+WALL_S = 30.0
+
+
+def make(
+    suite: str | os.PathLike[str],
+    *,
+    wall_s: float = WALL_S,
+    stage: str = "select",
+    epoch: int = 0,
+    feedback_bytes: int = FEEDBACK_BYTES,
+    **options: Any,
+) -> Callable[[str], Any]:
+    """`evaluate(path)` for evaluator.py. It never raises.
+
+    It answers with an EvaluationResult of SkyDiscover 0.1.0, which takes a dictionary for metrics alone and would not
+    show its artifacts to the model; without SkyDiscover, with the dictionary of `as_dict`.
+
+    Raises HostError or BinaryNotFoundError if nothing can be judged at all.
+    """
+    judge = host(suite, wall_s=wall_s, **options)
+    judge.task()
+    result: Callable[..., Any] | None
+    try:
+        from skydiscover.evaluation.evaluation_result import EvaluationResult as result
+    except ImportError:
+        result = None
+
+    def evaluate(program_path: str) -> Any:
+        try:
+            verdict = judge.evaluate(Path(program_path), stage=stage, epoch=epoch, feedback_bytes=feedback_bytes)
+        except Exception:
+            verdict = Verdict.failed("host_error", traceback.format_exc(limit=5))
+        document = as_dict(verdict)
+        if result is None:
+            return document
+        artifacts = document.pop("artifacts")
+        return result(metrics=document, artifacts=artifacts)
+
+    return evaluate
+
+
+def evaluate(path: str, suite: str | os.PathLike[str] = "chat", **options: Any) -> dict[str, Any]:
+    """Judges the file at `path`. Never raises for what a candidate does."""
+    wall_s = options.pop("wall_s", WALL_S)
+    stage = options.pop("stage", "select")
+    return as_dict(host(suite, wall_s=wall_s, **options).evaluate(Path(path), stage=stage))
+
+
+def as_dict(verdict: Verdict) -> dict[str, Any]:
+    """Score and metrics side by side, the texts under `artifacts`; `error` if it is invalid, which the tool has mended."""
+    document: dict[str, Any] = {**verdict.numbers(), "artifacts": dict(verdict.artifacts)}
+    if not verdict.valid:
+        document["error"] = verdict.artifacts.get("error", verdict.status)
+    return document
+
+
+def as_container_result(verdict: Verdict) -> dict[str, Any]:
+    """What an evaluate.sh writes."""
+    status = "success" if verdict.valid else "timeout" if verdict.status == "limit" else "error"
+    return {
+        "status": status,
+        "combined_score": verdict.combined_score,
+        "metrics": verdict.numbers(),
+        "artifacts": dict(verdict.artifacts),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0 if there is a verdict, 1 if nothing could be judged."""
+    parser = argparse.ArgumentParser(prog="python -m blis.skydiscover", description="Judges one candidate.")
+    parser.add_argument("path", type=Path)
+    parser.add_argument("mode", choices=("train", "test"))
+    parser.add_argument("--suite", default=os.environ.get("BLIS_SUITE", "chat"))
+    parser.add_argument("--wall_s", type=float, default=WALL_S)
+    options = parser.parse_args(arguments)
+    try:
+        if options.mode == "test":
+            document = _test(options.suite, options.path)
+        else:
+            with Host(options.suite, workers=1, wall_s=options.wall_s) as judge:
+                verdict = judge.evaluate(options.path, stage="train")
+            if verdict.status == "host_error":
+                print(verdict.artifacts.get("error", ""), file=sys.stderr)
+                return 1
+            document = as_container_result(verdict)
+    except (HostError, BinaryNotFoundError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(json.dumps(document))
+    return 0
+
+
+def _test(suite: str, path: Path) -> dict[str, Any]:
+    document = report(suite, [path])
+    return {"status": "success", "metrics": {}, "artifacts": {}, "report": document}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
