@@ -32,6 +32,7 @@ BUSY_S = 0.05
 # No policy in any language: it is turned down at once, with every key that a verdict has.
 NO_POLICY = {"lang": "rhai", "source": "}"}
 
+
 class HostError(RuntimeError):
     """The program cannot judge anything: no such suite, or it does not start."""
 

@@ -86,6 +86,11 @@ class Verdict:
         """Score, metrics and features in one flat dictionary, the same keys for every verdict of a host."""
         return {"combined_score": self.combined_score, **self.metrics, **self.features}
 
+    def runs(self, stage: str) -> tuple[Scenario, ...]:
+        """The simulations of one stage. Those of select are private: choose by them, and show them to nobody."""
+        hidden = (_scenario(one) for one in _list(self.private.get("scenarios")))
+        return tuple(one for one in (*self.scenarios, *hidden) if one.stage == stage)
+
     def feedback(self) -> str:
         """The artifacts as one text."""
         parts = [f"## {name.replace('_', ' ')}\n{text.rstrip()}" for name, text in self.artifacts.items()]

@@ -179,10 +179,10 @@ def _objectives(verdict: Verdict) -> dict[str, float]:
     All of them always, and 0 for what cannot be used: GEPA averages an objective over the examples that have it, so
     that leaving it out where a candidate failed would be a reward.
     """
-    shown = [one for one in verdict.scenarios if one.stage == verdict.stage] if verdict.valid else []
+    runs = verdict.runs(verdict.stage) if verdict.valid else ()
     scores = {"score": verdict.combined_score}
     for name in OBJECTIVES:
-        parts = [_relative(name, one) for one in shown]
+        parts = [_relative(name, one) for one in runs]
         scores[name] = sum(parts) / len(parts) if parts else 0.0
     return scores
 

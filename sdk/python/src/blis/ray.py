@@ -1,4 +1,4 @@
-"""Many candidates on many machines, with Ray: a candidate × scenario × seed is a task, an actor per core does them.
+"""Many candidates on many machines, with Ray: a candidate x scenario x seed is a task, an actor per core does them.
 
     import ray, blis.ray
 
@@ -94,7 +94,7 @@ def evaluate(
     """Judges `candidates` in all scenarios of one stage, one verdict each, in their order.
 
     Unlike `Host.evaluate` this runs no earlier stages. `seeds` are those of each scenario; if they are neither given
-    nor told by the suite, a candidate × scenario is a task.
+    nor told by the suite, a candidate x scenario is a task.
     """
     scenarios = host(suite).task().split(stage)
     if not scenarios:
@@ -121,7 +121,7 @@ def together(parts: Sequence[Verdict], stage: str) -> Verdict:
     Metrics and features are means over the parts; status and texts are those of the worst.
     """
     worst = min(parts, key=lambda part: ORDER_OF_BLAME.index(part.status))
-    rows = [row for part in parts for row in part.scenarios if row.stage == stage]
+    rows = [row for part in parts for row in part.runs(stage)]
     by_scenario: dict[str, list[Scenario]] = {}
     for row in rows:
         by_scenario.setdefault(row.id, []).append(row)
@@ -135,7 +135,8 @@ def together(parts: Sequence[Verdict], stage: str) -> Verdict:
         combined_score=score,
         metrics=_means([part.metrics for part in parts]),
         features=_means([part.features for part in parts]),
-        scenarios=tuple(rows),
+        scenarios=() if stage == "select" else tuple(rows),
+        private={},
         # Of a part only, and so of nothing.
         paired=None,
         hashes={name: value for name, value in worst.hashes.items() if name != "result"},

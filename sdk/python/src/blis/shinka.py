@@ -45,7 +45,7 @@ def register_languages() -> None:
 
 
 def job_config(suite: str | os.PathLike[str], *, time: str = "00:02:00", **arguments: Any) -> Any:
-    """A LocalJobConfig that runs `blis shinka-evaluate` for each candidate; `time` is ShinkaEvolve's limit, hh:mm:ss."""
+    """A LocalJobConfig that runs `blis shinka-evaluate` for each candidate; `time` is the tool's limit, hh:mm:ss."""
     from shinka.launch import LocalJobConfig
 
     # A file is found from wherever the job runs.

@@ -13,6 +13,7 @@ object otherwise. `train` runs the stages up to train. `test` is `blis report` o
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -47,11 +48,11 @@ def make(
     """
     judge = host(suite, wall_s=wall_s, **options)
     judge.task()
-    result: Callable[..., Any] | None
-    try:
-        from skydiscover.evaluation.evaluation_result import EvaluationResult as result
-    except ImportError:
-        result = None
+    kind: Callable[..., Any] | None = None
+    with contextlib.suppress(ImportError):
+        from skydiscover.evaluation.evaluation_result import EvaluationResult
+
+        kind = EvaluationResult
 
     def evaluate(program_path: str) -> Any:
         try:
@@ -59,10 +60,10 @@ def make(
         except Exception:
             verdict = Verdict.failed("host_error", traceback.format_exc(limit=5))
         document = as_dict(verdict)
-        if result is None:
+        if kind is None:
             return document
         artifacts = document.pop("artifacts")
-        return result(metrics=document, artifacts=artifacts)
+        return kind(metrics=document, artifacts=artifacts)
 
     return evaluate
 
@@ -75,7 +76,7 @@ def evaluate(path: str, suite: str | os.PathLike[str] = "chat", **options: Any) 
 
 
 def as_dict(verdict: Verdict) -> dict[str, Any]:
-    """Score and metrics side by side, the texts under `artifacts`; `error` if it is invalid, which the tool has mended."""
+    """Score and metrics side by side, texts under `artifacts`; of an invalid one `error`, which the tool has mended."""
     document: dict[str, Any] = {**verdict.numbers(), "artifacts": dict(verdict.artifacts)}
     if not verdict.valid:
         document["error"] = verdict.artifacts.get("error", verdict.status)
