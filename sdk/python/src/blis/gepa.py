@@ -29,6 +29,25 @@ from ._host import FEEDBACK_BYTES, Host, Request, TaskScenario, host
 from ._verdict import Scenario, Verdict
 
 Example = dict[str, str]
+
+
+class Examples(list[Example]):
+    """Scenarios as a list, and as a loader of GEPA whose ids are names.
+
+    GEPA numbers the items of a plain list, and its cache knows an example by its number alone: with `cache_evaluation`,
+    what a candidate scored in the first training scenario would be taken for the first one of the validation set.
+    """
+
+    def all_ids(self) -> list[str]:
+        """Unique over all splits."""
+        return [_id(one) for one in self]
+
+    def fetch(self, ids: Sequence[str]) -> list[Example]:
+        """The examples with these ids, in their order."""
+        by_id = {_id(one): one for one in self}
+        return [by_id[one] for one in ids]
+
+
 SideInfo = dict[str, Any]
 Candidate = str | Mapping[str, str]
 
@@ -51,17 +70,17 @@ class Evaluator(Protocol):
 BatchEvaluator = Callable[[Sequence[tuple[Candidate, Example | None]]], list[tuple[float, SideInfo]]]
 
 
-def dataset(suite: str | os.PathLike[str], **options: Any) -> list[Example]:
+def dataset(suite: str | os.PathLike[str], **options: Any) -> Examples:
     """The scenarios that a search learns from. Raises HostError if there is no such suite."""
     return _examples(suite, "train", options)
 
 
-def valset(suite: str | os.PathLike[str], **options: Any) -> list[Example]:
+def valset(suite: str | os.PathLike[str], **options: Any) -> Examples:
     """The scenarios that candidates are chosen by."""
     return _examples(suite, "select", options)
 
 
-def test_set(suite: str | os.PathLike[str], **options: Any) -> list[Example]:
+def test_set(suite: str | os.PathLike[str], **options: Any) -> Examples:
     """The held-out scenarios, by name. Evaluators refuse them: `blis.report` runs them, when the search is over."""
     return _examples(suite, "test", options)
 
@@ -123,11 +142,15 @@ def chat_model(
     return ask
 
 
-def _examples(suite: str | os.PathLike[str], split: str, options: Mapping[str, Any]) -> list[Example]:
+def _examples(suite: str | os.PathLike[str], split: str, options: Mapping[str, Any]) -> Examples:
     def example(one: TaskScenario) -> Example:
         return {"scenario": one.id, "family": one.family, "stage": split}
 
-    return [example(one) for one in host(suite, **options).task().split(split)]
+    return Examples(example(one) for one in host(suite, **options).task().split(split))
+
+
+def _id(example: Example) -> str:
+    return f"{example['stage']}/{example['scenario']}"
 
 
 def _judge_all(
