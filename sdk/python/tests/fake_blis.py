@@ -114,8 +114,11 @@ def serve(arguments: list[str]) -> int:
     state: dict[str, int] = {}
     for line in sys.stdin:
         request = json.loads(line)
+        if request.get("example_id"):
+            request["scenario"], turn = request["example_id"].split("#")
+            request["seed"] = SEEDS[int(turn)]
         if request.get("task"):
-            scenarios = [{"id": i, "family": f, "split": s, "seeds": list(SEEDS)} for i, f, s in SCENARIOS]
+            scenarios = [{"id": i, "family": f, "splits": [s], "seeds": len(SEEDS)} for i, f, s in SCENARIOS[:-1]]
             print(json.dumps({"suite": suite, "scenarios": scenarios, "about": "a", "interface": "i"}), flush=True)
             continue
         if request.get("quit"):

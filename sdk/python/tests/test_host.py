@@ -57,7 +57,7 @@ def test_file(host: blis.Host, tmp_path: Path) -> None:
 def test_task(host: blis.Host) -> None:
     task = host.task()
     assert [one.id for one in task.split("train")] == ["two", "three"]
-    assert task.split("train")[0].seeds == (11, 12)
+    assert task.split("train")[0].seeds == 2
 
 
 def test_texts_that_are_not_utf8(host: blis.Host, tmp_path: Path) -> None:

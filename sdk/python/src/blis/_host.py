@@ -45,8 +45,8 @@ class TaskScenario:
     family: str
     split: str
     """`smoke`, `train`, `select` or `test`; the last is not for searches."""
-    seeds: tuple[int, ...] = ()
-    """Of its simulations, if they are told."""
+    seeds: int = 0
+    """How many there are of it in this split; 0 if that is not told."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,10 @@ class Request:
     """The source of a Rhai script, or the path of a file: `.wasm` is taken for a component, the rest for a script."""
     stage: str = "train"
     scenario: str | None = None
+    """This one only, instead of all of a stage and those before it."""
     seed: int | None = None
+    turn: int | None = None
+    """The turn-th seed of the scenario, from 0."""
     epoch: int = 0
     feedback_bytes: int = FEEDBACK_BYTES
     wall_s: float | None = None
@@ -149,12 +152,13 @@ class Host:
         stage: str = "train",
         scenario: str | None = None,
         seed: int | None = None,
+        turn: int | None = None,
         epoch: int = 0,
         feedback_bytes: int = FEEDBACK_BYTES,
         wall_s: float | None = None,
     ) -> Verdict:
         """Judges the source of a script, or the file at a path. Whatever happens to it, there is a verdict."""
-        return self.judge(Request(candidate, stage, scenario, seed, epoch, feedback_bytes, wall_s))
+        return self.judge(Request(candidate, stage, scenario, seed, turn, epoch, feedback_bytes, wall_s))
 
     def judge(self, request: Request) -> Verdict:
         """Judges one candidate. Whatever happens to it, there is a verdict."""
@@ -237,7 +241,7 @@ class Host:
         """The metrics that verdicts of this host have; asks for one if there was none so far."""
         if not self._metric_names and not self._closed:
             with contextlib.suppress(WallLimitError, WorkerDiedError, OSError):
-                body = {"candidate": NO_POLICY, "suite": self._options.suite, "stage": "smoke"}
+                body = {"candidate": NO_POLICY, "stage": "smoke"}
                 known = Verdict.of(self._ask(body, min(self.wall_s, 10.0))).metrics
                 self._metric_names = dict.fromkeys(known, 0.0)
         return self._metric_names
@@ -245,12 +249,13 @@ class Host:
     def _body(self, request: Request, candidate: Mapping[str, str]) -> dict[str, Any]:
         body: dict[str, Any] = {
             "candidate": candidate,
-            "suite": self._options.suite,
             "stage": request.stage,
             "epoch": request.epoch,
             "feedback_bytes": request.feedback_bytes,
         }
-        if request.scenario is not None:
+        if request.scenario is not None and request.turn is not None:
+            body["example_id"] = f"{request.scenario}#{request.turn}"
+        elif request.scenario is not None:
             body["scenario"] = request.scenario
         if request.seed is not None:
             body["seed"] = request.seed
@@ -411,11 +416,10 @@ def _source_lines(source: str) -> float:
 def _task(document: Mapping[str, Any]) -> Task:
     scenarios = []
     for one in document["scenarios"]:
-        splits = one.get("splits") or one.get("split") or ""
-        for split in splits if isinstance(splits, list) else [splits]:
-            seeds = one.get("seeds")
-            told = tuple(seeds) if isinstance(seeds, list) else ()
-            scenarios.append(TaskScenario(str(one["id"]), str(one.get("family", "")), str(split), told))
+        splits = one.get("splits") or [one.get("split") or ""]
+        seeds = one.get("seeds")
+        count = seeds if isinstance(seeds, int) else 0
+        scenarios += [TaskScenario(str(one["id"]), str(one.get("family", "")), str(split), count) for split in splits]
     return Task(
         suite=str(document.get("suite", "")),
         about=str(document.get("about", "")),

@@ -12,7 +12,7 @@
     )
 
 Each example is a scenario, so that GEPA's Pareto front keeps what is best at one of them. Held-out scenarios are no
-examples: `test_set` names them for a report at the end.
+examples; at the end, `test_set("chat").report([source, best])` says how candidates do there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from ._host import FEEDBACK_BYTES, Host, Request, TaskScenario, host
+from ._host import FEEDBACK_BYTES, Host, Request, TaskScenario, host, report
 from ._verdict import Scenario, Verdict
 
 Example = dict[str, str]
@@ -80,9 +80,22 @@ def valset(suite: str | os.PathLike[str], **options: Any) -> Examples:
     return _examples(suite, "select", options)
 
 
-def test_set(suite: str | os.PathLike[str], **options: Any) -> Examples:
-    """The held-out scenarios, by name. Evaluators refuse them: `blis.report` runs them, when the search is over."""
-    return _examples(suite, "test", options)
+class TestSet:
+    """The held-out scenarios: nothing that an evaluator could be called with, but a report at the end of a search."""
+
+    __test__ = False
+
+    def __init__(self, suite: str | os.PathLike[str]) -> None:
+        self.suite = suite
+
+    def report(self, candidates: Sequence[str | os.PathLike[str]], **options: Any) -> dict[str, Any]:
+        """The document of `blis report` on sources or files. Raises HostError."""
+        return report(self.suite, candidates, **options)
+
+
+def test_set(suite: str | os.PathLike[str]) -> TestSet:
+    """The held-out scenarios of `suite`."""
+    return TestSet(suite)
 
 
 def evaluator(

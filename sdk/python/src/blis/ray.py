@@ -13,7 +13,7 @@ scenarios and seeds, so that they are those of a single machine, whoever did wha
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,18 +26,19 @@ ORDER_OF_BLAME = ("host_error", "rejected", "trap", "limit", "gate_failed", "ok"
 class _Judge:
     """Lives in an actor: one worker on one core."""
 
-    def __init__(self, suite: str, wall_s: float, arguments: Sequence[str]) -> None:
+    def __init__(self, suite: str, wall_s: float, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        os.environ.update(environment)
         self._host = Host(suite, workers=1, wall_s=wall_s, arguments=arguments)
 
     def judge(self, request: Request) -> Verdict:
         return self._host.judge(request)
 
-    def pid(self) -> int:
-        return os.getpid()
-
 
 class Pool:
-    """Actors that stay for several calls of `evaluate`. `actors` is one for each core of the cluster."""
+    """Actors that stay for several calls of `evaluate`, `actors` or one for each core of the cluster.
+
+    Their environment is that of Ray's nodes; `environment` adds to it, say BLIS_BINARY.
+    """
 
     def __init__(
         self,
@@ -46,6 +47,7 @@ class Pool:
         actors: int | None = None,
         wall_s: float = WALL_S,
         arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         import ray
 
@@ -54,8 +56,9 @@ class Pool:
         self.suite = os.fspath(suite)
         count = actors if actors is not None else max(1, int(ray.cluster_resources().get("CPU", 1)))
         # An actor that dies with its machine is started elsewhere, and its task done again.
+        told = dict(environment or {})
         kind = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=3)(_Judge)
-        self._actors = [kind.remote(self.suite, wall_s, tuple(arguments)) for _ in range(count)]
+        self._actors = [kind.remote(self.suite, wall_s, tuple(arguments), told) for _ in range(count)]
 
     def map(self, requests: Sequence[Request]) -> list[Verdict]:
         """Verdicts in the order of `requests`; whichever actor is free takes the next."""
@@ -93,17 +96,17 @@ def evaluate(
 ) -> list[Verdict]:
     """Judges `candidates` in all scenarios of one stage, one verdict each, in their order.
 
-    Unlike `Host.evaluate` this runs no earlier stages. `seeds` are those of each scenario; if they are neither given
-    nor told by the suite, a candidate x scenario is a task.
+    Unlike `Host.evaluate` this runs no earlier stages. `seeds` are those of each scenario, in place of the
+    suite's.
     """
     scenarios = host(suite).task().split(stage)
     if not scenarios:
         raise ValueError(f"the suite {os.fspath(suite)} has no scenarios of the stage {stage!r}")
     pairs = list(_pairs(scenarios, seeds))
     requests = [
-        Request(candidate, stage, scenario, seed, epoch, feedback_bytes)
+        Request(candidate, stage, scenario, seed, turn, epoch, feedback_bytes)
         for candidate in candidates
-        for scenario, seed in pairs
+        for scenario, seed, turn in pairs
     ]
     if pool is not None:
         parts = pool.map(requests)
@@ -145,11 +148,16 @@ def together(parts: Sequence[Verdict], stage: str) -> Verdict:
     )
 
 
-def _pairs(scenarios: Sequence[TaskScenario], seeds: Sequence[int] | None) -> Iterator[tuple[str, int | None]]:
+def _pairs(
+    scenarios: Sequence[TaskScenario], seeds: Sequence[int] | None
+) -> Iterator[tuple[str, int | None, int | None]]:
     for one in scenarios:
-        of_one: Sequence[int | None] = seeds or one.seeds or (None,)
-        for seed in of_one:
-            yield one.id, seed
+        if seeds:
+            yield from ((one.id, seed, None) for seed in seeds)
+        elif one.seeds:
+            yield from ((one.id, None, turn) for turn in range(one.seeds))
+        else:
+            yield one.id, None, None
 
 
 def _means(several: Sequence[Any]) -> dict[str, float]:
