@@ -134,18 +134,5 @@ def report(arguments: list[str]) -> int:
     return 0
 
 
-def shinka_evaluate(arguments: list[str]) -> int:
-    options = dict(zip(arguments[::2], arguments[1::2]))  # noqa: B905
-    document = verdict({"candidate": {"path": options["--program_path"]}, "stage": "select"})
-    metrics = {"combined_score": document["combined_score"], "public": document["metrics"], "private": {}}
-    metrics["text_feedback"] = str(document["artifacts"])
-    folder = Path(options["--results_dir"])
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "metrics.json").write_text(json.dumps(metrics))
-    (folder / "correct.json").write_text(json.dumps({"correct": document["status"] == "ok", "error": None}))
-    return 0
-
-
 if __name__ == "__main__":
-    verbs = {"serve": serve, "report": report, "shinka-evaluate": shinka_evaluate}
-    sys.exit(verbs[sys.argv[1]](sys.argv[2:]))
+    sys.exit({"serve": serve, "report": report}[sys.argv[1]](sys.argv[2:]))

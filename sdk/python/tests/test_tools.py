@@ -12,22 +12,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from stand_in import StandIn
 
 import blis
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 SUITE = os.environ.get("BLIS_TEST_SUITE", "chat")
-
-# Which of the two is the same for what is tested here: adapters and templates.
-PROGRAMS = ["fake", "real"]
-
-
-@pytest.fixture(params=PROGRAMS)
-def program(request: pytest.FixtureRequest) -> str:
-    request.getfixturevalue(request.param)
-    return str(request.param)
 
 
 def project(tool: str, folder: Path, **changes: str) -> Path:
@@ -69,7 +59,7 @@ def scores(before: Path, after: Path | str) -> tuple[float, float]:
     return first.combined_score, second.combined_score
 
 
-def test_openevolve(program: str, tmp_path: Path) -> None:
+def test_openevolve(real: None, tmp_path: Path) -> None:
     with StandIn() as model:
         changes = {"https://api.openai.com/v1": model.api_base, "checkpoint_interval: 20": "checkpoint_interval: 12"}
         folder = project("openevolve", tmp_path, **changes)
@@ -99,7 +89,7 @@ def test_openevolve(program: str, tmp_path: Path) -> None:
     assert any(one["metrics"]["combined_score"] == 0 for one in programs)
 
 
-def test_openevolve_full_rewrites(program: str, tmp_path: Path) -> None:
+def test_openevolve_full_rewrites(real: None, tmp_path: Path) -> None:
     with StandIn() as model:
         address = {
             "https://api.openai.com/v1": model.api_base,
@@ -112,7 +102,7 @@ def test_openevolve_full_rewrites(program: str, tmp_path: Path) -> None:
     assert after > before
 
 
-def test_gepa(program: str, tmp_path: Path) -> None:
+def test_gepa(real: None, tmp_path: Path) -> None:
     with StandIn() as model:
         folder = project("gepa", tmp_path)
         done = run([sys.executable, "search.py", "--max-metric-calls", "80"], folder, OPENAI_API_BASE=model.api_base)
@@ -123,7 +113,7 @@ def test_gepa(program: str, tmp_path: Path) -> None:
     assert all("# Routing policies in Rhai" in prompt for prompt in prompts)
 
 
-def test_shinka(program: str, tmp_path: Path) -> None:
+def test_shinka(real: None, tmp_path: Path) -> None:
     with StandIn() as model:
         folder = project("shinka", tmp_path)
         run([sys.executable, "search.py", "--generations", "10"], folder, OPENAI_API_BASE=model.api_base)
@@ -140,7 +130,7 @@ def test_shinka(program: str, tmp_path: Path) -> None:
     assert after > before
 
 
-def test_skydiscover(program: str, tmp_path: Path) -> None:
+def test_skydiscover(real: None, tmp_path: Path) -> None:
     with StandIn() as model:
         folder = project("skydiscover", tmp_path, **{"https://api.openai.com/v1": model.api_base})
         command = [sys.executable, "-m", "skydiscover.cli", "seed.rhai", "evaluator.py", "--config", "config.yaml"]

@@ -22,6 +22,9 @@ FEATURES: tuple[str, ...] = (
 )
 """What every verdict tells of a candidate besides its score, 0 where nothing is known."""
 
+ARTIFACTS: tuple[str, ...] = ("error", "scenarios", "worst_decisions", "situations", "anomalies", "limits")
+"""Texts of a verdict, what matters most first: tools that cut, cut the end."""
+
 BANDS: dict[str, float] = {"static": 0.0, "smoke": 1.0, "train": 2.0, "select": 3.0}
 """Where the scores of a stage begin; each band is 1 wide, and its middle is as good as the baseline."""
 
@@ -133,12 +136,17 @@ class Verdict:
             scenarios=tuple(_scenario(one) for one in _list(document.get("scenarios"))),
             gates=_mapping(document.get("gates")),
             features={name: _number(_mapping(document.get("features")).get(name)) for name in FEATURES},
-            artifacts={name: str(text) for name, text in _mapping(document.get("artifacts")).items() if text},
+            artifacts=_texts(_mapping(document.get("artifacts"))),
             private=_mapping(document.get("private")),
             hashes={name: str(value) for name, value in _mapping(document.get("hashes")).items()},
             cost=_mapping(document.get("cost")),
             document=dict(document),
         )
+
+
+def _texts(value: Mapping[str, Any]) -> dict[str, str]:
+    names = [*ARTIFACTS, *(name for name in value if name not in ARTIFACTS)]
+    return {name: str(value[name]) for name in names if value.get(name)}
 
 
 def _paired(value: object) -> Paired | None:

@@ -187,13 +187,10 @@ def _request(candidate: Candidate, example: Example | None, epoch: int, feedback
     source = "\n".join(parts)
     if example is None:
         return Request(source, epoch=epoch, feedback_bytes=feedback_bytes)
-    return Request(
-        source,
-        stage=example.get("stage", "train"),
-        scenario=example["scenario"],
-        epoch=epoch,
-        feedback_bytes=feedback_bytes,
-    )
+    stage = example.get("stage", "train")
+    # GEPA reflects on training examples alone, and texts take longer than simulations.
+    wanted = feedback_bytes if stage == "train" else 0
+    return Request(source, stage=stage, scenario=example["scenario"], epoch=epoch, feedback_bytes=wanted)
 
 
 def _side_info(verdict: Verdict, example: Example | None) -> SideInfo:

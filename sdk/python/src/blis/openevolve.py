@@ -60,14 +60,16 @@ def make(
     judge = host(suite, wall_s=wall_s, **options)
     judge.task()
 
-    def at(stage: str) -> Evaluate:
+    def at(stage: str, wanted: int) -> Evaluate:
         def evaluate(program_path: str) -> EvaluationResult:
-            verdict = _judge(judge, program_path, stage, epoch, feedback_bytes)
+            verdict = _judge(judge, program_path, stage, epoch, wanted)
             return EvaluationResult(metrics=verdict.numbers(), artifacts=dict(verdict.artifacts))
 
         return evaluate
 
-    return Stages(at(last_stage), at("smoke"), at("train"), at("select"))
+    # Texts take longer than simulations. OpenEvolve joins those of the stages, so that stage 2 writes them for the
+    # others; whoever fails in stage 1 has an error, which is always told.
+    return Stages(at(last_stage, feedback_bytes), at("smoke", 0), at("train", feedback_bytes), at("select", 0))
 
 
 def _judge(judge: Host, program_path: str, stage: str, epoch: int, feedback_bytes: int) -> Verdict:

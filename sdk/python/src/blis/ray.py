@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ._host import FEEDBACK_BYTES, WALL_S, Host, Request, TaskScenario, host
+from ._host import WALL_S, Host, Request, TaskScenario, host
 from ._verdict import BANDS, Scenario, Verdict
 
 ORDER_OF_BLAME = ("host_error", "rejected", "trap", "limit", "gate_failed", "ok")
@@ -91,13 +91,14 @@ def evaluate(
     stage: str = "train",
     seeds: Sequence[int] | None = None,
     epoch: int = 0,
-    feedback_bytes: int = FEEDBACK_BYTES,
+    feedback_bytes: int = 0,
     pool: Pool | None = None,
 ) -> list[Verdict]:
     """Judges `candidates` in all scenarios of one stage, one verdict each, in their order.
 
     Unlike `Host.evaluate` this runs no earlier stages. `seeds` are those of each scenario, in place of the
-    suite's.
+    suite's. `feedback_bytes` is by part: texts about a single simulation take longer than the simulation. Errors are
+    always told.
     """
     scenarios = host(suite).task().split(stage)
     if not scenarios:
