@@ -159,7 +159,7 @@ def test_shinka_knows_rhai() -> None:
     assert start.match("  // EVOLVE-BLOCK-START")
     assert end.match("// EVOLVE-BLOCK-END")
     original = "// EVOLVE-BLOCK-START\n1\n// EVOLVE-BLOCK-END\n"
-    for tag in ("rhai", "rust"):
+    for tag in ("rhai", "rust", "{language}"):
         answer = f"<CODE>\n```{tag}\n// EVOLVE-BLOCK-START\n2\n// EVOLVE-BLOCK-END\n```\n</CODE>"
         assert "\n2\n" in apply_full_patch(answer, original_str=original, language="rhai")[0]
 

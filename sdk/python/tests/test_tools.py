@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from stand_in import StandIn
 
 import blis
@@ -113,20 +114,26 @@ def test_gepa(real: None, tmp_path: Path) -> None:
     assert all("# Routing policies in Rhai" in prompt for prompt in prompts)
 
 
-def test_shinka(real: None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("started_by", ["program", "python"])
+def test_shinka(real: None, tmp_path: Path, started_by: str) -> None:
+    # Locally the program itself is started for each candidate; on Slurm it must be Python.
+    changes = {
+        "from blis.shinka import job_config, register_languages": "from blis.shinka import register_languages",
+        'job_config=job_config(SUITE, time="00:02:00")': "job_config=LocalJobConfig(str(HERE / 'evaluate.py'))",
+        "import DatabaseConfig": "import DatabaseConfig; from shinka.launch import LocalJobConfig",
+    }
     with StandIn() as model:
-        folder = project("shinka", tmp_path)
+        folder = project("shinka", tmp_path, **(changes if started_by == "python" else {}))
         run([sys.executable, "search.py", "--generations", "10"], folder, OPENAI_API_BASE=model.api_base)
         prompts = model.prompts
     assert any("# Routing policies in Rhai" in prompt for prompt in prompts)
     (database,) = (folder / "run").glob("*.sqlite")
     with sqlite3.connect(database) as connection:
-        rows = connection.execute(
-            "select code, combined_score, correct from programs order by combined_score"
-        ).fetchall()
-    assert any(not correct for _, _, correct in rows)
-    best = max((score, code) for code, score, correct in rows if correct)
-    before, after = scores(folder / "seed.rhai", best[1])
+        rows = connection.execute("select combined_score, correct, text_feedback from programs").fetchall()
+    # Errors are told, and keep a candidate out of the archive.
+    assert any(not correct and "candidate.rhai" in text for _, correct, text in rows)
+    assert all(correct == (score > 0) for score, correct, _ in rows)
+    before, after = scores(folder / "seed.rhai", folder / "run" / "best" / "main.rhai")
     assert after > before
 
 

@@ -181,7 +181,8 @@ def _scenario(value: object) -> Scenario:
 
 def _number(value: object) -> float:
     if isinstance(value, (int, float)) and math.isfinite(value):
-        return float(value)
+        # -0 becomes 0: it would be shown to a model as -0.0000.
+        return float(value) + 0.0
     return 0.0
 
 

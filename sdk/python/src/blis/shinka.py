@@ -26,8 +26,9 @@ from ._verdict import FEATURES, Verdict
 LANGUAGE = "rhai"
 EXTENSION = "rhai"
 COMMENT = "//"
-# Models that do not know Rhai call it Rust.
-FENCES = ("rhai", "rust", "rs", "javascript", "js")
+# Models that do not know Rhai call it Rust. The last one is what ShinkaEvolve itself shows where it asks for a whole
+# program: it forgets to fill it in.
+FENCES = ("rhai", "rust", "rs", "javascript", "js", "{language}")
 
 
 def register_languages() -> None:

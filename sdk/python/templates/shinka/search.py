@@ -14,6 +14,13 @@ from shinka.database import DatabaseConfig  # noqa: E402
 SUITE = "{{suite}}"
 HERE = Path(__file__).resolve().parent
 
+# What follows it is ShinkaEvolve's, and speaks of Python.
+FORM = """
+## Form
+
+Examples below may show Python; the language is Rhai. Begin code blocks with ```rhai. Comments are `//`.
+"""
+
 
 def model() -> str:
     """A model of ShinkaEvolve's list, or any behind an OpenAI-compatible address."""
@@ -33,7 +40,7 @@ def main() -> None:
 
     runner = ShinkaEvolveRunner(
         evo_config=EvolutionConfig(
-            task_sys_msg=(HERE / "interface.md").read_text(),
+            task_sys_msg=(HERE / "interface.md").read_text() + FORM,
             language="rhai",
             init_program_path=str(HERE / "seed.rhai"),
             results_dir=str(options.run_dir),
