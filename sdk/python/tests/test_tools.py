@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from policies import BROKEN, LEAST_LOADED
 from stand_in import StandIn
 
 import blis
@@ -101,6 +102,22 @@ def test_openevolve_full_rewrites(real: None, tmp_path: Path) -> None:
         run([*command, "--output", "run", "--iterations", "10"], folder)
     before, after = scores(folder / "seed.rhai", folder / "run" / "best" / "best_program.rhai")
     assert after > before
+
+
+def test_openevolve_goes_on_when_workers_hang_and_die(fake: None, tmp_path: Path) -> None:
+    hang, crash = f"// HANG\n{LEAST_LOADED}", f"// CRASH\n{LEAST_LOADED}"
+    with StandIn([hang, crash, BROKEN, hang, LEAST_LOADED, crash]) as model:
+        changes = {"https://api.openai.com/v1": model.api_base, "wall_s=30": "wall_s=1"}
+        folder = project("openevolve", tmp_path, **changes)
+        command = [sys.executable, "-m", "openevolve.cli", "seed.rhai", "evaluator.py", "--config", "config.yaml"]
+        run([*command, "--output", "run", "--iterations", "12"], folder)
+    before, after = scores(folder / "seed.rhai", folder / "run" / "best" / "best_program.rhai")
+    assert after > before
+    (log,) = (folder / "run" / "logs").iterdir()
+    text = log.read_text()
+    assert "timed out" not in text
+    assert "Shutdown requested" not in text
+    assert "Evolution completed" in text
 
 
 def test_gepa(real: None, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Candidates on many machines with Slurm: an array of shards, then one job that puts them together.
 #
-#     ./slurm.sh candidates/*.rhai
+#     bash slurm.sh candidates/*.rhai
 #
 # The verdicts are the last lines of shards/verdicts.jsonl, one per candidate; they are those of a single machine. Set SUITE,
 # STAGE, SHARDS and OUT (a folder that all nodes see) as you need. A shard that failed can be run again by itself:
