@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import string
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from policies import LEAST_LOADED
 
 import blis
 
@@ -75,10 +77,32 @@ def test_slurm_script(tmp_path: Path) -> None:
     subprocess.run(["bash", str(script), "a.rhai", "b c.rhai"], check=True, env=environment, cwd=tmp_path)
     log = (tmp_path / "log").read_text()
     assert "--array=0-2" in log
-    assert f"--shard $SLURM_ARRAY_TASK_ID/3 --out {tmp_path}/shards/$SLURM_ARRAY_TASK_ID" in log
+    assert f"--out {tmp_path}/shards  --shard $SLURM_ARRAY_TASK_ID/3" in log
     assert "b\\ c.rhai" in log
-    assert "--dependency=afterok:7" in log
-    assert f"merge {tmp_path}/shards/0 {tmp_path}/shards/1 {tmp_path}/shards/2" in log
+    assert "--dependency=afterany:7" in log
+    assert f"merge {tmp_path}/shards  >{tmp_path}/shards/verdicts.jsonl" in log
+
+
+def test_slurm_commands(real: None, tmp_path: Path) -> None:
+    """With an sbatch that runs what it is given, shard after shard."""
+    sbatch = tmp_path / "sbatch"
+    sbatch.write_text(
+        "#!/bin/bash\nset -e\n"
+        "for word; do case $word in --array=*) last=${word##*-};; --wrap=*) command=${word#--wrap=};; esac; done\n"
+        'for SLURM_ARRAY_TASK_ID in $(seq 0 "${last:-0}"); do eval "$command"; done >&2\necho 7\n'
+    )
+    sbatch.chmod(0o755)
+    script = tmp_path / "slurm.sh"
+    script.write_text((TEMPLATES / "cluster" / "slurm.sh").read_text().replace("{{suite}}", "chat"))
+    (tmp_path / "least loaded.rhai").write_text(LEAST_LOADED)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SHARDS": "2", "STAGE": "train"}
+    environment["BLIS"] = os.environ["BLIS_BINARY"]
+    command = ["bash", str(script), str(SEEDS[0]), "least loaded.rhai"]
+    subprocess.run(command, check=True, env=environment, cwd=tmp_path, capture_output=True)
+    lines = (tmp_path / "shards" / "verdicts.jsonl").read_text().splitlines()
+    merged = [blis.Verdict.of(json.loads(line)) for line in lines]
+    alone = [blis.host("chat").evaluate(source) for source in (SEEDS[0], LEAST_LOADED)]
+    assert [one.numbers() for one in merged] == [one.numbers() for one in alone]
 
 
 @pytest.mark.parametrize("stage", ["smoke", "train"])

@@ -3,9 +3,8 @@
 #
 #     bash slurm.sh candidates/*.rhai
 #
-# The verdicts are the last lines of shards/verdicts.jsonl, one per candidate; they are those of a single machine. Set SUITE,
-# STAGE, SHARDS and OUT (a folder that all nodes see) as you need. A shard that failed can be run again by itself:
-# sbatch --array=N … .
+# OUT/verdicts.jsonl gets a verdict per line, in the order of the candidates. Set SUITE, STAGE, SHARDS, BLIS and OUT (a new
+# folder that all nodes see) as you need. A shard that failed is told by the last job, and can be run again by itself.
 set -euo pipefail
 
 SUITE=${SUITE:-{{suite}}}
@@ -20,12 +19,13 @@ if [[ $# -eq 0 ]]; then
 fi
 mkdir -p "$OUT"
 
+# Words as a shell reads them: names of candidates may have spaces.
+evaluate=$(printf '%q ' "$BLIS" evaluate "$@" --suite "$SUITE" --stage "$STAGE" --threads 1 --out "$OUT")
+merge=$(printf '%q ' "$BLIS" merge "$OUT")
 array=$(
     sbatch --parsable --job-name=blis --array="0-$((SHARDS - 1))" --cpus-per-task=1 --mem=2G --time=01:00:00 \
-        --output="$OUT/shard-%a.log" --wrap="$(printf '%q ' "$BLIS" evaluate "$@" --suite "$SUITE" --stage "$STAGE" \
-            --threads 1)--shard \$SLURM_ARRAY_TASK_ID/$SHARDS --out $(printf '%q' "$OUT")/\$SLURM_ARRAY_TASK_ID"
+        --output="$OUT/shard-%a.log" --wrap="$evaluate --shard \$SLURM_ARRAY_TASK_ID/$SHARDS"
 )
-# `afterok`: with a shard missing there is nothing to put together.
-sbatch --parsable --job-name=blis-merge --dependency="afterok:$array" --cpus-per-task=1 --mem=2G --time=00:10:00 \
-    --output="$OUT/merge.log" \
-    --wrap="$(printf '%q ' "$BLIS" merge)$(for i in $(seq 0 "$((SHARDS - 1))"); do printf '%q ' "$OUT/$i"; done)> $(printf '%q' "$OUT/verdicts.jsonl")"
+# `afterany`: if a shard is missing, `blis merge` says which.
+sbatch --parsable --job-name=blis-merge --dependency="afterany:$array" --cpus-per-task=1 --mem=2G --time=00:10:00 \
+    --output="$OUT/merge.log" --wrap="$merge >$(printf '%q' "$OUT/verdicts.jsonl")"
