@@ -130,7 +130,10 @@ def serve(arguments: list[str]) -> int:
 
 
 def report(arguments: list[str]) -> int:
-    print(json.dumps({"suite": arguments[arguments.index("--suite") + 1], "candidates": [{"name": arguments[-1]}]}))
+    against = [{"name": "round-robin", "pairs": 2, "mean": 0.1, "ci95": None}]
+    own = {"name": arguments[-1], "score": 0.6, "scores": [0.6], "against": against}
+    suite = arguments[arguments.index("--suite") + 1]
+    print(json.dumps({"suite": suite, "scenarios": ["secret"], "contestants": [own]}))
     return 0
 
 

@@ -190,4 +190,11 @@ def test_skydiscover(fake: None, write: Callable[[str], str], capsys: pytest.Cap
     assert blis.skydiscover.main([write(CRASH), "train", "--suite", "chat"]) == 1
     capsys.readouterr()
     assert blis.skydiscover.main([write(LEAST_LOADED), "test", "--suite", "chat"]) == 0
-    assert json.loads(capsys.readouterr().out)["report"]["suite"] == "chat"
+    assert json.loads(capsys.readouterr().out) == {
+        "status": "success",
+        "combined_score": 0.6,
+        "metrics": {"secret": 0.6, "more_than_round-robin": 0.1},
+        "artifacts": {},
+    }
+    assert blis.skydiscover.main([write(BROKEN), "test", "--suite", "chat"]) == 0
+    assert json.loads(capsys.readouterr().out)["status"] == "error"

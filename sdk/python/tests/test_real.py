@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 from policies import BAD, LEAST_LOADED, PREFIX_SHARE
 
 import blis
+
+TEMPLATES = Path(__file__).parents[1] / "templates"
 
 
 @pytest.fixture
@@ -84,3 +87,29 @@ def test_cache(real: None, tmp_path: Path) -> None:
         second = host.evaluate(LEAST_LOADED, stage="smoke")
     assert (first.cost["cache"], second.cost["cache"]) == ("miss", "hit")
     assert first.hashes == second.hashes
+
+
+def test_report(real: None, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "schema: 1\nname: mine\nweights: mean_e2e:1\nseeds: {test: 2}\nrun: {model: meta-llama/llama-3.1-8b-instruct, "
+        "num-instances: 2, num-requests: 100, rate: 20}\nscenarios: [{name: only, splits: [smoke, train]}, "
+        "{name: held, splits: [test], run: {rate: 30}}]\n"
+    )
+    (tmp_path / "named.rhai").write_text(LEAST_LOADED)
+    document = blis.report(tmp_path / "mine.yaml", [PREFIX_SHARE, tmp_path / "named.rhai"])
+    assert document["suite"] == "mine"
+    assert document["scenarios"] == ["held"]
+    with pytest.raises(blis.HostError):
+        blis.report("nosuch", [PREFIX_SHARE])
+
+
+@pytest.mark.parametrize("tool", ["openevolve", "gepa", "shinka", "skydiscover"])
+def test_init(real_binary: Path, tmp_path: Path, tool: str) -> None:
+    if subprocess.run([real_binary, "init", "--help"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("this program has no `init` yet")
+    folder = tmp_path / "project"
+    subprocess.run([real_binary, "init", tool, folder, "--suite", "long-context"], check=True, capture_output=True)
+    for template in (TEMPLATES / tool).rglob("*"):
+        if template.is_file():
+            written = (folder / template.relative_to(TEMPLATES / tool)).read_text()
+            assert written == template.read_text().replace("{{suite}}", "long-context")

@@ -20,7 +20,7 @@ from typing import Any
 
 from ._binary import binary
 from ._host import FEEDBACK_BYTES, WALL_S, Host
-from ._verdict import FEATURES, Verdict
+from ._verdict import Verdict
 
 # What ShinkaEvolve knows of a language, in five dictionaries of `shinka.utils.languages`.
 LANGUAGE = "rhai"
@@ -29,6 +29,10 @@ COMMENT = "//"
 # Models that do not know Rhai call it Rust. The last one is what ShinkaEvolve itself shows where it asks for a whole
 # program: it forgets to fill it in.
 FENCES = ("rhai", "rust", "rs", "javascript", "js", "{language}")
+
+
+# Part of the score, and shown nowhere by itself.
+HIDDEN = ("select_score",)
 
 
 def register_languages() -> None:
@@ -64,7 +68,9 @@ def write(verdict: Verdict, folder: Path) -> None:
     private = {name: value for name, value in verdict.private.items() if isinstance(value, (int, float))}
     metrics = {
         "combined_score": verdict.combined_score,
-        "public": {**verdict.metrics, **{name: verdict.features[name] for name in FEATURES}},
+        "public": {
+            name: value for name, value in {**verdict.metrics, **verdict.features}.items() if name not in HIDDEN
+        },
         "private": private,
         "text_feedback": verdict.feedback(),
         "extra_data": {"status": verdict.status, "stage": verdict.stage, "hashes": dict(verdict.hashes)},
