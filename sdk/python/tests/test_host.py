@@ -162,6 +162,20 @@ def test_threads(fake: None) -> None:
     assert all(verdict.valid for verdict in verdicts)
 
 
+def test_close_while_busy(fake: None) -> None:
+    one = blis.Host("chat", workers=2, wall_s=20.0)
+    verdicts: list[blis.Verdict] = []
+    thread = threading.Thread(target=lambda: verdicts.append(one.evaluate(LEAST_LOADED + "// HANG")))
+    thread.start()
+    while not one.pids():
+        time.sleep(0.01)
+    time.sleep(0.2)
+    one.close()
+    thread.join(5)
+    assert [verdict.status for verdict in verdicts] == ["host_error"]
+    assert "closed" in one.evaluate(LEAST_LOADED).artifacts["error"]
+
+
 def test_pool_grows_only_as_needed(fake: None) -> None:
     with blis.Host("chat", workers=8) as one:
         for _ in range(5):

@@ -216,10 +216,9 @@ class Host:
             self._all = set()
         for worker in idle:
             worker.close()
-        # Whoever waits for these gets a host error.
+        # Their pipes are in the hands of the threads that wait for them, which get a host error and close them.
         for worker in busy:
-            with contextlib.suppress(OSError):
-                worker.kill()
+            worker.stop()
 
     def __enter__(self) -> Host:
         return self

@@ -42,7 +42,6 @@ class Worker:
     """
 
     def __init__(self, binary: Path, arguments: Sequence[str]) -> None:
-        self.pid_of_owner = os.getpid()
         self._said = b""
         self._pending = b""
         self._process: subprocess.Popen[bytes] = subprocess.Popen(
@@ -153,10 +152,14 @@ class Worker:
         """Whether it has not ended, as far as one can tell without asking."""
         return self._process.poll() is None
 
-    def kill(self) -> None:
-        """Ends it and whatever it started, and collects it."""
+    def stop(self) -> None:
+        """Ends it and whatever it started. Whoever waits for its answer notices."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
+
+    def kill(self) -> None:
+        """Ends it and whatever it started, and collects it."""
+        self.stop()
         self._process.wait()
         self._close()
 

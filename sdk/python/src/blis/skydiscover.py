@@ -7,8 +7,8 @@
     python -m blis.skydiscover PATH train|test [--suite S]
 
 The command writes one JSON object to stdout and ends with 0 whenever there is a verdict: SkyDiscover discards the
-object otherwise. `train` runs the stages up to train. `test` is `blis report` on the held-out split, its score from 0 to 1;
-for the end of a search.
+object otherwise. `train` runs the stages up to train. `test` is for the end of a search: `blis report` on the held-out
+split, with a score from 0 to 1.
 """
 
 from __future__ import annotations
