@@ -1,0 +1,42 @@
+"""Where the program is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+
+
+class BinaryNotFoundError(RuntimeError):
+    """The program `blis` is neither installed with the package nor on PATH."""
+
+
+def binary() -> Path:
+    """The program: what `BLIS_BINARY` names, else what came with the package, else the first on PATH."""
+    named = os.environ.get("BLIS_BINARY")
+    if named:
+        path = Path(named).expanduser()
+        if not _runs(path):
+            raise BinaryNotFoundError(f"BLIS_BINARY names {named}, which is no program that can be run")
+        # Absolute: workers outlive changes of the working directory.
+        return path.absolute()
+    # Installed for everybody, for one user, or in a virtual environment whose folder is not on PATH.
+    schemes = (sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user"))
+    folders = [Path(sysconfig.get_path("scripts", scheme)) for scheme in schemes]
+    for folder in [*folders, Path(sys.executable).parent]:
+        path = folder / "blis"
+        if _runs(path):
+            return path.absolute()
+    found = shutil.which("blis")
+    if found:
+        return Path(found).absolute()
+    raise BinaryNotFoundError(
+        "the program `blis` was not found\n"
+        "hint: `pip install ./sdk/python` builds it; or name one you have built: BLIS_BINARY=target/release/blis"
+    )
+
+
+def _runs(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)

@@ -1,0 +1,490 @@
+"""A pool of killable workers that judge candidates."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import json
+import multiprocessing.util
+import os
+import subprocess
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ._binary import binary
+from ._verdict import Status, Verdict
+from ._worker import WallLimitError, Worker, WorkerDiedError, _environment
+
+WALL_S = 60.0
+FEEDBACK_BYTES = 8000
+# A worker that dies under a request gets a second chance: what killed it may have been the machine's memory.
+ATTEMPTS = 2
+BUSY_S = 0.05
+
+# No policy in any language: it is turned down at once, with every key that a verdict has.
+NO_POLICY = {"lang": "rhai", "source": "}"}
+
+
+class HostError(RuntimeError):
+    """The program cannot judge anything: no such suite, or it does not start."""
+
+
+@dataclass(frozen=True)
+class TaskScenario:
+    """What a candidate may be asked to do."""
+
+    id: str
+    family: str
+    split: str
+    """`smoke`, `train`, `select` or `test`; the last is not for searches."""
+    seeds: int = 0
+    """How many there are of it in this split; 0 if that is not told."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a suite is about."""
+
+    suite: str
+    about: str
+    interface: str
+    """What a candidate looks like, for a language model to read."""
+    scenarios: tuple[TaskScenario, ...]
+
+    def split(self, name: str) -> tuple[TaskScenario, ...]:
+        """The scenarios of one split."""
+        return tuple(one for one in self.scenarios if one.split == name)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One evaluation of one candidate."""
+
+    candidate: str | os.PathLike[str]
+    """The source of a Rhai script, or the path of a file: `.wasm` is taken for a component, the rest for a script."""
+    stage: str = "train"
+    scenario: str | None = None
+    """This one only, instead of all of a stage and those before it."""
+    seed: int | None = None
+    turn: int | None = None
+    """The turn-th seed of the scenario, from 0."""
+    epoch: int = 0
+    feedback_bytes: int = FEEDBACK_BYTES
+    wall_s: float | None = None
+
+
+@dataclass(frozen=True)
+class _Options:
+    suite: str
+    workers: int
+    wall_s: float
+    threads: int
+    cache_dir: str | None
+    arguments: tuple[str, ...] = field(default=())
+
+
+class Host:
+    """Judges candidates on one suite; may be used from any thread, and from forked children.
+
+    Each evaluation gets a worker, a process of `blis serve`, for itself. One that exceeds the wall limit is
+    killed and replaced, so that no candidate can cost more than its own score. Workers are started when they are
+    needed; a forked child starts its own.
+    """
+
+    def __init__(
+        self,
+        suite: str | os.PathLike[str],
+        *,
+        workers: int | None = None,
+        wall_s: float = WALL_S,
+        threads: int = 1,
+        cache_dir: str | os.PathLike[str] | None = None,
+        arguments: Sequence[str] = (),
+    ) -> None:
+        """`suite` is a name or a file; `threads` and `cache_dir` and further `arguments` are those of `blis serve`.
+
+        Raises BinaryNotFoundError.
+        """
+        self._options = _options(suite, workers, wall_s, threads, cache_dir, arguments)
+        self._binary = binary()
+        # Of any verdict: all have the same keys.
+        self._metric_names: dict[str, float] = {}
+        self._task: Task | None = None
+        self._ids = itertools.count(1)
+        self._closed = False
+        self._renew()
+        _remember(self)
+
+    def _renew(self) -> None:
+        """Starts without workers; also in a forked child, where another thread may have held the locks."""
+        self._lock = threading.Lock()
+        self._free = threading.Semaphore(self._options.workers)
+        self._idle: list[Worker] = []
+        self._all: set[Worker] = set()
+
+    @property
+    def suite(self) -> str:
+        """Its name or file."""
+        return self._options.suite
+
+    @property
+    def workers(self) -> int:
+        """How many evaluations run at a time."""
+        return self._options.workers
+
+    @property
+    def wall_s(self) -> float:
+        """How long an evaluation may take, seconds."""
+        return self._options.wall_s
+
+    def evaluate(
+        self,
+        candidate: str | os.PathLike[str],
+        *,
+        stage: str = "train",
+        scenario: str | None = None,
+        seed: int | None = None,
+        turn: int | None = None,
+        epoch: int = 0,
+        feedback_bytes: int = FEEDBACK_BYTES,
+        wall_s: float | None = None,
+    ) -> Verdict:
+        """Judges the source of a script, or the file at a path. Whatever happens to it, there is a verdict."""
+        return self.judge(Request(candidate, stage, scenario, seed, turn, epoch, feedback_bytes, wall_s))
+
+    def judge(self, request: Request) -> Verdict:
+        """Judges one candidate. Whatever happens to it, there is a verdict."""
+        if request.stage == "test":
+            return self._failed("host_error", "the test split is held out: `blis report` runs it")
+        try:
+            candidate = _candidate(request.candidate)
+        except OSError as error:
+            return self._failed("rejected", f"the candidate cannot be read: {error}")
+        source = candidate.get("source", "")
+        body = self._body(request, candidate)
+        wall_s = self.wall_s if request.wall_s is None else request.wall_s
+        try:
+            document = self._ask(body, wall_s)
+        except WallLimitError:
+            reason = f"no answer within {wall_s:g} s of wall time; the worker was killed"
+            return self._failed("limit", reason, source, stopped="wall")
+        except (WorkerDiedError, OSError) as error:
+            return self._failed("host_error", f"the worker died: {error}", source, stopped="worker")
+        if "status" not in document:
+            return self._failed("host_error", f"the worker said: {document.get('error', document)}", source)
+        verdict = Verdict.of(document)
+        if len(verdict.metrics) > len(self._metric_names):
+            self._metric_names = dict.fromkeys(verdict.metrics, 0.0)
+        return verdict.with_metrics(self._metric_names)
+
+    def map(self, requests: Iterable[Request]) -> list[Verdict]:
+        """Judges several candidates at a time; verdicts come in the order of the requests."""
+        asked = list(requests)
+        if len(asked) < 2:
+            return [self.judge(one) for one in asked]
+        with ThreadPoolExecutor(min(self.workers, len(asked)), thread_name_prefix="blis") as threads:
+            return list(threads.map(self.judge, asked))
+
+    def task(self) -> Task:
+        """What the suite is about. Raises HostError, which says why, if there is no such suite."""
+        if self._task is None:
+            try:
+                document = self._ask({"task": True}, self.wall_s)
+            except WallLimitError as error:
+                raise HostError(f"{self._binary} did not answer within {self.wall_s:g} s") from error
+            except (WorkerDiedError, OSError) as error:
+                raise HostError(f"{self._binary} cannot serve the suite {self.suite}: {error}") from error
+            if "scenarios" not in document:
+                raise HostError(f"{self._binary} said: {document.get('error', document)}")
+            self._task = _task(document)
+        return self._task
+
+    def close(self) -> None:
+        """Ends all workers. Evaluations after that fail with `host_error`."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            busy = self._all - set(idle)
+            self._all = set()
+        for worker in idle:
+            worker.close()
+        # Their pipes are in the hands of the threads that wait for them, which get a host error and close them.
+        for worker in busy:
+            worker.stop()
+
+    def __enter__(self) -> Host:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def pids(self) -> list[int]:
+        """The processes that are there now."""
+        with self._lock:
+            return sorted(worker.pid for worker in self._all)
+
+    def _failed(self, status: Status, reason: str, source: str = "", *, stopped: str | None = None) -> Verdict:
+        verdict = Verdict.failed(status, reason, stopped=stopped)
+        verdict = replace(verdict, features={**verdict.features, "source_lines": _source_lines(source)})
+        return verdict.with_metrics(self._names())
+
+    def _names(self) -> Mapping[str, float]:
+        """The metrics that verdicts of this host have; asks for one if there was none so far."""
+        if not self._metric_names and not self._closed:
+            with contextlib.suppress(WallLimitError, WorkerDiedError, OSError):
+                body = {"candidate": NO_POLICY, "stage": "smoke"}
+                known = Verdict.of(self._ask(body, min(self.wall_s, 10.0))).metrics
+                self._metric_names = dict.fromkeys(known, 0.0)
+        return self._metric_names
+
+    def _body(self, request: Request, candidate: Mapping[str, str]) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "candidate": candidate,
+            "stage": request.stage,
+            "epoch": request.epoch,
+            "feedback_bytes": request.feedback_bytes,
+        }
+        if request.scenario is not None and request.turn is not None:
+            body["example_id"] = f"{request.scenario}#{request.turn}"
+        elif request.scenario is not None:
+            body["scenario"] = request.scenario
+        if request.seed is not None:
+            body["seed"] = request.seed
+        return body
+
+    def _ask(self, body: Mapping[str, Any], wall_s: float) -> dict[str, Any]:
+        """The answer of some worker. The limit is on its work, not on the wait for a free one."""
+        with self._free:
+            deadline = time.monotonic() + wall_s
+            for attempt in range(1, ATTEMPTS + 1):
+                worker = self._take()
+                try:
+                    answer = self._patiently(worker, body, deadline)
+                except WorkerDiedError:
+                    self._drop(worker)
+                    if attempt == ATTEMPTS or self._closed:
+                        raise
+                except BaseException:
+                    # Out of time, or interrupted: it may still be at work.
+                    self._drop(worker)
+                    raise
+                else:
+                    self._return(worker)
+                    return answer
+        raise AssertionError
+
+    def _patiently(self, worker: Worker, body: Mapping[str, Any], deadline: float) -> dict[str, Any]:
+        """The answer of `worker`, which may be busy with what another left there."""
+        while True:
+            request = {"id": str(next(self._ids)), **body}
+            answer = worker.ask(request, deadline - time.monotonic())
+            if answer.get("error") != "busy":
+                return answer
+            wait = answer.get("retry_after_s")
+            time.sleep(min(max(wait if isinstance(wait, (int, float)) else BUSY_S, BUSY_S), 1.0))
+
+    def _take(self) -> Worker:
+        dead: list[Worker] = []
+        try:
+            with self._lock:
+                if self._closed:
+                    raise WorkerDiedError("the host is closed")
+                while self._idle:
+                    # The last one used: its memory is warm, and the others may never be started.
+                    worker = self._idle.pop()
+                    if worker.alive():
+                        return worker
+                    self._all.discard(worker)
+                    dead.append(worker)
+                # In a forked child this is the first that needs to be ended.
+                _hook_exit()
+                worker = Worker(self._binary, self._arguments())
+                self._all.add(worker)
+                return worker
+        finally:
+            for one in dead:
+                one.kill()
+
+    def _return(self, worker: Worker) -> None:
+        with self._lock:
+            if not self._closed:
+                self._idle.append(worker)
+                return
+        worker.close()
+
+    def _drop(self, worker: Worker) -> None:
+        with self._lock:
+            self._all.discard(worker)
+        worker.kill()
+
+    def _arguments(self) -> list[str]:
+        options = self._options
+        arguments = ["serve", "--stdio", "--suite", options.suite, "--threads", str(options.threads)]
+        if options.cache_dir is not None:
+            arguments += ["--cache", options.cache_dir]
+        return [*arguments, *options.arguments]
+
+    def _forked(self) -> None:
+        for worker in self._all:
+            worker.abandon()
+        self._renew()
+
+
+def report(
+    suite: str | os.PathLike[str],
+    candidates: Sequence[str | os.PathLike[str]],
+    *,
+    wall_s: float = 3600.0,
+    arguments: Sequence[str] = (),
+) -> dict[str, Any]:
+    """How `candidates` do on the held-out split: the document of `blis report`. For the end of a search, not during it.
+
+    Candidates are sources of Rhai scripts or paths, as for `Host.evaluate`. Raises HostError.
+    """
+    with tempfile.TemporaryDirectory(prefix="blis-") as folder:
+        files = []
+        for place, candidate in enumerate(candidates):
+            if isinstance(candidate, os.PathLike):
+                files.append(os.fspath(candidate))
+            else:
+                path = Path(folder) / f"candidate-{place + 1}.rhai"
+                path.write_text(candidate, encoding="utf-8", errors="replace")
+                files.append(str(path))
+        command = [str(binary()), "report", "--suite", os.fspath(suite), "--output", "json", *arguments, *files]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=wall_s, check=False, env=_environment())
+        except subprocess.TimeoutExpired as error:
+            raise HostError(f"`blis report` took more than {wall_s:g} s") from error
+    if done.returncode != 0:
+        raise HostError(done.stderr.decode(errors="replace").strip() or f"`blis report` ended with {done.returncode}")
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def _options(
+    suite: str | os.PathLike[str],
+    workers: int | None,
+    wall_s: float,
+    threads: int,
+    cache_dir: str | os.PathLike[str] | None,
+    arguments: Sequence[str],
+) -> _Options:
+    name = os.fspath(suite)
+    # Workers are started later, perhaps from another folder.
+    if Path(name).is_file():
+        name = str(Path(name).absolute())
+    if wall_s <= 0:
+        raise ValueError(f"wall_s is {wall_s}: it must be above 0")
+    count = workers if workers is not None else _cores()
+    if count < 1:
+        raise ValueError(f"workers is {count}: at least one is needed")
+    cache = None if cache_dir is None else str(Path(cache_dir).absolute())
+    return _Options(name, count, float(wall_s), threads, cache, tuple(arguments))
+
+
+def _cores() -> int:
+    affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def _candidate(candidate: str | os.PathLike[str]) -> dict[str, str]:
+    if isinstance(candidate, os.PathLike):
+        path = Path(candidate)
+        if path.suffix == ".wasm":
+            return {"lang": "wasm", "path": str(path.absolute())}
+        # By content: tools delete the file as soon as they have their answer, or give up waiting for it.
+        return {"lang": "rhai", "source": path.read_bytes().decode(errors="replace")}
+    # Half of a surrogate pair is a string in Python and no text anywhere else.
+    return {"lang": "rhai", "source": candidate.encode(errors="replace").decode()}
+
+
+def _source_lines(source: str) -> float:
+    """The feature that needs no simulation: candidates that failed should not all fall into one cell of a map."""
+    lines = (line.strip() for line in source.splitlines())
+    return float(sum(1 for line in lines if line and not line.startswith("//")))
+
+
+def _task(document: Mapping[str, Any]) -> Task:
+    scenarios = []
+    for one in document["scenarios"]:
+        splits = one.get("splits") or [one.get("split") or ""]
+        seeds = one.get("seeds")
+        count = seeds if isinstance(seeds, int) else 0
+        scenarios += [TaskScenario(str(one["id"]), str(one.get("family", "")), str(split), count) for split in splits]
+    return Task(
+        suite=str(document.get("suite", "")),
+        about=str(document.get("about", "")),
+        interface=str(document.get("interface", "")),
+        scenarios=tuple(scenarios),
+    )
+
+
+# Hosts live here, not in the module of whoever asks: OpenEvolve runs evaluator.py again for every candidate.
+_registry: dict[_Options, Host] = {}
+_registry_lock = threading.Lock()
+_hosts: weakref.WeakSet[Host] = weakref.WeakSet()
+_pid_of_exit_hook = 0
+
+
+def host(
+    suite: str | os.PathLike[str],
+    *,
+    workers: int | None = None,
+    wall_s: float = WALL_S,
+    threads: int = 1,
+    cache_dir: str | os.PathLike[str] | None = None,
+    arguments: Sequence[str] = (),
+) -> Host:
+    """The host of a suite in this process: the same one whenever it is asked for with the same options."""
+    options = _options(suite, workers, wall_s, threads, cache_dir, arguments)
+    with _registry_lock:
+        found = _registry.get(options)
+        if found is None or found._closed:
+            found = Host(
+                options.suite,
+                workers=options.workers,
+                wall_s=options.wall_s,
+                threads=options.threads,
+                cache_dir=options.cache_dir,
+                arguments=options.arguments,
+            )
+            _registry[options] = found
+        return found
+
+
+def _remember(one: Host) -> None:
+    _hosts.add(one)
+
+
+def _hook_exit() -> None:
+    """Workers end with their process. Children of multiprocessing never run what is registered with atexit."""
+    global _pid_of_exit_hook
+    if _pid_of_exit_hook == os.getpid():
+        return
+    if _pid_of_exit_hook == 0:
+        atexit.register(_close_all)
+    _pid_of_exit_hook = os.getpid()
+    multiprocessing.util.Finalize(None, _close_all, exitpriority=1)
+
+
+def _close_all() -> None:
+    for one in list(_hosts):
+        one.close()
+
+
+def _after_fork() -> None:
+    global _registry_lock
+    _registry_lock = threading.Lock()
+    for one in list(_hosts):
+        one._forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,80 @@
+"""For OpenEvolve 0.4.0: the functions that its evaluator.py must define.
+
+    from blis.openevolve import make
+
+    evaluate, evaluate_stage1, evaluate_stage2, evaluate_stage3 = make("chat", wall_s=30)
+
+What its engine does with a failing evaluator, and what is done about it here:
+
+* a timeout is worth more than an honest bad score, and leaves a thread behind: the wall limit here is below the
+  tool's, kills the worker, and scores 0;
+* metrics that lack a feature dimension make it drop the candidate and its error: every result has all of them;
+* it runs evaluator.py again for each candidate: the workers belong to this package.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ._host import FEEDBACK_BYTES, Host, host
+from ._verdict import Verdict
+
+if TYPE_CHECKING:
+    from openevolve.evaluation_result import EvaluationResult
+
+# Half of what the template gives the tool.
+WALL_S = 30.0
+
+Evaluate = Callable[[str], "EvaluationResult"]
+
+
+class Stages(NamedTuple):
+    """What evaluator.py defines, in this order."""
+
+    evaluate: Evaluate
+    evaluate_stage1: Evaluate
+    evaluate_stage2: Evaluate
+    evaluate_stage3: Evaluate
+
+
+def make(
+    suite: str | os.PathLike[str],
+    *,
+    wall_s: float = WALL_S,
+    epoch: int = 0,
+    feedback_bytes: int = FEEDBACK_BYTES,
+    last_stage: str = "select",
+    **options: Any,
+) -> Stages:
+    """The evaluation functions of `suite`. Stages 1, 2, 3 are smoke, train and select; `evaluate` runs up to the last.
+
+    Further `options` are those of `blis.host`. Raises HostError or BinaryNotFoundError if nothing can be judged at
+    all, which ends a search before it has begun; the functions themselves never raise.
+    """
+    from openevolve.evaluation_result import EvaluationResult
+
+    judge = host(suite, wall_s=wall_s, **options)
+    judge.task()
+
+    def at(stage: str, wanted: int) -> Evaluate:
+        def evaluate(program_path: str) -> EvaluationResult:
+            verdict = _judge(judge, program_path, stage, epoch, wanted)
+            return EvaluationResult(metrics=verdict.numbers(), artifacts=dict(verdict.artifacts))
+
+        return evaluate
+
+    # Texts take longer than simulations. OpenEvolve joins those of the stages, so that stage 2 writes them for the
+    # others; whoever fails in stage 1 has an error, which is always told.
+    return Stages(at(last_stage, feedback_bytes), at("smoke", 0), at("train", feedback_bytes), at("select", 0))
+
+
+def _judge(judge: Host, program_path: str, stage: str, epoch: int, feedback_bytes: int) -> Verdict:
+    try:
+        return judge.evaluate(Path(program_path), stage=stage, epoch=epoch, feedback_bytes=feedback_bytes)
+    except Exception:
+        # A mistake in this package; the search should not pay for it.
+        return Verdict.failed("host_error", traceback.format_exc(limit=5))

@@ -1,0 +1,31 @@
+#!/bin/bash
+# Candidates on many machines with Slurm: an array of shards, then one job that puts them together.
+#
+#     bash slurm.sh candidates/*.rhai
+#
+# OUT/verdicts.jsonl gets a verdict per line, in the order of the candidates. Set SUITE, STAGE, SHARDS, BLIS and OUT (a new
+# folder that all nodes see) as you need. A shard that failed is told by the last job, and can be run again by itself.
+set -euo pipefail
+
+SUITE=${SUITE:-{{suite}}}
+STAGE=${STAGE:-select}
+SHARDS=${SHARDS:-16}
+OUT=${OUT:-$PWD/shards}
+BLIS=${BLIS:-blis}
+
+if [[ $# -eq 0 ]]; then
+    echo "usage: $0 CANDIDATE…" >&2
+    exit 2
+fi
+mkdir -p "$OUT"
+
+# Words as a shell reads them: names of candidates may have spaces.
+evaluate=$(printf '%q ' "$BLIS" evaluate "$@" --suite "$SUITE" --stage "$STAGE" --threads 1 --out "$OUT")
+merge=$(printf '%q ' "$BLIS" merge "$OUT")
+array=$(
+    sbatch --parsable --job-name=blis --array="0-$((SHARDS - 1))" --cpus-per-task=1 --mem=2G --time=01:00:00 \
+        --output="$OUT/shard-%a.log" --wrap="$evaluate --shard \$SLURM_ARRAY_TASK_ID/$SHARDS"
+)
+# `afterany`: if a shard is missing, `blis merge` says which.
+sbatch --parsable --job-name=blis-merge --dependency="afterany:$array" --cpus-per-task=1 --mem=2G --time=00:10:00 \
+    --output="$OUT/merge.log" --wrap="$merge >$(printf '%q' "$OUT/verdicts.jsonl")"

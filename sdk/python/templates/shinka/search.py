@@ -1,0 +1,70 @@
+"""A search with ShinkaEvolve, to which Rhai has to be introduced first."""
+
+import argparse
+import os
+from pathlib import Path
+
+from blis.shinka import job_config, register_languages
+
+register_languages()
+
+from shinka.core import EvolutionConfig, ShinkaEvolveRunner  # noqa: E402
+from shinka.database import DatabaseConfig  # noqa: E402
+
+SUITE = "{{suite}}"
+HERE = Path(__file__).resolve().parent
+
+# What follows it is ShinkaEvolve's, and speaks of Python.
+FORM = """
+## Form
+
+Examples below may show Python; the language is Rhai. Begin code blocks with ```rhai. Comments are `//`.
+"""
+
+
+def model() -> str:
+    """A model of ShinkaEvolve's list, or any behind an OpenAI-compatible address."""
+    name, address = os.environ.get("MODEL", "gpt-5-mini"), os.environ.get("OPENAI_API_BASE")
+    if address is None:
+        return name
+    key = "?api_key_env=OPENAI_API_KEY" if os.environ.get("OPENAI_API_KEY") else ""
+    return f"local/{name}@{address}{key}"
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--generations", type=int, default=100)
+    arguments.add_argument("--run-dir", type=Path, default=HERE / "run")
+    arguments.add_argument("--evaluations", type=int, default=2, help="at a time")
+    options = arguments.parse_args()
+
+    runner = ShinkaEvolveRunner(
+        evo_config=EvolutionConfig(
+            task_sys_msg=(HERE / "interface.md").read_text() + FORM,
+            language="rhai",
+            init_program_path=str(HERE / "seed.rhai"),
+            results_dir=str(options.run_dir),
+            num_generations=options.generations,
+            llm_models=[model()],
+            llm_dynamic_selection=None,
+            llm_kwargs={"temperatures": [0.7], "max_tokens": 8192},
+            patch_types=["diff", "full", "cross"],
+            patch_type_probs=[0.6, 0.3, 0.1],
+            # Without it the model is shown numbers, but neither errors nor scenarios.
+            use_text_feedback=True,
+            # Both need more models than one: embeddings to tell new from old, another to sum up.
+            embedding_model=None,
+            meta_rec_interval=None,
+        ),
+        # `blis shinka-evaluate` per candidate, without Python. The program gives up long before this limit.
+        job_config=job_config(SUITE, time="00:02:00"),
+        db_config=DatabaseConfig(num_islands=2, archive_size=40),
+        max_evaluation_jobs=options.evaluations,
+        max_proposal_jobs=options.evaluations,
+        max_db_workers=1,
+    )
+    runner.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Ray on this machine: whoever did what, the results are those of one process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from policies import BROKEN, LEAST_LOADED, PREFIX_SHARE, PREFIX_THEN_LOAD
+
+import blis
+import blis.ray
+
+ray = pytest.importorskip("ray")
+
+# A core each; Ray counts cores that it is told of.
+ACTORS = 2
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
+    ray.init(num_cpus=ACTORS, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
+    yield
+    ray.shutdown()
+
+
+@pytest.mark.parametrize("program", ["fake", "real"])
+@pytest.mark.parametrize("stage", ["train", "select"])
+def test_same_as_one_machine(program: str, stage: str, cluster: None, request: pytest.FixtureRequest) -> None:
+    request.getfixturevalue(program)
+    # Actors inherit nothing from this process but what they are told.
+    binary = str(blis.binary())
+    candidates = [LEAST_LOADED, BROKEN, PREFIX_SHARE, PREFIX_THEN_LOAD]
+    with blis.ray.Pool("chat", actors=ACTORS, environment={"BLIS_BINARY": binary}) as pool:
+        many = blis.ray.evaluate(candidates, "chat", stage=stage, pool=pool)
+        again = blis.ray.evaluate(candidates[:1], "chat", stage=stage, pool=pool)
+    assert again[0].combined_score == many[0].combined_score
+    host = blis.host("chat")
+    scenarios = host.task().split(stage)
+    for candidate, verdict in zip(candidates, many, strict=True):
+        parts = [
+            host.evaluate(candidate, stage=stage, scenario=one.id, turn=turn)
+            for one in scenarios
+            for turn in range(one.seeds)
+        ]
+        alone = blis.ray.together(parts, stage)
+        assert verdict.combined_score == alone.combined_score
+        assert verdict.scenarios == alone.scenarios
+        assert verdict.metrics == alone.metrics
+        whole = host.evaluate(candidate, stage=stage)
+        assert verdict.status == whole.status
+        # One machine stops a candidate that is not promising; these do not.
+        if whole.stage == stage:
+            assert verdict.combined_score == pytest.approx(whole.combined_score, abs=1e-9)
+    assert many[1].status == "rejected"
+    assert many[1].combined_score == 0

@@ -1,0 +1,115 @@
+"""The program itself, through the package."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from policies import BAD, LEAST_LOADED, PREFIX_SHARE
+
+import blis
+
+TEMPLATES = Path(__file__).parents[1] / "templates"
+
+
+@pytest.fixture
+def suite(real: None) -> blis.Host:
+    return blis.host("chat", wall_s=30)
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_candidates(suite: blis.Host, name: str) -> None:
+    verdict = suite.evaluate(BAD[name], stage="smoke")
+    assert verdict.status in ("rejected", "trap", "limit")
+    assert verdict.combined_score == 0
+    assert verdict.artifacts["error"]
+    good = suite.evaluate(LEAST_LOADED, stage="smoke")
+    assert verdict.numbers().keys() == good.numbers().keys()
+    # The program said so itself: nothing was killed.
+    assert verdict.stopped not in ("wall", "worker")
+
+
+def test_equal_candidates_have_equal_verdicts(suite: blis.Host) -> None:
+    requests = [blis.Request(PREFIX_SHARE, feedback_bytes=0)] * 6
+    verdicts = suite.map(requests)
+    assert len({verdict.hashes["result"] for verdict in verdicts}) == 1
+    assert verdicts[0].valid
+
+
+def test_score_is_the_mean_of_scenarios(suite: blis.Host) -> None:
+    verdict = suite.evaluate(PREFIX_SHARE, feedback_bytes=0)
+    by_scenario: dict[str, list[float]] = {}
+    for one in verdict.runs("train"):
+        by_scenario.setdefault(one.id, []).append(one.score)
+        assert one.baseline
+    means = [sum(scores) / len(scores) for scores in by_scenario.values()]
+    assert verdict.combined_score == pytest.approx(2 + sum(means) / len(means), abs=1e-9)
+
+
+def test_texts_come_in_order(suite: blis.Host) -> None:
+    verdict = suite.evaluate(LEAST_LOADED)
+    assert next(iter(verdict.artifacts)) == "scenarios"
+    assert sum(len(text.encode()) for text in verdict.artifacts.values()) <= 8000
+
+
+def test_task(suite: blis.Host) -> None:
+    task = suite.task()
+    assert task.split("train")
+    assert task.split("select")
+    # Nothing is told of what is held out.
+    assert not task.split("test")
+    assert "route" in task.interface
+
+
+def test_suite_from_a_file(real: None, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "schema: 1\nname: mine\nweights: mean_e2e:1\nrun: {model: meta-llama/llama-3.1-8b-instruct, num-instances: 2, "
+        "num-requests: 100, rate: 20}\nscenarios: [{name: only, splits: [smoke, train, select]}]\n"
+    )
+    with blis.Host(tmp_path / "mine.yaml", workers=1) as host:
+        assert host.evaluate(LEAST_LOADED).valid
+        assert [one.id for one in host.task().split("train")] == ["only"]
+
+
+def test_killed_in_between(suite: blis.Host) -> None:
+    before = suite.evaluate(LEAST_LOADED, feedback_bytes=0)
+    for pid in suite.pids():
+        os.kill(pid, signal.SIGKILL)
+    assert suite.evaluate(LEAST_LOADED, feedback_bytes=0).hashes == before.hashes
+
+
+def test_cache(real: None, tmp_path: Path) -> None:
+    with blis.Host("chat", workers=1, cache_dir=tmp_path / "verdicts") as host:
+        first = host.evaluate(LEAST_LOADED, stage="smoke")
+        second = host.evaluate(LEAST_LOADED, stage="smoke")
+    assert (first.cost["cache"], second.cost["cache"]) == ("miss", "hit")
+    assert first.hashes == second.hashes
+
+
+def test_report(real: None, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "schema: 1\nname: mine\nweights: mean_e2e:1\nseeds: {test: 2}\nrun: {model: meta-llama/llama-3.1-8b-instruct, "
+        "num-instances: 2, num-requests: 100, rate: 20}\nscenarios: [{name: only, splits: [smoke, train]}, "
+        "{name: held, splits: [test], run: {rate: 30}}]\n"
+    )
+    (tmp_path / "named.rhai").write_text(LEAST_LOADED)
+    document = blis.report(tmp_path / "mine.yaml", [PREFIX_SHARE, tmp_path / "named.rhai"])
+    assert document["suite"] == "mine"
+    assert document["scenarios"] == ["held"]
+    with pytest.raises(blis.HostError):
+        blis.report("nosuch", [PREFIX_SHARE])
+
+
+@pytest.mark.parametrize("tool", ["openevolve", "gepa", "shinka", "skydiscover"])
+def test_init(real_binary: Path, tmp_path: Path, tool: str) -> None:
+    if subprocess.run([real_binary, "init", "--help"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("this program has no `init` yet")
+    folder = tmp_path / "project"
+    subprocess.run([real_binary, "init", tool, folder, "--suite", "long-context"], check=True, capture_output=True)
+    for template in (TEMPLATES / tool).rglob("*"):
+        if template.is_file():
+            written = (folder / template.relative_to(TEMPLATES / tool)).read_text()
+            assert written == template.read_text().replace("{{suite}}", "long-context")
