@@ -85,7 +85,9 @@ impl Folder {
 
     /// `blis run` on the trace.
     fn run(&self, flags: &str) -> Output {
-        self.blis(&format!("run --latency-model trained-physics --model llama-3.1-8b-instruct --workload-trace t.csv {flags}"))
+        self.blis(&format!(
+            "run --latency-model trained-physics --model llama-3.1-8b-instruct --workload-trace t.csv {flags}"
+        ))
     }
 
     fn figures(&self, flags: &str) -> Value {

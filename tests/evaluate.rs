@@ -52,7 +52,8 @@ fn small(dir: &Path) -> String {
 /// A candidate that decides as the baseline does.
 fn in_turn(dir: &Path) -> String {
     let path = dir.join("in-turn.rhai");
-    let script = "fn init() { #{ next: 0 } }\nfn route(r, s) { let place = this.next % s.len; this.next += 1; place }\n";
+    let script =
+        "fn init() { #{ next: 0 } }\nfn route(r, s) { let place = this.next % s.len; this.next += 1; place }\n";
     fs::write(&path, script).expect("scratch");
     path.display().to_string()
 }
@@ -152,7 +153,8 @@ fn a_verdict_is_the_same_on_any_number_of_threads_and_from_the_cache() {
 #[test]
 fn verdicts_keep_to_their_schema() {
     let schema: Value =
-        serde_json::from_str(&fs::read_to_string(root().join("docs/verdict.schema.json")).expect("schema")).expect("JSON");
+        serde_json::from_str(&fs::read_to_string(root().join("docs/verdict.schema.json")).expect("schema"))
+            .expect("JSON");
     let validator = jsonschema::validator_for(&schema).expect("a schema");
     let dir = scratch("schema");
     let suite = small(&dir);
@@ -262,7 +264,8 @@ fn tuning_finds_the_parameter_that_counts() {
     assert_eq!(gain("idle"), 0.0);
     let written = fs::read_to_string(&tuned).expect("written");
     assert!(written.contains("weight of what an instance has to do") && !written.contains("load 0 0 4"), "{written}");
-    let text = String::from_utf8(blis(&["report", &tuned, "--suite", &suite, "--output", "text"]).stdout).expect("text");
+    let text =
+        String::from_utf8(blis(&["report", &tuned, "--suite", &suite, "--output", "text"]).stdout).expect("text");
     assert!(text.contains("against\n  round-robin"), "{text}");
     fs::remove_dir_all(dir).expect("scratch");
 }
@@ -357,8 +360,11 @@ fn http_has_a_budget_and_the_routes_of_gepa() {
     let request = |method: &str, path: &str, body: &str| {
         let mut stream = TcpStream::connect(&address).expect("it listens");
         let length = body.len();
-        write!(stream, "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}")
-            .expect("sent");
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+        .expect("sent");
         let mut text = String::new();
         stream.read_to_string(&mut text).expect("answered");
         let code: u32 = text.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
@@ -403,5 +409,27 @@ fn what_was_answered_survives_the_server() {
     let again = server.hear();
     assert_eq!((&again["hashes"], &again["cost"]["cache"]), (&first["hashes"], &json!("hit")));
     server.end();
+    fs::remove_dir_all(dir).expect("scratch");
+}
+
+#[test]
+fn projects_are_written_once_and_name_their_suite() {
+    let dir = scratch("init");
+    for tool in ["openevolve", "gepa", "shinka", "skydiscover", "cluster"] {
+        let project = dir.join(tool).display().to_string();
+        let init = || blis(&["init", tool, &project, "--suite", "long-context"]);
+        let output = init();
+        assert!(output.status.success(), "{tool}: {}", String::from_utf8_lossy(&output.stderr));
+        let readme = fs::read_to_string(dir.join(tool).join("README.md")).expect("a README");
+        assert!(readme.contains("long-context") && !readme.contains("{{"), "{tool}: {readme}");
+        let again = init();
+        assert_eq!(again.status.code(), Some(2), "what is there is not overwritten");
+        let seed = dir.join(tool).join("seed.rhai");
+        if tool != "cluster" {
+            let verdict = verdicts(&["evaluate", &seed.display().to_string(), "--suite", &small(&dir)]).remove(0);
+            assert_eq!(score(&verdict), 2.5, "{tool} starts from the baseline: {verdict:#}");
+        }
+    }
+    assert_eq!(blis(&["init", "gepa", &dir.join("x").display().to_string(), "--suite", "none"]).status.code(), Some(2));
     fs::remove_dir_all(dir).expect("scratch");
 }

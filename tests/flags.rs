@@ -446,7 +446,10 @@ fn dp(t: &Trial) {
 }
 
 fn enable_expert_parallel(t: &Trial) {
-    assert!(t.summary(&calm(), &format!("{MOE} --latency-model trained-physics {{}}")).contains("expert parallelism"), "it is spoken of");
+    assert!(
+        t.summary(&calm(), &format!("{MOE} --latency-model trained-physics {{}}")).contains("expert parallelism"),
+        "it is spoken of"
+    );
     assert!(t.error(&calm(), "{}").contains("needs a mixture-of-experts model"));
 }
 

@@ -91,3 +91,12 @@ fn what_makes_no_sense_is_refused() {
         assert!(!output.status.success() && error.contains(told), "{words}: {error}");
     }
 }
+
+/// It went on to the end of a request in strides of the window: a microsecond each.
+#[test]
+fn a_window_of_a_microsecond_ends() {
+    let all = "--regret-samples 40 --regret-alternatives 1 --regret-window 0.000001";
+    let regret = document(&format!("regret {LOAD} {all} --routing-policy least-loaded"));
+    assert_eq!(number(&regret["window_s"]), 1e-6);
+    assert_eq!(number(&regret["kinds"]["routing"]["uniform"]["regret_s"]), 0.0, "nobody waits longer in no time");
+}

@@ -195,7 +195,8 @@ fn shared_prefixes() -> Option<Scenario> {
 }
 
 fn scenario(name: &str, arguments: &str) -> Scenario {
-    let always = "run --latency-model trained-physics --model meta-llama/llama-3.1-8b-instruct --output json --log error";
+    let always =
+        "run --latency-model trained-physics --model meta-llama/llama-3.1-8b-instruct --output json --log error";
     let arguments = always.split(' ').chain(arguments.split_whitespace()).map(str::to_owned).collect();
     Scenario { name: name.to_owned(), what: "", arguments, size: Size::Quick, target: Target::default(), published: "" }
 }

@@ -16,7 +16,7 @@ use tracing::level_filters::LevelFilter;
 use super::compose::ComposeArgs;
 use super::fidelity::{FitArgs, ValidateArgs};
 use super::given::Given;
-use super::judge::{EvaluateArgs, MergeArgs, ReportArgs, ServeArgs, ShinkaArgs, TuneArgs};
+use super::judge::{EvaluateArgs, InitArgs, MergeArgs, ReportArgs, ServeArgs, ShinkaArgs, TuneArgs};
 use super::parse;
 use super::plugin::PluginArgs;
 use super::regret::{RegretArgs, RegretFlags};
@@ -64,6 +64,8 @@ pub(super) enum Command {
     /// Find better values for the parameters that a candidate declares
     #[command(args_override_self = true)]
     Tune(TuneArgs),
+    /// Write a project for a search tool, ready to run
+    Init(InitArgs),
     /// Judge a candidate for ShinkaEvolve: writes metrics.json and correct.json
     #[command(name = "shinka-evaluate")]
     Shinka(ShinkaArgs),

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use blis_sim::cluster::Halt;
 
-use crate::plugin::{Fault, FaultKind};
+use crate::plugin::Fault;
 use crate::report::FileError;
 
 /// Why a command could not do what was asked.
@@ -16,7 +16,7 @@ pub(super) struct Failure {
     message: String,
     hint: Option<String>,
     /// What a plugin did.
-    fault: Option<FaultKind>,
+    fault: Option<Box<Fault>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,13 +46,13 @@ impl Failure {
     }
 
     /// A plugin is to blame.
-    pub(super) fn because(self, fault: FaultKind) -> Self {
-        Self { fault: Some(fault), ..self }
+    pub(super) fn because(self, fault: Fault) -> Self {
+        Self { fault: Some(Box::new(fault)), ..self }
     }
 
     /// What a plugin did, if one is to blame.
-    pub(super) fn fault(&self) -> Option<FaultKind> {
-        self.fault
+    pub(super) fn fault(&self) -> Option<&Fault> {
+        self.fault.as_deref()
     }
 
     /// The message and the hint, without `error:`.
@@ -108,7 +108,7 @@ impl From<Halt> for Failure {
 /// Found before anything is simulated.
 impl From<Fault> for Failure {
     fn from(fault: Fault) -> Self {
-        Self::usage(&fault).because(fault.kind)
+        Self::usage(&fault).because(fault)
     }
 }
 

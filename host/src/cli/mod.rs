@@ -88,6 +88,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Some(Command::Serve(args)) => judge::serve(&args),
         Some(Command::Shinka(args)) => judge::shinka(&args),
         Some(Command::Tune(args)) => judge::tune(&args),
+        Some(Command::Init(args)) => judge::init(&args),
         Some(Command::Plugin(args)) => plugin::dispatch(args),
         Some(Command::Trace(args)) => trace::dispatch(args),
         Some(Command::Workload(args)) => traces::dispatch(args),

@@ -247,7 +247,7 @@ pub(super) fn halted(halt: Halt, incidents: &Incidents) -> Failure {
             let seconds = at.as_secs_f64();
             let failure =
                 Failure::runtime(format_args!("the {} `{plugin}` failed at {seconds} s: {what}", kind.what()));
-            let failure = failure.because(fault.kind);
+            let failure = failure.because(fault.clone());
             failure.hint(format_args!("{hint}`--on-plugin-error fallback` goes on with a built-in in its place"))
         }
         (halt, _) => halt.into(),

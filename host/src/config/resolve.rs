@@ -539,7 +539,9 @@ fn moe_comm(args: &DeploymentArgs, kind: LatencyKind, config: Option<&LoadedMode
     let can_place_experts = kind == LatencyKind::Physics && backend.is_none();
     if !(kind == LatencyKind::TrainedPhysics || can_place_experts) || !has_experts {
         return Err(ConfigError::Conflict {
-            message: format!("`{option}` needs a mixture-of-experts model and the physics or trained-physics latency model"),
+            message: format!(
+                "`{option}` needs a mixture-of-experts model and the physics or trained-physics latency model"
+            ),
             hint: format!("drop `{option}`"),
         });
     }

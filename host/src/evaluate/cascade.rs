@@ -499,11 +499,10 @@ mod tests {
 
     #[test]
     fn gates_come_before_the_score() {
-        let (judgement, _) =
-            judged(Split::Train, |task| match task.who {
-                Who::Candidate => facts(1.0, 0.9),
-                _ => facts(100.0, 1.0),
-            });
+        let (judgement, _) = judged(Split::Train, |task| match task.who {
+            Who::Candidate => facts(1.0, 0.9),
+            _ => facts(100.0, 1.0),
+        });
         assert_eq!(judgement.score(), 0.0);
         insta::assert_snapshot!(judgement.failed.join("\n"), @"completed: one: 90.0 % of the requests were answered, 100.0 % under the baseline (at most 2.0 points less)");
         let class = |completed, mean_e2e_ms| ClassFacts { arrived: 100, completed, mean_e2e_ms };

@@ -212,8 +212,7 @@ impl Suite {
     pub fn carried() -> Vec<String> {
         let paths = SUITES.files().map(include_dir::File::path);
         let suites = paths.filter(|path| path.extension().is_some_and(|extension| extension == "yaml"));
-        let mut names: Vec<String> =
-            suites.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
+        let mut names: Vec<String> = suites.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
         names.sort();
         names
     }
@@ -518,7 +517,8 @@ pub(crate) mod tests {
         let suite = suite();
         assert_eq!((suite.baseline.as_str(), &suite.decides[..]), ("round-robin", &[Kind::Routing][..]));
         assert_eq!((suite.of(Split::Smoke), suite.of(Split::Train)), (vec![0], vec![0, 1]));
-        let flags: Vec<String> = suite.scenarios[0].flags.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let flags: Vec<String> =
+            suite.scenarios[0].flags.iter().map(|(name, value)| format!("{name}={value}")).collect();
         assert_eq!(flags, ["model=qwen3-14b", "rate=7", "num-requests=20"], "its own win");
         assert_eq!((suite.scenarios[1].family.as_str(), suite.seeds_of(Split::Train)), ("others", 4));
     }
@@ -528,7 +528,8 @@ pub(crate) mod tests {
         let suite = suite();
         let seed = |split, epoch, turn| suite.seed(split, epoch, turn);
         assert_eq!(seed(Split::Train, 0, 0), seed(Split::Train, 0, 0));
-        let all = [seed(Split::Train, 0, 0), seed(Split::Train, 0, 1), seed(Split::Train, 1, 0), seed(Split::Select, 0, 0)];
+        let all =
+            [seed(Split::Train, 0, 0), seed(Split::Train, 0, 1), seed(Split::Train, 1, 0), seed(Split::Select, 0, 0)];
         assert!(all.iter().enumerate().all(|(place, one)| !all[..place].contains(one)), "{all:?}");
         assert_eq!(seed(Split::Test, 0, 3), seed(Split::Test, 9, 3), "what is held out stays the same");
     }

@@ -141,6 +141,22 @@ pub struct Artifacts {
     pub limits: String,
 }
 
+impl Artifacts {
+    /// Those that say something, by name, in the order in which they matter.
+    pub fn told(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let Self { error, scenarios, worst_decisions, situations, anomalies, limits } = self;
+        let all = [
+            ("error", error),
+            ("scenarios", scenarios),
+            ("worst_decisions", worst_decisions),
+            ("situations", situations),
+            ("anomalies", anomalies),
+            ("limits", limits),
+        ];
+        all.into_iter().filter(|(_, text)| !text.is_empty()).map(|(name, text)| (name, text.as_str()))
+    }
+}
+
 /// For people.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PrivateDocument {
@@ -317,7 +333,7 @@ fn metrics(judgement: &Judgement) -> BTreeMap<String, f64> {
     set("diff_mean", difference.map_or(0.0, |difference| difference.mean));
     set("diff_low", interval.map_or(0.0, |interval| interval.low));
     set("diff_high", interval.map_or(0.0, |interval| interval.high));
-    set("runs", judgement.stages.iter().map(|stage| stage.runs.len() as f64).sum());
+    set("runs", judgement.stages.iter().map(|stage| stage.runs.len()).sum::<usize>() as f64);
     let shown = judgement.stages.iter().rfind(|stage| stage.split != Split::Select);
     for (name, figure) in TOLD {
         let values = shown.into_iter().flat_map(|stage| &stage.runs).filter_map(|one| one.facts.figures().get(figure));
@@ -352,7 +368,8 @@ fn gates(judgement: &Judgement) -> GatesDocument {
 
 fn features(judgement: &Judgement, traits: Traits) -> BTreeMap<String, f64> {
     let runs: Vec<&Scored> = judgement.stages.iter().flat_map(|stage| &stage.runs).collect();
-    let mean = |of: &dyn Fn(&Scored) -> f64| runs.iter().map(|one| of(one)).sum::<f64>() / runs.len().max(1) as f64;
+    // A sum of nothing is -0.
+    let mean = |of: &dyn Fn(&Scored) -> f64| runs.iter().fold(0.0, |sum, one| sum + of(one)) / runs.len().max(1) as f64;
     let decisions: u64 = runs.iter().map(|one| one.facts.decisions).sum();
     let operations: u64 = runs.iter().map(|one| one.facts.operations).sum();
     let features = [

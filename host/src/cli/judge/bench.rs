@@ -68,6 +68,11 @@ impl std::fmt::Debug for Load {
     }
 }
 
+/// Workloads that are kept; more are of epochs and seeds that nobody asks for any more.
+const MOST_LOADS: usize = 256;
+/// Runs that are kept, a kilobyte or two each.
+const MOST_KNOWN: usize = 4096;
+
 /// What comes by itself, and what follows from that.
 type Arrivals<'a> = (Box<dyn Iterator<Item = Request> + 'a>, Option<Box<dyn FollowUps + Send>>);
 
@@ -107,11 +112,7 @@ impl Bench {
     }
 
     /// A candidate. `parameters` are set where they are not its defaults.
-    pub(in crate::cli) fn candidate(
-        &self,
-        loaded: &Loaded,
-        parameters: &[(String, f64)],
-    ) -> Result<Player, Failure> {
+    pub(in crate::cli) fn candidate(&self, loaded: &Loaded, parameters: &[(String, f64)]) -> Result<Player, Failure> {
         let loaded = Arc::new(loaded.clone());
         let config = |prepared: &Prepared| -> Result<RunConfig, Failure> {
             let base = &prepared.config;
@@ -125,11 +126,12 @@ impl Bench {
                 }
                 let name = Sourced { value: candidate::NAME.to_owned(), source: source() };
                 choices.plugins.push((kind, name));
-                let set = parameters.iter().map(|(name, value)| (kind, name.clone(), Sourced { value: *value, source: source() }));
+                let set = parameters
+                    .iter()
+                    .map(|(name, value)| (kind, name.clone(), Sourced { value: *value, source: source() }));
                 choices.parameters.extend(set);
             }
-            let policies =
-                PolicySettings::choose(&choices, base.bundle.as_ref(), &*catalog).map_err(Failure::usage)?;
+            let policies = PolicySettings::choose(&choices, base.bundle.as_ref(), &*catalog).map_err(Failure::usage)?;
             let mut config = base.clone();
             config.engine.follow(&policies);
             config.cluster.policies = policies;
@@ -157,6 +159,9 @@ impl Bench {
         let load = Arc::new(Load { names, slo_targets, horizon, kept });
         // Whoever comes second throws away what is the same.
         let mut loads = self.loads.lock().unwrap_or_else(PoisonError::into_inner);
+        if loads.len() >= MOST_LOADS {
+            loads.clear(); // of epochs gone by, most likely
+        }
         Ok(Arc::clone(loads.entry((scenario, seed)).or_insert(load)))
     }
 
@@ -198,7 +203,11 @@ impl Bench {
             return Ok(facts.clone());
         }
         let facts = self.facts(player, (scenario, seed), hand)?;
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(key, facts.clone());
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST_KNOWN {
+            known.clear();
+        }
+        known.insert(key, facts.clone());
         Ok(facts)
     }
 

@@ -53,11 +53,9 @@ pub(super) fn key(bench: &Bench, candidate: &Candidate, incumbent: Option<&Candi
     let Terms { until, epoch, wall: _, feedback_bytes, parallel: _, only, parameters, native_here: _ } = terms;
     let incumbent = incumbent.map_or("", |incumbent| &incumbent.sha256);
     let technology = candidate.technology.name();
-    // Messages name the file.
     let text = format!(
-        "{}:{technology}:{}:{}:{incumbent}:{until}:{epoch}:{feedback_bytes}:{only:?}:{parameters:?}:{}",
+        "{}:{technology}:{}:{incumbent}:{until}:{epoch}:{feedback_bytes}:{only:?}:{parameters:?}:{}",
         candidate.sha256,
-        candidate.file,
         bench.hash(),
         host()
     );

@@ -18,7 +18,7 @@ const BYTES_MAX: u64 = 32 << 20;
 /// What is judged.
 #[derive(Clone, Debug)]
 pub(in crate::cli) struct Candidate {
-    /// As messages call it.
+    /// As messages to people call it.
     pub file: String,
     pub technology: Technology,
     pub bytes: Arc<[u8]>,
@@ -76,12 +76,17 @@ impl Candidate {
     /// Compiled, under the limits of a suite.
     pub(in crate::cli) fn load(&self, limits: &SuiteLimits) -> Result<Loaded, Fault> {
         let limits = limits_of(limits);
-        let path = Path::new(&self.file);
+        // Tools call their files anything; equal candidates get equal answers.
+        let path = match self.technology {
+            Technology::Script => Path::new("candidate.rhai"),
+            Technology::Component => Path::new("candidate.wasm"),
+            Technology::Native => Path::new(&self.file),
+        };
         let plugin = match self.technology {
             Technology::Script => match self.source() {
                 Some(source) => script::load(path, &source, &limits)?,
                 None => {
-                    return Err(Fault::new(FaultKind::Unreadable, format!("{}: it is not UTF-8 text", self.file)));
+                    return Err(Fault::new(FaultKind::Unreadable, "candidate.rhai: it is not UTF-8 text"));
                 }
             },
             Technology::Component => {
@@ -89,7 +94,7 @@ impl Candidate {
             }
             Technology::Native => native::load(path, &limits)?,
         };
-        let (file, sha256) = (self.file.clone(), self.sha256.clone());
+        let (file, sha256) = (path.display().to_string(), self.sha256.clone());
         Ok(Loaded { name: NAME.to_owned(), file, sha256, bytes: self.bytes.len() as u64, plugin })
     }
 }

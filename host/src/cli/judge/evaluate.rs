@@ -14,8 +14,8 @@ use super::super::timer::Timer;
 use super::super::{print, start_log};
 use super::Hand;
 use super::bench::{Bench, Sitting};
-use super::candidate::Candidate;
 use super::cache::{self, Cache};
+use super::candidate::Candidate;
 use super::native;
 use super::shard::{self, Shard};
 use crate::evaluate::cascade::{Course, Part, Who, judge, judge_part};
@@ -258,7 +258,8 @@ pub(in crate::cli) fn evaluate(
     terms: &Terms,
     hand: &Arc<Hand>,
 ) -> VerdictDocument {
-    let (start, timer) = (Instant::now(), Timer::start());
+    let start = Instant::now();
+    let timer = if terms.parallel { Timer::start() } else { Timer::of_thread() };
     if candidate.technology == Technology::Native && !terms.native_here {
         return finish(native::evaluate(bench, candidate, terms), &candidate.sha256, bench, terms.feedback_bytes);
     }
@@ -285,12 +286,8 @@ pub(super) fn finish(
     feedback_bytes: usize,
 ) -> VerdictDocument {
     feedback::cut(&mut document.artifacts, feedback_bytes.max(LEAST_BYTES));
-    document.hashes = Hashes {
-        candidate: candidate.to_owned(),
-        suite: bench.hash().to_owned(),
-        host: host(),
-        result: String::new(),
-    };
+    document.hashes =
+        Hashes { candidate: candidate.to_owned(), suite: bench.hash().to_owned(), host: host(), result: String::new() };
     document.sealed()
 }
 
@@ -354,8 +351,7 @@ fn judged(
     };
     let judgement = judgement.map_err(|(who, failure)| Box::new(invalid(who, &failure, traits, hand)))?;
     let mut document = VerdictDocument::of(suite, &judgement, traits);
-    document.cost.ops =
-        judgement.stages.iter().flat_map(|stage| &stage.runs).map(|one| one.facts.operations).sum();
+    document.cost.ops = judgement.stages.iter().flat_map(|stage| &stage.runs).map(|one| one.facts.operations).sum();
     if terms.feedback_bytes > 0 {
         let shown = judgement.stages.iter().rfind(|stage| stage.split != Split::Select);
         let worst = shown.and_then(|stage| stage.runs.iter().min_by(|one, other| one.score.total_cmp(&other.score)));
@@ -372,14 +368,16 @@ const SAMPLES: u32 = 24;
 pub(super) fn invalid(who: Who, failure: &Failure, traits: Traits, hand: &Arc<Hand>) -> VerdictDocument {
     let pulled = hand.is_pulled();
     let status = match (who, failure.fault()) {
-        (Who::Candidate, Some(fault)) => status_of(fault),
+        (Who::Candidate, Some(fault)) => status_of(fault.kind),
         (Who::Candidate, None) if pulled => Status::Limit,
         _ => Status::HostError,
     };
+    // In the plugin's words: hints of ours are about flags that a candidate does not have.
     let told = match (status, failure.fault()) {
         (Status::Limit, None) => "it took too long".to_owned(),
         (Status::HostError, _) => failure.text(),
-        (_, fault) => format!("{}: {}", fault.map_or("failed", FaultKind::name), failure.text()),
+        (_, Some(fault)) => format!("{}: {}", fault.kind.name(), fault.message),
+        (_, None) => failure.text(),
     };
     VerdictDocument::invalid(status, told, traits)
 }

@@ -11,6 +11,7 @@ mod bench;
 mod cache;
 mod candidate;
 mod evaluate;
+mod init;
 mod native;
 mod report;
 mod serve;
@@ -24,6 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use blis_sim::cluster::Abort;
 
 pub(super) use evaluate::{EvaluateArgs, dispatch};
+pub(super) use init::{InitArgs, init};
 pub(super) use report::{ReportArgs, report};
 pub(super) use serve::{ServeArgs, serve};
 pub(super) use shard::{MergeArgs, merge};

@@ -19,9 +19,8 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// The verdict of a child process on `candidate`.
 pub(super) fn evaluate(bench: &Bench, candidate: &Candidate, terms: &Terms) -> VerdictDocument {
-    ask(bench, candidate, terms).unwrap_or_else(|failure| {
-        VerdictDocument::invalid(Status::HostError, failure.text(), Traits::default())
-    })
+    ask(bench, candidate, terms)
+        .unwrap_or_else(|failure| VerdictDocument::invalid(Status::HostError, failure.text(), Traits::default()))
 }
 
 fn ask(bench: &Bench, candidate: &Candidate, terms: &Terms) -> Result<VerdictDocument, Failure> {
@@ -57,7 +56,11 @@ fn ask(bench: &Bench, candidate: &Candidate, terms: &Terms) -> Result<VerdictDoc
     };
     let text = reader.join().unwrap_or_else(|_| Ok(Vec::new())).unwrap_or_default();
     let Some(status) = status else {
-        return Ok(VerdictDocument::invalid(Status::Limit, "it took too long and was killed".to_owned(), Traits::default()));
+        return Ok(VerdictDocument::invalid(
+            Status::Limit,
+            "it took too long and was killed".to_owned(),
+            Traits::default(),
+        ));
     };
     match serde_json::from_slice(&text) {
         Ok(document) if status.success() => Ok(document),

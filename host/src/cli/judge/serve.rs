@@ -314,6 +314,7 @@ impl Server {
                 "baseline": suite.baseline,
                 "decides": suite.decides.iter().map(|kind| kind.name()).collect::<Vec<_>>(),
                 "weights": suite.weights.text(),
+                "limits": {"wall_s": suite.limits.wall_s},
                 "scenarios": scenarios.collect::<Vec<_>>(),
             })
         };
@@ -331,9 +332,8 @@ impl Server {
 
 impl CandidateAsk {
     fn read(&self) -> Result<Candidate, String> {
-        let script = |source: &str| {
-            Candidate::new("candidate.rhai".to_owned(), Technology::Script, source.as_bytes().to_vec())
-        };
+        let script =
+            |source: &str| Candidate::new("candidate.rhai".to_owned(), Technology::Script, source.as_bytes().to_vec());
         match self {
             Self::Source(source) => Ok(script(source)),
             Self::Described { lang, source, path } => {

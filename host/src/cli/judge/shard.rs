@@ -163,14 +163,9 @@ fn run(sitting: &Sitting<'_>, task: &Task, traits: Traits, hand: &Arc<Hand>) -> 
     RunPart { who, scenario, seed, facts, failed }
 }
 
-fn plan(
-    bench: &Bench,
-    candidates: &[Candidate],
-    incumbent: Option<&Candidate>,
-    terms: &Terms,
-    count: usize,
-) -> String {
-    let mut text = format!("{}:{}:{}:{}:{count}:{}", bench.hash(), terms.until, terms.epoch, host(), terms.feedback_bytes);
+fn plan(bench: &Bench, candidates: &[Candidate], incumbent: Option<&Candidate>, terms: &Terms, count: usize) -> String {
+    let mut text =
+        format!("{}:{}:{}:{}:{count}:{}", bench.hash(), terms.until, terms.epoch, host(), terms.feedback_bytes);
     for candidate in candidates.iter().chain(incumbent) {
         text.push_str(&format!(":{}", candidate.sha256));
     }
@@ -208,8 +203,11 @@ pub(in crate::cli) fn merge(args: &MergeArgs) -> Result<(), Failure> {
         return Err(Failure::usage("there are no parts").hint("`blis evaluate --shard I/N --out DIR` writes them"));
     };
     if let Some(other) = parts.iter().find(|part| part.plan != first.plan) {
-        return Err(Failure::usage(format_args!("part {} is of another evaluation than part {}", other.index, first.index))
-            .hint("candidates, suite, stage, epoch, number of parts and version of blis must be the same for all"));
+        return Err(Failure::usage(format_args!(
+            "part {} is of another evaluation than part {}",
+            other.index, first.index
+        ))
+        .hint("candidates, suite, stage, epoch, number of parts and version of blis must be the same for all"));
     }
     parts.dedup_by_key(|part| part.index);
     let missing: Vec<String> = (0..parts[0].count)
@@ -237,7 +235,8 @@ fn verdict(bench: &Bench, parts: &[PartFile], number: usize) -> VerdictDocument 
     let document = match &about.invalid {
         Some(document) => document.clone(),
         None => {
-            let runs = parts.iter().filter_map(|part| part.candidates.get(number)).flat_map(|candidate| &candidate.runs);
+            let runs =
+                parts.iter().filter_map(|part| part.candidates.get(number)).flat_map(|candidate| &candidate.runs);
             let table = runs.filter_map(|run| {
                 let task = Task { who: run.who, scenario: run.scenario, seed: run.seed };
                 let facts = run.facts.clone().map(Ok).or(run.failed.clone().map(Err))?;

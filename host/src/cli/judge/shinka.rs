@@ -70,10 +70,7 @@ pub(in crate::cli) fn shinka(args: &ShinkaArgs) -> Result<(), Failure> {
 }
 
 fn metrics(document: &VerdictDocument) -> Value {
-    let artifacts = serde_json::to_value(&document.artifacts).unwrap_or_default();
-    let texts = artifacts.as_object().into_iter().flatten();
-    let feedback: Vec<String> =
-        texts.map(|(name, text)| format!("## {name}\n{}", text.as_str().unwrap_or_default())).collect();
+    let feedback: Vec<String> = document.artifacts.told().map(|(name, text)| format!("## {name}\n{text}")).collect();
     let public: serde_json::Map<String, Value> = document
         .metrics
         .iter()

@@ -113,9 +113,8 @@ pub(in crate::cli) fn tune(args: &TuneArgs) -> Result<(), Failure> {
     if let Some(path) = &args.write {
         let text = String::from_utf8_lossy(&candidate.bytes);
         let text = with_defaults(&text, &tuning.free, &values);
-        fs::write(path, text).map_err(|error| {
-            Failure::runtime(format_args!("cannot write `{}`: {error}", path.display()))
-        })?;
+        fs::write(path, text)
+            .map_err(|error| Failure::runtime(format_args!("cannot write `{}`: {error}", path.display())))?;
     }
     if wants_text_form(args.output) { print(tuned.text()) } else { print_document(&tuned) }
 }
@@ -157,9 +156,10 @@ impl Tuning<'_> {
         const STEP: f64 = 0.3;
         let options = CMAESOptions::new(start, STEP).mode(Mode::Maximize).seed(seed);
         let left = evals.saturating_sub(1).max(1);
-        let mut search = options.max_function_evals(left).build(objective).map_err(|error| {
-            Failure::runtime(format_args!("the search cannot start: {error:?}"))
-        })?;
+        let mut search = options
+            .max_function_evals(left)
+            .build(objective)
+            .map_err(|error| Failure::runtime(format_args!("the search cannot start: {error:?}")))?;
         // A whole generation is asked for at a time, so that it may not fit any more.
         let generation = search.parameters().lambda();
         while search.function_evals() + generation <= left && search.next().is_none() {}
@@ -202,14 +202,8 @@ impl Tuning<'_> {
             self.free.iter().zip(values).map(|(parameter, &value)| (parameter.name.clone(), value)).collect();
         let candidate: Player = self.bench.candidate(self.loaded, &named)?;
         let baseline = self.bench.named(&self.bench.suite.baseline)?;
-        let sitting = Sitting {
-            bench: self.bench,
-            candidate,
-            baseline,
-            incumbent: None,
-            hand: Arc::default(),
-            parallel: true,
-        };
+        let sitting =
+            Sitting { bench: self.bench, candidate, baseline, incumbent: None, hand: Arc::default(), parallel: true };
         let judgement = judge_part(&self.bench.suite, part, &sitting).map_err(|(_, failure): (Who, _)| failure)?;
         let failed = !judgement.failed.is_empty();
         let stage = judgement.stages.into_iter().next();
@@ -294,14 +288,10 @@ mod tests {
 
     #[test]
     fn defaults_are_replaced_in_their_lines() {
-        let parameter = |name: &str| Parameter {
-            name: name.to_owned(),
-            default: 1.0,
-            min: 0.0,
-            max: 10.0,
-            about: String::new(),
-        };
-        let text = "// @param a 1 0 10 weight of it\n  // @param ab 2 0 10\nfn route(r, s) { a * s.queue_depth } // @param\n";
+        let parameter =
+            |name: &str| Parameter { name: name.to_owned(), default: 1.0, min: 0.0, max: 10.0, about: String::new() };
+        let text =
+            "// @param a 1 0 10 weight of it\n  // @param ab 2 0 10\nfn route(r, s) { a * s.queue_depth } // @param\n";
         let changed = with_defaults(text, &[parameter("ab"), parameter("a")], &[2.5, 0.125]);
         assert_eq!(
             changed,

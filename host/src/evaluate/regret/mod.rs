@@ -267,10 +267,12 @@ fn run_world<I: Instance>(
     if let Some((id, force)) = force {
         timeline.force(id, force);
     }
+    // A window may be as short as a microsecond.
+    const STRIDE: Micros = Micros(1_000_000);
     let mut end = from.saturating_add(window);
     timeline.run_until(end, &mut cost)?;
     while to_its_end && cost.own.is_none() && !timeline.is_over() {
-        end = end.saturating_add(window);
+        end = end.saturating_add(window.max(STRIDE));
         timeline.run_until(end, &mut cost)?;
     }
     timeline.finish(end, &mut cost)?;

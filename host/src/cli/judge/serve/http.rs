@@ -11,6 +11,7 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
@@ -67,7 +68,7 @@ async fn evaluate(State(server): State<Arc<Server>>, body: Bytes) -> Response {
     match judged(&server, &ask).await {
         Ok(document) => {
             let score = document.combined_score;
-            answer(StatusCode::OK, &json!({"score": score, "info": document, "budget": server.budget()}))
+            answer(StatusCode::OK, &Judged { example_id: None, score, info: document, budget: Some(server.budget()) })
         }
         Err(told) => refused(&server, &told),
     }
@@ -96,12 +97,12 @@ async fn evaluate_examples(State(server): State<Arc<Server>>, body: Bytes) -> Re
         match judged(&server, &one).await {
             Ok(document) => {
                 let score = document.combined_score;
-                results.push(json!({"example_id": example, "score": score, "info": document}));
+                results.push(Judged { example_id: Some(example), score, info: document, budget: None });
             }
             Err(told) => return refused(&server, &told),
         }
     }
-    answer(StatusCode::OK, &json!({"results": results, "budget": server.budget()}))
+    answer(StatusCode::OK, &AllJudged { results, budget: server.budget() })
 }
 
 fn understood(body: &[u8]) -> Result<Ask, String> {
@@ -133,6 +134,25 @@ fn refused(server: &Server, why: &Refused) -> Response {
     }
 }
 
-fn answer(status: StatusCode, value: &Value) -> Response {
-    (status, [(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response()
+fn answer(status: StatusCode, value: &impl Serialize) -> Response {
+    let text = serde_json::to_string(value).unwrap_or_default();
+    (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+/// An answer of `/evaluate`, and a part of one of `/evaluate_examples`. Not a `Value`, which sorts its keys: texts come
+/// in the order in which they matter.
+#[derive(Serialize)]
+struct Judged {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    example_id: Option<String>,
+    score: f64,
+    info: VerdictDocument,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    budget: Option<Value>,
+}
+
+#[derive(Serialize)]
+struct AllJudged {
+    results: Vec<Judged>,
+    budget: Value,
 }

@@ -1,9 +1,10 @@
 //! Lines of JSON on standard input and output.
 
+use std::fmt::Display;
 use std::io::{self, BufRead as _, Read as _, Write as _};
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::super::super::error::Failure;
 use super::{Ask, Refused, Server, id_text};
@@ -53,7 +54,7 @@ fn answer(server: &Arc<Server>, ask: &Ask) -> Result<(), Failure> {
     }
     let reply = Box::new(|document| {
         // Whoever asked may be gone; then nobody misses the answer.
-        let _ = serde_json::to_value(&document).map(|document| say(&document));
+        let _ = serde_json::to_string(&document).map(|document| say(&document));
     });
     match server.submit(ask, reply) {
         Ok(()) => Ok(()),
@@ -64,7 +65,7 @@ fn answer(server: &Arc<Server>, ask: &Ask) -> Result<(), Failure> {
 }
 
 /// A whole line at a time, whoever says it.
-fn say(value: &Value) -> Result<(), Failure> {
+fn say(value: &impl Display) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let text = format!("{value}\n");
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| Failure::output(&error))

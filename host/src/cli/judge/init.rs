@@ -1,0 +1,108 @@
+//! `blis init`: a project for a search tool, ready to run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use include_dir::{Dir, DirEntry, include_dir};
+
+use super::super::error::Failure;
+use super::super::print;
+use crate::evaluate::suite::Suite;
+
+static TEMPLATES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../sdk/python/templates");
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct InitArgs {
+    /// What the project is for
+    #[arg(value_enum, value_name = "TOOL")]
+    tool: Tool,
+    /// Where it goes: a folder that is not there yet, or empty
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// What candidates are judged on: chat, slo-tiers, long-context, or a file
+    #[arg(long, value_name = "SUITE", default_value = "chat")]
+    suite: String,
+}
+
+/// Names of the folders of templates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Tool {
+    /// OpenEvolve
+    Openevolve,
+    /// GEPA
+    Gepa,
+    /// ShinkaEvolve
+    Shinka,
+    /// SkyDiscover
+    Skydiscover,
+    /// One evaluation on many machines: a Slurm array, a Kubernetes job
+    Cluster,
+}
+
+impl Tool {
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Openevolve => "openevolve",
+            Self::Gepa => "gepa",
+            Self::Shinka => "shinka",
+            Self::Skydiscover => "skydiscover",
+            Self::Cluster => "cluster",
+        }
+    }
+}
+
+/// `blis init`.
+pub(in crate::cli) fn init(args: &InitArgs) -> Result<(), Failure> {
+    let suite = Suite::open(&args.suite).map_err(Failure::usage)?;
+    // A file is found from the project, too.
+    let name = match Suite::carried().contains(&args.suite) {
+        true => suite.name,
+        false => fs::canonicalize(&args.suite).map_err(Failure::usage)?.display().to_string(),
+    };
+    let dir = &args.dir;
+    if fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) || dir.is_file() {
+        return Err(Failure::usage(format_args!("`{}` is there already, and not empty", dir.display()))
+            .hint("name a folder that is not there yet"));
+    }
+    let template = TEMPLATES.get_dir(args.tool.folder());
+    let template = template.ok_or_else(|| Failure::runtime("the program carries no such template"))?;
+    let mut written = Vec::new();
+    write(template, template.path(), dir, &name, &mut written)
+        .map_err(|error| Failure::runtime(format_args!("cannot write into `{}`: {error}", dir.display())))?;
+    written.sort();
+    let list: String = written.iter().map(|path| format!("  {}\n", path.display())).collect();
+    print(format_args!("{list}{} says what to do with it\n", dir.join("README.md").display()))
+}
+
+fn write(from: &Dir<'_>, root: &Path, to: &Path, suite: &str, written: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    for entry in from.entries() {
+        match entry {
+            DirEntry::Dir(dir) => write(dir, root, to, suite, written)?,
+            DirEntry::File(file) => {
+                let path = to.join(file.path().strip_prefix(root).unwrap_or(file.path()));
+                if let Some(parent) = path.parent() {
+                    fs::create_dir_all(parent)?;
+                }
+                let text = file.contents_utf8().unwrap_or_default().replace("{{suite}}", suite);
+                fs::write(&path, text)?;
+                if path.extension().is_some_and(|extension| extension == "sh") {
+                    make_executable(&path)?;
+                }
+                written.push(path);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(unix)]
+fn make_executable(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
+}
+
+#[cfg(not(unix))]
+fn make_executable(_path: &Path) -> std::io::Result<()> {
+    Ok(())
+}
