@@ -123,7 +123,7 @@ def test_openevolve_goes_on_when_workers_hang_and_die(fake: None, tmp_path: Path
 def test_gepa(real: None, tmp_path: Path) -> None:
     with StandIn() as model:
         folder = project("gepa", tmp_path)
-        done = run([sys.executable, "search.py", "--max-metric-calls", "80"], folder, OPENAI_API_BASE=model.api_base)
+        done = run([sys.executable, "search.py", "--max-metric-calls", "60"], folder, OPENAI_API_BASE=model.api_base)
         prompts = model.prompts
     assert "candidates were kept" in done.stdout
     before, after = scores(folder / "seed.rhai", folder / "best.rhai")
@@ -141,14 +141,14 @@ def test_shinka(real: None, tmp_path: Path, started_by: str) -> None:
     }
     with StandIn() as model:
         folder = project("shinka", tmp_path, **(changes if started_by == "python" else {}))
-        run([sys.executable, "search.py", "--generations", "10"], folder, OPENAI_API_BASE=model.api_base)
+        run([sys.executable, "search.py", "--generations", "8"], folder, OPENAI_API_BASE=model.api_base)
         prompts = model.prompts
     assert any("# Routing policies in Rhai" in prompt for prompt in prompts)
     (database,) = (folder / "run").glob("*.sqlite")
     with sqlite3.connect(database) as connection:
         rows = connection.execute("select combined_score, correct, text_feedback from programs").fetchall()
     # Errors are told, and keep a candidate out of the archive.
-    assert any(not correct and "candidate.rhai" in text for _, correct, text in rows)
+    assert any(not correct and "a cluster has no field" in text for _, correct, text in rows)
     assert all(correct == (score > 0) for score, correct, _ in rows)
     before, after = scores(folder / "seed.rhai", folder / "run" / "best" / "main.rhai")
     assert after > before
