@@ -61,6 +61,12 @@ def scores(before: Path, after: Path | str) -> tuple[float, float]:
     return first.combined_score, second.combined_score
 
 
+def about() -> str:
+    text = blis.host(SUITE).task().about
+    assert len(text) > 50
+    return text
+
+
 def test_openevolve(real: None, tmp_path: Path) -> None:
     with StandIn() as model:
         changes = {"https://api.openai.com/v1": model.api_base, "checkpoint_interval: 20": "checkpoint_interval: 12"}
@@ -75,6 +81,7 @@ def test_openevolve(real: None, tmp_path: Path) -> None:
     assert info["language"] == "rhai"
     # The model reads our page, and what the simulator said of the parent.
     assert all("# Routing policies in Rhai" in prompt for prompt in prompts)
+    assert any(about() in prompt for prompt in prompts)
     assert any("What the simulator says of the current policy" in prompt for prompt in prompts)
     assert not any("REDACTED" in prompt for prompt in prompts)
     # Whatever failed was kept with all its features, so that the model learns why. (Only a repetition is no program.)
@@ -129,6 +136,7 @@ def test_gepa(real: None, tmp_path: Path) -> None:
     before, after = scores(folder / "seed.rhai", folder / "best.rhai")
     assert after > before
     assert all("# Routing policies in Rhai" in prompt for prompt in prompts)
+    assert any(about() in prompt for prompt in prompts)
 
 
 @pytest.mark.parametrize("started_by", ["program", "python"])
@@ -144,6 +152,7 @@ def test_shinka(real: None, tmp_path: Path, started_by: str) -> None:
         run([sys.executable, "search.py", "--generations", "8"], folder, OPENAI_API_BASE=model.api_base)
         prompts = model.prompts
     assert any("# Routing policies in Rhai" in prompt for prompt in prompts)
+    assert any(about() in prompt for prompt in prompts)
     (database,) = (folder / "run").glob("*.sqlite")
     with sqlite3.connect(database) as connection:
         rows = connection.execute("select combined_score, correct, text_feedback from programs").fetchall()
@@ -163,3 +172,4 @@ def test_skydiscover(real: None, tmp_path: Path) -> None:
     before, after = scores(folder / "seed.rhai", folder / "run" / "best" / "best_program.rhai")
     assert after > before
     assert all("# Routing policies in Rhai" in prompt for prompt in prompts)
+    assert any(about() in prompt for prompt in prompts)

@@ -122,7 +122,7 @@ def evaluate(
 def together(parts: Sequence[Verdict], stage: str) -> Verdict:
     """One verdict of those on single scenarios and seeds of a candidate, in the order given.
 
-    The score is computed as the program does it: the mean over scenarios of the mean over seeds, in the band of the stage.
+    The score is computed as in the program: the mean over scenarios of the mean over seeds, in the band of the stage.
     Metrics and features are means over the parts; status and texts are those of the worst.
     """
     worst = min(parts, key=lambda part: ORDER_OF_BLAME.index(part.status))
