@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from policies import BROKEN, LEAST_LOADED, PREFIX_SHARE, PREFIX_THEN_LOAD
@@ -15,6 +16,8 @@ ray = pytest.importorskip("ray")
 
 # A core each; Ray counts cores that it is told of.
 ACTORS = 2
+
+SUITE = str(Path(__file__).with_name("small.yaml"))
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +35,11 @@ def test_same_as_one_machine(program: str, stage: str, cluster: None, request: p
     # Actors inherit nothing from this process but what they are told.
     binary = str(blis.binary())
     candidates = [LEAST_LOADED, BROKEN, PREFIX_SHARE, PREFIX_THEN_LOAD]
-    with blis.ray.Pool("chat", actors=ACTORS, environment={"BLIS_BINARY": binary}) as pool:
-        many = blis.ray.evaluate(candidates, "chat", stage=stage, pool=pool)
-        again = blis.ray.evaluate(candidates[:1], "chat", stage=stage, pool=pool)
+    with blis.ray.Pool(SUITE, actors=ACTORS, environment={"BLIS_BINARY": binary}) as pool:
+        many = blis.ray.evaluate(candidates, SUITE, stage=stage, pool=pool)
+        again = blis.ray.evaluate(candidates[:1], SUITE, stage=stage, pool=pool)
     assert again[0].combined_score == many[0].combined_score
-    host = blis.host("chat")
+    host = blis.host(SUITE)
     scenarios = host.task().split(stage)
     for candidate, verdict in zip(candidates, many, strict=True):
         parts = [
