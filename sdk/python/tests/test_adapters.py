@@ -36,7 +36,7 @@ def test_openevolve_never_raises(fake: None, write: Callable[[str], str]) -> Non
     stages = blis.openevolve.make("chat", wall_s=0.5)
     good = stages.evaluate(write(LEAST_LOADED))
     assert 3 < good.metrics["combined_score"] < 4
-    assert list(good.artifacts) == ["scenarios"]
+    assert list(good.artifacts) == ["scenarios", "task"]
     for source in (BROKEN, HANG, CRASH, ""):
         for function in stages:
             result = function(write(source))

@@ -103,7 +103,7 @@ def test_report(real: None, tmp_path: Path) -> None:
         blis.report("nosuch", [PREFIX_SHARE])
 
 
-@pytest.mark.parametrize("tool", ["openevolve", "gepa", "shinka", "skydiscover"])
+@pytest.mark.parametrize("tool", ["openevolve", "gepa", "shinka", "skydiscover", "cluster"])
 def test_init(real_binary: Path, tmp_path: Path, tool: str) -> None:
     if subprocess.run([real_binary, "init", "--help"], capture_output=True, check=False).returncode != 0:
         pytest.skip("this program has no `init` yet")

@@ -38,7 +38,6 @@ def test_placeholders(path: Path) -> None:
     # `{{suite}}` is replaced; other doubled braces are those of a Python format, in prompts.
     doubled = set(re.findall(r"\{\{(\w+)\}\}", text))
     assert doubled <= {"suite"}
-    assert "/work" not in text
     if path.suffix in (".yaml", ".yml"):
         assert list(yaml.safe_load_all(text.replace("{{suite}}", "chat")))
     if path.suffix == ".py":
@@ -96,12 +95,13 @@ def test_slurm_commands(real: None, tmp_path: Path) -> None:
     script.write_text((TEMPLATES / "cluster" / "slurm.sh").read_text().replace("{{suite}}", "chat"))
     (tmp_path / "least loaded.rhai").write_text(LEAST_LOADED)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SHARDS": "2", "STAGE": "train"}
-    environment["BLIS"] = os.environ["BLIS_BINARY"]
+    suite = Path(__file__).with_name("small.yaml")
+    environment |= {"BLIS": os.environ["BLIS_BINARY"], "SUITE": str(suite)}
     command = ["bash", str(script), str(SEEDS[0]), "least loaded.rhai"]
     subprocess.run(command, check=True, env=environment, cwd=tmp_path, capture_output=True)
     lines = (tmp_path / "shards" / "verdicts.jsonl").read_text().splitlines()
     merged = [blis.Verdict.of(json.loads(line)) for line in lines]
-    alone = [blis.host("chat").evaluate(source) for source in (SEEDS[0], LEAST_LOADED)]
+    alone = [blis.host(suite).evaluate(source) for source in (SEEDS[0], LEAST_LOADED)]
     assert [one.numbers() for one in merged] == [one.numbers() for one in alone]
 
 

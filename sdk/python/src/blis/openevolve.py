@@ -58,12 +58,13 @@ def make(
     from openevolve.evaluation_result import EvaluationResult
 
     judge = host(suite, wall_s=wall_s, **options)
-    judge.task()
+    about = judge.task().about
 
     def at(stage: str, wanted: int) -> Evaluate:
         def evaluate(program_path: str) -> EvaluationResult:
             verdict = _judge(judge, program_path, stage, epoch, wanted)
-            return EvaluationResult(metrics=verdict.numbers(), artifacts=dict(verdict.artifacts))
+            # Last: it is the same every time, but the prompts in files do not know the suite.
+            return EvaluationResult(metrics=verdict.numbers(), artifacts={**verdict.artifacts, "task": about})
 
         return evaluate
 

@@ -96,7 +96,8 @@ def evaluate(
 ) -> list[Verdict]:
     """Judges `candidates` in all scenarios of one stage, one verdict each, in their order.
 
-    Unlike `Host.evaluate` this runs no earlier stages. `seeds` are those of each scenario, in place of the
+    Unlike `Host.evaluate` this runs no earlier stages, and all seeds, where that stops as soon as the answer is clear.
+    `seeds` are those of each scenario, in place of the
     suite's. `feedback_bytes` is by part: texts about a single simulation take longer than the simulation. Errors are
     always told.
     """
@@ -121,7 +122,7 @@ def evaluate(
 def together(parts: Sequence[Verdict], stage: str) -> Verdict:
     """One verdict of those on single scenarios and seeds of a candidate, in the order given.
 
-    The score is what one machine computes: the mean over scenarios of the mean over seeds, in the band of the stage.
+    The score is computed as in the program: the mean over scenarios of the mean over seeds, in the band of the stage.
     Metrics and features are means over the parts; status and texts are those of the worst.
     """
     worst = min(parts, key=lambda part: ORDER_OF_BLAME.index(part.status))

@@ -48,7 +48,7 @@ def make(
     Raises HostError or BinaryNotFoundError if nothing can be judged at all.
     """
     judge = host(suite, wall_s=wall_s, **options)
-    judge.task()
+    about = judge.task().about
     kind: Callable[..., Any] | None = None
     with contextlib.suppress(ImportError):
         from skydiscover.evaluation.evaluation_result import EvaluationResult
@@ -61,6 +61,8 @@ def make(
         except Exception:
             verdict = Verdict.failed("host_error", traceback.format_exc(limit=5))
         document = as_dict(verdict)
+        # The prompts in files do not know the suite.
+        document["artifacts"]["task"] = about
         if kind is None:
             return document
         artifacts = document.pop("artifacts")

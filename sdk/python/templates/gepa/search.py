@@ -26,13 +26,14 @@ def main() -> None:
         api_key=os.environ.get("OPENAI_API_KEY", "none"),
     )
     host = blis.host(SUITE, wall_s=30)
+    page = (HERE / "interface.md").read_text()
     result = optimize_anything(
         seed_candidate=(HERE / "seed.rhai").read_text(),
         evaluator=task.evaluator(SUITE, wall_s=30),
         dataset=task.dataset(SUITE, wall_s=30),
         valset=task.valset(SUITE, wall_s=30),
         objective="A routing policy in Rhai with the highest score in every scenario. Answer with the whole script.",
-        background=(HERE / "interface.md").read_text(),
+        background=f"{page}\n## The task\n\n{host.task().about}",
         config=GEPAConfig(
             engine=EngineConfig(
                 run_dir=str(options.run_dir),

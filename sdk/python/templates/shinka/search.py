@@ -4,6 +4,7 @@ import argparse
 import os
 from pathlib import Path
 
+import blis
 from blis.shinka import job_config, register_languages
 
 register_languages()
@@ -38,9 +39,13 @@ def main() -> None:
     arguments.add_argument("--evaluations", type=int, default=2, help="at a time")
     options = arguments.parse_args()
 
+    page = (HERE / "interface.md").read_text()
+    with blis.Host(SUITE, workers=1) as host:
+        about = host.task().about
+
     runner = ShinkaEvolveRunner(
         evo_config=EvolutionConfig(
-            task_sys_msg=(HERE / "interface.md").read_text() + FORM,
+            task_sys_msg=f"{page}\n## The task\n\n{about}\n{FORM}",
             language="rhai",
             init_program_path=str(HERE / "seed.rhai"),
             results_dir=str(options.run_dir),
