@@ -97,6 +97,7 @@ fn what_makes_no_sense_is_refused() {
 fn a_window_of_a_microsecond_ends() {
     let all = "--regret-samples 40 --regret-alternatives 1 --regret-window 0.000001";
     let regret = document(&format!("regret {LOAD} {all} --routing-policy least-loaded"));
+    let regret = &regret["regret"];
     assert_eq!(number(&regret["window_s"]), 1e-6);
     assert_eq!(number(&regret["kinds"]["routing"]["uniform"]["regret_s"]), 0.0, "nobody waits longer in no time");
 }

@@ -89,25 +89,25 @@ schema: 1
 name: slo-tiers
 about: >
   Four H100 instances serve an 8B model for three SLO classes whose requests look alike: lengths tell nothing
-  about urgency. More comes than can be served in time, for a while or all the time. Candidates decide who comes in,
+  about urgency. More comes than can be served in time, for a while or all the time; who is first served is first come,
+  unless a candidate says otherwise. Candidates decide who comes in,
   where to, and who is served first; nobody may starve.
 baseline: round-robin
 rivals: [least-loaded, weighted]
 decides: [admission, routing, priority, scheduling]
 weights: "slo_attainment:0.5, goodput:0.3, p99_ttft:0.1, mean_e2e:0.1"
 seeds: {smoke: 1, train: 3, select: 5, test: 20}
-gates: {completed: 0.1, worst_class: 1.0}
+gates: {completed: 0.1, worst_class: 3.0}
 run:
   model: meta-llama/llama-3.1-8b-instruct
   hardware: H100
   tp: 1
   num-instances: 4
-  max-num-seqs: 64
-  scheduler: priority-fcfs
+  max-num-seqs: 32
   slo-ttft: "critical=300ms,standard=1500ms,batch=8s"
   slo-e2e: "critical=6s,standard=15s,batch=60s"
   snapshot-refresh-interval: 50000
-  num-requests: 600
+  num-requests: 800
 """
 
 LONG = """
@@ -139,8 +139,11 @@ def chat():
         scenario("many-prompts", "many-prompts", "smoke, train", workload(70, agents(48, 1, 4096))),
         scenario("popular-prompt", "popular-prompt", "train", workload(80, *mixed)),
         scenario("quiet", "many-prompts", "train", workload(25, agents(48, 1, 4096))),
+        scenario("bursts", "bursts", "train", workload(50, agents(32, 1, 4096, cv=3))),
+        scenario("long-bursts", "bursts", "train", workload(60, agents(44, 1, 3072, cv=4))),
         scenario("many-prompts-2", "many-prompts", "select", workload(85, agents(40, 1, 4096))),
         scenario("popular-prompt-2", "popular-prompt", "select", workload(60, agents(30, 2, 3072, cv=2), popular)),
+        scenario("bursts-2", "bursts", "select", workload(65, agents(36, 1, 4096, cv=3.5))),
         scenario("short-prompts", "short-prompts", "select", workload(110, agents(60, 1, 1024))),
         scenario("held-many", "many-prompts", "test", workload(75, agents(56, 1, 3584, prompt=250, answer=140))),
         scenario("held-popular", "popular-prompt", "test", workload(90, agents(20, 1, 5120, cv=2.5), popular)),
@@ -159,14 +162,14 @@ def tiers():
         )
 
     return [
-        scenario("overload", "overload", "smoke, train", workload(60, *three())),
-        scenario("bursts", "bursts", "train", workload(40, *three(cv=3))),
-        scenario("enough", "enough", "train", workload(25, *three())),
-        scenario("overload-2", "overload", "select", workload(70, *three(1.5))),
-        scenario("bursts-2", "bursts", "select", workload(45, *three(cv=2.5))),
-        scenario("held-overload", "overload", "test", workload(65, *three(answer=260))),
-        scenario("held-bursts", "bursts", "test", workload(50, *three(0.7, cv=4))),
-        scenario("held-urgent", "many-urgent", "test", workload(55, *three(4))),
+        scenario("overload", "overload", "smoke, train", workload(110, *three())),
+        scenario("bursts", "bursts", "train", workload(85, *three(cv=3))),
+        scenario("enough", "enough", "train", workload(75, *three())),
+        scenario("overload-2", "overload", "select", workload(120, *three(1.5))),
+        scenario("bursts-2", "bursts", "select", workload(90, *three(cv=2.5))),
+        scenario("held-overload", "overload", "test", workload(95, *three(answer=260))),
+        scenario("held-bursts", "bursts", "test", workload(90, *three(0.7, cv=4))),
+        scenario("held-urgent", "many-urgent", "test", workload(105, *three(4))),
     ]
 
 

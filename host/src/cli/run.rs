@@ -180,7 +180,7 @@ pub(super) fn measure<S: Sink>(
     let requests = with_deadlines(requests, &config.workload).inspect(arrives);
     let mut clients = follow_ups.map(|inner| Clients { inner, semantics: config.engine.semantics, arrives });
     let arrivals = (requests, clients.as_mut().map(|clients| clients as &mut dyn FollowUps));
-    let (counters, incidents, used) = match config.engine.engine {
+    let Ran { counters, incidents, used } = match config.engine.engine {
         EngineName::Fast => {
             let records = sink.wants_steps();
             let engine = |config| if records { Fast::new(config).recording() } else { Fast::new(config) };
@@ -228,15 +228,25 @@ impl<F: Fn(&Request)> FollowUps for Clients<F> {
     }
 }
 
-/// The counters of each instance, what went wrong in plugins without ending the run, and what they used.
+/// A cluster that has done its work.
+struct Ran {
+    /// Of each instance.
+    counters: Vec<Counters>,
+    /// What went wrong in plugins without ending the run.
+    incidents: Vec<Incident>,
+    /// Decisions of plugins, and what they used for them.
+    used: (u64, u64),
+}
+
+/// Runs a cluster to its end.
 fn finished<I: Instance>(
     (cluster, incidents): (Cluster<I>, Incidents),
     (requests, follow_ups): (impl Iterator<Item = Request>, Option<&mut dyn FollowUps>),
     sink: &mut impl Sink,
-) -> Result<(Vec<Counters>, Vec<Incident>, (u64, u64)), Failure> {
+) -> Result<Ran, Failure> {
     let counters = cluster.run_sessions(requests, follow_ups, sink).map_err(|halt| halted(halt, &incidents))?;
     let used = incidents.meter().map_or((0, 0), |meter| (meter.calls(), meter.used()));
-    Ok((counters, incidents.all(), used))
+    Ok(Ran { counters, incidents: incidents.all(), used })
 }
 
 /// Why a simulation ended early.

@@ -162,14 +162,15 @@ impl Report {
     }
 
     fn text(&self) -> String {
+        let width = self.contestants.iter().map(|one| one.name.chars().count()).max().unwrap_or(0) + 2;
         let mut text = format!(
-            "Held-out scenarios of `{}`, {} seeds each; 0.5 is as good as {}\n\n{:<32}{:>8}",
+            "Held-out scenarios of `{}`, {} seeds each; 0.5 is as good as {}\n\n{:<width$}{:>8}",
             self.suite, self.seeds, self.baseline, "", "all"
         );
         self.scenarios.iter().for_each(|name| text.push_str(&format!("{name:>16}")));
         text.push('\n');
         for Contestant { name, score, scores, .. } in &self.contestants {
-            let _ = write!(text, "{name:<32}{score:>8.3}");
+            let _ = write!(text, "{name:<width$}{score:>8.3}");
             scores.iter().for_each(|score| text.push_str(&format!("{score:>16.3}")));
             text.push('\n');
         }
