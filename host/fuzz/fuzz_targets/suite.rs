@@ -1,0 +1,19 @@
+#![no_main]
+
+use blis::evaluate::suite::{Split, Suite, SuiteError};
+
+// What is understood has what a search needs; what is not is refused with a place and a remedy.
+libfuzzer_sys::fuzz_target!(|text: &str| match Suite::parse("fuzz.yaml", text) {
+    Ok(suite) => {
+        for split in [Split::Smoke, Split::Train] {
+            assert!(!suite.of(split).is_empty());
+        }
+        assert!(!suite.decides.iter().any(|kind| kind.name() == "latency"));
+        for split in Split::ALL {
+            assert!((1..=1000).contains(&suite.seeds_of(split)));
+            assert!(suite.seed(split, u64::MAX, 3) < 1 << 32);
+        }
+    }
+    Err(SuiteError::Wrong(wrong)) => assert!(wrong.to_string().contains("\nhint: ")),
+    Err(SuiteError::Said { .. }) => unreachable!("no file is read"),
+});
