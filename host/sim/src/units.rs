@@ -21,14 +21,10 @@ impl Micros {
     /// Truncates toward zero. Negative becomes 0; NaN and anything ≥ 2^63 becomes [`Micros::MAX`].
     #[must_use]
     pub fn from_f64(us: f64) -> Self {
-        const LIMIT: f64 = 9_223_372_036_854_775_808.0; // 2^63
-        if us.is_nan() || us >= LIMIT {
-            Self::MAX
-        } else if us <= 0.0 {
-            Self::ZERO
-        } else {
-            Self(us as u64)
+        if us.is_nan() {
+            return Self::MAX;
         }
+        Self((us as i64).max(0) as u64) // `as` stops at the ends of i64
     }
 
     /// A duration given in seconds, truncated to whole microseconds.

@@ -401,6 +401,9 @@ impl<I: Instance> Cluster<I> {
 
     /// Asks memory for the instance that will be next, a little further at every call.
     fn expect(&mut self) {
+        if self.instances.len() <= MOST_AT_HAND {
+            return;
+        }
         let Some(next) = self.next_events.first_before(Micros::MAX) else { return };
         let (expected, distance) = &mut self.expected;
         if *expected != next {
@@ -481,6 +484,9 @@ fn forced(forced: &mut Option<(u32, Force)>, request: &Request, event: Event) ->
 
 /// Requests an instance may be behind. Enough to work for a while on what is at hand.
 const MOST_UNTOUCHED: usize = 32;
+
+/// Instances that stay in the processor's caches anyway.
+const MOST_AT_HAND: usize = 8;
 
 impl ClusterConfig {
     fn serves(&self, model: Name) -> bool {

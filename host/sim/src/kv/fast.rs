@@ -283,6 +283,12 @@ impl Kv {
     /// Takes `count` blocks for reuse. The caller has checked that there are as many.
     #[inline]
     pub fn take(&mut self, count: u32) {
+        if count > 0 {
+            self.take_some(count);
+        }
+    }
+
+    fn take_some(&mut self, count: u32) {
         self.misses += u64::from(count);
         self.free -= count;
         let mut left = count;

@@ -95,6 +95,23 @@ pub enum ContextEffect {
     Any,
 }
 
+/// The time of a step of decoding requests, as a line over their context.
+#[derive(Clone, Copy, Debug)]
+pub struct OverContext {
+    /// µs without any context, ≥ 0.
+    pub fixed_us: f64,
+    /// µs per token of context, ≥ 0.
+    pub token_us: f64,
+}
+
+impl OverContext {
+    /// At least 1 µs, as of any step.
+    #[inline]
+    pub(crate) fn step_time(self, context: u64) -> Micros {
+        Micros::from_f64(self.fixed_us + self.token_us * arithmetic::exact(context)).max(Micros(1))
+    }
+}
+
 /// What a latency model answers. All are part of the vocabulary; the rare ones default to 0.
 pub trait LatencyModel: std::fmt::Debug + Send + Sync {
     /// Duration of one engine step. At least 1 µs, also for an empty batch.
@@ -104,6 +121,12 @@ pub trait LatencyModel: std::fmt::Debug + Send + Sync {
     /// equal steps at once; [`ContextEffect::Any`] is always true.
     fn context_effect(&self) -> ContextEffect {
         ContextEffect::Any
+    }
+
+    /// The step time of the decoding requests of `batch`, which is nothing else, over their context: what
+    /// [`Self::step_time`] gives, to the bit, where it is a line at all.
+    fn over_context(&self, _batch: &Batch) -> Option<OverContext> {
+        None
     }
 
     /// No step that computes a token takes less. Lets a cluster leave an instance alone while no

@@ -15,7 +15,7 @@
 
 use super::arithmetic::exact;
 use super::error::{check_coefficients, check_model, check_nonzero};
-use super::{Batch, ContextEffect, LatencyError, LatencyModel, shortest_of_monotone};
+use super::{Batch, ContextEffect, LatencyError, LatencyModel, OverContext, shortest_of_monotone};
 use crate::model::{Gpu, ModelConfig, Moe, Parallelism};
 use crate::units::Micros;
 
@@ -267,7 +267,8 @@ impl Physics {
         self.beta.gemm * self.parts.answers(requests) + self.beta.request_us * requests
     }
 
-    fn us(&self, batch: &Batch) -> f64 {
+    /// Weighted µs of a step but for what depends on context and on prompts.
+    fn fixed_us(&self, batch: &Batch) -> f64 {
         let tokens = match self.by_tokens.get(batch.tokens() as usize) {
             Some(&us) => us,
             None => self.of_tokens(batch.tokens()),
@@ -276,7 +277,11 @@ impl Physics {
             Some(&us) => us,
             None => self.of_requests(batch.requests()),
         };
-        let mut us = tokens + requests;
+        tokens + requests
+    }
+
+    fn us(&self, batch: &Batch) -> f64 {
+        let mut us = self.fixed_us(batch);
         if batch.prefill_tokens > 0 {
             // Σ n·(context + (n+1)/2): each new token attends to the new ones before it and to itself.
             let own = (exact(batch.prefill_tokens_squared) + exact(batch.prefill_tokens)) / 2.0;
@@ -298,6 +303,12 @@ impl LatencyModel for Physics {
 
     fn context_effect(&self) -> ContextEffect {
         if self.decode_context_us == 0.0 { ContextEffect::None } else { ContextEffect::NonDecreasing }
+    }
+
+    fn over_context(&self, batch: &Batch) -> Option<OverContext> {
+        // The sum of `us` in its order.
+        let fixed_us = self.fixed_us(batch) + self.decode_request_us * exact(batch.decode_requests);
+        Some(OverContext { fixed_us, token_us: self.decode_context_us })
     }
 
     fn shortest_step(&self) -> Micros {
@@ -808,6 +819,20 @@ mod tests {
     }
 
     proptest! {
+        /// Beyond the tables too, and to the bit.
+        #[test]
+        fn over_its_context_a_step_is_a_line(
+            physics in any_physics(), requests in 1u64..9_000, contexts in prop::collection::vec(0u64..4_000_000, 1..50),
+        ) {
+            let batch = Batch { decode_requests: requests, ..Batch::default() };
+            let line = physics.over_context(&batch).expect("a line");
+            for decode_context in contexts {
+                let exact = physics.us(&Batch { decode_context, ..batch });
+                prop_assert_eq!(line.fixed_us + line.token_us * decode_context as f64, exact);
+                prop_assert_eq!(line.step_time(decode_context), physics.step_time(&Batch { decode_context, ..batch }));
+            }
+        }
+
         /// More of anything is never faster, and nothing is faster than the shortest step.
         #[test]
         fn steps_are_monotone(

@@ -249,6 +249,7 @@ impl Sink for Metrics {
         }
     }
 
+    #[inline]
     fn itl(&mut self, instance: u32, gap: Micros, count: u64) {
         self.itl.add(instance, gap, count);
     }

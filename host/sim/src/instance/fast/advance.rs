@@ -134,7 +134,10 @@ impl Fast {
         if in_runs {
             self.decode_in_runs(&mut quiet, sink);
         } else {
-            self.decode_one_by_one(&mut quiet, sink);
+            match latency.over_context(&quiet.batch) {
+                Some(line) => self.decode_one_by_one(&mut quiet, |batch| line.step_time(batch.decode_context), sink),
+                None => self.decode_one_by_one(&mut quiet, |batch| latency.step_time(batch), sink),
+            }
         }
         self.decoders.context = quiet.batch.decode_context;
         (quiet.now, quiet.last_start)
@@ -171,17 +174,18 @@ impl Fast {
         }
     }
 
-    fn decode_one_by_one(&mut self, quiet: &mut Quiet<'_>, sink: &mut impl Sink) {
+    fn decode_one_by_one(&mut self, quiet: &mut Quiet<'_>, step_time: impl Fn(&Batch) -> Micros, sink: &mut impl Sink) {
         let count = quiet.batch.decode_requests;
         let first_v = self.v;
         let (mut first, mut each) = (None, Micros::ZERO);
+        let mut phase = self.decoders.phase_of(self.v);
         while quiet.now < quiet.until && self.v < quiet.finish_v {
-            let blocks = self.decoders.starting(self.v);
+            let blocks = self.decoders.starting_in_turn(&mut phase);
             if blocks > self.kv.free_blocks() {
                 break;
             }
             self.kv.take(blocks);
-            each = quiet.latency.step_time(&quiet.batch);
+            each = step_time(&quiet.batch);
             first.get_or_insert(each);
             sink.itl(self.config.index, each + quiet.per_token, count);
             self.log.push(1, each);

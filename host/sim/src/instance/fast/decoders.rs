@@ -107,7 +107,7 @@ impl Decoders {
         }
         let starts_block = self.phase(computed, v) as u64;
         let fills_block = if one_later { starts_block } else { starts_block + self.block_size() - 1 };
-        let phase = (fills_block % self.block_size()) as usize;
+        let phase = self.phase_of(fills_block);
         self.fills[phase].push(key);
         self.tracked += 1;
     }
@@ -128,7 +128,7 @@ impl Decoders {
 
     /// Whether a tracked request may fill a block in step `v`.
     pub fn fills_in(&self, v: u64) -> bool {
-        self.tracked > 0 && !self.fills[(v % self.block_size()) as usize].is_empty()
+        self.tracked > 0 && !self.fills[self.phase_of(v)].is_empty()
     }
 
     /// Takes the requests that may fill a block in step `v`; give back those that stay tracked.
@@ -136,7 +136,7 @@ impl Decoders {
         if self.tracked == 0 {
             return Vec::new();
         }
-        let phase = (v % self.block_size()) as usize;
+        let phase = self.phase_of(v);
         let keys = std::mem::take(&mut self.fills[phase]);
         self.tracked -= keys.len() as u32;
         keys
@@ -145,13 +145,26 @@ impl Decoders {
     /// New KV blocks needed by step `v`.
     #[inline]
     pub fn starting(&self, v: u64) -> u32 {
-        self.starts[(v % self.block_size()) as usize]
+        self.starts[self.phase_of(v)]
+    }
+
+    /// Steps of the same phase need the same number of new KV blocks.
+    pub fn phase_of(&self, v: u64) -> usize {
+        (v % self.block_size()) as usize
+    }
+
+    /// New KV blocks needed by a step of that phase, which becomes that of the step after.
+    #[inline]
+    pub fn starting_in_turn(&self, phase: &mut usize) -> u32 {
+        let blocks = self.starts[*phase];
+        *phase = if *phase + 1 == self.starts.len() { 0 } else { *phase + 1 };
+        blocks
     }
 
     /// New KV blocks needed by `steps` steps from `v` on, in O(block size).
     pub fn starting_in(&self, v: u64, steps: u64) -> u64 {
         let cycles = steps / self.block_size() * u64::from(self.count);
-        let (phase, rest) = ((v % self.block_size()) as usize, (steps % self.block_size()) as usize);
+        let (phase, rest) = (self.phase_of(v), (steps % self.block_size()) as usize);
         let (end, size) = (phase + rest, self.starts.len());
         let sum = |starts: &[u32]| starts.iter().map(|&count| u64::from(count)).sum::<u64>();
         cycles + sum(&self.starts[phase..end.min(size)]) + sum(&self.starts[..end.saturating_sub(size)])
@@ -187,6 +200,6 @@ impl Decoders {
     /// `v` starts a block: those where `computed` has become a multiple of the block size.
     fn phase(&self, computed: u32, v: u64) -> usize {
         let until = (self.block_size() - u64::from(computed) % self.block_size()) % self.block_size();
-        ((v + until) % self.block_size()) as usize
+        self.phase_of(v + until)
     }
 }

@@ -39,11 +39,15 @@ impl StepLog {
         let continues = self.runs.back().is_some_and(fits) && !self.ends_long();
         match self.runs.back_mut() {
             Some(last) if continues => last.steps += steps as u32,
-            _ => self.push_new(steps, each),
+            _ => match (u32::try_from(steps), u32::try_from(each.0)) {
+                (Ok(steps @ 1..), Ok(each)) => self.runs.push_back(Run { steps, each }),
+                _ => self.push_large(steps, each),
+            },
         }
     }
 
-    fn push_new(&mut self, steps: u64, Micros(each): Micros) {
+    #[cold]
+    fn push_large(&mut self, steps: u64, Micros(each): Micros) {
         let mut left = steps;
         while left > 0 {
             let steps = u32::try_from(left).unwrap_or(u32::MAX);
