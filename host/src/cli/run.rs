@@ -102,7 +102,7 @@ fn simulate(
     workload: Workload,
     progress: bool,
 ) -> Result<Finished, Failure> {
-    let Workload { requests, follow_ups, count, names, slo_targets, skipped, notes } = workload;
+    let Workload { requests, follow_ups, count, names, slo_targets, aside: _, skipped, notes } = workload;
     for note in deployment.notes.iter().chain(&notes) {
         tracing::info!("{note}");
     }
@@ -136,7 +136,7 @@ fn simulate(
         .transpose()?;
     let files = decisions::finish(decisions, config)
         .and(write_files(config, &report, log.as_ref(), &names))
-        .and(export(config, deployment, journal.as_ref(), &names));
+        .and(export(config, deployment, journal.as_ref(), named));
     Ok(Finished {
         setting: setting(config, deployment, &notes),
         warnings: warnings(config, deployment, (&report, &names), &skipped, &refused)
@@ -364,7 +364,7 @@ fn export(
     config: &RunConfig,
     deployment: &Deployment,
     journal: Option<&Journal>,
-    names: &Names,
+    (names, slo_targets): (&Names, &BTreeMap<String, GoodputTargets>),
 ) -> Result<(), Failure> {
     let Some(journal) = journal else { return Ok(()) };
     let about = report::About {
@@ -375,6 +375,7 @@ fn export(
         max_num_seqs: config.engine.max_num_seqs,
         max_model_len: deployment.max_model_len,
         seed: config.seed,
+        slo_targets: slo_targets.clone(),
     };
     let write = |export: &Export| export.write(journal, &about, names).map_err(|error| Failure::file(&error));
     config.output.exports.iter().try_for_each(write)

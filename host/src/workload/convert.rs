@@ -8,6 +8,7 @@ use std::num::NonZeroU32;
 
 use blis_sim::request::{Name, Request, Tags};
 
+use super::trace_v2::{BLOCK_KEYS, MAX_TOKENS, keys_text};
 use super::{Names, Workload, session_text};
 
 mod tokens;
@@ -77,14 +78,17 @@ impl Target {
         block_size: NonZeroU32,
         out: &mut impl Write,
     ) -> Result<(u64, Lost), WriteError> {
-        let Workload { requests, names, slo_targets, .. } = workload;
-        let mut lost = Lost::new();
+        let Workload { requests, names, slo_targets, aside, .. } = workload;
+        let mut lost: Lost = aside;
         if !slo_targets.is_empty() {
             lost.insert("latency targets");
         }
         let mut tokens = Tokens::new(block_size);
         match self {
-            Self::TraceV2 => writeln!(out, "{}", TRACE_V2_COLUMNS.replace("slo_class,", TRACE_V2_PRIORITY))?,
+            Self::TraceV2 => {
+                let columns = TRACE_V2_COLUMNS.replace("slo_class,", TRACE_V2_PRIORITY);
+                writeln!(out, "{columns},{MAX_TOKENS},{BLOCK_KEYS}{block_size}")?;
+            }
             Self::Mooncake => {}
             Self::BlisCsv => writeln!(out, "arrival_time,request_id,model,prefill_tokens,decode_tokens")?,
             Self::Azure => writeln!(out, "TIMESTAMP,ContextTokens,GeneratedTokens")?,
@@ -119,9 +123,8 @@ impl Target {
                 lost.insert(what);
             }
         };
-        let grouped = v2 && prefix_group != Name::NONE;
-        note(hashes || ids || grouped, prompt_shared > 0, "what prompts have in common");
-        note(ids, shared > prompt_shared, "what later prompts have in common with answers");
+        note(hashes || ids || v2, prompt_shared > 0, "what prompts have in common");
+        note(ids || v2, shared > prompt_shared, "what later prompts have in common with answers");
         note(v2, prefix_group != Name::NONE, "names of prefix groups");
         note(v2 || hashes, session != Name::NONE, "sessions");
         note(v2, slo_class != Name::NONE, "service classes");
@@ -130,12 +133,7 @@ impl Target {
         note(v2, client != Name::NONE, "clients");
         note(v2, request.deadline.is_some(), "deadlines");
         note(v2, request.client_priority.is_some(), "priorities");
-        // A TraceV2 replay takes the answer's length for the budget.
-        note(
-            v2 && request.max_output_tokens == Some(request.output_tokens),
-            request.max_output_tokens.is_some(),
-            "budgets",
-        );
+        note(v2, request.max_output_tokens.is_some(), "budgets");
         note(v2, u64::from(request.id) != index, "numbers of requests");
         note(
             !matches!(self, Self::Azure | Self::Mooncake),
@@ -155,11 +153,13 @@ fn trace_v2(request: &Request, names: &Names, out: &mut impl Write) -> io::Resul
     let own = request.input_tokens - prefix;
     let priority = request.client_priority.map_or(String::new(), |priority| priority.to_string());
     let deadline = request.deadline.map_or(0, |deadline| deadline.0.max(request.arrival.0).max(1));
+    let budget = request.max_output_tokens.map_or(String::new(), |tokens| tokens.to_string());
+    let keys = keys_text(&request.content);
     let (id, output, arrival) = (request.id, request.output_tokens, request.arrival.0);
     writeln!(
         out,
         "{id},{client},{tenant},{class},{priority},{session},{round_index},{group},{prefix},false,{own},{output},\
-         0,0,0,0,0,{model},{deadline},0,{arrival},0,0,0,0,,,"
+         0,0,0,0,0,{model},{deadline},0,{arrival},0,0,0,0,,,,{budget},{keys}"
     )
 }
 

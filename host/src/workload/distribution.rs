@@ -4,7 +4,7 @@
 //! they are asked for: a workload of any length takes no memory, and its start does not depend on
 //! its end. Arrivals and lengths are two streams, so other arrivals leave the lengths alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::num::NonZeroU32;
 use std::str::FromStr;
@@ -190,6 +190,7 @@ impl DistributionSpec {
             count,
             names: Names::default(),
             slo_targets: BTreeMap::new(),
+            aside: BTreeSet::new(),
             skipped: Skipped::default(),
             notes: Vec::new(),
         })

@@ -9,7 +9,7 @@
 //!                                bench  (two of them)
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{BufRead, Cursor, Read as _};
 use std::num::NonZeroU32;
@@ -69,6 +69,8 @@ pub struct Workload {
     pub names: Names,
     /// Latency targets by class, where the trace brings any.
     pub slo_targets: BTreeMap<String, trace_v2::GoodputTargets>,
+    /// What the trace says beside, and what is not carried on from here. Ordered, for messages.
+    pub aside: BTreeSet<&'static str>,
     /// Rows left out under [`TraceOptions::skip_bad_lines`].
     pub skipped: Skipped,
     /// What the user should know about this workload, a sentence each.
@@ -77,7 +79,7 @@ pub struct Workload {
 
 impl fmt::Debug for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { requests: _, follow_ups: _, count, names: _, slo_targets: _, skipped, notes } = self;
+        let Self { requests: _, follow_ups: _, count, names: _, slo_targets: _, aside: _, skipped, notes } = self;
         let mut fields = f.debug_struct("Workload");
         fields.field("count", count).field("skipped", skipped).field("notes", notes).finish_non_exhaustive()
     }

@@ -60,11 +60,13 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
         intake.add(row);
     }
     intake.notes.extend(stamps.notes(turns.waits));
+    intake.aside.extend((stamps.delays > 0).then_some("delays between turns"));
+    let extras = turns.in_order(&mut intake.rows);
     let shared = prompts.finish(&mut intake, options.block_size)?;
     match &options.closed_loop {
         None => intake.finish(Origin::FirstArrival, shared, names),
         Some(how) => {
-            let later = Later::take(&mut intake.rows, &turns.extras, &shared, (&file, &names))?;
+            let later = Later::take(&mut intake.rows, &extras, &shared, (&file, &names))?;
             let first = intake.finish(Origin::FirstArrival, shared, names)?;
             // Prompts are what their records say, and so are their contents.
             Ok(later.follow(first, how, SessionGrowth::None, options))
@@ -72,17 +74,39 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     }
 }
 
-/// The turns of sessions, and in closed loop what else is known of each row.
+/// The turns of sessions.
 #[derive(Default)]
 struct Turns {
     /// Turns wait for the answers before them.
     waits: bool,
     /// Number of the next turn, and arrival of the last one, µs.
     by_session: FxHashMap<Name, (u32, u64)>,
-    extras: Vec<Extra>,
+    /// Of each row, where it has one.
+    delays: Vec<Option<Micros>>,
 }
 
 impl Turns {
+    /// Numbers the turns of `rows` in the order of time, in whichever their lines are. What is known of each row in
+    /// closed loop.
+    fn in_order(&mut self, rows: &mut [Row<Said>]) -> Vec<Extra> {
+        let delays = self.delays.iter().map(|delay| delay.unwrap_or(Micros::ZERO));
+        let extra = |(row, think_time): (&Row<Said>, _)| Extra { own: row.input, think_time, patience: None };
+        let mut extras: Vec<Extra> = rows.iter().zip(delays).map(extra).collect();
+        let mut order: Vec<usize> = (0..rows.len()).filter(|&at| rows[at].terms.tags.session != Name::NONE).collect();
+        order.sort_by_key(|&at| rows[at].arrival);
+        self.by_session.clear();
+        for at in order {
+            let (arrival, tags) = (rows[at].arrival, &mut rows[at].terms.tags);
+            let (turn, last) = self.by_session.get(&tags.session).copied().unwrap_or((0, arrival));
+            tags.round_index = turn;
+            self.by_session.insert(tags.session, (turn.saturating_add(1), arrival));
+            if self.delays[at].is_none() {
+                extras[at].think_time = Micros(arrival - last);
+            }
+        }
+        extras
+    }
+
     /// `row`, in its session.
     fn place(&mut self, record: &Record<'_>, mut row: Row<Said>, names: &mut Names) -> Result<Row<Said>, Fault> {
         let delay = record.delay.map(|ms| ms.micros("delay", MILLISECOND)).transpose()?;
@@ -107,16 +131,11 @@ impl Turns {
                 (_, None) => return Err(Fault::new("`timestamp` is missing")),
             };
         }
-        let (turn, last) = before.unwrap_or((0, row.arrival));
         if session != Name::NONE {
             row.terms.tags.session = session;
-            row.terms.tags.round_index = turn;
-            self.by_session.insert(session, (turn.saturating_add(1), row.arrival));
+            self.by_session.insert(session, (0, row.arrival));
         }
-        if self.waits {
-            let think_time = Micros(delay.unwrap_or_else(|| row.arrival.saturating_sub(last)));
-            self.extras.push(Extra { own: row.input, think_time, patience: None });
-        }
+        self.delays.push(delay.map(Micros));
         Ok(row)
     }
 }
@@ -308,6 +327,29 @@ mod tests {
         assert_eq!((seen.as_slice(), completed), (&expected[..], 2));
         let (seen, _) = run(Some(ThinkTime::Constant(Micros(10))));
         assert_eq!(seen[3].1, 1_000_010);
+    }
+
+    #[test]
+    fn turns_are_numbered_in_the_order_of_time() {
+        use crate::workload::trace_v2::ClosedLoop;
+        use blis_sim::outcome::{Outcome, Status};
+
+        let line = |ms: u32| {
+            let answer = ms / 1000;
+            format!(r#"{{"session_id": "a", "timestamp": {ms}, "input_length": 5, "output_length": {answer}}}"#)
+        };
+        let text = [5000, 1000, 9000].map(line).join("\n");
+        let Workload { requests, .. } = trace(&text, &options(16, 512)).unwrap();
+        let turns: Vec<_> = requests.map(|r| (r.output_tokens, r.tags.round_index, r.arrival.0)).collect();
+        assert_eq!(turns, [(1, 0, 0), (5, 1, 4_000_000), (9, 2, 8_000_000)]);
+        let how = ClosedLoop { think_time: None, seed: 1, timeout: None };
+        let Workload { requests, follow_ups, .. } =
+            trace(&text, &TraceOptions { closed_loop: Some(how), ..options(16, 512) }).unwrap();
+        let first: Vec<Request> = requests.collect();
+        assert_eq!(first.iter().map(|r| r.output_tokens).collect::<Vec<_>>(), [1]);
+        let ended = Outcome { ended_at: Micros(500_000), ..Outcome::new(&first[0], Status::Completed) };
+        let second = follow_ups.unwrap().next(&ended).unwrap();
+        assert_eq!((second.output_tokens, second.arrival.0), (5, 4_500_000));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The rows of a trace between its reader and the simulator: compact, sorted, then handed out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(super) struct Row<T = Unrecorded> {
 /// What a request says beside its lengths. Most formats record little of it.
 pub(super) trait Terms: Copy + Send + 'static {
     /// Not to be guessed from the answer's length: policies may see the budget, but never that.
-    fn max_output_tokens(self, _output: u32) -> Option<u32> {
+    fn max_output_tokens(self) -> Option<u32> {
         None
     }
     /// From its arrival to the moment its client gives up, µs; negative if it had given up before.
@@ -57,7 +57,7 @@ pub(super) struct Said {
 }
 
 impl Terms for Said {
-    fn max_output_tokens(self, _output: u32) -> Option<u32> {
+    fn max_output_tokens(self) -> Option<u32> {
         self.max_output_tokens
     }
     fn tags(self) -> Tags {
@@ -83,6 +83,8 @@ pub(super) enum Origin {
 pub(super) struct Intake<'a, T> {
     pub file: Arc<str>,
     pub notes: Vec<String>,
+    /// See [`Workload::aside`].
+    pub aside: BTreeSet<&'static str>,
     /// In the order of the file.
     pub rows: Vec<Row<T>>,
     options: &'a TraceOptions,
@@ -93,7 +95,7 @@ pub(super) struct Intake<'a, T> {
 impl<'a, T: Terms> Intake<'a, T> {
     pub fn new(file: &Arc<str>, options: &'a TraceOptions) -> Self {
         let (rows, skipped) = (Vec::new(), Skipped::default());
-        Self { file: Arc::clone(file), notes: Vec::new(), options, rows, skipped, rows_seen: 0 }
+        Self { file: Arc::clone(file), notes: Vec::new(), aside: BTreeSet::new(), options, rows, skipped, rows_seen: 0 }
     }
 
     /// Whether another row is wanted.
@@ -166,7 +168,7 @@ impl<'a, T: Terms> Intake<'a, T> {
                 arrival: Micros(at),
                 input_tokens: row.input,
                 output_tokens: row.output,
-                max_output_tokens: row.terms.max_output_tokens(row.output),
+                max_output_tokens: row.terms.max_output_tokens(),
                 deadline: row.terms.patience().map(|patience| Micros(at.saturating_add_signed(patience))),
                 client_priority: row.terms.client_priority(),
                 priority: 0,
@@ -180,6 +182,7 @@ impl<'a, T: Terms> Intake<'a, T> {
             count: Some(count),
             names,
             slo_targets: BTreeMap::new(),
+            aside: self.aside,
             skipped: self.skipped,
             notes: self.notes,
         })

@@ -24,7 +24,7 @@ mod columns;
 mod header;
 mod sessions;
 
-pub(crate) use columns::{BLOCK_KEYS, COLUMNS, VLLM_PRIORITY};
+pub(crate) use columns::{BLOCK_KEYS, COLUMNS, MAX_TOKENS, VLLM_PRIORITY, keys_text};
 use columns::{Column, Columns, Fields};
 pub use header::{GoodputTargets, Header, Mode, Network, ObservedKv, Server, SessionGrowth, read_header};
 pub use sessions::{ClosedLoop, ThinkTime};
@@ -40,6 +40,7 @@ pub fn read(data: impl BufRead, file: &str, header: &Header, options: &TraceOpti
     let mut records = Records::new(data, &file);
     let mut extras = Vec::new();
     let mut replay = Replay::new(options);
+    intake.aside.extend(header.aside());
     if records.advance()? {
         let first = Columns::of(&records.record, options.block_size);
         let (columns, notes) = first.map_err(|fault| records.locate(fault))?;
@@ -48,6 +49,7 @@ pub fn read(data: impl BufRead, file: &str, header: &Header, options: &TraceOpti
         while intake.wants_more() && records.advance()? {
             let read = columns.fields(&records.record).and_then(|fields| {
                 let extra = options.closed_loop.is_some().then(|| Extra::of(&fields)).transpose()?;
+                intake.aside.extend(fields.aside()?);
                 Ok((extra, replay.row(&fields)?))
             });
             match read {
@@ -107,8 +109,6 @@ fn own_tokens(fields: &Fields<'_>) -> Result<u32, Fault> {
 /// What earlier records mean for later ones.
 struct Replay {
     recorded_priority: bool,
-    /// Tokens of a KV block.
-    block_size: NonZeroU32,
     ids: FxHashSet<u32>,
     /// Of traces that say which blocks are equal; groups then mean nothing but their names.
     contents: Option<RunTree>,
@@ -119,14 +119,15 @@ struct Replay {
 /// Budget, deadline, priority and names as recorded.
 #[derive(Clone, Copy)]
 struct Recorded {
+    max_output_tokens: Option<u32>,
     patience: Option<i64>,
     client_priority: Option<i32>,
     tags: Tags,
 }
 
 impl Terms for Recorded {
-    fn max_output_tokens(self, output: u32) -> Option<u32> {
-        Some(output)
+    fn max_output_tokens(self) -> Option<u32> {
+        self.max_output_tokens
     }
     fn patience(self) -> Option<i64> {
         self.patience
@@ -143,7 +144,6 @@ impl Replay {
     fn new(options: &TraceOptions) -> Self {
         Self {
             recorded_priority: options.recorded_priority,
-            block_size: options.block_size,
             ids: FxHashSet::default(),
             contents: None,
             groups: Groups::default(),
@@ -168,8 +168,8 @@ impl Replay {
         let input = field::fits_u32(u64::from(length) + u64::from(own), "prefix_length + input_tokens")?;
         let input = field::prompt_tokens(input, Column::InputTokens.name())?;
         let output = fields.count(Column::OutputTokens)?;
-        let full_blocks = (u64::from(input) + u64::from(output)) / u64::from(self.block_size.get());
-        let keys = fields.block_keys(full_blocks)?;
+        let max_output_tokens = fields.max_tokens(output)?;
+        let keys = fields.block_keys(u64::from(input) + u64::from(output))?;
         if !self.ids.insert(id) {
             return Err(Fault::new(format!("`request_id` {id} is there already")).hint("every request needs its own"));
         }
@@ -180,7 +180,14 @@ impl Replay {
         };
         // Both fit a signed integer, so their difference does.
         let patience = (deadline_us > 0).then(|| deadline_us.cast_signed() - arrival.cast_signed());
-        Ok(Row { arrival, id, input, output, prefix, terms: Recorded { patience, client_priority, tags } })
+        Ok(Row {
+            arrival,
+            id,
+            input,
+            output,
+            prefix,
+            terms: Recorded { max_output_tokens, patience, client_priority, tags },
+        })
     }
 
     fn tags(&mut self, fields: &Fields<'_>) -> Result<Tags, Fault> {

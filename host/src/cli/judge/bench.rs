@@ -39,7 +39,7 @@ use crate::workload::{Names, Workload};
 #[derive(Debug)]
 pub(in crate::cli) struct Bench {
     pub suite: Suite,
-    /// Of the suite and the files it names.
+    /// Of the suite and all that it names.
     hash: String,
     scenarios: Vec<Prepared>,
     loads: Mutex<HashMap<(usize, u64), Arc<Load>>>,
@@ -94,12 +94,12 @@ impl Bench {
             let deployment = connect::resolve(&config).map_err(|failure| within(scenario, &failure))?;
             Ok(Prepared { config, deployment })
         };
-        let scenarios = suite.scenarios.iter().map(prepared).collect::<Result<_, Failure>>()?;
-        let hash = hash(&suite);
+        let scenarios: Vec<Prepared> = suite.scenarios.iter().map(prepared).collect::<Result<_, Failure>>()?;
+        let hash = hash(&suite, &scenarios);
         Ok(Self { suite, hash, scenarios, loads: Mutex::default(), known: Mutex::default() })
     }
 
-    /// SHA-256 of the suite and of the files it names, hexadecimal.
+    /// SHA-256 of the suite and of all that it names, hexadecimal.
     pub(in crate::cli) fn hash(&self) -> &str {
         &self.hash
     }
@@ -375,14 +375,18 @@ const ELSEWHERE: [&str; 16] = [
     "summarize-trace",
 ];
 
-/// Of the suite's text and the files that its flags name.
-fn hash(suite: &Suite) -> String {
+/// Of the suite's text, the files that its flags and contestants name, and what was made of all that they name in turn.
+fn hash(suite: &Suite, scenarios: &[Prepared]) -> String {
     let mut digest = Sha256::new();
     digest.update(&suite.hash);
-    for (_, value) in suite.scenarios.iter().flat_map(|scenario| &scenario.flags) {
-        if let (true, Ok(bytes)) = (Path::new(value).is_file(), std::fs::read(value)) {
+    let flags = suite.scenarios.iter().flat_map(|scenario| &scenario.flags).map(|(_, value)| value);
+    for named in flags.chain([&suite.baseline]).chain(&suite.rivals) {
+        if let (true, Ok(bytes)) = (Path::new(named).is_file(), std::fs::read(named)) {
             digest.update(Sha256::digest(bytes));
         }
+    }
+    for Prepared { config, deployment } in scenarios {
+        digest.update(format!("{:?} {deployment:?}", config.workload));
     }
     hex(&digest.finalize())
 }

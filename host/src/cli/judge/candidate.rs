@@ -113,20 +113,50 @@ pub(in crate::cli) fn limits_of(limits: &SuiteLimits) -> Limits {
     }
 }
 
-/// Fences become empty lines, so that line numbers stay. Searches that do not know a language's fence keep its
-/// name as the first line, one more every generation.
+/// Fences, and what a model wrote around them, become empty lines, so that line numbers stay. Searches that do not
+/// know a language's fence keep its name as the first line, one more every generation.
 fn without_fences(text: &str) -> String {
-    const TAGS: [&str; 6] = ["rhai", "rust", "javascript", "js", "go", "text"];
-    let is_fence = |line: &str| {
-        let line = line.trim();
-        line.starts_with("```") || TAGS.contains(&line)
-    };
+    let fence = |line: &str| line.trim_start().starts_with("```");
+    let blank = |line: &str| line.trim().is_empty();
     let lines: Vec<&str> = text.lines().collect();
-    let head = lines.iter().take_while(|line| is_fence(line) || line.trim().is_empty()).count();
-    let tail = lines.iter().rev().take_while(|line| line.trim() == "```" || line.trim().is_empty()).count();
-    let code = head..lines.len().saturating_sub(tail).max(head);
+    let head = lines.iter().take_while(|line| fence(line) || is_tag(line) || blank(line)).count();
+    let tail = lines.iter().rev().take_while(|line| line.trim() == "```" || blank(line)).count();
+    let mut code = head..lines.len().saturating_sub(tail).max(head);
+    // One more: there is prose before the block, or behind it.
+    if let Some(at) = lines[code.clone()].iter().position(|line| fence(line)) {
+        let at = code.start + at;
+        let opened = lines[..head].iter().any(|line| fence(line));
+        code = if opened { code.start..at } else { at + 1..code.end };
+        let closed = lines[code.clone()].iter().position(|line| fence(line));
+        code.end = closed.map_or(code.end, |closed| code.start + closed);
+    }
     let kept = lines.iter().enumerate().map(|(place, line)| if code.contains(&place) { *line } else { "" });
     kept.collect::<Vec<_>>().join("\n")
+}
+
+/// A language's name alone, as it stands behind a fence. No statement is written so.
+fn is_tag(line: &str) -> bool {
+    const TAGS: [&str; 18] = [
+        "rhai",
+        "rust",
+        "rs",
+        "javascript",
+        "js",
+        "typescript",
+        "ts",
+        "go",
+        "golang",
+        "python",
+        "py",
+        "c",
+        "c++",
+        "cpp",
+        "java",
+        "text",
+        "txt",
+        "plaintext",
+    ];
+    TAGS.iter().any(|tag| line.trim().eq_ignore_ascii_case(tag))
 }
 
 #[cfg(test)]
@@ -139,5 +169,16 @@ mod tests {
         assert_eq!(without_fences("fn f() {}\nlet rust = 1;"), "fn f() {}\nlet rust = 1;");
         assert_eq!(without_fences("```\n```"), "\n");
         assert_eq!(without_fences(""), "");
+        for tag in ["rs", "Rust", "Rhai", "python", "ts", "c++"] {
+            assert_eq!(without_fences(&format!("{tag}\nfn f() {{}}")), "\nfn f() {}", "{tag}");
+        }
+    }
+
+    #[test]
+    fn what_a_model_says_around_its_program_is_left_out() {
+        let block = "Here it is:\n```rhai\nfn f() {}\n```\nIt is better.";
+        assert_eq!(without_fences(block), "\n\nfn f() {}\n\n");
+        assert_eq!(without_fences("```\nfn f() {}\n```\nIt is better."), "\nfn f() {}\n\n");
+        assert_eq!(without_fences("So:\n```\nfn f() {}"), "\n\nfn f() {}");
     }
 }

@@ -296,7 +296,8 @@ const LEAST_BYTES: usize = 500;
 
 /// Of everything that answers may depend on besides the files.
 pub(super) fn host() -> String {
-    format!("blis {} {}-{}", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH, std::env::consts::OS)
+    let (version, build) = (env!("CARGO_PKG_VERSION"), env!("BLIS_BUILD"));
+    format!("blis {version}+{build} {}-{}", std::env::consts::ARCH, std::env::consts::OS)
 }
 
 /// A candidate that can be run.

@@ -71,8 +71,8 @@ struct ParameterGain {
     name: String,
     default: f64,
     tuned: f64,
-    /// What is lost in train if it alone goes back to its default.
-    gain: Gain,
+    /// What is lost in train if it alone goes back to its default. `None`: the candidate fails then.
+    gain: Option<Gain>,
 }
 
 /// A difference of scores.
@@ -170,11 +170,11 @@ impl Tuning<'_> {
         let parameters = self.free.iter().enumerate().map(|(place, parameter)| {
             let mut without = values.clone();
             without[place] = parameter.default;
-            let gain = between(&self.stage(&without, &train)?, &tuned);
+            let gain = self.stage(&without, &train).ok().map(|without| between(&without, &tuned).into());
             let (name, default) = (parameter.name.clone(), parameter.default);
-            Ok(ParameterGain { name, default, tuned: values[place], gain: gain.into() })
+            ParameterGain { name, default, tuned: values[place], gain }
         });
-        let parameters = parameters.collect::<Result<Vec<_>, Failure>>()?;
+        let parameters = parameters.collect();
         let select = (!select.scenarios.is_empty())
             .then(|| Ok::<_, Failure>(between(&self.stage(&defaults, &select)?, &self.stage(&values, &select)?).into()))
             .transpose()?;
@@ -270,7 +270,8 @@ impl Tuned {
         }
         let _ = writeln!(text, "\n{:<20}{:>12}{:>12}  lost in train without it", "parameter", "default", "tuned");
         for one in &self.parameters {
-            let _ = writeln!(text, "{:<20}{:>12}{:>12}  {}", one.name, one.default, one.tuned, gain(&one.gain));
+            let lost = one.gain.as_ref().map_or_else(|| "everything: it fails".to_owned(), gain);
+            let _ = writeln!(text, "{:<20}{:>12}{:>12}  {lost}", one.name, one.default, one.tuned);
         }
         text
     }

@@ -60,6 +60,7 @@ fn workload(requests: Vec<Request>) -> Workload {
         follow_ups: None,
         names: Names::default(),
         slo_targets: BTreeMap::new(),
+        aside: BTreeSet::new(),
         skipped: Skipped::default(),
         notes: vec!["a note on the workload".into()],
     }

@@ -16,6 +16,7 @@ mod statistics;
 mod trace_v2;
 mod vllm_bench;
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -23,6 +24,7 @@ use std::str::FromStr;
 pub use journal::Journal;
 
 use super::file::{FileError, write_whole};
+use crate::workload::trace_v2::GoodputTargets;
 use crate::workload::{Names, name_hint};
 
 /// A format to export to.
@@ -133,6 +135,8 @@ pub struct About {
     pub max_model_len: Option<u32>,
     /// Seed of the run.
     pub seed: u64,
+    /// Latency targets by class that the workload brought.
+    pub slo_targets: BTreeMap<String, GoodputTargets>,
 }
 
 fn with_extension(path: &Path, extension: &str) -> PathBuf {

@@ -11,6 +11,8 @@ use blis_sim::units::Micros;
 use serde_json::Value;
 
 use super::*;
+use crate::workload::TraceOptions;
+use crate::workload::trace_v2::read_header;
 
 /// So little KV that requests are thrown out of the batch; one gives up, one can never be served.
 fn journal(recording: bool) -> (Journal, Metrics, u64) {
@@ -82,6 +84,10 @@ fn about() -> About {
         max_num_seqs: 8,
         max_model_len: None,
         seed: 1,
+        slo_targets: BTreeMap::from([(
+            "critical".to_owned(),
+            GoodputTargets { ttft_ms: Some(200.5), ..Default::default() },
+        )]),
     }
 }
 
@@ -178,4 +184,21 @@ fn exports_are_named_and_nonsense_is_refused() {
     assert_eq!(export.files()[1], PathBuf::from("folder/profile_export_aiperf.json"));
     let refused = ["trace-v2", "trace_v2=x", "otel="].map(|text| text.parse::<Export>().expect_err("nonsense"));
     insta::assert_snapshot!(refused.join("\n"));
+}
+
+#[test]
+fn an_exported_trace_keeps_budgets_targets_and_deadlines_that_had_passed() {
+    let (mut journal, ..) = journal(false);
+    let request = &mut journal.journeys[1].request;
+    request.max_output_tokens = Some(4000);
+    request.arrival = Micros(5_000);
+    request.deadline = Some(Micros(2_000));
+    let header = text(|out| trace_v2::header(&about(), out));
+    let read = read_header(header.as_bytes(), "t.yaml").expect("a header");
+    assert_eq!(read.goodput_slo_targets, about().slo_targets);
+    let data = text(|out| trace_v2::data(&journal, &about(), &Names::default(), out));
+    let options = TraceOptions::default();
+    let mut workload = crate::workload::trace_v2::read(data.as_bytes(), "t.csv", &read, &options).expect("a trace");
+    let back = workload.requests.find(|back| back.id == journal.journeys[1].request.id).expect("is there");
+    assert_eq!((back.max_output_tokens, back.deadline), (Some(4000), Some(Micros(5_000))));
 }

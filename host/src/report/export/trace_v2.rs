@@ -1,23 +1,23 @@
 //! The run as a TraceV2 trace, two files.
 //!
 //! Arrivals are those that happened, follow-ups of sessions included. What the published columns cannot
-//! say, which KV blocks are equal, stands in one more at the end, `block_keys_N` for blocks of N tokens:
-//! runs of keys, `first+count`, in the order of the tokens. With that a replay has the same results.
+//! say stands in two more at the end: clients' budgets, `max_tokens`, where they are not the answer's length; and which
+//! KV blocks are equal, `block_keys_N` for blocks of N tokens: runs of keys, `first+count`, in the order of the tokens.
+//! With that a replay has the same results.
 
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use blis_sim::outcome::Status;
-use blis_sim::request::Content;
 
 use super::About;
 use super::journal::{Journal, Journey};
-use crate::workload::trace_v2::{BLOCK_KEYS, COLUMNS, VLLM_PRIORITY};
+use crate::workload::trace_v2::{BLOCK_KEYS, COLUMNS, GoodputTargets, MAX_TOKENS, VLLM_PRIORITY, keys_text};
 use crate::workload::{Names, session_text};
 
 /// The header.
 pub(super) fn header(about: &About, out: &mut dyn Write) -> io::Result<()> {
-    let About { model, block_size, tensor_parallel, max_num_seqs, max_model_len, seed, .. } = about;
+    let About { model, block_size, tensor_parallel, max_num_seqs, max_model_len, seed, slo_targets, .. } = about;
     let model = serde_json::to_string(model)?;
     write!(
         out,
@@ -26,22 +26,37 @@ pub(super) fn header(about: &About, out: &mut dyn Write) -> io::Result<()> {
          max_num_seqs: {max_num_seqs}\n  block_size: {block_size}\n",
         *seed as i64,
     )?;
-    match max_model_len {
-        Some(longest) => writeln!(out, "  max_model_len: {longest}"),
-        None => Ok(()),
+    if let Some(longest) = max_model_len {
+        writeln!(out, "  max_model_len: {longest}")?;
     }
+    if slo_targets.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "goodput_slo_targets:")?;
+    for (class, GoodputTargets { ttft_ms, itl_ms, e2e_ms }) in slo_targets {
+        let targets = [("ttft_ms", ttft_ms), ("itl_ms", itl_ms), ("e2e_ms", e2e_ms)];
+        let targets = targets.into_iter().filter_map(|(key, ms)| Some((key, (*ms)?)));
+        let targets = serde_json::to_string(&targets.collect::<BTreeMap<_, _>>())?;
+        writeln!(out, "  {}: {targets}", serde_json::to_string(class)?)?;
+    }
+    Ok(())
 }
 
 /// The requests, in the order in which they arrived.
 pub(super) fn data(journal: &Journal, about: &About, names: &Names, out: &mut dyn Write) -> io::Result<()> {
     let with_priority = journal.journeys.iter().any(|journey| journey.request.client_priority.is_some());
     let with_keys = journal.journeys.iter().any(|journey| !journey.request.content.spans().is_empty());
+    let with_budgets =
+        journal.journeys.iter().any(|Journey { request, .. }| request.max_output_tokens != Some(request.output_tokens));
     let keys = format!("{BLOCK_KEYS}{}", about.block_size);
     let mut csv = csv::Writer::from_writer(out);
     let mut columns: Vec<&str> = COLUMNS.to_vec();
     if with_priority {
         let after = columns.iter().position(|&column| column == "slo_class").map_or(columns.len(), |place| place + 1);
         columns.insert(after, VLLM_PRIORITY);
+    }
+    if with_budgets {
+        columns.push(MAX_TOKENS);
     }
     if with_keys {
         columns.push(&keys);
@@ -75,7 +90,7 @@ fn field(column: &str, journey: &Journey, names: &Names) -> String {
             "0".to_owned()
         }
         "model" => text(tags.model),
-        "deadline_us" => request.deadline.map_or(0, |deadline| deadline.0).to_string(),
+        "deadline_us" => request.deadline.map_or(0, |deadline| deadline.max(request.arrival).0).to_string(),
         "server_input_tokens" => request.input_tokens.to_string(),
         "arrival_time_us" | "send_time_us" => request.arrival.0.to_string(),
         "first_chunk_time_us" => after_arrival(outcome.and_then(|outcome| outcome.ttft)),
@@ -98,16 +113,8 @@ fn field(column: &str, journey: &Journey, names: &Names) -> String {
             _ => String::new(),
         },
         VLLM_PRIORITY => request.client_priority.map_or_else(String::new, |priority| priority.to_string()),
-        _ if column.starts_with(BLOCK_KEYS) => keys(&request.content),
+        MAX_TOKENS => request.max_output_tokens.map_or_else(String::new, |tokens| tokens.to_string()),
+        _ if column.starts_with(BLOCK_KEYS) => keys_text(&request.content),
         _ => String::new(),
     }
-}
-
-fn keys(content: &Content) -> String {
-    let mut text = String::new();
-    for span in content.spans().iter().filter(|span| span.len > 0) {
-        let separator = if text.is_empty() { "" } else { " " };
-        let _ = write!(text, "{separator}{}+{}", span.first, span.len);
-    }
-    text
 }

@@ -4,7 +4,7 @@ use blis_sim::request::{BlockKey, Content, Span};
 use blis_sim::units::Micros;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 type Reader = fn(&[u8], &str, &TraceOptions) -> Result<Workload, TraceError>;
 
@@ -24,7 +24,16 @@ fn block(tokens: u32) -> NonZeroU32 {
 fn workload(requests: Vec<Request>, names: Names) -> Workload {
     let count = Some(requests.len() as u64);
     let (slo_targets, skipped, notes) = (BTreeMap::new(), Default::default(), Vec::new());
-    Workload { requests: Box::new(requests.into_iter()), follow_ups: None, count, names, slo_targets, skipped, notes }
+    Workload {
+        requests: Box::new(requests.into_iter()),
+        follow_ups: None,
+        count,
+        names,
+        slo_targets,
+        aside: BTreeSet::new(),
+        skipped,
+        notes,
+    }
 }
 
 /// Writes and reads back.
@@ -83,7 +92,7 @@ fn requests() -> impl Strategy<Value = Vec<Request>> {
 proptest! {
     #[test]
     fn what_a_format_carries_comes_back(requests in requests()) {
-        for target in [Target::Azure, Target::Mooncake, Target::BlisCsv] {
+        for target in [Target::Azure, Target::Mooncake, Target::BlisCsv, Target::TraceV2] {
             let (back, _, lost) = there_and_back(target, &requests, &Names::default(), block(16));
             prop_assert_eq!(back.iter().map(figures).collect::<Vec<_>>(), requests.iter().map(figures).collect::<Vec<_>>());
             let some_shared = requests.iter().any(|request| request.content.shared_blocks() > 0);

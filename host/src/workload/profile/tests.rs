@@ -55,7 +55,16 @@ fn prefixes_of_billions_of_tokens_are_counted_by_the_run() {
     ];
     let (requests, count) = (Box::new(requests.into_iter()), Some(4));
     let (names, slo_targets, skipped, notes) = Default::default();
-    let workload = Workload { requests, follow_ups: None, count, names, slo_targets, skipped, notes };
+    let workload = Workload {
+        requests,
+        follow_ups: None,
+        count,
+        names,
+        slo_targets,
+        aside: std::collections::BTreeSet::new(),
+        skipped,
+        notes,
+    };
     let profile = Profile::of(workload, 1).unwrap();
     assert_eq!(profile.ideal_prefix_hit, 1_500_000_007.0 / 16_000_000_000.0);
 }

@@ -24,8 +24,6 @@ pub struct Requests {
     /// Next arrival and place of each source that has one; of equals, the first.
     queue: BinaryHeap<Reverse<(Micros, usize)>>,
     numbers: Numbers,
-    /// Requests that may still arrive by themselves.
-    left: Budgets,
     /// Sessions in closed loop that wait for an answer.
     waiting: FxHashMap<Name, Session>,
     /// Those that do not any more.
@@ -36,14 +34,12 @@ impl Requests {
     /// What `expanded` sends, and the names of it.
     pub(super) fn new(expanded: Expanded, parts: &[Part], options: &GenerateOptions) -> (Self, Names) {
         let Expanded { plans, mut names, first_key } = expanded;
-        let of_parts = || parts.iter().map(|part| part.num_requests);
-        let left = Budgets::new(Some(options.num_requests.unwrap_or(u64::from(u32::MAX))), of_parts());
-        let follow_ups = Budgets::new(options.num_requests, of_parts());
-        let numbers = Numbers::new(options, follow_ups, first_key, names.first_session());
+        let left = Budgets::new(options.num_requests, parts.iter().map(|part| part.num_requests));
+        let numbers = Numbers::new(options, left, first_key, names.first_session());
         let sources: Vec<Source> = plans.into_iter().map(Source::new).collect();
         let first = sources.iter().enumerate().filter_map(|(place, source)| Some(Reverse((source.peek()?, place))));
         let queue = first.collect();
-        (Self { sources, queue, numbers, left, waiting: FxHashMap::default(), over: SessionStates::default() }, names)
+        (Self { sources, queue, numbers, waiting: FxHashMap::default(), over: SessionStates::default() }, names)
     }
 
     /// How many there will be, where that is known beforehand: if only their number ends them.
@@ -57,7 +53,7 @@ impl Requests {
                 && matches!(plan.segments.last().map(|last| last.pace), Some(Pace::Steady(_)))
         };
         let endless = self.numbers.horizon == Micros::MAX && self.sources.iter().any(steady);
-        self.left.of_all_alone().filter(|_| endless)
+        self.numbers.left.of_all_alone().filter(|_| endless)
     }
 
     /// A request of the session `session` has ended: the next one, if there is one. It may arrive
@@ -101,11 +97,11 @@ impl Iterator for Requests {
         let (mut first, place) = loop {
             let first = self.queue.peek_mut()?;
             let Reverse((at, place)) = *first;
-            if self.left.left(0) == Some(0) || at >= self.numbers.horizon {
+            if self.numbers.left.left(0) == Some(0) || at >= self.numbers.horizon {
                 return None;
             }
             let plan = &self.sources[place].plan;
-            if at < plan.end && self.left.left(plan.part) != Some(0) {
+            if at < plan.end && self.numbers.left.left(plan.part) != Some(0) {
                 break (first, place);
             }
             // Its part has ended.
@@ -122,11 +118,10 @@ impl Iterator for Requests {
             }
         }
         self.numbers.next_id = id.checked_add(1);
-        self.left.spend(part);
+        self.numbers.left.spend(part);
         let mut drawn = match given {
             Given::Request(drawn) => drawn,
             Given::Session(session, drawn) => {
-                self.numbers.follow_ups.spend(part);
                 self.waiting.insert(session.name(), session);
                 drawn
             }

@@ -11,7 +11,7 @@
 //! The schema is that of BLIS, versions 1 and 2. What request `n` of a client is depends on the
 //! seed, the client's id and `n`, and on no other client but through the share of the rate.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::path::Path;
 
@@ -380,6 +380,7 @@ impl Spec {
             follow_ups: None,
             names,
             slo_targets: self.goodput_slo_targets.clone(),
+            aside: BTreeSet::new(),
             skipped: Skipped::default(),
             notes: Vec::new(),
         })
@@ -404,6 +405,7 @@ impl Spec {
             follow_ups,
             names,
             slo_targets: self.goodput_slo_targets.clone(),
+            aside: BTreeSet::new(),
             skipped: Skipped::default(),
             notes: Vec::new(),
         })

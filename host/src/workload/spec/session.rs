@@ -25,24 +25,19 @@ pub struct Numbers {
     pub(super) keys: Keys,
     /// No request arrives at this time or later.
     pub(super) horizon: Micros,
-    /// How many requests closed loops may still add.
-    pub(super) follow_ups: Budgets,
+    /// How many more there may be.
+    pub(super) left: Budgets,
 }
 
 impl Numbers {
     /// The first numbers, behind those of names and prefixes.
-    pub(super) fn new(
-        options: &GenerateOptions,
-        follow_ups: Budgets,
-        first_key: BlockKey,
-        first_session: Name,
-    ) -> Self {
+    pub(super) fn new(options: &GenerateOptions, left: Budgets, first_key: BlockKey, first_session: Name) -> Self {
         Self {
             next_id: Some(0),
             next_session: first_session,
             keys: Keys::new(options.block_size, first_key),
             horizon: options.horizon,
-            follow_ups,
+            left,
         }
     }
 
@@ -131,7 +126,7 @@ impl Session {
         if self.state != SessionState::Active {
             return None;
         }
-        numbers.follow_ups.spend(self.plan.part);
+        numbers.left.spend(self.plan.part);
         self.round += 1;
         if self.plan.accumulates() {
             let tokens = self.input_tokens.saturating_add(ended.generated_tokens);
@@ -152,7 +147,7 @@ impl Session {
             SessionState::Cancelled
         } else if self.start.is_last(self.round) {
             SessionState::Completed
-        } else if numbers.follow_ups.left(self.plan.part) == Some(0) || numbers.next_id.is_none() {
+        } else if numbers.left.left(self.plan.part) == Some(0) || numbers.next_id.is_none() {
             SessionState::BudgetExhausted
         } else if at >= self.plan.end || !self.plan.is_active(at) {
             SessionState::HorizonInterrupted

@@ -1,8 +1,10 @@
-//! The columns of a TraceV2 CSV: 27 that must be there, five that may.
+//! The columns of a TraceV2 CSV: 27 that must be there, seven that may.
 
+use std::fmt::Write as _;
 use std::num::NonZeroU32;
 use std::ops::Range;
 
+use blis_sim::request::Content;
 use csv::ByteRecord;
 
 use crate::workload::error::{Fault, nearest, quoted};
@@ -73,8 +75,10 @@ pub(crate) const VLLM_PRIORITY: &str = "vllm_priority";
 /// With the tokens of a KV block behind it: which blocks may equal blocks of other requests, as runs of
 /// keys, `first+count`. Only in traces of ours.
 pub(crate) const BLOCK_KEYS: &str = "block_keys_";
+/// The client's budget, empty for none. Only in traces of ours; in others it is the length of the answer.
+pub(crate) const MAX_TOKENS: &str = "max_tokens";
 const THINK_TIME_US: &str = "think_time_us";
-const OPTIONAL: [&str; 5] = [VLLM_PRIORITY, "slo_target_us", "x_request_id", "adapter", THINK_TIME_US];
+const OPTIONAL: [&str; 6] = [VLLM_PRIORITY, "slo_target_us", "x_request_id", "adapter", THINK_TIME_US, MAX_TOKENS];
 
 impl Column {
     pub fn name(self) -> &'static str {
@@ -90,20 +94,78 @@ pub(super) struct Columns {
     at: [usize; COLUMNS.len()],
     vllm_priority: Option<usize>,
     think_time_us: Option<usize>,
-    block_keys: Option<usize>,
+    max_tokens: Option<usize>,
+    block_keys: Option<BlockKeys>,
     all: usize,
+}
+
+/// The column that says which blocks are equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct BlockKeys {
+    at: usize,
+    /// Tokens of its blocks.
+    tokens: u32,
+    scale: Scale,
+}
+
+/// From its blocks to those that are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scale {
+    /// Each is so many of ours.
+    Split(u32),
+    /// So many are one of ours.
+    Join(u32),
+}
+
+impl BlockKeys {
+    /// That of `header` whose blocks are, or make up, or are made up of blocks of `block_size` tokens.
+    fn find(header: &ByteRecord, block_size: NonZeroU32) -> Option<Self> {
+        let wanted = block_size.get();
+        let scales = header.iter().enumerate().filter_map(|(at, field)| {
+            let tokens = std::str::from_utf8(field.trim_ascii()).ok()?.strip_prefix(BLOCK_KEYS)?;
+            let tokens: u32 = tokens.parse().ok().filter(|&tokens| tokens > 0)?;
+            let scale = match (tokens % wanted, wanted % tokens) {
+                (0, _) => Scale::Split(tokens / wanted),
+                (_, 0) => Scale::Join(wanted / tokens),
+                _ => return None,
+            };
+            Some(Self { at, tokens, scale })
+        });
+        scales.min_by_key(|keys| match keys.scale {
+            Scale::Split(ours) | Scale::Join(ours) => ours,
+        })
+    }
+}
+
+impl Scale {
+    /// The same contents in our blocks. `None` if 32 bits are too few for their keys.
+    fn ours(self, runs: Vec<Range<u32>>) -> Option<Vec<Range<u32>>> {
+        match self {
+            Self::Split(1) | Self::Join(1) => Some(runs),
+            Self::Split(each) => {
+                let wider = |run: Range<u32>| Some(run.start.checked_mul(each)?..run.end.checked_mul(each)?);
+                runs.into_iter().map(wider).collect()
+            }
+            // A key stands for everything up to its block, so the last one of ours stands for ours.
+            Self::Join(each) => {
+                let last = runs.into_iter().flatten().skip(each as usize - 1).step_by(each as usize);
+                Some(last.map(|key| key..key.saturating_add(1)).collect())
+            }
+        }
+    }
 }
 
 impl Columns {
     /// Reads the header row; notes say which columns mean nothing here.
-    /// Block keys are of use for blocks of `block_size` tokens only.
+    /// Block keys are wanted for blocks of `block_size` tokens.
     pub fn of(header: &ByteRecord, block_size: NonZeroU32) -> Result<(Self, Option<String>), Fault> {
-        let keys = format!("{BLOCK_KEYS}{block_size}");
+        let block_keys = BlockKeys::find(header, block_size);
         let position = |name: &str| header.iter().position(|field| field.trim_ascii() == name.as_bytes());
         let unknown: Vec<String> = header
             .iter()
             .map(|field| String::from_utf8_lossy(field.trim_ascii()).into_owned())
-            .filter(|name| !COLUMNS.contains(&name.as_str()) && !OPTIONAL.contains(&name.as_str()) && *name != keys)
+            .filter(|name| !COLUMNS.contains(&name.as_str()) && !OPTIONAL.contains(&name.as_str()))
+            .filter(|name| block_keys.is_none() || !name.starts_with(BLOCK_KEYS))
             .collect();
         let mut at = [0; COLUMNS.len()];
         for (at, name) in at.iter_mut().zip(COLUMNS) {
@@ -111,15 +173,18 @@ impl Columns {
         }
         let notes = unknown.iter().map(|name| match nearest(name, &OPTIONAL) {
             _ if name.starts_with(BLOCK_KEYS) => {
-                format!("column `{name}` is for KV blocks of another size than {block_size} tokens and not read")
+                format!(
+                    "column `{name}` is not read, so that no prompts have anything in common: blocks of {block_size} \
+                     tokens are no multiple of its, nor the other way round"
+                )
             }
             Some(known) => format!("column `{name}` is not known and not read; did you mean `{known}`?"),
             None => format!("column `{name}` is not known and not read"),
         });
         let notes: Vec<String> = notes.collect();
         let note = (!notes.is_empty()).then(|| notes.join("; "));
-        let [vllm_priority, think_time_us, block_keys] = [VLLM_PRIORITY, THINK_TIME_US, &keys].map(position);
-        Ok((Self { at, vllm_priority, think_time_us, block_keys, all: header.len() }, note))
+        let [vllm_priority, think_time_us, max_tokens] = [VLLM_PRIORITY, THINK_TIME_US, MAX_TOKENS].map(position);
+        Ok((Self { at, vllm_priority, think_time_us, max_tokens, block_keys, all: header.len() }, note))
     }
 
     /// Whether records say which of their blocks are equal.
@@ -179,6 +244,22 @@ impl<'a> Fields<'a> {
         field::count(self.bytes(column), column.name())
     }
 
+    /// What this record says that no simulation asks about.
+    pub fn aside(&self) -> Result<impl Iterator<Item = &'static str> + use<>, Fault> {
+        use Column::{AudioTokens, ImageTokens, ReasonRatio, TextTokens, VideoTokens};
+        let mut parts = false;
+        for column in [TextTokens, ImageTokens, AudioTokens, VideoTokens] {
+            parts |= self.count(column)? > 0;
+        }
+        let reasons = field::float(self.bytes(ReasonRatio), ReasonRatio.name())? > 0.0;
+        let said = [
+            (parts, "how prompts are made up of text, images, audio and video"),
+            (reasons, "how much of answers is reasoning"),
+            (self.think_time()? > 0, "think times"),
+        ];
+        Ok(said.into_iter().filter_map(|(there, what)| there.then_some(what)))
+    }
+
     /// µs.
     pub fn time(&self, column: Column) -> Result<u64, Fault> {
         field::micros(self.bytes(column), column.name())
@@ -203,6 +284,14 @@ impl<'a> Fields<'a> {
         value.ok_or_else(fault).map(Some)
     }
 
+    /// The client's budget: that of traces which say so, else the length of the answer.
+    pub fn max_tokens(&self, output: u32) -> Result<Option<u32>, Fault> {
+        let Some(bytes) = self.columns.max_tokens.map(|at| self.record[at].trim_ascii()) else {
+            return Ok(Some(output));
+        };
+        if bytes.is_empty() { Ok(None) } else { field::count(bytes, MAX_TOKENS).map(Some) }
+    }
+
     /// From the answer before to this prompt, µs; 0 where the trace says nothing of it.
     pub fn think_time(&self) -> Result<u64, Fault> {
         let bytes = self.columns.think_time_us.map(|at| self.record[at].trim_ascii());
@@ -210,9 +299,10 @@ impl<'a> Fields<'a> {
     }
 
     /// Keys of the leading blocks that may equal others, where the trace has them: runs. The request has
-    /// `full_blocks`.
-    pub fn block_keys(&self, full_blocks: u64) -> Result<Vec<Range<u32>>, Fault> {
-        let Some(bytes) = self.columns.block_keys.map(|at| &self.record[at]) else { return Ok(Vec::new()) };
+    /// `all_tokens`, answer included.
+    pub fn block_keys(&self, all_tokens: u64) -> Result<Vec<Range<u32>>, Fault> {
+        let Some(BlockKeys { at, tokens, scale }) = self.columns.block_keys else { return Ok(Vec::new()) };
+        let (bytes, full_blocks) = (&self.record[at], all_tokens / u64::from(tokens));
         let fault = || {
             Fault::new(format!("`{BLOCK_KEYS}…` is not a list of first+count: {}", quoted(bytes)))
                 .hint("as in `0+9 120+4`")
@@ -231,10 +321,21 @@ impl<'a> Fields<'a> {
                 return Err(Fault::new(what).hint("only blocks that its tokens fill have keys"));
             }
         }
-        Ok(runs)
+        let too_many = || Fault::new("more than 4294967295 different KV blocks".to_owned()).hint("read larger blocks");
+        scale.ours(runs).ok_or_else(too_many)
     }
 
     fn bytes(&self, column: Column) -> &'a [u8] {
         &self.record[self.columns.at[column as usize]]
     }
+}
+
+/// What stands in a column [`BLOCK_KEYS`].
+pub(crate) fn keys_text(content: &Content) -> String {
+    let mut text = String::new();
+    for span in content.spans().iter().filter(|span| span.len > 0) {
+        let separator = if text.is_empty() { "" } else { " " };
+        let _ = write!(text, "{separator}{}+{}", span.first, span.len);
+    }
+    text
 }

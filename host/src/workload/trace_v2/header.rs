@@ -56,6 +56,18 @@ pub struct Header {
     pub observed_kv_metrics: Option<ObservedKv>,
 }
 
+impl Header {
+    /// What it says that no request carries.
+    pub(super) fn aside(&self) -> impl Iterator<Item = &'static str> + use<> {
+        let said = [
+            (self.workload_seed.is_some(), "the seed"),
+            (self.session_context_growth == SessionGrowth::Accumulate, "that prompts hold the conversation before"),
+            (self.server.is_some(), "the server"),
+        ];
+        said.into_iter().filter_map(|(there, what)| there.then_some(what))
+    }
+}
+
 /// Where the times of a trace are from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -146,7 +146,7 @@ impl Later {
                 id: row.id,
                 own: extra.own,
                 output: row.output,
-                max_output_tokens: row.terms.max_output_tokens(row.output),
+                max_output_tokens: row.terms.max_output_tokens(),
                 think_time: if recorded { extra.think_time } else { Micros(gap) },
                 patience: extra.patience,
                 client_priority: row.terms.client_priority(),

@@ -170,6 +170,45 @@ fn no_request_has_more_block_keys_than_full_blocks() {
 }
 
 #[test]
+fn block_keys_serve_blocks_that_are_multiples_of_theirs() {
+    // 90 tokens and an answer of 6: six blocks. The second has the first five of them, the third four.
+    let long: &[(Column, &str)] = &[(Column::InputTokens, "90"), (Column::OutputTokens, "6")];
+    let keys = ["0+6", "0+5 6+1", "0+1 1+3 7+2"];
+    let rows = keys.iter().enumerate().map(|(id, keys)| {
+        let id = id.to_string();
+        let record = record(&[&[(Column::RequestId, id.as_str())], long].concat());
+        format!("{},{keys}\n", record.trim_end())
+    });
+    let text = format!("{HEADER},block_keys_16\n{}", rows.collect::<String>());
+    let shared = |tokens: u32| {
+        let options = TraceOptions { block_size: tokens.try_into().unwrap(), ..TraceOptions::default() };
+        let workload = read(text.as_bytes(), "t.csv", &Header::default(), &options).unwrap();
+        let notes = workload.notes.len();
+        (requests(workload).iter().map(|r| r.content.shared_blocks()).collect::<Vec<_>>(), notes)
+    };
+    assert_eq!(shared(16), (vec![5, 5, 4], 0));
+    assert_eq!(shared(8), (vec![10, 10, 8], 0));
+    assert_eq!(shared(1), (vec![80, 80, 64], 0));
+    assert_eq!(shared(32), (vec![2, 2, 2], 0));
+    assert_eq!(shared(64), (vec![1, 1, 1], 0));
+    assert_eq!(shared(24), (vec![0, 0, 0], 1), "and a note says so");
+}
+
+#[test]
+fn a_budget_is_what_max_tokens_says() {
+    let row = |id: &str, budget: &str| {
+        let record = record(&[(Column::RequestId, id), (Column::OutputTokens, "7")]);
+        format!("{},{budget}\n", record.trim_end())
+    };
+    let budgets =
+        |text: &str| trace(text).map(|read| requests(read).iter().map(|r| r.max_output_tokens).collect::<Vec<_>>());
+    let text = format!("{HEADER},max_tokens\n{}{}{}", row("0", "4000"), row("1", ""), row("2", "7"));
+    assert_eq!(budgets(&text).unwrap(), vec![Some(4000), None, Some(7)]);
+    assert_eq!(budgets(&format!("{HEADER}\n{}", record(&[(Column::OutputTokens, "7")]))).unwrap(), vec![Some(7)]);
+    insta::assert_snapshot!(budgets(&format!("{HEADER},max_tokens\n{}", row("0", "-1"))).unwrap_err(), @"t.csv:2: `max_tokens` is negative: `-1`");
+}
+
+#[test]
 fn a_run_of_millions_of_block_keys_is_kept_as_a_run() {
     let endless: &[(Column, &str)] = &[(Column::InputTokens, "4294967290")];
     let keys: Vec<String> = (0..2_000).map(|n| format!("{n}+60000000")).collect();

@@ -130,6 +130,6 @@ proptest! {
 fn clients_of_the_same_id_are_not_the_same() {
     let twin = || Client::new("twin", 1.0, Lengths::exponential(500.0), Lengths::Constant(1));
     let (requests, _) = requests(&Spec { num_requests: Some(100), ..spec(10.0, vec![twin(), twin()]) });
-    let lengths: std::collections::BTreeSet<u32> = requests.iter().map(|r| r.input_tokens).collect();
+    let lengths: BTreeSet<u32> = requests.iter().map(|r| r.input_tokens).collect();
     assert!(lengths.len() > 80, "{}", lengths.len());
 }

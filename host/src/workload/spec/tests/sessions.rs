@@ -123,6 +123,21 @@ fn sessions_end_early_for_four_reasons() {
 }
 
 #[test]
+fn rounds_of_closed_loops_count_among_the_requests_asked_for() {
+    let options = GenerateOptions { num_requests: Some(20), ..options() };
+    let (mut requests, _) = spec(1.0, vec![chat(true, true)]).requests(&options).unwrap();
+    let (mut made, mut turn) = (0, 0);
+    // Between two sessions, each that has begun gets an answer.
+    while let Some(drawn) = requests.next() {
+        made += 1;
+        turn += 1;
+        let ended = answered(secs(turn), 10);
+        made += u64::from(requests.ended(drawn.request.tags.session, ended).is_some());
+    }
+    assert_eq!(made, 20);
+}
+
+#[test]
 fn users_begin_one_after_the_other_and_go_on_for_ever() {
     let users = Client { load: Load::Users { count: 4, think_time: secs(8) }, ..client("users", 1.0) };
     let (mut requests, _) =

@@ -95,7 +95,7 @@ fn a_cohort_is_many_clients() {
     assert_eq!(requests.len(), 2500);
     assert!(requests.iter().all(|r| (secs(100)..secs(200)).contains(&r.arrival)));
     assert_eq!(of_client(&requests, &names, "c-49").len(), 50);
-    let keys: std::collections::BTreeSet<_> = requests.iter().map(|r| r.content.keys().next()).collect();
+    let keys: BTreeSet<_> = requests.iter().map(|r| r.content.keys().next()).collect();
     assert_eq!((keys.len(), names.find("g-7").is_some()), (50, true));
 }
 
