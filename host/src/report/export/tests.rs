@@ -147,6 +147,37 @@ fn aiperf_tells_each_request_in_a_line() {
     assert!(summary["time_to_first_token"]["p50"].as_f64() < summary["time_to_first_token"]["p99"].as_f64());
 }
 
+/// The fields that AIPerf's own models of these files (`MetricRecordMetadata`, `ErrorDetails`) require.
+#[test]
+fn aiperf_has_what_its_models_require() {
+    let (mut journal, ..) = journal(true);
+    let mut names = Names::default();
+    let talks = [names.intern("a"), names.intern("b")];
+    for (place, talk) in [(0, 0), (2, 1), (3, 0), (5, 1)] {
+        journal.journeys[place].request.tags.session = talks[talk];
+    }
+    let lines = text(|out| aiperf::requests(&journal, &names, out));
+    let all: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    for line in &all {
+        let metadata = &line["metadata"];
+        for name in ["session_num", "request_start_ns", "request_end_ns"] {
+            assert!(metadata[name].is_u64(), "{name}");
+        }
+        for name in ["worker_id", "record_processor_id", "benchmark_phase"] {
+            assert!(metadata[name].is_string(), "{name}");
+        }
+        assert!(line["error"].is_null() || line["error"]["message"].is_string());
+    }
+    let numbers: Vec<_> = all.iter().take(7).map(|line| line["metadata"]["session_num"].as_u64()).collect();
+    assert_eq!(numbers, [0, 1, 2, 0, 3, 2, 4].map(Some));
+    let summary: Value = serde_json::from_str(&text(|out| aiperf::summary(&journal, &about(), out))).expect("JSON");
+    let per_user = &summary["output_token_throughput_per_user"];
+    assert!(per_user["avg"].as_f64() > Some(0.0) && per_user["unit"] == "tokens/sec/user", "{per_user}");
+    let errors = summary["error_summary"].as_array().expect("a list");
+    assert_eq!(errors.len(), 2);
+    assert!(errors.iter().all(|error| error["error_details"]["message"].is_string() && error["count"] == 1));
+}
+
 /// Spans of a line, with their scopes.
 fn spans(line: &str) -> Vec<(String, Value)> {
     let document: Value = serde_json::from_str(line).expect("JSON");
