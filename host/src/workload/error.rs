@@ -129,6 +129,10 @@ impl TraceError {
                 let hint = error.hint.map_or(guess.to_owned(), |hint| format!("{guess}; {hint}"));
                 Self::Line(LineError { hint: Some(hint), ..error })
             }
+            Self::Empty { file, skipped, mut notes } => {
+                notes.push(guess.to_owned());
+                Self::Empty { file, skipped, notes }
+            }
             other => other,
         }
     }

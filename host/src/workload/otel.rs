@@ -526,7 +526,10 @@ mod tests {
         fork("llm_core", "vllm.scheduler", ("t1", &span, parent), &attributes, &events.join(", "))
     }
 
-    fn read_in(lines: &[String]) -> (Vec<String>, Vec<(u64, u32, u32, Option<u32>)>) {
+    /// Arrival, prompt, answer, budget.
+    type Asked = (u64, u32, u32, Option<u32>);
+
+    fn read_in(lines: &[String]) -> (Vec<String>, Vec<Asked>) {
         let workload = trace(&lines.join("\n")).unwrap();
         let seen = workload.requests.map(|r| (r.arrival.0, r.input_tokens, r.output_tokens, r.max_output_tokens));
         (workload.notes, seen.collect())
