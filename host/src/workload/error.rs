@@ -119,6 +119,25 @@ pub enum TraceError {
     },
 }
 
+impl TraceError {
+    /// The same, where nothing told the format.
+    pub(super) fn of_a_guess(self) -> Self {
+        let guess =
+            "no key in the first 4 KiB tells the format, so it was taken for mooncake; name it with `--trace-format`";
+        match self {
+            Self::Line(error) => {
+                let hint = error.hint.map_or(guess.to_owned(), |hint| format!("{guess}; {hint}"));
+                Self::Line(LineError { hint: Some(hint), ..error })
+            }
+            Self::Empty { file, skipped, mut notes } => {
+                notes.push(guess.to_owned());
+                Self::Empty { file, skipped, notes }
+            }
+            other => other,
+        }
+    }
+}
+
 fn until(end: Option<Micros>) -> String {
     end.map_or(" on".to_owned(), |end| format!(" to {} s", end.as_secs_f64()))
 }

@@ -96,25 +96,34 @@ impl TraceFormat {
 impl TraceFormat {
     /// The format of JSON objects, told from the keys at the start of the text; Mooncake if from none.
     fn of_object(text: &[u8]) -> Self {
-        /// Each of the keys has to be there.
-        const KEYS: [(TraceFormat, &[&str]); 8] = [
+        /// Each of the keys has to be there. vLLM's results may have a `dataset_name` as well, by `--metadata`.
+        const KEYS: [(TraceFormat, &[&str]); 9] = [
             (TraceFormat::Otel, &["resourceSpans"]),
             (TraceFormat::AiPerf, &["metadata", "request_start_ns"]),
             (TraceFormat::Bailian, &["chat_id"]),
             (TraceFormat::VllmVcr, &["meta"]),
             (TraceFormat::VllmVcr, &["prompt_tokens", "output_tokens"]),
-            (TraceFormat::SglangBench, &["backend", "dataset_name"]),
             (TraceFormat::VllmBench, &["backend", "model_id"]),
+            (TraceFormat::VllmBench, &["start_times"]),
+            (TraceFormat::SglangBench, &["backend", "dataset_name"]),
             (TraceFormat::VllmBench, &["input_lens"]),
         ];
-        let has = |key: &str| {
-            let quoted = format!("\"{key}\"");
-            let mut places = text.windows(quoted.len()).enumerate().filter(|(_, window)| *window == quoted.as_bytes());
-            places.any(|(at, _)| text[at + quoted.len()..].trim_ascii_start().starts_with(b":"))
-        };
-        let found = KEYS.iter().find(|(_, keys)| keys.iter().all(|key| has(key)));
+        let found = KEYS.iter().find(|(_, keys)| keys.iter().all(|key| has_key(text, key)));
         found.map_or(Self::Mooncake, |&(format, _)| format)
     }
+}
+
+/// Whether the text has `key` before a colon.
+fn has_key(text: &[u8], key: &str) -> bool {
+    let quoted = format!("\"{key}\"");
+    let mut places = text.windows(quoted.len()).enumerate().filter(|(_, window)| *window == quoted.as_bytes());
+    places.any(|(at, _)| text[at + quoted.len()..].trim_ascii_start().starts_with(b":"))
+}
+
+/// Whether not even a key of Mooncake's is there, and a trace is taken for one because it is JSON.
+pub(super) fn is_guess(start: &[u8]) -> bool {
+    let keys = ["timestamp", "input_length", "output_length", "hash_ids", "session_id", "text_input", "delay"];
+    !keys.iter().any(|key| has_key(start, key))
 }
 
 /// Whether this is the CSV half of a TraceV2 trace.
@@ -167,6 +176,15 @@ mod tests {
         assert_eq!(detect("{\"resourceSpans\": []}"), TraceFormat::Otel);
         assert_eq!(detect("request_id,client_id,tenant_id\n"), TraceFormat::TraceV2);
         assert_eq!(detect("# made by\ntrace_version: 3\n"), TraceFormat::TraceV2);
+    }
+
+    #[test]
+    fn results_of_vllm_that_name_a_dataset_are_not_of_sglang() {
+        let detect = |start: &str| TraceFormat::detect("x", start.as_bytes()).unwrap();
+        let named = r#"{"backend": "vllm", "model_id": "m", "dataset_name": "sharegpt"}"#;
+        assert_eq!(detect(named), TraceFormat::VllmBench);
+        let late = r#"{"backend": "vllm", "dataset_name": "sharegpt", "input_lens": [1], "start_times": [0.5]}"#;
+        assert_eq!(detect(late), TraceFormat::VllmBench);
     }
 
     #[test]

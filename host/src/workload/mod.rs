@@ -145,6 +145,9 @@ pub fn open_trace(path: &Path, options: &TraceOptions) -> Result<Workload, Trace
     let input = Cursor::new(start.clone()).chain(input);
     match format {
         TraceFormat::Azure => azure::read(input, &file, options),
+        TraceFormat::Mooncake if options.format.is_none() && format::is_guess(&start) => {
+            mooncake::read(input, &file, options).map_err(TraceError::of_a_guess)
+        }
         TraceFormat::Mooncake => mooncake::read(input, &file, options),
         TraceFormat::BlisCsv => blis_csv::read(input, &file, options),
         TraceFormat::Bailian => bailian::read(input, &file, options),

@@ -5,7 +5,9 @@
 use std::io::{self, Write};
 
 use blis_sim::outcome::Outcome;
+use blis_sim::request::Name;
 use blis_sim::units::Micros;
+use rustc_hash::FxHashMap;
 use serde_json::{Map, Value, json};
 
 use super::About;
@@ -15,41 +17,75 @@ use crate::workload::{Names, session_text};
 
 /// A line per request, in the order of arrival.
 pub(super) fn requests(journal: &Journal, names: &Names, out: &mut dyn Write) -> io::Result<()> {
-    for (number, journey) in journal.journeys.iter().enumerate() {
-        serde_json::to_writer(&mut *out, &line(number, journey, names))?;
+    let mut sessions = Sessions::default();
+    for journey in &journal.journeys {
+        let session = sessions.number(journey.request.tags.session);
+        serde_json::to_writer(&mut *out, &line(session, journey, names))?;
         out.write_all(b"\n")?;
     }
     Ok(())
 }
 
-fn line(number: usize, journey: &Journey, names: &Names) -> Value {
+/// Numbers of conversations, in the order of their first requests. A request outside of any is one of its own.
+#[derive(Default)]
+struct Sessions {
+    numbers: FxHashMap<Name, u64>,
+    next: u64,
+}
+
+impl Sessions {
+    fn number(&mut self, session: Name) -> u64 {
+        let next = self.next;
+        let number = if session == Name::NONE { next } else { *self.numbers.entry(session).or_insert(next) };
+        self.next += u64::from(number == next);
+        number
+    }
+}
+
+fn line(session: u64, journey: &Journey, names: &Names) -> Value {
     let request = &journey.request;
     let ns = |time: Micros| time.0 * 1_000;
     let answered = journey.completed();
     let end = answered.and_then(|outcome| outcome.e2e).map(|e2e| request.arrival + e2e);
     let end = end.or(journey.outcome.map(|outcome| outcome.ended_at)).unwrap_or(request.arrival);
     let mut metrics = Map::new();
-    metrics.insert("input_sequence_length".into(), measured(request.input_tokens, "tokens"));
+    let input = if journey.failure().is_some() { "error_isl" } else { "input_sequence_length" };
+    metrics.insert(input.into(), measured(request.input_tokens, "tokens"));
     if let Some(outcome) = answered {
         metrics.extend(latencies(outcome, journey).map(|(name, value)| (name.to_owned(), value)));
     }
-    let conversation = session_text(names.texts(), request.tags.session).into_owned();
+    let conversation = session_text(names.texts(), request.tags.session);
+    let conversation = (!conversation.is_empty()).then_some(conversation.as_ref());
     json!({
         "metadata": {
-            "session_num": number,
+            "session_num": session,
             "x_request_id": format!("request_{}", request.id),
-            "conversation_id": if conversation.is_empty() { Value::Null } else { json!(conversation) },
+            "x_correlation_id": conversation,
+            "conversation_id": conversation,
             "turn_index": request.tags.round_index,
             "request_start_ns": ns(request.arrival),
             "request_ack_ns": ns(journey.handed_over.unwrap_or(request.arrival)),
             "request_end_ns": ns(end),
+            // One sends all requests, and one keeps the records.
+            "worker_id": "worker_0",
+            "record_processor_id": "record_processor_0",
             "benchmark_phase": "profiling",
             "was_cancelled": journey.failure() == Some("timeout"),
             "cancellation_time_ns": (journey.failure() == Some("timeout")).then_some(ns(end)),
         },
         "metrics": metrics,
-        "error": journey.failure().map(|word| json!({ "code": Value::Null, "type": word, "message": word })),
+        "error": journey.failure().map(error_details),
     })
+}
+
+fn error_details(word: &'static str) -> Value {
+    let message = match word {
+        "timeout" => "the client's deadline passed before the answer was complete",
+        "dropped" => "it can never be served: too long for the model or for the KV cache",
+        "rejected" => "the service refused it on arrival",
+        _ => "the simulation ended before the answer was complete",
+    };
+    json!({ "code": Value::Null, "type": word, "message": message })
 }
 
 fn latencies<'a>(outcome: &Outcome, journey: &'a Journey) -> impl Iterator<Item = (&'static str, Value)> + use<'a> {
@@ -63,13 +99,15 @@ fn latencies<'a>(outcome: &Outcome, journey: &'a Journey) -> impl Iterator<Item 
         ("request_latency", outcome.e2e.map(|e2e| measured(ms(e2e), "ms"))),
         ("inter_token_latency", mean.map(|mean| measured(mean, "ms"))),
         ("inter_chunk_latency", (!gaps.is_empty()).then(|| measured(gaps, "ms"))),
-        (
-            "output_token_throughput_per_user",
-            mean.filter(|&mean| mean > 0.0).map(|mean| measured(1e3 / mean, "tokens/sec/user")),
-        ),
+        ("output_token_throughput_per_user", per_user(outcome).map(|rate| measured(rate, "tokens/sec/user"))),
     ]
     .into_iter()
     .filter_map(|(name, value)| Some((name, value?)))
+}
+
+/// Tokens a second that its client sees, from the first on.
+fn per_user(outcome: &Outcome) -> Option<f64> {
+    (outcome.itl_count > 0 && outcome.itl_mean_us > 0.0).then(|| 1e6 / outcome.itl_mean_us)
 }
 
 fn measured(value: impl Into<Value>, unit: &str) -> Value {
@@ -97,6 +135,7 @@ pub(super) fn summary(journal: &Journal, about: &About, out: &mut dyn Write) -> 
         "time_to_first_token": distribution(&of(&|o| o.ttft.map(ms)), "ms"),
         "inter_token_latency": distribution(&of(&|o| (o.itl_count > 0).then_some(o.itl_mean_us / 1e3)), "ms"),
         "output_token_throughput": single(per_second(total(&output)), "tokens/sec"),
+        "output_token_throughput_per_user": distribution(&of(&per_user), "tokens/sec/user"),
         "input_sequence_length": distribution(&input, "tokens"),
         "output_sequence_length": distribution(&output, "tokens"),
         "total_isl": single(total(&input), "tokens"),
@@ -129,5 +168,5 @@ fn errors(journal: &Journal) -> Value {
     for word in journal.journeys.iter().filter_map(Journey::failure) {
         *counts.entry(word).or_insert(0_u64) += 1;
     }
-    counts.into_iter().map(|(word, count)| json!({ "error_details": { "type": word }, "count": count })).collect()
+    counts.into_iter().map(|(word, count)| json!({ "error_details": error_details(word), "count": count })).collect()
 }

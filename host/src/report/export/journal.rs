@@ -39,6 +39,10 @@ pub(super) struct Journey {
     pub in_batch: Vec<Change>,
     /// When each token was out, before what the host adds to all.
     pub tokens: Vec<Micros>,
+    /// The step that gave the first of them.
+    pub first_step: Option<u64>,
+    /// Most prompt tokens that ever had their KV in place: preemption does not take them back.
+    pub prefilled: u32,
     /// The step in which it ended.
     pub last_step: Option<u64>,
     pub outcome: Option<Outcome>,
@@ -50,8 +54,8 @@ pub(super) struct Change {
     pub at: Micros,
     pub step: u64,
     pub entered: bool,
-    /// Prompt tokens, or after a preemption prompt and answer so far, with KV in place.
-    pub computed: u32,
+    /// [`Journey::prefilled`] at that moment.
+    pub prefilled: u32,
     pub generated: u32,
 }
 
@@ -142,11 +146,17 @@ impl Journey {
     /// `n` tokens are computed after `context` others in the step `number` from `start` to `end`.
     fn computes(&mut self, (start, end): (Micros, Micros), number: u64, n: u32, context: u32) {
         let generated = self.tokens.len() as u32;
+        let known = |tokens: u32| tokens.min(self.request.input_tokens).max(self.prefilled);
+        let (before, after) = (known(context), known(context + n));
         if !self.is_in_batch() {
-            self.in_batch.push(Change { at: start, step: number, entered: true, computed: context, generated });
+            self.in_batch.push(Change { at: start, step: number, entered: true, prefilled: before, generated });
         }
+        self.prefilled = after;
         // The last of prompt and answer so far gives the next token.
         if context + n == self.request.input_tokens + generated && generated < self.request.output_tokens {
+            if self.tokens.is_empty() {
+                self.first_step = Some(number);
+            }
             self.tokens.push(end);
         }
     }
@@ -161,6 +171,8 @@ impl Sink for Journal {
             queued: None,
             in_batch: Vec::new(),
             tokens: Vec::new(),
+            first_step: None,
+            prefilled: 0,
             last_step: None,
             outcome: None,
         });
@@ -182,7 +194,8 @@ impl Sink for Journal {
         for &id in &step.preempted {
             if let Some(journey) = self.journey(id) {
                 let generated = journey.tokens.len() as u32;
-                journey.in_batch.push(Change { at: step.now, step: number, entered: false, computed: 0, generated });
+                let prefilled = journey.prefilled;
+                journey.in_batch.push(Change { at: step.now, step: number, entered: false, prefilled, generated });
                 if restarts {
                     journey.tokens.clear();
                 }

@@ -1,139 +1,282 @@
-//! As a traced vLLM writes it: OTLP in JSON, a document per line. Times of day count from the start of
-//! the simulation.
+//! As a vLLM with journey and step tracing writes it: OTLP in JSON, a document per line.
 //!
-//! A request is a span `llm_request` with vLLM's attributes (latencies in seconds) and the events of its
-//! journey: ARRIVED, HANDOFF_TO_CORE, QUEUED, SCHEDULED, FIRST_TOKEN, PREEMPTED, FINISHED, DEPARTED. An
-//! engine step is an event `step.BATCH_SUMMARY` of a span `scheduler_steps`, one line per instance.
+//! A request is two linked spans. `llm_request` (scope `vllm.api`) has vLLM's attributes (latencies in
+//! seconds) and the events of the server: `api.ARRIVED`, `api.HANDOFF_TO_CORE`,
+//! `api.FIRST_RESPONSE_FROM_CORE`, `api.DEPARTED` or `api.ABORTED`. Its child `llm_core` (scope
+//! `vllm.scheduler`), which a request has once it joined a wait queue, has those of the engine:
+//! `journey.QUEUED`, `journey.SCHEDULED`, `journey.FIRST_TOKEN`, `journey.PREEMPTED`, `journey.FINISHED`.
+//! An engine step is an event `step.BATCH_SUMMARY` of a span `scheduler_steps` (scope
+//! `vllm.scheduler.step`), one line per instance.
 
 use std::io::{self, Write};
 
-use blis_sim::outcome::Status;
+use blis_sim::outcome::{Outcome, Status};
 use blis_sim::units::Micros;
 use serde_json::{Value, json};
 
 use super::About;
-use super::journal::{Change, Journal, Journey, Step};
+use super::journal::{Journal, Journey, Step};
 use crate::workload::{Names, session_text};
+
+/// What every clock shows when the simulation starts: readers take a time of 0 for none.
+const START: Micros = Micros(1_000_000);
 
 /// Requests in the order of arrival, then the steps of each instance.
 pub(super) fn write(journal: &Journal, about: &About, names: &Names, out: &mut dyn Write) -> io::Result<()> {
-    for journey in &journal.journeys {
-        line(out, &request(journey, about, names))?;
+    let instances = journal.steps.iter().map(|step| step.instance as usize + 1).max().unwrap_or(0);
+    let mut by_instance: Vec<Vec<&Step>> = vec![Vec::new(); instances];
+    for step in &journal.steps {
+        by_instance[step.instance as usize].push(step);
     }
-    let instances = journal.steps.iter().map(|step| step.instance + 1).max().unwrap_or(0);
-    for instance in 0..instances {
-        let steps: Vec<&Step> = journal.steps.iter().filter(|step| step.instance == instance).collect();
-        line(out, &scheduler(instance, &steps, about))?;
+    for journey in &journal.journeys {
+        let instance = journey.outcome.and_then(|outcome| outcome.instance);
+        let steps = instance.and_then(|instance| by_instance.get(instance as usize)).map_or(&[][..], Vec::as_slice);
+        let told = Told { journey, about, names, steps };
+        let core = told.core().map(|span| ("vllm.scheduler", span));
+        line(out, [("vllm.api", told.request())].into_iter().chain(core))?;
+    }
+    for (instance, steps) in (0..).zip(&by_instance) {
+        line(out, [("vllm.scheduler.step", scheduler(instance, steps, about))].into_iter())?;
     }
     Ok(())
 }
 
-fn line(out: &mut dyn Write, span: &Value) -> io::Result<()> {
+/// Spans with their scopes.
+fn line(out: &mut dyn Write, spans: impl Iterator<Item = (&'static str, Value)>) -> io::Result<()> {
+    let scopes = spans.map(|(scope, span)| json!({ "scope": { "name": scope }, "spans": [span] }));
     let document = json!({ "resourceSpans": [{
         "resource": { "attributes": [text("service.name", "blis")] },
-        "scopeSpans": [{ "scope": { "name": "blis" }, "spans": [span] }],
+        "scopeSpans": scopes.collect::<Vec<_>>(),
     }] });
     serde_json::to_writer(&mut *out, &document)?;
     out.write_all(b"\n")
 }
 
-fn request(journey: &Journey, about: &About, names: &Names) -> Value {
-    let request = &journey.request;
-    let end = departed(journey).or(journey.outcome.map(|outcome| outcome.ended_at)).unwrap_or(request.arrival);
-    let mut attributes = vec![
-        text("gen_ai.request.id", &format!("request_{}", request.id)),
-        text("gen_ai.request.model", model(journey, about, names)),
-        int("gen_ai.usage.prompt_tokens", request.input_tokens.into()),
-    ];
-    attributes.extend(request.max_output_tokens.map(|most| int("gen_ai.request.max_tokens", most.into())));
-    let session = session_text(names.texts(), request.tags.session);
-    attributes.extend((!session.is_empty()).then(|| text("session.id", &session)));
-    if let Some(outcome) = &journey.outcome {
-        attributes.push(int("gen_ai.usage.completion_tokens", outcome.generated_tokens.into()));
-        let queued =
-            journey.queued.zip(journey.in_batch.first()).map(|(queued, change)| change.at.saturating_sub(queued));
-        let prefill = journey.in_batch.first().zip(journey.tokens.first());
-        let prefill = prefill.map(|(change, first)| first.saturating_sub(change.at));
-        let decode = journey.tokens.first().zip(journey.tokens.last()).map(|(first, last)| *last - *first);
-        let latencies = [
-            ("time_to_first_token", outcome.ttft),
-            ("e2e", outcome.e2e),
-            ("time_in_queue", queued),
-            ("time_in_model_prefill", prefill),
-            ("time_in_model_decode", decode),
-            ("time_in_model_inference", prefill.zip(decode).map(|(prefill, decode)| prefill + decode)),
+/// A request, as its spans tell of it.
+struct Told<'a> {
+    journey: &'a Journey,
+    about: &'a About,
+    names: &'a Names,
+    /// Of the instance that had it.
+    steps: &'a [&'a Step],
+}
+
+impl Told<'_> {
+    /// The span of the server.
+    fn request(&self) -> Value {
+        let request = &self.journey.request;
+        let events = self.api_events();
+        let end = events.iter().map(|&(at, _)| at).max().unwrap_or(request.arrival);
+        let end = self.ended().map_or(end, |outcome| end.max(outcome.ended_at));
+        let status = self.journey.failure().filter(|_| self.ended().is_some());
+        json!({
+            "traceId": self.trace_id(),
+            "spanId": self.span_id(1),
+            "name": "llm_request",
+            "kind": 2,
+            "startTimeUnixNano": ns(request.arrival),
+            "endTimeUnixNano": ns(end),
+            "attributes": self.attributes(),
+            "events": events.into_iter().map(|(_, event)| event).collect::<Vec<_>>(),
+            "status": status.map_or(json!({}), |word| json!({ "code": 2, "message": word })),
+        })
+    }
+
+    fn attributes(&self) -> Vec<Value> {
+        let request = &self.journey.request;
+        let model = match self.names.text(request.tags.model) {
+            "" => &self.about.model,
+            named => named,
+        };
+        let mut attributes = vec![
+            text("gen_ai.request.id", &format!("request_{}", request.id)),
+            text("gen_ai.request.model", model),
+            text("gen_ai.response.model", model),
+            int("gen_ai.usage.prompt_tokens", request.input_tokens.into()),
         ];
-        let known = latencies.into_iter().filter_map(|(name, time)| Some((name, time?)));
-        attributes.extend(known.map(|(name, time)| double(&format!("gen_ai.latency.{name}"), time.as_secs_f64())));
-    }
-    json!({
-        "traceId": format!("{:032x}", u128::from(request.id) + 1),
-        "spanId": format!("{:016x}", u64::from(request.id) + 1),
-        "name": "llm_request",
-        "kind": 2,
-        "startTimeUnixNano": ns(request.arrival),
-        "endTimeUnixNano": ns(end),
-        "attributes": attributes,
-        "events": journey_events(journey),
-    })
-}
-
-fn model<'a>(journey: &Journey, about: &'a About, names: &'a Names) -> &'a str {
-    match names.text(journey.request.tags.model) {
-        "" => &about.model,
-        named => named,
-    }
-}
-
-/// When the client had all of the answer.
-fn departed(journey: &Journey) -> Option<Micros> {
-    let outcome = journey.completed()?;
-    Some(outcome.arrival + outcome.e2e?)
-}
-
-fn journey_events(journey: &Journey) -> Vec<Value> {
-    let request = &journey.request;
-    let prompt = request.input_tokens;
-    let progress = |prefilled: u32, generated: u32| {
-        vec![
-            int("prefill_done_tokens", prefilled.into()),
-            int("prefill_total_tokens", prompt.into()),
-            int("decode_done_tokens", generated.into()),
-            int("decode_max_tokens", request.max_output_tokens.unwrap_or(request.output_tokens).into()),
-        ]
-    };
-    let event = |name: &str, at: Micros, step: Option<u64>, phase: &str, counters: Vec<Value>| {
-        let mut attributes = vec![int("ts.monotonic", at.0 * 1_000), text("phase", phase)];
-        attributes.extend(step.map(|step| int("scheduler.step", step)));
-        attributes.extend(counters);
-        (at, json!({ "name": name, "timeUnixNano": ns(at), "attributes": attributes }))
-    };
-    let phase = |generated: u32| if generated == 0 { "prefill" } else { "decode" };
-    let mut events = vec![event("ARRIVED", request.arrival, None, "api", Vec::new())];
-    events.extend(journey.handed_over.map(|at| event("HANDOFF_TO_CORE", at, None, "api", Vec::new())));
-    events.extend(journey.queued.map(|at| event("QUEUED", at, None, "prefill", progress(0, 0))));
-    for &Change { at, step, entered, computed, generated } in &journey.in_batch {
-        let name = if entered { "SCHEDULED" } else { "PREEMPTED" };
-        events.push(event(name, at, Some(step), phase(generated), progress(computed.min(prompt), generated)));
-    }
-    if let Some(first) = journey.first_token() {
-        events.push(event("FIRST_TOKEN", first, None, "decode", progress(prompt, 1)));
-    }
-    if let Some(outcome) = &journey.outcome {
-        let ended = matches!(
-            outcome.status,
-            Status::Completed | Status::LengthCapped | Status::TimedOut | Status::Dropped(_) | Status::Rejected(_)
-        );
-        let generated = outcome.generated_tokens;
-        if ended {
-            let mut counters = progress(if generated > 0 { prompt } else { 0 }, generated);
-            counters.push(text("finish_status", journey.failure().unwrap_or("length")));
-            events.push(event("FINISHED", outcome.ended_at, journey.last_step, phase(generated), counters));
+        attributes.extend(request.max_output_tokens.map(|most| int("gen_ai.request.max_tokens", most.into())));
+        let session = session_text(self.names.texts(), request.tags.session);
+        attributes.extend((!session.is_empty()).then(|| text("session.id", &session)));
+        if let Some(outcome) = &self.journey.outcome {
+            attributes.push(int("gen_ai.usage.completion_tokens", outcome.generated_tokens.into()));
+            attributes.extend(self.latencies(outcome));
         }
-        events.extend(departed(journey).map(|at| event("DEPARTED", at, None, "api", Vec::new())));
+        attributes
     }
-    events.sort_by_key(|&(at, _)| at);
-    events.into_iter().map(|(_, event)| event).collect()
+
+    fn latencies(&self, outcome: &Outcome) -> impl Iterator<Item = Value> + use<> {
+        let Journey { queued, in_batch, tokens, .. } = self.journey;
+        let queued = queued.zip(in_batch.first()).map(|(queued, change)| change.at.saturating_sub(queued));
+        let prefill = in_batch.first().zip(tokens.first()).map(|(change, first)| first.saturating_sub(change.at));
+        let decode = tokens.first().zip(tokens.last()).map(|(first, last)| *last - *first);
+        let latencies = [
+            ("gen_ai.latency.time_to_first_token", outcome.ttft),
+            ("gen_ai.latency.e2e", outcome.e2e),
+            ("gen_ai.latency.time_in_queue", queued),
+            ("gen_ai.latency.time_in_model_prefill", prefill),
+            ("gen_ai.latency.time_in_model_decode", decode),
+            ("gen_ai.latency.time_in_model_inference", prefill.zip(decode).map(|(prefill, decode)| prefill + decode)),
+        ];
+        latencies.into_iter().filter_map(|(name, time)| Some(double(name, time?.as_secs_f64())))
+    }
+
+    /// In the order of time.
+    fn api_events(&self) -> Vec<(Micros, Value)> {
+        let journey = self.journey;
+        let event = |name: &str, at: Micros, more: Vec<Value>| {
+            let mut attributes = vec![double("event.ts.monotonic", seconds(at))];
+            attributes.extend(more);
+            (at, json!({ "name": name, "timeUnixNano": ns(at), "attributes": attributes }))
+        };
+        let ended = self.ended().map(|outcome| outcome.ended_at);
+        let failed = journey.failure().zip(ended);
+        // The host may add to the time of a token, and the client be gone by then.
+        let first = journey.first_token().filter(|&at| failed.is_none_or(|(_, ended)| at <= ended));
+        let departed = journey.completed().and_then(|outcome| Some(outcome.arrival + outcome.e2e?));
+        let mut events = vec![event("api.ARRIVED", journey.request.arrival, Vec::new())];
+        events.extend(journey.handed_over.map(|at| event("api.HANDOFF_TO_CORE", at, Vec::new())));
+        events.extend(first.map(|at| event("api.FIRST_RESPONSE_FROM_CORE", at, Vec::new())));
+        events.extend(departed.map(|at| event("api.DEPARTED", at, Vec::new())));
+        events.extend(failed.map(|(word, at)| {
+            let reason = if word == "timeout" { "client_disconnect" } else { word };
+            // Who was rejected or dropped is told when that was decided.
+            let at = journey.handed_over.map_or(at, |handed| handed.max(at));
+            event("api.ABORTED", at, vec![text("error", word), text("reason", reason)])
+        }));
+        events
+    }
+
+    /// The span of the engine, if it came that far.
+    fn core(&self) -> Option<Value> {
+        let Journey { request, queued, in_batch, outcome, .. } = self.journey;
+        let since = queued.or(in_batch.first().map(|change| change.at))?;
+        let gone = outcome.is_some_and(|outcome| match outcome.status {
+            Status::Arriving => true,
+            _ => self.ended().is_some_and(|outcome| outcome.ended_at < since),
+        });
+        let events = self.core_events();
+        let until = events.iter().map(|event| event.at).max().unwrap_or(since);
+        (!gone).then(|| {
+            json!({
+                "traceId": self.trace_id(),
+                "spanId": self.span_id(2),
+                "parentSpanId": self.span_id(1),
+                "name": "llm_core",
+                "kind": 1,
+                "startTimeUnixNano": ns(since),
+                "endTimeUnixNano": ns(until),
+                // The engine adds the number of the prompt and a suffix of its own.
+                "attributes": [text("gen_ai.request.id", &format!("request_{0}-0-{0:08x}", request.id))],
+                "events": events.iter().map(|event| event.json(self)).collect::<Vec<_>>(),
+                "status": {},
+            })
+        })
+    }
+
+    fn core_events(&self) -> Vec<CoreEvent> {
+        let journey = self.journey;
+        let prompt = journey.request.input_tokens;
+        let preempted = |until: u64| journey.in_batch.iter().filter(|c| !c.entered && c.step <= until).count() as u64;
+        let event = |name, at, step, prefilled, generated| {
+            let phase = if generated == 0 { "PREFILL" } else { "DECODE" };
+            CoreEvent { name, at, step, phase, prefilled, generated, preemptions: preempted(step), more: None }
+        };
+        let mut events = Vec::with_capacity(journey.in_batch.len() + 3);
+        events.extend(journey.queued.map(|at| {
+            let step = self.steps_before(at);
+            CoreEvent { phase: "WAITING", preemptions: 0, ..event("QUEUED", at, step, 0, 0) }
+        }));
+        for change in &journey.in_batch {
+            let name = if change.entered { "SCHEDULED" } else { "PREEMPTED" };
+            let mut told = event(name, change.at, change.step, change.prefilled, change.generated);
+            let kind = if told.preemptions == 0 { "FIRST" } else { "RESUME" };
+            told.more = change.entered.then(|| text("schedule.kind", kind));
+            events.push(told);
+        }
+        let first = journey.tokens.first().zip(journey.first_step);
+        let first = first.filter(|&(&at, _)| self.ended().is_none_or(|outcome| at <= outcome.ended_at));
+        events.extend(first.map(|(&at, step)| event("FIRST_TOKEN", at, step, prompt, 1)));
+        events.extend(self.ended().map(|outcome| {
+            let step = journey.last_step.unwrap_or_else(|| self.steps_before(outcome.ended_at));
+            let told = event("FINISHED", outcome.ended_at, step, journey.prefilled, outcome.generated_tokens);
+            CoreEvent { more: Some(text("finish.status", self.finish_status(outcome))), ..told }
+        }));
+        // What ends a step and what begins the next may be at one time.
+        events.sort_by_key(|event| (event.at, event.step));
+        events
+    }
+
+    /// How vLLM would call it.
+    fn finish_status(&self, outcome: &Outcome) -> &'static str {
+        match outcome.status {
+            Status::TimedOut => "aborted",
+            Status::Dropped(_) | Status::Rejected(_) => "ignored",
+            Status::Completed if outcome.generated_tokens < self.max_tokens() => "stopped",
+            _ => "length",
+        }
+    }
+
+    /// The budget: as vLLM, what the model's context leaves where the client has none.
+    fn max_tokens(&self) -> u32 {
+        let request = &self.journey.request;
+        let left = || self.about.max_model_len.map(|most| most.saturating_sub(request.input_tokens));
+        request.max_output_tokens.or_else(left).unwrap_or(request.output_tokens)
+    }
+
+    /// Its outcome, if it is done with.
+    fn ended(&self) -> Option<&Outcome> {
+        self.journey
+            .outcome
+            .as_ref()
+            .filter(|outcome| !matches!(outcome.status, Status::Queued | Status::Running | Status::Arriving))
+    }
+
+    /// Number of the last step that began before.
+    fn steps_before(&self, at: Micros) -> u64 {
+        let begun = self.steps.partition_point(|step| step.start < at);
+        begun.checked_sub(1).map_or(0, |last| self.steps[last].number)
+    }
+
+    fn trace_id(&self) -> String {
+        format!("{:032x}", u128::from(self.journey.request.id) + 1)
+    }
+
+    /// Of its first or second span.
+    fn span_id(&self, which: u64) -> String {
+        format!("{:016x}", 2 * u64::from(self.journey.request.id) + which)
+    }
+}
+
+/// What happened to a request in the engine.
+struct CoreEvent {
+    name: &'static str,
+    at: Micros,
+    step: u64,
+    phase: &'static str,
+    prefilled: u32,
+    generated: u32,
+    preemptions: u64,
+    /// What only some have.
+    more: Option<Value>,
+}
+
+impl CoreEvent {
+    fn json(&self, told: &Told<'_>) -> Value {
+        let mut attributes = vec![
+            text("event.type", self.name),
+            double("ts.monotonic", seconds(self.at)),
+            int("ts.monotonic_ns", nanos(self.at)),
+            int("scheduler.step", self.step),
+            text("phase", self.phase),
+            int("prefill.done_tokens", self.prefilled.into()),
+            int("prefill.total_tokens", told.journey.request.input_tokens.into()),
+            int("decode.done_tokens", self.generated.into()),
+            int("decode.max_tokens", told.max_tokens().into()),
+            int("num_preemptions", self.preemptions),
+        ];
+        attributes.extend(self.more.clone());
+        json!({ "name": format!("journey.{}", self.name), "timeUnixNano": ns(self.at), "attributes": attributes })
+    }
 }
 
 fn scheduler(instance: u32, steps: &[&Step], about: &About) -> Value {
@@ -157,8 +300,8 @@ fn batch_summary(step: &Step, about: &About) -> Value {
         "timeUnixNano": ns(step.start),
         "attributes": [
             int("step.id", step.number),
-            int("step.ts_start_ns", step.start.0 * 1_000),
-            int("step.ts_end_ns", step.end.0 * 1_000),
+            int("step.ts_start_ns", nanos(step.start)),
+            int("step.ts_end_ns", nanos(step.end)),
             int("step.duration_us", (step.end - step.start).0),
             int("queue.running_depth", step.running.into()),
             int("queue.waiting_depth", step.waiting.into()),
@@ -178,7 +321,15 @@ fn batch_summary(step: &Step, about: &About) -> Value {
 
 /// 64-bit numbers are text in OTLP's JSON.
 fn ns(at: Micros) -> String {
-    (u128::from(at.0) * 1_000).to_string()
+    nanos(at).to_string()
+}
+
+fn nanos(at: Micros) -> u64 {
+    at.saturating_add(START).0.saturating_mul(1_000)
+}
+
+fn seconds(at: Micros) -> f64 {
+    at.saturating_add(START).as_secs_f64()
 }
 
 fn int(key: &str, value: u64) -> Value {

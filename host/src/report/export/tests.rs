@@ -153,27 +153,145 @@ fn aiperf_tells_each_request_in_a_line() {
     assert!(summary["time_to_first_token"]["p50"].as_f64() < summary["time_to_first_token"]["p99"].as_f64());
 }
 
+/// The fields that AIPerf's own models of these files (`MetricRecordMetadata`, `ErrorDetails`) require.
+#[test]
+fn aiperf_has_what_its_models_require() {
+    let (mut journal, ..) = journal(true);
+    let mut names = Names::default();
+    let talks = [names.intern("a"), names.intern("b")];
+    for (place, talk) in [(0, 0), (2, 1), (3, 0), (5, 1)] {
+        journal.journeys[place].request.tags.session = talks[talk];
+    }
+    let lines = text(|out| aiperf::requests(&journal, &names, out));
+    let all: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    for line in &all {
+        let metadata = &line["metadata"];
+        for name in ["session_num", "request_start_ns", "request_end_ns"] {
+            assert!(metadata[name].is_u64(), "{name}");
+        }
+        for name in ["worker_id", "record_processor_id", "benchmark_phase"] {
+            assert!(metadata[name].is_string(), "{name}");
+        }
+        assert!(line["error"].is_null() || line["error"]["message"].is_string());
+    }
+    let numbers: Vec<_> = all.iter().take(7).map(|line| line["metadata"]["session_num"].as_u64()).collect();
+    assert_eq!(numbers, [0, 1, 2, 0, 3, 2, 4].map(Some));
+    let summary: Value = serde_json::from_str(&text(|out| aiperf::summary(&journal, &about(), out))).expect("JSON");
+    let per_user = &summary["output_token_throughput_per_user"];
+    assert!(per_user["avg"].as_f64() > Some(0.0) && per_user["unit"] == "tokens/sec/user", "{per_user}");
+    let errors = summary["error_summary"].as_array().expect("a list");
+    assert_eq!(errors.len(), 2);
+    assert!(errors.iter().all(|error| error["error_details"]["message"].is_string() && error["count"] == 1));
+}
+
+/// Spans of a line, with their scopes.
+fn spans(line: &str) -> Vec<(String, Value)> {
+    let document: Value = serde_json::from_str(line).expect("JSON");
+    let scopes = document["resourceSpans"][0]["scopeSpans"].as_array().expect("scopes");
+    let word = |value: &Value| value.as_str().expect("text").to_owned();
+    scopes.iter().map(|scope| (word(&scope["scope"]["name"]), scope["spans"][0].clone())).collect()
+}
+
+/// Name, and attributes as a reader has them.
+fn events(span: &Value) -> Vec<(String, serde_json::Map<String, Value>)> {
+    let plain = |attribute: &Value| {
+        let (kind, value) = attribute["value"].as_object().and_then(|value| value.iter().next()).expect("a value");
+        let value = match kind.as_str() {
+            "intValue" => value.as_str().expect("text").parse::<u64>().expect("a number").into(),
+            _ => value.clone(),
+        };
+        (attribute["key"].as_str().expect("text").to_owned(), value)
+    };
+    let of = |event: &Value| {
+        let attributes = event["attributes"].as_array().expect("attributes").iter().map(plain).collect();
+        (event["name"].as_str().expect("text").to_owned(), attributes)
+    };
+    span["events"].as_array().expect("events").iter().map(of).collect()
+}
+
+fn names(span: &Value) -> Vec<String> {
+    events(span).into_iter().map(|(name, _)| name).collect()
+}
+
 #[test]
 fn otel_tells_the_journey_and_every_step() {
     let (journal, _, steps) = journal(true);
     let lines = text(|out| otel::write(&journal, &about(), &Names::default(), out));
     assert_eq!(lines.lines().count(), 42);
-    let span = |line: usize| {
-        let document: Value = serde_json::from_str(lines.lines().nth(line).expect("a line")).expect("JSON");
-        document["resourceSpans"][0]["scopeSpans"][0]["spans"][0].clone()
-    };
-    let names = |line: usize| -> Vec<String> {
-        let events = span(line)["events"].as_array().expect("events").clone();
-        events.iter().map(|event| event["name"].as_str().expect("text").to_owned()).collect()
-    };
-    let calm = ["ARRIVED", "HANDOFF_TO_CORE", "QUEUED", "SCHEDULED", "FIRST_TOKEN", "FINISHED", "DEPARTED"];
-    assert_eq!(names(0), calm);
-    assert!(!names(7).contains(&"DEPARTED".to_owned()), "it gave up");
-    assert_eq!(names(11), ["ARRIVED", "HANDOFF_TO_CORE", "QUEUED", "FINISHED"]);
-    assert!((0..40).any(|line| names(line).contains(&"PREEMPTED".to_owned())));
-    assert_eq!(span(0)["startTimeUnixNano"], "0");
-    assert_eq!((names(40).len() + names(41).len()) as u64, steps);
-    insta::assert_snapshot!(serde_json::to_string_pretty(&span(41)["events"][0]).expect("JSON"));
+    let all: Vec<_> = lines.lines().map(spans).collect();
+    let [(scope, api), (engine, core)] = all[0].as_slice() else { panic!("two spans") };
+    assert_eq!((scope.as_str(), &api["name"], &api["kind"]), ("vllm.api", &"llm_request".into(), &2.into()));
+    assert_eq!((engine.as_str(), &core["name"], &core["kind"]), ("vllm.scheduler", &"llm_core".into(), &1.into()));
+    assert_eq!((&core["parentSpanId"], &core["traceId"]), (&api["spanId"], &api["traceId"]));
+    assert_ne!(core["spanId"], api["spanId"]);
+    assert_eq!(names(api), ["api.ARRIVED", "api.HANDOFF_TO_CORE", "api.FIRST_RESPONSE_FROM_CORE", "api.DEPARTED"]);
+    assert_eq!(names(core), ["journey.QUEUED", "journey.SCHEDULED", "journey.FIRST_TOKEN", "journey.FINISHED"]);
+    insta::assert_snapshot!("otel_event", serde_json::to_string_pretty(&core["events"][1]).expect("JSON"));
+    // Readers take 0 for no time.
+    assert_eq!(api["startTimeUnixNano"], "1000000000");
+    // It gave up; one can never be served.
+    assert_eq!(names(&all[7][0].1).last().map(String::as_str), Some("api.ABORTED"));
+    assert_eq!(names(&all[11][0].1), ["api.ARRIVED", "api.HANDOFF_TO_CORE", "api.ABORTED"]);
+    assert_eq!(names(&all[11][1].1), ["journey.QUEUED", "journey.FINISHED"]);
+    assert_eq!(all[11][0].1["status"]["code"], 2);
+    assert!(all[40..].iter().all(|spans| spans[0].0 == "vllm.scheduler.step"));
+    let told = |line: usize| names(&all[line][0].1).len() as u64;
+    assert_eq!(told(40) + told(41), steps);
+    insta::assert_snapshot!(serde_json::to_string_pretty(&all[41][0].1["events"][0]).expect("JSON"));
+}
+
+/// What code that learns from traced servers checks before it learns.
+#[test]
+fn otel_journeys_have_every_attribute_and_are_in_order() {
+    let (journal, ..) = journal(true);
+    let lines = text(|out| otel::write(&journal, &about(), &Names::default(), out));
+    let (mut resumed, mut statuses) = (0, std::collections::BTreeSet::new());
+    for (line, journey) in lines.lines().zip(&journal.journeys) {
+        let [(_, api), (_, core)] = <[_; 2]>::try_from(spans(line)).expect("two spans");
+        let of_api: Vec<f64> = events(&api).iter().map(|(_, a)| a["event.ts.monotonic"].as_f64().expect("s")).collect();
+        assert!(of_api.is_sorted() && of_api[0] > 0.0, "{of_api:?}");
+        let (mut last, mut preempted) = ((0.0, 0, 0), 0);
+        for (name, a) in events(&core) {
+            let number = |key: &str| a[key].as_u64().unwrap_or_else(|| panic!("{key} of {name}"));
+            assert_eq!(name, format!("journey.{}", a["event.type"].as_str().expect("text")));
+            let here =
+                (a["ts.monotonic"].as_f64().expect("s"), number("scheduler.step"), number("prefill.done_tokens"));
+            assert!(last.0 <= here.0 && last.1 <= here.1 && last.2 <= here.2, "{last:?} {name} {here:?}");
+            assert_eq!(number("prefill.total_tokens"), u64::from(journey.request.input_tokens));
+            assert!(number("decode.done_tokens") <= number("decode.max_tokens"));
+            preempted += u64::from(name == "journey.PREEMPTED");
+            assert_eq!(number("num_preemptions"), preempted);
+            assert_eq!(a["phase"] == "WAITING", name == "journey.QUEUED");
+            if name == "journey.SCHEDULED" {
+                assert_eq!(a["schedule.kind"], if preempted > 0 { "RESUME" } else { "FIRST" });
+                resumed += u64::from(preempted > 0);
+            }
+            if name == "journey.FIRST_TOKEN" {
+                assert_eq!((&a["phase"], number("decode.done_tokens")), (&"DECODE".into(), 1));
+            }
+            statuses.extend(a.get("finish.status").map(ToString::to_string));
+            last = here;
+        }
+        assert_eq!(names(&core).last().map(String::as_str), Some("journey.FINISHED"));
+    }
+    assert!(resumed > 0);
+    assert_eq!(statuses.into_iter().collect::<Vec<_>>(), ["\"aborted\"", "\"ignored\"", "\"length\""]);
+}
+
+#[test]
+fn otel_comes_back_without_the_failed() {
+    let (journal, ..) = journal(true);
+    let lines = text(|out| otel::write(&journal, &about(), &Names::default(), out));
+    let read = |text: &str| crate::workload::otel::read(text.as_bytes(), "o", &Default::default()).expect("ours");
+    let workload = read(&lines);
+    assert_eq!(workload.notes[1..], ["2 failed requests left out", "2 spans of other names passed over"]);
+    let seen: Vec<_> = workload.requests.map(|r| (r.arrival, r.input_tokens, r.output_tokens)).collect();
+    let asked = journal.journeys.iter().filter(|journey| journey.completed().is_some());
+    let asked: Vec<_> = asked.map(|j| (j.request.arrival, j.request.input_tokens, j.request.output_tokens)).collect();
+    assert_eq!(seen, asked);
+    let mut turned: Vec<&str> = lines.lines().collect();
+    turned.reverse();
+    assert_eq!(read(&turned.join("\n")).requests.count(), asked.len());
 }
 
 #[test]

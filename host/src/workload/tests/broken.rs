@@ -37,6 +37,11 @@ fn files() -> Vec<(String, Vec<u8>)> {
     add("words", b"three requests please\n");
     add("other-columns.csv", b"a,b,c\n1,2,3\n");
     add("json-list.json", b"[1, 2]\n");
+    add("json-of-nothing-known.json", b"{\"x\": 1}\n");
+    add(
+        "json-keys-too-late.json",
+        &[b"{\"label\": \"", vec![b'x'; 5000].as_slice(), b"\", ", &VLLM.as_bytes()[1..]].concat(),
+    );
     add("ten-mebibyte-line.csv", &[AZURE.as_bytes(), &vec![b'7'; 10 << 20], b"\n"].concat());
     // CSV.
     for (name, header, row) in [
