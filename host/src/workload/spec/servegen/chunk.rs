@@ -108,8 +108,8 @@ pub(super) fn load(
     }
     let mut warnings = Vec::new();
     let chunk = |id: String| {
-        let trace = Text::read(files, folder, shown, format!("chunk-{id}-trace.csv"))?;
-        let lengths = Text::read(files, folder, shown, format!("chunk-{id}-dataset.json"))?;
+        let trace = Text::read(files, folder, shown, &format!("chunk-{id}-trace.csv"))?;
+        let lengths = Text::read(files, folder, shown, &format!("chunk-{id}-dataset.json"))?;
         let rows = rows(&trace.file, trace.content())?;
         let chunk = Chunk { id, rows, datasets: datasets(&lengths.file, lengths.content())? };
         warnings.extend(check(&chunk, &trace, &lengths.file, reading)?);
@@ -126,9 +126,9 @@ struct Text {
 }
 
 impl Text {
-    fn read(files: &dyn Files, folder: &Path, shown: &str, name: String) -> Result<Self, SpecFileError> {
+    fn read(files: &dyn Files, folder: &Path, shown: &str, name: &str) -> Result<Self, SpecFileError> {
         let file: Arc<str> = format!("{shown}/{name}").into();
-        match files.read(&folder.join(&name)) {
+        match files.read(&folder.join(name)) {
             Ok(text) => Ok(Self { file, text }),
             Err(source) => Err(SpecFileError::Read { file, source }),
         }
