@@ -40,17 +40,18 @@ PYTHON
 
 echo "| trace | instances | completed | rejected / dropped | TTFT mean, ms | TTFT p99 | E2E mean, ms | E2E p99 | requests/s | answer tokens/s | preemptions | prefix hits | CPU s |"
 echo "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
-while read -r name path flag; do
+while read -r name path flags; do
     if [ ! -e "$folder/$path" ]; then
         echo "left out: $folder/$path is not there" >&2
         continue
     fi
     for instances in 1 4 16; do
-        row "$name" "$instances" "$flag" "$folder/$path"
+        # shellcheck disable=SC2086 # several flags
+        row "$name" "$instances" $flags "$folder/$path"
     done
 done <<'TRACES'
 azure-conv azure-2023/AzureLLMInferenceTrace_conv.csv --workload-trace
 azure-code azure-2023/AzureLLMInferenceTrace_code.csv --workload-trace
 mooncake-synthetic mooncake/synthetic_trace.jsonl --workload-trace
-deepseek-r1 servegen-deepseek-r1 --workload-spec
+deepseek-r1 servegen-deepseek-r1 --num-requests 20000 --workload-spec
 TRACES

@@ -36,7 +36,7 @@ use crate::report::{Export, ExportFormat, check_target};
 use crate::workload::Window;
 use crate::workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec, SpecError};
 use crate::workload::spec::presets::Preset;
-use crate::workload::spec::{Arrival, Client, LONGEST, Lengths, Load, Prefix, Spec};
+use crate::workload::spec::{Arrival, Client, LONGEST, Lengths, Load, Prefix, ServeGenReading, Spec};
 use crate::workload::trace_v2::{ThinkTime, recorded_seed};
 
 /// A simulation, ready to be set up.
@@ -212,7 +212,7 @@ pub(super) struct OutputConfig {
 impl RunConfig {
     /// Of `blis run`.
     pub(super) fn from_run(args: RunArgs) -> Result<Self, Failure> {
-        let workload = workload(args.workload, &args.simulation)?;
+        let workload = workload(args.workload, &args.simulation, args.instance.engine.parity)?;
         let output = output(&args.simulation, args.metrics_path, None, args.export)?;
         let evaluation = Evaluation::new(&args.evaluation)?;
         let service = (args.instance, args.cluster, args.policies, &args.evaluation.targets, evaluation);
@@ -233,7 +233,7 @@ impl RunConfig {
             return Err(Failure::usage(format_args!("`{flag}` cannot be used with `blis compare`"))
                 .hint("the contestants say how requests are routed"));
         }
-        let workload = workload(args.workload, &args.simulation)?;
+        let workload = workload(args.workload, &args.simulation, args.instance.engine.parity)?;
         let output = output(&args.simulation, None, None, ExportFlags::default())?;
         let evaluation = Evaluation { fitness: fitness(&args.fitness)?, ..Evaluation::default() };
         let service = (args.instance, args.cluster, args.policies, &args.targets, evaluation);
@@ -628,9 +628,9 @@ fn closed_loop(flags: &SessionFlags, part: &TracePartFlags) -> Result<Option<Opt
     }
 }
 
-fn workload(args: WorkloadArgs, simulation: &SimulationArgs) -> Result<WorkloadConfig, Failure> {
+fn workload(args: WorkloadArgs, simulation: &SimulationArgs, parity: ParityName) -> Result<WorkloadConfig, Failure> {
     if let Some(path) = &args.workload_spec {
-        return specified(path, &args);
+        return specified(path, &args, parity);
     }
     if let Some(preset) = args.workload.and_then(WorkloadName::preset).filter(|_| args.workload_trace.is_none()) {
         return named(preset, &args, simulation);
@@ -677,7 +677,7 @@ fn trace(args: WorkloadArgs) -> Result<WorkloadConfig, Failure> {
 }
 
 /// The file of `--workload-spec`. It says what the other flags would.
-fn specified(path: &Path, args: &WorkloadArgs) -> Result<WorkloadConfig, Failure> {
+fn specified(path: &Path, args: &WorkloadArgs, parity: ParityName) -> Result<WorkloadConfig, Failure> {
     let elsewhere =
         given([(args.workload.is_some(), "--workload"), (args.workload_trace.is_some(), "--workload-trace")]);
     let flags = args.synthetic.given().filter(|&flag| flag != "--num-requests");
@@ -685,7 +685,11 @@ fn specified(path: &Path, args: &WorkloadArgs) -> Result<WorkloadConfig, Failure
         return Err(Failure::usage(format_args!("`{flag}` cannot be used with `--workload-spec`"))
             .hint("the specification says where requests come from and how long they are"));
     }
-    let spec = Spec::load(path).map_err(Failure::usage)?;
+    let servegen = match parity {
+        ParityName::Vllm => ServeGenReading::Measured,
+        ParityName::Blis => ServeGenReading::Blis,
+    };
+    let spec = Spec::load_with(path, servegen).map_err(Failure::usage)?;
     let num_requests =
         args.synthetic.num_requests.map_or(spec.num_requests, |count| Some(count.into()).filter(|&n| n > 0));
     let (origin, timeout) = (SpecOrigin::File(path.to_owned()), args.timeout.map(deadline));

@@ -12,6 +12,7 @@ use blis_sim::units::Micros;
 
 use super::error::SpecFileError;
 use super::parse::{self, Places};
+use super::servegen::ServeGenReading;
 use super::{Client, Cohort, Load, Part, PrefixSharing, Spec};
 
 /// One specification out of several.
@@ -39,10 +40,22 @@ pub(super) struct Source {
 /// Of a file; or if what they say cannot be said by one of them.
 pub fn compose(paths: &[PathBuf]) -> Result<Composed, SpecFileError> {
     let mut sources = Vec::new();
+    let mut notes = Vec::new();
     for path in paths {
-        sources.push(Source::new(path, parse::load(path)?));
+        let source = Source::new(path, parse::load(path, ServeGenReading::Blis)?);
+        if source.places.servegen {
+            // Every length that was counted, for every window: no file that anybody could read.
+            notes.push(format!(
+                "{}: of ServeGen's clients, average rates and lognormal lengths are written, at three times of the day, \
+                 as BLIS has it; the folder itself, as `--workload-spec`, has them as they were measured",
+                source.file
+            ));
+        }
+        sources.push(source);
     }
-    merge(sources)
+    let mut composed = merge(sources)?;
+    composed.notes.splice(0..0, notes);
+    Ok(composed)
 }
 
 /// The name of a file without what is behind the dot.

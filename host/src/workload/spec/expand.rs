@@ -51,6 +51,7 @@ pub(super) struct Segment {
     pub pace: Pace,
     pub input: Option<Lengths>,
     pub output: Option<Lengths>,
+    pub reason_ratio: Option<Lengths>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -272,8 +273,8 @@ impl Group<'_> {
             _ if filled => Pace::Filled { rate, intervals: Intervals::new(arrival, rate) },
             _ => Pace::Steady(Intervals::new(arrival, rate)),
         };
-        let (input, output) = (window.input.clone(), window.output.clone());
-        Some(Segment { start: window.start, end: window.end, pace, input, output })
+        let (input, output, reason_ratio) = (window.input.clone(), window.output.clone(), window.reason_ratio.clone());
+        Some(Segment { start: window.start, end: window.end, pace, input, output, reason_ratio })
     }
 }
 

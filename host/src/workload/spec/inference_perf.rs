@@ -6,6 +6,7 @@ use blis_sim::units::Micros;
 use super::{Client, Lengths, MultiTurn, Prefix, Window, WindowRate};
 
 pub(super) mod own;
+mod sweep;
 
 /// The load.
 #[derive(Clone, Debug, PartialEq)]

@@ -42,6 +42,7 @@ pub use error::{ExpandError, SpecFileError};
 pub use files::{Beside, Files, NoFiles};
 pub use generate::{Drawn, Requests};
 pub use lengths::{Empirical, LONGEST, Lengths};
+pub use servegen::ServeGenReading;
 
 use super::trace_v2::GoodputTargets;
 use super::{Names, Skipped, Workload, closed_loop};
@@ -186,6 +187,8 @@ pub struct Window {
     pub input: Option<Lengths>,
     /// Other answers.
     pub output: Option<Lengths>,
+    /// Another share of the answer that is thought, percent.
+    pub reason_ratio: Option<Lengths>,
 }
 
 /// How much a client sends in a window.
@@ -206,13 +209,14 @@ impl Window {
     /// From `start` to `end`, as usual.
     #[must_use]
     pub fn usual(start: Micros, end: Micros) -> Self {
-        Self { start, end, rate: WindowRate::Usual, arrival: None, input: None, output: None }
+        Self { start, end, rate: WindowRate::Usual, arrival: None, input: None, output: None, reason_ratio: None }
     }
 
     /// Whether anything in it is not as usual.
     fn overrides(&self) -> bool {
         let as_usual = matches!(self.rate, WindowRate::Usual | WindowRate::Exact(_) | WindowRate::Count(_));
-        !as_usual || self.arrival.is_some() || self.input.is_some() || self.output.is_some()
+        let lengths = [&self.input, &self.output, &self.reason_ratio];
+        !as_usual || self.arrival.is_some() || lengths.into_iter().any(Option::is_some)
     }
 
     fn overlaps(&self, other: &Self) -> bool {
@@ -339,7 +343,15 @@ impl Spec {
     /// # Errors
     /// If it cannot be read, is no YAML, or says anything that is not understood.
     pub fn load(path: &Path) -> Result<Self, SpecFileError> {
-        parse::load(path).map(|(spec, ..)| spec)
+        Self::load_with(path, ServeGenReading::Measured)
+    }
+
+    /// The same, with the ServeGen folder that it is, or names, read in one of two ways.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_with(path: &Path, servegen: ServeGenReading) -> Result<Self, SpecFileError> {
+        parse::load(path, servegen).map(|(spec, ..)| spec)
     }
 
     /// Understands `text`, the content of `file`. `files`: where to find the files it names.

@@ -11,7 +11,8 @@ use super::error::SpecFileError;
 use super::files::{Beside, Files};
 use super::raw::{Entries, RawClient, RawInferencePerf, RawPart, RawServeGen, RawSpec, RawTargets, Word};
 use super::read::{ABOVE_0, FROM_0, Range, Reader};
-use super::{Cohort, Load, Part, Spec, WindowRate, inference_perf, servegen};
+use super::servegen::{self, Senders, ServeGenReading};
+use super::{Cohort, Load, Part, Spec, WindowRate, inference_perf};
 use crate::config::policy::Spot;
 use crate::workload::quoted;
 use crate::workload::trace_v2::GoodputTargets;
@@ -28,25 +29,26 @@ const NAME_MAX: usize = 256;
 const RATE_MAX: f64 = 1e9;
 
 /// Reads the file, or the ServeGen folder, at `path`. With its text and the places in it, where it is a file.
-pub(super) fn load(path: &Path) -> Result<(Spec, String, Places), SpecFileError> {
+pub(super) fn load(path: &Path, servegen: ServeGenReading) -> Result<(Spec, String, Places), SpecFileError> {
     let file = path.display().to_string();
     if path.is_dir() {
-        let options = servegen::Options::default();
-        let cohorts = servegen::load(&Beside(path.to_owned()), Path::new(""), &file, &options)?;
-        let spec = Spec { seed: Some(options.seed), cohorts, ..Spec::default() };
-        return Ok((spec, String::new(), Places::default()));
+        let options = servegen::Options { reading: servegen, ..servegen::Options::default() };
+        let Senders { clients, cohorts, warnings } =
+            servegen::load(&Beside(path.to_owned()), Path::new(""), &file, &options)?;
+        let spec = Spec { seed: Some(options.seed), clients, cohorts, warnings, ..Spec::default() };
+        return Ok((spec, String::new(), Places { servegen: true, ..Places::default() }));
     }
     let folder = path.parent().unwrap_or(Path::new("")).to_owned();
     let name = Path::new(path.file_name().unwrap_or(path.as_os_str()));
     let files = Beside(folder);
     let text = files.read(name).map_err(|source| SpecFileError::Read { file: file.as_str().into(), source })?;
-    let (spec, places) = parse_placed(&file, &text, &files)?;
+    let (spec, places) = parse_placed(&file, &text, &files, servegen)?;
     Ok((spec, text, places))
 }
 
 /// Understands `text`, the content of `file`.
 pub(super) fn parse(file: &str, text: &str, files: &dyn Files) -> Result<Spec, SpecFileError> {
-    parse_placed(file, text, files).map(|(spec, _)| spec)
+    parse_placed(file, text, files, ServeGenReading::Measured).map(|(spec, _)| spec)
 }
 
 /// Where a specification says what it says; nothing of what is not written client by client.
@@ -56,10 +58,17 @@ pub(super) struct Places {
     pub senders: Vec<Spot>,
     /// Of targets, by class.
     pub targets: BTreeMap<String, Spot>,
+    /// Whether senders are those of a ServeGen folder, and have no place.
+    pub servegen: bool,
 }
 
 /// The same, with the places.
-pub(super) fn parse_placed(file: &str, text: &str, files: &dyn Files) -> Result<(Spec, Places), SpecFileError> {
+pub(super) fn parse_placed(
+    file: &str,
+    text: &str,
+    files: &dyn Files,
+    servegen: ServeGenReading,
+) -> Result<(Spec, Places), SpecFileError> {
     let reader = Reader::new(file, text);
     if inference_perf::own::is_own(text) {
         return Ok((inference_perf::own::parse(&reader)?, Places::default()));
@@ -67,18 +76,19 @@ pub(super) fn parse_placed(file: &str, text: &str, files: &dyn Files) -> Result<
     let Some(raw) = reader.yaml::<RawSpec>()? else {
         return Err(SpecFileError::whole(file, "the specification is empty", "name `clients`, at least one"));
     };
-    let parser = Parser { reader, files };
+    let parser = Parser { reader, files, servegen };
     let spec = parser.spec(&raw)?;
     let senders = parser.all(&raw, &spec).map(|(at, ..)| parser.reader.spot(place(at))).collect();
     let targets = raw.goodput_slo_targets.iter().flat_map(|targets| &targets.0);
     let targets = targets.map(|(class, _)| (class.value.clone(), parser.reader.spot(class.referenced))).collect();
-    Ok((spec, Places { senders, targets }))
+    Ok((spec, Places { senders, targets, servegen: raw.servegen_data.is_some() }))
 }
 
 /// Knows the file and where others are.
 pub(super) struct Parser<'a> {
     reader: Reader<'a>,
     files: &'a dyn Files,
+    servegen: ServeGenReading,
 }
 
 impl Parser<'_> {
@@ -112,8 +122,12 @@ impl Parser<'_> {
             return Ok(Spec { aggregate_rate, clients, ..spec });
         }
         if let Some(data) = &raw.servegen_data {
-            let cohorts = self.servegen(data, spec.seed)?;
-            return Ok(Spec { aggregate_rate: 0.0, cohorts, ..spec });
+            let Senders { clients, cohorts, mut warnings } = self.servegen(data, spec.seed)?;
+            if let Some(rate) = raw.aggregate_rate.as_ref().filter(|_| spec.aggregate_rate > 0.0) {
+                let what = format!("{}: `aggregate_rate` changes nothing", reader.spot(rate.referenced));
+                warnings.push((what, "the rates are those of the folder; leave it out".to_owned()));
+            }
+            return Ok(Spec { aggregate_rate: 0.0, clients, cohorts, warnings, ..spec });
         }
         self.members(raw, version, spec)
     }
@@ -294,20 +308,41 @@ impl Parser<'_> {
         Ok(targets)
     }
 
-    fn servegen(&self, raw: &Spanned<RawServeGen>, seed: Option<u64>) -> Result<Vec<Cohort>, SpecFileError> {
+    fn servegen(&self, raw: &Spanned<RawServeGen>, seed: Option<u64>) -> Result<Senders, SpecFileError> {
         const WHO: &str = "servegen_data";
         let (reader, data) = (&self.reader, &raw.value);
         let path = reader.needs(WHO, "path", data.path.as_ref(), raw.referenced)?;
         let usual = servegen::Options::default();
-        let secs = |key, word| reader.whole(WHO, key, word, 0..=86_400_u32);
+        let secs = |key, word: &Option<Word>, most| reader.whole(WHO, key, word.as_ref(), 0..=most);
         let options = servegen::Options {
-            window_secs: secs("window_duration_secs", data.window_duration_secs.as_ref())?
+            reading: self.servegen,
+            start_secs: secs("start_secs", &data.start_secs, 1_000_000_000)?.unwrap_or(0),
+            duration_secs: secs("duration_secs", &data.duration_secs, 1_000_000_000)?.filter(|&secs| secs > 0),
+            window_secs: secs("window_duration_secs", &data.window_duration_secs, 86_400_u32)?
                 .filter(|&secs| secs > 0)
                 .unwrap_or(usual.window_secs),
-            drain_secs: secs("drain_timeout_secs", data.drain_timeout_secs.as_ref())?.unwrap_or(usual.drain_secs),
+            drain_secs: secs("drain_timeout_secs", &data.drain_timeout_secs, 86_400)?.unwrap_or(usual.drain_secs),
             seed: seed.unwrap_or(usual.seed),
         };
-        servegen::load(self.files, Path::new(&path.value), &path.value, &options)
+        let mut senders = servegen::load(self.files, Path::new(&path.value), &path.value, &options)?;
+        let (ignored, hint) = match self.servegen {
+            ServeGenReading::Measured => (
+                [
+                    ("window_duration_secs", &data.window_duration_secs),
+                    ("drain_timeout_secs", &data.drain_timeout_secs),
+                ],
+                "only BLIS's reading has it, `--parity blis`; `start_secs` and `duration_secs` choose a part",
+            ),
+            ServeGenReading::Blis => (
+                [("start_secs", &data.start_secs), ("duration_secs", &data.duration_secs)],
+                "BLIS takes ten minutes each of three parts of the day: leave it out, or `--parity blis`",
+            ),
+        };
+        for (key, word) in ignored.into_iter().filter_map(|(key, word)| Some((key, word.as_ref()?))) {
+            let what = format!("{}: {WHO}: `{key}` changes nothing", reader.spot(word.referenced));
+            senders.warnings.push((what, hint.to_owned()));
+        }
+        Ok(senders)
     }
 
     fn inference_perf(&self, raw: &Spanned<RawInferencePerf>) -> Result<inference_perf::SharedPrefix, SpecFileError> {

@@ -107,6 +107,7 @@ pub(super) struct RawWindow {
     pub arrival: Option<Spanned<RawArrival>>,
     pub input_distribution: Option<Spanned<RawLengths>>,
     pub output_distribution: Option<Spanned<RawLengths>>,
+    pub reason_ratio_distribution: Option<Spanned<RawLengths>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -174,6 +175,8 @@ pub(super) struct RawTargets {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawServeGen {
     pub path: Option<Word>,
+    pub start_secs: Option<Word>,
+    pub duration_secs: Option<Word>,
     pub window_duration_secs: Option<Word>,
     pub drain_timeout_secs: Option<Word>,
 }

@@ -209,7 +209,7 @@ impl Plan {
         if self.accumulates() && !start.is_last(round) {
             context.extend(input_tokens.saturating_add(output_tokens), &mut numbers.keys);
         }
-        let ratio = self.client.reason_ratio.as_ref();
+        let ratio = segment.and_then(|segment| segment.reason_ratio.as_ref()).or(self.client.reason_ratio.as_ref());
         let percent = ratio.map_or(0, |ratio| ratio.draw(&mut self.streams.ratios.at(number)));
         let request = Request {
             id: 0,

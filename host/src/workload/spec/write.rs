@@ -238,7 +238,7 @@ struct Span<'a>(&'a Window);
 
 impl Display for Span<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Window { start, end, rate, arrival, input, output } = self.0;
+        let Window { start, end, rate, arrival, input, output, reason_ratio } = self.0;
         let rate = match rate {
             WindowRate::Usual => None,
             WindowRate::Weight(weight) => Some(("trace_rate", weight.to_string())),
@@ -256,6 +256,7 @@ impl Display for Span<'_> {
                 arrival.map(|arrival| ("arrival", format!("{{ {} }}", Spacing(arrival)))),
                 lengths("input_distribution", input),
                 lengths("output_distribution", output),
+                lengths("reason_ratio_distribution", reason_ratio),
             ],
         )
     }

@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 
 use super::{Scratch, gzip};
+use crate::workload::spec::Spec;
 use crate::workload::{TraceOptions, open_trace};
 
 const AZURE: &str = "TIMESTAMP,ContextTokens,GeneratedTokens\n";
@@ -192,4 +193,69 @@ fn broken_files_are_survived_with_bad_lines_skipped() {
         assert!(all.iter().all(|request| request.input_tokens > 0), "{name}");
         assert_eq!(count, Some(all.len() as u64), "{name}");
     }
+}
+
+/// The trace and the dataset of a ServeGen client, and what is wrong with them.
+fn servegen() -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
+    const ROW: &str = "0,1,1,Gamma,0.5,2\n";
+    const LENGTHS: &str = "{\"0\": {\"input_tokens\": \"{100: 0.5, 400: 0.5}\", \"output_tokens\": \"{50: 1.0}\"}}";
+    let trace = |name, text: &str| (name, text.as_bytes().to_vec(), LENGTHS.as_bytes().to_vec());
+    let lengths = |name, from: &str, to: &str| (name, ROW.as_bytes().to_vec(), LENGTHS.replace(from, to).into_bytes());
+    vec![
+        trace("good", ROW),
+        trace("mark", &format!("\u{feff}{ROW}")),
+        trace("crlf-and-header", "start,rate,cv,pattern,shape,scale\r\n0,1,1,Gamma,0.5,2\r\n"),
+        trace("empty", ""),
+        trace("header-only", "start,rate,cv,pattern\n"),
+        trace("pattern", "0,1,1,Gama,0.5,2\n"),
+        trace("rate-nan", "0,NaN,1,Gamma,0.5,2\n"),
+        trace("rate-negative", "0,-1,1,Gamma,0.5,2\n"),
+        trace("rate-word", "600,one,1,Gamma,0.5,2\n"),
+        trace("start-huge", "99999999999,1,1,Gamma,0.5,2\n"),
+        trace("start-fraction", "0.5,1,1,Gamma,0.5,2\n"),
+        trace("start-twice", &format!("{ROW}{ROW}")),
+        trace("start-backwards", &format!("600,1,1,Gamma,0.5,2\n{ROW}")),
+        trace("five-fields", "0,1,1,Gamma,0.5\n"),
+        trace("no-shape-no-cv", "0,1,0,Gamma\n"),
+        trace("silent", "0,0,0,,0,0\n"),
+        trace("truncated", &format!("{ROW}600,1,")),
+        ("binary", vec![0, 159, 146, 150, 255], LENGTHS.as_bytes().to_vec()),
+        lengths("mark-of-lengths", "{\"0\"", "\u{feff}{\"0\""),
+        lengths("misspelt", "input_tokens", "input_token"),
+        lengths("multimodal", "input_tokens", "image_tokens"),
+        lengths("negative", "400: 0.5", "400: -0.5"),
+        lengths("only-negative", "50: 1.0", "50: -1.0"),
+        lengths("only-zeros", "50: 1.0", "50: 0.0"),
+        lengths("nan", "50: 1.0", "50: nan"),
+        lengths("huge", "50: 1.0", "1e300: 1.0"),
+        lengths("fraction", "50: 1.0", "50.5: 1.0"),
+        lengths("no-dictionary", "{50: 1.0}", "50"),
+        lengths("no-pair", "50: 1.0", "50"),
+        lengths("no-text", "\"{50: 1.0}\"", "50"),
+        lengths("never", "{50: 1.0}", "{}"),
+        lengths("no-start", LENGTHS, "{}"),
+        lengths("word-as-start", "\"0\"", "\"noon\""),
+        lengths("twice", "output_tokens", "input_tokens"),
+        lengths("cut", "1.0}\"}}", "1."),
+        lengths("list", LENGTHS, "[]"),
+    ]
+}
+
+/// Lengths were guessed, and unknown patterns were Poisson.
+#[test]
+fn broken_servegen_folders_are_refused_with_place_and_reason() {
+    let scratch = Scratch::new("broken-servegen");
+    let mut table = String::new();
+    for (name, trace, lengths) in servegen() {
+        std::fs::create_dir_all(scratch.0.join(name)).unwrap();
+        scratch.file(&format!("{name}/chunk-7-trace.csv"), &trace);
+        scratch.file(&format!("{name}/chunk-7-dataset.json"), &lengths);
+        let answer = match Spec::load(&scratch.0.join(name)) {
+            Ok(spec) => format!("{name}: read, {} windows", spec.clients[0].windows.len()),
+            Err(error) => error.to_string().replace(&format!("{}/", scratch.0.display()), ""),
+        };
+        assert!(answer.contains(name), "{name} is not named: {answer}");
+        let _ = writeln!(table, "{answer}\n");
+    }
+    insta::assert_snapshot!(table);
 }

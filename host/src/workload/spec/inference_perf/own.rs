@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_yaml::Spanned;
+use serde_yaml::{Location, Spanned};
 
 use blis_sim::units::Micros;
 
@@ -12,7 +12,7 @@ use super::super::lengths::{Bounds, LONGEST, Lengths};
 use super::super::raw::Word;
 use super::super::read::{ABOVE_0, FROM_0, Reader};
 use super::super::{Arrival, Client, Spec, Window, WindowRate};
-use super::SharedPrefix;
+use super::{SharedPrefix, sweep};
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -35,12 +35,26 @@ struct RawLoad {
     kind: Option<Word>,
     interval: Option<IgnoredAny>,
     stages: Option<Vec<Spanned<RawStage>>>,
-    sweep: Option<Spanned<IgnoredAny>>,
+    sweep: Option<Spanned<RawSweep>>,
     num_workers: Option<IgnoredAny>,
     worker_max_concurrency: Option<IgnoredAny>,
     worker_max_tcp_connections: Option<IgnoredAny>,
     base_seed: Option<Word>,
     lora_traffic_split: Option<Spanned<IgnoredAny>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawSweep {
+    #[serde(rename = "type")]
+    pub kind: Option<Word>,
+    pub num_stages: Option<Word>,
+    pub stage_duration: Option<Word>,
+    /// Ours: what the other keys are there to measure.
+    pub saturation_rate: Option<Word>,
+    num_requests: Option<IgnoredAny>,
+    timeout: Option<IgnoredAny>,
+    saturation_percentile: Option<IgnoredAny>,
 }
 
 #[derive(Default, Deserialize)]
@@ -121,10 +135,6 @@ pub(in super::super) fn parse(reader: &Reader<'_>) -> Result<Spec, SpecFileError
 }
 
 fn arrival(reader: &Reader<'_>, load: &RawLoad) -> Result<Arrival, SpecFileError> {
-    if let Some(sweep) = &load.sweep {
-        let what = "load: a `sweep` measures the service first, and then chooses its rates";
-        return Err(reader.wrong(sweep.referenced, what, "write the `stages` it came to"));
-    }
     match &load.kind {
         None => Ok(Arrival::Constant),
         Some(kind) if kind.value == "constant" => Ok(Arrival::Constant),
@@ -137,6 +147,13 @@ fn arrival(reader: &Reader<'_>, load: &RawLoad) -> Result<Arrival, SpecFileError
 }
 
 fn stages(reader: &Reader<'_>, load: &Spanned<RawLoad>) -> Result<Vec<(f64, f64)>, SpecFileError> {
+    if let Some(sweep) = &load.value.sweep {
+        if load.value.stages.as_ref().is_some_and(|stages| !stages.is_empty()) {
+            let what = "load: `stages` and `sweep` both say how the rate changes";
+            return Err(reader.wrong(sweep.referenced, what, "keep one of them"));
+        }
+        return sweep::stages(reader, sweep);
+    }
     let mut stages = Vec::new();
     for (index, stage) in load.value.stages.iter().flatten().enumerate() {
         let who = format!("load: stage {}", index + 1);
@@ -145,10 +162,7 @@ fn stages(reader: &Reader<'_>, load: &Spanned<RawLoad>) -> Result<Vec<(f64, f64)
             reader.needs(&who, key, number, stage.referenced)
         };
         let (rate, duration) = (number("rate", &stage.value.rate)?, number("duration", &stage.value.duration)?);
-        if rate * duration > f64::from(u32::MAX) {
-            let what = format!("{who} has about {:.0} requests, more than 4294967295", rate * duration);
-            return Err(reader.wrong(stage.referenced, what, "lower its rate or its duration"));
-        }
+        countable(reader, &who, (rate, duration), stage.referenced)?;
         stages.push((rate, duration));
     }
     if stages.is_empty() {
@@ -156,6 +170,20 @@ fn stages(reader: &Reader<'_>, load: &Spanned<RawLoad>) -> Result<Vec<(f64, f64)
         return Err(reader.wrong(load.referenced, "load: there is no stage", hint));
     }
     Ok(stages)
+}
+
+/// A stage has no more requests than can be numbered.
+pub(super) fn countable(
+    reader: &Reader<'_>,
+    who: &str,
+    (rate, duration): (f64, f64),
+    at: Location,
+) -> Result<(), SpecFileError> {
+    if rate * duration <= f64::from(u32::MAX) {
+        return Ok(());
+    }
+    let what = format!("{who} has about {:.0} requests, more than 4294967295", rate * duration);
+    Err(reader.wrong(at, what, "lower its rate or its duration"))
 }
 
 /// One client with normal lengths.
@@ -285,12 +313,6 @@ data:
           2 |   type: concurrent
             |         ^^^^^^^^^^
         hint: `constant` and `poisson` are
-        ");
-        insta::assert_snapshot!(error(&FILE.replace("  base_seed: 3", "  sweep: { type: linear }")), @r"
-        perf.yaml:6:10: load: a `sweep` measures the service first, and then chooses its rates
-          6 |   sweep: { type: linear }
-            |          ^
-        hint: write the `stages` it came to
         ");
         insta::assert_snapshot!(error(&FILE.replace("random", "shareGPT")), @r"
         perf.yaml:10:9: data: `type` is `shareGPT`, which is not generated here

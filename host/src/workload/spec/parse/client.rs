@@ -304,6 +304,11 @@ impl<'a> Clients<'a> {
             arrival: window.arrival.as_ref().map(|arrival| parser.arrival(&who, arrival)).transpose()?,
             input: parser.lengths(&who, "input_distribution", window.input_distribution.as_ref())?,
             output: parser.lengths(&who, "output_distribution", window.output_distribution.as_ref())?,
+            reason_ratio: parser.lengths(
+                &who,
+                "reason_ratio_distribution",
+                window.reason_ratio_distribution.as_ref(),
+            )?,
         })
     }
 

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::super::compose::{Composed, Source, merge};
 use super::super::parse::parse_placed;
+use super::super::servegen::ServeGenReading;
 use super::properties::specs;
 use super::*;
 
@@ -49,7 +50,8 @@ fn of_part(part: &str) -> String {
 }
 
 fn source(file: &str, text: &str) -> Source {
-    let (spec, places) = parse_placed(file, text, &NoFiles).unwrap_or_else(|error| panic!("{error}"));
+    let (spec, places) =
+        parse_placed(file, text, &NoFiles, ServeGenReading::Measured).unwrap_or_else(|error| panic!("{error}"));
     Source::new(Path::new(file), (spec, text.to_owned(), places))
 }
 

@@ -1,0 +1,112 @@
+//! `load.sweep`: stages up to the rate at which the service is saturated.
+//!
+//! inference-perf measures that rate first, and then makes the stages. Here it has to be stated.
+
+use serde_yaml::Spanned;
+
+use super::super::error::SpecFileError;
+use super::super::read::{Range, Reader};
+use super::own::{RawSweep, countable};
+
+/// The tool begins all its sweeps with one request per second.
+const FIRST_RATE: f64 = 1.0;
+const ABOVE_FIRST: Range = Range { fits: |rate| rate > FIRST_RATE && rate <= 1e9, text: "a number above 1, up to 1e9" };
+const SECONDS: Range = Range { fits: |seconds| seconds > 0.0, text: "a number above 0" };
+/// Where the file does not say, as in the tool.
+const USUAL_STAGES: u32 = 5;
+const USUAL_SECONDS: f64 = 180.0;
+
+/// Rate and seconds of each stage.
+pub(super) fn stages(reader: &Reader<'_>, sweep: &Spanned<RawSweep>) -> Result<Vec<(f64, f64)>, SpecFileError> {
+    const WHO: &str = "load: sweep";
+    let raw = &sweep.value;
+    let kind = reader.needs(WHO, "type", raw.kind.as_ref(), sweep.referenced)?;
+    let geometric = reader.one_of(WHO, "type", kind, &["linear", "geometric"])? == "geometric";
+    let count = reader.whole(WHO, "num_stages", raw.num_stages.as_ref(), 1..=10_000_u32)?.unwrap_or(USUAL_STAGES);
+    let seconds = reader.number(WHO, "stage_duration", raw.stage_duration.as_ref(), SECONDS)?.unwrap_or(USUAL_SECONDS);
+    let saturation = reader.number(WHO, "saturation_rate", raw.saturation_rate.as_ref(), ABOVE_FIRST)?;
+    let saturation = saturation.ok_or_else(|| {
+        let what = "load: sweep: inference-perf measures the rate at which the service is saturated, and that is not known here";
+        let hint = "add `saturation_rate: …` to the sweep, in requests per second: what inference-perf logs as \
+                    `Saturation point estimated at`, or the rate from which `blis run` shows queues that grow";
+        reader.wrong(sweep.referenced, what, hint)
+    })?;
+    countable(reader, "load: the last stage of the sweep", (saturation, seconds), sweep.referenced)?;
+    Ok(rates(saturation, count, geometric).map(|rate| (rate, seconds)).collect())
+}
+
+/// From 1 to `saturation`, in equal steps, or in steps that shrink by the same factor: close to saturation
+/// there are most stages. To two decimals, as the tool rounds.
+fn rates(saturation: f64, count: u32, geometric: bool) -> impl Iterator<Item = f64> {
+    (0..count).map(move |stage| {
+        let done = if count > 1 { f64::from(stage) / f64::from(count - 1) } else { 0.0 };
+        let rate = if geometric {
+            FIRST_RATE + saturation - libm::pow(saturation, 1.0 - done)
+        } else {
+            FIRST_RATE + (saturation - FIRST_RATE) * done
+        };
+        (rate * 100.0).round() / 100.0
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::{NoFiles, Spec, WindowRate};
+
+    const FILE: &str = "\
+load:
+  type: poisson
+  interval: 15
+  sweep: { type: linear, timeout: 60, num_stages: 4, stage_duration: 30, saturation_percentile: 95, saturation_rate: 16 }
+data:
+  type: random
+  input_distribution: { min: 10, max: 100, mean: 50, std_dev: 10 }
+  output_distribution: { mean: 20, std_dev: 0 }
+";
+
+    fn windows(text: &str) -> Vec<(u64, f64)> {
+        let spec = Spec::parse("perf.yaml", text, &NoFiles).unwrap();
+        let rate = |rate| if let WindowRate::Exact(rate) = rate { rate } else { panic!("{rate:?}") };
+        spec.clients[0].windows.iter().map(|window| (window.start.0 / 1_000_000, rate(window.rate))).collect()
+    }
+
+    /// A sweep was refused, whatever it said.
+    #[test]
+    fn a_sweep_with_its_saturation_rate_becomes_stages() {
+        assert_eq!(windows(FILE), [(0, 1.0), (30, 6.0), (60, 11.0), (90, 16.0)]);
+        let geometric = FILE.replace("linear", "geometric").replace("num_stages: 4", "num_stages: 5");
+        // 17 - 16, 17 - 8, 17 - 4, 17 - 2, 17 - 1.
+        assert_eq!(windows(&geometric), [(0, 1.0), (30, 9.0), (60, 13.0), (90, 15.0), (120, 16.0)]);
+        let usual = FILE.replace("num_stages: 4, stage_duration: 30, ", "").replace("16 }", "9.333 }");
+        assert_eq!(windows(&usual), [(0, 1.0), (180, 3.08), (360, 5.17), (540, 7.25), (720, 9.33)]);
+    }
+
+    #[test]
+    fn what_a_sweep_needs_is_said() {
+        let error = |from: &str, to: &str| Spec::parse("perf.yaml", &FILE.replace(from, to), &NoFiles).unwrap_err();
+        insta::assert_snapshot!(error(", saturation_rate: 16", ""), @r"
+        perf.yaml:4:10: load: sweep: inference-perf measures the rate at which the service is saturated, and that is not known here
+          4 |   sweep: { type: linear, timeout: 60, num_stages: 4, stage_duration: 30, saturation_percentile: 95 }
+            |          ^
+        hint: add `saturation_rate: …` to the sweep, in requests per second: what inference-perf logs as `Saturation point estimated at`, or the rate from which `blis run` shows queues that grow
+        ");
+        insta::assert_snapshot!(error("saturation_rate: 16", "saturation_rate: 1"), @r"
+        perf.yaml:4:118: load: sweep: `saturation_rate` is `1`
+          4 | …: 30, saturation_percentile: 95, saturation_rate: 1 }
+            |                                                    ^
+        hint: it must be a number above 1, up to 1e9
+        ");
+        insta::assert_snapshot!(error("linear", "quadratic"), @r"
+        perf.yaml:4:18: load: sweep: `type` is `quadratic`
+          4 |   sweep: { type: quadratic, timeout: 60, num_stages: 4, stage_duration: 30, saturation_percentile: 9…
+            |                  ^^^^^^^^^
+        hint: known are linear, geometric
+        ");
+        insta::assert_snapshot!(error("  interval: 15", "  stages: [{ rate: 1, duration: 2 }]"), @r"
+        perf.yaml:4:10: load: `stages` and `sweep` both say how the rate changes
+          4 |   sweep: { type: linear, timeout: 60, num_stages: 4, stage_duration: 30, saturation_percentile: 95, …
+            |          ^
+        hint: keep one of them
+        ");
+    }
+}

@@ -1,0 +1,44 @@
+//! Clients as they were measured: what ServeGen draws from the same files.
+
+use std::sync::Arc;
+
+use blis_sim::units::Micros;
+
+use super::super::{Client, Empirical, Lengths, Window, WindowRate};
+use super::Options;
+use super::chunk::{Chunk, Row, WINDOW_SECS};
+
+/// A client for each chunk that is active in the part of the time that is asked for.
+pub(super) fn clients(chunks: &[Chunk], options: &Options) -> Vec<Client> {
+    chunks.iter().filter_map(|chunk| client(chunk, options)).collect()
+}
+
+fn client(chunk: &Chunk, options: &Options) -> Option<Client> {
+    let ends = chunk.rows.iter().skip(1).map(|next| next.start).chain([u32::MAX]);
+    let windows: Vec<Window> =
+        chunk.rows.iter().zip(ends).filter_map(|(row, end)| window(chunk, row, end, options)).collect();
+    let first = windows.first()?;
+    let (input, output) = (first.input.clone()?, first.output.clone()?);
+    Some(Client { streaming: true, windows, ..Client::new(&format!("chunk-{}", chunk.id), 1.0, input, output) })
+}
+
+/// The time of `row`, at most until `end`. `None` if nothing is sent, or it is left out.
+fn window(chunk: &Chunk, row: &Row, end: u32, options: &Options) -> Option<Window> {
+    let from = options.start_secs;
+    let to = options.duration_secs.map_or(u32::MAX, |duration| from.saturating_add(duration));
+    let (start, end) = (row.start.max(from), row.start.saturating_add(WINDOW_SECS).min(end).min(to));
+    if row.rate <= 0.0 || start >= end {
+        return None;
+    }
+    let lengths = chunk.dataset_at(row.start)?;
+    let counted = |lengths: &Option<Arc<Empirical>>| lengths.clone().map(Lengths::Empirical);
+    let at = |secs: u32| Micros(u64::from(secs - from) * 1_000_000);
+    Some(Window {
+        rate: WindowRate::Weight(row.rate),
+        arrival: Some(row.arrival().ok()?),
+        input: counted(&lengths.input),
+        output: counted(&lengths.output),
+        reason_ratio: counted(&lengths.reason_ratio),
+        ..Window::usual(at(start), at(end))
+    })
+}
