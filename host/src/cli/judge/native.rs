@@ -49,10 +49,10 @@ pub(super) fn evaluate(bench: &Bench, candidate: &Candidate, terms: &Terms, hand
 }
 
 fn ask(bench: &Bench, candidate: &Candidate, terms: &Terms, hand: &Hand) -> Result<VerdictDocument, Failure> {
-    let (mut child, answer) = start(bench, candidate, terms).map_err(cannot)?;
+    let (mut child, answer) = start(bench, candidate, terms).map_err(|error| cannot(&error))?;
     let start = Instant::now();
     let ended = loop {
-        if has_ended(&child).map_err(cannot)? {
+        if has_ended(&child).map_err(|error| cannot(&error))? {
             break true;
         }
         if hand.is_pulled() || start.elapsed() > terms.wall + GRACE {
@@ -62,7 +62,7 @@ fn ask(bench: &Bench, candidate: &Candidate, terms: &Terms, hand: &Hand) -> Resu
     };
     // Not waited for yet, so that the number is still that of the group. Whatever it started goes with it.
     let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
-    let status = child.wait().map_err(cannot)?;
+    let status = child.wait().map_err(|error| cannot(&error))?;
     if !ended {
         return Ok(late(hand.pulled()));
     }
@@ -71,7 +71,7 @@ fn ask(bench: &Bench, candidate: &Candidate, terms: &Terms, hand: &Hand) -> Resu
     Ok(verdict(&line, candidate, status))
 }
 
-fn cannot(error: io::Error) -> Failure {
+fn cannot(error: &io::Error) -> Failure {
     Failure::runtime(format_args!("no process for a native candidate: {error}")).hint("try again with fewer at a time")
 }
 
