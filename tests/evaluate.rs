@@ -195,6 +195,11 @@ fn exit_codes_tell_hosts_from_candidates() {
     assert_eq!(code(&["tests/adversaries/throws.rhai", "--strict-exit"]).0, 3);
     assert_eq!(code(&["tests/adversaries/broken.rhai", "--strict-exit"]).0, 2);
     assert_eq!(code(&["policies/rhai-least-loaded.rhai", "--strict-exit"]).0, 0);
+    // The last one was told, whatever came before it.
+    let several = ["tests/adversaries/throws.rhai", "tests/adversaries/loop.rhai", "policies/rhai-least-loaded.rhai"];
+    assert_eq!(code(&[&several[..], &["--strict-exit"]].concat()).0, 3);
+    let (endless, told) = code(&["policies/rhai-least-loaded.rhai", "--wall-s", "1e30"]);
+    assert_eq!(endless, 2, "no panic: {told}");
     let (missing, told) = code(&["nobody.rhai"]);
     assert_eq!(missing, 2);
     assert!(told.starts_with("error: the candidate `nobody.rhai` cannot be read"), "{told}");
@@ -240,6 +245,144 @@ fn any_number_of_parts_makes_the_same_verdicts() {
     error: parts are missing: 1/3, 2/3
     hint: run them with `blis evaluate --shard`, and merge again
     ");
+    fs::remove_dir_all(dir).expect("scratch");
+}
+
+#[test]
+fn parts_that_were_changed_or_do_not_belong_together_are_refused() {
+    let dir = scratch("forged-parts");
+    let suite = small(&dir);
+    let write = |candidate: &str, out: &str| {
+        let out = dir.join(out).display().to_string();
+        let words = ["evaluate", candidate, "--suite", &suite, "--stage", "smoke", "--shard", "0/1", "--out", &out];
+        assert!(blis(&words).status.success());
+        out
+    };
+    let part = |folder: &str| Path::new(folder).join("part-0-of-1.json");
+    let refused = |folders: &[&str]| {
+        let output = blis(&[&["merge"], folders].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stdout));
+        String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or_default().to_owned()
+    };
+    let one = write("policies/rhai-least-loaded.rhai", "one");
+    assert_eq!(verdicts(&["merge", &one, &one]).len(), 1, "the same part twice is the same");
+    let text = fs::read_to_string(part(&one)).expect("a part");
+    let mut forged: Value = serde_json::from_str(&text).expect("JSON");
+    let figure = &mut forged["candidates"][0]["runs"][0]["facts"]["figures"]["mean_e2e"];
+    assert!(figure.is_number(), "{}", forged["candidates"][0]["runs"][0]);
+    *figure = json!(0.001);
+    let other = dir.join("forged");
+    fs::create_dir_all(&other).expect("scratch");
+    fs::write(other.join("part-0-of-1.json"), forged.to_string()).expect("scratch");
+    let other = other.display().to_string();
+    assert_eq!(refused(&[&other]), "error: part 0 was changed after it was written");
+    fs::write(&suite, SMALL.replace("rate: 30", "rate: 31")).expect("scratch");
+    assert!(refused(&[&one]).starts_with("error: part 0 is of another suite than `small` is now"));
+    fs::write(&suite, SMALL).expect("scratch");
+    forged["runs_sha256"] = json!("0");
+    fs::write(Path::new(&other).join("part-0-of-1.json"), forged.to_string()).expect("scratch");
+    assert_eq!(refused(&[&one, &other]), "error: there are two different parts 0");
+    fs::remove_dir_all(dir).expect("scratch");
+}
+
+/// What depends on the clock may be otherwise another time.
+#[test]
+fn what_the_wall_limit_ended_is_not_kept() {
+    let dir = scratch("late");
+    let (suite, cache) = (small(&dir), dir.join("cache").display().to_string());
+    let words = ["evaluate", "policies/rhai-least-loaded.rhai", "--suite", &suite, "--cache", &cache];
+    let late = verdicts(&[&words[..], &["--wall-s", "0.001"]].concat()).remove(0);
+    assert_eq!((late["status"].as_str(), late["stopped"].as_str()), (Some("limit"), Some("it took more than 0.001 s")));
+    assert!(!Path::new(&cache).exists(), "nothing is kept");
+    assert_eq!(verdicts(&words).remove(0)["status"], "ok");
+    fs::remove_dir_all(dir).expect("scratch");
+}
+
+/// The library made of `source`; `None` without a C compiler.
+#[allow(clippy::print_stdout, reason = "a test that skips says so")]
+fn library(dir: &Path, name: &str, source: &str) -> Option<String> {
+    let (text, out) = (dir.join(format!("{name}.c")), dir.join(format!("{name}.so")));
+    fs::write(&text, source).expect("scratch");
+    let header = format!("-I{}", root().join("sdk/c").display());
+    let fixtures = format!("-I{}", root().join("host/src/plugin/native/fixtures").display());
+    let mut command = Command::new("cc");
+    command.args(["-std=gnu11", "-O2", "-shared", "-fPIC", &header, &fixtures]).arg(text).arg("-o").arg(&out);
+    let Ok(built) = command.output() else {
+        println!("skipped: there is no C compiler");
+        return None;
+    };
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    Some(out.display().to_string())
+}
+
+/// Incumbents, parts, reports and requests loaded them into the host's own process.
+#[test]
+fn native_code_is_loaded_nowhere_but_in_a_child_and_if_allowed() {
+    let dir = scratch("native");
+    let suite = small(&dir);
+    let mark = dir.join("was-loaded");
+    let source = format!(
+        "#include <stdio.h>\n__attribute__((constructor)) static void loaded(void) {{ fclose(fopen(\"{}\", \"w\")); }}\n",
+        mark.display()
+    );
+    let Some(library) = library(&dir, "loaded", &source) else { return };
+    let (good, out) = ("policies/rhai-least-loaded.rhai", dir.join("parts").display().to_string());
+    let ways: [&[&str]; 6] = [
+        &["evaluate", &library],
+        &["evaluate", &library, "--native-here"],
+        &["evaluate", good, "--incumbent", &library, "--allow-native"],
+        &["evaluate", &library, "--allow-native", "--shard", "0/1", "--out", &out],
+        &["report", &library],
+        &["tune", &library],
+    ];
+    for words in ways {
+        let output = blis(&[words, &["--suite", &suite]].concat());
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let mut server = Server::start(&["--stdio", "--suite", &suite]);
+    for ask in [
+        json!({"candidate": {"path": library}}),
+        json!({"candidate": {"source": "fn route(r, s) { 0 }"}, "incumbent": {"path": library}}),
+        json!({"candidate": {"path": library, "lang": "wasm"}}),
+    ] {
+        server.say(&ask.to_string());
+        let answer = server.hear();
+        assert!(answer["error"].as_str().is_some_and(|told| told.contains("native code")), "{answer}");
+    }
+    server.end();
+    assert!(!mark.exists(), "somebody loaded it");
+    fs::remove_dir_all(dir).expect("scratch");
+}
+
+/// A verdict was any JSON on standard output, and its end was waited for.
+#[test]
+fn native_code_cannot_print_its_verdict_or_keep_the_host_waiting() {
+    let dir = scratch("native-verdicts");
+    let suite = small(&dir);
+    let Some(good) = library(&dir, "good", "#include \"router.c\"\n") else { return };
+    let cache = dir.join("cache").display().to_string();
+    let evaluate = |path: &str, more: &[&str]| {
+        let words = ["evaluate", path, "--suite", &suite, "--allow-native", "--cache", &cache, "--feedback-bytes", "0"];
+        verdicts(&[&words[..], more].concat()).remove(0)
+    };
+    let late = evaluate(&good, &["--wall-s", "0.001"]);
+    assert_eq!(late["status"], "limit", "{late:#}");
+    assert!(!Path::new(&cache).exists(), "it depends on the clock: {late:#}");
+    let verdict = evaluate(&good, &[]);
+    assert_eq!((verdict["status"].as_str(), &verdict["cost"]["cache"]), (Some("ok"), &json!("miss")), "{verdict:#}");
+    assert_eq!(evaluate(&good, &[])["cost"]["cache"], "hit");
+    // What a child says of the good one, in the mouth of another.
+    let printed = serde_json::to_string(&verdict.to_string()).expect("JSON");
+    let forger = format!(
+        "#include <unistd.h>\n#include <string.h>\n__attribute__((constructor)) static void forge(void) {{\n\
+         const char *text = {printed}; if (fork() == 0) {{ sleep(60); _exit(0); }}\n\
+         if (write(1, text, strlen(text)) < 0) _exit(1);\n_exit(0); }}\n"
+    );
+    let Some(forger) = library(&dir, "forger", &forger) else { return };
+    let start = std::time::Instant::now();
+    let forged = evaluate(&forger, &[]);
+    assert_eq!((forged["status"].as_str(), score(&forged)), (Some("trap"), 0.0), "{forged:#}");
+    assert!(start.elapsed().as_secs() < 30, "it waited for whoever is left");
     fs::remove_dir_all(dir).expect("scratch");
 }
 
@@ -351,18 +494,108 @@ fn a_server_goes_on_whatever_it_is_sent() {
 }
 
 #[test]
+fn a_scenario_alone_is_run_in_the_stage_that_was_asked_for() {
+    let dir = scratch("alone");
+    let suite = small(&dir);
+    let mut server = Server::start(&["--stdio", "--suite", &suite]);
+    let mut asked = |more: &str| {
+        server.say(&format!("{{\"candidate\": \"fn route(r, s) {{ -s.in_flight }}\", \"feedback_bytes\": 0, {more}}}"));
+        server.hear()
+    };
+    for (stage, band) in [("smoke", 1.0), ("train", 2.0), ("select", 3.0)] {
+        let one = asked(&format!("\"scenario\": \"chat\", \"stage\": \"{stage}\""));
+        assert_eq!(one["stage"], stage, "{one:#}");
+        assert_eq!(score(&one).floor(), band);
+    }
+    assert_eq!(asked("\"scenario\": \"long\"")["stage"], "train");
+    let other = asked("\"scenario\": \"long\", \"stage\": \"smoke\"");
+    assert_eq!(other["error"], "the scenario `long` is not of smoke: `stage` must be train");
+    assert_eq!(asked("\"seed\": 1")["error"], "`seed` needs a `scenario`: which one?");
+    let task = asked("\"task\": true");
+    assert_eq!(task["scenarios"][0]["seeds"], json!({"smoke": 1, "train": 2, "select": 2}));
+    server.end();
+    fs::remove_dir_all(dir).expect("scratch");
+}
+
+/// A pipe that nobody writes to stopped all others, and messages quoted what was in the file.
+#[test]
+fn a_server_reads_scripts_and_components_only() {
+    let dir = scratch("paths");
+    let suite = small(&dir);
+    let mut server = Server::start(&["--stdio", "--suite", &suite, "--threads", "1"]);
+    let (pipe, secret) = (dir.join("pipe.rhai"), dir.join("secret"));
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    fs::write(&secret, "hunter2: {\n").expect("scratch");
+    let mut told = String::new();
+    for (path, lang) in [(&pipe, "rhai"), (&secret, "rhai"), (&secret, "wasm"), (&dir.join("none.rhai"), "rhai")] {
+        server.say(&json!({"id": "1", "candidate": {"path": path, "lang": lang}}).to_string());
+        told.push_str(&format!("{}\n", server.hear()).replace(&dir.display().to_string(), "DIR"));
+    }
+    assert!(!told.contains("hunter2"), "{told}");
+    insta::assert_snapshot!(told, @r#"
+    {"error":"the candidate `DIR/pipe.rhai` is no regular file","id":"1"}
+    {"error":"`DIR/secret` is no script (*.rhai) and no component; scripts of other names are sent as `source`","id":"1"}
+    {"error":"`DIR/secret` is no script (*.rhai) and no component; scripts of other names are sent as `source`","id":"1"}
+    {"error":"the candidate `DIR/none.rhai` cannot be read: No such file or directory (os error 2)","id":"1"}
+    "#);
+    server.say(&json!({"id": "1", "candidate": {"path": in_turn(&dir)}, "stage": "smoke"}).to_string());
+    assert_eq!(score(&server.hear()), 1.5);
+    server.end();
+    fs::remove_dir_all(dir).expect("scratch");
+}
+
+#[test]
+fn who_cancels_is_told_so_and_ids_are_used_once_at_a_time() {
+    let dir = scratch("cancel");
+    let mut server = Server::start(&["--stdio", "--suite", "chat", "--threads", "1"]);
+    let slow = "fn route(r, s) { let x = 0; for i in 0..2000 { x += i; } -s.in_flight }";
+    let before = std::time::Instant::now();
+    server.say(&ask(1, slow));
+    server.say(&ask(1, slow));
+    assert_eq!(server.hear()["error"], "the id `1` is in use: wait for its answer, or take another");
+    server.say("{\"cancel\": \"1\"}");
+    assert_eq!(server.hear(), json!({"cancel": "1", "found": true}));
+    let cancelled = server.hear();
+    assert_eq!((cancelled["status"].as_str(), cancelled["stopped"].as_str()), (Some("host_error"), Some("cancelled")));
+    assert_eq!(cancelled["artifacts"]["error"], "the request was cancelled; the candidate was not judged");
+    assert!(before.elapsed().as_secs() < 60);
+    server.end();
+    fs::remove_dir_all(dir).expect("scratch");
+}
+
+/// Looking at decisions took thirty times as long as the verdict, and no limit ended it.
+#[test]
+fn texts_about_decisions_take_no_more_than_their_share() {
+    let dir = scratch("texts");
+    let suite = small(&dir);
+    let mut server = Server::start(&["--stdio", "--suite", &suite]);
+    let mut decisions = |source: &str| {
+        server.say(&json!({"candidate": source, "scenario": "chat"}).to_string());
+        let answer = server.hear();
+        assert_eq!((answer["status"].as_str(), &answer["stopped"]), (Some("ok"), &Value::Null), "{answer:#}");
+        answer["artifacts"]["worst_decisions"].as_str().unwrap_or_default().to_owned()
+    };
+    let light = decisions("fn route(r, s) { 0 }");
+    assert!(light.starts_with("Decisions of chat that cost most"), "{light}");
+    let heavy = decisions("fn route(r, s) { let x = 0; for i in 0..6000 { x += i; } 0 }");
+    assert!(heavy.starts_with("Decisions were not looked at: "), "{heavy}");
+    server.end();
+    fs::remove_dir_all(dir).expect("scratch");
+}
+
+#[test]
 fn http_has_a_budget_and_the_routes_of_gepa() {
     let dir = scratch("http");
     let suite = small(&dir);
     let mut server = Server::start(&["--http", "127.0.0.1:0", "--suite", &suite, "--budget", "3"]);
     let listening = server.hear();
     let address = listening["listening"].as_str().expect("an address").trim_start_matches("http://").to_owned();
-    let request = |method: &str, path: &str, body: &str| {
+    let request_from = |from: &str, method: &str, path: &str, body: &str| {
         let mut stream = TcpStream::connect(&address).expect("it listens");
         let length = body.len();
         write!(
             stream,
-            "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+            "{method} {path} HTTP/1.1\r\n{from}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
         )
         .expect("sent");
         let mut text = String::new();
@@ -371,7 +604,12 @@ fn http_has_a_budget_and_the_routes_of_gepa() {
         let body = text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default();
         (code, serde_json::from_str::<Value>(&body).unwrap_or(Value::Null))
     };
+    let request = |method: &str, path: &str, body: &str| request_from("Host: localhost", method, path, body);
     let candidate = "{\"candidate\": \"fn route(r, s) { -s.in_flight }\", \"example_id\": \"long#1\"}";
+    // A page in a browser on this machine reaches it, too.
+    for from in ["Host: evil.example", "X: none", "Host: localhost\r\nOrigin: http://evil.example"] {
+        assert_eq!(request_from(from, "POST", "/evaluate", candidate).0, 403, "{from}");
+    }
     let (code, answer) = request("POST", "/evaluate", candidate);
     assert_eq!((code, &answer["budget"]), (200, &json!({"used": 1, "limit": 3})), "{answer}");
     assert_eq!(answer["score"], answer["info"]["combined_score"]);

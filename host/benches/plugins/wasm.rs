@@ -35,6 +35,7 @@ fn start(plugin: &dyn Plugin) -> Box<dyn Guest> {
         stream: Stream::new(42, "plugin"),
         explain: false,
         limits: Limits::default(),
+        abort: blis_sim::cluster::Abort::default(),
     };
     plugin.start(&setup).expect("starts")
 }

@@ -107,6 +107,7 @@ fn start(service: &Service, source: &str) -> Box<dyn Guest> {
         stream: Stream::new(42, "plugin"),
         explain: false,
         limits: Limits::default(),
+        abort: blis_sim::cluster::Abort::default(),
     };
     load(source, &Limits::default()).start(&setup).expect("it starts")
 }

@@ -47,6 +47,7 @@ pub(super) fn cluster<I: Instance>(
     let guests = Guests {
         config,
         incidents: &incidents,
+        abort: &abort,
         instances: instances.iter().map(InstanceInfo::from).collect(),
         names: names.texts().into(),
         facts: deployment.facts.as_slice().into(),
@@ -67,7 +68,7 @@ pub(super) fn cluster<I: Instance>(
         block_size: config.engine.block_size,
         semantics: config.engine.semantics,
         horizon: config.horizon,
-        abort,
+        abort: abort.clone(),
     };
     Ok((Cluster::new(front, policies, instances, engine), incidents))
 }
@@ -76,6 +77,7 @@ pub(super) fn cluster<I: Instance>(
 struct Guests<'a> {
     config: &'a RunConfig,
     incidents: &'a Incidents,
+    abort: &'a Abort,
     instances: Arc<[InstanceInfo]>,
     names: Arc<[Box<str>]>,
     facts: Arc<[(String, f64)]>,
@@ -136,6 +138,7 @@ impl Guests<'_> {
             stream: Stream::new(self.config.seed, &format!("plugin:{}:{}{owner}", used.loaded.name, used.kind)),
             explain: self.config.evaluation.reads_scores(),
             limits: self.config.catalog.limits(),
+            abort: self.abort.clone(),
         };
         used.loaded.plugin.start(&setup).map_err(Failure::from)
     }

@@ -67,6 +67,9 @@ pub struct VerdictDocument {
     pub hashes: Hashes,
     /// What it took. Differs from call to call.
     pub cost: CostDocument,
+    /// Whether it depends on the clock, so that another time it may be otherwise.
+    #[serde(skip)]
+    pub clocked: bool,
 }
 
 /// A mean difference of scores.
@@ -183,7 +186,7 @@ pub struct Hashes {
 }
 
 /// What it took.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CostDocument {
     /// CPU time of the program, ms.
     pub cpu_ms: f64,
@@ -193,6 +196,12 @@ pub struct CostDocument {
     pub cache: String,
     /// Fuel or operations of the candidate.
     pub ops: u64,
+}
+
+impl Default for CostDocument {
+    fn default() -> Self {
+        Self { cpu_ms: 0.0, wall_ms: 0.0, cache: "miss".to_owned(), ops: 0 }
+    }
 }
 
 /// What the host knows of a candidate besides its runs.
@@ -275,13 +284,15 @@ impl VerdictDocument {
             },
             hashes: Hashes::default(),
             cost: CostDocument::default(),
+            clocked: false,
         }
     }
 
     /// Fills in the hash of the result; everything else must be there.
     #[must_use]
     pub fn sealed(mut self) -> Self {
-        let cost = std::mem::take(&mut self.cost);
+        let none = CostDocument { cache: String::new(), ..CostDocument::default() };
+        let cost = std::mem::replace(&mut self.cost, none);
         let id = self.id.take();
         self.hashes.result.clear();
         // Maps are sorted, so that equal documents have equal texts.

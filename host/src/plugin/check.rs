@@ -5,6 +5,7 @@
 //! every field; the same answers to the same questions in every run; a fork that goes on as the
 //! original; a saved state that holds all it needs.
 
+use blis_sim::cluster::Abort;
 use blis_sim::latency::Batch;
 use blis_sim::policy::{Changes, ClusterView, Events, RequestView, Ties, Versions};
 use blis_sim::rng::Stream;
@@ -86,6 +87,7 @@ pub fn setup(plugin: &dyn Plugin, kind: Kind, n: usize, limits: &Limits) -> Setu
         stream: Stream::new(42, "plugin"),
         explain: plugin.description().scores,
         limits: *limits,
+        abort: Abort::default(),
     }
 }
 

@@ -16,6 +16,7 @@
 use std::fmt::{self, Debug, Display};
 use std::sync::Arc;
 
+use blis_sim::cluster::Abort;
 use blis_sim::latency::Batch;
 use blis_sim::policy::{
     BatchView, ClusterView, Event, Events, InstanceInfo, QueuedView, Reads, RequestView, Ties, Verdict,
@@ -193,6 +194,8 @@ pub struct Setup {
     pub explain: bool,
     /// What it may use up.
     pub limits: Limits,
+    /// Set when the simulation is to end: a call that takes long ends then, too.
+    pub abort: Abort,
 }
 
 /// What a guest may use up. One struct for all technologies; deterministic limits come first.
@@ -368,6 +371,8 @@ pub enum FaultKind {
     OutOfFuel,
     /// It used more memory than allowed, or made something larger than allowed.
     OutOfMemory,
+    /// It took too long by the clock, so that another time it may not.
+    OutOfTime,
     /// It called itself too deeply.
     TooDeep,
     /// It answered with not-a-number.
@@ -392,6 +397,7 @@ impl FaultKind {
             Self::Trap => "trap",
             Self::OutOfFuel => "out-of-fuel",
             Self::OutOfMemory => "out-of-memory",
+            Self::OutOfTime => "out-of-time",
             Self::TooDeep => "too-deep",
             Self::NotANumber => "not-a-number",
             Self::OutOfRange => "out-of-range",

@@ -118,7 +118,7 @@ def serve(arguments: list[str]) -> int:
             request["scenario"], turn = request["example_id"].split("#")
             request["seed"] = SEEDS[int(turn)]
         if request.get("task"):
-            scenarios = [{"id": i, "family": f, "splits": [s], "seeds": len(SEEDS)} for i, f, s in SCENARIOS[:-1]]
+            scenarios = [{"id": i, "family": f, "splits": [s], "seeds": {s: len(SEEDS)}} for i, f, s in SCENARIOS[:-1]]
             print(json.dumps({"suite": suite, "scenarios": scenarios, "about": "a", "interface": "i"}), flush=True)
             continue
         if request.get("quit"):

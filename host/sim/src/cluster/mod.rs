@@ -59,8 +59,14 @@ impl Abort {
         self.0.store(true, Relaxed);
     }
 
+    /// Whether it was set.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+
     fn check(&self) -> Result<(), Halt> {
-        if self.0.load(Relaxed) { Err(Halt::Aborted) } else { Ok(()) }
+        if self.is_set() { Err(Halt::Aborted) } else { Ok(()) }
     }
 }
 

@@ -165,19 +165,18 @@ impl Bench {
         Ok(Arc::clone(loads.entry((scenario, seed)).or_insert(load)))
     }
 
-    /// Simulates `player`, watched by `observer`.
+    /// Simulates `player`, watched by `observer`, until `hand` is pulled. `budget` is in place of the operations that a
+    /// run may take, if it is more.
     fn simulate<S: Sink>(
         &self,
         player: &Player,
         (scenario, seed): (usize, u64),
-        hand: Option<&Arc<Hand>>,
+        (hand, budget): (&Arc<Hand>, u64),
         observer: impl FnOnce(&RunConfig, &Load) -> S,
     ) -> Result<(Measured<S>, RunConfig, Arc<Load>), Failure> {
         let load = self.load(scenario, seed)?;
         let mut config = RunConfig { horizon: load.horizon, ..player.configs[scenario].with_seed(seed) };
-        let requests = load.kept.as_ref().map_or(1000, |kept| kept.len() as u64);
-        let most = player.per_request.saturating_mul(requests.max(100));
-        config.leash = hand.map(|hand| Leash::new(most, hand));
+        config.leash = Some(Leash::new(load.most(player).max(budget), hand));
         let observer = observer(&config, &load);
         let deployment = &self.scenarios[scenario].deployment;
         let named = (&load.names, &load.slo_targets);
@@ -192,7 +191,7 @@ impl Bench {
         (scenario, seed): (usize, u64),
         hand: &Arc<Hand>,
     ) -> Result<Facts, Failure> {
-        let (measured, _, load) = self.simulate(player, (scenario, seed), Some(hand), |_, _| ())?;
+        let (measured, _, load) = self.simulate(player, (scenario, seed), (hand, 0), |_, _| ())?;
         Ok(facts(&measured, &load.names))
     }
 
@@ -211,25 +210,45 @@ impl Bench {
         Ok(facts)
     }
 
-    /// Decisions of `player` in one run, looked at.
+    /// Decisions of `player` in one run, which took so many `operations`, looked at: as many, up to `samples`, as
+    /// `budget`, or what a run may take if that is more, will do for; `None` if that is next to none. Ends when `hand`
+    /// is pulled.
     pub(in crate::cli) fn lesson(
         &self,
         player: &Player,
         (scenario, seed): (usize, u64),
         samples: u32,
-    ) -> Result<Lesson, Failure> {
+        operations: u64,
+        (hand, budget): (&Arc<Hand>, u64),
+    ) -> Result<Option<Lesson>, Failure> {
+        let budget = budget.max(self.load(scenario, seed)?.most(player));
+        // One decision takes about one and a half times the operations of the run.
+        let fitting = budget.saturating_mul(2) / operations.saturating_mul(3).max(1);
+        let samples = samples.min(u32::try_from(fitting).unwrap_or(u32::MAX));
+        if samples < LEAST_SAMPLES {
+            return Ok(None);
+        }
         let mut asked = player.clone();
         asked.configs[scenario].evaluation.regret = regret::RegretSettings::brief(samples);
         let watch = |config: &RunConfig, load: &Load| regret::surveyor(config, &load.names, &load.slo_targets);
-        let (measured, config, load) = self.simulate(&asked, (scenario, seed), None, watch)?;
+        let (measured, config, load) = self.simulate(&asked, (scenario, seed), (hand, budget), watch)?;
         let survey = measured.observer.map(|surveyor| surveyor.survey).unwrap_or_default();
         let deployment = &self.scenarios[scenario].deployment;
         let regret = regret::judge(&config, deployment, (&load.names, &load.slo_targets), survey)?;
-        Ok(Lesson { scenario: self.suite.scenarios[scenario].name.clone(), regret })
+        Ok(Some(Lesson { scenario: self.suite.scenarios[scenario].name.clone(), regret }))
     }
 }
 
+/// Fewer decisions tell nothing.
+const LEAST_SAMPLES: u32 = 4;
+
 impl Load {
+    /// Fuel or operations that a run of `player` may take.
+    fn most(&self, player: &Player) -> u64 {
+        let requests = self.kept.as_ref().map_or(1000, |kept| kept.len() as u64);
+        player.per_request.saturating_mul(requests.max(100))
+    }
+
     fn requests(&self, config: &RunConfig) -> Result<Arrivals<'_>, Failure> {
         Ok(match &self.kept {
             Some(requests) => (Box::new(requests.iter().cloned()), None),

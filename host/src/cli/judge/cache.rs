@@ -50,7 +50,7 @@ impl Cache {
 
 /// Of everything a verdict follows from.
 pub(super) fn key(bench: &Bench, candidate: &Candidate, incumbent: Option<&Candidate>, terms: &Terms) -> String {
-    let Terms { until, epoch, wall: _, feedback_bytes, parallel: _, only, parameters, native_here: _ } = terms;
+    let Terms { until, epoch, wall: _, feedback_bytes, parallel: _, only, parameters, native: _ } = terms;
     let incumbent = incumbent.map_or("", |incumbent| &incumbent.sha256);
     let technology = candidate.technology.name();
     let text = format!(

@@ -73,8 +73,16 @@ impl Candidate {
         Traits { source_lines: lines, signals, constants }
     }
 
-    /// Compiled, under the limits of a suite.
+    /// Compiled, under the limits of a suite. Native code is refused, whoever asks: it would run in this process.
     pub(in crate::cli) fn load(&self, limits: &SuiteLimits) -> Result<Loaded, Fault> {
+        if self.technology == Technology::Native {
+            return Err(Fault::new(FaultKind::NotAllowed, format!("`{}` {NATIVE}", self.file)));
+        }
+        self.load_here(limits)
+    }
+
+    /// As [`Self::load`], and native code, too: only for a process that may be killed.
+    pub(super) fn load_here(&self, limits: &SuiteLimits) -> Result<Loaded, Fault> {
         let limits = limits_of(limits);
         // Tools call their files anything; equal candidates get equal answers.
         let path = match self.technology {
@@ -98,6 +106,11 @@ impl Candidate {
         Ok(Loaded { name: NAME.to_owned(), file, sha256, bytes: self.bytes.len() as u64, plugin })
     }
 }
+
+/// Why native code is not loaded, and what to do.
+pub(super) const NATIVE: &str = "is native code, which runs with your rights\n\
+    hint: if you trust it, `blis evaluate --allow-native` judges it in a process of its own; for everything else, make a \
+    component of it";
 
 /// What candidates are called among policies. No built-in and no file is called so.
 pub(in crate::cli) const NAME: &str = "candidate";

@@ -12,14 +12,14 @@ use clap::{Args, ValueEnum};
 use super::super::error::Failure;
 use super::super::timer::Timer;
 use super::super::{print, start_log};
-use super::Hand;
 use super::bench::{Bench, Sitting};
 use super::cache::{self, Cache};
 use super::candidate::Candidate;
 use super::native;
 use super::shard::{self, Shard};
-use crate::evaluate::cascade::{Course, Part, Who, judge, judge_part};
-use crate::evaluate::feedback;
+use super::{Hand, Pull};
+use crate::evaluate::cascade::{Course, Judgement, Part, Who, judge, judge_part};
+use crate::evaluate::feedback::{self, Lesson};
 use crate::evaluate::suite::{Split, Suite};
 use crate::evaluate::verdict::{CostDocument, Hashes, Status, Traits, VerdictDocument};
 use crate::plugin::{FaultKind, Technology};
@@ -66,7 +66,7 @@ pub(in crate::cli) struct EvaluateArgs {
     /// Judge native libraries, too. Each runs in a process of its own, with your rights
     #[arg(long)]
     pub allow_native: bool,
-    #[arg(long, hide = true)]
+    #[arg(long, hide = true, requires = "allow_native")]
     pub native_here: bool,
     /// Run everything twice, and fail if the answers differ
     #[arg(long)]
@@ -118,9 +118,12 @@ impl From<LangName> for Technology {
     }
 }
 
+/// A day, as of suites.
+const MOST_SECONDS: f64 = 86_400.0;
+
 fn seconds(text: &str) -> Result<f64, String> {
-    let seconds = text.parse::<f64>().ok().filter(|seconds| seconds.is_finite() && *seconds > 0.0);
-    seconds.ok_or_else(|| "seconds are a number above 0".to_owned())
+    let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds <= MOST_SECONDS);
+    seconds.ok_or_else(|| format!("seconds are a number above 0, at most {MOST_SECONDS}"))
 }
 
 /// How candidates are judged.
@@ -136,38 +139,34 @@ pub(in crate::cli) struct Terms {
     pub only: Option<Part>,
     /// Set where they are not the candidate's defaults.
     pub parameters: Vec<(String, f64)>,
-    /// Native code is run in this process; else in one of its own.
-    pub native_here: bool,
+    pub native: NativeCode,
+}
+
+/// What becomes of native code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::cli) enum NativeCode {
+    /// It is not loaded.
+    #[default]
+    Refused,
+    /// It is run in a process of its own, which is killed when time is up.
+    InChild,
+    /// This is that process.
+    Here,
 }
 
 /// Runs the command. The exit code is 0 whenever there is a verdict, unless asked otherwise.
 pub(in crate::cli) fn dispatch(args: &EvaluateArgs) -> Result<(), Failure> {
     start_log(args.log.into());
-    let suite = Suite::open(&args.suite).map_err(Failure::usage)?;
-    let bench = Bench::new(suite)?;
-    let terms = Terms {
-        until: args.stage.into(),
-        epoch: args.epoch,
-        wall: Duration::from_secs_f64(args.wall_s.unwrap_or(bench.suite.limits.wall_s)),
-        feedback_bytes: args.feedback_bytes,
-        parallel: true,
-        only: None,
-        parameters: Vec::new(),
-        native_here: args.native_here,
-    };
     if args.native_here {
-        native::confine(terms.wall);
+        return native::answer(|| judge_here(args));
     }
+    let bench = Bench::new(Suite::open(&args.suite).map_err(Failure::usage)?)?;
+    let terms = terms(args, &bench);
     let read = |path: &String| Candidate::read(path, args.lang.map(Technology::from));
     let candidates = args.candidates.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    let native = candidates.iter().find(|candidate| candidate.technology == Technology::Native);
-    if let (Some(candidate), false) = (native, args.allow_native || args.native_here) {
-        return Err(Failure::usage(format_args!("`{}` is native code, which runs with your rights", candidate.file))
-            .hint("if you trust it, add `--allow-native`"));
-    }
     let incumbent = args.incumbent.as_ref().map(|path| Candidate::read(path, None)).transpose()?;
-    let threads = args.threads.map_or(0, NonZeroUsize::get);
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(Failure::runtime)?;
+    refuse_native(args, &candidates, incumbent.as_ref())?;
+    let pool = pool(args)?;
     if let (Some(shard), Some(out)) = (args.shard, &args.out) {
         return pool.install(|| shard::write(&bench, &candidates, incumbent.as_ref(), &terms, shard, out));
     }
@@ -182,13 +181,74 @@ pub(in crate::cli) fn dispatch(args: &EvaluateArgs) -> Result<(), Failure> {
             verify(&mut document, &evaluate());
         }
         print_verdict(&document, candidates.len() > 1)?;
-        if document.status != Status::Ok {
-            worst = document.status;
-        }
+        worst = worse(worst, document.status);
     }
+    ended(worst, args.strict_exit)
+}
+
+fn terms(args: &EvaluateArgs, bench: &Bench) -> Terms {
+    Terms {
+        until: args.stage.into(),
+        epoch: args.epoch,
+        wall: Duration::from_secs_f64(args.wall_s.unwrap_or(bench.suite.limits.wall_s)),
+        feedback_bytes: args.feedback_bytes,
+        parallel: true,
+        only: None,
+        parameters: Vec::new(),
+        native: match (args.native_here, args.allow_native) {
+            (true, _) => NativeCode::Here,
+            (false, true) => NativeCode::InChild,
+            (false, false) => NativeCode::Refused,
+        },
+    }
+}
+
+fn pool(args: &EvaluateArgs) -> Result<rayon::ThreadPool, Failure> {
+    let threads = args.threads.map_or(0, NonZeroUsize::get);
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(Failure::runtime)
+}
+
+/// The only candidate, in the process that was started for it.
+fn judge_here(args: &EvaluateArgs) -> Result<VerdictDocument, Failure> {
+    let bench = Bench::new(Suite::open(&args.suite).map_err(Failure::usage)?)?;
+    let terms = terms(args, &bench);
+    native::confine(terms.wall);
+    let candidate = args.candidates.first().ok_or_else(|| Failure::usage("there is no candidate"))?;
+    let candidate = Candidate::read(candidate, None)?;
+    Ok(pool(args)?.install(|| evaluate(&bench, &candidate, None, &terms, &Arc::default())))
+}
+
+/// Said before anything runs; whoever is asked to load it all the same refuses ([`Candidate::load`]).
+fn refuse_native(args: &EvaluateArgs, candidates: &[Candidate], incumbent: Option<&Candidate>) -> Result<(), Failure> {
+    let is_native = |candidate: &&Candidate| candidate.technology == Technology::Native;
+    if let Some(incumbent) = incumbent.filter(is_native) {
+        return Err(Failure::usage(format_args!("`{}` is native code, which cannot be an incumbent", incumbent.file))
+            .hint("make a component of it: `blis plugin new` shows how"));
+    }
+    let Some(candidate) = candidates.iter().find(is_native) else { return Ok(()) };
+    if args.shard.is_some() {
+        return Err(Failure::usage(format_args!("`{}` is native code, which is not judged in parts", candidate.file))
+            .hint("judge it on one machine, with `--allow-native` and without `--shard`"));
+    }
+    if !args.allow_native {
+        return Err(Failure::usage(format_args!("`{}` is native code, which runs with your rights", candidate.file))
+            .hint("if you trust it, add `--allow-native`"));
+    }
+    Ok(())
+}
+
+/// The one to be told of several.
+pub(super) fn worse(one: Status, other: Status) -> Status {
+    const BLAME: [Status; 6] =
+        [Status::HostError, Status::Rejected, Status::Trap, Status::Limit, Status::GateFailed, Status::Ok];
+    BLAME.into_iter().find(|&status| status == one || status == other).unwrap_or(Status::Ok)
+}
+
+/// How the program ends after verdicts of which the worst is `worst`.
+pub(super) fn ended(worst: Status, strict: bool) -> Result<(), Failure> {
     match worst {
         Status::HostError => Err(Failure::runtime("a candidate could not be judged").hint("its verdict says why")),
-        status if args.strict_exit => exit(status),
+        status if strict => exit(status),
         _ => Ok(()),
     }
 }
@@ -217,6 +277,10 @@ fn exit(status: Status) -> Result<(), Failure> {
 
 /// Twice the same, or the program is wrong.
 fn verify(document: &mut VerdictDocument, again: &VerdictDocument) {
+    if document.clocked || again.clocked {
+        tracing::warn!("not compared: time was up (`--wall-s` gives more)");
+        return;
+    }
     if document.hashes.result != again.hashes.result {
         let (one, two) = (&document.hashes.result, &again.hashes.result);
         let told = format!("two evaluations differ: {one} and {two}; please report it with the candidate");
@@ -244,7 +308,7 @@ pub(super) fn evaluate_known(
         return document;
     }
     let document = evaluate(bench, candidate, incumbent, terms, hand);
-    if document.status != Status::HostError && !hand.is_pulled() {
+    if document.status != Status::HostError && !document.clocked {
         cache.put(&key, &document);
     }
     document
@@ -260,17 +324,23 @@ pub(in crate::cli) fn evaluate(
 ) -> VerdictDocument {
     let start = Instant::now();
     let timer = if terms.parallel { Timer::start() } else { Timer::of_thread() };
-    if candidate.technology == Technology::Native && !terms.native_here {
-        return finish(native::evaluate(bench, candidate, terms), &candidate.sha256, bench, terms.feedback_bytes);
+    let in_child = candidate.technology == Technology::Native && terms.native == NativeCode::InChild;
+    let mut document = if in_child {
+        native::evaluate(bench, candidate, terms, hand)
+    } else {
+        let _watch = Watch::new(hand, terms.wall);
+        judged(bench, candidate, incumbent, terms, hand).unwrap_or_else(|document| *document)
+    };
+    if hand.pulled() == Some(Pull::Cancelled) {
+        document = pulled(Pull::Cancelled, candidate.traits());
     }
-    let watch = Watch::new(hand, terms.wall);
-    let mut document = judged(bench, candidate, incumbent, terms, hand).unwrap_or_else(|document| *document);
-    if watch.ended() {
+    if document.status == Status::Limit && hand.pulled() == Some(Pull::Late) {
         document.stopped = Some(format!("it took more than {} s", terms.wall.as_secs_f64()));
     }
+    let cpu_ms = if in_child { document.cost.cpu_ms } else { timer.elapsed().as_secs_f64() * 1e3 };
     let mut document = finish(document, &candidate.sha256, bench, terms.feedback_bytes);
     document.cost = CostDocument {
-        cpu_ms: timer.elapsed().as_secs_f64() * 1e3,
+        cpu_ms,
         wall_ms: start.elapsed().as_secs_f64() * 1e3,
         cache: "miss".to_owned(),
         ops: document.cost.ops,
@@ -317,7 +387,11 @@ pub(super) fn ready<'a>(
     let suite = &bench.suite;
     let traits = candidate.traits();
     let failed = |who: Who, failure: &Failure| Box::new(invalid(who, failure, traits, hand));
-    let loaded = candidate.load(&suite.limits).map_err(|fault| failed(Who::Candidate, &Failure::from(fault)))?;
+    let loaded = match terms.native {
+        NativeCode::Here => candidate.load_here(&suite.limits),
+        NativeCode::InChild | NativeCode::Refused => candidate.load(&suite.limits),
+    };
+    let loaded = loaded.map_err(|fault| failed(Who::Candidate, &Failure::from(fault)))?;
     let kinds = &loaded.plugin.description().kinds;
     if !suite.decides.iter().any(|kind| kinds.contains(kind)) {
         let names: Vec<&str> = suite.decides.iter().map(|kind| kind.name()).collect();
@@ -354,9 +428,7 @@ fn judged(
     let mut document = VerdictDocument::of(suite, &judgement, traits);
     document.cost.ops = judgement.stages.iter().flat_map(|stage| &stage.runs).map(|one| one.facts.operations).sum();
     if terms.feedback_bytes > 0 {
-        let shown = judgement.stages.iter().rfind(|stage| stage.split != Split::Select);
-        let worst = shown.and_then(|stage| stage.runs.iter().min_by(|one, other| one.score.total_cmp(&other.score)));
-        let lesson = worst.and_then(|one| bench.lesson(&sitting.candidate, (one.scenario, one.seed), SAMPLES).ok());
+        let lesson = lesson(&sitting, &judgement, &mut document);
         feedback::tell(&mut document, suite, &judgement, lesson.as_ref(), terms.feedback_bytes);
     }
     Ok(document)
@@ -364,28 +436,72 @@ fn judged(
 
 /// Decisions that are looked at for the texts.
 const SAMPLES: u32 = 24;
+/// Operations that looking at decisions may take, as a multiple of those that the verdict took.
+const LESSON_SHARE: u64 = 3;
+
+/// Decisions of the worst run that was shown. If they cannot be looked at, `document` says why.
+fn lesson(sitting: &Sitting<'_>, judgement: &Judgement, document: &mut VerdictDocument) -> Option<Lesson> {
+    let shown = judgement.stages.iter().rfind(|stage| stage.split != Split::Select)?;
+    let worst = shown.runs.iter().min_by(|one, other| one.score.total_cmp(&other.score))?;
+    let Sitting { bench, candidate, hand, .. } = sitting;
+    let budget = document.cost.ops.saturating_mul(LESSON_SHARE);
+    let at = (worst.scenario, worst.seed);
+    let look = || bench.lesson(candidate, at, SAMPLES, worst.facts.operations, (hand, budget));
+    let found = if hand.is_pulled() { None } else { Some(look()) };
+    let (clocked, why) = match found {
+        Some(Ok(Some(lesson))) => return Some(lesson),
+        Some(Ok(None)) => (false, "each takes too many operations to make some of them again in copies of the run"),
+        // Of several copies that fail it depends on the threads which is the first: the same is said of all.
+        Some(Err(failure)) if !hand.is_pulled() && !is_late(&failure) => {
+            (false, "the candidate failed, or took too many operations, when they were made again in copies of the run")
+        }
+        _ => (true, "time was up"),
+    };
+    document.clocked |= clocked;
+    document.artifacts.worst_decisions = format!("Decisions were not looked at: {why}\n");
+    None
+}
+
+/// Whether it is the clock that ended it.
+fn is_late(failure: &Failure) -> bool {
+    failure.fault().is_some_and(|fault| fault.kind == FaultKind::OutOfTime)
+}
 
 /// What is said of somebody whose run failed.
 pub(super) fn invalid(who: Who, failure: &Failure, traits: Traits, hand: &Arc<Hand>) -> VerdictDocument {
-    let pulled = hand.is_pulled();
+    if let Some(why) = hand.pulled() {
+        // Whoever was at work: all of it is done for the candidate.
+        return pulled(why, traits);
+    }
     let status = match (who, failure.fault()) {
         (Who::Candidate, Some(fault)) => status_of(fault.kind),
-        (Who::Candidate, None) if pulled => Status::Limit,
         _ => Status::HostError,
     };
     // In the plugin's words: hints of ours are about flags that a candidate does not have.
     let told = match (status, failure.fault()) {
-        (Status::Limit, None) => "it took too long".to_owned(),
-        (Status::HostError, _) => failure.text(),
+        (Status::HostError, _) | (_, None) => failure.text(),
         (_, Some(fault)) => format!("{}: {}", fault.kind.name(), fault.message),
-        (_, None) => failure.text(),
     };
-    VerdictDocument::invalid(status, told, traits)
+    let mut document = VerdictDocument::invalid(status, told, traits);
+    document.clocked = is_late(failure);
+    document
+}
+
+/// What is said when a hand was pulled before there was a verdict.
+pub(super) fn pulled(why: Pull, traits: Traits) -> VerdictDocument {
+    let (status, told) = match why {
+        Pull::Late => (Status::Limit, "it took too long"),
+        Pull::Cancelled => (Status::HostError, "the request was cancelled; the candidate was not judged"),
+    };
+    let mut document = VerdictDocument::invalid(status, told.to_owned(), traits);
+    document.clocked = true;
+    document.stopped = (why == Pull::Cancelled).then(|| "cancelled".to_owned());
+    document
 }
 
 fn status_of(fault: FaultKind) -> Status {
     match fault {
-        FaultKind::OutOfFuel | FaultKind::OutOfMemory | FaultKind::TooDeep => Status::Limit,
+        FaultKind::OutOfFuel | FaultKind::OutOfTime | FaultKind::OutOfMemory | FaultKind::TooDeep => Status::Limit,
         FaultKind::Trap | FaultKind::NotANumber | FaultKind::OutOfRange => Status::Trap,
         FaultKind::Unreadable
         | FaultKind::Syntax
@@ -399,10 +515,9 @@ fn status_of(fault: FaultKind) -> Status {
 
 /// Pulls a hand after some time, unless it is dropped before.
 struct Watch {
-    hand: Arc<Hand>,
     // Dropped first: that ends the thread.
     stop: Option<mpsc::Sender<()>>,
-    thread: Option<std::thread::JoinHandle<bool>>,
+    thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Watch {
@@ -410,19 +525,68 @@ impl Watch {
         let (stop, stopped) = mpsc::channel::<()>();
         let pulls = Arc::clone(hand);
         let thread = std::thread::spawn(move || {
-            let late = stopped.recv_timeout(wall) == Err(mpsc::RecvTimeoutError::Timeout);
-            if late {
-                pulls.pull();
+            if stopped.recv_timeout(wall) == Err(mpsc::RecvTimeoutError::Timeout) {
+                pulls.pull(Pull::Late);
             }
-            late
         });
-        Self { hand: Arc::clone(hand), stop: Some(stop), thread: Some(thread) }
+        Self { stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        // It does nothing that panics.
+        let _ = self.thread.take().map(std::thread::JoinHandle::join);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugin::Fault;
+
+    #[test]
+    fn seconds_are_no_longer_than_a_day() {
+        assert_eq!(seconds("86400"), Ok(MOST_SECONDS));
+        for wrong in ["1e30", "0", "-1", "NaN", "inf", "x"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
     }
 
-    /// Whether time was up.
-    fn ended(mut self) -> bool {
-        drop(self.stop.take());
-        let late = self.thread.take().is_some_and(|thread| thread.join().unwrap_or(false));
-        late && self.hand.is_pulled()
+    #[test]
+    fn the_worst_status_is_told_whatever_the_order() {
+        assert_eq!(worse(Status::Ok, Status::GateFailed), Status::GateFailed);
+        assert_eq!(worse(Status::Trap, Status::Limit), Status::Trap);
+        assert_eq!(worse(Status::HostError, Status::Ok), Status::HostError);
+        assert_eq!(worse(Status::Ok, Status::Ok), Status::Ok);
+    }
+
+    /// Time that was up while the baseline ran was an error of the host.
+    #[test]
+    fn a_pulled_hand_is_a_limit_whoever_was_running() {
+        let failure = Failure::runtime("a policy ended the simulation");
+        for who in [Who::Candidate, Who::Baseline, Who::Incumbent] {
+            let hand: Arc<Hand> = Arc::default();
+            hand.pull(Pull::Late);
+            hand.pull(Pull::Cancelled);
+            let document = invalid(who, &failure, Traits::default(), &hand);
+            assert_eq!((document.status, document.clocked), (Status::Limit, true));
+        }
+        let hand: Arc<Hand> = Arc::default();
+        hand.pull(Pull::Cancelled);
+        assert_eq!(invalid(Who::Candidate, &failure, Traits::default(), &hand).status, Status::HostError);
+    }
+
+    /// Ten seconds of one machine are not those of another.
+    #[test]
+    fn a_call_that_took_too_long_depends_on_the_clock() {
+        let of = |kind: FaultKind| {
+            let failure = Failure::from(Fault::new(kind, "it took more than 10 s"));
+            let document = invalid(Who::Candidate, &failure, Traits::default(), &Arc::default());
+            (document.status, document.clocked)
+        };
+        assert_eq!(of(FaultKind::OutOfTime), (Status::Limit, true));
+        assert_eq!(of(FaultKind::OutOfFuel), (Status::Limit, false));
     }
 }

@@ -19,8 +19,7 @@ mod shard;
 mod shinka;
 mod tune;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use blis_sim::cluster::Abort;
 
@@ -43,18 +42,32 @@ pub(super) struct Leash {
 #[derive(Debug, Default)]
 pub(super) struct Hand {
     held: Mutex<Vec<Abort>>,
-    pulled: AtomicBool,
+    pulled: OnceLock<Pull>,
+}
+
+/// Why a hand was pulled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pull {
+    /// Time is up.
+    Late,
+    /// Whoever asked does not want to know any more.
+    Cancelled,
 }
 
 impl Hand {
-    /// Ends what runs on it, and what will.
-    pub(super) fn pull(&self) {
-        self.pulled.store(true, Ordering::SeqCst);
+    /// Ends what runs on it, and what will. The first reason counts.
+    pub(super) fn pull(&self, why: Pull) {
+        let _ = self.pulled.set(why);
         self.held.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Abort::set);
     }
 
     pub(super) fn is_pulled(&self) -> bool {
-        self.pulled.load(Ordering::SeqCst)
+        self.pulled().is_some()
+    }
+
+    /// Why, if it was.
+    pub(super) fn pulled(&self) -> Option<Pull> {
+        self.pulled.get().copied()
     }
 }
 

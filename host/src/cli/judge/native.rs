@@ -1,74 +1,151 @@
 //! Candidates that are native code run in a process of their own, which can be killed. Whatever they do there ends
 //! with it.
+//!
+//! ```text
+//! blis evaluate ── pipe ──◄ blis evaluate --native-here    in a group of its own, killed when time is up
+//!                            standard input: the pipe; standard output: nowhere
+//! ```
+//!
+//! That keeps what a library prints, or how it ends the process, from being taken for a verdict. It is no protection
+//! from one that means harm: it has the rights of the user, and could find the pipe as well.
 
-use std::io::Read as _;
-use std::process::{Command, Stdio};
+use std::io::{self, BufRead as _, BufReader, PipeReader, Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use serde::{Deserialize, Serialize};
 
 use super::super::error::Failure;
 use super::bench::Bench;
 use super::candidate::Candidate;
-use super::evaluate::Terms;
+use super::evaluate::{Terms, pulled};
+use super::{Hand, Pull};
 use crate::evaluate::verdict::{Status, Traits, VerdictDocument};
 
 /// Most that a child may answer with.
 const ANSWER_BYTES: u64 = 64 << 20;
 /// What the child gets beyond the wall limit that it keeps itself.
 const GRACE: Duration = Duration::from_secs(2);
+/// For what was answered to be read, once the child is gone.
+const READING: Duration = Duration::from_secs(5);
+
+/// What the child says, on a line.
+#[derive(Serialize, Deserialize)]
+struct Answer {
+    document: VerdictDocument,
+    clocked: bool,
+}
 
 /// The verdict of a child process on `candidate`.
-pub(super) fn evaluate(bench: &Bench, candidate: &Candidate, terms: &Terms) -> VerdictDocument {
-    ask(bench, candidate, terms)
+pub(super) fn evaluate(bench: &Bench, candidate: &Candidate, terms: &Terms, hand: &Arc<Hand>) -> VerdictDocument {
+    ask(bench, candidate, terms, hand)
         .unwrap_or_else(|failure| VerdictDocument::invalid(Status::HostError, failure.text(), Traits::default()))
 }
 
-fn ask(bench: &Bench, candidate: &Candidate, terms: &Terms) -> Result<VerdictDocument, Failure> {
-    let cannot = |error: std::io::Error| Failure::runtime(format_args!("no process for a native candidate: {error}"));
-    let program = std::env::current_exe().map_err(cannot)?;
-    let mut child = Command::new(program)
-        .args(["evaluate", &candidate.file, "--native-here", "--suite", &bench.suite.name_or_file()])
-        .args(["--stage", terms.until.name(), "--epoch", &terms.epoch.to_string()])
-        .args(["--feedback-bytes", &terms.feedback_bytes.to_string()])
-        .args(["--wall-s", &terms.wall.as_secs_f64().to_string(), "--log", "off"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(cannot)?;
-    let output = child.stdout.take();
-    let reader = thread::spawn(move || {
-        let mut text = Vec::new();
-        output.map(|output| output.take(ANSWER_BYTES).read_to_end(&mut text)).transpose().map(|_| text)
-    });
+fn ask(bench: &Bench, candidate: &Candidate, terms: &Terms, hand: &Hand) -> Result<VerdictDocument, Failure> {
+    let (mut child, answer) = start(bench, candidate, terms).map_err(|error| cannot(&error))?;
     let start = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait().map_err(cannot)? {
-            break Some(status);
+    let ended = loop {
+        if has_ended(&child).map_err(|error| cannot(&error))? {
+            break true;
         }
-        if start.elapsed() > terms.wall + GRACE {
-            // It may have ended by itself meanwhile.
-            let _ = child.kill();
-            child.wait().map_err(cannot)?;
-            break None;
+        if hand.is_pulled() || start.elapsed() > terms.wall + GRACE {
+            break false;
         }
         thread::sleep(Duration::from_millis(2));
     };
-    let text = reader.join().unwrap_or_else(|_| Ok(Vec::new())).unwrap_or_default();
-    let Some(status) = status else {
-        return Ok(VerdictDocument::invalid(
-            Status::Limit,
-            "it took too long and was killed".to_owned(),
-            Traits::default(),
-        ));
-    };
-    match serde_json::from_slice(&text) {
-        Ok(document) if status.success() => Ok(document),
-        _ => {
-            let told = format!("trap: the process of the native library ended with {status}");
-            Ok(VerdictDocument::invalid(Status::Trap, told, Traits::default()))
-        }
+    // Not waited for yet, so that the number is still that of the group. Whatever it started goes with it.
+    let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+    let status = child.wait().map_err(|error| cannot(&error))?;
+    if !ended {
+        return Ok(late(hand.pulled()));
     }
+    // Its end may never come: somebody who left the group may hold the other end.
+    let line = answer.recv_timeout(READING).unwrap_or_default();
+    Ok(verdict(&line, candidate, status))
+}
+
+fn cannot(error: &io::Error) -> Failure {
+    Failure::runtime(format_args!("no process for a native candidate: {error}")).hint("try again with fewer at a time")
+}
+
+fn start(bench: &Bench, candidate: &Candidate, terms: &Terms) -> io::Result<(Child, Receiver<Vec<u8>>)> {
+    let (reader, writer) = io::pipe()?;
+    let child = Command::new(std::env::current_exe()?)
+        .args(["evaluate", "--allow-native", "--native-here", "--suite", &bench.suite.name_or_file()])
+        .args(["--stage", terms.until.name(), "--epoch", &terms.epoch.to_string()])
+        .args(["--feedback-bytes", &terms.feedback_bytes.to_string()])
+        .args(["--wall-s", &terms.wall.as_secs_f64().to_string(), "--log", "off"])
+        .args(["--", &candidate.file])
+        .stdin(Stdio::from(OwnedFd::from(writer)))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()?;
+    let (sender, answer) = mpsc::channel();
+    thread::spawn(move || sender.send(line(reader)));
+    Ok((child, answer))
+}
+
+/// The first line, empty if it is not whole.
+fn line(reader: PipeReader) -> Vec<u8> {
+    let mut line = Vec::new();
+    let read = BufReader::new(reader.take(ANSWER_BYTES)).read_until(b'\n', &mut line);
+    if read.is_ok() && line.ends_with(b"\n") { line } else { Vec::new() }
+}
+
+/// Without waiting for it, in both meanings.
+fn has_ended(child: &Child) -> io::Result<bool> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    Ok(waitid(WaitId::Pid(Pid::from_child(child)), options)?.is_some())
+}
+
+/// Of one that was killed.
+fn late(why: Option<Pull>) -> VerdictDocument {
+    let mut document = pulled(why.unwrap_or(Pull::Late), Traits::default());
+    if document.status == Status::Limit {
+        document.artifacts.error = "it took too long and was killed".to_owned();
+    }
+    document
+}
+
+/// What follows from the `line` of a child that ended with `status`.
+fn verdict(line: &[u8], candidate: &Candidate, status: ExitStatus) -> VerdictDocument {
+    if let (true, Ok(Answer { mut document, clocked })) = (status.success(), serde_json::from_slice(line)) {
+        if document.status != Status::HostError && document.hashes.candidate != candidate.sha256 {
+            let told = format!("`{}` changed while it was judged: try again", candidate.file);
+            return VerdictDocument::invalid(Status::HostError, told, Traits::default());
+        }
+        document.clocked = clocked;
+        return document;
+    }
+    // By the limit of CPU time, or for lack of memory.
+    let killed = [Signal::KILL, Signal::XCPU].iter().any(|signal| status.signal() == Some(signal.as_raw()));
+    let (kind, told) = match (killed, status.success()) {
+        (true, _) => (Status::Limit, format!("the process of the native library was killed: {status}")),
+        (_, true) => (Status::Trap, "trap: the native library ended its process".to_owned()),
+        _ => (Status::Trap, format!("trap: the process of the native library ended with {status}")),
+    };
+    let mut document = VerdictDocument::invalid(kind, told, Traits::default());
+    document.clocked = killed;
+    document
+}
+
+/// In the child: tells what `judge` comes to. Where to is kept before anything of the candidate's is loaded.
+pub(super) fn answer(judge: impl FnOnce() -> Result<VerdictDocument, Failure>) -> Result<(), Failure> {
+    let out = io::stdin().as_fd().try_clone_to_owned().map_err(Failure::runtime)?;
+    let document = judge()
+        .unwrap_or_else(|failure| VerdictDocument::invalid(Status::HostError, failure.text(), Traits::default()));
+    let clocked = document.clocked;
+    let mut text = serde_json::to_vec(&Answer { document, clocked }).map_err(Failure::runtime)?;
+    text.push(b'\n');
+    io::PipeWriter::from(out).write_all(&text).map_err(|error| Failure::output(&error))
 }
 
 /// In the child: no core files, and an end to its CPU time.
@@ -81,5 +158,40 @@ pub(super) fn confine(wall: Duration) {
     {
         // A system that refuses has its own limits.
         let _ = setrlimit(resource, limit(most));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugin::Technology;
+
+    fn candidate() -> Candidate {
+        Candidate::new("policy.so".to_owned(), Technology::Native, b"library".to_vec())
+    }
+
+    fn said(document: VerdictDocument, code: i32) -> VerdictDocument {
+        let clocked = document.clocked;
+        let line = serde_json::to_vec(&Answer { document, clocked }).expect("JSON");
+        verdict(&line, &candidate(), ExitStatus::from_raw(code << 8))
+    }
+
+    /// Host errors of the child were told, and kept, as traps of the candidate.
+    #[test]
+    fn a_host_error_of_the_child_is_none_of_the_candidate() {
+        let failed = VerdictDocument::invalid(Status::HostError, "no suite".to_owned(), Traits::default());
+        assert_eq!(said(failed, 0).status, Status::HostError);
+        assert_eq!(verdict(b"", &candidate(), ExitStatus::from_raw(0)).status, Status::Trap);
+    }
+
+    /// The parent looked at its own hand, which nobody pulls for a child.
+    #[test]
+    fn what_the_child_was_too_late_for_depends_on_the_clock() {
+        let mut late = pulled(Pull::Late, Traits::default());
+        late.hashes.candidate = candidate().sha256;
+        assert!(said(late, 0).clocked);
+        let killed = verdict(b"", &candidate(), ExitStatus::from_raw(9));
+        assert_eq!((killed.status, killed.clocked), (Status::Limit, true));
+        assert!(!verdict(b"", &candidate(), ExitStatus::from_raw(11)).clocked, "a crash is its own");
     }
 }

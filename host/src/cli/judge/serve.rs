@@ -12,9 +12,11 @@
 mod http;
 mod lines;
 
+use std::borrow::Cow;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,13 +29,13 @@ use serde_json::{Value, json};
 
 use super::super::error::Failure;
 use super::super::start_log;
-use super::Hand;
 use super::bench::Bench;
 use super::cache::Cache;
-use super::candidate::Candidate;
-use super::evaluate::{Terms, evaluate_known};
+use super::candidate::{Candidate, NATIVE};
+use super::evaluate::{NativeCode, Terms, evaluate_known};
+use super::{Hand, Pull};
 use crate::evaluate::cascade::Part;
-use crate::evaluate::suite::{Split, Suite};
+use crate::evaluate::suite::{Scenario, Split, Suite};
 use crate::evaluate::verdict::VerdictDocument;
 use crate::plugin::Technology;
 
@@ -110,12 +112,19 @@ enum Refused {
     Wrong(String),
 }
 
-type Reply = Box<dyn FnOnce(VerdictDocument) + Send>;
+/// Told the verdict, or why there cannot be one.
+type Reply = Box<dyn FnOnce(Result<VerdictDocument, String>) + Send>;
+
+/// A candidate that was sent, or one that is still to be read: that may take long, and whoever listens must not wait.
+enum Asked {
+    Sent(Candidate),
+    File { path: String, lang: Option<Technology> },
+}
 
 struct Job {
     bench: Arc<Bench>,
-    candidate: Candidate,
-    incumbent: Option<Candidate>,
+    candidate: Asked,
+    incumbent: Option<Asked>,
     terms: Terms,
     hand: Arc<Hand>,
     id: Option<String>,
@@ -203,15 +212,13 @@ impl Server {
             let Ok(job) = job else { return };
             self.waiting.fetch_sub(1, Ordering::SeqCst);
             self.running.fetch_add(1, Ordering::SeqCst);
-            let Job { bench, candidate, incumbent, terms, hand, id, reply } = job;
-            let mut document = evaluate_known(&bench, &candidate, incumbent.as_ref(), &terms, &hand, cache);
-            document.id.clone_from(&id);
-            if let Some(id) = &id {
+            let answer = job.judge(cache);
+            if let Some(id) = &job.id {
                 lock(&self.hands).remove(id);
             }
             self.running.fetch_sub(1, Ordering::SeqCst);
             self.answered.fetch_add(1, Ordering::SeqCst);
-            reply(document);
+            (job.reply)(answer);
         }
     }
 
@@ -224,10 +231,16 @@ impl Server {
         let queue = lock(&self.queue).clone();
         let Some(queue) = queue else { return Err(Refused::Wrong("the server is stopping".to_owned())) };
         let known = job.id.clone().map(|id| (id, Arc::clone(&job.hand)));
-        self.waiting.fetch_add(1, Ordering::SeqCst);
         if let Some((id, hand)) = known.clone() {
-            lock(&self.hands).insert(id, hand);
+            match lock(&self.hands).entry(id) {
+                Entry::Occupied(id) => {
+                    let told = format!("the id `{}` is in use: wait for its answer, or take another", id.key());
+                    return Err(Refused::Wrong(told));
+                }
+                Entry::Vacant(free) => free.insert(hand),
+            };
         }
+        self.waiting.fetch_add(1, Ordering::SeqCst);
         queue.try_send(job).map_err(|error| {
             self.waiting.fetch_sub(1, Ordering::SeqCst);
             if let Some((id, _)) = known {
@@ -250,8 +263,8 @@ impl Server {
             wrong(format!("there is no suite `{name}` here: {}", known.join(", ")))
         })?;
         let candidate = ask.candidate.as_ref().ok_or_else(|| wrong("there is no `candidate`".to_owned()))?;
-        let candidate = candidate.read().map_err(wrong)?;
-        let incumbent = ask.incumbent.as_ref().map(CandidateAsk::read).transpose().map_err(wrong)?;
+        let candidate = candidate.asked().map_err(wrong)?;
+        let incumbent = ask.incumbent.as_ref().map(CandidateAsk::asked).transpose().map_err(wrong)?;
         let wall = ask.wall_s.unwrap_or(bench.suite.limits.wall_s);
         if !(wall > 0.0 && wall <= bench.suite.limits.wall_s) {
             let most = bench.suite.limits.wall_s;
@@ -269,7 +282,7 @@ impl Server {
             parallel: false,
             only: part(&bench.suite, ask).map_err(wrong)?,
             parameters: Vec::new(),
-            native_here: false,
+            native: NativeCode::Refused,
         };
         let id = ask.id.as_ref().map(id_text);
         Ok(Job { bench: Arc::clone(bench), candidate, incumbent, terms, hand: Arc::default(), id, reply })
@@ -278,7 +291,7 @@ impl Server {
     /// Whether there was something to cancel.
     fn cancel(&self, id: &str) -> bool {
         let hand = lock(&self.hands).get(id).cloned();
-        hand.inspect(|hand| hand.pull()).is_some()
+        hand.inspect(|hand| hand.pull(Pull::Cancelled)).is_some()
     }
 
     fn budget(&self) -> Value {
@@ -303,10 +316,11 @@ impl Server {
         let suite = |bench: &Arc<Bench>| {
             let suite = &bench.suite;
             let scenarios = suite.scenarios.iter().filter_map(|scenario| {
-                let split = scenario.splits.iter().find(|&&split| split != Split::Test)?;
-                let splits: Vec<&Split> = scenario.splits.iter().filter(|&&split| split != Split::Test).collect();
-                let seeds = suite.seeds_of(shown(&scenario.splits).unwrap_or(*split));
-                Some(json!({"id": scenario.name, "family": scenario.family, "splits": splits, "seeds": seeds}))
+                let splits = open_splits(&scenario.splits);
+                let seeds: BTreeMap<&str, u32> =
+                    splits.iter().map(|split| (split.name(), suite.seeds_of(*split))).collect();
+                let told = json!({"id": scenario.name, "family": scenario.family, "splits": splits, "seeds": seeds});
+                (!splits.is_empty()).then_some(told)
             });
             json!({
                 "suite": suite.name,
@@ -331,9 +345,11 @@ impl Server {
 }
 
 impl CandidateAsk {
-    fn read(&self) -> Result<Candidate, String> {
-        let script =
-            |source: &str| Candidate::new("candidate.rhai".to_owned(), Technology::Script, source.as_bytes().to_vec());
+    fn asked(&self) -> Result<Asked, String> {
+        let script = |source: &str| {
+            let bytes = source.as_bytes().to_vec();
+            Asked::Sent(Candidate::new("candidate.rhai".to_owned(), Technology::Script, bytes))
+        };
         match self {
             Self::Source(source) => Ok(script(source)),
             Self::Described { lang, source, path } => {
@@ -345,7 +361,10 @@ impl CandidateAsk {
                 };
                 match (source, path) {
                     (Some(source), None) if lang != Some(Technology::Component) => Ok(script(source)),
-                    (None, Some(path)) if path != "-" => Candidate::read(path, lang).map_err(|failure| failure.text()),
+                    (None, Some(path)) if Technology::of(Path::new(path)) == Some(Technology::Native) => {
+                        Err(format!("`{path}` {NATIVE}"))
+                    }
+                    (None, Some(path)) if path != "-" => Ok(Asked::File { path: path.clone(), lang }),
                     _ => Err("a candidate has a `source` (rhai) or a `path`".to_owned()),
                 }
             }
@@ -353,14 +372,69 @@ impl CandidateAsk {
     }
 }
 
-/// The split under which single runs of a scenario are made: what searches learn from, before others.
-fn shown(splits: &[Split]) -> Option<Split> {
-    [Split::Train, Split::Select, Split::Smoke].into_iter().find(|split| splits.contains(split))
+impl Job {
+    fn judge(&self, cache: Option<&Cache>) -> Result<VerdictDocument, String> {
+        let Self { bench, candidate, incumbent, terms, hand, id, .. } = self;
+        let (candidate, incumbent) = (candidate.read()?, incumbent.as_ref().map(Asked::read).transpose()?);
+        let document = evaluate_known(bench, &candidate, incumbent.as_deref(), terms, hand, cache);
+        Ok(VerdictDocument { id: id.clone(), ..document })
+    }
+}
+
+impl Asked {
+    fn read(&self) -> Result<Cow<'_, Candidate>, String> {
+        match self {
+            Self::Sent(candidate) => Ok(Cow::Borrowed(candidate)),
+            Self::File { path, lang } => read_file(path, *lang).map(Cow::Owned),
+        }
+    }
+}
+
+/// A script or a component. Of other files nothing is told, least of all what is in them, as messages about mistakes in
+/// scripts do; and a pipe may never end.
+fn read_file(path: &str, lang: Option<Technology>) -> Result<Candidate, String> {
+    let about = std::fs::metadata(path);
+    let about = about.map_err(|error| format!("the candidate `{path}` cannot be read: {error}"))?;
+    if !about.is_file() {
+        return Err(format!("the candidate `{path}` is no regular file"));
+    }
+    let candidate = Candidate::read(path, lang).map_err(|failure| failure.text())?;
+    let usable = match candidate.technology {
+        Technology::Script => Path::new(path).extension().is_some_and(|extension| extension == "rhai"),
+        Technology::Component => candidate.bytes.starts_with(b"\0asm"),
+        Technology::Native => false,
+    };
+    let told =
+        || format!("`{path}` is no script (*.rhai) and no component; scripts of other names are sent as `source`");
+    usable.then_some(candidate).ok_or_else(told)
+}
+
+/// What is not held out.
+fn open_splits(splits: &[Split]) -> Vec<Split> {
+    splits.iter().copied().filter(|&split| split != Split::Test).collect()
+}
+
+/// The split under which a scenario is run alone: that which was asked for; else what searches learn from, before
+/// others.
+fn split_of(scenario: &Scenario, stage: Option<Split>) -> Result<Split, String> {
+    let open = open_splits(&scenario.splits);
+    let Scenario { name, .. } = scenario;
+    if open.is_empty() {
+        return Err(format!("the scenario `{name}` is held out: `blis report` runs it"));
+    }
+    let usual = [Split::Train, Split::Select, Split::Smoke];
+    let found = usual.into_iter().find(|split| open.contains(split) && stage.is_none_or(|stage| stage == *split));
+    found.ok_or_else(|| {
+        let names: Vec<&str> = open.iter().map(|split| split.name()).collect();
+        let stage = stage.map(Split::name).unwrap_or_default();
+        format!("the scenario `{name}` is not of {stage}: `stage` must be {}", names.join(" or "))
+    })
 }
 
 /// The single scenario, or seed, that is asked for.
 fn part(suite: &Suite, ask: &Ask) -> Result<Option<Part>, String> {
     let (name, turn) = match (&ask.scenario, &ask.example_id) {
+        (None, None) if ask.seed.is_some() => return Err("`seed` needs a `scenario`: which one?".to_owned()),
         (None, None) => return Ok(None),
         (Some(name), None) => (name.as_str(), None),
         (None, Some(example)) => match example.split_once('#') {
@@ -373,8 +447,7 @@ fn part(suite: &Suite, ask: &Ask) -> Result<Option<Part>, String> {
     };
     let place = suite.scenarios.iter().position(|scenario| scenario.name == name);
     let place = place.ok_or_else(|| format!("there is no scenario `{name}`"))?;
-    let split = shown(&suite.scenarios[place].splits)
-        .ok_or_else(|| format!("the scenario `{name}` is held out: `blis report` runs it"))?;
+    let split = split_of(&suite.scenarios[place], ask.stage)?;
     let all = Part::of(suite, split, ask.epoch).seeds;
     let seeds = match (turn, ask.seed) {
         (None, None) => all,

@@ -17,7 +17,7 @@ use super::super::print;
 use super::Hand;
 use super::bench::{Bench, Sitting};
 use super::candidate::Candidate;
-use super::evaluate::{Ready, Terms, finish, host, ready};
+use super::evaluate::{Ready, Terms, ended, finish, host, ready, worse};
 use crate::evaluate::cascade::{Course, Facts, Part, Runs, Task, Who, judge};
 use crate::evaluate::feedback;
 use crate::evaluate::suite::{Split, Suite, hex};
@@ -60,6 +60,10 @@ struct PartFile {
     until: Split,
     epoch: u64,
     feedback_bytes: usize,
+    /// SHA-256 of its bytes, if there is one.
+    incumbent: Option<String>,
+    /// SHA-256 of the candidates and their runs, as they are written.
+    runs_sha256: String,
     candidates: Vec<CandidatePart>,
 }
 
@@ -105,28 +109,28 @@ pub(super) fn write(
         };
         match ready(bench, candidate, incumbent, terms, &hand) {
             Ok(Ready { sitting, .. }) => {
-                let tasks = tasks(&bench.suite, terms, incumbent.is_some());
-                let mine = tasks.into_iter().filter(|_| {
-                    number += 1;
-                    (number - 1) % shard.count == shard.index
-                });
-                let mine: Vec<Task> = mine.collect();
+                let tasks = tasks(&bench.suite, (terms.until, terms.epoch), incumbent.is_some());
+                let mine = mine(tasks, &mut number, (shard.index, shard.count));
                 part.runs = mine.par_iter().map(|task| run(&sitting, task, part.traits, &hand)).collect();
             }
             Err(document) => part.invalid = Some(*document),
         }
         parts.push(part);
     }
-    let file = PartFile {
-        plan: plan(bench, candidates, incumbent, terms, shard.count),
+    let mut file = PartFile {
+        plan: String::new(),
         index: shard.index,
         count: shard.count,
         suite: bench.suite.name_or_file(),
         until: terms.until,
         epoch: terms.epoch,
         feedback_bytes: terms.feedback_bytes,
+        incumbent: incumbent.map(|incumbent| incumbent.sha256.clone()),
+        runs_sha256: String::new(),
         candidates: parts,
     };
+    file.plan = file.planned(bench);
+    file.runs_sha256 = file.digest();
     let cannot = |error: &dyn std::fmt::Display| {
         Failure::runtime(format_args!("cannot write into `{}`: {error}", out.display()))
             .hint("is it a folder that may be written to?")
@@ -140,11 +144,11 @@ pub(super) fn write(
 }
 
 /// Every simulation that a verdict may need: a part cannot know where the cascade will end.
-fn tasks(suite: &Suite, terms: &Terms, incumbent: bool) -> Vec<Task> {
+fn tasks(suite: &Suite, (until, epoch): (Split, u64), incumbent: bool) -> Vec<Task> {
     let everybody = [Some(Who::Candidate), Some(Who::Baseline), incumbent.then_some(Who::Incumbent)];
     let mut tasks = Vec::new();
-    for split in [Split::Smoke, Split::Train, Split::Select].into_iter().filter(|&split| split <= terms.until) {
-        let Part { scenarios, seeds, .. } = Part::of(suite, split, terms.epoch);
+    for split in [Split::Smoke, Split::Train, Split::Select].into_iter().filter(|&split| split <= until) {
+        let Part { scenarios, seeds, .. } = Part::of(suite, split, epoch);
         for scenario in scenarios {
             for &seed in &seeds {
                 tasks.extend(everybody.into_iter().flatten().map(|who| Task { who, scenario, seed }));
@@ -152,6 +156,15 @@ fn tasks(suite: &Suite, terms: &Terms, incumbent: bool) -> Vec<Task> {
         }
     }
     tasks
+}
+
+/// Those of one candidate that the part `index` of `count` runs; `number` counts the tasks of all candidates.
+fn mine(tasks: Vec<Task>, number: &mut usize, (index, count): (usize, usize)) -> Vec<Task> {
+    let is_mine = |_: &Task| {
+        *number += 1;
+        (*number - 1) % count == index
+    };
+    tasks.into_iter().filter(is_mine).collect()
 }
 
 fn run(sitting: &Sitting<'_>, task: &Task, traits: Traits, hand: &Arc<Hand>) -> RunPart {
@@ -163,13 +176,53 @@ fn run(sitting: &Sitting<'_>, task: &Task, traits: Traits, hand: &Arc<Hand>) -> 
     RunPart { who, scenario, seed, facts, failed }
 }
 
-fn plan(bench: &Bench, candidates: &[Candidate], incumbent: Option<&Candidate>, terms: &Terms, count: usize) -> String {
-    let mut text =
-        format!("{}:{}:{}:{}:{count}:{}", bench.hash(), terms.until, terms.epoch, host(), terms.feedback_bytes);
-    for candidate in candidates.iter().chain(incumbent) {
-        text.push_str(&format!(":{}", candidate.sha256));
+impl PartFile {
+    /// What the plan must be under the suite of `bench`.
+    fn planned(&self, bench: &Bench) -> String {
+        let Self { until, epoch, feedback_bytes, count, incumbent, .. } = self;
+        let mut text = format!("{}:{until}:{epoch}:{}:{count}:{feedback_bytes}:{incumbent:?}", bench.hash(), host());
+        for candidate in &self.candidates {
+            text.push_str(&format!(":{}", candidate.sha256));
+        }
+        hex(&Sha256::digest(text))
     }
-    hex(&Sha256::digest(text))
+
+    fn digest(&self) -> String {
+        hex(&Sha256::digest(serde_json::to_vec(&self.candidates).unwrap_or_default()))
+    }
+
+    /// Whether it is a part of what it says, and all of that part.
+    fn check(&self, bench: &Bench) -> Result<(), Failure> {
+        let Self { index, count, until, epoch, .. } = self;
+        let wrong = |told: String| {
+            Err(Failure::usage(format_args!("part {index} {told}")).hint("run it again with `blis evaluate --shard`"))
+        };
+        if index >= count {
+            return wrong(format!("is none of {count}"));
+        }
+        if self.digest() != self.runs_sha256 {
+            return wrong("was changed after it was written".to_owned());
+        }
+        if self.planned(bench) != self.plan {
+            let suite = &bench.suite.name;
+            return wrong(format!("is of another suite than `{suite}` is now, or of another version of blis"));
+        }
+        let mut number = 0;
+        for candidate in self.candidates.iter().filter(|candidate| candidate.invalid.is_none()) {
+            let tasks = tasks(&bench.suite, (*until, *epoch), self.incumbent.is_some());
+            let ran = candidate.runs.iter().map(RunPart::task);
+            if !ran.eq(mine(tasks, &mut number, (*index, *count))) {
+                return wrong(format!("does not have the runs of `{}` that it should have", candidate.file));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl RunPart {
+    fn task(&self) -> Task {
+        Task { who: self.who, scenario: self.scenario, seed: self.seed }
+    }
 }
 
 /// Facts that are there already.
@@ -209,41 +262,47 @@ pub(in crate::cli) fn merge(args: &MergeArgs) -> Result<(), Failure> {
         ))
         .hint("candidates, suite, stage, epoch, number of parts and version of blis must be the same for all"));
     }
-    parts.dedup_by_key(|part| part.index);
-    let missing: Vec<String> = (0..parts[0].count)
-        .filter(|index| !parts.iter().any(|part| part.index == *index))
-        .map(|index| format!("{index}/{}", parts[0].count))
-        .collect();
+    parts.dedup_by(|one, other| one.index == other.index && one.runs_sha256 == other.runs_sha256);
+    if let Some(pair) = parts.windows(2).find(|pair| pair[0].index == pair[1].index) {
+        return Err(Failure::usage(format_args!("there are two different parts {}", pair[0].index))
+            .hint("keep the one that is right, or run it again with `blis evaluate --shard`"));
+    }
+    let count = parts[0].count;
+    let missing = (0..count).filter(|index| parts.binary_search_by_key(index, |part| part.index).is_err());
+    let missing: Vec<String> = missing.take(MOST_NAMED).map(|index| format!("{index}/{count}")).collect();
     if !missing.is_empty() {
         return Err(Failure::usage(format_args!("parts are missing: {}", missing.join(", ")))
             .hint("run them with `blis evaluate --shard`, and merge again"));
     }
-    let first = &parts[0];
-    let suite = Suite::open(&first.suite).map_err(Failure::usage)?;
-    let bench = Bench::new(suite)?;
-    for number in 0..first.candidates.len() {
+    let bench = Bench::new(Suite::open(&parts[0].suite).map_err(Failure::usage)?)?;
+    parts.iter().try_for_each(|part| part.check(&bench))?;
+    let mut worst = Status::Ok;
+    for number in 0..parts[0].candidates.len() {
         let document = verdict(&bench, &parts, number);
         let text = serde_json::to_string(&document).map_err(Failure::runtime)?;
         print(format_args!("{text}\n"))?;
+        worst = worse(worst, document.status);
     }
-    Ok(())
+    ended(worst, false)
 }
+
+/// Missing parts that are named.
+const MOST_NAMED: usize = 20;
 
 fn verdict(bench: &Bench, parts: &[PartFile], number: usize) -> VerdictDocument {
     let PartFile { until, epoch, feedback_bytes, .. } = parts[0];
     let about = &parts[0].candidates[number];
-    let document = match &about.invalid {
+    let all = || parts.iter().filter_map(|part| part.candidates.get(number));
+    // One machine may have failed where others did not.
+    let document = match all().find_map(|candidate| candidate.invalid.as_ref()) {
         Some(document) => document.clone(),
         None => {
-            let runs =
-                parts.iter().filter_map(|part| part.candidates.get(number)).flat_map(|candidate| &candidate.runs);
-            let table = runs.filter_map(|run| {
-                let task = Task { who: run.who, scenario: run.scenario, seed: run.seed };
+            let table = all().flat_map(|candidate| &candidate.runs).filter_map(|run| {
                 let facts = run.facts.clone().map(Ok).or(run.failed.clone().map(Err))?;
-                Some((task, facts))
+                Some((run.task(), facts))
             });
             let table = Table(table.collect());
-            let incumbent = table.0.keys().any(|task| task.who == Who::Incumbent);
+            let incumbent = parts[0].incumbent.is_some();
             match judge(&bench.suite, &Course { until, epoch, incumbent }, &table) {
                 Ok(judgement) => {
                     let mut document = VerdictDocument::of(&bench.suite, &judgement, about.traits);

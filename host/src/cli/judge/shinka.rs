@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::super::error::Failure;
 use super::bench::Bench;
 use super::candidate::Candidate;
-use super::evaluate::{StageName, Terms, evaluate};
+use super::evaluate::{NativeCode, StageName, Terms, evaluate};
 use crate::evaluate::suite::Suite;
 use crate::evaluate::verdict::{Status, VerdictDocument};
 use crate::plugin::Technology;
@@ -52,7 +52,7 @@ pub(in crate::cli) fn shinka(args: &ShinkaArgs) -> Result<(), Failure> {
         parallel: true,
         only: None,
         parameters: Vec::new(),
-        native_here: false,
+        native: NativeCode::Refused,
     };
     let document = evaluate(&bench, &candidate, None, &terms, &Arc::default());
     let cannot = |error: std::io::Error| {

@@ -5,6 +5,7 @@ use std::mem::offset_of;
 use std::path::PathBuf;
 use std::process::Command;
 
+use blis_sim::cluster::Abort;
 use blis_sim::policy::{EventKind, Reason, RequestView, RoutingPolicy as _, Ties, Verdict};
 use blis_sim::rng::Stream;
 use rand::Rng as _;
@@ -72,6 +73,7 @@ fn setup(kind: Kind, parameters: &[f64], explain: bool) -> Setup {
         stream: Stream::new(42, "plugin"),
         explain,
         limits: Limits::default(),
+        abort: Abort::default(),
     }
 }
 

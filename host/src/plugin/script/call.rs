@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use blis_sim::cluster::Abort;
 use blis_sim::policy::Ties;
 use blis_sim::rng::{Generator, Stream};
 use rand::Rng as _;
@@ -43,7 +44,7 @@ fn exhausted(kind: FaultKind, text: String) -> Failure {
 /// Steps between looks at the clock.
 const CLOCK_STEPS: u64 = 256;
 /// What no call takes, whatever it does. The limit of steps comes first for all but scripts that make every
-/// single step slow; those end here, and only they depend on the machine.
+/// single step slow; those end here, and only they depend on the machine ([`FaultKind::OutOfTime`]).
 const LONGEST: Duration = Duration::from_secs(10);
 /// Numbers of columns handled for each step allowed.
 const NUMBERS_PER_STEP: u64 = 16;
@@ -60,6 +61,7 @@ struct Call {
     numbers: Cell<u64>,
     numbers_allowed: Cell<u64>,
     longest_column: Cell<usize>,
+    abort: RefCell<Option<Abort>>,
     request: Cell<u32>,
     stream: Cell<Option<Stream>>,
     ties: Cell<Option<Ties>>,
@@ -92,10 +94,11 @@ pub(super) struct About {
 }
 
 /// Starts a call.
-pub(super) fn begin(limits: &Limits, constants: &Constants, about: About) {
+pub(super) fn begin(limits: &Limits, constants: &Constants, abort: &Abort, about: About) {
     CALL.with(|call| {
         call.steps.set(0);
         call.began.set(None);
+        *call.abort.borrow_mut() = Some(abort.clone());
         call.numbers.set(0);
         call.numbers_allowed.set(limits.operations_per_call.saturating_mul(NUMBERS_PER_STEP));
         call.longest_column.set(limits.collection_size);
@@ -133,6 +136,10 @@ pub(super) fn progress(steps: u64) -> Option<Dynamic> {
         if !steps.is_multiple_of(CLOCK_STEPS) {
             return None;
         }
+        if call.abort.borrow().as_ref().is_some_and(Abort::is_set) {
+            let text = "the simulation was told to end".to_owned();
+            return Some(Dynamic::from(HostError { kind: FaultKind::OutOfTime, text }));
+        }
         let now = Instant::now();
         let Some(began) = call.began.get() else {
             call.began.set(Some(now));
@@ -140,7 +147,7 @@ pub(super) fn progress(steps: u64) -> Option<Dynamic> {
         };
         (now.duration_since(began) > LONGEST).then(|| {
             let text = format!("it took more than {} s", LONGEST.as_secs());
-            Dynamic::from(HostError { kind: FaultKind::OutOfFuel, text })
+            Dynamic::from(HostError { kind: FaultKind::OutOfTime, text })
         })
     })
 }

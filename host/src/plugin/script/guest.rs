@@ -124,7 +124,7 @@ impl ScriptGuest {
         let kit = &self.script.kit;
         let changed = self.changed.take();
         let about = call::About { request: about, stream: self.setup.stream, ties: ties.copied(), changed };
-        call::begin(&kit.limits, &self.code.constants, about);
+        call::begin(&kit.limits, &self.code.constants, &self.setup.abort, about);
         call::swap_log(&mut self.log);
         let options = CallFnOptions::new().eval_ast(false).rewind_scope(true).bind_this_ptr(&mut self.state);
         let answer =

@@ -28,6 +28,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::{fmt, fs};
 
+use blis_sim::cluster::Abort;
 use blis_sim::rng::Stream;
 use rhai::{AST, Scope};
 
@@ -241,7 +242,7 @@ impl Script {
         let ast = self.compile_in(&scope)?;
         scope.rewind(known);
         let about = call::About { request: 0, stream: Stream::new(0, &self.source.path), ties: None, changed: None };
-        call::begin(&self.kit.limits, &Constants::default(), about);
+        call::begin(&self.kit.limits, &Constants::default(), &Abort::default(), about);
         let run = self.kit.engine.run_ast_with_scope(&mut scope, &ast);
         run.map_err(|error| self.source.runtime(&error, &self.kit, "the script"))?;
         let mut constants = Scope::new();

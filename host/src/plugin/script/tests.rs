@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use blis_sim::cluster::Abort;
 use blis_sim::latency::Batch;
 use blis_sim::policy::{
     BatchView, ClusterView, Event, EventKind, InstanceInfo, LeastLoaded, QueuedView, Reads, RequestView, RoutingPolicy,
@@ -85,6 +86,7 @@ fn setup(kind: Kind, plugin: &dyn Plugin) -> Setup {
         stream: Stream::new(42, "plugin"),
         explain: false,
         limits: Limits::default(),
+        abort: Abort::default(),
     }
 }
 
@@ -95,6 +97,18 @@ fn script(source: &str) -> Result<Arc<dyn Plugin>, Fault> {
 fn guest(kind: Kind, source: &str) -> Box<dyn Guest> {
     let plugin = script(source).unwrap_or_else(|fault| panic!("{fault}"));
     plugin.start(&setup(kind, plugin.as_ref())).unwrap_or_else(|fault| panic!("{fault}"))
+}
+
+/// Whoever was told to end went on for as long as the call took.
+#[test]
+fn a_call_ends_with_the_simulation() {
+    let plugin = script("fn route(r, s) { loop { } }").unwrap_or_else(|fault| panic!("{fault}"));
+    let setup = setup(Kind::Routing, plugin.as_ref());
+    let mut guest = plugin.start(&setup).unwrap_or_else(|fault| panic!("{fault}"));
+    let mut kind = || route_on(guest.as_mut(), &Service::idle(2)).expect_err("it loops").kind;
+    assert_eq!(kind(), FaultKind::OutOfFuel);
+    setup.abort.set();
+    assert_eq!(kind(), FaultKind::OutOfTime);
 }
 
 fn router(body: &str) -> Box<dyn Guest> {

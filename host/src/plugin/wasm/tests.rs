@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
+use blis_sim::cluster::Abort;
 use blis_sim::policy::{Ages, ClusterView, InstanceInfo, RequestView, RoutingPolicy as _, Signals, Ties, Versions};
 use blis_sim::request::{Content, Request, Span};
 use blis_sim::units::Micros;
@@ -78,6 +79,7 @@ fn setup(kind: Kind) -> Setup {
         stream: Stream::new(42, "plugin"),
         explain: false,
         limits: Limits::default(),
+        abort: Abort::default(),
     }
 }
 
@@ -733,7 +735,7 @@ fn states_have_limits() {
 fn a_place_outside_the_cluster_is_an_incident() {
     let plugin = load_text(&routing("", "(return (i32.const -1))")).expect("loads");
     let guest = plugin.start(&setup(Kind::Routing)).expect("starts");
-    let incidents = Incidents::new(OnError::Fallback, blis_sim::cluster::Abort::default());
+    let incidents = Incidents::new(OnError::Fallback, Abort::default());
     let mut policy = PluginPolicy::new("router.wasm", Kind::Routing, plugin.description(), guest, &incidents);
     let choice =
         with_view(&[1, 0], |request, cluster| policy.route(request, cluster, &Ties::LowestIndex, &mut Vec::new()));

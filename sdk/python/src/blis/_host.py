@@ -416,9 +416,11 @@ def _task(document: Mapping[str, Any]) -> Task:
     scenarios = []
     for one in document["scenarios"]:
         splits = one.get("splits") or [one.get("split") or ""]
-        seeds = one.get("seeds")
-        count = seeds if isinstance(seeds, int) else 0
-        scenarios += [TaskScenario(str(one["id"]), str(one.get("family", "")), str(split), count) for split in splits]
+        seeds = one.get("seeds") or {}
+        scenarios += [
+            TaskScenario(str(one["id"]), str(one.get("family", "")), str(split), int(seeds.get(split, 0)))
+            for split in splits
+        ]
     return Task(
         suite=str(document.get("suite", "")),
         about=str(document.get("about", "")),

@@ -2,13 +2,15 @@
 //! `GET /status`, `GET /task`.
 
 use std::io::Write as _;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
-use axum::http::{StatusCode, header};
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::uri::Authority;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Serialize;
@@ -41,9 +43,35 @@ pub(super) fn run(server: &Arc<Server>, address: SocketAddr) -> Result<(), Failu
             .route("/status", get(async |State(server): State<Arc<Server>>| answer(StatusCode::OK, &server.status())))
             .route("/task", get(async |State(server): State<Arc<Server>>| answer(StatusCode::OK, &server.task())))
             .layer(DefaultBodyLimit::max(BODY_BYTES))
+            .layer(middleware::from_fn(from_here))
             .with_state(Arc::clone(server));
         axum::serve(listener, routes).with_graceful_shutdown(told_to_end()).await.map_err(cannot)
     })
+}
+
+/// A page of some web site in a browser on this machine reaches the server, too: by its address, which makes the site
+/// the `Origin`, or by a name of its own that leads here, which makes that the `Host`.
+async fn from_here(request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_owned();
+    let hosts: Vec<String> = headers.get_all(header::HOST).iter().map(text).collect();
+    let origins: Vec<String> = headers.get_all(header::ORIGIN).iter().map(text).collect();
+    if hosts.is_empty() || !hosts.iter().all(|host| is_here(host)) {
+        let told = "the header `Host` must name this machine, as 127.0.0.1 or localhost";
+        return answer(StatusCode::FORBIDDEN, &json!({"error": told}));
+    }
+    let is_own = |origin: &String| origin.split_once("://").is_some_and(|(_, host)| is_here(host));
+    if !origins.iter().all(is_own) {
+        return answer(StatusCode::FORBIDDEN, &json!({"error": "a page from elsewhere may not use this server"}));
+    }
+    next.run(request).await
+}
+
+/// Whether `authority`, a host with or without a port, is this machine.
+fn is_here(authority: &str) -> bool {
+    let Ok(authority) = authority.parse::<Authority>() else { return false };
+    let host = authority.host().trim_matches(['[', ']']);
+    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 async fn told_to_end() {
@@ -89,6 +117,8 @@ async fn evaluate_examples(State(server): State<Arc<Server>>, body: Bytes) -> Re
         let one = Ask {
             candidate: ask.candidate.clone(),
             suite: ask.suite.clone(),
+            stage: ask.stage,
+            wall_s: ask.wall_s,
             example_id: Some(example.clone()),
             epoch: ask.epoch,
             feedback_bytes: ask.feedback_bytes,
@@ -111,12 +141,13 @@ fn understood(body: &[u8]) -> Result<Ask, String> {
 
 async fn judged(server: &Arc<Server>, ask: &Ask) -> Result<VerdictDocument, Refused> {
     let (sender, receiver) = oneshot::channel();
-    let reply = Box::new(|document| {
+    let reply = Box::new(|answer| {
         // Nobody waits any more if the connection was closed.
-        let _ = sender.send(document);
+        let _ = sender.send(answer);
     });
     server.submit(ask, reply)?;
-    receiver.await.map_err(|_| Refused::Wrong("the server is stopping".to_owned()))
+    let answer = receiver.await.map_err(|_| Refused::Wrong("the server is stopping".to_owned()))?;
+    answer.map_err(Refused::Wrong)
 }
 
 fn refused(server: &Server, why: &Refused) -> Response {
@@ -124,7 +155,7 @@ fn refused(server: &Server, why: &Refused) -> Response {
     match why {
         Refused::Busy => {
             let mut response = answer(StatusCode::TOO_MANY_REQUESTS, &json!({"error": "busy", "budget": budget}));
-            response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             response
         }
         Refused::Budget => {
@@ -155,4 +186,20 @@ struct Judged {
 struct AllJudged {
     results: Vec<Judged>,
     budget: Value,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_machine_is_here() {
+        for here in ["localhost", "LOCALHOST:80", "127.0.0.1:8765", "127.9.9.9", "[::1]:1"] {
+            assert!(is_here(here), "{here}");
+        }
+        for elsewhere in ["", "x", "evil.example:8765", "localhost.evil.example", "localhost@evil.example", "10.0.0.1"]
+        {
+            assert!(!is_here(elsewhere), "{elsewhere}");
+        }
+    }
 }

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::super::super::error::Failure;
 use super::{Ask, Refused, Server, id_text};
+use crate::evaluate::verdict::VerdictDocument;
 
 /// Longer lines are no requests.
 const LINE_BYTES: u64 = 8 << 20;
@@ -52,9 +53,13 @@ fn answer(server: &Arc<Server>, ask: &Ask) -> Result<(), Failure> {
     if ask.status {
         return say(&server.status());
     }
-    let reply = Box::new(|document| {
+    let called = id.clone();
+    let reply = Box::new(move |answer: Result<VerdictDocument, String>| {
         // Whoever asked may be gone; then nobody misses the answer.
-        let _ = serde_json::to_string(&document).map(|document| say(&document));
+        let _ = match answer {
+            Ok(document) => serde_json::to_string(&document).map(|document| say(&document)),
+            Err(told) => Ok(say(&json!({"id": called, "error": told}))),
+        };
     });
     match server.submit(ask, reply) {
         Ok(()) => Ok(()),
