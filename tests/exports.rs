@@ -12,7 +12,7 @@ const SPEC: &str = r#"
 version: "2"
 seed: 11
 aggregate_rate: 40
-num_requests: 300
+num_requests: 500
 clients:
   - id: chat
     tenant_id: a
@@ -91,7 +91,7 @@ fn a_run_that_is_replayed_has_the_same_results() {
             requests
         };
         let (run, replay) = (by_id("run.json"), by_id("replay.json"));
-        assert_eq!(run.len(), 400);
+        assert_eq!(run.len(), 500);
         for (run, replay) in run.iter().zip(&replay) {
             assert_eq!(run, replay);
         }
