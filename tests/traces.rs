@@ -103,8 +103,8 @@ fn a_trace_is_converted_and_says_what_it_lost() {
     assert_eq!(told, "12 requests written to a.csv\nlost: sessions, what prompts have in common\n");
     same(&scratch.profile("a.csv"), &profile, &figures);
     let told = scratch.good("convert m.jsonl v2 --to trace-v2");
-    assert_eq!(told, "12 requests written to v2.csv\nlost: what prompts have in common\n");
-    same(&scratch.profile("v2.yaml"), &profile, &[&figures[..], &["sessions"]].concat());
+    assert_eq!(told, "12 requests written to v2.csv\nnothing is lost\n");
+    same(&scratch.profile("v2.yaml"), &profile, &[&figures[..], &["sessions", "ideal_prefix_hit"]].concat());
     let told = scratch.good("convert v2.csv w2.csv --to trace-v2 --start 2");
     assert_eq!(told, "4 requests written to w2.csv\nnothing is lost\n");
     assert!(scratch.refused("convert m.jsonl m.jsonl --to azure").contains("`m.jsonl` is what is read"));
