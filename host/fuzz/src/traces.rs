@@ -105,6 +105,7 @@ pub fn reread(bytes: &[u8]) {
             count: None,
             names,
             slo_targets: Default::default(),
+            aside: Default::default(),
             skipped: Default::default(),
             notes: Vec::new(),
         };
