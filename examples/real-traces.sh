@@ -20,7 +20,7 @@ row() { # name, instances, flags of the workload
     local name=$1 instances=$2
     shift 2
     local TIMEFORMAT='%U %S'
-    { time "$blis" run --latency-model trained-physics --model meta-llama/llama-3.1-8b-instruct --num-instances "$instances" \
+    { time "$blis" run --model meta-llama/llama-3.1-8b-instruct --num-instances "$instances" \
         --routing-policy weighted --log off --no-progress --metrics-path "$scratch/results" "$@" > /dev/null; } 2> "$scratch/cpu"
     python3 - "$name" "$instances" "$scratch" <<'PYTHON'
 import json, sys
