@@ -613,7 +613,9 @@ fn http_has_a_budget_and_the_routes_of_gepa() {
     let (code, answer) = request("POST", "/evaluate", candidate);
     assert_eq!((code, &answer["budget"]), (200, &json!({"used": 1, "limit": 3})), "{answer}");
     assert_eq!(answer["score"], answer["info"]["combined_score"]);
-    let many = "{\"candidate\": \"fn route(r, s) { 0 }\", \"example_ids\": [\"chat\", \"long#0\"]}";
+    // A candidate as GEPA has it: its one component by name.
+    let many = "{\"candidate\": {\"policy\": \"fn route(r, s) { 0 }\"}, \"example_ids\": [\"chat\", \"long#0\"]}";
+    assert_eq!(request("POST", "/evaluate", "{\"candidate\": {\"a\": \"x\", \"b\": \"y\"}}").0, 400);
     let (code, answer) = request("POST", "/evaluate_examples", many);
     assert_eq!((code, answer["results"].as_array().map(Vec::len)), (200, Some(2)), "{answer}");
     let (code, answer) = request("POST", "/evaluate", candidate);

@@ -98,7 +98,17 @@ struct Ask {
 #[serde(untagged)]
 enum CandidateAsk {
     Source(String),
-    Described { lang: Option<String>, source: Option<String>, path: Option<String> },
+    Described(Described),
+    /// As GEPA has them: texts by component.
+    Components(BTreeMap<String, String>),
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Described {
+    lang: Option<String>,
+    source: Option<String>,
+    path: Option<String>,
 }
 
 /// Why a request is not taken.
@@ -352,7 +362,11 @@ impl CandidateAsk {
         };
         match self {
             Self::Source(source) => Ok(script(source)),
-            Self::Described { lang, source, path } => {
+            Self::Components(texts) => match texts.values().next() {
+                Some(source) if texts.len() == 1 => Ok(script(source)),
+                _ => Err("a candidate has a `source` (rhai), a `path`, or one component".to_owned()),
+            },
+            Self::Described(Described { lang, source, path }) => {
                 let lang = match lang.as_deref() {
                     None => None,
                     Some("rhai") => Some(Technology::Script),
