@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use blis::config::{Deployment, DeploymentArgs, KvBlocksSource, resolve};
+use blis_config::{Deployment, DeploymentArgs, KvBlocksSource, resolve};
 use blis_sim::latency::Batch;
 use serde_json::Value;
 

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use ::blis::fit::errors::Errors;
-use ::blis::fit::{MeasuredRun, RunOptions, Split, load, validate};
+use ::blis_fit::errors::Errors;
+use ::blis_fit::{MeasuredRun, RunOptions, Split, load, validate};
 
 use crate::shared::shared;
 

@@ -4,9 +4,9 @@ use std::env;
 use std::path::Path;
 use std::process::Command;
 
-use blis::plugin::find::Finder;
-use blis::plugin::inputs::traffic;
-use blis::plugin::{Kind, Limits, check};
+use blis_plugin::find::Finder;
+use blis_plugin::inputs::traffic;
+use blis_plugin::{Kind, Limits, check};
 
 const POLICY: &str = "BLIS_TEST_POLICY";
 

@@ -7,9 +7,9 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use blis::plugin::find::Finder;
-use blis::plugin::inputs::Question;
-use blis::plugin::{Kind, Limits, Plugin, check};
+use blis_plugin::find::Finder;
+use blis_plugin::inputs::Question;
+use blis_plugin::{Kind, Limits, Plugin, check};
 
 /// Per kind and number of instances.
 const QUESTIONS: u64 = 1000;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use blis::config::LatencyKind;
+use blis_config::LatencyKind;
 use blis_sim::cluster::{Abort, Cluster, ClusterConfig, Listed, Policies, Timeline};
 use blis_sim::instance::{Fast, Instance as _, InstanceConfig};
 use blis_sim::policy::{AlwaysAdmit, Classes, ConstantPriority, Reads, ScorerKind, Ties, Weighted};

@@ -1,6 +1,6 @@
 //! The engine alone, on requests made beforehand, into a sink that keeps nothing.
 
-use blis::config::LatencyKind;
+use blis_config::LatencyKind;
 use blis_sim::instance::{Fast, InstanceConfig, Plain};
 use blis_sim::request::Request;
 use blis_sim::units::Micros;

@@ -1,7 +1,7 @@
 //! The KV cache, seen through the engine: requests of 512 blocks, one after the other, that ask
 //! for a single token. Items are blocks; `unique` is what everything but the cache costs.
 
-use blis::config::LatencyKind;
+use blis_config::LatencyKind;
 use blis_sim::instance::Fast;
 use blis_sim::request::{Content, Request, Span};
 use blis_sim::units::Micros;

@@ -3,13 +3,13 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use blis::config::{Deployment, DeploymentArgs, LatencyKind, resolve};
-use blis::workload::distribution::DistributionSpec;
+use blis_config::{Deployment, DeploymentArgs, LatencyKind, resolve};
 use blis_sim::instance::{InstanceConfig, Preemption, Scheduler};
 use blis_sim::outcome::{Outcome, Sink};
 use blis_sim::request::{Content, Request};
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
+use blis_workload::distribution::DistributionSpec;
 
 /// Tokens per KV block.
 pub const BLOCK: u32 = 16;

@@ -1,6 +1,6 @@
 //! One question to a latency model: it is asked once per engine step.
 
-use blis::config::LatencyKind;
+use blis_config::LatencyKind;
 use blis_sim::latency::Batch;
 use divan::{Bencher, black_box};
 

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
 
-use blis::workload::spec::{GenerateOptions, NoFiles, Spec};
 use blis_sim::units::Micros;
+use blis_workload::spec::{GenerateOptions, NoFiles, Spec};
 use divan::Bencher;
 use divan::counter::ItemsCount;
 

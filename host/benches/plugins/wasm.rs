@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use blis::plugin::wasm::{Kept, Settings, componentize, load};
-use blis::plugin::{Guest, Kind, Limits, Plugin, Setup};
+use blis_plugin::wasm::{Kept, Settings, componentize, load};
+use blis_plugin::{Guest, Kind, Limits, Plugin, Setup};
 use blis_sim::policy::Ties;
 use blis_sim::rng::Stream;
 use divan::Bencher;
@@ -13,7 +13,7 @@ use crate::view::{Cluster, SIZES};
 
 /// Least loaded, by hand: what the way into a guest and back costs, with as little work as there is.
 fn component() -> Vec<u8> {
-    let core = wat::parse_str(include_str!("../../src/plugin/wasm/fixtures/least_loaded.wat")).expect("assembles");
+    let core = wat::parse_str(include_str!("../../plugin/src/wasm/fixtures/least_loaded.wat")).expect("assembles");
     componentize(Path::new("least_loaded.wasm"), &core).expect("becomes a component")
 }
 

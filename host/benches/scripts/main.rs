@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use blis::plugin::{Guest, Kind, Limits, Plugin, Setup, script};
+use blis_plugin::{Guest, Kind, Limits, Plugin, Setup, script};
 use blis_sim::policy::{
     Ages, ClusterView, InstanceInfo, RequestView, RoutingPolicy, Signals, Ties, Versions, Weighted,
 };

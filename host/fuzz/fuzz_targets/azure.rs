@@ -1,6 +1,6 @@
 #![no_main]
 
-use blis::workload::azure;
+use blis_workload::azure;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     blis_fuzz::read(bytes, |input, file, options| azure::read(input, file, options));

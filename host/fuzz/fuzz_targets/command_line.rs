@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use blis::evaluate::{FitnessScale, FitnessWeights};
+use blis_eval::{FitnessScale, FitnessWeights};
 
 // A line is a word of the command line. Nothing is run and no file is read.
 libfuzzer_sys::fuzz_target!(|text: &str| {

@@ -2,7 +2,7 @@
 
 use std::io::Cursor;
 
-use blis::decisions::{Diff, Filter, Listing, Reader, Story, Top, TopBy};
+use blis_report::decisions::{Diff, Filter, Listing, Reader, Story, Top, TopBy};
 
 // Whatever the bytes are, `blis trace` reads them to the end or says what is wrong.
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,6 +1,6 @@
 #![no_main]
 
-use blis::workload::spec::NoFiles;
+use blis_workload::spec::NoFiles;
 
 // inference-perf's own file, which is told from ours by its key `load`, and ours with a section of it.
 libfuzzer_sys::fuzz_target!(|text: &str| {

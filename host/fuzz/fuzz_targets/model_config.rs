@@ -3,7 +3,7 @@
 libfuzzer_sys::fuzz_target!(|text: &str| {
     // The name matters: `-fp8` and `-w4a16` tell how many bytes a weight has.
     for name in ["fuzz", "fuzz-w4a16"] {
-        if let Ok(model) = blis::config::parse_model(name, "config.json".into(), text) {
+        if let Ok(model) = blis_config::parse_model(name, "config.json".into(), text) {
             blis_fuzz::simulate_a_step(&model.config);
         }
     }

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use blis::plugin::wasm::{Kept, Settings};
-use blis::plugin::{Limits, wasm};
+use blis_plugin::wasm::{Kept, Settings};
+use blis_plugin::{Limits, wasm};
 
 // Any bytes are a plugin or a fault, and a plugin is asked a little.
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use blis::plugin::wasm;
+use blis_plugin::wasm;
 
 // A core module, as compilers make it, becomes a component or is refused.
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use blis::plugin::{Limits, script};
+use blis_plugin::{Limits, script};
 
 // Any text is a script or a fault, and a script is asked a little.
 libfuzzer_sys::fuzz_target!(|text: &str| {

@@ -1,7 +1,7 @@
 #![no_main]
 
-use blis::config::policy::{Bundle, Choices, NoPlugins, PolicySettings};
-use blis::config::yaml::Page;
+use blis_config::policy::{Bundle, Choices, NoPlugins, PolicySettings};
+use blis_diag::Page;
 
 // Whatever is understood can be explained, and then says the same again.
 libfuzzer_sys::fuzz_target!(|text: &str| {

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use blis::workload::spec::Files;
+use blis_workload::spec::Files;
 
 /// A folder with one client: both files are in the input, `---` between them.
 struct Folder<'a>(&'a str, &'a str);

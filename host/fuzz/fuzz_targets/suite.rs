@@ -1,6 +1,6 @@
 #![no_main]
 
-use blis::evaluate::suite::{Split, Suite, SuiteError};
+use blis_eval::suite::{Split, Suite, SuiteError};
 
 // What is understood has what a search needs; what is not is refused with a place and a remedy.
 libfuzzer_sys::fuzz_target!(|text: &str| match Suite::parse("fuzz.yaml", text) {

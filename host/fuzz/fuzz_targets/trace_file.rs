@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use blis::workload::profile::{Profile, ProfileText};
-use blis::workload::{TraceOptions, open_trace};
+use blis_workload::profile::{Profile, ProfileText};
+use blis_workload::{TraceOptions, open_trace};
 
 // A file as `blis workload inspect` takes it: gzipped or not, in a format told from its content. TraceV2 is
 // two files, of which one is missing here.

@@ -1,8 +1,8 @@
 #![no_main]
 
-use blis::workload::TraceOptions;
-use blis::workload::profile::Profile;
-use blis::workload::trace_v2::{ClosedLoop, ThinkTime, read, read_header};
+use blis_workload::TraceOptions;
+use blis_workload::profile::Profile;
+use blis_workload::trace_v2::{ClosedLoop, ThinkTime, read, read_header};
 use blis_sim::units::Micros;
 
 // Both files of a trace, a line `---` between them: as recorded, and in closed loop.

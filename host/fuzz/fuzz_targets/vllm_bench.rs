@@ -1,6 +1,6 @@
 #![no_main]
 
-use blis::workload::vllm_bench;
+use blis_workload::vllm_bench;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     blis_fuzz::read(bytes, |input, file, options| vllm_bench::read(input, file, options));

@@ -1,6 +1,6 @@
 #![no_main]
 
-use blis::workload::vllm_vcr;
+use blis_workload::vllm_vcr;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     blis_fuzz::read(bytes, |input, file, options| vllm_vcr::read(input, file, options));

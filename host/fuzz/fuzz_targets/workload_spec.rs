@@ -1,5 +1,5 @@
 #![no_main]
 
-use blis::workload::spec::NoFiles;
+use blis_workload::spec::NoFiles;
 
 libfuzzer_sys::fuzz_target!(|text: &str| blis_fuzz::check_spec(text, &NoFiles));

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use blis::workload::spec::Files;
+use blis_workload::spec::Files;
 
 /// Every file that a specification names has this text, and no folder has any.
 pub struct OneFile<'a>(pub &'a str);

@@ -1,8 +1,8 @@
 //! Plugins that loaded: they are asked a little.
 
-use blis::plugin::check::{setup, ties};
-use blis::plugin::inputs::Question;
-use blis::plugin::{Limits, Plugin};
+use blis_plugin::check::{setup, ties};
+use blis_plugin::inputs::Question;
+use blis_plugin::{Limits, Plugin};
 
 /// Starts `plugin` as everything it says it is, and asks it about four instances. An answer is in range,
 /// or a fault that says something; the state that it saves is one that it takes back.

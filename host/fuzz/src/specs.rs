@@ -2,8 +2,8 @@
 
 use std::num::NonZeroU32;
 
-use blis::config::{Catalogue, TrainedDefaults};
-use blis::workload::spec::{Drawn, Files, GenerateOptions, Spec, Window, WindowRate};
+use blis_config::{Catalogue, TrainedDefaults};
+use blis_workload::spec::{Drawn, Files, GenerateOptions, Spec, Window, WindowRate};
 use blis_sim::capacity::{self, MemoryBudget};
 use blis_sim::latency::{Batch, LatencyModel, MoeComm, Roofline, TrainedPhysics};
 use blis_sim::model::{ModelConfig, Parallelism};

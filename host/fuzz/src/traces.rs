@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
-use blis::workload::convert::{Target, WriteError};
-use blis::workload::{TraceError, TraceFormat, TraceOptions, Window, Workload};
-use blis::workload::{azure, blis_csv, mooncake, trace_v2};
+use blis_workload::convert::{Target, WriteError};
+use blis_workload::{TraceError, TraceFormat, TraceOptions, Window, Workload};
+use blis_workload::{azure, blis_csv, mooncake, trace_v2};
 use blis_sim::outcome::{Outcome, Status};
 use blis_sim::request::Request;
 use blis_sim::units::Micros;
@@ -139,7 +139,7 @@ pub fn reread(bytes: &[u8]) {
 
 /// `bytes` in `format`; of TraceV2 the data, with a usual header.
 fn open(format: TraceFormat, bytes: &[u8], options: &TraceOptions) -> Answer {
-    use blis::workload::{aiperf, bailian, burstgpt, otel, sglang_bench, vllm_bench, vllm_vcr};
+    use blis_workload::{aiperf, bailian, burstgpt, otel, sglang_bench, vllm_bench, vllm_vcr};
     match format {
         TraceFormat::Azure => azure::read(bytes, "fuzz", options),
         TraceFormat::Mooncake => mooncake::read(bytes, "fuzz", options),

@@ -4,6 +4,8 @@
 //!
 //! Start with [`cluster`] and its [`run`](cluster::Cluster::run), then [`instance`].
 
+#![warn(missing_docs)]
+
 pub mod capacity;
 pub mod cluster;
 pub mod cost;

@@ -2,6 +2,7 @@
 //!
 //! Names (tenant, session, class …) are numbers here; the workload keeps the text behind them.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::units::Micros;
@@ -136,6 +137,17 @@ impl Content {
     /// The key of each shareable block, in order.
     pub fn keys(&self) -> impl Iterator<Item = BlockKey> + '_ {
         self.spans().iter().flat_map(|span| span.first..span.first + span.len)
+    }
+}
+
+/// The text of a session, where `texts` are all names of the workload by number: its own, or `sess_0` for the
+/// first number behind them, `sess_1` for the next.
+#[must_use]
+pub fn session_text(texts: &[Box<str>], session: Name) -> Cow<'_, str> {
+    match texts.get(session.index()) {
+        Some(text) => Cow::Borrowed(text),
+        None if session == Name::NONE => Cow::Borrowed(""),
+        None => Cow::Owned(format!("sess_{}", session.index() - texts.len().min(session.index()))),
     }
 }
 

@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use blis_sim::units::Micros;
-use clap::builder::{NonEmptyStringValueParser, PossibleValue, TypedValueParser};
+use clap::builder::{NonEmptyStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, Args, Parser, Subcommand, ValueEnum};
 use tracing::level_filters::LevelFilter;
 
@@ -22,13 +22,14 @@ use super::plugin::PluginArgs;
 use super::regret::{RegretArgs, RegretFlags};
 use super::trace::TraceArgs;
 use super::traces::{ConvertArgs, WorkloadCommandArgs};
-use crate::config::policy::{
+use blis_config::LatencyKind;
+use blis_config::policy::{
     AdmissionName, Named, PreemptionName, PriorityName, RoutingName, SchedulerName, Scorer, Word,
 };
-use crate::evaluate::{Figure, FitnessScale};
-use crate::plugin::Kind;
-use crate::report::{Export, anomaly_definitions};
-use crate::workload::trace_v2::ThinkTime;
+use blis_eval::{Figure, FitnessScale};
+use blis_plugin::Kind;
+use blis_report::{Export, anomaly_definitions};
+use blis_workload::trace_v2::ThinkTime;
 
 /// Simulates LLM inference services without GPUs.
 #[derive(Debug, Parser)]
@@ -286,8 +287,8 @@ pub(super) struct DeploymentFlags {
 
     /// How step times are computed [default: physics; trained-physics with --parity blis, --moe-comm-backend or 7
     /// betas; blackbox with 3 betas or --vllm-version]
-    #[arg(long, value_parser = Words::<LatencyModelName>::new(), value_name = "NAME", help_heading = LATENCY)]
-    pub latency_model: Option<Word<LatencyModelName>>,
+    #[arg(long, value_parser = Words::<LatencyKind>::new(), value_name = "NAME", help_heading = LATENCY)]
+    pub latency_model: Option<Word<LatencyKind>>,
     /// Three per-request coefficients, µs, each ≥ 0; needs --beta-coeffs [default: trained]
     #[arg(long, value_name = "A0,A1,…", value_delimiter = ',', value_parser = parse::coefficient,
           help_heading = LATENCY)]
@@ -361,7 +362,7 @@ pub(super) struct EngineFlags {
     #[arg(long, value_parser = Words::<PreemptionName>::new(), value_name = "NAME", help_heading = ENGINE)]
     pub preemption_policy: Option<Word<PreemptionName>>,
     /// vLLM's flag: sets --scheduler and --preemption-policy together
-    #[arg(long, value_enum, value_name = "NAME", help_heading = ENGINE,
+    #[arg(long, value_parser = BuiltIns::<PreemptionName>::new(), value_name = "NAME", help_heading = ENGINE,
           conflicts_with_all = ["scheduler", "preemption_policy"])]
     pub scheduling_policy: Option<PreemptionName>,
     /// Whose behaviour to follow where the two differ: the real scheduler or the published simulator
@@ -638,35 +639,6 @@ pub(super) struct SimulationArgs {
     pub no_progress: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum LatencyModelName {
-    /// Physical terms with fitted weights (BLIS)
-    TrainedPhysics,
-    /// Kernels on measured curves, calibrated against real servers
-    Physics,
-    /// The larger of compute and memory time
-    Roofline,
-    /// Linear in prompt and answer tokens, fitted per model, GPU and vLLM version
-    Blackbox,
-}
-
-/// The names of policies are those of bundles.
-macro_rules! value_enum {
-    ($($type:ty),+) => {$(
-        impl ValueEnum for $type {
-            fn value_variants<'a>() -> &'a [Self] {
-                Self::ALL
-            }
-
-            fn to_possible_value(&self) -> Option<PossibleValue> {
-                Some(PossibleValue::new(self.name()).help(self.about()))
-            }
-        }
-    )+};
-}
-
-value_enum!(AdmissionName, RoutingName, PriorityName, SchedulerName, PreemptionName);
-
 /// Understands names of built-in policies and takes any other word for that of a plugin.
 #[derive(Clone, Debug)]
 pub(super) struct Words<N>(PhantomData<N>);
@@ -677,18 +649,47 @@ impl<N> Words<N> {
     }
 }
 
-impl<N: ValueEnum + Send + Sync + 'static> TypedValueParser for Words<N> {
+impl<N: Named + Send + Sync> TypedValueParser for Words<N> {
     type Value = Word<N>;
 
     fn parse_ref(&self, command: &clap::Command, arg: Option<&Arg>, value: &OsStr) -> Result<Self::Value, clap::Error> {
         let text = NonEmptyStringValueParser::new().parse_ref(command, arg, value)?;
-        Ok(N::from_str(&text, false).map_or_else(|_| Word::Outside(text), Word::BuiltIn))
+        Ok(N::find(&text).map_or(Word::Outside(text), Word::BuiltIn))
     }
 
     /// For help: the built-in ones.
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(N::value_variants().iter().filter_map(ValueEnum::to_possible_value)))
+        Some(Box::new(possible_values::<N>()))
     }
+}
+
+/// Understands names of built-in policies and nothing else.
+#[derive(Clone, Debug)]
+pub(super) struct BuiltIns<N>(PhantomData<N>);
+
+impl<N> BuiltIns<N> {
+    fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<N: Named + Send + Sync> TypedValueParser for BuiltIns<N> {
+    type Value = N;
+
+    fn parse_ref(&self, command: &clap::Command, arg: Option<&Arg>, value: &OsStr) -> Result<Self::Value, clap::Error> {
+        let names = PossibleValuesParser::new(possible_values::<N>());
+        let text = names.parse_ref(command, arg, value)?;
+        N::find(&text).ok_or_else(|| clap::Error::new(clap::error::ErrorKind::InvalidValue).with_cmd(command))
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(possible_values::<N>()))
+    }
+}
+
+/// The built-in policies as help lists them.
+fn possible_values<N: Named>() -> impl Iterator<Item = PossibleValue> {
+    N::ALL.iter().map(|name| PossibleValue::new(name.name()).help(name.about()))
 }
 
 /// The value of `--policy-param`.

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::args::PolicyFlags;
-use crate::config::policy::{Outside, Unusable, built_in_names};
-use crate::plugin::find::Finder;
-use crate::plugin::{Fault, Kind, Limits, Loaded};
+use blis_config::policy::{Outside, Unusable, built_in_names};
+use blis_plugin::find::Finder;
+use blis_plugin::{Fault, Kind, Limits, Loaded};
 
 /// Where policies are looked for, and what was found so far.
 pub(super) struct Catalog {

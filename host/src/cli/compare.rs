@@ -12,9 +12,9 @@ use super::config::{RunConfig, WorkloadConfig};
 use super::contest::Others;
 use super::error::Failure;
 use super::{connect, run};
-use crate::evaluate::{self, Comparison, Figures, FitnessWeights, NoSample};
-use crate::workload::trace_v2::GoodputTargets;
-use crate::workload::{Names, Workload};
+use blis_eval::{Comparison, Figures, FitnessWeights, NoSample};
+use blis_workload::trace_v2::GoodputTargets;
+use blis_workload::{Names, Workload};
 
 /// A comparison, ready to be run.
 pub(super) struct CompareConfig {
@@ -64,7 +64,7 @@ pub(super) fn compare(config: &CompareConfig) -> Result<(Comparison, Vec<String>
         Ok(Figures::from(&measured.report))
     };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(config.threads).build().map_err(Failure::runtime)?;
-    let figures = pool.install(|| evaluate::compare(&config.contestants, &config.seeds, one))?;
+    let figures = pool.install(|| blis_eval::compare(&config.contestants, &config.seeds, one))?;
     let names: Vec<String> = config.contestants.iter().map(|(name, _)| name.clone()).collect();
     let comparison = Comparison::new(&names, &config.seeds, &figures);
     Ok((with_fitness(comparison, weights, &figures, config.base.engine.semantics), load.notes(config)))

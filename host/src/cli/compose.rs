@@ -7,8 +7,8 @@ use clap::Args;
 
 use super::error::Failure;
 use super::print;
-use crate::report::{check_target, write_text};
-use crate::workload::spec::compose::{Composed, compose as merge};
+use blis_report::{check_target, write_text};
+use blis_workload::spec::compose::{Composed, compose as merge};
 
 #[derive(Debug, Args)]
 pub(super) struct ComposeArgs {

@@ -16,28 +16,28 @@ use tracing::level_filters::LevelFilter;
 
 use super::args::{
     ArrivalName, ClusterFlags, CompareArgs, DeploymentFlags, EngineFlags, EngineName, EvaluationFlags, ExportFlags,
-    FitnessFlags, FitnessScaleName, InstanceArgs, LatencyModelName, OnErrorName, OutputForm, ParityName, PolicyFlags,
-    PolicyParam, ReplayArgs, RunArgs, SessionFlags, SessionMode, SimulationArgs, SyntheticFlags, TargetFlags,
-    TargetList, TieBreakName, TraceFormatName, TraceLevelName, TracePartFlags, WorkloadArgs, WorkloadName,
+    FitnessFlags, FitnessScaleName, InstanceArgs, OnErrorName, OutputForm, ParityName, PolicyFlags, PolicyParam,
+    ReplayArgs, RunArgs, SessionFlags, SessionMode, SimulationArgs, SyntheticFlags, TargetFlags, TargetList,
+    TieBreakName, TraceFormatName, TraceLevelName, TracePartFlags, WorkloadArgs, WorkloadName,
 };
 use super::catalog::Catalog;
 use super::error::Failure;
 use super::given::Given;
 use super::judge::Leash;
 use super::regret::RegretSettings;
-use crate::config::policy::{
+use blis_config::policy::{
     Bundle, Choices, Named as _, PolicySettings, PreemptionName, PriorityName, SchedulerName, Source, Sourced, Word,
 };
-use crate::config::{Deployment, DeploymentArgs, LatencyKind};
-use crate::evaluate::{FitnessScale, FitnessWeights};
-use crate::plugin::Kind;
-use crate::plugin::incidents::OnError;
-use crate::report::{Export, ExportFormat, check_target};
-use crate::workload::Window;
-use crate::workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec, SpecError};
-use crate::workload::spec::presets::Preset;
-use crate::workload::spec::{Arrival, Client, LONGEST, Lengths, Load, Prefix, ServeGenReading, Spec};
-use crate::workload::trace_v2::{ThinkTime, recorded_seed};
+use blis_config::{Deployment, DeploymentArgs, LatencyKind};
+use blis_eval::{FitnessScale, FitnessWeights};
+use blis_plugin::Kind;
+use blis_plugin::incidents::OnError;
+use blis_report::{Export, ExportFormat, check_target};
+use blis_workload::Window;
+use blis_workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec, SpecError};
+use blis_workload::spec::presets::Preset;
+use blis_workload::spec::{Arrival, Client, LONGEST, Lengths, Load, Prefix, ServeGenReading, Spec};
+use blis_workload::trace_v2::{ThinkTime, recorded_seed};
 
 /// A simulation, ready to be set up.
 #[derive(Clone, Debug)]
@@ -527,10 +527,7 @@ fn deployment(flags: DeploymentFlags, semantics: Semantics) -> DeploymentArgs {
         moe_comm_backend: flags.moe_comm_backend,
         // A plugin's fallback is the usual model.
         latency_model: flags.latency_model.and_then(|word| match word {
-            Word::BuiltIn(LatencyModelName::TrainedPhysics) => Some(LatencyKind::TrainedPhysics),
-            Word::BuiltIn(LatencyModelName::Physics) => Some(LatencyKind::Physics),
-            Word::BuiltIn(LatencyModelName::Roofline) => Some(LatencyKind::Roofline),
-            Word::BuiltIn(LatencyModelName::Blackbox) => Some(LatencyKind::Blackbox),
+            Word::BuiltIn(kind) => Some(kind),
             Word::Outside(_) => None,
         }),
         usual_latency: if semantics == Semantics::BLIS { LatencyKind::TrainedPhysics } else { LatencyKind::Physics },

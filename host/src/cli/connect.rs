@@ -9,14 +9,15 @@ use blis_sim::units::Micros;
 use super::args::TraceFormatName;
 use super::config::{RunConfig, SpecConfig, TraceConfig, TracePart, WorkloadConfig};
 use super::error::Failure;
-use crate::config::{Deployment, Hardware, KnownModel, LatencyKind, known_hardware, known_models};
-use crate::workload::spec::GenerateOptions;
-use crate::workload::trace_v2::ClosedLoop;
-use crate::workload::{LineError, TraceError, TraceFormat, TraceOptions, Workload, open_trace, open_trace_v2};
+use blis_config::{Deployment, Hardware, KnownModel, LatencyKind, known_hardware, known_models};
+use blis_diag::LineError;
+use blis_workload::spec::GenerateOptions;
+use blis_workload::trace_v2::ClosedLoop;
+use blis_workload::{TraceError, TraceFormat, TraceOptions, Workload, open_trace, open_trace_v2};
 
 /// The deployment that was asked for.
 pub(super) fn resolve(config: &RunConfig) -> Result<Deployment, Failure> {
-    crate::config::resolve(&config.deployment)
+    blis_config::resolve(&config.deployment)
         .map_err(|error| Failure::usage(error).or_hint("correct it there, or leave the file out"))
 }
 

@@ -6,10 +6,10 @@ use std::path::Path;
 use super::config::{RunConfig, as_in_blis};
 use super::error::Failure;
 use super::parse;
-use crate::config::policy::{
+use blis_config::policy::{
     Bundle, Choices, Named as _, Outside as _, PolicyError, PolicySettings, RoutingName, Source, Sourced, Unusable,
 };
-use crate::plugin::Kind;
+use blis_plugin::Kind;
 
 /// What becomes of the policies that a contestant given by name does not name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,12 +7,12 @@ use sha2::{Digest as _, Sha256};
 use super::config::RunConfig;
 use super::error::Failure;
 use super::explain::explain;
-use crate::config::Deployment;
-use crate::config::policy::{Named as _, PolicySettings};
-use crate::decisions::{DecisionLog, FORMAT, Header, InstanceGroup, PolicyNames, TraceFile, VERSION};
-use crate::plugin::Kind;
-use crate::report::FileError;
-use crate::workload::Names;
+use blis_config::Deployment;
+use blis_config::policy::{Named as _, PolicySettings};
+use blis_plugin::Kind;
+use blis_report::FileError;
+use blis_report::decisions::{DecisionLog, FORMAT, Header, InstanceGroup, PolicyNames, TraceFile, VERSION};
+use blis_workload::Names;
 
 /// The trace of a run, if one is wanted.
 pub(super) type Log<'a> = Option<DecisionLog<'a, TraceFile>>;

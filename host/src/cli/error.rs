@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use blis_sim::cluster::Halt;
 
-use crate::plugin::Fault;
-use crate::report::FileError;
+use blis_plugin::Fault;
+use blis_report::FileError;
 
 /// Why a command could not do what was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,13 +14,13 @@ use super::args::{ParityName, SessionMode, WorkloadName};
 use super::config::{
     RunConfig, SloTargets, SpecConfig, SpecOrigin, SyntheticConfig, TraceConfig, TracePart, WorkloadConfig,
 };
-use crate::config::policy::{Source, Sourced};
-use crate::config::yaml::{Page, text};
-use crate::config::{Deployment, KvBlocksSource, LatencyKind};
-use crate::evaluate::{FitnessScale, FitnessWeights};
-use crate::plugin::incidents::OnError;
-use crate::workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec};
-use crate::workload::trace_v2::{ThinkTime, recorded_seed};
+use blis_config::policy::{Source, Sourced};
+use blis_config::{Deployment, KvBlocksSource, LatencyKind};
+use blis_diag::{Page, text};
+use blis_eval::{FitnessScale, FitnessWeights};
+use blis_plugin::incidents::OnError;
+use blis_workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec};
+use blis_workload::trace_v2::{ThinkTime, recorded_seed};
 
 /// The document.
 pub(super) fn explain(config: &RunConfig, deployment: &Deployment) -> Page {

@@ -8,13 +8,13 @@ use clap::{Args, ValueEnum};
 
 use super::error::Failure;
 use super::{print, print_document};
-use crate::config::Catalogue;
-use crate::config::physics::CoefficientFile;
-use crate::fit::errors::{OfDistribution, mean};
-use crate::fit::kernels::{fit_kernels, yaml};
-use crate::fit::plot::draw;
-use crate::fit::{FitError, FitReport, LeaveOut, MeasuredRun, RunOptions, Split, Validated, fit, load, validate};
-use crate::report::check_target;
+use blis_config::Catalogue;
+use blis_config::physics::CoefficientFile;
+use blis_fit::errors::{OfDistribution, mean};
+use blis_fit::kernels::{fit_kernels, yaml};
+use blis_fit::plot::draw;
+use blis_fit::{FitError, FitReport, LeaveOut, MeasuredRun, RunOptions, Split, Validated, fit, load, validate};
+use blis_report::check_target;
 
 #[derive(Debug, Args)]
 pub(super) struct ValidateArgs {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 
-use crate::config::policy::Source;
+use blis_config::policy::Source;
 
 /// The names of the flags on the command line, without dashes in front and with `_` for `-`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

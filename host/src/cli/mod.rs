@@ -41,8 +41,8 @@ use config::RunConfig;
 use error::Failure;
 use run::Finished;
 
-use crate::evaluate::regret::Regret;
-use crate::report::{DecisionSummary, Summary, plugins_document, report_document};
+use blis_eval::regret::Regret;
+use blis_report::{DecisionSummary, Summary, plugins_document, report_document};
 
 /// Runs the program. Exit code 0: done; 1: the simulation or its output failed; 2: what was asked
 /// makes no sense.

@@ -5,10 +5,10 @@ use std::num::NonZeroU32;
 use blis_sim::units::Micros;
 
 use super::args::{PolicyParam, ScorerList, TargetList};
-use crate::config::policy::{Named as _, Scorer, ScorerFault, ScorerKind};
-use crate::plugin::Kind;
-use crate::workload::trace_v2::ThinkTime;
-use crate::workload::{name_hint, quoted};
+use blis_config::policy::{Named as _, Scorer, ScorerFault, ScorerKind};
+use blis_diag::{name_hint, quoted};
+use blis_plugin::Kind;
+use blis_workload::trace_v2::ThinkTime;
 
 /// A whole number ≥ 1.
 pub(super) fn count(text: &str) -> Result<u32, String> {

@@ -19,14 +19,14 @@ use super::args::{EngineName, RunArgs};
 use super::config::RunConfig;
 use super::error::Failure;
 use super::{connect, parse, print, print_document, run, service, start_log, wants_text};
-use crate::config::Deployment;
-use crate::evaluate::regret::{
+use blis_config::Deployment;
+use blis_eval::regret::{
     Judged, Oracle, Regret, RegretOptions, Survey, Surveyor, Texts, judge as judge_samples, look_ahead,
 };
-use crate::evaluate::{Figure, Figures};
-use crate::report::check_target;
-use crate::workload::trace_v2::GoodputTargets;
-use crate::workload::{Names, Workload};
+use blis_eval::{Figure, Figures};
+use blis_report::check_target;
+use blis_workload::trace_v2::GoodputTargets;
+use blis_workload::{Names, Workload};
 
 const REGRET: &str = "Regret: what would have happened otherwise";
 

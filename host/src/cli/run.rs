@@ -24,16 +24,16 @@ use super::progress::Progress;
 use super::regret;
 use super::service;
 use super::timer::Timer;
-use crate::config::Deployment;
-use crate::config::policy::{PolicySettings, Sourced};
-use crate::evaluate::regret::Regret;
-use crate::evaluate::{Figures, Fitness, FitnessScale, FitnessWeights, Needs};
-use crate::plugin::incidents::{Incident, Incidents};
-use crate::plugin::{Kind, Technology};
-use crate::report::{self, DecisionSummary, Export, Journal, RequestLog, Setting};
-use crate::workload::distribution::ArrivalProcess;
-use crate::workload::trace_v2::GoodputTargets;
-use crate::workload::{Names, Skipped, Workload};
+use blis_config::Deployment;
+use blis_config::policy::{PolicySettings, Sourced};
+use blis_eval::regret::Regret;
+use blis_eval::{Figures, Fitness, FitnessScale, FitnessWeights, Needs};
+use blis_plugin::incidents::{Incident, Incidents};
+use blis_plugin::{Kind, Technology};
+use blis_report::{DecisionSummary, Export, Journal, RequestLog, Setting};
+use blis_workload::distribution::ArrivalProcess;
+use blis_workload::trace_v2::GoodputTargets;
+use blis_workload::{Names, Skipped, Workload};
 
 /// What a simulation came to, and what is worth saying about it.
 pub(super) struct Finished {
@@ -367,7 +367,7 @@ fn export(
     (names, slo_targets): (&Names, &BTreeMap<String, GoodputTargets>),
 ) -> Result<(), Failure> {
     let Some(journal) = journal else { return Ok(()) };
-    let about = report::About {
+    let about = blis_report::About {
         model: deployment.model.clone(),
         block_size: config.engine.block_size,
         total_kv_blocks: deployment.total_kv_blocks,
@@ -395,12 +395,12 @@ fn with_deadlines(requests: impl Iterator<Item = Request>, workload: &WorkloadCo
 
 fn write_files(config: &RunConfig, report: &Report, log: Option<&RequestLog>, names: &Names) -> Result<(), Failure> {
     let Some(log) = log else { return Ok(()) };
-    let written = |result: Result<(), report::FileError>| result.map_err(|error| Failure::file(&error));
+    let written = |result: Result<(), blis_report::FileError>| result.map_err(|error| Failure::file(&error));
     if let Some(path) = &config.output.metrics_path {
-        written(report::write_json(path, &report::metrics_document(report, log, names)))?;
+        written(blis_report::write_json(path, &blis_report::metrics_document(report, log, names)))?;
     }
     if let Some(path) = &config.output.results_path {
-        written(report::write_json(path, &report::results_document(log, names)))?;
+        written(blis_report::write_json(path, &blis_report::results_document(log, names)))?;
     }
     Ok(())
 }

@@ -16,12 +16,12 @@ use blis_sim::rng::Stream;
 use super::args::TieBreakName;
 use super::config::RunConfig;
 use super::error::Failure;
-use crate::config::Deployment;
-use crate::config::policy::{AdmissionSettings, PluginUse, PolicySettings, PriorityName, RoutingSettings, Weights};
-use crate::plugin::adapt::{PluginLatency, PluginPolicy};
-use crate::plugin::incidents::Incidents;
-use crate::plugin::{Guest, Kind, Setup};
-use crate::workload::Names;
+use blis_config::Deployment;
+use blis_config::policy::{AdmissionSettings, PluginUse, PolicySettings, PriorityName, RoutingSettings, Weights};
+use blis_plugin::adapt::{PluginLatency, PluginPolicy};
+use blis_plugin::incidents::Incidents;
+use blis_plugin::{Guest, Kind, Setup};
+use blis_workload::Names;
 
 /// An idle service for the workload whose names are `names`, and what will go wrong in its plugins;
 /// `engine` makes its instances.

@@ -10,15 +10,15 @@ use super::args::{EngineName, TieBreakName, TraceFormatName, TraceLevelName};
 use super::config::{EngineConfig, SloTargets, SyntheticConfig, WorkloadConfig};
 use super::given::Given;
 use super::*;
-use crate::config::LatencyKind;
-use crate::config::policy::{
+use blis_config::LatencyKind;
+use blis_config::policy::{
     AdmissionSettings, Bundle, Choices, NoPlugins, PolicySettings, PriorityName, RoutingSettings, Scorer, ScorerKind,
     Sourced, Weights,
 };
-use crate::evaluate::FitnessScale;
-use crate::workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec};
-use crate::workload::spec::Load;
-use crate::workload::trace_v2::ThinkTime;
+use blis_eval::FitnessScale;
+use blis_workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec};
+use blis_workload::spec::Load;
+use blis_workload::trace_v2::ThinkTime;
 
 /// The run that `blis <line>` asks for, or what the user reads instead.
 fn parse(line: &str) -> Result<RunConfig, String> {

@@ -9,8 +9,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::args::OutputForm;
 use super::error::Failure;
 use super::{parse, print, print_document, wants_text_form};
-use crate::decisions::{Diff, Filter, Kind, Listing, Story, Top, TopBy};
-use crate::workload::TraceError;
+use blis_report::decisions::{Diff, Filter, Kind, Listing, Story, Top, TopBy};
+use blis_workload::TraceError;
 
 #[derive(Debug, Args)]
 pub(super) struct TraceArgs {

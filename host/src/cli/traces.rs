@@ -12,11 +12,11 @@ use super::args::{TraceFormatName, TracePartFlags, WorkloadName};
 use super::config::TracePart;
 use super::error::Failure;
 use super::{colour_wanted, parse, print, print_document};
-use crate::report::check_target;
-use crate::workload::convert::{TRACE_V2_HEADER, Target};
-use crate::workload::profile::{Profile, ProfileText};
-use crate::workload::spec::{GenerateOptions, Spec};
-use crate::workload::{TraceOptions, Window, Workload, is_trace_v2_header, open_trace};
+use blis_report::check_target;
+use blis_workload::convert::{TRACE_V2_HEADER, Target};
+use blis_workload::profile::{Profile, ProfileText};
+use blis_workload::spec::{GenerateOptions, Spec};
+use blis_workload::{TraceOptions, Window, Workload, is_trace_v2_header, open_trace};
 
 #[derive(Debug, Args)]
 pub(super) struct WorkloadCommandArgs {

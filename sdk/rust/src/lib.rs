@@ -35,6 +35,8 @@
 //! `blis:policy@1.0.0`; compiled for the machine at hand, a native library with the table of
 //! `sdk/c/blis_policy.h`. `sdk/rust/README.md` says how to build both.
 
+#![warn(missing_docs)]
+
 mod best;
 mod description;
 #[doc(hidden)]

@@ -23,17 +23,17 @@ use super::super::run::{self, Measured};
 use super::super::{connect, regret, reworded};
 use super::candidate::{self, limits_of};
 use super::{Hand, Leash};
-use crate::config::Deployment;
-use crate::config::policy::{PolicySettings, Source, Sourced};
-use crate::evaluate::cascade::{ClassFacts, Facts, Runs, Task, Who};
-use crate::evaluate::feedback::Lesson;
-use crate::evaluate::suite::{Scenario, Suite, hex};
-use crate::evaluate::{Figure, Figures};
-use crate::plugin::{Loaded, Technology};
-use crate::workload::spec::Spec;
-use crate::workload::spec::files::Beside;
-use crate::workload::trace_v2::GoodputTargets;
-use crate::workload::{Names, Workload};
+use blis_config::Deployment;
+use blis_config::policy::{PolicySettings, Source, Sourced};
+use blis_eval::cascade::{ClassFacts, Facts, Runs, Task, Who};
+use blis_eval::feedback::Lesson;
+use blis_eval::suite::{Scenario, Suite, hex};
+use blis_eval::{Figure, Figures};
+use blis_plugin::{Loaded, Technology};
+use blis_workload::spec::Spec;
+use blis_workload::spec::files::Beside;
+use blis_workload::trace_v2::GoodputTargets;
+use blis_workload::{Names, Workload};
 
 /// A suite, ready.
 #[derive(Debug)]
@@ -121,7 +121,7 @@ impl Bench {
             let kinds = &loaded.plugin.description().kinds;
             let mut choices = base.choices.clone();
             for kind in self.suite.decides.iter().copied().filter(|kind| kinds.contains(kind)) {
-                if kind == crate::plugin::Kind::Routing {
+                if kind == blis_plugin::Kind::Routing {
                     choices = choices.without_routing();
                 }
                 let name = Sourced { value: candidate::NAME.to_owned(), source: source() };

@@ -10,8 +10,8 @@ use sha2::{Digest as _, Sha256};
 use super::bench::Bench;
 use super::candidate::Candidate;
 use super::evaluate::{Terms, host};
-use crate::evaluate::suite::hex;
-use crate::evaluate::verdict::VerdictDocument;
+use blis_eval::suite::hex;
+use blis_eval::verdict::VerdictDocument;
 
 /// A folder of verdicts.
 #[derive(Clone, Debug)]

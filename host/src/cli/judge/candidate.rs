@@ -8,9 +8,9 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 
 use super::super::error::Failure;
-use crate::evaluate::suite::{SuiteLimits, hex};
-use crate::evaluate::verdict::Traits;
-use crate::plugin::{Fault, FaultKind, Limits, Loaded, Technology, native, script, wasm};
+use blis_eval::suite::{SuiteLimits, hex};
+use blis_eval::verdict::Traits;
+use blis_plugin::{Fault, FaultKind, Limits, Loaded, Technology, native, script, wasm};
 
 /// Larger files are no candidates.
 const BYTES_MAX: u64 = 32 << 20;

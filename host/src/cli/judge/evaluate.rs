@@ -18,11 +18,11 @@ use super::candidate::Candidate;
 use super::native;
 use super::shard::{self, Shard};
 use super::{Hand, Pull};
-use crate::evaluate::cascade::{Course, Judgement, Part, Who, judge, judge_part};
-use crate::evaluate::feedback::{self, Lesson};
-use crate::evaluate::suite::{Split, Suite};
-use crate::evaluate::verdict::{CostDocument, Hashes, Status, Traits, VerdictDocument};
-use crate::plugin::{FaultKind, Technology};
+use blis_eval::cascade::{Course, Judgement, Part, Who, judge, judge_part};
+use blis_eval::feedback::{self, Lesson};
+use blis_eval::suite::{Split, Suite};
+use blis_eval::verdict::{CostDocument, Hashes, Status, Traits, VerdictDocument};
+use blis_plugin::{FaultKind, Technology};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct EvaluateArgs {
@@ -366,7 +366,7 @@ const LEAST_BYTES: usize = 500;
 
 /// Of everything that answers may depend on besides the files.
 pub(super) fn host() -> String {
-    let (version, build) = (env!("CARGO_PKG_VERSION"), env!("BLIS_BUILD"));
+    let (version, build) = (env!("CARGO_PKG_VERSION"), blis_eval::BUILD);
     format!("blis {version}+{build} {}-{}", std::env::consts::ARCH, std::env::consts::OS)
 }
 
@@ -544,7 +544,7 @@ impl Drop for Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plugin::Fault;
+    use blis_plugin::Fault;
 
     #[test]
     fn seconds_are_no_longer_than_a_day() {

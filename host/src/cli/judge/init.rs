@@ -8,7 +8,7 @@ use include_dir::{Dir, DirEntry, include_dir};
 
 use super::super::error::Failure;
 use super::super::print;
-use crate::evaluate::suite::Suite;
+use blis_eval::suite::Suite;
 
 static TEMPLATES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../sdk/python/templates");
 

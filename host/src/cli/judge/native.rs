@@ -26,7 +26,7 @@ use super::bench::Bench;
 use super::candidate::Candidate;
 use super::evaluate::{Terms, pulled};
 use super::{Hand, Pull};
-use crate::evaluate::verdict::{Status, Traits, VerdictDocument};
+use blis_eval::verdict::{Status, Traits, VerdictDocument};
 
 /// Most that a child may answer with.
 const ANSWER_BYTES: u64 = 64 << 20;
@@ -164,7 +164,7 @@ pub(super) fn confine(wall: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plugin::Technology;
+    use blis_plugin::Technology;
 
     fn candidate() -> Candidate {
         Candidate::new("policy.so".to_owned(), Technology::Native, b"library".to_vec())

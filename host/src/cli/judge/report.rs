@@ -14,8 +14,8 @@ use super::super::error::Failure;
 use super::super::{print, print_document, start_log, wants_text_form};
 use super::bench::{Bench, Player};
 use super::candidate::Candidate;
-use crate::evaluate::cascade::{Difference, Facts, Part};
-use crate::evaluate::suite::{Split, Suite};
+use blis_eval::cascade::{Difference, Facts, Part};
+use blis_eval::suite::{Split, Suite};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ReportArgs {

@@ -34,10 +34,10 @@ use super::cache::Cache;
 use super::candidate::{Candidate, NATIVE};
 use super::evaluate::{NativeCode, Terms, evaluate_known};
 use super::{Hand, Pull};
-use crate::evaluate::cascade::Part;
-use crate::evaluate::suite::{Scenario, Split, Suite};
-use crate::evaluate::verdict::VerdictDocument;
-use crate::plugin::Technology;
+use blis_eval::cascade::Part;
+use blis_eval::suite::{Scenario, Split, Suite};
+use blis_eval::verdict::VerdictDocument;
+use blis_plugin::Technology;
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("where").required(true).args(["stdio", "http"]))]

@@ -18,10 +18,10 @@ use super::Hand;
 use super::bench::{Bench, Sitting};
 use super::candidate::Candidate;
 use super::evaluate::{Ready, Terms, ended, finish, host, ready, worse};
-use crate::evaluate::cascade::{Course, Facts, Part, Runs, Task, Who, judge};
-use crate::evaluate::feedback;
-use crate::evaluate::suite::{Split, Suite, hex};
-use crate::evaluate::verdict::{Status, Traits, VerdictDocument};
+use blis_eval::cascade::{Course, Facts, Part, Runs, Task, Who, judge};
+use blis_eval::feedback;
+use blis_eval::suite::{Split, Suite, hex};
+use blis_eval::verdict::{Status, Traits, VerdictDocument};
 
 /// Which part of the simulations: the `index`-th of `count`, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,9 +12,9 @@ use super::super::error::Failure;
 use super::bench::Bench;
 use super::candidate::Candidate;
 use super::evaluate::{NativeCode, StageName, Terms, evaluate};
-use crate::evaluate::suite::Suite;
-use crate::evaluate::verdict::{Status, VerdictDocument};
-use crate::plugin::Technology;
+use blis_eval::suite::Suite;
+use blis_eval::verdict::{Status, VerdictDocument};
+use blis_plugin::Technology;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ShinkaArgs {

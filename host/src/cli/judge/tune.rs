@@ -16,9 +16,9 @@ use super::super::error::Failure;
 use super::super::{parse, print, print_document, start_log, wants_text_form};
 use super::bench::{Bench, Player, Sitting};
 use super::candidate::Candidate;
-use crate::evaluate::cascade::{Difference, Part, Stage, Who, judge_part};
-use crate::evaluate::suite::{Split, Suite};
-use crate::plugin::{Loaded, Parameter, Technology};
+use blis_eval::cascade::{Difference, Part, Stage, Who, judge_part};
+use blis_eval::suite::{Split, Suite};
+use blis_plugin::{Loaded, Parameter, Technology};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct TuneArgs {

@@ -8,7 +8,7 @@ use super::super::args::OutputForm;
 use super::super::error::Failure;
 use super::measure::Cost;
 use super::{KindName, Places, find, kinds, load, measure, print_either, table};
-use crate::plugin::Kind;
+use blis_plugin::Kind;
 
 /// Instances, or requests in a batch.
 const SIZES: [usize; 5] = [4, 16, 64, 256, 1024];

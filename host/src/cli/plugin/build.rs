@@ -8,9 +8,9 @@ use clap::Args;
 use super::super::error::Failure;
 use super::super::print;
 use super::{asked, names, toolchain};
-use crate::plugin::Limits;
-use crate::plugin::find::{Finder, read, sha256};
-use crate::plugin::wasm::componentize;
+use blis_plugin::Limits;
+use blis_plugin::find::{Finder, read, sha256};
+use blis_plugin::wasm::componentize;
 
 #[derive(Debug, Args)]
 pub(super) struct BuildArgs {
@@ -47,7 +47,7 @@ pub(super) fn pack(args: &PackArgs) -> Result<(), Failure> {
 /// What to compile, and where to write by default.
 fn source(path: &Path) -> Result<(PathBuf, PathBuf), Failure> {
     let metadata = fs::metadata(path)
-        .map_err(|error| Failure::usage(crate::unreadable::unreadable(&path.display().to_string(), &error)))?;
+        .map_err(|error| Failure::usage(blis_diag::unreadable(&path.display().to_string(), &error)))?;
     if metadata.is_file() {
         if path.extension().is_some_and(|extension| extension == "c") {
             return Ok((path.to_owned(), path.with_extension("wasm")));

@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use super::super::args::OutputForm;
 use super::super::error::Failure;
 use super::{KindName, Places, find, kinds, measure, names, print_either, table};
-use crate::plugin::Kind;
-use crate::plugin::Loaded;
-use crate::plugin::check::{COST_SIZES, Check, Findings, Usage, check as conformance};
-use crate::plugin::find::Finder;
+use blis_plugin::Kind;
+use blis_plugin::Loaded;
+use blis_plugin::check::{COST_SIZES, Check, Findings, Usage, check as conformance};
+use blis_plugin::find::Finder;
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
@@ -74,7 +74,7 @@ fn check_one(finder: &Finder, name: &str, args: &CheckArgs) -> Result<Checked, F
     let outcome = finder.load(&found);
     let told = outcome.as_ref().map(|loaded| format!("{} bytes, only imports of blis:policy", loaded.bytes));
     let told = match (told, found.technology) {
-        (Ok(told), crate::plugin::Technology::Component) => Ok(told),
+        (Ok(told), blis_plugin::Technology::Component) => Ok(told),
         (Ok(_), _) => Ok(format!("{} bytes", outcome.as_ref().map_or(0, |loaded| loaded.bytes))),
         (Err(fault), _) => Err(fault.to_string()),
     };

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use super::super::args::OutputForm;
 use super::super::error::Failure;
 use super::{Places, names, print_either, table};
-use crate::config::policy::{AdmissionName, Named, PreemptionName, PriorityName, RoutingName, SchedulerName};
-use crate::plugin::find::{Finder, Found};
-use crate::plugin::{Fault, Kind, Parameter};
+use blis_config::policy::{AdmissionName, Named, PreemptionName, PriorityName, RoutingName, SchedulerName};
+use blis_plugin::find::{Finder, Found};
+use blis_plugin::{Fault, Kind, Parameter};
 
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {

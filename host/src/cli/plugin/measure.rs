@@ -11,9 +11,9 @@ use blis_sim::policy::{
 };
 
 use super::super::timer::Timer;
-use crate::plugin::check::{setup, ties};
-use crate::plugin::inputs::{self, NAMES, Question, Service};
-use crate::plugin::{Fault, Guest, Kind, Limits, Plugin};
+use blis_plugin::check::{setup, ties};
+use blis_plugin::inputs::{self, NAMES, Question, Service};
+use blis_plugin::{Fault, Guest, Kind, Limits, Plugin};
 
 /// A measurement takes at least that much CPU time, and is repeated; the fastest counts.
 const LONG_ENOUGH: Duration = Duration::from_millis(4);

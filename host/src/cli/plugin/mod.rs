@@ -15,9 +15,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::args::OutputForm;
 use super::error::Failure;
 use super::{print, wants_text_form};
-use crate::plugin::Loaded;
-use crate::plugin::find::{Finder, Found};
-use crate::plugin::{Fault, Kind};
+use blis_plugin::Loaded;
+use blis_plugin::find::{Finder, Found};
+use blis_plugin::{Fault, Kind};
 
 #[derive(Debug, Args)]
 pub(super) struct PluginArgs {

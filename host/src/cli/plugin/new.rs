@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use super::super::error::Failure;
 use super::super::print;
 use super::{KindName, toolchain};
-use crate::plugin::Kind;
+use blis_plugin::Kind;
 
 #[derive(Debug, Args)]
 pub(super) struct NewArgs {

@@ -7,7 +7,7 @@ use blis_sim::latency::{Batch, LatencyModel};
 
 use super::*;
 use crate::cli::args::Cli;
-use crate::config::{KvBlocksSource, LatencyKind};
+use blis_config::{KvBlocksSource, LatencyKind};
 use clap::Parser as _;
 
 mod sessions;
@@ -88,7 +88,7 @@ fn every_surprise_is_told_with_its_remedy() {
         request(3, 100, Some(7_000)),
     ];
     let mut workload = workload(requests);
-    let bad = crate::workload::LineError {
+    let bad = blis_diag::LineError {
         file: "trace.csv".into(),
         line: 7,
         column: Some(3),

@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use super::super::super::error::Failure;
 use super::{Ask, Refused, Server};
-use crate::evaluate::verdict::VerdictDocument;
+use blis_eval::verdict::VerdictDocument;
 
 /// Longer requests are none.
 const BODY_BYTES: usize = 8 << 20;

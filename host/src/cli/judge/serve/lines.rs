@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::super::super::error::Failure;
 use super::{Ask, Refused, Server, id_text};
-use crate::evaluate::verdict::VerdictDocument;
+use blis_eval::verdict::VerdictDocument;
 
 /// Longer lines are no requests.
 const LINE_BYTES: u64 = 8 << 20;

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::super::*;
 use super::{config, deployment};
-use crate::workload::spec::{Client, GenerateOptions, Lengths, Load, MultiTurn, Prefix, Spec};
+use blis_workload::spec::{Client, GenerateOptions, Lengths, Load, MultiTurn, Prefix, Spec};
 
 /// Everything that arrived and everything that ended, in that order.
 #[derive(Debug, Default)]
@@ -47,7 +47,7 @@ fn spec(users: u32, rate: f64, timeout_ms: Option<u64>) -> Spec {
         ..Client::new("users", 1.0, lengths(60.0), lengths(6.0))
     };
     let timeout = timeout_ms
-        .map_or(crate::workload::spec::Timeout::Never, |ms| crate::workload::spec::Timeout::After(Micros(ms * 1_000)));
+        .map_or(blis_workload::spec::Timeout::Never, |ms| blis_workload::spec::Timeout::After(Micros(ms * 1_000)));
     let clients = [chat, users].map(|client| Client { timeout, ..client }).to_vec();
     Spec { aggregate_rate: rate, clients, ..Spec::default() }
 }

@@ -1,0 +1,440 @@
+//! Model architectures from Hugging Face's `config.json`, read by BLIS's rules (`engine.md` §4.1).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use blis_sim::model::{Mla, ModelConfig, Moe};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::embedded;
+use super::error::ConfigError;
+
+/// An architecture and where it was read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoadedModel {
+    /// The architecture.
+    pub config: ModelConfig,
+    /// The file; for an embedded one the path in the repository.
+    pub path: PathBuf,
+    /// What its user should know.
+    pub notes: Vec<String>,
+}
+
+/// Looks for the architecture of `name` (short, lower case): in `folder/<name>/config.json`, then
+/// `folder/config.json`, then among the embedded ones. `None` if there is none.
+///
+/// # Errors
+/// If the folder does not exist, or a file cannot be read or makes no sense.
+pub fn load(name: &str, folder: Option<&Path>) -> Result<Option<LoadedModel>, ConfigError> {
+    if let Some(folder) = folder {
+        let read = |path: &Path, source| ConfigError::Read { path: path.into(), source };
+        if !fs::metadata(folder).map_err(|source| read(folder, source))?.is_dir() {
+            return Err(ConfigError::in_file(folder, "not a folder\nhint: give the folder that holds `config.json`"));
+        }
+        for path in [folder.join(name).join("config.json"), folder.join("config.json")] {
+            match fs::read_to_string(&path) {
+                Ok(text) => return parse(name, path, &text).map(Some),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(source) => return Err(read(&path, source)),
+            }
+        }
+    }
+    let Some(text) = embedded::model_config(name) else { return Ok(None) };
+    let mut model = parse(name, format!("model_configs/{name}/config.json").into(), text)?;
+    if let Some(folder) = folder {
+        model.notes.push(format!("{} has no config of `{name}`; the built-in one is used", folder.display()));
+    }
+    Ok(Some(model))
+}
+
+/// Reads the `config.json` of model `name`; `path` is for messages.
+///
+/// # Errors
+/// If it is no such file.
+pub fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, ConfigError> {
+    // serde would take a list for a config, its items in the order of our fields.
+    if text.trim_start().starts_with('[') {
+        return Err(ConfigError::in_file(
+            &path,
+            "this is a JSON list\nhint: a config is an object: {\"hidden_size\": …}",
+        ));
+    }
+    let keys: Keys = serde_json::from_str(text).map_err(|error| ConfigError::json(&path, &error))?;
+    let mut notes = Vec::new();
+    let config = keys.flatten().resolve(name, &mut notes).map_err(|message| ConfigError::in_file(&path, message))?;
+    if let Some(head_dim) = config.head_dim
+        && u64::from(head_dim) * u64::from(config.num_attention_heads) != u64::from(config.hidden_size)
+    {
+        notes.push(format!(
+            "{name}: step times take heads of hidden_size / num_attention_heads, not {head_dim}, as BLIS does"
+        ));
+    }
+    if config.mla.is_some() {
+        notes.push(format!("{name}: latent attention (MLA) counts as full KV in step times, which overstates them"));
+    }
+    Ok(LoadedModel { config, path, notes })
+}
+
+/// The keys we read, each optional, and `text_config` laid over the others: multimodal models keep the
+/// numbers of their language model there.
+macro_rules! keys {
+    ($($key:ident: $type:ty),* $(,)?) => {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Keys {
+            $($key: Option<$type>,)*
+            text_config: Option<Box<Keys>>,
+        }
+
+        impl Keys {
+            fn flatten(mut self) -> Self {
+                if let Some(text) = self.text_config.take() {
+                    $(self.$key = text.$key.or(self.$key);)*
+                }
+                self
+            }
+        }
+    };
+}
+
+keys! {
+    num_hidden_layers: u32,
+    hidden_size: u32,
+    num_attention_heads: u32,
+    num_key_value_heads: u32,
+    num_kv_heads: u32,
+    multi_query_group_num: u32,
+    vocab_size: u32,
+    intermediate_size: u32,
+    ffn_hidden_size: u32,
+    intermediate_size_mlp: u32,
+    head_dim: u32,
+    hidden_act: String,
+    tie_word_embeddings: bool,
+    torch_dtype: String,
+    dtype: String,
+    quantization_config: Value,
+    num_experts: u32,
+    moe_num_experts: u32,
+    n_routed_experts: u32,
+    num_local_experts: u32,
+    num_routed_experts: u32,
+    num_experts_per_tok: u32,
+    moe_intermediate_size: u32,
+    shared_expert_intermediate_size: u32,
+    n_shared_experts: u32,
+    interleave_moe_layer_step: u32,
+    first_k_dense_replace: u32,
+    kv_lora_rank: u32,
+    qk_rope_head_dim: u32,
+    model_type: String,
+    max_position_embeddings: u64,
+    rope_scaling: Value,
+}
+
+impl Keys {
+    fn resolve(self, name: &str, notes: &mut Vec<String>) -> Result<ModelConfig, String> {
+        let heads = self.num_attention_heads.unwrap_or(0);
+        let kv_heads = first_nonzero(&[self.num_key_value_heads, self.num_kv_heads, self.multi_query_group_num]);
+        let dtype_bytes = self.dtype_bytes()?;
+        let weight_bytes = match self.quantized_weight_bytes().or_else(|| weight_bytes_from_name(name)) {
+            Some(bytes) => bytes,
+            None => {
+                if let Some(method) = self.quantization_config.as_ref().and_then(|config| config.get("quant_method")) {
+                    notes.push(format!(
+                        "{name}: quantisation {method} is not understood: weights take {dtype_bytes} bytes"
+                    ));
+                }
+                dtype_bytes
+            }
+        };
+        let moe = self.moe();
+        Ok(ModelConfig {
+            num_hidden_layers: self.num_hidden_layers.unwrap_or(0),
+            hidden_size: self.hidden_size.unwrap_or(0),
+            num_attention_heads: heads,
+            num_key_value_heads: kv_heads.unwrap_or(heads),
+            head_dim: nonzero(self.head_dim),
+            vocab_size: self.vocab_size.unwrap_or(0),
+            intermediate_size: self.mlp_width(),
+            dense_intermediate_size: nonzero(self.intermediate_size_mlp),
+            hidden_act: self.hidden_act.clone().unwrap_or_default(),
+            tie_word_embeddings: self.tie_word_embeddings.unwrap_or(false),
+            dtype_bytes,
+            weight_bytes,
+            moe_without_expert_count: moe.is_none() && self.has_experts_but_no_count(),
+            moe,
+            mla: nonzero(self.kv_lora_rank)
+                .map(|kv_lora_rank| Mla { kv_lora_rank, qk_rope_head_dim: self.qk_rope_head_dim.unwrap_or(0) }),
+            max_model_len: self.max_model_len(),
+        })
+    }
+
+    fn mlp_width(&self) -> u32 {
+        first_nonzero(&[self.intermediate_size, self.ffn_hidden_size]).unwrap_or(0)
+    }
+
+    fn dtype_bytes(&self) -> Result<f64, String> {
+        let Some(dtype) = self.torch_dtype.as_deref().or(self.dtype.as_deref()) else { return Ok(0.0) };
+        match dtype {
+            "float32" => Ok(4.0),
+            "float16" | "bfloat16" => Ok(2.0),
+            "int8" | "uint8" | "fp8" | "int4" | "nf4" => Ok(1.0),
+            _ => Err(format!(
+                "unknown `torch_dtype`: `{dtype}`\n\
+                 hint: known: float32, float16, bfloat16, int8, uint8, fp8, int4, nf4"
+            )),
+        }
+    }
+
+    fn expert_counts(&self) -> [Option<u32>; 5] {
+        [self.num_experts, self.moe_num_experts, self.n_routed_experts, self.num_local_experts, self.num_routed_experts]
+    }
+
+    fn moe(&self) -> Option<Moe> {
+        let num_experts = self.expert_counts().into_iter().flatten().find(|count| *count >= 2)?;
+        let expert_width = nonzero(self.moe_intermediate_size);
+        let each_shared = expert_width.unwrap_or(self.mlp_width());
+        Some(Moe {
+            num_experts,
+            num_experts_per_tok: self.num_experts_per_tok.unwrap_or(0),
+            moe_intermediate_size: expert_width,
+            shared_intermediate_size: nonzero(self.shared_expert_intermediate_size)
+                .unwrap_or_else(|| self.n_shared_experts.unwrap_or(0).saturating_mul(each_shared)),
+            interleave_moe_layer_step: self.interleave_moe_layer_step.unwrap_or(0),
+            first_k_dense_replace: self.first_k_dense_replace.unwrap_or(0),
+        })
+    }
+
+    fn has_experts_but_no_count(&self) -> bool {
+        let traits = [self.n_shared_experts, self.num_experts_per_tok];
+        first_nonzero(&self.expert_counts()).is_none() && first_nonzero(&traits).is_some()
+    }
+
+    /// Bytes per weight by `quantization_config`, where it has them.
+    fn quantized_weight_bytes(&self) -> Option<f64> {
+        let config = self.quantization_config.as_ref()?;
+        let number = |value: &Value| value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
+        let bits = config.get("bits").and_then(number).or_else(|| match config.get("quant_method")?.as_str()? {
+            "fp8" => Some(8.0),
+            "compressed-tensors" => {
+                // A JSON map of serde_json is sorted by key, as BLIS sorts it.
+                let groups = config.get("config_groups")?.as_object()?;
+                groups.values().find_map(|group| number(group.get("weights")?.get("num_bits")?))
+            }
+            _ => None,
+        })?;
+        (bits > 0.0 && bits.is_finite()).then_some(bits / 8.0)
+    }
+
+    /// The context length: `max_position_embeddings`, scaled where `rope_scaling` stretches it.
+    fn max_model_len(&self) -> Option<u64> {
+        let native = nonzero(self.max_position_embeddings)?;
+        let Some(rope) = self.rope_scaling.as_ref().and_then(Value::as_object) else { return Some(native) };
+        let kind = rope.get("rope_type").or_else(|| rope.get("type")).and_then(Value::as_str).unwrap_or("");
+        let included = self.model_type.as_deref().is_some_and(|model| model.contains("gemma3"))
+            || matches!(kind, "su" | "longrope" | "llama3");
+        let factor = rope.get("factor").and_then(Value::as_f64).unwrap_or(0.0);
+        if included || factor <= 1.0 {
+            return Some(native);
+        }
+        let original = rope.get("original_max_position_embeddings").and_then(Value::as_u64).filter(|len| *len > 0);
+        let base = if kind == "yarn" { original.unwrap_or(native) } else { native };
+        Some((base as f64 * factor) as u64)
+    }
+}
+
+fn nonzero<T: Copy + PartialOrd + Default>(value: Option<T>) -> Option<T> {
+    value.filter(|value| *value > T::default())
+}
+
+fn first_nonzero(values: &[Option<u32>]) -> Option<u32> {
+    values.iter().copied().find_map(nonzero)
+}
+
+/// `…-quantized.w4a16` has 4-bit weights, `…-fp8-dynamic` 8-bit ones.
+fn weight_bytes_from_name(name: &str) -> Option<f64> {
+    name.split(|c: char| !c.is_ascii_alphanumeric()).find_map(|token| {
+        if token == "fp8" {
+            return Some(1.0);
+        }
+        let (weights, activations) = token.strip_prefix('w')?.split_once('a')?;
+        activations.parse::<u32>().ok()?;
+        let bits = weights.parse::<u32>().ok().filter(|bits| *bits > 0)?;
+        Some(f64::from(bits) / 8.0)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Catalogue, TrainedDefaults};
+    use blis_sim::capacity::{self, MemoryBudget};
+    use blis_sim::latency::{Batch, LatencyError, LatencyModel, MoeComm, Roofline, TrainedPhysics};
+    use blis_sim::model::Parallelism;
+    use blis_sim::units::Micros;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use serde_json::Map;
+
+    fn read(name: &str, text: &str) -> Result<LoadedModel, ConfigError> {
+        parse(name, "config.json".into(), text)
+    }
+
+    fn config(text: &str) -> ModelConfig {
+        read("m", text).unwrap().config
+    }
+
+    #[test]
+    fn every_embedded_config_is_complete() {
+        for name in embedded::model_names() {
+            let model = load(name, None).unwrap().unwrap().config;
+            assert!(model.num_hidden_layers > 0 && model.hidden_size > 0 && model.vocab_size > 0, "{name}");
+            assert!(model.num_attention_heads > 0 && model.intermediate_size > 0, "{name}");
+            assert!(model.dtype_bytes == 2.0 && model.weight_bytes > 0.0, "{name}");
+            assert!(model.max_model_len.is_some() && !model.moe_without_expert_count, "{name}");
+            let quantized = weight_bytes_from_name(name).unwrap_or(2.0);
+            assert_eq!(model.weight_bytes, quantized, "{name}: the name and the config agree");
+        }
+    }
+
+    #[test]
+    fn text_config_wins_and_alternative_keys_are_known() {
+        let text = r#"{"hidden_size": 1, "vocab_size": 7, "text_config": {"hidden_size": 64, "num_attention_heads": 8,
+                       "num_kv_heads": 2, "ffn_hidden_size": 256, "dtype": "float32"}}"#;
+        let model = config(text);
+        assert_eq!((model.hidden_size, model.vocab_size, model.num_key_value_heads), (64, 7, 2));
+        assert_eq!((model.intermediate_size, model.dtype_bytes, model.weight_bytes), (256, 4.0, 4.0));
+        assert_eq!(config(r#"{"num_attention_heads": 8, "num_key_value_heads": null}"#).num_key_value_heads, 8);
+    }
+
+    #[test]
+    fn experts_are_counted_by_the_first_key_that_has_two() {
+        let moe = config(
+            r#"{"num_experts": 1, "n_routed_experts": 64, "num_local_experts": 8, "intermediate_size": 10,
+                             "n_shared_experts": 2, "num_experts_per_tok": 6}"#,
+        );
+        let moe = moe.moe.unwrap();
+        assert_eq!((moe.num_experts, moe.num_experts_per_tok, moe.shared_intermediate_size), (64, 6, 20));
+        let unknown = config(r#"{"num_experts_per_tok": 2}"#);
+        assert!(unknown.moe.is_none() && unknown.moe_without_expert_count);
+        let dense = config(r#"{"num_experts": 1, "num_experts_per_tok": 1}"#);
+        assert!(dense.moe.is_none() && !dense.moe_without_expert_count);
+    }
+
+    #[test]
+    fn weight_bytes_come_from_the_config_then_from_the_name() {
+        let bytes = |name: &str, quantization: &str| {
+            let text = format!(r#"{{"torch_dtype": "bfloat16", "quantization_config": {quantization}}}"#);
+            read(name, &text).unwrap().config.weight_bytes
+        };
+        assert_eq!(bytes("m", r#"{"bits": 4, "quant_method": "gptq"}"#), 0.5);
+        assert_eq!(bytes("m", r#"{"bits": "8"}"#), 1.0);
+        assert_eq!(bytes("m", r#"{"quant_method": "fp8"}"#), 1.0);
+        let groups = r#"{"quant_method": "compressed-tensors", "config_groups":
+                        {"group_1": {"weights": {"num_bits": 8}}, "group_0": {"weights": {"num_bits": 4}}}}"#;
+        assert_eq!(bytes("m", groups), 0.5);
+        assert_eq!(bytes("m-quantized.w4a16", "null"), 0.5);
+        assert_eq!(bytes("m-fp8-dynamic", "null"), 1.0);
+        assert_eq!(bytes("fp8ish-waa", "null"), 2.0);
+        let odd =
+            read("m", r#"{"torch_dtype": "bfloat16", "quantization_config": {"quant_method": "mxfp4"}}"#).unwrap();
+        assert_eq!(odd.config.weight_bytes, 2.0);
+        insta::assert_snapshot!(odd.notes[0], @r#"m: quantisation "mxfp4" is not understood: weights take 2 bytes"#);
+    }
+
+    #[test]
+    fn rope_scaling_stretches_the_context() {
+        let length = |rest: &str| config(&format!(r#"{{"max_position_embeddings": 4096{rest}}}"#)).max_model_len;
+        assert_eq!(length(""), Some(4096));
+        assert_eq!(length(r#", "rope_scaling": {"type": "linear", "factor": 2.5}"#), Some(10_240));
+        assert_eq!(length(r#", "rope_scaling": {"rope_type": "llama3", "factor": 8}"#), Some(4096));
+        assert_eq!(
+            length(r#", "rope_scaling": {"type": "linear", "factor": 8}, "model_type": "gemma3_text""#),
+            Some(4096)
+        );
+        let yarn = r#", "rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 1000}"#;
+        assert_eq!(length(yarn), Some(4000));
+        assert_eq!(length(r#", "rope_scaling": "none""#), Some(4096));
+        assert_eq!(config("{}").max_model_len, None);
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_text_never_panics(text: String, json in "[{}\\[\\]\":,a-z_0-9.eE-]{0,80}") {
+            let _ = read("m", &text);
+            let _ = read("m-w4a16", &json);
+        }
+
+        /// Whatever numbers stand in a config: it is refused, or everything made of it is.
+        #[test]
+        fn arbitrary_numbers_never_panic(
+            values in vec((0..NUMBERS.len(), prop_oneof![0_u32..70, any::<u32>()]), 0..20), factor: f64,
+        ) {
+            let mut keys: Map<String, Value> = values.iter().map(|&(key, n)| (NUMBERS[key].into(), n.into())).collect();
+            keys.insert("torch_dtype".into(), "bfloat16".into());
+            keys.insert("rope_scaling".into(), serde_json::json!({"type": "yarn", "factor": factor}));
+            if let Ok(model) = read("m", &Value::Object(keys).to_string()) {
+                simulate_a_step(&model.config);
+            }
+        }
+    }
+
+    /// Everything that is computed from a config.
+    fn simulate_a_step(model: &ModelConfig) {
+        let gpu = Catalogue::load(None).unwrap().find("H100").unwrap().gpu;
+        let trained = TrainedDefaults::get();
+        let budget = MemoryBudget { utilization: 0.9, reserved_gib: 0.0 };
+        let mut batch = Batch::default();
+        batch.add_prefill(1_000, 5_000, 100_000);
+        for tensor in [1, 8] {
+            let parallelism = Parallelism { tensor, data: 1 };
+            let _ = capacity::kv_blocks(model, &gpu, parallelism, 16, budget);
+            let comm = MoeComm::default();
+            let built: [Result<Box<dyn LatencyModel>, LatencyError>; 2] = [
+                Roofline::new(model, &gpu, parallelism).map(|model| Box::new(model) as _),
+                TrainedPhysics::new(model, &gpu, parallelism, comm, &trained.alpha, &trained.beta)
+                    .map(|model| Box::new(model) as _),
+            ];
+            for model in built.into_iter().flatten() {
+                assert!(model.step_time(&batch) >= Micros(1));
+            }
+        }
+    }
+
+    const NUMBERS: [&str; 16] = [
+        "num_hidden_layers",
+        "hidden_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "vocab_size",
+        "intermediate_size",
+        "intermediate_size_mlp",
+        "head_dim",
+        "num_experts",
+        "num_experts_per_tok",
+        "moe_intermediate_size",
+        "n_shared_experts",
+        "interleave_moe_layer_step",
+        "first_k_dense_replace",
+        "kv_lora_rank",
+        "max_position_embeddings",
+    ];
+
+    #[test]
+    fn mistakes_have_a_place() {
+        insta::assert_snapshot!(read("m", "{\n \"hidden_size\": \"big\"\n}").unwrap_err(), @r#"config.json:2:21: invalid type: string "big", expected u32"#);
+        insta::assert_snapshot!(read("m", "{\n \"head_dim\": -1\n}").unwrap_err(), @"config.json:2:15: invalid value: integer `-1`, expected u32");
+        insta::assert_snapshot!(read("m", "{").unwrap_err(), @"config.json:1:1: EOF while parsing an object");
+        insta::assert_snapshot!(read("m", r#"{"torch_dtype": "float7"}"#).unwrap_err(), @r"
+        config.json: unknown `torch_dtype`: `float7`
+        hint: known: float32, float16, bfloat16, int8, uint8, fp8, int4, nf4
+        ");
+        let error = load("m", Some(Path::new("/nonexistent/folder"))).unwrap_err();
+        insta::assert_snapshot!(error, @r"
+        `/nonexistent/folder` does not exist
+        hint: check the path and the current folder
+        ");
+    }
+}

@@ -1,0 +1,320 @@
+//! The policy bundle: one YAML file with all policies. Strict: what is not understood is an error
+//! that shows the line, with carets under the culprit.
+//!
+//! All values are read as text and understood here, so that each error can say what the value may
+//! be instead of how YAML would type it.
+
+use std::fmt::Display;
+use std::fs::File;
+use std::io::Read as _;
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_yaml::{Error, Spanned};
+
+use super::error::PolicyError;
+use super::{Choices, Named, Scorer, ScorerFault, ScorerKind, Source, Sourced, Word as Chosen};
+use crate::LatencyKind;
+use blis_diag::yaml::{ABOVE_0, ANY, Document, Entries, FROM_0, Range, Word, explain, real};
+use blis_diag::{Location, name_hint, quoted};
+use blis_plugin::Kind;
+
+/// A bundle that makes sense in itself, and its text for later complaints.
+#[derive(Clone, Debug)]
+pub struct Bundle {
+    choices: Choices,
+    text: String,
+}
+
+const BYTES_MAX: u64 = 1 << 20;
+
+/// Longest name of a class or tenant, characters. Explained, each takes six at most (`\u2028`), and a
+/// YAML key may have 1024.
+const NAME_MAX: usize = 128;
+
+/// Parts of BLIS's bundles that are not simulated yet, and what they are about.
+const NOT_SIMULATED: [(&str, &str); 4] = [
+    ("node_pools", "nodes that instances are placed on"),
+    ("autoscaler", "instances that come and go"),
+    ("instance_lifecycle", "instances that take time to load"),
+    ("slo_targets", "the queue of the gateway that is ordered by them"),
+];
+
+impl Bundle {
+    /// Reads the file at `path`.
+    ///
+    /// # Errors
+    /// If it cannot be read, is no YAML, or says anything that is not understood.
+    pub fn load(path: &Path) -> Result<Self, PolicyError> {
+        let file: Arc<str> = path.display().to_string().into();
+        let mut text = String::new();
+        let read = File::open(path).and_then(|file| file.take(BYTES_MAX + 1).read_to_string(&mut text));
+        read.map_err(|source| PolicyError::Read { file: Arc::clone(&file), source })?;
+        if text.len() as u64 > BYTES_MAX {
+            return Err(PolicyError::said(format!("`{file}` is longer than 1 MiB"), "is this the right file?"));
+        }
+        Self::parse(&file, &text)
+    }
+
+    /// Understands `text`, the content of `file`.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn parse(file: &str, text: &str) -> Result<Self, PolicyError> {
+        let reader = Reader(Document { file: file.into(), text });
+        let raw: Option<RawBundle> = reader.0.read().map_err(|error| reader.yaml_error(&error))?;
+        let Some(raw) = raw else {
+            let spot = Location { file: reader.0.file, line: 1, column: 1, len: 1 };
+            return Err(PolicyError::at(spot, text, "the bundle is empty", "`{}` means the default of everything"));
+        };
+        Ok(Self { choices: reader.choices(raw)?, text: text.to_owned() })
+    }
+
+    /// What it says.
+    #[must_use]
+    pub fn choices(&self) -> &Choices {
+        &self.choices
+    }
+
+    /// Its text.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawBundle {
+    admission: Option<RawAdmission>,
+    routing: Option<RawRouting>,
+    priority: Option<RawPolicy>,
+    scheduler: Option<Word>,
+    scheduling: Option<RawPolicy>,
+    preemption: Option<RawPolicy>,
+    latency: Option<RawPolicy>,
+    tenant_budgets: Option<Entries<Word>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawAdmission {
+    policy: Option<Word>,
+    token_bucket_capacity: Option<Word>,
+    token_bucket_refill_rate: Option<Word>,
+    tier_shed_threshold: Option<Word>,
+    tier_shed_min_priority: Option<Word>,
+    gaie_qd_threshold: Option<Word>,
+    gaie_kv_threshold: Option<Word>,
+    slo_priorities: Option<Entries<Word>>,
+    parameters: Option<Entries<Word>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawRouting {
+    policy: Option<Word>,
+    scorers: Option<Spanned<Vec<RawScorer>>>,
+    cache_weight: Option<Word>,
+    load_weight: Option<Word>,
+    parameters: Option<Entries<Word>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawScorer {
+    name: Word,
+    weight: Word,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawPolicy {
+    policy: Option<Word>,
+    parameters: Option<Entries<Word>>,
+}
+
+/// Knows where the words of a file stand.
+struct Reader<'a>(Document<'a>);
+
+impl Reader<'_> {
+    fn choices(&self, raw: RawBundle) -> Result<Choices, PolicyError> {
+        let admission = raw.admission.unwrap_or_default();
+        let routing = raw.routing.unwrap_or_default();
+        let priority = raw.priority.unwrap_or_default();
+        let scheduling = raw.scheduling.unwrap_or_default();
+        let preemption = raw.preemption.unwrap_or_default();
+        let latency = raw.latency.unwrap_or_default();
+        if let (Some(word), Some(_)) = (&raw.scheduler, &scheduling.policy) {
+            let hint = "keep one of them; `scheduling` may have parameters";
+            return Err(self.wrong(word, "`scheduler` and `scheduling` say the same thing", hint));
+        }
+        let mut outside = Choices::default();
+        for (kind, parameters) in [
+            (Kind::Admission, admission.parameters),
+            (Kind::Routing, routing.parameters),
+            (Kind::Priority, priority.parameters),
+            (Kind::Scheduling, scheduling.parameters),
+            (Kind::Preemption, preemption.parameters),
+            (Kind::Latency, latency.parameters),
+        ] {
+            let values = self.entries(parameters, |name, word| {
+                self.number(&format!("parameter {}", quoted(name.as_bytes())), Some(word), ANY)
+            })?;
+            outside.parameters.extend(values.into_iter().map(|(name, value)| (kind, name, value)));
+        }
+        self.latency_model(latency.policy, &mut outside)?;
+        Ok(Choices {
+            admission: outside.word(Kind::Admission, self.name(admission.policy)),
+            token_bucket_capacity: self.number("`token_bucket_capacity`", admission.token_bucket_capacity, ABOVE_0)?,
+            token_bucket_refill_rate: self.number(
+                "`token_bucket_refill_rate`",
+                admission.token_bucket_refill_rate,
+                ABOVE_0,
+            )?,
+            tier_shed_threshold: self.whole("`tier_shed_threshold`", admission.tier_shed_threshold, 0..=LOAD_MAX)?,
+            tier_shed_min_priority: self.whole(
+                "`tier_shed_min_priority`",
+                admission.tier_shed_min_priority,
+                i32::MIN..=i32::MAX,
+            )?,
+            gaie_qd_threshold: self.number("`gaie_qd_threshold`", admission.gaie_qd_threshold, ABOVE_0)?,
+            gaie_kv_threshold: self.number("`gaie_kv_threshold`", admission.gaie_kv_threshold, SHARE)?,
+            slo_priorities: self.entries(admission.slo_priorities, |name, word| {
+                self.whole(&format!("priority of class {}", quoted(name.as_bytes())), Some(word), -100..=100)
+            })?,
+            tenant_budgets: self.entries(raw.tenant_budgets, |name, word| {
+                self.number(&format!("budget of tenant {}", quoted(name.as_bytes())), Some(word), FROM_0_TO_1)
+            })?,
+            routing: outside.word(Kind::Routing, self.name(routing.policy)),
+            scorers: routing.scorers.map(|scorers| self.scorers(&scorers)).transpose()?,
+            cache_weight: self.number("`cache_weight`", routing.cache_weight, FROM_0)?,
+            load_weight: self.number("`load_weight`", routing.load_weight, FROM_0)?,
+            priority: outside.word(Kind::Priority, self.name(priority.policy)),
+            scheduler: outside.word(Kind::Scheduling, self.name(raw.scheduler.or(scheduling.policy))),
+            preemption: outside.word(Kind::Preemption, self.name(preemption.policy)),
+            ..outside
+        })
+    }
+
+    /// BLIS takes an empty name for none. What is not built in may be a plugin.
+    fn name<N: Named>(&self, word: Option<Word>) -> Option<Sourced<Chosen<N>>> {
+        let word = word.filter(|word| !word.value.is_empty())?;
+        let chosen = N::find(&word.value).map_or_else(|| Chosen::Outside(word.value.clone()), Chosen::BuiltIn);
+        Some(self.sourced(chosen, &word))
+    }
+
+    /// Built-in models belong to the deployment, which flags describe.
+    fn latency_model(&self, word: Option<Word>, choices: &mut Choices) -> Result<(), PolicyError> {
+        let Some(word) = word.filter(|word| !word.value.is_empty()) else { return Ok(()) };
+        if LatencyKind::ALL.iter().any(|kind| kind.name() == word.value) {
+            let what = format!("`{}` is built in; a bundle names plugins only", word.value);
+            return Err(self.wrong(&word, what, format!("say `--latency-model {}`", word.value)));
+        }
+        choices.plugins.push((Kind::Latency, self.sourced(word.value.clone(), &word)));
+        Ok(())
+    }
+
+    fn number(&self, key: &str, word: Option<Word>, range: Range) -> Result<Option<Sourced<f64>>, PolicyError> {
+        let Some(word) = word else { return Ok(None) };
+        Ok(Some(self.sourced(self.0.number(key, &word, range)?, &word)))
+    }
+
+    fn whole<T>(
+        &self,
+        key: &str,
+        word: Option<Word>,
+        range: RangeInclusive<T>,
+    ) -> Result<Option<Sourced<T>>, PolicyError>
+    where
+        T: FromStr + PartialOrd + Display,
+    {
+        let Some(word) = word else { return Ok(None) };
+        Ok(Some(self.sourced(self.0.whole(key, &word, range)?, &word)))
+    }
+
+    /// In the order of the file. That no name stands twice has been checked.
+    fn entries<T>(
+        &self,
+        entries: Option<Entries<Word>>,
+        value: impl Fn(&str, Word) -> Result<Option<Sourced<T>>, PolicyError>,
+    ) -> Result<Vec<(String, Sourced<T>)>, PolicyError> {
+        let mut understood = Vec::new();
+        for (name, word) in entries.map(|entries| entries.0).unwrap_or_default() {
+            if name.value.chars().count() > NAME_MAX {
+                let what = format!("a name longer than {NAME_MAX} characters");
+                return Err(self.wrong(&name, what, "is the file what it should be?"));
+            }
+            understood.extend(value(&name.value, word)?.map(|value| (name.value, value)));
+        }
+        Ok(understood)
+    }
+
+    fn scorers(&self, raw: &Spanned<Vec<RawScorer>>) -> Result<Vec<Sourced<Scorer>>, PolicyError> {
+        let mut scorers = Vec::new();
+        for (index, RawScorer { name, weight }) in raw.value.iter().enumerate() {
+            let number = index + 1;
+            let Some(known) = ScorerKind::find(&name.value) else {
+                let what = format!("scorer {number}: unknown scorer {}", quoted(name.value.as_bytes()));
+                return Err(self.wrong(name, what, ScorerKind::hint(&name.value)));
+            };
+            let Some(value) = real(&weight.value) else {
+                return Err(self
+                    .0
+                    .out_of_range(format_args!("weight of scorer {number}"), weight, ABOVE_0.text)
+                    .into());
+            };
+            scorers.push(self.sourced(Scorer { name: known, weight: value }, name));
+        }
+        let plain: Vec<Scorer> = scorers.iter().map(|scorer| scorer.value).collect();
+        Scorer::check(&plain).map_err(|ScorerFault { index, in_weight, what, hint }| {
+            let spot = match raw.value.get(index) {
+                Some(scorer) if in_weight => self.0.location(scorer.weight.referenced),
+                Some(scorer) => self.0.location(scorer.name.referenced),
+                None => self.0.location(raw.referenced),
+            };
+            PolicyError::at(spot, self.0.text, what, hint)
+        })?;
+        Ok(scorers)
+    }
+
+    fn wrong(&self, word: &Word, what: impl Into<String>, hint: impl Into<String>) -> PolicyError {
+        self.0.wrong(word.referenced, what, hint).into()
+    }
+
+    fn sourced<T>(&self, value: T, word: &Word) -> Sourced<T> {
+        Sourced { value, source: Source::File(self.0.location(word.referenced)) }
+    }
+
+    /// What the YAML reader says, where a bundle knows more of it.
+    fn yaml_error(&self, error: &Error) -> PolicyError {
+        let (what, hint) = match error.without_snippet() {
+            Error::SerdeUnknownField { field, expected, .. } => unknown_key(field, expected),
+            Error::SerdeMissingField { field, .. } => {
+                (format!("`{field}` is missing"), "a scorer has a `name` and a `weight`".to_owned())
+            }
+            other => explain(other),
+        };
+        let spot = match error.location() {
+            Some(at) => self.0.location(at),
+            None => Location { file: Arc::clone(&self.0.file), line: 1, column: 1, len: 1 },
+        };
+        PolicyError::at(spot, self.0.text, what, hint)
+    }
+}
+
+fn unknown_key(key: &str, known: &[&str]) -> (String, String) {
+    let part_of_bundle = known.contains(&"admission") || known.contains(&"slo_priorities");
+    match NOT_SIMULATED.iter().find(|(name, _)| part_of_bundle && *name == key) {
+        Some((name, about)) => (format!("`{name}` is not simulated yet"), format!("leave it out; it is about {about}")),
+        None => (format!("unknown key {}", quoted(key.as_bytes())), name_hint(key, known)),
+    }
+}
+
+const FROM_0_TO_1: Range = Range { fits: |number| (0.0..=1.0).contains(&number), text: "a number from 0 to 1" };
+const SHARE: Range = Range { fits: |number| number > 0.0 && number <= 1.0, text: "a number above 0 and at most 1" };
+
+/// Requests. No instance has more.
+const LOAD_MAX: u64 = u32::MAX as u64;

@@ -1,0 +1,77 @@
+//! Values that remember where they come from.
+
+use blis_diag::Location;
+use std::borrow::Cow;
+use std::fmt::{self, Debug, Display};
+use std::ops::Deref;
+
+/// A value and where it comes from. It behaves like the value: two are equal if their values are,
+/// and `Debug` shows the value alone.
+#[derive(Clone)]
+pub struct Sourced<T> {
+    /// The value.
+    pub value: T,
+    /// Where it comes from.
+    pub source: Source,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Nobody asked for anything else.
+    Default,
+    /// A flag, named with its dashes.
+    Flag(Cow<'static, str>),
+    /// A place in a file.
+    File(Location),
+    /// Something else, in words.
+    Told(Cow<'static, str>),
+}
+
+impl<T> Sourced<T> {
+    /// `value`, because nobody asked for anything else.
+    pub fn default_value(value: T) -> Self {
+        Self { value, source: Source::Default }
+    }
+
+    /// `value`, as the flag `name` says.
+    pub fn flag(name: &'static str, value: T) -> Self {
+        Self { value, source: Source::Flag(Cow::Borrowed(name)) }
+    }
+
+    /// Another value from the same place.
+    pub fn map<U>(self, other: impl FnOnce(T) -> U) -> Sourced<U> {
+        Sourced { value: other(self.value), source: self.source }
+    }
+}
+
+impl<T> Deref for Sourced<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: PartialEq> PartialEq for Sourced<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.value == other.value
+    }
+}
+
+impl<T: Debug> Debug for Sourced<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value.fmt(f)
+    }
+}
+
+impl Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::Flag(name) => write!(f, "flag {name}"),
+            Self::File(spot) => Display::fmt(spot, f),
+            Self::Told(text) => f.write_str(text),
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Bytes of a text file, plain or gzip-compressed, read line by line into one reused buffer.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use flate2::bufread::MultiGzDecoder;
+
+use crate::{Fault, LineError, unreadable};
+
+/// No row of a trace is longer (a prompt of several million token ids fits).
+pub const LINE_BYTES_MAX: u64 = 64 << 20;
+
+/// Why a file cannot be read on.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The file cannot be opened or read, or its gzip stream is damaged.
+    #[error("{}", unreadable(.file, .source))]
+    Io {
+        /// Path as given.
+        file: Arc<str>,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A line is wrong.
+    #[error(transparent)]
+    Line(#[from] LineError),
+}
+
+const BUFFER_BYTES: usize = 128 << 10;
+
+/// Opens `path`; what starts with the gzip magic number is unpacked on the way.
+///
+/// # Errors
+/// What the system says about the file.
+pub fn open(path: &Path) -> Result<Box<dyn BufRead + Send>, ReadError> {
+    let io_error = |source| ReadError::Io { file: display(path), source };
+    let mut file = BufReader::with_capacity(BUFFER_BYTES, File::open(path).map_err(io_error)?);
+    let gzipped = file.fill_buf().map_err(io_error)?.starts_with(&[0x1f, 0x8b]);
+    if gzipped {
+        Ok(Box::new(BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(file))))
+    } else {
+        Ok(Box::new(file))
+    }
+}
+
+/// A path as messages show it.
+pub fn display(path: &Path) -> Arc<str> {
+    path.display().to_string().into()
+}
+
+/// The lines of an input, one at a time. `\r\n` ends a line too; a byte order mark is dropped.
+pub struct Lines<R> {
+    input: R,
+    file: Arc<str>,
+    line: Vec<u8>,
+    number: u64,
+}
+
+impl<R: BufRead> Lines<R> {
+    pub fn new(input: R, file: &Arc<str>) -> Self {
+        Self { input, file: Arc::clone(file), line: Vec::new(), number: 0 }
+    }
+
+    /// Goes to the next line that is not blank; false at the end.
+    pub fn advance(&mut self) -> Result<bool, ReadError> {
+        loop {
+            self.line.clear();
+            let mut limited = (&mut self.input).take(LINE_BYTES_MAX + 1);
+            let read = limited.read_until(b'\n', &mut self.line);
+            let read = read.map_err(|source: io::Error| ReadError::Io { file: Arc::clone(&self.file), source })?;
+            if read == 0 {
+                return Ok(false);
+            }
+            self.number += 1;
+            if self.line.len() as u64 > LINE_BYTES_MAX {
+                let fault = Fault::new(format!("the line is longer than {} MiB", LINE_BYTES_MAX >> 20));
+                return Err(self.locate(fault.hint("is this the right file?")).into());
+            }
+            if !self.text().trim_ascii().is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// The present line, without its end.
+    pub fn text(&self) -> &[u8] {
+        let mut line = self.line.as_slice();
+        if self.number == 1 {
+            line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+        }
+        line = line.strip_suffix(b"\n").unwrap_or(line);
+        line.strip_suffix(b"\r").unwrap_or(line)
+    }
+
+    /// `fault` happened in the present line.
+    pub fn locate(&self, fault: Fault) -> LineError {
+        fault.at(&self.file, self.number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use std::io::{Read as _, Write as _};
+
+    use super::*;
+
+    fn lines(input: &[u8]) -> Vec<(u64, Vec<u8>)> {
+        let mut lines = Lines::new(input, &"x".into());
+        let mut all = Vec::new();
+        while lines.advance().unwrap() {
+            all.push((lines.number, lines.text().to_vec()));
+        }
+        all
+    }
+
+    #[test]
+    fn ends_of_lines_and_blank_lines_do_not_matter() {
+        let expected = vec![(1, b"a".to_vec()), (3, b"b\rc".to_vec()), (4, b" d".to_vec())];
+        assert_eq!(lines(b"\xef\xbb\xbfa\r\n \r\nb\rc\n d"), expected);
+    }
+
+    #[test]
+    fn an_endless_line_is_refused() {
+        let mut lines = Lines::new(BufReader::new(io::repeat(b'x')), &"x".into());
+        let error = lines.advance().unwrap_err();
+        assert!(error.to_string().starts_with("x:1: the line is longer than 64 MiB"), "{error}");
+    }
+
+    #[test]
+    fn gzip_members_are_unpacked_one_after_another() {
+        let member = |text: &str| {
+            let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+            encoder.write_all(text.as_bytes()).unwrap();
+            encoder.finish().unwrap()
+        };
+        let path = std::env::temp_dir().join(format!("blis-input-{}.gz", std::process::id()));
+        std::fs::write(&path, [member("a\n"), member("b\n")].concat()).unwrap();
+        let mut text = String::new();
+        open(&path).unwrap().read_to_string(&mut text).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(text, "a\nb\n");
+    }
+}

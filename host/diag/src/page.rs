@@ -1,0 +1,132 @@
+//! YAML for people: a value a line, and behind it where the value comes from.
+
+use std::fmt::{self, Display, Write as _};
+
+/// A YAML document in the making.
+#[derive(Debug, Default)]
+pub struct Page {
+    text: String,
+    indent: usize,
+}
+
+impl Page {
+    /// A line of its own.
+    pub fn comment(&mut self, comment: impl Display) {
+        let comment = one_line(&comment.to_string());
+        self.line(format_args!("# {comment}"));
+    }
+
+    /// `key: value  # source`. Both must be YAML already: see [`text`].
+    pub fn entry(&mut self, key: &str, value: impl Display, source: &impl Display) {
+        let source = one_line(&source.to_string());
+        self.line(format_args!("{key}: {value}  # {source}"));
+    }
+
+    /// `- value  # source`.
+    pub fn item(&mut self, value: impl Display, source: &impl Display) {
+        let source = one_line(&source.to_string());
+        self.line(format_args!("- {value}  # {source}"));
+    }
+
+    /// `key:` and what belongs to it, indented.
+    pub fn section(&mut self, key: &str, content: impl FnOnce(&mut Self)) {
+        self.line(format_args!("{key}:"));
+        self.indent += 2;
+        content(self);
+        self.indent -= 2;
+    }
+
+    fn line(&mut self, line: fmt::Arguments<'_>) {
+        let indent = self.indent;
+        writeln!(self.text, "{:indent$}{line}", "").expect("a String takes everything");
+    }
+}
+
+impl Display for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// `words` as a YAML scalar, quoted where YAML might take it for something else.
+#[must_use]
+pub fn text(words: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
+    let starts_well = words.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/');
+    let means_something = ["null", "true", "false", "yes", "no", "on", "off", "y", "n"]
+        .iter()
+        .any(|word| word.eq_ignore_ascii_case(words));
+    if starts_well && words.chars().all(plain) && !means_something {
+        return words.to_owned();
+    }
+    let mut quoted = String::from("\"");
+    for c in words.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            // As short as can be: a key has 1024 characters at most, its quotes and escapes included.
+            c if is_special(c) && u32::from(c) < 0x100 => quoted.push_str(&format!("\\x{:02x}", u32::from(c))),
+            c if is_special(c) => quoted.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => quoted.push(c),
+        }
+    }
+    quoted + "\""
+}
+
+/// A comment must not end before it ends.
+fn one_line(comment: &str) -> String {
+    comment.replace(is_special, "\u{fffd}")
+}
+
+/// Line ends and what YAML does not allow unescaped.
+fn is_special(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn plain_words_need_no_quotes() {
+        assert_eq!(["a-b.c/d_1", "/tmp/x"].map(text), ["a-b.c/d_1", "/tmp/x"]);
+        let quoted = ["", "1", "No", "a b", "a:", "\"", "\\", "\n", "é", ".nan", "-"].map(text);
+        let expected = [
+            "\"\"",
+            "\"1\"",
+            "\"No\"",
+            "\"a b\"",
+            "\"a:\"",
+            "\"\\\"\"",
+            "\"\\\\\"",
+            "\"\\x0a\"",
+            "\"é\"",
+            "\".nan\"",
+            "\"-\"",
+        ];
+        assert_eq!(quoted, expected);
+    }
+
+    /// As long as names of classes and tenants may be, of what takes most room.
+    #[test]
+    fn the_longest_names_can_be_keys() {
+        let name = "\u{2028}".repeat(128);
+        let mut page = Page::default();
+        page.entry(&text(&name), 1, &"here");
+        let read: std::collections::BTreeMap<String, u32> = serde_yaml::from_str(&page.to_string()).expect("a key");
+        assert_eq!(read.into_iter().collect::<Vec<_>>(), [(name, 1)]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_words_come_back(words in any::<String>(), source in any::<String>()) {
+            let mut page = Page::default();
+            page.comment(&source);
+            page.entry("key", text(&words), &source);
+            let read: std::collections::BTreeMap<String, String> =
+                serde_yaml::from_str(&page.to_string()).map_err(|error| TestCaseError::fail(error.to_string()))?;
+            prop_assert_eq!(read.into_iter().collect::<Vec<_>>(), [("key".to_owned(), words)]);
+        }
+    }
+}

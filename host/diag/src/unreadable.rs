@@ -1,0 +1,39 @@
+//! What a user reads when a file cannot be read: the same words for every kind of file.
+
+use std::io::{self, ErrorKind};
+
+/// `error` happened to `file`: what is wrong, then a line with what to do.
+pub fn unreadable(file: &str, error: &io::Error) -> String {
+    let (what, hint) = match error.kind() {
+        ErrorKind::NotFound => (format!("`{file}` does not exist"), "check the path and the current folder"),
+        ErrorKind::IsADirectory => (format!("`{file}` is a folder"), "name a file in it"),
+        ErrorKind::PermissionDenied => (format!("`{file}` may not be read"), "check its permissions"),
+        ErrorKind::InvalidData if error.to_string().contains("UTF-8") => {
+            (format!("`{file}` is not text (UTF-8)"), "is this the right file?")
+        }
+        // flate2 has these three for a gzip stream that is damaged or ends early.
+        ErrorKind::UnexpectedEof | ErrorKind::InvalidInput | ErrorKind::InvalidData => (
+            format!("cannot unpack `{file}`: {error}"),
+            "it is damaged or cut off; fetch it again (`gzip -t` checks it)",
+        ),
+        _ => (format!("cannot read `{file}`: {error}"), "check that it is a readable file"),
+    };
+    format!("{what}\nhint: {hint}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_remedy() {
+        let told = |kind: ErrorKind| unreadable("a.csv", &kind.into());
+        assert_eq!(told(ErrorKind::NotFound), "`a.csv` does not exist\nhint: check the path and the current folder");
+        assert_eq!(told(ErrorKind::IsADirectory), "`a.csv` is a folder\nhint: name a file in it");
+        assert!(told(ErrorKind::PermissionDenied).starts_with("`a.csv` may not be read\nhint: "));
+        assert!(told(ErrorKind::UnexpectedEof).starts_with("cannot unpack `a.csv`: "));
+        assert!(told(ErrorKind::Other).starts_with("cannot read `a.csv`: "));
+        let binary = String::from_utf8(vec![0xff]).map_err(|_| io::Error::new(ErrorKind::InvalidData, "not UTF-8"));
+        assert!(unreadable("a.csv", &binary.expect_err("binary")).starts_with("`a.csv` is not text (UTF-8)\nhint: "));
+    }
+}

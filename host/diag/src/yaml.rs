@@ -1,0 +1,162 @@
+//! What strict YAML files have in common: policy bundles and workload specifications.
+//!
+//! Their values are read as text with its place and understood afterwards, so that an error can show the
+//! line and say what the value may be instead of how YAML would type it.
+
+use std::fmt::{self, Display};
+use std::marker::PhantomData;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
+use serde_yaml::{Error, Location as Mark, MessageFormatter as _, Spanned, UserMessageFormatter};
+
+use crate::{Excerpt, Location, name_hint, quoted};
+
+/// A value, or a key, and where it stands.
+pub type Word = Spanned<String>;
+
+/// A file.
+#[derive(Clone, Debug)]
+pub struct Document<'a> {
+    pub file: Arc<str>,
+    pub text: &'a str,
+}
+
+/// Something in a file is wrong. Shows the line, with carets under the culprit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{location}: {what}{excerpt}\nhint: {hint}")]
+pub struct Wrong {
+    /// Where.
+    pub location: Location,
+    /// What is wrong.
+    pub what: String,
+    /// The line, with carets.
+    pub excerpt: String,
+    /// What to do about it.
+    pub hint: String,
+}
+
+impl Wrong {
+    /// Something is wrong at `location` of a file that reads `text`.
+    pub fn at(location: Location, text: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
+        let excerpt = Excerpt { text, line: location.line, column: location.column, len: location.len }.to_string();
+        Self { location, what: what.into(), excerpt, hint: hint.into() }
+    }
+}
+
+/// What a number may be.
+#[derive(Clone, Copy)]
+pub struct Range {
+    pub fits: fn(f64) -> bool,
+    pub text: &'static str,
+}
+
+pub const ANY: Range = Range { fits: |_| true, text: "a number" };
+pub const ABOVE_0: Range = Range { fits: |number| number > 0.0, text: "a number above 0" };
+pub const FROM_0: Range = Range { fits: |number| number >= 0.0, text: "a number from 0 on" };
+
+impl Document<'_> {
+    /// The whole file; `None` if it is empty.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
+        serde_yaml::from_str(self.text)
+    }
+
+    /// A number. `name`: how a message calls it.
+    pub fn number(&self, name: impl Display, word: &Word, range: Range) -> Result<f64, Wrong> {
+        let number = real(&word.value).filter(|&number| number.is_finite() && (range.fits)(number));
+        number.ok_or_else(|| self.out_of_range(name, word, range.text))
+    }
+
+    /// A whole number, `1e6` and `2.0` included.
+    pub fn whole<T>(&self, name: impl Display, word: &Word, range: RangeInclusive<T>) -> Result<T, Wrong>
+    where
+        T: FromStr + PartialOrd + Display,
+    {
+        let exponential = || real(&word.value).filter(|n| n.fract() == 0.0 && n.abs() < 1e15).map(|n| format!("{n}"));
+        let number = word.value.parse().ok().or_else(|| exponential()?.parse().ok());
+        number.filter(|number| range.contains(number)).ok_or_else(|| {
+            let text = format!("a whole number from {} to {}", range.start(), range.end());
+            self.out_of_range(name, word, &text)
+        })
+    }
+
+    pub fn out_of_range(&self, name: impl Display, word: &Word, range: &str) -> Wrong {
+        let what = format!("{name} is {}", quoted(word.value.as_bytes()));
+        self.wrong(word.referenced, what, format!("it must be {range}"))
+    }
+
+    pub fn wrong(&self, at: Mark, what: impl Into<String>, hint: impl Into<String>) -> Wrong {
+        Wrong::at(self.location(at), self.text, what, hint)
+    }
+
+    pub fn location(&self, at: Mark) -> Location {
+        let len = at.span().len().max(1);
+        Location { file: Arc::clone(&self.file), line: at.line().max(1), column: at.column().max(1), len }
+    }
+}
+
+/// What the YAML reader says, in our words where it knows less than we do: what is wrong, what to do.
+pub fn explain(error: &Error) -> (String, String) {
+    match error.without_snippet() {
+        Error::SerdeUnknownField { field, expected, .. } => {
+            (format!("unknown key {}", quoted(field.as_bytes())), name_hint(field, expected))
+        }
+        Error::Unexpected { expected: "mapping start", .. } => {
+            ("keys with their values belong here".to_owned(), "write `key: value`, a line each".to_owned())
+        }
+        Error::Unexpected { expected: "sequence start", .. } => {
+            ("a list belongs here".to_owned(), "write `- `, then an item, a line each".to_owned())
+        }
+        Error::Unexpected { expected: "string scalar", .. } => {
+            ("a name or a number belongs here".to_owned(), "write it alone, without brackets or keys".to_owned())
+        }
+        Error::NullIntoString { .. } => ("the value is missing".to_owned(), "give one".to_owned()),
+        Error::DuplicateMappingKey { key: Some(key), .. } => {
+            (format!("{} is given twice", quoted(key.as_bytes())), "keep one of them".to_owned())
+        }
+        other => {
+            // Control characters of the file must not reach a terminal.
+            let what = UserMessageFormatter.format_message(other).replace(char::is_control, " ");
+            (what, "mend the YAML; a value with special characters needs quotes".to_owned())
+        }
+    }
+}
+
+/// Numbers as YAML 1.2 writes them. `+`, `.5` and `1e3` are understood by `parse` itself.
+pub fn real(text: &str) -> Option<f64> {
+    match text {
+        ".nan" | ".NaN" | ".NAN" => Some(f64::NAN),
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => Some(f64::INFINITY),
+        "-.inf" | "-.Inf" | "-.INF" => Some(f64::NEG_INFINITY),
+        _ => text.parse().ok(),
+    }
+}
+
+/// A map in the order of the file.
+pub struct Entries<T>(pub Vec<(Word, T)>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InOrder<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for InOrder<T> {
+            type Value = Entries<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("names with a value each")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<T>, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(Entries(entries))
+            }
+        }
+
+        deserializer.deserialize_map(InOrder(PhantomData))
+    }
+}

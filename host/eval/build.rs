@@ -1,0 +1,34 @@
+//! Tells one build from another (`BLIS_BUILD`, a hash of all that a result depends on): cached results are those of the
+//! build that computed them. And rebuilds the crate when a file is added to the folder that it embeds.
+
+use std::hash::Hasher as _;
+use std::path::{Path, PathBuf};
+
+fn main() {
+    let roots = ["diag", "sim", "workload", "plugin", "config", "report", "eval"];
+    let sources = roots.map(|name| format!("../{name}/src"));
+    let others =
+        ["../../hardware", "../../model_configs", "../../policies", "../../examples/suites", "../../Cargo.lock"];
+    let mut files = Vec::new();
+    for root in sources.iter().map(String::as_str).chain(others) {
+        println!("cargo::rerun-if-changed={root}");
+        collect(Path::new(root), &mut files);
+    }
+    files.sort();
+    // Not a secret and not kept for long: any hash that is the same on every machine will do.
+    #[allow(deprecated, reason = "SipHash with fixed keys, whatever becomes of the default hasher")]
+    let mut hasher = std::hash::SipHasher::new();
+    for file in &files {
+        hasher.write(file.to_string_lossy().as_bytes());
+        hasher.write(&std::fs::read(file).unwrap_or_default());
+    }
+    println!("cargo::rustc-env=BLIS_BUILD={:016x}", hasher.finish());
+}
+
+/// All files at or under `path`.
+fn collect(path: &Path, files: &mut Vec<PathBuf>) {
+    match std::fs::read_dir(path) {
+        Ok(entries) => entries.flatten().for_each(|entry| collect(&entry.path(), files)),
+        Err(_) => files.push(path.to_owned()),
+    }
+}

@@ -1,0 +1,553 @@
+//! From the runs of a candidate to a verdict on it: stages, gates, the score.
+//!
+//! ```text
+//! smoke ──► train ──► select          each: all scenarios × paired seeds → gates → score in its band
+//!    └─ not promising    └─ worse than the incumbent
+//! ```
+//!
+//! A stage's score is the mean over its scenarios of the mean over its seeds of the relative fitness
+//! ([`FitnessWeights::relative`](super::FitnessWeights::relative)): 1/2 for the baseline, below 1. The bands of the stages do
+//! not overlap, so that who came further scored more; 0 is for what cannot be used.
+//!
+//! Everything here is a function of [`Facts`]. Who simulates is behind [`Runs`]: this process, or a table that
+//! several machines have filled. Runs are asked for by (who, scenario, seed), and reduced in that order.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use statrs::distribution::{ContinuousCDF as _, StudentsT};
+
+use super::paired::{Interval, student_t};
+use super::suite::{Split, Suite};
+use super::{Figure, Figures};
+
+/// What one simulation came to, as far as verdicts are built on it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Facts {
+    /// Figures with a sample, by key.
+    pub figures: BTreeMap<String, f64>,
+    /// Of each SLO class, if there are several.
+    pub classes: BTreeMap<String, ClassFacts>,
+    /// Coefficient of variation of the requests that each instance got.
+    pub imbalance: f64,
+    /// Priority inversions and moments of head-of-line blocking.
+    pub anomalies: BTreeMap<String, u64>,
+    /// Decisions that plugins made.
+    pub decisions: u64,
+    /// Fuel or operations that they used.
+    pub operations: u64,
+}
+
+/// What became of a class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClassFacts {
+    /// Requests that came.
+    pub arrived: u64,
+    /// Those that were answered.
+    pub completed: u64,
+    /// Mean end-to-end latency, ms; 0 if nobody was answered.
+    pub mean_e2e_ms: f64,
+}
+
+impl Facts {
+    /// The figures as such.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        Figures::from_fn(|figure| self.figures.get(figure.key()).copied())
+    }
+
+    fn share(&self, figure: Figure) -> f64 {
+        self.figures.get(figure.key()).copied().unwrap_or(0.0)
+    }
+}
+
+/// Who is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Who {
+    /// Whom the verdict is on.
+    Candidate,
+    /// Against whom it is measured.
+    Baseline,
+    /// The best so far.
+    Incumbent,
+}
+
+/// One simulation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Task {
+    /// Whose policy.
+    pub who: Who,
+    /// The place of the scenario in the suite.
+    pub scenario: usize,
+    /// Of its requests.
+    pub seed: u64,
+}
+
+/// Who simulates.
+pub trait Runs {
+    /// Why a run has no facts.
+    type Error;
+
+    /// The facts of each of `tasks`, in their order.
+    ///
+    /// # Errors
+    /// The error of the first failed one.
+    fn run(&self, tasks: &[Task]) -> Result<Vec<Facts>, Self::Error>;
+}
+
+/// What is asked of a candidate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Course {
+    /// The last stage.
+    pub until: Split,
+    /// Which seeds.
+    pub epoch: u64,
+    /// Whether there is an incumbent to be measured against.
+    pub incumbent: bool,
+}
+
+/// How far a candidate came.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Judgement {
+    /// By stage, in their order.
+    pub stages: Vec<Stage>,
+    /// Why it went no further than that, if it was to.
+    pub stopped: Option<String>,
+    /// What it must not do and did; nothing if it passed.
+    pub failed: Vec<String>,
+}
+
+/// What one stage came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stage {
+    /// Which.
+    pub split: Split,
+    /// Each run, by scenario, then by seed.
+    pub runs: Vec<Scored>,
+    /// Mean of scenarios of means of seeds, 0 to 1.
+    pub score: f64,
+    /// Against the baseline: score − 1/2.
+    pub against_baseline: Difference,
+    /// Against the incumbent, if there is one.
+    pub against_incumbent: Option<Difference>,
+}
+
+/// One run beside that of the baseline.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scored {
+    /// The place of the scenario in the suite.
+    pub scenario: usize,
+    /// Of its requests.
+    pub seed: u64,
+    /// Relative fitness, 0 to 1; 1/2 is as good as the baseline.
+    pub score: f64,
+    /// Of the candidate.
+    pub facts: Facts,
+    /// Of the baseline.
+    pub baseline: Facts,
+}
+
+/// A mean of paired differences, scenario by scenario.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Difference {
+    /// Pairs.
+    pub pairs: usize,
+    /// Mean over scenarios of the means over seeds.
+    pub mean: f64,
+    /// Where it lies with 95 % confidence; `None` with one seed per scenario.
+    pub interval: Option<Interval>,
+    /// How likely it is above 0; `None` with one seed per scenario.
+    pub p_better: Option<f64>,
+}
+
+impl Difference {
+    /// Of `scenarios`, each with the differences under its seeds. The standard error is that of a stratified
+    /// sample: √(Σ s²/n) over the number of scenarios; the degrees of freedom are Σ (n − 1).
+    #[must_use]
+    pub fn stratified(scenarios: &[Vec<f64>]) -> Self {
+        let strata = scenarios.len().max(1) as f64;
+        let mean_of = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
+        let mean = scenarios.iter().map(|values| mean_of(values)).sum::<f64>() / strata;
+        let freedom: usize = scenarios.iter().map(|values| values.len().saturating_sub(1)).sum();
+        let variance = |values: &Vec<f64>| {
+            let (n, mean) = (values.len() as f64, mean_of(values));
+            if values.len() < 2 { 0.0 } else { values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0) / n }
+        };
+        let error = scenarios.iter().map(variance).sum::<f64>().sqrt() / strata;
+        let known = freedom > 0;
+        let reach = known.then(|| student_t(freedom) * error);
+        let p_better = known.then(|| match error > 0.0 {
+            true => StudentsT::new(0.0, 1.0, freedom as f64).map_or(0.5, |t| t.cdf(mean / error)),
+            false if mean == 0.0 => 0.5,
+            false => f64::from(u8::from(mean > 0.0)),
+        });
+        Self {
+            pairs: scenarios.iter().map(Vec::len).sum(),
+            mean,
+            interval: reach.map(|reach| Interval { low: mean - reach, high: mean + reach }),
+            p_better,
+        }
+    }
+
+    /// Whether more pairs would hardly make it positive.
+    #[must_use]
+    pub fn is_worse(&self) -> bool {
+        self.interval.is_some_and(|interval| interval.high < 0.0)
+    }
+}
+
+/// After so many seeds a stage may end early.
+const ENOUGH_SEEDS: u32 = 3;
+
+/// Runs the candidate through the stages of `suite` up to `course.until`.
+///
+/// # Errors
+/// Of a run.
+pub fn judge<R: Runs>(suite: &Suite, course: &Course, runs: &R) -> Result<Judgement, R::Error> {
+    let mut judgement = Judgement::default();
+    for split in [Split::Smoke, Split::Train, Split::Select].into_iter().filter(|&split| split <= course.until) {
+        let part = Part::of(suite, split, course.epoch);
+        if part.scenarios.is_empty() {
+            continue;
+        }
+        let (stage, worse) = run_stage(suite, &part, course.incumbent, runs)?;
+        judgement.failed = failed_gates(suite, &stage.runs);
+        let next = if judgement.failed.is_empty() { go_on(suite, &stage, worse, course) } else { Err(String::new()) };
+        judgement.stages.push(stage);
+        if let Err(why) = next {
+            judgement.stopped = (split < course.until && !why.is_empty()).then_some(why);
+            break;
+        }
+    }
+    Ok(judgement)
+}
+
+/// What is run in one stage.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    /// Which.
+    pub split: Split,
+    /// Places in the suite.
+    pub scenarios: Vec<usize>,
+    /// Of each.
+    pub seeds: Vec<u64>,
+}
+
+impl Part {
+    /// All of `split`.
+    #[must_use]
+    pub fn of(suite: &Suite, split: Split, epoch: u64) -> Self {
+        let seeds = (0..suite.seeds_of(split)).map(|turn| suite.seed(split, epoch, turn)).collect();
+        Self { split, scenarios: suite.of(split), seeds }
+    }
+}
+
+/// Runs `part` alone, to its end.
+///
+/// # Errors
+/// Of a run.
+pub fn judge_part<R: Runs>(suite: &Suite, part: &Part, runs: &R) -> Result<Judgement, R::Error> {
+    let (stage, _) = run_stage(suite, part, false, runs)?;
+    Ok(Judgement { failed: failed_gates(suite, &stage.runs), stages: vec![stage], stopped: None })
+}
+
+/// One stage, seed after seed; `true` if it ended early.
+fn run_stage<R: Runs>(suite: &Suite, part: &Part, incumbents: bool, runs: &R) -> Result<(Stage, bool), R::Error> {
+    let Part { split, scenarios, seeds: all_seeds } = part;
+    let (split, scenarios) = (*split, scenarios.clone());
+    let seeds = all_seeds.len() as u32;
+    let mut done: Vec<Scored> = Vec::new();
+    let mut incumbent: BTreeMap<(usize, u64), f64> = BTreeMap::new();
+    let mut taken = 0;
+    while taken < seeds {
+        // The first ones together, for many at a time keep all threads busy.
+        let some = taken..if taken == 0 { ENOUGH_SEEDS.min(seeds) } else { taken + 1 };
+        let pairs: Vec<(usize, u64)> = some
+            .clone()
+            .flat_map(|turn| scenarios.iter().map(move |&scenario| (scenario, turn)))
+            .map(|(scenario, turn)| (scenario, all_seeds[turn as usize]))
+            .collect();
+        let everybody = [Some(Who::Candidate), Some(Who::Baseline), incumbents.then_some(Who::Incumbent)];
+        let who: Vec<Who> = everybody.into_iter().flatten().collect();
+        let task = |who: Who| pairs.iter().map(move |&(scenario, seed)| Task { who, scenario, seed });
+        let tasks: Vec<Task> = who.iter().flat_map(|&who| task(who)).collect();
+        let facts = runs.run(&tasks)?;
+        let (candidate, others) = facts.split_at(pairs.len());
+        let (baseline, best) = others.split_at(pairs.len());
+        for (place, &(scenario, seed)) in pairs.iter().enumerate() {
+            let (facts, baseline) = (candidate[place].clone(), baseline[place].clone());
+            let score = suite.weights.relative(&facts.figures(), &baseline.figures()).score;
+            if let Some(best) = best.get(place) {
+                let score = suite.weights.relative(&best.figures(), &baseline.figures()).score;
+                incumbent.insert((scenario, seed), score);
+            }
+            done.push(Scored { scenario, seed, score, facts, baseline });
+        }
+        taken = some.end;
+        if split != Split::Test && taken < seeds && difference(&scenarios, &done, |_| 0.5).is_worse() {
+            break;
+        }
+    }
+    done.sort_by_key(|one| one.scenario);
+    let against_baseline = difference(&scenarios, &done, |_| 0.5);
+    let against_incumbent = incumbents.then(|| {
+        let of = |one: &Scored| incumbent.get(&(one.scenario, one.seed)).copied().unwrap_or(0.5);
+        difference(&scenarios, &done, of)
+    });
+    let score = against_baseline.mean + 0.5;
+    Ok((Stage { split, runs: done, score, against_baseline, against_incumbent }, taken < seeds))
+}
+
+/// What the scores differ by from those of somebody else.
+fn difference(scenarios: &[usize], runs: &[Scored], other: impl Fn(&Scored) -> f64) -> Difference {
+    let of = |&scenario: &usize| {
+        let those = runs.iter().filter(|one| one.scenario == scenario);
+        those.map(|one| one.score - other(one)).collect()
+    };
+    Difference::stratified(&scenarios.iter().map(of).collect::<Vec<Vec<f64>>>())
+}
+
+/// Whether the next stage is worth its time; else, why not.
+fn go_on(suite: &Suite, stage: &Stage, ended_early: bool, course: &Course) -> Result<(), String> {
+    const SMOKE: f64 = 0.35;
+    let least = suite.promote.get(&stage.split).copied();
+    let least = least.unwrap_or(if stage.split == Split::Smoke { SMOKE } else { 0.0 });
+    if ended_early {
+        return Err(format!("worse than the baseline after {} runs", stage.runs.len()));
+    }
+    if stage.score < least {
+        return Err(format!("scored {:.3} in {}, less than {least}", stage.score, stage.split));
+    }
+    if stage.split == Split::Train && stage.against_baseline.is_worse() {
+        return Err("worse than the baseline".to_owned());
+    }
+    if course.incumbent && stage.against_incumbent.as_ref().is_some_and(Difference::is_worse) {
+        return Err("worse than the incumbent".to_owned());
+    }
+    Ok(())
+}
+
+/// What the runs must not have done and did, a line each.
+fn failed_gates(suite: &Suite, runs: &[Scored]) -> Vec<String> {
+    let mut failed = Vec::new();
+    let mut scenarios: Vec<usize> = runs.iter().map(|one| one.scenario).collect();
+    scenarios.dedup();
+    for scenario in scenarios {
+        let name = &suite.scenarios[scenario].name;
+        let those: Vec<&Scored> = runs.iter().filter(|one| one.scenario == scenario).collect();
+        let mean = |of: &dyn Fn(&Scored) -> f64| those.iter().map(|one| of(one)).sum::<f64>() / those.len() as f64;
+        let share = mean(&|one| one.facts.share(Figure::CompletedShare));
+        let baseline = mean(&|one| one.baseline.share(Figure::CompletedShare));
+        if share < baseline - suite.gates.completed {
+            failed.push(format!(
+                "completed: {name}: {:.1} % of the requests were answered, {:.1} % under the baseline (at most {:.1} points less)",
+                100.0 * share,
+                100.0 * baseline,
+                100.0 * suite.gates.completed
+            ));
+        }
+        let mut classes: BTreeMap<&str, (ClassFacts, ClassFacts)> = BTreeMap::new();
+        for one in &those {
+            for (class, baseline) in &one.baseline.classes {
+                let own = one.facts.classes.get(class).copied().unwrap_or_default();
+                let (sum, base) = classes.entry(class).or_default();
+                sum.add(&own);
+                base.add(baseline);
+            }
+        }
+        for (class, (own, baseline)) in classes {
+            failed.extend(starved(suite, name, class, &own, &baseline));
+        }
+    }
+    failed
+}
+
+/// What happened to a class that must not.
+fn starved(suite: &Suite, scenario: &str, class: &str, own: &ClassFacts, baseline: &ClassFacts) -> Option<String> {
+    let share = |facts: &ClassFacts| facts.completed as f64 / facts.arrived.max(1) as f64;
+    let class = if class.is_empty() { "(none)" } else { class };
+    // Classes are smaller than the whole: one request of fifty weighs 2 %.
+    let allowed = 2.0 * suite.gates.completed;
+    if share(own) < share(baseline) - allowed {
+        return Some(format!(
+            "worst_class: {scenario}: {:.1} % of class {class} were answered, {:.1} % under the baseline",
+            100.0 * share(own),
+            100.0 * share(baseline)
+        ));
+    }
+    let (mine, base) = (own.mean_e2e_ms, baseline.mean_e2e_ms);
+    (own.completed > 0 && baseline.completed > 0 && mine > base * (1.0 + suite.gates.worst_class)).then(|| {
+        format!(
+            "worst_class: {scenario}: class {class} took {mine:.0} ms on average, {base:.0} ms under the baseline (at most {:.0} % more)",
+            100.0 * suite.gates.worst_class
+        )
+    })
+}
+
+impl ClassFacts {
+    fn add(&mut self, other: &Self) {
+        let total = self.completed + other.completed;
+        if total > 0 {
+            let sum = self.mean_e2e_ms * self.completed as f64 + other.mean_e2e_ms * other.completed as f64;
+            self.mean_e2e_ms = sum / total as f64;
+        }
+        self.completed = total;
+        self.arrived += other.arrived;
+    }
+}
+
+impl Judgement {
+    /// The last stage that ran.
+    #[must_use]
+    pub fn last(&self) -> Option<&Stage> {
+        self.stages.last()
+    }
+
+    /// The stage `split`, if it ran.
+    #[must_use]
+    pub fn stage(&self, split: Split) -> Option<&Stage> {
+        self.stages.iter().find(|stage| stage.split == split)
+    }
+
+    /// 0 if it failed a gate, else within the band of the last stage.
+    #[must_use]
+    pub fn score(&self) -> f64 {
+        // Bands do not touch, whatever the weights.
+        const MOST: f64 = 0.999;
+        match self.last() {
+            Some(stage) if self.failed.is_empty() => stage.split.band() + stage.score.clamp(0.0, MOST),
+            _ => 0.0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite::tests::suite;
+    use std::cell::RefCell;
+
+    /// Who answers as he is told: latency by who and scenario.
+    struct Table<F> {
+        latency: F,
+        asked: RefCell<Vec<Task>>,
+    }
+
+    impl<F: Fn(&Task) -> Facts> Runs for Table<F> {
+        type Error = ();
+
+        fn run(&self, tasks: &[Task]) -> Result<Vec<Facts>, ()> {
+            self.asked.borrow_mut().extend(tasks);
+            Ok(tasks.iter().map(&self.latency).collect())
+        }
+    }
+
+    fn facts(e2e: f64, completed: f64) -> Facts {
+        let figures = [("mean_e2e", e2e), ("completed_share", completed)];
+        Facts { figures: figures.map(|(key, value)| (key.to_owned(), value)).into(), ..Facts::default() }
+    }
+
+    fn course(until: Split) -> Course {
+        Course { until, epoch: 0, incumbent: false }
+    }
+
+    fn judged(until: Split, latency: impl Fn(&Task) -> Facts) -> (Judgement, usize) {
+        let table = Table { latency, asked: RefCell::default() };
+        let judgement = judge(&suite(), &course(until), &table).unwrap();
+        let asked = table.asked.borrow().iter().filter(|task| task.who == Who::Candidate).count();
+        (judgement, asked)
+    }
+
+    #[test]
+    fn who_is_as_good_as_the_baseline_goes_all_the_way_and_scores_a_half() {
+        let (judgement, asked) = judged(Split::Select, |_| facts(100.0, 1.0));
+        assert_eq!((judgement.score(), judgement.stopped.as_deref(), asked), (3.5, None, 1 + 2 * 4 + 5));
+        let difference = judgement.last().unwrap().against_baseline;
+        assert_eq!((difference.pairs, difference.mean, difference.p_better), (5, 0.0, Some(0.5)));
+    }
+
+    #[test]
+    fn bands_do_not_overlap() {
+        let better = |task: &Task| facts(if task.who == Who::Candidate { 1e-9 } else { 100.0 }, 1.0);
+        let (smoke, train, select) =
+            (judged(Split::Smoke, better).0, judged(Split::Train, better).0, judged(Split::Select, better).0);
+        assert!(smoke.score() < 2.0 && smoke.score() > 1.99, "{}", smoke.score());
+        assert!(train.score() < 3.0 && train.score() > 2.99, "{}", train.score());
+        assert!(select.score() < 4.0 && select.score() > 3.99, "{}", select.score());
+    }
+
+    #[test]
+    fn who_is_bad_in_smoke_goes_no_further() {
+        let (judgement, asked) =
+            judged(Split::Select, |task| facts(if task.who == Who::Candidate { 300.0 } else { 100.0 }, 1.0));
+        assert_eq!((judgement.score(), asked), (1.25, 1));
+        assert_eq!(judgement.stopped.as_deref(), Some("scored 0.250 in smoke, less than 0.35"));
+    }
+
+    #[test]
+    fn who_is_surely_worse_is_not_run_to_the_end() {
+        let worse = |task: &Task| {
+            let noise = (task.seed % 7) as f64 * 0.01;
+            facts(if task.who == Who::Candidate { 120.0 + noise } else { 100.0 }, 1.0)
+        };
+        let (judgement, asked) = judged(Split::Select, worse);
+        assert_eq!(asked, 1 + 2 * 3, "the fourth seed is spared");
+        assert_eq!(judgement.stopped.as_deref(), Some("worse than the baseline after 6 runs"));
+        assert!(judgement.score() < 2.5);
+    }
+
+    #[test]
+    fn gates_come_before_the_score() {
+        let (judgement, _) = judged(Split::Train, |task| match task.who {
+            Who::Candidate => facts(1.0, 0.9),
+            _ => facts(100.0, 1.0),
+        });
+        assert_eq!(judgement.score(), 0.0);
+        insta::assert_snapshot!(judgement.failed.join("\n"), @"completed: one: 90.0 % of the requests were answered, 100.0 % under the baseline (at most 2.0 points less)");
+        let class = |completed, mean_e2e_ms| ClassFacts { arrived: 100, completed, mean_e2e_ms };
+        let with = |classes: &[(&str, ClassFacts)]| Facts {
+            classes: classes.iter().map(|(name, facts)| ((*name).to_owned(), *facts)).collect(),
+            ..facts(50.0, 1.0)
+        };
+        let (judgement, _) = judged(Split::Smoke, |task| match task.who {
+            Who::Candidate => with(&[("batch", class(90, 10.0)), ("critical", class(100, 151.0))]),
+            _ => with(&[("batch", class(100, 10.0)), ("critical", class(100, 100.0))]),
+        });
+        insta::assert_snapshot!(judgement.failed.join("\n"), @r"
+        worst_class: one: 90.0 % of class batch were answered, 100.0 % under the baseline
+        worst_class: one: class critical took 151 ms on average, 100 ms under the baseline (at most 50 % more)
+        ");
+    }
+
+    #[test]
+    fn who_is_worse_than_the_incumbent_is_not_selected() {
+        let latency = |task: &Task| {
+            let noise = (task.seed % 5) as f64 * 0.1;
+            facts(
+                match task.who {
+                    Who::Candidate => 80.0 + noise,
+                    Who::Baseline => 100.0,
+                    Who::Incumbent => 50.0,
+                },
+                1.0,
+            )
+        };
+        let table = Table { latency, asked: RefCell::default() };
+        let course = Course { incumbent: true, ..course(Split::Select) };
+        let judgement = judge(&suite(), &course, &table).unwrap();
+        assert_eq!(judgement.stopped.as_deref(), Some("worse than the incumbent"));
+        assert_eq!(judgement.last().unwrap().split, Split::Train);
+    }
+
+    /// Two scenarios, differences 1, 3 and 2, 2: mean 2, s² = 2 and 0, error √(2/2)/2 = 1/2, two degrees of freedom.
+    #[test]
+    fn strata_by_hand() {
+        let difference = Difference::stratified(&[vec![1.0, 3.0], vec![2.0, 2.0]]);
+        assert_eq!((difference.pairs, difference.mean), (4, 2.0));
+        let Interval { low, high } = difference.interval.unwrap();
+        assert!((high - low - 4.302_652_729_911_27).abs() < 1e-9, "{low} {high}");
+        assert!((difference.p_better.unwrap() - 0.971_4).abs() < 1e-3, "{difference:?}");
+        assert_eq!(Difference::stratified(&[vec![1.0]]).interval, None);
+    }
+}

@@ -1,0 +1,250 @@
+//! What all judged decisions come to.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display, Write as _};
+
+use blis_sim::units::Micros;
+use serde::Serialize;
+
+use super::{DecisionKind, Judged, Situation, Stratum, Survey};
+use crate::paired::{Interval, mean, mean_interval};
+
+/// The decisions with the largest regret that are told in full.
+const WORST: usize = 10;
+/// Less than this is nothing, request-seconds.
+const NEGLIGIBLE: f64 = 1e-3;
+
+/// The regret of a run. Times are request-seconds: what everybody together waited longer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Regret {
+    /// How long after a decision its consequences count.
+    pub window_s: f64,
+    /// By kind of decision; none without a judged one.
+    pub kinds: BTreeMap<DecisionKind, Section>,
+    /// The largest, of any kind.
+    pub worst: Vec<Judged>,
+}
+
+/// The regret of one kind of decision.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Section {
+    /// Decisions of this kind in the run; of scheduling, moments of routing decisions.
+    pub decisions: usize,
+    /// Those drawn at random from all: the figures of the policy.
+    pub uniform: Option<Estimate>,
+    /// Those drawn because something was wrong or the policy was sure: not to be mixed with the former.
+    pub strata: BTreeMap<Stratum, Estimate>,
+    /// All that were judged, by circumstance.
+    pub situations: BTreeMap<Situation, Estimate>,
+    /// All that were judged, by SLO class, if there is more than one.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub classes: BTreeMap<String, Estimate>,
+    /// Pearson's r between score regret and outcome regret of the uniform ones, −1 to 1; `None` if one of
+    /// them does not vary.
+    pub score_correlation: Option<f64>,
+}
+
+/// Means over decisions.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Estimate {
+    /// Decisions.
+    pub judged: usize,
+    /// Mean regret, request-seconds.
+    pub regret_s: f64,
+    /// Where it lies with 95 % confidence, by Student's t; `None` for one decision.
+    pub interval_s: Option<[f64; 2]>,
+    /// Share of decisions with a regret of a millisecond or more.
+    pub share_positive: f64,
+    /// Mean own part, request-seconds.
+    pub own_s: f64,
+    /// Mean of the others' part, request-seconds.
+    pub externality_s: f64,
+    /// Mean advantage over the mean alternative, request-seconds; above 0 is better than anyhow.
+    pub advantage_s: f64,
+    /// Mean regret if the policies decide what follows anew, request-seconds.
+    pub reaction_s: f64,
+    /// Mean difference of the request's own TTFT, ms, where it had one in both worlds.
+    pub ttft_regret_ms: Option<f64>,
+    /// Mean difference of its own E2E, ms, where it was answered in both worlds.
+    pub e2e_regret_ms: Option<f64>,
+}
+
+impl Regret {
+    /// Of `judged`, decisions of a run that `survey` watched.
+    #[must_use]
+    pub fn new(mut judged: Vec<Judged>, survey: &Survey, window: Micros) -> Self {
+        let mut kinds = BTreeMap::new();
+        for kind in [DecisionKind::Admission, DecisionKind::Routing, DecisionKind::Scheduling] {
+            let those: Vec<&Judged> = judged.iter().filter(|one| one.kind == kind).collect();
+            if !those.is_empty() {
+                let counted = if kind == DecisionKind::Scheduling { DecisionKind::Routing } else { kind };
+                kinds.insert(kind, Section::new(survey.decisions(counted), &those));
+            }
+        }
+        // Of equal ones, the earlier.
+        judged.sort_by(|one, other| other.regret_s.total_cmp(&one.regret_s));
+        judged.retain(|one| one.regret_s >= NEGLIGIBLE);
+        judged.truncate(WORST);
+        Self { window_s: window.as_secs_f64(), kinds, worst: judged }
+    }
+}
+
+impl Section {
+    fn new(decisions: usize, judged: &[&Judged]) -> Self {
+        let of = |choose: &dyn Fn(&Judged) -> bool| -> Vec<&Judged> {
+            judged.iter().copied().filter(|one| choose(one)).collect()
+        };
+        let uniform = of(&|one| one.stratum == Stratum::Uniform);
+        let strata = [Stratum::Missed, Stratum::Margin]
+            .into_iter()
+            .filter_map(|stratum| Some((stratum, Estimate::of(&of(&|one| one.stratum == stratum))?)));
+        let situations = [Situation::MissedCacheHit, Situation::HotInstance, Situation::StaleSignal]
+            .into_iter()
+            .filter_map(|situation| Some((situation, Estimate::of(&of(&|one| one.situations.contains(&situation)))?)));
+        let mut names: Vec<&String> = judged.iter().map(|one| &one.slo_class).collect();
+        names.sort_unstable();
+        names.dedup();
+        let several = names.len() > 1;
+        let classes = names.into_iter().filter(|_| several);
+        let classes =
+            classes.filter_map(|name| Some((name.clone(), Estimate::of(&of(&|one| one.slo_class == *name))?)));
+        Self {
+            decisions,
+            strata: strata.collect(),
+            situations: situations.collect(),
+            classes: classes.collect(),
+            score_correlation: correlation(&uniform),
+            uniform: Estimate::of(&uniform),
+        }
+    }
+}
+
+impl Estimate {
+    /// `None` of nothing.
+    fn of(judged: &[&Judged]) -> Option<Self> {
+        let all = |figure: &dyn Fn(&Judged) -> f64| judged.iter().map(|one| figure(one)).collect::<Vec<f64>>();
+        let mean_of = |figure: &dyn Fn(&Judged) -> f64| mean(all(figure).into_iter()).unwrap_or(0.0);
+        let mean_some = |figure: &dyn Fn(&Judged) -> Option<f64>| {
+            mean(judged.iter().filter_map(|one| figure(one)).collect::<Vec<_>>().into_iter())
+        };
+        let regrets = all(&|one| one.regret_s);
+        let positive = regrets.iter().filter(|&&regret| regret >= NEGLIGIBLE).count();
+        Some(Self {
+            judged: judged.len(),
+            regret_s: mean(regrets.iter().copied())?,
+            interval_s: mean_interval(&regrets).map(|Interval { low, high }| [low, high]),
+            share_positive: positive as f64 / judged.len() as f64,
+            own_s: mean_of(&|one| one.own_s),
+            externality_s: mean_of(&|one| one.externality_s),
+            advantage_s: mean_of(&|one| one.advantage_s),
+            reaction_s: mean_of(&|one| one.reaction_s),
+            ttft_regret_ms: mean_some(&|one| one.ttft_regret_ms),
+            e2e_regret_ms: mean_some(&|one| one.e2e_regret_ms),
+        })
+    }
+}
+
+/// Pearson's r.
+fn correlation(judged: &[&Judged]) -> Option<f64> {
+    let pairs: Vec<(f64, f64)> = judged.iter().filter_map(|one| Some((one.score_regret?, one.regret_s))).collect();
+    let mean_x = mean(pairs.iter().map(|pair| pair.0))?;
+    let mean_y = mean(pairs.iter().map(|pair| pair.1))?;
+    let sum = |term: &dyn Fn(f64, f64) -> f64| pairs.iter().map(|&(x, y)| term(x - mean_x, y - mean_y)).sum::<f64>();
+    let (xx, yy, xy) = (sum(&|x, _| x * x), sum(&|_, y| y * y), sum(&|x, y| x * y));
+    (xx > 0.0 && yy > 0.0).then(|| (xy / (xx * yy).sqrt()).clamp(-1.0, 1.0))
+}
+
+fn kind_name(kind: DecisionKind) -> &'static str {
+    match kind {
+        DecisionKind::Admission => "admission",
+        DecisionKind::Routing => "routing",
+        DecisionKind::Scheduling => "scheduling",
+    }
+}
+
+fn situation_name(situation: Situation) -> &'static str {
+    match situation {
+        Situation::MissedCacheHit => "missed cache hit",
+        Situation::HotInstance => "hot instance",
+        Situation::StaleSignal => "stale signal",
+    }
+}
+
+/// As a table, then the worst.
+impl Display for Regret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let window = self.window_s;
+        writeln!(f, "Outcome regret: request-seconds per decision, within {window:.1} s after it, against the best")?;
+        writeln!(f, "alternative in hindsight, all other decisions being the same. `own` is the request's part,")?;
+        writeln!(f, "`others` everybody else's. Above 0 the `advantage` over the mean alternative is good.")?;
+        writeln!(f, "`reaction`: regret if the policies decide all that follows anew, with the noise of that.")?;
+        if self.kinds.is_empty() {
+            return writeln!(f, "Nothing was decided that could have been decided otherwise.");
+        }
+        writeln!(f)?;
+        let heads = ("judged", "regret", "95 % interval", "positive", "own", "others", "advantage", "reaction");
+        let (a, b, c, d, e, g, h, i) = heads;
+        writeln!(f, "{:<26}{a:>7}{b:>9}{c:>18}{d:>10}{e:>9}{g:>9}{h:>11}{i:>10}", "")?;
+        for (&kind, section) in &self.kinds {
+            let name = kind_name(kind);
+            if let Some(uniform) = &section.uniform {
+                row(f, &format!("{name}, at random"), uniform)?;
+            }
+            for (stratum, estimate) in &section.strata {
+                let why = match (kind, stratum) {
+                    (DecisionKind::Admission, _) => "rejected",
+                    (_, Stratum::Missed) => "late requests",
+                    (_, Stratum::Margin | Stratum::Uniform) => "sure of itself",
+                };
+                row(f, &format!("  {why}"), estimate)?;
+            }
+            for (&situation, estimate) in &section.situations {
+                row(f, &format!("  {}", situation_name(situation)), estimate)?;
+            }
+            for (class, estimate) in &section.classes {
+                let class = if class.is_empty() { "no class" } else { class };
+                row(f, &format!("  class {class}"), estimate)?;
+            }
+            if let Some(r) = section.score_correlation {
+                writeln!(f, "  correlation with score regret: {r:.2}")?;
+            }
+        }
+        if !self.worst.is_empty() {
+            writeln!(f, "\nThe worst:")?;
+        }
+        self.worst.iter().try_for_each(|one| worst(f, one))
+    }
+}
+
+fn row(f: &mut fmt::Formatter<'_>, name: &str, estimate: &Estimate) -> fmt::Result {
+    let interval = estimate.interval_s.map_or_else(String::new, |[low, high]| format!("{low:.3} to {high:.3}"));
+    let Estimate { judged, regret_s, share_positive, own_s, externality_s, advantage_s, reaction_s, .. } = estimate;
+    writeln!(
+        f,
+        "{name:<26}{judged:>7}{regret_s:>9.3}{interval:>18}{:>9.0}%{own_s:>9.3}{externality_s:>9.3}{advantage_s:>11.3}{reaction_s:>10.3}",
+        100.0 * share_positive
+    )
+}
+
+fn worst(f: &mut fmt::Formatter<'_>, one: &Judged) -> fmt::Result {
+    let Judged { kind, request_id, time_us, regret_s, own_s, worlds, state, reason, .. } = one;
+    let at = *time_us as f64 / 1e6;
+    let situations: Vec<&str> = one.situations.iter().map(|&situation| situation_name(situation)).collect();
+    let why = if situations.is_empty() { String::new() } else { format!(" [{}]", situations.join(", ")) };
+    let reason = if reason.is_empty() { String::new() } else { format!(", {reason}") };
+    let kind = kind_name(*kind);
+    writeln!(f, "  {kind} of {request_id} at {at:.3} s: {regret_s:.3}, own {own_s:.3}{reason}{why}")?;
+    for (i, world) in worlds.iter().enumerate() {
+        let mut line = format!("    {} {}: {:.3}", if i == 0 { "*" } else { " " }, world.answer, world.cost_s);
+        match (world.ttft_ms, world.e2e_ms) {
+            (Some(ttft), Some(e2e)) => write!(line, ", TTFT {ttft:.1} ms, E2E {e2e:.1} ms")?,
+            _ => write!(line, ", {}", world.status)?,
+        }
+        writeln!(f, "{line}")?;
+    }
+    writeln!(
+        f,
+        "      queue {:?} batch {:?} arriving {:?} cached {:?}",
+        state.queue_depth, state.batch_size, state.arriving, state.cached_blocks
+    )
+}

@@ -1,0 +1,570 @@
+//! A suite: what candidates are judged on. One YAML file; strict, as policy bundles are.
+//!
+//! ```text
+//! suite ── baseline, weights, gates, limits
+//!   └─ scenario ── flags of `blis run`, a workload, the splits it belongs to
+//! ```
+//!
+//! A scenario is written as the flags of `blis run`, so that whatever can be simulated can be judged, and
+//! a scenario can be tried by hand. Seeds are not written down: they follow from suite, split and epoch.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display};
+use std::fs;
+use std::path::Path;
+
+use include_dir::{Dir, include_dir};
+use serde::{Deserialize, Serialize};
+use serde_yaml::Spanned;
+use sha2::{Digest as _, Sha256};
+
+use super::{FitnessScale, FitnessWeights};
+use blis_diag::Location;
+use blis_diag::yaml::{Document, Entries, Range, Word, Wrong, explain};
+use blis_diag::{nearest, quoted};
+use blis_plugin::Kind;
+
+/// The suites that the program carries.
+static SUITES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../examples/suites");
+
+const BYTES_MAX: u64 = 4 << 20;
+
+/// What candidates are judged on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Suite {
+    /// Its name.
+    pub name: String,
+    /// What it is about; may be empty.
+    pub about: String,
+    /// Its file, as messages name it.
+    pub file: String,
+    /// SHA-256 of its text, hexadecimal.
+    pub hash: String,
+    /// A routing policy or the path of a bundle; scores are relative to it.
+    pub baseline: String,
+    /// What a report compares candidates with, besides the baseline.
+    pub rivals: Vec<String>,
+    /// The kinds of decisions that candidates may make. What else they define is not used.
+    pub decides: Vec<Kind>,
+    /// What counts.
+    pub weights: FitnessWeights,
+    /// Seeds of each scenario in a split.
+    pub seeds: BTreeMap<Split, u32>,
+    /// What nobody may do, whatever the score.
+    pub gates: Gates,
+    /// The score within a stage, 0 to 1, from which the next one is run.
+    pub promote: BTreeMap<Split, f64>,
+    /// What a candidate may use up.
+    pub limits: SuiteLimits,
+    /// At least one in `smoke` and in `train`.
+    pub scenarios: Vec<Scenario>,
+}
+
+/// When a scenario is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Split {
+    /// First: is it worth going on?
+    Smoke,
+    /// What a search learns from.
+    Train,
+    /// Other requests, to choose among those that did well.
+    Select,
+    /// Held out: for reports only.
+    Test,
+}
+
+/// One situation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// Its name, unique in the suite.
+    pub name: String,
+    /// What it has in common with others; may be that name.
+    pub family: String,
+    /// At least one.
+    pub splits: Vec<Split>,
+    /// Flags of `blis run`, those of the suite first, without dashes.
+    pub flags: Vec<(String, String)>,
+    /// A workload specification, in place of flags.
+    pub workload: Option<String>,
+    /// Where it stands.
+    pub spot: Location,
+}
+
+/// What is checked before any score. Relative to the baseline under the same requests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gates {
+    /// By how much the completed share of a scenario may be less.
+    pub completed: f64,
+    /// By how much the mean end-to-end latency of a class may be longer, as a share of it.
+    pub worst_class: f64,
+}
+
+/// What a candidate may use up beyond the limits of a single call.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SuiteLimits {
+    /// Rhai operations per decision.
+    pub operations_per_call: u64,
+    /// WebAssembly instructions, roughly, per decision.
+    pub fuel_per_call: u64,
+    /// Rhai operations of all decisions of one simulation together, per request of it.
+    pub operations_per_request: u64,
+    /// The same of WebAssembly instructions.
+    pub fuel_per_request: u64,
+    /// Linear memory, MiB.
+    pub memory_mb: u64,
+    /// A whole evaluation, seconds.
+    pub wall_s: f64,
+}
+
+/// Why there is no suite.
+#[derive(Debug, thiserror::Error)]
+pub enum SuiteError {
+    /// Something in the file is wrong.
+    #[error(transparent)]
+    Wrong(#[from] Wrong),
+    /// It cannot be read, or is called otherwise.
+    #[error("{what}\nhint: {hint}")]
+    Said {
+        /// What is wrong.
+        what: String,
+        /// What to do.
+        hint: String,
+    },
+}
+
+impl Split {
+    /// All of them, in the order in which they are run.
+    pub const ALL: [Self; 4] = [Self::Smoke, Self::Train, Self::Select, Self::Test];
+
+    /// As files and results write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Smoke => "smoke",
+            Self::Train => "train",
+            Self::Select => "select",
+            Self::Test => "test",
+        }
+    }
+
+    /// The lower end of its scores; those of the held-out split are never handed back.
+    #[must_use]
+    pub const fn band(self) -> f64 {
+        match self {
+            Self::Smoke => 1.0,
+            Self::Train => 2.0,
+            Self::Select => 3.0,
+            Self::Test => 0.0,
+        }
+    }
+
+    const fn usual_seeds(self) -> u32 {
+        match self {
+            Self::Smoke => 1,
+            Self::Train | Self::Select => 5,
+            Self::Test => 20,
+        }
+    }
+}
+
+impl Display for Split {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl Suite {
+    /// The suite that the program carries as `name`, or in the file `name`.
+    ///
+    /// # Errors
+    /// If there is none, or it says anything that is not understood.
+    pub fn open(name: &str) -> Result<Self, SuiteError> {
+        let said = |what: String, hint: String| SuiteError::Said { what, hint };
+        if let Some(file) = SUITES.get_file(format!("{name}.yaml")) {
+            let path = format!("examples/suites/{name}.yaml");
+            return Self::parse(&path, file.contents_utf8().unwrap_or_default());
+        }
+        let path = Path::new(name);
+        if !path.is_file() {
+            let names = Self::carried();
+            let known: Vec<&str> = names.iter().map(String::as_str).collect();
+            let hint = nearest(name, &known).map_or_else(
+                || format!("built in are {}; others are named by their file", names.join(", ")),
+                |near| format!("did you mean `{near}`?"),
+            );
+            return Err(said(format!("there is no suite {}", quoted(name.as_bytes())), hint));
+        }
+        let unreadable = |error: std::io::Error| {
+            let hint = "a suite is a YAML file: see docs/evaluate.md".to_owned();
+            said(format!("the suite `{name}` cannot be read: {error}"), hint)
+        };
+        let length = fs::metadata(path).map_err(unreadable)?.len();
+        if length > BYTES_MAX {
+            let hint = "is this the right file?".to_owned();
+            return Err(said(format!("the suite `{name}` is longer than 4 MiB"), hint));
+        }
+        Self::parse(name, &fs::read_to_string(path).map_err(unreadable)?)
+    }
+
+    /// The names of those that the program carries, sorted.
+    #[must_use]
+    pub fn carried() -> Vec<String> {
+        let paths = SUITES.files().map(include_dir::File::path);
+        let suites = paths.filter(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+        let mut names: Vec<String> = suites.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
+        names.sort();
+        names
+    }
+
+    /// Understands `text`, the content of `file`.
+    ///
+    /// # Errors
+    /// The first thing that is not understood.
+    pub fn parse(file: &str, text: &str) -> Result<Self, SuiteError> {
+        let reader = Reader(Document { file: file.into(), text });
+        let raw: Option<RawSuite> = reader.0.read().map_err(|error| reader.yaml(&error))?;
+        let Some(raw) = raw else {
+            let spot = Location { file: file.into(), line: 1, column: 1, len: 1 };
+            return Err(Wrong::at(spot, text, "the suite is empty", "see examples/suites/chat.yaml").into());
+        };
+        Ok(reader.suite(raw)?)
+    }
+
+    /// The seed with the number `turn` of a scenario in `split`. Different in each split and epoch, the same for
+    /// all scenarios and candidates; at most 32 bits, so that any reader of JSON keeps it.
+    #[must_use]
+    pub fn seed(&self, split: Split, epoch: u64, turn: u32) -> u64 {
+        let epoch = if split == Split::Test { 0 } else { epoch };
+        let digest = Sha256::digest(format!("{}:{split}:{epoch}:{turn}", self.name));
+        u64::from(u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]))
+    }
+
+    /// What [`Self::open`] takes for it.
+    #[must_use]
+    pub fn name_or_file(&self) -> String {
+        if Self::carried().contains(&self.name) { self.name.clone() } else { self.file.clone() }
+    }
+
+    /// The places of the scenarios in `split`.
+    #[must_use]
+    pub fn of(&self, split: Split) -> Vec<usize> {
+        (0..self.scenarios.len()).filter(|&place| self.scenarios[place].splits.contains(&split)).collect()
+    }
+
+    /// How many seeds each of them has.
+    #[must_use]
+    pub fn seeds_of(&self, split: Split) -> u32 {
+        self.seeds.get(&split).copied().unwrap_or(split.usual_seeds())
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawSuite {
+    schema: Word,
+    name: Word,
+    about: Option<String>,
+    baseline: Option<Word>,
+    rivals: Option<Vec<Word>>,
+    decides: Option<Vec<Word>>,
+    weights: Word,
+    seeds: Option<Entries<Word>>,
+    gates: Option<RawGates>,
+    promote: Option<Entries<Word>>,
+    limits: Option<RawLimits>,
+    run: Option<Entries<Word>>,
+    scenarios: Spanned<Vec<RawScenario>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawGates {
+    completed: Option<Word>,
+    worst_class: Option<Word>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawLimits {
+    operations_per_call: Option<Word>,
+    fuel_per_call: Option<Word>,
+    operations_per_request: Option<Word>,
+    fuel_per_request: Option<Word>,
+    memory_mb: Option<Word>,
+    wall_s: Option<Word>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawScenario {
+    name: Word,
+    family: Option<Word>,
+    splits: Spanned<Vec<Word>>,
+    run: Option<Entries<Word>>,
+    workload: Option<String>,
+}
+
+/// Knows where the words of a file stand.
+struct Reader<'a>(Document<'a>);
+
+const SHARE: Range = Range { fits: |number| (0.0..=1.0).contains(&number), text: "a number from 0 to 1" };
+const UP_TO_1000: Range = Range { fits: |number| (0.0..=1000.0).contains(&number), text: "a number from 0 to 1000" };
+const SECONDS: Range = Range { fits: |number| number > 0.0 && number <= 86_400.0, text: "above 0, at most 86400" };
+
+impl Reader<'_> {
+    fn suite(&self, raw: RawSuite) -> Result<Suite, Wrong> {
+        if raw.schema.value != "1" {
+            let what = format!("suites of schema {} are not understood", quoted(raw.schema.value.as_bytes()));
+            return Err(self.0.wrong(raw.schema.referenced, what, "this program reads `schema: 1`"));
+        }
+        let shared = raw.run.map_or(Vec::new(), |run| run.0);
+        let mut scenarios: Vec<Scenario> = Vec::new();
+        let at = raw.scenarios.referenced;
+        for one in raw.scenarios.value {
+            let place = one.name.referenced;
+            let scenario = self.scenario(one, &shared)?;
+            if scenarios.iter().any(|known| known.name == scenario.name) {
+                let what = format!("there are two scenarios `{}`", scenario.name);
+                return Err(self.0.wrong(place, what, "give each its own name"));
+            }
+            scenarios.push(scenario);
+        }
+        for needed in [Split::Smoke, Split::Train] {
+            if !scenarios.iter().any(|scenario| scenario.splits.contains(&needed)) {
+                let hint = format!("add `{needed}` to the splits of one");
+                return Err(self.0.wrong(at, format!("no scenario belongs to `{needed}`"), hint));
+            }
+        }
+        Ok(Suite {
+            name: self.name(&raw.name)?,
+            about: raw.about.unwrap_or_default().trim().to_owned(),
+            file: self.0.file.to_string(),
+            hash: hex(&Sha256::digest(self.0.text)),
+            baseline: raw.baseline.map_or_else(|| "round-robin".to_owned(), |word| word.value),
+            rivals: raw.rivals.unwrap_or_default().into_iter().map(|word| word.value).collect(),
+            decides: self.decides(raw.decides)?,
+            weights: self.weights(&raw.weights)?,
+            seeds: self.by_split(raw.seeds, |word| self.0.whole("a number of seeds", word, 1..=1000))?,
+            gates: self.gates(raw.gates.unwrap_or_default())?,
+            promote: self.by_split(raw.promote, |word| self.0.number("a score", word, SHARE))?,
+            limits: self.limits(&raw.limits.unwrap_or_default())?,
+            scenarios,
+        })
+    }
+
+    fn scenario(&self, raw: RawScenario, shared: &[(Word, Word)]) -> Result<Scenario, Wrong> {
+        let own = raw.run.map_or(Vec::new(), |run| run.0);
+        // One's own wins.
+        let inherited = shared.iter().filter(|(name, _)| !own.iter().any(|(known, _)| known.value == name.value));
+        let flags = inherited.chain(&own).map(|(name, value)| (name.value.clone(), value.value.clone())).collect();
+        if raw.splits.value.is_empty() {
+            return Err(self.0.wrong(raw.splits.referenced, "the scenario belongs to no split", SPLITS));
+        }
+        let splits = raw.splits.value.iter().map(|word| self.split(word)).collect::<Result<_, _>>()?;
+        let name = self.name(&raw.name)?;
+        let family = raw.family.as_ref().map(|word| self.name(word)).transpose()?;
+        Ok(Scenario {
+            family: family.unwrap_or_else(|| name.clone()),
+            name,
+            splits,
+            flags,
+            workload: raw.workload,
+            spot: self.0.location(raw.name.referenced),
+        })
+    }
+
+    /// Names become keys of results and parts of file names.
+    fn name(&self, word: &Word) -> Result<String, Wrong> {
+        let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if word.value.is_empty() || word.value.len() > 64 || !word.value.chars().all(fits) {
+            let what = format!("{} cannot be a name", quoted(word.value.as_bytes()));
+            return Err(self.0.wrong(word.referenced, what, "up to 64 of letters, digits, `-`, `_` and `.`"));
+        }
+        Ok(word.value.clone())
+    }
+
+    fn split(&self, word: &Word) -> Result<Split, Wrong> {
+        let found = Split::ALL.into_iter().find(|split| split.name() == word.value);
+        found.ok_or_else(|| {
+            let what = format!("there is no split {}", quoted(word.value.as_bytes()));
+            self.0.wrong(word.referenced, what, SPLITS)
+        })
+    }
+
+    fn by_split<T>(
+        &self,
+        entries: Option<Entries<Word>>,
+        value: impl Fn(&Word) -> Result<T, Wrong>,
+    ) -> Result<BTreeMap<Split, T>, Wrong> {
+        let entries = entries.map_or(Vec::new(), |entries| entries.0);
+        entries.iter().map(|(split, word)| Ok((self.split(split)?, value(word)?))).collect()
+    }
+
+    fn decides(&self, words: Option<Vec<Word>>) -> Result<Vec<Kind>, Wrong> {
+        const ALLOWED: &str = "admission, routing, priority, scheduling or preemption; how long things take is \
+                               nobody's decision";
+        let Some(words) = words else { return Ok(vec![Kind::Routing]) };
+        let kind = |word: &Word| {
+            let found = Kind::ALL.into_iter().find(|kind| kind.name() == word.value && *kind != Kind::Latency);
+            found.ok_or_else(|| {
+                let what = format!("candidates cannot decide {}", quoted(word.value.as_bytes()));
+                self.0.wrong(word.referenced, what, ALLOWED)
+            })
+        };
+        words.iter().map(kind).collect()
+    }
+
+    fn weights(&self, word: &Word) -> Result<FitnessWeights, Wrong> {
+        FitnessWeights::parse(&word.value, FitnessScale::Baseline).map_err(|error| {
+            let text = error.to_string();
+            let (what, hint) = text.split_once("\nhint: ").unwrap_or((&text, "write `figure:weight,figure:weight`"));
+            // Its own excerpt is of a flag.
+            self.0.wrong(word.referenced, what.lines().next().unwrap_or_default(), hint)
+        })
+    }
+
+    fn gates(&self, raw: RawGates) -> Result<Gates, Wrong> {
+        let number = |word: Option<Word>, name: &str, range, usual| {
+            word.map_or(Ok(usual), |word| self.0.number(name, &word, range))
+        };
+        Ok(Gates {
+            completed: number(raw.completed, "`completed`", SHARE, 0.02)?,
+            worst_class: number(raw.worst_class, "`worst_class`", UP_TO_1000, 0.5)?,
+        })
+    }
+
+    fn limits(&self, raw: &RawLimits) -> Result<SuiteLimits, Wrong> {
+        let usual = SuiteLimits::default();
+        let whole = |word: &Option<Word>, name: &str, usual, most| {
+            word.as_ref().map_or(Ok(usual), |word| self.0.whole(name, word, 1..=most))
+        };
+        let wall = raw.wall_s.as_ref().map(|word| self.0.number("`wall_s`", word, SECONDS)).transpose()?;
+        Ok(SuiteLimits {
+            operations_per_call: whole(
+                &raw.operations_per_call,
+                "`operations_per_call`",
+                usual.operations_per_call,
+                1_000_000_000,
+            )?,
+            fuel_per_call: whole(&raw.fuel_per_call, "`fuel_per_call`", usual.fuel_per_call, 1_000_000_000_000)?,
+            operations_per_request: whole(
+                &raw.operations_per_request,
+                "`operations_per_request`",
+                usual.operations_per_request,
+                1_000_000_000,
+            )?,
+            fuel_per_request: whole(
+                &raw.fuel_per_request,
+                "`fuel_per_request`",
+                usual.fuel_per_request,
+                1_000_000_000_000,
+            )?,
+            memory_mb: whole(&raw.memory_mb, "`memory_mb`", usual.memory_mb, 4096)?,
+            wall_s: wall.unwrap_or(usual.wall_s),
+        })
+    }
+
+    fn yaml(&self, error: &serde_yaml::Error) -> Wrong {
+        let (what, hint) = explain(error);
+        let at = error.location();
+        let spot =
+            at.map_or(Location { file: self.0.file.clone(), line: 1, column: 1, len: 1 }, |at| self.0.location(at));
+        Wrong::at(spot, self.0.text, what, hint)
+    }
+}
+
+const SPLITS: &str = "it must be smoke, train, select or test";
+
+impl Default for SuiteLimits {
+    fn default() -> Self {
+        Self {
+            operations_per_call: 100_000,
+            fuel_per_call: 20_000_000,
+            operations_per_request: 20_000,
+            fuel_per_request: 2_000_000,
+            memory_mb: 64,
+            wall_s: 60.0,
+        }
+    }
+}
+
+/// Lower case.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Two scenarios: one in all splits, one in train only.
+    pub(crate) fn suite() -> Suite {
+        Suite::parse(
+            "suite.yaml",
+            "schema: 1\nname: small\nweights: mean_e2e:1\nseeds: {smoke: 1, train: 4, select: 5}\n\
+             run: {model: qwen3-14b, rate: 5}\nscenarios:\n  - name: one\n    splits: [smoke, train, select, test]\n\
+             \u{20}   run: {rate: 7, num-requests: 20}\n  - {name: two, family: others, splits: [train]}\n",
+        )
+        .unwrap()
+    }
+
+    fn refused(text: &str) -> String {
+        Suite::parse("s.yaml", text).expect_err(text).to_string()
+    }
+
+    #[test]
+    fn a_suite_says_what_is_run() {
+        let suite = suite();
+        assert_eq!((suite.baseline.as_str(), &suite.decides[..]), ("round-robin", &[Kind::Routing][..]));
+        assert_eq!((suite.of(Split::Smoke), suite.of(Split::Train)), (vec![0], vec![0, 1]));
+        let flags: Vec<String> =
+            suite.scenarios[0].flags.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(flags, ["model=qwen3-14b", "rate=7", "num-requests=20"], "its own win");
+        assert_eq!((suite.scenarios[1].family.as_str(), suite.seeds_of(Split::Train)), ("others", 4));
+    }
+
+    #[test]
+    fn seeds_follow_from_split_epoch_and_turn() {
+        let suite = suite();
+        let seed = |split, epoch, turn| suite.seed(split, epoch, turn);
+        assert_eq!(seed(Split::Train, 0, 0), seed(Split::Train, 0, 0));
+        let all =
+            [seed(Split::Train, 0, 0), seed(Split::Train, 0, 1), seed(Split::Train, 1, 0), seed(Split::Select, 0, 0)];
+        assert!(all.iter().enumerate().all(|(place, one)| !all[..place].contains(one)), "{all:?}");
+        assert_eq!(seed(Split::Test, 0, 3), seed(Split::Test, 9, 3), "what is held out stays the same");
+    }
+
+    #[test]
+    fn mistakes_show_their_line() {
+        let head = "schema: 1\nname: s\nweights: mean_e2e:1\n";
+        let one = "scenarios: [{name: a, splits: [smoke, train]}]\n";
+        let texts = [
+            String::new(),
+            "schema: 2\nname: s\nweights: mean_e2e:1\nscenarios: []".to_owned(),
+            format!("{head}scenarios: [{{name: a, splits: [smoke]}}]"),
+            format!("{head}scenarios: [{{name: a, splits: [smoke, practice]}}]"),
+            format!("{head}scenarios: [{{name: a, splits: [smoke, train]}}, {{name: a, splits: [test]}}]"),
+            format!("{head}{one}gates: {{completed: 2}}"),
+            format!("{head}{one}decides: [latency]"),
+            format!("{head}{one}seeds: {{train: 0}}"),
+            format!("{head}{one}baselin: x"),
+            format!("schema: 1\nname: s\nweights: speed:1\n{one}"),
+            format!("schema: 1\nname: a/b\nweights: mean_e2e:1\n{one}"),
+            format!("{head}{one}limits: {{wall_s: -1}}"),
+        ];
+        let told: Vec<String> = texts.iter().map(|text| refused(text)).collect();
+        insta::assert_snapshot!(told.join("\n\n"));
+    }
+
+    #[test]
+    fn those_that_are_carried_make_sense() {
+        let names = Suite::carried();
+        assert_eq!(names, ["chat", "long-context", "slo-tiers"]);
+        for name in names {
+            let suite = Suite::open(&name).unwrap();
+            assert_eq!(suite.name, name);
+            assert!(Split::ALL.iter().all(|&split| !suite.of(split).is_empty()), "{name} has all splits");
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Closed-loop calibration: the weights with which the simulator itself comes closest to the measurements.
+//!
+//! Under load a step that is 5 % too slow makes batches larger, which makes steps slower still, so weights
+//! are not fitted to single steps but to what requests saw, with the whole simulator between weights and
+//! errors. A run is cut into windows of time; each contributes the logarithm of simulated over measured mean
+//! end-to-end latency and time to first token. That covers every level of load the run went through with
+//! equal weight, and a few windows in which the server hiccuped are bounded by a robust loss.
+//!
+//! Weights are fitted as logarithms, so that they stay positive, and each is drawn to its prior: the curves
+//! measured on kernels say 1, give or take a few percent. That keeps apart what load cannot tell apart
+//! (requests in the batch and tokens of KV grow together), and is why the weights hold for other models.
+
+use blis_sim::latency::{PhysicsAlpha, PhysicsBeta};
+use levenberg_marquardt::{LeastSquaresProblem, LevenbergMarquardt};
+use nalgebra::storage::Owned;
+use nalgebra::{DMatrix, DVector, Dyn};
+use rayon::prelude::*;
+
+use super::errors::{comparable, mean};
+use super::replay::replay;
+use super::runs::{FitError, MeasuredRun, Split};
+use super::validate::deployment;
+
+/// α and β in one row.
+pub const NAMES: [&str; 11] = [
+    PhysicsAlpha::NAMES[0],
+    PhysicsAlpha::NAMES[1],
+    PhysicsAlpha::NAMES[2],
+    PhysicsBeta::NAMES[0],
+    PhysicsBeta::NAMES[1],
+    PhysicsBeta::NAMES[2],
+    PhysicsBeta::NAMES[3],
+    PhysicsBeta::NAMES[4],
+    PhysicsBeta::NAMES[5],
+    PhysicsBeta::NAMES[6],
+    PhysicsBeta::NAMES[7],
+];
+
+/// α and β in the order of [`NAMES`].
+pub type Weights = [f64; NAMES.len()];
+
+/// What is believed of the weights before anything is measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prior {
+    /// Where each one is.
+    pub values: Weights,
+    /// Standard deviation of its logarithm; 0 keeps it where it is.
+    pub spread: Weights,
+    /// Deviation of a window's mean end-to-end latency that is no news: of the logarithm.
+    pub e2e_spread: f64,
+}
+
+impl Prior {
+    /// Of weights for any deployment: kernels are as measured, the rest is open within reason.
+    pub const GENERAL: Self = Self {
+        values: [2500.0, 0.0, 1.5, 1.0, 1.0, 1.0, 1.0, 1.0, 12.0, 1.0, 200.0],
+        spread: [0.7, 0.0, 0.3, 0.05, 0.05, 0.05, 0.3, 0.3, 0.7, 1.5, 1.0],
+        e2e_spread: 0.02,
+    };
+
+    /// Of one deployment, given the weights for any: what differs is how well the curves fit its shapes.
+    #[must_use]
+    pub fn around(values: Weights) -> Self {
+        Self { values, spread: [0.5, 0.0, 0.2, 0.05, 0.05, 0.05, 0.3, 0.3, 0.5, 1.5, 1.0], e2e_spread: 0.01 }
+    }
+}
+
+/// Weights with what the data leave open.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fitted {
+    /// The weights.
+    pub weights: Weights,
+    /// 95 % intervals; equal bounds for what was not fitted.
+    pub intervals: [(f64, f64); NAMES.len()],
+}
+
+/// Seconds after the start of a long run that are left out: caches fill, kernels are still compiled.
+const WARM_UP_S: u64 = 30;
+
+/// A run shorter than this has no seconds to spare.
+const LONG_RUN_S: u64 = 300;
+
+/// As [`Prior::e2e_spread`], of the mean time to first token.
+const TTFT_SPREAD: f64 = 0.1;
+
+/// Every run weighs as much as this many windows, however long it is.
+const WINDOWS: f64 = 20.0;
+
+/// Fits weights to the training part of `runs`.
+///
+/// # Errors
+/// If a run cannot be simulated, or there is nothing to fit.
+pub fn calibrate(runs: &[&MeasuredRun], prior: &Prior) -> Result<Fitted, FitError> {
+    if runs.is_empty() {
+        return Err(FitError::Nothing("no run is left to fit to\nhint: give more runs".into()));
+    }
+    let targets: Vec<Target> = runs.iter().map(|run| Target::new(run)).collect::<Result<_, _>>()?;
+    let free: Vec<usize> = (0..NAMES.len()).filter(|&index| prior.spread[index] > 0.0).collect();
+    let problem = Problem::new(&targets, prior, free)?;
+    let (problem, _) = LevenbergMarquardt::new()
+        .with_patience(2)
+        .with_ftol(1e-4)
+        .with_xtol(1e-3)
+        .with_stepbound(1.0)
+        .minimize(problem);
+    let Some(jacobian) = problem.jacobian() else {
+        return Err(problem.failed.unwrap_or_else(|| FitError::Nothing("the fit came to nothing".into())));
+    };
+    let covariance = (jacobian.transpose() * &jacobian).try_inverse();
+    let weights = problem.weights(&problem.at);
+    let mut intervals = weights.map(|weight| (weight, weight));
+    for (column, &index) in problem.free.iter().enumerate() {
+        let variance = covariance.as_ref().map_or(f64::INFINITY, |covariance| covariance[(column, column)]);
+        let factor = (1.96 * variance.sqrt()).exp();
+        intervals[index] = (weights[index] / factor, weights[index] * factor);
+    }
+    Ok(Fitted { weights, intervals })
+}
+
+/// A run made ready: its training part with what it was served beside, and the windows in which it is compared.
+struct Target {
+    run: MeasuredRun,
+    /// Numbers of its requests, window by window.
+    windows: Vec<Vec<usize>>,
+    /// Measured mean end-to-end latency and time to first token, µs, of each.
+    measured: Vec<(f64, f64)>,
+}
+
+impl Target {
+    fn new(run: &MeasuredRun) -> Result<Self, FitError> {
+        /// Requests whose mean is worth something, and most windows.
+        const REQUESTS: usize = 30;
+        const MOST: usize = 40;
+        let mut run = run.clone();
+        // Of later requests only their arrivals count: training requests were served beside the first of them.
+        let total = run.requests.len();
+        let trained = run.requests.iter().filter(|request| request.split == Split::Train);
+        let last = trained.clone().map(|request| request.arrival_us).max().unwrap_or(0);
+        let longest = trained.map(|request| request.e2e_us).fold(0.0, f64::max);
+        run.requests.retain(|request| request.arrival_us as f64 <= last as f64 + 2.0 * longest);
+        run.cut_off |= run.requests.len() < total;
+        let start = if last > LONG_RUN_S * 1_000_000 { WARM_UP_S * 1_000_000 } else { 0 };
+        let mut numbers = comparable(&run, &[Split::Train]);
+        numbers.retain(|&number| run.requests[number].arrival_us >= start);
+        if numbers.is_empty() {
+            let message = "no training request can be compared\nhint: the run is too short for its latencies";
+            return Err(FitError::Run { run: run.name, message: message.into() });
+        }
+        let count = (numbers.len() / REQUESTS).clamp(1, MOST);
+        let windows: Vec<Vec<usize>> = (0..count)
+            .map(|window| numbers[window * numbers.len() / count..(window + 1) * numbers.len() / count].to_vec())
+            .collect();
+        let of = |numbers: &Vec<usize>, what: fn(&super::Measured) -> f64| {
+            mean(&numbers.iter().map(|&number| what(&run.requests[number])).collect::<Vec<_>>())
+        };
+        let measured = windows
+            .iter()
+            .map(|numbers| (of(numbers, |request| request.e2e_us), of(numbers, |request| request.ttft_us)))
+            .collect();
+        Ok(Self { run, windows, measured })
+    }
+
+    /// How far the simulation with these weights is off, window by window, in expected deviations.
+    fn residuals(&self, weights: &Weights, e2e_spread: f64) -> Result<Vec<f64>, FitError> {
+        let mut run = self.run.clone();
+        run.deployment.alpha_coeffs = Some(weights[..3].to_vec());
+        run.deployment.beta_coeffs = Some(weights[3..].to_vec());
+        let deployment = deployment(&run)?;
+        let predicted = replay(&run, &deployment, &deployment.latency)?;
+        let share = (WINDOWS / self.windows.len() as f64).sqrt();
+        let mut residuals = Vec::with_capacity(2 * self.windows.len());
+        for (numbers, &(e2e, ttft)) in self.windows.iter().zip(&self.measured) {
+            let of = |what: fn(&super::replay::Predicted) -> f64| {
+                mean(&numbers.iter().map(|&number| what(&predicted[number])).collect::<Vec<_>>())
+            };
+            residuals.push(share * robust((of(|request| request.e2e_us) / e2e).ln() / e2e_spread));
+            residuals.push(share * robust((of(|request| request.ttft_us) / ttft).ln() / TTFT_SPREAD));
+        }
+        Ok(residuals)
+    }
+}
+
+/// A residual whose square is the soft-L1 loss of `r`: quadratic for small ones, linear for large ones.
+pub(super) fn robust(r: f64) -> f64 {
+    (2.0 * ((1.0 + r * r).sqrt() - 1.0)).sqrt().copysign(r)
+}
+
+/// The least-squares problem: residuals of all windows, then the distance of each weight from its prior.
+struct Problem<'a> {
+    targets: &'a [Target],
+    prior: &'a Prior,
+    /// Which weights are fitted.
+    free: Vec<usize>,
+    /// Their logarithms, relative to the prior, in standard deviations.
+    at: DVector<f64>,
+    residuals: Option<DVector<f64>>,
+    failed: Option<FitError>,
+}
+
+impl<'a> Problem<'a> {
+    fn new(targets: &'a [Target], prior: &'a Prior, free: Vec<usize>) -> Result<Self, FitError> {
+        let at = DVector::zeros(free.len());
+        let mut problem = Self { targets, prior, free, at, residuals: None, failed: None };
+        problem.residuals = Some(problem.evaluate(&problem.at)?);
+        Ok(problem)
+    }
+
+    fn weights(&self, at: &DVector<f64>) -> Weights {
+        let mut weights = self.prior.values;
+        for (&index, shift) in self.free.iter().zip(at.iter()) {
+            weights[index] *= (shift * self.prior.spread[index]).exp();
+        }
+        weights
+    }
+
+    fn evaluate(&self, at: &DVector<f64>) -> Result<DVector<f64>, FitError> {
+        let weights = self.weights(at);
+        let parts: Vec<Vec<f64>> = self
+            .targets
+            .par_iter()
+            .map(|target| target.residuals(&weights, self.prior.e2e_spread))
+            .collect::<Result<_, _>>()?;
+        Ok(DVector::from_iterator(
+            parts.iter().map(Vec::len).sum::<usize>() + at.len(),
+            parts.into_iter().flatten().chain(at.iter().copied()),
+        ))
+    }
+}
+
+impl LeastSquaresProblem<f64, Dyn, Dyn> for Problem<'_> {
+    type ParameterStorage = Owned<f64, Dyn>;
+    type ResidualStorage = Owned<f64, Dyn>;
+    type JacobianStorage = Owned<f64, Dyn, Dyn>;
+
+    fn set_params(&mut self, at: &DVector<f64>) {
+        self.at.copy_from(at);
+        match self.evaluate(at) {
+            Ok(residuals) => self.residuals = Some(residuals),
+            Err(error) => {
+                self.residuals = None;
+                self.failed = Some(error);
+            }
+        }
+    }
+
+    fn params(&self) -> DVector<f64> {
+        self.at.clone()
+    }
+
+    fn residuals(&self) -> Option<DVector<f64>> {
+        self.residuals.clone()
+    }
+
+    /// By differences: far enough apart that whole microseconds do not show.
+    fn jacobian(&self) -> Option<DMatrix<f64>> {
+        /// Change of a weight's logarithm.
+        const STEP: f64 = 0.01;
+        let here = self.residuals.as_ref()?;
+        let columns: Option<Vec<DVector<f64>>> = self
+            .free
+            .par_iter()
+            .enumerate()
+            .map(|(column, &index)| {
+                let mut at = self.at.clone();
+                let step = STEP / self.prior.spread[index];
+                at[column] += step;
+                Some((self.evaluate(&at).ok()? - here) / step)
+            })
+            .collect();
+        columns.map(|columns| DMatrix::from_columns(&columns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Measured;
+    use blis_config::DeploymentArgs;
+
+    /// A run at two levels of load whose latencies are the simulator's own under `weights`.
+    fn synthetic(weights: &Weights) -> MeasuredRun {
+        let request = |number: u64| Measured {
+            arrival_us: if number < 400 { number * 150_000 } else { 60_000_000 + (number - 400) * 55_000 },
+            input_tokens: 300 + 7 * (number % 40) as u32,
+            output_tokens: 100 + (number % 60) as u32,
+            ttft_us: 1.0,
+            e2e_us: 2.0,
+            queue_us: None,
+            split: Split::Train,
+            prompt: None,
+        };
+        let mut run = MeasuredRun {
+            name: "synthetic".into(),
+            workload: "synthetic".into(),
+            deployment: DeploymentArgs {
+                latency_model: Some(blis_config::LatencyKind::Physics),
+                tensor_parallel_size: Some(1),
+                alpha_coeffs: Some(weights[..3].to_vec()),
+                beta_coeffs: Some(weights[3..].to_vec()),
+                ..DeploymentArgs::new("llama-3.1-8b-instruct")
+            },
+            max_num_seqs: 128,
+            max_num_batched_tokens: 2048,
+            prefix_caching: false,
+            shared_prefix_tokens: 0,
+            cut_off: false,
+            requests: (0..1_000).map(request).collect(),
+            sha256: String::new(),
+        };
+        let deployment = deployment(&run).unwrap();
+        let predicted = replay(&run, &deployment, &deployment.latency).unwrap();
+        for (request, predicted) in run.requests.iter_mut().zip(predicted) {
+            (request.ttft_us, request.e2e_us) = (predicted.ttft_us, predicted.e2e_us);
+        }
+        run
+    }
+
+    #[test]
+    fn what_the_simulator_measured_is_found_again() {
+        let mut truth = Prior::GENERAL.values;
+        (truth[0], truth[2], truth[3], truth[5], truth[8]) = (4000.0, 1.2, 1.06, 0.93, 20.0);
+        let run = synthetic(&truth);
+        let fitted = calibrate(&[&run], &Prior::GENERAL).unwrap();
+        let target = Target::new(&run).unwrap();
+        let off = |weights: &Weights| {
+            let residuals = target.residuals(weights, 0.02).unwrap();
+            residuals.iter().map(|residual| residual * residual).sum::<f64>()
+        };
+        assert!(off(&truth) < 1e-9, "the truth is no error");
+        assert!(off(&fitted.weights) < 0.02 * off(&Prior::GENERAL.values), "most of the error is gone");
+        let again = calibrate(&[&run], &Prior::GENERAL).unwrap();
+        assert_eq!(fitted.weights, again.weights, "the same data give the same weights");
+        assert_eq!(fitted.weights[1], 0.0, "what has no spread stays");
+        for (weight, (low, high)) in fitted.weights.iter().zip(fitted.intervals) {
+            assert!(low <= *weight && *weight <= high);
+        }
+    }
+
+    #[test]
+    fn nothing_to_fit_is_said() {
+        let mut run = synthetic(&Prior::GENERAL.values);
+        run.requests.iter_mut().for_each(|request| request.split = Split::Test);
+        let error = calibrate(&[&run], &Prior::GENERAL).unwrap_err().to_string();
+        assert!(error.starts_with("run `synthetic`: no training request can be compared\nhint: "), "{error}");
+        assert!(calibrate(&[], &Prior::GENERAL).is_err());
+    }
+
+    #[test]
+    fn the_loss_is_quadratic_near_zero_and_linear_far_away() {
+        assert!((robust(0.01) - 0.01).abs() < 1e-6);
+        assert!((robust(-100.0).powi(2) - 2.0 * (100.0 - 1.0)).abs() < 0.02);
+        assert!(robust(-100.0) < 0.0);
+    }
+}

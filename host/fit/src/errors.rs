@@ -1,0 +1,208 @@
+//! How far a simulation is from what was measured.
+
+use serde::Serialize;
+
+use super::replay::Predicted;
+use super::runs::{Measured, MeasuredRun, Split};
+
+/// Signed relative errors of one run, %: positive where the simulation is slower.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Errors {
+    /// Requests compared.
+    pub requests: usize,
+    /// End-to-end latency.
+    pub e2e: OfDistribution,
+    /// Time to first token.
+    pub ttft: OfDistribution,
+    /// Mean inter-token latency of a request; absent if all answers have one token.
+    pub itl: Option<OfDistribution>,
+    /// From the wait queue to the batch; absent if it was not measured.
+    pub queue: Option<OfStage>,
+    /// Mean absolute error of the end-to-end latency of single requests, %.
+    pub e2e_mape: f64,
+    /// Pearson's r between measured and simulated end-to-end latency, in [−1, 1]; absent if one is constant.
+    pub e2e_pearson: Option<f64>,
+}
+
+/// Measured and simulated mean, ms, and signed errors, %.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct OfDistribution {
+    /// Measured mean, ms.
+    pub measured_ms: f64,
+    /// Simulated mean, ms.
+    pub simulated_ms: f64,
+    /// Error of the mean.
+    pub mean: f64,
+    /// Error of the 90th percentile.
+    pub p90: f64,
+    /// Error of the 99th percentile.
+    pub p99: f64,
+}
+
+/// Measured and simulated mean of a stage, ms, and the signed error, %.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct OfStage {
+    /// Measured mean, ms.
+    pub measured_ms: f64,
+    /// Simulated mean, ms.
+    pub simulated_ms: f64,
+    /// Error of the mean; absent where nothing was measured to wait 1 µs.
+    pub mean: Option<f64>,
+}
+
+/// The requests of a run that can be compared, by number: of one of `splits`, and not so close to the cut
+/// of a run that went on that requests missing here were served beside them.
+#[must_use]
+pub fn comparable(run: &MeasuredRun, splits: &[Split]) -> Vec<usize> {
+    /// Mean latencies before the cut from which on neighbours are missing.
+    const MARGIN: f64 = 1.5;
+    let last = run.requests.last().map_or(0.0, |request| request.arrival_us as f64);
+    let mean = run.requests.iter().map(|request| request.e2e_us).sum::<f64>() / run.requests.len().max(1) as f64;
+    let limit = if run.cut_off { last - MARGIN * mean } else { f64::INFINITY };
+    let fits = |request: &Measured| splits.contains(&request.split) && request.arrival_us as f64 <= limit;
+    (0..run.requests.len()).filter(|&number| fits(&run.requests[number])).collect()
+}
+
+/// Compares the requests of `run` with those numbers; `None` if there are none.
+#[must_use]
+pub fn compare(run: &MeasuredRun, predicted: &[Predicted], numbers: &[usize]) -> Option<Errors> {
+    let pairs: Vec<(&Measured, &Predicted)> =
+        numbers.iter().map(|&number| (&run.requests[number], &predicted[number])).collect();
+    if pairs.is_empty() {
+        return None;
+    }
+    let columns = |measured: fn(&Measured) -> f64, simulated: fn(&Measured, &Predicted) -> f64| {
+        let measured: Vec<f64> = pairs.iter().map(|(request, _)| measured(request)).collect();
+        let simulated: Vec<f64> = pairs.iter().map(|(request, predicted)| simulated(request, predicted)).collect();
+        (measured, simulated)
+    };
+    let e2e = columns(|request| request.e2e_us, |_, predicted| predicted.e2e_us);
+    let ttft = columns(|request| request.ttft_us, |_, predicted| predicted.ttft_us);
+    let gap = |request: &Measured, predicted: &Predicted| {
+        (predicted.e2e_us - predicted.ttft_us) / f64::from(request.output_tokens.max(2) - 1)
+    };
+    let itl = pairs
+        .iter()
+        .all(|(request, _)| request.output_tokens > 1)
+        .then(|| columns(|request| request.itl_us().unwrap_or(0.0), gap));
+    let queue = pairs
+        .iter()
+        .all(|(request, _)| request.queue_us.is_some())
+        .then(|| columns(|request| request.queue_us.unwrap_or(0.0), |_, predicted| predicted.queue_us));
+    let absolute = e2e.0.iter().zip(&e2e.1).map(|(measured, simulated)| ((simulated - measured) / measured).abs());
+    Some(Errors {
+        requests: pairs.len(),
+        e2e_mape: 100.0 * absolute.sum::<f64>() / pairs.len() as f64,
+        e2e_pearson: pearson(&e2e.0, &e2e.1),
+        e2e: of_distribution(e2e),
+        ttft: of_distribution(ttft),
+        itl: itl.map(of_distribution),
+        queue: queue.map(|(measured, simulated)| {
+            let (measured, simulated) = (mean(&measured), mean(&simulated));
+            OfStage {
+                measured_ms: measured / 1e3,
+                simulated_ms: simulated / 1e3,
+                mean: (measured >= 1.0).then(|| percent(measured, simulated)),
+            }
+        }),
+    })
+}
+
+fn of_distribution((mut measured, mut simulated): (Vec<f64>, Vec<f64>)) -> OfDistribution {
+    measured.sort_by(f64::total_cmp);
+    simulated.sort_by(f64::total_cmp);
+    let of = |what: &dyn Fn(&[f64]) -> f64| percent(what(&measured), what(&simulated));
+    OfDistribution {
+        measured_ms: mean(&measured) / 1e3,
+        simulated_ms: mean(&simulated) / 1e3,
+        mean: of(&|column| mean(column)),
+        p90: of(&|column| percentile(column, 90.0)),
+        p99: of(&|column| percentile(column, 99.0)),
+    }
+}
+
+/// Error in percent.
+fn percent(measured: f64, simulated: f64) -> f64 {
+    100.0 * (simulated - measured) / measured
+}
+
+/// The arithmetic mean; NaN of nothing.
+#[must_use]
+pub fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// Linear interpolation between neighbours, as numpy has it. `sorted` is not empty.
+fn percentile(sorted: &[f64], percent: f64) -> f64 {
+    let rank = percent / 100.0 * (sorted.len() - 1) as f64;
+    let (low, high) = (sorted[rank.floor() as usize], sorted[rank.ceil() as usize]);
+    low + (high - low) * rank.fract()
+}
+
+fn pearson(x: &[f64], y: &[f64]) -> Option<f64> {
+    let (mean_x, mean_y) = (mean(x), mean(y));
+    let sum = |f: &dyn Fn(f64, f64) -> f64| x.iter().zip(y).map(|(x, y)| f(x - mean_x, y - mean_y)).sum::<f64>();
+    let (xx, yy, xy) = (sum(&|x, _| x * x), sum(&|_, y| y * y), sum(&|x, y| x * y));
+    (xx > 0.0 && yy > 0.0).then(|| xy / (xx * yy).sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blis_config::DeploymentArgs;
+
+    fn run(latencies: &[(f64, f64)]) -> MeasuredRun {
+        let request = |(at, &(ttft_us, e2e_us)): (u64, &(f64, f64))| Measured {
+            arrival_us: at * 1000,
+            input_tokens: 10,
+            output_tokens: 11,
+            ttft_us,
+            e2e_us,
+            queue_us: None,
+            split: if at < 2 { Split::Train } else { Split::Test },
+            prompt: None,
+        };
+        MeasuredRun {
+            name: "test".into(),
+            workload: "test".into(),
+            deployment: DeploymentArgs::new("m"),
+            max_num_seqs: 1,
+            max_num_batched_tokens: 1,
+            prefix_caching: false,
+            shared_prefix_tokens: 0,
+            cut_off: false,
+            requests: (0..).zip(latencies).map(request).collect(),
+            sha256: String::new(),
+        }
+    }
+
+    #[test]
+    fn errors_are_signed_and_of_the_true_inter_token_latency() {
+        let run = run(&[(100.0, 1100.0), (100.0, 2100.0), (100.0, 3100.0)]);
+        let predicted: Vec<Predicted> = run
+            .requests
+            .iter()
+            .map(|request| Predicted { ttft_us: 110.0, e2e_us: request.e2e_us * 1.1, queue_us: 0.0 })
+            .collect();
+        let errors = compare(&run, &predicted, &[0, 1, 2]).unwrap();
+        let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} is not {b}");
+        close(errors.e2e.mean, 10.0);
+        close(errors.e2e.p99, 10.0);
+        close(errors.ttft.mean, 10.0);
+        close(errors.itl.unwrap().measured_ms, 0.2);
+        close(errors.itl.unwrap().mean, 10.0);
+        close(errors.e2e_mape, 10.0);
+        close(errors.e2e_pearson.unwrap(), 1.0);
+        assert_eq!(errors.queue, None);
+        assert_eq!(compare(&run, &predicted, &[]), None);
+    }
+
+    #[test]
+    fn what_is_compared_is_of_the_split_and_before_the_cut() {
+        let mut run = run(&[(1.0, 1000.0); 5]);
+        assert_eq!(comparable(&run, &[Split::Train]), [0, 1]);
+        assert_eq!(comparable(&run, &[Split::Test, Split::Validation]), [2, 3, 4]);
+        run.cut_off = true;
+        assert_eq!(comparable(&run, &[Split::Test]), [2], "1.5 ms before the last arrival at 4 ms");
+    }
+}

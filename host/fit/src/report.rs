@@ -1,0 +1,225 @@
+//! What `blis fit` does with runs: weights for any deployment, for each that was measured, and what happens
+//! to those left out.
+
+use std::collections::BTreeSet;
+
+use super::calibrate::{Fitted, NAMES, Prior, Weights, calibrate};
+use super::errors::{Errors, comparable};
+use super::runs::{FitError, MeasuredRun, Split};
+use super::validate::{Validated, deployment, validate};
+use blis_config::physics::{
+    Alpha, Beta, CoefficientFile, Coefficients, DeploymentCoefficients, FittedRun, Interval, RunErrors,
+};
+use blis_config::short_name;
+
+/// Which further fits to make, to see what becomes of what a fit has not seen.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LeaveOut {
+    /// Each model in turn.
+    pub models: bool,
+    /// Each workload of a deployment in turn.
+    pub workloads: bool,
+}
+
+/// Everything a fit found out.
+#[derive(Clone, Debug)]
+pub struct FitReport {
+    /// The coefficients, with errors.
+    pub file: CoefficientFile,
+    /// Validation part of each run, with the weights of its deployment.
+    pub validation: Vec<Validated>,
+    /// All of each run, with weights fitted to the other models.
+    pub models_left_out: Vec<Validated>,
+    /// All of each run, with weights fitted to other workloads of its deployment.
+    pub workloads_left_out: Vec<Validated>,
+}
+
+/// Where a run was measured: model, GPU, tensor parallel size.
+type Place = (String, String, u32);
+
+/// Fits general weights to all `runs`, those of each deployment to its own, and tests them. With a `base` its
+/// general weights and its other deployments stay. `fitted` is the day.
+///
+/// # Errors
+/// If a run cannot be simulated.
+pub fn fit(
+    runs: &[MeasuredRun],
+    base: Option<CoefficientFile>,
+    fitted: &str,
+    leave_out: LeaveOut,
+) -> Result<FitReport, FitError> {
+    let runs: Vec<MeasuredRun> = runs.iter().map(split_by_time).collect();
+    let places: Vec<Place> = runs.iter().map(place).collect::<Result<_, _>>()?;
+    let base = match base {
+        Some(base) => base,
+        None => CoefficientFile {
+            fitted: String::new(),
+            blis: String::new(),
+            data: Vec::new(),
+            general: coefficients(&calibrate(&runs.iter().collect::<Vec<_>>(), &Prior::GENERAL)?),
+            deployments: Vec::new(),
+        },
+    };
+    let mut data = base.data;
+    data.retain(|known| runs.iter().all(|run| run.name != known.run));
+    data.extend(runs.iter().map(fitted_run));
+    let general = weights(&base.general);
+    let mut report = FitReport {
+        file: CoefficientFile { fitted: fitted.into(), blis: env!("CARGO_PKG_VERSION").into(), data, ..base },
+        validation: Vec::new(),
+        models_left_out: Vec::new(),
+        workloads_left_out: Vec::new(),
+    };
+    for here in places.iter().collect::<BTreeSet<_>>() {
+        let own = |at: &(&MeasuredRun, &Place)| at.1 == here;
+        let members: Vec<&MeasuredRun> = runs.iter().zip(&places).filter(own).map(|(run, _)| run).collect();
+        report.deployment(here, &members, &general, leave_out)?;
+    }
+    if leave_out.models {
+        report.file.general.errors.clear();
+        for model in places.iter().map(|place| &place.0).collect::<BTreeSet<_>>() {
+            let (out, rest): (Vec<_>, Vec<_>) = runs.iter().zip(&places).partition(|(_, place)| place.0 == *model);
+            let rest: Vec<&MeasuredRun> = rest.into_iter().map(|(run, _)| run).collect();
+            let weights = calibrate(&rest, &Prior::GENERAL)?.weights;
+            for (run, _) in out {
+                let tested = test(run, &weights, &[Split::Train, Split::Validation])?;
+                report.file.general.errors.push(run_errors(&tested, "model left out"));
+                report.models_left_out.push(tested);
+            }
+        }
+    }
+    Ok(report)
+}
+
+impl FitReport {
+    /// The weights of one deployment, from its own runs.
+    fn deployment(
+        &mut self,
+        (model, hardware, tensor_parallel_size): &Place,
+        runs: &[&MeasuredRun],
+        general: &Weights,
+        leave_out: LeaveOut,
+    ) -> Result<(), FitError> {
+        let prior = Prior::around(*general);
+        let own = calibrate(runs, &prior)?;
+        let mut coefficients = coefficients(&own);
+        for run in runs {
+            let tested = test(run, &own.weights, &[Split::Validation])?;
+            coefficients.errors.push(run_errors(&tested, "validation"));
+            self.validation.push(tested);
+        }
+        self.file.deployments.retain(|known| {
+            (known.model.as_str(), known.hardware.as_str(), known.tensor_parallel_size)
+                != (model.as_str(), hardware.as_str(), *tensor_parallel_size)
+        });
+        self.file.deployments.push(DeploymentCoefficients {
+            model: model.clone(),
+            hardware: hardware.clone(),
+            tensor_parallel_size: *tensor_parallel_size,
+            coefficients,
+        });
+        let workloads: BTreeSet<&str> = runs.iter().map(|run| run.workload.as_str()).collect();
+        if !leave_out.workloads || workloads.len() < 2 {
+            return Ok(());
+        }
+        for workload in workloads {
+            let (out, rest): (Vec<&MeasuredRun>, Vec<&MeasuredRun>) =
+                runs.iter().partition(|run| run.workload == workload);
+            let weights = calibrate(&rest, &prior)?.weights;
+            for run in out {
+                self.workloads_left_out.push(test(run, &weights, &[Split::Train, Split::Validation])?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// 60 % of the arrivals to fit to, 20 % to choose by, 20 % to leave alone, if the data do not say.
+fn split_by_time(run: &MeasuredRun) -> MeasuredRun {
+    let mut run = run.clone();
+    if run.requests.iter().all(|request| request.split == Split::Train) {
+        let count = run.requests.len();
+        for (number, request) in run.requests.iter_mut().enumerate() {
+            request.split = match 5 * number / count.max(1) {
+                0..=2 => Split::Train,
+                3 => Split::Validation,
+                _ => Split::Test,
+            };
+        }
+    }
+    run
+}
+
+fn place(run: &MeasuredRun) -> Result<Place, FitError> {
+    let deployment = deployment(run)?;
+    Ok((short_name(&run.deployment.model), deployment.hardware, deployment.tensor_parallel_size))
+}
+
+/// `run` under `weights`, compared on its requests of `splits`.
+fn test(run: &MeasuredRun, weights: &Weights, splits: &[Split]) -> Result<Validated, FitError> {
+    let mut run = run.clone();
+    run.deployment.alpha_coeffs = Some(weights[..3].to_vec());
+    run.deployment.beta_coeffs = Some(weights[3..].to_vec());
+    validate(&run, splits)
+}
+
+fn fitted_run(run: &MeasuredRun) -> FittedRun {
+    FittedRun { run: run.name.clone(), sha256: run.sha256.clone(), requests: comparable(run, &[Split::Train]).len() }
+}
+
+fn run_errors(tested: &Validated, requests: &str) -> RunErrors {
+    let Errors { e2e, ttft, itl, .. } = &tested.errors;
+    RunErrors {
+        run: tested.run.clone(),
+        requests: requests.into(),
+        mean_e2e: rounded(e2e.mean, 3),
+        p99_e2e: rounded(e2e.p99, 3),
+        mean_ttft: rounded(ttft.mean, 3),
+        mean_itl: itl.map_or(0.0, |itl| rounded(itl.mean, 3)),
+    }
+}
+
+/// α and β in one row.
+fn weights(coefficients: &Coefficients) -> Weights {
+    let mut weights = [0.0; NAMES.len()];
+    let values = coefficients.alpha().to_array().into_iter().chain(coefficients.beta().to_array());
+    weights.iter_mut().zip(values).for_each(|(slot, value)| *slot = value);
+    weights
+}
+
+fn coefficients(fitted: &Fitted) -> Coefficients {
+    let [arrival_us, input_token_us, first_token_steps, beta @ ..] = fitted.weights.map(|weight| rounded(weight, 6));
+    let [gemm, experts, decode_attention, prefill_attention, collectives, layer_us, request_us, step_us] = beta;
+    let interval = |(coefficient, &(low, high)): (&&str, &(f64, f64))| {
+        (low < high).then(|| Interval {
+            coefficient: (*coefficient).to_owned(),
+            low: rounded(low, 4),
+            high: rounded(high, 4),
+        })
+    };
+    Coefficients {
+        alpha: Alpha { arrival_us, input_token_us, first_token_steps },
+        beta: Beta { gemm, experts, decode_attention, prefill_attention, collectives, layer_us, request_us, step_us },
+        intervals: NAMES.iter().zip(&fitted.intervals).filter_map(interval).collect(),
+        errors: Vec::new(),
+    }
+}
+
+/// To that many significant digits: more say nothing.
+fn rounded(value: f64, digits: i32) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let scale = 10f64.powi(digits - 1 - value.abs().log10().floor() as i32);
+    (value * scale).round() / scale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_rounded_to_digits() {
+        assert_eq!([rounded(1234.5678, 3), rounded(-0.012345, 2), rounded(0.0, 3)], [1230.0, -0.012, 0.0]);
+    }
+}

@@ -1,0 +1,492 @@
+//! Measured runs: the requests a real server answered, when, and how it was set up.
+//!
+//! Three ways to name them: a folder with `runs.csv` (one line per run, requests in `requests/<run>.csv`),
+//! that `runs.csv` itself, or one file of requests with the deployment on the command line.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::io::{BufRead as _, BufReader, Cursor, Read as _};
+use std::path::{Path, PathBuf};
+
+use flate2::read::MultiGzDecoder;
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+use thiserror::Error;
+
+use blis_config::{ConfigError, DeploymentArgs};
+use blis_diag::unreadable;
+
+/// What can be wrong with measured runs, or with a fit to them.
+#[derive(Debug, Error)]
+pub enum FitError {
+    /// A file or folder cannot be read.
+    #[error("{}", unreadable(&path.display().to_string(), source))]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A file makes no sense.
+    #[error("{}{}: {message}", path.display(), line.map_or(String::new(), |line| format!(":{line}")))]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Line, from 1.
+        line: Option<u64>,
+        /// What is wrong, and what to do.
+        message: String,
+    },
+    /// The deployment of a run cannot be simulated.
+    #[error("run `{run}`: {source}")]
+    Deployment {
+        /// Which run.
+        run: String,
+        /// Why not.
+        source: Box<ConfigError>,
+    },
+    /// A run cannot be simulated or compared.
+    #[error("run `{run}`: {message}")]
+    Run {
+        /// Which run.
+        run: String,
+        /// Why not.
+        message: String,
+    },
+    /// There is nothing to fit.
+    #[error("{0}")]
+    Nothing(String),
+}
+
+impl FitError {
+    fn file(path: &Path, line: Option<u64>, message: impl Display) -> Self {
+        Self::File { path: path.into(), line, message: message.to_string() }
+    }
+}
+
+/// Which part of a run a request belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Split {
+    /// Coefficients may be fitted to it.
+    Train,
+    /// Choices may be made by it.
+    Validation,
+    /// Nothing may.
+    Test,
+}
+
+impl Split {
+    /// Its name in files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Train => "train",
+            Self::Validation => "validation",
+            Self::Test => "test",
+        }
+    }
+}
+
+/// One request, measured from outside.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// Since the first arrival of the run, µs.
+    pub arrival_us: u64,
+    /// Prompt tokens.
+    pub input_tokens: u32,
+    /// Output tokens, at least 1: those the server was told to generate.
+    pub output_tokens: u32,
+    /// To the first token, µs.
+    pub ttft_us: f64,
+    /// To the last, µs.
+    pub e2e_us: f64,
+    /// From the wait queue to the batch, µs, where the server says.
+    pub queue_us: Option<f64>,
+    /// The part of the run it belongs to.
+    pub split: Split,
+    /// Requests with the same number have the same prompt; `None` for one of its own.
+    pub prompt: Option<u32>,
+}
+
+impl Measured {
+    /// True mean inter-token latency, µs: what a load generator publishes counts events, not tokens.
+    #[must_use]
+    pub fn itl_us(&self) -> Option<f64> {
+        (self.output_tokens > 1).then(|| (self.e2e_us - self.ttft_us) / f64::from(self.output_tokens - 1))
+    }
+}
+
+/// One run of a server.
+#[derive(Clone, Debug)]
+pub struct MeasuredRun {
+    /// Its name.
+    pub name: String,
+    /// What kind of requests; runs that share it are left out together.
+    pub workload: String,
+    /// Model, GPUs, KV blocks.
+    pub deployment: DeploymentArgs,
+    /// vLLM's `max_num_seqs`.
+    pub max_num_seqs: u32,
+    /// vLLM's `max_num_batched_tokens`.
+    pub max_num_batched_tokens: u32,
+    /// Whether prompts found their beginning in the KV cache.
+    pub prefix_caching: bool,
+    /// Tokens with which every prompt begins.
+    pub shared_prefix_tokens: u32,
+    /// Whether requests arrived later that are not here.
+    pub cut_off: bool,
+    /// In the order of arrival.
+    pub requests: Vec<Measured>,
+    /// SHA-256 of the file of requests, in hex.
+    pub sha256: String,
+}
+
+/// What the command line says of runs; it goes before what files say.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// Model.
+    pub model: Option<String>,
+    /// GPU.
+    pub hardware: Option<String>,
+    /// GPUs per instance.
+    pub tensor_parallel_size: Option<u32>,
+    /// vLLM's `max_num_seqs`.
+    pub max_num_seqs: Option<u32>,
+    /// vLLM's `max_num_batched_tokens`.
+    pub max_num_batched_tokens: Option<u32>,
+    /// KV blocks of the server.
+    pub total_kv_blocks: Option<u64>,
+    /// Tokens per KV block.
+    pub block_size: Option<u32>,
+    /// Longest prompt plus answer.
+    pub max_model_len: Option<u32>,
+    /// Folders of models and GPUs that are not built in.
+    pub model_config_folder: Option<PathBuf>,
+    /// As above.
+    pub hardware_config: Option<PathBuf>,
+    /// Coefficients other than the built-in ones.
+    pub coefficients: Option<PathBuf>,
+}
+
+/// Reads every run that `paths` name, in order.
+///
+/// # Errors
+/// If a file cannot be read or makes no sense.
+pub fn load(paths: &[PathBuf], options: &RunOptions) -> Result<Vec<MeasuredRun>, FitError> {
+    let mut runs = Vec::new();
+    for path in paths {
+        let catalogue = if path.is_dir() { path.join("runs.csv") } else { path.clone() };
+        if catalogue.file_name().is_some_and(|name| name == "runs.csv") {
+            runs.extend(load_catalogue(&catalogue, options)?);
+        } else {
+            runs.push(load_single(&catalogue, options)?);
+        }
+    }
+    Ok(runs)
+}
+
+/// A line of `runs.csv`.
+#[derive(Deserialize)]
+struct Entry {
+    run: String,
+    model: String,
+    gpu: String,
+    tp: u32,
+    max_num_seqs: u32,
+    max_num_batched_tokens: u32,
+    max_model_len: Option<u32>,
+    block_size: Option<u32>,
+    kv_blocks: Option<u64>,
+    distinct_prompts: Option<u32>,
+    shared_system_prompt_tokens: Option<u32>,
+    requests_given: Option<u64>,
+    requests_in_run: Option<u64>,
+    workload: Option<String>,
+    /// File of its requests, from the folder of `runs.csv`.
+    requests: Option<PathBuf>,
+}
+
+fn load_catalogue(path: &Path, options: &RunOptions) -> Result<Vec<MeasuredRun>, FitError> {
+    let (text, _) = read(path)?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut runs = Vec::new();
+    for entry in rows::<Entry>(path, &text)? {
+        let file = match &entry.requests {
+            Some(file) => folder.join(file),
+            None => {
+                let plain = folder.join("requests").join(format!("{}.csv", entry.run));
+                if plain.exists() { plain } else { plain.with_extension("csv.gz") }
+            }
+        };
+        let last = || entry.run.rsplit('-').next().unwrap_or_default().to_owned();
+        let workload = entry.workload.clone().unwrap_or_else(last);
+        let deployment = DeploymentArgs {
+            hardware: Some(options.hardware.clone().unwrap_or(entry.gpu)),
+            tensor_parallel_size: Some(options.tensor_parallel_size.unwrap_or(entry.tp)),
+            total_kv_blocks: options.total_kv_blocks.or(entry.kv_blocks),
+            block_size: options.block_size.or(entry.block_size).unwrap_or(16),
+            max_model_len: options.max_model_len.or(entry.max_model_len),
+            ..deployment(options, options.model.clone().unwrap_or(entry.model))
+        };
+        let repeats = entry.distinct_prompts.is_some_and(|prompts| prompts > 0);
+        let (requests, sha256) = load_requests(&file, repeats)?;
+        runs.push(MeasuredRun {
+            name: entry.run,
+            workload,
+            deployment,
+            max_num_seqs: options.max_num_seqs.unwrap_or(entry.max_num_seqs),
+            max_num_batched_tokens: options.max_num_batched_tokens.unwrap_or(entry.max_num_batched_tokens),
+            prefix_caching: repeats,
+            shared_prefix_tokens: entry.shared_system_prompt_tokens.unwrap_or(0),
+            cut_off: matches!((entry.requests_given, entry.requests_in_run), (Some(given), Some(all)) if given < all),
+            requests,
+            sha256,
+        });
+    }
+    Ok(runs)
+}
+
+fn deployment(options: &RunOptions, model: String) -> DeploymentArgs {
+    DeploymentArgs {
+        model_config_folder: options.model_config_folder.clone(),
+        hardware_config: options.hardware_config.clone(),
+        coefficients: options.coefficients.clone(),
+        latency_model: Some(blis_config::LatencyKind::Physics),
+        ..DeploymentArgs::new(model)
+    }
+}
+
+fn load_single(path: &Path, options: &RunOptions) -> Result<MeasuredRun, FitError> {
+    let Some(model) = options.model.clone() else {
+        let message = "a file of requests alone does not say what was measured\nhint: give `--model` and \
+                       `--hardware`, or the folder of a `runs.csv`";
+        return Err(FitError::file(path, None, message));
+    };
+    let (requests, sha256) = load_requests(path, false)?;
+    let stem = path.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
+    Ok(MeasuredRun {
+        name: stem.split('.').next().unwrap_or_default().to_owned(),
+        workload: "unnamed".to_owned(),
+        deployment: DeploymentArgs {
+            hardware: options.hardware.clone(),
+            tensor_parallel_size: options.tensor_parallel_size,
+            total_kv_blocks: options.total_kv_blocks,
+            block_size: options.block_size.unwrap_or(16),
+            max_model_len: options.max_model_len,
+            ..deployment(options, model)
+        },
+        max_num_seqs: options.max_num_seqs.unwrap_or(256),
+        max_num_batched_tokens: options.max_num_batched_tokens.unwrap_or(2048),
+        prefix_caching: requests.iter().any(|request| request.prompt.is_some()),
+        shared_prefix_tokens: 0,
+        cut_off: false,
+        requests,
+        sha256,
+    })
+}
+
+/// The requests of a file, and its SHA-256. With `repeats`, prompts of one length are taken for one prompt,
+/// unless the file tells them apart.
+fn load_requests(path: &Path, repeats: bool) -> Result<(Vec<Measured>, String), FitError> {
+    let (text, sha256) = read(path)?;
+    let json = text.trim_ascii_start().starts_with(b"{");
+    let mut requests = if json { timestamps(path, &text)? } else { durations(path, &text, repeats)? };
+    if requests.is_empty() {
+        return Err(FitError::file(path, None, "no request was answered\nhint: is this the right file?"));
+    }
+    requests.sort_by_key(|request| request.arrival_us);
+    let first = requests[0].arrival_us;
+    for request in &mut requests {
+        request.arrival_us -= first;
+    }
+    Ok((requests, sha256))
+}
+
+/// A line of a file with durations.
+#[derive(Deserialize)]
+struct Row {
+    arrival_us: u64,
+    input_tokens: u32,
+    output_tokens: u32,
+    ttft_us: f64,
+    e2e_us: f64,
+    queue_us: Option<f64>,
+    ok: Option<u8>,
+    split: Option<String>,
+    prompt: Option<String>,
+}
+
+fn durations(path: &Path, text: &[u8], repeats: bool) -> Result<Vec<Measured>, FitError> {
+    let mut prompts = BTreeMap::new();
+    let mut requests = Vec::new();
+    for (row, line) in rows::<Row>(path, text)?.into_iter().zip(2..) {
+        if row.ok == Some(0) {
+            continue;
+        }
+        let wrong = |message: String| FitError::file(path, Some(line), message);
+        let split = match row.split.as_deref() {
+            None | Some("train" | "") => Split::Train,
+            Some("validation") => Split::Validation,
+            Some("test") => Split::Test,
+            Some(other) => {
+                return Err(wrong(format!("unknown split `{other}`\nhint: known: train, validation, test")));
+            }
+        };
+        if !(row.ttft_us >= 0.0 && row.e2e_us >= row.ttft_us && row.e2e_us.is_finite()) || row.output_tokens == 0 {
+            return Err(wrong(format!(
+                "first token after {} µs, last after {} µs, of {} tokens\nhint: leave out requests that failed, or \
+                 mark them with `ok` 0",
+                row.ttft_us, row.e2e_us, row.output_tokens
+            )));
+        }
+        let name = row.prompt.filter(|name| !name.is_empty()).or_else(|| repeats.then(|| row.input_tokens.to_string()));
+        let next = prompts.len() as u32;
+        requests.push(Measured {
+            arrival_us: row.arrival_us,
+            input_tokens: row.input_tokens,
+            output_tokens: row.output_tokens,
+            ttft_us: row.ttft_us,
+            e2e_us: row.e2e_us,
+            queue_us: row.queue_us,
+            split,
+            prompt: name.map(|name| *prompts.entry(name).or_insert(next)),
+        });
+    }
+    Ok(requests)
+}
+
+/// A line of a file with points in time, s, as vLLM's `RequestStateStats` has them.
+#[derive(Deserialize)]
+struct Stamps {
+    input_toks: u32,
+    output_toks: u32,
+    /// On the clock of the day; the others run since the machine's start.
+    arrival_time: f64,
+    queued_ts: f64,
+    scheduled_ts: f64,
+    first_token_ts: f64,
+    last_token_ts: f64,
+}
+
+fn timestamps(path: &Path, text: &[u8]) -> Result<Vec<Measured>, FitError> {
+    let mut all = Vec::new();
+    for (line, number) in text.lines().zip(1..) {
+        let line = line.map_err(|source| FitError::Read { path: path.into(), source })?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let stamps: Stamps = serde_json::from_str(&line).map_err(|error| FitError::file(path, Some(number), error))?;
+        let ordered = [stamps.queued_ts, stamps.scheduled_ts, stamps.first_token_ts, stamps.last_token_ts];
+        if !ordered.is_sorted() || !stamps.arrival_time.is_finite() || stamps.output_toks == 0 {
+            let message = "its times are not in order\nhint: leave out requests that failed";
+            return Err(FitError::file(path, Some(number), message));
+        }
+        all.push(stamps);
+    }
+    // The two clocks are laid over each other where the way from arrival to queue was shortest.
+    let offset = all.iter().map(|stamps| stamps.queued_ts - stamps.arrival_time).fold(f64::INFINITY, f64::min);
+    let first = all.iter().map(|stamps| stamps.arrival_time).fold(f64::INFINITY, f64::min);
+    let request = |stamps: &Stamps| Measured {
+        arrival_us: ((stamps.arrival_time - first) * 1e6).round() as u64,
+        input_tokens: stamps.input_toks,
+        output_tokens: stamps.output_toks,
+        ttft_us: (stamps.first_token_ts - offset - stamps.arrival_time) * 1e6,
+        e2e_us: (stamps.last_token_ts - offset - stamps.arrival_time) * 1e6,
+        queue_us: Some((stamps.scheduled_ts - stamps.queued_ts) * 1e6),
+        split: Split::Train,
+        prompt: None,
+    };
+    Ok(all.iter().map(request).collect())
+}
+
+/// The records of a CSV file with a header, plain or gzip.
+pub(super) fn read_rows<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Vec<T>, FitError> {
+    rows(path, &read(path)?.0)
+}
+
+/// The records of a CSV with a header.
+fn rows<T: for<'de> Deserialize<'de>>(path: &Path, text: &[u8]) -> Result<Vec<T>, FitError> {
+    let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text);
+    let mut rows = Vec::new();
+    for row in reader.deserialize() {
+        rows.push(row.map_err(|error: csv::Error| {
+            let line = error.position().map(csv::Position::line);
+            let message = match error.kind() {
+                csv::ErrorKind::Deserialize { err, .. } => err.to_string(),
+                _ => error.to_string(),
+            };
+            FitError::file(path, line, message)
+        })?);
+    }
+    Ok(rows)
+}
+
+/// The content of a file, unpacked if need be, and the SHA-256 of the file itself.
+fn read(path: &Path) -> Result<(Vec<u8>, String), FitError> {
+    let failed = |source| FitError::Read { path: path.into(), source };
+    let bytes = std::fs::read(path).map_err(failed)?;
+    let sha256: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    if !bytes.starts_with(&[0x1f, 0x8b]) {
+        return Ok((bytes, sha256));
+    }
+    let mut text = Vec::new();
+    MultiGzDecoder::new(BufReader::new(Cursor::new(bytes))).read_to_end(&mut text).map_err(failed)?;
+    Ok((text, sha256))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROWS: &str = "arrival_us,input_tokens,output_tokens,ttft_us,e2e_us,ok,split\n\
+                        5000,100,11,30000,130000,1,train\n\
+                        1000,100,2,20000,40000,1,validation\n\
+                        2000,50,1,20000,20000,0,train\n";
+
+    fn durations_of(text: &str, repeats: bool) -> Result<Vec<Measured>, FitError> {
+        durations(Path::new("a.csv"), text.as_bytes(), repeats)
+    }
+
+    #[test]
+    fn failed_requests_are_left_out_and_equal_lengths_are_one_prompt() {
+        let requests = durations_of(ROWS, true).unwrap();
+        assert_eq!(requests.len(), 2);
+        assert_eq!((requests[0].prompt, requests[1].prompt), (Some(0), Some(0)));
+        assert_eq!(requests[0].itl_us(), Some(10_000.0), "10 gaps between 11 tokens");
+        assert_eq!(requests[1].split, Split::Validation);
+        assert_eq!(durations_of(ROWS, false).unwrap()[0].prompt, None);
+    }
+
+    #[test]
+    fn mistakes_have_a_place() {
+        let error = |text: &str| durations_of(text, false).unwrap_err().to_string();
+        let head = "arrival_us,input_tokens,output_tokens,ttft_us,e2e_us,split\n";
+        assert!(error(&format!("{head}1,2,3,4,x,train\n")).starts_with("a.csv:2: "));
+        assert!(
+            error(&format!("{head}1,2,3,4,5,train\n1,2,3,4,5,later\n")).starts_with("a.csv:3: unknown split `later`")
+        );
+        let reversed = error(&format!("{head}1,2,3,9,5,train\n"));
+        assert!(reversed.starts_with("a.csv:2: first token after 9 µs, last after 5 µs"), "{reversed}");
+        assert!(error("arrival_us,input_tokens\n1,2\n").contains("missing field `output_tokens`"));
+    }
+
+    #[test]
+    fn the_clocks_of_vllm_are_laid_over_each_other() {
+        let line = |arrival: f64, queued: f64| {
+            format!(
+                "{{\"request_id\": \"r\", \"input_toks\": 10, \"output_toks\": 3, \"arrival_time\": {arrival}, \
+                 \"queued_ts\": {queued}, \"scheduled_ts\": {}, \"first_token_ts\": {}, \"last_token_ts\": {}}}\n",
+                queued + 0.5,
+                queued + 0.75,
+                queued + 1.0
+            )
+        };
+        let text = format!("{}\n{}", line(1000.0, 50.0), line(1001.0, 51.25));
+        let requests = timestamps(Path::new("a.jsonl"), text.as_bytes()).unwrap();
+        assert_eq!((requests[0].ttft_us, requests[0].e2e_us), (750_000.0, 1_000_000.0));
+        assert_eq!((requests[1].arrival_us, requests[1].ttft_us), (1_000_000, 1_000_000.0), "0.25 s on the way");
+        assert_eq!(requests[1].queue_us, Some(500_000.0));
+        let error = timestamps(Path::new("a.jsonl"), b"\n{\"input_toks\": 1}\n").unwrap_err().to_string();
+        assert!(error.starts_with("a.jsonl:2: missing field `output_toks`"), "{error}");
+    }
+}

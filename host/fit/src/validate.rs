@@ -1,0 +1,76 @@
+//! Measured runs against the simulator with coefficients as they are.
+
+use serde::Serialize;
+
+use super::errors::{Errors, comparable, compare};
+use super::replay::{Predicted, replay};
+use super::runs::{FitError, MeasuredRun, Split};
+use blis_config::{Deployment, resolve};
+
+/// One run, compared.
+#[derive(Clone, Debug, Serialize)]
+pub struct Validated {
+    /// Its name.
+    pub run: String,
+    /// Which of its requests.
+    pub requests: String,
+    /// How far the simulation is off.
+    #[serde(flatten)]
+    pub errors: Errors,
+    /// What the user should know: where the coefficients come from.
+    pub notes: Vec<String>,
+    /// (arrival s, measured s, simulated s) of each request compared.
+    #[serde(skip)]
+    pub points: Vec<(f64, f64, f64)>,
+}
+
+/// The deployment of `run`.
+///
+/// # Errors
+/// If it cannot be simulated.
+pub fn deployment(run: &MeasuredRun) -> Result<Deployment, FitError> {
+    resolve(&run.deployment).map_err(|source| FitError::Deployment { run: run.name.clone(), source: Box::new(source) })
+}
+
+/// Simulates `run` and compares its requests of `splits`; if it has none of them, all of it.
+///
+/// # Errors
+/// If it cannot be simulated.
+pub fn validate(run: &MeasuredRun, splits: &[Split]) -> Result<Validated, FitError> {
+    let deployment = deployment(run)?;
+    let predicted = replay(run, &deployment, &deployment.latency)?;
+    judge(run, &predicted, splits, deployment.notes)
+}
+
+fn judge(
+    run: &MeasuredRun,
+    predicted: &[Predicted],
+    splits: &[Split],
+    notes: Vec<String>,
+) -> Result<Validated, FitError> {
+    const ALL: [Split; 3] = [Split::Train, Split::Validation, Split::Test];
+    let present = |split: &Split| run.requests.iter().any(|request| request.split == *split);
+    let chosen: Vec<Split> = splits.iter().copied().filter(present).collect();
+    let all = chosen.is_empty() || ALL.into_iter().filter(present).all(|split| chosen.contains(&split));
+    let splits = if all { ALL.to_vec() } else { chosen };
+    let numbers = comparable(run, &splits);
+    let errors = compare(run, predicted, &numbers).ok_or_else(|| FitError::Run {
+        run: run.name.clone(),
+        message: "no request can be compared\nhint: the run is too short for its latencies".into(),
+    })?;
+    let point = |number: &usize| {
+        let request = &run.requests[*number];
+        (request.arrival_us as f64 / 1e6, request.e2e_us / 1e6, predicted[*number].e2e_us / 1e6)
+    };
+    Ok(Validated {
+        run: run.name.clone(),
+        requests: if all {
+            "all".into()
+        } else {
+            splits.iter().map(|split| split.name()).collect::<Vec<_>>().join("+")
+        },
+        errors,
+        notes,
+        points: numbers.iter().map(point).collect(),
+    })
+}

@@ -1,0 +1,411 @@
+//! From a name to a plugin: which file it is, and what technology loads it.
+//!
+//! A name is looked up in the folders of `--policy-dir`, then in `policies/`, then among the policies
+//! that the program carries, then as a path. Names of built-ins are the caller's business.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use include_dir::{Dir, include_dir};
+use sha2::{Digest as _, Sha256};
+
+use super::{Fault, FaultKind, Limits, Loaded, Technology, native, script, wasm};
+use blis_diag::nearest;
+use blis_diag::unreadable;
+
+static POLICIES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../policies");
+
+/// Folder that is looked through without being asked for.
+const USUAL: &str = "policies";
+
+/// Where plugins are looked for, and what may be loaded.
+#[derive(Clone, Debug)]
+pub struct Finder {
+    /// Folders to look through before `policies/`.
+    pub dirs: Vec<PathBuf>,
+    /// Whether native libraries may be loaded.
+    pub allow_native: bool,
+    /// Of files.
+    pub limits: Limits,
+    /// How WebAssembly runs, and where compiled components are kept.
+    pub wasm: wasm::Settings,
+}
+
+/// A file that may be a plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its name: that of the file without extension.
+    pub name: String,
+    /// How it is run, by its extension.
+    pub technology: Technology,
+    /// Where it lies.
+    pub place: Place,
+}
+
+/// Where a plugin lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A file.
+    File(PathBuf),
+    /// One that the program carries: its path in the repository, and its content.
+    Embedded(&'static str, &'static [u8]),
+}
+
+impl Place {
+    /// The path, as messages write it.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        match self {
+            Self::File(path) => path.clone(),
+            Self::Embedded(name, _) => Path::new(USUAL).join(name),
+        }
+    }
+}
+
+impl Technology {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Script, Self::Component, Self::Native];
+
+    /// As results write it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Component => "component",
+            Self::Script => "script",
+            Self::Native => "native",
+        }
+    }
+
+    /// That of a file called `path`.
+    #[must_use]
+    pub fn of(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()? {
+            "wasm" => Some(Self::Component),
+            "rhai" => Some(Self::Script),
+            "so" | "dylib" | "dll" => Some(Self::Native),
+            _ => None,
+        }
+    }
+}
+
+impl Finder {
+    /// Looks in `dirs` first, allows no native library.
+    #[must_use]
+    pub fn new(dirs: Vec<PathBuf>) -> Self {
+        Self { dirs, allow_native: false, limits: Limits::default(), wasm: wasm::Settings::default() }
+    }
+
+    /// The plugin called `name`; `None` if nothing is called so, and it is no path.
+    ///
+    /// # Errors
+    /// If two files of one folder are called so, a folder of `dirs` cannot be read, or it looks like a
+    /// path and nothing is there, or nothing that its extension tells how to run.
+    pub fn find(&self, name: &str) -> Result<Option<Found>, Fault> {
+        for dir in self.dirs.iter().map(PathBuf::as_path).chain([Path::new(USUAL)]) {
+            let mut of_that_name = self.files_in(dir)?.into_iter().filter(|found| found.name == name);
+            if let (Some(first), second) = (of_that_name.next(), of_that_name.next()) {
+                return second.map_or(Ok(Some(first.clone())), |second| Err(twice(name, &first, &second)));
+            }
+        }
+        if let Some(found) = embedded().into_iter().find(|found| found.name == name) {
+            return Ok(Some(found));
+        }
+        let path = Path::new(name);
+        let Some(technology) = Technology::of(path) else {
+            let is_path = name.contains(['/', '\\']) || path.is_file();
+            return if is_path { Err(no_plugin(path)) } else { Ok(None) };
+        };
+        if let Err(error) = fs::metadata(path) {
+            return Err(Fault::new(FaultKind::Unreadable, format!("{name}: {}", unreadable(name, &error))));
+        }
+        Ok(Some(Found { name: stem(path), technology, place: Place::File(path.to_owned()) }))
+    }
+
+    /// What to tell about `name`, which is neither a plugin nor one of `built_ins`.
+    #[must_use]
+    pub fn hint(&self, name: &str, built_ins: &[&str]) -> String {
+        let plugins: Vec<String> = self.all().into_iter().filter_map(Result::ok).map(|found| found.name).collect();
+        let known: Vec<&str> = built_ins.iter().copied().chain(plugins.iter().map(String::as_str)).collect();
+        if let Some(near) = nearest(name, &known) {
+            return format!("did you mean `{near}`?");
+        }
+        let dirs: Vec<_> = self.dirs.iter().map(|dir| dir.display().to_string()).chain([format!("{USUAL}/")]).collect();
+        format!(
+            "built in are {}; there is no `{name}.rhai`, `.wasm` or `.so` in {}, and no file `{name}`; \
+             `blis plugin list` shows what there is",
+            built_ins.join(", "),
+            dirs.join(", ")
+        )
+    }
+
+    /// Every plugin that [`Self::find`] would find by name, sorted; or why a folder has to be passed over.
+    #[must_use]
+    pub fn all(&self) -> Vec<Result<Found, Fault>> {
+        let mut all: Vec<Result<Found, Fault>> = Vec::new();
+        let dirs = self.dirs.iter().map(PathBuf::as_path).chain([Path::new(USUAL)]);
+        let folders = dirs.map(|dir| self.files_in(dir)).chain([Ok(embedded())]);
+        for folder in folders {
+            let found = match folder {
+                Ok(found) => found,
+                Err(fault) => {
+                    all.push(Err(fault));
+                    continue;
+                }
+            };
+            // What an earlier folder has hides it.
+            let hidden =
+                |name: &str, all: &[Result<Found, Fault>]| all.iter().flatten().any(|known| known.name == name);
+            let fresh: Vec<_> = found.into_iter().filter(|found| !hidden(&found.name, &all)).collect();
+            for (place, found) in fresh.iter().enumerate() {
+                all.push(match fresh[..place].iter().find(|other| other.name == found.name) {
+                    Some(other) => Err(twice(&found.name, other, found)),
+                    None => Ok(found.clone()),
+                });
+            }
+        }
+        all.sort_by(|a, b| key(a).cmp(&key(b)));
+        all
+    }
+
+    /// Loads `found`.
+    ///
+    /// # Errors
+    /// If it is native and that is not allowed, cannot be read, is too large, or is no plugin.
+    pub fn load(&self, found: &Found) -> Result<Loaded, Fault> {
+        let path = found.place.path();
+        if found.technology == Technology::Native && !self.allow_native {
+            let what = format!(
+                "{}: a native library runs outside the sandbox, with your rights\n\
+                 hint: if you trust it, add `--allow-native`",
+                path.display()
+            );
+            return Err(Fault::new(FaultKind::NotAllowed, what));
+        }
+        let content = self.content(&found.place)?;
+        let sha256 = sha256(&content);
+        let plugin = match found.technology {
+            Technology::Component => wasm::load_known(&path, &content, &sha256, &self.limits, &self.wasm)?,
+            Technology::Script => script::load(&path, text(&path, &content)?, &self.limits)?,
+            Technology::Native => native::load(&path, &self.limits)?,
+        };
+        let (name, file) = (found.name.clone(), path.display().to_string());
+        Ok(Loaded { name, file, sha256, bytes: content.len() as u64, plugin })
+    }
+
+    fn content(&self, place: &Place) -> Result<Vec<u8>, Fault> {
+        let path = match place {
+            Place::File(path) => path,
+            Place::Embedded(_, content) => return Ok(content.to_vec()),
+        };
+        read(path, self.limits.file_bytes)
+    }
+
+    /// The plugins of a folder, sorted. A folder that is not there has none, unless it was asked for.
+    fn files_in(&self, dir: &Path) -> Result<Vec<Found>, Fault> {
+        let asked_for = self.dirs.iter().any(|asked| asked == dir);
+        let entries = match fs::read_dir(dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !asked_for => return Ok(Vec::new()),
+            entries => entries.and_then(Iterator::collect::<Result<Vec<_>, _>>),
+        };
+        let entries = entries.map_err(|error| {
+            let told = unreadable(&dir.display().to_string(), &error);
+            Fault::new(FaultKind::Unreadable, format!("{}: {told}", dir.display()))
+        })?;
+        let files = entries.into_iter().map(|entry| entry.path()).filter(|path| path.is_file());
+        let found = |path: PathBuf| {
+            Some(Found { name: stem(&path), technology: Technology::of(&path)?, place: Place::File(path) })
+        };
+        let mut all: Vec<Found> = files.filter_map(found).collect();
+        all.sort_by_key(|found| found.place.path());
+        Ok(all)
+    }
+}
+
+/// At most `most` bytes of the file `path`.
+///
+/// # Errors
+/// If it cannot be read, is no file, or is larger.
+pub fn read(path: &Path, most: u64) -> Result<Vec<u8>, Fault> {
+    use std::io::Read as _;
+    let file = path.display().to_string();
+    let unreadable =
+        |error: &io::Error| Fault::new(FaultKind::Unreadable, format!("{file}: {}", unreadable(&file, error)));
+    let metadata = fs::metadata(path).map_err(|error| unreadable(&error))?;
+    if !metadata.is_file() {
+        return Err(Fault::new(FaultKind::Unreadable, format!("{file}: it is no file")));
+    }
+    let mut content = Vec::new();
+    // One more than allowed, should the file grow.
+    let opened = fs::File::open(path).and_then(|opened| opened.take(most.saturating_add(1)).read_to_end(&mut content));
+    opened.map_err(|error| unreadable(&error))?;
+    if content.len() as u64 > most {
+        let size = metadata.len().max(content.len() as u64);
+        let what = format!("{file}: it has {size} bytes; a plugin may have {most}");
+        return Err(Fault::new(FaultKind::Unreadable, what));
+    }
+    Ok(content)
+}
+
+/// Of `content`, in hexadecimal.
+#[must_use]
+pub fn sha256(content: &[u8]) -> String {
+    Sha256::digest(content).iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The text of a script.
+fn text<'a>(path: &Path, content: &'a [u8]) -> Result<&'a str, Fault> {
+    str::from_utf8(content).map_err(|error| {
+        let line = content[..error.valid_up_to()].iter().filter(|&&byte| byte == b'\n').count() + 1;
+        let what = format!("{}:{line}: not UTF-8 text; is this a script?", path.display());
+        Fault::new(FaultKind::Unreadable, what)
+    })
+}
+
+/// The plugins that the program carries, sorted.
+fn embedded() -> Vec<Found> {
+    let found = |file: &'static include_dir::File<'static>| {
+        let (path, technology) = (file.path(), Technology::of(file.path())?);
+        Some(Found { name: stem(path), technology, place: Place::Embedded(path.to_str()?, file.contents()) })
+    };
+    let mut all: Vec<_> = POLICIES.files().filter_map(found).collect();
+    all.sort_by_key(|found| found.place.path());
+    all
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn key(found: &Result<Found, Fault>) -> (&str, PathBuf) {
+    match found {
+        Ok(found) => (&found.name, found.place.path()),
+        Err(fault) => (&fault.message, PathBuf::new()),
+    }
+}
+
+fn twice(name: &str, first: &Found, second: &Found) -> Fault {
+    let (first, second) = (first.place.path(), second.place.path());
+    let what = format!(
+        "{}: `{name}` is also {}\nhint: give the path of the one you mean, or rename the other",
+        first.display(),
+        second.display()
+    );
+    Fault::new(FaultKind::Unreadable, what)
+}
+
+fn no_plugin(path: &Path) -> Fault {
+    let what = format!(
+        "{}: not a plugin by its name\nhint: a plugin ends in `.rhai`, `.wasm`, `.so`, `.dylib` or `.dll`",
+        path.display()
+    );
+    Fault::new(FaultKind::Unreadable, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder with empty files of those names, gone with the test.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(test: &str, files: &[&str]) -> Self {
+            let folder = std::env::temp_dir().join(format!("blis-find-{test}-{}", std::process::id()));
+            fs::create_dir_all(&folder).expect("a folder");
+            files.iter().for_each(|file| fs::write(folder.join(file), "").expect("a file"));
+            Self(folder)
+        }
+
+        fn finder(&self) -> Finder {
+            Finder::new(vec![self.0.clone()])
+        }
+
+        fn told(&self, fault: &Fault) -> String {
+            fault.to_string().replace(&self.0.display().to_string(), "DIR")
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn names_are_files_of_the_folders() {
+        let first = Folder::new("first", &["mine.rhai", "notes.txt", "two.rhai", "two.wasm"]);
+        let second = Folder::new("second", &["mine.wasm", "native.so"]);
+        let finder = Finder::new(vec![first.0.clone(), second.0.clone()]);
+        let found = |name: &str| finder.find(name).expect("no error").map(|found| (found.technology, found.place));
+        let file = |folder: &Folder, name: &str| Place::File(folder.0.join(name));
+        assert_eq!(found("mine"), Some((Technology::Script, file(&first, "mine.rhai"))), "the first folder wins");
+        assert_eq!(found("native"), Some((Technology::Native, file(&second, "native.so"))));
+        assert_eq!(found("notes"), None);
+        let path = second.0.join("mine.wasm");
+        assert_eq!(found(path.to_str().expect("text")), Some((Technology::Component, Place::File(path))));
+        let names: Vec<_> = finder.all().into_iter().map(|found| found.map(|found| found.name)).collect();
+        assert!(names.contains(&Ok("mine".into())) && names.contains(&Ok("native".into())), "{names:?}");
+        let twice = finder.find("two").expect_err("which one?");
+        insta::assert_snapshot!(first.told(&twice), @r"
+        DIR/two.rhai: `two` is also DIR/two.wasm
+        hint: give the path of the one you mean, or rename the other [unreadable]
+        ");
+        assert!(names.iter().any(|name| name.as_ref().is_err_and(|fault| *fault == twice)), "{names:?}");
+    }
+
+    #[test]
+    fn what_is_not_there_is_told() {
+        let folder = Folder::new("absent", &["prefix-aware.rhai", "x.so", "readme.md"]);
+        let finder = folder.finder();
+        let hint = finder.hint("prefix-awre", &["round-robin"]).replace(&folder.0.display().to_string(), "DIR");
+        assert_eq!(hint, "did you mean `prefix-aware`?");
+        let hint = finder.hint("zzzzzzzz", &["round-robin"]).replace(&folder.0.display().to_string(), "DIR");
+        assert!(hint.contains("round-robin") && hint.contains("DIR, policies/"), "{hint}");
+        let fault = |name: &str| {
+            folder.told(&finder.find(&name.replace("DIR", folder.0.to_str().expect("text"))).expect_err("nothing"))
+        };
+        insta::assert_snapshot!([fault("DIR/no.rhai"), fault("DIR/readme.md")].join("\n"), @r"
+        DIR/no.rhai: `DIR/no.rhai` does not exist
+        hint: check the path and the current folder [unreadable]
+        DIR/readme.md: not a plugin by its name
+        hint: a plugin ends in `.rhai`, `.wasm`, `.so`, `.dylib` or `.dll` [unreadable]
+        ");
+        let gone = Finder::new(vec![folder.0.join("gone")]);
+        assert!(
+            folder.told(&gone.find("x").expect_err("no folder")).starts_with("DIR/gone: `DIR/gone` does not exist")
+        );
+    }
+
+    #[test]
+    fn native_libraries_have_to_be_allowed() {
+        let folder = Folder::new("native", &["x.so"]);
+        let found = folder.finder().find("x").expect("no error").expect("it is there");
+        insta::assert_snapshot!(folder.told(&folder.finder().load(&found).expect_err("not allowed")), @r"
+        DIR/x.so: a native library runs outside the sandbox, with your rights
+        hint: if you trust it, add `--allow-native` [not-allowed]
+        ");
+    }
+
+    #[test]
+    fn large_files_are_not_read() {
+        let folder = Folder::new("large", &[]);
+        let path = folder.0.join("large.wasm");
+        fs::File::create(&path).and_then(|file| file.set_len(50_000_000)).expect("a file");
+        let found = folder.finder().find("large").expect("no error").expect("it is there");
+        let told = folder.told(&folder.finder().load(&found).expect_err("too large"));
+        assert_eq!(told, "DIR/large.wasm: it has 50000000 bytes; a plugin may have 33554432 [unreadable]");
+    }
+
+    #[test]
+    fn the_programs_own_policies_are_found_anywhere() {
+        for found in embedded() {
+            let again = Finder::new(Vec::new()).find(&found.name).expect("no error").expect("it is there");
+            assert_eq!(again.technology, found.technology);
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! A state of a library, and the calls into it.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use blis_sim::latency::Batch;
+use blis_sim::policy::{BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties, Verdict};
+use blis_sim::units::Micros;
+
+use super::Library;
+use super::abi::{self, Text};
+use super::host::{About, Host, copied};
+use crate::rows::{
+    AgesRow, EventRow, InstanceRow, InstanceRows, NONE_U32, QueuedRow, RequestRow, Rows, RunningRow, StepRow,
+    running_rows,
+};
+use crate::{Constants, Fault, FaultKind, Guest, Kind, Setup};
+
+/// What `host->random` draws from where a call is about no request.
+const NO_REQUEST: u64 = u64::MAX;
+
+/// A state of `library`.
+#[derive(Debug)]
+pub(super) struct NativeGuest {
+    library: Arc<Library>,
+    host: Host,
+    setup: Setup,
+    state: NonNull<c_void>,
+    rows: InstanceRows,
+}
+
+// SAFETY: the header says that a state is used by one thread at a time, by whichever, and that
+// states share nothing; what the host hands out (`Host`) belongs to this guest alone.
+unsafe impl Send for NativeGuest {}
+
+impl NativeGuest {
+    pub fn start(library: Arc<Library>, setup: &Setup) -> Result<Self, Fault> {
+        let description = &library.description;
+        if !description.kinds.contains(&setup.kind) {
+            return Err(library.fault(FaultKind::MissingExport, &format!("it has nothing for `{}`", setup.kind)));
+        }
+        let (given, declared) = (setup.parameters.len(), description.parameters.len());
+        if given != declared {
+            let what = format!("{given} values for its {declared} parameters");
+            return Err(library.fault(FaultKind::Refused, &what));
+        }
+        let host = Host::new(&library.file, setup);
+        let state = create(&library, &host, setup)?;
+        Ok(Self { library, host, setup: setup.clone(), state, rows: InstanceRows::default() })
+    }
+
+    /// The function if the guest is used for `kind`, of which it is one.
+    fn function<F>(&self, kind: Kind, function: Option<F>) -> Result<F, Fault> {
+        let function = function.filter(|_| self.setup.kind == kind);
+        function.ok_or_else(|| self.library.fault(FaultKind::MissingExport, &format!("nothing for `{kind}`")))
+    }
+
+    /// Calls `function`, named for messages.
+    fn call<T>(
+        &self,
+        function: &str,
+        about: About<'_>,
+        call: impl FnOnce(*const abi::Host, *mut c_void) -> T,
+    ) -> Result<T, Fault> {
+        let answer = self.host.during(about, |host| call(host, self.state.as_ptr()));
+        answer.map_err(|reason| self.refused(function, &reason))
+    }
+
+    #[cold]
+    fn refused(&self, function: &str, reason: &str) -> Fault {
+        self.library.fault(FaultKind::Refused, &format!("{function} cannot answer: {reason}"))
+    }
+}
+
+fn create(library: &Library, host: &Host, setup: &Setup) -> Result<NonNull<c_void>, Fault> {
+    let info = |info: &blis_sim::policy::InstanceInfo| abi::InstanceInfo {
+        id: info.id,
+        max_num_seqs: info.max_num_seqs,
+        total_kv_blocks: info.total_kv_blocks,
+        block_size: info.block_size,
+    };
+    let instances: Vec<_> = setup.instances.iter().map(info).collect();
+    let fact = |(name, value): &(String, f64)| abi::Fact { name: Text::of(name), value: *value };
+    let facts: Vec<_> = setup.facts.iter().map(fact).collect();
+    let told = abi::Setup {
+        kind: setup.kind.bit(),
+        instance_count: instances.len() as u32,
+        instances: instances.as_ptr(),
+        parameters: setup.parameters.as_ptr(),
+        facts: facts.as_ptr(),
+        fact_count: facts.len(),
+    };
+    let create = library.functions.create;
+    // SAFETY: of the type the header gives it; all pointers live until it returns.
+    let state = host.during(About::item(NO_REQUEST), |host| unsafe { create(host, &raw const told) });
+    let state = state.map_err(|reason| library.fault(FaultKind::Refused, &format!("create: {reason}")))?;
+    NonNull::new(state).ok_or_else(|| {
+        library.fault(FaultKind::Refused, "create returned NULL and did not say why; it should call host->fail")
+    })
+}
+
+impl Drop for NativeGuest {
+    fn drop(&mut self) {
+        let destroy = self.library.functions.destroy;
+        // SAFETY: `state` came from `create` of the same library and is unused from here on.
+        unsafe { destroy(self.state.as_ptr()) };
+    }
+}
+
+/// SAFETY, for all calls below: a function has the type that the header gives it, `host` and `state`
+/// are those of this guest, and every other pointer is to a value or a slice of the caller, of the
+/// given length, that lives until the function returns.
+impl Guest for NativeGuest {
+    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<Verdict, Fault> {
+        let admit = self.function(Kind::Admission, self.library.table.admit)?;
+        let (row, ages) = (RequestRow::at(request, cluster), AgesRow::from(cluster.ages));
+        let Rows { rows, changed } = self.rows.of(cluster);
+        let (rows, count) = (rows.as_ptr(), rows.len());
+        let about = About { changed, ..About::request(request) };
+        let mut reason = Text::EMPTY;
+        let admitted = self.call("admit", about, |host, state| {
+            // SAFETY: see above.
+            unsafe { admit(host, state, &raw const row, &raw const ages, rows, count, STRIDE, &raw mut reason) }
+        });
+        let admitted = admitted.inspect_err(|_| self.rows.forget())?;
+        match admitted {
+            1 => Ok(Verdict::Admit),
+            0 => {
+                // SAFETY: the header asks for a text that stays valid until the next call.
+                let reason = unsafe { copied(reason, self.setup.limits.message_bytes) };
+                Ok(Verdict::Reject(Reason::Text(reason.into())))
+            }
+            other => {
+                let what = format!("admit answered {other}; it must be 1 to admit or 0 to reject");
+                Err(self.library.fault(FaultKind::OutOfRange, &what))
+            }
+        }
+    }
+
+    fn route(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        scores: &mut Vec<f64>,
+    ) -> Result<usize, Fault> {
+        let route = self.function(Kind::Routing, self.library.table.route)?;
+        let (row, ages) = (RequestRow::at(request, cluster), AgesRow::from(cluster.ages));
+        let Rows { rows, changed } = self.rows.of(cluster);
+        let (rows, count) = (rows.as_ptr(), rows.len());
+        let about = About { ties: Some(ties), changed, ..About::request(request) };
+        if let (true, Some(explain)) = (self.setup.explain, self.library.table.scores) {
+            // What it leaves out is found.
+            scores.resize(count, f64::NAN);
+            let out = scores.as_mut_ptr();
+            let explained = self.call("scores", about, |host, state| {
+                // SAFETY: see above.
+                unsafe { explain(host, state, &raw const row, &raw const ages, rows, count, STRIDE, out) };
+            });
+            explained.inspect_err(|_| self.rows.forget())?;
+        }
+        let target = self.call("route", about, |host, state| {
+            // SAFETY: see above.
+            unsafe { route(host, state, &raw const row, &raw const ages, rows, count, STRIDE) }
+        });
+        Ok(target.inspect_err(|_| self.rows.forget())? as usize)
+    }
+
+    fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> Result<i64, Fault> {
+        let priority = self.function(Kind::Priority, self.library.table.priority)?;
+        let row = RequestRow::new(request, now, 0);
+        self.call("priority", About::request(request), |host, state| {
+            // SAFETY: see above.
+            unsafe { priority(host, state, &raw const row) }
+        })
+    }
+
+    fn rank(&mut self, queued: &QueuedView<'_>) -> Result<f64, Fault> {
+        let rank = self.function(Kind::Scheduling, self.library.table.rank)?;
+        let (row, place) = (RequestRow::new(&queued.request, queued.now, 0), QueuedRow::from(queued));
+        self.call("rank", About::request(&queued.request), |host, state| {
+            // SAFETY: see above.
+            unsafe { rank(host, state, &raw const row, &raw const place) }
+        })
+    }
+
+    fn victim(&mut self, batch: &BatchView) -> Result<usize, Fault> {
+        let victim = self.function(Kind::Preemption, self.library.table.victim)?;
+        let rows = running_rows(batch);
+        let wanting = u32::try_from(batch.wanting).unwrap_or(NONE_U32);
+        let item = batch.id.get(batch.wanting).map_or(NO_REQUEST, |&id| id.into());
+        let place = self.call("victim", About::item(item), |host, state| {
+            // SAFETY: see above.
+            unsafe { victim(host, state, batch.now.0, wanting, rows.as_ptr(), rows.len(), size_of::<RunningRow>()) }
+        })?;
+        Ok(place as usize)
+    }
+
+    fn step_time(&mut self, batch: &Batch) -> Result<u64, Fault> {
+        let step_time = self.function(Kind::Latency, self.library.table.step_time)?;
+        let row = StepRow::from(batch);
+        self.call("step_time", About::item(NO_REQUEST), |host, state| {
+            // SAFETY: see above.
+            unsafe { step_time(host, state, &raw const row) }
+        })
+    }
+
+    fn queueing_time(&mut self, input_tokens: u32) -> Result<u64, Fault> {
+        let queueing_time = self.function(Kind::Latency, self.library.table.queueing_time)?;
+        self.call("queueing_time", About::item(NO_REQUEST), |host, state| {
+            // SAFETY: see above.
+            unsafe { queueing_time(host, state, input_tokens) }
+        })
+    }
+
+    fn constants(&mut self) -> Result<Constants, Fault> {
+        let constants = self.function(Kind::Latency, self.library.table.constants)?;
+        let mut told = abi::Constants::default();
+        self.call("constants", About::item(NO_REQUEST), |host, state| {
+            // SAFETY: see above.
+            unsafe { constants(host, state, &raw mut told) };
+        })?;
+        let abi::Constants { shortest_step, output_token, post_decode, scheduling, preemption } = told;
+        Ok(Constants { shortest_step, output_token, post_decode, scheduling, preemption })
+    }
+
+    fn notice(&mut self, event: &Event) -> Result<(), Fault> {
+        let Some(notice) = self.library.table.notice else { return Ok(()) };
+        let row = EventRow::from(event);
+        self.call("notice", About::item(event.request.into()), |host, state| {
+            // SAFETY: see above.
+            unsafe { notice(host, state, &raw const row) };
+        })
+    }
+
+    fn save(&mut self) -> Result<Vec<u8>, Fault> {
+        let (save, most) = (self.library.functions.save, self.setup.limits.state_bytes);
+        let mut state = vec![0; 256.min(most)];
+        // Once to learn how large it is, once more if it is larger than most.
+        for _ in 0..2 {
+            let (buffer, capacity) = (state.as_mut_ptr(), state.len());
+            let needed = self.call("save", About::item(NO_REQUEST), |host, own| {
+                // SAFETY: see above.
+                unsafe { save(host, own, buffer, capacity) }
+            })?;
+            if needed > most {
+                let what = format!("save wants {needed} bytes; a state may have {most}. Remember less");
+                return Err(self.library.fault(FaultKind::OutOfMemory, &what));
+            }
+            state.resize(needed, 0);
+            if needed <= capacity {
+                return Ok(state);
+            }
+        }
+        Err(self.library.fault(FaultKind::OutOfRange, "save wanted more room when asked again; it must change nothing"))
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), Fault> {
+        self.rows.forget();
+        let restore = self.library.functions.restore;
+        let done = self.call("restore", About::item(NO_REQUEST), |host, own| {
+            // SAFETY: see above.
+            unsafe { restore(host, own, state.as_ptr(), state.len()) }
+        })?;
+        if done == 0 {
+            return Err(self.library.fault(FaultKind::Refused, "restore: it does not take this state"));
+        }
+        Ok(())
+    }
+
+    fn fork(&mut self) -> Result<Box<dyn Guest>, Fault> {
+        let state = self.save()?;
+        let mut copy = Self::start(Arc::clone(&self.library), &self.setup)?;
+        copy.restore(&state)?;
+        Ok(Box::new(copy))
+    }
+}
+
+/// From one instance to the next, bytes.
+const STRIDE: usize = size_of::<InstanceRow>();

@@ -1,0 +1,233 @@
+//! What a library may ask for while it is called: `blis_host` of `sdk/c/blis_policy.h`.
+
+use std::cell::RefCell;
+use std::ffi::c_void;
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+use blis_sim::policy::{RequestView, Ties};
+use blis_sim::rng::{Generator, Stream};
+use rand::Rng as _;
+
+use super::abi;
+use crate::{Limits, Setup};
+
+/// The host as one guest sees it. It stays where it is: the library is given its address.
+pub(super) struct Host {
+    table: abi::Host,
+}
+
+/// What the answers come from.
+struct Context {
+    names: Arc<[Box<str>]>,
+    stream: Stream,
+    file: Arc<str>,
+    limits: Limits,
+    call: RefCell<Call>,
+    log_lines: RefCell<u32>,
+}
+
+/// What belongs to the call under way.
+#[derive(Default)]
+struct Call {
+    /// Which number of the stream it draws from.
+    item: u64,
+    /// As long as the call lasts.
+    request: Option<*const RequestView<'static>>,
+    ties: Option<Ties>,
+    generator: Option<Generator>,
+    blocks: Vec<u32>,
+    /// Rows that may differ from those of the call before, as long as the call lasts; `None` if any.
+    changed: Option<*const [u32]>,
+    failed: Option<String>,
+}
+
+/// What a call is about.
+#[derive(Clone, Copy, Default)]
+pub(super) struct About<'a> {
+    pub item: u64,
+    pub request: Option<&'a RequestView<'a>>,
+    pub ties: Option<&'a Ties>,
+    /// The places of the rows that may differ from those of the call before; `None` if any.
+    pub changed: Option<&'a [u32]>,
+}
+
+impl<'a> About<'a> {
+    pub fn request(request: &'a RequestView<'a>) -> Self {
+        Self { item: u64::from(request.id), request: Some(request), ..Self::default() }
+    }
+
+    /// A call about no request, or one of which only the number is known.
+    pub fn item(item: u64) -> Self {
+        Self { item, ..Self::default() }
+    }
+}
+
+impl Host {
+    pub fn new(file: &Arc<str>, setup: &Setup) -> Self {
+        let context = Box::new(Context {
+            names: Arc::clone(&setup.names),
+            stream: setup.stream,
+            file: Arc::clone(file),
+            limits: setup.limits,
+            call: RefCell::default(),
+            log_lines: RefCell::default(),
+        });
+        let context = Box::into_raw(context).cast::<c_void>();
+        Self { table: abi::Host { context, log, fail, random, pick, prompt_blocks, text, changed } }
+    }
+
+    /// Calls the library: `call` is given the host's address. If the library said that it cannot
+    /// answer, why.
+    pub fn during<T>(&self, about: About<'_>, call: impl FnOnce(*const abi::Host) -> T) -> Result<T, String> {
+        {
+            let mut current = self.context().call.borrow_mut();
+            current.item = about.item;
+            // Of another lifetime, hence pointers: taken back below, before what they point to is gone.
+            current.request = about.request.map(|request| std::ptr::from_ref(request).cast::<RequestView<'static>>());
+            current.ties = about.ties.copied();
+            current.changed = about.changed.map(std::ptr::from_ref);
+            current.generator = None;
+            current.failed = None;
+        }
+        let answer = call(&raw const self.table);
+        let mut current = self.context().call.borrow_mut();
+        current.request = None;
+        current.changed = None;
+        current.failed.take().map_or(Ok(answer), Err)
+    }
+
+    fn context(&self) -> &Context {
+        // SAFETY: made by `Box::into_raw` in `new` and freed in `drop`; only ever shared.
+        unsafe { &*self.table.context.cast::<Context>() }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let context = self.context();
+        let (lines, most) = (*context.log_lines.borrow(), context.limits.log_lines);
+        if lines > most {
+            tracing::warn!("{}: {} more lines of log were left out", context.file, lines - most);
+        }
+        // SAFETY: made by `Box::into_raw` in `new`, freed nowhere else, and unused from here on.
+        drop(unsafe { Box::from_raw(self.table.context.cast::<Context>()) });
+    }
+}
+
+impl Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host").field("file", &self.context().file).finish_non_exhaustive()
+    }
+}
+
+/// A copy of at most `most` bytes of `text`, without control characters but line breaks.
+///
+/// # Safety
+/// `text` is empty, or points to as many readable bytes as it says.
+pub(super) unsafe fn copied(text: abi::Text, most: usize) -> String {
+    if text.data.is_null() || text.len == 0 {
+        return String::new();
+    }
+    // SAFETY: readable as the caller promises, and no longer than it promises.
+    let bytes = unsafe { std::slice::from_raw_parts(text.data, text.len.min(most)) };
+    let mut copy = String::from_utf8_lossy(bytes).replace(|c: char| c.is_control() && c != '\n', " ");
+    if text.len > most {
+        copy.push('…');
+    }
+    copy
+}
+
+/// The context behind what the library hands back.
+///
+/// # Safety
+/// `context` is the one of a [`Host`] that is alive.
+unsafe fn known<'a>(context: *mut c_void) -> &'a Context {
+    // SAFETY: the header asks for `host->context`, which `Host` keeps alive for as long as it is called.
+    unsafe { &*context.cast::<Context>() }
+}
+
+// The functions of the table. None of them may panic: that would end the program.
+
+unsafe extern "C" fn log(context: *mut c_void, level: u32, message: abi::Text) {
+    // SAFETY: as the header asks of the library, for both.
+    let (context, message) = unsafe {
+        let context = known(context);
+        (context, copied(message, context.limits.message_bytes))
+    };
+    let mut lines = context.log_lines.borrow_mut();
+    *lines = lines.saturating_add(1);
+    if *lines > context.limits.log_lines {
+        return;
+    }
+    let file = &context.file;
+    match level {
+        0 => tracing::error!("{file}: {message}"),
+        1 => tracing::warn!("{file}: {message}"),
+        2 => tracing::info!("{file}: {message}"),
+        _ => tracing::debug!("{file}: {message}"),
+    }
+}
+
+unsafe extern "C" fn fail(context: *mut c_void, message: abi::Text) {
+    // SAFETY: as the header asks of the library, for both.
+    let (context, message) = unsafe {
+        let context = known(context);
+        (context, copied(message, context.limits.message_bytes))
+    };
+    // The first reason is the cause, the others follow from it.
+    context.call.borrow_mut().failed.get_or_insert(message);
+}
+
+unsafe extern "C" fn random(context: *mut c_void) -> u64 {
+    // SAFETY: as the header asks of the library.
+    let context = unsafe { known(context) };
+    let mut call = context.call.borrow_mut();
+    let item = call.item;
+    call.generator.get_or_insert_with(|| context.stream.at(item)).next_u64()
+}
+
+unsafe extern "C" fn pick(context: *mut c_void, n: u32) -> u32 {
+    // SAFETY: as the header asks of the library.
+    let mut call = unsafe { known(context) }.call.borrow_mut();
+    if n == 0 {
+        call.failed.get_or_insert_with(|| "it asked to pick one of 0".to_owned());
+        return 0;
+    }
+    // Below n, hence a u32.
+    let id = call.item as u32;
+    call.ties.map_or(0, |ties| ties.pick(id, n as usize) as u32)
+}
+
+unsafe extern "C" fn prompt_blocks(context: *mut c_void, blocks: *mut *const u32) -> usize {
+    // SAFETY: as the header asks of the library.
+    let mut call = unsafe { known(context) }.call.borrow_mut();
+    call.blocks.clear();
+    if let Some(request) = call.request {
+        // SAFETY: `during` sets it for the length of the call, and this is in the middle of it.
+        let request = unsafe { &*request };
+        call.blocks.extend(request.shared_blocks());
+    }
+    if !blocks.is_null() {
+        // SAFETY: as the header asks of the library: room for a pointer.
+        unsafe { blocks.write(call.blocks.as_ptr()) };
+    }
+    call.blocks.len()
+}
+
+unsafe extern "C" fn text(context: *mut c_void, name: u32) -> abi::Text {
+    // SAFETY: as the header asks of the library.
+    let context = unsafe { known(context) };
+    context.names.get(name as usize).map_or(abi::Text::EMPTY, |text| abi::Text::of(text))
+}
+
+unsafe extern "C" fn changed(context: *mut c_void, places: *mut *const u32) -> usize {
+    // SAFETY: as the header asks of the library.
+    let call = unsafe { known(context) }.call.borrow();
+    let Some(changed) = call.changed else { return usize::MAX };
+    if !places.is_null() {
+        // SAFETY: as the header asks of the library: room for a pointer.
+        unsafe { places.write(changed.cast()) };
+    }
+    changed.len()
+}

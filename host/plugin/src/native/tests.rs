@@ -1,0 +1,424 @@
+//! Libraries as they come out of a C compiler. Without one these tests skip, saying so.
+
+use std::fmt::Write as _;
+use std::mem::offset_of;
+use std::path::PathBuf;
+use std::process::Command;
+
+use blis_sim::cluster::Abort;
+use blis_sim::policy::{EventKind, Reason, RequestView, RoutingPolicy as _, Ties, Verdict};
+use blis_sim::rng::Stream;
+use rand::Rng as _;
+
+use super::*;
+use crate::inputs::{self, Answer, Question, Scene};
+use crate::rows::{AgesRow, EventRow, InstanceRow, QueuedRow, RequestRow, RunningRow, StepRow};
+
+/// A folder of its own, gone with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("blis-native-{test}-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        Self(folder)
+    }
+
+    /// The library made of `source` with `-Dflag`; `None` without a compiler.
+    fn library(&self, source: &str, flag: &str) -> Option<PathBuf> {
+        let here = env!("CARGO_MANIFEST_DIR");
+        let out = self.0.join(format!("{source}{flag}.so"));
+        let source = PathBuf::from(format!("{here}/src/plugin/native/fixtures/{source}.c"));
+        let header = format!("-I{here}/../../sdk/c");
+        let built = Command::new("cc")
+            .args(["-std=c11", "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", &header])
+            .args((!flag.is_empty()).then(|| format!("-D{flag}")))
+            .arg("-o")
+            .arg(&out)
+            .arg(source)
+            .output();
+        let Ok(built) = built else {
+            println!("skipped: there is no C compiler");
+            return None;
+        };
+        // Unused functions are part of being wrong.
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        Some(out)
+    }
+
+    /// Why the library made of `source` with `flag` cannot be used, without the folder's name.
+    fn fault(&self, source: &str, flag: &str) -> Option<String> {
+        let fault = load(&self.library(source, flag)?, &Limits::default()).expect_err("wrong");
+        Some(self.shorter(&fault))
+    }
+
+    fn shorter(&self, fault: &Fault) -> String {
+        fault.to_string().replace(&format!("{}/", self.0.display()), "")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn setup(kind: Kind, parameters: &[f64], explain: bool) -> Setup {
+    Setup {
+        kind,
+        parameters: parameters.to_vec(),
+        instances: inputs::instances(4).into(),
+        names: inputs::NAMES.into_iter().map(Box::from).collect(),
+        facts: [("num_layers".to_owned(), 32.0)].into(),
+        stream: Stream::new(42, "plugin"),
+        explain,
+        limits: Limits::default(),
+        abort: Abort::default(),
+    }
+}
+
+const TIES: fn() -> Ties = || Ties::Random(Stream::new(42, "router"));
+
+/// The C compiler agrees about the place of every field.
+#[test]
+fn structs_lie_as_the_header_says() {
+    let mut asserts = String::from("#include \"blis_policy.h\"\n");
+    macro_rules! same {
+        ($row:ty, $name:literal: $($field:ident)+) => {
+            let size = size_of::<$row>();
+            writeln!(asserts, "_Static_assert(sizeof({}) == {size}, \"{}\");", $name, $name).expect("text");
+            $(writeln!(
+                asserts, "_Static_assert(offsetof({}, {}) == {}, \"{}.{}\");",
+                $name, stringify!($field), offset_of!($row, $field), $name, stringify!($field)
+            ).expect("text");)+
+        };
+    }
+    same!(RequestRow, "blis_request": now_us arrival_us deadline_us id input_tokens max_output_tokens prompt_blocks
+        shared_blocks block_size urgency client_priority slo_class tenant session model client prefix_group
+        round_index tenant_in_flight);
+    same!(AgesRow, "blis_ages": load_us cached_blocks_us);
+    same!(InstanceRow, "blis_instance": kv_utilization cache_hit_rate preemption_count queue_depth batch_size
+        in_flight cached_blocks free_kv_blocks total_kv_blocks);
+    same!(QueuedRow, "blis_queued": priority turn generated_tokens preemptions);
+    same!(RunningRow, "blis_running": arrival_us deadline_us priority id input_tokens computed_tokens
+        generated_tokens kv_blocks preemptions urgency slo_class tenant session);
+    same!(StepRow, "blis_step": prefill_requests prefill_tokens prefill_tokens_squared prefill_tokens_by_input
+        prefill_tokens_by_context prefill_context decode_requests decode_context);
+    same!(EventRow, "blis_event": at_us ttft_us e2e_us kind request instance input_tokens generated_tokens slo_class
+        tenant session prefix_group block);
+    same!(abi::Text, "blis_text": data len);
+    same!(abi::Parameter, "blis_parameter": name about default_value min max);
+    same!(abi::Description, "blis_description": name version about kinds reads events scores every_step
+        parameter_count parameters);
+    same!(abi::Host, "blis_host": context log fail random pick prompt_blocks text changed);
+    same!(abi::InstanceInfo, "blis_instance_info": id max_num_seqs total_kv_blocks block_size);
+    same!(abi::Fact, "blis_fact": name value);
+    same!(abi::Setup, "blis_setup": kind instance_count instances parameters facts fact_count);
+    same!(abi::Constants, "blis_constants": shortest_step output_token post_decode scheduling preemption);
+    same!(Table, "blis_policy_v1": abi_version size struct_sizes reserved describe create destroy save restore admit
+        route scores priority rank victim constants queueing_time step_time notice);
+    let folder = Folder::new("layout");
+    let source = folder.0.join("layout.c");
+    fs::write(&source, asserts).expect("a file");
+    let header = format!("-I{}/../../sdk/c", env!("CARGO_MANIFEST_DIR"));
+    match Command::new("cc").args(["-std=c11", "-fsyntax-only", &header]).arg(&source).output() {
+        Ok(checked) => assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr)),
+        Err(_) => println!("skipped: there is no C compiler"),
+    }
+}
+
+#[test]
+fn a_router_decides_as_the_built_in_does() {
+    let folder = Folder::new("router");
+    let Some(library) = folder.library("router", "") else { return };
+    let plugin = load(&library, &Limits::default()).expect("a plugin");
+    assert_eq!(plugin.technology(), Technology::Native);
+    insta::assert_debug_snapshot!(plugin.description(), @r#"
+    Description {
+        name: "test-router",
+        version: "1.2.3",
+        about: "The fewest requests",
+        kinds: [
+            Routing,
+        ],
+        reads: Reads {
+            load: true,
+            in_flight: true,
+            cached_blocks: false,
+        },
+        events: Events {
+            routed: false,
+            first_token: false,
+            completed: false,
+            ended: false,
+            rejected: false,
+            blocks: false,
+        },
+        scores: true,
+        every_step: false,
+        parameters: [
+            Parameter {
+                name: "bias",
+                default: 0.0,
+                min: 0.0,
+                max: 100.0,
+                about: "Added to the load of every instance but the first",
+            },
+        ],
+    }
+    "#);
+    let mut guest = plugin.start(&setup(Kind::Routing, &[0.0], false)).expect("a guest");
+    let mut built_in = blis_sim::policy::LeastLoaded::default();
+    for item in 0..2000 {
+        let scene = Scene::plausible(1 + (item % 40) as usize, item);
+        let (request, cluster) = (scene.request(), scene.cluster());
+        let expected = built_in.route(&request, &cluster, &TIES(), &mut Vec::new()).target;
+        let mut scores = Vec::new();
+        assert_eq!(guest.route(&request, &cluster, &TIES(), &mut scores), Ok(expected), "decision {item}");
+        assert!(scores.is_empty(), "nobody asked");
+    }
+    let refused = guest.rank(&blis_sim::policy::QueuedView {
+        now: blis_sim::units::Micros::ZERO,
+        request: Scene::plausible(1, 0).request(),
+        priority: 0,
+        generated_tokens: 0,
+        preemptions: 0,
+        turn: 1,
+    });
+    assert_eq!(refused.map_err(|fault| fault.kind), Err(FaultKind::MissingExport));
+}
+
+#[test]
+fn parameters_and_scores_arrive() {
+    let folder = Folder::new("scores");
+    let Some(library) = folder.library("router", "") else { return };
+    let plugin = load(&library, &Limits::default()).expect("a plugin");
+    let mut guest = plugin.start(&setup(Kind::Routing, &[100.0], true)).expect("a guest");
+    let scene = Scene::plausible(4, 3);
+    let (cluster, mut scores) = (scene.cluster(), Vec::new());
+    let target = guest.route(&scene.request(), &cluster, &TIES(), &mut scores).expect("an answer");
+    let loads: Vec<f64> = (0..4).map(|i| cluster.effective_load(i) as f64).collect();
+    assert_eq!(scores, [-loads[0], -loads[1] - 100.0, -loads[2] - 100.0, -loads[3] - 100.0]);
+    assert_eq!(target, 0, "the others carry 100 more");
+    let wrong = plugin.start(&setup(Kind::Routing, &[], false)).expect_err("a parameter is missing");
+    assert_eq!(folder.shorter(&wrong), "router.so: 0 values for its 1 parameters [refused]");
+    let wrong = plugin.start(&setup(Kind::Latency, &[0.0], false)).expect_err("it has none");
+    assert_eq!(folder.shorter(&wrong), "router.so: it has nothing for `latency` [missing-export]");
+}
+
+#[test]
+fn a_fork_and_a_restored_guest_go_on_as_the_original() {
+    let folder = Folder::new("fork");
+    let Some(library) = folder.library("router", "FAILS") else { return };
+    let plugin = load(&library, &Limits::default()).expect("a plugin");
+    let mut guest = plugin.start(&setup(Kind::Routing, &[0.0], false)).expect("a guest");
+    let ask = |guest: &mut dyn Guest| Question::plausible(Kind::Routing, 4, 5).ask(guest, &TIES());
+    let first = ask(&mut *guest).expect("an answer");
+    assert_eq!(ask(&mut *guest), Ok(first.clone()));
+    let state = guest.save().expect("a state");
+    let mut fork = guest.fork().expect("a fork");
+    let mut restored = plugin.start(&setup(Kind::Routing, &[0.0], false)).expect("a guest");
+    restored.restore(&state).expect("it takes its own");
+    for guest in [&mut guest, &mut fork, &mut restored] {
+        let third = ask(&mut **guest).expect_err("it counts");
+        assert_eq!(folder.shorter(&third), "routerFAILS.so: route cannot answer: the third is one too many [refused]");
+        assert_eq!(ask(&mut **guest), Ok(first.clone()), "it can be asked again");
+    }
+    assert_eq!(guest.save(), fork.save());
+    let foreign = guest.restore(b"short").expect_err("not its own");
+    assert_eq!(folder.shorter(&foreign), "routerFAILS.so: restore: it does not take this state [refused]");
+}
+
+#[test]
+fn a_library_learns_what_changed() {
+    let folder = Folder::new("changed");
+    let Some(library) = folder.library("changed", "") else { return };
+    let plugin = load(&library, &Limits::default()).expect("a plugin");
+    let start = |kind| plugin.start(&setup(kind, &[], true)).expect("a guest");
+    let (mut service, mut guest) = (inputs::Service::new(9), start(Kind::Routing));
+    // How many changes the library saw; before the decision it is asked about the scores, whose answer is the same.
+    let ask = |guest: &mut dyn Guest, service: &inputs::Service, urgency| {
+        let (mut request, mut scores) = (service.request(), Vec::new());
+        request.urgency = urgency;
+        let answer = guest.route(&request, &service.cluster(), &TIES(), &mut scores)?;
+        assert_eq!(scores, [answer as f64; 9]);
+        Ok::<_, Fault>(answer)
+    };
+    let reads = Reads { cached_blocks: false, ..plugin.description().reads };
+    let mut go_on = |decisions| {
+        (0..decisions).for_each(|_| service.go_on(reads));
+        service.clone()
+    };
+    // Signals are read anew every nine decisions.
+    let answers: Vec<_> = (0..20).map(|_| ask(&mut *guest, &go_on(1), 0).expect("an answer")).collect();
+    assert_eq!(answers, [100, 2, 2, 2, 2, 2, 2, 2, 2, 100, 2, 2, 2, 2, 2, 2, 2, 2, 100, 2]);
+    assert_eq!(ask(&mut *guest, &go_on(3), 0), Ok(6), "those of three decisions");
+    let mut fork = guest.fork().expect("a fork");
+    let later = go_on(1);
+    assert_eq!((ask(&mut *fork, &later, 0), ask(&mut *guest, &later, 0)), (Ok(100), Ok(2)), "a copy begins anew");
+    ask(&mut *guest, &later, 13).expect_err("bad luck");
+    assert_eq!(ask(&mut *guest, &later, 0), Ok(100), "it may have missed an answer");
+    assert_eq!(ask(&mut *guest, &later, 0), Ok(0));
+    guest.restore(&[]).expect("it takes anything");
+    assert_eq!((ask(&mut *guest, &later, 0), ask(&mut *guest, &later, 0)), (Ok(100), Ok(0)));
+    let told = guest.route(&later.request(), &Scene::plausible(9, 1).cluster(), &TIES(), &mut Vec::new());
+    assert_eq!(told, Ok(100), "a scene of which nobody says what changed");
+
+    let mut gate = start(Kind::Admission);
+    let mut admit = |service: &inputs::Service| gate.admit(&service.request(), &service.cluster());
+    let verdict = |text: &str| Ok(Verdict::Reject(Reason::Text(text.into())));
+    assert_eq!([admit(&later), admit(&go_on(1))], [verdict("any"), verdict("few")]);
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let folder = Folder::new("wrong");
+    let flags = [
+        "WRONG_VERSION",
+        "SHORT_TABLE",
+        "WRONG_SIZES",
+        "NO_ROUTE",
+        "NO_SAVE",
+        "NO_TABLE",
+        "NO_NAME",
+        "NEW_KIND",
+        "MANY_PARAMETERS",
+        "NO_DESCRIPTION",
+    ];
+    let mut told = String::new();
+    for (source, flag) in flags.map(|flag| ("router", flag)).into_iter().chain([("other", ""), ("other", "NEWER")]) {
+        let Some(fault) = folder.fault(source, flag) else { return };
+        told += &fault;
+        told.push('\n');
+    }
+    insta::assert_snapshot!(told, @r#"
+    routerWRONG_VERSION.so: built for ABI 2, this host offers 1
+    hint: build it anew with the sdk/c/blis_policy.h of this host [version-skew]
+    routerSHORT_TABLE.so: its table has 48 bytes, this host's has 160
+    hint: build it anew with the sdk/c/blis_policy.h of this host [version-skew]
+    routerWRONG_SIZES.so: built with a `blis_instance` of 56 bytes, this host's has 48
+    hint: build it anew with the sdk/c/blis_policy.h of this host [version-skew]
+    routerNO_ROUTE.so: `route` is NULL in its table; fill it in [missing-export]
+    routerNO_SAVE.so: `save` is NULL in its table; fill it in [missing-export]
+    routerNO_TABLE.so: blis_plugin_v1 returned no table; return the address of a static one [missing-export]
+    routerNO_NAME.so: describe: the name is ""; it must be a word of letters, digits, `-`, `_` and `.` [out-of-range]
+    routerNEW_KIND.so: describe: `kinds` is 0x42, with bits that this host does not know
+    hint: build it anew with the sdk/c/blis_policy.h of this host [version-skew]
+    routerMANY_PARAMETERS.so: describe: 4294967295 parameters, or a NULL instead of them; there may be 256 [out-of-range]
+    routerNO_DESCRIPTION.so: describe returned nothing; return the address of a static description [missing-export]
+    other.so: no plugin: it does not export `blis_plugin_v1`
+    hint: sdk/c/blis_policy.h declares it; in C++ it needs `extern "C"` [missing-export]
+    otherNEWER.so: built for ABI 2, this host offers 1
+    hint: build it anew with the sdk/c/blis_policy.h of this host [version-skew]
+    "#);
+}
+
+#[test]
+fn a_guest_that_cannot_be_made_says_why() {
+    let folder = Folder::new("refuse");
+    let mut told = String::new();
+    for flag in ["REFUSES", "SILENT"] {
+        let Some(library) = folder.library("router", flag) else { return };
+        let plugin = load(&library, &Limits::default()).expect("a plugin");
+        let fault = plugin.start(&setup(Kind::Routing, &[0.0], false)).expect_err("it does not want to");
+        writeln!(told, "{}", folder.shorter(&fault)).expect("text");
+    }
+    let Some(library) = folder.library("router", "LARGE_STATE") else { return };
+    let plugin = load(&library, &Limits::default()).expect("a plugin");
+    let fault = plugin.start(&setup(Kind::Routing, &[0.0], false)).expect("a guest").fork().expect_err("too large");
+    writeln!(told, "{}", folder.shorter(&fault)).expect("text");
+    insta::assert_snapshot!(told, @r#"
+    routerREFUSES.so: create: it needs two instances [refused]
+    routerSILENT.so: create returned NULL and did not say why; it should call host->fail [refused]
+    routerLARGE_STATE.so: save wants 1099511627776 bytes; a state may have 16777216. Remember less [out-of-memory]
+    "#);
+}
+
+#[test]
+fn what_is_no_library_is_refused() {
+    let folder = Folder::new("none");
+    let path = folder.0.join("text.so");
+    fs::write(&path, "fn route() {}").expect("a file");
+    let fault = |path: &Path, limits: &Limits| load(path, limits).expect_err("no library");
+    let told = fault(&path, &Limits::default());
+    assert_eq!(told.kind, FaultKind::Unreadable);
+    assert!(folder.shorter(&told).starts_with("text.so: not a library for this machine: "), "{told}");
+    let told = fault(&path, &Limits { file_bytes: 12, ..Limits::default() });
+    assert_eq!(folder.shorter(&told), "text.so: it has 13 bytes; a plugin may have 12 [unreadable]");
+    assert_eq!(folder.shorter(&fault(&folder.0, &Limits::default())).lines().count(), 1, "a folder");
+    let told = fault(&folder.0.join("no.so"), &Limits::default());
+    assert!(folder.shorter(&told).starts_with("no.so: "), "{told}");
+}
+
+#[test]
+fn every_kind_and_every_question_to_the_host() {
+    let folder = Folder::new("everything");
+    let Some(library) = folder.library("everything", "") else { return };
+    let plugin = load(&library, &Limits::default()).expect("a plugin");
+    assert_eq!(plugin.description().kinds, Kind::ALL);
+    let start = |kind| plugin.start(&setup(kind, &[], true)).expect("a guest");
+    let ask = |kind, question: &Question| question.ask(&mut *start(kind), &TIES());
+    let ask_once = |kind| ask(kind, &Question::plausible(kind, 4, 1));
+
+    // Names, ages and the number of rows.
+    let scene = Scene::plausible(3, 1);
+    let (request, cluster) = (scene.request(), scene.cluster());
+    let text = format!("{} 3 {}", inputs::NAMES[request.tags.tenant.index()], cluster.ages.load.0);
+    assert_eq!(start(Kind::Admission).admit(&request, &cluster), Ok(Verdict::Reject(Reason::Text(text.into()))));
+    let with = |input_tokens| blis_sim::request::Request::new(1, blis_sim::units::Micros::ZERO, input_tokens, 1);
+    let (seven, eight) = (with(7), with(8));
+    let admit = |request| start(Kind::Admission).admit(&RequestView::new(request, 0, 16), &cluster);
+    assert_eq!(admit(&seven), Ok(Verdict::Admit));
+    let neither = admit(&eight).expect_err("neither");
+    assert_eq!(
+        folder.shorter(&neither),
+        "everything.so: admit answered 2; it must be 1 to admit or 0 to reject [out-of-range]"
+    );
+
+    // The blocks of the prompt, ties as the router breaks them, and what is not there to be explained.
+    let alone = Scene::plausible(1, 1);
+    let sum = alone.request().shared_blocks().fold(0_u32, u32::wrapping_add);
+    let mut scores = Vec::new();
+    let answer = start(Kind::Routing).route(&alone.request(), &alone.cluster(), &TIES(), &mut scores);
+    assert_eq!((answer, scores.len()), (Ok(sum as usize), 0));
+    assert_eq!(ask_once(Kind::Routing), Ok(Answer::Place(TIES().pick(1, 4), Vec::new())));
+
+    // Its own stream, by request, from the start at every call.
+    let mut drawn = Stream::new(42, "plugin").at(1);
+    let expected = (drawn.next_u64() ^ drawn.next_u64()).cast_signed();
+    let mut guest = start(Kind::Priority);
+    for _ in 0..2 {
+        assert_eq!(guest.priority(&request, cluster.now), Ok(expected));
+    }
+
+    let rank = f64::from(Scene::plausible(4, 1).request().input_tokens) + 2.0 / 1000.0;
+    assert_eq!(ask_once(Kind::Scheduling), Ok(Answer::Rank(rank.to_bits())));
+
+    let Question::Victim(batch) = Question::plausible(Kind::Preemption, 9, 1) else { panic!("a batch") };
+    let most = batch.kv_blocks.iter().max().copied();
+    let victim = start(Kind::Preemption).victim(&batch).expect("an answer");
+    assert_eq!(batch.kv_blocks.get(victim).copied(), most);
+
+    let Question::Step(step) = Question::plausible(Kind::Latency, 9, 1) else { panic!("a step") };
+    let mut latency = start(Kind::Latency);
+    assert_eq!(latency.step_time(&step), Ok(1 + step.prefill_tokens * 3 + step.decode_context));
+    assert_eq!(latency.queueing_time(21), Ok(42));
+    let constants =
+        super::super::Constants { shortest_step: 1, output_token: 2, post_decode: 3, scheduling: 4, preemption: 5 };
+    assert_eq!(latency.constants(), Ok(constants));
+
+    // Events count in the state.
+    let all = plugin.description().events;
+    let event = (0..).find_map(|item| inputs::event(4, item, all).filter(|e| e.kind == EventKind::Completed));
+    let event = event.expect("one of them");
+    let mut guest = start(Kind::Routing);
+    let before = guest.save().expect("a state");
+    guest.notice(&event).expect("heard");
+    assert_eq!(before.len(), 1000);
+    assert_ne!(guest.save().expect("a state"), before);
+    let refused = guest.notice(&blis_sim::policy::Event { kind: EventKind::Rejected, ..event });
+    assert_eq!(
+        refused.map_err(|fault| folder.shorter(&fault)),
+        Err("everything.so: notice cannot answer: rejections are not for me [refused]".to_owned())
+    );
+}

@@ -1,0 +1,242 @@
+//! What belongs to the call that is going on in this thread: what it may use up, whom it is about, and
+//! the host's functions `random`, `pick`, `changed` and `log`.
+//!
+//! Functions registered with the script engine are shared by all guests of all threads; this is how
+//! they know for whom they work.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use blis_sim::cluster::Abort;
+use blis_sim::policy::Ties;
+use blis_sim::rng::{Generator, Stream};
+use rand::Rng as _;
+use rhai::{Dynamic, EvalAltResult, FLOAT, INT, Position};
+
+use super::registry::Registry;
+use crate::{FaultKind, Limits};
+
+/// What goes wrong in a function of the host.
+pub(super) type Failure = Box<EvalAltResult>;
+
+/// An error of the host in a script: its text, for messages.
+#[derive(Clone, Debug)]
+pub(super) struct HostError {
+    pub kind: FaultKind,
+    pub text: String,
+}
+
+/// The script did something that cannot be done; it may catch this.
+pub(super) fn failure(text: String) -> Failure {
+    host_error(FaultKind::Trap, text)
+}
+
+fn host_error(kind: FaultKind, text: String) -> Failure {
+    Box::new(EvalAltResult::ErrorRuntime(Dynamic::from(HostError { kind, text }), Position::NONE))
+}
+
+/// The script used up what it may; it cannot catch this.
+fn exhausted(kind: FaultKind, text: String) -> Failure {
+    Box::new(EvalAltResult::ErrorTerminated(Dynamic::from(HostError { kind, text }), Position::NONE))
+}
+
+/// Steps between looks at the clock.
+const CLOCK_STEPS: u64 = 256;
+/// What no call takes, whatever it does. The limit of steps comes first for all but scripts that make every
+/// single step slow; those end here, and only they depend on the machine ([`FaultKind::OutOfTime`]).
+const LONGEST: Duration = Duration::from_secs(10);
+/// Numbers of columns handled for each step allowed.
+const NUMBERS_PER_STEP: u64 = 16;
+
+thread_local! {
+    static CALL: Call = Call::default();
+}
+
+#[derive(Default)]
+struct Call {
+    steps: Cell<u64>,
+    began: Cell<Option<Instant>>,
+    /// Numbers of columns handled, and how many may be.
+    numbers: Cell<u64>,
+    numbers_allowed: Cell<u64>,
+    longest_column: Cell<usize>,
+    abort: RefCell<Option<Abort>>,
+    request: Cell<u32>,
+    stream: Cell<Option<Stream>>,
+    ties: Cell<Option<Ties>>,
+    changed: RefCell<Option<Vec<u32>>>,
+    generator: RefCell<Option<Generator>>,
+    log: RefCell<Log>,
+    constants: RefCell<Option<Constants>>,
+}
+
+/// Constants of a script and their values.
+pub(super) type Constants = Arc<[(String, Dynamic)]>;
+
+/// What a guest may still write to the log of the run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Log {
+    pub who: Arc<str>,
+    pub lines_left: u32,
+    pub unwritten: u64,
+    pub line_bytes: usize,
+}
+
+/// What a call is about.
+#[derive(Clone, Debug)]
+pub(super) struct About {
+    pub request: u32,
+    pub stream: Stream,
+    pub ties: Option<Ties>,
+    /// The places of the instances that may differ from those of the call before; `None` if any.
+    pub changed: Option<Vec<u32>>,
+}
+
+/// Starts a call.
+pub(super) fn begin(limits: &Limits, constants: &Constants, abort: &Abort, about: About) {
+    CALL.with(|call| {
+        call.steps.set(0);
+        call.began.set(None);
+        *call.abort.borrow_mut() = Some(abort.clone());
+        call.numbers.set(0);
+        call.numbers_allowed.set(limits.operations_per_call.saturating_mul(NUMBERS_PER_STEP));
+        call.longest_column.set(limits.collection_size);
+        call.request.set(about.request);
+        call.stream.set(Some(about.stream));
+        call.ties.set(about.ties);
+        *call.changed.borrow_mut() = about.changed;
+        *call.constants.borrow_mut() = (!constants.is_empty()).then(|| Arc::clone(constants));
+        *call.generator.borrow_mut() = None;
+    });
+}
+
+/// The value of the constant `name` of the script at work.
+pub(super) fn constant(name: &str) -> Option<Dynamic> {
+    CALL.with(|call| {
+        let constants = call.constants.borrow();
+        constants.as_ref()?.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+    })
+}
+
+/// Exchanges the log of this thread's call for that of a guest, or back.
+pub(super) fn swap_log(log: &mut Log) {
+    CALL.with(|call| std::mem::swap(&mut *call.log.borrow_mut(), log));
+}
+
+/// Steps of the call so far, and numbers of columns handled.
+pub(super) fn used() -> (u64, u64) {
+    CALL.with(|call| (call.steps.get(), call.numbers.get()))
+}
+
+/// Asked by the engine at every step.
+pub(super) fn progress(steps: u64) -> Option<Dynamic> {
+    CALL.with(|call| {
+        call.steps.set(steps);
+        if !steps.is_multiple_of(CLOCK_STEPS) {
+            return None;
+        }
+        if call.abort.borrow().as_ref().is_some_and(Abort::is_set) {
+            let text = "the simulation was told to end".to_owned();
+            return Some(Dynamic::from(HostError { kind: FaultKind::OutOfTime, text }));
+        }
+        let now = Instant::now();
+        let Some(began) = call.began.get() else {
+            call.began.set(Some(now));
+            return None;
+        };
+        (now.duration_since(began) > LONGEST).then(|| {
+            let text = format!("it took more than {} s", LONGEST.as_secs());
+            Dynamic::from(HostError { kind: FaultKind::OutOfTime, text })
+        })
+    })
+}
+
+/// The call is about to handle that many numbers of columns.
+pub(super) fn charge(numbers: usize) -> Result<(), Failure> {
+    CALL.with(|call| {
+        let sum = call.numbers.get().saturating_add(numbers as u64 + 8);
+        call.numbers.set(sum);
+        if sum <= call.numbers_allowed.get() {
+            return Ok(());
+        }
+        let allowed = call.numbers_allowed.get();
+        Err(exhausted(FaultKind::OutOfFuel, format!("it handled more than {allowed} numbers of columns in one call")))
+    })
+}
+
+/// A length that a script asks for.
+pub(super) fn length(len: INT) -> Result<usize, Failure> {
+    let longest = CALL.with(|call| call.longest_column.get());
+    let Ok(len) = usize::try_from(len) else {
+        return Err(failure(format!("a column has a length of 0 or more, not {len}")));
+    };
+    if len > longest {
+        let text = format!("a column of {len} numbers; the longest has {longest}");
+        return Err(exhausted(FaultKind::OutOfMemory, text));
+    }
+    charge(len)?;
+    Ok(len)
+}
+
+pub(super) fn register(to: &mut Registry) {
+    to.engine.register_type_with_name::<HostError>("error");
+    to.add("to_string", |error: HostError| error.text);
+    to.add("random", || -> FLOAT {
+        // The 53 bits that an f64 holds.
+        (next() >> 11) as f64 / (1_u64 << 53) as f64
+    });
+    to.add("pick", |n: INT| -> Result<INT, Failure> {
+        let choices = usize::try_from(n).ok().filter(|&n| n > 0);
+        let choices = choices.ok_or_else(|| failure(format!("`pick` needs 1 choice or more, not {n}")))?;
+        Ok(CALL.with(|call| {
+            let fallback = || call.stream.get().map_or(Ties::LowestIndex, Ties::Random);
+            call.ties.get().unwrap_or_else(fallback).pick(call.request.get(), choices) as INT
+        }))
+    });
+    to.add("changed", || -> Result<Dynamic, Failure> {
+        CALL.with(|call| {
+            let changed = call.changed.borrow();
+            let Some(places) = &*changed else { return Ok(Dynamic::UNIT) };
+            charge(places.len())?;
+            Ok(Dynamic::from_array(places.iter().map(|&place| Dynamic::from_int(place.into())).collect()))
+        })
+    });
+    to.add("log", |text: Dynamic| -> Result<(), Failure> {
+        if text.is_int() || text.is_float() {
+            let text =
+                "`log` writes a text to the log of the run; for logarithms there are ln(x), log10(x) and log2(x)";
+            return Err(failure(text.to_owned()));
+        }
+        write(&text.to_string());
+        Ok(())
+    });
+}
+
+fn next() -> u64 {
+    CALL.with(|call| {
+        let mut generator = call.generator.borrow_mut();
+        let stream = call.stream.get().unwrap_or_else(|| Stream::new(0, "script"));
+        generator.get_or_insert_with(|| stream.at(u64::from(call.request.get()))).next_u64()
+    })
+}
+
+fn write(text: &str) {
+    CALL.with(|call| {
+        let mut log = call.log.borrow_mut();
+        if log.lines_left == 0 {
+            log.unwritten += 1;
+            return;
+        }
+        log.lines_left -= 1;
+        tracing::info!(target: "plugin", "{}: {}", log.who, cut(text, log.line_bytes));
+        if log.lines_left == 0 {
+            tracing::info!(target: "plugin", "{}: further lines are not written", log.who);
+        }
+    });
+}
+
+/// The start of `text` that fits `bytes`.
+pub(super) fn cut(text: &str, bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes)]
+}

@@ -1,0 +1,200 @@
+//! The script engine: what scripts can do, and what they may use up. One engine serves all scripts with
+//! the same limits, on all threads.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rhai::packages::{
+    ArithmeticPackage, BasicArrayPackage, BasicIteratorPackage, BasicMapPackage, BasicMathPackage, BasicStringPackage,
+    LogicPackage, MoreStringPackage, Package as _,
+};
+use rhai::{Dynamic, Engine, INT};
+
+use super::registry::{Names, Registry};
+use super::{call, column, sandbox, views};
+use crate::Limits;
+
+/// Entries of an array or object map, those of arrays and maps inside counted. Far below
+/// [`Limits::collection_size`], because an array in an array in an array … takes stack to drop, and the
+/// interpreter counts such a value through at every change.
+pub(super) const ENTRIES: usize = 4096;
+/// Variables of a function.
+const VARIABLES: usize = 64;
+/// Functions of a script.
+const FUNCTIONS: usize = 256;
+/// Nested expressions and blocks.
+const NESTED: usize = 48;
+
+/// Functions of the language's own packages that scripts may use.
+pub(super) const LANGUAGE_FUNCTIONS: [&str; 63] = [
+    "all",
+    "append",
+    "call",
+    "chop",
+    "clear",
+    "contains",
+    "dedup",
+    "drain",
+    "ends_with",
+    "extract",
+    "filter",
+    "find",
+    "find_map",
+    "for_each",
+    "get",
+    "index_of",
+    "insert",
+    "int",
+    "is_empty",
+    "is_even",
+    "is_infinite",
+    "is_odd",
+    "is_zero",
+    "keys",
+    "len",
+    "make_lower",
+    "make_upper",
+    "max",
+    "min",
+    "mixin",
+    "pad",
+    "parse_float",
+    "parse_int",
+    "pop",
+    "push",
+    "range",
+    "reduce",
+    "reduce_rev",
+    "remove",
+    "retain",
+    "reverse",
+    "set",
+    "shift",
+    "some",
+    "splice",
+    "split",
+    "starts_with",
+    "sub_string",
+    "to_chars",
+    "to_float",
+    "to_int",
+    "to_lower",
+    "to_string",
+    "to_upper",
+    "trim",
+    "truncate",
+    "type_of",
+    "values",
+    "fill_with",
+    "crop",
+    "fraction",
+    "E",
+    "PI",
+];
+
+/// An engine, and the names of what there is in it.
+pub(super) struct Kit {
+    pub engine: Engine,
+    pub names: Names,
+    pub limits: Limits,
+}
+
+/// The engine for `limits`.
+pub(super) fn kit(limits: &Limits) -> Arc<Kit> {
+    static KITS: Mutex<Vec<Arc<Kit>>> = Mutex::new(Vec::new());
+    let mut kits = KITS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(kit) = kits.iter().find(|kit| kit.limits == *limits) {
+        return Arc::clone(kit);
+    }
+    let kit = Arc::new(Kit::new(limits));
+    kits.push(Arc::clone(&kit));
+    kit
+}
+
+/// The engine has some hundred functions, which nobody wants to see.
+impl fmt::Debug for Kit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kit").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+impl Kit {
+    fn new(limits: &Limits) -> Self {
+        let mut registry = Registry { engine: Engine::new_raw(), names: Names::default() };
+        confine(&mut registry.engine, limits);
+        packages(&mut registry.engine);
+        column::register(&mut registry);
+        sandbox::register(&mut registry);
+        call::register(&mut registry);
+        views::register(&mut registry);
+        Self { engine: registry.engine, names: registry.names, limits: *limits }
+    }
+
+    /// Names of all functions.
+    pub fn functions(&self) -> impl Iterator<Item = &&'static str> {
+        self.names.functions.iter().chain(&LANGUAGE_FUNCTIONS)
+    }
+}
+
+fn confine(engine: &mut Engine, limits: &Limits) {
+    engine.set_strict_variables(true);
+    engine.set_max_operations(limits.operations_per_call.max(1));
+    engine.set_max_call_levels(limits.call_depth);
+    engine.set_max_string_size(limits.collection_size.max(1));
+    engine.set_max_array_size(limits.collection_size.clamp(1, ENTRIES));
+    engine.set_max_map_size(limits.collection_size.clamp(1, ENTRIES));
+    engine.set_max_variables(VARIABLES);
+    engine.set_max_functions(FUNCTIONS);
+    engine.set_max_expr_depths(NESTED, NESTED);
+    // A lock that all threads would share.
+    engine.set_max_strings_interned(0);
+    engine.on_progress(call::progress);
+    resolve_constants(engine);
+    for word in ["eval", "print", "debug", "Fn"] {
+        engine.disable_symbol(word);
+    }
+}
+
+/// Constants that did not become part of the code: tables, and what a script tries to assign to.
+#[expect(deprecated, reason = "it is how the engine marks what may change in a later version")]
+fn resolve_constants(engine: &mut Engine) {
+    // Variables of the function itself have a number.
+    engine.on_var(|name, number, _| Ok(if number == 0 { call::constant(name) } else { None }));
+}
+
+/// Not the core of the language: it can sleep and exit.
+fn packages(engine: &mut Engine) {
+    ArithmeticPackage::new().register_into_engine(engine);
+    LogicPackage::new().register_into_engine(engine);
+    BasicMathPackage::new().register_into_engine(engine);
+    BasicArrayPackage::new().register_into_engine(engine);
+    BasicIteratorPackage::new().register_into_engine(engine);
+    BasicMapPackage::new().register_into_engine(engine);
+    BasicStringPackage::new().register_into_engine(engine);
+    MoreStringPackage::new().register_into_engine(engine);
+}
+
+/// As scripts and their authors call it.
+pub(super) fn type_name(value: &Dynamic) -> &'static str {
+    if value.is_unit() {
+        "nothing"
+    } else if value.is::<INT>() {
+        "a whole number"
+    } else if value.is_float() {
+        "a number"
+    } else if value.is_bool() {
+        "a truth value"
+    } else if value.is_string() {
+        "a text"
+    } else if value.is_array() {
+        "an array"
+    } else if value.is_map() {
+        "an object map"
+    } else if value.is_fnptr() {
+        "a function"
+    } else if value.is::<column::Column>() {
+        "a column"
+    } else {
+        "something of the host"
+    }
+}

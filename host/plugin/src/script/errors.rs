@@ -1,0 +1,294 @@
+//! What the script engine reports, in plain words, with the line and what to do about it.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use rhai::{Dynamic, EvalAltResult, ParseError, ParseErrorType, Position};
+
+use super::call::{HostError, cut};
+use super::engine::{self, Kit};
+use super::header::near;
+use super::scan::{Place, Scan};
+use crate::{Fault, FaultKind};
+use blis_diag::Excerpt;
+
+/// A script's text and where it comes from, for messages.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    pub path: Arc<str>,
+    pub text: Arc<str>,
+}
+
+impl Source {
+    /// Something is wrong at `place`, or with the script as a whole.
+    pub fn fault(&self, kind: FaultKind, place: Option<Place<'_>>, text: &str) -> Fault {
+        let Some(place) = place else { return Fault::new(kind, format!("{}: {text}", self.path)) };
+        let len = place.text.chars().count() as u64;
+        self.fault_at(kind, place.line, place.column, len, text)
+    }
+
+    /// Something is wrong with what is said in `line`.
+    pub fn fault_in_line(&self, kind: FaultKind, line: u64, text: &str) -> Fault {
+        let index = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
+        let shown = self.text.split('\n').nth(index).unwrap_or_default();
+        let column = shown.chars().take_while(|c| c.is_whitespace()).count() as u64 + 1;
+        self.fault_at(kind, line, column, shown.trim().chars().count() as u64, text)
+    }
+
+    fn fault_at(&self, kind: FaultKind, line: u64, column: u64, len: u64, text: &str) -> Fault {
+        let excerpt = Excerpt { text: &self.text, line, column, len };
+        Fault::new(kind, format!("{}:{line}:{column}: {text}{excerpt}", self.path))
+    }
+
+    fn fault_by(&self, kind: FaultKind, position: Position, text: &str) -> Fault {
+        let Some(line) = position.line() else { return self.fault(kind, None, text) };
+        let column = position.position().unwrap_or(1) as u64;
+        let shown = self.text.split('\n').nth(line.saturating_sub(1)).unwrap_or_default();
+        let rest = shown.chars().skip((column.saturating_sub(1)) as usize);
+        let len = rest.take_while(|&c| c == '_' || c.is_alphanumeric()).count() as u64;
+        self.fault_at(kind, line as u64, column, len, text)
+    }
+
+    /// The script does not compile.
+    pub fn syntax(&self, error: &ParseError, kit: &Kit, visible: &[&str]) -> Fault {
+        let (kind, text) = syntax_text(error.err_type(), visible);
+        self.fault_by(kind, error.position(), cut(&text, kit.limits.message_bytes))
+    }
+
+    /// `function` of the script, called by the host, ended with `error`.
+    pub fn runtime(&self, error: &EvalAltResult, kit: &Kit, function: &str) -> Fault {
+        let mut error = error;
+        let mut position = Position::NONE;
+        let mut callers = String::new();
+        let mut inside = function.to_owned();
+        while let EvalAltResult::ErrorInFunctionCall(name, _, inner, called_at) = error {
+            let line = called_at.line().map_or_else(String::new, |line| format!(" in line {line}"));
+            let _ = write!(callers, "\n  called from `{inside}`{line}");
+            inside.clone_from(name);
+            position = *called_at;
+            error = inner;
+        }
+        if inside.starts_with("anon$") {
+            "a closure".clone_into(&mut inside);
+        }
+        if !error.position().is_none() {
+            position = error.position();
+        }
+        let (kind, text) = runtime_text(error, kit);
+        let text = cut(&text, kit.limits.message_bytes);
+        let text = format!("in `{inside}`: {text}");
+        let mut fault = if position.is_none() {
+            // The engine does not say where limits were passed; the function is known.
+            let scan = Scan::of(&self.text);
+            let place = scan.functions.iter().find(|place| place.text == inside).copied();
+            self.fault(kind, place, &text)
+        } else {
+            self.fault_by(kind, position, &text)
+        };
+        // Of deep recursion, the first few will do.
+        let shown: Vec<_> = callers.lines().rev().filter(|line| !line.is_empty()).take(4).collect();
+        for line in shown {
+            let _ = write!(fault.message, "\n{line}");
+        }
+        fault
+    }
+}
+
+fn syntax_text(error: &ParseErrorType, visible: &[&str]) -> (FaultKind, String) {
+    let text = match error {
+        ParseErrorType::VariableUndefined(name) => {
+            let hint = near(name, visible, "");
+            format!(
+                "there is no `{name}` here{hint}{} a function sees what it is given, `this`, parameters (`// @param`) and \
+                 constants (`const x = …;` outside of functions)",
+                if hint.is_empty() { ":" } else { "" }
+            )
+        }
+        ParseErrorType::Reserved(word) => not_available(word),
+        ParseErrorType::ExprTooDeep => {
+            return (FaultKind::TooDeep, "expressions or blocks are nested too deeply: use more variables".to_owned());
+        }
+        ParseErrorType::LiteralTooLarge(what, most) => {
+            return (FaultKind::OutOfMemory, format!("{} of this literal is more than {most}", what.to_lowercase()));
+        }
+        ParseErrorType::TooManyFunctions => "there are too many functions".to_owned(),
+        ParseErrorType::UnexpectedEOF => "the script ends in the middle: a bracket or brace is not closed".to_owned(),
+        ParseErrorType::AssignmentToConstant(name) => format!("`{name}` is a constant and cannot be changed"),
+        other => {
+            let text = other.to_string();
+            if let Some((word, _)) = text.split_once('\'').and_then(|(_, rest)| rest.split_once("' is disabled")) {
+                return (FaultKind::Syntax, not_available(word));
+            }
+            let text = text.replacen("Expecting", "expected", 1);
+            if text.contains("';' to terminate") { format!("{text}: is the `;` missing?") } else { text }
+        }
+    };
+    (FaultKind::Syntax, text)
+}
+
+/// `word` is reserved, or was disabled.
+fn not_available(word: &str) -> String {
+    match word {
+        "print" | "debug" => format!("there is no `{word}`: `log(text)` writes to the log of the run"),
+        "Fn" => "there is no `Fn`: write a closure, as in `|x| x + 1`".to_owned(),
+        _ => format!("`{word}` is not available to policies"),
+    }
+}
+
+fn runtime_text(error: &EvalAltResult, kit: &Kit) -> (FaultKind, String) {
+    use EvalAltResult as E;
+    let limits = &kit.limits;
+    let text = match error {
+        E::ErrorRuntime(value, _) | E::ErrorTerminated(value, _) => return thrown(value),
+        E::ErrorTooManyOperations(_) => {
+            let most = limits.operations_per_call;
+            return (FaultKind::OutOfFuel, format!("more than {most} steps in one call: does a loop not end?"));
+        }
+        E::ErrorStackOverflow(_) => {
+            let most = limits.call_depth;
+            return (FaultKind::TooDeep, format!("more than {most} functions called inside each other"));
+        }
+        E::ErrorDataTooLarge(what, _) => return (FaultKind::OutOfMemory, too_large(what, kit)),
+        E::ErrorTooManyVariables(_) => return (FaultKind::OutOfMemory, "there are too many variables".to_owned()),
+        E::ErrorParsing(error, _) => return syntax_text(error, &[]),
+        E::ErrorFunctionNotFound(signature, _) => no_function(signature, kit),
+        E::ErrorDotExpr(text, _) => no_field(text, kit),
+        E::ErrorVariableNotFound(name, _) => format!("there is no `{name}` here"),
+        E::ErrorPropertyNotFound(name, _) => format!("there is no `{name}` in this object map"),
+        E::ErrorMismatchDataType(wanted, got, _) | E::ErrorMismatchOutputType(wanted, got, _) => mismatch(wanted, got),
+        E::ErrorIndexingType(text, _) => {
+            let (what, index) = text.trim_end_matches(']').split_once(" [").unwrap_or((text, ""));
+            format!("{} has no [{}]", article(what), word(index))
+        }
+        E::ErrorArrayBounds(0, index, _) => format!("there is no place {index}: the array is empty"),
+        E::ErrorArrayBounds(len, index, _) => {
+            format!("there is no place {index}: the array has the places 0 to {}", len - 1)
+        }
+        E::ErrorStringBounds(len, index, _) => format!("there is no place {index}: the text has {len} characters"),
+        E::ErrorArithmetic(text, _) => {
+            let hint = if text.contains("ivision by zero") || text.contains("odulo") {
+                "; whole numbers cannot be divided by zero: check first, or divide by a number with a fraction (`x / float(y)`)"
+            } else {
+                "; whole numbers have 64 bits: count in numbers with a fraction (`float(x)`)"
+            };
+            format!("{text}{hint}")
+        }
+        E::ErrorUnboundThis(_) => {
+            "`this` is known in functions that the host calls; call a helper as `this.helper(…)` to hand it on"
+                .to_owned()
+        }
+        E::ErrorDataRace(..) => "a closure uses what the function that calls it works on: give it a copy".to_owned(),
+        E::ErrorFor(_) => {
+            "`for` goes over ranges (`0..s.len`), arrays, columns, texts and the instances `s`".to_owned()
+        }
+        E::ErrorAssignmentToConstant(name, _) => format!("`{name}` is a constant and cannot be changed"),
+        E::ErrorNonPureMethodCallOnConstant(name, _) => format!("`{name}` would change a constant"),
+        other => {
+            let mut other = other.to_string();
+            if let Some(at) = other.rfind(" (line ") {
+                other.truncate(at);
+            }
+            other
+        }
+    };
+    (FaultKind::Trap, text)
+}
+
+fn thrown(value: &Dynamic) -> (FaultKind, String) {
+    if let Some(error) = value.read_lock::<HostError>() {
+        return (error.kind, error.text.clone());
+    }
+    (FaultKind::Trap, if value.is_unit() { "it threw an error".to_owned() } else { format!("it threw: {value}") })
+}
+
+fn too_large(what: &str, kit: &Kit) -> String {
+    let entries = engine::ENTRIES.min(kit.limits.collection_size);
+    match what {
+        "Length of string" => format!("a text of more than {} bytes", kit.limits.collection_size),
+        "Size of object map" => {
+            format!("an object map of more than {entries} entries, those of object maps inside counted")
+        }
+        _ => format!("an array of more than {entries} entries, those of arrays inside counted"),
+    }
+}
+
+/// `signature` is as in `foo (i64, column)`.
+fn no_function(signature: &str, kit: &Kit) -> String {
+    let (name, arguments) = signature.split_once(" (").unwrap_or((signature, ")"));
+    let arguments: Vec<_> = arguments.trim_end_matches(')').split(", ").filter(|word| !word.is_empty()).collect();
+    let nothing = if arguments.contains(&"()") {
+        "; nothing, `()`, is what a missing entry or field holds: give another value with `??`"
+    } else {
+        ""
+    };
+    let given: Vec<_> = arguments.iter().map(|argument| article(argument)).collect();
+    if !name.starts_with(|c: char| c.is_alphabetic() || c == '_') {
+        return format!("`{name}` does not work on {}{nothing}", given.join(" and "));
+    }
+    let known = kit.functions().any(|known| *known == name);
+    let hint = if known { String::new() } else { near(name, kit.functions(), "") };
+    match given.len() {
+        0 => format!("there is no function `{name}` without arguments{hint}"),
+        _ => format!("there is no function `{name}` of {}{hint}{nothing}", given.join(" and ")),
+    }
+}
+
+/// `text` is as in `Unknown property 'x' - a getter is not registered for type 'column'`.
+fn no_field(text: &str, kit: &Kit) -> String {
+    let quoted: Vec<_> = text.split('\'').skip(1).step_by(2).collect();
+    let [field, what, ..] = quoted[..] else { return text.to_owned() };
+    let what = what.rsplit("::").next().unwrap_or(what);
+    if text.starts_with("No writable") {
+        return format!("`{field}` of {} cannot be changed", article(what));
+    }
+    let hint = kit.names.fields.get(what).map_or_else(String::new, |names| near(field, names, ""));
+    let nothing = if what == "()" { ": nothing, `()`, is what a missing entry or field holds" } else { "" };
+    format!("{} has no field `{field}`{hint}{nothing}", article(what))
+}
+
+fn mismatch(wanted: &str, got: &str) -> String {
+    let hint = match (word(wanted).as_str(), word(got).as_str()) {
+        ("truth value", "column") => {
+            "; `&` and `|` combine columns, `any(column)` and `all(column)` make a truth value of one"
+        }
+        ("truth value", "nothing") => "; compare with `()` if something may be missing",
+        _ => "",
+    };
+    format!("{} is needed here, not {}{hint}", article(wanted), article(got))
+}
+
+/// The engine's name of a type in plain words.
+fn word(name: &str) -> String {
+    match name.trim() {
+        "i64" => "whole number",
+        "f64" => "number",
+        "bool" => "truth value",
+        "()" => "nothing",
+        "string" | "&str | ImmutableString | String" => "text",
+        "char" => "character",
+        "map" => "object map",
+        "Fn" => "function",
+        // The engine's messages have some types by their names in Rust.
+        other => match other.rsplit("::").next().unwrap_or(other) {
+            "Column" => "column",
+            "Request" => "request",
+            "Cluster" => "cluster",
+            "Instance" => "instance",
+            "Queued" => "queued request",
+            "Running" => "running batch",
+            "Step" => "step",
+            "Happening" => "event",
+            other => other,
+        },
+    }
+    .to_owned()
+}
+
+fn article(name: &str) -> String {
+    let word = word(name);
+    match word.chars().next() {
+        _ if word == "nothing" => word,
+        Some('a' | 'e' | 'i' | 'o') => format!("an {word}"),
+        _ => format!("a {word}"),
+    }
+}

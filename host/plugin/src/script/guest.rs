@@ -1,0 +1,444 @@
+//! A script with a state: asks its functions and checks the form of what they answer.
+
+use std::sync::Arc;
+
+use blis_sim::latency::Batch;
+use blis_sim::policy::{BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties, Verdict};
+use blis_sim::units::Micros;
+use rhai::{CallFnOptions, Dynamic, FuncArgs, Map, Scope};
+
+use super::call::{self, Log};
+use super::column::{Column, number, numbers};
+use super::engine::type_name;
+use super::state;
+use super::views::{Cluster, ClusterFields, Happening, NameTexts, Queued, Request, RequestFields, Running, Step};
+use super::{Code, Script};
+use crate::rows::Seen;
+use crate::{Constants, Fault, FaultKind, Guest, Kind, Setup};
+
+/// Largest duration a script can answer, µs: a day. More is a mistake.
+const LONGEST: f64 = 24.0 * 3600.0 * 1e6;
+/// Bytes that a script may have added to its state before somebody looks how large it is.
+const UNMEASURED: u64 = 4 << 20;
+
+pub(super) struct ScriptGuest {
+    script: Arc<Script>,
+    code: Code,
+    setup: Setup,
+    names: NameTexts,
+    /// `this`.
+    state: Dynamic,
+    /// Most that the state can have grown since it was measured, bytes.
+    grown: u64,
+    cluster: Arc<ClusterFields>,
+    /// Of the decisions about the state, if the script asks what changed.
+    seen: Seen,
+    /// For the next call: what changed.
+    changed: Option<Vec<u32>>,
+    log: Log,
+    used: u64,
+}
+
+impl std::fmt::Debug for ScriptGuest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ScriptGuest")
+            .field("script", &self.script.source.path)
+            .field("kind", &self.setup.kind)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ScriptGuest {
+    pub fn start(script: Arc<Script>, code: Code, setup: &Setup) -> Result<Self, Fault> {
+        let log = Log {
+            who: Arc::clone(&script.source.path),
+            lines_left: setup.limits.log_lines,
+            unwritten: 0,
+            line_bytes: setup.limits.message_bytes,
+        };
+        let mut guest = Self {
+            names: Arc::clone(&setup.names),
+            script,
+            code,
+            setup: setup.clone(),
+            state: Dynamic::from_map(Map::new()),
+            grown: 0,
+            cluster: Arc::default(),
+            seen: Seen::default(),
+            changed: None,
+            log,
+            used: 0,
+        };
+        guest.initialise()?;
+        Ok(guest)
+    }
+
+    /// What `init` makes of an empty state.
+    fn initialise(&mut self) -> Result<(), Fault> {
+        self.state = Dynamic::from_map(Map::new());
+        self.grown = 0;
+        let Some(parameters) = self.script.function("init").map(|init| init.parameters) else { return Ok(()) };
+        let answer = match parameters {
+            0 => self.call("init", (), 0, None)?,
+            _ => self.call("init", (self.info(),), 0, None)?,
+        };
+        if answer.is_map() {
+            self.state = answer;
+        } else if !answer.is_unit() {
+            let text = format!("init answered {}; it answers the state, an object map `#{{…}}`", type_name(&answer));
+            return Err(self.bad_answer("init", FaultKind::Refused, &text));
+        }
+        Ok(())
+    }
+
+    /// What `init` is told.
+    fn info(&self) -> Map {
+        let int = |value: u32| Dynamic::from_int(i64::from(value));
+        let instance = |info: &blis_sim::policy::InstanceInfo| {
+            let fields = [
+                ("id", info.id),
+                ("max_num_seqs", info.max_num_seqs),
+                ("total_kv_blocks", info.total_kv_blocks),
+                ("block_size", info.block_size),
+            ];
+            Dynamic::from_map(fields.into_iter().map(|(name, value)| (name.into(), int(value))).collect())
+        };
+        let instances = self.setup.instances.iter().map(instance).collect();
+        let facts = self.setup.facts.iter().map(|(name, value)| (name.into(), Dynamic::from_float(*value))).collect();
+        let mut info = Map::new();
+        info.insert("kind".into(), self.setup.kind.name().into());
+        info.insert("instances".into(), Dynamic::from_array(instances));
+        info.insert("facts".into(), Dynamic::from_map(facts));
+        info
+    }
+
+    /// Calls `function` about request number `about`.
+    fn call(
+        &mut self,
+        function: &'static str,
+        arguments: impl FuncArgs,
+        about: u32,
+        ties: Option<&Ties>,
+    ) -> Result<Dynamic, Fault> {
+        let kit = &self.script.kit;
+        let changed = self.changed.take();
+        let about = call::About { request: about, stream: self.setup.stream, ties: ties.copied(), changed };
+        call::begin(&kit.limits, &self.code.constants, &self.setup.abort, about);
+        call::swap_log(&mut self.log);
+        let options = CallFnOptions::new().eval_ast(false).rewind_scope(true).bind_this_ptr(&mut self.state);
+        let answer =
+            kit.engine.call_fn_with_options::<Dynamic>(options, &mut Scope::new(), &self.code.ast, function, arguments);
+        call::swap_log(&mut self.log);
+        let (steps, numbers) = call::used();
+        self.used = steps;
+        // A step can add an entry of some 64 bytes, a number of a column is one of 8.
+        self.grown = self.grown.saturating_add(steps.saturating_mul(64)).saturating_add(numbers.saturating_mul(8));
+        let answer = answer.map_err(|error| {
+            // It may have asked what changed, and not got round to it.
+            self.seen = Seen::default();
+            self.script.source.runtime(&error, kit, function)
+        });
+        if self.grown > UNMEASURED || !self.state.is_map() {
+            self.measure(function)?;
+        }
+        answer
+    }
+
+    /// Ends with an error, and a fresh state, if the state is too large or no object map.
+    fn measure(&mut self, function: &'static str) -> Result<(), Fault> {
+        let most = self.setup.limits.state_bytes;
+        let fault = if !self.state.is_map() {
+            let text = format!("`this` became {}; it stays an object map", type_name(&self.state));
+            self.bad_answer(function, FaultKind::Trap, &text)
+        } else if state::size(&self.state) > most {
+            let text = format!("the state, `this`, takes more than {most} bytes: forget what is old");
+            self.bad_answer(function, FaultKind::OutOfMemory, &text)
+        } else {
+            self.grown = 0;
+            return Ok(());
+        };
+        // Without calling `init`, which may be what makes it large.
+        self.state = Dynamic::from_map(Map::new());
+        self.seen = Seen::default();
+        self.grown = 0;
+        if function != "init" {
+            self.initialise()?;
+        }
+        Err(fault)
+    }
+
+    /// Something is wrong with the answer of `function`: points at its last line.
+    fn bad_answer(&self, function: &str, kind: FaultKind, text: &str) -> Fault {
+        let line = self.script.function(function).map_or(1, |function| function.last_line);
+        self.script.source.fault_in_line(kind, line, text)
+    }
+
+    fn missing(&self, function: &str, kind: Kind) -> Result<(), Fault> {
+        if self.script.function(function).is_some() {
+            return Ok(());
+        }
+        let text = format!("there is no function `{function}`, which `{kind}` needs");
+        Err(self.script.source.fault(FaultKind::MissingExport, None, &text))
+    }
+
+    fn request(&self, request: &RequestView<'_>, now: Micros, tenant_in_flight: Option<u32>) -> Request {
+        let fields = RequestFields::new(request, now, tenant_in_flight, &self.script.wanted, &self.names);
+        Request(Arc::new(fields))
+    }
+
+    /// Of a decision that sees the cluster.
+    fn views(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> (Request, Cluster) {
+        let tenant_in_flight = cluster.tenant_in_flight(request.tags.tenant);
+        let request = self.request(request, cluster.now, Some(tenant_in_flight));
+        // The script may have kept the view of an earlier call; then it keeps it as it was.
+        Arc::make_mut(&mut self.cluster).update(cluster, &self.script.wanted);
+        if self.script.wanted.changed {
+            self.changed = self.seen.look(cluster).changed().map(<[u32]>::to_vec);
+        }
+        (request, Cluster(Arc::clone(&self.cluster)))
+    }
+
+    /// A choice among `len`, by its place or by a score for each, of which the highest counts.
+    fn choice(
+        &self,
+        function: &str,
+        answer: &Dynamic,
+        len: usize,
+        scores: &mut Vec<f64>,
+        tie: impl FnOnce(usize) -> usize,
+    ) -> Result<usize, Fault> {
+        let bad = |kind, text: String| Err(self.bad_answer(function, kind, &text));
+        if let Some(column) = answer.read_lock::<Column>() {
+            scores.extend_from_slice(column.values());
+        } else if let Ok(array) = answer.as_array_ref() {
+            match numbers(&array) {
+                Ok(values) => scores.extend(values),
+                Err(error) => return Err(self.script.source.runtime(&error, &self.script.kit, function)),
+            }
+        } else if !answer.is_bool()
+            && let Some(place) = number(answer)
+        {
+            return self.place(function, place, len);
+        } else {
+            let text = format!("{function} answered {}; it answers a column of scores, or a place", type_name(answer));
+            let hint = if answer.is_unit() { ": does its last line end in `;`?" } else { "" };
+            return bad(FaultKind::Trap, format!("{text}{hint}"));
+        }
+        if scores.len() != len {
+            let text = format!("{function} answered {} scores; it answers one for each of {len}", scores.len());
+            scores.clear();
+            return bad(FaultKind::OutOfRange, text);
+        }
+        if let Some(place) = scores.iter().position(|score| score.is_nan()) {
+            scores.clear();
+            let text = format!("{function} answered not-a-number (NaN) as score of place {place}; {NAN_COMES_FROM}");
+            return bad(FaultKind::NotANumber, text);
+        }
+        let best = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let tied = scores.iter().filter(|&&score| score == best).count();
+        if tied == 0 {
+            return bad(
+                FaultKind::OutOfRange,
+                format!("{function} answered no scores: there is nothing to choose from"),
+            );
+        }
+        let mut places = scores.iter().enumerate().filter(|&(_, &score)| score == best).map(|(place, _)| place);
+        Ok(places.nth(tie(tied)).unwrap_or(0))
+    }
+
+    fn place(&self, function: &str, place: f64, len: usize) -> Result<usize, Fault> {
+        if place.is_nan() {
+            let text = format!("{function} answered not-a-number (NaN); {NAN_COMES_FROM}");
+            return Err(self.bad_answer(function, FaultKind::NotANumber, &text));
+        }
+        if place.fract() == 0.0 && place >= 0.0 && place < len as f64 {
+            return Ok(place as usize);
+        }
+        let range = if len == 0 {
+            "there is nothing to choose from".to_owned()
+        } else {
+            format!("a place from 0 to {}", len - 1)
+        };
+        let text = format!("{function} answered {place}; it must be {range}");
+        Err(self.bad_answer(function, FaultKind::OutOfRange, &text))
+    }
+
+    fn number(&self, function: &str, answer: &Dynamic) -> Result<f64, Fault> {
+        let Some(value) = number(answer).filter(|_| !answer.is_bool()) else {
+            let hint = if answer.is_unit() { ": does its last line end in `;`?" } else { "" };
+            let text = format!("{function} answered {}; it answers a number{hint}", type_name(answer));
+            return Err(self.bad_answer(function, FaultKind::Trap, &text));
+        };
+        if value.is_nan() {
+            let text = format!("{function} answered not-a-number (NaN); {NAN_COMES_FROM}");
+            return Err(self.bad_answer(function, FaultKind::NotANumber, &text));
+        }
+        Ok(value)
+    }
+
+    fn duration(&self, function: &str, answer: &Dynamic) -> Result<u64, Fault> {
+        let us = self.number(function, answer)?;
+        if (0.0..=LONGEST).contains(&us) {
+            return Ok(us.round() as u64);
+        }
+        let text = format!("{function} answered {us} µs; it must be at least 0 and at most a day");
+        Err(self.bad_answer(function, FaultKind::OutOfRange, &text))
+    }
+}
+
+const NAN_COMES_FROM: &str = "look for 0/0, infinity minus infinity, or a root or logarithm of a negative number";
+
+impl Guest for ScriptGuest {
+    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<Verdict, Fault> {
+        self.missing("admit", Kind::Admission)?;
+        let views = self.views(request, cluster);
+        let answer = self.call("admit", views, request.id, None)?;
+        if let Ok(admitted) = answer.as_bool() {
+            return Ok(if admitted { Verdict::Admit } else { Verdict::Reject(Reason::Plugin(None)) });
+        }
+        if let Ok(reason) = answer.as_immutable_string_ref() {
+            let reason = call::cut(&reason, self.setup.limits.message_bytes);
+            return Ok(Verdict::Reject(Reason::Text(reason.into())));
+        }
+        let hint = if answer.is_unit() { ": does its last line end in `;`?" } else { "" };
+        let text = format!(
+            "admit answered {}; it answers true, or false or a text (the reason) to reject{hint}",
+            type_name(&answer)
+        );
+        Err(self.bad_answer("admit", FaultKind::Trap, &text))
+    }
+
+    fn route(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        scores: &mut Vec<f64>,
+    ) -> Result<usize, Fault> {
+        self.missing("route", Kind::Routing)?;
+        let views = self.views(request, cluster);
+        let answer = self.call("route", views, request.id, Some(ties))?;
+        self.choice("route", &answer, cluster.len(), scores, |tied| ties.pick(request.id, tied))
+    }
+
+    fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> Result<i64, Fault> {
+        self.missing("priority", Kind::Priority)?;
+        let view = self.request(request, now, None);
+        let answer = self.call("priority", (view,), request.id, None)?;
+        if let Ok(priority) = answer.as_int() {
+            return Ok(priority);
+        }
+        // Beyond the range it is the end of the range: infinitely urgent is as urgent as can be.
+        self.number("priority", &answer).map(|priority| priority.round() as i64)
+    }
+
+    fn rank(&mut self, queued: &QueuedView<'_>) -> Result<f64, Fault> {
+        self.missing("rank", Kind::Scheduling)?;
+        let view = self.request(&queued.request, queued.now, None);
+        let answer = self.call("rank", (view, Queued::from(queued)), queued.request.id, None)?;
+        self.number("rank", &answer)
+    }
+
+    fn victim(&mut self, batch: &BatchView) -> Result<usize, Fault> {
+        self.missing("victim", Kind::Preemption)?;
+        let about = batch.id.get(batch.wanting).copied().unwrap_or(0);
+        let answer = self.call("victim", (Running::new(batch, &self.names),), about, None)?;
+        self.choice("victim", &answer, batch.len(), &mut Vec::new(), |tied| tied - 1)
+    }
+
+    fn step_time(&mut self, batch: &Batch) -> Result<u64, Fault> {
+        self.missing("step_time", Kind::Latency)?;
+        let answer = self.call("step_time", (Step(*batch),), 0, None)?;
+        self.duration("step_time", &answer)
+    }
+
+    fn queueing_time(&mut self, input_tokens: u32) -> Result<u64, Fault> {
+        self.missing("step_time", Kind::Latency)?;
+        if self.script.function("queueing_time").is_none() {
+            return Ok(0);
+        }
+        let answer = self.call("queueing_time", (i64::from(input_tokens),), 0, None)?;
+        self.duration("queueing_time", &answer)
+    }
+
+    fn constants(&mut self) -> Result<Constants, Fault> {
+        self.missing("step_time", Kind::Latency)?;
+        let mut constants =
+            Constants { shortest_step: 1, output_token: 0, post_decode: 0, scheduling: 0, preemption: 0 };
+        if self.script.function("constants").is_none() {
+            return Ok(constants);
+        }
+        let answer = self.call("constants", (), 0, None)?;
+        let Ok(map) = answer.as_map_ref() else {
+            let text = format!("constants answered {}; it answers an object map", type_name(&answer));
+            return Err(self.bad_answer("constants", FaultKind::Trap, &text));
+        };
+        for (name, value) in map.iter() {
+            let field = match name.as_str() {
+                "shortest_step" => &mut constants.shortest_step,
+                "output_token" => &mut constants.output_token,
+                "post_decode" => &mut constants.post_decode,
+                "scheduling" => &mut constants.scheduling,
+                "preemption" => &mut constants.preemption,
+                other => {
+                    let known = ["shortest_step", "output_token", "post_decode", "scheduling", "preemption"];
+                    let text = format!("there is no constant `{other}`{}", super::header::near(other, &known, ""));
+                    return Err(self.bad_answer("constants", FaultKind::OutOfRange, &text));
+                }
+            };
+            *field = self.duration("constants", value)?;
+        }
+        if constants.shortest_step == 0 {
+            let text = "the shortest step is 0 µs; it must be at least 1";
+            return Err(self.bad_answer("constants", FaultKind::OutOfRange, text));
+        }
+        Ok(constants)
+    }
+
+    fn notice(&mut self, event: &Event) -> Result<(), Fault> {
+        if self.script.function("notice").is_none() {
+            return Ok(());
+        }
+        let view = Happening { event: *event, names: Arc::clone(&self.names) };
+        self.call("notice", (view,), event.request, None).map(|_| ())
+    }
+
+    fn save(&mut self) -> Result<Vec<u8>, Fault> {
+        state::save(&self.state, self.setup.limits.state_bytes)
+            .map_err(|(kind, text)| self.script.source.fault(kind, None, &format!("the state cannot be saved: {text}")))
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), Fault> {
+        self.state = state::restore(state).map_err(|text| {
+            let text = format!("the state cannot be restored: {text}");
+            self.script.source.fault(FaultKind::Refused, None, &text)
+        })?;
+        self.seen = Seen::default();
+        self.grown = 0;
+        Ok(())
+    }
+
+    fn fork(&mut self) -> Result<Box<dyn Guest>, Fault> {
+        let state = self.save()?;
+        let mut fork = Self {
+            script: Arc::clone(&self.script),
+            code: self.code.clone(),
+            setup: self.setup.clone(),
+            names: Arc::clone(&self.names),
+            state: Dynamic::UNIT,
+            grown: 0,
+            cluster: Arc::default(),
+            seen: Seen::default(),
+            changed: None,
+            log: self.log.clone(),
+            used: self.used,
+        };
+        fork.restore(&state)?;
+        Ok(Box::new(fork))
+    }
+
+    fn used(&self) -> Option<u64> {
+        Some(self.used)
+    }
+}

@@ -1,0 +1,249 @@
+//! What a script remembers, as bytes and back. Also how it is copied: a copy by way of bytes shares
+//! nothing with the original.
+
+use rhai::{Array, Dynamic, Map};
+
+use super::column::Column;
+use crate::FaultKind;
+
+/// Nesting that can be saved; what is nested deeper is a mistake.
+const DEEPEST: usize = 64;
+
+/// The bytes of `state`, at most `longest` of them.
+///
+/// # Errors
+/// Says what cannot be saved, and where in the state it is.
+pub(super) fn save(state: &Dynamic, longest: usize) -> Result<Vec<u8>, (FaultKind, String)> {
+    let mut writer = Writer { bytes: Vec::new(), longest, path: vec!["this".to_owned()] };
+    writer.value(state)?;
+    Ok(writer.bytes)
+}
+
+/// What [`save`] saved.
+///
+/// # Errors
+/// If the bytes are none of [`save`]'s.
+pub(super) fn restore(bytes: &[u8]) -> Result<Dynamic, String> {
+    let mut reader = Reader { bytes, depth: 0 };
+    let value = reader.value().ok_or("it is damaged, or not a state of a script")?;
+    if reader.bytes.is_empty() && value.is_map() { Ok(value) } else { Err("it is not a state of a script".to_owned()) }
+}
+
+/// Bytes that `state` takes in memory, roughly.
+pub(super) fn size(state: &Dynamic) -> usize {
+    fn add(value: &Dynamic, depth: usize) -> usize {
+        let inside = if depth == DEEPEST {
+            0
+        } else if let Ok(text) = value.as_immutable_string_ref() {
+            text.len()
+        } else if let Ok(array) = value.as_array_ref() {
+            array.iter().map(|item| add(item, depth + 1)).sum()
+        } else if let Ok(map) = value.as_map_ref() {
+            map.iter().map(|(key, item)| 32 + key.len() + add(item, depth + 1)).sum()
+        } else if let Some(column) = value.read_lock::<Column>() {
+            64 + 8 * column.len()
+        } else {
+            0
+        };
+        size_of::<Dynamic>() + inside
+    }
+    add(state, 0)
+}
+
+struct Writer {
+    bytes: Vec<u8>,
+    longest: usize,
+    path: Vec<String>,
+}
+
+impl Writer {
+    fn value(&mut self, value: &Dynamic) -> Result<(), (FaultKind, String)> {
+        if self.path.len() > DEEPEST {
+            let text = format!("{} … is nested deeper than {DEEPEST} levels", self.path[..4].concat());
+            return Err((FaultKind::Refused, text));
+        }
+        if value.is_unit() {
+            self.put(b'u', &[])
+        } else if let Ok(value) = value.as_bool() {
+            self.put(b'b', &[u8::from(value)])
+        } else if let Ok(value) = value.as_int() {
+            self.put(b'i', &value.to_le_bytes())
+        } else if let Ok(value) = value.as_float() {
+            self.put(b'f', &value.to_bits().to_le_bytes())
+        } else if let Ok(value) = value.as_char() {
+            self.put(b'c', &u32::from(value).to_le_bytes())
+        } else if let Ok(value) = value.as_immutable_string_ref() {
+            self.put(b's', &[])?;
+            self.text(&value)
+        } else if let Ok(array) = value.as_array_ref() {
+            self.put(b'a', &(array.len() as u64).to_le_bytes())?;
+            array.iter().enumerate().try_for_each(|(i, item)| self.inside(format!("[{i}]"), item))
+        } else if let Ok(map) = value.as_map_ref() {
+            self.put(b'm', &(map.len() as u64).to_le_bytes())?;
+            map.iter().try_for_each(|(key, item)| {
+                self.text(key)?;
+                self.inside(format!(".{key}"), item)
+            })
+        } else if let Some(column) = value.read_lock::<Column>() {
+            self.put(b'v', &(column.len() as u64).to_le_bytes())?;
+            column.values().iter().try_for_each(|x| self.put_bytes(&x.to_bits().to_le_bytes()))
+        } else {
+            let what = if value.is_fnptr() { "a function" } else { "a view of the host" };
+            let text = format!(
+                "{} is {what}, which cannot be saved or copied: keep numbers, texts, arrays, maps and columns",
+                self.path.concat()
+            );
+            Err((FaultKind::Refused, text))
+        }
+    }
+
+    fn inside(&mut self, step: String, value: &Dynamic) -> Result<(), (FaultKind, String)> {
+        self.path.push(step);
+        self.value(value)?;
+        self.path.pop();
+        Ok(())
+    }
+
+    fn text(&mut self, text: &str) -> Result<(), (FaultKind, String)> {
+        self.put_bytes(&(text.len() as u64).to_le_bytes())?;
+        self.put_bytes(text.as_bytes())
+    }
+
+    fn put(&mut self, tag: u8, bytes: &[u8]) -> Result<(), (FaultKind, String)> {
+        self.put_bytes(&[tag])?;
+        self.put_bytes(bytes)
+    }
+
+    fn put_bytes(&mut self, bytes: &[u8]) -> Result<(), (FaultKind, String)> {
+        if self.bytes.len() + bytes.len() > self.longest {
+            return Err((FaultKind::OutOfMemory, format!("it takes more than {} bytes", self.longest)));
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    depth: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn value(&mut self) -> Option<Dynamic> {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return None;
+        }
+        let [tag] = self.fixed::<1>()?;
+        let value = match tag {
+            b'u' => Dynamic::UNIT,
+            b'b' => Dynamic::from_bool(self.fixed::<1>()? != [0]),
+            b'i' => Dynamic::from_int(i64::from_le_bytes(self.fixed()?)),
+            b'f' => Dynamic::from_float(self.float()?),
+            b'c' => Dynamic::from_char(char::from_u32(u32::from_le_bytes(self.fixed()?))?),
+            b's' => self.text()?.into(),
+            b'a' => {
+                let len = self.len()?;
+                Dynamic::from_array((0..len).map(|_| self.value()).collect::<Option<Array>>()?)
+            }
+            b'm' => {
+                let len = self.len()?;
+                let entry = |_| Some((self.text()?.into(), self.value()?));
+                Dynamic::from_map((0..len).map(entry).collect::<Option<Map>>()?)
+            }
+            b'v' => {
+                let len = self.len()?;
+                let values = (0..len).map(|_| self.float()).collect::<Option<Vec<_>>>()?;
+                Dynamic::from(Column::new(values))
+            }
+            _ => return None,
+        };
+        self.depth -= 1;
+        Some(value)
+    }
+
+    /// A length that the bytes left can hold.
+    fn len(&mut self) -> Option<usize> {
+        let len = usize::try_from(u64::from_le_bytes(self.fixed()?)).ok()?;
+        (len <= self.bytes.len()).then_some(len)
+    }
+
+    fn text(&mut self) -> Option<&'a str> {
+        let len = self.len()?;
+        let (text, rest) = self.bytes.split_at_checked(len)?;
+        self.bytes = rest;
+        std::str::from_utf8(text).ok()
+    }
+
+    fn float(&mut self) -> Option<f64> {
+        Some(f64::from_bits(u64::from_le_bytes(self.fixed()?)))
+    }
+
+    fn fixed<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (bytes, rest) = self.bytes.split_first_chunk::<N>()?;
+        self.bytes = rest;
+        Some(*bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn values() -> impl Strategy<Value = Dynamic> {
+        let leaf = prop_oneof![
+            Just(Dynamic::UNIT),
+            any::<bool>().prop_map(Dynamic::from_bool),
+            any::<i64>().prop_map(Dynamic::from_int),
+            any::<f64>().prop_map(Dynamic::from_float),
+            any::<char>().prop_map(Dynamic::from_char),
+            ".{0,8}".prop_map(Dynamic::from),
+            prop::collection::vec(any::<f64>(), 0..4).prop_map(|values| Dynamic::from(Column::new(values))),
+        ];
+        leaf.prop_recursive(4, 32, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Dynamic::from_array),
+                prop::collection::btree_map("[a-zé]{0,3}", inner, 0..4).prop_map(|map| Dynamic::from_map(
+                    map.into_iter().map(|(key, value)| (key.into(), value)).collect()
+                )),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_state_comes_back_as_it_was(values in prop::collection::vec(values(), 0..4)) {
+            let map: Map = values.into_iter().enumerate().map(|(i, value)| (i.to_string().into(), value)).collect();
+            let saved = save(&Dynamic::from_map(map), 1 << 20).unwrap();
+            let again = save(&restore(&saved).unwrap(), 1 << 20).unwrap();
+            prop_assert_eq!(saved, again);
+        }
+
+        #[test]
+        fn any_bytes_are_refused_or_restored(bytes: Vec<u8>, tags in "[ubifcsamv]{0,20}") {
+            let _ = restore(&bytes);
+            let _ = restore(tags.as_bytes());
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_saved_is_named() {
+        let mut inner = Map::new();
+        inner.insert("f".into(), Dynamic::from(rhai::FnPtr::new("route").unwrap()));
+        let mut map = Map::new();
+        map.insert("hooks".into(), Dynamic::from_array(vec![Dynamic::UNIT, Dynamic::from_map(inner)]));
+        let error = save(&Dynamic::from_map(map), 1000).unwrap_err();
+        assert_eq!(error.0, FaultKind::Refused);
+        insta::assert_snapshot!(error.1, @r"this.hooks[1].f is a function, which cannot be saved or copied: keep numbers, texts, arrays, maps and columns");
+        let long = Dynamic::from_array(vec![Dynamic::from_int(1); 100]);
+        assert_eq!(save(&long, 99).unwrap_err(), (FaultKind::OutOfMemory, "it takes more than 99 bytes".to_owned()));
+        let mut deep = Dynamic::UNIT;
+        for _ in 0..1000 {
+            deep = Dynamic::from_array(vec![deep]);
+        }
+        assert!(save(&deep, 1 << 20).unwrap_err().1.contains("nested deeper than 64"));
+        assert!(restore(&save(&Dynamic::from_int(1), 100).unwrap()).is_err(), "not a map");
+    }
+}

@@ -1,0 +1,511 @@
+//! Scripts as plugins: what they answer, and how they fail.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use blis_sim::cluster::Abort;
+use blis_sim::latency::Batch;
+use blis_sim::policy::{
+    BatchView, ClusterView, Event, EventKind, InstanceInfo, LeastLoaded, QueuedView, Reads, RequestView, RoutingPolicy,
+    Signals, Ties, Verdict, Versions, Weighted,
+};
+use blis_sim::request::{Content, Name, Request, Span, Tags};
+use blis_sim::rng::Stream;
+use blis_sim::units::Micros;
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Constants, inputs};
+
+mod hostile;
+mod page;
+
+/// Instances and what they report.
+#[derive(Clone, Debug)]
+struct Service {
+    now: Micros,
+    instances: Vec<InstanceInfo>,
+    signals: Signals,
+}
+
+impl Service {
+    fn idle(n: usize) -> Self {
+        let info = |id| InstanceInfo { id, max_num_seqs: 64, total_kv_blocks: 1000, block_size: 16 };
+        let signals = Signals {
+            queue_depth: vec![0; n],
+            batch_size: vec![0; n],
+            kv_utilization: vec![0.0; n],
+            free_kv_blocks: vec![1000; n],
+            cache_hit_rate: vec![0.0; n],
+            preemption_count: vec![0; n],
+            in_flight: vec![0; n],
+            cached_blocks: vec![0; n],
+        };
+        Self { now: Micros(1000), instances: (0..n as u32).map(info).collect(), signals }
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Signals)) -> Self {
+        change(&mut self.signals);
+        self
+    }
+
+    fn view(&self) -> ClusterView<'_> {
+        ClusterView {
+            now: self.now,
+            instances: &self.instances,
+            signals: &self.signals,
+            ages: blis_sim::policy::Ages { load: Micros(20), cached_blocks: Micros(30), in_flight: Micros::ZERO },
+            versions: Versions::default(),
+            in_flight_changes: blis_sim::policy::Changes::UNKNOWN,
+            tenants_in_flight: &[0, 0, 5],
+        }
+    }
+}
+
+/// Of class 1, tenant 2 and session 3; two of its six blocks are shared.
+fn request(id: u32) -> Request {
+    let mut request = Request::new(id, Micros(400), 100, 50);
+    request.deadline = Some(Micros(9000));
+    request.max_output_tokens = Some(64);
+    request.tags = Tags { slo_class: Name(1), tenant: Name(2), session: Name(3), ..Tags::default() };
+    request.content = Content::shared(&[Span { first: 7, len: 2 }]);
+    request
+}
+
+fn seen(request: &Request) -> RequestView<'_> {
+    RequestView::new(request, -1, 16)
+}
+
+fn setup(kind: Kind, plugin: &dyn Plugin) -> Setup {
+    Setup {
+        kind,
+        parameters: plugin.description().parameters.iter().map(|parameter| parameter.default).collect(),
+        instances: Service::idle(2).instances.into(),
+        names: ["", "batch", "acme", "chat-3"].map(Box::from).to_vec().into(),
+        facts: vec![("num_layers".to_owned(), 32.0)].into(),
+        stream: Stream::new(42, "plugin"),
+        explain: false,
+        limits: Limits::default(),
+        abort: Abort::default(),
+    }
+}
+
+fn script(source: &str) -> Result<Arc<dyn Plugin>, Fault> {
+    load(Path::new("test.rhai"), source, &Limits::default())
+}
+
+fn guest(kind: Kind, source: &str) -> Box<dyn Guest> {
+    let plugin = script(source).unwrap_or_else(|fault| panic!("{fault}"));
+    plugin.start(&setup(kind, plugin.as_ref())).unwrap_or_else(|fault| panic!("{fault}"))
+}
+
+/// Whoever was told to end went on for as long as the call took.
+#[test]
+fn a_call_ends_with_the_simulation() {
+    let plugin = script("fn route(r, s) { loop { } }").unwrap_or_else(|fault| panic!("{fault}"));
+    let setup = setup(Kind::Routing, plugin.as_ref());
+    let mut guest = plugin.start(&setup).unwrap_or_else(|fault| panic!("{fault}"));
+    let mut kind = || route_on(guest.as_mut(), &Service::idle(2)).expect_err("it loops").kind;
+    assert_eq!(kind(), FaultKind::OutOfFuel);
+    setup.abort.set();
+    assert_eq!(kind(), FaultKind::OutOfTime);
+}
+
+fn router(body: &str) -> Box<dyn Guest> {
+    guest(Kind::Routing, &format!("fn route(r, s) {{ {body} }}"))
+}
+
+fn route_on(guest: &mut dyn Guest, service: &Service) -> Result<(usize, Vec<f64>), Fault> {
+    let mut scores = Vec::new();
+    let place = guest.route(&seen(&request(9)), &service.view(), &Ties::LowestIndex, &mut scores)?;
+    Ok((place, scores))
+}
+
+/// What the expression is, by way of a rejection.
+fn value_of(expression: &str) -> String {
+    let source = format!("fn admit(r, s) {{ `${{{expression}}}` }}");
+    let service = Service::idle(3).with(|signals| signals.queue_depth = vec![4, 1, 2]);
+    match guest(Kind::Admission, &source).admit(&seen(&request(9)), &service.view()) {
+        Ok(Verdict::Reject(reason)) => reason.to_string(),
+        other => panic!("{expression}: {other:?}"),
+    }
+}
+
+#[test]
+fn columns_are_computed_with_as_numbers_are() {
+    let values = [
+        ("s.queue_depth", "[4.0, 1.0, 2.0]"),
+        ("s.queue_depth + 1", "[5.0, 2.0, 3.0]"),
+        ("1 - s.queue_depth * 0.5", "[-1.0, 0.5, 0.0]"),
+        ("-s.queue_depth / s.queue_depth", "[-1.0, -1.0, -1.0]"),
+        ("1 / (s.queue_depth - 1)", "[0.3333333333333333, inf, 1.0]"),
+        ("s.queue_depth ** 2 % 3", "[1.0, 1.0, 1.0]"),
+        ("s.queue_depth > 1 & s.queue_depth < 4", "[0.0, 0.0, 1.0]"),
+        ("!(s.queue_depth == 2) | false", "[1.0, 1.0, 0.0]"),
+        ("select(s.queue_depth >= 2, s.queue_depth, -1)", "[4.0, -1.0, 2.0]"),
+        ("max(s.queue_depth, 2) - min(3, s.queue_depth)", "[1.0, 1.0, 0.0]"),
+        ("clamp(s.queue_depth, 1.5, 3)", "[3.0, 1.5, 2.0]"),
+        ("fewest_best(s.queue_depth)", "[0.0, 1.0, 0.6666666666666666]"),
+        ("most_best(s.queue_depth)", "[1.0, 0.0, 0.3333333333333333]"),
+        ("most_best(s.batch_size)", "[1.0, 1.0, 1.0]"),
+        ("rank_of(s.queue_depth)", "[2.0, 0.0, 1.0]"),
+        ("sqrt(s.queue_depth) + exp(s.batch_size)", "[3.0, 2.0, 2.414213562373095]"),
+        (
+            "[sum(s.queue_depth), s.queue_depth.mean(), max(s.queue_depth), min(s.queue_depth)]",
+            "[7.0, 2.3333333333333335, 4.0, 1.0]",
+        ),
+        ("[median(s.queue_depth), quantile(s.queue_depth, 0.25), std(s.batch_size)]", "[2.0, 1.5, 0.0]"),
+        ("[argmax(s.queue_depth), argmin(s.queue_depth), s.queue_depth.len, len(s), s.len]", "[0, 1, 3, 3, 3]"),
+        ("[any(s.queue_depth > 3), all(s.queue_depth > 3), count(s.queue_depth > 1)]", "[true, false, 2]"),
+        ("s.queue_depth[1] + s[0].queue_depth", "5.0"),
+        ("let x = zeros(s.len); x[2] = 7; x += 1; x", "[1.0, 1.0, 8.0]"),
+        ("let sum = 0; for q in s.queue_depth { sum += q; } for x in s { sum += x.queue_depth; } sum", "14.0"),
+        ("column([1, 2.5, true]).map(|x| x * 2)", "[2.0, 5.0, 2.0]"),
+        ("one_hot(3, 1) + places(3) + s.places + ones(3)", "[1.0, 4.0, 5.0]"),
+        ("share(s.queue_depth) * 7", "[4.0, 1.0, 2.0]"),
+        ("s.effective_load + s.in_flight + s.id", "[4.0, 2.0, 4.0]"),
+        ("s.free_kv_blocks / s.total_kv_blocks * s.max_num_seqs", "[64.0, 64.0, 64.0]"),
+        ("[s.now, s.load_age, s.cached_age]", "[1000, 20, 30]"),
+    ];
+    for (expression, value) in values {
+        assert_eq!(value_of(expression), value, "{expression}");
+    }
+}
+
+#[test]
+fn columns_are_not_changed_behind_each_others_back() {
+    let source = "let a = s.queue_depth; let b = a; b[0] = 9; b += 1; `${a} ${b} ${s.queue_depth}`";
+    assert_eq!(value_of(source), "[4.0, 1.0, 2.0] [10.0, 2.0, 3.0] [4.0, 1.0, 2.0]");
+}
+
+#[test]
+fn requests_show_what_a_service_knows() {
+    let values = [
+        ("[r.id, r.now, r.arrival, r.deadline, r.input_tokens, r.max_output_tokens]", "[9, 1000, 400, 9000, 100, 64]"),
+        ("[r.urgency, r.client_priority ?? 7, r.round_index, r.tenant_in_flight]", "[-1, 7, 0, 5]"),
+        ("[r.prompt_blocks, r.shared_blocks, r.block_size, r.blocks.len]", "[6, 2, 16, 2]"),
+        ("r.blocks", "[7.0, 8.0]"),
+        (
+            "[r.slo_class, r.tenant, r.session, r.model, r.client, r.prefix_group]",
+            r#"["batch", "acme", "chat-3", "", "", ""]"#,
+        ),
+    ];
+    for (expression, value) in values {
+        assert_eq!(value_of(expression), value, "{expression}");
+    }
+}
+
+#[test]
+fn whole_and_other_numbers_mix() {
+    let values = [
+        ("max(1, 2.5) + 1", "3.5"),
+        (
+            "[sqrt(9), pow(2, 3), pow(2.0, 3), exp(0), floor(7 / 2.0), clamp(5, 1, 3), clamp(0.5, 1, 3)]",
+            "[3.0, 8.0, 8.0, 1.0, 3.0, 3, 1.0]",
+        ),
+        ("float(7) / 2", "3.5"),
+        ("7 / 2", "3"),
+        ("[1.0 / 0, hash(\"a\") == hash(\"a\"), hash(\"a\") == hash(\"b\"), hash(3) >= 0]", "[inf, true, false, true]"),
+        ("[3, 1, 2].order()", "[1, 2, 3]"),
+        ("let a = [3, 1, 2]; a.sort(|x, y| y - x); a", "[3, 2, 1]"),
+        ("[1, 2, 3].map(|x, i| x * i)", "[0, 2, 6]"),
+        ("[1, 2].map(|x| x + 0.5).sum()", "4.0"),
+    ];
+    for (expression, value) in values {
+        assert_eq!(value_of(expression), value, "{expression}");
+    }
+}
+
+#[test]
+fn the_best_score_wins_and_ties_are_the_hosts() {
+    let service = Service::idle(5).with(|signals| signals.queue_depth = vec![3, 1, 2, 1, 1]);
+    let mut least = router("-s.queue_depth");
+    assert_eq!(route_on(least.as_mut(), &service).unwrap(), (1, vec![-3.0, -1.0, -2.0, -1.0, -1.0]));
+    let ties = Ties::Random(Stream::new(7, "router"));
+    let mut places = [0; 5];
+    for id in 0..100 {
+        let place = least.route(&seen(&request(id)), &service.view(), &ties, &mut Vec::new()).unwrap();
+        assert_eq!(place, [1, 3, 4][ties.pick(id, 3)]);
+        places[place] += 1;
+    }
+    assert!(places[1] > 10 && places[3] > 10 && places[4] > 10, "{places:?}");
+    let place = |body: &str| route_on(router(body).as_mut(), &service).unwrap().0;
+    assert_eq!(place("2"), 2);
+    assert_eq!(place("3.0"), 3);
+    assert_eq!(place("[0, 1, 5, 2, 0.5]"), 2, "an array of scores");
+    assert_eq!(
+        place(
+            "if s.len > 9 { return 0; } let best = 0; for i in 0..s.len { if s.queue_depth[i] < s.queue_depth[best] { best = i; } } best"
+        ),
+        1
+    );
+    assert_eq!(place("r.id % s.len"), 4);
+}
+
+fn signals(n: usize) -> impl Strategy<Value = Service> {
+    let counts = || prop::collection::vec(0_u32..12, n);
+    (counts(), counts(), counts(), counts(), prop::collection::vec(0_u32..=8, n)).prop_map(
+        move |(queue, batch, in_flight, cached, used)| {
+            Service::idle(n).with(|signals| {
+                signals.queue_depth = queue;
+                signals.batch_size = batch;
+                signals.in_flight = in_flight;
+                signals.cached_blocks = cached;
+                signals.kv_utilization = used.iter().map(|&used| f64::from(used) / 8.0).collect();
+            })
+        },
+    )
+}
+
+fn policy(file: &str) -> Arc<dyn Plugin> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies").join(file);
+    load_file(&path, &Limits::default()).unwrap_or_else(|fault| panic!("{fault}"))
+}
+
+proptest! {
+    #[test]
+    fn scripts_place_as_the_built_ins_do(services in prop::collection::vec(signals(7), 1..12), seed: u64) {
+        let ties = Ties::Random(Stream::new(seed, "router"));
+        let pairs: [(&str, Box<dyn RoutingPolicy>); 2] = [
+            ("rhai-least-loaded.rhai", Box::new(LeastLoaded::default())),
+            ("prefix-then-load.rhai", Box::new(Weighted::default())),
+        ];
+        for (file, mut built_in) in pairs {
+            let plugin = policy(file);
+            let mut guest = plugin.start(&setup(Kind::Routing, plugin.as_ref())).unwrap();
+            for (id, service) in services.iter().enumerate() {
+                let request = request(id as u32);
+                let choice = built_in.route(&seen(&request), &service.view(), &ties, &mut Vec::new());
+                let place = guest.route(&seen(&request), &service.view(), &ties, &mut Vec::new()).unwrap();
+                prop_assert_eq!(place, choice.target, "{} {:?}", file, service.signals);
+            }
+        }
+    }
+}
+
+/// Columns of a version seen before are not read again, and all others are.
+#[test]
+fn versions_are_heeded() {
+    let mut guest = router("s.queue_depth * 100 + s.cached_blocks * 10 + s.in_flight");
+    let mut service = Service::idle(2);
+    let mut ask = |service: &Service, load, cached_blocks| {
+        let view = ClusterView { versions: Versions { load, cached_blocks }, ..service.view() };
+        let mut scores = Vec::new();
+        guest.route(&seen(&request(1)), &view, &Ties::LowestIndex, &mut scores).unwrap();
+        scores
+    };
+    assert_eq!(ask(&service, 1, 1), [0.0, 0.0]);
+    service.signals.queue_depth = vec![1, 2];
+    service.signals.cached_blocks = vec![3, 4];
+    service.signals.in_flight = vec![5, 6];
+    assert_eq!(ask(&service, 1, 1), [5.0, 6.0]);
+    assert_eq!(ask(&service, 2, 1), [105.0, 206.0]);
+    assert_eq!(ask(&service, 2, 0), [135.0, 246.0]);
+    assert_eq!(ask(&Service::idle(3), 2, 1), [0.0; 3], "other instances");
+}
+
+#[test]
+fn every_kind_has_its_function() {
+    let source = r#"
+        // @name all-kinds
+        // @about Everything.
+        // @version 2
+        // @events completed, blocks
+        // @every_step
+        // @param weight 2 0 10 of something
+        fn init(info) { #{ seen: 0, layers: info.facts.num_layers, kind: info.kind, slots: info.instances[1].max_num_seqs } }
+        fn admit(r, s) { r.urgency >= 0 || s.len > 2 }
+        fn route(r, s) { -s.in_flight }
+        fn priority(r) { -r.input_tokens * weight }
+        fn rank(r, q) { q.priority + q.turn / 8.0 - q.generated_tokens - q.preemptions }
+        fn victim(b) { b.kv_blocks + if b.tenant[0] == "acme" { 0 } else { 1 } }
+        fn step_time(b) { 100 + b.tokens * 2.25 + this.layers }
+        fn queueing_time(tokens) { tokens * 3 }
+        fn constants() { #{ shortest_step: 50, post_decode: 7 } }
+        fn notice(e) { if e.kind == "completed" { this.seen += e.e2e; } else { this.block = e.block; } }
+    "#;
+    let plugin = script(source).unwrap();
+    let description = plugin.description();
+    assert_eq!((description.name.as_str(), description.version.as_str()), ("all-kinds", "2"));
+    assert_eq!(description.kinds, Kind::ALL);
+    assert_eq!(description.reads, Reads { in_flight: true, ..Default::default() });
+    assert!(description.events.completed && description.events.blocks && !description.events.routed);
+    assert!(description.every_step && description.parameters[0].about == "of something");
+    let start = |kind| plugin.start(&setup(kind, plugin.as_ref())).unwrap();
+    let request = request(9);
+    let view = seen(&request);
+    let service = Service::idle(2);
+    assert!(matches!(start(Kind::Admission).admit(&view, &service.view()), Ok(Verdict::Reject(_))));
+    assert!(matches!(start(Kind::Admission).admit(&view, &Service::idle(3).view()), Ok(Verdict::Admit)));
+    assert_eq!(start(Kind::Priority).priority(&view, Micros(1)), Ok(-200));
+    let queued =
+        QueuedView { now: Micros(5), request: view, priority: 3, generated_tokens: 10, preemptions: 1, turn: 4 };
+    assert_eq!(start(Kind::Scheduling).rank(&queued), Ok(3.0 + 0.5 - 10.0 - 1.0));
+    let batch = BatchView {
+        id: vec![4, 5, 6],
+        priority: vec![0; 3],
+        arrival: vec![Micros(1); 3],
+        deadline: vec![None; 3],
+        urgency: vec![0; 3],
+        tags: vec![request.tags; 3],
+        input_tokens: vec![1; 3],
+        computed_tokens: vec![1; 3],
+        generated_tokens: vec![1; 3],
+        kv_blocks: vec![8, 8, 2],
+        preemptions: vec![0; 3],
+        ..BatchView::default()
+    };
+    assert_eq!(start(Kind::Preemption).victim(&batch), Ok(1), "of equals the last");
+    let mut latency = start(Kind::Latency);
+    let mut step = Batch::default();
+    step.add_prefill(10, 0, 10);
+    assert_eq!(latency.step_time(&step), Ok(155), "154.5");
+    assert_eq!(latency.queueing_time(100), Ok(300));
+    let constants = Constants { shortest_step: 50, output_token: 0, post_decode: 7, scheduling: 0, preemption: 0 };
+    assert_eq!(latency.constants(), Ok(constants));
+    let event = Event {
+        at: Micros(9),
+        kind: EventKind::Completed,
+        request: 9,
+        instance: Some(1),
+        input_tokens: 100,
+        generated_tokens: 5,
+        ttft: None,
+        e2e: Some(Micros(70)),
+        tags: request.tags,
+        block: 0,
+    };
+    let mut fresh = latency.save().unwrap();
+    latency.notice(&event).unwrap();
+    assert_ne!(latency.save().unwrap(), fresh);
+    latency.restore(&fresh).unwrap();
+    fresh = latency.save().unwrap();
+    latency.notice(&Event { kind: EventKind::BlockStored, e2e: None, block: 5, ..event }).unwrap();
+    assert_ne!(latency.save().unwrap(), fresh);
+    assert!(latency.used().is_some_and(|steps| steps > 0));
+}
+
+#[test]
+fn a_fork_goes_on_alike_and_apart() {
+    let source = "
+        fn init() { #{ turns: 0, log: [column(2, 1.5)] } }
+        fn route(r, s) { this.turns += 1; this.log.push(this.turns); (this.turns + pick(2) + floor(random() * 4)) % s.len }
+    ";
+    let mut original = guest(Kind::Routing, source);
+    let service = Service::idle(64);
+    let ask = |guest: &mut dyn Guest, id| {
+        let ties = Ties::Random(Stream::new(1, "router"));
+        guest.route(&seen(&request(id)), &service.view(), &ties, &mut Vec::new()).unwrap()
+    };
+    let _ = (ask(original.as_mut(), 1), ask(original.as_mut(), 2));
+    let mut fork = original.fork().unwrap();
+    let mut restored = guest(Kind::Routing, source);
+    restored.restore(&original.save().unwrap()).unwrap();
+    let path: Vec<_> = (3..20).map(|id| ask(original.as_mut(), id)).collect();
+    assert_eq!(path, (3..20).map(|id| ask(fork.as_mut(), id)).collect::<Vec<_>>());
+    assert_eq!(path, (3..20).map(|id| ask(restored.as_mut(), id)).collect::<Vec<_>>());
+    assert_eq!(original.save().unwrap(), fork.save().unwrap());
+    let _ = ask(fork.as_mut(), 20);
+    assert_ne!(original.save().unwrap(), fork.save().unwrap(), "nothing is shared");
+}
+
+#[test]
+fn a_script_learns_what_changed() {
+    // Four places are too much for it.
+    let source = "// @events routed
+        fn learned() {
+            let places = changed();
+            if places == () { return `any of ${this.asked}`; }
+            this.asked += 1;
+            if places.len == 4 { throw `too much`; }
+            `${places}`
+        }
+        fn init() { #{ asked: 0 } }
+        fn admit(r, s) { this.learned() }
+        fn notice(e) { if changed() != () { throw `no decision`; } }
+    ";
+    let mut guest = guest(Kind::Admission, source);
+    let reads = Reads { load: true, in_flight: true, cached_blocks: false };
+    let mut service = inputs::Service::new(9);
+    let mut go_on = |decisions| {
+        (0..decisions).for_each(|_| service.go_on(reads));
+        service.clone()
+    };
+    let ask =
+        |guest: &mut dyn Guest, service: &inputs::Service| match guest.admit(&service.request(), &service.cluster()) {
+            Ok(Verdict::Reject(reason)) => reason.to_string(),
+            other => panic!("{other:?}"),
+        };
+    let answers: Vec<_> = (0..5).map(|_| ask(guest.as_mut(), &go_on(1))).collect();
+    assert_eq!(answers, ["any of 0", "[7, 4]", "[5, 8]", "[3, 3]", "[1, 7]"]);
+    let event = inputs::event(9, 0, blis_sim::policy::Events { routed: true, ..blis_sim::policy::Events::NONE });
+    guest.notice(&event.expect("one")).expect("no decision");
+    let later = go_on(1);
+    let mut fork = guest.fork().expect("forks");
+    assert_eq!([&mut fork, &mut guest].map(|guest| ask(guest.as_mut(), &later)), ["any of 4", "[8, 2]"]);
+    let state = guest.save().expect("saves");
+    guest.restore(&state).expect("restores");
+    assert_eq!([(); 2].map(|()| ask(guest.as_mut(), &later)), ["any of 5", "[]"]);
+    let later = go_on(2);
+    guest.admit(&later.request(), &later.cluster()).expect_err("four are too much");
+    assert_eq!(ask(guest.as_mut(), &later), "any of 7", "it may have missed something");
+}
+
+#[test]
+fn randomness_depends_on_request_and_turn_only() {
+    let mut guest = router("let a = random(); let b = random(); [a, b]");
+    let mut ask = |id| {
+        let mut scores = Vec::new();
+        guest.route(&seen(&request(id)), &Service::idle(2).view(), &Ties::LowestIndex, &mut scores).unwrap();
+        scores
+    };
+    let first = ask(1);
+    assert!(first.iter().all(|x| (0.0..1.0).contains(x)) && first[0] != first[1], "{first:?}");
+    assert_ne!(first, ask(2));
+    assert_eq!(first, ask(1));
+}
+
+#[test]
+fn parameters_and_constants_are_seen_everywhere() {
+    let source = "
+        // @param alpha 0.5 0 1
+        // @param beta 2 0 9 the other
+        const GAMMA = sqrt(16.0) + beta;
+        const TABLE = #{ batch: 10.0, other: 1.0 };
+        fn helper(x) { x * alpha }
+        fn route(r, s) { let f = |x| x + beta; [helper(8), f.call(GAMMA), TABLE[r.slo_class]] }
+    ";
+    let plugin = script(source).unwrap();
+    let scores = |parameters: &[f64]| {
+        let setup = Setup { parameters: parameters.to_vec(), ..setup(Kind::Routing, plugin.as_ref()) };
+        route_on(plugin.start(&setup).unwrap().as_mut(), &Service::idle(3)).unwrap().1
+    };
+    assert_eq!(scores(&[0.5, 2.0]), [4.0, 8.0, 10.0]);
+    assert_eq!(scores(&[0.25, 1.0]), [2.0, 6.0, 10.0]);
+    let wrong = Setup { parameters: vec![1.0], ..setup(Kind::Routing, plugin.as_ref()) };
+    assert_eq!(plugin.start(&wrong).unwrap_err().kind, FaultKind::Refused);
+}
+
+#[test]
+fn only_columns_with_their_name_in_the_code_are_read() {
+    let reads = |code: &str| script(&format!("fn admit(r, s) {{ {code}; true }}")).unwrap().description().reads;
+    let reads = [
+        "true",
+        "s.queue_depth",
+        "s.load_age",
+        "r.tenant_in_flight",
+        "s.effective_load",
+        "`${s.cached_blocks}`",
+        "1 // s.in_flight\n",
+    ]
+    .map(reads)
+    .map(|reads| [reads.load, reads.in_flight, reads.cached_blocks].map(u8::from));
+    assert_eq!(reads, [[0, 0, 0], [1, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1], [0, 0, 0]]);
+}
+
+#[test]
+fn own_functions_come_before_the_hosts() {
+    let source = "fn max(x) { 7.0 } fn route(r, s) { [max(s.queue_depth), 8] }";
+    assert_eq!(route_on(guest(Kind::Routing, source).as_mut(), &Service::idle(2)).unwrap().1, [7.0, 8.0]);
+    assert_eq!(value_of("max(s.queue_depth)"), "4.0", "other scripts do not notice");
+}

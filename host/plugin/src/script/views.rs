@@ -1,0 +1,470 @@
+//! What scripts see: a request, the cluster as columns, a queued request, the running batch, an engine
+//! step, an event. Columns are made only if the script has a word of that name.
+
+use std::sync::Arc;
+
+use blis_sim::latency::Batch;
+use blis_sim::policy::{BatchView, ClusterView, Event, EventKind, QueuedView, Reads, RequestView, Versions};
+use blis_sim::request::{Name, Tags};
+use blis_sim::units::Micros;
+use rhai::{Dynamic, INT};
+
+use super::call::{Failure, failure};
+use super::column::Column;
+use super::registry::Registry;
+use super::scan::Scan;
+use blis_sim::request::session_text;
+
+type NameOf = fn(&Tags) -> Name;
+type SumOf = fn(&Batch) -> u64;
+
+/// The text of each name of the workload by number.
+pub(super) type NameTexts = Arc<[Box<str>]>;
+
+/// `r`.
+#[derive(Clone, Debug)]
+pub(super) struct Request(pub Arc<RequestFields>);
+
+#[derive(Clone, Debug)]
+pub(super) struct RequestFields {
+    id: u32,
+    now: Micros,
+    arrival: Micros,
+    deadline: Option<Micros>,
+    client_priority: Option<i32>,
+    max_output_tokens: Option<u32>,
+    input_tokens: u32,
+    prompt_blocks: u32,
+    shared_blocks: u32,
+    block_size: u32,
+    urgency: i32,
+    tags: Tags,
+    /// Known to policies that see the cluster.
+    tenant_in_flight: Option<u32>,
+    blocks: Option<Column>,
+    names: NameTexts,
+}
+
+impl RequestFields {
+    pub fn new(
+        request: &RequestView<'_>,
+        now: Micros,
+        tenant_in_flight: Option<u32>,
+        wanted: &Wanted,
+        names: &NameTexts,
+    ) -> Self {
+        Self {
+            id: request.id,
+            now,
+            arrival: request.arrival,
+            deadline: request.deadline,
+            client_priority: request.client_priority,
+            max_output_tokens: request.max_output_tokens,
+            input_tokens: request.input_tokens,
+            prompt_blocks: request.prompt_blocks,
+            shared_blocks: request.shared_block_count(),
+            block_size: request.block_size,
+            urgency: request.urgency,
+            tags: request.tags,
+            tenant_in_flight,
+            blocks: wanted.blocks.then(|| Column::new(request.shared_blocks().map(f64::from))),
+            names: Arc::clone(names),
+        }
+    }
+}
+
+/// `q`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Queued {
+    now: Micros,
+    priority: i64,
+    turn: i64,
+    generated_tokens: u32,
+    preemptions: u32,
+}
+
+impl From<&QueuedView<'_>> for Queued {
+    fn from(queued: &QueuedView<'_>) -> Self {
+        let &QueuedView { now, priority, turn, generated_tokens, preemptions, .. } = queued;
+        Self { now, priority, turn, generated_tokens, preemptions }
+    }
+}
+
+/// `s`.
+#[derive(Clone, Debug)]
+pub(super) struct Cluster(pub Arc<ClusterFields>);
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct ClusterFields {
+    now: Micros,
+    load_age: Micros,
+    cached_age: Micros,
+    len: usize,
+    columns: [Option<Column>; COLUMNS.len()],
+    seen: Versions,
+}
+
+/// `s[i]`.
+#[derive(Clone, Debug)]
+pub(super) struct Instance {
+    cluster: Arc<ClusterFields>,
+    place: usize,
+}
+
+/// What a column of the cluster depends on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Group {
+    Load,
+    InFlight,
+    CachedBlocks,
+    /// The load, and what is in flight.
+    Both,
+    /// Never changes.
+    Fixed,
+}
+
+const COLUMNS: [(&str, Group); 12] = [
+    ("queue_depth", Group::Load),
+    ("batch_size", Group::Load),
+    ("kv_utilization", Group::Load),
+    ("free_kv_blocks", Group::Load),
+    ("cache_hit_rate", Group::Load),
+    ("preemption_count", Group::Load),
+    ("in_flight", Group::InFlight),
+    ("effective_load", Group::Both),
+    ("cached_blocks", Group::CachedBlocks),
+    ("total_kv_blocks", Group::Fixed),
+    ("max_num_seqs", Group::Fixed),
+    ("id", Group::Fixed),
+];
+
+/// What a script uses, by the words in it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    columns: [bool; COLUMNS.len()],
+    blocks: bool,
+    ages: [bool; 2],
+    tenants: bool,
+    pub changed: bool,
+}
+
+impl Wanted {
+    pub fn by(scan: &Scan<'_>) -> Self {
+        Self {
+            columns: COLUMNS.map(|(name, _)| scan.has_any(&[name])),
+            blocks: scan.has_any(&["blocks"]),
+            ages: [&["load_age", "load_us"], &["cached_age", "cached_blocks_us"]].map(|names| scan.has_any(names)),
+            tenants: scan.has_any(&["tenant_in_flight"]),
+            changed: scan.has_any(&["changed"]),
+        }
+    }
+
+    /// What must be kept up to date for that.
+    pub fn reads(&self) -> Reads {
+        let any = |groups: &[Group]| {
+            self.columns.iter().zip(COLUMNS).any(|(&wanted, (_, group))| wanted && groups.contains(&group))
+        };
+        Reads {
+            load: any(&[Group::Load, Group::Both]) || self.ages[0],
+            in_flight: any(&[Group::InFlight, Group::Both]) || self.tenants,
+            cached_blocks: any(&[Group::CachedBlocks]) || self.ages[1],
+        }
+    }
+}
+
+impl ClusterFields {
+    /// Brings the columns that are `wanted` up to date.
+    pub fn update(&mut self, cluster: &ClusterView<'_>, wanted: &Wanted) {
+        let other = self.len != cluster.len();
+        let fresh = |seen: u64, now: u64| other || now == 0 || seen != now;
+        let load = fresh(self.seen.load, cluster.versions.load);
+        let cached_blocks = fresh(self.seen.cached_blocks, cluster.versions.cached_blocks);
+        self.now = cluster.now;
+        self.load_age = cluster.ages.load;
+        self.cached_age = cluster.ages.cached_blocks;
+        self.len = cluster.len();
+        self.seen = cluster.versions;
+        for (number, (column, (_, group))) in self.columns.iter_mut().zip(COLUMNS).enumerate() {
+            let outdated = match group {
+                Group::Load => load,
+                Group::CachedBlocks => cached_blocks,
+                // Which instances there are has no version.
+                Group::InFlight | Group::Both | Group::Fixed => true,
+            };
+            if wanted.columns[number] && outdated {
+                fill(number, column, cluster);
+            }
+        }
+    }
+}
+
+fn fill(number: usize, column: &mut Option<Column>, cluster: &ClusterView<'_>) {
+    let signals = cluster.signals;
+    let column = column.get_or_insert_with(|| Column::new([]));
+    match COLUMNS[number].0 {
+        "queue_depth" => column.refill(signals.queue_depth.iter().map(|&x| f64::from(x))),
+        "batch_size" => column.refill(signals.batch_size.iter().map(|&x| f64::from(x))),
+        "kv_utilization" => column.refill(signals.kv_utilization.iter().copied()),
+        "free_kv_blocks" => column.refill(signals.free_kv_blocks.iter().map(|&x| f64::from(x))),
+        "cache_hit_rate" => column.refill(signals.cache_hit_rate.iter().copied()),
+        "preemption_count" => column.refill(signals.preemption_count.iter().map(|&x| x as f64)),
+        "in_flight" => column.refill(signals.in_flight.iter().map(|&x| f64::from(x))),
+        "effective_load" => column.refill((0..cluster.len()).map(|i| cluster.effective_load(i) as f64)),
+        "cached_blocks" => column.refill(signals.cached_blocks.iter().map(|&x| f64::from(x))),
+        "total_kv_blocks" => column.refill(cluster.instances.iter().map(|x| f64::from(x.total_kv_blocks))),
+        "max_num_seqs" => column.refill(cluster.instances.iter().map(|x| f64::from(x.max_num_seqs))),
+        _ => column.refill(cluster.instances.iter().map(|x| f64::from(x.id))),
+    }
+}
+
+/// `b` of `victim`.
+#[derive(Clone, Debug)]
+pub(super) struct Running(Arc<RunningFields>);
+
+#[derive(Debug)]
+struct RunningFields {
+    now: Micros,
+    wanting: usize,
+    len: usize,
+    columns: [Column; RUNNING.len()],
+    tags: Vec<Tags>,
+    names: NameTexts,
+}
+
+const RUNNING: [&str; 10] = [
+    "id",
+    "priority",
+    "arrival",
+    "deadline",
+    "urgency",
+    "input_tokens",
+    "computed_tokens",
+    "generated_tokens",
+    "kv_blocks",
+    "preemptions",
+];
+
+impl Running {
+    pub fn new(batch: &BatchView, names: &NameTexts) -> Self {
+        fn column<T: Copy>(values: &[T], number: impl Fn(T) -> f64) -> Column {
+            Column::new(values.iter().map(|&value| number(value)))
+        }
+        let columns = [
+            column(&batch.id, f64::from),
+            column(&batch.priority, |priority| priority as f64),
+            column(&batch.arrival, |at| at.0 as f64),
+            column(&batch.deadline, |at| at.map_or(f64::INFINITY, |at| at.0 as f64)),
+            column(&batch.urgency, f64::from),
+            column(&batch.input_tokens, f64::from),
+            column(&batch.computed_tokens, f64::from),
+            column(&batch.generated_tokens, f64::from),
+            column(&batch.kv_blocks, f64::from),
+            column(&batch.preemptions, f64::from),
+        ];
+        Self(Arc::new(RunningFields {
+            now: batch.now,
+            wanting: batch.wanting,
+            len: batch.len(),
+            columns,
+            tags: batch.tags.clone(),
+            names: Arc::clone(names),
+        }))
+    }
+}
+
+/// `b` of `step_time`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step(pub Batch);
+
+/// `e`.
+#[derive(Clone, Debug)]
+pub(super) struct Happening {
+    pub event: Event,
+    pub names: NameTexts,
+}
+
+pub(super) fn register(to: &mut Registry) {
+    request(to);
+    cluster(to);
+    queued(to);
+    running(to);
+    step(to);
+    event(to);
+}
+
+fn int(value: impl TryInto<INT>) -> Dynamic {
+    Dynamic::from_int(value.try_into().unwrap_or(INT::MAX))
+}
+
+/// `()` where there is none.
+fn optional(value: Option<impl TryInto<INT>>) -> Dynamic {
+    value.map_or(Dynamic::UNIT, int)
+}
+
+fn text(names: &NameTexts, name: Name) -> Dynamic {
+    names.get(name.index()).map_or("", |text| text).into()
+}
+
+/// Sessions have numbers behind those of the names.
+fn session(names: &NameTexts, name: Name) -> Dynamic {
+    session_text(names, name).into_owned().into()
+}
+
+fn request(to: &mut Registry) {
+    const WHAT: &str = "request";
+    to.engine.register_type_with_name::<Request>(WHAT);
+    let mut int_field = |names: &[&'static str], get: fn(&RequestFields) -> Dynamic| {
+        to.field(WHAT, names, move |r: &Request| Ok(get(&r.0)));
+    };
+    int_field(&["id"], |r| int(r.id));
+    int_field(&["now", "now_us"], |r| int(r.now.0));
+    int_field(&["arrival", "arrival_us"], |r| int(r.arrival.0));
+    int_field(&["deadline", "deadline_us"], |r| optional(r.deadline.map(|at| at.0)));
+    int_field(&["input_tokens", "prompt_tokens"], |r| int(r.input_tokens));
+    int_field(&["max_output_tokens", "max_tokens"], |r| optional(r.max_output_tokens));
+    int_field(&["prompt_blocks"], |r| int(r.prompt_blocks));
+    int_field(&["shared_blocks"], |r| int(r.shared_blocks));
+    int_field(&["block_size"], |r| int(r.block_size));
+    int_field(&["urgency"], |r| int(r.urgency));
+    int_field(&["client_priority"], |r| optional(r.client_priority));
+    int_field(&["round_index"], |r| int(r.tags.round_index));
+    int_field(&["slo_class"], |r| text(&r.names, r.tags.slo_class));
+    int_field(&["tenant"], |r| text(&r.names, r.tags.tenant));
+    int_field(&["session"], |r| session(&r.names, r.tags.session));
+    int_field(&["model"], |r| text(&r.names, r.tags.model));
+    int_field(&["client"], |r| text(&r.names, r.tags.client));
+    int_field(&["prefix_group"], |r| text(&r.names, r.tags.prefix_group));
+    int_field(&["tenant_in_flight"], |r| optional(r.tenant_in_flight));
+    to.field(WHAT, &["blocks"], |r: &Request| column_of(r.0.blocks.as_ref(), "blocks"));
+}
+
+/// The scan and the compiler see the same words, so this fails for nobody; but a wrong column must never be
+/// taken for a right one.
+fn column_of(column: Option<&Column>, name: &str) -> Result<Dynamic, Failure> {
+    let column = column.ok_or_else(|| failure(format!("the column `{name}` was not prepared for this script")))?;
+    Ok(Dynamic::from(column.clone()))
+}
+
+fn cluster(to: &mut Registry) {
+    const WHAT: &str = "cluster";
+    to.engine.register_type_with_name::<Cluster>(WHAT);
+    to.engine.register_type_with_name::<Instance>("instance");
+    for (number, (name, _)) in COLUMNS.into_iter().enumerate() {
+        to.field(WHAT, &[name], move |s: &Cluster| column_of(s.0.columns[number].as_ref(), name));
+        to.field("instance", &[name], move |x: &Instance| {
+            let column = x.cluster.columns[number].as_ref();
+            let column = column.ok_or_else(|| failure(format!("the column `{name}` was not prepared")))?;
+            Ok(Dynamic::from_float(column.values()[x.place]))
+        });
+    }
+    to.field("instance", &["place"], |x: &Instance| Ok(int(x.place as u64)));
+    to.field(WHAT, &["len", "n", "count"], |s: &Cluster| Ok(int(s.0.len as u64)));
+    to.field(WHAT, &["now", "now_us"], |s: &Cluster| Ok(int(s.0.now.0)));
+    to.field(WHAT, &["load_age", "load_us"], |s: &Cluster| Ok(int(s.0.load_age.0)));
+    to.field(WHAT, &["cached_age", "cached_blocks_us"], |s: &Cluster| Ok(int(s.0.cached_age.0)));
+    to.field(WHAT, &["places"], |s: &Cluster| Ok(Dynamic::from(Column::new((0..s.0.len).map(|i| i as f64)))));
+    to.add("len", |s: Cluster| s.0.len as INT);
+    to.engine.register_indexer_get(|s: &mut Cluster, place: INT| -> Result<Instance, Failure> {
+        let inside = usize::try_from(place).ok().filter(|&place| place < s.0.len);
+        let place = inside.ok_or_else(|| failure(format!("there is no instance {place}: there are {}", s.0.len)))?;
+        Ok(Instance { cluster: Arc::clone(&s.0), place })
+    });
+    to.engine.register_iterator::<Cluster>();
+}
+
+impl IntoIterator for Cluster {
+    type Item = Instance;
+    type IntoIter = std::vec::IntoIter<Instance>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        let one = |place| Instance { cluster: Arc::clone(&self.0), place };
+        (0..self.0.len).map(one).collect::<Vec<_>>().into_iter()
+    }
+}
+
+fn queued(to: &mut Registry) {
+    const WHAT: &str = "queued request";
+    to.engine.register_type_with_name::<Queued>(WHAT);
+    to.field(WHAT, &["now", "now_us"], |q: &Queued| Ok(int(q.now.0)));
+    to.field(WHAT, &["priority"], |q: &Queued| Ok(int(q.priority)));
+    to.field(WHAT, &["turn"], |q: &Queued| Ok(int(q.turn)));
+    to.field(WHAT, &["generated_tokens"], |q: &Queued| Ok(int(q.generated_tokens)));
+    to.field(WHAT, &["preemptions"], |q: &Queued| Ok(int(q.preemptions)));
+}
+
+fn running(to: &mut Registry) {
+    const WHAT: &str = "running batch";
+    to.engine.register_type_with_name::<Running>(WHAT);
+    for (number, name) in RUNNING.into_iter().enumerate() {
+        to.field(WHAT, &[name], move |b: &Running| Ok(Dynamic::from(b.0.columns[number].clone())));
+    }
+    let texts: [(&'static str, NameOf); 3] =
+        [("slo_class", |tags| tags.slo_class), ("tenant", |tags| tags.tenant), ("session", |tags| tags.session)];
+    for (name, get) in texts {
+        to.field(WHAT, &[name], move |b: &Running| {
+            Ok(Dynamic::from_array(b.0.tags.iter().map(|tags| text(&b.0.names, get(tags))).collect()))
+        });
+    }
+    to.field(WHAT, &["now", "now_us"], |b: &Running| Ok(int(b.0.now.0)));
+    to.field(WHAT, &["wanting"], |b: &Running| Ok(int(b.0.wanting as u64)));
+    to.field(WHAT, &["len", "n", "count"], |b: &Running| Ok(int(b.0.len as u64)));
+    to.field(WHAT, &["places"], |b: &Running| Ok(Dynamic::from(Column::new((0..b.0.len).map(|i| i as f64)))));
+    to.add("len", |b: Running| b.0.len as INT);
+}
+
+fn step(to: &mut Registry) {
+    const WHAT: &str = "step";
+    to.engine.register_type_with_name::<Step>(WHAT);
+    let fields: [(&'static str, SumOf); 10] = [
+        ("prefill_requests", |b| b.prefill_requests),
+        ("prefill_tokens", |b| b.prefill_tokens),
+        ("prefill_tokens_squared", |b| b.prefill_tokens_squared),
+        ("prefill_tokens_by_input", |b| b.prefill_tokens_by_input),
+        ("prefill_tokens_by_context", |b| b.prefill_tokens_by_context),
+        ("prefill_context", |b| b.prefill_context),
+        ("decode_requests", |b| b.decode_requests),
+        ("decode_context", |b| b.decode_context),
+        ("requests", Batch::requests),
+        ("tokens", Batch::tokens),
+    ];
+    for (name, get) in fields {
+        to.field(WHAT, &[name], move |b: &Step| Ok(Dynamic::from_float(get(&b.0) as f64)));
+    }
+}
+
+fn event(to: &mut Registry) {
+    const WHAT: &str = "event";
+    to.engine.register_type_with_name::<Happening>(WHAT);
+    to.field(WHAT, &["kind"], |e: &Happening| Ok(kind_name(e.event.kind).into()));
+    to.field(WHAT, &["at", "at_us", "now"], |e: &Happening| Ok(int(e.event.at.0)));
+    to.field(WHAT, &["request", "id"], |e: &Happening| Ok(int(e.event.request)));
+    to.field(WHAT, &["instance"], |e: &Happening| Ok(optional(e.event.instance)));
+    to.field(WHAT, &["input_tokens"], |e: &Happening| Ok(int(e.event.input_tokens)));
+    to.field(WHAT, &["generated_tokens"], |e: &Happening| Ok(int(e.event.generated_tokens)));
+    to.field(WHAT, &["ttft", "ttft_us"], |e: &Happening| Ok(optional(e.event.ttft.map(|us| us.0))));
+    to.field(WHAT, &["e2e", "e2e_us"], |e: &Happening| Ok(optional(e.event.e2e.map(|us| us.0))));
+    to.field(WHAT, &["block"], |e: &Happening| Ok(int(e.event.block)));
+    let texts: [(&'static str, NameOf); 6] = [
+        ("slo_class", |tags| tags.slo_class),
+        ("tenant", |tags| tags.tenant),
+        ("session", |tags| tags.session),
+        ("model", |tags| tags.model),
+        ("client", |tags| tags.client),
+        ("prefix_group", |tags| tags.prefix_group),
+    ];
+    for (name, get) in texts {
+        to.field(WHAT, &[name], move |e: &Happening| Ok(text(&e.names, get(&e.event.tags))));
+    }
+}
+
+fn kind_name(kind: EventKind) -> &'static str {
+    match kind {
+        EventKind::Routed => "routed",
+        EventKind::FirstToken => "first_token",
+        EventKind::Completed => "completed",
+        EventKind::Ended => "ended",
+        EventKind::Rejected => "rejected",
+        EventKind::BlockStored => "block_stored",
+        EventKind::BlockEvicted => "block_evicted",
+    }
+}

@@ -1,0 +1,97 @@
+//! Core modules into components.
+//!
+//! Compilers make core modules. One that carries its WIT (wit-bindgen) says itself what it exports;
+//! one without (`sdk/rust`, `sdk/c`) exports functions by their canonical names,
+//! `blis:policy/routing@1.0.0#route`, and gets a world of exactly those interfaces here.
+
+use wit_component::{ComponentEncoder, StringEncoding};
+use wit_parser::{Resolve, WorldId, WorldKey};
+
+use super::{File, inspect};
+use crate::{Fault, FaultKind};
+
+/// The frozen interface.
+pub(super) const WIT: &str = include_str!("../../../../sdk/wit/since-v1.0.0/policy.wit");
+
+/// `core`, a core module read from `path`, as a component.
+///
+/// # Errors
+/// If it is not WebAssembly, wants what there is not, lacks what it must have, or has functions of
+/// other types.
+pub fn componentize(path: &std::path::Path, core: &[u8]) -> Result<Vec<u8>, Fault> {
+    let file = File::new(path);
+    match inspect::form(&file, core)? {
+        inspect::Form::Module => of_module(&file, core),
+        inspect::Form::Component => Err(file.fault(FaultKind::Syntax, "is a component already; use it as it is")),
+    }
+}
+
+pub(super) fn of_module(file: &File, core: &[u8]) -> Result<Vec<u8>, Fault> {
+    let module = inspect::module(file, core)?;
+    if module.embedded_wit {
+        return encode(file, core);
+    }
+    let (resolve, world) = world(file, &module)?;
+    let mut core = core.to_vec();
+    wit_component::embed_component_metadata(&mut core, &resolve, world, StringEncoding::UTF8)
+        .map_err(|error| file.fault(FaultKind::Syntax, format!("no component can be made of it: {error:#}")))?;
+    encode(file, &core)
+}
+
+/// The world of the package, with the interfaces that `module` exports.
+fn world(file: &File, module: &inspect::Module) -> Result<(Resolve, WorldId), Fault> {
+    let mut resolve = Resolve::default();
+    let package = resolve.push_source("policy.wit", WIT).expect("the frozen interface parses");
+    let world = resolve.select_world(&[package], Some("policy")).expect("the frozen interface has this world");
+    // 1.0.3 is 1.0.0 with other documentation.
+    let version = resolve.packages[package].name.version.clone();
+    let mut exports = std::mem::take(&mut resolve.worlds[world].exports);
+    exports.retain(|key, _| {
+        let WorldKey::Interface(id) = key else { return false };
+        resolve.interfaces[*id].name.as_deref().is_some_and(|name| module.exports.full_name(name).is_some())
+    });
+    for full_name in module.exports.full_names() {
+        let known = exports.keys().any(|key| resolve.name_world_key(key) == full_name);
+        if !known {
+            let version = version.as_ref().map_or_else(String::new, ToString::to_string);
+            let what = format!("exports {full_name}, which blis:policy {version} does not have");
+            return Err(file.fault(FaultKind::VersionSkew, what));
+        }
+    }
+    for key in exports.keys() {
+        let WorldKey::Interface(id) = key else { continue };
+        let interface = resolve.name_world_key(key);
+        for function in resolve.interfaces[*id].functions.keys() {
+            must_export(file, module, &format!("{interface}#{function}"))?;
+        }
+    }
+    for name in ["memory", "cabi_realloc"] {
+        must_export(file, module, name)?;
+    }
+    resolve.worlds[world].exports = exports;
+    Ok((resolve, world))
+}
+
+fn must_export(file: &File, module: &inspect::Module, name: &str) -> Result<(), Fault> {
+    if module.names.iter().any(|known| known == name) {
+        return Ok(());
+    }
+    Err(file.fault(FaultKind::MissingExport, format!("does not export {name}")))
+}
+
+fn encode(file: &File, core: &[u8]) -> Result<Vec<u8>, Fault> {
+    let encoded = ComponentEncoder::default().validate(true).module(core).and_then(|mut encoder| encoder.encode());
+    encoded.map_err(|error| {
+        // wit-component has no types for its errors. The first ones in the chain say only that
+        // something is wrong.
+        let chain: Vec<_> = error.chain().map(ToString::to_string).collect();
+        let said = |text: &str| chain.iter().any(|error| error.contains(text));
+        let kind = match (said("type mismatch for function"), said("failed to resolve import")) {
+            (true, true) => FaultKind::ForbiddenImport,
+            (true, false) => FaultKind::MissingExport,
+            _ => FaultKind::Syntax,
+        };
+        let end = &chain[chain.len().saturating_sub(2)..];
+        file.fault(kind, format!("no component can be made of it: {}", end.join(": ")))
+    })
+}

@@ -1,0 +1,652 @@
+//! The functions of a component's core module, called without wasmtime's component layer.
+//!
+//! That layer looks up the function, its options and its memory anew in every call, which is more than
+//! half of what a call costs. Components that are nothing but one core module behind the names of our
+//! interface (`standard.rs`) need none of it: their parameters and results are put into memory and
+//! taken out of it here, by the same rules (the canonical ABI), with the same checks and the same limits.
+//! All others go through `typed.rs`.
+
+use wasmtime::{
+    AsContextMut as _, Caller, Engine, Instance, InstancePre, Linker, Memory, Module, Store, StoreContextMut,
+    TypedFunc, WasmParams, WasmResults,
+};
+
+use super::bindings::{Columns, EventSet, Kinds, WireConstants, WireDescription, WireParameter, WireVerdict, set_of};
+use super::fault::{File, TooMuchData};
+use super::guest::{Functions, Scene};
+use super::host::{self, Host};
+use super::inspect::{self, Exports};
+use super::lower::Row;
+use super::{DESCRIPTION, standard};
+use crate::rows::{EventRow, QueuedRow, RequestRow, RunningRow, StepRow};
+use crate::{Fault, FaultKind, Kind, Setup};
+
+/// Bytes that a guest may hand over in one answer: all of its memory once.
+const ANSWER: usize = 64 << 20;
+
+/// A compiled core module, linked.
+pub(super) struct Core {
+    pre: InstancePre<Host>,
+    exports: Exports,
+}
+
+impl Core {
+    /// `module`, of which `exports` are known. An error: it is not what `standard.rs` takes it for.
+    pub(super) fn link(module: &Module, exports: Exports) -> wasmtime::Result<Self> {
+        let mut linker = Linker::new(module.engine());
+        for import in module.imports() {
+            define(&mut linker, import.module(), import.name())?;
+        }
+        Ok(Self { pre: linker.instantiate_pre(module)?, exports })
+    }
+}
+
+/// Where the host reads and writes: all guests of this kind have both.
+#[derive(Clone)]
+pub(super) struct GuestMemory {
+    memory: Memory,
+    realloc: TypedFunc<(u32, u32, u32, u32), u32>,
+}
+
+impl std::fmt::Debug for GuestMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GuestMemory").finish_non_exhaustive()
+    }
+}
+
+impl GuestMemory {
+    /// Room for `size` bytes, as the guest gives it. Checked where it is written to.
+    #[inline]
+    fn room(
+        &self,
+        store: impl wasmtime::AsContextMut<Data = Host>,
+        align: u32,
+        size: usize,
+    ) -> wasmtime::Result<usize> {
+        let at = self.realloc.call(store, (0, 0, align, u32::try_from(size)?))?;
+        if at & (align - 1) != 0 {
+            wasmtime::bail!("realloc return: result not aligned");
+        }
+        Ok(at as usize)
+    }
+
+    /// Puts `bytes` into memory that the guest gives for it.
+    #[inline]
+    fn put(&self, store: &mut StoreContextMut<'_, Host>, align: u32, bytes: &[u8]) -> wasmtime::Result<(u32, u32)> {
+        let at = self.room(&mut *store, align, bytes.len())?;
+        write(self.memory.data_mut(store), at, bytes)?;
+        Ok((at as u32, bytes.len() as u32))
+    }
+}
+
+#[inline]
+fn write(memory: &mut [u8], at: usize, bytes: &[u8]) -> wasmtime::Result<()> {
+    match memory.get_mut(at..).and_then(|memory| memory.get_mut(..bytes.len())) {
+        Some(room) => {
+            room.copy_from_slice(bytes);
+            Ok(())
+        }
+        None => wasmtime::bail!("realloc return: beyond end of memory"),
+    }
+}
+
+/// Defines the function `name` of `host`.
+fn define(linker: &mut Linker<Host>, module: &str, name: &str) -> wasmtime::Result<()> {
+    match name {
+        "log" => linker.func_wrap(module, name, |mut caller: Caller<'_, Host>, level: u32, at: u32, len: u32| {
+            host::log(caller.as_context_mut(), level, |store| {
+                let memory = memory_of(store)?.memory;
+                let mut left = ANSWER;
+                Reader { memory: memory.data(store), left: &mut left }.text(at, len)
+            })
+        }),
+        "random" => {
+            linker.func_wrap(module, name, |mut caller: Caller<'_, Host>| host::random(caller.as_context_mut()))
+        }
+        "pick" => linker
+            .func_wrap(module, name, |mut caller: Caller<'_, Host>, n: u32| host::pick(caller.as_context_mut(), n)),
+        "prompt-blocks" => linker.func_wrap(module, name, |mut caller: Caller<'_, Host>, result: u32| {
+            let mut store = caller.as_context_mut();
+            let blocks: Vec<u8> = host::prompt_blocks(&mut store)?.into_iter().flat_map(u32::to_le_bytes).collect();
+            let memory = memory_of(&store)?;
+            let (at, len) = memory.put(&mut store, 4, &blocks)?;
+            put_pair(memory.memory.data_mut(&mut store), result, at, len / 4)
+        }),
+        "text" => linker.func_wrap(module, name, |mut caller: Caller<'_, Host>, name: u32, result: u32| {
+            let mut store = caller.as_context_mut();
+            let text = host::text(&mut store, name)?;
+            let memory = memory_of(&store)?;
+            let (at, len) = memory.put(&mut store, 1, text.as_bytes())?;
+            put_pair(memory.memory.data_mut(&mut store), result, at, len)
+        }),
+        "changed" => linker.func_wrap(module, name, |mut caller: Caller<'_, Host>, result: u32| {
+            let mut store = caller.as_context_mut();
+            let changed = host::changed(&mut store)?;
+            let memory = memory_of(&store)?;
+            let Some(places) = changed else { return put_case(memory.memory.data_mut(&mut store), result, 0) };
+            let places: Vec<u8> = places.into_iter().flat_map(u32::to_le_bytes).collect();
+            let (at, len) = memory.put(&mut store, 4, &places)?;
+            let memory = memory.memory.data_mut(&mut store);
+            put_case(memory, result, 1)?;
+            put_pair(memory, result + 4, at, len / 4)
+        }),
+        _ => wasmtime::bail!("there is no host.{name}"),
+    }?;
+    Ok(())
+}
+
+fn memory_of(store: &StoreContextMut<'_, Host>) -> wasmtime::Result<GuestMemory> {
+    let memory = store.data().memory.clone();
+    memory.ok_or_else(|| wasmtime::format_err!("its memory is not there yet: it asks while it is started"))
+}
+
+/// Where a list lies and how long it is, where the guest asked for that to be written.
+fn put_pair(memory: &mut [u8], result: u32, at: u32, len: u32) -> wasmtime::Result<()> {
+    if !result.is_multiple_of(4) {
+        wasmtime::bail!("pointer not aligned");
+    }
+    let bytes = (u64::from(len) << 32 | u64::from(at)).to_le_bytes();
+    match memory.get_mut(result as usize..).and_then(|memory| memory.first_chunk_mut()) {
+        Some(pair) => *pair = bytes,
+        None => wasmtime::bail!("pointer out of bounds of memory"),
+    }
+    Ok(())
+}
+
+/// The first byte of an option of a list: which case it is. Eight bytes for the list follow at its fifth.
+fn put_case(memory: &mut [u8], result: u32, case: u8) -> wasmtime::Result<()> {
+    if !result.is_multiple_of(4) {
+        wasmtime::bail!("pointer not aligned");
+    }
+    match memory.get_mut(result as usize..).and_then(|memory| memory.get_mut(..12)) {
+        Some(option) => option[0] = case,
+        None => wasmtime::bail!("pointer out of bounds of memory"),
+    }
+    Ok(())
+}
+
+/// Takes answers out of a guest's memory.
+struct Reader<'a> {
+    memory: &'a [u8],
+    /// Bytes that it may still hand over.
+    left: &'a mut usize,
+}
+
+impl Reader<'_> {
+    fn bytes<const N: usize>(&self, at: u32) -> wasmtime::Result<[u8; N]> {
+        let bytes = self.memory.get(at as usize..).and_then(|memory| memory.first_chunk());
+        bytes.copied().ok_or_else(|| wasmtime::format_err!("pointer out of bounds of memory"))
+    }
+
+    /// A record of `size` bytes begins there.
+    fn record(&self, at: u32, align: u32, size: usize) -> wasmtime::Result<()> {
+        if !at.is_multiple_of(align) {
+            wasmtime::bail!("return pointer not aligned");
+        }
+        if self.memory.get(at as usize..).is_none_or(|memory| memory.len() < size) {
+            wasmtime::bail!("pointer out of bounds of memory");
+        }
+        Ok(())
+    }
+
+    fn u8(&self, at: u32) -> wasmtime::Result<u8> {
+        self.bytes(at).map(u8::from_le_bytes)
+    }
+
+    fn u32(&self, at: u32) -> wasmtime::Result<u32> {
+        self.bytes(at).map(u32::from_le_bytes)
+    }
+
+    fn u64(&self, at: u32) -> wasmtime::Result<u64> {
+        self.bytes(at).map(u64::from_le_bytes)
+    }
+
+    fn f64(&self, at: u32) -> wasmtime::Result<f64> {
+        self.bytes(at).map(f64::from_le_bytes)
+    }
+
+    fn charge(&mut self, bytes: usize) -> wasmtime::Result<()> {
+        let left = self.left.checked_sub(bytes).ok_or(TooMuchData)?;
+        *self.left = left;
+        Ok(())
+    }
+
+    /// `len` elements of `size` bytes each, from `at` on.
+    fn elements(&mut self, at: u32, len: u32, size: usize, align: u32) -> wasmtime::Result<&[u8]> {
+        let bytes = len as usize * size;
+        if !at.is_multiple_of(align) {
+            wasmtime::bail!("list pointer is not aligned");
+        }
+        let Some(elements) = self.memory.get(at as usize..).and_then(|memory| memory.get(..bytes)) else {
+            wasmtime::bail!("list pointer/length out of bounds of memory");
+        };
+        self.charge(bytes)?;
+        Ok(elements)
+    }
+
+    fn text(&mut self, at: u32, len: u32) -> wasmtime::Result<String> {
+        let Some(bytes) = self.memory.get(at as usize..).and_then(|memory| memory.get(..len as usize)) else {
+            wasmtime::bail!("string pointer/length out of bounds of memory");
+        };
+        self.charge(bytes.len())?;
+        Ok(str::from_utf8(bytes)?.to_owned())
+    }
+
+    /// The text whose place and length lie at `at`.
+    fn text_at(&mut self, at: u32) -> wasmtime::Result<String> {
+        let (text, len) = (self.u32(at)?, self.u32(at + 4)?);
+        self.text(text, len)
+    }
+
+    /// A `result<_, string>` or a `verdict`.
+    fn refusal(&mut self, at: u32) -> wasmtime::Result<Option<String>> {
+        self.record(at, 4, 12)?;
+        match self.u8(at)? {
+            0 => Ok(None),
+            1 => self.text_at(at + 4).map(Some),
+            other => wasmtime::bail!("unexpected discriminant: {other}"),
+        }
+    }
+
+    /// The list whose place and length lie at `at`.
+    fn list_at(&mut self, at: u32, size: usize, align: u32) -> wasmtime::Result<&[u8]> {
+        self.record(at, 4, 8)?;
+        let (start, len) = (self.u32(at)?, self.u32(at + 4)?);
+        self.elements(start, len, size, align)
+    }
+
+    fn description(&mut self, at: u32) -> wasmtime::Result<WireDescription> {
+        self.record(at, 4, 40)?;
+        let [kinds, reads, events, scores, every_step] = self.bytes(at + 24)?;
+        let (name, version, about) = (self.text_at(at)?, self.text_at(at + 8)?, self.text_at(at + 16)?);
+        let (start, count) = (self.u32(at + 32)?, self.u32(at + 36)?);
+        self.elements(start, count, 40, 8)?;
+        let parameter = |i: u32| {
+            let at = start + 40 * i;
+            Ok(WireParameter {
+                name: self.text_at(at)?,
+                default: self.f64(at + 8)?,
+                min: self.f64(at + 16)?,
+                max: self.f64(at + 24)?,
+                about: self.text_at(at + 32)?,
+            })
+        };
+        let parameters = (0..count).map(parameter).collect::<wasmtime::Result<_>>()?;
+        Ok(WireDescription {
+            name,
+            version,
+            about,
+            kinds: set_of(kinds, &Kinds::ALL),
+            reads: set_of(reads, &Columns::ALL),
+            events: set_of(events, &EventSet::ALL),
+            scores: scores != 0,
+            every_step: every_step != 0,
+            parameters,
+        })
+    }
+}
+
+/// A function whose answer lies in memory, and what to call once it was read.
+struct Told<P> {
+    function: TypedFunc<P, u32>,
+    after: Option<TypedFunc<u32, ()>>,
+}
+
+impl<P: WasmParams> Told<P> {
+    /// Calls it, and reads the answer by `read`, which begins at the place it is given.
+    fn call<A>(
+        &self,
+        memory: &GuestMemory,
+        store: &mut Store<Host>,
+        params: P,
+        most: usize,
+        read: impl FnOnce(&mut Reader<'_>, u32) -> wasmtime::Result<A>,
+    ) -> wasmtime::Result<A> {
+        let at = self.function.call(&mut *store, params)?;
+        let mut left = most;
+        let answer = read(&mut Reader { memory: memory.memory.data(&*store), left: &mut left }, at)?;
+        if let Some(after) = &self.after {
+            after.call(store, at)?;
+        }
+        Ok(answer)
+    }
+}
+
+/// The eight sums of a step.
+type StepSums = (u64, u64, u64, u64, u64, u64, u64, u64);
+
+/// The functions that belong to one kind of policy. Pointers are `u32`, as they are for wasmtime.
+enum Role {
+    Admission { admit: Told<u32> },
+    Routing { route: TypedFunc<u32, u32>, scores: Told<u32> },
+    Priority { priority: TypedFunc<u32, i64> },
+    Scheduling { rank: TypedFunc<u32, f64> },
+    Preemption { victim: TypedFunc<(u64, u32, u32, u32), u32> },
+    Latency(Latency),
+}
+
+struct Latency {
+    constants: Told<()>,
+    queueing_time: TypedFunc<u32, u64>,
+    step_time: TypedFunc<StepSums, u64>,
+}
+
+type Notice = TypedFunc<(u64, u64, u64, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32), ()>;
+
+/// All functions of an instance that a guest uses.
+pub(super) struct Direct {
+    memory: GuestMemory,
+    role: Role,
+    configure: Told<(u32, u32, u32, u32, u32, u32, u32)>,
+    save: Told<()>,
+    restore: Told<(u32, u32)>,
+    notice: Option<Notice>,
+}
+
+macro_rules! role {
+    ($self:ident, $pattern:pat => $function:expr) => {
+        match &$self.role {
+            $pattern => $function,
+            _ => wasmtime::bail!("it was started for another kind"),
+        }
+    };
+}
+
+impl Functions for Direct {
+    type Code = Core;
+    type Instance = Instance;
+
+    fn engine(code: &Core) -> &Engine {
+        code.pre.module().engine()
+    }
+
+    fn instantiate(code: &Core, store: &mut Store<Host>) -> wasmtime::Result<Instance> {
+        let instance = code.pre.instantiate(&mut *store)?;
+        let memory = instance.get_memory(&mut *store, "memory");
+        let memory = memory.ok_or_else(|| wasmtime::format_err!("does not export memory"))?;
+        let realloc = instance.get_typed_func(&mut *store, "cabi_realloc")?;
+        store.data_mut().memory = Some(GuestMemory { memory, realloc });
+        if instance.get_func(&mut *store, standard::INITIALIZE).is_some() {
+            instance.get_typed_func::<(), ()>(&mut *store, standard::INITIALIZE)?.call(&mut *store, ())?;
+        }
+        Ok(instance)
+    }
+
+    fn describe(
+        file: &File,
+        code: &Core,
+        store: &mut Store<Host>,
+        instance: &Instance,
+    ) -> Result<wasmtime::Result<WireDescription>, Fault> {
+        let mut find = Find { file, exports: &code.exports, store, instance };
+        let describe = find.told::<()>("plugin", "describe")?;
+        let memory = find.memory()?;
+        Ok(describe.call(&memory, store, (), DESCRIPTION, |reader, at| reader.description(at)))
+    }
+
+    fn find(
+        file: &File,
+        code: &Core,
+        store: &mut Store<Host>,
+        instance: &Instance,
+        kind: Kind,
+        told: bool,
+    ) -> Result<Self, Fault> {
+        let mut find = Find { file, exports: &code.exports, store, instance };
+        let of = kind.name();
+        let role = match kind {
+            Kind::Admission => Role::Admission { admit: find.told(of, "admit")? },
+            Kind::Routing => Role::Routing { route: find.function(of, "route")?, scores: find.told(of, "scores")? },
+            Kind::Priority => Role::Priority { priority: find.function(of, "priority")? },
+            Kind::Scheduling => Role::Scheduling { rank: find.function(of, "rank")? },
+            Kind::Preemption => Role::Preemption { victim: find.function(of, "victim")? },
+            Kind::Latency => Role::Latency(Latency {
+                constants: find.told(of, "constants")?,
+                queueing_time: find.function(of, "queueing-time")?,
+                step_time: find.function(of, "step-time")?,
+            }),
+        };
+        Ok(Self {
+            memory: find.memory()?,
+            role,
+            configure: find.told("plugin", "configure")?,
+            save: find.told("plugin", "save")?,
+            restore: find.told("plugin", "restore")?,
+            notice: if told { Some(find.function("lifecycle", "notice")?) } else { None },
+        })
+    }
+
+    fn configure(&self, store: &mut Store<Host>, setup: &Setup) -> wasmtime::Result<Result<(), String>> {
+        let Self { memory, .. } = self;
+        let mut context = store.as_context_mut();
+        let numbers: Vec<u8> = setup.parameters.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let (numbers, _) = memory.put(&mut context, 8, &numbers)?;
+        let fields = setup.instances.iter().flat_map(|i| [i.id, i.max_num_seqs, i.total_kv_blocks, i.block_size]);
+        let instances: Vec<u8> = fields.flat_map(u32::to_le_bytes).collect();
+        let (instances, _) = memory.put(&mut context, 4, &instances)?;
+        let facts_at = memory.room(&mut context, 8, 16 * setup.facts.len())?;
+        let mut facts = Vec::with_capacity(16 * setup.facts.len());
+        for (name, value) in &*setup.facts {
+            let (at, len) = memory.put(&mut context, 1, name.as_bytes())?;
+            facts.extend([at.to_le_bytes(), len.to_le_bytes()].concat());
+            facts.extend(value.to_le_bytes());
+        }
+        write(memory.memory.data_mut(&mut context), facts_at, &facts)?;
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let lists = (
+            setup.kind.bit(),
+            numbers,
+            count(setup.parameters.len()),
+            instances,
+            count(setup.instances.len()),
+            count(facts_at),
+            count(setup.facts.len()),
+        );
+        let refused = self.configure.call(memory, store, lists, ANSWER, |reader, at| reader.refusal(at))?;
+        Ok(refused.map_or(Ok(()), Err))
+    }
+
+    fn save(&self, store: &mut Store<Host>) -> wasmtime::Result<Vec<u8>> {
+        self.save.call(&self.memory, store, (), ANSWER, |reader, at| Ok(reader.list_at(at, 1, 1)?.to_vec()))
+    }
+
+    fn restore(&self, store: &mut Store<Host>, state: &[u8]) -> wasmtime::Result<Result<(), String>> {
+        let state = self.memory.put(&mut store.as_context_mut(), 1, state)?;
+        let refused = self.restore.call(&self.memory, store, state, ANSWER, |reader, at| reader.refusal(at))?;
+        Ok(refused.map_or(Ok(()), Err))
+    }
+
+    fn notice(&self, store: &mut Store<Host>, event: &EventRow) -> wasmtime::Result<()> {
+        let Some(notice) = &self.notice else { return Ok(()) };
+        let EventRow {
+            at_us,
+            ttft_us,
+            e2e_us,
+            kind,
+            request,
+            instance,
+            input_tokens,
+            generated_tokens,
+            slo_class,
+            tenant,
+            session,
+            prefix_group,
+            block,
+        } = *event;
+        let numbers = (
+            at_us,
+            ttft_us,
+            e2e_us,
+            kind,
+            request,
+            instance,
+            input_tokens,
+            generated_tokens,
+            slo_class,
+            tenant,
+            session,
+            prefix_group,
+            block,
+        );
+        notice.call(store, numbers)
+    }
+
+    fn admit(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<WireVerdict> {
+        let admit = role!(self, Role::Admission { admit } => admit);
+        let at = self.put_scene(store, scene)?;
+        let refused = admit.call(&self.memory, store, at, ANSWER, |reader, at| reader.refusal(at))?;
+        Ok(refused.map_or(WireVerdict::Admit, WireVerdict::Reject))
+    }
+
+    #[inline]
+    fn route(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<u32> {
+        let route = role!(self, Role::Routing { route, .. } => route);
+        let at = self.put_scene(store, scene)?;
+        route.call(store, at)
+    }
+
+    fn scores(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<Vec<f64>> {
+        let scores = role!(self, Role::Routing { scores, .. } => scores);
+        let at = self.put_scene(store, scene)?;
+        scores.call(&self.memory, store, at, ANSWER, |reader, at| {
+            let (numbers, _) = reader.list_at(at, 8, 8)?.as_chunks();
+            Ok(numbers.iter().map(|&number| f64::from_le_bytes(number)).collect())
+        })
+    }
+
+    fn priority(&self, store: &mut Store<Host>, request: &RequestRow) -> wasmtime::Result<i64> {
+        let priority = role!(self, Role::Priority { priority } => priority);
+        let (at, _) = self.memory.put(&mut store.as_context_mut(), 8, RequestRow::bytes(&[*request]))?;
+        priority.call(store, at)
+    }
+
+    fn rank(&self, store: &mut Store<Host>, request: &RequestRow, queued: &QueuedRow) -> wasmtime::Result<f64> {
+        let rank = role!(self, Role::Scheduling { rank } => rank);
+        let (request, queued) =
+            (RequestRow::bytes(std::slice::from_ref(request)), QueuedRow::bytes(std::slice::from_ref(queued)));
+        let at = self.memory.room(&mut *store, 8, request.len() + queued.len())?;
+        let memory = self.memory.memory.data_mut(&mut *store);
+        write(memory, at, request)?;
+        write(memory, at + request.len(), queued)?;
+        rank.call(store, at as u32)
+    }
+
+    fn victim(
+        &self,
+        store: &mut Store<Host>,
+        now_us: u64,
+        wanting: u32,
+        batch: &[RunningRow],
+    ) -> wasmtime::Result<u32> {
+        let victim = role!(self, Role::Preemption { victim } => victim);
+        let (at, _) = self.memory.put(&mut store.as_context_mut(), 8, RunningRow::bytes(batch))?;
+        victim.call(store, (now_us, wanting, at, batch.len() as u32))
+    }
+
+    fn constants(&self, store: &mut Store<Host>) -> wasmtime::Result<WireConstants> {
+        let latency = role!(self, Role::Latency(latency) => latency);
+        latency.constants.call(&self.memory, store, (), ANSWER, |reader, at| {
+            reader.record(at, 8, 40)?;
+            Ok(WireConstants {
+                shortest_step: reader.u64(at)?,
+                output_token: reader.u64(at + 8)?,
+                post_decode: reader.u64(at + 16)?,
+                scheduling: reader.u64(at + 24)?,
+                preemption: reader.u64(at + 32)?,
+            })
+        })
+    }
+
+    fn queueing_time(&self, store: &mut Store<Host>, input_tokens: u32) -> wasmtime::Result<u64> {
+        role!(self, Role::Latency(latency) => latency).queueing_time.call(store, input_tokens)
+    }
+
+    fn step_time(&self, store: &mut Store<Host>, step: &StepRow) -> wasmtime::Result<u64> {
+        let latency = role!(self, Role::Latency(latency) => latency);
+        let StepRow {
+            prefill_requests,
+            prefill_tokens,
+            prefill_tokens_squared,
+            prefill_tokens_by_input,
+            prefill_tokens_by_context,
+            prefill_context,
+            decode_requests,
+            decode_context,
+        } = *step;
+        let sums = (
+            prefill_requests,
+            prefill_tokens,
+            prefill_tokens_squared,
+            prefill_tokens_by_input,
+            prefill_tokens_by_context,
+            prefill_context,
+            decode_requests,
+            decode_context,
+        );
+        latency.step_time.call(store, sums)
+    }
+}
+
+impl Direct {
+    /// Puts request, ages, and the place and number of the instances into the guest's memory: 23 numbers
+    /// are more than go as arguments.
+    #[inline]
+    fn put_scene(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<u32> {
+        let request = RequestRow::bytes(std::slice::from_ref(&scene.request));
+        let ages = Row::bytes(std::slice::from_ref(&scene.ages));
+        let rows = Row::bytes(scene.instances);
+        let at = self.memory.room(&mut *store, 8, request.len() + ages.len() + 8)?;
+        let rows_at = self.memory.room(&mut *store, 8, rows.len())?;
+        let memory = self.memory.memory.data_mut(&mut *store);
+        write(memory, rows_at, rows)?;
+        write(memory, at, request)?;
+        write(memory, at + request.len(), ages)?;
+        let list = (scene.instances.len() as u64) << 32 | rows_at as u64;
+        write(memory, at + request.len() + ages.len(), &list.to_le_bytes())?;
+        Ok(at as u32)
+    }
+}
+
+/// Looks up exports by name.
+struct Find<'a> {
+    file: &'a File,
+    exports: &'a Exports,
+    store: &'a mut Store<Host>,
+    instance: &'a Instance,
+}
+
+impl Find<'_> {
+    fn memory(&self) -> Result<GuestMemory, Fault> {
+        let memory = self.store.data().memory.clone();
+        memory.ok_or_else(|| self.file.fault(FaultKind::MissingExport, "does not export memory"))
+    }
+
+    fn name(&self, interface: &str, function: &str) -> Result<String, Fault> {
+        let full_name = self.exports.full_name(interface).ok_or_else(|| inspect::not_exported(self.file, interface))?;
+        Ok(format!("{full_name}#{function}"))
+    }
+
+    fn function<P: WasmParams, R: WasmResults>(
+        &mut self,
+        interface: &str,
+        name: &str,
+    ) -> Result<TypedFunc<P, R>, Fault> {
+        let name = self.name(interface, name)?;
+        self.instance
+            .get_typed_func(&mut *self.store, &name)
+            .map_err(|error| self.file.fault(FaultKind::MissingExport, format_args!("{name}: {error:#}")))
+    }
+
+    fn told<P: WasmParams>(&mut self, interface: &str, name: &str) -> Result<Told<P>, Fault> {
+        let function = self.function(interface, name)?;
+        let after = format!("{}{}", standard::POST_RETURN, self.name(interface, name)?);
+        let after =
+            match self.instance.get_func(&mut *self.store, &after) {
+                None => None,
+                Some(after) => Some(after.typed(&*self.store).map_err(|error| {
+                    self.file.fault(FaultKind::MissingExport, format_args!("after {name}: {error:#}"))
+                })?),
+            };
+        Ok(Told { function, after })
+    }
+}

@@ -1,0 +1,332 @@
+//! A plugin with a state, as a [`Guest`]: what is the same whichever way its functions are called.
+
+use std::fmt;
+use std::sync::Arc;
+
+use blis_sim::latency::Batch;
+use blis_sim::policy::{BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties, Verdict};
+use blis_sim::units::Micros;
+use wasmtime::{Engine, Store};
+
+use super::bindings::{WireConstants, WireDescription, WireVerdict};
+use super::fault::excerpt;
+use super::host::{About, Host, Log};
+use super::{Compiled, File};
+use crate::rows::{
+    AgesRow, EventRow, InstanceRow, InstanceRows, QueuedRow, RequestRow, Rows, RunningRow, StepRow, running_rows,
+};
+use crate::{Constants, Fault, FaultKind, Guest, Kind, Setup};
+
+/// The functions of an instance that a guest of one kind uses, and how they are called: `typed.rs` and
+/// `direct.rs`. Only those of that kind are called.
+pub(super) trait Functions: Sized + Send + 'static {
+    /// What instances are made of.
+    type Code: Send + Sync;
+    /// An instance of it.
+    type Instance;
+
+    fn engine(code: &Self::Code) -> &Engine;
+
+    /// A fresh instance. Runs what it says is to be run at the start.
+    fn instantiate(code: &Self::Code, store: &mut Store<Host>) -> wasmtime::Result<Self::Instance>;
+
+    /// What it says about itself.
+    fn describe(
+        file: &File,
+        code: &Self::Code,
+        store: &mut Store<Host>,
+        instance: &Self::Instance,
+    ) -> Result<wasmtime::Result<WireDescription>, Fault>;
+
+    /// The functions that it must have to be used for `kind`; `told` what happens, if it is.
+    fn find(
+        file: &File,
+        code: &Self::Code,
+        store: &mut Store<Host>,
+        instance: &Self::Instance,
+        kind: Kind,
+        told: bool,
+    ) -> Result<Self, Fault>;
+
+    fn configure(&self, store: &mut Store<Host>, setup: &Setup) -> wasmtime::Result<Result<(), String>>;
+    fn save(&self, store: &mut Store<Host>) -> wasmtime::Result<Vec<u8>>;
+    fn restore(&self, store: &mut Store<Host>, state: &[u8]) -> wasmtime::Result<Result<(), String>>;
+    fn notice(&self, store: &mut Store<Host>, event: &EventRow) -> wasmtime::Result<()>;
+    fn admit(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<WireVerdict>;
+    fn route(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<u32>;
+    fn scores(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<Vec<f64>>;
+    fn priority(&self, store: &mut Store<Host>, request: &RequestRow) -> wasmtime::Result<i64>;
+    fn rank(&self, store: &mut Store<Host>, request: &RequestRow, queued: &QueuedRow) -> wasmtime::Result<f64>;
+    fn victim(&self, store: &mut Store<Host>, now_us: u64, wanting: u32, batch: &[RunningRow])
+    -> wasmtime::Result<u32>;
+    fn constants(&self, store: &mut Store<Host>) -> wasmtime::Result<WireConstants>;
+    fn queueing_time(&self, store: &mut Store<Host>, input_tokens: u32) -> wasmtime::Result<u64>;
+    fn step_time(&self, store: &mut Store<Host>, step: &StepRow) -> wasmtime::Result<u64>;
+}
+
+/// What an admission or routing policy is shown.
+pub(super) struct Scene<'a> {
+    pub request: RequestRow,
+    pub ages: AgesRow,
+    pub instances: &'a [InstanceRow],
+}
+
+/// An instance, ready for questions.
+struct Live<F> {
+    store: Store<Host>,
+    functions: F,
+}
+
+/// A guest: what an instance is made from, and the instance unless it trapped.
+pub(super) struct WasmGuest<F: Functions> {
+    plugin: Arc<Compiled<F>>,
+    setup: Setup,
+    live: Option<Live<F>>,
+    rows: InstanceRows,
+    used: u64,
+    log: Log,
+}
+
+impl<F: Functions> fmt::Debug for WasmGuest<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WasmGuest").field("file", &self.plugin.file).field("kind", &self.setup.kind).finish()
+    }
+}
+
+impl<F: Functions> WasmGuest<F> {
+    pub(super) fn start(plugin: &Arc<Compiled<F>>, setup: &Setup) -> Result<Self, Fault> {
+        let mut guest = Self {
+            plugin: Arc::clone(plugin),
+            setup: setup.clone(),
+            live: None,
+            rows: InstanceRows::default(),
+            used: 0,
+            log: Log::default(),
+        };
+        guest.ready()?;
+        Ok(guest)
+    }
+
+    fn file(&self) -> &File {
+        &self.plugin.file
+    }
+
+    /// Makes an instance if there is none.
+    #[inline]
+    fn ready(&mut self) -> Result<(), Fault> {
+        if self.live.is_some() { Ok(()) } else { self.begin_anew() }
+    }
+
+    #[cold]
+    fn begin_anew(&mut self) -> Result<(), Fault> {
+        self.rows.forget();
+        let Setup { kind, names, stream, limits, .. } = &self.setup;
+        let told = self.plugin.is_told();
+        let (mut store, instance) =
+            self.plugin.instantiate(Host::new(self.file(), *limits, names, *stream, self.log), limits)?;
+        let functions = F::find(&self.plugin.file, &self.plugin.code, &mut store, &instance, *kind, told)?;
+        self.live = Some(Live { store, functions });
+        self.configure()
+    }
+
+    fn configure(&mut self) -> Result<(), Fault> {
+        let setup = self.setup.clone();
+        let configured =
+            self.ask("configure", &About::default(), |functions, store| functions.configure(store, &setup));
+        let configured = configured.and_then(|answer| self.agreed("configure", answer));
+        if configured.is_err() {
+            self.live = None;
+        }
+        configured
+    }
+
+    /// An error that the guest answered with.
+    fn agreed(&self, function: &str, answer: Result<(), String>) -> Result<(), Fault> {
+        answer.map_err(|text| {
+            let text = excerpt(&text, self.setup.limits.message_bytes);
+            self.file().fault(FaultKind::Refused, format_args!("{function}: {text}"))
+        })
+    }
+
+    /// Calls the function called `name` by `call`. Nothing here allocates unless something fails.
+    #[inline]
+    fn ask<A>(
+        &mut self,
+        name: &str,
+        about: &About<'_>,
+        call: impl FnOnce(&F, &mut Store<Host>) -> wasmtime::Result<A>,
+    ) -> Result<A, Fault> {
+        let Live { store, functions } = self.live.as_mut().expect("made ready before");
+        store.data_mut().begin(about, self.plugin.wants);
+        let fuel = self.setup.limits.fuel_per_call;
+        let answer = store.set_fuel(fuel).and_then(|()| call(functions, store));
+        self.used = fuel - store.get_fuel().unwrap_or(fuel).min(fuel);
+        answer.map_err(|error| self.failed(name, &error))
+    }
+
+    /// Refuses questions of another kind than it was started for.
+    #[inline]
+    fn of(&mut self, kind: Kind) -> Result<(), Fault> {
+        if self.setup.kind != kind {
+            return Err(Fault::missing(kind));
+        }
+        self.ready()
+    }
+
+    /// An instance that trapped cannot go on: the next call makes another.
+    #[cold]
+    fn failed(&mut self, function: &str, error: &wasmtime::Error) -> Fault {
+        let live = self.live.take();
+        let host = live.as_ref().map(|live| live.store.data());
+        self.log = host.map_or(self.log, Host::log);
+        self.file().failed(function, error, host.map_or("", Host::said), &self.setup.limits)
+    }
+
+    /// What an admission or routing policy decides about, and may ask.
+    #[inline]
+    fn decide<A>(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: Option<&Ties>,
+        call: impl FnOnce(&mut Self, &Scene<'_>, &About<'_>) -> Result<A, Fault>,
+    ) -> Result<A, Fault> {
+        let mut rows = std::mem::take(&mut self.rows);
+        let Rows { rows: instances, changed } = rows.of(cluster);
+        let scene = Scene { request: RequestRow::at(request, cluster), ages: cluster.ages.into(), instances };
+        let about = About { id: request.id, request: Some(request), ties, changed };
+        let answer = call(self, &scene, &about);
+        if answer.is_err() {
+            rows.forget();
+        }
+        self.rows = rows;
+        answer
+    }
+
+    fn latency<A>(
+        &mut self,
+        name: &str,
+        call: impl FnOnce(&F, &mut Store<Host>) -> wasmtime::Result<A>,
+    ) -> Result<A, Fault> {
+        self.of(Kind::Latency)?;
+        self.ask(name, &About::default(), call)
+    }
+}
+
+impl<F: Functions> Guest for WasmGuest<F> {
+    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<Verdict, Fault> {
+        self.of(Kind::Admission)?;
+        let verdict = self.decide(request, cluster, None, |guest, scene, about| {
+            guest.ask("admit", about, |functions, store| functions.admit(store, scene))
+        })?;
+        Ok(match verdict {
+            WireVerdict::Admit => Verdict::Admit,
+            WireVerdict::Reject(text) => {
+                Verdict::Reject(Reason::Text(excerpt(&text, self.setup.limits.message_bytes).into()))
+            }
+        })
+    }
+
+    fn route(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        scores: &mut Vec<f64>,
+    ) -> Result<usize, Fault> {
+        self.of(Kind::Routing)?;
+        let target = self.decide(request, cluster, Some(ties), |guest, scene, about| {
+            let mut used = 0;
+            if guest.setup.explain && guest.plugin.description.scores {
+                scores.extend(guest.ask("scores", about, |functions, store| functions.scores(store, scene))?);
+                used = guest.used;
+            }
+            let target = guest.ask("route", about, |functions, store| functions.route(store, scene))?;
+            guest.used += used;
+            Ok(target)
+        })?;
+        Ok(target as usize)
+    }
+
+    fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> Result<i64, Fault> {
+        self.of(Kind::Priority)?;
+        let about = About { id: request.id, request: Some(request), ..About::default() };
+        let row = RequestRow::new(request, now, 0);
+        self.ask("priority", &about, |functions, store| functions.priority(store, &row))
+    }
+
+    fn rank(&mut self, queued: &QueuedView<'_>) -> Result<f64, Fault> {
+        self.of(Kind::Scheduling)?;
+        let about = About { id: queued.request.id, request: Some(&queued.request), ..About::default() };
+        let (request, place) = (RequestRow::new(&queued.request, queued.now, 0), QueuedRow::from(queued));
+        self.ask("rank", &about, |functions, store| functions.rank(store, &request, &place))
+    }
+
+    fn victim(&mut self, batch: &BatchView) -> Result<usize, Fault> {
+        self.of(Kind::Preemption)?;
+        let rows = running_rows(batch);
+        let wanting = u32::try_from(batch.wanting).unwrap_or(u32::MAX);
+        let about = About { id: batch.id.get(batch.wanting).copied().unwrap_or(0), ..About::default() };
+        let victim =
+            self.ask("victim", &about, |functions, store| functions.victim(store, batch.now.0, wanting, &rows))?;
+        Ok(victim as usize)
+    }
+
+    fn step_time(&mut self, batch: &Batch) -> Result<u64, Fault> {
+        let row = StepRow::from(batch);
+        self.latency("step-time", |functions, store| functions.step_time(store, &row))
+    }
+
+    fn queueing_time(&mut self, input_tokens: u32) -> Result<u64, Fault> {
+        self.latency("queueing-time", |functions, store| functions.queueing_time(store, input_tokens))
+    }
+
+    fn constants(&mut self) -> Result<Constants, Fault> {
+        self.latency("constants", F::constants).map(Constants::from)
+    }
+
+    fn notice(&mut self, event: &Event) -> Result<(), Fault> {
+        self.ready()?;
+        let about = About { id: event.request, ..About::default() };
+        let row = EventRow::from(event);
+        self.ask("notice", &about, |functions, store| functions.notice(store, &row))
+    }
+
+    fn save(&mut self) -> Result<Vec<u8>, Fault> {
+        self.ready()?;
+        let state = self.ask("save", &About::default(), F::save)?;
+        let allowed = self.setup.limits.state_bytes;
+        if state.len() > allowed {
+            let what = format!("save: the state has {} bytes; it may have {allowed}", state.len());
+            return Err(self.file().fault(FaultKind::OutOfMemory, what));
+        }
+        Ok(state)
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), Fault> {
+        self.rows.forget();
+        self.ready()?;
+        let answer = self.ask("restore", &About::default(), |functions, store| functions.restore(store, state))?;
+        self.agreed("restore", answer).inspect_err(|_| self.live = None)
+    }
+
+    fn fork(&mut self) -> Result<Box<dyn Guest>, Fault> {
+        let state = self.save()?;
+        let mut copy = Self::start(&self.plugin, &self.setup)?;
+        copy.restore(&state)?;
+        Ok(Box::new(copy))
+    }
+
+    fn used(&self) -> Option<u64> {
+        Some(self.used)
+    }
+}
+
+impl<F: Functions> Drop for WasmGuest<F> {
+    fn drop(&mut self) {
+        let log = self.live.as_ref().map_or(self.log, |live| live.store.data().log());
+        if log.dropped > 0 {
+            tracing::warn!("{}: {} further lines of its log are left out", self.plugin.file, log.dropped);
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! What a guest may ask for (`blis:policy/host`), and what it may take up.
+
+use std::sync::Arc;
+
+use blis_sim::policy::{RequestView, Ties};
+use blis_sim::rng::{Generator, Stream};
+use rand::Rng as _;
+use wasmtime::component::{Linker, WasmStr};
+use wasmtime::{ResourceLimiter, StoreContextMut, Trap};
+
+use super::direct::GuestMemory;
+use super::fault::{File, TooMuch, excerpt};
+use crate::Limits;
+
+/// Fuel of one question to the host: about what it costs, so that questions cannot stretch a call.
+const QUESTION: u64 = 100;
+/// Elements of all tables of a guest (functions that may be called through a pointer).
+const TABLE_ELEMENTS: usize = 100_000;
+/// Modules inside one component, with those that wit-component adds.
+const INSTANCES: usize = 100;
+
+/// The host's side of one guest.
+#[derive(Debug)]
+pub(super) struct Host {
+    file: File,
+    limits: Limits,
+    names: Arc<[Box<str>]>,
+    stream: Stream,
+    memory_bytes: usize,
+    table_elements: usize,
+    log: Log,
+    call: Call,
+    /// The guest's memory, where the host puts answers there itself (`direct.rs`).
+    pub(super) memory: Option<GuestMemory>,
+}
+
+/// How much a guest has logged, over all its instances.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Log {
+    pub lines: u32,
+    pub dropped: u64,
+}
+
+/// The call that is going on.
+#[derive(Debug, Default)]
+struct Call {
+    request: u32,
+    ties: Option<Ties>,
+    /// Blocks of the prompt, if the guest may ask for them.
+    blocks: Vec<u32>,
+    /// Rows that may differ from those of the call before, if the guest may ask for them; `None` if any.
+    changed: Option<Vec<u32>>,
+    generator: Option<Generator>,
+    /// The last error that the guest logged.
+    said: String,
+}
+
+/// What a call is about.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct About<'a> {
+    /// Number of the request; 0 if there is none.
+    pub id: u32,
+    /// The request, where a policy may look at its prompt.
+    pub request: Option<&'a RequestView<'a>>,
+    /// How equals are told apart.
+    pub ties: Option<&'a Ties>,
+    /// The places of the rows that may differ from those of the call before; `None` if any.
+    pub changed: Option<&'a [u32]>,
+}
+
+/// What a guest may ask for that has to be laid ready before a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wants {
+    pub blocks: bool,
+    pub changed: bool,
+}
+
+impl Wants {
+    /// What a guest wants that imports `functions` of `host`.
+    pub(super) fn of<'a>(functions: impl Iterator<Item = &'a str>) -> Self {
+        let mut wants = Self::default();
+        for function in functions {
+            wants.blocks |= function == "prompt-blocks";
+            wants.changed |= function == "changed";
+        }
+        wants
+    }
+}
+
+impl Host {
+    pub(super) fn new(file: &File, limits: Limits, names: &Arc<[Box<str>]>, stream: Stream, log: Log) -> Self {
+        Self {
+            file: file.clone(),
+            limits,
+            names: Arc::clone(names),
+            stream,
+            memory_bytes: 0,
+            table_elements: 0,
+            log,
+            call: Call::default(),
+            memory: None,
+        }
+    }
+
+    /// A call begins.
+    #[inline]
+    pub(super) fn begin(&mut self, about: &About<'_>, wants: Wants) {
+        let call = &mut self.call;
+        call.request = about.id;
+        call.ties = about.ties.copied();
+        call.generator = None;
+        call.said.clear();
+        if wants.blocks {
+            call.blocks.clear();
+            call.blocks.extend(about.request.iter().flat_map(|request| request.shared_blocks()));
+        }
+        if wants.changed {
+            match (about.changed, &mut call.changed) {
+                (Some(places), Some(kept)) => {
+                    kept.clear();
+                    kept.extend_from_slice(places);
+                }
+                (places, kept) => *kept = places.map(<[u32]>::to_vec),
+            }
+        }
+    }
+
+    pub(super) fn log(&self) -> Log {
+        self.log
+    }
+
+    /// The last error that the guest logged in this call; empty if none.
+    pub(super) fn said(&self) -> &str {
+        &self.call.said
+    }
+
+    fn write(&mut self, level: u32, text: &str) {
+        let text = excerpt(text, self.limits.message_bytes);
+        let file = &self.file;
+        match level {
+            0 => tracing::error!("{file}: {text}"),
+            1 => tracing::warn!("{file}: {text}"),
+            2 => tracing::info!("{file}: {text}"),
+            _ => tracing::debug!("{file}: {text}"),
+        }
+        if level == 0 {
+            self.call.said = text;
+        }
+        self.log.lines += 1;
+    }
+}
+
+// What the functions of `host` do, however they are called.
+
+pub(super) fn log(
+    mut store: StoreContextMut<'_, Host>,
+    level: u32,
+    text: impl FnOnce(&mut StoreContextMut<'_, Host>) -> wasmtime::Result<String>,
+) -> wasmtime::Result<()> {
+    charge(&mut store, QUESTION)?;
+    let host = store.data_mut();
+    if host.log.lines >= host.limits.log_lines {
+        host.log.dropped += 1;
+        return Ok(());
+    }
+    let text = text(&mut store)?;
+    charge(&mut store, text.len() as u64)?;
+    store.data_mut().write(level, &text);
+    Ok(())
+}
+
+pub(super) fn random(mut store: StoreContextMut<'_, Host>) -> wasmtime::Result<u64> {
+    charge(&mut store, QUESTION)?;
+    let Host { call, stream, .. } = store.data_mut();
+    Ok(call.generator.get_or_insert_with(|| stream.at(u64::from(call.request))).next_u64())
+}
+
+pub(super) fn pick(mut store: StoreContextMut<'_, Host>, n: u32) -> wasmtime::Result<u32> {
+    charge(&mut store, QUESTION)?;
+    let Host { call, stream, .. } = store.data();
+    if n == 0 {
+        wasmtime::bail!("host.pick(0): there must be something to choose from");
+    }
+    let place = call.ties.unwrap_or(Ties::Random(*stream)).pick(call.request, n as usize);
+    Ok(u32::try_from(place).expect("below n"))
+}
+
+pub(super) fn prompt_blocks(store: &mut StoreContextMut<'_, Host>) -> wasmtime::Result<Vec<u32>> {
+    let blocks = store.data().call.blocks.clone();
+    charge(store, QUESTION + blocks.len() as u64)?;
+    Ok(blocks)
+}
+
+pub(super) fn text(store: &mut StoreContextMut<'_, Host>, name: u32) -> wasmtime::Result<String> {
+    let text: String = store.data().names.get(name as usize).map_or("", |text| text).to_owned();
+    charge(store, QUESTION + text.len() as u64)?;
+    Ok(text)
+}
+
+/// Which rows may differ from those of the call before; `None` if any may.
+pub(super) fn changed(store: &mut StoreContextMut<'_, Host>) -> wasmtime::Result<Option<Vec<u32>>> {
+    let changed = store.data().call.changed.clone();
+    charge(store, QUESTION + changed.as_ref().map_or(0, |places| places.len() as u64))?;
+    Ok(changed)
+}
+
+/// Defines `host` for components, imported as `full_name`.
+pub(super) fn link(linker: &mut Linker<Host>, full_name: &str) -> wasmtime::Result<()> {
+    let mut host = linker.instance(full_name)?;
+    host.func_wrap("log", |store: StoreContextMut<'_, Host>, (level, message): (u32, WasmStr)| {
+        log(store, level, |store| Ok(message.to_str(store)?.into_owned()))
+    })?;
+    host.func_wrap("random", |store: StoreContextMut<'_, Host>, (): ()| Ok((random(store)?,)))?;
+    host.func_wrap("pick", |store: StoreContextMut<'_, Host>, (n,): (u32,)| Ok((pick(store, n)?,)))?;
+    host.func_wrap("prompt-blocks", |mut store: StoreContextMut<'_, Host>, (): ()| Ok((prompt_blocks(&mut store)?,)))?;
+    host.func_wrap("text", |mut store: StoreContextMut<'_, Host>, (name,): (u32,)| Ok((text(&mut store, name)?,)))?;
+    host.func_wrap("changed", |mut store: StoreContextMut<'_, Host>, (): ()| Ok((changed(&mut store)?,)))
+}
+
+fn charge(store: &mut StoreContextMut<'_, Host>, fuel: u64) -> wasmtime::Result<()> {
+    let left = store.get_fuel()?.checked_sub(fuel);
+    store.set_fuel(left.unwrap_or(0))?;
+    if left.is_none() { Err(Trap::OutOfFuel.into()) } else { Ok(()) }
+}
+
+/// Only what a guest itself declared as its maximum is refused in a way that it notices; everything
+/// else ends the call, so that how much there is makes no difference to a run.
+impl ResourceLimiter for Host {
+    fn memory_growing(&mut self, current: usize, desired: usize, max: Option<usize>) -> wasmtime::Result<bool> {
+        if max.is_some_and(|max| desired > max) {
+            return Ok(false);
+        }
+        let wanted = (self.memory_bytes - current.min(self.memory_bytes)).saturating_add(desired);
+        let allowed = self.limits.memory_bytes;
+        if wanted > allowed {
+            return Err(TooMuch { wanted, allowed, unit: "bytes of memory" }.into());
+        }
+        self.memory_bytes = wanted;
+        Ok(true)
+    }
+
+    fn memory_grow_failed(&mut self, error: wasmtime::Error) -> wasmtime::Result<()> {
+        Err(error)
+    }
+
+    fn table_growing(&mut self, current: usize, desired: usize, max: Option<usize>) -> wasmtime::Result<bool> {
+        if max.is_some_and(|max| desired > max) {
+            return Ok(false);
+        }
+        let wanted = (self.table_elements - current.min(self.table_elements)).saturating_add(desired);
+        if wanted > TABLE_ELEMENTS {
+            return Err(TooMuch { wanted, allowed: TABLE_ELEMENTS, unit: "elements of tables" }.into());
+        }
+        self.table_elements = wanted;
+        Ok(true)
+    }
+
+    fn table_grow_failed(&mut self, error: wasmtime::Error) -> wasmtime::Result<()> {
+        Err(error)
+    }
+
+    fn instances(&self) -> usize {
+        INSTANCES
+    }
+
+    fn tables(&self) -> usize {
+        INSTANCES
+    }
+
+    fn memories(&self) -> usize {
+        INSTANCES
+    }
+}

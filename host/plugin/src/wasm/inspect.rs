@@ -1,0 +1,243 @@
+//! What a file wants and offers, by names alone: before anything is compiled or linked, so that what
+//! does not fit is said in terms of versions and interfaces.
+
+use std::collections::BTreeMap;
+
+use wasmparser::{Parser, Payload};
+
+use super::File;
+use crate::{Fault, FaultKind};
+
+/// The version of the interface that this host offers: `sdk/wit/since-v1.0.0`.
+const OFFERED: (u64, u64) = (1, 0);
+
+/// The functions of the interface `host`.
+pub(super) const HOST_FUNCTIONS: [&str; 6] = ["log", "random", "pick", "prompt-blocks", "text", "changed"];
+
+/// The two kinds of WebAssembly files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// A component: typed.
+    Component,
+    /// A core module, which `componentize` makes a component of.
+    Module,
+}
+
+/// What the first bytes say.
+pub(super) fn form(file: &File, bytes: &[u8]) -> Result<Form, Fault> {
+    let refuse = |what: &str| Err(file.fault(FaultKind::Unreadable, what));
+    let Some((magic, rest)) = bytes.split_at_checked(4) else {
+        return refuse("too short for a WebAssembly file");
+    };
+    if magic != b"\0asm" {
+        return refuse("not a WebAssembly file: it must begin with the bytes 00 61 73 6d");
+    }
+    match rest.get(..4) {
+        Some([1, 0, 0, 0]) => Ok(Form::Module),
+        Some([0x0d, 0, 1, 0]) => Ok(Form::Component),
+        Some(version) => {
+            refuse(&format!("WebAssembly of an unknown format, {version:02x?}; this host reads 1 and components (0d)"))
+        }
+        None => refuse("too short for a WebAssembly file"),
+    }
+}
+
+/// The interfaces of `blis:policy` that a file exports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Exports {
+    /// Full name (`blis:policy/routing@1.0.0`) by short one (`routing`).
+    interfaces: BTreeMap<String, String>,
+}
+
+impl Exports {
+    /// The full name of `interface`, if it is there.
+    pub(super) fn full_name(&self, interface: &str) -> Option<&str> {
+        self.interfaces.get(interface).map(String::as_str)
+    }
+
+    pub(super) fn full_names(&self) -> impl Iterator<Item = &str> {
+        self.interfaces.values().map(String::as_str)
+    }
+}
+
+/// Exports of a component, after a look at its imports.
+///
+/// # Errors
+/// If it wants what there is not, or another version.
+pub(super) fn component(file: &File, bytes: &[u8]) -> Result<Exports, Fault> {
+    let mut exports = Exports::default();
+    // Components nest: only the outermost is of interest.
+    let mut depth = 0_usize;
+    for payload in Parser::new(0).parse_all(bytes) {
+        match payload.map_err(|error| malformed(file, &error))? {
+            Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
+            Payload::End(_) => depth = depth.saturating_sub(1),
+            Payload::ComponentImportSection(imports) if depth == 0 => {
+                for import in imports {
+                    check_import(file, import.map_err(|error| malformed(file, &error))?.name.name)?;
+                }
+            }
+            Payload::ComponentExportSection(items) if depth == 0 => {
+                for export in items {
+                    exports.add(file, export.map_err(|error| malformed(file, &error))?.name.name)?;
+                }
+            }
+            _ => {}
+        }
+    }
+    exports.some(file)
+}
+
+/// Names of a core module.
+#[derive(Debug, Default)]
+pub(super) struct Module {
+    pub exports: Exports,
+    /// All that it exports, as it is spelt.
+    pub names: Vec<String>,
+    /// Whether it carries its own WIT (what wit-bindgen leaves).
+    pub embedded_wit: bool,
+}
+
+/// Exports of a core module, after a look at its imports.
+///
+/// # Errors
+/// If it wants what there is not, or another version.
+pub(super) fn module(file: &File, bytes: &[u8]) -> Result<Module, Fault> {
+    let mut module = Module::default();
+    for payload in Parser::new(0).parse_all(bytes) {
+        match payload.map_err(|error| malformed(file, &error))? {
+            Payload::ImportSection(imports) => {
+                for import in imports.into_imports() {
+                    let import = import.map_err(|error| malformed(file, &error))?;
+                    check_core_import(file, import.module, import.name)?;
+                }
+            }
+            Payload::ExportSection(items) => {
+                for export in items {
+                    let name = export.map_err(|error| malformed(file, &error))?.name;
+                    module.exports.add_function(file, name)?;
+                    module.names.push(name.to_owned());
+                }
+            }
+            Payload::CustomSection(section) if section.name().starts_with("component-type") => {
+                module.embedded_wit = true;
+            }
+            _ => {}
+        }
+    }
+    // With its own WIT, the names may be those of that WIT's choice.
+    if !module.embedded_wit {
+        module.exports = module.exports.some(file)?;
+    }
+    Ok(module)
+}
+
+fn malformed(file: &File, error: &wasmparser::BinaryReaderError) -> Fault {
+    let what =
+        format!("broken WebAssembly at byte {}: {}; build or download it again", error.offset(), error.message());
+    file.fault(FaultKind::Syntax, what)
+}
+
+impl Exports {
+    /// Of the names of a core module's exports.
+    pub(super) fn of<'a>(file: &File, names: impl Iterator<Item = &'a str>) -> Result<Self, Fault> {
+        let mut exports = Self::default();
+        names.into_iter().try_for_each(|name| exports.add_function(file, name))?;
+        Ok(exports)
+    }
+
+    /// The interface of a core module's function.
+    fn add_function(&mut self, file: &File, name: &str) -> Result<(), Fault> {
+        match name.split_once('#') {
+            Some((interface, _)) if !interface.starts_with("cabi_post_") => self.add(file, interface),
+            _ => Ok(()),
+        }
+    }
+
+    fn add(&mut self, file: &File, name: &str) -> Result<(), Fault> {
+        let Some((interface, version)) = policy_interface(name) else { return Ok(()) };
+        check_version(file, version)?;
+        self.interfaces.insert(interface.to_owned(), name.to_owned());
+        Ok(())
+    }
+
+    /// These, if there are any.
+    fn some(self, file: &File) -> Result<Self, Fault> {
+        if self.interfaces.is_empty() {
+            let what = "exports nothing of blis:policy, so it is no policy; build it with sdk/rust or sdk/c";
+            return Err(file.fault(FaultKind::MissingExport, what));
+        }
+        Ok(self)
+    }
+}
+
+/// `routing` and `1.0.0` of `blis:policy/routing@1.0.0`.
+fn policy_interface(name: &str) -> Option<(&str, &str)> {
+    let rest = name.strip_prefix("blis:policy/")?;
+    Some(rest.split_once('@').unwrap_or((rest, "")))
+}
+
+/// Of the versions of one interface, those with equal first two numbers are alike.
+fn check_version(file: &File, version: &str) -> Result<(), Fault> {
+    let mut numbers = version.split(['.', '-', '+']).map(|number| number.parse::<u64>().ok());
+    let built = (numbers.next().flatten(), numbers.next().flatten());
+    let (major, minor) = OFFERED;
+    let what = match built {
+        (Some(a), Some(b)) if (a, b) == OFFERED => return Ok(()),
+        (Some(a), Some(b)) if (a, b) > OFFERED => format!(
+            "built for blis:policy {a}.{b}, this host offers {major}.{minor}: rebuild it with sdk {major}.{minor}, \
+             or use a newer blis"
+        ),
+        (Some(a), Some(b)) => format!(
+            "built for blis:policy {a}.{b}, this host offers {major}.{minor}: rebuild it with sdk {major}.{minor}"
+        ),
+        _ => format!(
+            "does not say for which version of blis:policy it was built ({version:?}), this host offers \
+             {major}.{minor}: rebuild it with sdk {major}.{minor}"
+        ),
+    };
+    Err(file.fault(FaultKind::VersionSkew, what))
+}
+
+fn check_import(file: &File, name: &str) -> Result<(), Fault> {
+    let Some((interface, version)) = policy_interface(name) else { return Err(forbidden(file, name)) };
+    check_version(file, version)?;
+    // `types` holds types only, which have to be imported to be named.
+    if interface == "host" || interface == "types" { Ok(()) } else { Err(unknown(file, name)) }
+}
+
+fn check_core_import(file: &File, module: &str, name: &str) -> Result<(), Fault> {
+    match policy_interface(module) {
+        Some(("host", version)) => {
+            check_version(file, version)?;
+            if HOST_FUNCTIONS.contains(&name) { Ok(()) } else { Err(no_such_function(file, name)) }
+        }
+        Some((_, version)) => check_version(file, version).and_then(|()| Err(unknown(file, module))),
+        None => Err(forbidden(file, &format!("{module}/{name}"))),
+    }
+}
+
+fn forbidden(file: &File, name: &str) -> Fault {
+    let what = format!(
+        "wants {name}: policies get no files, clock or network, only blis:policy/host; build it for \
+         wasm32-unknown-unknown"
+    );
+    file.fault(FaultKind::ForbiddenImport, what)
+}
+
+fn unknown(file: &File, name: &str) -> Fault {
+    let what = format!("wants {name}, which there is not; a policy may import blis:policy/host and nothing else");
+    file.fault(FaultKind::ForbiddenImport, what)
+}
+
+/// An interface that what the plugin says about itself calls for.
+pub(super) fn not_exported(file: &File, interface: &str) -> Fault {
+    let what = format!("does not export blis:policy/{interface}, which what it says about itself calls for");
+    file.fault(FaultKind::MissingExport, what)
+}
+
+/// A function that `host` does not have.
+pub(super) fn no_such_function(file: &File, name: &str) -> Fault {
+    let what = format!("wants host.{name}, which there is not; there are {}", HOST_FUNCTIONS.join(", "));
+    file.fault(FaultKind::ForbiddenImport, what)
+}

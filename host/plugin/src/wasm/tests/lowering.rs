@@ -1,0 +1,215 @@
+//! Rows reach a guest's memory as wasmtime's derived bindings would have put them there.
+
+use proptest::prelude::*;
+use wasmtime::component::{ComponentNamedList, Instance, Lift, Lower};
+
+use super::*;
+use crate::rows::{AgesRow, EventRow, InstanceRow, QueuedRow, RequestRow, RunningRow, StepRow};
+use crate::wasm::direct::Direct;
+use crate::wasm::guest::Scene;
+
+#[allow(clippy::all, clippy::pedantic, missing_docs, unsafe_code, unused_qualifications, dead_code)]
+mod derived {
+    wasmtime::component::bindgen!({ path: "../../sdk/wit/since-v1.0.0", world: "policy" });
+}
+use derived::exports::blis::policy::{latency, lifecycle, preemption, routing, scheduling};
+
+/// Leaves the arguments of a call at 4096: those that come by memory are put there by `cabi_realloc`,
+/// the others here.
+fn recorder() -> String {
+    let numbers = |types: &[(&str, usize)]| {
+        let params: String =
+            types.iter().map(|(ty, count)| format!("(param {})", format!("{ty} ").repeat(*count))).collect();
+        let types = types.iter().flat_map(|(ty, count)| std::iter::repeat_n(ty, *count));
+        let stores: String = types
+            .enumerate()
+            .map(|(i, ty)| format!("({ty}.store (i32.const {}) (local.get {i}))", 4096 + 8 * i))
+            .collect();
+        (params, stores)
+    };
+    let (step, store_step) = numbers(&[("i64", 8)]);
+    let (event, store_event) = numbers(&[("i64", 3), ("i32", 10)]);
+    let functions = format!(
+        r#"(func (export "blis:policy/scheduling@1.0.0#rank") (param i32) (result f64)
+          (global.set $top (i32.const 4096)) (f64.const 0))
+        (func (export "blis:policy/preemption@1.0.0#victim") (param i64 i32 i32 i32) (result i32)
+          (global.set $top (i32.const 4096)) (i32.const 0))
+        (func (export "blis:policy/latency@1.0.0#constants") (result i32) (unreachable))
+        (func (export "blis:policy/latency@1.0.0#queueing-time") (param i32) (result i64) (unreachable))
+        (func (export "blis:policy/latency@1.0.0#step-time") {step} (result i64) {store_step} (i64.const 1))
+        (func (export "blis:policy/lifecycle@1.0.0#notice") {event} {store_event})
+        (memory (export"#
+    );
+    changed(&[
+        ("(memory (export", &functions),
+        // 16 KB from 4096 on are its state.
+        (r#""\90\02\00\00" "\08\00\00\00")"#, r#""\00\10\00\00" "\00\40\00\00")"#),
+    ])
+}
+
+/// A guest of the recorder, to be called with any bindings.
+struct Recorder {
+    store: Store<Host>,
+    instance: Instance,
+}
+
+impl Recorder {
+    fn new() -> Self {
+        let core = wat::parse_str(recorder()).expect("assembles");
+        let component = componentize(Path::new("recorder.wasm"), &core).expect("a component");
+        let engine = engine::engine(&settings()).expect("runs here");
+        let component = Component::new(&engine, component).expect("compiles");
+        let limits = Limits::default();
+        let file = File::new(Path::new("recorder.wasm"));
+        let host = Host::new(&file, limits, &Arc::from([]), Stream::new(0, ""), Log::default());
+        let mut store = Store::new(&engine, host);
+        store.set_fuel(u64::MAX).expect("counted");
+        let instance = Linker::new(&engine).instantiate(&mut store, &component).expect("instantiates");
+        Self { store, instance }
+    }
+
+    /// What the guest saw of `params`.
+    fn bytes<P, R>(&mut self, interface: &str, function: &str, params: P) -> Vec<u8>
+    where
+        P: ComponentNamedList + Lower,
+        R: ComponentNamedList + Lift,
+    {
+        self.call::<P, R>(interface, function, params);
+        self.call::<(), (Vec<u8>,)>("plugin", "save", ()).0
+    }
+
+    fn call<P, R>(&mut self, interface: &str, function: &str, params: P) -> R
+    where
+        P: ComponentNamedList + Lower,
+        R: ComponentNamedList + Lift,
+    {
+        let name = format!("blis:policy/{interface}@1.0.0");
+        let index = self.instance.get_export_index(&mut self.store, None, &name).expect("exported");
+        let index = self.instance.get_export_index(&mut self.store, Some(&index), function).expect("exported");
+        let function = self.instance.get_typed_func::<P, R>(&mut self.store, &index).expect("of that type");
+        function.call(&mut self.store, params).expect("answers")
+    }
+}
+
+/// A guest of the recorder that is called without the component layer.
+struct DirectRecorder {
+    store: Store<Host>,
+    instance: wasmtime::Instance,
+    code: direct::Core,
+}
+
+impl DirectRecorder {
+    fn new() -> Self {
+        let core = wat::parse_str(recorder()).expect("assembles");
+        let file = File::new(Path::new("recorder.wasm"));
+        let engine = engine::engine(&settings()).expect("runs here");
+        let module = Module::new(&engine, &core).expect("compiles");
+        let exports = inspect::module(&file, &core).expect("fits").exports;
+        let code = direct::Core::link(&module, exports).expect("links");
+        let host = Host::new(&file, Limits::default(), &Arc::from([]), Stream::new(0, ""), Log::default());
+        let mut store = Store::new(&engine, host);
+        store.set_fuel(u64::MAX).expect("counted");
+        let instance = Direct::instantiate(&code, &mut store).expect("instantiates");
+        Self { store, instance, code }
+    }
+
+    /// What the guest saw when it was asked as `kind`.
+    fn bytes<A>(&mut self, kind: Kind, ask: impl FnOnce(&Direct, &mut Store<Host>) -> wasmtime::Result<A>) -> Vec<u8> {
+        let Self { store, instance, code } = self;
+        let file = File::new(Path::new("recorder.wasm"));
+        let functions = Direct::find(&file, code, store, instance, kind, true).expect("has them");
+        ask(&functions, store).expect("answers");
+        functions.save(store).expect("saves")
+    }
+}
+
+/// A row with random numbers, for both bindings.
+macro_rules! random {
+    ($source:ident, $row:ident, $interface:ident::$derived:ident { $($field:ident: $ty:ident),* $(,)? }) => {{
+        $(let $field = random!(@number $source $ty);)*
+        ($row { $($field),* }, $interface::$derived { $($field),* })
+    }};
+    (@number $source:ident f64) => { f64::from_bits($source.next_u64()) };
+    (@number $source:ident $ty:ident) => { $source.next_u64() as $ty };
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn rows_arrive_as_derived_bindings_would_send_them(seed: u64, n in 0_usize..100) {
+        let mut source = Stream::new(seed, "rows").at(0);
+        let (mut recorder, mut direct) = (Recorder::new(), DirectRecorder::new());
+
+        let request = random!(source, RequestRow, routing::Request {
+            now_us: u64, arrival_us: u64, deadline_us: u64, id: u32, input_tokens: u32, max_output_tokens: u32,
+            prompt_blocks: u32, shared_blocks: u32, block_size: u32, urgency: i32, client_priority: i32,
+            slo_class: u32, tenant: u32, session: u32, model: u32, client: u32, prefix_group: u32,
+            round_index: u32, tenant_in_flight: u32,
+        });
+        let ages = random!(source, AgesRow, routing::Ages { load_us: u64, cached_blocks_us: u64 });
+        let instances: (Vec<_>, Vec<_>) = (0..n).map(|_| random!(source, InstanceRow, routing::Instance {
+            kv_utilization: f64, cache_hit_rate: f64, preemption_count: u64, queue_depth: u32, batch_size: u32,
+            in_flight: u32, cached_blocks: u32, free_kv_blocks: u32, total_kv_blocks: u32,
+        })).unzip();
+        let ours = recorder.bytes::<_, (u32,)>("routing", "route", (request.0, ages.0, instances.0.as_slice()));
+        let theirs = recorder.bytes::<_, (u32,)>("routing", "route", (request.1, ages.1, instances.1.as_slice()));
+        prop_assert_eq!(&ours, &theirs);
+        let scene = Scene { request: request.0, ages: ages.0, instances: &instances.0 };
+        let ours = direct.bytes(Kind::Routing, |functions, store| functions.route(store, &scene));
+        prop_assert_eq!(ours, theirs);
+
+        let queued = random!(source, QueuedRow, scheduling::Queued {
+            priority: i64, turn: i64, generated_tokens: u32, preemptions: u32,
+        });
+        let ours = recorder.bytes::<_, (f64,)>("scheduling", "rank", (request.0, queued.0));
+        let theirs = recorder.bytes::<_, (f64,)>("scheduling", "rank", (request.1, queued.1));
+        prop_assert_eq!(&ours, &theirs);
+        let ours = direct.bytes(Kind::Scheduling, |functions, store| functions.rank(store, &request.0, &queued.0));
+        prop_assert_eq!(ours, theirs);
+
+        let running: (Vec<_>, Vec<_>) = (0..n).map(|_| random!(source, RunningRow, preemption::Running {
+            arrival_us: u64, deadline_us: u64, priority: i64, id: u32, input_tokens: u32, computed_tokens: u32,
+            generated_tokens: u32, kv_blocks: u32, preemptions: u32, urgency: i32, slo_class: u32, tenant: u32,
+            session: u32,
+        })).unzip();
+        let ours = recorder.bytes::<_, (u32,)>("preemption", "victim", (1_u64, 2_u32, running.0.as_slice()));
+        let theirs = recorder.bytes::<_, (u32,)>("preemption", "victim", (1_u64, 2_u32, running.1.as_slice()));
+        prop_assert_eq!(&ours, &theirs);
+        let ours = direct.bytes(Kind::Preemption, |functions, store| functions.victim(store, 1, 2, &running.0));
+        prop_assert_eq!(ours, theirs);
+
+        let step = random!(source, StepRow, latency::Step {
+            prefill_requests: u64, prefill_tokens: u64, prefill_tokens_squared: u64, prefill_tokens_by_input: u64,
+            prefill_tokens_by_context: u64, prefill_context: u64, decode_requests: u64, decode_context: u64,
+        });
+        let ours = recorder.bytes::<_, (u64,)>("latency", "step-time", (step.0,));
+        let theirs = recorder.bytes::<_, (u64,)>("latency", "step-time", (step.1,));
+        prop_assert_eq!(&ours, &theirs);
+        let ours = direct.bytes(Kind::Latency, |functions, store| functions.step_time(store, &step.0));
+        prop_assert_eq!(ours, theirs);
+
+        let event = random!(source, EventRow, lifecycle::Event {
+            at_us: u64, ttft_us: u64, e2e_us: u64, kind: u32, request: u32, instance: u32, input_tokens: u32,
+            generated_tokens: u32, slo_class: u32, tenant: u32, session: u32, prefix_group: u32, block: u32,
+        });
+        let ours = recorder.bytes::<_, ()>("lifecycle", "notice", (event.0,));
+        let theirs = recorder.bytes::<_, ()>("lifecycle", "notice", (event.1,));
+        prop_assert_eq!(&ours, &theirs);
+        let ours = direct.bytes(Kind::Latency, |functions, store| functions.notice(store, &event.0));
+        prop_assert_eq!(ours, theirs);
+    }
+}
+
+#[test]
+fn the_recorder_tells_rows_apart() {
+    let mut recorder = Recorder::new();
+    let mut saw = |id| {
+        let request = RequestRow { id, ..RequestRow::default() };
+        let rows: &[InstanceRow] = &[];
+        recorder.bytes::<_, (u32,)>("routing", "route", (request, AgesRow::default(), rows))
+    };
+    let (one, two) = (saw(1), saw(2));
+    assert_ne!(one, two);
+    assert_eq!(one[24..28], [1, 0, 0, 0], "behind the three times");
+}

@@ -1,0 +1,206 @@
+//! Two ways to call the same functions, one of them faster: nobody can tell which was taken.
+
+use blis_sim::policy::Reads;
+
+use super::*;
+use crate::inputs::{self, NAMES, Question};
+
+/// The components in `policies/`, by name.
+fn committed() -> Vec<(String, Vec<u8>)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies");
+    let files = fs::read_dir(folder).expect("is there").map(|entry| entry.expect("readable").path());
+    let mut found: Vec<_> = files
+        .filter(|path| path.extension().is_some_and(|extension| extension == "wasm"))
+        .map(|path| {
+            (path.file_name().expect("named").to_string_lossy().into_owned(), fs::read(&path).expect("readable"))
+        })
+        .collect();
+    found.sort();
+    assert!(found.len() >= 5, "they are committed");
+    found
+}
+
+fn fixture() -> Vec<u8> {
+    component(LEAST_LOADED)
+}
+
+fn component(text: &str) -> Vec<u8> {
+    componentize(Path::new("router.wasm"), &wat::parse_str(text).expect("assembles")).expect("a component")
+}
+
+fn is_standard(component: &[u8]) -> bool {
+    let file = File::new(Path::new("router.wasm"));
+    standard::main_module(component, &inspect::component(&file, component).expect("fits")).is_some()
+}
+
+#[test]
+fn they_answer_alike() {
+    for (name, bytes) in committed() {
+        assert!(is_standard(&bytes), "{name} takes the fast way");
+        let [fast, typed] = [Way::Fastest, Way::Typed].map(|way| load_by(way, &name, &bytes).expect("loads"));
+        assert_eq!(fast.description(), typed.description(), "{name}");
+        for kind in fast.description().kinds.clone() {
+            let setup = Setup {
+                kind,
+                parameters: fast.description().parameters.iter().map(|parameter| parameter.default).collect(),
+                instances: inputs::instances(9).into(),
+                names: NAMES.map(Box::from).into(),
+                facts: [("num_layers".to_owned(), 32.0), ("total_params".to_owned(), 8e9)].into(),
+                explain: true,
+                ..setup(kind)
+            };
+            let mut guests = [&fast, &typed].map(|plugin| plugin.start(&setup).map_err(|fault| fault.to_string()));
+            if let [Err(fast), Err(typed)] = &guests {
+                assert_eq!(fast, typed, "{name} refuses");
+                continue;
+            }
+            let plausible = (0..40).map(|item| Question::plausible(kind, 9, item));
+            let extreme = Question::extreme(kind, 9).into_iter().map(|(_, question)| question);
+            for question in plausible.chain(extreme) {
+                let ties = Ties::Random(Stream::new(1, "ties"));
+                let answers = guests.each_mut().map(|guest| {
+                    question.ask(guest.as_mut().expect("starts").as_mut(), &ties).map_err(|fault| fault.to_string())
+                });
+                assert_eq!(answers[0], answers[1], "{name}: {question:?}");
+            }
+            let states = guests.each_mut().map(|guest| guest.as_mut().expect("starts").save().expect("saves"));
+            assert_eq!(states[0], states[1], "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_host_answers_both() {
+    let text = routing(
+        r#"(import "blis:policy/host@1.0.0" "text" (func $text (param i32 i32)))
+        (import "blis:policy/host@1.0.0" "prompt-blocks" (func $blocks (param i32)))"#,
+        "(call $blocks (i32.const 700))
+        (call $text (i32.const 1) (i32.const 720))
+        (return (i32.add
+          (i32.load offset=8 (i32.load (i32.const 700)))
+          (i32.load8_u (i32.load (i32.const 720)))))",
+    );
+    let answers = [Way::Fastest, Way::Typed].map(|way| {
+        let plugin = load_by(way, "router.wasm", &component(&text));
+        let mut guest = plugin.and_then(|plugin| plugin.start(&setup(Kind::Routing))).expect("starts");
+        route(guest.as_mut(), &[0], &mut Vec::new())
+    });
+    assert_eq!(answers, [Ok(40 + usize::from(b'g')), Ok(40 + usize::from(b'g'))]);
+}
+
+/// As it learns what changed: the number of places and the first of them, or 100; four are too much for it.
+const LEARNS: [&str; 2] = [
+    r#"(import "blis:policy/host@1.0.0" "changed" (func $changed (param i32)))"#,
+    "(call $changed (i32.const 700))
+    (if (i32.eqz (i32.load8_u (i32.const 700))) (then (return (i32.const 100))))
+    (if (i32.eq (i32.load (i32.const 708)) (i32.const 4)) (then (unreachable)))
+    (return (i32.add
+      (i32.mul (i32.load (i32.const 708)) (i32.const 10))
+      (if (result i32) (i32.load (i32.const 708))
+        (then (i32.load (i32.load (i32.const 704)))) (else (i32.const 0)))))",
+];
+
+#[test]
+fn what_changed_is_told_both() {
+    let text = routing(LEARNS[0], LEARNS[1]);
+    for way in [Way::Fastest, Way::Typed] {
+        let plugin = load_by(way, "router.wasm", &component(&text)).expect("loads");
+        let mut guest = plugin.start(&Setup { explain: true, ..setup(Kind::Routing) }).expect("starts");
+        let reads = Reads { cached_blocks: false, ..plugin.description().reads };
+        let mut service = inputs::Service::new(9);
+        let mut go_on = |decisions| {
+            (0..decisions).for_each(|_| service.go_on(reads));
+            service.clone()
+        };
+        let ask = |guest: &mut dyn Guest, service: &inputs::Service| {
+            guest.route(&service.request(), &service.cluster(), &Ties::LowestIndex, &mut Vec::new())
+        };
+        // Where a request came in decision 0, 1, 2 …: 7 places further every time. In every ninth signals are read.
+        let answers: Vec<_> = (0..11).map(|_| ask(guest.as_mut(), &go_on(1)).expect("answers")).collect();
+        assert_eq!(answers, [100, 27, 25, 23, 21, 28, 26, 24, 22, 100, 27], "{way:?}");
+        let later = go_on(1);
+        let mut fork = guest.fork().expect("forks");
+        assert_eq!([&mut fork, &mut guest].map(|guest| ask(guest.as_mut(), &later)), [Ok(100), Ok(25)], "{way:?}");
+        assert_eq!(ask(guest.as_mut(), &later), Ok(0), "nothing did");
+        let state = guest.save().expect("saves");
+        guest.restore(&state).expect("restores");
+        assert_eq!([(); 2].map(|()| ask(guest.as_mut(), &later)), [Ok(100), Ok(0)], "{way:?}");
+        let later = go_on(2);
+        ask(guest.as_mut(), &later).expect_err("four are too much");
+        assert_eq!([(); 2].map(|()| ask(guest.as_mut(), &later)), [Ok(100), Ok(0)], "{way:?}");
+    }
+}
+
+#[test]
+fn where_the_answer_goes_is_checked() {
+    let at = |place: &str| {
+        let text = routing(LEARNS[0], &LEARNS[1].replacen("700", place, 1));
+        let answers = [Way::Fastest, Way::Typed].map(|way| {
+            let plugin = load_by(way, "router.wasm", &component(&text));
+            let mut guest = plugin.and_then(|plugin| plugin.start(&setup(Kind::Routing))).expect("starts");
+            route(guest.as_mut(), &[0], &mut Vec::new()).expect_err("no place for it").kind
+        });
+        assert_eq!(answers, [FaultKind::Trap; 2], "{place}");
+    };
+    ["702", "131064", "-4"].into_iter().for_each(at);
+}
+
+#[test]
+fn a_component_of_more_than_one_module_is_not_standard() {
+    let bytes = fixture();
+    assert!(is_standard(&bytes));
+    // A further module, at the end; one that could be no table of functions.
+    let with = |module: &str| {
+        let module = wat::parse_str(module).expect("assembles");
+        let mut more = bytes.clone();
+        more.extend([1, u8::try_from(module.len()).expect("small")]);
+        more.extend(module);
+        is_standard(&more)
+    };
+    assert!(with(r#"(module (table (export "$imports") 1 funcref))"#));
+    assert!(!with("(module (memory 1))"));
+    assert!(!with(r#"(module (func (export "blis:policy/routing@1.0.0#route")))"#));
+}
+
+#[test]
+fn a_function_to_be_called_after_a_number_is_not_standard() {
+    let after = |function: &str| {
+        changed(&[(
+            ";; imports",
+            &format!(
+                r#"(func (export "cabi_post_blis:policy/{function}") (param i32) (global.set $top (i32.const 4096)))"#
+            ),
+        )])
+    };
+    assert!(is_standard(&component(&after("plugin@1.0.0#save"))));
+    assert!(!is_standard(&component(&after("routing@1.0.0#route"))));
+}
+
+#[test]
+fn what_is_called_after_an_answer_is_called() {
+    // It counts in the state, as `route` does.
+    let text = changed(&[(
+        ";; imports",
+        r#"(func (export "cabi_post_blis:policy/routing@1.0.0#scores") (param i32)
+          (i64.store (i32.const 656) (i64.add (i64.load (i32.const 656)) (i64.const 100))))"#,
+    )]);
+    let counts = [Way::Fastest, Way::Typed].map(|way| {
+        let plugin = load_by(way, "router.wasm", &component(&text));
+        let explain = Setup { explain: true, ..setup(Kind::Routing) };
+        let mut guest = plugin.and_then(|plugin| plugin.start(&explain)).expect("starts");
+        route(guest.as_mut(), &[1, 0], &mut Vec::new()).expect("routes");
+        guest.save().expect("saves")[0]
+    });
+    assert_eq!(counts, [101, 101]);
+}
+
+#[test]
+fn it_is_initialized_before_anything_else() {
+    let text = changed(&[(";; imports", r#"(func (export "_initialize") (i64.store (i32.const 656) (i64.const 7)))"#)]);
+    let counts = [Way::Fastest, Way::Typed].map(|way| {
+        let plugin = load_by(way, "router.wasm", &component(&text));
+        let mut guest = plugin.and_then(|plugin| plugin.start(&setup(Kind::Routing))).expect("starts");
+        guest.save().expect("saves")[0]
+    });
+    assert_eq!(counts, [7, 7]);
+}

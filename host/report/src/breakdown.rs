@@ -1,0 +1,282 @@
+//! The cluster's figures by class and tenant, and what went wrong: the parts of the JSON document
+//! that exist once, not per instance.
+
+use std::collections::BTreeMap;
+
+use blis_sim::cluster::SessionStates;
+use blis_sim::metrics::{
+    Anomalies, Blocked, ClassGoodput, ClassReport, Counts, Distribution, Goodput, Report, SessionReport,
+};
+use blis_sim::request::Name;
+use serde::Serialize;
+
+use blis_workload::Names;
+
+/// How well the targets were kept, as published.
+#[derive(Serialize)]
+pub(super) struct PublishedGoodput<'a> {
+    goodput_rps: f64,
+    slo_attainment: f64,
+    per_class: BTreeMap<&'a str, PublishedClass>,
+}
+
+#[derive(Serialize)]
+struct PublishedClass {
+    count: u64,
+    e2e_p99_ms: f64,
+    goodput_rps: f64,
+    itl_mean_ms: f64,
+    slo_attainment: f64,
+    slo_attainment_by_dim: BTreeMap<&'static str, f64>,
+    ttft_p99_ms: f64,
+}
+
+impl<'a> PublishedGoodput<'a> {
+    pub fn new(goodput: &Goodput, names: &'a Names) -> Self {
+        Self {
+            goodput_rps: goodput.goodput_rps,
+            slo_attainment: goodput.slo_attainment,
+            per_class: by_name(&goodput.per_class, names, PublishedClass::new),
+        }
+    }
+}
+
+impl PublishedClass {
+    fn new(class: &ClassGoodput) -> Self {
+        let by_dim = [("ttft", class.ttft_attainment), ("itl", class.itl_attainment), ("e2e", class.e2e_attainment)];
+        Self {
+            count: class.count,
+            e2e_p99_ms: class.e2e_p99_ms,
+            goodput_rps: class.goodput_rps,
+            itl_mean_ms: class.itl_mean_ms,
+            slo_attainment: class.slo_attainment,
+            slo_attainment_by_dim: by_dim.into_iter().filter_map(|(dim, share)| Some((dim, share?))).collect(),
+            ttft_p99_ms: class.ttft_p99_ms,
+        }
+    }
+}
+
+/// Not published; what does not apply is left out.
+#[derive(Serialize)]
+pub(super) struct Breakdown<'a> {
+    rejected_requests: u64,
+    rejected_admission: u64,
+    rejected_routing: u64,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    shed_by_class: BTreeMap<&'a str, u64>,
+    conservation: Conservation,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    slo_classes: BTreeMap<&'a str, ClassJson>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    tenants: BTreeMap<&'a str, CountsJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    jain_fairness_index: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sessions: Option<SessionsJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    anomalies: Option<AnomaliesJson>,
+}
+
+impl<'a> Breakdown<'a> {
+    pub fn new(report: &Report, names: &'a Names) -> Self {
+        let counts = &report.cluster.counts;
+        Self {
+            rejected_requests: counts.rejected(),
+            rejected_admission: counts.rejected_by_admission,
+            rejected_routing: counts.rejected_by_routing,
+            shed_by_class: by_name(&report.anomalies.shed, names, |&count| count),
+            conservation: Conservation::new(report),
+            slo_classes: by_name(&report.classes, names, ClassJson::new),
+            tenants: by_name(&report.tenants, names, |tenant| CountsJson::new(&tenant.counts)),
+            jain_fairness_index: report.jain_index,
+            sessions: report.sessions.as_ref().map(SessionsJson::new),
+            anomalies: AnomaliesJson::new(&report.anomalies, report.instances.len()),
+        }
+    }
+}
+
+/// Every request that arrived is in exactly one of the others.
+#[derive(Serialize)]
+struct Conservation {
+    arrived: u64,
+    completed: u64,
+    queued: u64,
+    running: u64,
+    arriving: u64,
+    dropped: u64,
+    timed_out: u64,
+    rejected: u64,
+    holds: bool,
+}
+
+impl Conservation {
+    fn new(report: &Report) -> Self {
+        let counts = &report.cluster.counts;
+        Self {
+            arrived: report.arrived,
+            completed: counts.completed,
+            queued: counts.queued,
+            running: counts.running,
+            arriving: counts.arriving,
+            dropped: counts.dropped(),
+            timed_out: counts.timed_out,
+            rejected: counts.rejected(),
+            holds: report.conserved(),
+        }
+    }
+}
+
+/// Those that requests name.
+#[derive(Serialize)]
+struct SessionsJson {
+    count: u64,
+    /// In closed loop only.
+    #[serde(flatten)]
+    states: Option<StatesJson>,
+    ttft_first_round: DistributionJson,
+    ttft_later_rounds: DistributionJson,
+    duration: DistributionJson,
+}
+
+/// How they ended.
+#[derive(Serialize)]
+struct StatesJson {
+    completed: u64,
+    cancelled: u64,
+    horizon_interrupted: u64,
+    budget_exhausted: u64,
+    active: u64,
+}
+
+impl SessionsJson {
+    fn new(report: &SessionReport) -> Self {
+        let SessionReport { sessions, ttft_first_round, ttft_later_rounds, duration, states } = report;
+        let states = states.map(|states| {
+            let SessionStates { completed, cancelled, horizon_interrupted, budget_exhausted, active } = states;
+            StatesJson { completed, cancelled, horizon_interrupted, budget_exhausted, active }
+        });
+        Self {
+            count: *sessions,
+            states,
+            ttft_first_round: DistributionJson::new(ttft_first_round),
+            ttft_later_rounds: DistributionJson::new(ttft_later_rounds),
+            duration: DistributionJson::new(duration),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct ClassJson {
+    #[serde(flatten)]
+    counts: CountsJson,
+    ttft: DistributionJson,
+    /// Of each request's mean.
+    itl_mean: DistributionJson,
+    e2e: DistributionJson,
+}
+
+impl ClassJson {
+    fn new(class: &ClassReport) -> Self {
+        Self {
+            counts: CountsJson::new(&class.counts),
+            ttft: DistributionJson::new(&class.ttft),
+            itl_mean: DistributionJson::new(&class.itl),
+            e2e: DistributionJson::new(&class.e2e),
+        }
+    }
+}
+
+/// Named as in the whole document.
+#[derive(Serialize)]
+struct CountsJson {
+    arrived_requests: u64,
+    completed_requests: u64,
+    still_queued: u64,
+    still_running: u64,
+    still_arriving: u64,
+    rejected_admission: u64,
+    rejected_routing: u64,
+    dropped_unservable: u64,
+    length_capped_requests: u64,
+    timed_out_requests: u64,
+    total_output_tokens: u64,
+}
+
+impl CountsJson {
+    fn new(counts: &Counts) -> Self {
+        Self {
+            arrived_requests: counts.arrived(),
+            completed_requests: counts.completed,
+            still_queued: counts.queued,
+            still_running: counts.running,
+            still_arriving: counts.arriving,
+            rejected_admission: counts.rejected_by_admission,
+            rejected_routing: counts.rejected_by_routing,
+            dropped_unservable: counts.dropped(),
+            length_capped_requests: counts.length_capped,
+            timed_out_requests: counts.timed_out,
+            total_output_tokens: counts.output_tokens,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct DistributionJson {
+    count: u64,
+    mean_ms: f64,
+    min_ms: f64,
+    p50_ms: f64,
+    p90_ms: f64,
+    p95_ms: f64,
+    p99_ms: f64,
+    max_ms: f64,
+}
+
+impl DistributionJson {
+    fn new(d: &Distribution) -> Self {
+        let Distribution { count, mean_ms, min_ms, max_ms, p50_ms, p90_ms, p95_ms, p99_ms } = *d;
+        Self { count, mean_ms, min_ms, p50_ms, p90_ms, p95_ms, p99_ms, max_ms }
+    }
+}
+
+/// The anomalies that are no counts of the document itself. Each has the name and the meaning of
+/// its [`blis_sim::metrics::Anomaly`].
+#[derive(Serialize)]
+struct AnomaliesJson {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priority_inversions: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    head_of_line_blocking: Option<Vec<BlockedJson>>,
+}
+
+#[derive(Serialize)]
+struct BlockedJson {
+    instance_id: String,
+    mean_queue_length: f64,
+    others_mean_queue_length: f64,
+}
+
+impl AnomaliesJson {
+    /// `None` if nobody looked for any: one instance has no others to be compared with.
+    fn new(anomalies: &Anomalies, instances: usize) -> Option<Self> {
+        let blocked = |&Blocked { instance, mean_queue_length, others_mean_queue_length }: &Blocked| BlockedJson {
+            instance_id: format!("instance_{instance}"),
+            mean_queue_length,
+            others_mean_queue_length,
+        };
+        let priority_inversions = anomalies.priority_inversions;
+        let head_of_line_blocking =
+            (instances > 1).then(|| anomalies.head_of_line_blocking.iter().map(blocked).collect());
+        (priority_inversions.is_some() || instances > 1).then_some(Self { priority_inversions, head_of_line_blocking })
+    }
+}
+
+/// Sorted by name.
+fn by_name<'a, T, J>(list: &[(Name, T)], names: &'a Names, json: impl Fn(&T) -> J) -> BTreeMap<&'a str, J> {
+    list.iter().map(|(name, item)| (shown(*name, names), json(item))).collect()
+}
+
+/// What reports call a class or tenant.
+pub(super) fn shown(name: Name, names: &Names) -> &str {
+    if name == Name::NONE { "default" } else { names.text(name) }
+}

@@ -1,0 +1,93 @@
+//! What the decisions of a run came to, in BLIS's terms (`--summarize-trace`).
+//!
+//! *Score regret* is how far the choice was from the policy's own favourite: the best score minus
+//! that of the chosen instance. A policy without scores is measured by minus its effective load.
+//! It is 0 by construction for a policy that takes its own best, so it compares policies badly;
+//! it is here because BLIS prints it.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display};
+
+use blis_sim::outcome::{Decision, Outcome, Sink};
+use blis_sim::policy::{ClusterView, Reads, Verdict};
+use blis_sim::units::Micros;
+use serde::Serialize;
+
+/// Counts and score regret of every decision.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct DecisionSummary {
+    /// Admission decisions.
+    pub total_decisions: u64,
+    /// Admitted.
+    pub admitted: u64,
+    /// Rejected by the admission policy.
+    pub rejected: u64,
+    /// Instances that were chosen at least once.
+    pub unique_targets: usize,
+    /// Requests by chosen instance, by number.
+    pub target_distribution: BTreeMap<u32, u64>,
+    /// Mean score regret over routing decisions; 0 if there were none.
+    pub mean_regret: f64,
+    /// Largest score regret.
+    pub max_regret: f64,
+    #[serde(skip)]
+    regret_sum: f64,
+}
+
+/// In BLIS's words.
+impl Display for DecisionSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "=== Trace Summary ===\nTotal Decisions: {}", self.total_decisions)?;
+        writeln!(f, "  Admitted: {}\n  Rejected: {}", self.admitted, self.rejected)?;
+        writeln!(f, "Unique Targets: {}\nTarget Distribution:", self.unique_targets)?;
+        for (instance, requests) in &self.target_distribution {
+            writeln!(f, "  instance_{instance}: {requests}")?;
+        }
+        writeln!(f, "Mean Regret: {:.6}\nMax Regret: {:.6}", self.mean_regret, self.max_regret)
+    }
+}
+
+impl Sink for DecisionSummary {
+    fn outcome(&mut self, _outcome: &Outcome) {}
+
+    fn itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
+
+    fn retract_itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
+
+    fn decision(&mut self, decision: &Decision<'_>) {
+        match *decision {
+            Decision::Admission { verdict, .. } => {
+                self.total_decisions += 1;
+                match verdict {
+                    Verdict::Admit => self.admitted += 1,
+                    Verdict::Reject(_) => self.rejected += 1,
+                }
+            }
+            Decision::Routing { cluster, choice, scores, .. } => {
+                let regret = score_regret(cluster, scores, choice.target);
+                self.regret_sum += regret;
+                self.max_regret = self.max_regret.max(regret);
+                *self.target_distribution.entry(cluster.instances[choice.target].id).or_default() += 1;
+                self.unique_targets = self.target_distribution.len();
+                let routed: u64 = self.target_distribution.values().sum();
+                self.mean_regret = self.regret_sum / routed as f64;
+            }
+            Decision::Scheduling(_) | Decision::Preemption(_) => {}
+        }
+    }
+
+    fn reads(&self) -> Reads {
+        Reads { load: true, in_flight: true, cached_blocks: false }
+    }
+}
+
+/// The policy's own score of instance `i`; minus its effective load under a policy without scores.
+pub fn score(cluster: &ClusterView<'_>, scores: &[f64], i: usize) -> f64 {
+    scores.get(i).copied().unwrap_or_else(|| -(cluster.effective_load(i) as f64))
+}
+
+/// How far `target` is below the best.
+pub fn score_regret(cluster: &ClusterView<'_>, scores: &[f64], target: usize) -> f64 {
+    let best = (0..cluster.len()).map(|i| score(cluster, scores, i)).fold(f64::NEG_INFINITY, f64::max);
+    (best - score(cluster, scores, target)).max(0.0)
+}

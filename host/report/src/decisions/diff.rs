@@ -1,0 +1,437 @@
+//! `blis trace diff`: where two runs first decide differently, how often they do, and what that did to the
+//! requests.
+//!
+//! The first trace leaves a few numbers of every request, the second is compared with them as it is read;
+//! then both are read again up to the first difference, for what each policy saw there.
+
+use std::fmt::{self, Display};
+use std::path::Path;
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use super::line::{Answer, Header, Kind, Line};
+use super::read::Reader;
+use super::seen::Saw;
+use super::table::{Table, ms, ms_more, or_dash, plural, seconds};
+use blis_workload::TraceError;
+
+/// Two runs, compared.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Diff {
+    a: Side,
+    b: Side,
+    /// Requests in both.
+    requests: u64,
+    only_in_a: u64,
+    only_in_b: u64,
+    /// Requests in both that are not the same: another arrival, or another length.
+    other_requests: u64,
+    decisions: Vec<Count>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first: Option<First>,
+    latencies: Vec<Latency>,
+    /// By E2E latency, those that lose most by going from A to B.
+    worst: Vec<Pair>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Side {
+    file: String,
+    #[serde(flatten)]
+    header: Header,
+}
+
+/// Decisions of one kind about requests that are in both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+struct Count {
+    #[serde(serialize_with = "kind_name")]
+    kind: Kind,
+    /// Made in both.
+    both: u64,
+    /// Of those, with different answers. Scheduling: at another time, whatever the reason; preemption: made in
+    /// only one of them, or another number of times.
+    differ: u64,
+}
+
+fn kind_name<S: serde::Serializer>(kind: &Kind, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(kind.name())
+}
+
+/// The first decision that differs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct First {
+    request: u32,
+    #[serde(serialize_with = "kind_name")]
+    kind: Kind,
+    /// When the first of the two is made.
+    time_us: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    a: Option<Told>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    b: Option<Told>,
+}
+
+/// A decision and what it saw.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Told {
+    #[serde(flatten)]
+    line: Line,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    saw: Option<Saw>,
+}
+
+/// A latency of the requests that have it in both.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Latency {
+    what: &'static str,
+    requests: u64,
+    mean_a_us: f64,
+    mean_b_us: f64,
+    /// Requests for which it is shorter under B, and longer.
+    shorter_in_b: u64,
+    longer_in_b: u64,
+}
+
+/// A request under both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+struct Pair {
+    request: u32,
+    a: Record,
+    b: Record,
+    e2e_difference_us: i64,
+}
+
+/// What is kept of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+struct Record {
+    #[serde(skip)]
+    admission: Option<(u64, bool)>,
+    #[serde(skip)]
+    routed_at: Option<u64>,
+    instance: Option<u32>,
+    #[serde(skip)]
+    entered_at: Option<u64>,
+    #[serde(skip)]
+    first_preempted_at: Option<u64>,
+    preemptions: u32,
+    #[serde(skip)]
+    arrival_us: Option<u64>,
+    #[serde(skip)]
+    tokens: (u32, u32),
+    ttft_us: Option<u64>,
+    e2e_us: Option<u64>,
+}
+
+impl Diff {
+    /// Listed at most.
+    const WORST: usize = 10;
+
+    /// From the trace `a` to the trace `b`.
+    ///
+    /// # Errors
+    /// One of them cannot be read.
+    pub fn read(a: &Path, b: &Path) -> Result<Self, TraceError> {
+        let name = |path: &Path| path.display().to_string();
+        Self::between([name(a), name(b)], || Reader::open(a), || Reader::open(b))
+    }
+
+    /// As [`Self::read`], of traces with the names `files` that can be opened again and again.
+    ///
+    /// # Errors
+    /// One of them cannot be read.
+    pub fn between(
+        [file_a, file_b]: [String; 2],
+        open_a: impl Fn() -> Result<Reader, TraceError>,
+        open_b: impl Fn() -> Result<Reader, TraceError>,
+    ) -> Result<Self, TraceError> {
+        let mut readers = [open_a()?, open_b()?];
+        let headers = readers.each_ref().map(|reader| reader.header().clone());
+        let [in_a, in_b] = &mut readers;
+        let (in_a, in_b) = (records(in_a)?, records(in_b)?);
+        let mut diff = Self::of(&in_a, &in_b, headers.map(|header| Side { file: String::new(), header }));
+        (diff.a.file, diff.b.file) = (file_a, file_b);
+        if let Some(first) = &mut diff.first {
+            first.a = told(&mut open_a()?, first)?;
+            first.b = told(&mut open_b()?, first)?;
+        }
+        Ok(diff)
+    }
+
+    fn of(in_a: &FxHashMap<u32, Record>, in_b: &FxHashMap<u32, Record>, [a, b]: [Side; 2]) -> Self {
+        let mut pairs: Vec<(u32, &Record, &Record)> =
+            in_a.iter().filter_map(|(&request, a)| Some((request, a, in_b.get(&request)?))).collect();
+        pairs.sort_unstable_by_key(|&(request, ..)| request);
+        let differs = |a: &Record, b: &Record| (a.arrival_us, a.tokens) != (b.arrival_us, b.tokens);
+        let first = pairs.iter().filter_map(|&(request, a, b)| First::of(request, a, b)).min_by_key(First::order);
+        Self {
+            requests: pairs.len() as u64,
+            only_in_a: (in_a.len() - pairs.len()) as u64,
+            only_in_b: (in_b.len() - pairs.len()) as u64,
+            other_requests: pairs.iter().filter(|(_, a, b)| differs(a, b)).count() as u64,
+            decisions: counts(&pairs),
+            first,
+            latencies: vec![
+                Latency::of("TTFT", &pairs, |record| record.ttft_us),
+                Latency::of("E2E", &pairs, |record| record.e2e_us),
+            ],
+            worst: worst(&pairs),
+            a,
+            b,
+        }
+    }
+}
+
+/// Every request that `reader` has to tell of.
+fn records(reader: &mut Reader) -> Result<FxHashMap<u32, Record>, TraceError> {
+    let mut records: FxHashMap<u32, Record> = FxHashMap::default();
+    while let Some(line) = reader.next_line()? {
+        let Some(request) = line.request() else { continue };
+        let record = records.entry(request).or_default();
+        match line {
+            Line::Signals(_) => {}
+            Line::Admission(admission) => record.admission = Some((admission.time_us, admission.admitted)),
+            Line::Routing(routing) => {
+                record.routed_at = Some(routing.time_us);
+                record.instance = Some(routing.instance);
+            }
+            Line::Scheduling(scheduling) => {
+                if scheduling.answer == Answer::Enters {
+                    record.entered_at.get_or_insert(scheduling.time_us);
+                }
+            }
+            Line::Preemption(preemption) => {
+                record.first_preempted_at.get_or_insert(preemption.time_us);
+                record.preemptions += 1;
+            }
+            Line::Outcome(outcome) => {
+                record.arrival_us = Some(outcome.arrival_us);
+                record.tokens = (outcome.input_tokens, outcome.output_tokens);
+                record.ttft_us = outcome.ttft_us;
+                record.e2e_us = outcome.e2e_us;
+            }
+        }
+    }
+    Ok(records)
+}
+
+fn counts(pairs: &[(u32, &Record, &Record)]) -> Vec<Count> {
+    let count = |kind, made: fn(&Record) -> bool, differs: fn(&Record, &Record) -> bool| {
+        let both = pairs.iter().filter(|(_, a, b)| made(a) && made(b));
+        Count {
+            kind,
+            both: both.clone().count() as u64,
+            differ: pairs.iter().filter(|(_, a, b)| differs(a, b)).count() as u64,
+        }
+    };
+    let answers = |a: &Record, b: &Record| {
+        let answer = |record: &Record| record.admission.map(|(_, admitted)| admitted);
+        answer(a).zip(answer(b)).is_some_and(|(a, b)| a != b)
+    };
+    vec![
+        count(Kind::Admission, |record| record.admission.is_some(), answers),
+        count(
+            Kind::Routing,
+            |record| record.routed_at.is_some(),
+            |a, b| a.routed_at.is_some() && b.routed_at.is_some() && a.instance != b.instance,
+        ),
+        count(
+            Kind::Scheduling,
+            |record| record.entered_at.is_some(),
+            |a, b| a.entered_at.is_some() && b.entered_at.is_some() && a.entered_at != b.entered_at,
+        ),
+        count(Kind::Preemption, |record| record.preemptions > 0, |a, b| a.preemptions != b.preemptions),
+    ]
+}
+
+fn worst(pairs: &[(u32, &Record, &Record)]) -> Vec<Pair> {
+    let mut all: Vec<Pair> = pairs
+        .iter()
+        .filter_map(|&(request, &a, &b)| {
+            let e2e_difference_us = b.e2e_us?.cast_signed().saturating_sub(a.e2e_us?.cast_signed());
+            (e2e_difference_us > 0).then_some(Pair { request, a, b, e2e_difference_us })
+        })
+        .collect();
+    all.sort_by_key(|pair| (-pair.e2e_difference_us, pair.request));
+    all.truncate(Diff::WORST);
+    all
+}
+
+impl First {
+    fn of(request: u32, a: &Record, b: &Record) -> Option<Self> {
+        let earlier = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
+        let first = |kind, time_us: Option<u64>| Some(Self { request, kind, time_us: time_us?, a: None, b: None });
+        let times = |of: fn(&Record) -> Option<u64>| (of(a), of(b));
+        let (admission_a, admission_b) = (a.admission?, b.admission?);
+        if admission_a.1 != admission_b.1 {
+            return first(Kind::Admission, Some(admission_a.0.min(admission_b.0)));
+        }
+        if a.instance != b.instance {
+            return first(Kind::Routing, earlier(a.routed_at, b.routed_at));
+        }
+        let (entered_a, entered_b) = times(|record| record.entered_at);
+        if entered_a != entered_b {
+            return first(Kind::Scheduling, earlier(entered_a, entered_b));
+        }
+        let (left_a, left_b) = times(|record| record.first_preempted_at);
+        if left_a != left_b { first(Kind::Preemption, earlier(left_a, left_b)) } else { None }
+    }
+
+    /// Decisions of the same moment come in the order of their kinds.
+    fn order(&self) -> (u64, Kind, u32) {
+        (self.time_us, self.kind, self.request)
+    }
+}
+
+/// The decision at which `first` happened, as `reader` tells of it.
+fn told(reader: &mut Reader, first: &First) -> Result<Option<Told>, TraceError> {
+    while let Some(line) = reader.next_line()? {
+        let waits = matches!(&line, Line::Scheduling(scheduling) if scheduling.answer == Answer::Waits);
+        if line.request() != Some(first.request) || line.kind() != first.kind || waits {
+            continue;
+        }
+        let saw = match &line {
+            Line::Admission(admission) => Some(Saw::new(&admission.seen(), reader.signals())),
+            Line::Routing(routing) => Some(Saw::routing(routing, reader.signals())),
+            _ => None,
+        };
+        return Ok(Some(Told { line, saw: saw.filter(|saw| !saw.is_empty()) }));
+    }
+    Ok(None)
+}
+
+impl Latency {
+    fn of(what: &'static str, pairs: &[(u32, &Record, &Record)], of: fn(&Record) -> Option<u64>) -> Self {
+        let both: Vec<(u64, u64)> = pairs.iter().filter_map(|(_, a, b)| of(a).zip(of(b))).collect();
+        let mean = |sum: u128| if both.is_empty() { 0.0 } else { sum as f64 / both.len() as f64 };
+        Self {
+            what,
+            requests: both.len() as u64,
+            mean_a_us: mean(both.iter().map(|&(a, _)| u128::from(a)).sum()),
+            mean_b_us: mean(both.iter().map(|&(_, b)| u128::from(b)).sum()),
+            shorter_in_b: both.iter().filter(|(a, b)| b < a).count() as u64,
+            longer_in_b: both.iter().filter(|(a, b)| b > a).count() as u64,
+        }
+    }
+}
+
+impl Display for Diff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fmt_sides(f)?;
+        self.fmt_first(f)?;
+        if self.decisions.iter().all(|count| count.differ == 0) && self.first.is_none() {
+            return Ok(());
+        }
+        let mut table = Table::new(0, ["decisions", "in both", "differ", ""]);
+        for Count { kind, both, differ } in &self.decisions {
+            table.row(vec![kind.name().to_owned(), both.to_string(), differ.to_string(), String::new()]);
+        }
+        writeln!(f, "\n{table}")?;
+        let headings = ["latency", "requests", "mean A, ms", "mean B, ms", "B - A", "shorter in B", "longer in B", ""];
+        let mut table = Table::new(0, headings);
+        for latency in &self.latencies {
+            let Latency { what, requests, mean_a_us: a, mean_b_us: b, shorter_in_b, longer_in_b } = latency;
+            let numbers = [requests, shorter_in_b, longer_in_b].map(u64::to_string);
+            let [requests, shorter, longer] = numbers;
+            let means = [format!("{:.3}", a / 1e3), format!("{:.3}", b / 1e3), format!("{:+.3}", (b - a) / 1e3)];
+            let [a, b, more] = means;
+            table.row(vec![(*what).to_owned(), requests, a, b, more, shorter, longer, String::new()]);
+        }
+        write!(f, "{table}")?;
+        self.fmt_worst(f)
+    }
+}
+
+impl Diff {
+    fn fmt_sides(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, side) in [("A", &self.a), ("B", &self.b)] {
+            writeln!(f, "{name}: {}", side.file)?;
+        }
+        let (a, b) = (&self.a.header, &self.b.header);
+        if a.config_sha256 == b.config_sha256 {
+            writeln!(f, "the same configuration")?;
+        }
+        let (p, q) = (&a.policies, &b.policies);
+        let differing = [
+            ("model", &a.model, &b.model),
+            ("hardware", &a.hardware, &b.hardware),
+            ("workload", &a.workload, &b.workload),
+            ("admission", &p.admission, &q.admission),
+            ("routing", &p.routing, &q.routing),
+            ("priority", &p.priority, &q.priority),
+            ("scheduling", &p.scheduling, &q.scheduling),
+            ("preemption", &p.preemption, &q.preemption),
+        ];
+        for (what, a, b) in differing.into_iter().filter(|(_, a, b)| a != b) {
+            writeln!(f, "{what}: A {a}, B {b}")?;
+        }
+        if a.seed != b.seed {
+            writeln!(f, "seed: A {}, B {}", a.seed, b.seed)?;
+        }
+        if a.instances != b.instances {
+            writeln!(f, "the instances differ")?;
+        }
+        write!(f, "{} in both", plural(self.requests, "request"))?;
+        if self.only_in_a + self.only_in_b > 0 {
+            write!(f, ", {} only in A, {} only in B", self.only_in_a, self.only_in_b)?;
+        }
+        if self.other_requests > 0 {
+            write!(f, "; {} of them arrive at other times or have other lengths", self.other_requests)?;
+        }
+        writeln!(f)
+    }
+
+    fn fmt_first(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(First { request, kind, time_us, a, b }) = &self.first else {
+            return writeln!(f, "\nno decision differs");
+        };
+        writeln!(f, "\nThe first difference: {} of request {request} at {} s", kind.name(), seconds(*time_us))?;
+        for (name, told) in [("A", a), ("B", b)] {
+            let Some(Told { line, saw }) = told else {
+                writeln!(f, "  {name}  never")?;
+                continue;
+            };
+            let time = line.time_us().map_or_else(String::new, seconds);
+            match line {
+                Line::Routing(routing) => {
+                    let reason = if routing.reason.is_empty() { "no reason given" } else { &routing.reason };
+                    writeln!(f, "  {name}  {time} s: to instance {}: {reason}", routing.instance)?;
+                }
+                Line::Admission(admission) => writeln!(f, "  {name}  {time} s: {admission}")?,
+                Line::Scheduling(scheduling) => writeln!(f, "  {name}  {time} s: {scheduling}")?,
+                Line::Preemption(preemption) => writeln!(f, "  {name}  {time} s: {preemption}")?,
+                Line::Outcome(_) | Line::Signals(_) => {}
+            }
+            if let Some(saw) = saw {
+                let ages = saw.ages();
+                writeln!(f, "      saw{}", if ages.is_empty() { String::new() } else { format!(" ({ages})") })?;
+                write!(f, "{saw}")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fmt_worst(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.worst.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "\nWho loses most from A to B, by E2E, ms\n")?;
+        let headings = ["request", "instance A", "B", "TTFT A", "B", "E2E A", "B", "B - A", ""];
+        let mut table = Table::new(0, headings);
+        for Pair { request, a, b, e2e_difference_us } in &self.worst {
+            let instance = |record: &Record| or_dash(record.instance, |instance| instance.to_string());
+            table.row(vec![
+                request.to_string(),
+                instance(a),
+                instance(b),
+                or_dash(a.ttft_us, ms),
+                or_dash(b.ttft_us, ms),
+                or_dash(a.e2e_us, ms),
+                or_dash(b.e2e_us, ms),
+                ms_more(*e2e_difference_us),
+                String::new(),
+            ]);
+        }
+        write!(f, "{table}")
+    }
+}

@@ -1,0 +1,242 @@
+//! `blis trace show`: the lines of a trace, each in words.
+
+use std::fmt::{self, Display};
+use std::path::Path;
+
+use super::line::{Admission, Answer, Kind, Line, Obstacle, Outcome, Preemption, Routing, Scheduling, Signals, Status};
+use super::read::Reader;
+use super::seen::Saw;
+use super::table::{ms, plural, score, seconds};
+use blis_workload::TraceError;
+
+/// Which lines are shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Of this instance.
+    pub instance: Option<u32>,
+    /// From this time on, µs.
+    pub from_us: Option<u64>,
+    /// Before this time, µs.
+    pub to_us: Option<u64>,
+    /// Of these kinds; of all but signals if there are none.
+    pub kinds: Vec<Kind>,
+}
+
+impl Filter {
+    fn takes(&self, line: &Line) -> bool {
+        let kind = if self.kinds.is_empty() { line.kind() != Kind::Signals } else { self.kinds.contains(&line.kind()) };
+        let instance = self.instance.is_none() || line.instance() == self.instance;
+        let from = self.from_us.is_none_or(|from| line.time_us().is_some_and(|at| at >= from));
+        let to = self.to_us.is_none_or(|to| line.time_us().is_some_and(|at| at < to));
+        kind && instance && from && to
+    }
+}
+
+/// The lines of a trace that a filter takes, one after the other.
+pub struct Listing {
+    reader: Reader,
+    filter: Filter,
+}
+
+impl Listing {
+    /// Of the trace `path`.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn open(path: &Path, filter: Filter) -> Result<Self, TraceError> {
+        Ok(Self::of(Reader::open(path)?, filter))
+    }
+
+    /// Of what `reader` has to read.
+    #[must_use]
+    pub fn of(reader: Reader, filter: Filter) -> Self {
+        Self { reader, filter }
+    }
+
+    /// What stands above the lines in words.
+    #[must_use]
+    pub fn heading(&self) -> String {
+        let header = self.reader.header();
+        let instances: u64 = header.instances.iter().map(|group| u64::from(group.count)).sum();
+        format!(
+            "{} on {}, {}, seed {}\n{}: admission {}, routing {}, priority {}, scheduling {}, preemption {}\n\n{}\n",
+            header.model,
+            header.hardware,
+            plural(instances, "instance"),
+            header.seed,
+            header.workload,
+            header.policies.admission,
+            header.policies.routing,
+            header.policies.priority,
+            header.policies.scheduling,
+            header.policies.preemption,
+            row("s", "kind", "request", "instance", "")
+        )
+    }
+
+    /// The next line in words, or as the file has it; `None` behind the last.
+    ///
+    /// # Errors
+    /// The trace cannot be read on.
+    pub fn next_text(&mut self, raw: bool) -> Result<Option<String>, TraceError> {
+        while let Some(line) = self.reader.next_line()? {
+            if self.filter.takes(&line) {
+                return Ok(Some(if raw {
+                    format!("{}\n", String::from_utf8_lossy(self.reader.text()))
+                } else {
+                    format!("{}\n", in_words(&line, self.reader.signals()))
+                }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn row(time: &str, kind: &str, request: &str, instance: &str, what: impl Display) -> String {
+    format!("{time:>14}  {kind:<10}  {request:>7}  {instance:>8}  {what}").trim_end().to_owned()
+}
+
+/// `line`, behind the line `signals`.
+fn in_words(line: &Line, signals: Option<&Signals>) -> String {
+    let what = match line {
+        Line::Signals(signals) => signals.to_string(),
+        Line::Admission(admission) => admission.to_string(),
+        Line::Routing(routing) => told(routing, signals),
+        Line::Scheduling(scheduling) => scheduling.to_string(),
+        Line::Preemption(preemption) => preemption.to_string(),
+        Line::Outcome(outcome) => outcome.to_string(),
+    };
+    let number = |number: Option<u32>| number.map_or("-".to_owned(), |number| number.to_string());
+    let time = line.time_us().map_or("-".to_owned(), seconds);
+    row(&time, line.kind().name(), &number(line.request()), &number(line.instance()), what)
+}
+
+/// A routing decision, with what was seen of the chosen instance.
+fn told(routing: &Routing, signals: Option<&Signals>) -> String {
+    let saw = Saw::of_chosen(routing, signals);
+    let reason = if routing.reason.is_empty() { "chosen" } else { &routing.reason };
+    let saw = if saw.is_empty() { String::new() } else { format!("; it had {saw}") };
+    match routing.score_regret {
+        Some(regret) if regret > 0.0 => format!("{reason}{saw}; score regret {}", score(regret)),
+        _ => format!("{reason}{saw}"),
+    }
+}
+
+impl Display for Signals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sum = |column: &[u32]| column.iter().map(|&entry| u64::from(entry)).sum::<u64>();
+        let (waiting, running, free) = (sum(&self.queue_depth), sum(&self.batch_size), sum(&self.free_kv_blocks));
+        write!(f, "reading {}: {waiting} queued, {running} running, {free} blocks free in all", self.reading)
+    }
+}
+
+impl Display for Admission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.admitted { "admitted" } else { "rejected" })?;
+        if !self.reason.is_empty() {
+            write!(f, " ({})", self.reason)?;
+        }
+        write!(f, ": {} in", plural(self.input_tokens.into(), "token"))?;
+        for (what, name) in [("class", &self.class), ("tenant", &self.tenant), ("model", &self.model)] {
+            if !name.is_empty() {
+                write!(f, ", {what} {name}")?;
+            }
+        }
+        match self.tenant_in_flight {
+            Some(count) => write!(f, "; its tenant had {count} in flight"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Display for Scheduling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.answer {
+            Answer::Enters => {
+                let tokens = plural(self.num_tokens.unwrap_or(0).into(), "token");
+                write!(f, "enters the batch of {} with {tokens}", self.running)?;
+                if let Some(blocks) = self.cached_blocks.filter(|&blocks| blocks > 0) {
+                    write!(f, " and {} from the cache", plural(blocks.into(), "block"))?;
+                }
+            }
+            Answer::Waits => {
+                f.write_str("waits at the head of the queue: ")?;
+                self.fmt_obstacle(f)?;
+            }
+        }
+        write!(f, "; waited {} ms, {} more in the queue", ms(self.waited_us), self.waiting.saturating_sub(1))?;
+        match self.preemptions {
+            0 => Ok(()),
+            times => write!(f, ", thrown out {} before", plural(times.into(), "time")),
+        }
+    }
+}
+
+impl Scheduling {
+    fn fmt_obstacle(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.obstacle {
+            Some(Obstacle::TokenBudget) => {
+                write!(f, "the {} of the batch take all tokens of the step", self.running)
+            }
+            Some(Obstacle::BatchFull) => write!(f, "all {} places of the batch are taken", self.running),
+            Some(Obstacle::UnsplitPrompt) => {
+                let tokens = plural(self.num_tokens.unwrap_or(0).into(), "token");
+                write!(f, "its {tokens} must not be split, and {} are left in the step", self.token_budget)
+            }
+            Some(Obstacle::KvBlocks) => {
+                let needed = plural(self.needed_kv_blocks.unwrap_or(0).into(), "KV block");
+                write!(f, "it takes {needed}, and {} are free ({} running)", self.free_kv_blocks, self.running)
+            }
+            None => f.write_str("nobody says why"),
+        }
+    }
+}
+
+impl Display for Preemption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let needed = plural(self.needed_kv_blocks.into(), "KV block");
+        let whose = if self.wanting == self.request { "it".to_owned() } else { format!("request {}", self.wanting) };
+        write!(f, "thrown out of the batch of {}: {whose} needs {needed}, ", self.running)?;
+        let lost = plural(self.computed_tokens.into(), "computed token");
+        write!(f, "{} are free; {lost} to compute again, {} generated", self.free_kv_blocks, self.generated_tokens)
+    }
+}
+
+impl Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.status.in_words())?;
+        if let Some(ttft) = self.ttft_us {
+            write!(f, ": TTFT {} ms", ms(ttft))?;
+        }
+        if let Some(e2e) = self.e2e_us {
+            write!(f, ", E2E {} ms", ms(e2e))?;
+        }
+        write!(f, "; {} in, {} of {} out", self.input_tokens, self.generated_tokens, self.output_tokens)?;
+        if self.cached_blocks > 0 {
+            write!(f, ", {} cached", plural(self.cached_blocks.into(), "block"))?;
+        }
+        match self.preemptions {
+            0 => Ok(()),
+            times => write!(f, ", thrown out {}", plural(times.into(), "time")),
+        }
+    }
+}
+
+impl Status {
+    /// For people.
+    pub(super) fn in_words(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::LengthCapped => "completed, cut off at the longest sequence there may be",
+            Self::TimedOut => "timed out",
+            Self::DroppedPromptTooLong => "dropped: the prompt alone is too long",
+            Self::DroppedBudgetTooLong => "dropped: prompt and answer are too long",
+            Self::DroppedKvTooSmall => "dropped: larger than the KV cache",
+            Self::Queued => "still queued at the end",
+            Self::Running => "still running at the end",
+            Self::Arriving => "still on its way at the end",
+            Self::RejectedByAdmission => "rejected by the admission policy",
+            Self::RejectedByRouting => "rejected: nobody serves its model",
+        }
+    }
+}

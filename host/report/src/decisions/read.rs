@@ -1,0 +1,265 @@
+//! Reading a trace line by line, each checked before anybody relies on it.
+
+use std::io::BufRead;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::line::{End, Header, Line, Seen, Signals};
+use super::{FORMAT, VERSION};
+use blis_diag::{Fault, Lines, json_fault, open as open_input, quoted};
+use blis_workload::TraceError;
+
+/// The lines of a trace, one after the other.
+pub struct Reader {
+    lines: Lines<Box<dyn BufRead + Send>>,
+    file: Arc<str>,
+    header: Header,
+    instances: u64,
+    /// Lines read.
+    count: u64,
+    /// The latest periodic columns, complete.
+    signals: Option<Signals>,
+    ended: bool,
+}
+
+const WRITE_ANEW: &str = "the file is damaged; write it anew with `blis run --trace-level decisions --trace-path FILE`";
+
+impl Reader {
+    /// Opens the file `path`, packed or not.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no trace of this version.
+    pub fn open(path: &Path) -> Result<Self, TraceError> {
+        Self::new(open_input(path)?, &path.display().to_string().into())
+    }
+
+    /// Reads `input`, which messages call `file`.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no trace of this version.
+    pub fn new(input: Box<dyn BufRead + Send>, file: &Arc<str>) -> Result<Self, TraceError> {
+        let mut lines = Lines::new(input, file);
+        if !lines.advance()? {
+            let fault = Fault::new("the file is empty: a decision trace begins with its header").hint(WRITE_ANEW);
+            return Err(fault.at(file, 1).into());
+        }
+        let header = header(lines.text()).map_err(|fault| lines.locate(fault))?;
+        let instances = header.instances.iter().map(|group| u64::from(group.count)).sum();
+        Ok(Self { lines, file: Arc::clone(file), header, instances, count: 1, signals: None, ended: false })
+    }
+
+    /// What was simulated.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The periodic columns as decisions that follow see them.
+    #[must_use]
+    pub fn signals(&self) -> Option<&Signals> {
+        self.signals.as_ref()
+    }
+
+    /// The present line as the file has it.
+    #[must_use]
+    pub fn text(&self) -> &[u8] {
+        self.lines.text()
+    }
+
+    /// The next line; `None` behind the last.
+    ///
+    /// # Errors
+    /// It cannot be read, or makes no sense; or the trace does not end as it should.
+    pub fn next_line(&mut self) -> Result<Option<Line>, TraceError> {
+        if !self.lines.advance()? {
+            return if self.ended { Ok(None) } else { Err(self.cut_off().into()) };
+        }
+        let line = self.parse().map_err(|fault| self.lines.locate(fault.or_hint(WRITE_ANEW)))?;
+        self.count += 1;
+        match line {
+            Some(line) => Ok(Some(line)),
+            None => self.next_line(), // only once: nothing may follow the end
+        }
+    }
+
+    fn cut_off(&self) -> blis_diag::LineError {
+        let what = "the trace is cut off: its last line is not `end`";
+        let hint = "the run was stopped or is still going on; `blis trace show` prints what is there";
+        Fault::new(what).hint(hint).at(&self.file, self.count)
+    }
+
+    /// The present line; `None` if it is the end.
+    fn parse(&mut self) -> Result<Option<Line>, Fault> {
+        let text = self.lines.text();
+        if self.ended {
+            return Err(Fault::new("something follows the line `end`"));
+        }
+        let line = match kind(text)?.as_str() {
+            "signals" => Line::Signals(self.complete(object(text)?)?),
+            "admission" => Line::Admission(object(text)?),
+            "routing" => Line::Routing(object(text)?),
+            "scheduling" => Line::Scheduling(object(text)?),
+            "preemption" => Line::Preemption(object(text)?),
+            "outcome" => Line::Outcome(object(text)?),
+            "end" => {
+                let End { lines } = object(text)?;
+                self.ended = true;
+                return if lines == self.count {
+                    Ok(None)
+                } else {
+                    Err(Fault::new(format!("{lines} lines were written, and {} are there", self.count)))
+                };
+            }
+            "header" => return Err(Fault::new("a second header")),
+            other => return Err(Fault::new(format!("unknown kind of line {}", quoted(other.as_bytes())))),
+        };
+        self.check(&line)?;
+        if let Line::Signals(signals) = &line {
+            self.signals = Some(signals.clone());
+        }
+        Ok(Some(line))
+    }
+
+    /// Columns that are left out are as before.
+    fn complete(&self, signals: Signals) -> Result<Signals, Fault> {
+        let before = self.signals.as_ref();
+        let expected = before.map_or(1, |before| before.reading.saturating_add(1));
+        if signals.reading != expected {
+            return Err(Fault::new(format!("`reading` is {}, not {expected}", signals.reading)));
+        }
+        let cache_hit_rate = signals.cache_hit_rate.or_else(|| before?.cache_hit_rate.clone());
+        let preemption_count = signals.preemption_count.or_else(|| before?.preemption_count.clone());
+        for (missing, name) in
+            [(cache_hit_rate.is_none(), "cache_hit_rate"), (preemption_count.is_none(), "preemption_count")]
+        {
+            if missing {
+                return Err(Fault::new(format!("the first line `signals` has no `{name}`")));
+            }
+        }
+        Ok(Signals { cache_hit_rate, preemption_count, ..signals })
+    }
+
+    /// Whether it speaks of instances that are there.
+    fn check(&self, line: &Line) -> Result<(), Fault> {
+        if let Some(instance) = line.instance().filter(|&instance| u64::from(instance) >= self.instances) {
+            return Err(Fault::new(format!("there is no instance {instance}: the header has {}", self.instances)));
+        }
+        match line {
+            Line::Signals(signals) => {
+                self.column("queue_depth", signals.queue_depth.len())?;
+                self.column("batch_size", signals.batch_size.len())?;
+                self.column("free_kv_blocks", signals.free_kv_blocks.len())?;
+                self.column("cache_hit_rate", signals.cache_hit_rate.iter().map(Vec::len).sum())?;
+                self.column("preemption_count", signals.preemption_count.iter().map(Vec::len).sum())
+            }
+            Line::Admission(admission) => self.check_seen(&admission.seen()),
+            Line::Routing(routing) => {
+                if !routing.scores.is_empty() {
+                    self.column("scores", routing.scores.len())?;
+                }
+                self.check_seen(&routing.seen())
+            }
+            Line::Scheduling(_) | Line::Preemption(_) | Line::Outcome(_) => Ok(()),
+        }
+    }
+
+    fn check_seen(&self, seen: &Seen<'_>) -> Result<(), Fault> {
+        let read = self.signals.as_ref().map(|signals| signals.reading);
+        if seen.reading.is_some_and(|reading| Some(reading) != read) {
+            return Err(Fault::new("`reading` is not that of the line `signals` before it"));
+        }
+        for (column, name) in [(seen.in_flight, "in_flight"), (seen.cached_blocks, "cached_blocks")] {
+            if let Some(column) = column {
+                self.column(name, column.len())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn column(&self, name: &str, len: usize) -> Result<(), Fault> {
+        if len as u64 == self.instances {
+            return Ok(());
+        }
+        Err(Fault::new(format!("`{name}` has {len} entries, and there are {} instances", self.instances)))
+    }
+}
+
+fn header(text: &[u8]) -> Result<Header, Fault> {
+    #[derive(Deserialize)]
+    struct Start {
+        format: String,
+        version: u32,
+        #[serde(default)]
+        program: String,
+    }
+    let no_trace = || {
+        Fault::new(format!("not a decision trace: it starts with {}", quoted(text)))
+            .hint("`blis run --trace-level decisions --trace-path FILE` writes one")
+    };
+    let start: Start = serde_json::from_slice(text).map_err(|_| no_trace())?;
+    if start.format != FORMAT {
+        return Err(no_trace());
+    }
+    if start.version != VERSION {
+        let fault = Fault::new(format!("version {} of the format; this program reads {VERSION}", start.version));
+        let program = if start.program.is_empty() { "the program that wrote it" } else { &start.program };
+        return Err(fault.hint(format!("read it with {program}, or write it anew")));
+    }
+    let header: Header = object(text).map_err(|fault| fault.or_hint(WRITE_ANEW))?;
+    let mut next = 0_u64;
+    for group in &header.instances {
+        if u64::from(group.first) != next || group.count == 0 {
+            return Err(Fault::new(format!("instance {next} is not described")).hint(WRITE_ANEW));
+        }
+        next += u64::from(group.count);
+    }
+    if next == 0 || next > u64::from(u32::MAX) {
+        return Err(Fault::new(format!("a service of {next} instances")).hint(WRITE_ANEW));
+    }
+    Ok(header)
+}
+
+/// The kind of a line. We write it first; others need not.
+fn kind(text: &[u8]) -> Result<String, Fault> {
+    #[derive(Deserialize)]
+    struct Only {
+        kind: String,
+    }
+    if text.first() != Some(&b'{') {
+        return Err(Fault::new(format!("not a JSON object: {}", quoted(text))));
+    }
+    match leading_kind(text) {
+        Some((kind, _)) => Ok(kind.to_owned()),
+        None => serde_json::from_slice::<Only>(text).map(|only| only.kind).map_err(|error| json_fault(&error)),
+    }
+}
+
+/// The kind, if it comes first, and where what follows it begins.
+fn leading_kind(text: &[u8]) -> Option<(&str, usize)> {
+    const START: &[u8] = b"{\"kind\":\"";
+    let rest = text.strip_prefix(START)?;
+    let end = rest.iter().position(|&byte| byte == b'"')?;
+    let kind = std::str::from_utf8(&rest[..end]).ok().filter(|kind| !kind.contains('\\'))?;
+    let next = START.len() + end + 1;
+    Some((kind, next + usize::from(text.get(next) == Some(&b','))))
+}
+
+/// The fields of a line besides its kind.
+fn object<T: DeserializeOwned>(text: &[u8]) -> Result<T, Fault> {
+    let read = match leading_kind(text) {
+        Some((_, next)) => {
+            // Blanks in its place, so that columns in messages stay.
+            let mut rest = text.to_vec();
+            rest[1..next].fill(b' ');
+            serde_json::from_slice(&rest)
+        }
+        None => serde_json::from_slice(text).and_then(|mut fields: serde_json::Map<String, serde_json::Value>| {
+            fields.remove("kind");
+            serde_json::from_value(fields.into())
+        }),
+    };
+    read.map_err(|error| json_fault(&error))
+}

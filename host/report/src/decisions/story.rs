@@ -1,0 +1,212 @@
+//! `blis trace show --request`: everything that was decided about one request, and whom it waited for.
+
+use std::fmt::{self, Display};
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::line::{Admission, Answer, Line, Outcome};
+use super::read::Reader;
+use super::seen::Saw;
+use super::table::{ms, plural, seconds};
+use blis_workload::TraceError;
+
+/// The life of a request as its trace tells it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Story {
+    request: u32,
+    events: Vec<Event>,
+    /// By what name who decided goes.
+    #[serde(skip)]
+    admission: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Event {
+    #[serde(flatten)]
+    line: Line,
+    /// What the policy saw.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    saw: Option<Saw>,
+    /// Who entered the batch while it waited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entered_meanwhile: Option<Meanwhile>,
+}
+
+/// Requests that entered a batch, in that order.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+struct Meanwhile {
+    count: usize,
+    first: Vec<u32>,
+}
+
+impl Meanwhile {
+    /// Named at most.
+    const NAMED: usize = 8;
+
+    fn new(entered: impl Iterator<Item = u32>) -> Self {
+        let mut all = Self::default();
+        for request in entered {
+            all.count += 1;
+            if all.first.len() < Self::NAMED {
+                all.first.push(request);
+            }
+        }
+        all
+    }
+}
+
+/// A queue the request is in.
+#[derive(Debug)]
+struct Queue {
+    instance: u32,
+    /// Since when, if not later.
+    since_us: u64,
+    /// (when, who) entered the batch from it since.
+    entered: Vec<(u64, u32)>,
+}
+
+impl Story {
+    /// That of `request` in the trace `path`; `None` if it is not in it.
+    ///
+    /// # Errors
+    /// The trace cannot be read.
+    pub fn read(path: &Path, request: u32) -> Result<Option<Self>, TraceError> {
+        Self::of(&mut Reader::open(path)?, request)
+    }
+
+    /// That of `request` in what `reader` has to read.
+    ///
+    /// # Errors
+    /// The trace cannot be read.
+    pub fn of(reader: &mut Reader, request: u32) -> Result<Option<Self>, TraceError> {
+        let admission = reader.header().policies.admission.clone();
+        let mut story = Self { request, events: Vec::new(), admission };
+        let mut queue: Option<Queue> = None;
+        while let Some(line) = reader.next_line()? {
+            if line.request() == Some(request) {
+                story.tell(line, reader, &mut queue);
+            } else {
+                story.overhear(&line, &mut queue);
+            }
+        }
+        Ok((!story.events.is_empty()).then_some(story))
+    }
+
+    /// Something about the request.
+    fn tell(&mut self, line: Line, reader: &Reader, queue: &mut Option<Queue>) {
+        let mut event = Event { line, saw: None, entered_meanwhile: None };
+        match &event.line {
+            Line::Admission(admission) => event.saw = Some(Saw::new(&admission.seen(), reader.signals())),
+            Line::Routing(routing) => {
+                event.saw = Some(Saw::routing(routing, reader.signals()));
+                *queue = Some(Queue::new(routing.instance, routing.time_us));
+            }
+            Line::Scheduling(scheduling) if scheduling.answer == Answer::Enters => {
+                let since = scheduling.time_us.saturating_sub(scheduling.waited_us);
+                event.entered_meanwhile = queue.take().map(|queue| queue.meanwhile(since));
+            }
+            Line::Preemption(preemption) => *queue = Some(Queue::new(preemption.instance, preemption.time_us)),
+            Line::Outcome(_) => event.entered_meanwhile = queue.take().map(|queue| queue.meanwhile(queue.since_us)),
+            Line::Signals(_) | Line::Scheduling(_) => {}
+        }
+        event.saw = event.saw.filter(|saw| !saw.is_empty());
+        event.entered_meanwhile = event.entered_meanwhile.filter(|meanwhile| meanwhile.count > 0);
+        self.events.push(event);
+    }
+
+    /// Something about others.
+    fn overhear(&mut self, line: &Line, queue: &mut Option<Queue>) {
+        match line {
+            Line::Scheduling(scheduling) if scheduling.answer == Answer::Enters => {
+                let queue = queue.as_mut().filter(|queue| queue.instance == scheduling.instance);
+                if let Some(queue) = queue.filter(|queue| queue.since_us <= scheduling.time_us) {
+                    queue.entered.push((scheduling.time_us, scheduling.request));
+                }
+            }
+            Line::Preemption(preemption) if preemption.wanting == self.request => {
+                self.events.push(Event { line: line.clone(), saw: None, entered_meanwhile: None });
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Queue {
+    fn new(instance: u32, since_us: u64) -> Self {
+        Self { instance, since_us, entered: Vec::new() }
+    }
+
+    fn meanwhile(&self, since_us: u64) -> Meanwhile {
+        Meanwhile::new(self.entered.iter().filter(|(at, _)| *at >= since_us).map(|&(_, request)| request))
+    }
+}
+
+impl Display for Story {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "Request {}\n", self.request)?;
+        for event in &self.events {
+            let time = event.line.time_us().map_or("-".to_owned(), seconds);
+            let kind = event.line.kind().name();
+            write!(f, "{time:>14} s  {kind:<10}  ")?;
+            self.fmt_event(f, event)?;
+        }
+        Ok(())
+    }
+}
+
+impl Story {
+    fn fmt_event(&self, f: &mut fmt::Formatter<'_>, Event { line, saw, entered_meanwhile }: &Event) -> fmt::Result {
+        match line {
+            Line::Admission(admission) => writeln!(f, "{}", self.admitted(admission))?,
+            Line::Routing(routing) => {
+                let reason = if routing.reason.is_empty() { "no reason given" } else { &routing.reason };
+                writeln!(f, "to instance {}: {reason}", routing.instance)?;
+            }
+            Line::Preemption(preemption) if preemption.request != self.request => {
+                let (victim, needed) = (preemption.request, plural(preemption.needed_kv_blocks.into(), "KV block"));
+                writeln!(f, "request {victim} is thrown out for it: it needs {needed}")?;
+            }
+            Line::Scheduling(scheduling) => writeln!(f, "{scheduling}")?,
+            Line::Preemption(preemption) => writeln!(f, "{preemption}")?,
+            Line::Outcome(outcome) => writeln!(f, "{outcome}")?,
+            Line::Signals(signals) => writeln!(f, "{signals}")?,
+        }
+        if let Some(meanwhile) = entered_meanwhile {
+            let listed: Vec<String> = meanwhile.first.iter().map(u32::to_string).collect();
+            let more = if meanwhile.count > meanwhile.first.len() { ", …" } else { "" };
+            let count = plural(meanwhile.count as u64, "other request");
+            writeln!(f, "      {count} entered from that queue before it: {}{more}", listed.join(", "))?;
+        }
+        if let Some(saw) = saw {
+            let ages = saw.ages();
+            writeln!(
+                f,
+                "      what the policy saw{}",
+                if ages.is_empty() { String::new() } else { format!(" ({ages})") }
+            )?;
+            write!(f, "{saw}")?;
+        }
+        if let Line::Outcome(outcome) = line {
+            writeln!(f, "      {}", where_time_went(outcome))?;
+        }
+        Ok(())
+    }
+
+    fn admitted(&self, admission: &Admission) -> String {
+        format!("{admission}; decided by {}", self.admission)
+    }
+}
+
+/// Waiting, first token, the rest.
+fn where_time_went(outcome: &Outcome) -> String {
+    let Outcome { scheduling_delay_us, ttft_us, e2e_us, .. } = *outcome;
+    let Some(waited) = scheduling_delay_us else { return "it never entered a batch".to_owned() };
+    let mut parts = vec![format!("{} ms until it (last) entered the batch", ms(waited))];
+    if let Some(ttft) = ttft_us {
+        // A first token from before a preemption came earlier than that.
+        parts.push(format!("first token {} ms after its arrival", ms(ttft)));
+        parts.extend(e2e_us.map(|e2e| format!("{} ms from that to the last", ms(e2e.saturating_sub(ttft)))));
+    }
+    parts.join("; ")
+}

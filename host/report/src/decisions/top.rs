@@ -1,0 +1,243 @@
+//! `blis trace top`: the decisions that look worst, by what came of them or by the policy's own scores.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::fmt::{self, Display};
+use std::path::Path;
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use super::line::{Line, Outcome, Routing, Status};
+use super::read::Reader;
+use super::seen::Saw;
+use super::table::{Table, ms, or_dash, score, seconds};
+use blis_workload::TraceError;
+
+/// What makes a decision bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TopBy {
+    /// How far the chosen instance was below the best score.
+    ScoreRegret,
+    /// How far it was above the best of the others: where the policy was surest.
+    Margin,
+    /// Time to first token of the request.
+    Ttft,
+    /// Its end-to-end latency.
+    E2e,
+    /// How long it took until it entered the batch, the last time if it was thrown out.
+    Wait,
+}
+
+/// The worst decisions of a trace.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Top {
+    by: TopBy,
+    /// Requests of which there is such a figure.
+    of: u64,
+    decisions: Vec<Entry>,
+}
+
+/// A request: how it was routed and what became of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Entry {
+    request: u32,
+    /// By which it is here: µs, or in units of the scores.
+    value: f64,
+    #[serde(flatten)]
+    routed: Option<Routed>,
+    status: Status,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ttft_us: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    e2e_us: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scheduling_delay_us: Option<u64>,
+}
+
+/// What is kept of a routing decision until its request ends.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Routed {
+    time_us: u64,
+    instance: u32,
+    reason: String,
+    /// What it saw of the chosen instance.
+    saw: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    score_regret: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    margin: Option<f64>,
+}
+
+impl Top {
+    /// The `limit` worst of the trace `path`.
+    ///
+    /// # Errors
+    /// The trace cannot be read.
+    pub fn read(path: &Path, by: TopBy, limit: usize) -> Result<Self, TraceError> {
+        Self::of(&mut Reader::open(path)?, by, limit)
+    }
+
+    /// The `limit` worst of what `reader` has to read.
+    ///
+    /// # Errors
+    /// The trace cannot be read.
+    pub fn of(reader: &mut Reader, by: TopBy, limit: usize) -> Result<Self, TraceError> {
+        let mut live: FxHashMap<u32, Routed> = FxHashMap::default();
+        let mut worst: BinaryHeap<Reverse<Ranked>> = BinaryHeap::new();
+        let mut of = 0;
+        while let Some(line) = reader.next_line()? {
+            match line {
+                Line::Routing(routing) => {
+                    let saw = Saw::of_chosen(&routing, reader.signals());
+                    live.insert(routing.request, Routed::new(&routing, saw));
+                }
+                Line::Outcome(outcome) => {
+                    let routed = live.remove(&outcome.request);
+                    let Some(value) = by.value(routed.as_ref(), &outcome) else { continue };
+                    of += 1;
+                    worst.push(Reverse(Ranked(Entry::new(value, routed, &outcome))));
+                    if worst.len() > limit {
+                        worst.pop();
+                    }
+                }
+                _ => {}
+            }
+        }
+        let decisions = worst.into_sorted_vec().into_iter().map(|Reverse(Ranked(entry))| entry).collect();
+        Ok(Self { by, of, decisions })
+    }
+}
+
+impl TopBy {
+    fn value(self, routed: Option<&Routed>, outcome: &Outcome) -> Option<f64> {
+        let value = match self {
+            Self::ScoreRegret => routed?.score_regret?,
+            Self::Margin => routed?.margin?,
+            Self::Ttft => outcome.ttft_us? as f64,
+            Self::E2e => outcome.e2e_us? as f64,
+            Self::Wait => outcome.scheduling_delay_us? as f64,
+        };
+        Some(value)
+    }
+
+    fn heading(self) -> &'static str {
+        match self {
+            Self::ScoreRegret => "score regret",
+            Self::Margin => "margin",
+            Self::Ttft => "TTFT",
+            Self::E2e => "E2E",
+            Self::Wait => "wait",
+        }
+    }
+}
+
+impl Routed {
+    fn new(routing: &Routing, saw: String) -> Self {
+        Self {
+            time_us: routing.time_us,
+            instance: routing.instance,
+            reason: routing.reason.clone(),
+            saw,
+            score_regret: routing.score_regret.or_else(|| margin(routing).map(|margin| (-margin).max(0.0))),
+            margin: margin(routing),
+        }
+    }
+}
+
+/// How far the chosen instance is above the best of the others; needs two scores, listed or of candidates.
+pub(super) fn margin(routing: &Routing) -> Option<f64> {
+    let by_column = || routing.scores.iter().enumerate().map(|(i, &score)| (i as u32, score));
+    let listed = routing.candidates.iter().flatten().map(|candidate| (candidate.instance, candidate.score));
+    let scores: Vec<(u32, f64)> = if routing.scores.is_empty() {
+        listed.filter_map(|(instance, score)| Some((instance, score?))).collect()
+    } else {
+        by_column().filter_map(|(instance, score)| Some((instance, score?))).collect()
+    };
+    let of = |chosen: bool| {
+        let scores = scores.iter().filter(|(instance, _)| (*instance == routing.instance) == chosen);
+        scores.map(|&(_, score)| score).max_by(f64::total_cmp)
+    };
+    Some(of(true)? - of(false)?)
+}
+
+impl Entry {
+    fn new(value: f64, routed: Option<Routed>, outcome: &Outcome) -> Self {
+        Self {
+            request: outcome.request,
+            value,
+            routed,
+            status: outcome.status,
+            ttft_us: outcome.ttft_us,
+            e2e_us: outcome.e2e_us,
+            scheduling_delay_us: outcome.scheduling_delay_us,
+        }
+    }
+}
+
+/// In the order of its value; among equals, the earlier request is worse.
+#[derive(Debug)]
+struct Ranked(Entry);
+
+impl Ord for Ranked {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.value.total_cmp(&other.0.value).then(other.0.request.cmp(&self.0.request))
+    }
+}
+
+impl PartialOrd for Ranked {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Ranked {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Ranked {}
+
+impl Display for Top {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let heading = self.by.heading();
+        if self.decisions.is_empty() {
+            writeln!(f, "no request has a {heading}")?;
+            return match self.by {
+                TopBy::ScoreRegret | TopBy::Margin => {
+                    writeln!(f, "the policy gives no scores: record them with `--counterfactual-k 2` or more")
+                }
+                TopBy::Ttft | TopBy::E2e | TopBy::Wait => Ok(()),
+            };
+        }
+        writeln!(
+            f,
+            "The {} of {} requests with the largest {heading}; latencies in ms\n",
+            self.decisions.len(),
+            self.of
+        )?;
+        let scored = matches!(self.by, TopBy::ScoreRegret | TopBy::Margin);
+        let headings = ["request", "routed at s", "instance", "wait", "TTFT", "E2E"];
+        let mut table = Table::new(0, headings.into_iter().chain(scored.then_some(heading)).chain(["why there"]));
+        for entry in &self.decisions {
+            let routed = entry.routed.as_ref();
+            let mut row = vec![
+                entry.request.to_string(),
+                or_dash(routed, |routed| seconds(routed.time_us)),
+                or_dash(routed, |routed| routed.instance.to_string()),
+                or_dash(entry.scheduling_delay_us, ms),
+                or_dash(entry.ttft_us, ms),
+                or_dash(entry.e2e_us, ms),
+            ];
+            row.extend(scored.then(|| score(entry.value)));
+            row.push(or_dash(routed, |routed| {
+                let saw = if routed.saw.is_empty() { String::new() } else { format!("; it had {}", routed.saw) };
+                format!("{}{saw}", routed.reason)
+            }));
+            table.row(row);
+        }
+        write!(f, "{table}")
+    }
+}

@@ -1,0 +1,379 @@
+//! The trace as it is written: a [`Sink`] that turns every decision and every end of a request into a line.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+use blis_sim::outcome::{
+    Columns, Decision, DropReason, Entry, Obstacle, Outcome, PreemptionDecision, Rejection, SchedulingDecision, Sink,
+    Status,
+};
+use blis_sim::policy::{Choice, ClusterView, Reads, Reason, RequestView, Verdict};
+use blis_sim::request::Name;
+use blis_sim::units::Micros;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::json::{Lines, key};
+use super::line::Header;
+use crate::{score, score_regret};
+use blis_workload::Names;
+
+/// Writes every decision as it is made, and every request as it ends. What it keeps does not grow.
+pub struct DecisionLog<'a, W: Write> {
+    lines: Lines<W>,
+    names: &'a Names,
+    /// The best instances that are listed with a routing decision (`--counterfactual-k`).
+    candidates: usize,
+    block_size: u32,
+    signals: Written,
+    scratch: String,
+}
+
+/// The periodic columns as they were written last.
+#[derive(Debug, Default)]
+struct Written {
+    /// How often they were written.
+    reading: u64,
+    /// [`blis_sim::policy::Versions::load`] of that; 0 before the first time.
+    version: u64,
+    cache_hit_rate: Vec<f64>,
+    preemption_count: Vec<u64>,
+}
+
+impl<'a, W: Write> DecisionLog<'a, W> {
+    /// Writes to `out`, with the `candidates` best instances of each routing decision.
+    ///
+    /// # Panics
+    /// Never: a header is JSON.
+    pub fn new(out: W, header: &Header, names: &'a Names, candidates: usize) -> Self {
+        let mut lines = Lines::new(out);
+        let fields = serde_json::to_string(header).expect("a header is JSON");
+        lines.begin("{\"kind\":\"header\",");
+        lines.raw(&fields[1..fields.len() - 1]);
+        lines.end();
+        let block_size = header.instances.first().map_or(1, |group| group.block_size);
+        Self { lines, names, candidates, block_size, signals: Written::default(), scratch: String::new() }
+    }
+
+    /// Ends the trace.
+    ///
+    /// # Errors
+    /// The first write that failed.
+    pub fn finish(mut self) -> io::Result<W> {
+        let lines = self.lines.count();
+        self.lines.begin("{\"kind\":\"end\"");
+        self.lines.int(key!("lines"), lines);
+        self.lines.end();
+        self.lines.finish()
+    }
+
+    fn admission(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, read: Reads, verdict: &Verdict) {
+        self.reading(cluster, read.load);
+        self.lines.begin("{\"kind\":\"admission\"");
+        self.lines.int(key!("request"), request.id);
+        self.lines.int(key!("time_us"), cluster.now.0);
+        match verdict {
+            Verdict::Admit => self.lines.raw(",\"admitted\":true"),
+            Verdict::Reject(reason) => {
+                self.lines.raw(",\"admitted\":false");
+                self.reason(reason);
+            }
+        }
+        self.lines.int(key!("input_tokens"), request.input_tokens);
+        if let Some(tokens) = request.max_output_tokens {
+            self.lines.int(key!("max_output_tokens"), tokens);
+        }
+        if let Some(deadline) = request.deadline {
+            self.lines.int(key!("deadline_us"), deadline.0);
+        }
+        let tags = request.tags;
+        self.lines.text_unless_empty(key!("class"), self.names.text(tags.slo_class));
+        self.lines.text_unless_empty(key!("tenant"), self.names.text(tags.tenant));
+        self.lines.text_unless_empty(key!("model"), self.names.text(tags.model));
+        if read.in_flight && tags.tenant != Name::NONE {
+            self.lines.int(key!("tenant_in_flight"), cluster.tenant_in_flight(tags.tenant));
+        }
+        self.seen(cluster, Columns { current: read, read });
+        self.lines.end();
+    }
+
+    fn routing(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        columns: Columns,
+        (choice, scores): (&Choice, &[f64]),
+    ) {
+        self.reading(cluster, columns.current.load);
+        self.lines.begin("{\"kind\":\"routing\"");
+        self.lines.int(key!("request"), request.id);
+        self.lines.int(key!("time_us"), cluster.now.0);
+        self.lines.int(key!("instance"), cluster.instances[choice.target].id);
+        self.reason(&choice.reason);
+        self.seen(cluster, columns);
+        if !scores.is_empty() {
+            self.lines.floats(key!("scores"), scores);
+        }
+        if self.candidates > 0 {
+            self.lines.float(key!("score_regret"), score_regret(cluster, scores, choice.target));
+            self.list_candidates(cluster, scores);
+        }
+        self.lines.end();
+    }
+
+    /// The periodic columns, if they were read anew.
+    fn reading(&mut self, cluster: &ClusterView<'_>, shown: bool) {
+        let (written, signals) = (&mut self.signals, cluster.signals);
+        let same = written.version != 0 && written.version == cluster.versions.load;
+        if !shown || same {
+            return;
+        }
+        let first = written.reading == 0;
+        written.version = cluster.versions.load;
+        written.reading += 1;
+        self.lines.begin("{\"kind\":\"signals\"");
+        self.lines.int(key!("reading"), written.reading);
+        self.lines.int(key!("time_us"), cluster.now.saturating_sub(cluster.ages.load).0);
+        self.lines.ints(key!("queue_depth"), &signals.queue_depth);
+        self.lines.ints(key!("batch_size"), &signals.batch_size);
+        self.lines.ints(key!("free_kv_blocks"), &signals.free_kv_blocks);
+        if first || written.cache_hit_rate != signals.cache_hit_rate {
+            self.lines.floats(key!("cache_hit_rate"), &signals.cache_hit_rate);
+            written.cache_hit_rate.clone_from(&signals.cache_hit_rate);
+        }
+        if first || written.preemption_count != signals.preemption_count {
+            self.lines.ints(key!("preemption_count"), &signals.preemption_count);
+            written.preemption_count.clone_from(&signals.preemption_count);
+        }
+        self.lines.end();
+    }
+
+    /// What of the view is up to date. What the policy did not look at is named.
+    fn seen(&mut self, cluster: &ClusterView<'_>, Columns { current, read }: Columns) {
+        if current.load {
+            self.lines.int(key!("reading"), self.signals.reading);
+            self.lines.int(key!("reading_age_us"), cluster.ages.load.0);
+        }
+        if current.in_flight {
+            self.lines.ints(key!("in_flight"), &cluster.signals.in_flight);
+        }
+        if current.cached_blocks {
+            self.lines.ints(key!("cached_blocks"), &cluster.signals.cached_blocks);
+            self.lines.int(key!("cached_blocks_age_us"), cluster.ages.cached_blocks.0);
+        }
+        match (current.load && !read.load, current.in_flight && !read.in_flight) {
+            (true, true) => self.lines.raw(",\"unread\":[\"reading\",\"in_flight\"]"),
+            (true, false) => self.lines.raw(",\"unread\":[\"reading\"]"),
+            (false, true) => self.lines.raw(",\"unread\":[\"in_flight\"]"),
+            (false, false) => {}
+        }
+    }
+
+    fn reason(&mut self, reason: &Reason) {
+        self.scratch.clear();
+        match reason {
+            Reason::TierShed { .. } | Reason::GaieSaturated { .. } => {
+                self.scratch.push_str(&reason.text(&|name| self.names.text(name)));
+            }
+            _ => write!(self.scratch, "{reason}").expect("a String takes everything"),
+        }
+        self.lines.text_unless_empty(key!("reason"), &self.scratch);
+    }
+
+    /// Best first, of equal ones the lowest number; the chosen one may be among them.
+    fn list_candidates(&mut self, cluster: &ClusterView<'_>, scores: &[f64]) {
+        let mut best: Vec<(usize, f64)> = (0..cluster.len()).map(|i| (i, score(cluster, scores, i))).collect();
+        best.sort_by(|one, other| other.1.total_cmp(&one.1));
+        self.lines.raw(",\"candidates\":[");
+        for (place, &(i, score)) in best.iter().take(self.candidates).enumerate() {
+            self.lines.int(if place == 0 { "{\"instance\":" } else { ",{\"instance\":" }, cluster.instances[i].id);
+            self.lines.float(key!("score"), score);
+            self.lines.raw("}");
+        }
+        self.lines.raw("]");
+    }
+
+    fn scheduling(&mut self, told: &SchedulingDecision) {
+        self.lines.begin("{\"kind\":\"scheduling\"");
+        self.lines.int(key!("request"), told.request);
+        self.lines.int(key!("time_us"), told.now.0);
+        self.lines.int(key!("instance"), told.instance);
+        match told.entry {
+            Entry::Enters { cached_tokens, num_tokens } => {
+                self.lines.raw(",\"answer\":\"enters\"");
+                self.lines.int(key!("num_tokens"), num_tokens);
+                self.lines.int(key!("cached_blocks"), cached_tokens / self.block_size);
+            }
+            Entry::Waits(obstacle) => {
+                self.lines.raw(match obstacle {
+                    Obstacle::TokenBudget => ",\"answer\":\"waits\",\"obstacle\":\"token-budget\"",
+                    Obstacle::BatchFull => ",\"answer\":\"waits\",\"obstacle\":\"batch-full\"",
+                    Obstacle::UnsplitPrompt { .. } => ",\"answer\":\"waits\",\"obstacle\":\"unsplit-prompt\"",
+                    Obstacle::KvBlocks { .. } => ",\"answer\":\"waits\",\"obstacle\":\"kv-blocks\"",
+                });
+                match obstacle {
+                    Obstacle::UnsplitPrompt { num_tokens } => self.lines.int(key!("num_tokens"), num_tokens),
+                    Obstacle::KvBlocks { needed } => self.lines.int(key!("needed_kv_blocks"), needed),
+                    Obstacle::TokenBudget | Obstacle::BatchFull => {}
+                }
+            }
+        }
+        self.lines.int(key!("waited_us"), told.waited.0);
+        self.lines.int(key!("waiting"), told.waiting);
+        self.lines.int(key!("running"), told.running);
+        self.lines.int(key!("free_kv_blocks"), told.free_kv_blocks);
+        self.lines.int(key!("token_budget"), told.token_budget);
+        self.lines.int_unless_0(key!("priority"), told.priority);
+        self.lines.int_unless_0(key!("generated_tokens"), told.generated_tokens);
+        self.lines.int_unless_0(key!("preemptions"), told.preemptions);
+        self.lines.end();
+    }
+
+    fn preemption(&mut self, told: &PreemptionDecision) {
+        self.lines.begin("{\"kind\":\"preemption\"");
+        self.lines.int(key!("request"), told.victim);
+        self.lines.int(key!("time_us"), told.now.0);
+        self.lines.int(key!("instance"), told.instance);
+        self.lines.int(key!("wanting"), told.wanting);
+        self.lines.int(key!("needed_kv_blocks"), told.needed_kv_blocks);
+        self.lines.int(key!("free_kv_blocks"), told.free_kv_blocks);
+        self.lines.int(key!("waiting"), told.waiting);
+        self.lines.int(key!("running"), told.running);
+        self.lines.int(key!("computed_tokens"), told.computed_tokens);
+        self.lines.int(key!("generated_tokens"), told.generated_tokens);
+        self.lines.int_unless_0(key!("preemptions"), told.preemptions);
+        self.lines.end();
+    }
+
+    fn ended(&mut self, outcome: &Outcome) {
+        self.lines.begin("{\"kind\":\"outcome\"");
+        self.lines.int(key!("request"), outcome.id);
+        if !matches!(outcome.status, Status::Queued | Status::Running | Status::Arriving) {
+            self.lines.int(key!("time_us"), outcome.ended_at.0);
+        }
+        self.lines.text(key!("status"), status(outcome.status));
+        if let Some(instance) = outcome.instance {
+            self.lines.int(key!("instance"), instance);
+        }
+        self.lines.int(key!("arrival_us"), outcome.arrival.0);
+        self.lines.int(key!("input_tokens"), outcome.input_tokens);
+        self.lines.int(key!("output_tokens"), outcome.output_tokens);
+        self.lines.int(key!("generated_tokens"), outcome.generated_tokens);
+        let times = [
+            (key!("ttft_us"), outcome.ttft),
+            (key!("e2e_us"), outcome.e2e),
+            (key!("scheduling_delay_us"), outcome.scheduling_delay),
+        ];
+        for (key, time) in times {
+            if let Some(time) = time {
+                self.lines.int(key, time.0);
+            }
+        }
+        self.lines.int_unless_0(key!("cached_blocks"), outcome.cached_tokens / self.block_size);
+        self.lines.int_unless_0(key!("preemptions"), outcome.preemptions);
+        self.lines.end();
+    }
+}
+
+impl<W: Write> Sink for DecisionLog<'_, W> {
+    fn outcome(&mut self, outcome: &Outcome) {
+        self.ended(outcome);
+    }
+
+    fn itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
+
+    fn retract_itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
+
+    fn wants_scheduling(&self) -> bool {
+        true
+    }
+
+    fn decision(&mut self, decision: &Decision<'_>) {
+        match *decision {
+            Decision::Admission { request, cluster, columns, verdict } => {
+                self.admission(request, cluster, columns.read, verdict);
+            }
+            Decision::Routing { request, cluster, columns, choice, scores } => {
+                self.routing(request, cluster, columns, (choice, scores));
+            }
+            Decision::Scheduling(ref told) => self.scheduling(told),
+            Decision::Preemption(ref told) => self.preemption(told),
+        }
+    }
+
+    /// Without candidates, what the policies read and no more: to keep signals up to date that nobody looks
+    /// at can cost more than the rest of the run.
+    fn reads(&self) -> Reads {
+        if self.candidates == 0 {
+            return Reads::NOTHING;
+        }
+        Reads { load: true, in_flight: true, cached_blocks: false }
+    }
+}
+
+/// The name of `status` in a trace.
+pub(super) fn status(status: Status) -> &'static str {
+    match status {
+        Status::Completed => "completed",
+        Status::LengthCapped => "length-capped",
+        Status::TimedOut => "timed-out",
+        Status::Dropped(DropReason::PromptTooLong) => "dropped-prompt-too-long",
+        Status::Dropped(DropReason::BudgetTooLong) => "dropped-budget-too-long",
+        Status::Dropped(DropReason::KvTooSmall) => "dropped-kv-too-small",
+        Status::Queued => "queued",
+        Status::Running => "running",
+        Status::Arriving => "arriving",
+        Status::Rejected(Rejection::Admission) => "rejected-by-admission",
+        Status::Rejected(Rejection::Routing) => "rejected-by-routing",
+    }
+}
+
+/// A file for a trace, packed on the way if its name ends with `.gz`.
+pub enum TraceFile {
+    /// As it is.
+    Plain(File),
+    /// gzip.
+    Packed(Box<GzEncoder<File>>),
+}
+
+impl TraceFile {
+    /// Creates the file `path`, or empties it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let file = File::create(path)?;
+        let packed = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gz"));
+        Ok(if packed { Self::Packed(Box::new(GzEncoder::new(file, Compression::fast()))) } else { Self::Plain(file) })
+    }
+
+    /// Ends the file.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn finish(self) -> io::Result<()> {
+        match self {
+            Self::Plain(mut file) => file.flush(),
+            Self::Packed(packed) => packed.finish().map(|_| ()),
+        }
+    }
+}
+
+impl Write for TraceFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(file) => file.write(bytes),
+            Self::Packed(packed) => packed.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(file) => file.flush(),
+            // What is packed is flushed when it is finished: blocks that end early are larger.
+            Self::Packed(_) => Ok(()),
+        }
+    }
+}

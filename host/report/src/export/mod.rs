@@ -1,0 +1,156 @@
+//! A run as others would have recorded it: for tools that read real measurements.
+//!
+//! | format | what is written |
+//! |---|---|
+//! | `trace-v2` | `PATH.yaml` and `PATH.csv`: a trace that replays to the same results |
+//! | `vllm-bench` | the JSON of `vllm bench serve --save-result --save-detailed` |
+//! | `aiperf` | a folder with AIPerf's `profile_export.jsonl` and `profile_export_aiperf.json` |
+//! | `otel` | OpenTelemetry spans, a JSON document per line: a request's journey, and every engine step |
+//!
+//! What is exported is kept in a [`Journal`] until the end of the run.
+
+mod aiperf;
+mod journal;
+mod otel;
+mod statistics;
+mod trace_v2;
+mod vllm_bench;
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+pub use journal::Journal;
+
+use super::file::{FileError, write_whole};
+use blis_diag::name_hint;
+use blis_workload::Names;
+use blis_workload::trace_v2::GoodputTargets;
+
+/// A format to export to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExportFormat {
+    /// BLIS's trace, two files.
+    TraceV2,
+    /// vLLM's load generator.
+    VllmBench,
+    /// AIPerf, two files in a folder.
+    Aiperf,
+    /// OpenTelemetry, in the vocabulary of vLLM's journey and step tracing.
+    Otel,
+}
+
+impl ExportFormat {
+    /// All, with the names they are given by.
+    pub const ALL: [(&str, Self); 4] =
+        [("trace-v2", Self::TraceV2), ("vllm-bench", Self::VllmBench), ("aiperf", Self::Aiperf), ("otel", Self::Otel)];
+
+    /// The name it is given by.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, format)| *format == self).map_or("", |(name, _)| name)
+    }
+
+    /// Whether it tells what every step did.
+    #[must_use]
+    pub fn needs_steps(self) -> bool {
+        matches!(self, Self::VllmBench | Self::Aiperf | Self::Otel)
+    }
+}
+
+/// A format and where to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Export {
+    /// The format.
+    pub format: ExportFormat,
+    /// File, folder (`aiperf`), or what two file names begin with (`trace-v2`).
+    pub path: PathBuf,
+}
+
+impl FromStr for Export {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let names = ExportFormat::ALL.map(|(name, _)| name);
+        let (name, path) = text
+            .split_once('=')
+            .ok_or_else(|| format!("`{text}` is not FORMAT=PATH; formats: {}", names.join(", ")))?;
+        let known = ExportFormat::ALL.iter().find(|(known, _)| *known == name);
+        let &(_, format) = known.ok_or_else(|| format!("no export format `{name}`; {}", name_hint(name, &names)))?;
+        if path.is_empty() {
+            return Err(format!("`{text}` names no file"));
+        }
+        Ok(Self { format, path: path.into() })
+    }
+}
+
+impl Export {
+    /// The files it writes.
+    #[must_use]
+    pub fn files(&self) -> Vec<PathBuf> {
+        match self.format {
+            ExportFormat::TraceV2 => ["yaml", "csv"].map(|extension| with_extension(&self.path, extension)).into(),
+            ExportFormat::Aiperf => {
+                ["profile_export.jsonl", "profile_export_aiperf.json"].map(|file| self.path.join(file)).into()
+            }
+            ExportFormat::VllmBench | ExportFormat::Otel => vec![self.path.clone()],
+        }
+    }
+
+    /// Writes its files, each whole or not at all.
+    ///
+    /// # Errors
+    /// Names the file that cannot be written.
+    pub fn write(&self, journal: &Journal, about: &About, names: &Names) -> Result<(), FileError> {
+        let files = self.files();
+        match self.format {
+            ExportFormat::TraceV2 => {
+                write(&files[0], |out| trace_v2::header(about, out))?;
+                write(&files[1], |out| trace_v2::data(journal, about, names, out))
+            }
+            ExportFormat::VllmBench => write(&files[0], |out| vllm_bench::write(journal, about, out)),
+            ExportFormat::Aiperf => {
+                write(&files[0], |out| aiperf::requests(journal, names, out))?;
+                write(&files[1], |out| aiperf::summary(journal, about, out))
+            }
+            ExportFormat::Otel => write(&files[0], |out| otel::write(journal, about, names, out)),
+        }
+    }
+}
+
+/// What the formats say about the service.
+#[derive(Clone, Debug, PartialEq)]
+pub struct About {
+    /// The model served.
+    pub model: String,
+    /// Tokens per KV block.
+    pub block_size: u32,
+    /// KV blocks of an instance.
+    pub total_kv_blocks: u32,
+    /// GPUs per model copy.
+    pub tensor_parallel: u32,
+    /// Most requests in a batch.
+    pub max_num_seqs: u32,
+    /// Longest prompt plus answer, tokens.
+    pub max_model_len: Option<u32>,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Latency targets by class that the workload brought.
+    pub slo_targets: BTreeMap<String, GoodputTargets>,
+}
+
+fn with_extension(path: &Path, extension: &str) -> PathBuf {
+    // `out.run1` is a name, not a name with an extension.
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(extension);
+    name.into()
+}
+
+fn write(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), FileError> {
+    write_whole(path, content)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,29 @@
+//! What a simulation leaves behind: JSON documents, files and a readable summary.
+//!
+//! Nothing here prints. A document is a value that serialises itself; a file is written whole or
+//! not at all.
+
+mod aggregate;
+mod breakdown;
+mod decision_summary;
+pub mod decisions;
+mod definitions;
+mod export;
+mod file;
+mod plugins;
+mod requests;
+mod results;
+mod summary;
+
+pub use aggregate::{metrics_document, report_document};
+pub use decision_summary::{DecisionSummary, score, score_regret};
+pub use definitions::anomaly_definitions;
+pub use export::{About, Export, ExportFormat, Journal};
+pub use file::{FileError, check_target, write_json, write_text};
+pub use plugins::plugins_document;
+pub use requests::{Record, RequestLog};
+pub use results::results_document;
+pub use summary::{Setting, Summary};
+
+#[cfg(test)]
+mod recorded;

@@ -1,0 +1,218 @@
+//! One record per request, for the file of `--metrics-path`.
+//!
+//! Kept only if such a file is wanted: a [`RequestLog`] takes 104 bytes per request, the aggregate
+//! needs 12.
+
+use std::borrow::Cow;
+
+use blis_sim::outcome::{Outcome, Sink, Status};
+use blis_sim::request::Tags;
+use blis_sim::units::Micros;
+use serde::{Serialize, Serializer};
+
+use blis_sim::request::session_text;
+use blis_workload::Names;
+
+/// Keeps the outcome of every request.
+#[derive(Clone, Debug, Default)]
+pub struct RequestLog {
+    records: Vec<Record>,
+}
+
+/// An [`Outcome`] without what no report needs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Record {
+    /// When it arrived.
+    pub arrival: Micros,
+    /// Time to first token; [`Record::MISSING`] if there was none.
+    ttft: Micros,
+    /// End-to-end latency; [`Record::MISSING`] unless it completed.
+    e2e: Micros,
+    /// Arrival to last admission; [`Record::MISSING`] if never admitted.
+    scheduling_delay: Micros,
+    /// Mean inter-token latency, µs.
+    pub itl_mean_us: f64,
+    /// Number in the workload.
+    pub id: u32,
+    /// Prompt tokens.
+    pub input_tokens: u32,
+    /// Output tokens it asked for.
+    pub output_tokens: u32,
+    /// Times it was thrown out of the batch.
+    pub preemptions: u32,
+    /// Prompt tokens found in the prefix cache.
+    pub cached_tokens: u32,
+    /// How it ended.
+    pub status: Status,
+    /// The instance that had it.
+    pub instance: Option<u32>,
+    /// What it said about itself.
+    pub tags: Tags,
+}
+
+impl Record {
+    /// No duration is that long; saves the 8 bytes an `Option` would take.
+    const MISSING: Micros = Micros(u64::MAX);
+
+    /// Time to first token.
+    #[must_use]
+    pub fn ttft(&self) -> Option<Micros> {
+        Self::present(self.ttft)
+    }
+
+    /// End-to-end latency.
+    #[must_use]
+    pub fn e2e(&self) -> Option<Micros> {
+        Self::present(self.e2e)
+    }
+
+    /// From arrival to the last admission into the batch.
+    #[must_use]
+    pub fn scheduling_delay(&self) -> Option<Micros> {
+        Self::present(self.scheduling_delay)
+    }
+
+    fn present(duration: Micros) -> Option<Micros> {
+        (duration != Self::MISSING).then_some(duration)
+    }
+}
+
+impl From<&Outcome> for Record {
+    fn from(outcome: &Outcome) -> Self {
+        Self {
+            arrival: outcome.arrival,
+            ttft: outcome.ttft.unwrap_or(Self::MISSING),
+            e2e: outcome.e2e.unwrap_or(Self::MISSING),
+            scheduling_delay: outcome.scheduling_delay.unwrap_or(Self::MISSING),
+            itl_mean_us: outcome.itl_mean_us,
+            id: outcome.id,
+            input_tokens: outcome.input_tokens,
+            output_tokens: outcome.output_tokens,
+            preemptions: outcome.preemptions,
+            cached_tokens: outcome.cached_tokens,
+            status: outcome.status,
+            instance: outcome.instance,
+            tags: outcome.tags,
+        }
+    }
+}
+
+impl RequestLog {
+    /// Nothing kept yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The records by arrival, then by number.
+    pub(super) fn by_arrival(&self) -> Vec<&Record> {
+        let mut records: Vec<_> = self.records.iter().collect();
+        records.sort_unstable_by_key(|record| (record.arrival, record.id));
+        records
+    }
+
+    /// The records by number.
+    pub(super) fn by_id(&self) -> Vec<&Record> {
+        let mut records: Vec<_> = self.records.iter().collect();
+        records.sort_unstable_by_key(|record| record.id);
+        records
+    }
+}
+
+impl Sink for RequestLog {
+    fn outcome(&mut self, outcome: &Outcome) {
+        self.records.push(outcome.into());
+    }
+
+    fn itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
+
+    fn retract_itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
+}
+
+/// `requests[]` of the metrics file: every request that was neither rejected nor dropped, in order of arrival. The
+/// published fields and their order, then ours (`status` and below). What is missing is 0.
+pub(super) struct Requests<'a> {
+    pub log: &'a RequestLog,
+    pub names: &'a Names,
+}
+
+impl Serialize for Requests<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let records = self.log.by_arrival();
+        let served =
+            records.into_iter().filter(|record| !matches!(record.status, Status::Dropped(_) | Status::Rejected(_)));
+        serializer.collect_seq(served.map(|record| RequestJson::new(record, self.names)))
+    }
+}
+
+/// Fields, names and order as published.
+#[derive(Serialize)]
+struct RequestJson<'a> {
+    arrived_at: f64,
+    #[serde(rename = "requestID")]
+    request_id: String,
+    num_prefill_tokens: u32,
+    num_decode_tokens: u32,
+    ttft_ms: f64,
+    itl_ms: f64,
+    e2e_ms: f64,
+    scheduling_delay_ms: f64,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    slo_class: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    tenant_id: &'a str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    handled_by: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    model: &'a str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    length_capped: bool,
+    #[serde(skip_serializing_if = "is_empty")]
+    session_id: Cow<'a, str>,
+    round_index: u32,
+    status: &'static str,
+    preemption_count: u32,
+    num_cached_tokens: u32,
+}
+
+impl<'a> RequestJson<'a> {
+    fn new(record: &Record, names: &'a Names) -> Self {
+        let ms = |duration: Option<Micros>| duration.unwrap_or_default().as_millis_f64();
+        Self {
+            arrived_at: record.arrival.as_secs_f64(),
+            request_id: format!("request_{}", record.id),
+            num_prefill_tokens: record.input_tokens,
+            num_decode_tokens: record.output_tokens,
+            ttft_ms: ms(record.ttft()),
+            itl_ms: record.itl_mean_us / 1e3,
+            e2e_ms: ms(record.e2e()),
+            scheduling_delay_ms: ms(record.scheduling_delay()),
+            slo_class: names.text(record.tags.slo_class),
+            tenant_id: names.text(record.tags.tenant),
+            handled_by: record.instance.map(|instance| format!("instance_{instance}")).unwrap_or_default(),
+            model: names.text(record.tags.model),
+            length_capped: record.status == Status::LengthCapped,
+            session_id: session_text(names.texts(), record.tags.session),
+            round_index: record.tags.round_index,
+            status: status_name(record.status),
+            preemption_count: record.preemptions,
+            num_cached_tokens: record.cached_tokens,
+        }
+    }
+}
+
+fn is_empty(text: &str) -> bool {
+    text.is_empty()
+}
+
+fn status_name(status: Status) -> &'static str {
+    match status {
+        Status::Completed | Status::LengthCapped => "completed",
+        Status::TimedOut => "timed_out",
+        Status::Dropped(_) => "dropped",
+        Status::Queued => "queued",
+        Status::Running => "running",
+        Status::Arriving => "arriving",
+        Status::Rejected(_) => "rejected",
+    }
+}

@@ -1,0 +1,55 @@
+//! The results of a replay, as calibration tools read them: integer µs per completed request.
+
+use serde::{Serialize, Serializer};
+
+use super::requests::{Record, RequestLog};
+use blis_workload::Names;
+
+/// The array of `--results-path`: requests with both TTFT and end-to-end latency, by number.
+pub fn results_document<'a>(log: &'a RequestLog, names: &'a Names) -> impl Serialize + 'a {
+    Results { log, names }
+}
+
+struct Results<'a> {
+    log: &'a RequestLog,
+    names: &'a Names,
+}
+
+impl Serialize for Results<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let records = self.log.by_id();
+        let results = records.into_iter().filter_map(|record| ResultJson::new(record, self.names));
+        serializer.collect_seq(results)
+    }
+}
+
+/// Fields, names and order as published.
+#[derive(Serialize)]
+struct ResultJson<'a> {
+    request_id: u32,
+    ttft_us: u64,
+    e2e_us: u64,
+    input_tokens: u32,
+    output_tokens: u32,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    slo_class: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    model: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    itl_mean_us: Option<f64>,
+}
+
+impl<'a> ResultJson<'a> {
+    fn new(record: &Record, names: &'a Names) -> Option<Self> {
+        Some(Self {
+            request_id: record.id,
+            ttft_us: record.ttft()?.0,
+            e2e_us: record.e2e()?.0,
+            input_tokens: record.input_tokens,
+            output_tokens: record.output_tokens,
+            slo_class: names.text(record.tags.slo_class),
+            model: names.text(record.tags.model),
+            itl_mean_us: (record.itl_mean_us > 0.0).then_some(record.itl_mean_us),
+        })
+    }
+}

@@ -1,0 +1,478 @@
+//! The summary a person reads: what was simulated, what came of it, and what to be wary of.
+
+use std::fmt::{self, Display, Write as _};
+
+use blis_sim::metrics::{Aggregate, Distribution, Report};
+use blis_sim::request::Name;
+
+use super::breakdown::shown;
+use blis_workload::Names;
+
+/// What was simulated, in words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Setting {
+    /// Model.
+    pub model: String,
+    /// GPU, and how many of them: `H100 × 2 (TP 2)`.
+    pub hardware: String,
+    /// Latency model and where its coefficients come from.
+    pub latency_model: String,
+    /// KV blocks of the instance.
+    pub kv_blocks: u32,
+    /// Tokens per KV block.
+    pub block_size: u32,
+    /// Where the number of KV blocks comes from.
+    pub kv_blocks_source: String,
+    /// Longest prompt and answer together, tokens; `None` if unlimited.
+    pub max_model_len: Option<u32>,
+    /// The requests.
+    pub workload: String,
+    /// Choices made on the user's behalf.
+    pub notes: Vec<String>,
+}
+
+/// Setting, figures and warnings, ready to be shown with [`Display`].
+#[derive(Clone, Debug)]
+pub struct Summary<'a> {
+    /// What was simulated.
+    pub setting: &'a Setting,
+    /// What came of it.
+    pub report: &'a Report,
+    /// The text of its names.
+    pub names: &'a Names,
+    /// What to be wary of: (what, what to do).
+    pub warnings: &'a [(String, String)],
+    /// Whether to emphasise with colour and weight. Nothing is said by colour alone.
+    pub colour: bool,
+}
+
+impl Display for Summary<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_setting(f)?;
+        f.write_char('\n')?;
+        self.write_figures(f)?;
+        self.write_latencies(f)?;
+        self.write_classes(f)?;
+        self.write_tenants(f)?;
+        self.write_sessions(f)?;
+        self.write_anomalies(f)?;
+        self.write_warnings(f)
+    }
+}
+
+impl Summary<'_> {
+    fn write_setting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Setting { model, hardware, latency_model, kv_blocks, block_size, kv_blocks_source, workload, .. } =
+            self.setting;
+        let (several, each) = match self.report.instances.len() {
+            0 | 1 => (String::new(), ""),
+            number => (format!("{number} instances, each "), " per instance"),
+        };
+        self.row(f, "Model", format_args!("{model} on {several}{hardware}"))?;
+        self.row(f, "Latency model", latency_model)?;
+        let blocks = Grouped(u64::from(*kv_blocks));
+        self.row(f, "KV cache", format_args!("{blocks} blocks of {block_size} tokens{each} ({kv_blocks_source})"))?;
+        match self.setting.max_model_len {
+            Some(tokens) => self.row(f, "Max model len", format_args!("{} tokens", Grouped(u64::from(tokens))))?,
+            None => self.row(f, "Max model len", "unlimited")?,
+        }
+        self.row(f, "Workload", workload)?;
+        self.setting.notes.iter().try_for_each(|note| self.row(f, "Note", note))
+    }
+
+    fn write_figures(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = &self.report.cluster;
+        let counts = &all.counts;
+        self.row(f, "Requests", self.counts())?;
+        self.write_instances(f)?;
+        let (input, output) = (Grouped(all.counters.input_tokens), Grouped(counts.output_tokens));
+        self.row(f, "Tokens", format_args!("{input} in, {output} out"))?;
+        self.row(
+            f,
+            "Simulated time",
+            format_args!("{:.3} s in {} steps", all.duration.as_secs_f64(), Grouped(all.counters.steps)),
+        )?;
+        let (requests, tokens) = (all.responses_per_second(), all.tokens_per_second());
+        self.row(f, "Throughput", format_args!("{requests:.2} requests/s, {tokens:.1} output tokens/s"))?;
+        if let Some(goodput) = &self.report.goodput {
+            let (rps, share) = (goodput.goodput_rps, 100.0 * goodput.slo_attainment);
+            let what = format_args!("{rps:.2} requests/s within their SLO, {share:.1} % of those that have one");
+            self.row(f, "Goodput", what)?;
+        }
+        self.row(f, "Prefix cache", format_args!("{:.1} % of block look-ups hit", 100.0 * all.cache_hit_rate))?;
+        self.row(f, "Preemptions", Grouped(all.counters.preemptions))
+    }
+
+    /// Completed always; the rest where it is not zero.
+    fn counts(&self) -> String {
+        let counts = &self.report.cluster.counts;
+        let mut text = format!("{} completed", Grouped(counts.completed));
+        let rest = [
+            (counts.length_capped, "of them cut at the maximum model length"),
+            (counts.timed_out, "timed out"),
+            (counts.dropped(), "dropped as unservable"),
+            (counts.rejected_by_admission, "rejected at admission"),
+            (counts.rejected_by_routing, "rejected because their model is not served"),
+            (counts.running, "still running"),
+            (counts.queued, "still queued"),
+            (counts.arriving, "still arriving"),
+        ];
+        for (count, what) in rest.into_iter().filter(|&(count, _)| count > 0) {
+            text.push_str(&format!(", {} {what}", Grouped(count)));
+        }
+        text
+    }
+
+    /// The least and the most loaded of several.
+    fn write_instances(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let instances = &self.report.instances;
+        if instances.len() < 2 {
+            return Ok(());
+        }
+        let extremes = |load: &dyn Fn(&Aggregate) -> f64, digits| {
+            let loads = || instances.iter().map(load).enumerate();
+            // The first of equal ones.
+            let least = loads().min_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or_default();
+            let most = loads().rev().max_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or_default();
+            let (low, high) = (format!("{:.digits$}", least.1), format!("{:.digits$}", most.1));
+            format!("{low} (instance_{}) to {high} (instance_{})", least.0, most.0)
+        };
+        let requests = extremes(&|instance| instance.counts.arrived() as f64, 0);
+        self.row(f, "Instances", format_args!("{}, with {requests} requests each", instances.len()))?;
+        if self.report.cluster.mean_queue_length == 0.0 {
+            return Ok(());
+        }
+        let waiting = extremes(&|instance| instance.mean_queue_length, 2);
+        self.row(f, "Mean queue length", format_args!("{waiting} requests"))
+    }
+
+    fn write_latencies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.header(f, "Latency, ms", &["mean", "p50", "p90", "p95", "p99"], "samples")?;
+        let all = &self.report.cluster;
+        latency(f, "TTFT", &all.ttft)?;
+        latency(f, "ITL", &all.itl)?;
+        latency(f, "E2E", &all.e2e)?;
+        latency(f, "Scheduling delay", &all.scheduling_delay)
+    }
+
+    fn write_classes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let classes = self.sorted(&self.report.classes);
+        let promised = self.report.goodput.as_ref().map_or(&[][..], |goodput| &goodput.per_class);
+        if classes.is_empty() {
+            return Ok(());
+        }
+        let columns = ["arrived", "completed", "TTFT mean", "TTFT p99", "ITL mean", "E2E mean", "E2E p99"];
+        self.header(f, "SLO class, ms", &columns, if promised.is_empty() { "" } else { "within SLO" })?;
+        for (name, class) in classes {
+            write!(f, "{:<18}", shown(name, self.names))?;
+            write!(f, "{:>11}", Grouped(class.counts.arrived()).to_string())?;
+            write!(f, "{:>11}", Grouped(class.counts.completed).to_string())?;
+            let (ttft, itl, e2e) = (&class.ttft, &class.itl, &class.e2e);
+            for (d, ms) in
+                [(ttft, ttft.mean_ms), (ttft, ttft.p99_ms), (itl, itl.mean_ms), (e2e, e2e.mean_ms), (e2e, e2e.p99_ms)]
+            {
+                cell(f, d.count, ms)?;
+            }
+            match promised.iter().find(|&&(other, _)| other == name) {
+                Some((_, kept)) => writeln!(f, "{:>14.1} %", 100.0 * kept.slo_attainment)?,
+                None if promised.is_empty() => f.write_char('\n')?,
+                None => writeln!(f, "{:>16}", "-")?,
+            }
+        }
+        Ok(())
+    }
+
+    fn write_tenants(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 10;
+        let Some(index) = self.report.jain_index else { return Ok(()) };
+        let tenants = self.sorted(&self.report.tenants);
+        self.header(f, "Tenant", &["arrived", "completed", "rejected"], "output tokens")?;
+        for (name, tenant) in tenants.iter().take(SHOWN) {
+            let counts = &tenant.counts;
+            write!(f, "{:<18}", shown(*name, self.names))?;
+            for count in [counts.arrived(), counts.completed, counts.rejected()] {
+                write!(f, "{:>11}", Grouped(count).to_string())?;
+            }
+            writeln!(f, "{:>16}", Grouped(counts.output_tokens).to_string())?;
+        }
+        if tenants.len() > SHOWN {
+            writeln!(f, "and {} more; `--output json` lists all", Grouped((tenants.len() - SHOWN) as u64))?;
+        }
+        self.row(f, "Jain's index", format_args!("{index:.4} over output tokens (1 is even)"))
+    }
+
+    fn write_sessions(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(sessions) = &self.report.sessions else { return Ok(()) };
+        self.header(f, "Sessions, ms", &["mean", "p50", "p90", "p95", "p99"], "samples")?;
+        latency(f, "TTFT, round 0", &sessions.ttft_first_round)?;
+        latency(f, "TTFT, later", &sessions.ttft_later_rounds)?;
+        latency(f, "Duration", &sessions.duration)?;
+        let mut text = Grouped(sessions.sessions).to_string();
+        if let Some(states) = sessions.states {
+            let states = [
+                (states.completed, "completed"),
+                (states.cancelled, "cancelled by a round without an answer"),
+                (states.horizon_interrupted, "cut off by the horizon"),
+                (states.budget_exhausted, "ended with the number of requests"),
+                (states.active, "waiting for an answer at the end"),
+            ];
+            let states = states.into_iter().filter(|&(count, _)| count > 0);
+            let states: Vec<String> = states.map(|(count, what)| format!("{} {what}", Grouped(count))).collect();
+            text.push_str(&format!(": {}", states.join(", ")));
+        }
+        self.row(f, "Sessions", text)
+    }
+
+    /// Those that [`Self::counts`] does not name.
+    fn write_anomalies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let anomalies = &self.report.anomalies;
+        let inversions = anomalies.priority_inversions.unwrap_or(0);
+        let by_class = self.sorted(&anomalies.shed);
+        if inversions == 0 && anomalies.head_of_line_blocking.is_empty() && by_class.is_empty() {
+            return Ok(());
+        }
+        f.write_char('\n')?;
+        if inversions > 0 {
+            let what = "requests entered a batch before an earlier one at least as urgent";
+            self.row(f, "Inversions", format_args!("{} {what}", Grouped(inversions)))?;
+        }
+        for blocked in &anomalies.head_of_line_blocking {
+            let (queue, others) = (blocked.mean_queue_length, blocked.others_mean_queue_length);
+            let what = format_args!("instance_{}: mean queue {queue:.2}, the others' {others:.2}", blocked.instance);
+            self.row(f, "Head-of-line", what)?;
+        }
+        if by_class.is_empty() {
+            return Ok(());
+        }
+        let by_class = by_class.iter().map(|(name, count)| format!("{} {}", Grouped(*count), shown(*name, self.names)));
+        self.row(f, "Rejected by class", by_class.collect::<Vec<_>>().join(", "))
+    }
+
+    /// In the order of the names as shown.
+    fn sorted<T: Copy>(&self, list: &[(Name, T)]) -> Vec<(Name, T)> {
+        let mut list = list.to_vec();
+        list.sort_by_key(|&(name, _)| shown(name, self.names));
+        list
+    }
+
+    /// The head of a table, after an empty line.
+    fn header(&self, f: &mut fmt::Formatter<'_>, name: &str, columns: &[&str], last: &str) -> fmt::Result {
+        let (bold, plain) = self.emphasis("\x1b[1m");
+        write!(f, "\n{bold}{name:<18}")?;
+        columns.iter().try_for_each(|column| write!(f, "{column:>11}"))?;
+        if !last.is_empty() {
+            write!(f, "{last:>16}")?;
+        }
+        writeln!(f, "{plain}")
+    }
+
+    fn write_warnings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (yellow, plain) = self.emphasis("\x1b[1;33m");
+        for (what, hint) in self.warnings {
+            write!(f, "\n{yellow}warning:{plain} {what}\n   hint: {hint}\n")?;
+        }
+        Ok(())
+    }
+
+    fn row(&self, f: &mut fmt::Formatter<'_>, name: &str, value: impl Display) -> fmt::Result {
+        let (bold, plain) = self.emphasis("\x1b[1m");
+        writeln!(f, "{bold}{name:<18}{plain}{value}")
+    }
+
+    fn emphasis(&self, start: &'static str) -> (&'static str, &'static str) {
+        if self.colour { (start, "\x1b[0m") } else { ("", "") }
+    }
+}
+
+fn latency(f: &mut fmt::Formatter<'_>, name: &str, d: &Distribution) -> fmt::Result {
+    write!(f, "{name:<18}")?;
+    for ms in [d.mean_ms, d.p50_ms, d.p90_ms, d.p95_ms, d.p99_ms] {
+        cell(f, d.count, ms)?;
+    }
+    writeln!(f, "{:>16}", Grouped(d.count).to_string())
+}
+
+/// Nothing measured is not the same as 0 ms.
+fn cell(f: &mut fmt::Formatter<'_>, samples: u64, ms: f64) -> fmt::Result {
+    if samples == 0 { write!(f, "{:>11}", "-") } else { write!(f, "{ms:>11.2}") }
+}
+
+/// A number with its thousands apart: `1 234 567`.
+struct Grouped(u64);
+
+impl Display for Grouped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = self.0.to_string();
+        for (index, digit) in digits.chars().enumerate() {
+            if index > 0 && (digits.len() - index).is_multiple_of(3) {
+                f.write_char(' ')?;
+            }
+            f.write_char(digit)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blis_sim::cluster::SessionStates;
+    use blis_sim::metrics::{
+        Anomalies, Blocked, ClassGoodput, ClassReport, Counts, Goodput, SessionReport, TenantReport,
+    };
+    use blis_sim::outcome::Counters;
+    use blis_sim::units::Micros;
+
+    fn setting() -> Setting {
+        Setting {
+            model: "meta-llama/llama-3.1-8b-instruct".into(),
+            hardware: "1 × H100 (TP 1)".into(),
+            latency_model: "trained-physics".into(),
+            kv_blocks: 26_312,
+            block_size: 16,
+            kv_blocks_source: "computed from the GPU's memory".into(),
+            max_model_len: Some(131_072),
+            workload: "chatbot: 1000 requests, 20 per second, poisson".into(),
+            notes: vec!["the model's configuration has no `head_dim`: 128 = 4096 / 32".into()],
+        }
+    }
+
+    fn d(base: f64) -> Distribution {
+        Distribution {
+            count: 1_234,
+            mean_ms: base,
+            min_ms: base / 2.0,
+            max_ms: base * 10.0,
+            p50_ms: base * 0.9,
+            p90_ms: base * 2.0,
+            p95_ms: base * 3.0,
+            p99_ms: base * 9.87654,
+        }
+    }
+
+    fn aggregate() -> Aggregate {
+        Aggregate {
+            counts: Counts {
+                completed: 1_234,
+                length_capped: 2,
+                timed_out: 51,
+                output_tokens: 315_904,
+                ..Counts::default()
+            },
+            counters: Counters {
+                steps: 4_096,
+                preemptions: 7,
+                cache_hits: 688,
+                cache_misses: 312,
+                input_tokens: 1_263_616,
+                ..Counters::default()
+            },
+            duration: Micros(61_700_000),
+            cache_hit_rate: 0.688,
+            mean_queue_length: 0.0,
+            ttft: d(27.5),
+            itl: d(7.07),
+            e2e: d(1_761.9),
+            scheduling_delay: d(15.6),
+        }
+    }
+
+    fn report() -> Report {
+        Report { cluster: aggregate(), instances: vec![aggregate()], ..Report::default() }
+    }
+
+    /// A report in which everything there is to say occurs.
+    fn cluster() -> (Report, Names) {
+        let mut names = Names::default();
+        let [gold, batch] = ["gold", "batch"].map(|text| names.intern(text));
+        let tenants: Vec<Name> = (0..12).map(|number| names.intern(&format!("tenant-{number:02}"))).collect();
+        let counts = Counts { completed: 1_000, rejected_by_admission: 234, output_tokens: 9_999, ..Counts::default() };
+        let instance = |completed, mean_queue_length| Aggregate {
+            counts: Counts { completed, ..Counts::default() },
+            mean_queue_length,
+            ..Aggregate::default()
+        };
+        let class = |base| ClassReport { counts, ttft: d(base), itl: d(base / 4.0), e2e: d(base * 50.0) };
+        let nobody =
+            ClassReport { counts: Counts { rejected_by_routing: 3, ..Counts::default() }, ..ClassReport::default() };
+        let report = Report {
+            cluster: Aggregate {
+                counts: Counts { rejected_by_admission: 468, rejected_by_routing: 3, ..aggregate().counts },
+                mean_queue_length: 7.5,
+                ..aggregate()
+            },
+            instances: vec![instance(350, 0.5), instance(300, 6.5), instance(350, 0.5)],
+            classes: vec![(Name::NONE, class(20.0)), (gold, class(28.0)), (batch, nobody)],
+            tenants: tenants.iter().map(|&tenant| (tenant, TenantReport { counts })).collect(),
+            jain_index: Some(0.987_65),
+            sessions: Some(SessionReport {
+                sessions: 1_012,
+                ttft_first_round: d(30.0),
+                ttft_later_rounds: d(24.0),
+                duration: d(4_000.0),
+                states: Some(SessionStates { completed: 1_000, cancelled: 7, active: 5, ..SessionStates::default() }),
+            }),
+            goodput: Some(Goodput {
+                goodput_rps: 12.345,
+                slo_attainment: 0.75,
+                per_class: vec![(gold, ClassGoodput { slo_attainment: 0.75, ..ClassGoodput::default() })],
+            }),
+            anomalies: Anomalies {
+                priority_inversions: Some(1_007),
+                head_of_line_blocking: vec![Blocked {
+                    instance: 1,
+                    mean_queue_length: 6.5,
+                    others_mean_queue_length: 0.5,
+                }],
+                shed: vec![(Name::NONE, 234), (gold, 234)],
+                ..Anomalies::default()
+            },
+            ..Report::default()
+        };
+        (report, names)
+    }
+
+    #[test]
+    fn a_cluster_in_trouble() {
+        let (report, names) = cluster();
+        let summary = Summary { setting: &setting(), report: &report, names: &names, warnings: &[], colour: false };
+        insta::assert_snapshot!(summary);
+    }
+
+    #[test]
+    fn a_finished_run() {
+        let warnings = [(
+            "51 requests timed out".to_owned(),
+            "the deadline is 300 s by default; `--timeout -1` removes it".to_owned(),
+        )];
+        let (report, names) = (report(), Names::default());
+        let summary =
+            Summary { setting: &setting(), report: &report, names: &names, warnings: &warnings, colour: false };
+        insta::assert_snapshot!(summary);
+    }
+
+    #[test]
+    fn nothing_measured_is_not_zero() {
+        let setting = Setting { max_model_len: None, ..setting() };
+        let (report, names) = (Report::default(), Names::default());
+        let summary = Summary { setting: &setting, report: &report, names: &names, warnings: &[], colour: false };
+        insta::assert_snapshot!(summary);
+    }
+
+    #[test]
+    fn colour_changes_nothing_but_colour() {
+        let (setting, (report, names)) = (setting(), cluster());
+        let warnings = [("what".to_owned(), "how".to_owned())];
+        let plain = Summary { setting: &setting, report: &report, names: &names, warnings: &warnings, colour: false };
+        let coloured = Summary { colour: true, ..plain.clone() }.to_string();
+        assert!(coloured.contains("\x1b[1;33mwarning:\x1b[0m what"));
+        let stripped = ["\x1b[1m", "\x1b[1;33m", "\x1b[0m"].iter().fold(coloured, |text, code| text.replace(code, ""));
+        assert_eq!(stripped, plain.to_string());
+    }
+
+    #[test]
+    fn thousands_stand_apart() {
+        let texts = [0, 999, 1_000, 12_345, 1_000_000].map(|n| Grouped(n).to_string());
+        assert_eq!(texts, ["0", "999", "1 000", "12 345", "1 000 000"]);
+    }
+}

@@ -1,0 +1,171 @@
+//! AIPerf's `profile_export.jsonl`: one request a line, with metadata and metrics.
+//!
+//! A request arrives at `metadata.request_start_ns` (epoch ns), lengths are the metrics
+//! `input_sequence_length` and `output_sequence_length`. The session is `conversation_id` (or
+//! `x_correlation_id`), the round `turn_index`. Requests with an `error`, cancelled ones and those of the
+//! benchmark phase `warmup` are left out and counted.
+
+use std::borrow::Cow;
+use std::io::BufRead;
+use std::sync::Arc;
+
+use blis_sim::request::Tags;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::error::TraceError;
+use super::json::{self, Label, NANOSECOND, Number, need};
+use super::names::Names;
+use super::prefix::ROOT;
+use super::rows::{Intake, Origin, Row, Said, Shared, counted};
+use super::{TraceOptions, Workload};
+use blis_diag::Fault;
+use blis_diag::Lines;
+
+/// Reads a `profile_export.jsonl` of AIPerf.
+///
+/// # Errors
+/// Whatever [`TraceError`] lists.
+pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
+    let file: Arc<str> = file.into();
+    let mut intake = Intake::new(&file, options);
+    let mut lines = Lines::new(input, &file);
+    let (mut names, mut scratch) = (Names::default(), Vec::new());
+    let (mut failed, mut cancelled, mut warmup) = (0_u64, 0_u64, 0_u64);
+    while intake.wants_more() && lines.advance()? {
+        let id = intake.next_id()?;
+        let record: Record<'_> = match json::object(lines.text(), &mut scratch) {
+            Ok(record) => record,
+            Err(fault) => {
+                intake.bad(lines.locate(fault))?;
+                continue;
+            }
+        };
+        let metadata = record.metadata.as_ref();
+        if record.error.is_some() {
+            failed += 1;
+        } else if metadata.is_some_and(|metadata| metadata.was_cancelled == Some(true)) {
+            cancelled += 1;
+        } else if metadata.is_some_and(|metadata| metadata.benchmark_phase.as_deref() == Some("warmup")) {
+            warmup += 1;
+        } else {
+            match row(&record, id, &mut names) {
+                Ok(row) => intake.add(row),
+                Err(fault) => intake.bad(lines.locate(fault))?,
+            }
+        }
+    }
+    for (left_out, what) in [(failed, "failed request"), (cancelled, "cancelled request"), (warmup, "warm-up request")]
+    {
+        if left_out > 0 {
+            intake.notes.push(format!("{} left out", counted(left_out, what)));
+        }
+    }
+    intake.finish(Origin::FirstArrival, Shared::default(), names)
+}
+
+#[derive(Deserialize)]
+struct Record<'a> {
+    #[serde(borrow)]
+    metadata: Option<Metadata<'a>>,
+    #[serde(default)]
+    metrics: Option<Metrics>,
+    #[serde(default)]
+    error: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Metadata<'a> {
+    /// ns since 1970.
+    request_start_ns: Option<Number>,
+    #[serde(borrow, default)]
+    conversation_id: Option<Label<'a>>,
+    #[serde(borrow, default)]
+    x_correlation_id: Option<Label<'a>>,
+    #[serde(default)]
+    turn_index: Option<Number>,
+    #[serde(borrow, default)]
+    benchmark_phase: Option<Cow<'a, str>>,
+    #[serde(default)]
+    was_cancelled: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct Metrics {
+    input_sequence_length: Option<Metric>,
+    /// With the tokens of reasoning.
+    output_sequence_length: Option<Metric>,
+    output_token_count: Option<Metric>,
+}
+
+#[derive(Deserialize)]
+struct Metric {
+    value: Number,
+}
+
+fn row(record: &Record<'_>, id: u32, names: &mut Names) -> Result<Row<Said>, Fault> {
+    let metadata = need(record.metadata.as_ref(), "metadata")?;
+    let metrics = need(record.metrics.as_ref(), "metrics")?;
+    let arrival = need(metadata.request_start_ns, "request_start_ns")?.micros("request_start_ns", NANOSECOND)?;
+    let input = need(metrics.input_sequence_length.as_ref(), "input_sequence_length")?;
+    let input = input.value.prompt("input_sequence_length")?;
+    let output = metrics.output_sequence_length.as_ref().or(metrics.output_token_count.as_ref());
+    let output = need(output, "output_sequence_length")?.value.count("output_sequence_length")?;
+    let round_index = metadata.turn_index.map_or(Ok(0), |turn| turn.count("turn_index"))?;
+    let session = metadata.conversation_id.as_ref().or(metadata.x_correlation_id.as_ref());
+    let session = names.intern(session.map_or("", |Label(name)| name));
+    let tags = Tags { session, round_index, ..Tags::default() };
+    Ok(Row { arrival, id, input, output, prefix: ROOT, terms: Said { tags, max_output_tokens: None } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn trace(text: &str) -> Result<Workload, TraceError> {
+        read(text.as_bytes(), "a.jsonl", &TraceOptions::default())
+    }
+
+    const LINE: &str = r#"{"metadata": {"session_num": 0, "conversation_id": "c1", "turn_index": 1, "request_start_ns": 1700000000000002500, "benchmark_phase": "profiling", "was_cancelled": false}, "metrics": {"input_sequence_length": {"value": 550, "unit": "tokens"}, "output_sequence_length": {"value": 20.0, "unit": "tokens"}, "inter_token_latency": {"value": NaN, "unit": "ms"}}, "error": null}"#;
+
+    #[test]
+    fn what_was_measured_is_replayed() {
+        let lines = [
+            LINE.to_owned(),
+            LINE.replace("2500,", "9500,"),
+            LINE.replace("profiling", "warmup"),
+            LINE.replace("false", "true"),
+            LINE.replace("\"error\": null", "\"error\": {\"code\": 500}"),
+        ];
+        let workload = trace(&lines.join("\n")).unwrap();
+        assert_eq!(
+            workload.notes,
+            ["1 failed request left out", "1 cancelled request left out", "1 warm-up request left out"]
+        );
+        let names = workload.names;
+        let seen: Vec<_> = workload
+            .requests
+            .map(|r| {
+                (
+                    r.arrival.0,
+                    r.input_tokens,
+                    r.output_tokens,
+                    names.text(r.tags.session).to_owned(),
+                    r.tags.round_index,
+                )
+            })
+            .collect();
+        assert_eq!(seen, [(0, 550, 20, "c1".to_owned(), 1), (7, 550, 20, "c1".to_owned(), 1)]);
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes: Vec<u8>, at: usize, byte: u8) {
+            let _ = read(bytes.as_slice(), "x", &TraceOptions::default());
+            let mut line = LINE.as_bytes().to_vec();
+            line[at % LINE.len()] = byte;
+            let _ = read(line.as_slice(), "x", &TraceOptions::default());
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! What `vllm bench serve` and SGLang's `bench_serving` write about a run: one JSON object, in it a
+//! list per quantity with an entry per request. Only what a replay needs is kept of it.
+
+use std::fmt;
+use std::io::BufRead;
+use std::sync::Arc;
+
+use serde::de::{self, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use super::error::TraceError;
+use super::json::{Documents, Number, SECOND, need};
+use super::names::Names;
+use super::prefix::ROOT;
+use super::rows::{Intake, Origin, Row, Said, Shared, counted};
+use super::{TraceOptions, Workload};
+use blis_diag::Fault;
+
+/// One run of a benchmark. All lists are by request.
+#[derive(Default)]
+pub(super) struct Run {
+    /// Tokens.
+    input_lens: Option<Vec<u32>>,
+    output_lens: Option<Vec<u32>>,
+    /// s, of some clock.
+    pub start_times: Option<Vec<f64>>,
+    /// Whether it failed.
+    errors: Option<Vec<bool>>,
+    /// s.
+    pub duration: Option<f64>,
+    /// Requests per second; infinite where all were sent at once.
+    pub request_rate: Option<Rate>,
+    model: Option<String>,
+}
+
+/// A rate, which may be `inf`, or a word.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Rate {
+    Finite(f64),
+    Word(String),
+}
+
+/// Reads runs, one behind the other. `arrivals`: when each of so many requests arrived, µs from the
+/// start of the run, and when the run ended.
+pub(super) fn read(
+    input: impl BufRead,
+    file: &str,
+    options: &TraceOptions,
+    detailed: &str,
+    arrivals: impl Fn(&Run, usize) -> Result<(Vec<u64>, u64), Fault>,
+) -> Result<Workload, TraceError> {
+    let file: Arc<str> = file.into();
+    let mut intake = Intake::new(&file, options);
+    let mut documents: Documents<_, Run> = Documents::new(input, &file);
+    let (mut base, mut runs, mut failed) = (0_u64, 0_u64, 0_u64);
+    while let Some(run) = if intake.wants_more() { documents.next()? } else { None } {
+        let located = |fault: Fault| fault.at(&file, documents.line());
+        let lengths = run.lengths(detailed).and_then(|(inputs, outputs)| {
+            let (at, end) = arrivals(&run, inputs.len())?;
+            Ok((inputs, outputs, at, end))
+        });
+        let (inputs, outputs, at, end) = lengths.map_err(located)?;
+        intake.measured_with(run.model.as_deref());
+        for (index, ((&input, &output), &at)) in inputs.iter().zip(outputs).zip(&at).enumerate() {
+            let id = intake.next_id()?;
+            if output == 0 || run.errors.as_ref().is_some_and(|errors| errors[index]) {
+                failed += 1;
+            } else if input == 0 {
+                intake
+                    .bad(located(Fault::new(format!("`input_lens[{index}]` is 0: a prompt has at least one token"))))?;
+            } else if intake.wants_more() {
+                let (arrival, terms) = (base.saturating_add(at), Said::default());
+                intake.add(Row { arrival, id, input, output, prefix: ROOT, terms });
+            }
+        }
+        base = base.saturating_add(end);
+        runs += 1;
+    }
+    if runs > 1 {
+        intake.notes.push(format!("{runs} runs, one behind the other"));
+    }
+    if failed > 0 {
+        intake.notes.push(format!("{} left out", counted(failed, "failed request")));
+    }
+    intake.finish(Origin::Zero, Shared::default(), Names::default())
+}
+
+impl Run {
+    /// Prompt and answer lengths; all lists are as long. `detailed`: the option that makes them be written.
+    fn lengths(&self, detailed: &str) -> Result<(&[u32], &[u32]), Fault> {
+        let list = |list: &'_ Option<Vec<u32>>, name: &str| match list {
+            Some(_) => Ok(()),
+            None => Err(Fault::new(format!("there is no list `{name}`"))
+                .hint(format!("the result says nothing of single requests; benchmark with `{detailed}`"))),
+        };
+        list(&self.input_lens, "input_lens").and(list(&self.output_lens, "output_lens"))?;
+        let (inputs, outputs) = (self.input_lens.as_deref().unwrap_or(&[]), self.output_lens.as_deref().unwrap_or(&[]));
+        let others = [
+            ("output_lens", Some(outputs.len())),
+            ("start_times", self.start_times.as_ref().map(Vec::len)),
+            ("errors", self.errors.as_ref().map(Vec::len)),
+        ];
+        let differs = others.into_iter().find_map(|(name, len)| Some((name, len.filter(|&len| len != inputs.len())?)));
+        match differs {
+            Some((name, len)) => Err(Fault::new(format!("{} `input_lens`, but {len} `{name}`", inputs.len()))),
+            None => Ok((inputs, outputs)),
+        }
+    }
+
+    /// The end of the run, µs from its start, after the last arrival.
+    pub fn end(&self, last: u64) -> Result<u64, Fault> {
+        let duration = self.duration.map_or(Ok(0), |seconds| Number::Real(seconds).micros("duration", SECOND))?;
+        Ok(duration.max(last))
+    }
+
+    pub fn start_times(&self) -> Result<&[f64], Fault> {
+        need(self.start_times.as_deref(), "start_times")
+    }
+}
+
+impl<'de> Deserialize<'de> for Run {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Keys;
+        impl<'de> Visitor<'de> for Keys {
+            type Value = Run;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object with the results of a benchmark")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Run, A::Error> {
+                let mut run = Run::default();
+                while let Some(key) = map.next_key::<String>()? {
+                    let twice = match key.as_str() {
+                        "input_lens" => {
+                            run.input_lens.replace(map.next_value_seed(List("input_lens", count))?).is_some()
+                        }
+                        "output_lens" => {
+                            run.output_lens.replace(map.next_value_seed(List("output_lens", count))?).is_some()
+                        }
+                        "start_times" => {
+                            run.start_times.replace(map.next_value_seed(List("start_times", seconds))?).is_some()
+                        }
+                        "errors" => run.errors.replace(map.next_value_seed(List("errors", failed))?).is_some(),
+                        "duration" => run.duration.replace(map.next_value::<Number>()?.real()).is_some(),
+                        "request_rate" => run.request_rate.replace(map.next_value()?).is_some(),
+                        "model_id" => std::mem::replace(&mut run.model, map.next_value()?).is_some(),
+                        _ => {
+                            map.next_value::<IgnoredAny>()?;
+                            false
+                        }
+                    };
+                    if twice {
+                        return Err(de::Error::custom(format_args!("duplicate field `{key}`")));
+                    }
+                }
+                Ok(run)
+            }
+        }
+        deserializer.deserialize_map(Keys)
+    }
+}
+
+fn count(item: Number, name: &str) -> Result<u32, Fault> {
+    item.count(name)
+}
+
+fn seconds(item: Number, _: &str) -> Result<f64, Fault> {
+    Ok(item.real())
+}
+
+/// vLLM writes the error of every request, an empty one where there was none; others write `null`.
+fn failed(error: Option<Told>, _: &str) -> Result<bool, Fault> {
+    Ok(error.is_some_and(|Told(told)| told))
+}
+
+/// Whether an error was told, without its text.
+struct Told(bool);
+
+impl<'de> Deserialize<'de> for Told {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = Told;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an error message")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Told, E> {
+                Ok(Told(!text.is_empty()))
+            }
+        }
+        deserializer.deserialize_str(Text)
+    }
+}
+
+/// A list by its name, each item through a check.
+struct List<I, O>(&'static str, fn(I, &str) -> Result<O, Fault>);
+
+impl<'de, I: Deserialize<'de>, O> DeserializeSeed<'de> for List<I, O> {
+    type Value = Vec<O>;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<O>, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de, I: Deserialize<'de>, O> Visitor<'de> for List<I, O> {
+    type Value = Vec<O>;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the list `{}`", self.0)
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<O>, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            let name = format!("{}[{}]", self.0, list.len());
+            list.push(self.1(item, &name).map_err(|fault| de::Error::custom(fault.what))?);
+        }
+        Ok(list)
+    }
+}
+
+impl<'de> Deserialize<'de> for Rate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl Visitor<'_> for Either {
+            type Value = Rate;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a rate, `inf` or `trace`")
+            }
+            fn visit_u64<E: de::Error>(self, rate: u64) -> Result<Rate, E> {
+                Ok(Rate::Finite(rate as f64))
+            }
+            fn visit_f64<E: de::Error>(self, rate: f64) -> Result<Rate, E> {
+                Ok(Rate::Finite(rate))
+            }
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<Rate, E> {
+                let finite = word.parse().ok().filter(|rate: &f64| rate.is_finite());
+                // Nothing is what stands for Python's `Infinity` by now.
+                let word = if word.is_empty() { "inf" } else { word };
+                Ok(finite.map_or_else(|| Rate::Word(word.to_owned()), Rate::Finite))
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}

@@ -1,0 +1,345 @@
+//! The workload that is drawn: arrivals at a rate, lengths from clamped normal distributions.
+//!
+//! What request `n` is depends on (seed, stream, `n`) and nothing else, and requests are made as
+//! they are asked for: a workload of any length takes no memory, and its start does not depend on
+//! its end. Arrivals and lengths are two streams, so other arrivals leave the lengths alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+
+use blis_sim::request::{Content, Request, Span, Tags};
+use blis_sim::rng::Stream;
+use blis_sim::units::Micros;
+use rand_distr::{Distribution as _, Exp1, StandardNormal};
+
+use super::error::Skipped;
+use super::{Names, Workload};
+use blis_diag::name_hint;
+
+/// A workload of one kind of request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DistributionSpec {
+    /// Requests per second, > 0.
+    pub rate: f64,
+    /// How many; `None` for as many as arrive before the horizon.
+    pub num_requests: Option<u64>,
+    /// How they are spaced.
+    pub arrival: ArrivalProcess,
+    /// Length of a prompt, without the shared prefix.
+    pub prompt: LengthSpec,
+    /// Length of an answer. The client's budget is the same.
+    pub output: LengthSpec,
+    /// Tokens that all prompts start with, on top of their own.
+    pub prefix_tokens: u32,
+    /// How long a client waits for its answer; `None` for ever.
+    pub timeout: Option<Micros>,
+    /// Seed of the two streams.
+    pub seed: u64,
+    /// No request arrives at this time or later. [`Micros::MAX`] = none.
+    pub horizon: Micros,
+}
+
+/// How arrivals are spaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ArrivalProcess {
+    /// Evenly.
+    #[default]
+    Constant,
+    /// As by many independent clients: exponential intervals.
+    Poisson,
+}
+
+/// A normal distribution, clamped to whole numbers from `min` to `max`. All in tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LengthSpec {
+    /// Mean before clamping, within `min` and `max`.
+    pub mean: f64,
+    /// Standard deviation before clamping: 0, or from `min` to `max` as BLIS demands.
+    pub stdev: f64,
+    /// Shortest, ≥ 1.
+    pub min: u32,
+    /// Longest.
+    pub max: u32,
+}
+
+/// What is wrong with a [`DistributionSpec`].
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SpecError {
+    /// A value out of its range.
+    #[error("`{name}` is {value}, but must be {range}")]
+    Range {
+        /// Name of the setting.
+        name: String,
+        /// What it was set to.
+        value: String,
+        /// What it may be.
+        range: String,
+    },
+    /// It would never end.
+    #[error("the workload has no end\nhint: set the number of requests or the horizon")]
+    Endless,
+    /// More requests than can be numbered.
+    #[error(
+        "about {requests:.0} requests arrive before the horizon, more than 4294967295\nhint: lower rate or horizon"
+    )]
+    TooMany {
+        /// Rate times horizon.
+        requests: f64,
+    },
+    /// No preset or arrival process of this name.
+    #[error("unknown {what} `{name}`\nhint: {hint}")]
+    Unknown {
+        /// What was asked for.
+        what: &'static str,
+        /// The name given.
+        name: String,
+        /// The nearest name, or all of them.
+        hint: String,
+    },
+}
+
+const fn lengths(mean: f64, stdev: f64, min: u32, max: u32) -> LengthSpec {
+    LengthSpec { mean, stdev, min, max }
+}
+
+/// Name, prompt and output of each preset, as in BLIS's `defaults.yaml`.
+const PRESETS: [(&str, LengthSpec, LengthSpec); 4] = [
+    ("chatbot", lengths(256.0, 100.0, 2, 800), lengths(256.0, 100.0, 1, 1024)),
+    ("contentgen", lengths(1024.0, 150.0, 10, 2048), lengths(1024.0, 200.0, 10, 2048)),
+    ("summarization", lengths(4096.0, 500.0, 100, 8192), lengths(512.0, 150.0, 10, 2048)),
+    ("multidoc", lengths(10240.0, 1200.0, 500, 20480), lengths(1536.0, 300.0, 50, 4096)),
+];
+
+impl Default for DistributionSpec {
+    /// BLIS's `--workload distribution` without further flags.
+    fn default() -> Self {
+        let usual = lengths(512.0, 256.0, 2, 7000);
+        Self {
+            rate: 1.0,
+            num_requests: Some(100),
+            arrival: ArrivalProcess::Constant,
+            prompt: usual,
+            output: usual,
+            prefix_tokens: 0,
+            timeout: Some(Micros(300_000_000)),
+            seed: 42,
+            horizon: Micros::MAX,
+        }
+    }
+}
+
+impl DistributionSpec {
+    /// Names for [`DistributionSpec::preset`].
+    #[must_use]
+    pub fn preset_names() -> [&'static str; 5] {
+        let [a, b, c, d] = PRESETS.map(|(name, ..)| name);
+        ["distribution", a, b, c, d]
+    }
+
+    /// The lengths of a named kind of application; all else by default.
+    ///
+    /// # Errors
+    /// [`SpecError::Unknown`], with the nearest name.
+    pub fn preset(name: &str) -> Result<Self, SpecError> {
+        if name == "distribution" {
+            return Ok(Self::default());
+        }
+        match PRESETS.iter().find(|(known, ..)| *known == name) {
+            Some(&(_, prompt, output)) => Ok(Self { prompt, output, ..Self::default() }),
+            None => Err(unknown("workload", name, &Self::preset_names())),
+        }
+    }
+
+    /// Checks all values against their ranges (BLIS's rules).
+    ///
+    /// # Errors
+    /// The first [`SpecError`].
+    pub fn validate(&self) -> Result<(), SpecError> {
+        check(self.rate > 0.0 && self.rate.is_finite(), "rate", self.rate, "a finite number > 0")?;
+        self.prompt.validate("prompt")?;
+        self.output.validate("output")?;
+        let longest = self.prefix_tokens.checked_add(self.prompt.max);
+        let most = format!("at most {}, 2^32 less the longest prompt", u32::MAX - self.prompt.max);
+        check(longest.is_some(), "prefix tokens", self.prefix_tokens, &most)?;
+        check(self.timeout != Some(Micros::ZERO), "timeout", 0, "> 0, or negative for none")?;
+        match self.num_requests {
+            Some(count) => {
+                check((1..=u64::from(u32::MAX)).contains(&count), "number of requests", count, "1 to 4294967295")
+            }
+            None if self.horizon == Micros::MAX => Err(SpecError::Endless),
+            None => {
+                let requests = self.rate * self.horizon.as_secs_f64();
+                // 1 % is many standard deviations of a Poisson count this large.
+                if requests > f64::from(u32::MAX) * 0.99 { Err(SpecError::TooMany { requests }) } else { Ok(()) }
+            }
+        }
+    }
+
+    /// The requests, for an engine with KV blocks of `block_size` tokens.
+    ///
+    /// # Errors
+    /// Those of [`DistributionSpec::validate`].
+    pub fn generate(&self, block_size: NonZeroU32) -> Result<Workload, SpecError> {
+        self.validate()?;
+        let requests = Requests::new(self, block_size);
+        let count = requests.known_count();
+        Ok(Workload {
+            requests: Box::new(requests),
+            follow_ups: None,
+            count,
+            names: Names::default(),
+            slo_targets: BTreeMap::new(),
+            aside: BTreeSet::new(),
+            skipped: Skipped::default(),
+            notes: Vec::new(),
+        })
+    }
+}
+
+/// The timeout of a request, given in seconds as BLIS's `--timeout`: negative means none.
+///
+/// # Errors
+/// [`SpecError::Range`] for 0, for less than 1 µs and for what is not a number.
+pub fn timeout_from_secs(seconds: f64) -> Result<Option<Micros>, SpecError> {
+    if seconds < 0.0 {
+        return Ok(None);
+    }
+    let timeout = Micros::from_secs_f64(seconds);
+    check(seconds.is_finite() && timeout > Micros::ZERO, "timeout", seconds, "seconds > 0, or negative for none")?;
+    Ok(Some(timeout))
+}
+
+impl FromStr for ArrivalProcess {
+    type Err = SpecError;
+
+    fn from_str(name: &str) -> Result<Self, SpecError> {
+        match name {
+            "constant" => Ok(Self::Constant),
+            "poisson" => Ok(Self::Poisson),
+            _ => Err(unknown("arrival process", name, &["constant", "poisson"])),
+        }
+    }
+}
+
+impl LengthSpec {
+    fn validate(&self, what: &str) -> Result<(), SpecError> {
+        let Self { mean, stdev, min, max } = *self;
+        let (low, high) = (f64::from(min), f64::from(max));
+        check(min >= 1, &format!("{what} min"), min, "≥ 1")?;
+        check(max >= min, &format!("{what} max"), max, &format!("≥ the minimum, {min}"))?;
+        check((low..=high).contains(&mean), &format!("{what} mean"), mean, &format!("from {min} to {max}"))?;
+        let stdev_fits = stdev == 0.0 || (low..=high).contains(&stdev);
+        check(stdev_fits, &format!("{what} stdev"), stdev, &format!("0, or from {min} to {max}"))
+    }
+
+    /// The length `z` standard deviations from the mean.
+    fn at(&self, z: f64) -> u32 {
+        // `round` rounds half away from zero; the bounds are whole and positive.
+        (self.mean + self.stdev * z).clamp(f64::from(self.min), f64::from(self.max)).round() as u32
+    }
+}
+
+fn check(fits: bool, name: &str, value: impl Display + Copy, range: &str) -> Result<(), SpecError> {
+    if fits {
+        return Ok(());
+    }
+    Err(SpecError::Range { name: name.into(), value: value.to_string(), range: range.into() })
+}
+
+fn unknown(what: &'static str, name: &str, known: &[&str]) -> SpecError {
+    SpecError::Unknown { what, name: name.into(), hint: name_hint(name, known) }
+}
+
+/// Makes requests one at a time.
+struct Requests {
+    arrivals: Stream,
+    lengths: Stream,
+    /// Mean time between arrivals, µs.
+    interval_us: f64,
+    /// The same in whole µs, where it never changes.
+    constant: Option<Micros>,
+    prompt: LengthSpec,
+    output: LengthSpec,
+    prefix_tokens: u32,
+    content: Content,
+    timeout: Option<Micros>,
+    horizon: Micros,
+    limit: u64,
+    next_id: u64,
+    now: Micros,
+}
+
+impl Requests {
+    fn new(spec: &DistributionSpec, block_size: NonZeroU32) -> Self {
+        // Requests per µs first, then its inverse, so that it truncates as in BLIS: 10/s is 99 999 µs.
+        let interval_us = 1.0 / (spec.rate / 1e6).max(1e-15);
+        let constant = matches!(spec.arrival, ArrivalProcess::Constant).then(|| whole_interval(interval_us));
+        Self {
+            arrivals: Stream::new(spec.seed, "workload-arrivals"),
+            lengths: Stream::new(spec.seed, "workload-lengths"),
+            interval_us,
+            constant,
+            prompt: spec.prompt,
+            output: spec.output,
+            prefix_tokens: spec.prefix_tokens,
+            content: Content::shared(&[Span { first: 0, len: spec.prefix_tokens / block_size }]),
+            timeout: spec.timeout,
+            horizon: spec.horizon,
+            limit: spec.num_requests.unwrap_or(u64::from(u32::MAX)),
+            next_id: 0,
+            now: Micros::ZERO,
+        }
+    }
+
+    /// How many there are, where nothing needs to be drawn to know it.
+    fn known_count(&self) -> Option<u64> {
+        let before_horizon = |interval: Micros| self.horizon.0.saturating_sub(1) / interval.0;
+        match self.constant {
+            Some(interval) => Some(before_horizon(interval).min(self.limit)),
+            None => (self.horizon == Micros::MAX).then_some(self.limit),
+        }
+    }
+}
+
+fn whole_interval(us: f64) -> Micros {
+    Micros::from_f64(us).max(Micros(1))
+}
+
+impl Iterator for Requests {
+    type Item = Request;
+
+    fn next(&mut self) -> Option<Request> {
+        let id = u32::try_from(self.next_id).ok()?;
+        let interval = self.constant.unwrap_or_else(|| {
+            let scaled: f64 = Exp1.sample(&mut self.arrivals.at(self.next_id));
+            whole_interval(scaled * self.interval_us)
+        });
+        let arrival = self.now.saturating_add(interval);
+        if self.next_id >= self.limit || arrival >= self.horizon {
+            return None;
+        }
+        self.next_id += 1;
+        self.now = arrival;
+        let mut generator = self.lengths.at(u64::from(id));
+        // Both are drawn always: one length's spec must not shift the other's draw.
+        let [prompt, output]: [f64; 2] = [StandardNormal.sample(&mut generator), StandardNormal.sample(&mut generator)];
+        let output_tokens = self.output.at(output);
+        Some(Request {
+            id,
+            arrival,
+            input_tokens: self.prefix_tokens + self.prompt.at(prompt),
+            output_tokens,
+            max_output_tokens: Some(output_tokens),
+            deadline: self.timeout.map(|timeout| arrival.saturating_add(timeout)),
+            client_priority: None,
+            priority: 0,
+            tags: Tags::default(),
+            content: self.content.clone(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+//! The text behind the numbers of a workload: the simulator never sees a string.
+
+use blis_sim::request::Name;
+use rustc_hash::FxHashMap;
+
+/// Every name of a workload, by number. Empty where requests say nothing about themselves.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    numbers: FxHashMap<Box<str>, Name>,
+    /// By number; number 0 is the empty name.
+    texts: Vec<Box<str>>,
+}
+
+impl Names {
+    /// The text of `name`; empty for [`Name::NONE`] and for numbers never handed out.
+    #[must_use]
+    pub fn text(&self, name: Name) -> &str {
+        self.texts.get(name.index()).map_or("", |text| text)
+    }
+
+    /// The number of `text`; `None` if no request says it.
+    #[must_use]
+    pub fn find(&self, text: &str) -> Option<Name> {
+        self.numbers.get(text).copied()
+    }
+
+    /// The number of `text`, a new one if it has none; [`Name::NONE`] if it is empty.
+    pub fn intern(&mut self, text: &str) -> Name {
+        if text.is_empty() {
+            return Name::NONE;
+        }
+        if let Some(&name) = self.numbers.get(text) {
+            return name;
+        }
+        if self.texts.is_empty() {
+            self.texts.push("".into());
+        }
+        // At most 6 names per request and 2^32 requests; memory ends before the numbers do.
+        let name = Name(u32::try_from(self.texts.len()).unwrap_or(0));
+        self.texts.push(text.into());
+        self.numbers.insert(text.into(), name);
+        name
+    }
+
+    /// The number of the first session that is not a name of its own. Sessions are as many as requests:
+    /// where they are generated, their text follows from their number, see [`session_text`](blis_sim::request::session_text).
+    pub fn first_session(&mut self) -> Name {
+        if self.texts.is_empty() {
+            self.texts.push("".into());
+        }
+        Name(u32::try_from(self.texts.len()).unwrap_or(u32::MAX))
+    }
+
+    /// All texts by number, the empty one first; nothing at all if there are no names.
+    #[must_use]
+    pub fn texts(&self) -> &[Box<str>] {
+        &self.texts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blis_sim::request::session_text;
+
+    #[test]
+    fn equal_names_have_equal_numbers() {
+        let mut names = Names::default();
+        assert_eq!(names.intern(""), Name::NONE);
+        assert!(names.texts().is_empty(), "what nobody names costs nothing");
+        let batch = names.intern("batch");
+        assert_eq!((names.intern("batch"), names.find("batch")), (batch, Some(batch)));
+        assert_ne!(names.intern("critical"), batch);
+        assert_eq!([names.text(batch), names.text(Name::NONE), names.text(Name(99))], ["batch", "", ""]);
+        assert_eq!(names.find("gold"), None);
+    }
+
+    #[test]
+    fn sessions_are_numbered_behind_the_names() {
+        let mut names = Names::default();
+        let first = names.first_session();
+        assert_eq!((first, names.intern("batch")), (Name(1), Name(1)), "to be asked when all names are there");
+        let first = names.first_session();
+        let texts = names.texts();
+        let said = [Name::NONE, Name(1), first, Name(first.0 + 7)].map(|name| session_text(texts, name));
+        assert_eq!(said, ["", "batch", "sess_0", "sess_7"]);
+        assert_eq!(session_text(&[], Name::NONE), "");
+    }
+}

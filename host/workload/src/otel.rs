@@ -1,0 +1,620 @@
+//! OpenTelemetry spans of vLLM, as OTLP-JSON: documents with `resourceSpans`, usually one a line.
+//!
+//! A request is a span `llm_request`, or any span with an event `ARRIVED` (the journey events of
+//! instrumented vLLM; a prefix as in `api.ARRIVED` is let pass). It arrives at that event, else at the start
+//! of the span. Its child `llm_core`, the span of the engine, may stand before or behind it and is found by
+//! `parentSpanId`, else by the same `gen_ai.request.id`; without a parent, and as a further child (several
+//! prompts in one call), it is a request of its own. Lengths are `gen_ai.usage.*`, else the highest
+//! `prefill.total_tokens` and `decode.done_tokens` (or `prefill_total_tokens`, …) of the events; the client's
+//! budget is `gen_ai.request.max_tokens`. Spans of other names are passed over.
+//!
+//! Left out and counted: requests that failed (an event `ABORTED`, a status of error, a `finish.status` that
+//! says so, no answer), and those that the engine had not finished.
+
+use std::fmt;
+use std::io::BufRead;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use serde::de::{self, IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use super::error::TraceError;
+use super::json::{Documents, NANOSECOND, Number, need};
+use super::names::Names;
+use super::prefix::ROOT;
+use super::rows::{Intake, Origin, Row, Said, Shared, counted};
+use super::{TraceOptions, Workload, field};
+use blis_diag::Fault;
+
+/// Reads OTLP-JSON with spans of vLLM.
+///
+/// # Errors
+/// Whatever [`TraceError`] lists.
+pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
+    let file: Arc<str> = file.into();
+    let mut intake = Intake::new(&file, options);
+    let mut documents: Documents<_, Document> = Documents::new(input, &file);
+    let mut requests = Requests::default();
+    while let Some(document) = documents.next()? {
+        for resource in document.resource_spans {
+            for span in resource.scope_spans.into_iter().flat_map(|scope| scope.spans) {
+                requests.take(span.seen(documents.line()));
+            }
+        }
+    }
+    requests.join_children();
+    let (mut failed, mut unfinished) = (0_u64, 0_u64);
+    for seen in requests.seen {
+        if !intake.wants_more() {
+            break;
+        }
+        let id = intake.next_id()?;
+        intake.measured_with(seen.model.as_deref());
+        if seen.in_engine && !seen.finished && !seen.failed {
+            unfinished += 1;
+        } else if seen.has_failed() {
+            failed += 1;
+        } else {
+            match seen.row(id) {
+                Ok(row) => intake.add(row),
+                Err(fault) => intake.bad(fault.at(&file, seen.line))?,
+            }
+        }
+    }
+    for (left_out, what) in [(failed, "failed request"), (unfinished, "unfinished request")] {
+        if left_out > 0 {
+            intake.notes.push(format!("{} left out", counted(left_out, what)));
+        }
+    }
+    if requests.others > 0 {
+        intake.notes.push(format!("{} of other names passed over", counted(requests.others, "span")));
+    }
+    intake.finish(Origin::FirstArrival, Shared::default(), Names::default())
+}
+
+/// The spans read, put together.
+#[derive(Default)]
+struct Requests {
+    seen: Vec<Seen>,
+    by_span: FxHashMap<String, usize>,
+    by_id: FxHashMap<String, usize>,
+    /// Parents may come later.
+    children: Vec<Seen>,
+    /// Spans of other names.
+    others: u64,
+}
+
+impl Requests {
+    fn take(&mut self, seen: Seen) {
+        match seen.kind {
+            Kind::Request => match seen.id.as_ref().and_then(|id| self.by_id.get(id).copied()) {
+                Some(at) => {
+                    self.by_span.extend(seen.span.clone().map(|span| (span, at)));
+                    self.seen[at].join(seen);
+                }
+                None => self.add(seen),
+            },
+            Kind::Core => self.children.push(seen),
+            Kind::Other if seen.id.is_some() => self.children.push(seen),
+            Kind::Other => self.others += 1,
+        }
+    }
+
+    fn add(&mut self, seen: Seen) {
+        self.by_span.extend(seen.span.clone().map(|span| (span, self.seen.len())));
+        self.by_id.extend(seen.id.clone().map(|id| (id, self.seen.len())));
+        self.seen.push(seen);
+    }
+
+    fn join_children(&mut self) {
+        for mut child in std::mem::take(&mut self.children) {
+            let same = child.id.as_ref().and_then(|id| self.by_id.get(id));
+            let parent = same.or_else(|| child.parent.as_ref().and_then(|parent| self.by_span.get(parent)));
+            match parent.copied() {
+                Some(at) if child.kind == Kind::Core && self.seen[at].core_id.is_some() => {
+                    let parent = &self.seen[at];
+                    if parent.core_id == child.id {
+                        self.seen[at].join(child);
+                    } else {
+                        child.arrived = parent.arrived.or(parent.start);
+                        child.failed |= parent.failed;
+                        child.model = child.model.or_else(|| parent.model.clone());
+                        self.add(child);
+                    }
+                }
+                Some(at) => {
+                    if child.kind == Kind::Core {
+                        self.by_id.extend(child.id.clone().map(|id| (id, at)));
+                        self.seen[at].core_id = child.id.clone();
+                    }
+                    self.seen[at].join(child);
+                }
+                None if child.kind == Kind::Core => self.add(child),
+                None => self.others += 1,
+            }
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Document {
+    #[serde(rename = "resourceSpans")]
+    resource_spans: Vec<ResourceSpans>,
+}
+
+#[derive(Deserialize)]
+struct ResourceSpans {
+    #[serde(default, rename = "scopeSpans")]
+    scope_spans: Vec<ScopeSpans>,
+}
+
+#[derive(Deserialize)]
+struct ScopeSpans {
+    #[serde(default)]
+    spans: Vec<Span>,
+}
+
+#[derive(Deserialize)]
+struct Span {
+    #[serde(default, rename = "traceId")]
+    trace: String,
+    #[serde(default, rename = "spanId")]
+    id: String,
+    #[serde(default, rename = "parentSpanId")]
+    parent: Option<String>,
+    #[serde(default)]
+    name: String,
+    /// ns since 1970.
+    #[serde(default, rename = "startTimeUnixNano")]
+    start: Option<Number>,
+    #[serde(default)]
+    attributes: Attributes,
+    #[serde(default)]
+    events: Vec<Event>,
+    #[serde(default)]
+    status: serde_json::Value,
+}
+
+#[derive(Deserialize)]
+struct Event {
+    #[serde(default)]
+    name: String,
+    #[serde(default, rename = "timeUnixNano")]
+    time: Option<Number>,
+    #[serde(default)]
+    attributes: Attributes,
+}
+
+/// What is read of all attributes.
+#[derive(Clone, Default)]
+struct Attributes {
+    id: Option<String>,
+    model: Option<String>,
+    prompt: Option<Number>,
+    completion: Option<Number>,
+    max_tokens: Option<Number>,
+    prefill: Option<Number>,
+    decoded: Option<Number>,
+    finish: Option<String>,
+}
+
+/// What a span is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Request,
+    /// The engine's part of one.
+    Core,
+    Other,
+}
+
+/// What spans say of a request.
+struct Seen {
+    kind: Kind,
+    /// The line of the first of them.
+    line: u64,
+    /// Trace and span.
+    span: Option<String>,
+    parent: Option<String>,
+    id: Option<String>,
+    /// `id` of the engine's span: it may differ.
+    core_id: Option<String>,
+    model: Option<String>,
+    arrived: Option<Number>,
+    start: Option<Number>,
+    prompt: Option<Number>,
+    completion: Option<Number>,
+    max_tokens: Option<Number>,
+    /// Counters of events.
+    prefill: Option<Number>,
+    decoded: Option<Number>,
+    in_engine: bool,
+    finished: bool,
+    failed: bool,
+}
+
+impl Span {
+    fn seen(self, line: u64) -> Seen {
+        let own = self.attributes;
+        let find = |wanted: &[&str]| {
+            self.events.iter().find(|event| event.name.rsplit('.').next().is_some_and(|name| wanted.contains(&name)))
+        };
+        let has = |wanted: &[&str]| find(wanted).is_some();
+        let arrived = find(&["ARRIVED"]).and_then(|event| event.time);
+        let highest = |of: fn(&Attributes) -> Option<Number>| {
+            self.events.iter().filter_map(|event| of(&event.attributes)).reduce(higher)
+        };
+        let finish = self.events.iter().filter_map(|event| event.attributes.finish.as_deref());
+        let status = &self.status["code"];
+        let kind = match self.name.as_str() {
+            "llm_request" => Kind::Request,
+            _ if arrived.is_some() => Kind::Request,
+            "llm_core" => Kind::Core,
+            _ => Kind::Other,
+        };
+        let span = |span: &str| (!span.is_empty()).then(|| format!("{} {span}", self.trace));
+        Seen {
+            kind,
+            line,
+            span: span(&self.id),
+            parent: self.parent.as_deref().and_then(span),
+            core_id: own.id.clone().filter(|_| kind == Kind::Core),
+            arrived,
+            start: self.start,
+            prefill: highest(|attributes| attributes.prefill),
+            decoded: highest(|attributes| attributes.decoded),
+            in_engine: has(&["QUEUED", "SCHEDULED"]),
+            finished: has(&["FINISHED", "DEPARTED"]),
+            failed: has(&["ABORTED"])
+                || *status == 2
+                || *status == "STATUS_CODE_ERROR"
+                || finish.chain(own.finish.as_deref()).any(is_failure),
+            id: own.id.or_else(|| self.events.iter().find_map(|event| event.attributes.id.clone())),
+            model: own.model,
+            prompt: own.prompt,
+            completion: own.completion,
+            max_tokens: own.max_tokens,
+        }
+    }
+}
+
+/// Whether a request that finished so has no whole answer: vLLM's words, and those of the first exports of ours.
+fn is_failure(finish: &str) -> bool {
+    ["aborted", "abort", "error", "ignored", "timeout", "dropped", "rejected"].contains(&finish)
+}
+
+fn higher(a: Number, b: Number) -> Number {
+    if b.real() > a.real() { b } else { a }
+}
+
+/// Of what may be known twice.
+fn either(a: Option<Number>, b: Option<Number>, choose: fn(Number, Number) -> Number) -> Option<Number> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(choose(a, b)),
+        (a, b) => a.or(b),
+    }
+}
+
+impl Seen {
+    /// Another span of the same request.
+    fn join(&mut self, other: Self) {
+        let lower: fn(Number, Number) -> Number = |a, b| if b.real() < a.real() { b } else { a };
+        self.model = self.model.take().or(other.model);
+        self.arrived = either(self.arrived, other.arrived, lower);
+        self.start = either(self.start, other.start, lower);
+        self.prompt = self.prompt.or(other.prompt);
+        self.completion = self.completion.or(other.completion);
+        self.max_tokens = self.max_tokens.or(other.max_tokens);
+        self.prefill = either(self.prefill, other.prefill, higher);
+        self.decoded = either(self.decoded, other.decoded, higher);
+        self.in_engine |= other.in_engine;
+        self.finished |= other.finished;
+        self.failed |= other.failed;
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failed || self.completion().is_some_and(|tokens| tokens.real() == 0.0)
+    }
+
+    fn completion(&self) -> Option<Number> {
+        self.completion.or(self.decoded)
+    }
+
+    fn row(&self, id: u32) -> Result<Row<Said>, Fault> {
+        let arrival = need(self.arrived.or(self.start), "startTimeUnixNano")?;
+        let arrival = arrival.micros("startTimeUnixNano", NANOSECOND)?;
+        let input = need(self.prompt.or(self.prefill), "gen_ai.usage.prompt_tokens")?;
+        let input = field::prompt_tokens(input.count("gen_ai.usage.prompt_tokens")?, "gen_ai.usage.prompt_tokens")?;
+        let output = need(self.completion(), "gen_ai.usage.completion_tokens")?;
+        let output = output.count("gen_ai.usage.completion_tokens")?;
+        let max_output_tokens = self.max_tokens.map(|tokens| tokens.count("gen_ai.request.max_tokens")).transpose()?;
+        let terms = Said { max_output_tokens, ..Said::default() };
+        Ok(Row { arrival, id, input, output, prefix: ROOT, terms })
+    }
+}
+
+impl<'de> Deserialize<'de> for Attributes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Pairs;
+        impl<'de> Visitor<'de> for Pairs {
+            type Value = Attributes;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of attributes")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut pairs: A) -> Result<Attributes, A::Error> {
+                let mut all = Attributes::default();
+                while let Some(Attribute { key, value }) = pairs.next_element()? {
+                    all.take(&key, value.unwrap_or_default()).map_err(de::Error::custom)?;
+                }
+                Ok(all)
+            }
+        }
+        deserializer.deserialize_seq(Pairs)
+    }
+}
+
+#[derive(Deserialize)]
+struct Attribute {
+    #[serde(default)]
+    key: String,
+    #[serde(default)]
+    value: Option<Value>,
+}
+
+/// The kinds of values that matter. Whole numbers are written as strings.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Value {
+    #[serde(rename = "intValue")]
+    int: Option<Number>,
+    #[serde(rename = "doubleValue")]
+    double: Option<Number>,
+    #[serde(rename = "stringValue")]
+    string: Option<String>,
+    #[serde(rename = "arrayValue")]
+    _array: Option<IgnoredAny>,
+}
+
+impl Attributes {
+    fn take(&mut self, key: &str, value: Value) -> Result<(), String> {
+        let number = value.int.or(value.double);
+        let slot = match (key, key.rsplit('.').next().unwrap_or_default()) {
+            ("gen_ai.request.id", _) | (_, "request_id") => {
+                self.id = value.string;
+                return Ok(());
+            }
+            ("gen_ai.request.model" | "gen_ai.response.model", _) => {
+                self.model = value.string;
+                return Ok(());
+            }
+            ("finish.status" | "journey.finish.status", _) | (_, "finish_status") => {
+                self.finish = value.string;
+                return Ok(());
+            }
+            ("gen_ai.usage.prompt_tokens" | "gen_ai.usage.input_tokens", _) => &mut self.prompt,
+            ("gen_ai.usage.completion_tokens" | "gen_ai.usage.output_tokens", _) => &mut self.completion,
+            ("gen_ai.request.max_tokens", _) => &mut self.max_tokens,
+            ("prefill.total_tokens" | "prefill.done_tokens", _)
+            | (_, "prefill_total_tokens" | "prefill_done_tokens") => &mut self.prefill,
+            ("decode.done_tokens", _) | (_, "decode_done_tokens") => &mut self.decoded,
+            _ => return Ok(()),
+        };
+        let Some(number) = number else { return Err(format!("`{key}` is no number")) };
+        // Of total and done, total is the larger one.
+        let larger = slot.is_none_or(|before| before.real() < number.real());
+        if larger {
+            *slot = Some(number);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn trace(text: &str) -> Result<Workload, TraceError> {
+        read(text.as_bytes(), "o.jsonl", &TraceOptions::default())
+    }
+
+    fn span(name: &str, start: u64, attributes: &[(&str, &str)], events: &str) -> String {
+        let pair = |(key, value): &(&str, &str)| format!(r#"{{"key": "{key}", "value": {{{value}}}}}"#);
+        let attributes: Vec<String> = attributes.iter().map(pair).collect();
+        format!(
+            r#"{{"name": "{name}", "kind": 2, "startTimeUnixNano": "{start}", "attributes": [{}], "events": [{events}]}}"#,
+            attributes.join(", ")
+        )
+    }
+
+    fn document(spans: &[String]) -> String {
+        format!(
+            r#"{{"resourceSpans": [{{"resource": {{"attributes": []}}, "scopeSpans": [{{"spans": [{}]}}]}}]}}"#,
+            spans.join(", ")
+        )
+    }
+
+    const USED: [(&str, &str); 2] = [
+        ("gen_ai.usage.prompt_tokens", r#""intValue": "100""#),
+        ("gen_ai.usage.completion_tokens", r#""intValue": "7""#),
+    ];
+
+    #[test]
+    fn spans_of_vllm_become_requests() {
+        let more = [
+            ("gen_ai.request.max_tokens", r#""intValue": 64"#),
+            ("gen_ai.request.model", r#""stringValue": "m""#),
+            ("gen_ai.latency.e2e", r#""doubleValue": 1.5"#),
+            ("stop", r#""arrayValue": {"values": [{"stringValue": "x"}]}"#),
+        ];
+        let text = [
+            document(&[span("llm_request", 1_700_000_000_000_005_000, &USED, "")]),
+            document(&[
+                span("tokenize", 5, &[], ""),
+                span(
+                    "llm_request",
+                    1_700_000_000_000_000_000,
+                    &[USED, [more[0], more[1]], [more[2], more[3]]].concat(),
+                    "",
+                ),
+            ]),
+        ];
+        let workload = trace(&text.join("\n")).unwrap();
+        assert_eq!(workload.notes[..2], ["recorded with `m`", "1 span of other names passed over"]);
+        let seen: Vec<_> = workload
+            .requests
+            .map(|r| (r.id, r.arrival.0, r.input_tokens, r.output_tokens, r.max_output_tokens))
+            .collect();
+        assert_eq!(seen, [(1, 0, 100, 7, Some(64)), (0, 5, 100, 7, None)]);
+    }
+
+    #[test]
+    fn journeys_arrive_at_their_event() {
+        let id = ("gen_ai.request.id", r#""stringValue": "cmpl-1""#);
+        let event = |name: &str, time: u64, counters: &str| {
+            format!(
+                r#"{{"name": "{name}", "timeUnixNano": "{time}", "attributes": [{{"key": "ts.monotonic", "value": {{"intValue": "5"}}}}{counters}]}}"#
+            )
+        };
+        let counters = r#", {"key": "journey.prefill_total_tokens", "value": {"intValue": "300"}}, {"key": "journey.decode_done_tokens", "value": {"intValue": "21"}}"#;
+        let api = span("llm_request", 1_000, &[id], &event("journey.ARRIVED", 9_000, ""));
+        let core = span(
+            "llm_core",
+            2_000,
+            &[id],
+            &[event("QUEUED", 10_000, ""), event("FINISHED", 90_000, counters)].join(","),
+        );
+        let other = span("llm_request", 12_000, &USED, "");
+        let workload = trace(&document(&[api, core, other])).unwrap();
+        let seen: Vec<_> = workload.requests.map(|r| (r.arrival.0, r.input_tokens, r.output_tokens)).collect();
+        assert_eq!(seen, [(0, 300, 21), (3, 100, 7)]);
+    }
+
+    /// As a vLLM with journey tracing writes them: a line per scope, the engine's id with a suffix.
+    fn fork(name: &str, scope: &str, ids: (&str, &str, &str), attributes: &str, events: &str) -> String {
+        let (trace, span, parent) = ids;
+        let parent = if parent.is_empty() { String::new() } else { format!(r#""parentSpanId": "{parent}", "#) };
+        format!(
+            r#"{{"resourceSpans": [{{"resource": {{"attributes": [{{"key": "service.name", "value": {{"stringValue": "vllm"}}}}]}}, "scopeSpans": [{{"scope": {{"name": "{scope}"}}, "spans": [{{"traceId": "{trace}", "spanId": "{span}", {parent}"flags": 256, "name": "{name}", "kind": 2, "startTimeUnixNano": "1771427000000000000", "endTimeUnixNano": "1771427003000000000", "attributes": [{attributes}], "events": [{events}], "status": {{}}}}]}}]}}]}}"#
+        )
+    }
+
+    fn api(span: &str, arrived: u64, end: &str) -> String {
+        let attributes = r#"{"key": "gen_ai.request.id", "value": {"stringValue": "cmpl-SPAN"}}, {"key": "http.route", "value": {"stringValue": "/v1/completions"}}, {"key": "gen_ai.response.model", "value": {"stringValue": "m"}}, {"key": "gen_ai.usage.prompt_tokens", "value": {"intValue": "100"}}, {"key": "gen_ai.request.temperature", "value": {"doubleValue": 1.0}}, {"key": "gen_ai.request.max_tokens", "value": {"intValue": "64"}}, {"key": "gen_ai.request.n", "value": {"intValue": "1"}}"#;
+        let event = |name: &str, at: u64| {
+            format!(
+                r#"{{"timeUnixNano": "{at}", "name": "api.{name}", "attributes": [{{"key": "event.ts.monotonic", "value": {{"doubleValue": 5.25}}}}]}}"#
+            )
+        };
+        let events =
+            [event("ARRIVED", arrived), event("HANDOFF_TO_CORE", arrived + 9), event(end, arrived + 2_000_000)];
+        fork("llm_request", "vllm.api", ("t1", span, ""), &attributes.replace("SPAN", span), &events.join(", "))
+    }
+
+    fn core(request: &str, parent: &str, prompt: u32, answer: u32, finish: &str) -> String {
+        let attributes = format!(r#"{{"key": "gen_ai.request.id", "value": {{"stringValue": "{request}"}}}}"#);
+        let event = |name: &str, prefilled: u32, decoded: u32, more: &str| {
+            format!(
+                r#"{{"timeUnixNano": "1771427000000004000", "name": "journey.{name}", "attributes": [{{"key": "event.type", "value": {{"stringValue": "{name}"}}}}, {{"key": "ts.monotonic", "value": {{"doubleValue": 5.5}}}}, {{"key": "scheduler.step", "value": {{"intValue": "7"}}}}, {{"key": "phase", "value": {{"stringValue": "DECODE"}}}}, {{"key": "prefill.done_tokens", "value": {{"intValue": "{prefilled}"}}}}, {{"key": "prefill.total_tokens", "value": {{"intValue": "{prompt}"}}}}, {{"key": "decode.done_tokens", "value": {{"intValue": "{decoded}"}}}}, {{"key": "decode.max_tokens", "value": {{"intValue": "64"}}}}, {{"key": "num_preemptions", "value": {{"intValue": "0"}}}}{more}]}}"#
+            )
+        };
+        let more = |key: &str, word: &str| format!(r#", {{"key": "{key}", "value": {{"stringValue": "{word}"}}}}"#);
+        let mut events = vec![event("QUEUED", 0, 0, ""), event("SCHEDULED", 0, 0, &more("schedule.kind", "FIRST"))];
+        if !finish.is_empty() {
+            events.push(event("FINISHED", prompt, answer, &more("finish.status", finish)));
+        }
+        let span = format!("of-{request}");
+        fork("llm_core", "vllm.scheduler", ("t1", &span, parent), &attributes, &events.join(", "))
+    }
+
+    /// Arrival, prompt, answer, budget.
+    type Asked = (u64, u32, u32, Option<u32>);
+
+    fn read_in(lines: &[String]) -> (Vec<String>, Vec<Asked>) {
+        let workload = trace(&lines.join("\n")).unwrap();
+        let seen = workload.requests.map(|r| (r.arrival.0, r.input_tokens, r.output_tokens, r.max_output_tokens));
+        (workload.notes, seen.collect())
+    }
+
+    const DAY: u64 = 1_771_427_000_000_000_000;
+
+    #[test]
+    fn the_two_spans_of_a_request_are_one_in_either_order() {
+        let steps =
+            fork("scheduler_steps", "vllm.scheduler.step", ("t9", "s9", ""), "", r#"{"name": "step.BATCH_SUMMARY"}"#);
+        let lines = [
+            api("a", DAY + 1_000, "DEPARTED"),
+            core("cmpl-a-0-9f3c", "a", 100, 21, "length"),
+            api("b", DAY + 9_000, "DEPARTED"),
+            core("cmpl-b-0-9f3d", "b", 100, 5, "stopped"),
+            steps,
+        ];
+        for order in [[0, 1, 2, 3, 4], [1, 0, 4, 3, 2], [3, 1, 2, 0, 4], [4, 2, 0, 3, 1]] {
+            let (notes, seen) = read_in(&order.map(|at| lines[at].clone()));
+            assert_eq!(seen, [(0, 100, 21, Some(64)), (8, 100, 5, Some(64))], "{order:?}");
+            assert_eq!(notes[..2], ["recorded with `m`", "1 span of other names passed over"]);
+        }
+    }
+
+    #[test]
+    fn spans_of_the_engine_alone_are_requests_and_so_are_further_prompts_of_a_call() {
+        let alone = core("r1", "", 30, 3, "length");
+        assert_eq!(read_in(&[alone]).1, [(0, 30, 3, None)]);
+        let several = [
+            core("cmpl-a-1-ffff", "a", 40, 4, "length"),
+            api("a", DAY + 1_000, "DEPARTED"),
+            core("cmpl-a-0-ffff", "a", 100, 21, "length"),
+            core("cmpl-a-0-ffff", "a", 100, 22, "length"),
+        ];
+        let mut seen = read_in(&several).1;
+        seen.sort_unstable();
+        assert_eq!(seen, [(0, 100, 4, Some(64)), (0, 100, 22, None)]);
+    }
+
+    #[test]
+    fn failed_requests_are_no_requests_with_short_answers() {
+        let lines = [
+            api("a", DAY, "DEPARTED"),
+            core("cmpl-a-0-1", "a", 100, 21, "length"),
+            api("b", DAY + 1_000, "ABORTED"),
+            core("cmpl-b-0-1", "b", 100, 2, "length"),
+            core("c", "", 100, 2, "aborted"),
+            core("d", "", 100, 0, "length"),
+            core("e", "", 100, 0, ""),
+            document(&[span("llm_request", DAY + 5_000, &USED, "")])
+                .replace("\"kind\"", "\"status\": {\"code\": 2}, \"kind\""),
+            document(&[span(
+                "llm_request",
+                DAY + 5_000,
+                &USED,
+                r#"{"name": "FINISHED", "attributes": [{"key": "finish_status", "value": {"stringValue": "timeout"}}]}"#,
+            )]),
+        ];
+        let (notes, seen) = read_in(&lines);
+        assert_eq!(seen, [(0, 100, 21, Some(64))]);
+        assert_eq!(notes, ["recorded with `m`", "5 failed requests left out", "1 unfinished request left out"]);
+    }
+
+    #[test]
+    fn errors_say_where() {
+        let good = document(&[span("llm_request", 5, &USED, "")]);
+        let error =
+            |from: &str, to: &str| trace(&format!("{good}\n{}\n", good.replace(from, to))).unwrap_err().to_string();
+        insta::assert_snapshot!(error("\"100\"", "\"many\""), @r#"o.jsonl:2:220: invalid value: string "many", expected a number"#);
+        insta::assert_snapshot!(error("\"100\"", "\"0\""), @"o.jsonl:2: `gen_ai.usage.prompt_tokens` is 0: a prompt has at least one token");
+        insta::assert_snapshot!(error("prompt_tokens", "other_tokens"), @"o.jsonl:2: `gen_ai.usage.prompt_tokens` is missing");
+        insta::assert_snapshot!(error("resourceSpans", "spans"), @"o.jsonl:2:306: missing field `resourceSpans`");
+        insta::assert_snapshot!(error("intValue", "boolValue"), @"o.jsonl:2:225: `gen_ai.usage.prompt_tokens` is no number");
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes: Vec<u8>, at: usize, byte: u8) {
+            let _ = read(bytes.as_slice(), "x", &TraceOptions::default());
+            let mut text = document(&[span("llm_request", 5, &USED, "")]).into_bytes();
+            let at = at % text.len();
+            text[at] = byte;
+            let _ = read(text.as_slice(), "x", &TraceOptions::default());
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! What a workload is like, in figures: how much of it there is, how bursty, how long, how much alike.
+
+use std::collections::BTreeMap;
+use std::ops::{AddAssign, Range};
+
+use blis_sim::request::{Name, Request};
+use serde::Serialize;
+
+use super::{Names, Workload};
+use blis_sim::request::session_text;
+
+mod text;
+
+pub use text::ProfileText;
+
+/// The figures of a workload.
+#[derive(Clone, Debug, Serialize)]
+pub struct Profile {
+    /// Requests.
+    pub requests: u64,
+    /// From the first arrival to the last, s.
+    pub span_s: f64,
+    /// Requests per second of that span; `None` if all arrive at once.
+    pub requests_per_s: Option<f64>,
+    /// Coefficient of variation of the intervals between arrivals: 0 for a clock, 1 for Poisson
+    /// arrivals, more for bursts. `None` if all arrive at once.
+    pub interarrival_cv: Option<f64>,
+    /// Most requests within one second, from its first arrival.
+    pub peak_requests_per_s: u64,
+    /// Prompts.
+    pub input_tokens: Lengths,
+    /// Answers.
+    pub output_tokens: Lengths,
+    /// Share of all prompt tokens that a prefix cache would find that held everything for ever, in
+    /// full KV blocks; 0 to 1.
+    pub ideal_prefix_hit: f64,
+    /// Tokens of those blocks.
+    pub block_size: u32,
+    /// Sessions, and their requests.
+    pub sessions: Sessions,
+    /// Requests by service class; nothing where none is named. The same below.
+    pub classes: BTreeMap<String, u64>,
+    /// Requests by tenant.
+    pub tenants: BTreeMap<String, u64>,
+    /// Requests by model.
+    pub models: BTreeMap<String, u64>,
+    /// Requests by client.
+    pub clients: BTreeMap<String, u64>,
+    /// Requests by tenth… of the span: as many parts as fit a line.
+    #[serde(skip)]
+    arrivals: Vec<u64>,
+}
+
+/// How long prompts or answers are, tokens. Percentiles are values that occur: nearest rank.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Lengths {
+    /// Sum.
+    pub total: u64,
+    /// Mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: u32,
+    /// 90th percentile.
+    pub p90: u32,
+    /// 99th percentile.
+    pub p99: u32,
+    /// Longest.
+    pub max: u32,
+    /// Requests by length: entry `n` counts those of 2ⁿ⁻¹ to 2ⁿ − 1 tokens, entry 0 those of none.
+    pub by_power_of_2: Vec<u64>,
+}
+
+/// Conversations.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Sessions {
+    /// How many.
+    pub count: u64,
+    /// Requests that belong to one.
+    pub requests: u64,
+    /// Turns of the longest.
+    pub turns_max: u64,
+}
+
+/// Parts of the span that arrivals are counted in, before they are drawn.
+const PARTS: usize = 240;
+
+impl Profile {
+    /// Takes in all of `workload`, whose KV blocks have `block_size` tokens. `None` if it is empty.
+    #[must_use]
+    pub fn of(workload: Workload, block_size: u32) -> Option<Self> {
+        let Workload { requests, names, .. } = workload;
+        let mut seen = Seen::default();
+        requests.for_each(|request| seen.add(&request, block_size));
+        let (&first, &last) = (seen.arrivals.first()?, seen.arrivals.last()?);
+        let count = seen.arrivals.len() as u64;
+        let span_s = (last - first) as f64 / 1e6;
+        let known = (last > first).then_some(());
+        let input_tokens = Lengths::of(seen.inputs);
+        Some(Self {
+            requests: count,
+            span_s,
+            requests_per_s: known.map(|()| count as f64 / span_s),
+            interarrival_cv: known.map(|()| variation(&seen.arrivals)),
+            peak_requests_per_s: peak(&seen.arrivals),
+            ideal_prefix_hit: seen.hit as f64 / input_tokens.total as f64,
+            input_tokens,
+            output_tokens: Lengths::of(seen.outputs),
+            block_size,
+            sessions: Sessions {
+                count: seen.sessions.len() as u64,
+                requests: seen.sessions.values().sum(),
+                turns_max: seen.sessions.values().copied().max().unwrap_or(0),
+            },
+            classes: by_text(&seen.classes, &names),
+            tenants: by_text(&seen.tenants, &names),
+            models: by_text(&seen.models, &names),
+            clients: by_text(&seen.clients, &names),
+            arrivals: parts(&seen.arrivals),
+        })
+    }
+}
+
+/// What must be kept of requests to tell their figures.
+#[derive(Default)]
+struct Seen {
+    /// µs.
+    arrivals: Vec<u64>,
+    inputs: Vec<u32>,
+    outputs: Vec<u32>,
+    /// Runs of block keys that requests had, start and end, with gaps between them.
+    cached: BTreeMap<u32, u32>,
+    /// Tokens found.
+    hit: u64,
+    sessions: BTreeMap<Name, u64>,
+    classes: BTreeMap<Name, u64>,
+    tenants: BTreeMap<Name, u64>,
+    models: BTreeMap<Name, u64>,
+    clients: BTreeMap<Name, u64>,
+}
+
+impl Seen {
+    fn add(&mut self, request: &Request, block_size: u32) {
+        self.arrivals.push(request.arrival.0);
+        self.inputs.push(request.input_tokens);
+        self.outputs.push(request.output_tokens);
+        let tags = request.tags;
+        if tags.session != Name::NONE {
+            self.sessions.entry(tags.session).or_default().add_assign(1);
+        }
+        let named = [
+            (&mut self.classes, tags.slo_class),
+            (&mut self.tenants, tags.tenant),
+            (&mut self.models, tags.model),
+            (&mut self.clients, tags.client),
+        ];
+        for (counts, name) in named {
+            counts.entry(name).or_default().add_assign(1);
+        }
+        let mut left = request.input_tokens / block_size;
+        let mut found = true;
+        for span in request.content.spans() {
+            let keys = span.first..span.first + span.len.min(left);
+            left -= keys.end - keys.start;
+            if found {
+                let known = self.cached_to(keys.start).min(keys.end);
+                self.hit += u64::from(known - keys.start) * u64::from(block_size);
+                found = known == keys.end;
+            }
+            self.cache(keys);
+        }
+    }
+
+    /// The end of the run of cached keys that holds `key`; `key` itself if none does.
+    fn cached_to(&self, key: u32) -> u32 {
+        self.cached.range(..=key).next_back().map_or(key, |(_, &end)| end.max(key))
+    }
+
+    /// Joins `keys` with the runs that they overlap or touch.
+    fn cache(&mut self, mut keys: Range<u32>) {
+        if keys.is_empty() {
+            return;
+        }
+        while let Some((&start, &end)) =
+            self.cached.range(..=keys.end).next_back().filter(|&(_, &end)| end >= keys.start)
+        {
+            self.cached.remove(&start);
+            keys = keys.start.min(start)..keys.end.max(end);
+        }
+        self.cached.insert(keys.start, keys.end);
+    }
+}
+
+/// With the names' texts; nothing where nobody is named.
+fn by_text(counts: &BTreeMap<Name, u64>, names: &Names) -> BTreeMap<String, u64> {
+    let named = counts.keys().any(|&name| name != Name::NONE);
+    let texts = counts.iter().filter(|_| named);
+    texts.map(|(&name, &count)| (session_text(names.texts(), name).into_owned(), count)).collect()
+}
+
+impl Lengths {
+    fn of(mut all: Vec<u32>) -> Self {
+        all.sort_unstable();
+        let rank = |share: f64| all.get(((share * all.len() as f64).ceil() as usize).saturating_sub(1)).copied();
+        let total = all.iter().map(|&tokens| u64::from(tokens)).sum();
+        let mut by_power_of_2 = Vec::new();
+        for &tokens in &all {
+            let bin = (u32::BITS - tokens.leading_zeros()) as usize;
+            by_power_of_2.resize(by_power_of_2.len().max(bin + 1), 0);
+            by_power_of_2[bin] += 1;
+        }
+        Self {
+            total,
+            mean: total as f64 / (all.len() as f64).max(1.0),
+            p50: rank(0.5).unwrap_or(0),
+            p90: rank(0.9).unwrap_or(0),
+            p99: rank(0.99).unwrap_or(0),
+            max: all.last().copied().unwrap_or(0),
+            by_power_of_2,
+        }
+    }
+}
+
+/// Coefficient of variation of the intervals, which are not all 0.
+fn variation(arrivals: &[u64]) -> f64 {
+    let gaps = || arrivals.windows(2).map(|pair| (pair[1] - pair[0]) as f64);
+    let count = (arrivals.len() - 1) as f64;
+    let mean = gaps().sum::<f64>() / count;
+    let variance = gaps().map(|gap| (gap - mean).powi(2)).sum::<f64>() / count;
+    variance.sqrt() / mean
+}
+
+fn peak(arrivals: &[u64]) -> u64 {
+    let mut start = 0;
+    let within = arrivals.iter().enumerate().map(|(end, &at)| {
+        while at - arrivals[start] >= 1_000_000 {
+            start += 1;
+        }
+        end - start + 1
+    });
+    within.max().unwrap_or(0) as u64
+}
+
+fn parts(arrivals: &[u64]) -> Vec<u64> {
+    let (Some(&first), Some(&last)) = (arrivals.first(), arrivals.last()) else { return Vec::new() };
+    let mut parts = vec![0; PARTS];
+    for &at in arrivals {
+        // The last arrival belongs to the last part.
+        parts[(u128::from(at - first) * PARTS as u128 / (u128::from(last - first) + 1)) as usize] += 1;
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,250 @@
+//! The rows of a trace between its reader and the simulator: compact, sorted, then handed out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use blis_sim::request::{Request, Tags};
+use blis_sim::units::Micros;
+
+use super::error::{Skipped, TraceError};
+use super::names::Names;
+use super::prefix::{Node, ROOT, SharedPrefixes};
+use super::window::{Arrival, Rounds};
+use super::{TraceOptions, Workload};
+use blis_diag::{LineError, quoted};
+
+/// One request as read. `terms`: what only some formats record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Row<T = Unrecorded> {
+    /// µs on the clock of the trace.
+    pub arrival: u64,
+    pub id: u32,
+    pub input: u32,
+    pub output: u32,
+    pub prefix: Node,
+    pub terms: T,
+}
+
+/// What a request says beside its lengths. Most formats record little of it.
+pub(super) trait Terms: Copy + Send + 'static {
+    /// Not to be guessed from the answer's length: policies may see the budget, but never that.
+    fn max_output_tokens(self) -> Option<u32> {
+        None
+    }
+    /// From its arrival to the moment its client gives up, µs; negative if it had given up before.
+    fn patience(self) -> Option<i64> {
+        None
+    }
+    fn client_priority(self) -> Option<i32> {
+        None
+    }
+    fn tags(self) -> Tags {
+        Tags::default()
+    }
+}
+
+/// The format records none of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unrecorded;
+
+impl Terms for Unrecorded {}
+
+/// What the newer formats record: names, and sometimes the budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Said {
+    pub tags: Tags,
+    pub max_output_tokens: Option<u32>,
+}
+
+impl Terms for Said {
+    fn max_output_tokens(self) -> Option<u32> {
+        self.max_output_tokens
+    }
+    fn tags(self) -> Tags {
+        self.tags
+    }
+}
+
+/// `1 failed request`, `2 failed requests`.
+pub(super) fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// What time 0 of the simulation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// Time 0 of the trace.
+    Zero,
+    /// The first arrival: the trace has the time of day, or is cut from a longer one.
+    FirstArrival,
+}
+
+/// Takes rows in, and decides what becomes of bad ones.
+pub(super) struct Intake<'a, T> {
+    pub file: Arc<str>,
+    pub notes: Vec<String>,
+    /// See [`Workload::aside`].
+    pub aside: BTreeSet<&'static str>,
+    /// In the order of the file.
+    pub rows: Vec<Row<T>>,
+    options: &'a TraceOptions,
+    skipped: Skipped,
+    rows_seen: u64,
+}
+
+impl<'a, T: Terms> Intake<'a, T> {
+    pub fn new(file: &Arc<str>, options: &'a TraceOptions) -> Self {
+        let (rows, skipped) = (Vec::new(), Skipped::default());
+        Self { file: Arc::clone(file), notes: Vec::new(), aside: BTreeSet::new(), options, rows, skipped, rows_seen: 0 }
+    }
+
+    /// Whether another row is wanted.
+    pub fn wants_more(&self) -> bool {
+        let most = self.options.max_requests.filter(|_| self.options.window.takes_the_start());
+        most.is_none_or(|most| (self.rows.len() as u64) < most)
+    }
+
+    /// The trace was recorded with `model`. Its requests ask for whichever is simulated.
+    pub fn measured_with(&mut self, model: Option<&str>) {
+        let note =
+            model.filter(|model| !model.is_empty()).map(|model| format!("recorded with {}", quoted(model.as_bytes())));
+        self.notes.extend(note.filter(|note| !self.notes.contains(note)));
+    }
+
+    /// Number of the next row, from 0. Bad rows count, so that one does not rename all others.
+    pub fn next_id(&mut self) -> Result<u32, TraceError> {
+        let id = u32::try_from(self.rows_seen).map_err(|_| self.too_many("requests"))?;
+        self.rows_seen += 1;
+        Ok(id)
+    }
+
+    pub fn too_many(&self, what: &'static str) -> TraceError {
+        TraceError::TooMany { file: Arc::clone(&self.file), what, hint: "read fewer requests of it" }
+    }
+
+    pub fn add(&mut self, row: Row<T>) {
+        self.rows.push(row);
+    }
+
+    /// Row number `row` has `tokens` more in front of its prompt.
+    pub fn lengthen(&mut self, row: usize, tokens: u32) -> Result<(), TraceError> {
+        let longer = self.rows[row].input.checked_add(tokens).ok_or_else(|| self.too_many("tokens in one prompt"))?;
+        self.rows[row].input = longer;
+        Ok(())
+    }
+
+    /// A row could not be read: the end, or one more skipped.
+    pub fn bad(&mut self, error: LineError) -> Result<(), TraceError> {
+        if !self.options.skip_bad_lines {
+            return Err(error.into());
+        }
+        self.skipped.add(error);
+        Ok(())
+    }
+
+    /// All rows are in. Each row's `prefix` must be a node of `shared`.
+    pub fn finish(mut self, origin: Origin, shared: Shared, mut names: Names) -> Result<Workload, TraceError> {
+        if self.rows.is_empty() {
+            return Err(TraceError::Empty { file: self.file, skipped: self.skipped, notes: self.notes });
+        }
+        self.sort();
+        if origin == Origin::FirstArrival {
+            let first = self.rows[0].arrival;
+            self.rows.iter_mut().for_each(|row| row.arrival -= first);
+        }
+        let options = self.options;
+        self.notes.extend(options.window.apply(&self.file, &mut self.rows)?);
+        let Shared { prefixes, renumbered, block_size } = shared;
+        for row in &mut self.rows {
+            row.prefix = renumbered.get(row.prefix as usize).copied().unwrap_or(ROOT);
+        }
+        let rounds = Rounds::new(options.window, &self.file, &self.rows, &mut names)?;
+        let count = self.count(&rounds);
+        let rows = self.rows;
+        let requests = rounds.arrivals(rows).map(move |Arrival { row, at, id, session }| {
+            let content = prefixes.content(row.prefix, block_size.map_or(u32::MAX, |size| row.input / size));
+            Request {
+                id,
+                arrival: Micros(at),
+                input_tokens: row.input,
+                output_tokens: row.output,
+                max_output_tokens: row.terms.max_output_tokens(),
+                deadline: row.terms.patience().map(|patience| Micros(at.saturating_add_signed(patience))),
+                client_priority: row.terms.client_priority(),
+                priority: 0,
+                tags: Tags { session, ..row.terms.tags() },
+                content,
+            }
+        });
+        Ok(Workload {
+            requests: Box::new(requests.take(usize::try_from(count).unwrap_or(usize::MAX))),
+            follow_ups: None,
+            count: Some(count),
+            names,
+            slo_targets: BTreeMap::new(),
+            aside: self.aside,
+            skipped: self.skipped,
+            notes: self.notes,
+        })
+    }
+
+    fn sort(&mut self) {
+        if !self.rows.is_sorted_by_key(|row| row.arrival) {
+            self.rows.sort_by_key(|row| row.arrival);
+            self.notes.push("the rows are not in order of arrival; they were sorted".into());
+        }
+    }
+
+    /// How many requests appear in the simulation: not those that arrive after its end, and no more
+    /// than wanted.
+    fn count(&mut self, rounds: &Rounds) -> u64 {
+        let all = rounds.count(&self.rows, u64::MAX);
+        let kept = rounds.count(&self.rows, self.options.horizon.0);
+        if kept < all {
+            self.notes.push(format!("{} of the {all} requests read arrive after the horizon", all - kept));
+        }
+        kept.min(self.options.max_requests.unwrap_or(u64::MAX))
+    }
+}
+
+/// Which contents rows may share.
+#[derive(Default)]
+pub(super) struct Shared {
+    pub prefixes: SharedPrefixes,
+    /// By the node in the row: the node in `prefixes`.
+    pub renumbered: Vec<Node>,
+    /// Where only prompts are known: tokens per engine block, to leave out the prompt's last,
+    /// partial block.
+    pub block_size: Option<NonZeroU32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn intake(options: &TraceOptions, arrivals: &[u64]) -> Result<Workload, TraceError> {
+        let mut intake = Intake::new(&"x".into(), options);
+        for &arrival in arrivals {
+            let id = intake.next_id()?;
+            intake.add(Row { arrival, id, input: 1, output: 1, prefix: ROOT, terms: Unrecorded });
+        }
+        intake.finish(Origin::FirstArrival, Shared::default(), Names::default())
+    }
+
+    #[test]
+    fn rows_are_sorted_stably_and_shifted_to_the_first_arrival() {
+        let workload = intake(&TraceOptions::default(), &[9, 5, 9, 5]).unwrap();
+        assert_eq!(workload.notes, ["the rows are not in order of arrival; they were sorted"]);
+        let order: Vec<_> = workload.requests.map(|request| (request.id, request.arrival.0)).collect();
+        assert_eq!(order, [(1, 0), (3, 0), (0, 4), (2, 4)]);
+    }
+
+    #[test]
+    fn the_horizon_itself_is_still_simulated() {
+        let options = TraceOptions { horizon: Micros(4), ..TraceOptions::default() };
+        let workload = intake(&options, &[1, 5, 6]).unwrap();
+        assert_eq!((workload.count, workload.notes.len()), (Some(2), 1));
+        assert!(matches!(intake(&options, &[]), Err(TraceError::Empty { .. })));
+    }
+}

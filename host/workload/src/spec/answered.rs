@@ -1,0 +1,68 @@
+//! Requests as they come where answers take next to no time: closed loops go on without a simulation.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::collections::BinaryHeap;
+
+use blis_sim::request::{Name, Request};
+use blis_sim::units::Micros;
+
+use super::generate::Requests;
+use crate::closed_loop::Sessions as _;
+use crate::conversation::{EndStatus, Ended};
+
+/// All requests of a specification in order of arrival. As in BLIS's guess for open loops, a token of an
+/// answer takes 1 µs.
+pub(super) struct Answered {
+    requests: Requests,
+    /// The next that comes by itself.
+    start: Option<Request>,
+    /// Ends to come: when, of which session, and how long the answer was.
+    ends: BinaryHeap<Reverse<(Micros, Name, u32)>>,
+    /// What follows from earlier ends, by arrival.
+    follow_ups: BTreeMap<(Micros, u32), Request>,
+}
+
+impl Answered {
+    pub fn new(requests: Requests) -> Self {
+        let mut answered = Self { requests, start: None, ends: BinaryHeap::new(), follow_ups: BTreeMap::new() };
+        answered.start = answered.requests.start();
+        answered
+    }
+
+    /// When the next request arrives that is known so far.
+    fn known(&self) -> Option<Micros> {
+        let start = self.start.as_ref().map(|request| request.arrival);
+        let follow_up = self.follow_ups.first_key_value().map(|(&(at, _), _)| at);
+        [start, follow_up].into_iter().flatten().min()
+    }
+}
+
+impl Iterator for Answered {
+    type Item = Request;
+
+    fn next(&mut self) -> Option<Request> {
+        while let Some(&Reverse((at, session, generated_tokens))) = self.ends.peek() {
+            if self.known().is_some_and(|known| known < at) {
+                break;
+            }
+            self.ends.pop();
+            let ended = Ended { at, generated_tokens, status: EndStatus::Completed };
+            let follow_up = self.requests.ended(session, ended);
+            self.follow_ups.extend(follow_up.map(|request| ((request.arrival, request.id), request)));
+        }
+        let at = self.known()?;
+        let follows = self.follow_ups.first_key_value().is_some_and(|(&(arrival, _), _)| arrival == at);
+        let request = if follows {
+            self.follow_ups.pop_first().map(|(_, request)| request)?
+        } else {
+            let next = self.requests.start();
+            std::mem::replace(&mut self.start, next)?
+        };
+        if request.tags.session != Name::NONE {
+            let (session, tokens) = (request.tags.session, request.output_tokens);
+            self.ends.push(Reverse((at.saturating_add(Micros(tokens.into())), session, tokens)));
+        }
+        Some(request)
+    }
+}

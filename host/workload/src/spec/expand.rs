@@ -1,0 +1,451 @@
+//! From what was said to one plan per sender: rates are shared out, windows become segments, names
+//! become numbers, prefixes get their block keys.
+
+use std::cell::RefCell;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use blis_sim::request::{BlockKey, Name, Span, Tags};
+use blis_sim::rng::Stream;
+use blis_sim::units::Micros;
+use rustc_hash::FxHashMap;
+
+use super::arrival::Intervals;
+use super::error::ExpandError;
+use super::{Client, GenerateOptions, Lengths, Load, PrefixSharing, Spec, Timeout, Window, WindowRate};
+use crate::Names;
+
+/// Everything that sends.
+pub(super) struct Expanded {
+    pub plans: Vec<Plan>,
+    pub names: Names,
+    /// The first block key that no prefix has.
+    pub first_key: BlockKey,
+}
+
+/// One sender, ready to draw from.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub client: Arc<Client>,
+    pub tags: Tags,
+    /// Length of the prefix, tokens.
+    pub prefix_tokens: u32,
+    /// Its full blocks.
+    pub prefix: Span,
+    /// In order, without overlap.
+    pub segments: Arc<[Segment]>,
+    pub timeout: Option<Micros>,
+    /// Place of the part it belongs to, in [`Numbers`](super::session::Numbers); the first is none.
+    pub part: usize,
+    /// Nothing arrives at this time or later.
+    pub end: Micros,
+    pub streams: Streams,
+}
+
+/// A time with one pace.
+#[derive(Clone, Debug)]
+pub(super) struct Segment {
+    pub start: Micros,
+    /// Exclusive; [`Micros::MAX`] = never.
+    pub end: Micros,
+    pub pace: Pace,
+    pub input: Option<Lengths>,
+    pub output: Option<Lengths>,
+    pub reason_ratio: Option<Lengths>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Pace {
+    /// One interval after the other.
+    Steady(Intervals),
+    /// As many requests as come to `rate` per second fill the segment. If that is not a whole
+    /// number, chance decides between its neighbours.
+    Filled { rate: f64, intervals: Intervals },
+    /// So many requests fill the segment.
+    Counted { count: u64, intervals: Intervals },
+    /// The users of a closed loop.
+    Users,
+}
+
+impl Segment {
+    /// How many requests start in it, on average.
+    pub fn expected(&self) -> f64 {
+        let length = (self.end - self.start).0 as f64;
+        match self.pace {
+            Pace::Steady(intervals) => length / intervals.mean_us.max(1.0),
+            Pace::Filled { rate, .. } => rate / 1e6 * length,
+            Pace::Counted { count, .. } => count as f64,
+            Pace::Users => 0.0,
+        }
+    }
+}
+
+impl Plan {
+    /// Whether only its first arrival begins anything.
+    pub fn is_single_session(&self) -> bool {
+        self.client.multi_turn.is_some_and(|turns| turns.single_session)
+    }
+
+    /// How many requests it sends, on average, if no round comes too late.
+    fn expected(&self) -> f64 {
+        let rounds = f64::from(self.client.multi_turn.map_or(1, |turns| turns.max_rounds));
+        let starts: f64 = self.segments.iter().map(Segment::expected).sum();
+        rounds * if self.is_single_session() { starts.min(1.0) } else { starts }
+    }
+}
+
+/// The randomness of one sender, one stream for each thing drawn: other prompts leave answers alone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Streams {
+    pub arrivals: Stream,
+    /// Whether a segment that wants 2.3 requests gets 2 or 3.
+    pub counts: Stream,
+    pub inputs: Stream,
+    pub outputs: Stream,
+    pub ratios: Stream,
+    pub rounds: Stream,
+    pub think_times: Stream,
+    pub openings: Stream,
+}
+
+impl Streams {
+    fn new(seed: u64, name: &str) -> Self {
+        let stream = |what| Stream::new(seed, &format!("workload client {name}: {what}"));
+        Self {
+            arrivals: stream("arrivals"),
+            counts: stream("counts"),
+            inputs: stream("inputs"),
+            outputs: stream("outputs"),
+            ratios: stream("ratios"),
+            rounds: stream("rounds"),
+            think_times: stream("think times"),
+            openings: stream("openings"),
+        }
+    }
+}
+
+/// A client, or the like members of a cohort.
+struct Group<'a> {
+    client: &'a Client,
+    /// `None`: a client.
+    population: Option<(u32, PrefixSharing)>,
+    windows: Vec<Window>,
+}
+
+impl Group<'_> {
+    /// Weight in the aggregate rate where a window says nothing else.
+    fn share(&self) -> f64 {
+        match self.client.load {
+            Load::Share(share) => share,
+            Load::Users { .. } => 0.0,
+        }
+    }
+
+    fn members(&self) -> u32 {
+        self.population.map_or(1, |(population, _)| population)
+    }
+
+    fn weight(&self, window: &Window) -> f64 {
+        match window.rate {
+            WindowRate::Weight(weight) => weight,
+            _ => self.share(),
+        }
+    }
+
+    /// Weight of its first window that overlaps `time`; always, if it has no windows.
+    fn weight_during(&self, time: &Window) -> f64 {
+        if self.windows.is_empty() {
+            return self.share();
+        }
+        self.windows.iter().find(|window| window.overlaps(time)).map_or(0.0, |window| self.weight(window))
+    }
+}
+
+/// Plans for all of `spec`.
+pub(super) fn expand(spec: &Spec, options: &GenerateOptions) -> Result<Expanded, ExpandError> {
+    let mut groups: Vec<Group<'_>> =
+        spec.clients.iter().map(|client| Group { client, population: None, windows: client.windows.clone() }).collect();
+    groups.extend(spec.cohorts.iter().map(|cohort| Group {
+        client: &cohort.client,
+        population: Some((cohort.population, cohort.prefix_sharing)),
+        windows: cohort.windows(),
+    }));
+    let mut making =
+        Making { options, names: Names::default(), ids: FxHashMap::default(), prefixes: Prefixes::default() };
+    let mut plans = Vec::new();
+    let parts = std::iter::once(None).chain((0..spec.parts.len()).map(Some));
+    let parts: Vec<Sharing<'_>> = parts.map(|part| Sharing::new(spec, part, &groups)).collect();
+    for group in &groups {
+        let place = group.client.part.map_or(0, |part| part + 1);
+        let part = &parts[place];
+        let end = options.horizon.min(part.horizon);
+        let lanes: Vec<Arc<[Segment]>> = lanes(cut(part.segments(group), end)).into_iter().map(Arc::from).collect();
+        making.members(group, &lanes, (place, end), &mut plans)?;
+    }
+    check_end(spec, &plans, options)?;
+    Ok(Expanded { plans, names: making.names, first_key: making.prefixes.next_key })
+}
+
+/// Those who share one aggregate rate.
+struct Sharing<'a> {
+    aggregate_rate: f64,
+    /// [`Micros::MAX`] = none of its own.
+    horizon: Micros,
+    groups: Vec<&'a Group<'a>>,
+    /// Whether any of them has a window with something of its own.
+    varying: bool,
+    sums: RefCell<Sums>,
+}
+
+/// By start and end of a group's windows: the shares of all groups that are ever active together with it.
+type Sums = FxHashMap<Vec<(Micros, Micros)>, f64>;
+
+impl<'a> Sharing<'a> {
+    /// A part of `spec`, or whoever is in none.
+    fn new(spec: &Spec, part: Option<usize>, groups: &'a [Group<'a>]) -> Self {
+        let groups: Vec<&Group<'_>> = groups.iter().filter(|group| group.client.part == part).collect();
+        let varying = groups.iter().any(|group| group.windows.iter().any(Window::overrides));
+        let (aggregate_rate, horizon) = match part.map(|part| &spec.parts[part]) {
+            Some(part) => (part.aggregate_rate, part.horizon.unwrap_or(Micros::MAX)),
+            None => (spec.aggregate_rate, Micros::MAX),
+        };
+        Self { aggregate_rate, horizon, groups, varying, sums: RefCell::default() }
+    }
+
+    fn segments(&self, group: &Group<'_>) -> Vec<Segment> {
+        if self.varying { self.varying(group) } else { self.steady(group) }
+    }
+
+    /// Every window at one rate: of the aggregate rate, the share among those that are ever active
+    /// together with the group.
+    fn steady(&self, group: &Group<'_>) -> Vec<Segment> {
+        let together = |other: &&&Group<'_>| {
+            let (a, b) = (&group.windows, &other.windows);
+            a.is_empty() || b.is_empty() || a.iter().any(|window| b.iter().any(|other| window.overlaps(other)))
+        };
+        // A million users may have the same windows.
+        let times = group.windows.iter().map(|window| (window.start, window.end)).collect();
+        let sum = || self.groups.iter().filter(together).map(|group| group.share()).sum();
+        let sum = *self.sums.borrow_mut().entry(times).or_insert_with(sum);
+        let rate = share_of(self.aggregate_rate, group.share(), sum);
+        let windows = if group.windows.is_empty() {
+            vec![Window::usual(Micros::ZERO, Micros::MAX)]
+        } else {
+            union(group.windows.clone())
+        };
+        windows.iter().filter_map(|window| group.segment(window, rate, false)).collect()
+    }
+
+    /// The same where windows have rates or distributions of their own: each is filled with its number
+    /// of requests. Who has no windows sends steadily.
+    fn varying(&self, group: &Group<'_>) -> Vec<Segment> {
+        if group.windows.is_empty() {
+            return self.steady(group);
+        }
+        let rate = |window: &Window| {
+            let weight = group.weight(window);
+            if self.aggregate_rate == 0.0 {
+                return weight;
+            }
+            let others = self.groups.iter().filter(|other| !std::ptr::eq(**other, group));
+            let others: f64 = others.map(|other| other.weight_during(window)).sum();
+            share_of(self.aggregate_rate, weight, weight + others)
+        };
+        group.windows.iter().filter_map(|window| group.segment(window, rate(window), true)).collect()
+    }
+}
+
+/// Nobody's share of nothing is nothing.
+fn share_of(rate: f64, weight: f64, sum: f64) -> f64 {
+    if sum > 0.0 { rate * weight / sum } else { 0.0 }
+}
+
+impl Group<'_> {
+    /// What a member does in `window`, if all together send `rate` requests per second.
+    fn segment(&self, window: &Window, rate: f64, filled: bool) -> Option<Segment> {
+        let arrival = window.arrival.unwrap_or(self.client.arrival);
+        let rate = rate / f64::from(self.members());
+        let pace = match (self.client.load, window.rate) {
+            (Load::Users { .. }, _) => Pace::Users,
+            (_, WindowRate::Count(count)) => Pace::Counted { count, intervals: Intervals::new(arrival, 1.0) },
+            (_, WindowRate::Exact(rate)) => Pace::Steady(Intervals::new(arrival, rate)),
+            _ if rate <= 0.0 => return None,
+            _ if filled => Pace::Filled { rate, intervals: Intervals::new(arrival, rate) },
+            _ => Pace::Steady(Intervals::new(arrival, rate)),
+        };
+        let (input, output, reason_ratio) = (window.input.clone(), window.output.clone(), window.reason_ratio.clone());
+        Some(Segment { start: window.start, end: window.end, pace, input, output, reason_ratio })
+    }
+}
+
+/// Windows that overlap and have nothing of their own are one.
+fn union(mut windows: Vec<Window>) -> Vec<Window> {
+    windows.sort_by_key(|window| window.start);
+    let mut joined: Vec<Window> = Vec::new();
+    for window in windows {
+        match joined.last_mut() {
+            Some(last)
+                if window.start <= last.end && last.rate == WindowRate::Usual && window.rate == WindowRate::Usual =>
+            {
+                last.end = last.end.max(window.end);
+            }
+            _ => joined.push(window),
+        }
+    }
+    joined
+}
+
+/// What is left before the horizon, in order.
+fn cut(mut segments: Vec<Segment>, horizon: Micros) -> Vec<Segment> {
+    segments.retain(|segment| segment.start < horizon);
+    for segment in &mut segments {
+        // A counted segment is spread over all its length; what comes too late is left out when it comes.
+        if !matches!(segment.pace, Pace::Counted { .. }) {
+            segment.end = segment.end.min(horizon);
+        }
+    }
+    segments.sort_by_key(|segment| (segment.start, segment.end));
+    segments
+}
+
+/// Segments that overlap are sent side by side: as few lists without overlap as will do.
+fn lanes(segments: Vec<Segment>) -> Vec<Vec<Segment>> {
+    let mut lanes: Vec<Vec<Segment>> = Vec::new();
+    for segment in segments {
+        let free = |lane: &&mut Vec<Segment>| lane.last().is_none_or(|last| last.end <= segment.start);
+        match lanes.iter_mut().find(free) {
+            Some(lane) => lane.push(segment),
+            None => lanes.push(vec![segment]),
+        }
+    }
+    lanes
+}
+
+/// Hands out numbers on the way.
+struct Making<'a> {
+    options: &'a GenerateOptions,
+    names: Names,
+    /// How many senders have had an id so far: it need not be unique.
+    ids: FxHashMap<String, u32>,
+    prefixes: Prefixes,
+}
+
+impl Making<'_> {
+    /// A plan for each member and lane.
+    fn members(
+        &mut self,
+        group: &Group<'_>,
+        lanes: &[Arc<[Segment]>],
+        (part, end): (usize, Micros),
+        plans: &mut Vec<Plan>,
+    ) -> Result<(), ExpandError> {
+        let client = Arc::new(group.client.clone());
+        let names = &mut self.names;
+        let tags = Tags {
+            slo_class: names.intern(&client.slo_class),
+            tenant: names.intern(&client.tenant_id),
+            model: names.intern(&client.model),
+            ..Tags::default()
+        };
+        let timeout = self.options.timeout.unwrap_or(match client.timeout {
+            Timeout::After(timeout) => Some(timeout),
+            Timeout::Unsaid if client.waits_for_answers() => Some(USUAL_TIMEOUT),
+            Timeout::Unsaid | Timeout::Never => None,
+        });
+        for member in 0..group.members() {
+            let id = match group.population {
+                Some(_) => format!("{}-{member}", client.id),
+                None => client.id.clone(),
+            };
+            let own_prefix = matches!(group.population, Some((_, PrefixSharing::PerMember)));
+            let (prefix_group, prefix_tokens, prefix) = self.prefix(&client, own_prefix.then_some(member))?;
+            let tags = Tags { client: self.names.intern(&id), prefix_group, ..tags };
+            let name = self.stream_name(id);
+            for (lane, segments) in lanes.iter().enumerate() {
+                let name = if lane == 0 { name.clone() } else { format!("{name} lane {lane}") };
+                let streams = Streams::new(self.options.seed, &name);
+                let (client, segments) = (Arc::clone(&client), Arc::clone(segments));
+                plans.push(Plan { client, tags, prefix_tokens, prefix, segments, timeout, part, end, streams });
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for the same id, whoever else there is; other clients of that id get others.
+    fn stream_name(&mut self, id: String) -> String {
+        let before = self.ids.entry(id.clone()).or_default();
+        *before += 1;
+        if *before == 1 { id } else { format!("{id} number {before}") }
+    }
+
+    fn prefix(&mut self, client: &Client, member: Option<u32>) -> Result<(Name, u32, Span), ExpandError> {
+        const NONE: Span = Span { first: 0, len: 0 };
+        let Some(prefix) = &client.prefix else { return Ok((Name::NONE, 0, NONE)) };
+        let group = match member {
+            Some(member) => format!("{}-{member}", prefix.group),
+            None => prefix.group.clone(),
+        };
+        let name = self.names.intern(&group);
+        let (tokens, span) = self.prefixes.of(name, prefix.tokens, self.options)?;
+        Ok((name, tokens, span))
+    }
+}
+
+/// How long BLIS's clients in closed loop wait, where they do not say.
+const USUAL_TIMEOUT: Micros = Micros(300_000_000);
+
+/// Length and blocks of each prefix group.
+#[derive(Default)]
+struct Prefixes {
+    known: FxHashMap<Name, (u32, Span)>,
+    next_key: BlockKey,
+}
+
+impl Prefixes {
+    fn of(&mut self, group: Name, tokens: u32, options: &GenerateOptions) -> Result<(u32, Span), ExpandError> {
+        match self.known.entry(group) {
+            Entry::Occupied(known) => Ok(*known.get()),
+            Entry::Vacant(new) => {
+                let len = tokens / options.block_size;
+                let span = Span { first: self.next_key, len };
+                self.next_key = self.next_key.checked_add(len).ok_or(ExpandError::TooManyBlocks)?;
+                Ok(*new.insert((tokens, span)))
+            }
+        }
+    }
+}
+
+/// Requests of a window that is filled: a second or two to draw them beforehand.
+const FILLED_MAX: f64 = 1e8;
+
+/// It must end, and after no more requests than can be numbered.
+fn check_end(spec: &Spec, plans: &[Plan], options: &GenerateOptions) -> Result<(), ExpandError> {
+    let segments = || plans.iter().flat_map(|plan| plan.segments.iter());
+    if segments().next().is_none() {
+        return Err(ExpandError::Empty);
+    }
+    let is_filled = |segment: &&Segment| matches!(segment.pace, Pace::Filled { .. } | Pace::Counted { .. });
+    let fullest = segments().filter(is_filled).map(Segment::expected).fold(0.0, f64::max);
+    if fullest > FILLED_MAX {
+        return Err(ExpandError::FullWindow { requests: fullest });
+    }
+    // The first windows of all clients are drawn before the first request.
+    let first = plans.iter().filter_map(|plan| plan.segments.first());
+    let at_once: f64 = first.filter(is_filled).map(Segment::expected).sum();
+    if at_once > FILLED_MAX {
+        return Err(ExpandError::FullWindows { requests: at_once });
+    }
+    if options.num_requests.is_some() {
+        return Ok(());
+    }
+    // A part with a number of its own ends there.
+    let counted = |plan: &&Plan| plan.part.checked_sub(1).is_some_and(|part| spec.parts[part].num_requests.is_some());
+    let open = || plans.iter().filter(|plan| !counted(plan));
+    if open().any(|plan| !plan.is_single_session() && plan.segments.iter().any(|s| s.end == Micros::MAX)) {
+        return Err(ExpandError::Endless);
+    }
+    let numbers: u64 = spec.parts.iter().filter_map(|part| part.num_requests).sum();
+    let requests: f64 = open().map(Plan::expected).sum::<f64>() + numbers as f64;
+    // 1 % is many standard deviations of a Poisson count this large.
+    if requests > f64::from(u32::MAX) * 0.99 { Err(ExpandError::TooMany { requests }) } else { Ok(()) }
+}

@@ -1,0 +1,133 @@
+//! All senders together: their requests in order of arrival, made one at a time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+
+use blis_sim::cluster::SessionStates;
+use blis_sim::request::{Name, Request};
+use blis_sim::units::Micros;
+use rustc_hash::FxHashMap;
+
+use super::expand::{Expanded, Pace};
+use super::session::{Budgets, Ended, Numbers, Session, SessionState};
+pub use super::source::Drawn;
+use super::source::{Given, Source};
+use super::{GenerateOptions, Part};
+use crate::Names;
+use crate::closed_loop::Sessions;
+
+/// The requests of a specification. They take memory for what is under way, not for what was made.
+#[derive(Clone, Debug)]
+pub struct Requests {
+    sources: Vec<Source>,
+    /// Next arrival and place of each source that has one; of equals, the first.
+    queue: BinaryHeap<Reverse<(Micros, usize)>>,
+    numbers: Numbers,
+    /// Sessions in closed loop that wait for an answer.
+    waiting: FxHashMap<Name, Session>,
+    /// Those that do not any more.
+    over: SessionStates,
+}
+
+impl Requests {
+    /// What `expanded` sends, and the names of it.
+    pub(super) fn new(expanded: Expanded, parts: &[Part], options: &GenerateOptions) -> (Self, Names) {
+        let Expanded { plans, mut names, first_key } = expanded;
+        let left = Budgets::new(options.num_requests, parts.iter().map(|part| part.num_requests));
+        let numbers = Numbers::new(options, left, first_key, names.first_session());
+        let sources: Vec<Source> = plans.into_iter().map(Source::new).collect();
+        let first = sources.iter().enumerate().filter_map(|(place, source)| Some(Reverse((source.peek()?, place))));
+        let queue = first.collect();
+        (Self { sources, queue, numbers, waiting: FxHashMap::default(), over: SessionStates::default() }, names)
+    }
+
+    /// How many there will be, where that is known beforehand: if only their number ends them.
+    #[must_use]
+    pub fn known_count(&self) -> Option<u64> {
+        let steady = |source: &Source| {
+            let plan = &source.plan;
+            let for_ever = plan.segments.last().is_some_and(|last| last.end == Micros::MAX);
+            for_ever
+                && !plan.is_single_session()
+                && matches!(plan.segments.last().map(|last| last.pace), Some(Pace::Steady(_)))
+        };
+        let endless = self.numbers.horizon == Micros::MAX && self.sources.iter().any(steady);
+        self.numbers.left.of_all_alone().filter(|_| endless)
+    }
+
+    /// A request of the session `session` has ended: the next one, if there is one. It may arrive
+    /// before others that were made already, never before `ended.at`.
+    pub fn ended(&mut self, session: Name, ended: Ended) -> Option<Request> {
+        let waiting = self.waiting.get_mut(&session)?;
+        let next = waiting.next_round(ended, &mut self.numbers);
+        let state = waiting.state();
+        if state != SessionState::Active {
+            *state.count(&mut self.over) += 1;
+            self.waiting.remove(&session);
+        }
+        next
+    }
+
+    /// Sessions in closed loop that wait for an answer.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
+impl Sessions for Requests {
+    fn start(&mut self) -> Option<Request> {
+        self.next().map(|drawn| drawn.request)
+    }
+
+    fn ended(&mut self, session: Name, ended: Ended) -> Option<Request> {
+        Self::ended(self, session, ended)
+    }
+
+    fn states(&self) -> SessionStates {
+        SessionStates { active: self.waiting.len() as u64, ..self.over }
+    }
+}
+
+impl Iterator for Requests {
+    type Item = Drawn;
+
+    fn next(&mut self) -> Option<Drawn> {
+        let (mut first, place) = loop {
+            let first = self.queue.peek_mut()?;
+            let Reverse((at, place)) = *first;
+            if self.numbers.left.left(0) == Some(0) || at >= self.numbers.horizon {
+                return None;
+            }
+            let plan = &self.sources[place].plan;
+            if at < plan.end && self.numbers.left.left(plan.part) != Some(0) {
+                break (first, place);
+            }
+            // Its part has ended.
+            PeekMut::pop(first);
+        };
+        let id = self.numbers.next_id?;
+        let source = &mut self.sources[place];
+        let part = source.plan.part;
+        let given = source.next(&mut self.numbers)?;
+        match source.peek() {
+            Some(next) => *first = Reverse((next, place)),
+            None => {
+                PeekMut::pop(first);
+            }
+        }
+        self.numbers.next_id = id.checked_add(1);
+        self.numbers.left.spend(part);
+        let mut drawn = match given {
+            Given::Request(drawn) => drawn,
+            Given::Session(session, drawn) => {
+                self.waiting.insert(session.name(), session);
+                drawn
+            }
+        };
+        drawn.request.id = id;
+        drawn.sender = place;
+        Some(drawn)
+    }
+}

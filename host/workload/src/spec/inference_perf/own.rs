@@ -1,0 +1,336 @@
+//! inference-perf's own configuration file, as far as it says what is sent: `load` and `data`. What
+//! it says of servers, reports and the like is about a real run, and is passed over.
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_yaml::{Location as Mark, Spanned};
+
+use blis_sim::units::Micros;
+
+use super::super::error::SpecFileError;
+use super::super::lengths::{Bounds, LONGEST, Lengths};
+use super::super::raw::Word;
+use super::super::read::{ABOVE_0, FROM_0, Reader};
+use super::super::{Arrival, Client, Spec, Window, WindowRate};
+use super::{SharedPrefix, sweep};
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawFile {
+    load: Option<Spanned<RawLoad>>,
+    data: Option<Spanned<RawData>>,
+    api: Option<IgnoredAny>,
+    server: Option<IgnoredAny>,
+    tokenizer: Option<IgnoredAny>,
+    metrics: Option<IgnoredAny>,
+    report: Option<IgnoredAny>,
+    storage: Option<IgnoredAny>,
+    circuit_breakers: Option<IgnoredAny>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawLoad {
+    #[serde(rename = "type")]
+    kind: Option<Word>,
+    interval: Option<IgnoredAny>,
+    stages: Option<Vec<Spanned<RawStage>>>,
+    sweep: Option<Spanned<RawSweep>>,
+    num_workers: Option<IgnoredAny>,
+    worker_max_concurrency: Option<IgnoredAny>,
+    worker_max_tcp_connections: Option<IgnoredAny>,
+    base_seed: Option<Word>,
+    lora_traffic_split: Option<Spanned<IgnoredAny>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawSweep {
+    #[serde(rename = "type")]
+    pub kind: Option<Word>,
+    pub num_stages: Option<Word>,
+    pub stage_duration: Option<Word>,
+    /// Ours: what the other keys are there to measure.
+    pub saturation_rate: Option<Word>,
+    num_requests: Option<IgnoredAny>,
+    timeout: Option<IgnoredAny>,
+    saturation_percentile: Option<IgnoredAny>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawStage {
+    rate: Option<Word>,
+    duration: Option<Word>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawData {
+    #[serde(rename = "type")]
+    kind: Option<Word>,
+    path: Option<IgnoredAny>,
+    input_distribution: Option<Spanned<RawNormal>>,
+    output_distribution: Option<Spanned<RawNormal>>,
+    shared_prefix: Option<Spanned<RawShared>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawNormal {
+    min: Option<Word>,
+    max: Option<Word>,
+    mean: Option<Word>,
+    std_dev: Option<Word>,
+    total_count: Option<IgnoredAny>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawShared {
+    num_groups: Option<Word>,
+    num_prompts_per_group: Option<Word>,
+    system_prompt_len: Option<Word>,
+    question_len: Option<Word>,
+    output_len: Option<Word>,
+}
+
+/// Whether `text` is such a file: a specification of ours has no `load`.
+pub(in super::super) fn is_own(text: &str) -> bool {
+    text.lines().any(|line| line.starts_with("load:"))
+}
+
+/// What it sends.
+pub(in super::super) fn parse(reader: &Reader<'_>) -> Result<Spec, SpecFileError> {
+    const SHAPES: [&str; 3] = ["synthetic", "random", "shared_prefix"];
+    let raw: RawFile = reader.yaml()?.unwrap_or_default();
+    let missing = |key: &str| {
+        SpecFileError::whole(
+            reader.file(),
+            format!("`{key}` is missing"),
+            "an inference-perf file has `load` and `data`",
+        )
+    };
+    let load = raw.load.ok_or_else(|| missing("load"))?;
+    let data = raw.data.ok_or_else(|| missing("data"))?;
+    let arrival = arrival(reader, &load.value)?;
+    let stages = stages(reader, &load)?;
+    let kind = reader.needs("data", "type", data.value.kind.as_ref(), data.referenced)?;
+    let shape = SHAPES.into_iter().find(|shape| *shape == kind.value).ok_or_else(|| {
+        let what = format!("data: `type` is `{}`, which is not generated here", kind.value);
+        reader.wrong(kind.referenced, what, "`synthetic`, `random` and `shared_prefix` are; a recording can be a trace")
+    })?;
+    let seed = reader.whole("load", "base_seed", load.value.base_seed.as_ref(), 0..=u64::MAX)?;
+    let mut spec = if shape == "shared_prefix" {
+        shared_prefix(reader, &data, stages, arrival)?
+    } else {
+        synthetic(reader, &data, &stages, arrival)?
+    };
+    spec.seed = seed;
+    if let Some(split) = &load.value.lora_traffic_split {
+        let what = format!("{}: adapters are not simulated yet", reader.location(split.referenced));
+        spec.warnings.push((what, "the model itself answers all requests".to_owned()));
+    }
+    Ok(spec)
+}
+
+fn arrival(reader: &Reader<'_>, load: &RawLoad) -> Result<Arrival, SpecFileError> {
+    match &load.kind {
+        None => Ok(Arrival::Constant),
+        Some(kind) if kind.value == "constant" => Ok(Arrival::Constant),
+        Some(kind) if kind.value == "poisson" => Ok(Arrival::Poisson),
+        Some(kind) => {
+            let what = format!("load: `type` is `{}`, which is not simulated yet", kind.value);
+            Err(reader.wrong(kind.referenced, what, "`constant` and `poisson` are"))
+        }
+    }
+}
+
+fn stages(reader: &Reader<'_>, load: &Spanned<RawLoad>) -> Result<Vec<(f64, f64)>, SpecFileError> {
+    if let Some(sweep) = &load.value.sweep {
+        if load.value.stages.as_ref().is_some_and(|stages| !stages.is_empty()) {
+            let what = "load: `stages` and `sweep` both say how the rate changes";
+            return Err(reader.wrong(sweep.referenced, what, "keep one of them"));
+        }
+        return sweep::stages(reader, sweep);
+    }
+    let mut stages = Vec::new();
+    for (index, stage) in load.value.stages.iter().flatten().enumerate() {
+        let who = format!("load: stage {}", index + 1);
+        let number = |key, word: &Option<Word>| {
+            let number = reader.number(&who, key, word.as_ref(), ABOVE_0)?;
+            reader.needs(&who, key, number, stage.referenced)
+        };
+        let (rate, duration) = (number("rate", &stage.value.rate)?, number("duration", &stage.value.duration)?);
+        countable(reader, &who, (rate, duration), stage.referenced)?;
+        stages.push((rate, duration));
+    }
+    if stages.is_empty() {
+        let hint = "add `stages`, each with `rate` and `duration`";
+        return Err(reader.wrong(load.referenced, "load: there is no stage", hint));
+    }
+    Ok(stages)
+}
+
+/// A stage has no more requests than can be numbered.
+pub(super) fn countable(
+    reader: &Reader<'_>,
+    who: &str,
+    (rate, duration): (f64, f64),
+    at: Mark,
+) -> Result<(), SpecFileError> {
+    if rate * duration <= f64::from(u32::MAX) {
+        return Ok(());
+    }
+    let what = format!("{who} has about {:.0} requests, more than 4294967295", rate * duration);
+    Err(reader.wrong(at, what, "lower its rate or its duration"))
+}
+
+/// One client with normal lengths.
+fn synthetic(
+    reader: &Reader<'_>,
+    data: &Spanned<RawData>,
+    stages: &[(f64, f64)],
+    arrival: Arrival,
+) -> Result<Spec, SpecFileError> {
+    let lengths = |key, raw: &Option<Spanned<RawNormal>>| {
+        let raw = reader.needs("data", key, raw.as_ref(), data.referenced)?;
+        normal(reader, &format!("data: {key}"), raw)
+    };
+    let input = lengths("input_distribution", &data.value.input_distribution)?;
+    let output = lengths("output_distribution", &data.value.output_distribution)?;
+    let mut start = Micros::ZERO;
+    let mut windows = Vec::new();
+    for &(rate, seconds) in stages {
+        let end = start.saturating_add(Micros::from_secs_f64(seconds).max(Micros(1)));
+        windows.push(Window { rate: WindowRate::Exact(rate), ..Window::usual(start, end) });
+        start = end;
+    }
+    let client = Client { arrival, windows, ..Client::new("inference-perf", 1.0, input, output) };
+    let aggregate_rate = stages.iter().map(|(rate, _)| rate).sum();
+    Ok(Spec { aggregate_rate, clients: vec![client], ..Spec::default() })
+}
+
+fn normal(reader: &Reader<'_>, who: &str, raw: &Spanned<RawNormal>) -> Result<Lengths, SpecFileError> {
+    let needed = |key, word: &Option<Word>, range| {
+        let number = reader.number(who, key, word.as_ref(), range)?;
+        reader.needs(who, key, number, raw.referenced)
+    };
+    let (mean, std_dev) = (needed("mean", &raw.value.mean, ABOVE_0)?, needed("std_dev", &raw.value.std_dev, FROM_0)?);
+    let bound = |key, word: &Option<Word>| reader.whole(who, key, word.as_ref(), 0..=LONGEST);
+    let min = bound("min", &raw.value.min)?.unwrap_or(1).max(1);
+    let max = bound("max", &raw.value.max)?.unwrap_or(LONGEST);
+    if min > max {
+        let what = format!("{who}: `min` is {min}, more than `max`, {max}");
+        return Err(reader.wrong(raw.referenced, what, "the shortest must not be longer than the longest"));
+    }
+    Ok(Lengths::Gaussian { mean, std_dev, bounds: Bounds { min, max } })
+}
+
+/// Groups of users that share a system prompt.
+fn shared_prefix(
+    reader: &Reader<'_>,
+    data: &Spanned<RawData>,
+    stages: Vec<(f64, f64)>,
+    arrival: Arrival,
+) -> Result<Spec, SpecFileError> {
+    const WHO: &str = "data: shared_prefix";
+    let raw = reader.needs("data", "shared_prefix", data.value.shared_prefix.as_ref(), data.referenced)?;
+    let count = |key, word: &Option<Word>, least| {
+        let count = reader.whole(WHO, key, word.as_ref(), least..=1_000_000_u32)?;
+        reader.needs(WHO, key, count, raw.referenced)
+    };
+    let section = SharedPrefix {
+        stages,
+        system_prompts: count("num_groups", &raw.value.num_groups, 1)?,
+        users: count("num_prompts_per_group", &raw.value.num_prompts_per_group, 1)?,
+        system_tokens: count("system_prompt_len", &raw.value.system_prompt_len, 0)?,
+        question_tokens: count("question_len", &raw.value.question_len, 1)?,
+        output_tokens: count("output_len", &raw.value.output_len, 1)?,
+        multi_turn: false,
+    };
+    section.check().map_err(|(what, hint)| reader.wrong(raw.referenced, format!("{WHO}: {what}"), hint))?;
+    let (aggregate_rate, clients) = section.clients();
+    let mut spec = Spec { aggregate_rate, clients, ..Spec::default() };
+    if arrival == Arrival::Constant {
+        let what =
+            format!("{}: the users' requests arrive at random (Poisson), not evenly", reader.location(raw.referenced));
+        spec.warnings.push((what, "many users cannot keep one beat; `type: poisson` says the same".to_owned()));
+    }
+    Ok(spec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::NoFiles;
+    use super::*;
+
+    const FILE: &str = "\
+load:
+  type: poisson
+  stages:
+    - { rate: 4, duration: 30 }
+    - { rate: 8, duration: 30 }
+  base_seed: 3
+api: { type: completion, streaming: true }
+server: { type: vllm, base_url: http://0.0.0.0 }
+data:
+  type: random
+  input_distribution: { min: 10, max: 100, mean: 50, std_dev: 10, total_count: 100 }
+  output_distribution: { mean: 20, std_dev: 0 }
+";
+    const SHARED: &str = "\
+load: { type: constant, stages: [{ rate: 10, duration: 10 }] }
+data:
+  type: shared_prefix
+  shared_prefix: { num_groups: 2, num_prompts_per_group: 5, system_prompt_len: 64, question_len: 10, output_len: 5 }
+";
+
+    fn error(text: &str) -> String {
+        Spec::parse("perf.yaml", text, &NoFiles).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn stages_become_windows_of_one_client() {
+        let spec = Spec::parse("perf.yaml", FILE, &NoFiles).unwrap();
+        let rates: Vec<_> = spec.clients[0].windows.iter().map(|window| (window.start.0, window.rate)).collect();
+        assert_eq!(rates, [(0, WindowRate::Exact(4.0)), (30_000_000, WindowRate::Exact(8.0))]);
+        assert_eq!((spec.seed, spec.clients[0].arrival), (Some(3), Arrival::Poisson));
+        assert_eq!(spec.clients[0].input, Lengths::gaussian(50.0, 10.0, 10, 100));
+    }
+
+    #[test]
+    fn groups_share_their_system_prompt() {
+        let spec = Spec::parse("perf.yaml", SHARED, &NoFiles).unwrap();
+        assert_eq!((spec.clients.len(), spec.warnings.len()), (10, 1));
+        assert_eq!(spec.clients[7].prefix.as_ref().map(|prefix| prefix.group.as_str()), Some("prompt-1"));
+    }
+
+    #[test]
+    fn what_is_not_simulated_is_said() {
+        insta::assert_snapshot!(error(&FILE.replace("type: poisson", "type: concurrent")), @r"
+        perf.yaml:2:9: load: `type` is `concurrent`, which is not simulated yet
+          2 |   type: concurrent
+            |         ^^^^^^^^^^
+        hint: `constant` and `poisson` are
+        ");
+        insta::assert_snapshot!(error(&FILE.replace("random", "shareGPT")), @r"
+        perf.yaml:10:9: data: `type` is `shareGPT`, which is not generated here
+          10 |   type: shareGPT
+             |         ^^^^^^^^
+        hint: `synthetic`, `random` and `shared_prefix` are; a recording can be a trace
+        ");
+        insta::assert_snapshot!(error(&FILE.replace("mean: 20", "maen: 20")), @r"
+        perf.yaml:12:26: unknown key `maen`
+          12 |   output_distribution: { maen: 20, std_dev: 0 }
+             |                          ^^^^
+        hint: did you mean `mean`?
+        ");
+        insta::assert_snapshot!(error(&FILE.replace("duration: 30", "")), @r"
+        perf.yaml:4:7: load: stage 1: `duration` is missing
+          4 |     - { rate: 4,  }
+            |       ^
+        hint: add `duration: …`
+        ");
+    }
+}

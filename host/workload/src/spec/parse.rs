@@ -1,0 +1,393 @@
+//! From the text of a specification to what it says. Strict: what is not understood is an error that
+//! shows the line, with carets under the culprit.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use blis_sim::units::Micros;
+use serde_yaml::{Location as Mark, Spanned};
+
+use super::error::SpecFileError;
+use super::files::{Beside, Files};
+use super::raw::{Entries, RawClient, RawInferencePerf, RawPart, RawServeGen, RawSpec, RawTargets, Word};
+use super::read::{ABOVE_0, FROM_0, Range, Reader};
+use super::servegen::{self, Senders, ServeGenReading};
+use super::{Cohort, Load, Part, Spec, WindowRate, inference_perf};
+use crate::trace_v2::GoodputTargets;
+use blis_diag::Location;
+use blis_diag::quoted;
+
+mod client;
+mod lengths;
+
+use client::Clients;
+
+/// Longest name of a client, class, group …, bytes.
+const NAME_MAX: usize = 256;
+
+/// Requests per second, and the like: beyond, time has no room for them.
+const RATE_MAX: f64 = 1e9;
+
+/// Reads the file, or the ServeGen folder, at `path`. With its text and the places in it, where it is a file.
+pub(super) fn load(path: &Path, servegen: ServeGenReading) -> Result<(Spec, String, Places), SpecFileError> {
+    let file = path.display().to_string();
+    if path.is_dir() {
+        let options = servegen::Options { reading: servegen, ..servegen::Options::default() };
+        let Senders { clients, cohorts, warnings } =
+            servegen::load(&Beside(path.to_owned()), Path::new(""), &file, &options)?;
+        let spec = Spec { seed: Some(options.seed), clients, cohorts, warnings, ..Spec::default() };
+        return Ok((spec, String::new(), Places { servegen: true, ..Places::default() }));
+    }
+    let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+    let name = Path::new(path.file_name().unwrap_or(path.as_os_str()));
+    let files = Beside(folder);
+    let text = files.read(name).map_err(|source| SpecFileError::Read { file: file.as_str().into(), source })?;
+    let (spec, places) = parse_placed(&file, &text, &files, servegen)?;
+    Ok((spec, text, places))
+}
+
+/// Understands `text`, the content of `file`.
+pub(super) fn parse(file: &str, text: &str, files: &dyn Files) -> Result<Spec, SpecFileError> {
+    parse_placed(file, text, files, ServeGenReading::Measured).map(|(spec, _)| spec)
+}
+
+/// Where a specification says what it says; nothing of what is not written client by client.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Places {
+    /// Of the clients, then of the cohorts.
+    pub senders: Vec<Location>,
+    /// Of targets, by class.
+    pub targets: BTreeMap<String, Location>,
+    /// Whether senders are those of a ServeGen folder, and have no place.
+    pub servegen: bool,
+}
+
+/// The same, with the places.
+pub(super) fn parse_placed(
+    file: &str,
+    text: &str,
+    files: &dyn Files,
+    servegen: ServeGenReading,
+) -> Result<(Spec, Places), SpecFileError> {
+    let reader = Reader::new(file, text);
+    if inference_perf::own::is_own(text) {
+        return Ok((inference_perf::own::parse(&reader)?, Places::default()));
+    }
+    let Some(raw) = reader.yaml::<RawSpec>()? else {
+        return Err(SpecFileError::whole(file, "the specification is empty", "name `clients`, at least one"));
+    };
+    let parser = Parser { reader, files, servegen };
+    let spec = parser.spec(&raw)?;
+    let senders = parser.all(&raw, &spec).map(|(at, ..)| parser.reader.location(place(at))).collect();
+    let targets = raw.goodput_slo_targets.iter().flat_map(|targets| &targets.0);
+    let targets = targets.map(|(class, _)| (class.value.clone(), parser.reader.location(class.referenced))).collect();
+    Ok((spec, Places { senders, targets, servegen: raw.servegen_data.is_some() }))
+}
+
+/// Knows the file and where others are.
+pub(super) struct Parser<'a> {
+    reader: Reader<'a>,
+    files: &'a dyn Files,
+    servegen: ServeGenReading,
+}
+
+impl Parser<'_> {
+    fn spec(&self, raw: &RawSpec) -> Result<Spec, SpecFileError> {
+        const WHO: &str = "specification";
+        let reader = &self.reader;
+        let version = match &raw.version {
+            Some(word) => reader.one_of(WHO, "version", word, &["", "1", "2"])?,
+            None => "1",
+        };
+        let category = raw.category.as_ref();
+        let category = category
+            .map(|word| reader.one_of(WHO, "category", word, &["", "language", "multimodal", "reasoning"]))
+            .transpose()?;
+        let seed = reader.whole(WHO, "seed", raw.seed.as_ref(), i128::from(i64::MIN)..=i128::from(u64::MAX))?;
+        let whole = self.part(WHO, "", (&raw.aggregate_rate, &raw.num_requests, &raw.horizon))?;
+        let spec = Spec {
+            // The two's complement of a negative seed, as in Go.
+            seed: seed.map(|seed| seed as u64),
+            category: category.unwrap_or_default().to_owned(),
+            aggregate_rate: whole.aggregate_rate,
+            num_requests: whole.num_requests,
+            horizon: whole.horizon,
+            goodput_slo_targets: self.targets(raw.goodput_slo_targets.as_ref())?,
+            ..Spec::default()
+        };
+        self.one_source(raw)?;
+        if let Some(section) = &raw.inference_perf {
+            let section = self.inference_perf(section)?;
+            let (aggregate_rate, clients) = section.clients();
+            return Ok(Spec { aggregate_rate, clients, ..spec });
+        }
+        if let Some(data) = &raw.servegen_data {
+            let Senders { clients, cohorts, mut warnings } = self.servegen(data, spec.seed)?;
+            if let Some(rate) = raw.aggregate_rate.as_ref().filter(|_| spec.aggregate_rate > 0.0) {
+                let what = format!("{}: `aggregate_rate` changes nothing", reader.location(rate.referenced));
+                warnings.push((what, "the rates are those of the folder; leave it out".to_owned()));
+            }
+            return Ok(Spec { aggregate_rate: 0.0, clients, cohorts, warnings, ..spec });
+        }
+        self.members(raw, version, spec)
+    }
+
+    /// Rate, number and end: of all, or of some.
+    fn part(
+        &self,
+        who: &str,
+        name: &str,
+        (rate, number, horizon): (&Option<Word>, &Option<Word>, &Option<Word>),
+    ) -> Result<Part, SpecFileError> {
+        let reader = &self.reader;
+        let number = reader.whole(who, "num_requests", number.as_ref(), 0..=u32::MAX)?;
+        let horizon = reader.whole(who, "horizon", horizon.as_ref(), 0..=Micros::MAX.0)?;
+        Ok(Part {
+            name: name.to_owned(),
+            aggregate_rate: reader.number(who, "aggregate_rate", rate.as_ref(), RATE)?.unwrap_or(0.0),
+            num_requests: number.filter(|&number| number > 0).map(u64::from),
+            horizon: horizon.filter(|&us| us > 0).map(Micros),
+        })
+    }
+
+    fn parts(&self, raw: &RawSpec) -> Result<Vec<Part>, SpecFileError> {
+        let parts = raw.parts.iter().flat_map(|parts| &parts.0);
+        let part = |(name, part): &(Word, RawPart)| {
+            let who = format!("part {}", quoted(name.value.as_bytes()));
+            if name.value.is_empty() || name.value.len() > NAME_MAX {
+                let what = format!("{who}: the name has {} bytes", name.value.len());
+                return Err(self.reader.wrong(name.referenced, what, format!("use 1 to {NAME_MAX}")));
+            }
+            self.part(&who, &name.value, (&part.aggregate_rate, &part.num_requests, &part.horizon))
+        };
+        parts.map(part).collect()
+    }
+
+    /// Clients and cohorts.
+    fn members(&self, raw: &RawSpec, version: &str, spec: Spec) -> Result<Spec, SpecFileError> {
+        let mut spec = Spec { parts: self.parts(raw)?, ..spec };
+        let mut clients = Clients::new(self, version, spec.parts.iter().map(|part| part.name.clone()).collect());
+        for (index, client) in raw.clients.iter().flatten().enumerate() {
+            spec.clients.push(clients.client(index, client)?);
+        }
+        for (index, cohort) in raw.cohorts.iter().flatten().enumerate() {
+            spec.cohorts.push(clients.cohort(index, cohort)?);
+        }
+        spec.warnings = clients.warnings;
+        self.classes(raw, &spec)?;
+        self.loops(raw, &spec)?;
+        self.absolute(raw, &spec)?;
+        self.prefixes(raw, &mut spec)?;
+        Ok(spec)
+    }
+
+    /// Where requests come from: one thing only.
+    fn one_source(&self, raw: &RawSpec) -> Result<(), SpecFileError> {
+        let members = |members: &Option<Vec<Spanned<RawClient>>>| members.as_ref().is_some_and(|list| !list.is_empty());
+        let given: Vec<&str> = [
+            (members(&raw.clients) || members(&raw.cohorts), "clients"),
+            (raw.servegen_data.is_some(), "servegen_data"),
+            (raw.inference_perf.is_some(), "inference_perf"),
+        ]
+        .into_iter()
+        .filter_map(|(given, name)| given.then_some(name))
+        .collect();
+        match given[..] {
+            [source] if source != "clients" && raw.parts.is_some() => Err(SpecFileError::whole(
+                self.reader.file(),
+                format!("`parts` with `{source}`"),
+                "parts are for `clients` and `cohorts`; leave them out",
+            )),
+            [_] => Ok(()),
+            [] => {
+                Err(SpecFileError::whole(self.reader.file(), "nobody sends requests", "name `clients`, at least one"))
+            }
+            [first, second, ..] => Err(SpecFileError::whole(
+                self.reader.file(),
+                format!("`{first}` and `{second}` both say where requests come from"),
+                "keep one of them",
+            )),
+        }
+    }
+
+    /// Every place that names a client or cohort, and what it came to.
+    fn all<'r, 's>(
+        &self,
+        raw: &'r RawSpec,
+        spec: &'s Spec,
+    ) -> impl Iterator<Item = (&'r Spanned<RawClient>, &'s super::Client, Option<&'s Cohort>)> {
+        let clients = raw.clients.iter().flatten().zip(&spec.clients).map(|(raw, client)| (raw, client, None));
+        let cohorts = raw.cohorts.iter().flatten().zip(&spec.cohorts);
+        clients.chain(cohorts.map(|(raw, cohort)| (raw, &cohort.client, Some(cohort))))
+    }
+
+    /// All or none have a class: those without would be of the class `default`.
+    fn classes(&self, raw: &RawSpec, spec: &Spec) -> Result<(), SpecFileError> {
+        let all = || self.all(raw, spec);
+        let some = all().find(|(_, client, _)| !client.slo_class.is_empty());
+        let (Some((_, with, _)), Some((at, without, _))) = (some, all().find(|(_, c, _)| c.slo_class.is_empty()))
+        else {
+            return Ok(());
+        };
+        let what = format!("client `{}` has no `slo_class`, client `{}` has one", without.id, with.id);
+        Err(self.reader.wrong(place(at), what, "name a class for all clients and cohorts, or for none"))
+    }
+
+    /// Users and sessions in closed loop do not mix.
+    fn loops(&self, raw: &RawSpec, spec: &Spec) -> Result<(), SpecFileError> {
+        let users = self.all(raw, spec).find(|(_, client, _)| matches!(client.load, Load::Users { .. }));
+        let turns = self.all(raw, spec).find(|(_, client, _)| client.multi_turn.is_some());
+        let (Some((_, users, _)), Some((at, turns, _))) = (users, turns) else { return Ok(()) };
+        let what = format!("client `{}` has `multi_turn`, client `{}` has `concurrency`", turns.id, users.id);
+        Err(self.reader.wrong(place(at), what, "put them in specifications of their own"))
+    }
+
+    /// Without an aggregate rate every window has to say its own.
+    fn absolute(&self, raw: &RawSpec, spec: &Spec) -> Result<(), SpecFileError> {
+        for (at, client, cohort) in self.all(raw, spec) {
+            let shared = client.part.map_or(spec.aggregate_rate, |part| spec.parts[part].aggregate_rate);
+            if matches!(client.load, Load::Users { .. }) || shared > 0.0 {
+                continue;
+            }
+            let windows = cohort.map_or_else(|| client.windows.clone(), Cohort::windows);
+            let has_rate = |rate: WindowRate| rate != WindowRate::Usual;
+            let missing = if windows.is_empty() || windows.iter().any(|window| !has_rate(window.rate)) {
+                match cohort {
+                    Some(Cohort { diurnal: None, drain: None, .. }) => "its `spike` needs a `trace_rate`",
+                    Some(_) => "`diurnal` and `drain` need an aggregate rate",
+                    None => "each of its `lifecycle` windows needs a `trace_rate`",
+                }
+            } else {
+                continue;
+            };
+            let of = client.part.map_or_else(String::new, |part| format!(" of part `{}`", spec.parts[part].name));
+            let what = format!("client `{}` has no rate: `aggregate_rate`{of} is 0, and {missing}", client.id);
+            return Err(self.reader.wrong(
+                place(at),
+                what,
+                "set `aggregate_rate`, in requests per second, or say every rate",
+            ));
+        }
+        Ok(())
+    }
+
+    /// One group, one length.
+    fn prefixes(&self, raw: &RawSpec, spec: &mut Spec) -> Result<(), SpecFileError> {
+        let mut lengths: BTreeMap<&str, u32> = BTreeMap::new();
+        let mut warned = BTreeSet::new();
+        let mut warnings = Vec::new();
+        for (at, client, _) in self.all(raw, spec) {
+            let Some(prefix) = &client.prefix else { continue };
+            let first = *lengths.entry(&prefix.group).or_insert(prefix.tokens);
+            if first != prefix.tokens && at.value.prefix_length.is_some() && warned.insert(&prefix.group) {
+                let what = format!(
+                    "{}: the prefix of group `{}` has {first} tokens, as its first client says, not {}",
+                    self.reader.location(place(at)),
+                    prefix.group,
+                    prefix.tokens
+                );
+                warnings.push((what, "give another group to whoever has another prefix".to_owned()));
+            }
+        }
+        spec.warnings.extend(warnings);
+        Ok(())
+    }
+
+    fn targets(&self, raw: Option<&Entries<RawTargets>>) -> Result<BTreeMap<String, GoodputTargets>, SpecFileError> {
+        let mut targets = BTreeMap::new();
+        for (class, raw) in raw.iter().flat_map(|entries| &entries.0) {
+            let who = format!("target of class `{}`", class.value);
+            let ms = |key, word| self.reader.number(&who, key, word, FROM_0).map(|ms| ms.filter(|&ms| ms > 0.0));
+            let of_class = GoodputTargets {
+                ttft_ms: ms("ttft_ms", raw.ttft_ms.as_ref())?,
+                itl_ms: ms("itl_ms", raw.itl_ms.as_ref())?,
+                e2e_ms: ms("e2e_ms", raw.e2e_ms.as_ref())?,
+            };
+            targets.insert(class.value.clone(), of_class);
+        }
+        Ok(targets)
+    }
+
+    fn servegen(&self, raw: &Spanned<RawServeGen>, seed: Option<u64>) -> Result<Senders, SpecFileError> {
+        const WHO: &str = "servegen_data";
+        let (reader, data) = (&self.reader, &raw.value);
+        let path = reader.needs(WHO, "path", data.path.as_ref(), raw.referenced)?;
+        let usual = servegen::Options::default();
+        let secs = |key, word: &Option<Word>, most| reader.whole(WHO, key, word.as_ref(), 0..=most);
+        let options = servegen::Options {
+            reading: self.servegen,
+            start_secs: secs("start_secs", &data.start_secs, 1_000_000_000)?.unwrap_or(0),
+            duration_secs: secs("duration_secs", &data.duration_secs, 1_000_000_000)?.filter(|&secs| secs > 0),
+            window_secs: secs("window_duration_secs", &data.window_duration_secs, 86_400_u32)?
+                .filter(|&secs| secs > 0)
+                .unwrap_or(usual.window_secs),
+            drain_secs: secs("drain_timeout_secs", &data.drain_timeout_secs, 86_400)?.unwrap_or(usual.drain_secs),
+            seed: seed.unwrap_or(usual.seed),
+        };
+        let mut senders = servegen::load(self.files, Path::new(&path.value), &path.value, &options)?;
+        let (ignored, hint) = match self.servegen {
+            ServeGenReading::Measured => (
+                [
+                    ("window_duration_secs", &data.window_duration_secs),
+                    ("drain_timeout_secs", &data.drain_timeout_secs),
+                ],
+                "only BLIS's reading has it, `--parity blis`; `start_secs` and `duration_secs` choose a part",
+            ),
+            ServeGenReading::Blis => (
+                [("start_secs", &data.start_secs), ("duration_secs", &data.duration_secs)],
+                "BLIS takes ten minutes each of three parts of the day: leave it out, or `--parity blis`",
+            ),
+        };
+        for (key, word) in ignored.into_iter().filter_map(|(key, word)| Some((key, word.as_ref()?))) {
+            let what = format!("{}: {WHO}: `{key}` changes nothing", reader.location(word.referenced));
+            senders.warnings.push((what, hint.to_owned()));
+        }
+        Ok(senders)
+    }
+
+    fn inference_perf(&self, raw: &Spanned<RawInferencePerf>) -> Result<inference_perf::SharedPrefix, SpecFileError> {
+        const WHO: &str = "inference_perf";
+        let (reader, section) = (&self.reader, &raw.value);
+        let mut stages = Vec::new();
+        for (index, stage) in section.stages.iter().flatten().enumerate() {
+            let who = format!("{WHO}: stage {}", index + 1);
+            let number = |key, word| {
+                let number = reader.number(&who, key, word, ABOVE_0)?;
+                reader.needs(&who, key, number, raw.referenced)
+            };
+            let stage = (number("rate", stage.rate.as_ref())?, number("duration", stage.duration.as_ref())?);
+            if stage.0 > RATE_MAX || stage.0 * stage.1 > f64::from(u32::MAX) {
+                let what = format!("{who} has about {:.0} requests, more than 4294967295", stage.0 * stage.1);
+                return Err(reader.wrong(raw.referenced, what, "lower its rate or its duration"));
+            }
+            stages.push(stage);
+        }
+        let shared = reader.needs(WHO, "shared_prefix", section.shared_prefix.as_ref(), raw.referenced)?;
+        let at = shared.referenced;
+        let shared = &shared.value;
+        let count = |key, word, least| {
+            let count = reader.whole(WHO, key, word, least..=1_000_000_u32)?;
+            reader.needs(WHO, key, count, at)
+        };
+        let section = inference_perf::SharedPrefix {
+            stages,
+            system_prompts: count("num_unique_system_prompts", shared.num_unique_system_prompts.as_ref(), 1)?,
+            users: count("num_users_per_system_prompt", shared.num_users_per_system_prompt.as_ref(), 1)?,
+            system_tokens: count("system_prompt_len", shared.system_prompt_len.as_ref(), 0)?,
+            question_tokens: count("question_len", shared.question_len.as_ref(), 1)?,
+            output_tokens: count("output_len", shared.output_len.as_ref(), 1)?,
+            multi_turn: reader
+                .switch(WHO, "enable_multi_turn_chat", shared.enable_multi_turn_chat.as_ref())?
+                .unwrap_or(false),
+        };
+        section.check().map_err(|(what, hint)| reader.wrong(raw.referenced, format!("{WHO}: {what}"), hint))?;
+        Ok(section)
+    }
+}
+
+const RATE: Range = Range { fits: |rate| (0.0..=RATE_MAX).contains(&rate), text: "a number from 0 to 1e9" };
+
+/// The place of a client: its id, or where it begins.
+fn place(client: &Spanned<RawClient>) -> Mark {
+    client.value.id.as_ref().map_or(client.referenced, |id| id.referenced)
+}

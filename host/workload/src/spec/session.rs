@@ -1,0 +1,158 @@
+//! Sessions: several requests of one client, one after the other.
+//!
+//! In open loop a round follows the one before after its think time and a guess at how long the
+//! answer took; in closed loop when it has ended ([`Session::next_round`]).
+
+use std::sync::Arc;
+
+use blis_sim::request::{BlockKey, Name, Request};
+use blis_sim::units::Micros;
+
+use super::GenerateOptions;
+use super::expand::Plan;
+use super::source::{Drawn, Start};
+use crate::conversation::{Context, Keys};
+pub use crate::conversation::{EndStatus, Ended, SessionState};
+
+/// What all requests of a workload are numbered from.
+#[derive(Clone, Debug)]
+pub struct Numbers {
+    /// The next request, as long as there are numbers.
+    pub(super) next_id: Option<u32>,
+    /// The next session.
+    pub(super) next_session: Name,
+    /// The next block keys.
+    pub(super) keys: Keys,
+    /// No request arrives at this time or later.
+    pub(super) horizon: Micros,
+    /// How many more there may be.
+    pub(super) left: Budgets,
+}
+
+impl Numbers {
+    /// The first numbers, behind those of names and prefixes.
+    pub(super) fn new(options: &GenerateOptions, left: Budgets, first_key: BlockKey, first_session: Name) -> Self {
+        Self {
+            next_id: Some(0),
+            next_session: first_session,
+            keys: Keys::new(options.block_size, first_key),
+            horizon: options.horizon,
+            left,
+        }
+    }
+
+    /// A number for one more session.
+    pub(super) fn session(&mut self) -> Name {
+        let session = self.next_session;
+        self.next_session = Name(session.0.saturating_add(1));
+        session
+    }
+}
+
+/// How many requests there may still be: of all clients, and of those of each part.
+#[derive(Clone, Debug)]
+pub(super) struct Budgets {
+    /// The first is that of all. `None`: as many as come.
+    left: Vec<Option<u64>>,
+}
+
+impl Budgets {
+    /// `all`, then those of `parts`.
+    pub fn new(all: Option<u64>, parts: impl Iterator<Item = Option<u64>>) -> Self {
+        Self { left: std::iter::once(all).chain(parts).collect() }
+    }
+
+    /// What clients of `part` may still send. Part 0 has no budget of its own.
+    pub fn left(&self, part: usize) -> Option<u64> {
+        let [all, own] = [self.left[0], self.left.get(part).copied().flatten()];
+        all.map_or(own, |all| Some(own.map_or(all, |own| own.min(all))))
+    }
+
+    /// A client of `part` sends a request.
+    pub fn spend(&mut self, part: usize) {
+        for place in [Some(0), Some(part).filter(|&part| part > 0)].into_iter().flatten() {
+            if let Some(Some(left)) = self.left.get_mut(place) {
+                *left = left.saturating_sub(1);
+            }
+        }
+    }
+
+    /// That of all, where no part has one.
+    pub fn of_all_alone(&self) -> Option<u64> {
+        self.left[0].filter(|_| self.left[1..].iter().all(Option::is_none))
+    }
+}
+
+/// A session in closed loop: makes a round when the one before has ended.
+#[derive(Clone, Debug)]
+pub struct Session {
+    plan: Arc<Plan>,
+    start: Start,
+    /// Of the round that is being answered.
+    round: u32,
+    input_tokens: u32,
+    context: Context,
+    state: SessionState,
+}
+
+impl Session {
+    /// The session that begins with `start`, and its first request.
+    pub(super) fn begin(plan: &Arc<Plan>, start: Start, numbers: &mut Numbers) -> (Self, Drawn) {
+        let plan = Arc::clone(plan);
+        let mut context = Context::new(plan.prefix_tokens, &[plan.prefix]);
+        let start = Start { session: numbers.session(), ..start };
+        let drawn = plan.draw(start.at, &start, 0, &mut context, numbers);
+        let input_tokens = drawn.request.input_tokens;
+        (Self { plan, start, round: 0, input_tokens, context, state: SessionState::Active }, drawn)
+    }
+
+    /// Its number, in the tags of all its requests.
+    #[must_use]
+    pub fn name(&self) -> Name {
+        self.start.session
+    }
+
+    /// What became of it.
+    #[must_use]
+    pub fn state(&self) -> SessionState {
+        self.state
+    }
+
+    /// The next request, if there is one, when the last one has `ended`. A session that is over
+    /// stays over.
+    pub fn next_round(&mut self, ended: Ended, numbers: &mut Numbers) -> Option<Request> {
+        let at = ended.at.saturating_add(self.plan.think_time(&self.start, self.round));
+        self.state = self.after(ended.status, at, numbers);
+        if self.state != SessionState::Active {
+            return None;
+        }
+        numbers.left.spend(self.plan.part);
+        self.round += 1;
+        if self.plan.accumulates() {
+            let tokens = self.input_tokens.saturating_add(ended.generated_tokens);
+            self.context.shorten(tokens.min(self.context.tokens), &numbers.keys);
+        }
+        let mut request = self.plan.draw(at, &self.start, self.round, &mut self.context, numbers).request;
+        request.id = numbers.next_id?;
+        numbers.next_id = request.id.checked_add(1);
+        self.input_tokens = request.input_tokens;
+        Some(request)
+    }
+
+    /// The state after a round, if the next would arrive `at`.
+    fn after(&self, status: EndStatus, at: Micros, numbers: &Numbers) -> SessionState {
+        if self.state != SessionState::Active {
+            self.state
+        } else if status == EndStatus::Failed {
+            SessionState::Cancelled
+        } else if self.start.is_last(self.round) {
+            SessionState::Completed
+        } else if numbers.left.left(self.plan.part) == Some(0) || numbers.next_id.is_none() {
+            SessionState::BudgetExhausted
+        } else if at >= self.plan.end || !self.plan.is_active(at) {
+            SessionState::HorizonInterrupted
+        } else {
+            SessionState::Active
+        }
+    }
+}

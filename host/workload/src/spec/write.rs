@@ -1,0 +1,302 @@
+//! A specification as YAML: what is read back is the same.
+
+use std::fmt::{self, Display};
+
+use super::arrival::Shape;
+use super::lengths::{Bounds, LONGEST};
+use super::{
+    Arrival, Client, Cohort, Lengths, Load, Multimodal, Part, PrefixSharing, Spec, Timeout, Turns, Window, WindowRate,
+};
+use crate::trace_v2::GoodputTargets;
+use blis_diag::text;
+
+/// A file of version 2.
+impl Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "version: \"2\"")?;
+        if let Some(seed) = self.seed {
+            writeln!(f, "seed: {seed}")?;
+        }
+        if !self.category.is_empty() {
+            writeln!(f, "category: {}", text(&self.category))?;
+        }
+        if self.aggregate_rate > 0.0 {
+            writeln!(f, "aggregate_rate: {}", self.aggregate_rate)?;
+        }
+        if let Some(number) = self.num_requests {
+            writeln!(f, "num_requests: {number}")?;
+        }
+        if let Some(horizon) = self.horizon {
+            writeln!(f, "horizon: {}", horizon.0)?;
+        }
+        list(f, "goodput_slo_targets", &self.goodput_slo_targets, |f, (class, targets)| {
+            writeln!(f, "  {}: {{ {} }}", text(class), Targets(targets))
+        })?;
+        list(f, "parts", &self.parts, |f, part| writeln!(f, "  {}: {{ {} }}", text(&part.name), Limits(part)))?;
+        list(f, "clients", &self.clients, |f, client| Sender { client, parts: &self.parts, cohort: None }.write(f))?;
+        list(f, "cohorts", &self.cohorts, |f, cohort| {
+            Sender { client: &cohort.client, parts: &self.parts, cohort: Some(cohort) }.write(f)
+        })
+    }
+}
+
+/// A key and what belongs to it, if anything does.
+fn list<T>(
+    f: &mut fmt::Formatter<'_>,
+    key: &str,
+    items: impl IntoIterator<Item = T>,
+    mut item: impl FnMut(&mut fmt::Formatter<'_>, T) -> fmt::Result,
+) -> fmt::Result {
+    let mut items = items.into_iter().peekable();
+    if items.peek().is_some() {
+        writeln!(f, "{key}:")?;
+    }
+    items.try_for_each(|value| item(f, value))
+}
+
+/// `key: value` pairs with commas between them.
+fn pairs(f: &mut fmt::Formatter<'_>, pairs: impl IntoIterator<Item = Option<(&'static str, String)>>) -> fmt::Result {
+    let pairs: Vec<String> = pairs.into_iter().flatten().map(|(key, value)| format!("{key}: {value}")).collect();
+    f.write_str(&pairs.join(", "))
+}
+
+struct Targets<'a>(&'a GoodputTargets);
+
+impl Display for Targets<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let GoodputTargets { ttft_ms, itl_ms, e2e_ms } = self.0;
+        let pair = |key, ms: &Option<f64>| ms.map(|ms| (key, ms.to_string()));
+        pairs(f, [pair("ttft_ms", ttft_ms), pair("itl_ms", itl_ms), pair("e2e_ms", e2e_ms)])
+    }
+}
+
+struct Limits<'a>(&'a Part);
+
+impl Display for Limits<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Part { name: _, aggregate_rate, num_requests, horizon } = self.0;
+        let number = num_requests.map(|number| ("num_requests", number.to_string()));
+        let horizon = horizon.map(|horizon| ("horizon", horizon.0.to_string()));
+        pairs(f, [Some(("aggregate_rate", aggregate_rate.to_string())), number, horizon])
+    }
+}
+
+/// A client, or the like members of a cohort.
+struct Sender<'a> {
+    client: &'a Client,
+    parts: &'a [Part],
+    cohort: Option<&'a Cohort>,
+}
+
+impl Sender<'_> {
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let client = self.client;
+        writeln!(f, "  - id: {}", text(&client.id))?;
+        let part = client.part.map_or("", |part| &self.parts[part].name);
+        for (key, name) in [
+            ("part", part),
+            ("tenant_id", &client.tenant_id),
+            ("slo_class", &client.slo_class),
+            ("model", &client.model),
+            ("adapter", &client.adapter),
+        ] {
+            if !name.is_empty() {
+                writeln!(f, "    {key}: {}", text(name))?;
+            }
+        }
+        match client.load {
+            Load::Share(share) => writeln!(f, "    rate_fraction: {share}")?,
+            Load::Users { count, think_time } => {
+                writeln!(f, "    concurrency: {count}\n    think_time_us: {}", think_time.0)?;
+            }
+        }
+        if let Some(cohort) = self.cohort {
+            population(f, cohort)?;
+        }
+        writeln!(f, "    arrival: {{ {} }}", Spacing(client.arrival))?;
+        writeln!(f, "    input_distribution: {}", Drawn(&client.input))?;
+        writeln!(f, "    output_distribution: {}", Drawn(&client.output))?;
+        if let Some(prefix) = &client.prefix {
+            writeln!(f, "    prefix_group: {}\n    prefix_length: {}", text(&prefix.group), prefix.tokens)?;
+        }
+        if client.streaming {
+            writeln!(f, "    streaming: true")?;
+        }
+        if let Some(network) = client.network {
+            let (rtt, bandwidth) = (network.rtt_ms, network.bandwidth_mbps);
+            writeln!(f, "    network: {{ rtt_ms: {rtt}, bandwidth_mbps: {bandwidth} }}")?;
+        }
+        if self.cohort.is_none() && !client.windows.is_empty() {
+            writeln!(f, "    lifecycle:\n      windows:")?;
+            client.windows.iter().try_for_each(|window| writeln!(f, "        - {{ {} }}", Span(window)))?;
+        }
+        if let Some(parts) = &client.multimodal {
+            multimodal(f, parts)?;
+        }
+        sessions(f, client)?;
+        match client.timeout {
+            Timeout::Unsaid => {}
+            Timeout::Never => writeln!(f, "    timeout: 0")?,
+            Timeout::After(timeout) => writeln!(f, "    timeout: {}", timeout.0)?,
+        }
+        if let Some(target) = client.slo_target {
+            writeln!(f, "    slo_target_us: {}", target.0)?;
+        }
+        if client.closed_loop != client.multi_turn.is_some() {
+            writeln!(f, "    closed_loop: {}", client.closed_loop)?;
+        }
+        Ok(())
+    }
+}
+
+fn population(f: &mut fmt::Formatter<'_>, cohort: &Cohort) -> fmt::Result {
+    writeln!(f, "    population: {}", cohort.population)?;
+    if cohort.prefix_sharing == PrefixSharing::PerMember {
+        writeln!(f, "    prefix_sharing: per_member")?;
+    }
+    if let Some(diurnal) = cohort.diurnal {
+        let (hour, ratio) = (diurnal.peak_hour, diurnal.peak_to_trough_ratio);
+        writeln!(f, "    diurnal: {{ peak_hour: {hour}, peak_to_trough_ratio: {ratio} }}")?;
+    }
+    if let Some(spike) = cohort.spike {
+        let rate = spike.trace_rate.map_or_else(String::new, |rate| format!(", trace_rate: {rate}"));
+        let (start, duration) = (spike.start.0, spike.duration.0);
+        writeln!(f, "    spike: {{ start_time_us: {start}, duration_us: {duration}{rate} }}")?;
+    }
+    if let Some(drain) = cohort.drain {
+        let (start, ramp) = (drain.start.0, drain.ramp.0);
+        writeln!(f, "    drain: {{ start_time_us: {start}, ramp_duration_us: {ramp} }}")?;
+    }
+    Ok(())
+}
+
+fn multimodal(f: &mut fmt::Formatter<'_>, parts: &Multimodal) -> fmt::Result {
+    const KINDS: [&str; 3] = ["image", "audio", "video"];
+    writeln!(f, "    multimodal:")?;
+    if let Some(tokens) = &parts.text {
+        writeln!(f, "      text_distribution: {}", Drawn(tokens))?;
+    }
+    for (kind, (size, count)) in KINDS.iter().zip(&parts.items).filter_map(|(kind, item)| Some((kind, item.as_ref()?)))
+    {
+        writeln!(f, "      {kind}_distribution: {}", Drawn(size))?;
+        writeln!(f, "      {kind}_count_distribution: {}", Drawn(count))?;
+    }
+    Ok(())
+}
+
+fn sessions(f: &mut fmt::Formatter<'_>, client: &Client) -> fmt::Result {
+    if client.reason_ratio.is_some() || client.multi_turn.is_some() {
+        writeln!(f, "    reasoning:")?;
+    }
+    if let Some(ratio) = &client.reason_ratio {
+        writeln!(f, "      reason_ratio_distribution: {}", Drawn(ratio))?;
+    }
+    let Some(turns) = client.multi_turn else { return Ok(()) };
+    writeln!(f, "      multi_turn:\n        max_rounds: {}", turns.max_rounds)?;
+    let Turns { rounds, think_time_ms, opening } = &client.turns;
+    if think_time_ms.is_none() {
+        writeln!(f, "        think_time_us: {}", turns.think_time.0)?;
+    }
+    for (key, lengths) in [
+        ("rounds_distribution", rounds),
+        ("think_time_ms_distribution", think_time_ms),
+        ("opening_distribution", opening),
+    ] {
+        if let Some(lengths) = lengths {
+            writeln!(f, "        {key}: {}", Drawn(lengths))?;
+        }
+    }
+    if turns.accumulate {
+        writeln!(f, "        context_growth: accumulate")?;
+    }
+    if turns.single_session {
+        writeln!(f, "        single_session: true")?;
+    }
+    Ok(())
+}
+
+struct Spacing(Arrival);
+
+impl Display for Spacing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, shape) = match self.0 {
+            Arrival::Constant => ("constant", None),
+            Arrival::Poisson => ("poisson", None),
+            Arrival::Gamma(shape) => ("gamma", Some(shape)),
+            Arrival::Weibull(shape) => ("weibull", Some(shape)),
+        };
+        write!(f, "process: {name}")?;
+        match shape {
+            None => Ok(()),
+            Some(Shape::Cv(cv)) => write!(f, ", cv: {cv}"),
+            Some(Shape::Own { shape, scale_us }) => write!(f, ", shape: {shape}, scale: {scale_us}"),
+        }
+    }
+}
+
+struct Span<'a>(&'a Window);
+
+impl Display for Span<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Window { start, end, rate, arrival, input, output, reason_ratio } = self.0;
+        let rate = match rate {
+            WindowRate::Usual => None,
+            WindowRate::Weight(weight) => Some(("trace_rate", weight.to_string())),
+            WindowRate::Exact(rate) => Some(("rate", rate.to_string())),
+            WindowRate::Count(count) => Some(("requests", count.to_string())),
+        };
+        let lengths =
+            |key, lengths: &Option<Lengths>| lengths.as_ref().map(|lengths| (key, Drawn(lengths).to_string()));
+        pairs(
+            f,
+            [
+                Some(("start_us", start.0.to_string())),
+                Some(("end_us", end.0.to_string())),
+                rate,
+                arrival.map(|arrival| ("arrival", format!("{{ {} }}", Spacing(arrival)))),
+                lengths("input_distribution", input),
+                lengths("output_distribution", output),
+                lengths("reason_ratio_distribution", reason_ratio),
+            ],
+        )
+    }
+}
+
+/// A distribution.
+struct Drawn<'a>(&'a Lengths);
+
+impl Display for Drawn<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Both bounds where they must be there, else those that say something.
+        let both = |bounds: &Bounds| format!("min: {}, max: {}", bounds.min, bounds.max);
+        let some = |bounds: &Bounds| {
+            let min = (bounds.min > 1).then(|| format!(", min: {}", bounds.min));
+            let max = (bounds.max < LONGEST).then(|| format!(", max: {}", bounds.max));
+            min.unwrap_or_default() + max.as_deref().unwrap_or_default()
+        };
+        let (kind, params) = match self.0 {
+            Lengths::Gaussian { mean, std_dev, bounds } => {
+                ("gaussian", format!("mean: {mean}, std_dev: {std_dev}, {}", both(bounds)))
+            }
+            Lengths::Exponential { mean, bounds } => ("exponential", format!("mean: {mean}{}", some(bounds))),
+            Lengths::LogNormal { mu, sigma, bounds } => {
+                ("lognormal", format!("mu: {mu}, sigma: {sigma}{}", some(bounds)))
+            }
+            Lengths::ParetoLogNormal { alpha, xm, mu, sigma, mix_weight } => (
+                "pareto_lognormal",
+                format!("alpha: {alpha}, xm: {xm}, mu: {mu}, sigma: {sigma}, mix_weight: {mix_weight}"),
+            ),
+            Lengths::Uniform(bounds) => ("uniform", both(bounds)),
+            Lengths::Constant(tokens) => ("constant", format!("value: {tokens}")),
+            Lengths::Empirical(counted) => {
+                let counted: Vec<(u32, f64)> = counted.probabilities().collect();
+                // 0 tokens are 1: there may be two of them.
+                let pair = |same: &[(u32, f64)]| {
+                    format!("{}: {}", same[0].0, same.iter().map(|&(_, probability)| probability).sum::<f64>())
+                };
+                ("empirical", counted.chunk_by(|a, b| a.0 == b.0).map(pair).collect::<Vec<_>>().join(", "))
+            }
+        };
+        write!(f, "{{ type: {kind}, params: {{ {params} }} }}")
+    }
+}

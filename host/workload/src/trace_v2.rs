@@ -1,0 +1,289 @@
+//! TraceV2, the trace format of BLIS: a YAML header ([`Header`]) and a CSV of requests.
+//!
+//! Replay as recorded ("fixed"): every record arrives at its recorded time, sessions included. In closed
+//! loop ([`ClosedLoop`]) the later rounds of a session follow from the ends of earlier ones.
+//! Requests of one prefix group start with the same tokens, so many as the group's first record
+//! says, and have nothing else in common. Columns are found by name.
+
+use std::io::BufRead;
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::sync::Arc;
+
+use blis_sim::request::{Name, Tags};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::error::TraceError;
+use super::names::Names;
+use super::prefix::{Node, ROOT, RunTree, SharedPrefixes, TooManyBlocks};
+use super::records::Records;
+use super::rows::{Intake, Origin, Row, Shared, Terms};
+use super::{TraceOptions, Workload, field};
+use blis_diag::Fault;
+
+mod columns;
+mod header;
+mod sessions;
+
+pub use columns::{BLOCK_KEYS, COLUMNS, MAX_TOKENS, VLLM_PRIORITY, keys_text};
+use columns::{Column, Columns, Fields};
+pub use header::{GoodputTargets, Header, Mode, Network, ObservedKv, Server, SessionGrowth, read_header};
+pub use sessions::{ClosedLoop, ThinkTime};
+pub(super) use sessions::{Extra, Later};
+
+/// Reads the CSV half of the TraceV2 trace with this `header`.
+///
+/// # Errors
+/// Whatever [`TraceError`] lists.
+pub fn read(data: impl BufRead, file: &str, header: &Header, options: &TraceOptions) -> Result<Workload, TraceError> {
+    let file: Arc<str> = file.into();
+    let mut intake = Intake::new(&file, options);
+    let mut records = Records::new(data, &file);
+    let mut extras = Vec::new();
+    let mut replay = Replay::new(options);
+    intake.aside.extend(header.aside());
+    if records.advance()? {
+        let first = Columns::of(&records.record, options.block_size);
+        let (columns, notes) = first.map_err(|fault| records.locate(fault))?;
+        replay.contents = columns.has_block_keys().then(RunTree::new);
+        intake.notes.extend(notes);
+        while intake.wants_more() && records.advance()? {
+            let read = columns.fields(&records.record).and_then(|fields| {
+                let extra = options.closed_loop.is_some().then(|| Extra::of(&fields)).transpose()?;
+                intake.aside.extend(fields.aside()?);
+                Ok((extra, replay.row(&fields)?))
+            });
+            match read {
+                Ok((extra, row)) => {
+                    extras.extend(extra);
+                    intake.add(row);
+                }
+                Err(fault) => intake.bad(records.locate(fault))?,
+            }
+        }
+    }
+    let shared = if let Some(contents) = replay.contents {
+        let (prefixes, renumbered) = contents.finish().map_err(|_| intake.too_many("shared KV blocks"))?;
+        Shared { prefixes, renumbered, block_size: None }
+    } else {
+        for &(row, group) in &replay.groups.early {
+            intake.lengthen(row, replay.groups.groups[group as usize - 1].length)?;
+        }
+        intake.notes.extend(replay.groups.notes());
+        replay.groups.shared(options.block_size).map_err(|_| intake.too_many("shared KV blocks"))?
+    };
+    let workload = match &options.closed_loop {
+        None => intake.finish(Origin::Zero, shared, replay.names)?,
+        Some(how) => {
+            let later = Later::take(&mut intake.rows, &extras, &shared, (&file, &replay.names))?;
+            let first = intake.finish(Origin::Zero, shared, replay.names)?;
+            later.follow(first, how, header.session_context_growth, options)
+        }
+    };
+    Ok(Workload { slo_targets: header.goodput_slo_targets.clone(), ..workload })
+}
+
+/// The seed that the header at `path` names; none if it cannot be read, which its reader will say.
+#[must_use]
+pub fn recorded_seed(path: &Path) -> Option<u64> {
+    let header = read_header(blis_diag::open(path).ok()?, "").ok()?;
+    // The two's complement of a negative seed, as in Go.
+    header.workload_seed.map(|seed| seed as u64)
+}
+
+/// When it was sent, where that is known. µs on the clock of the trace.
+fn arrival_us(fields: &Fields<'_>) -> Result<u64, Fault> {
+    match fields.time(Column::SendTimeUs)? {
+        0 => fields.time(Column::ArrivalTimeUs),
+        sent => Ok(sent),
+    }
+}
+
+/// Tokens of the prompt, without those of a prefix group.
+fn own_tokens(fields: &Fields<'_>) -> Result<u32, Fault> {
+    match fields.count(Column::ServerInputTokens)? {
+        counted if counted > 0 && fields.text(Column::PrefixGroup)?.is_empty() => Ok(counted),
+        _ => fields.count(Column::InputTokens),
+    }
+}
+
+/// What earlier records mean for later ones.
+struct Replay {
+    recorded_priority: bool,
+    ids: FxHashSet<u32>,
+    /// Of traces that say which blocks are equal; groups then mean nothing but their names.
+    contents: Option<RunTree>,
+    groups: Groups,
+    names: Names,
+}
+
+/// Budget, deadline, priority and names as recorded.
+#[derive(Clone, Copy)]
+struct Recorded {
+    max_output_tokens: Option<u32>,
+    patience: Option<i64>,
+    client_priority: Option<i32>,
+    tags: Tags,
+}
+
+impl Terms for Recorded {
+    fn max_output_tokens(self) -> Option<u32> {
+        self.max_output_tokens
+    }
+    fn patience(self) -> Option<i64> {
+        self.patience
+    }
+    fn client_priority(self) -> Option<i32> {
+        self.client_priority
+    }
+    fn tags(self) -> Tags {
+        self.tags
+    }
+}
+
+impl Replay {
+    fn new(options: &TraceOptions) -> Self {
+        Self {
+            recorded_priority: options.recorded_priority,
+            ids: FxHashSet::default(),
+            contents: None,
+            groups: Groups::default(),
+            names: Names::default(),
+        }
+    }
+
+    fn row(&mut self, fields: &Fields<'_>) -> Result<Row<Recorded>, Fault> {
+        fields.check()?;
+        let id = fields.count(Column::RequestId)?;
+        let (arrived, arrival) = (fields.time(Column::ArrivalTimeUs)?, arrival_us(fields)?);
+        let deadline_us = fields.time(Column::DeadlineUs)?;
+        if deadline_us > 0 && deadline_us < arrived {
+            return Err(Fault::new(format!("`deadline_us` {deadline_us} is before `arrival_time_us` {arrived}")));
+        }
+        let group = fields.text(Column::PrefixGroup)?;
+        let own = own_tokens(fields)?;
+        let tags = self.tags(fields)?;
+        let client_priority = fields.vllm_priority()?.filter(|_| self.recorded_priority);
+        let prefix_length = fields.count(Column::PrefixLength)?;
+        let length = self.groups.length(group, prefix_length);
+        let input = field::fits_u32(u64::from(length) + u64::from(own), "prefix_length + input_tokens")?;
+        let input = field::prompt_tokens(input, Column::InputTokens.name())?;
+        let output = fields.count(Column::OutputTokens)?;
+        let max_output_tokens = fields.max_tokens(output)?;
+        let keys = fields.block_keys(u64::from(input) + u64::from(output))?;
+        if !self.ids.insert(id) {
+            return Err(Fault::new(format!("`request_id` {id} is there already")).hint("every request needs its own"));
+        }
+        // Only now is the record known to be good: a skipped one must not found a group.
+        let prefix = match &mut self.contents {
+            Some(contents) => contents.insert(keys).map_err(|_| too_many_blocks())?,
+            None => self.groups.join(group, prefix_length, self.ids.len() - 1),
+        };
+        // Both fit a signed integer, so their difference does.
+        let patience = (deadline_us > 0).then(|| deadline_us.cast_signed() - arrival.cast_signed());
+        Ok(Row {
+            arrival,
+            id,
+            input,
+            output,
+            prefix,
+            terms: Recorded { max_output_tokens, patience, client_priority, tags },
+        })
+    }
+
+    fn tags(&mut self, fields: &Fields<'_>) -> Result<Tags, Fault> {
+        let mut name = |column| -> Result<Name, Fault> { Ok(self.names.intern(fields.text(column)?)) };
+        Ok(Tags {
+            slo_class: name(Column::SloClass)?,
+            tenant: name(Column::TenantId)?,
+            session: name(Column::SessionId)?,
+            model: name(Column::Model)?,
+            client: name(Column::ClientId)?,
+            prefix_group: name(Column::PrefixGroup)?,
+            round_index: fields.count(Column::RoundIndex)?,
+        })
+    }
+}
+
+fn too_many_blocks() -> Fault {
+    Fault::new("more than 4294967295 different KV blocks".to_owned()).hint("read fewer requests of it")
+}
+
+/// Prefix groups, in order of appearance.
+#[derive(Default)]
+struct Groups {
+    by_name: FxHashMap<Box<str>, Node>,
+    groups: Vec<Group>,
+    /// Rows, by number, that were read before the length of their group was known.
+    early: Vec<(usize, Node)>,
+}
+
+struct Group {
+    /// Tokens, from the first record that says more than 0.
+    length: u32,
+    requests: u64,
+    /// Some later record says another length.
+    disputed: Option<u32>,
+}
+
+impl Groups {
+    /// The length of `group`'s prefix, tokens; `recorded` if no earlier record knows it.
+    fn length(&self, group: &str, recorded: u32) -> u32 {
+        let known = self.by_name.get(group).map_or(0, |&node| self.groups[node as usize - 1].length);
+        match known {
+            _ if group.is_empty() => 0,
+            0 => recorded,
+            known => known,
+        }
+    }
+
+    /// A record of `group` is taken in. Nodes count from 1; [`ROOT`] is no group.
+    fn join(&mut self, group: &str, recorded: u32, row: usize) -> Node {
+        if group.is_empty() {
+            return ROOT;
+        }
+        let node = match self.by_name.get(group) {
+            Some(&node) => node,
+            None => {
+                self.groups.push(Group { length: recorded, requests: 0, disputed: None });
+                // No more groups than requests, and those are numbered in 32 bits.
+                let node = self.groups.len() as Node;
+                self.by_name.insert(group.into(), node);
+                node
+            }
+        };
+        let group = &mut self.groups[node as usize - 1];
+        group.requests += 1;
+        if group.length == 0 {
+            group.length = recorded;
+        }
+        if group.length == 0 {
+            self.early.push((row, node));
+        }
+        if group.length != recorded {
+            group.disputed.get_or_insert(recorded);
+        }
+        node
+    }
+
+    /// The full blocks of the prefix of every group that has two requests.
+    fn shared(&self, block_size: NonZeroU32) -> Result<Shared, TooManyBlocks> {
+        let mut prefixes = SharedPrefixes::default();
+        let mut renumbered = vec![ROOT];
+        for group in &self.groups {
+            let blocks = if group.requests > 1 { group.length / block_size } else { 0 };
+            renumbered.push(if blocks > 0 { prefixes.add(ROOT, blocks)? } else { ROOT });
+        }
+        Ok(Shared { prefixes, renumbered, block_size: Some(block_size) })
+    }
+
+    fn notes(&self) -> Option<String> {
+        let (length, other) = self.groups.iter().find_map(|group| Some((group.length, group.disputed?)))?;
+        Some(format!(
+            "records of one prefix group differ in prefix_length ({length} and {other}); the first that is not 0 counts"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests;

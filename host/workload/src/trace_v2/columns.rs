@@ -1,0 +1,341 @@
+//! The columns of a TraceV2 CSV: 27 that must be there, seven that may.
+
+use std::fmt::Write as _;
+use std::num::NonZeroU32;
+use std::ops::Range;
+
+use blis_sim::request::Content;
+use csv::ByteRecord;
+
+use crate::field;
+use blis_diag::{Fault, nearest, quoted};
+
+/// A column every trace has, and that is looked at here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Column {
+    RequestId,
+    ClientId,
+    TenantId,
+    SloClass,
+    SessionId,
+    RoundIndex,
+    PrefixGroup,
+    PrefixLength,
+    Streaming,
+    InputTokens,
+    OutputTokens,
+    TextTokens,
+    ImageTokens,
+    AudioTokens,
+    VideoTokens,
+    ReasonRatio,
+    Model,
+    DeadlineUs,
+    ServerInputTokens,
+    ArrivalTimeUs,
+    SendTimeUs,
+    FirstChunkTimeUs,
+    LastChunkTimeUs,
+    NumChunks,
+}
+
+/// All columns every trace has, in the order of the file and of [`Column`].
+pub const COLUMNS: [&str; 27] = [
+    "request_id",
+    "client_id",
+    "tenant_id",
+    "slo_class",
+    "session_id",
+    "round_index",
+    "prefix_group",
+    "prefix_length",
+    "streaming",
+    "input_tokens",
+    "output_tokens",
+    "text_tokens",
+    "image_tokens",
+    "audio_tokens",
+    "video_tokens",
+    "reason_ratio",
+    "model",
+    "deadline_us",
+    "server_input_tokens",
+    "arrival_time_us",
+    "send_time_us",
+    "first_chunk_time_us",
+    "last_chunk_time_us",
+    "num_chunks",
+    "status",
+    "error_message",
+    "finish_reason",
+];
+
+/// The instance priority a request asks for.
+pub const VLLM_PRIORITY: &str = "vllm_priority";
+/// With the tokens of a KV block behind it: which blocks may equal blocks of other requests, as runs of
+/// keys, `first+count`. Only in traces of ours.
+pub const BLOCK_KEYS: &str = "block_keys_";
+/// The client's budget, empty for none. Only in traces of ours; in others it is the length of the answer.
+pub const MAX_TOKENS: &str = "max_tokens";
+const THINK_TIME_US: &str = "think_time_us";
+const OPTIONAL: [&str; 6] = [VLLM_PRIORITY, "slo_target_us", "x_request_id", "adapter", THINK_TIME_US, MAX_TOKENS];
+
+impl Column {
+    pub fn name(self) -> &'static str {
+        COLUMNS[self as usize]
+    }
+}
+
+/// No prompt has more KV blocks.
+const MOST_BLOCKS: u64 = 1 << 26;
+
+/// Where the columns of one file are.
+pub(super) struct Columns {
+    at: [usize; COLUMNS.len()],
+    vllm_priority: Option<usize>,
+    think_time_us: Option<usize>,
+    max_tokens: Option<usize>,
+    block_keys: Option<BlockKeys>,
+    all: usize,
+}
+
+/// The column that says which blocks are equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct BlockKeys {
+    at: usize,
+    /// Tokens of its blocks.
+    tokens: u32,
+    scale: Scale,
+}
+
+/// From its blocks to those that are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scale {
+    /// Each is so many of ours.
+    Split(u32),
+    /// So many are one of ours.
+    Join(u32),
+}
+
+impl BlockKeys {
+    /// That of `header` whose blocks are, or make up, or are made up of blocks of `block_size` tokens.
+    fn find(header: &ByteRecord, block_size: NonZeroU32) -> Option<Self> {
+        let wanted = block_size.get();
+        let scales = header.iter().enumerate().filter_map(|(at, field)| {
+            let tokens = std::str::from_utf8(field.trim_ascii()).ok()?.strip_prefix(BLOCK_KEYS)?;
+            let tokens: u32 = tokens.parse().ok().filter(|&tokens| tokens > 0)?;
+            let scale = match (tokens % wanted, wanted % tokens) {
+                (0, _) => Scale::Split(tokens / wanted),
+                (_, 0) => Scale::Join(wanted / tokens),
+                _ => return None,
+            };
+            Some(Self { at, tokens, scale })
+        });
+        scales.min_by_key(|keys| match keys.scale {
+            Scale::Split(ours) | Scale::Join(ours) => ours,
+        })
+    }
+}
+
+impl Scale {
+    /// The same contents in our blocks. `None` if 32 bits are too few for their keys.
+    fn ours(self, runs: Vec<Range<u32>>) -> Option<Vec<Range<u32>>> {
+        match self {
+            Self::Split(1) | Self::Join(1) => Some(runs),
+            Self::Split(each) => {
+                let wider = |run: Range<u32>| Some(run.start.checked_mul(each)?..run.end.checked_mul(each)?);
+                runs.into_iter().map(wider).collect()
+            }
+            // A key stands for everything up to its block, so the last one of ours stands for ours.
+            Self::Join(each) => {
+                let last = runs.into_iter().flatten().skip(each as usize - 1).step_by(each as usize);
+                Some(last.map(|key| key..key.saturating_add(1)).collect())
+            }
+        }
+    }
+}
+
+impl Columns {
+    /// Reads the header row; notes say which columns mean nothing here.
+    /// Block keys are wanted for blocks of `block_size` tokens.
+    pub fn of(header: &ByteRecord, block_size: NonZeroU32) -> Result<(Self, Option<String>), Fault> {
+        let block_keys = BlockKeys::find(header, block_size);
+        let position = |name: &str| header.iter().position(|field| field.trim_ascii() == name.as_bytes());
+        let unknown: Vec<String> = header
+            .iter()
+            .map(|field| String::from_utf8_lossy(field.trim_ascii()).into_owned())
+            .filter(|name| !COLUMNS.contains(&name.as_str()) && !OPTIONAL.contains(&name.as_str()))
+            .filter(|name| block_keys.is_none() || !name.starts_with(BLOCK_KEYS))
+            .collect();
+        let mut at = [0; COLUMNS.len()];
+        for (at, name) in at.iter_mut().zip(COLUMNS) {
+            *at = position(name).ok_or_else(|| missing(name, &unknown))?;
+        }
+        let notes = unknown.iter().map(|name| match nearest(name, &OPTIONAL) {
+            _ if name.starts_with(BLOCK_KEYS) => {
+                format!(
+                    "column `{name}` is not read, so that no prompts have anything in common: blocks of {block_size} \
+                     tokens are no multiple of its, nor the other way round"
+                )
+            }
+            Some(known) => format!("column `{name}` is not known and not read; did you mean `{known}`?"),
+            None => format!("column `{name}` is not known and not read"),
+        });
+        let notes: Vec<String> = notes.collect();
+        let note = (!notes.is_empty()).then(|| notes.join("; "));
+        let [vllm_priority, think_time_us, max_tokens] = [VLLM_PRIORITY, THINK_TIME_US, MAX_TOKENS].map(position);
+        Ok((Self { at, vllm_priority, think_time_us, max_tokens, block_keys, all: header.len() }, note))
+    }
+
+    /// Whether records say which of their blocks are equal.
+    pub fn has_block_keys(&self) -> bool {
+        self.block_keys.is_some()
+    }
+
+    /// The fields of a record that has all columns.
+    pub fn fields<'a>(&'a self, record: &'a ByteRecord) -> Result<Fields<'a>, Fault> {
+        if record.len() == self.all {
+            Ok(Fields { record, columns: self })
+        } else {
+            Err(Fault::new(format!("{} fields where the header has {}", record.len(), self.all)))
+        }
+    }
+}
+
+fn missing(name: &str, unknown: &[String]) -> Fault {
+    let fault = Fault::new(format!("there is no column `{name}`"));
+    let unknown: Vec<&str> = unknown.iter().map(String::as_str).collect();
+    match nearest(name, &unknown) {
+        Some(near) => fault.hint(format!("rename `{near}`")),
+        None => fault.hint(format!("a TraceV2 file has the {} columns {}", COLUMNS.len(), COLUMNS.join(","))),
+    }
+}
+
+/// One record by column.
+pub(super) struct Fields<'a> {
+    record: &'a ByteRecord,
+    columns: &'a Columns,
+}
+
+impl<'a> Fields<'a> {
+    /// What a replay does not use must make sense nevertheless: if it does not, the file is not
+    /// what it seems.
+    pub fn check(&self) -> Result<(), Fault> {
+        use Column::{AudioTokens, FirstChunkTimeUs, ImageTokens, LastChunkTimeUs, NumChunks, TextTokens, VideoTokens};
+        for column in [TextTokens, ImageTokens, AudioTokens, VideoTokens, NumChunks] {
+            self.count(column)?;
+        }
+        for column in [FirstChunkTimeUs, LastChunkTimeUs] {
+            self.time(column)?;
+        }
+        self.think_time()?;
+        let ratio = field::float(self.bytes(Column::ReasonRatio), Column::ReasonRatio.name())?;
+        if !(0.0..=1.0).contains(&ratio) {
+            return Err(Fault::new(format!("`reason_ratio` is {ratio}, not within 0 and 1")));
+        }
+        match self.bytes(Column::Streaming) {
+            b"true" | b"True" | b"TRUE" | b"t" | b"T" | b"1" => Ok(()),
+            b"false" | b"False" | b"FALSE" | b"f" | b"F" | b"0" => Ok(()),
+            other => Err(Fault::new(format!("`streaming` is neither `true` nor `false`: {}", quoted(other)))),
+        }
+    }
+
+    pub fn count(&self, column: Column) -> Result<u32, Fault> {
+        field::count(self.bytes(column), column.name())
+    }
+
+    /// What this record says that no simulation asks about.
+    pub fn aside(&self) -> Result<impl Iterator<Item = &'static str> + use<>, Fault> {
+        use Column::{AudioTokens, ImageTokens, ReasonRatio, TextTokens, VideoTokens};
+        let mut parts = false;
+        for column in [TextTokens, ImageTokens, AudioTokens, VideoTokens] {
+            parts |= self.count(column)? > 0;
+        }
+        let reasons = field::float(self.bytes(ReasonRatio), ReasonRatio.name())? > 0.0;
+        let said = [
+            (parts, "how prompts are made up of text, images, audio and video"),
+            (reasons, "how much of answers is reasoning"),
+            (self.think_time()? > 0, "think times"),
+        ];
+        Ok(said.into_iter().filter_map(|(there, what)| there.then_some(what)))
+    }
+
+    /// µs.
+    pub fn time(&self, column: Column) -> Result<u64, Fault> {
+        field::micros(self.bytes(column), column.name())
+    }
+
+    pub fn text(&self, column: Column) -> Result<&'a str, Fault> {
+        let bytes = self.bytes(column);
+        std::str::from_utf8(bytes)
+            .map_err(|_| Fault::new(format!("`{}` is not UTF-8: {}", column.name(), quoted(bytes))))
+    }
+
+    /// The instance priority, where the trace has one.
+    pub fn vllm_priority(&self) -> Result<Option<i32>, Fault> {
+        let Some(bytes) = self.columns.vllm_priority.map(|at| self.record[at].trim_ascii()) else {
+            return Ok(None);
+        };
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let value = std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok());
+        let fault = || Fault::new(format!("`{VLLM_PRIORITY}` is not a 32-bit whole number: {}", quoted(bytes)));
+        value.ok_or_else(fault).map(Some)
+    }
+
+    /// The client's budget: that of traces which say so, else the length of the answer.
+    pub fn max_tokens(&self, output: u32) -> Result<Option<u32>, Fault> {
+        let Some(bytes) = self.columns.max_tokens.map(|at| self.record[at].trim_ascii()) else {
+            return Ok(Some(output));
+        };
+        if bytes.is_empty() { Ok(None) } else { field::count(bytes, MAX_TOKENS).map(Some) }
+    }
+
+    /// From the answer before to this prompt, µs; 0 where the trace says nothing of it.
+    pub fn think_time(&self) -> Result<u64, Fault> {
+        let bytes = self.columns.think_time_us.map(|at| self.record[at].trim_ascii());
+        bytes.filter(|bytes| !bytes.is_empty()).map_or(Ok(0), |bytes| field::micros(bytes, THINK_TIME_US))
+    }
+
+    /// Keys of the leading blocks that may equal others, where the trace has them: runs. The request has
+    /// `all_tokens`, answer included.
+    pub fn block_keys(&self, all_tokens: u64) -> Result<Vec<Range<u32>>, Fault> {
+        let Some(BlockKeys { at, tokens, scale }) = self.columns.block_keys else { return Ok(Vec::new()) };
+        let (bytes, full_blocks) = (&self.record[at], all_tokens / u64::from(tokens));
+        let fault = || {
+            Fault::new(format!("`{BLOCK_KEYS}…` is not a list of first+count: {}", quoted(bytes)))
+                .hint("as in `0+9 120+4`")
+        };
+        let text = std::str::from_utf8(bytes).map_err(|_| fault())?;
+        let mut runs = Vec::new();
+        let mut blocks = 0;
+        for run in text.split_ascii_whitespace() {
+            let (first, count) = run.split_once('+').ok_or_else(fault)?;
+            let (first, count): (u32, u32) = first.parse().ok().zip(count.parse().ok()).ok_or_else(fault)?;
+            runs.push(first..first.checked_add(count).ok_or_else(fault)?);
+            blocks += u64::from(count);
+            if blocks > full_blocks.min(MOST_BLOCKS) {
+                let most = full_blocks.min(MOST_BLOCKS);
+                let what = format!("`{BLOCK_KEYS}…` names more blocks than the request can have, {most}");
+                return Err(Fault::new(what).hint("only blocks that its tokens fill have keys"));
+            }
+        }
+        let too_many = || Fault::new("more than 4294967295 different KV blocks".to_owned()).hint("read larger blocks");
+        scale.ours(runs).ok_or_else(too_many)
+    }
+
+    fn bytes(&self, column: Column) -> &'a [u8] {
+        &self.record[self.columns.at[column as usize]]
+    }
+}
+
+/// What stands in a column [`BLOCK_KEYS`].
+pub fn keys_text(content: &Content) -> String {
+    let mut text = String::new();
+    for span in content.spans().iter().filter(|span| span.len > 0) {
+        let separator = if text.is_empty() { "" } else { " " };
+        let _ = write!(text, "{separator}{}+{}", span.first, span.len);
+    }
+    text
+}

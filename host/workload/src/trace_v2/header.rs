@@ -1,0 +1,205 @@
+//! The YAML header of a TraceV2 trace. Strict: a key that is not known is an error.
+//!
+//! Replay needs none of its values but must refuse what it would misread (another version, other
+//! units). Server, network and targets say how the trace was made, for calibration and reports.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, Read as _};
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_yaml::{DefaultMessageFormatter, MessageFormatter as _};
+
+use crate::error::TraceError;
+use blis_diag::{Fault, name_hint};
+
+/// What a TraceV2 trace says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Header {
+    /// Always 3.
+    pub trace_version: u32,
+    /// Always `microseconds`.
+    #[serde(default)]
+    pub time_unit: String,
+    /// When it was made, as written.
+    #[serde(default)]
+    pub created_at: Option<String>,
+    /// Where the times are from.
+    #[serde(default)]
+    pub mode: Option<Mode>,
+    /// How many requests at the start were meant to warm the server up.
+    #[serde(default)]
+    pub warm_up_requests: u64,
+    /// Seed of the workload that was recorded.
+    #[serde(default)]
+    pub workload_seed: Option<i64>,
+    /// The specification it was generated from.
+    #[serde(default)]
+    pub workload_spec: Option<String>,
+    /// How prompts of a session grow.
+    #[serde(default)]
+    pub session_context_growth: SessionGrowth,
+    /// The server that was measured.
+    #[serde(default)]
+    pub server: Option<Server>,
+    /// The network between client and server.
+    #[serde(default)]
+    pub network: Option<Network>,
+    /// Latency targets by service class.
+    #[serde(default)]
+    pub goodput_slo_targets: BTreeMap<String, GoodputTargets>,
+    /// Settings of KV offloading, by name.
+    #[serde(default)]
+    pub kv_offload: BTreeMap<String, f64>,
+    /// What the server reported about its KV cache.
+    #[serde(default)]
+    pub observed_kv_metrics: Option<ObservedKv>,
+}
+
+impl Header {
+    /// What it says that no request carries.
+    pub(super) fn aside(&self) -> impl Iterator<Item = &'static str> + use<> {
+        let said = [
+            (self.workload_seed.is_some(), "the seed"),
+            (self.session_context_growth == SessionGrowth::Accumulate, "that prompts hold the conversation before"),
+            (self.server.is_some(), "the server"),
+        ];
+        said.into_iter().filter_map(|(there, what)| there.then_some(what))
+    }
+}
+
+/// Where the times of a trace are from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// A real server.
+    Real,
+    /// A workload generator.
+    Generated,
+    /// A simulation.
+    Replayed,
+}
+
+/// How prompts of a session grow from round to round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SessionGrowth {
+    /// They do not.
+    #[default]
+    #[serde(rename = "")]
+    None,
+    /// Each holds the conversation before it.
+    Accumulate,
+}
+
+/// The server a trace was recorded at.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[allow(missing_docs, reason = "the fields are vLLM's own settings of these names")]
+pub struct Server {
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+    pub model: Option<String>,
+    pub tensor_parallel: Option<u32>,
+    pub max_num_seqs: Option<u32>,
+    pub block_size: Option<u32>,
+    pub gpu_memory_utilization: Option<f64>,
+    pub max_model_len: Option<u32>,
+}
+
+/// The network between client and server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Network {
+    /// Round trip, ms.
+    pub measured_rtt_ms: f64,
+}
+
+/// Latency targets of a service class, ms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GoodputTargets {
+    /// Time to first token.
+    pub ttft_ms: Option<f64>,
+    /// Inter-token latency.
+    pub itl_ms: Option<f64>,
+    /// End to end.
+    pub e2e_ms: Option<f64>,
+}
+
+/// What a server reported about its KV cache while the trace was recorded.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ObservedKv {
+    /// Name of the counters.
+    pub source: Option<String>,
+    /// Share of blocks found, 0 to 1.
+    pub hit_rate: Option<f64>,
+    /// Blocks found.
+    pub block_hits: Option<f64>,
+    /// Blocks looked up.
+    pub block_queries: Option<f64>,
+    /// Time spent reading blocks back, s.
+    pub read_time_total: Option<f64>,
+    /// Time spent writing blocks out, s.
+    pub write_time_total: Option<f64>,
+    /// The version measured.
+    pub vllm_commit: Option<String>,
+}
+
+/// Reads and checks the header of a TraceV2 trace.
+///
+/// # Errors
+/// [`TraceError::Io`], or [`TraceError::Line`] with line and column.
+pub fn read_header(input: impl BufRead, file: &str) -> Result<Header, TraceError> {
+    const HEADER_BYTES_MAX: u64 = 1 << 20;
+    let file: Arc<str> = file.into();
+    let mut text = Vec::new();
+    let read = input.take(HEADER_BYTES_MAX + 1).read_to_end(&mut text);
+    read.map_err(|source| TraceError::Io { file: Arc::clone(&file), source })?;
+    if text.len() as u64 > HEADER_BYTES_MAX {
+        let fault = Fault::new("the header is longer than 1 MiB").hint("is this the header, or the data?");
+        return Err(fault.at(&file, 1).into());
+    }
+    let header: Header = serde_yaml::from_slice(&text).map_err(|error| yaml_error(&error, &file))?;
+    match check(&header) {
+        Ok(()) => Ok(header),
+        Err((key, fault)) => Err(fault.at(&file, line_of(&text, key)).into()),
+    }
+}
+
+fn check(header: &Header) -> Result<(), (&'static str, Fault)> {
+    if header.trace_version != 3 {
+        let fault = Fault::new(format!("`trace_version` is {}, only 3 can be read", header.trace_version));
+        return Err(("trace_version", fault.hint("export the trace anew with a current BLIS")));
+    }
+    if header.time_unit != "microseconds" {
+        let fault = Fault::new(format!("`time_unit` is `{}`, not `microseconds`", header.time_unit));
+        return Err(("time_unit", fault.hint("write `time_unit: microseconds` and convert the times of the CSV")));
+    }
+    Ok(())
+}
+
+fn yaml_error(error: &serde_yaml::Error, file: &Arc<str>) -> TraceError {
+    let error = error.without_snippet();
+    let mut fault = match error {
+        serde_yaml::Error::SerdeUnknownField { field, expected, .. } => {
+            Fault::new(format!("unknown key `{field}`")).hint(name_hint(field, expected))
+        }
+        serde_yaml::Error::SerdeUnknownVariant { variant, expected, .. } => {
+            let expected: Vec<&str> =
+                expected.iter().map(|&name| if name.is_empty() { "\"\"" } else { name }).collect();
+            Fault::new(format!("unknown value `{variant}`")).hint(name_hint(variant, &expected))
+        }
+        other => Fault::new(DefaultMessageFormatter.format_message(other)),
+    };
+    fault.column = error.location().map(|location| location.column());
+    fault.at(file, error.location().map_or(1, |location| location.line())).into()
+}
+
+/// The line of a top-level key; the first line if it is not there.
+fn line_of(text: &[u8], key: &str) -> u64 {
+    let mut lines = text.split(|&byte| byte == b'\n');
+    lines.position(|line| line.starts_with(key.as_bytes())).map_or(1, |index| index as u64 + 1)
+}
