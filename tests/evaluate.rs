@@ -304,7 +304,7 @@ fn library(dir: &Path, name: &str, source: &str) -> Option<String> {
     let (text, out) = (dir.join(format!("{name}.c")), dir.join(format!("{name}.so")));
     fs::write(&text, source).expect("scratch");
     let header = format!("-I{}", root().join("sdk/c").display());
-    let fixtures = format!("-I{}", root().join("host/src/plugin/native/fixtures").display());
+    let fixtures = format!("-I{}", root().join("host/plugin/src/native/fixtures").display());
     let mut command = Command::new("cc");
     command.args(["-std=gnu11", "-O2", "-shared", "-fPIC", &header, &fixtures]).arg(text).arg("-o").arg(&out);
     let Ok(built) = command.output() else {

@@ -80,7 +80,7 @@ fn compiled(source: &Path, flag: Option<&str>, out: &Path) -> bool {
 }
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/plugin/native/fixtures/{name}.c"))
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("plugin/src/native/fixtures/{name}.c"))
 }
 
 fn failed(checked: &Value) -> Vec<String> {
