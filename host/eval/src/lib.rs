@@ -1,24 +1,47 @@
+//! Experiments and their evaluation: from a specification to simulations, comparisons and results of candidates.
+//!
+//! ```text
+//! ExperimentSpec ─► Experiment ─► open (workload) + service (cluster) ─► measure ─► run, compare, counterfactuals
+//!                                                                        └─► judge: suites, cascade, server, tuning
+//! ```
+//!
+//! No command line and no printing: the `blis` program turns flags into a specification and prints results.
+//!
 //! Judging policies: the figures of their runs, one score from many figures, and whether the
 //! difference between two policies is more than chance.
 //!
 //! Everything here is a function of numbers. Who simulates, and what a contestant is, the caller
-//! brings along: [`compare`] runs every contestant on every seed, [`Comparison`] reads the results.
+//! brings along: `pairs::run_all` runs every contestant on every seed, [`Comparison`] reads the results.
 //! Runs are paired: each contestant meets the same requests under the same seed, so that the
 //! spread between seeds, often far larger than that between policies, cancels out.
 
+pub mod cancel;
 pub mod cascade;
+pub mod catalog;
+pub mod compare;
+pub mod contest;
+pub mod counterfactual;
+pub mod error;
+pub mod experiment;
+pub mod explain;
 pub mod feedback;
 mod figures;
 mod fitness;
+pub mod judge;
+mod measure;
+pub mod open;
 mod paired;
+mod runs;
+mod recording;
 pub mod regret;
+pub mod run;
+pub mod service;
+pub mod spec;
 pub mod suite;
 mod table;
+pub mod timer;
 pub mod verdict;
-
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use rayon::prelude::*;
+pub mod workload_config;
 
 /// Hash of the sources and data that a result depends on: cached results of another build do not count.
 pub const BUILD: &str = env!("BLIS_BUILD");
@@ -28,77 +51,3 @@ pub use figures::{Better, Figure, Figures, Needs, Unit};
 pub use fitness::{Component, Fitness, FitnessScale, FitnessWeights, LOWEST, NoSample, WeightsError};
 pub use paired::{CONFIDENCE, Interval, Paired, Verdict};
 pub use table::Comparison;
-
-/// What `run` makes of every contestant under every seed: by contestant, then by seed.
-///
-/// Runs are spread over the threads of the current rayon pool. The answer does not depend on their
-/// number, provided that a run does not.
-///
-/// # Errors
-///
-/// The error of the first failed run, in order of contestants and then of seeds. Runs that come
-/// after a failed one may not take place.
-pub fn compare<C: Sync, T: Send, E: Send>(
-    contestants: &[C],
-    seeds: &[u64],
-    run: impl Fn(&C, u64) -> Result<T, E> + Sync,
-) -> Result<Vec<Vec<T>>, E> {
-    let runs: Vec<(&C, u64)> = contestants.iter().flat_map(|who| seeds.iter().map(move |&seed| (who, seed))).collect();
-    // Runs before the first failed one are never skipped, so that the same error wins every time.
-    let first_failed = AtomicUsize::new(usize::MAX);
-    let results: Vec<Option<Result<T, E>>> = runs
-        .par_iter()
-        .enumerate()
-        .map(|(number, &(who, seed))| {
-            if number > first_failed.load(Ordering::Relaxed) {
-                return None;
-            }
-            let result = run(who, seed);
-            if result.is_err() {
-                first_failed.fetch_min(number, Ordering::Relaxed);
-            }
-            Some(result)
-        })
-        .collect();
-    let mut results = results.into_iter().flatten();
-    contestants.iter().map(|_| results.by_ref().take(seeds.len()).collect()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn on_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
-        rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads").install(work)
-    }
-
-    #[test]
-    fn results_come_by_contestant_then_seed() {
-        let run = |who: &&str, seed: u64| Ok::<_, ()>(format!("{who}{seed}"));
-        let results = on_threads(3, || compare(&["a", "b"], &[7, 5], run));
-        assert_eq!(results, Ok(vec![vec!["a7".into(), "a5".into()], vec!["b7".into(), "b5".into()]]));
-        assert_eq!(compare(&["a", "b"], &[], run), Ok(vec![vec![], vec![]]));
-        assert_eq!(compare(&[], &[1], run), Ok(vec![]));
-    }
-
-    proptest! {
-        #[test]
-        fn threads_change_nothing(
-            contestants in 1..5u64,
-            seeds in prop::collection::vec(0..100u64, 1..6),
-            failing in prop::collection::btree_set(0..500u64, 0..40),
-        ) {
-            let contestants: Vec<u64> = (0..contestants).collect();
-            let run = |&who: &u64, seed: u64| {
-                let number = 100 * who + seed;
-                if failing.contains(&number) { Err(number) } else { Ok(number) }
-            };
-            let expected: Result<Vec<Vec<u64>>, u64> =
-                contestants.iter().map(|who| seeds.iter().map(|&seed| run(who, seed)).collect()).collect();
-            for threads in [1, 2, 5] {
-                prop_assert_eq!(&on_threads(threads, || compare(&contestants, &seeds, run)), &expected);
-            }
-        }
-    }
-}

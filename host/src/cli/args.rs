@@ -1,4 +1,5 @@
-//! The raw command line. Nothing behind [`super::config`] sees it.
+//! The flags of experiments: their names, help and first checks. Their values go into an [`ExperimentSpec`] by name, so
+//! that files, suites and other programs say the same things in the same words.
 //!
 //! Names are BLIS's; vLLM's names for the same thing are aliases. A flag whose absence matters is
 //! an `Option`, and its default stands in its help text; all others carry theirs.
@@ -8,111 +9,135 @@ use std::marker::PhantomData;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use blis_sim::units::Micros;
-use clap::builder::{NonEmptyStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Arg, Args, Parser, Subcommand, ValueEnum};
-use tracing::level_filters::LevelFilter;
-
-use super::compose::ComposeArgs;
-use super::fidelity::{FitArgs, ValidateArgs};
-use super::given::Given;
-use super::judge::{EvaluateArgs, InitArgs, MergeArgs, ReportArgs, ServeArgs, ShinkaArgs, TuneArgs};
-use super::parse;
-use super::plugin::PluginArgs;
-use super::regret::{RegretArgs, RegretFlags};
-use super::trace::TraceArgs;
-use super::traces::{ConvertArgs, WorkloadCommandArgs};
 use blis_config::LatencyKind;
 use blis_config::policy::{
-    AdmissionName, Named, PreemptionName, PriorityName, RoutingName, SchedulerName, Scorer, Word,
+    AdmissionName, Named, PreemptionName, PriorityName, RoutingName, SchedulerName, Source, Word,
 };
-use blis_eval::{Figure, FitnessScale};
-use blis_plugin::Kind;
-use blis_report::{Export, anomaly_definitions};
+use blis_eval::error::Failure;
+use blis_eval::experiment::{Experiment, OutputFiles};
+use blis_eval::spec::{
+    ArrivalName, Choice, EngineName, ExperimentSpec, FitnessScaleName, KEYS, OnErrorName, ParityName, PolicyParam,
+    RegretName, ScorerList, SessionMode, TargetList, TieBreakName, TraceFormatName, TraceLevelName, WorkloadName,
+    defaults, parse,
+};
+use blis_report::{Export, ExportFormat};
+use blis_sim::units::Micros;
 use blis_workload::trace_v2::ThinkTime;
+use clap::builder::{NonEmptyStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
-/// Simulates LLM inference services without GPUs.
-#[derive(Debug, Parser)]
-#[command(name = "blis", version, max_term_width = 100, args_override_self = true, disable_help_subcommand = true)]
-pub(super) struct Cli {
-    #[command(subcommand)]
-    pub command: Option<Command>,
+use super::output::{LogLevel, OutputForm};
+
+/// The settings that stand on the command line, by name. First in a structure of flags: the other fields take their
+/// values out of the matches.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Settings(pub ExperimentSpec);
+
+/// Reads the matches without taking anything out of them.
+impl FromArgMatches for Settings {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut spec = ExperimentSpec::default();
+        let given = |id: &str| {
+            let known = matches.try_contains_id(id).is_ok();
+            known && matches.value_source(id) == Some(ValueSource::CommandLine)
+        };
+        for key in KEYS {
+            let id = key.name.replace('-', "_");
+            let off = format!("no_{id}");
+            let flag = |name: &str| Source::Flag(format!("--{name}").into());
+            let mut set = |text: &str, source: Source| {
+                spec.set(key, text, source).map_err(|told| {
+                    let what = format!("invalid value '{text}' for '--{}': {told}", key.name);
+                    clap::Error::raw(clap::error::ErrorKind::ValueValidation, what)
+                })
+            };
+            if given(&off) {
+                set("false", flag(&format!("no-{}", key.name)))?;
+            }
+            if given(&id) {
+                for value in matches.get_raw(&id).into_iter().flatten() {
+                    set(&value.to_string_lossy(), flag(key.name))?;
+                }
+            }
+        }
+        Ok(Self(spec))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
-#[derive(Debug, Subcommand)]
-pub(super) enum Command {
-    /// Simulate a generated workload or a request trace
-    #[command(args_override_self = true, allow_negative_numbers = true, after_long_help = anomalies_and_fitness())]
-    Run(Box<RunArgs>),
-    /// Compare routing policies or bundles under the same requests, seed by seed
-    #[command(args_override_self = true, allow_negative_numbers = true, after_long_help = fitness())]
-    Compare(Box<CompareArgs>),
-    /// Simulate a recorded trace: a header (YAML) and its requests (CSV)
-    #[command(args_override_self = true, allow_negative_numbers = true, after_long_help = anomalies_and_fitness())]
-    Replay(Box<ReplayArgs>),
-    /// Tell what would have happened, had decisions been others: the regret of a policy, and how much a
-    /// better one could gain
-    #[command(args_override_self = true, allow_negative_numbers = true)]
-    Regret(Box<RegretArgs>),
-    /// Judge candidates on a suite of scenarios, against a baseline: one JSON document each
-    #[command(args_override_self = true)]
-    Evaluate(EvaluateArgs),
-    /// Put the parts of an evaluation on several machines together
-    Merge(MergeArgs),
-    /// Run candidates on the held-out scenarios of a suite, against its baseline and rivals
-    #[command(args_override_self = true)]
-    Report(ReportArgs),
-    /// Find better values for the parameters that a candidate declares
-    #[command(args_override_self = true)]
-    Tune(TuneArgs),
-    /// Write a project for a search tool, ready to run
-    Init(InitArgs),
-    /// Judge a candidate for ShinkaEvolve: writes metrics.json and correct.json
-    #[command(name = "shinka-evaluate")]
-    Shinka(ShinkaArgs),
-    /// Judge candidates for other programs: lines of JSON, or HTTP on this machine
-    Serve(ServeArgs),
-    /// List, start, build, check and measure policies of your own
-    Plugin(PluginArgs),
-    /// Look at the decisions of a run, recorded with --trace-path
-    Trace(TraceArgs),
-    /// Look at workloads without simulating them
-    Workload(WorkloadCommandArgs),
-    /// Write a request trace in another format, and say what is lost
-    #[command(args_override_self = true, allow_negative_numbers = true)]
-    Convert(ConvertArgs),
-    /// Write one workload specification that sends what several send together
-    #[command(args_override_self = true)]
-    Compose(ComposeArgs),
-    /// Calibrate the physics latency model against measured runs of real servers
-    #[command(args_override_self = true)]
-    Fit(FitArgs),
-    /// Compare simulated with measured latencies of real servers
-    #[command(args_override_self = true)]
-    Validate(ValidateArgs),
-    /// List the models with a configuration
-    Models,
-    /// List the GPUs with a description
-    Hardware,
+/// It brings no flags of its own.
+impl Args for Settings {
+    fn augment_args(command: Command) -> Command {
+        command
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        command
+    }
 }
 
-/// What is counted as an anomaly, and what a fitness can be made of.
-fn anomalies_and_fitness() -> String {
-    format!("Anomalies, as counted in the results:\n{}\n{}", anomaly_definitions(), fitness())
+impl Settings {
+    /// What is set, on top of the file of `--config`.
+    fn over(&self, output: &OutputFlags) -> Result<ExperimentSpec, Failure> {
+        let spec = self.0.clone();
+        Ok(match &output.config {
+            Some(file) => spec.over(&ExperimentSpec::load(file)?),
+            None => spec,
+        })
+    }
 }
 
-/// What a fitness can be made of.
-fn fitness() -> String {
-    let scale = |scale: FitnessScale| format!("  {}: {}\n", scale.name(), scale.definition());
-    let scales: String = FitnessScale::ALL.into_iter().map(scale).collect();
-    format!("Figures, for --fitness-weights and as compared:\n{}\nScales of --fitness-scale:\n{scales}", Figure::help())
+impl RunArgs {
+    /// What is asked for.
+    pub(super) fn spec(&self) -> Result<ExperimentSpec, Failure> {
+        self.given.over(&self.output)
+    }
+
+    /// That, checked.
+    pub(super) fn experiment(&self) -> Result<Experiment, Failure> {
+        Experiment::new(self.spec()?, self.export.files(&self.metrics_path, &None))
+    }
+}
+
+impl ReplayArgs {
+    /// What is asked for, checked.
+    pub(super) fn experiment(&self) -> Result<Experiment, Failure> {
+        let spec = self.given.over(&self.output)?;
+        if spec.trace_header.is_none() {
+            return Err(Failure::usage("there is no trace to replay")
+                .hint("name its two files with `--trace-header` and `--trace-data`"));
+        }
+        Experiment::new(spec, self.export.files(&self.metrics_path, &self.results_path))
+    }
+}
+
+impl CompareArgs {
+    /// What all contestants have in common.
+    pub(super) fn spec(&self) -> Result<ExperimentSpec, Failure> {
+        self.given.over(&self.output)
+    }
+}
+
+impl ExportFlags {
+    fn files(&self, metrics_path: &Option<PathBuf>, results_path: &Option<PathBuf>) -> OutputFiles {
+        let trace = self.trace_output.clone().map(|path| Export { format: ExportFormat::TraceV2, path });
+        OutputFiles {
+            metrics_path: metrics_path.clone(),
+            results_path: results_path.clone(),
+            exports: self.export.iter().cloned().chain(trace).collect(),
+        }
+    }
 }
 
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
-    // First: the other fields take their values out of the matches.
     #[command(flatten)]
-    pub given: Given,
+    pub given: Settings,
     #[command(flatten)]
     pub instance: InstanceArgs,
     #[command(flatten)]
@@ -125,6 +150,8 @@ pub(super) struct RunArgs {
     pub evaluation: EvaluationFlags,
     #[command(flatten)]
     pub simulation: SimulationArgs,
+    #[command(flatten)]
+    pub output: OutputFlags,
     /// File for the results and every request, JSON
     #[arg(long, visible_alias = "results-path", value_name = "FILE", help_heading = OUTPUT)]
     pub metrics_path: Option<PathBuf>,
@@ -148,9 +175,8 @@ pub(super) struct ExportFlags {
 
 #[derive(Debug, Args)]
 pub(super) struct ReplayArgs {
-    // First: the other fields take their values out of the matches.
     #[command(flatten)]
-    pub given: Given,
+    pub given: Settings,
     #[command(flatten)]
     pub instance: InstanceArgs,
     #[command(flatten)]
@@ -158,11 +184,11 @@ pub(super) struct ReplayArgs {
     #[command(flatten)]
     pub policies: PolicyFlags,
     /// Header of the trace, YAML
-    #[arg(long, value_name = "FILE", help_heading = WORKLOAD)]
-    pub trace_header: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "config", help_heading = WORKLOAD)]
+    pub trace_header: Option<PathBuf>,
     /// Requests of the trace, CSV, plain or gzip
-    #[arg(long, value_name = "FILE", help_heading = WORKLOAD)]
-    pub trace_data: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "config", help_heading = WORKLOAD)]
+    pub trace_data: Option<PathBuf>,
     /// Leave out lines that cannot be read, and say how many, instead of stopping
     #[arg(long, help_heading = WORKLOAD)]
     pub skip_bad_lines: bool,
@@ -174,6 +200,8 @@ pub(super) struct ReplayArgs {
     pub evaluation: EvaluationFlags,
     #[command(flatten)]
     pub simulation: SimulationArgs,
+    #[command(flatten)]
+    pub output: OutputFlags,
     /// File for the results and every request, JSON
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub metrics_path: Option<PathBuf>,
@@ -188,7 +216,7 @@ pub(super) struct ReplayArgs {
 #[derive(Debug, Args)]
 pub(super) struct SessionFlags {
     /// When the later rounds of recorded sessions arrive
-    #[arg(long, value_enum, value_name = "MODE", default_value_t = SessionMode::Fixed, help_heading = WORKLOAD)]
+    #[arg(long, value_parser = OneOf::<SessionMode>::new(), value_name = "MODE", default_value_t = defaults::SESSION_MODE, help_heading = WORKLOAD)]
     pub session_mode: SessionMode,
     /// With --session-mode closed-loop: from an answer to the next prompt, ms ≥ 0 [default: what the
     /// trace says in its column think_time_us, else the time between recorded arrivals]
@@ -203,9 +231,8 @@ pub(super) struct SessionFlags {
 
 #[derive(Debug, Args)]
 pub(super) struct CompareArgs {
-    // First: the other fields take their values out of the matches.
     #[command(flatten)]
-    pub given: Given,
+    pub given: Settings,
     /// Two or more: routing policies, lists of scorers like queue-depth:2,kv-utilization:1, or bundles
     /// (YAML). The first is what the others are compared with
     #[arg(value_name = "POLICY|FILE", required = true)]
@@ -230,6 +257,8 @@ pub(super) struct CompareArgs {
     pub workload: WorkloadArgs,
     #[command(flatten)]
     pub simulation: SimulationArgs,
+    #[command(flatten)]
+    pub output: OutputFlags,
 }
 
 const COMPARISON: &str = "Comparison";
@@ -256,8 +285,8 @@ pub(super) struct InstanceArgs {
 #[derive(Debug, Args)]
 pub(super) struct DeploymentFlags {
     /// Model, as on Hugging Face; `blis models` lists those known
-    #[arg(long, value_name = "NAME", help_heading = MODEL)]
-    pub model: String,
+    #[arg(long, value_name = "NAME", required_unless_present = "config", help_heading = MODEL)]
+    pub model: Option<String>,
     /// GPU; `blis hardware` lists those known [default: H100]
     #[arg(long, visible_alias = "gpu", value_name = "GPU", help_heading = MODEL)]
     pub hardware: Option<String>,
@@ -307,25 +336,25 @@ pub(super) struct DeploymentFlags {
           help_heading = ENGINE)]
     pub total_kv_blocks: Option<u64>,
     /// KV block, tokens ≥ 1
-    #[arg(long, visible_alias = "block-size", value_name = "N", default_value_t = 16, value_parser = parse::count,
+    #[arg(long, visible_alias = "block-size", value_name = "N", default_value_t = defaults::BLOCK_SIZE_IN_TOKENS, value_parser = parse::count,
           help_heading = ENGINE)]
     pub block_size_in_tokens: u32,
     /// Longest prompt plus answer, tokens; 0 for the model's own limit. At most what the KV cache holds
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse::count_or_zero, help_heading = ENGINE)]
     pub max_model_len: u32,
     /// Share of GPU memory the engine may use, above 0, at most 1
-    #[arg(long, value_name = "SHARE", default_value_t = 0.9, value_parser = parse::share, help_heading = ENGINE)]
+    #[arg(long, value_name = "SHARE", default_value_t = defaults::GPU_MEMORY_UTILIZATION, value_parser = parse::share, help_heading = ENGINE)]
     pub gpu_memory_utilization: f64,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct EngineFlags {
     /// Most requests in the running batch, ≥ 1
-    #[arg(long, visible_alias = "max-num-running-reqs", value_name = "N", default_value_t = 256,
+    #[arg(long, visible_alias = "max-num-running-reqs", value_name = "N", default_value_t = defaults::MAX_NUM_SEQS,
           value_parser = parse::count, help_heading = ENGINE)]
     pub max_num_seqs: u32,
     /// Most tokens computed in one step, ≥ 1
-    #[arg(long, visible_alias = "max-num-scheduled-tokens", value_name = "N", default_value_t = 2048,
+    #[arg(long, visible_alias = "max-num-scheduled-tokens", value_name = "N", default_value_t = defaults::MAX_NUM_BATCHED_TOKENS,
           value_parser = parse::count, help_heading = ENGINE)]
     pub max_num_batched_tokens: u32,
     /// Most prompt tokens of one request in one step; 0 for no limit
@@ -366,10 +395,10 @@ pub(super) struct EngineFlags {
           conflicts_with_all = ["scheduler", "preemption_policy"])]
     pub scheduling_policy: Option<PreemptionName>,
     /// Whose behaviour to follow where the two differ: the real scheduler or the published simulator
-    #[arg(long, value_enum, value_name = "NAME", default_value_t = ParityName::Vllm, help_heading = ENGINE)]
+    #[arg(long, value_parser = OneOf::<ParityName>::new(), value_name = "NAME", default_value_t = defaults::PARITY, help_heading = ENGINE)]
     pub parity: ParityName,
     /// Which of the two equal engines to use
-    #[arg(long, value_enum, value_name = "NAME", default_value_t = EngineName::Fast, hide = true)]
+    #[arg(long, value_parser = OneOf::<EngineName>::new(), value_name = "NAME", default_value_t = defaults::ENGINE, hide = true)]
     pub engine: EngineName,
 }
 
@@ -394,7 +423,7 @@ pub(super) struct ClusterFlags {
     #[arg(long, value_name = "US", default_value = "50000", value_parser = parse::interval, help_heading = CLUSTER)]
     pub cache_signal_delay: Micros,
     /// Where a request goes if several instances are equally good
-    #[arg(long, value_enum, value_name = "NAME", default_value_t = TieBreakName::Random, help_heading = CLUSTER)]
+    #[arg(long, value_parser = OneOf::<TieBreakName>::new(), value_name = "NAME", default_value_t = defaults::TIE_BREAK, help_heading = CLUSTER)]
     pub tie_break: TieBreakName,
 }
 
@@ -444,7 +473,7 @@ pub(super) struct PolicyFlags {
     #[arg(long, help_heading = POLICIES)]
     pub allow_native: bool,
     /// What to do when a plugin fails in the middle of a run
-    #[arg(long, value_enum, value_name = "NAME", default_value_t = OnErrorName::Fail, help_heading = POLICIES)]
+    #[arg(long, value_parser = OneOf::<OnErrorName>::new(), value_name = "NAME", default_value_t = defaults::ON_PLUGIN_ERROR, help_heading = POLICIES)]
     pub on_plugin_error: OnErrorName,
 }
 
@@ -470,7 +499,7 @@ pub(super) struct FitnessFlags {
     #[arg(long, value_name = "KEY:WEIGHT,…", help_heading = EVALUATION)]
     pub fitness_weights: Option<String>,
     /// What the parts of the fitness are measured by [default: baseline]
-    #[arg(long, value_enum, value_name = "NAME", requires = "fitness_weights", help_heading = EVALUATION)]
+    #[arg(long, value_parser = OneOf::<FitnessScaleName>::new(), value_name = "NAME", requires = "fitness_weights", help_heading = EVALUATION)]
     pub fitness_scale: Option<FitnessScaleName>,
 }
 
@@ -485,7 +514,7 @@ pub(super) struct EvaluationFlags {
     #[arg(long, value_name = "NAME|FILE", requires = "fitness_weights", help_heading = EVALUATION)]
     pub baseline: Option<String>,
     /// Which decisions to record
-    #[arg(long, value_enum, value_name = "LEVEL", default_value_t = TraceLevelName::None, help_heading = EVALUATION)]
+    #[arg(long, value_parser = OneOf::<TraceLevelName>::new(), value_name = "LEVEL", default_value_t = TraceLevelName::default(), help_heading = EVALUATION)]
     pub trace_level: TraceLevelName,
     /// File for every recorded decision, a line of JSON each; packed if its name ends with .gz. `blis
     /// trace` reads it
@@ -505,7 +534,7 @@ pub(super) struct EvaluationFlags {
 #[derive(Debug, Args)]
 pub(super) struct WorkloadArgs {
     /// Where requests come from [default: distribution; traces with --workload-trace]
-    #[arg(long, value_enum, value_name = "NAME", help_heading = WORKLOAD)]
+    #[arg(long, value_parser = OneOf::<WorkloadName>::new(), value_name = "NAME", help_heading = WORKLOAD)]
     pub workload: Option<WorkloadName>,
     /// Workload specification, YAML: clients of any kind, cohorts, sessions, rates that change. Or a
     /// ServeGen folder. --seed, --horizon, --num-requests and --timeout win over it
@@ -515,7 +544,7 @@ pub(super) struct WorkloadArgs {
     #[arg(long, visible_alias = "workload-traces-filepath", value_name = "FILE", help_heading = WORKLOAD)]
     pub workload_trace: Option<PathBuf>,
     /// Format of the trace [default: auto]
-    #[arg(long, value_enum, value_name = "NAME", help_heading = WORKLOAD)]
+    #[arg(long, value_parser = OneOf::<TraceFormatName>::new(), value_name = "NAME", help_heading = WORKLOAD)]
     pub trace_format: Option<TraceFormatName>,
     /// Tokens behind one hash id of a trace, ≥ 1 [default: mooncake 512; bailian 16; vllm-vcr what the
     /// capture says]
@@ -528,7 +557,7 @@ pub(super) struct WorkloadArgs {
     #[command(flatten)]
     pub part: TracePartFlags,
     /// When the later turns of recorded sessions arrive (closed-loop: mooncake and trace-v2) [default: fixed]
-    #[arg(long, value_enum, value_name = "MODE", help_heading = WORKLOAD)]
+    #[arg(long, value_parser = OneOf::<SessionMode>::new(), value_name = "MODE", help_heading = WORKLOAD)]
     pub session_mode: Option<SessionMode>,
     /// Seconds until a client gives up; negative for never [default: 300; never with a
     /// trace; what a specification says]
@@ -578,7 +607,7 @@ pub(super) struct SyntheticFlags {
           help_heading = SYNTHETIC)]
     pub think_time_ms: Option<Micros>,
     /// Spacing of arrivals [default: constant]
-    #[arg(long, value_enum, value_name = "NAME", help_heading = SYNTHETIC)]
+    #[arg(long, value_parser = OneOf::<ArrivalName>::new(), value_name = "NAME", help_heading = SYNTHETIC)]
     pub arrival_process: Option<ArrivalName>,
     /// How many requests; 0 for as many as arrive before --horizon [default: 100; with --concurrency
     /// and --horizon 0; what a specification says]
@@ -618,12 +647,19 @@ pub(super) struct SyntheticFlags {
 pub(super) struct SimulationArgs {
     /// Seed of everything random. Where it is not given, a specification or the header of a replayed trace may
     /// name another
-    #[arg(long, value_name = "N", default_value_t = 42, value_parser = parse::seed, help_heading = SIMULATION)]
+    #[arg(long, value_name = "N", default_value_t = defaults::SEED, value_parser = parse::seed, help_heading = SIMULATION)]
     pub seed: u64,
     /// End of the simulation, µs ≥ 1 [default: when every request has ended; a replay with --parity
     /// blis: twice the last arrival]
     #[arg(long, value_name = "US", value_parser = parse::horizon, help_heading = SIMULATION)]
     pub horizon: Option<Micros>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct OutputFlags {
+    /// Settings to start from, YAML, as --explain-config prints them; flags win over it
+    #[arg(long, value_name = "FILE", help_heading = SIMULATION)]
+    pub config: Option<PathBuf>,
     /// Print everything the flags and the bundle come to, as YAML with the source of each value,
     /// and simulate nothing
     #[arg(long, help_heading = OUTPUT)]
@@ -639,6 +675,32 @@ pub(super) struct SimulationArgs {
     pub no_progress: bool,
 }
 
+pub(super) const REGRET: &str = "Regret: what would have happened otherwise";
+
+/// What to ask about the alternatives to decisions.
+#[derive(Debug, Args)]
+pub(super) struct RegretFlags {
+    /// Run sampled decisions again with other answers, and compare what happens
+    #[arg(long, value_parser = OneOf::<RegretName>::new(), value_name = "KIND", default_value_t = defaults::REGRET, help_heading = REGRET)]
+    pub regret: RegretName,
+    /// Routing decisions to look at, ≥ 1: half of them at random, a quarter from requests that missed an SLO
+    /// target (without targets: from the slowest), a quarter from those with the widest score margins. A
+    /// quarter as many of admission, and of scheduling, each
+    #[arg(long, value_name = "N", default_value_t = defaults::REGRET_SAMPLES, value_parser = parse::count, help_heading = REGRET)]
+    pub regret_samples: u32,
+    /// Other instances to try for each routing decision, ≥ 1: the one with most of the prompt in its cache,
+    /// the one with least to do, then by score
+    #[arg(long, value_name = "K", default_value_t = defaults::REGRET_ALTERNATIVES, value_parser = parse::count, help_heading = REGRET)]
+    pub regret_alternatives: u32,
+    /// For how many seconds after a decision its consequences count [default: twice the mean end-to-end
+    /// latency, at least 1]
+    #[arg(long, value_name = "S", value_parser = parse::seconds_above_0, help_heading = REGRET)]
+    pub regret_window: Option<Micros>,
+    /// File for every decision that was looked at, with what was seen and all its worlds, a line of JSON each
+    #[arg(long, value_name = "FILE", help_heading = REGRET)]
+    pub regret_path: Option<PathBuf>,
+}
+
 /// Understands names of built-in policies and takes any other word for that of a plugin.
 #[derive(Clone, Debug)]
 pub(super) struct Words<N>(PhantomData<N>);
@@ -652,7 +714,7 @@ impl<N> Words<N> {
 impl<N: Named + Send + Sync> TypedValueParser for Words<N> {
     type Value = Word<N>;
 
-    fn parse_ref(&self, command: &clap::Command, arg: Option<&Arg>, value: &OsStr) -> Result<Self::Value, clap::Error> {
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<Self::Value, clap::Error> {
         let text = NonEmptyStringValueParser::new().parse_ref(command, arg, value)?;
         Ok(N::find(&text).map_or(Word::Outside(text), Word::BuiltIn))
     }
@@ -676,7 +738,7 @@ impl<N> BuiltIns<N> {
 impl<N: Named + Send + Sync> TypedValueParser for BuiltIns<N> {
     type Value = N;
 
-    fn parse_ref(&self, command: &clap::Command, arg: Option<&Arg>, value: &OsStr) -> Result<Self::Value, clap::Error> {
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<Self::Value, clap::Error> {
         let names = PossibleValuesParser::new(possible_values::<N>());
         let text = names.parse_ref(command, arg, value)?;
         N::find(&text).ok_or_else(|| clap::Error::new(clap::error::ErrorKind::InvalidValue).with_cmd(command))
@@ -692,194 +754,31 @@ fn possible_values<N: Named>() -> impl Iterator<Item = PossibleValue> {
     N::ALL.iter().map(|name| PossibleValue::new(name.name()).help(name.about()))
 }
 
-/// The value of `--policy-param`.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct PolicyParam {
-    pub kind: Kind,
-    pub name: String,
-    pub value: f64,
-}
+/// Understands the words of a closed set.
+#[derive(Clone, Debug)]
+pub(super) struct OneOf<T>(PhantomData<T>);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum OnErrorName {
-    /// The run ends with its error
-    Fail,
-    /// A built-in decides in its place, and the run says how often
-    Fallback,
-}
-
-/// The value of `--routing-scorers`.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct ScorerList(pub Vec<Scorer>);
-
-/// The value of `--slo-ttft` and its like: class and target.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TargetList(pub Vec<(String, Micros)>);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum TieBreakName {
-    /// To any of them, with equal chances
-    Random,
-    /// To the first: for comparison with recorded answers
-    LowestIndex,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum FitnessScaleName {
-    /// The same figures under the baseline
-    Baseline,
-    /// Fixed figures, as the published simulator has them
-    Blis,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(super) enum TraceLevelName {
-    /// None
-    #[default]
-    None,
-    /// Every admission, every choice of an instance, and who enters and leaves the batches there
-    Decisions,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum ParityName {
-    /// The scheduler of vLLM
-    Vllm,
-    /// The published Go simulator, to the microsecond
-    Blis,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum EngineName {
-    /// Touches only what changes
-    Fast,
-    /// Touches everything at every step
-    Plain,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum WorkloadName {
-    /// Lengths and rate as given by the flags below
-    Distribution,
-    /// Prompts of 256 and answers of 256 tokens on average
-    Chatbot,
-    /// 4096 and 512
-    Summarization,
-    /// 1024 and 1024
-    Contentgen,
-    /// 10240 and 1536
-    Multidoc,
-    /// One client: 512 and 256 tokens (exponential), bursts (Gamma, coefficient of variation 3.5)
-    Bursty,
-    /// 0.9 batch, 1024 and 512, of one tenant; 0.1 critical, 128 and 64, of another
-    UnfairTenants,
-    /// 0.8 batch, 256 and 128, behind 50 tokens in common; 0.2 standard, 512 and 256
-    PrefixHeavy,
-    /// A third each: critical, 64 and 32; standard, 256 and 128; batch, 1024 and 512
-    MixedSlo,
-    /// inference-perf: 1000 ± 800 and 8000 ± 6500 tokens (lognormal), Poisson arrivals
-    Reasoning,
-    /// inference-perf: 15000 ± 22000 and 500 ± 300
-    SummarizationRag,
-    /// inference-perf: 500 ± 1200 and 500 to 8000
-    SyntheticData,
-    /// inference-perf: conversations of 4 ± 2.5 turns in closed loop behind a system prompt of 1000 tokens,
-    /// about 4000 ± 2500 tokens, 50 ± 40 and 300 ± 150 a turn
-    InteractiveChat,
-    /// inference-perf: 540 turns on average (half of them have at most 6) behind 3000 tokens, about
-    /// 160000 ± 233600 tokens, 1500 ± 1200 and 425 ± 825 a turn
-    CodeGeneration,
-    /// inference-perf: 15 ± 8.5 turns behind 2000 tokens, about 45000 tokens (exponential),
-    /// 3000 ± 2500 and 300 ± 850 a turn
-    DeepResearch,
-    /// The file of --workload-trace
-    Traces,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum TraceFormatName {
-    /// By its first lines
-    Auto,
-    /// BLIS: arrival, id, model, prompt and answer tokens as lists
-    BlisCsv,
-    /// Azure LLM inference trace: timestamp, prompt and answer length
-    Azure,
-    /// Mooncake: JSON lines with hash ids
-    Mooncake,
-    /// BLIS, both halves beside each other: name one of them
-    #[value(name = "trace-v2")]
-    TraceV2,
-    /// Alibaba Bailian (Qwen): JSON lines in seconds with chats and hash ids
-    Bailian,
-    /// BurstGPT: timestamp, model, request and response tokens
-    #[value(name = "burstgpt")]
-    BurstGpt,
-    /// `vllm bench serve --save-result --save-detailed`: JSON, also several runs
-    VllmBench,
-    /// SGLang `bench_serving --output-details`: JSON lines; arrivals follow from the request rate
-    SglangBench,
-    /// AIPerf: profile_export.jsonl
-    #[value(name = "aiperf")]
-    AiPerf,
-    /// OpenTelemetry spans of vLLM: OTLP-JSON
-    Otel,
-    /// vllm-vcr: JSON lines
-    VllmVcr,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum ArrivalName {
-    /// At equal distances
-    Constant,
-    /// At random, independently of each other
-    Poisson,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum SessionMode {
-    /// As recorded
-    Fixed,
-    /// When the round before has been answered and its client has thought
-    ClosedLoop,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum OutputForm {
-    /// Text on a terminal, JSON elsewhere
-    Auto,
-    /// A summary to read
-    Text,
-    /// One JSON object
-    Json,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum LogLevel {
-    /// Nothing
-    Off,
-    /// What went wrong
-    #[value(alias = "fatal", alias = "panic")]
-    Error,
-    /// What may be a mistake
-    #[value(alias = "warning")]
-    Warn,
-    /// What was chosen where you left the choice
-    Info,
-    /// What helps to find a bug
-    Debug,
-    /// Everything
-    Trace,
-}
-
-impl From<LogLevel> for LevelFilter {
-    fn from(level: LogLevel) -> Self {
-        match level {
-            LogLevel::Off => Self::OFF,
-            LogLevel::Error => Self::ERROR,
-            LogLevel::Warn => Self::WARN,
-            LogLevel::Info => Self::INFO,
-            LogLevel::Debug => Self::DEBUG,
-            LogLevel::Trace => Self::TRACE,
-        }
+impl<T> OneOf<T> {
+    pub(super) fn new() -> Self {
+        Self(PhantomData)
     }
+}
+
+impl<T: Choice> TypedValueParser for OneOf<T> {
+    type Value = T;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<T, clap::Error> {
+        let names = PossibleValuesParser::new(choices::<T>());
+        let text = names.parse_ref(command, arg, value)?;
+        T::find(&text).ok_or_else(|| clap::Error::new(clap::error::ErrorKind::InvalidValue).with_cmd(command))
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(choices::<T>()))
+    }
+}
+
+/// The words of a closed set as help lists them.
+fn choices<T: Choice>() -> impl Iterator<Item = PossibleValue> {
+    T::ALL.iter().map(|choice| PossibleValue::new(choice.name()).help(choice.about()))
 }

@@ -6,8 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 
-use super::error::Failure;
-use super::{print, print_document};
+use blis_eval::error::Failure;
+use super::output::{print, print_document};
 use blis_config::Catalogue;
 use blis_config::physics::CoefficientFile;
 use blis_fit::errors::{OfDistribution, mean};

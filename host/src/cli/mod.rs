@@ -1,48 +1,41 @@
 //! The command line. The only place that prints, and the only one that reads the environment.
 //!
-//! `args` (raw) → `config` (validated) → `run` (simulation and files) → standard output.
-//! Results go to standard output, everything else to standard error.
+//! `args` (flags) → [`ExperimentSpec`](blis_eval::spec::ExperimentSpec) → `blis_eval` (simulation and files) →
+//! `output` (standard output). Results go to standard output, everything else to standard error.
 
 mod args;
-mod catalog;
-mod compare;
+mod command;
 mod compose;
-mod config;
-mod connect;
-mod contest;
-mod decisions;
-mod error;
-mod explain;
 mod fidelity;
-mod given;
 mod judge;
-mod parse;
+mod listing;
+mod output;
 mod plugin;
 mod progress;
 mod regret;
-mod run;
-mod service;
-mod timer;
 mod trace;
 mod traces;
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
+use blis_eval::compare::{self, CompareConfig};
+use blis_eval::error::Failure;
+use blis_eval::experiment::Experiment;
+use blis_eval::explain::explain;
+use blis_eval::regret::Regret;
+use blis_eval::run::{self, Finished};
+use blis_eval::open;
+use blis_report::{DecisionSummary, Summary, plugins_document, report_document};
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
 use serde::Serialize;
-use tracing::level_filters::LevelFilter;
 
-use args::{Cli, Command, OutputForm};
-use compare::CompareConfig;
-use config::RunConfig;
-use error::Failure;
-use run::Finished;
-
-use blis_eval::regret::Regret;
-use blis_report::{DecisionSummary, Summary, plugins_document, report_document};
+use args::{CompareArgs, OutputFlags};
+use command::{Cli, Command};
+use output::{colour_wanted, exit_code, print, print_document, print_lines, start_log, wants_text_form};
+use progress::ProgressBars;
 
 /// Runs the program. Exit code 0: done; 1: the simulation or its output failed; 2: what was asked
 /// makes no sense.
@@ -60,7 +53,7 @@ pub fn main() -> ExitCode {
                 // Nothing is left to do if even this fails.
                 let _ = writeln!(io::stderr(), "{failure}");
             }
-            failure.exit_code()
+            exit_code(&failure)
         }
     }
 }
@@ -78,9 +71,9 @@ pub fn check_words(words: &[OsString]) -> Result<(), String> {
 
 fn dispatch(cli: Cli) -> Result<(), Failure> {
     match cli.command {
-        Some(Command::Run(args)) => simulate(&RunConfig::from_run(*args)?),
-        Some(Command::Replay(args)) => simulate(&RunConfig::from_replay(*args)?),
-        Some(Command::Compare(args)) => compare(&CompareConfig::new(*args)?),
+        Some(Command::Run(args)) => simulate(&args.experiment()?, &args.output),
+        Some(Command::Replay(args)) => simulate(&args.experiment()?, &args.output),
+        Some(Command::Compare(args)) => compare(&args),
         Some(Command::Regret(args)) => regret::dispatch(*args),
         Some(Command::Evaluate(args)) => judge::dispatch(&args),
         Some(Command::Merge(args)) => judge::merge(&args),
@@ -96,51 +89,38 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Some(Command::Compose(args)) => compose::compose(&args),
         Some(Command::Fit(args)) => fidelity::run_fit(&args),
         Some(Command::Validate(args)) => fidelity::run_validate(&args),
-        Some(Command::Models) => print_lines(&connect::models()),
-        Some(Command::Hardware) => print_lines(&connect::hardware()),
+        Some(Command::Models) => print_lines(&listing::models()),
+        Some(Command::Hardware) => print_lines(&listing::hardware()),
         None => print(format_args!("{}", Cli::command().render_long_help())),
     }
 }
 
-fn compare(config: &CompareConfig) -> Result<(), Failure> {
-    start_log(config.base.output.log);
-    if config.base.explain {
-        let deployment = connect::resolve(&config.base)?;
-        let explain =
-            |(name, config): &(String, RunConfig)| format!("# {name}\n{}", explain::explain(config, &deployment));
-        return print(config.contestants.iter().map(explain).collect::<Vec<_>>().join("---\n"));
+fn compare(args: &CompareArgs) -> Result<(), Failure> {
+    let config = CompareConfig::new(args.spec()?, &args.contestants, args.seeds, args.threads)?;
+    start_log(args.output.log.into());
+    if args.output.explain_config {
+        let deployment = open::resolve(&config.base)?;
+        let page = |(name, config): &(String, Experiment)| format!("# {name}\n{}", explain(config, &deployment));
+        return print(config.contestants.iter().map(page).collect::<Vec<_>>().join("---\n"));
     }
-    let (comparison, notes) = compare::compare(config)?;
+    let (comparison, notes) = compare::compare(&config)?;
     for note in notes {
         tracing::warn!("{note}");
     }
     for (name, contestant) in &config.contestants {
         contestant.warnings.iter().for_each(|(what, hint)| tracing::warn!("{name}: {what} (hint: {hint})"));
     }
-    if wants_text(&config.base) { print(comparison) } else { print_document(&comparison) }
+    if wants_text_form(args.output.output) { print(comparison) } else { print_document(&comparison) }
 }
 
-/// Text on a terminal, JSON elsewhere, unless told otherwise.
-fn wants_text(config: &RunConfig) -> bool {
-    wants_text_form(config.output.form)
-}
-
-fn wants_text_form(form: OutputForm) -> bool {
-    match form {
-        OutputForm::Auto => io::stdout().is_terminal(),
-        OutputForm::Text => true,
-        OutputForm::Json => false,
+fn simulate(config: &Experiment, flags: &OutputFlags) -> Result<(), Failure> {
+    let text = wants_text_form(flags.output);
+    start_log(flags.log.into());
+    if flags.explain_config {
+        return print(explain(config, &open::resolve(config)?));
     }
-}
-
-fn simulate(config: &RunConfig) -> Result<(), Failure> {
-    let text = wants_text(config);
-    start_log(config.output.log);
-    if config.explain {
-        return print(explain::explain(config, &connect::resolve(config)?));
-    }
-    let progress = config.output.progress && io::stderr().is_terminal();
-    let finished = run::run(config, progress)?;
+    let progress = ProgressBars { visible: !flags.no_progress && io::stderr().is_terminal() };
+    let finished = run::run(config, &progress)?;
     let colour = io::stdout().is_terminal() && colour_wanted();
     let printed = if text { print_summary(&finished, colour) } else { print_json(&finished) };
     printed?;
@@ -183,13 +163,6 @@ fn print_json(finished: &Finished) -> Result<(), Failure> {
     })
 }
 
-fn print_document(document: &impl Serialize) -> Result<(), Failure> {
-    let mut text = Vec::new();
-    document.serialize(&mut serde_json::Serializer::pretty(&mut text)).map_err(Failure::runtime)?;
-    text.push(b'\n');
-    io::stdout().write_all(&text).map_err(|error| Failure::output(&error))
-}
-
 /// The report, then what else was asked for.
 #[derive(Serialize)]
 struct Printed<'a, R: Serialize, P: Serialize, F: Serialize> {
@@ -203,15 +176,6 @@ struct Printed<'a, R: Serialize, P: Serialize, F: Serialize> {
     decisions: Option<&'a DecisionSummary>,
     #[serde(skip_serializing_if = "Option::is_none")]
     regret: Option<&'a Regret>,
-}
-
-fn print_lines(lines: &[String]) -> Result<(), Failure> {
-    print(lines.iter().map(|line| format!("{line}\n")).collect::<String>())
-}
-
-fn print(text: impl std::fmt::Display) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    write!(out, "{text}").and_then(|()| out.flush()).map_err(|error| Failure::output(&error))
 }
 
 /// Help and version go to standard output and are no error.
@@ -237,23 +201,6 @@ fn reworded(error: &clap::Error, first: Option<&str>) -> String {
         Some((message, tip)) => format!("{message}\nhint: {}", tip.replace("\n  tip: ", "; ")),
         None => format!("{told}\nhint: `blis {subcommand} --help` describes every flag"),
     }
-}
-
-fn start_log(level: LevelFilter) {
-    let log = tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal() && colour_wanted())
-        .with_target(false)
-        .without_time();
-    // Fails only if there is a log already, which then serves as well.
-    let _ = log.try_init();
-}
-
-/// <https://no-color.org>: any value but the empty one turns colour off.
-fn colour_wanted() -> bool {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    set("NO_COLOR").is_none() && set("TERM").is_none_or(|terminal| terminal != "dumb")
 }
 
 #[cfg(test)]

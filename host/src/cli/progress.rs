@@ -4,6 +4,7 @@
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
+use blis_eval::run::Watch;
 use blis_sim::request::Request;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
@@ -14,8 +15,24 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Between two drawings. indicatif limits their rate too, but allows bursts.
 const INTERVAL: Duration = Duration::from_millis(100);
 
+/// A bar for each simulation that a command shows.
+pub(super) struct ProgressBars {
+    /// On a terminal that wants them.
+    pub visible: bool,
+}
+
+impl Watch for ProgressBars {
+    fn watch<'a>(
+        &self,
+        requests: Box<dyn Iterator<Item = Request> + Send + 'a>,
+        total: Option<u64>,
+    ) -> Box<dyn Iterator<Item = Request> + Send + 'a> {
+        if self.visible { Box::new(Progress::new(requests, total, true)) } else { requests }
+    }
+}
+
 /// A workload that shows how far it is.
-pub(super) struct Progress<I> {
+struct Progress<I> {
     requests: I,
     pulled: u64,
     total: Option<u64>,

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use blis_sim::units::Micros;
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::args::OutputForm;
-use super::error::Failure;
-use super::{parse, print, print_document, wants_text_form};
+use super::output::OutputForm;
+use blis_eval::error::Failure;
+use super::output::{print, print_document, wants_text_form};
+use blis_eval::spec::parse;
 use blis_report::decisions::{Diff, Filter, Kind, Listing, Story, Top, TopBy};
 use blis_workload::TraceError;
 

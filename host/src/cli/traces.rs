@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use blis_sim::units::Micros;
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::args::{TraceFormatName, TracePartFlags, WorkloadName};
-use super::config::TracePart;
-use super::error::Failure;
-use super::{colour_wanted, parse, print, print_document};
+use super::args::{OneOf, Settings, TracePartFlags};
+use blis_eval::spec::{TraceFormatName, WorkloadName, defaults, parse};
+use blis_eval::workload_config::TracePart;
+use blis_eval::error::Failure;
+use super::output::{colour_wanted, print, print_document};
 use blis_report::check_target;
 use blis_workload::convert::{TRACE_V2_HEADER, Target};
 use blis_workload::profile::{Profile, ProfileText};
@@ -39,7 +40,7 @@ struct InspectArgs {
     #[arg(value_name = "FILE", required_unless_present = "workload")]
     file: Option<PathBuf>,
     /// Instead of a file: a workload with a name
-    #[arg(long, value_enum, value_name = "NAME", conflicts_with = "file")]
+    #[arg(long, value_parser = OneOf::<WorkloadName>::new(), value_name = "NAME", conflicts_with = "file")]
     workload: Option<WorkloadName>,
     /// With --workload: requests, or sessions that begin, per second [default: 1]
     #[arg(long, value_name = "R", value_parser = parse::rate, requires = "workload")]
@@ -82,8 +83,11 @@ pub(super) struct ConvertArgs {
 /// How the input is read.
 #[derive(Debug, Args)]
 struct InputFlags {
+    #[command(flatten)]
+    given: Settings,
     /// Format of the input
-    #[arg(long, value_enum, value_name = "NAME", default_value_t = TraceFormatName::Auto)]
+    #[arg(long, value_parser = OneOf::<TraceFormatName>::new(), value_name = "NAME",
+          default_value_t = defaults::TRACE_FORMAT)]
     trace_format: TraceFormatName,
     /// Tokens behind one hash id of the input, ≥ 1 [default: mooncake 512; bailian 16; vllm-vcr what the
     /// capture says]
@@ -123,7 +127,7 @@ impl From<TargetName> for Target {
 impl InputFlags {
     /// The workload, and what the user should know about it.
     fn open(&self, path: &Path, block_size: NonZeroU32) -> Result<(Workload, Vec<String>), Failure> {
-        let TracePart { window, max_requests } = self.part.part();
+        let TracePart { window, max_requests } = TracePart::new(&self.given.0);
         let options = TraceOptions {
             format: self.trace_format.into(),
             block_size,
@@ -152,7 +156,7 @@ const USUAL_REQUESTS: u64 = 100_000;
 impl InspectArgs {
     /// The requests of `spec`, and what the user should know about them.
     fn generated(&self, spec: &Spec) -> Result<(Workload, Vec<String>), Failure> {
-        let TracePart { window, max_requests } = self.input.part.part();
+        let TracePart { window, max_requests } = TracePart::new(&self.input.given.0);
         let flag = if window != Window::default() {
             Some("--start, --duration, --repeat, --time-scale or --spread-bins")
         } else if self.input.trace_format != TraceFormatName::Auto {
@@ -190,7 +194,7 @@ impl InspectArgs {
 }
 
 /// The `--seed` that is used where none is given.
-const USUAL_SEED: u64 = 42;
+const USUAL_SEED: u64 = defaults::SEED;
 
 /// A ServeGen folder, or a YAML file that is no header of a trace.
 fn is_specification(path: &Path) -> bool {

@@ -5,16 +5,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
-use serde_json::{Value, json};
-
-use super::super::error::Failure;
-use super::bench::Bench;
-use super::candidate::Candidate;
-use super::evaluate::{NativeCode, StageName, Terms, evaluate};
+use blis_eval::error::Failure;
+use blis_eval::judge::bench::Bench;
+use blis_eval::judge::candidate::Candidate;
+use blis_eval::judge::evaluate::{NativeCode, Terms, evaluate};
+use blis_eval::judge::shinka::{correct, metrics};
 use blis_eval::suite::Suite;
-use blis_eval::verdict::{Status, VerdictDocument};
+use blis_eval::verdict::Status;
 use blis_plugin::Technology;
+use clap::Args;
+
+use super::evaluate::StageName;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ShinkaArgs {
@@ -67,28 +68,4 @@ pub(in crate::cli) fn shinka(args: &ShinkaArgs) -> Result<(), Failure> {
         Status::HostError => Err(Failure::runtime("the candidate could not be judged").hint(document.artifacts.error)),
         _ => Ok(()),
     }
-}
-
-fn metrics(document: &VerdictDocument) -> Value {
-    let feedback: Vec<String> = document.artifacts.told().map(|(name, text)| format!("## {name}\n{text}")).collect();
-    let public: serde_json::Map<String, Value> = document
-        .metrics
-        .iter()
-        .chain(&document.features)
-        .filter(|(name, _)| *name != "select_score")
-        .map(|(name, value)| (name.clone(), json!(value)))
-        .collect();
-    json!({
-        "combined_score": document.combined_score,
-        "public": public,
-        "private": document.private,
-        "text_feedback": feedback.join("\n"),
-        "extra_data": {"status": document.status, "stage": document.stage, "hashes": document.hashes},
-    })
-}
-
-fn correct(document: &VerdictDocument) -> Value {
-    let correct = document.status == Status::Ok;
-    let error = if correct { Value::Null } else { json!(document.artifacts.error) };
-    json!({"correct": correct, "error": error})
 }

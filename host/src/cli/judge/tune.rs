@@ -1,24 +1,19 @@
-//! `blis tune`: better values for the parameters that a candidate declares (`// @param`), found by CMA-ES on paired
-//! seeds.
+//! `blis tune`: better values for the parameters that a candidate declares (`// @param`).
 
-use std::fmt::Write as _;
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 
+use blis_eval::error::Failure;
+use blis_eval::judge::bench::Bench;
+use blis_eval::judge::candidate::Candidate;
+use blis_eval::judge::tune::{TuneRequest, tune as search};
+use blis_eval::spec::parse;
+use blis_eval::suite::Suite;
+use blis_plugin::Technology;
 use clap::Args;
-use cmaes::{CMAESOptions, DVector, Mode};
-use serde::Serialize;
 
-use super::super::args::OutputForm;
-use super::super::error::Failure;
-use super::super::{parse, print, print_document, start_log, wants_text_form};
-use super::bench::{Bench, Player, Sitting};
-use super::candidate::Candidate;
-use blis_eval::cascade::{Difference, Part, Stage, Who, judge_part};
-use blis_eval::suite::{Split, Suite};
-use blis_plugin::{Loaded, Parameter, Technology};
+use super::super::output::{LogLevel, OutputForm, print, print_document, start_log, wants_text_form};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct TuneArgs {
@@ -47,47 +42,8 @@ pub(in crate::cli) struct TuneArgs {
     #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
     output: OutputForm,
     /// Which messages to print on standard error
-    #[arg(long, value_enum, value_name = "LEVEL", default_value_t = super::super::args::LogLevel::Warn)]
-    log: super::super::args::LogLevel,
-}
-
-/// What came out.
-#[derive(Debug, Serialize)]
-struct Tuned {
-    suite: String,
-    evaluations: usize,
-    /// Scores in train, 1/2 is the baseline's.
-    default_score: f64,
-    tuned_score: f64,
-    /// Tuned − default, under the seeds it was tuned on.
-    train: Gain,
-    /// The same under others: what is left of it.
-    select: Option<Gain>,
-    parameters: Vec<ParameterGain>,
-}
-
-#[derive(Debug, Serialize)]
-struct ParameterGain {
-    name: String,
-    default: f64,
-    tuned: f64,
-    /// What is lost in train if it alone goes back to its default. `None`: the candidate fails then.
-    gain: Option<Gain>,
-}
-
-/// A difference of scores.
-#[derive(Debug, Serialize)]
-struct Gain {
-    mean: f64,
-    ci95: Option<[f64; 2]>,
-    pairs: usize,
-}
-
-impl From<Difference> for Gain {
-    fn from(difference: Difference) -> Self {
-        let ci95 = difference.interval.map(|interval| [interval.low, interval.high]);
-        Self { mean: difference.mean, ci95, pairs: difference.pairs }
-    }
+    #[arg(long, value_enum, value_name = "LEVEL", default_value_t = LogLevel::Warn)]
+    log: LogLevel,
 }
 
 /// `blis tune`.
@@ -99,204 +55,13 @@ pub(in crate::cli) fn tune(args: &TuneArgs) -> Result<(), Failure> {
             .hint("set what was found with `--policy-param`"));
     }
     let bench = Bench::new(Suite::open(&args.suite).map_err(Failure::usage)?)?;
-    let loaded = candidate.load(&bench.suite.limits).map_err(Failure::from)?;
-    let declared = loaded.plugin.description().parameters.clone();
-    let free: Vec<Parameter> = declared.into_iter().filter(|parameter| parameter.min < parameter.max).collect();
-    if free.is_empty() {
-        return Err(Failure::usage(format_args!("`{}` declares no parameters", args.candidate))
-            .hint("write `// @param name default min max about`, and use `name` in the script"));
-    }
+    let TuneArgs { evals, seed, epoch, .. } = *args;
     let threads = args.threads.map_or(0, NonZeroUsize::get);
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(Failure::runtime)?;
-    let tuning = Tuning { bench: &bench, loaded: &loaded, free, epoch: args.epoch };
-    let (tuned, values) = pool.install(|| tuning.run(args.evals as usize, args.seed))?;
+    let request = TuneRequest { candidate: &candidate, bench: &bench, evals, seed, epoch, threads };
+    let (tuned, text) = search(&request)?;
     if let Some(path) = &args.write {
-        let text = String::from_utf8_lossy(&candidate.bytes);
-        let text = with_defaults(&text, &tuning.free, &values);
         fs::write(path, text)
             .map_err(|error| Failure::runtime(format_args!("cannot write `{}`: {error}", path.display())))?;
     }
     if wants_text_form(args.output) { print(tuned.text()) } else { print_document(&tuned) }
-}
-
-struct Tuning<'a> {
-    bench: &'a Bench,
-    loaded: &'a Loaded,
-    free: Vec<Parameter>,
-    epoch: u64,
-}
-
-/// The best so far: its score, its point, its runs.
-struct Best {
-    score: f64,
-    point: Vec<f64>,
-    tried: usize,
-}
-
-impl Tuning<'_> {
-    fn run(&self, evals: usize, seed: u64) -> Result<(Tuned, Vec<f64>), Failure> {
-        let train = Part::of(&self.bench.suite, Split::Train, self.epoch);
-        let select = Part::of(&self.bench.suite, Split::Select, self.epoch);
-        let defaults: Vec<f64> = self.free.iter().map(|parameter| parameter.default).collect();
-        let default = self.stage(&defaults, &train)?;
-        let start: Vec<f64> = self.free.iter().map(|parameter| unit(parameter, parameter.default)).collect();
-        let best = Mutex::new(Best { score: default.score, point: start.clone(), tried: 1 });
-        // The first error ends nothing: settings that fail score 0.
-        let objective = |x: &DVector<f64>| {
-            let point: Vec<f64> = x.iter().map(|&x| folded(x)).collect();
-            let score = self.stage(&self.values(&point), &train).map_or(0.0, |stage| stage.score);
-            let mut best = best.lock().unwrap_or_else(PoisonError::into_inner);
-            best.tried += 1;
-            if score > best.score {
-                best.score = score;
-                best.point = point;
-            }
-            score
-        };
-        const STEP: f64 = 0.3;
-        let options = CMAESOptions::new(start, STEP).mode(Mode::Maximize).seed(seed);
-        let left = evals.saturating_sub(1).max(1);
-        let mut search = options
-            .max_function_evals(left)
-            .build(objective)
-            .map_err(|error| Failure::runtime(format_args!("the search cannot start: {error:?}")))?;
-        // A whole generation is asked for at a time, so that it may not fit any more.
-        let generation = search.parameters().lambda();
-        while search.function_evals() + generation <= left && search.next().is_none() {}
-        drop(search);
-        let best = best.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let values = self.values(&best.point);
-        let tuned = self.stage(&values, &train)?;
-        let parameters = self.free.iter().enumerate().map(|(place, parameter)| {
-            let mut without = values.clone();
-            without[place] = parameter.default;
-            let gain = self.stage(&without, &train).ok().map(|without| between(&without, &tuned).into());
-            let (name, default) = (parameter.name.clone(), parameter.default);
-            ParameterGain { name, default, tuned: values[place], gain }
-        });
-        let parameters = parameters.collect();
-        let select = (!select.scenarios.is_empty())
-            .then(|| Ok::<_, Failure>(between(&self.stage(&defaults, &select)?, &self.stage(&values, &select)?).into()))
-            .transpose()?;
-        let train = between(&default, &tuned).into();
-        let suite = self.bench.suite.name.clone();
-        let (default_score, tuned_score) = (default.score, tuned.score);
-        let all = Tuned { suite, evaluations: best.tried, default_score, tuned_score, train, select, parameters };
-        Ok((all, values))
-    }
-
-    /// Rounded to four digits: people read them.
-    fn values(&self, point: &[f64]) -> Vec<f64> {
-        let value = |(parameter, &x): (&Parameter, &f64)| {
-            let value = parameter.min + x * (parameter.max - parameter.min);
-            let digits = if value == 0.0 { 0 } else { (3 - value.abs().log10().floor() as i32).clamp(0, 12) };
-            let rounded = format!("{value:.*}", digits as usize).parse().unwrap_or(value);
-            f64::clamp(rounded, parameter.min, parameter.max)
-        };
-        self.free.iter().zip(point).map(value).collect()
-    }
-
-    /// A stage under `values`; gates are part of the score: who fails them scores 0.
-    fn stage(&self, values: &[f64], part: &Part) -> Result<Stage, Failure> {
-        let named: Vec<(String, f64)> =
-            self.free.iter().zip(values).map(|(parameter, &value)| (parameter.name.clone(), value)).collect();
-        let candidate: Player = self.bench.candidate(self.loaded, &named)?;
-        let baseline = self.bench.named(&self.bench.suite.baseline)?;
-        let sitting =
-            Sitting { bench: self.bench, candidate, baseline, incumbent: None, hand: Arc::default(), parallel: true };
-        let judgement = judge_part(&self.bench.suite, part, &sitting).map_err(|(_, failure): (Who, _)| failure)?;
-        let failed = !judgement.failed.is_empty();
-        let stage = judgement.stages.into_iter().next();
-        let stage = stage.ok_or_else(|| Failure::runtime("nothing was run"))?;
-        Ok(if failed { Stage { score: 0.0, ..stage } } else { stage })
-    }
-}
-
-/// What `to` scores more than `from`, run by run.
-fn between(from: &Stage, to: &Stage) -> Difference {
-    let mut scenarios: Vec<usize> = to.runs.iter().map(|run| run.scenario).collect();
-    scenarios.dedup();
-    let of = |&scenario: &usize| {
-        let those = |stage: &Stage| -> Vec<(u64, f64)> {
-            stage.runs.iter().filter(|run| run.scenario == scenario).map(|run| (run.seed, run.score)).collect()
-        };
-        let (from, to) = (those(from), those(to));
-        let pair = |(seed, score): &(u64, f64)| Some(score - from.iter().find(|(other, _)| other == seed)?.1);
-        to.iter().filter_map(pair).collect()
-    };
-    Difference::stratified(&scenarios.iter().map(of).collect::<Vec<Vec<f64>>>())
-}
-
-/// The range of a parameter is 0 to 1 for the search.
-fn unit(parameter: &Parameter, value: f64) -> f64 {
-    (value - parameter.min) / (parameter.max - parameter.min)
-}
-
-/// What leaves the range comes back from its end.
-fn folded(x: f64) -> f64 {
-    let x = x.rem_euclid(2.0);
-    if x > 1.0 { 2.0 - x } else { x }
-}
-
-/// `text` with other defaults in its `// @param` lines.
-fn with_defaults(text: &str, free: &[Parameter], values: &[f64]) -> String {
-    let line = |line: &str| {
-        let Some((before, rest)) = line.split_once("@param") else { return line.to_owned() };
-        let words: Vec<&str> = rest.split_whitespace().collect();
-        let place = words.first().and_then(|name| free.iter().position(|parameter| parameter.name == *name));
-        let (Some(place), true) = (place, before.trim_start().starts_with("//")) else { return line.to_owned() };
-        let mut words: Vec<String> = words.into_iter().map(str::to_owned).collect();
-        if let Some(default) = words.get_mut(1) {
-            *default = values[place].to_string();
-        }
-        format!("{before}@param {}", words.join(" "))
-    };
-    text.lines().map(line).collect::<Vec<_>>().join("\n") + "\n"
-}
-
-impl Tuned {
-    fn text(&self) -> String {
-        let gain = |gain: &Gain| {
-            let interval = gain.ci95.map(|[low, high]| format!(" ({low:+.4} to {high:+.4})")).unwrap_or_default();
-            format!("{:+.4}{interval}", gain.mean)
-        };
-        let mut text = format!(
-            "{} settings tried on `{}`: {:.4} with the defaults, {:.4} tuned (0.5 = the baseline)\n",
-            self.evaluations, self.suite, self.default_score, self.tuned_score
-        );
-        let _ = writeln!(text, "gain in train   {}", gain(&self.train));
-        if let Some(select) = &self.select {
-            let _ = writeln!(text, "gain in select  {}   other requests than it was tuned on", gain(select));
-        }
-        let _ = writeln!(text, "\n{:<20}{:>12}{:>12}  lost in train without it", "parameter", "default", "tuned");
-        for one in &self.parameters {
-            let lost = one.gain.as_ref().map_or_else(|| "everything: it fails".to_owned(), gain);
-            let _ = writeln!(text, "{:<20}{:>12}{:>12}  {lost}", one.name, one.default, one.tuned);
-        }
-        text
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_leaves_the_range_comes_back() {
-        let back: Vec<f64> = [0.25, 1.25, -0.25, 2.5, -1.5].into_iter().map(folded).collect();
-        assert_eq!(back, [0.25, 0.75, 0.25, 0.5, 0.5]);
-    }
-
-    #[test]
-    fn defaults_are_replaced_in_their_lines() {
-        let parameter =
-            |name: &str| Parameter { name: name.to_owned(), default: 1.0, min: 0.0, max: 10.0, about: String::new() };
-        let text =
-            "// @param a 1 0 10 weight of it\n  // @param ab 2 0 10\nfn route(r, s) { a * s.queue_depth } // @param\n";
-        let changed = with_defaults(text, &[parameter("ab"), parameter("a")], &[2.5, 0.125]);
-        assert_eq!(
-            changed,
-            "// @param a 0.125 0 10 weight of it\n  // @param ab 2.5 0 10\nfn route(r, s) { a * s.queue_depth } // @param\n"
-        );
-    }
 }

@@ -4,8 +4,8 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::args::OutputForm;
-use super::super::error::Failure;
+use super::super::output::OutputForm;
+use blis_eval::error::Failure;
 use super::measure::Cost;
 use super::{KindName, Places, find, kinds, load, measure, print_either, table};
 use blis_plugin::Kind;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::super::error::Failure;
-use super::super::print;
+use blis_eval::error::Failure;
+use super::super::output::print;
 use super::{asked, names, toolchain};
 use blis_plugin::Limits;
 use blis_plugin::find::{Finder, read, sha256};

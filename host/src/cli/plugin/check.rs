@@ -3,8 +3,8 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::args::OutputForm;
-use super::super::error::Failure;
+use super::super::output::OutputForm;
+use blis_eval::error::Failure;
 use super::{KindName, Places, find, kinds, measure, names, print_either, table};
 use blis_plugin::Kind;
 use blis_plugin::Loaded;

@@ -3,8 +3,8 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::args::OutputForm;
-use super::super::error::Failure;
+use super::super::output::OutputForm;
+use blis_eval::error::Failure;
 use super::{Places, names, print_either, table};
 use blis_config::policy::{AdmissionName, Named, PreemptionName, PriorityName, RoutingName, SchedulerName};
 use blis_plugin::find::{Finder, Found};

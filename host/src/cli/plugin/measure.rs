@@ -10,7 +10,7 @@ use blis_sim::policy::{
     SchedulingPolicy, TierShed,
 };
 
-use super::super::timer::Timer;
+use blis_eval::timer::Timer;
 use blis_plugin::check::{setup, ties};
 use blis_plugin::inputs::{self, NAMES, Question, Service};
 use blis_plugin::{Fault, Guest, Kind, Limits, Plugin};

@@ -12,9 +12,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::args::OutputForm;
-use super::error::Failure;
-use super::{print, wants_text_form};
+use super::output::OutputForm;
+use blis_eval::error::Failure;
+use super::output::{print, wants_text_form};
 use blis_plugin::Loaded;
 use blis_plugin::find::{Finder, Found};
 use blis_plugin::{Fault, Kind};
@@ -89,7 +89,7 @@ impl From<KindName> for Kind {
 }
 
 pub(super) fn dispatch(args: PluginArgs) -> Result<(), Failure> {
-    super::start_log(tracing::level_filters::LevelFilter::WARN);
+    super::output::start_log(tracing::level_filters::LevelFilter::WARN);
     match args.command {
         PluginCommand::List(args) => list::list(&args),
         PluginCommand::New(args) => new::new(&args),

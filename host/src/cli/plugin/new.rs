@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use super::super::error::Failure;
-use super::super::print;
+use blis_eval::error::Failure;
+use super::super::output::print;
 use super::{KindName, toolchain};
 use blis_plugin::Kind;
 

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use include_dir::{Dir, include_dir};
 
-use super::super::error::Failure;
+use blis_eval::error::Failure;
 
 /// The repository's `sdk/`.
 static SDK: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../sdk");

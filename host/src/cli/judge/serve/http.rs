@@ -17,8 +17,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::super::super::error::Failure;
-use super::{Ask, Refused, Server};
+use blis_eval::error::Failure;
+use blis_eval::judge::server::{Ask, Refused, Server};
 use blis_eval::verdict::VerdictDocument;
 
 /// Longer requests are none.

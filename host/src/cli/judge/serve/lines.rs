@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::super::super::error::Failure;
-use super::{Ask, Refused, Server, id_text};
+use blis_eval::error::Failure;
+use blis_eval::judge::server::{Ask, Refused, Server, id_text};
 use blis_eval::verdict::VerdictDocument;
 
 /// Longer lines are no requests.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Counts CPU time.
-pub(super) struct Timer {
+pub struct Timer {
     whose: Whose,
     start: Duration,
 }
@@ -16,16 +16,16 @@ enum Whose {
 
 impl Timer {
     /// Of this process.
-    pub(super) fn start() -> Self {
+    pub fn start() -> Self {
         Self { whose: Whose::Process, start: now(Whose::Process) }
     }
 
     /// Of this thread alone, where others are at work.
-    pub(super) fn of_thread() -> Self {
+    pub fn of_thread() -> Self {
         Self { whose: Whose::Thread, start: now(Whose::Thread) }
     }
 
-    pub(super) fn elapsed(&self) -> Duration {
+    pub fn elapsed(&self) -> Duration {
         now(self.whose).saturating_sub(self.start)
     }
 }

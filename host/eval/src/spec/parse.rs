@@ -1,17 +1,67 @@
-//! Values of flags: each parser refuses what can never make sense and says what would.
+//! Values of settings from text: each parser refuses what can never make sense and says what would.
 
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 
 use blis_sim::units::Micros;
 
-use super::args::{PolicyParam, ScorerList, TargetList};
 use blis_config::policy::{Named as _, Scorer, ScorerFault, ScorerKind};
 use blis_diag::{name_hint, quoted};
 use blis_plugin::Kind;
 use blis_workload::trace_v2::ThinkTime;
 
+use super::Choice;
+
+/// The value of `policy-param`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PolicyParam {
+    /// Of the policy.
+    pub kind: Kind,
+    /// Of the parameter.
+    pub name: String,
+    /// Finite.
+    pub value: f64,
+}
+
+/// The value of `routing-scorers`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScorerList(pub Vec<Scorer>);
+
+/// The value of `slo-ttft` and its like: class and target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetList(pub Vec<(String, Micros)>);
+
+/// One of the words of `T`.
+pub fn choice<T: Choice>(text: &str) -> Result<T, String> {
+    T::find(text).ok_or_else(|| {
+        let known: Vec<&str> = T::ALL.iter().map(|choice| choice.name()).collect();
+        format!("must be one of {}", known.join(", "))
+    })
+}
+
+/// Not empty.
+pub fn name(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(text.to_owned()) }
+}
+
+/// A path, not empty.
+pub fn path(text: &str) -> Result<PathBuf, String> {
+    name(text).map(PathBuf::from)
+}
+
+/// vLLM's two policies for queue and preemption together.
+pub fn scheduling_policy(text: &str) -> Result<String, String> {
+    let known = ["fcfs", "priority"].contains(&text);
+    known.then(|| text.to_owned()).ok_or_else(|| "must be fcfs or priority".to_owned())
+}
+
+/// `true` or `false`.
+pub fn switch(text: &str) -> Result<bool, String> {
+    text.parse().map_err(|_| "must be true or false".to_owned())
+}
+
 /// A whole number ≥ 1.
-pub(super) fn count(text: &str) -> Result<u32, String> {
+pub fn count(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err(format!("must be a whole number from 1 to {}", u32::MAX)),
         Ok(number) => Ok(number),
@@ -19,17 +69,17 @@ pub(super) fn count(text: &str) -> Result<u32, String> {
 }
 
 /// Like [`count`], for those who rely on it.
-pub(super) fn nonzero(text: &str) -> Result<NonZeroU32, String> {
+pub fn nonzero(text: &str) -> Result<NonZeroU32, String> {
     count(text).and_then(|number| NonZeroU32::try_from(number).map_err(|error| error.to_string()))
 }
 
 /// A whole number ≥ 0.
-pub(super) fn count_or_zero(text: &str) -> Result<u32, String> {
+pub fn count_or_zero(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| format!("must be a whole number from 0 to {}", u32::MAX))
 }
 
 /// Seeds of a comparison.
-pub(super) fn seeds(text: &str) -> Result<u32, String> {
+pub fn seeds(text: &str) -> Result<u32, String> {
     const MOST: u32 = 100_000;
     match text.parse() {
         Ok(number @ 1..=MOST) => Ok(number),
@@ -38,7 +88,7 @@ pub(super) fn seeds(text: &str) -> Result<u32, String> {
 }
 
 /// Threads; 0 for as many as there are cores.
-pub(super) fn threads(text: &str) -> Result<usize, String> {
+pub fn threads(text: &str) -> Result<usize, String> {
     const MOST: usize = 1024;
     match text.parse() {
         Ok(number @ 0..=MOST) => Ok(number),
@@ -47,12 +97,12 @@ pub(super) fn threads(text: &str) -> Result<usize, String> {
 }
 
 /// A whole number of KV blocks ≥ 1.
-pub(super) fn blocks(text: &str) -> Result<u64, String> {
+pub fn blocks(text: &str) -> Result<u64, String> {
     count(text).map(u64::from)
 }
 
 /// GPUs that share one instance.
-pub(super) fn parallelism(text: &str) -> Result<u32, String> {
+pub fn parallelism(text: &str) -> Result<u32, String> {
     const MOST: u32 = 1024;
     match text.parse() {
         Ok(number @ 1..=MOST) => Ok(number),
@@ -61,66 +111,66 @@ pub(super) fn parallelism(text: &str) -> Result<u32, String> {
 }
 
 /// The number of a request, as `17` or `request_17`.
-pub(super) fn request(text: &str) -> Result<u32, String> {
+pub fn request(text: &str) -> Result<u32, String> {
     let number = text.strip_prefix("request_").unwrap_or(text);
     number.parse().map_err(|_| "must be the number of a request, like 17 or request_17".to_owned())
 }
 
 /// Like [`parallelism`]; 0 leaves the choice to the model.
-pub(super) fn parallelism_or_zero(text: &str) -> Result<u32, String> {
+pub fn parallelism_or_zero(text: &str) -> Result<u32, String> {
     if text == "0" { Ok(0) } else { parallelism(text).map_err(|told| format!("{told}, or 0 for the default")) }
 }
 
 /// Requests per second. Times are whole µs up to 2^63: more or fewer requests cannot be told apart.
-pub(super) fn rate(text: &str) -> Result<f64, String> {
+pub fn rate(text: &str) -> Result<f64, String> {
     let rate = finite(text).filter(|rate| (1e-6..=1e6).contains(rate));
     rate.ok_or_else(|| "must be a number of requests per second from 0.000001 to 1000000".to_owned())
 }
 
 /// Factor of times.
-pub(super) fn scale(text: &str) -> Result<f64, String> {
+pub fn scale(text: &str) -> Result<f64, String> {
     let scale = finite(text).filter(|scale| (1e-6..=1e6).contains(scale));
     scale.ok_or_else(|| "must be a number from 0.000001 to 1000000".to_owned())
 }
 
 /// Seconds ≥ 0; more than 30 000 years no trace is long.
-pub(super) fn seconds_from_0(text: &str) -> Result<Micros, String> {
+pub fn seconds_from_0(text: &str) -> Result<Micros, String> {
     let seconds = finite(text).filter(|seconds| (0.0..=1e12).contains(seconds));
     seconds.map(Micros::from_secs_f64).ok_or_else(|| "must be a number of seconds from 0 to 1e12".to_owned())
 }
 
 /// Seconds ≥ 1 µs.
-pub(super) fn seconds_above_0(text: &str) -> Result<Micros, String> {
+pub fn seconds_above_0(text: &str) -> Result<Micros, String> {
     let told = || "must be a number of seconds from 0.000001 to 1e12".to_owned();
     seconds_from_0(text).ok().filter(|&time| time > Micros::ZERO).ok_or_else(told)
 }
 
 /// Milliseconds ≥ 1 µs.
-pub(super) fn bins(text: &str) -> Result<Micros, String> {
+pub fn bins(text: &str) -> Result<Micros, String> {
     let ms = finite(text).filter(|ms| (1e-3..=1e12).contains(ms));
     ms.map(|ms| Micros::from_f64(ms * 1e3)).ok_or_else(|| "must be a number of ms from 0.001 to 1e12".to_owned())
 }
 
 /// A coefficient of a latency model, µs per something. Steps of more than 11 days are no latencies.
-pub(super) fn coefficient(text: &str) -> Result<f64, String> {
+pub fn coefficient(text: &str) -> Result<f64, String> {
     let number = finite(text).filter(|number| (0.0..=1e12).contains(number));
     number.ok_or_else(|| "must be a number from 0 to 1e12".to_owned())
 }
 
 /// A share: above 0, at most 1.
-pub(super) fn share(text: &str) -> Result<f64, String> {
+pub fn share(text: &str) -> Result<f64, String> {
     let number = finite(text).filter(|&number| number > 0.0 && number <= 1.0);
     number.ok_or_else(|| "must be a number above 0 and at most 1".to_owned())
 }
 
 /// Seconds until a client gives up; negative for never.
-pub(super) fn timeout(text: &str) -> Result<f64, String> {
+pub fn timeout(text: &str) -> Result<f64, String> {
     let seconds = finite(text).filter(|seconds| !(0.0..1e-6).contains(seconds));
     seconds.ok_or_else(|| "must be a number of seconds from 0.000001 on, or negative for no deadline".to_owned())
 }
 
 /// From an answer to the next prompt, ms. Below a µs is nothing.
-pub(super) fn think_time(text: &str) -> Result<Micros, String> {
+pub fn think_time(text: &str) -> Result<Micros, String> {
     const MOST: f64 = 1e12;
     let ms = finite(text).filter(|ms| (0.0..=MOST).contains(ms));
     ms.map(|ms| Micros::from_f64(ms * 1e3))
@@ -128,7 +178,7 @@ pub(super) fn think_time(text: &str) -> Result<Micros, String> {
 }
 
 /// `lognormal:mu=2.0,sigma=0.6,min=3s,max=30s`.
-pub(super) fn think_time_dist(text: &str) -> Result<ThinkTime, String> {
+pub fn think_time_dist(text: &str) -> Result<ThinkTime, String> {
     const FORM: &str = "must look like lognormal:mu=2.0,sigma=0.6,min=3s,max=30s";
     let Some(parameters) = text.strip_prefix("lognormal:") else { return Err(FORM.to_owned()) };
     let (mut mu, mut sigma, mut min, mut max) = (None, None, None, None);
@@ -162,7 +212,7 @@ pub(super) fn think_time_dist(text: &str) -> Result<ThinkTime, String> {
 }
 
 /// Users of a closed loop.
-pub(super) fn users(text: &str) -> Result<u32, String> {
+pub fn users(text: &str) -> Result<u32, String> {
     const MOST: u32 = 10_000_000;
     match text.parse() {
         Ok(number @ 1..=MOST) => Ok(number),
@@ -171,7 +221,7 @@ pub(super) fn users(text: &str) -> Result<u32, String> {
 }
 
 /// A point in simulated time.
-pub(super) fn horizon(text: &str) -> Result<Micros, String> {
+pub fn horizon(text: &str) -> Result<Micros, String> {
     match text.parse() {
         Ok(us @ 1..=i64::MAX) => Ok(Micros(us.unsigned_abs())),
         _ => Err(format!("must be a whole number of microseconds from 1 to {}", i64::MAX)),
@@ -179,7 +229,7 @@ pub(super) fn horizon(text: &str) -> Result<Micros, String> {
 }
 
 /// Instances of a cluster.
-pub(super) fn instances(text: &str) -> Result<u32, String> {
+pub fn instances(text: &str) -> Result<u32, String> {
     const MOST: u32 = 65_536;
     match text.parse() {
         Ok(number @ 1..=MOST) => Ok(number),
@@ -188,7 +238,7 @@ pub(super) fn instances(text: &str) -> Result<u32, String> {
 }
 
 /// A delay of every request. 11 days are no delay any more.
-pub(super) fn delay(text: &str) -> Result<Micros, String> {
+pub fn delay(text: &str) -> Result<Micros, String> {
     const MOST: u64 = 1_000_000_000_000;
     match text.parse() {
         Ok(us @ 0..=MOST) => Ok(Micros(us)),
@@ -197,7 +247,7 @@ pub(super) fn delay(text: &str) -> Result<Micros, String> {
 }
 
 /// The age at which something is read again. The largest means never.
-pub(super) fn interval(text: &str) -> Result<Micros, String> {
+pub fn interval(text: &str) -> Result<Micros, String> {
     match text.parse() {
         Ok(us @ 0..=i64::MAX) => Ok(Micros(us.unsigned_abs())),
         _ => Err(format!("must be a whole number of microseconds from 0 to {}", i64::MAX)),
@@ -205,18 +255,18 @@ pub(super) fn interval(text: &str) -> Result<Micros, String> {
 }
 
 /// A finite number above 0.
-pub(super) fn above_0(text: &str) -> Result<f64, String> {
+pub fn above_0(text: &str) -> Result<f64, String> {
     finite(text).filter(|&number| number > 0.0).ok_or_else(|| "must be a number above 0".to_owned())
 }
 
 /// A finite number ≥ 0.
-pub(super) fn from_0(text: &str) -> Result<f64, String> {
+pub fn from_0(text: &str) -> Result<f64, String> {
     finite(text).filter(|&number| number >= 0.0).ok_or_else(|| "must be a number from 0 on".to_owned())
 }
 
 /// `name:weight,…`.
 /// `KIND.NAME=VALUE`.
-pub(super) fn policy_param(text: &str) -> Result<PolicyParam, String> {
+pub fn policy_param(text: &str) -> Result<PolicyParam, String> {
     let parts = text.split_once('.').and_then(|(kind, rest)| Some((kind, rest.split_once('=')?)));
     let Some((kind, (name, value))) = parts.filter(|(_, (name, _))| !name.is_empty()) else {
         return Err("it must be KIND.NAME=VALUE, as in routing.cache_weight=0.7".into());
@@ -235,7 +285,7 @@ pub(super) fn policy_param(text: &str) -> Result<PolicyParam, String> {
 }
 
 /// A list of scorers.
-pub(super) fn scorers(text: &str) -> Result<ScorerList, String> {
+pub fn scorers(text: &str) -> Result<ScorerList, String> {
     let scorers: Result<Vec<Scorer>, String> =
         text.split(',').enumerate().map(|(index, part)| scorer(part.trim(), index + 1)).collect();
     let scorers = scorers?;
@@ -259,7 +309,7 @@ fn scorer(text: &str, number: usize) -> Result<Scorer, String> {
 }
 
 /// `class=duration,…`.
-pub(super) fn targets(text: &str) -> Result<TargetList, String> {
+pub fn targets(text: &str) -> Result<TargetList, String> {
     let mut targets: Vec<(String, Micros)> = Vec::new();
     for part in text.split(',').map(str::trim) {
         let Some((class, target)) = part.split_once('=') else {
@@ -322,7 +372,7 @@ fn nanoseconds(number: &str, unit: u128) -> Option<u128> {
 }
 
 /// A seed.
-pub(super) fn seed(text: &str) -> Result<u64, String> {
+pub fn seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("must be a whole number from 0 to {}", u64::MAX))
 }
 

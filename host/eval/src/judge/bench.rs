@@ -2,7 +2,6 @@
 //! baseline known after the first.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::OsString;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,24 +10,23 @@ use blis_sim::metrics::Report;
 use blis_sim::outcome::Sink;
 use blis_sim::request::Request;
 use blis_sim::units::Micros;
-use clap::{ArgAction, CommandFactory as _, Parser as _};
 use rayon::prelude::*;
 use sha2::{Digest as _, Sha256};
 
-use super::super::args::{Cli, Command};
-use super::super::config::RunConfig;
-use super::super::contest::Others;
-use super::super::error::Failure;
-use super::super::run::{self, Measured};
-use super::super::{connect, regret, reworded};
+use crate::experiment::{Experiment, OutputFiles, RegretSettings};
+use crate::contest::Others;
+use crate::error::Failure;
+use crate::measure::{self, Measured};
+use crate::spec::{ExperimentSpec, Form, Key};
+use crate::{counterfactual, open};
 use super::candidate::{self, limits_of};
-use super::{Hand, Leash};
+use crate::cancel::{Hand, Leash};
 use blis_config::Deployment;
 use blis_config::policy::{PolicySettings, Source, Sourced};
-use blis_eval::cascade::{ClassFacts, Facts, Runs, Task, Who};
-use blis_eval::feedback::Lesson;
-use blis_eval::suite::{Scenario, Suite, hex};
-use blis_eval::{Figure, Figures};
+use crate::cascade::{ClassFacts, Facts, Runs, Task, Who};
+use crate::feedback::Lesson;
+use crate::suite::{Scenario, Suite, hex};
+use crate::{Figure, Figures};
 use blis_plugin::{Loaded, Technology};
 use blis_workload::spec::Spec;
 use blis_workload::spec::files::Beside;
@@ -37,7 +35,7 @@ use blis_workload::{Names, Workload};
 
 /// A suite, ready.
 #[derive(Debug)]
-pub(in crate::cli) struct Bench {
+pub struct Bench {
     pub suite: Suite,
     /// Of the suite and all that it names.
     hash: String,
@@ -49,7 +47,7 @@ pub(in crate::cli) struct Bench {
 
 #[derive(Debug)]
 struct Prepared {
-    config: RunConfig,
+    config: Experiment,
     deployment: Deployment,
 }
 
@@ -78,20 +76,20 @@ type Arrivals<'a> = (Box<dyn Iterator<Item = Request> + 'a>, Option<Box<dyn Foll
 
 /// Whose policies are simulated, in every scenario.
 #[derive(Clone, Debug)]
-pub(in crate::cli) struct Player {
+pub struct Player {
     /// Tells its runs from those of others.
     key: String,
-    configs: Vec<RunConfig>,
+    configs: Vec<Experiment>,
     /// Fuel or operations of all its decisions together, per request.
     per_request: u64,
 }
 
 impl Bench {
     /// Everything of `suite` that can be found wrong is found here.
-    pub(in crate::cli) fn new(suite: Suite) -> Result<Self, Failure> {
+    pub fn new(suite: Suite) -> Result<Self, Failure> {
         let prepared = |scenario: &Scenario| -> Result<Prepared, Failure> {
             let config = configure(&suite, scenario).map_err(|failure| within(scenario, &failure))?;
-            let deployment = connect::resolve(&config).map_err(|failure| within(scenario, &failure))?;
+            let deployment = open::resolve(&config).map_err(|failure| within(scenario, &failure))?;
             Ok(Prepared { config, deployment })
         };
         let scenarios: Vec<Prepared> = suite.scenarios.iter().map(prepared).collect::<Result<_, Failure>>()?;
@@ -100,21 +98,21 @@ impl Bench {
     }
 
     /// SHA-256 of the suite and of all that it names, hexadecimal.
-    pub(in crate::cli) fn hash(&self) -> &str {
+    pub fn hash(&self) -> &str {
         &self.hash
     }
 
     /// A policy by its name, as contestants of `blis compare` are named.
-    pub(in crate::cli) fn named(&self, name: &str) -> Result<Player, Failure> {
+    pub fn named(&self, name: &str) -> Result<Player, Failure> {
         let config = |prepared: &Prepared| prepared.config.with_contestant(name, Others::Kept);
         let configs = self.scenarios.iter().map(config).collect::<Result<_, Failure>>()?;
         Ok(Player { key: format!("named:{name}"), configs, per_request: self.suite.limits.fuel_per_request })
     }
 
     /// A candidate. `parameters` are set where they are not its defaults.
-    pub(in crate::cli) fn candidate(&self, loaded: &Loaded, parameters: &[(String, f64)]) -> Result<Player, Failure> {
+    pub fn candidate(&self, loaded: &Loaded, parameters: &[(String, f64)]) -> Result<Player, Failure> {
         let loaded = Arc::new(loaded.clone());
-        let config = |prepared: &Prepared| -> Result<RunConfig, Failure> {
+        let config = |prepared: &Prepared| -> Result<Experiment, Failure> {
             let base = &prepared.config;
             let catalog = Arc::new(base.catalog.with(&loaded, limits_of(&self.suite.limits)));
             let source = || Source::Told("the candidate".into());
@@ -153,7 +151,7 @@ impl Bench {
             return Ok(Arc::clone(load));
         }
         let config = self.scenarios[scenario].config.with_seed(seed);
-        let (workload, horizon) = run::open(&config)?;
+        let (workload, horizon) = open::open_until(&config)?;
         let Workload { requests, follow_ups, names, slo_targets, .. } = workload;
         let kept = follow_ups.is_none().then(|| requests.collect());
         let load = Arc::new(Load { names, slo_targets, horizon, kept });
@@ -172,20 +170,20 @@ impl Bench {
         player: &Player,
         (scenario, seed): (usize, u64),
         (hand, budget): (&Arc<Hand>, u64),
-        observer: impl FnOnce(&RunConfig, &Load) -> S,
-    ) -> Result<(Measured<S>, RunConfig, Arc<Load>), Failure> {
+        observer: impl FnOnce(&Experiment, &Load) -> S,
+    ) -> Result<(Measured<S>, Experiment, Arc<Load>), Failure> {
         let load = self.load(scenario, seed)?;
-        let mut config = RunConfig { horizon: load.horizon, ..player.configs[scenario].with_seed(seed) };
+        let mut config = Experiment { horizon: load.horizon, ..player.configs[scenario].with_seed(seed) };
         config.leash = Some(Leash::new(load.most(player).max(budget), hand));
         let observer = observer(&config, &load);
         let deployment = &self.scenarios[scenario].deployment;
         let named = (&load.names, &load.slo_targets);
-        let measured = run::measure(&config, deployment, named, load.requests(&config)?, observer)?;
+        let measured = measure::measure(&config, deployment, named, load.requests(&config)?, observer)?;
         Ok((measured, config, load))
     }
 
     /// One run.
-    pub(in crate::cli) fn facts(
+    pub fn facts(
         &self,
         player: &Player,
         (scenario, seed): (usize, u64),
@@ -213,7 +211,7 @@ impl Bench {
     /// Decisions of `player` in one run, which took so many `operations`, looked at: as many, up to `samples`, as
     /// `budget`, or what a run may take if that is more, will do for; `None` if that is next to none. Ends when `hand`
     /// is pulled.
-    pub(in crate::cli) fn lesson(
+    pub fn lesson(
         &self,
         player: &Player,
         (scenario, seed): (usize, u64),
@@ -229,12 +227,12 @@ impl Bench {
             return Ok(None);
         }
         let mut asked = player.clone();
-        asked.configs[scenario].evaluation.regret = regret::RegretSettings::brief(samples);
-        let watch = |config: &RunConfig, load: &Load| regret::surveyor(config, &load.names, &load.slo_targets);
+        asked.configs[scenario].evaluation.regret = RegretSettings::brief(samples);
+        let watch = |config: &Experiment, load: &Load| counterfactual::surveyor(config, &load.names, &load.slo_targets);
         let (measured, config, load) = self.simulate(&asked, (scenario, seed), (hand, budget), watch)?;
         let survey = measured.observer.map(|surveyor| surveyor.survey).unwrap_or_default();
         let deployment = &self.scenarios[scenario].deployment;
-        let regret = regret::judge(&config, deployment, (&load.names, &load.slo_targets), survey)?;
+        let regret = counterfactual::judge(&config, deployment, (&load.names, &load.slo_targets), survey)?;
         Ok(Some(Lesson { scenario: self.suite.scenarios[scenario].name.clone(), regret }))
     }
 }
@@ -249,11 +247,11 @@ impl Load {
         player.per_request.saturating_mul(requests.max(100))
     }
 
-    fn requests(&self, config: &RunConfig) -> Result<Arrivals<'_>, Failure> {
+    fn requests(&self, config: &Experiment) -> Result<Arrivals<'_>, Failure> {
         Ok(match &self.kept {
             Some(requests) => (Box::new(requests.iter().cloned()), None),
             None => {
-                let Workload { requests, follow_ups, .. } = connect::open(config)?;
+                let Workload { requests, follow_ups, .. } = open::open(config)?;
                 (requests, follow_ups)
             }
         })
@@ -261,7 +259,7 @@ impl Load {
 }
 
 /// The runs of one candidate, its baseline and its incumbent.
-pub(in crate::cli) struct Sitting<'a> {
+pub struct Sitting<'a> {
     pub bench: &'a Bench,
     pub candidate: Player,
     pub baseline: Player,
@@ -337,41 +335,32 @@ fn imbalance(report: &Report) -> f64 {
     if mean > 0.0 { variance.sqrt() / mean } else { 0.0 }
 }
 
-/// The flags of a scenario as `blis run` understands them.
-fn configure(suite: &Suite, scenario: &Scenario) -> Result<RunConfig, Failure> {
-    let command = Cli::command();
-    let run = command.find_subcommand("run").ok_or_else(|| Failure::runtime("there is no `blis run`"))?;
-    let mut words: Vec<OsString> = vec!["blis".into(), "run".into()];
-    for (name, value) in &scenario.flags {
-        let is_called = |arg: &&clap::Arg| {
-            let aliases = arg.get_all_aliases().unwrap_or_default();
-            arg.get_long() == Some(name) || aliases.contains(&name.as_str())
-        };
-        let arg = run.get_arguments().find(is_called);
-        let takes_no_value = arg.is_some_and(|arg| matches!(arg.get_action(), ArgAction::SetTrue));
-        if ELSEWHERE.contains(&name.as_str()) {
-            return Err(Failure::usage(format_args!("`{name}` does not belong into a suite"))
-                .hint("seeds follow from the split, and files are not written"));
-        }
-        match (takes_no_value, value.as_str()) {
-            (true, "true") => words.push(format!("--{name}").into()),
-            (true, "false") => {}
-            _ => words.push(format!("--{name}={value}").into()),
-        }
-    }
-    let cli = Cli::try_parse_from(&words).map_err(|error| {
-        let text = reworded(&error, Some("run"));
-        let text = text.strip_prefix("error: ").unwrap_or(&text).to_owned();
-        let (what, hint) = text.split_once("\nhint: ").unwrap_or((&text, "`blis run --help` describes every flag"));
-        Failure::usage(what).hint(hint)
-    })?;
-    let Some(Command::Run(args)) = cli.command else { return Err(Failure::runtime("`blis run` is another command")) };
-    let config = RunConfig::from_run(*args)?;
+/// The experiment of a scenario.
+fn configure(suite: &Suite, scenario: &Scenario) -> Result<Experiment, Failure> {
+    let config = Experiment::new(scenario_spec(scenario)?, OutputFiles::default())?;
     let Some(text) = &scenario.workload else { return Ok(config) };
     let name = format!("{} (workload of {})", suite.file, scenario.name);
     let beside = Path::new(&suite.file).parent().unwrap_or(Path::new("")).to_owned();
     let spec = Spec::parse(&name, text, &Beside(beside)).map_err(Failure::usage)?;
     Ok(config.with_spec(&name, spec))
+}
+
+/// The settings of a scenario; of several with the same name the last counts.
+fn scenario_spec(scenario: &Scenario) -> Result<ExperimentSpec, Failure> {
+    let mut spec = ExperimentSpec::default();
+    for (name, value) in &scenario.flags {
+        if ELSEWHERE.contains(&name.as_str()) {
+            return Err(Failure::usage(format_args!("`{name}` does not belong into a suite"))
+                .hint("seeds follow from the split, and files are not written"));
+        }
+        let off = name.strip_prefix("no-").and_then(|name| Key::find(name).ok()).filter(|key| key.form == Form::Switch);
+        match off {
+            Some(key) if value == "true" => spec.set_named(key.name, "false")?,
+            Some(_) => {}
+            None => spec.set_named(name, value)?,
+        }
+    }
+    Ok(spec)
 }
 
 /// Flags that a suite decides about in another way.

@@ -13,9 +13,9 @@ use blis_sim::policy::{
 use blis_sim::request::Name;
 use blis_sim::rng::Stream;
 
-use super::args::TieBreakName;
-use super::config::RunConfig;
-use super::error::Failure;
+use crate::spec::TieBreakName;
+use crate::experiment::Experiment;
+use crate::error::Failure;
 use blis_config::Deployment;
 use blis_config::policy::{AdmissionSettings, PluginUse, PolicySettings, PriorityName, RoutingSettings, Weights};
 use blis_plugin::adapt::{PluginLatency, PluginPolicy};
@@ -25,8 +25,8 @@ use blis_workload::Names;
 
 /// An idle service for the workload whose names are `names`, and what will go wrong in its plugins;
 /// `engine` makes its instances.
-pub(super) fn cluster<I: Instance>(
-    config: &RunConfig,
+pub(crate) fn cluster<I: Instance>(
+    config: &Experiment,
     deployment: &Deployment,
     names: &Names,
     engine: impl Fn(InstanceConfig) -> I,
@@ -75,7 +75,7 @@ pub(super) fn cluster<I: Instance>(
 
 /// Starts the plugins of a simulation.
 struct Guests<'a> {
-    config: &'a RunConfig,
+    config: &'a Experiment,
     incidents: &'a Incidents,
     abort: &'a Abort,
     instances: Arc<[InstanceInfo]>,
@@ -145,7 +145,7 @@ impl Guests<'_> {
 }
 
 /// Urgency of the classes that requests name.
-pub(super) fn classes(settings: &PolicySettings, names: &Names) -> Classes {
+pub(crate) fn classes(settings: &PolicySettings, names: &Names) -> Classes {
     let overrides: Vec<(String, i32)> =
         settings.slo_priorities.iter().map(|(class, urgency)| (class.clone(), urgency.value)).collect();
     Classes::new(names.texts().iter().map(AsRef::as_ref), &overrides)

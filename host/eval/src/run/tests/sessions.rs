@@ -52,7 +52,7 @@ fn spec(users: u32, rate: f64, timeout_ms: Option<u64>) -> Spec {
     Spec { aggregate_rate: rate, clients, ..Spec::default() }
 }
 
-fn simulated(config: &RunConfig, workload: Workload) -> (Report, Heard) {
+fn simulated(config: &Experiment, workload: Workload) -> (Report, Heard) {
     let Workload { requests, follow_ups, names, .. } = workload;
     let deployment = deployment(400, None);
     let measured = measure(config, &deployment, (&names, &BTreeMap::new()), (requests, follow_ups), Heard::default());

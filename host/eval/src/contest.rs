@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use super::config::{RunConfig, as_in_blis};
-use super::error::Failure;
-use super::parse;
+use crate::experiment::{Experiment, as_in_blis};
+use crate::error::Failure;
+use crate::spec::parse;
 use blis_config::policy::{
     Bundle, Choices, Named as _, Outside as _, PolicyError, PolicySettings, RoutingName, Source, Sourced, Unusable,
 };
@@ -13,17 +13,17 @@ use blis_plugin::Kind;
 
 /// What becomes of the policies that a contestant given by name does not name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Others {
+pub enum Others {
     /// They are those of the configuration.
     Kept,
     /// They are the defaults: a baseline must not inherit what it is there to judge.
     Defaults,
 }
 
-impl RunConfig {
+impl Experiment {
     /// The same configuration with `contestant` in the place of its policies. Flags that were typed
     /// still win over a bundle.
-    pub(super) fn with_contestant(&self, contestant: &str, others: Others) -> Result<Self, Failure> {
+    pub fn with_contestant(&self, contestant: &str, others: Others) -> Result<Self, Failure> {
         let (policies, warnings) = as_in_blis(self.policies_of(contestant, others)?, self.engine.semantics);
         let mut config = Self { warnings, ..self.clone() };
         config.engine.follow(&policies);

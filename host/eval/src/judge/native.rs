@@ -21,12 +21,12 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use serde::{Deserialize, Serialize};
 
-use super::super::error::Failure;
+use crate::error::Failure;
 use super::bench::Bench;
 use super::candidate::Candidate;
 use super::evaluate::{Terms, pulled};
-use super::{Hand, Pull};
-use blis_eval::verdict::{Status, Traits, VerdictDocument};
+use crate::cancel::{Hand, Pull};
+use crate::verdict::{Status, Traits, VerdictDocument};
 
 /// Most that a child may answer with.
 const ANSWER_BYTES: u64 = 64 << 20;
@@ -43,7 +43,7 @@ struct Answer {
 }
 
 /// The verdict of a child process on `candidate`.
-pub(super) fn evaluate(bench: &Bench, candidate: &Candidate, terms: &Terms, hand: &Arc<Hand>) -> VerdictDocument {
+pub fn evaluate(bench: &Bench, candidate: &Candidate, terms: &Terms, hand: &Arc<Hand>) -> VerdictDocument {
     ask(bench, candidate, terms, hand)
         .unwrap_or_else(|failure| VerdictDocument::invalid(Status::HostError, failure.text(), Traits::default()))
 }
@@ -138,7 +138,7 @@ fn verdict(line: &[u8], candidate: &Candidate, status: ExitStatus) -> VerdictDoc
 }
 
 /// In the child: tells what `judge` comes to. Where to is kept before anything of the candidate's is loaded.
-pub(super) fn answer(judge: impl FnOnce() -> Result<VerdictDocument, Failure>) -> Result<(), Failure> {
+pub fn answer(judge: impl FnOnce() -> Result<VerdictDocument, Failure>) -> Result<(), Failure> {
     let out = io::stdin().as_fd().try_clone_to_owned().map_err(Failure::runtime)?;
     let document = judge()
         .unwrap_or_else(|failure| VerdictDocument::invalid(Status::HostError, failure.text(), Traits::default()));
@@ -149,7 +149,7 @@ pub(super) fn answer(judge: impl FnOnce() -> Result<VerdictDocument, Failure>) -
 }
 
 /// In the child: no core files, and an end to its CPU time.
-pub(super) fn confine(wall: Duration) {
+pub fn confine(wall: Duration) {
     use rustix::process::{Resource, Rlimit, setrlimit};
     let limit = |most| Rlimit { current: Some(most), maximum: Some(most) };
     let cores = thread::available_parallelism().map_or(1, usize::from) as u64;

@@ -7,25 +7,23 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::Args;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::super::error::Failure;
-use super::super::print;
-use super::Hand;
+use crate::error::Failure;
+use crate::cancel::Hand;
 use super::bench::{Bench, Sitting};
 use super::candidate::Candidate;
-use super::evaluate::{Ready, Terms, ended, finish, host, ready, worse};
-use blis_eval::cascade::{Course, Facts, Part, Runs, Task, Who, judge};
-use blis_eval::feedback;
-use blis_eval::suite::{Split, Suite, hex};
-use blis_eval::verdict::{Status, Traits, VerdictDocument};
+use super::evaluate::{Ready, Terms, finish, host, ready};
+use crate::cascade::{Course, Facts, Part, Runs, Task, Who, judge};
+use crate::feedback;
+use crate::suite::{Split, Suite, hex};
+use crate::verdict::{Status, Traits, VerdictDocument};
 
 /// Which part of the simulations: the `index`-th of `count`, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cli) struct Shard {
+pub struct Shard {
     index: usize,
     count: usize,
 }
@@ -40,13 +38,6 @@ impl std::str::FromStr for Shard {
             _ => Err("write I/N with I from 0 to N − 1, as in 0/4".to_owned()),
         }
     }
-}
-
-#[derive(Debug, Args)]
-pub(in crate::cli) struct MergeArgs {
-    /// Folders with the parts that `blis evaluate --shard I/N --out DIR` wrote
-    #[arg(required = true, value_name = "DIR")]
-    dirs: Vec<PathBuf>,
 }
 
 /// What one part found out.
@@ -88,7 +79,7 @@ struct RunPart {
 }
 
 /// Runs the part `shard` of what judging `candidates` takes, and writes it to a file in `out`.
-pub(super) fn write(
+pub fn write(
     bench: &Bench,
     candidates: &[Candidate],
     incumbent: Option<&Candidate>,
@@ -245,10 +236,13 @@ impl Runs for Table {
     }
 }
 
-/// `blis merge`.
-pub(in crate::cli) fn merge(args: &MergeArgs) -> Result<(), Failure> {
+/// The documents of all candidates, from the parts in `dirs`.
+///
+/// # Errors
+/// If parts are missing, of different evaluations, or of another suite or program than this one.
+pub fn merge(dirs: &[PathBuf]) -> Result<Vec<VerdictDocument>, Failure> {
     let mut parts: Vec<PartFile> = Vec::new();
-    for dir in &args.dirs {
+    for dir in dirs {
         parts.extend(read(dir)?);
     }
     parts.sort_by_key(|part| part.index);
@@ -276,14 +270,7 @@ pub(in crate::cli) fn merge(args: &MergeArgs) -> Result<(), Failure> {
     }
     let bench = Bench::new(Suite::open(&parts[0].suite).map_err(Failure::usage)?)?;
     parts.iter().try_for_each(|part| part.check(&bench))?;
-    let mut worst = Status::Ok;
-    for number in 0..parts[0].candidates.len() {
-        let document = verdict(&bench, &parts, number);
-        let text = serde_json::to_string(&document).map_err(Failure::runtime)?;
-        print(format_args!("{text}\n"))?;
-        worst = worse(worst, document.status);
-    }
-    ended(worst, false)
+    Ok((0..parts[0].candidates.len()).map(|number| verdict(&bench, &parts, number)).collect())
 }
 
 /// Missing parts that are named.

@@ -2,7 +2,6 @@
 
 use std::fmt::{self, Display};
 use std::io;
-use std::process::ExitCode;
 
 use blis_sim::cluster::Halt;
 
@@ -11,8 +10,8 @@ use blis_report::FileError;
 
 /// Why a command could not do what was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Failure {
-    kind: Kind,
+pub struct Failure {
+    kind: FailureKind,
     message: String,
     hint: Option<String>,
     /// What a plugin did.
@@ -20,7 +19,7 @@ pub(super) struct Failure {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub enum FailureKind {
     /// What was asked makes no sense. Found before anything is simulated.
     Usage,
     /// It made sense and went wrong.
@@ -31,32 +30,32 @@ enum Kind {
 
 impl Failure {
     /// The command line or a file it names is wrong: exit code 2.
-    pub(super) fn usage(message: impl Display) -> Self {
-        Self { kind: Kind::Usage, message: message.to_string(), hint: None, fault: None }
+    pub fn usage(message: impl Display) -> Self {
+        Self { kind: FailureKind::Usage, message: message.to_string(), hint: None, fault: None }
     }
 
     /// The simulation or its output failed: exit code 1.
-    pub(super) fn runtime(message: impl Display) -> Self {
-        Self { kind: Kind::Runtime, ..Self::usage(message) }
+    pub fn runtime(message: impl Display) -> Self {
+        Self { kind: FailureKind::Runtime, ..Self::usage(message) }
     }
 
     /// What to do about it.
-    pub(super) fn hint(self, hint: impl Display) -> Self {
+    pub fn hint(self, hint: impl Display) -> Self {
         Self { hint: Some(hint.to_string()), ..self }
     }
 
     /// A plugin is to blame.
-    pub(super) fn because(self, fault: Fault) -> Self {
+    pub fn because(self, fault: Fault) -> Self {
         Self { fault: Some(Box::new(fault)), ..self }
     }
 
     /// What a plugin did, if one is to blame.
-    pub(super) fn fault(&self) -> Option<&Fault> {
+    pub fn fault(&self) -> Option<&Fault> {
         self.fault.as_deref()
     }
 
     /// The message and the hint, without `error:`.
-    pub(super) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         match &self.hint {
             Some(hint) => format!("{}\nhint: {hint}", self.message),
             None => self.message.clone(),
@@ -64,34 +63,31 @@ impl Failure {
     }
 
     /// What to do about it, unless the message says so itself.
-    pub(super) fn or_hint(self, hint: impl Display) -> Self {
+    pub fn or_hint(self, hint: impl Display) -> Self {
         if self.hint.is_some() || self.message.contains("\nhint: ") { self } else { self.hint(hint) }
     }
 
     /// Standard output could not be written.
-    pub(super) fn output(error: &io::Error) -> Self {
-        let kind = if error.kind() == io::ErrorKind::BrokenPipe { Kind::BrokenPipe } else { Kind::Runtime };
+    pub fn output(error: &io::Error) -> Self {
+        let kind = if error.kind() == io::ErrorKind::BrokenPipe { FailureKind::BrokenPipe } else { FailureKind::Runtime };
         Self { kind, ..Self::usage(format_args!("cannot write to standard output: {error}")) }
     }
 
     /// A result file cannot be written: known before the run, or found after it.
-    pub(super) fn file(error: &FileError) -> Self {
+    pub fn file(error: &FileError) -> Self {
         let failure = if matches!(error, FileError::Io { .. }) { Self::runtime(error) } else { Self::usage(error) };
         failure.hint(error.hint())
     }
 
-    /// 2 for what was asked, 1 for what went wrong, 0 for a reader that left.
-    pub(super) fn exit_code(&self) -> ExitCode {
-        match self.kind {
-            Kind::Usage => ExitCode::from(2),
-            Kind::Runtime => ExitCode::FAILURE,
-            Kind::BrokenPipe => ExitCode::SUCCESS,
-        }
+    /// Whose mistake it is.
+    #[must_use]
+    pub fn kind(&self) -> FailureKind {
+        self.kind
     }
 
     /// Whether there is nobody to tell.
-    pub(super) fn is_quiet(&self) -> bool {
-        self.kind == Kind::BrokenPipe
+    pub fn is_quiet(&self) -> bool {
+        self.kind == FailureKind::BrokenPipe
     }
 }
 

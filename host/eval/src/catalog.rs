@@ -5,39 +5,42 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::args::PolicyFlags;
+use crate::spec::ExperimentSpec;
 use blis_config::policy::{Outside, Unusable, built_in_names};
 use blis_plugin::find::Finder;
 use blis_plugin::{Fault, Kind, Limits, Loaded};
 
 /// Where policies are looked for, and what was found so far.
-pub(super) struct Catalog {
+pub struct Catalog {
     finder: Finder,
     loaded: Mutex<BTreeMap<String, Arc<Loaded>>>,
 }
 
 impl Catalog {
-    pub(super) fn new(flags: &PolicyFlags) -> Self {
-        let finder = Finder { allow_native: flags.allow_native, ..Finder::new(flags.policy_dir.clone()) };
+    /// What the folders that `spec` names have, and those that are always looked at.
+    #[must_use]
+    pub fn new(spec: &ExperimentSpec) -> Self {
+        let allow_native = spec.allow_native.unwrap_or(false);
+        let finder = Finder { allow_native, ..Finder::new(spec.policy_dir.clone().unwrap_or_default()) };
         Self { finder, loaded: Mutex::default() }
     }
 
     /// The same with one policy more, that was compiled elsewhere, and its limits.
-    pub(super) fn with(&self, loaded: &Arc<Loaded>, limits: Limits) -> Self {
+    pub fn with(&self, loaded: &Arc<Loaded>, limits: Limits) -> Self {
         let known = self.loaded.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let all = known.into_iter().chain([(loaded.name.clone(), Arc::clone(loaded))]).collect();
         Self { finder: Finder { limits, ..self.finder.clone() }, loaded: Mutex::new(all) }
     }
 
-    pub(super) fn dirs(&self) -> &[PathBuf] {
+    pub fn dirs(&self) -> &[PathBuf] {
         &self.finder.dirs
     }
 
-    pub(super) fn allows_native(&self) -> bool {
+    pub fn allows_native(&self) -> bool {
         self.finder.allow_native
     }
 
-    pub(super) fn limits(&self) -> Limits {
+    pub fn limits(&self) -> Limits {
         self.finder.limits
     }
 

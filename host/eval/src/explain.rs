@@ -1,32 +1,35 @@
 //! `--explain-config`: everything a run depends on, as YAML, each value with where it comes from.
 //!
-//! Keys are the names of flags, and values are what the flags take. The policies come last, without
-//! indentation: from there to the end it is a bundle for `--policy-config`.
+//! Keys are the names of flags, and values are what the flags take: `--config` reads the page. What follows from other
+//! settings (the GPUs that a model needs, its KV blocks) stands in comments, so that it follows again when one of them
+//! is changed. The policies come last, without indentation: from there to the end it is a bundle for
+//! `--policy-config`.
 
 use std::fmt::Display;
 use std::path::Path;
 
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
-use clap::ValueEnum;
-
-use super::args::{ParityName, SessionMode, WorkloadName};
-use super::config::{
-    RunConfig, SloTargets, SpecConfig, SpecOrigin, SyntheticConfig, TraceConfig, TracePart, WorkloadConfig,
-};
 use blis_config::policy::{Source, Sourced};
 use blis_config::{Deployment, KvBlocksSource, LatencyKind};
 use blis_diag::{Page, text};
-use blis_eval::{FitnessScale, FitnessWeights};
+use blis_plugin::Kind;
 use blis_plugin::incidents::OnError;
 use blis_workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec};
 use blis_workload::trace_v2::{ThinkTime, recorded_seed};
 
+use crate::experiment::{Experiment, SloTargets};
+use crate::fitness::FitnessWeights;
+use crate::spec::text::think_time_text;
+use crate::spec::{Key, ParityName, SessionMode, WorkloadName};
+use crate::workload_config::{SpecConfig, SpecOrigin, SyntheticConfig, TraceConfig, TracePart, WorkloadConfig};
+
 /// The document.
-pub(super) fn explain(config: &RunConfig, deployment: &Deployment) -> Page {
+#[must_use]
+pub fn explain(config: &Experiment, deployment: &Deployment) -> Page {
     let mut page = Page::default();
     let told = Explanation { config, deployment };
-    page.section("model_and_hardware", |page| told.model_and_hardware(page));
+    page.section("model-and-hardware", |page| told.model_and_hardware(page));
     page.section("engine", |page| told.engine(page));
     page.section("cluster", |page| told.cluster(page));
     page.section("evaluation", |page| told.evaluation(page));
@@ -38,26 +41,19 @@ pub(super) fn explain(config: &RunConfig, deployment: &Deployment) -> Page {
 }
 
 struct Explanation<'a> {
-    config: &'a RunConfig,
+    config: &'a Experiment,
     deployment: &'a Deployment,
 }
 
 impl Explanation<'_> {
-    /// What the flag `key` came to: its own value, or the default.
+    /// What the setting `key` came to: its own value, or the default.
     fn flag(&self, page: &mut Page, key: &str, value: impl Display) {
         self.or_else(page, key, value, Source::Default);
     }
 
-    /// What the flag `key` came to: its own value, or one from elsewhere.
+    /// What the setting `key` came to: its own value, or one from elsewhere.
     fn or_else(&self, page: &mut Page, key: &str, value: impl Display, otherwise: Source) {
-        page.entry(key, value, &self.config.given.source(key, otherwise));
-    }
-
-    /// A flag that `--no-…` turns off.
-    fn switch(&self, page: &mut Page, key: &str, on: bool) {
-        let off = format!("no_{key}");
-        let otherwise = self.config.given.source(&off, Source::Default);
-        self.or_else(page, key, on, otherwise);
+        line(page, key, value, &self.config.spec.source(key, otherwise));
     }
 
     /// The reason the deployment notes for what starts with `what`, or `usual`.
@@ -69,18 +65,18 @@ impl Explanation<'_> {
 
     fn model_and_hardware(&self, page: &mut Page) {
         let (args, deployment) = (&self.config.deployment, self.deployment);
-        self.flag(page, "model", text(&deployment.model));
+        self.flag(page, "model", text(&args.model));
         self.or_else(page, "hardware", text(&deployment.hardware), self.noted("hardware ", "the coefficients' own"));
         let tp = self.noted("tensor parallel size ", "the coefficients' own");
         self.or_else(page, "tp", deployment.tensor_parallel_size, tp);
         self.flag(page, "dp", deployment.data_parallel_size);
-        self.flag(page, "enable_expert_parallel", args.enable_expert_parallel);
-        self.flag(page, "moe_comm_backend", optional(args.moe_comm_backend.as_deref().map(text)));
-        self.flag(page, "vllm_version", optional(args.vllm_version.as_deref().map(text)));
+        self.flag(page, "enable-expert-parallel", args.enable_expert_parallel);
+        self.flag(page, "moe-comm-backend", optional(args.moe_comm_backend.as_deref().map(text)));
+        self.flag(page, "vllm-version", optional(args.vllm_version.as_deref().map(text)));
         let built_in = Source::Told("built in".into());
-        self.or_else(page, "model_config_folder", path(args.model_config_folder.as_deref()), built_in.clone());
-        self.or_else(page, "hardware_config", path(args.hardware_config.as_deref()), built_in);
-        self.or_else(page, "latency_model", deployment.latency_kind, self.latency_source());
+        self.or_else(page, "model-config-folder", path(args.model_config_folder.as_deref()), built_in.clone());
+        self.or_else(page, "hardware-config", path(args.hardware_config.as_deref()), built_in);
+        self.latency_model(page);
         let trained = match deployment.latency_kind {
             LatencyKind::TrainedPhysics => Source::Told("trained".into()),
             LatencyKind::Physics => self.noted("physics coefficients", "trained"),
@@ -88,85 +84,99 @@ impl Explanation<'_> {
             LatencyKind::Blackbox => self.noted("blackbox coefficients ", "trained"),
         };
         self.flag(page, "coefficients", path(args.coefficients.as_deref()));
-        self.or_else(page, "alpha_coeffs", list(&deployment.alpha), trained.clone());
-        self.or_else(page, "beta_coeffs", list(&deployment.beta), trained);
+        self.or_else(page, "alpha-coeffs", list(&deployment.alpha), trained.clone());
+        self.or_else(page, "beta-coeffs", list(&deployment.beta), trained);
         let blocks = match deployment.kv_blocks_source {
-            KvBlocksSource::Flag => Source::Flag("--total-kv-blocks".into()),
+            KvBlocksSource::Flag => self.config.spec.source("total-kv-blocks", Source::Default),
             source => Source::Told(source.to_string().into()),
         };
-        page.entry("total_kv_blocks", deployment.total_kv_blocks, &blocks);
-        self.flag(page, "block_size_in_tokens", args.block_size);
+        line(page, "total-kv-blocks", deployment.total_kv_blocks, &blocks);
+        self.flag(page, "block-size-in-tokens", args.block_size);
         let (length, context) = (optional(deployment.max_model_len), "the context length of ");
         let by_model = match deployment.max_model_len {
             Some(_) => self.noted("max_model_len ", "the model's configuration"),
             None => self.noted(context, "the model's configuration"),
         };
         let given = self.config.deployment.max_model_len.filter(|&given| Some(given) == deployment.max_model_len);
-        let source = if given.is_some() { self.config.given.source("max_model_len", by_model) } else { by_model };
-        page.entry("max_model_len", length, &source);
-        self.flag(page, "gpu_memory_utilization", args.gpu_memory_utilization);
+        let source = if given.is_some() { self.config.spec.source("max-model-len", by_model) } else { by_model };
+        line(page, "max-model-len", length, &source);
+        self.flag(page, "gpu-memory-utilization", args.gpu_memory_utilization);
+    }
+
+    fn latency_model(&self, page: &mut Page) {
+        let (kind, source) = (self.deployment.latency_kind, self.latency_source());
+        match &source {
+            Source::Told(_) if self.config.cluster.policies.plugin(Kind::Latency).is_some() => {
+                line(page, "latency-model", kind, &source);
+            }
+            _ => self.or_else(page, "latency-model", kind, source),
+        }
     }
 
     fn latency_source(&self) -> Source {
-        let otherwise = if self.config.given.has("beta_coeffs") { "beta_coeffs" } else { "vllm_version" };
+        if self.config.cluster.policies.plugin(Kind::Latency).is_some() {
+            return Source::Told("in the place of the plugin, should it fail".into());
+        }
+        let otherwise = if self.config.spec.beta_coeffs.is_some() { "beta-coeffs" } else { "vllm-version" };
         match self.deployment.latency_kind {
             LatencyKind::Physics | LatencyKind::Roofline => Source::Default,
-            _ => self.config.given.source(otherwise, self.noted("blackbox latency model", "default")),
+            _ => self.config.spec.source(otherwise, self.noted("blackbox latency model", "default")),
         }
     }
 
     fn engine(&self, page: &mut Page) {
         let engine = &self.config.engine;
-        self.flag(page, "max_num_seqs", engine.max_num_seqs);
-        self.flag(page, "max_num_batched_tokens", engine.max_num_batched_tokens);
-        self.flag(page, "long_prefill_token_threshold", engine.long_prefill_token_threshold);
-        self.switch(page, "enable_prefix_caching", engine.enable_prefix_caching);
-        self.switch(page, "enable_chunked_prefill", engine.enable_chunked_prefill);
-        self.flag(page, "async_scheduling", engine.async_scheduling);
-        self.flag(page, "scheduler_reserve_full_isl", engine.reserve_full_prompt);
+        self.flag(page, "max-num-seqs", engine.max_num_seqs);
+        self.flag(page, "max-num-batched-tokens", engine.max_num_batched_tokens);
+        self.flag(page, "long-prefill-token-threshold", engine.long_prefill_token_threshold);
+        self.flag(page, "enable-prefix-caching", engine.enable_prefix_caching);
+        self.flag(page, "enable-chunked-prefill", engine.enable_chunked_prefill);
+        self.flag(page, "async-scheduling", engine.async_scheduling);
+        self.flag(page, "scheduler-reserve-full-isl", engine.reserve_full_prompt);
         let parity = if engine.semantics == Semantics::BLIS { ParityName::Blis } else { ParityName::Vllm };
-        self.flag(page, "parity", name(&parity));
-        self.flag(page, "engine", name(&engine.engine));
+        self.flag(page, "parity", parity);
+        self.flag(page, "engine", engine.engine);
     }
 
     fn cluster(&self, page: &mut Page) {
         let cluster = &self.config.cluster;
-        self.flag(page, "num_instances", cluster.num_instances);
-        self.flag(page, "admission_latency", cluster.admission_latency.0);
-        self.flag(page, "routing_latency", cluster.routing_latency.0);
-        self.flag(page, "snapshot_refresh_interval", cluster.snapshot_refresh_interval.0);
-        self.flag(page, "cache_signal_delay", cluster.cache_signal_delay.0);
-        self.flag(page, "tie_break", name(&cluster.tie_break));
+        self.flag(page, "num-instances", cluster.num_instances);
+        self.flag(page, "admission-latency", cluster.admission_latency.0);
+        self.flag(page, "routing-latency", cluster.routing_latency.0);
+        self.flag(page, "snapshot-refresh-interval", cluster.snapshot_refresh_interval.0);
+        self.flag(page, "cache-signal-delay", cluster.cache_signal_delay.0);
+        self.flag(page, "tie-break", cluster.tie_break);
         let catalog = &self.config.catalog;
         let dirs: Vec<String> = catalog.dirs().iter().map(|dir| text(&dir.display().to_string())).collect();
-        self.flag(page, "policy_dir", format_args!("[{}]", dirs.join(", ")));
-        self.flag(page, "allow_native", catalog.allows_native());
+        self.flag(page, "policy-dir", format_args!("[{}]", dirs.join(", ")));
+        self.flag(page, "allow-native", catalog.allows_native());
         let on_error = match self.config.on_plugin_error {
             OnError::Fail => "fail",
             OnError::Fallback => "fallback",
         };
-        self.flag(page, "on_plugin_error", on_error);
+        self.flag(page, "on-plugin-error", on_error);
     }
 
     fn evaluation(&self, page: &mut Page) {
         let evaluation = &self.config.evaluation;
-        self.flag(page, "slo_ttft", self.targets(|targets| &targets.ttft));
-        self.flag(page, "slo_itl", self.targets(|targets| &targets.itl));
-        self.flag(page, "slo_e2e", self.targets(|targets| &targets.e2e));
-        self.flag(page, "fitness_weights", optional(evaluation.fitness.as_ref().map(|weights| text(weights.text()))));
-        let scale = evaluation.fitness.as_ref().map_or(FitnessScale::default(), FitnessWeights::scale);
-        self.flag(page, "fitness_scale", scale.name());
+        self.flag(page, "slo-ttft", self.targets(|targets| &targets.ttft));
+        self.flag(page, "slo-itl", self.targets(|targets| &targets.itl));
+        self.flag(page, "slo-e2e", self.targets(|targets| &targets.e2e));
+        self.flag(page, "fitness-weights", optional(evaluation.fitness.as_ref().map(|weights| text(weights.text()))));
+        if let Some(scale) = evaluation.fitness.as_ref().map(FitnessWeights::scale) {
+            self.flag(page, "fitness-scale", scale.name());
+        }
         self.flag(page, "baseline", optional(evaluation.baseline.as_deref().map(text)));
-        self.flag(page, "trace_level", name(&evaluation.trace_level));
-        self.flag(page, "trace_path", path(evaluation.trace_path.as_deref()));
-        self.flag(page, "counterfactual_k", evaluation.counterfactual_k);
-        self.flag(page, "summarize_trace", evaluation.summarize_trace);
+        self.flag(page, "trace-level", evaluation.trace_level);
+        self.flag(page, "trace-path", path(evaluation.trace_path.as_deref()));
+        self.flag(page, "counterfactual-k", evaluation.counterfactual_k);
+        self.flag(page, "summarize-trace", evaluation.summarize_trace);
         let regret = &evaluation.regret;
-        self.flag(page, "regret", name(&regret.kind));
-        self.flag(page, "regret_samples", regret.samples);
-        self.flag(page, "regret_alternatives", regret.alternatives);
-        self.flag(page, "regret_window", optional(regret.window.map(Micros::as_secs_f64)));
-        self.flag(page, "regret_path", path(regret.path.as_deref()));
+        self.flag(page, "regret", regret.kind);
+        self.flag(page, "regret-samples", regret.samples);
+        self.flag(page, "regret-alternatives", regret.alternatives);
+        self.flag(page, "regret-window", optional(regret.window.map(Micros::as_secs_f64)));
+        self.flag(page, "regret-path", path(regret.path.as_deref()));
     }
 
     /// As the flag takes them.
@@ -185,9 +195,9 @@ impl Explanation<'_> {
             WorkloadConfig::Trace(trace) => self.trace(page, trace),
             WorkloadConfig::Specified(specified) => self.specified(page, specified),
             WorkloadConfig::Recorded { header, data, skip_bad_lines, part, closed_loop } => {
-                self.flag(page, "trace_header", path(Some(header)));
-                self.flag(page, "trace_data", path(Some(data)));
-                self.flag(page, "skip_bad_lines", skip_bad_lines);
+                self.flag(page, "trace-header", path(Some(header)));
+                self.flag(page, "trace-data", path(Some(data)));
+                self.flag(page, "skip-bad-lines", skip_bad_lines);
                 self.part(page, part);
                 self.sessions(page, *closed_loop);
             }
@@ -196,17 +206,12 @@ impl Explanation<'_> {
 
     fn sessions(&self, page: &mut Page, closed_loop: Option<Option<ThinkTime>>) {
         let mode = if closed_loop.is_some() { SessionMode::ClosedLoop } else { SessionMode::Fixed };
-        self.flag(page, "session_mode", name(&mode));
+        self.flag(page, "session-mode", mode);
         match closed_loop.flatten() {
-            Some(ThinkTime::Constant(time)) => self.flag(page, "think_time_ms", time.as_millis_f64()),
-            Some(ThinkTime::LogNormal { mu, sigma, min, max }) => {
-                let (min, max) = (min.0, Some(max).filter(|&max| max != Micros::MAX));
-                let min = if min > 0 { format!(",min={min}us") } else { String::new() };
-                let max = max.map_or(String::new(), |max| format!(",max={}us", max.0));
-                self.flag(page, "think_time_dist", text(&format!("lognormal:mu={mu},sigma={sigma}{min}{max}")));
-            }
+            Some(ThinkTime::Constant(time)) => self.flag(page, "think-time-ms", time.as_millis_f64()),
+            Some(time @ ThinkTime::LogNormal { .. }) => self.flag(page, "think-time-dist", text(&think_time_text(&time))),
             None if closed_loop.is_some() => {
-                self.or_else(page, "think_time_ms", "null", Source::Told("what the trace says".into()));
+                self.or_else(page, "think-time-ms", "null", Source::Told("what the trace says".into()));
             }
             None => {}
         }
@@ -219,8 +224,8 @@ impl Explanation<'_> {
             ArrivalProcess::Constant => "constant",
             ArrivalProcess::Poisson => "poisson",
         };
-        self.flag(page, "arrival_process", arrivals);
-        self.flag(page, "num_requests", spec.num_requests.unwrap_or(0));
+        self.flag(page, "arrival-process", arrivals);
+        self.flag(page, "num-requests", spec.num_requests.unwrap_or(0));
         self.lengths(page, preset, spec);
     }
 
@@ -231,11 +236,11 @@ impl Explanation<'_> {
             } else {
                 Source::Told(format!("preset {preset}").into())
             };
-            for (figure, value) in [("", mean), ("_stdev", stdev), ("_min", min.into()), ("_max", max.into())] {
-                self.or_else(page, &format!("{what}_tokens{figure}"), value, usual.clone());
+            for (figure, value) in [("", mean), ("-stdev", stdev), ("-min", min.into()), ("-max", max.into())] {
+                self.or_else(page, &format!("{what}-tokens{figure}"), value, usual.clone());
             }
         }
-        self.flag(page, "prefix_tokens", spec.prefix_tokens);
+        self.flag(page, "prefix-tokens", spec.prefix_tokens);
         self.flag(page, "timeout", timeout(spec.timeout));
     }
 
@@ -243,22 +248,22 @@ impl Explanation<'_> {
         let (number, own) = (num_requests.unwrap_or(0), Source::Told("specification".into()));
         match origin {
             SpecOrigin::File(file) => {
-                self.flag(page, "workload_spec", path(Some(file)));
-                self.or_else(page, "num_requests", number, own.clone());
+                self.flag(page, "workload-spec", path(Some(file)));
+                self.or_else(page, "num-requests", number, own.clone());
                 self.or_else(page, "timeout", optional(all.map(timeout)), own);
             }
             SpecOrigin::Named(preset) => {
                 self.flag(page, "workload", preset.name());
                 self.flag(page, "rate", spec.aggregate_rate);
-                self.flag(page, "num_requests", number);
+                self.flag(page, "num-requests", number);
                 self.flag(page, "timeout", timeout(all.flatten()));
             }
             SpecOrigin::Users { name, count, think_time, lengths } => {
                 self.flag(page, "workload", name);
                 self.flag(page, "concurrency", count);
-                self.flag(page, "think_time_ms", think_time.as_millis_f64());
+                self.flag(page, "think-time-ms", think_time.as_millis_f64());
                 let until = Source::Told("until the horizon".into());
-                self.or_else(page, "num_requests", number, until);
+                self.or_else(page, "num-requests", number, until);
                 self.lengths(page, name, lengths);
             }
         }
@@ -266,29 +271,29 @@ impl Explanation<'_> {
 
     fn trace(&self, page: &mut Page, trace: &TraceConfig) {
         let understood = Source::Told("flag --workload-trace".into());
-        self.or_else(page, "workload", name(&WorkloadName::Traces), understood);
-        self.flag(page, "workload_trace", path(Some(&trace.path)));
-        self.flag(page, "trace_format", name(&trace.format));
+        self.or_else(page, "workload", WorkloadName::Traces, understood);
+        self.flag(page, "workload-trace", path(Some(&trace.path)));
+        self.flag(page, "trace-format", trace.format);
         let usual = Source::Told("the format's own".into());
-        self.or_else(page, "mooncake_block_size", optional(trace.mooncake_block_size), usual);
-        self.flag(page, "skip_bad_lines", trace.skip_bad_lines);
+        self.or_else(page, "mooncake-block-size", optional(trace.mooncake_block_size), usual);
+        self.flag(page, "skip-bad-lines", trace.skip_bad_lines);
         self.part(page, &trace.part);
         let mode = if trace.closed_loop { SessionMode::ClosedLoop } else { SessionMode::Fixed };
-        self.flag(page, "session_mode", name(&mode));
+        self.flag(page, "session-mode", mode);
         self.flag(page, "timeout", timeout(trace.timeout));
     }
 
     fn part(&self, page: &mut Page, TracePart { window, max_requests }: &TracePart) {
         self.flag(page, "start", window.start.as_secs_f64());
         self.flag(page, "duration", optional(window.duration.map(Micros::as_secs_f64)));
-        self.flag(page, "time_scale", window.time_scale);
+        self.flag(page, "time-scale", window.time_scale);
         self.flag(page, "repeat", window.repeat);
-        self.flag(page, "spread_bins", optional(window.spread.map(Micros::as_millis_f64)));
-        self.flag(page, "max_requests", optional(*max_requests));
+        self.flag(page, "spread-bins", optional(window.spread.map(Micros::as_millis_f64)));
+        self.flag(page, "max-requests", optional(*max_requests));
     }
 
     fn simulation(&self, page: &mut Page) {
-        let RunConfig { seed, horizon, workload, engine, .. } = self.config;
+        let Experiment { seed, horizon, workload, engine, .. } = self.config;
         let specified = match workload {
             WorkloadConfig::Specified(SpecConfig { spec, .. }) => (spec.seed.is_some(), spec.horizon.is_some()),
             _ => (false, false),
@@ -328,7 +333,11 @@ fn timeout(timeout: Option<Micros>) -> f64 {
     timeout.map_or(-1.0, Micros::as_secs_f64)
 }
 
-/// As on the command line.
-fn name(value: &impl ValueEnum) -> String {
-    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+/// A setting that holds, or in a comment what follows from others.
+fn line(page: &mut Page, key: &str, value: impl Display, source: &Source) {
+    debug_assert!(Key::find(key).is_ok(), "{key}");
+    match source {
+        Source::Told(_) => page.comment(format_args!("{key}: {value}  ({source})")),
+        _ => page.entry(key, value, source),
+    }
 }

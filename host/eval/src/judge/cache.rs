@@ -10,25 +10,25 @@ use sha2::{Digest as _, Sha256};
 use super::bench::Bench;
 use super::candidate::Candidate;
 use super::evaluate::{Terms, host};
-use blis_eval::suite::hex;
-use blis_eval::verdict::VerdictDocument;
+use crate::suite::hex;
+use crate::verdict::VerdictDocument;
 
 /// A folder of verdicts.
 #[derive(Clone, Debug)]
-pub(in crate::cli) struct Cache(PathBuf);
+pub struct Cache(PathBuf);
 
 impl Cache {
-    pub(in crate::cli) fn new(dir: &Path) -> Self {
+    pub fn new(dir: &Path) -> Self {
         Self(dir.to_owned())
     }
 
     /// `None` if it is not known, or cannot be read: then it is found out again.
-    pub(super) fn get(&self, key: &str) -> Option<VerdictDocument> {
+    pub fn get(&self, key: &str) -> Option<VerdictDocument> {
         serde_json::from_slice(&fs::read(self.path(key)).ok()?).ok()
     }
 
     /// A folder that cannot be written to costs time, not verdicts.
-    pub(super) fn put(&self, key: &str, document: &VerdictDocument) {
+    pub fn put(&self, key: &str, document: &VerdictDocument) {
         static TURN: AtomicU64 = AtomicU64::new(0);
         let path = self.path(key);
         let turn = TURN.fetch_add(1, Ordering::Relaxed);
@@ -49,7 +49,7 @@ impl Cache {
 }
 
 /// Of everything a verdict follows from.
-pub(super) fn key(bench: &Bench, candidate: &Candidate, incumbent: Option<&Candidate>, terms: &Terms) -> String {
+pub fn key(bench: &Bench, candidate: &Candidate, incumbent: Option<&Candidate>, terms: &Terms) -> String {
     let Terms { until, epoch, wall: _, feedback_bytes, parallel: _, only, parameters, native: _ } = terms;
     let incumbent = incumbent.map_or("", |incumbent| &incumbent.sha256);
     let technology = candidate.technology.name();

@@ -22,10 +22,10 @@ impl LatencyModel for TenMillis {
     }
 }
 
-fn config(flags: &str) -> RunConfig {
+fn config(flags: &str) -> Experiment {
     let line = format!("blis run --model test {flags}");
     match Cli::try_parse_from(line.split_whitespace()).expect("flags").command {
-        Some(crate::cli::args::Command::Run(args)) => RunConfig::from_run(*args).expect("valid"),
+        Some(crate::cli::args::Command::Run(args)) => Experiment::from_run(*args).expect("valid"),
         other => panic!("not a run: {other:?}"),
     }
 }

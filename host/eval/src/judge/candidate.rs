@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use super::super::error::Failure;
-use blis_eval::suite::{SuiteLimits, hex};
-use blis_eval::verdict::Traits;
+use crate::error::Failure;
+use crate::suite::{SuiteLimits, hex};
+use crate::verdict::Traits;
 use blis_plugin::{Fault, FaultKind, Limits, Loaded, Technology, native, script, wasm};
 
 /// Larger files are no candidates.
@@ -17,7 +17,7 @@ const BYTES_MAX: u64 = 32 << 20;
 
 /// What is judged.
 #[derive(Clone, Debug)]
-pub(in crate::cli) struct Candidate {
+pub struct Candidate {
     /// As messages to people call it.
     pub file: String,
     pub technology: Technology,
@@ -28,7 +28,7 @@ pub(in crate::cli) struct Candidate {
 
 impl Candidate {
     /// From the file at `path`, or from standard input if that is `-`.
-    pub(in crate::cli) fn read(path: &str, lang: Option<Technology>) -> Result<Self, Failure> {
+    pub fn read(path: &str, lang: Option<Technology>) -> Result<Self, Failure> {
         let mut bytes = Vec::new();
         let read = |bytes: &mut Vec<u8>| -> io::Result<usize> {
             if path == "-" {
@@ -55,7 +55,7 @@ impl Candidate {
         Ok(Self::new(file, technology, bytes))
     }
 
-    pub(in crate::cli) fn new(file: String, technology: Technology, bytes: Vec<u8>) -> Self {
+    pub fn new(file: String, technology: Technology, bytes: Vec<u8>) -> Self {
         let sha256 = hex(&Sha256::digest(&bytes));
         Self { file, technology, bytes: bytes.into(), sha256 }
     }
@@ -67,14 +67,14 @@ impl Candidate {
     }
 
     /// What it looks like.
-    pub(in crate::cli) fn traits(&self) -> Traits {
+    pub fn traits(&self) -> Traits {
         let Some(source) = self.source() else { return Traits::default() };
         let script::Profile { lines, signals, constants } = script::profile(&source);
         Traits { source_lines: lines, signals, constants }
     }
 
     /// Compiled, under the limits of a suite. Native code is refused, whoever asks: it would run in this process.
-    pub(in crate::cli) fn load(&self, limits: &SuiteLimits) -> Result<Loaded, Fault> {
+    pub fn load(&self, limits: &SuiteLimits) -> Result<Loaded, Fault> {
         if self.technology == Technology::Native {
             return Err(Fault::new(FaultKind::NotAllowed, format!("`{}` {NATIVE}", self.file)));
         }
@@ -82,7 +82,7 @@ impl Candidate {
     }
 
     /// As [`Self::load`], and native code, too: only for a process that may be killed.
-    pub(super) fn load_here(&self, limits: &SuiteLimits) -> Result<Loaded, Fault> {
+    pub fn load_here(&self, limits: &SuiteLimits) -> Result<Loaded, Fault> {
         let limits = limits_of(limits);
         // Tools call their files anything; equal candidates get equal answers.
         let path = match self.technology {
@@ -108,15 +108,15 @@ impl Candidate {
 }
 
 /// Why native code is not loaded, and what to do.
-pub(super) const NATIVE: &str = "is native code, which runs with your rights\n\
+pub const NATIVE: &str = "is native code, which runs with your rights\n\
     hint: if you trust it, `blis evaluate --allow-native` judges it in a process of its own; for everything else, make a \
     component of it";
 
 /// What candidates are called among policies. No built-in and no file is called so.
-pub(in crate::cli) const NAME: &str = "candidate";
+pub const NAME: &str = "candidate";
 
 /// Limits of a call, as plugins know them.
-pub(in crate::cli) fn limits_of(limits: &SuiteLimits) -> Limits {
+pub fn limits_of(limits: &SuiteLimits) -> Limits {
     Limits {
         fuel_per_call: limits.fuel_per_call,
         operations_per_call: limits.operations_per_call,

@@ -1,4 +1,4 @@
-//! `blis compare`: several policies under the same requests, seed by seed.
+//! Several policies under the same requests, seed by seed.
 
 use std::collections::BTreeMap;
 
@@ -6,31 +6,39 @@ use blis_sim::cluster::FollowUps;
 use blis_sim::request::Request;
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
-
-use super::args::CompareArgs;
-use super::config::{RunConfig, WorkloadConfig};
-use super::contest::Others;
-use super::error::Failure;
-use super::{connect, run};
-use blis_eval::{Comparison, Figures, FitnessWeights, NoSample};
 use blis_workload::trace_v2::GoodputTargets;
 use blis_workload::{Names, Workload};
 
+use crate::contest::Others;
+use crate::error::Failure;
+use crate::experiment::Experiment;
+use crate::figures::Figures;
+use crate::fitness::FitnessWeights;
+use crate::measure::{self, no_sample};
+use crate::open;
+use crate::runs::run_all;
+use crate::spec::ExperimentSpec;
+use crate::table::Comparison;
+use crate::workload_config::WorkloadConfig;
+
 /// A comparison, ready to be run.
-pub(super) struct CompareConfig {
+pub struct CompareConfig {
     /// Output, deployment, workload: the same for all.
-    pub base: RunConfig,
+    pub base: Experiment,
     /// As named on the command line, and what that means.
-    pub contestants: Vec<(String, RunConfig)>,
+    pub contestants: Vec<(String, Experiment)>,
     seeds: Vec<u64>,
     /// 0: one per core.
     threads: usize,
 }
 
 impl CompareConfig {
-    pub(super) fn new(args: CompareArgs) -> Result<Self, Failure> {
-        let CompareArgs { contestants: names, seeds, threads, .. } = &args;
-        let (names, count, threads) = (names.clone(), *seeds, *threads);
+    /// `names`: policies, lists of scorers or bundles; the first is what the others are compared with. `seeds`: how
+    /// many, from that of `spec` on. `threads`: 0 for one per core.
+    ///
+    /// # Errors
+    /// If there are fewer than two different names, or one of them or `spec` makes no sense.
+    pub fn new(spec: ExperimentSpec, names: &[String], seeds: u32, threads: usize) -> Result<Self, Failure> {
         if names.len() < 2 {
             return Err(Failure::usage("one contestant has nothing to be compared with")
                 .hint("name two or more: `blis compare round-robin least-loaded --model …`"));
@@ -39,32 +47,32 @@ impl CompareConfig {
             return Err(Failure::usage(format_args!("contestant `{}` is named twice", twin.1))
                 .hint("it would be compared with itself"));
         }
-        let base = RunConfig::from_compare(args)?;
+        let base = Experiment::for_comparison(spec)?;
         let contestant = |name: &String| Ok((name.clone(), base.with_contestant(name, Others::Kept)?));
         let contestants = names.iter().map(contestant).collect::<Result<_, Failure>>()?;
-        let seeds = (0..u64::from(count)).map(|n| base.seed.wrapping_add(n)).collect();
+        let seeds = (0..u64::from(seeds)).map(|n| base.seed.wrapping_add(n)).collect();
         Ok(Self { contestants, seeds, threads, base })
     }
 }
 
 /// Runs everything. The answer does not depend on the number of threads.
-pub(super) fn compare(config: &CompareConfig) -> Result<(Comparison, Vec<String>), Failure> {
-    let deployment = connect::resolve(&config.base)?;
+pub fn compare(config: &CompareConfig) -> Result<(Comparison, Vec<String>), Failure> {
+    let deployment = open::resolve(&config.base)?;
     let load = Load::open(&config.base)?;
     let weights = config.base.evaluation.fitness.as_ref();
     if let Some(weights) = weights {
-        run::check_weights(weights, &config.base, &load.names, &load.slo_targets)?;
+        measure::check_weights(weights, &config.base, &load.names, &load.slo_targets)?;
     }
-    let one = |(_, contestant): &(String, RunConfig), seed: u64| -> Result<Figures, Failure> {
+    let one = |(_, contestant): &(String, Experiment), seed: u64| -> Result<Figures, Failure> {
         let run = contestant.with_seed(seed);
-        let run = RunConfig { horizon: load.horizon.unwrap_or(run.horizon), ..run };
+        let run = Experiment { horizon: load.horizon.unwrap_or(run.horizon), ..run };
         let named = (&load.names, &load.slo_targets);
         let requests = load.requests(&run)?;
-        let measured = run::measure(&run, &deployment, named, requests, ())?;
+        let measured = measure::measure(&run, &deployment, named, requests, ())?;
         Ok(Figures::from(&measured.report))
     };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(config.threads).build().map_err(Failure::runtime)?;
-    let figures = pool.install(|| blis_eval::compare(&config.contestants, &config.seeds, one))?;
+    let figures = pool.install(|| run_all(&config.contestants, &config.seeds, one))?;
     let names: Vec<String> = config.contestants.iter().map(|(name, _)| name.clone()).collect();
     let comparison = Comparison::new(&names, &config.seeds, &figures);
     Ok((with_fitness(comparison, weights, &figures, config.base.engine.semantics), load.notes(config)))
@@ -82,11 +90,6 @@ fn with_fitness(
     }
 }
 
-/// BLIS takes a latency nobody had for the best there is.
-pub(super) fn no_sample(semantics: Semantics) -> NoSample {
-    if semantics == Semantics::BLIS { NoSample::BestAsInBlis } else { NoSample::Worst }
-}
-
 /// Requests that can be had again and again: drawn anew from each seed, or kept from a trace.
 struct Load {
     names: Names,
@@ -101,8 +104,8 @@ struct Load {
 type Arrivals<'a> = (Box<dyn Iterator<Item = Request> + 'a>, Option<Box<dyn FollowUps + Send>>);
 
 impl Load {
-    fn open(config: &RunConfig) -> Result<Self, Failure> {
-        let (workload, horizon) = run::open(config)?;
+    fn open(config: &Experiment) -> Result<Self, Failure> {
+        let (workload, horizon) = open::open_until(config)?;
         let Workload { requests, follow_ups, names, slo_targets, .. } = workload;
         let kept = match config.workload {
             WorkloadConfig::Synthetic(_) | WorkloadConfig::Specified(_) => None,
@@ -113,11 +116,11 @@ impl Load {
         Ok(Self { names, slo_targets, kept, horizon: (horizon != config.horizon).then_some(horizon) })
     }
 
-    fn requests(&self, config: &RunConfig) -> Result<Arrivals<'_>, Failure> {
+    fn requests(&self, config: &Experiment) -> Result<Arrivals<'_>, Failure> {
         Ok(match &self.kept {
             Some(requests) => (Box::new(requests.iter().cloned()), None),
             None => {
-                let Workload { requests, follow_ups, .. } = connect::open(config)?;
+                let Workload { requests, follow_ups, .. } = open::open(config)?;
                 (requests, follow_ups)
             }
         })

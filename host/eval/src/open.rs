@@ -1,28 +1,30 @@
-//! Where the command line meets configuration and workloads: what was asked for becomes the real
-//! thing, and its errors become ours.
+//! From an experiment to its deployment and its requests.
 
 use std::num::NonZeroU32;
 
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 
-use super::args::TraceFormatName;
-use super::config::{RunConfig, SpecConfig, TraceConfig, TracePart, WorkloadConfig};
-use super::error::Failure;
-use blis_config::{Deployment, Hardware, KnownModel, LatencyKind, known_hardware, known_models};
+use blis_sim::request::Request;
+
+use crate::experiment::Experiment;
+use crate::spec::TraceFormatName;
+use crate::workload_config::{SpecConfig, TraceConfig, TracePart, WorkloadConfig};
+use crate::error::Failure;
+use blis_config::Deployment;
 use blis_diag::LineError;
 use blis_workload::spec::GenerateOptions;
 use blis_workload::trace_v2::ClosedLoop;
 use blis_workload::{TraceError, TraceFormat, TraceOptions, Workload, open_trace, open_trace_v2};
 
 /// The deployment that was asked for.
-pub(super) fn resolve(config: &RunConfig) -> Result<Deployment, Failure> {
+pub fn resolve(config: &Experiment) -> Result<Deployment, Failure> {
     blis_config::resolve(&config.deployment)
         .map_err(|error| Failure::usage(error).or_hint("correct it there, or leave the file out"))
 }
 
 /// The workload that was asked for.
-pub(super) fn open(config: &RunConfig) -> Result<Workload, Failure> {
+pub fn open(config: &Experiment) -> Result<Workload, Failure> {
     let block_size = NonZeroU32::new(config.engine.block_size)
         .ok_or_else(|| Failure::usage("a KV block of 0 tokens").hint("`--block-size-in-tokens` must be at least 1"))?;
     let recorded_priority = config.engine.semantics != Semantics::BLIS;
@@ -58,6 +60,36 @@ pub(super) fn open(config: &RunConfig) -> Result<Workload, Failure> {
         let hint = remedy(&error, &config.workload);
         Failure::usage(error).or_hint(hint)
     })
+}
+
+/// The workload, and the horizon under which it is simulated.
+pub fn open_until(config: &Experiment) -> Result<(Workload, Micros), Failure> {
+    let workload = open(config)?;
+    let recorded = matches!(config.workload, WorkloadConfig::Recorded { .. });
+    if recorded && config.engine.semantics == Semantics::BLIS && config.horizon == Micros::MAX {
+        let closed_loop = workload.follow_ups.is_some();
+        let (workload, horizon) = with_blis_horizon(workload);
+        if closed_loop {
+            // Sessions must know when it is too late for another round.
+            let notes = workload.notes;
+            let workload = open(&Experiment { horizon, ..config.clone() })?;
+            return Ok((Workload { notes, ..workload }, horizon));
+        }
+        return Ok((workload, horizon));
+    }
+    Ok((workload, config.horizon))
+}
+
+/// Without `--horizon`, BLIS ends a replay at twice the time of the last arrival (600 s if that is
+/// 0), whatever is still running.
+fn with_blis_horizon(workload: Workload) -> (Workload, Micros) {
+    const EVERYTHING_AT_ONCE: Micros = Micros(600_000_000);
+    let requests: Vec<Request> = workload.requests.collect();
+    let last = requests.iter().map(|request| request.arrival).max().unwrap_or(Micros::ZERO);
+    let horizon = if last == Micros::ZERO { EVERYTHING_AT_ONCE } else { last.saturating_add(last) };
+    let mut notes = workload.notes;
+    notes.push(format!("horizon {:.6} s: twice the last arrival, as in BLIS", horizon.as_secs_f64()));
+    (Workload { requests: Box::new(requests.into_iter()), notes, ..workload }, horizon)
 }
 
 /// How long clients of BLIS wait for the answer of a later round that brings no deadline.
@@ -110,38 +142,4 @@ impl From<TraceFormatName> for Option<TraceFormat> {
             TraceFormatName::VllmVcr => TraceFormat::VllmVcr,
         })
     }
-}
-
-/// A line per model with anything built in: its name, then what can simulate it.
-pub(super) fn models() -> Vec<String> {
-    let models = known_models();
-    let width = models.iter().map(|model| model.name.len()).max().unwrap_or(0);
-    models.iter().map(|model| format!("{:width$}  {}", model.name, latency_models(model))).collect()
-}
-
-fn latency_models(model: &KnownModel) -> String {
-    let mut kinds = Vec::new();
-    if model.has_config {
-        kinds.extend(
-            [LatencyKind::TrainedPhysics, LatencyKind::Physics, LatencyKind::Roofline].map(|kind| kind.to_string()),
-        );
-    }
-    if !model.blackbox.is_empty() {
-        kinds.push(format!("{} ({})", LatencyKind::Blackbox, model.blackbox.join("; ")));
-    }
-    kinds.join(", ")
-}
-
-/// A line per GPU with a description: its name, its figures, its other names.
-pub(super) fn hardware() -> Vec<String> {
-    let hardware = known_hardware();
-    let width = hardware.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
-    let line = |entry: &Hardware| {
-        let gpu = &entry.gpu;
-        let aliases =
-            if entry.aliases.is_empty() { String::new() } else { format!("  also {}", entry.aliases.join(", ")) };
-        let (name, memory, flops, bandwidth) = (&entry.name, gpu.memory_gib, gpu.tflops_fp16, gpu.hbm_tb_s);
-        format!("{name:width$}  {memory:>6} GiB  {flops:>7} TFLOPS  {bandwidth:>6} TB/s{aliases}")
-    };
-    hardware.iter().map(line).collect()
 }

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
-use super::config::RunConfig;
-use super::error::Failure;
-use super::explain::explain;
+use crate::experiment::Experiment;
+use crate::error::Failure;
+use crate::explain::explain;
 use blis_config::Deployment;
 use blis_config::policy::{Named as _, PolicySettings};
 use blis_plugin::Kind;
@@ -15,10 +15,10 @@ use blis_report::decisions::{DecisionLog, FORMAT, Header, InstanceGroup, PolicyN
 use blis_workload::Names;
 
 /// The trace of a run, if one is wanted.
-pub(super) type Log<'a> = Option<DecisionLog<'a, TraceFile>>;
+pub(crate) type Log<'a> = Option<DecisionLog<'a, TraceFile>>;
 
 /// Opens it.
-pub(super) fn open<'a>(config: &RunConfig, deployment: &Deployment, names: &'a Names) -> Result<Log<'a>, Failure> {
+pub(crate) fn open<'a>(config: &Experiment, deployment: &Deployment, names: &'a Names) -> Result<Log<'a>, Failure> {
     let Some(path) = config.evaluation.trace_path.as_deref() else { return Ok(None) };
     let file = TraceFile::create(path).map_err(|source| failed(path, source))?;
     let candidates = config.evaluation.counterfactual_k as usize;
@@ -26,7 +26,7 @@ pub(super) fn open<'a>(config: &RunConfig, deployment: &Deployment, names: &'a N
 }
 
 /// Ends it.
-pub(super) fn finish(log: Log<'_>, config: &RunConfig) -> Result<(), Failure> {
+pub(crate) fn finish(log: Log<'_>, config: &Experiment) -> Result<(), Failure> {
     let Some((log, path)) = log.zip(config.evaluation.trace_path.as_deref()) else { return Ok(()) };
     log.finish().and_then(TraceFile::finish).map_err(|source| failed(path, source))
 }
@@ -35,7 +35,7 @@ fn failed(path: &Path, source: std::io::Error) -> Failure {
     Failure::file(&FileError::Io { path: path.to_owned(), source })
 }
 
-fn header(config: &RunConfig, deployment: &Deployment) -> Header {
+fn header(config: &Experiment, deployment: &Deployment) -> Header {
     let (cluster, engine) = (&config.cluster, &config.engine);
     Header {
         format: FORMAT.to_owned(),

@@ -1,0 +1,222 @@
+//! The regret of a run: its sampled decisions, made otherwise in copies of the simulation; and how much a look-ahead
+//! gains.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use blis_sim::cluster::{Listed, Timeline};
+use blis_sim::instance::{Fast, Instance, InstanceConfig, Plain};
+use blis_sim::metrics::{Metrics, Report};
+use blis_sim::outcome::Outcome;
+use blis_sim::policy::Reads;
+use blis_sim::request::Name;
+use blis_sim::units::Micros;
+use serde::Serialize;
+
+use crate::spec::EngineName;
+use crate::experiment::Experiment;
+use crate::error::Failure;
+use crate::{measure, open, service};
+use blis_config::Deployment;
+use crate::regret::{
+    Judged, Oracle, Regret, RegretOptions, Survey, Surveyor, Texts, judge as judge_samples, look_ahead,
+};
+use crate::{Figure, Figures};
+use blis_workload::trace_v2::GoodputTargets;
+use blis_workload::{Names, Workload};
+
+/// The regret of the policy of an experiment, and how much a look-ahead would gain if that is asked for.
+pub struct Surveyed {
+    /// What its decisions cost.
+    pub regret: Regret,
+    /// With `oracle`.
+    pub bound: Option<Bound>,
+    /// What went wrong in plugins: (what, what to do).
+    pub warnings: Vec<(String, String)>,
+}
+
+/// Runs `config`, which asks for its regret, and looks at its decisions.
+///
+/// # Errors
+/// If the model, the workload or the simulation fails.
+pub fn survey(config: &Experiment, oracle: bool) -> Result<Surveyed, Failure> {
+    let deployment = open::resolve(config)?;
+    let (workload, horizon) = open::open_until(config)?;
+    let config = Experiment { horizon, ..config.clone() };
+    let Workload { requests, follow_ups, names, slo_targets, .. } = workload;
+    let named = (&names, &slo_targets);
+    let observer = surveyor(&config, &names, &slo_targets);
+    let measured = measure::measure(&config, &deployment, named, (requests, follow_ups), observer)?;
+    let warnings = measure::plugin_warnings(&config, &measured.incidents);
+    let survey = measured.observer.map(|surveyor| surveyor.survey).unwrap_or_default();
+    let arrivals = survey.arrivals();
+    let regret = judge(&config, &deployment, named, survey)?;
+    let bound = oracle.then(|| {
+        let window = Micros::from_f64(regret.window_s * 1e6);
+        Bound::new(&config, &deployment, named, Listed::new(arrivals), window, &measured.report)
+    });
+    Ok(Surveyed { regret, bound: bound.transpose()?, warnings })
+}
+
+/// Watches the run, if its regret is asked for.
+pub(crate) fn surveyor(
+    config: &Experiment,
+    names: &Names,
+    recorded: &BTreeMap<String, GoodputTargets>,
+) -> Option<Surveyor<impl Fn(&Outcome) -> bool + use<>>> {
+    if !config.evaluation.regret.is_asked() {
+        return None;
+    }
+    let targets = measure::slo_targets(config, names, recorded);
+    let default = names.find("default");
+    let missed = move |outcome: &Outcome| {
+        let class = if Some(outcome.tags.slo_class) == default { Name::NONE } else { outcome.tags.slo_class };
+        targets.iter().any(|(name, targets)| *name == class && !targets.kept(outcome))
+    };
+    Some(Surveyor { survey: Survey::default(), missed })
+}
+
+/// The regret of the run that `survey` has watched.
+pub(crate) fn judge(
+    config: &Experiment,
+    deployment: &Deployment,
+    named: (&Names, &BTreeMap<String, GoodputTargets>),
+    mut survey: Survey,
+) -> Result<Regret, Failure> {
+    let settings = &config.evaluation.regret;
+    let alternatives = settings.alternatives as usize;
+    survey.with_targets(!measure::slo_targets(config, named.0, named.1).is_empty());
+    let options =
+        RegretOptions { samples: settings.samples as usize, alternatives, window: settings.window, seed: config.seed };
+    let window = survey.window(&options);
+    let samples = survey.sample(&options);
+    let settled = survey.settled();
+    let worlds = Worlds { config, deployment, names: named.0, arrivals: Listed::new(survey.arrivals()) };
+    let judged = match config.engine.engine {
+        EngineName::Fast => worlds.judge(Fast::new, |timeline| {
+            judge_samples(timeline, &samples, &settled, (window, alternatives), &ClassTexts(named.0))
+        }),
+        EngineName::Plain => worlds.judge(Plain::new, |timeline| {
+            judge_samples(timeline, &samples, &settled, (window, alternatives), &ClassTexts(named.0))
+        }),
+    }?;
+    if let Some(path) = &settings.path {
+        write(path, &judged)
+            .map_err(|error| Failure::runtime(format_args!("cannot write `{}`: {error}", path.display())))?;
+    }
+    Ok(Regret::new(judged, &survey, window))
+}
+
+fn write(path: &Path, judged: &[Judged]) -> io::Result<()> {
+    let mut out = BufWriter::new(File::create(path)?);
+    for one in judged {
+        serde_json::to_writer(&mut out, one)?;
+        out.write_all(b"\n")?;
+    }
+    out.flush()
+}
+
+/// What all worlds have in common.
+struct Worlds<'a> {
+    config: &'a Experiment,
+    deployment: &'a Deployment,
+    names: &'a Names,
+    arrivals: Listed,
+}
+
+impl Worlds<'_> {
+    /// What `work` makes of the run.
+    fn judge<I: Instance, T>(
+        self,
+        engine: impl Fn(InstanceConfig) -> I,
+        work: impl FnOnce(Timeline<I>) -> Result<T, blis_sim::cluster::Halt>,
+    ) -> Result<T, Failure> {
+        let (cluster, incidents) = service::cluster(self.config, self.deployment, self.names, engine)?;
+        let reads = Reads { load: true, in_flight: true, cached_blocks: false };
+        work(Timeline::new(cluster, self.arrivals, reads)).map_err(|halt| measure::halted(halt, &incidents))
+    }
+}
+
+struct ClassTexts<'a>(&'a Names);
+
+impl Texts for ClassTexts<'_> {
+    fn class(&self, name: Name) -> String {
+        self.0.text(name).to_owned()
+    }
+}
+
+/// The policy beside a look-ahead.
+#[derive(Serialize)]
+pub struct Bound {
+    #[serde(flatten)]
+    oracle: Oracle,
+    window_s: f64,
+    /// Smaller is better in all.
+    figures: Vec<Gap>,
+}
+
+#[derive(Serialize)]
+struct Gap {
+    figure: &'static str,
+    policy: Option<f64>,
+    oracle: Option<f64>,
+    /// By how much of the policy's figure the look-ahead's is smaller.
+    gap: Option<f64>,
+}
+
+impl Bound {
+    fn new(
+        config: &Experiment,
+        deployment: &Deployment,
+        (names, targets): (&Names, &BTreeMap<String, GoodputTargets>),
+        arrivals: Listed,
+        window: Micros,
+        policy: &Report,
+    ) -> Result<Self, Failure> {
+        let mut metrics = Metrics::new(measure::metrics_options(config, names, targets));
+        let alternatives = config.evaluation.regret.alternatives as usize;
+        let worlds = Worlds { config, deployment, names, arrivals };
+        let (counters, oracle) = match config.engine.engine {
+            EngineName::Fast => {
+                worlds.judge(Fast::new, |timeline| look_ahead(timeline, window, alternatives, &mut metrics))
+            }
+            EngineName::Plain => {
+                worlds.judge(Plain::new, |timeline| look_ahead(timeline, window, alternatives, &mut metrics))
+            }
+        }?;
+        let found = metrics.report(&counters, config.horizon);
+        let figures = gaps(policy, &found);
+        Ok(Self { oracle, window_s: window.as_secs_f64(), figures })
+    }
+
+    /// As people read it.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let Self { oracle: Oracle { decisions, changed }, window_s, figures } = self;
+        let mut text = format!(
+            "Look-ahead of {window_s:.1} s: {changed} of {decisions} routing decisions were others.\n{:<14}{:>12}{:>12}{:>9}\n",
+            "ms", "policy", "look-ahead", "gap"
+        );
+        let ms = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
+        for Gap { figure, policy, oracle, gap } in figures {
+            let gap = gap.map_or_else(|| "-".to_owned(), |gap| format!("{:.1} %", 100.0 * gap));
+            text.push_str(&format!("{figure:<14}{:>12}{:>12}{gap:>9}\n", ms(*policy), ms(*oracle)));
+        }
+        text
+    }
+}
+
+/// What the look-ahead gains.
+fn gaps(policy: &Report, found: &Report) -> Vec<Gap> {
+    const COMPARED: [Figure; 6] =
+        [Figure::MeanTtft, Figure::P95Ttft, Figure::P99Ttft, Figure::MeanE2e, Figure::P95E2e, Figure::P99E2e];
+    let (policy, found) = (Figures::from(policy), Figures::from(found));
+    let gap = |&figure: &Figure| {
+        let (policy, oracle) = (policy.get(figure), found.get(figure));
+        let gap = policy.zip(oracle).filter(|&(policy, _)| policy > 0.0);
+        Gap { figure: figure.key(), policy, oracle, gap: gap.map(|(policy, oracle)| 1.0 - oracle / policy) }
+    };
+    COMPARED.iter().map(gap).collect()
+}

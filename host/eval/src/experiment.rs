@@ -1,0 +1,617 @@
+//! From raw flags to a run that makes sense: defaults are filled in, contradictions refused.
+//!
+//! Everything that can be known to be wrong without opening a file is found here, so that a
+//! mistake costs no simulation. The policy bundle is the one file that is read: flags win over it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use blis_sim::instance::{InstanceConfig, Preemption, Scheduler};
+use blis_sim::policy::Classes;
+use blis_sim::semantics::Semantics;
+use blis_sim::units::Micros;
+
+use blis_config::policy::{
+    Bundle, Choices, Named as _, PolicySettings, PreemptionName, PriorityName, SchedulerName, Source, Sourced, Word,
+};
+use blis_config::{Deployment, DeploymentArgs, LatencyKind};
+use blis_plugin::Kind;
+use blis_plugin::incidents::OnError;
+use blis_report::{Export, check_target};
+use blis_workload::spec::Spec;
+use blis_workload::trace_v2::recorded_seed;
+
+use crate::cancel::Leash;
+use crate::catalog::Catalog;
+use crate::error::Failure;
+use crate::fitness::{FitnessScale, FitnessWeights};
+use crate::workload_config::{given, SpecConfig, SpecOrigin, WorkloadConfig};
+use crate::spec::{
+    EngineName, ExperimentSpec, FitnessScaleName, InlinePolicies, OnErrorName, ParityName, PolicyParam,
+    RegretName, TargetList, TieBreakName, TraceLevelName, defaults,
+};
+
+/// A simulation, ready to be set up.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    pub deployment: DeploymentArgs,
+    pub engine: EngineConfig,
+    pub cluster: ClusterSettings,
+    pub evaluation: Evaluation,
+    /// What the flags say of policies.
+    pub choices: Choices,
+    /// The file of `--policy-config`.
+    pub bundle: Option<Bundle>,
+    /// Where policies that are not built in come from.
+    pub catalog: Arc<Catalog>,
+    pub on_plugin_error: OnError,
+    /// Holds simulations that must not run for ever.
+    pub leash: Option<Leash>,
+    pub workload: WorkloadConfig,
+    pub seed: u64,
+    /// [`Micros::MAX`] for none.
+    pub horizon: Micros,
+    /// What a run writes.
+    pub files: OutputFiles,
+    /// What the user may not expect of all this: (what, what to do).
+    pub warnings: Vec<(String, String)>,
+    /// What it was made of: which settings were given, and where.
+    pub spec: Arc<ExperimentSpec>,
+}
+
+/// The service in front of the instances.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClusterSettings {
+    pub num_instances: u32,
+    pub admission_latency: Micros,
+    pub routing_latency: Micros,
+    /// Age at which the periodic signals are read again; 0: for every request.
+    pub snapshot_refresh_interval: Micros,
+    /// Age at which the contents of prefix caches are read again; 0: for every request.
+    pub cache_signal_delay: Micros,
+    pub tie_break: TieBreakName,
+    pub policies: PolicySettings,
+    /// By class; `default` is the class of requests without one. Those of flags: they win over those
+    /// of a trace, target by target.
+    pub slo_targets: BTreeMap<String, SloTargets>,
+}
+
+/// Latencies a class should keep to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SloTargets {
+    pub ttft: Option<Sourced<Micros>>,
+    pub itl: Option<Sourced<Micros>>,
+    pub e2e: Option<Sourced<Micros>>,
+}
+
+/// How the run is judged and recorded.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Evaluation {
+    /// `None`: no fitness is computed.
+    pub fitness: Option<FitnessWeights>,
+    /// A routing policy or the path of a bundle, as written.
+    pub baseline: Option<String>,
+    pub trace_level: TraceLevelName,
+    /// File for every decision.
+    pub trace_path: Option<PathBuf>,
+    /// Other instances kept with a routing decision.
+    pub counterfactual_k: u32,
+    pub summarize_trace: bool,
+    pub regret: RegretSettings,
+}
+
+/// How the instance schedules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineConfig {
+    pub max_num_seqs: u32,
+    pub max_num_batched_tokens: u32,
+    pub long_prefill_token_threshold: u32,
+    pub block_size: u32,
+    pub enable_prefix_caching: bool,
+    pub enable_chunked_prefill: bool,
+    pub async_scheduling: bool,
+    pub reserve_full_prompt: bool,
+    pub scheduler: Scheduler,
+    pub preemption: Preemption,
+    pub semantics: Semantics,
+    pub engine: EngineName,
+}
+
+/// Files that a run writes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OutputFiles {
+    /// Results and every request, JSON.
+    pub metrics_path: Option<PathBuf>,
+    /// Latencies of completed requests, JSON.
+    pub results_path: Option<PathBuf>,
+    /// In the formats of other tools.
+    pub exports: Vec<Export>,
+}
+
+/// How regret is measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RegretSettings {
+    pub kind: RegretName,
+    pub samples: u32,
+    pub alternatives: u32,
+    pub window: Option<Micros>,
+    pub path: Option<PathBuf>,
+}
+
+impl Default for RegretSettings {
+    /// Nothing is asked.
+    fn default() -> Self {
+        Self { kind: RegretName::None, samples: 0, alternatives: 0, window: None, path: None }
+    }
+}
+
+impl RegretSettings {
+    fn new(spec: &ExperimentSpec) -> Result<Self, Failure> {
+        let kind = spec.regret.unwrap_or(defaults::REGRET);
+        if let Some(path) = &spec.regret_path {
+            if kind == RegretName::None {
+                return Err(Failure::usage("`--regret-path` needs decisions that are looked at")
+                    .hint("add `--regret outcome`, or use `blis regret`"));
+            }
+            check_target(path).map_err(|error| Failure::file(&error))?;
+        }
+        Ok(Self {
+            kind,
+            samples: spec.regret_samples.unwrap_or(defaults::REGRET_SAMPLES),
+            alternatives: spec.regret_alternatives.unwrap_or(defaults::REGRET_ALTERNATIVES),
+            window: spec.regret_window,
+            path: spec.regret_path.clone(),
+        })
+    }
+
+    /// A look at `samples` decisions and the likeliest alternatives.
+    pub(crate) fn brief(samples: u32) -> Self {
+        Self { kind: RegretName::Outcome, samples, alternatives: 2, window: None, path: None }
+    }
+
+    /// Whether anything is asked about alternatives.
+    pub fn is_asked(&self) -> bool {
+        self.kind != RegretName::None
+    }
+}
+
+impl Experiment {
+    /// What `spec` asks for, checked; `files` are written by a run of it.
+    ///
+    /// # Errors
+    /// The first setting that makes no sense, what is wrong with the files it names.
+    pub fn new(spec: ExperimentSpec, files: OutputFiles) -> Result<Self, Failure> {
+        check_conflicts(&spec)?;
+        let model = spec.model.clone().ok_or_else(|| {
+            Failure::usage("no model is given").hint("name one with `--model`; `blis models` lists those known")
+        })?;
+        let workload = WorkloadConfig::new(&spec)?;
+        check_files(&files)?;
+        let evaluation = Evaluation::new(&spec)?;
+        let parity = spec.parity.unwrap_or(defaults::PARITY);
+        let bundle = bundle(&spec)?;
+        let choices = choices(&spec);
+        let catalog = Arc::new(Catalog::new(&spec));
+        let policies = PolicySettings::choose(&choices, bundle.as_ref(), &*catalog).map_err(Failure::usage)?;
+        let (policies, mut warnings) = as_in_blis(policies, parity.into());
+        let (mut seed, mut horizon) = (spec.seed.unwrap_or(defaults::SEED), spec.horizon);
+        if let WorkloadConfig::Specified(SpecConfig { spec: specified, .. }) = &workload {
+            warnings.extend(specified.warnings.iter().cloned());
+            seed = specified.seed.filter(|_| spec.seed.is_none()).unwrap_or(seed);
+            horizon = horizon.or(specified.horizon);
+        }
+        if let (WorkloadConfig::Recorded { header, .. }, None) = (&workload, spec.seed) {
+            // What was drawn under the seed of the recording is drawn again: ties in routing, above all.
+            seed = recorded_seed(header).unwrap_or(seed);
+        }
+        check_apart(evaluation.trace_path.as_deref(), &files)?;
+        Ok(Self {
+            deployment: deployment(model, &spec),
+            engine: EngineConfig::new(&spec, &policies),
+            cluster: ClusterSettings::new(&spec, policies),
+            evaluation,
+            warnings,
+            choices,
+            bundle,
+            catalog,
+            on_plugin_error: spec.on_plugin_error.unwrap_or(defaults::ON_PLUGIN_ERROR).into(),
+            leash: None,
+            workload,
+            seed,
+            horizon: horizon.unwrap_or(Micros::MAX),
+            files,
+            spec: Arc::new(spec),
+        })
+    }
+
+    /// What all contestants of a comparison have in common.
+    ///
+    /// # Errors
+    /// As [`Self::new`]; and if `spec` says how requests are routed.
+    pub fn for_comparison(spec: ExperimentSpec) -> Result<Self, Failure> {
+        let routing = given([
+            (spec.routing_policy.is_some(), "--routing-policy"),
+            (spec.routing_scorers.is_some(), "--routing-scorers"),
+            (spec.routing_cache_weight.is_some(), "--routing-cache-weight"),
+            (spec.routing_load_weight.is_some(), "--routing-load-weight"),
+            (
+                spec.policy_param.iter().flatten().any(|param| param.kind == Kind::Routing),
+                "--policy-param routing.…",
+            ),
+        ])
+        .next();
+        if let Some(flag) = routing {
+            return Err(Failure::usage(format_args!("`{flag}` cannot be used with `blis compare`"))
+                .hint("the contestants say how requests are routed"));
+        }
+        Self::new(spec, OutputFiles::default())
+    }
+
+    /// The same under another seed.
+    #[must_use]
+    pub fn with_seed(&self, seed: u64) -> Self {
+        let mut config = Self { seed, ..self.clone() };
+        if let WorkloadConfig::Synthetic(synthetic) = &mut config.workload {
+            synthetic.spec.seed = seed;
+        }
+        config
+    }
+
+    /// The same with the requests of `spec`, a scenario's own.
+    #[must_use]
+    pub fn with_spec(self, name: &str, spec: Spec) -> Self {
+        let num_requests = match &self.workload {
+            WorkloadConfig::Synthetic(synthetic) if self.spec.num_requests.is_some() => synthetic.spec.num_requests,
+            _ => spec.num_requests,
+        };
+        let horizon = if self.spec.horizon.is_some() { self.horizon } else { spec.horizon.unwrap_or(self.horizon) };
+        let origin = SpecOrigin::File(PathBuf::from(name));
+        let workload =
+            WorkloadConfig::Specified(SpecConfig { origin, spec: Arc::new(spec), num_requests, timeout: None });
+        Self { workload, horizon, ..self }
+    }
+}
+
+/// Settings that exclude each other, and settings that mean nothing without another. The command line finds the same
+/// between its flags; files and suites are checked here.
+fn check_conflicts(spec: &ExperimentSpec) -> Result<(), Failure> {
+    const APART: [(&str, &str); 6] = [
+        ("routing-cache-weight", "routing-scorers"),
+        ("routing-load-weight", "routing-scorers"),
+        ("scheduling-policy", "scheduler"),
+        ("scheduling-policy", "preemption-policy"),
+        ("concurrency", "rate"),
+        ("think-time-ms", "think-time-dist"),
+    ];
+    const NEEDS: [(&str, &str); 4] = [
+        ("fitness-scale", "fitness-weights"),
+        ("baseline", "fitness-weights"),
+        ("trace-header", "trace-data"),
+        ("trace-data", "trace-header"),
+    ];
+    for (one, other) in APART {
+        if spec.has(one) && spec.has(other) {
+            return Err(Failure::usage(format_args!("`--{one}` cannot be used with `--{other}`"))
+                .hint("leave out one of them"));
+        }
+    }
+    for (one, other) in NEEDS {
+        if spec.has(one) && !spec.has(other) {
+            return Err(Failure::usage(format_args!("`--{one}` needs `--{other}`")).hint("give both, or neither"));
+        }
+    }
+    Ok(())
+}
+
+/// The file of `--policy-config`, or what stands in the configuration file itself.
+fn bundle(spec: &ExperimentSpec) -> Result<Option<Bundle>, Failure> {
+    let inline = |InlinePolicies { file, text }: &InlinePolicies| Bundle::parse(file, text);
+    let loaded = spec.policy_config.as_deref().map(Bundle::load);
+    loaded.or_else(|| spec.policies.as_ref().map(inline)).transpose().map_err(Failure::usage)
+}
+
+fn check_files(files: &OutputFiles) -> Result<(), Failure> {
+    check_targets(files.metrics_path.as_deref(), files.results_path.as_deref())?;
+    check_exports(&files.exports, [files.metrics_path.as_deref(), files.results_path.as_deref()])
+}
+
+/// What the settings say of policies.
+fn choices(spec: &ExperimentSpec) -> Choices {
+    let given = Given(spec);
+    let engine_policy = || {
+        given.named::<PreemptionName>("scheduling-policy", spec.scheduling_policy.as_deref()).and_then(|sourced| {
+            match sourced.value {
+                Word::BuiltIn(name) => Some(Sourced { value: name, source: sourced.source }),
+                Word::Outside(_) => None,
+            }
+        })
+    };
+    let from_both = |policy: Sourced<PreemptionName>| {
+        policy.map(|policy| match policy {
+            PreemptionName::Fcfs => SchedulerName::Fcfs,
+            PreemptionName::Priority => SchedulerName::PriorityFcfs,
+        })
+    };
+    let parameter = |PolicyParam { kind, name, value }: &PolicyParam| {
+        (*kind, name.clone(), given.sourced("policy-param", *value))
+    };
+    let parameters = spec.policy_param.iter().flatten().map(parameter).collect();
+    let mut outside = Choices { parameters, ..Choices::default() };
+    let latency =
+        outside.word(Kind::Latency, given.named::<LatencyKind>("latency-model", spec.latency_model.as_deref()));
+    Choices {
+        admission: outside.word(Kind::Admission, given.named("admission-policy", spec.admission_policy.as_deref())),
+        token_bucket_capacity: given.value("token-bucket-capacity", spec.token_bucket_capacity),
+        token_bucket_refill_rate: given.value("token-bucket-refill-rate", spec.token_bucket_refill_rate),
+        routing: outside.word(Kind::Routing, given.named("routing-policy", spec.routing_policy.as_deref())),
+        scorers: spec
+            .routing_scorers
+            .as_ref()
+            .map(|list| list.0.iter().map(|&scorer| given.sourced("routing-scorers", scorer)).collect()),
+        cache_weight: given.value("routing-cache-weight", spec.routing_cache_weight),
+        load_weight: given.value("routing-load-weight", spec.routing_load_weight),
+        priority: outside.word(Kind::Priority, given.named("priority-policy", spec.priority_policy.as_deref())),
+        scheduler: outside
+            .word(Kind::Scheduling, given.named("scheduler", spec.scheduler.as_deref()))
+            .or_else(|| engine_policy().map(from_both)),
+        preemption: outside
+            .word(Kind::Preemption, given.named("preemption-policy", spec.preemption_policy.as_deref()))
+            .or_else(engine_policy),
+        latency_is_built_in: latency.is_some(),
+        ..outside
+    }
+}
+
+/// Settings with where they come from.
+struct Given<'a>(&'a ExperimentSpec);
+
+impl Given<'_> {
+    fn sourced<T>(&self, name: &str, value: T) -> Sourced<T> {
+        let told = || Source::Flag(format!("--{name}").into());
+        Sourced { value, source: self.0.source(name, told()) }
+    }
+
+    fn value<T>(&self, name: &str, value: Option<T>) -> Option<Sourced<T>> {
+        value.map(|value| self.sourced(name, value))
+    }
+
+    /// A built-in policy, or the name of another.
+    fn named<N: blis_config::policy::Named>(&self, name: &str, text: Option<&str>) -> Option<Sourced<Word<N>>> {
+        let text = text?;
+        let word = N::find(text).map_or_else(|| Word::Outside(text.to_owned()), Word::BuiltIn);
+        Some(self.sourced(name, word))
+    }
+}
+
+/// `policies` as `semantics` has them, and what is to be said of that: BLIS accepts a bundle's
+/// priority policy and goes by class all the same.
+pub fn as_in_blis(
+    mut policies: PolicySettings,
+    semantics: Semantics,
+) -> (PolicySettings, Vec<(String, String)>) {
+    let Sourced { value, source: Source::File(spot) } = &policies.priority else { return (policies, Vec::new()) };
+    let built_in = policies.plugin(Kind::Priority).is_none();
+    if semantics != Semantics::BLIS || *value == PriorityName::Class || !built_in {
+        return (policies, Vec::new());
+    }
+    let name = value.name();
+    let what = format!("{spot}: the priority policy `{name}` has no effect with `--parity blis`");
+    let hint = format!("BLIS goes by class, whatever a bundle says; `--priority-policy {name}` has an effect");
+    let source = Source::Told(format!("--parity blis ignores {spot}").into());
+    policies.priority = Sourced { value: PriorityName::Class, source };
+    (policies, vec![(what, hint)])
+}
+
+impl ClusterSettings {
+    fn new(spec: &ExperimentSpec, policies: PolicySettings) -> Self {
+        Self {
+            num_instances: spec.num_instances.unwrap_or(defaults::NUM_INSTANCES),
+            admission_latency: spec.admission_latency.unwrap_or(Micros::ZERO),
+            routing_latency: spec.routing_latency.unwrap_or(Micros::ZERO),
+            snapshot_refresh_interval: spec.snapshot_refresh_interval.unwrap_or(defaults::SIGNAL_INTERVAL),
+            cache_signal_delay: spec.cache_signal_delay.unwrap_or(defaults::SIGNAL_INTERVAL),
+            tie_break: spec.tie_break.unwrap_or(defaults::TIE_BREAK),
+            policies,
+            slo_targets: slo_targets(spec),
+        }
+    }
+}
+
+fn slo_targets(spec: &ExperimentSpec) -> BTreeMap<String, SloTargets> {
+    let mut targets: BTreeMap<String, SloTargets> = BTreeMap::new();
+    let given = Given(spec);
+    let mut set = |name, list: &Option<TargetList>, field: fn(&mut SloTargets) -> &mut Option<Sourced<Micros>>| {
+        for (class, target) in list.iter().flat_map(|list| &list.0) {
+            *field(targets.entry(class.clone()).or_default()) = Some(given.sourced(name, *target));
+        }
+    };
+    set("slo-ttft", &spec.slo_ttft, |targets| &mut targets.ttft);
+    set("slo-itl", &spec.slo_itl, |targets| &mut targets.itl);
+    set("slo-e2e", &spec.slo_e2e, |targets| &mut targets.e2e);
+    targets
+}
+
+impl Evaluation {
+    /// Whether anybody looks at the scores of a routing decision.
+    pub fn reads_scores(&self) -> bool {
+        self.trace_path.is_some() || self.summarize_trace || self.regret.is_asked()
+    }
+
+    fn new(spec: &ExperimentSpec) -> Result<Self, Failure> {
+        let fitness = fitness(spec)?;
+        if let (Some(_), Some(FitnessScale::Blis)) = (&spec.baseline, fitness.as_ref().map(FitnessWeights::scale)) {
+            return Err(Failure::usage("`--baseline` cannot be used with `--fitness-scale blis`")
+                .hint("that scale is fixed and has no baseline; leave out one of them"));
+        }
+        let trace_level = spec.trace_level.unwrap_or_default();
+        let counterfactual_k = spec.counterfactual_k.unwrap_or(0);
+        let mut about_records = given([
+            (counterfactual_k > 0, "--counterfactual-k"),
+            (spec.summarize_trace == Some(true), "--summarize-trace"),
+            (spec.trace_path.is_some(), "--trace-path"),
+        ]);
+        if trace_level == TraceLevelName::None
+            && let Some(flag) = about_records.next()
+        {
+            return Err(
+                Failure::usage(format_args!("`{flag}` needs recorded decisions")).hint("add `--trace-level decisions`")
+            );
+        }
+        if let Some(path) = &spec.trace_path {
+            check_target(path).map_err(|error| Failure::file(&error))?;
+        }
+        Ok(Self {
+            fitness,
+            baseline: spec.baseline.clone(),
+            trace_level,
+            trace_path: spec.trace_path.clone(),
+            counterfactual_k,
+            summarize_trace: spec.summarize_trace.unwrap_or(false),
+            regret: RegretSettings::new(spec)?,
+        })
+    }
+}
+
+/// The decisions are written while the other files wait for the end: one would overwrite the other.
+fn check_apart(trace: Option<&Path>, output: &OutputFiles) -> Result<(), Failure> {
+    let others = [("--metrics-path", &output.metrics_path), ("--results-path", &output.results_path)];
+    match others.into_iter().find(|(_, other)| trace.is_some() && other.as_deref() == trace) {
+        Some((flag, _)) => Err(Failure::usage(format_args!("`{flag}` and `--trace-path` name the same file"))
+            .hint("one would overwrite the other; give each its own")),
+        None => Ok(()),
+    }
+}
+
+fn fitness(spec: &ExperimentSpec) -> Result<Option<FitnessWeights>, Failure> {
+    let scale = match spec.fitness_scale {
+        None | Some(FitnessScaleName::Baseline) => FitnessScale::Baseline,
+        Some(FitnessScaleName::Blis) => FitnessScale::Blis,
+    };
+    let weights = spec.fitness_weights.as_deref().map(|text| FitnessWeights::parse(text, scale));
+    weights.transpose().map_err(Failure::usage)
+}
+
+fn check_exports(exports: &[Export], others: [Option<&Path>; 2]) -> Result<(), Failure> {
+    let files: Vec<PathBuf> = exports.iter().flat_map(Export::files).collect();
+    for (place, file) in files.iter().enumerate() {
+        if files[..place].contains(file) || others.contains(&Some(file)) {
+            return Err(Failure::usage(format_args!("`{}` would be written twice", file.display()))
+                .hint("one would overwrite the other; give each its own"));
+        }
+        check_target(file).map_err(|error| Failure::file(&error))?;
+    }
+    Ok(())
+}
+
+fn check_targets(metrics: Option<&Path>, results: Option<&Path>) -> Result<(), Failure> {
+    if metrics.is_some() && metrics == results {
+        return Err(Failure::usage("`--metrics-path` and `--results-path` name the same file")
+            .hint("one would overwrite the other; give each its own"));
+    }
+    metrics.into_iter().chain(results).try_for_each(|path| check_target(path).map_err(|error| Failure::file(&error)))
+}
+
+/// What does not depend on the model was checked when it was parsed, the rest when it is resolved.
+fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
+    let parity = spec.parity.unwrap_or(defaults::PARITY);
+    DeploymentArgs {
+        model,
+        hardware: spec.hardware.clone(),
+        tensor_parallel_size: spec.tp.filter(|&tp| tp > 0),
+        data_parallel_size: spec.dp.unwrap_or(defaults::DP),
+        vllm_version: spec.vllm_version.clone(),
+        enable_expert_parallel: spec.enable_expert_parallel.unwrap_or(false),
+        moe_comm_backend: spec.moe_comm_backend.clone(),
+        // A plugin's fallback is the usual model.
+        latency_model: spec.latency_model.as_deref().and_then(LatencyKind::find),
+        usual_latency: match parity {
+            ParityName::Blis => LatencyKind::TrainedPhysics,
+            ParityName::Vllm => LatencyKind::Physics,
+        },
+        alpha_coeffs: spec.alpha_coeffs.clone(),
+        beta_coeffs: spec.beta_coeffs.clone(),
+        coefficients: spec.coefficients.clone(),
+        total_kv_blocks: spec.total_kv_blocks,
+        block_size: spec.block_size_in_tokens.unwrap_or(defaults::BLOCK_SIZE_IN_TOKENS),
+        max_model_len: spec.max_model_len.filter(|&tokens| tokens > 0),
+        gpu_memory_utilization: spec.gpu_memory_utilization.unwrap_or(defaults::GPU_MEMORY_UTILIZATION),
+        model_config_folder: spec.model_config_folder.clone(),
+        hardware_config: spec.hardware_config.clone(),
+    }
+}
+
+impl EngineConfig {
+    fn new(spec: &ExperimentSpec, policies: &PolicySettings) -> Self {
+        let mut engine = Self {
+            max_num_seqs: spec.max_num_seqs.unwrap_or(defaults::MAX_NUM_SEQS),
+            max_num_batched_tokens: spec.max_num_batched_tokens.unwrap_or(defaults::MAX_NUM_BATCHED_TOKENS),
+            long_prefill_token_threshold: spec.long_prefill_token_threshold.unwrap_or(0),
+            block_size: spec.block_size_in_tokens.unwrap_or(defaults::BLOCK_SIZE_IN_TOKENS),
+            enable_prefix_caching: spec.enable_prefix_caching.unwrap_or(true),
+            enable_chunked_prefill: spec.enable_chunked_prefill.unwrap_or(true),
+            async_scheduling: spec.async_scheduling.unwrap_or(false),
+            reserve_full_prompt: spec.scheduler_reserve_full_isl.unwrap_or(false),
+            scheduler: Scheduler::default(),
+            preemption: Preemption::default(),
+            semantics: spec.parity.unwrap_or(defaults::PARITY).into(),
+            engine: spec.engine.unwrap_or(defaults::ENGINE),
+        };
+        engine.follow(policies);
+        engine
+    }
+
+    /// Takes over what `policies` say of an instance.
+    pub fn follow(&mut self, policies: &PolicySettings) {
+        self.scheduler = match *policies.scheduler {
+            SchedulerName::Fcfs => Scheduler::Fcfs,
+            SchedulerName::PriorityFcfs => Scheduler::PriorityFcfs,
+            SchedulerName::Sjf => Scheduler::Sjf,
+            SchedulerName::ReversePriority => Scheduler::ReversePriority,
+        };
+        self.preemption = match *policies.preemption {
+            PreemptionName::Fcfs => Preemption::Fcfs,
+            PreemptionName::Priority => Preemption::Priority,
+        };
+    }
+
+    /// The instance that schedules so on `deployment`.
+    pub fn instance(&self, index: u32, deployment: &Deployment, classes: &Arc<Classes>) -> InstanceConfig {
+        InstanceConfig {
+            index,
+            max_num_seqs: self.max_num_seqs,
+            max_num_batched_tokens: self.max_num_batched_tokens,
+            long_prefill_token_threshold: self.long_prefill_token_threshold,
+            max_model_len: deployment.max_model_len,
+            block_size: self.block_size,
+            total_kv_blocks: deployment.total_kv_blocks,
+            enable_prefix_caching: self.enable_prefix_caching,
+            enable_chunked_prefill: self.enable_chunked_prefill,
+            async_scheduling: self.async_scheduling,
+            reserve_full_prompt: self.reserve_full_prompt,
+            scheduler: self.scheduler.into(),
+            preemption: self.preemption.into(),
+            classes: Arc::clone(classes),
+            semantics: self.semantics,
+            latency: deployment.latency.clone(),
+        }
+    }
+}
+
+impl From<ParityName> for Semantics {
+    fn from(name: ParityName) -> Self {
+        match name {
+            ParityName::Vllm => Self::VLLM,
+            ParityName::Blis => Self::BLIS,
+        }
+    }
+}
+
+impl From<OnErrorName> for OnError {
+    fn from(name: OnErrorName) -> Self {
+        match name {
+            OnErrorName::Fail => Self::Fail,
+            OnErrorName::Fallback => Self::Fallback,
+        }
+    }
+}

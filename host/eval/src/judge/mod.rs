@@ -1,0 +1,19 @@
+//! Evaluating candidates on suites.
+//!
+//! ```text
+//! candidate ─┐
+//!            ├─ Bench: configurations, workloads, known runs ── Sitting: runs of one candidate
+//! suite ─────┘                                                      │ cascade
+//!                                 document ◄── feedback ◄── verdict ┘
+//! ```
+
+pub mod bench;
+pub mod cache;
+pub mod candidate;
+pub mod evaluate;
+pub mod held_out;
+pub mod native;
+pub mod server;
+pub mod shard;
+pub mod shinka;
+pub mod tune;

@@ -1,0 +1,457 @@
+//! A server: one process that keeps suites ready and judges candidate after candidate.
+//!
+//! ```text
+//! lines on stdin ─┐                    ┌─ worker ─┐
+//!                 ├─ Server::submit ──►│  queue   │──► reply: a line on stdout, or an HTTP answer
+//! HTTP requests  ─┘   full: busy       └─ worker ─┘
+//! ```
+//!
+//! Each request has its own leash, and workers share nothing that a candidate can change: what one does is no other's
+//! concern. Whatever was answered was written to the cache before, if there is one.
+
+use std::borrow::Cow;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::error::Failure;
+use super::bench::Bench;
+use super::cache::Cache;
+use super::candidate::{Candidate, NATIVE};
+use super::evaluate::{NativeCode, Terms, evaluate_known};
+use crate::cancel::{Hand, Pull};
+use crate::cascade::Part;
+use crate::suite::{Scenario, Split, Suite};
+use crate::verdict::VerdictDocument;
+use blis_plugin::Technology;
+
+/// One request, by line or by HTTP. Unknown keys are refused: they may be misspelled limits.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ask {
+    pub id: Option<Value>,
+    pub candidate: Option<CandidateAsk>,
+    pub incumbent: Option<CandidateAsk>,
+    pub suite: Option<String>,
+    pub stage: Option<Split>,
+    pub epoch: u64,
+    pub feedback_bytes: Option<usize>,
+    pub wall_s: Option<f64>,
+    /// One scenario only.
+    pub scenario: Option<String>,
+    /// One seed only.
+    pub seed: Option<u64>,
+    /// `scenario` or `scenario#turn`: the turn-th seed of its split.
+    pub example_id: Option<String>,
+    pub example_ids: Option<Vec<String>>,
+    pub cancel: Option<Value>,
+    pub quit: bool,
+    pub task: bool,
+    pub status: bool,
+}
+
+/// A source, or where it is.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum CandidateAsk {
+    Source(String),
+    Described(Described),
+    /// As GEPA has them: texts by component.
+    Components(BTreeMap<String, String>),
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Described {
+    lang: Option<String>,
+    source: Option<String>,
+    path: Option<String>,
+}
+
+/// Why a request is not taken.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Refused {
+    /// The queue is full.
+    Busy,
+    /// The budget is used up.
+    Budget,
+    /// It makes no sense.
+    Wrong(String),
+}
+
+/// Told the verdict, or why there cannot be one.
+pub type Reply = Box<dyn FnOnce(Result<VerdictDocument, String>) + Send>;
+
+/// A candidate that was sent, or one that is still to be read: that may take long, and whoever listens must not wait.
+enum Asked {
+    Sent(Candidate),
+    File { path: String, lang: Option<Technology> },
+}
+
+struct Job {
+    bench: Arc<Bench>,
+    candidate: Asked,
+    incumbent: Option<Asked>,
+    terms: Terms,
+    hand: Arc<Hand>,
+    id: Option<String>,
+    reply: Reply,
+}
+
+/// What all requests share.
+pub struct Server {
+    benches: BTreeMap<String, Arc<Bench>>,
+    usual: String,
+    queue: Mutex<Option<SyncSender<Job>>>,
+    /// Whom `cancel` is for.
+    hands: Mutex<HashMap<String, Arc<Hand>>>,
+    running: AtomicUsize,
+    waiting: AtomicUsize,
+    answered: AtomicU64,
+    taken: AtomicU64,
+    budget: Option<u64>,
+    threads: usize,
+    started: Instant,
+}
+
+/// How a server is set up.
+#[derive(Debug)]
+pub struct ServerSettings {
+    /// Names or files; the first is meant where a request names none.
+    pub suites: Vec<String>,
+    /// Candidates judged at a time; `None`: one per core.
+    pub threads: Option<NonZeroUsize>,
+    /// Requests that may wait.
+    pub queue: NonZeroUsize,
+    /// Evaluations after which no more are made.
+    pub budget: Option<u64>,
+    /// Folder for verdicts.
+    pub cache: Option<PathBuf>,
+}
+
+/// Starts a server, lets `listen` take requests for it, and waits for what was taken.
+///
+/// # Errors
+/// If a suite cannot be used, or what `listen` returns.
+pub fn serve(
+    settings: &ServerSettings,
+    listen: impl FnOnce(&Arc<Server>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut benches = BTreeMap::new();
+    for name in &settings.suites {
+        let suite = Suite::open(name).map_err(Failure::usage)?;
+        let known = benches.insert(suite.name.clone(), Arc::new(Bench::new(suite)?));
+        if known.is_some() {
+            return Err(Failure::usage(format_args!("the suite `{name}` is given twice")).hint("leave one out"));
+        }
+    }
+    let usual = Suite::open(&settings.suites[0]).map_err(Failure::usage)?.name;
+    let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let threads = settings.threads.unwrap_or_else(cores).get();
+    let (sender, receiver) = sync_channel(settings.queue.get());
+    let server = Arc::new(Server {
+        benches,
+        usual,
+        queue: Mutex::new(Some(sender)),
+        hands: Mutex::default(),
+        running: AtomicUsize::new(0),
+        waiting: AtomicUsize::new(0),
+        answered: AtomicU64::new(0),
+        taken: AtomicU64::new(0),
+        budget: settings.budget,
+        threads,
+        started: Instant::now(),
+    });
+    let receiver = Arc::new(Mutex::new(receiver));
+    let cache = settings.cache.as_deref().map(Cache::new);
+    let workers: Vec<JoinHandle<()>> = (0..threads)
+        .map(|_| {
+            let (server, receiver, cache) = (Arc::clone(&server), Arc::clone(&receiver), cache.clone());
+            thread::spawn(move || server.work(&receiver, cache.as_ref()))
+        })
+        .collect();
+    let ended = listen(&server);
+    // Nobody can ask any more; what was taken is answered.
+    lock(&server.queue).take();
+    for worker in workers {
+        if worker.join().is_err() {
+            return Err(Failure::runtime("a worker ended before its time"));
+        }
+    }
+    ended
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Server {
+    fn work(&self, jobs: &Mutex<Receiver<Job>>, cache: Option<&Cache>) {
+        loop {
+            let job = lock(jobs).recv();
+            let Ok(job) = job else { return };
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+            self.running.fetch_add(1, Ordering::SeqCst);
+            let answer = job.judge(cache);
+            if let Some(id) = &job.id {
+                lock(&self.hands).remove(id);
+            }
+            self.running.fetch_sub(1, Ordering::SeqCst);
+            self.answered.fetch_add(1, Ordering::SeqCst);
+            (job.reply)(answer);
+        }
+    }
+
+    /// Takes a request, or says why not. `reply` is called once, by a worker.
+    pub fn submit(&self, ask: &Ask, reply: Reply) -> Result<(), Refused> {
+        let job = self.job(ask, reply)?;
+        if self.budget.is_some_and(|budget| self.taken.load(Ordering::SeqCst) >= budget) {
+            return Err(Refused::Budget);
+        }
+        let queue = lock(&self.queue).clone();
+        let Some(queue) = queue else { return Err(Refused::Wrong("the server is stopping".to_owned())) };
+        let known = job.id.clone().map(|id| (id, Arc::clone(&job.hand)));
+        if let Some((id, hand)) = known.clone() {
+            match lock(&self.hands).entry(id) {
+                Entry::Occupied(id) => {
+                    let told = format!("the id `{}` is in use: wait for its answer, or take another", id.key());
+                    return Err(Refused::Wrong(told));
+                }
+                Entry::Vacant(free) => free.insert(hand),
+            };
+        }
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        queue.try_send(job).map_err(|error| {
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+            if let Some((id, _)) = known {
+                lock(&self.hands).remove(&id);
+            }
+            match error {
+                TrySendError::Full(_) => Refused::Busy,
+                TrySendError::Disconnected(_) => Refused::Wrong("the server is stopping".to_owned()),
+            }
+        })?;
+        self.taken.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn job(&self, ask: &Ask, reply: Reply) -> Result<Job, Refused> {
+        let wrong = |told: String| Refused::Wrong(told);
+        let name = ask.suite.as_deref().unwrap_or(&self.usual);
+        let bench = self.benches.get(name).ok_or_else(|| {
+            let known: Vec<&str> = self.benches.keys().map(String::as_str).collect();
+            wrong(format!("there is no suite `{name}` here: {}", known.join(", ")))
+        })?;
+        let candidate = ask.candidate.as_ref().ok_or_else(|| wrong("there is no `candidate`".to_owned()))?;
+        let candidate = candidate.asked().map_err(wrong)?;
+        let incumbent = ask.incumbent.as_ref().map(CandidateAsk::asked).transpose().map_err(wrong)?;
+        let wall = ask.wall_s.unwrap_or(bench.suite.limits.wall_s);
+        if !(wall > 0.0 && wall <= bench.suite.limits.wall_s) {
+            let most = bench.suite.limits.wall_s;
+            return Err(wrong(format!("`wall_s` is {wall}; it must be above 0 and at most {most}")));
+        }
+        let until = ask.stage.unwrap_or(Split::Train);
+        if until == Split::Test {
+            return Err(wrong("`test` is held out: `blis report` runs it".to_owned()));
+        }
+        let terms = Terms {
+            until,
+            epoch: ask.epoch,
+            wall: Duration::from_secs_f64(wall),
+            feedback_bytes: ask.feedback_bytes.unwrap_or(8000),
+            parallel: false,
+            only: part(&bench.suite, ask).map_err(wrong)?,
+            parameters: Vec::new(),
+            native: NativeCode::Refused,
+        };
+        let id = ask.id.as_ref().map(id_text);
+        Ok(Job { bench: Arc::clone(bench), candidate, incumbent, terms, hand: Arc::default(), id, reply })
+    }
+
+    /// Whether there was something to cancel.
+    pub fn cancel(&self, id: &str) -> bool {
+        let hand = lock(&self.hands).get(id).cloned();
+        hand.inspect(|hand| hand.pull(Pull::Cancelled)).is_some()
+    }
+
+    pub fn budget(&self) -> Value {
+        json!({"used": self.taken.load(Ordering::SeqCst), "limit": self.budget})
+    }
+
+    pub fn status(&self) -> Value {
+        json!({
+            "status": "ok",
+            "version": env!("CARGO_PKG_VERSION"),
+            "uptime_s": self.started.elapsed().as_secs(),
+            "threads": self.threads,
+            "waiting": self.waiting.load(Ordering::SeqCst),
+            "running": self.running.load(Ordering::SeqCst),
+            "answered": self.answered.load(Ordering::SeqCst),
+            "budget": self.budget(),
+        })
+    }
+
+    /// What there is to do. Nothing of the held-out split.
+    pub fn task(&self) -> Value {
+        let suite = |bench: &Arc<Bench>| {
+            let suite = &bench.suite;
+            let scenarios = suite.scenarios.iter().filter_map(|scenario| {
+                let splits = open_splits(&scenario.splits);
+                let seeds: BTreeMap<&str, u32> =
+                    splits.iter().map(|split| (split.name(), suite.seeds_of(*split))).collect();
+                let told = json!({"id": scenario.name, "family": scenario.family, "splits": splits, "seeds": seeds});
+                (!splits.is_empty()).then_some(told)
+            });
+            json!({
+                "suite": suite.name,
+                "about": suite.about,
+                "baseline": suite.baseline,
+                "decides": suite.decides.iter().map(|kind| kind.name()).collect::<Vec<_>>(),
+                "weights": suite.weights.text(),
+                "limits": {"wall_s": suite.limits.wall_s},
+                "scenarios": scenarios.collect::<Vec<_>>(),
+            })
+        };
+        let suites: Vec<Value> = self.benches.values().map(suite).collect();
+        let first = self.benches.get(&self.usual).map(suite).unwrap_or_default();
+        json!({
+            "suite": self.usual,
+            "about": first["about"],
+            "scenarios": first["scenarios"],
+            "suites": suites,
+            "interface": include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../sdk/rhai/README.md")),
+        })
+    }
+}
+
+impl CandidateAsk {
+    fn asked(&self) -> Result<Asked, String> {
+        let script = |source: &str| {
+            let bytes = source.as_bytes().to_vec();
+            Asked::Sent(Candidate::new("candidate.rhai".to_owned(), Technology::Script, bytes))
+        };
+        match self {
+            Self::Source(source) => Ok(script(source)),
+            Self::Components(texts) => match texts.values().next() {
+                Some(source) if texts.len() == 1 => Ok(script(source)),
+                _ => Err("a candidate has a `source` (rhai), a `path`, or one component".to_owned()),
+            },
+            Self::Described(Described { lang, source, path }) => {
+                let lang = match lang.as_deref() {
+                    None => None,
+                    Some("rhai") => Some(Technology::Script),
+                    Some("wasm") => Some(Technology::Component),
+                    Some(other) => return Err(format!("`lang` is `{other}`; it must be rhai or wasm")),
+                };
+                match (source, path) {
+                    (Some(source), None) if lang != Some(Technology::Component) => Ok(script(source)),
+                    (None, Some(path)) if Technology::of(Path::new(path)) == Some(Technology::Native) => {
+                        Err(format!("`{path}` {NATIVE}"))
+                    }
+                    (None, Some(path)) if path != "-" => Ok(Asked::File { path: path.clone(), lang }),
+                    _ => Err("a candidate has a `source` (rhai) or a `path`".to_owned()),
+                }
+            }
+        }
+    }
+}
+
+impl Job {
+    fn judge(&self, cache: Option<&Cache>) -> Result<VerdictDocument, String> {
+        let Self { bench, candidate, incumbent, terms, hand, id, .. } = self;
+        let (candidate, incumbent) = (candidate.read()?, incumbent.as_ref().map(Asked::read).transpose()?);
+        let document = evaluate_known(bench, &candidate, incumbent.as_deref(), terms, hand, cache);
+        Ok(VerdictDocument { id: id.clone(), ..document })
+    }
+}
+
+impl Asked {
+    fn read(&self) -> Result<Cow<'_, Candidate>, String> {
+        match self {
+            Self::Sent(candidate) => Ok(Cow::Borrowed(candidate)),
+            Self::File { path, lang } => read_file(path, *lang).map(Cow::Owned),
+        }
+    }
+}
+
+/// A script or a component. Of other files nothing is told, least of all what is in them, as messages about mistakes in
+/// scripts do; and a pipe may never end.
+fn read_file(path: &str, lang: Option<Technology>) -> Result<Candidate, String> {
+    let about = std::fs::metadata(path);
+    let about = about.map_err(|error| format!("the candidate `{path}` cannot be read: {error}"))?;
+    if !about.is_file() {
+        return Err(format!("the candidate `{path}` is no regular file"));
+    }
+    let candidate = Candidate::read(path, lang).map_err(|failure| failure.text())?;
+    let usable = match candidate.technology {
+        Technology::Script => Path::new(path).extension().is_some_and(|extension| extension == "rhai"),
+        Technology::Component => candidate.bytes.starts_with(b"\0asm"),
+        Technology::Native => false,
+    };
+    let told =
+        || format!("`{path}` is no script (*.rhai) and no component; scripts of other names are sent as `source`");
+    usable.then_some(candidate).ok_or_else(told)
+}
+
+/// What is not held out.
+fn open_splits(splits: &[Split]) -> Vec<Split> {
+    splits.iter().copied().filter(|&split| split != Split::Test).collect()
+}
+
+/// The split under which a scenario is run alone: that which was asked for; else what searches learn from, before
+/// others.
+fn split_of(scenario: &Scenario, stage: Option<Split>) -> Result<Split, String> {
+    let open = open_splits(&scenario.splits);
+    let Scenario { name, .. } = scenario;
+    if open.is_empty() {
+        return Err(format!("the scenario `{name}` is held out: `blis report` runs it"));
+    }
+    let usual = [Split::Train, Split::Select, Split::Smoke];
+    let found = usual.into_iter().find(|split| open.contains(split) && stage.is_none_or(|stage| stage == *split));
+    found.ok_or_else(|| {
+        let names: Vec<&str> = open.iter().map(|split| split.name()).collect();
+        let stage = stage.map(Split::name).unwrap_or_default();
+        format!("the scenario `{name}` is not of {stage}: `stage` must be {}", names.join(" or "))
+    })
+}
+
+/// The single scenario, or seed, that is asked for.
+fn part(suite: &Suite, ask: &Ask) -> Result<Option<Part>, String> {
+    let (name, turn) = match (&ask.scenario, &ask.example_id) {
+        (None, None) if ask.seed.is_some() => return Err("`seed` needs a `scenario`: which one?".to_owned()),
+        (None, None) => return Ok(None),
+        (Some(name), None) => (name.as_str(), None),
+        (None, Some(example)) => match example.split_once('#') {
+            Some((name, turn)) => {
+                (name, Some(turn.parse::<usize>().map_err(|_| format!("`{turn}` is no number of a seed"))?))
+            }
+            None => (example.as_str(), None),
+        },
+        (Some(_), Some(_)) => return Err("`scenario` and `example_id` say the same: leave one out".to_owned()),
+    };
+    let place = suite.scenarios.iter().position(|scenario| scenario.name == name);
+    let place = place.ok_or_else(|| format!("there is no scenario `{name}`"))?;
+    let split = split_of(&suite.scenarios[place], ask.stage)?;
+    let all = Part::of(suite, split, ask.epoch).seeds;
+    let seeds = match (turn, ask.seed) {
+        (None, None) => all,
+        (Some(turn), None) => vec![*all.get(turn).ok_or_else(|| format!("`{name}` has {} seeds", all.len()))?],
+        (None, Some(seed)) => vec![seed],
+        (Some(_), Some(_)) => return Err("`example_id` with `#` names a seed already".to_owned()),
+    };
+    Ok(Some(Part { split, scenarios: vec![place], seeds }))
+}
+
+/// Texts as they are, everything else as JSON.
+pub fn id_text(id: &Value) -> String {
+    id.as_str().map_or_else(|| id.to_string(), str::to_owned)
+}

@@ -1,0 +1,414 @@
+//! One simulation from a valid configuration to its reports.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use blis_config::Deployment;
+use blis_config::policy::PolicySettings;
+use blis_plugin::Kind;
+use blis_plugin::incidents::Incident;
+use blis_report::{DecisionSummary, Export, Journal, RequestLog, Setting};
+use blis_sim::metrics::Report;
+use blis_sim::outcome::{DropReason, Outcome, Rejection, Sink, Status};
+use blis_sim::request::{Name, Request};
+use blis_sim::units::Micros;
+use blis_workload::trace_v2::GoodputTargets;
+use blis_workload::{Names, Skipped, Workload};
+
+use crate::contest::Others;
+use crate::counterfactual;
+use crate::error::Failure;
+use crate::experiment::{self, Experiment};
+use crate::figures::Figures;
+use crate::fitness::{Fitness, FitnessScale, FitnessWeights};
+use crate::measure::{Measured, check_weights, measure, no_sample, plugin_warnings};
+use crate::open;
+use crate::recording;
+use crate::regret::Regret;
+use crate::timer::Timer;
+use crate::workload_config::{SpecConfig, SpecOrigin, SyntheticConfig, WorkloadConfig, plural};
+
+/// Counts requests as the simulation takes them out of a workload: a progress bar, or nothing.
+pub trait Watch {
+    /// A workload that shows how far it is; `total` requests, if that is known.
+    fn watch<'a>(
+        &self,
+        requests: Box<dyn Iterator<Item = Request> + Send + 'a>,
+        total: Option<u64>,
+    ) -> Box<dyn Iterator<Item = Request> + Send + 'a>;
+}
+
+/// Nobody looks.
+impl Watch for () {
+    fn watch<'a>(
+        &self,
+        requests: Box<dyn Iterator<Item = Request> + Send + 'a>,
+        _total: Option<u64>,
+    ) -> Box<dyn Iterator<Item = Request> + Send + 'a> {
+        requests
+    }
+}
+
+/// What a simulation came to, and what is worth saying about it.
+pub struct Finished {
+    pub setting: Setting,
+    pub report: Report,
+    pub names: Names,
+    /// Of `--summarize-trace`.
+    pub decisions: Option<DecisionSummary>,
+    /// Of `--regret outcome`.
+    pub regret: Option<Regret>,
+    /// Of `--fitness-weights`, with the name of the baseline if it is relative to one.
+    pub fitness: Option<(Fitness, Option<String>)>,
+    /// (what, what to do)
+    pub warnings: Vec<(String, String)>,
+    /// Who decided.
+    pub policies: PolicySettings,
+    /// What went wrong in plugins.
+    pub incidents: Vec<Incident>,
+    /// Whether the result files were written.
+    pub files: Result<(), Failure>,
+    /// CPU time of the simulation alone.
+    pub cpu: Duration,
+}
+
+/// Sets up what `config` asks for, simulates it, writes the files.
+pub fn run(config: &Experiment, progress: &impl Watch) -> Result<Finished, Failure> {
+    tracing::debug!(seed = config.seed, horizon = ?config.horizon, "{:?}", config.engine);
+    let deployment = open::resolve(config)?;
+    let (workload, horizon) = open::open_until(config)?;
+    simulate(&Experiment { horizon, ..config.clone() }, &deployment, workload, progress)
+}
+
+fn simulate(
+    config: &Experiment,
+    deployment: &Deployment,
+    workload: Workload,
+    progress: &impl Watch,
+) -> Result<Finished, Failure> {
+    let Workload { requests, follow_ups, count, names, slo_targets, aside: _, skipped, notes } = workload;
+    for note in deployment.notes.iter().chain(&notes) {
+        tracing::info!("{note}");
+    }
+    // What can be found wrong is found before anything is written or simulated.
+    if let Some(weights) = &config.evaluation.fitness {
+        check_weights(weights, config, &names, &slo_targets)?;
+    }
+    let baseline = baseline(config)?;
+    let wants_requests = config.files.metrics_path.is_some() || config.files.results_path.is_some();
+    let evaluation = &config.evaluation;
+    let decisions = recording::open(config, deployment, &names)?;
+    let observers = (
+        (wants_requests.then(RequestLog::new), Refused::default()),
+        (
+            (evaluation.summarize_trace.then(DecisionSummary::default), decisions),
+            (journal(config, deployment), counterfactual::surveyor(config, &names, &slo_targets)),
+        ),
+    );
+    let requests = progress.watch(requests, count);
+    let timer = Timer::start();
+    let Measured { report, observer, incidents, .. } =
+        measure(config, deployment, (&names, &slo_targets), (requests, follow_ups), observers)?;
+    let cpu = timer.elapsed();
+    let ((log, refused), ((summary, decisions), (journal, surveyor))) = observer;
+    let named = (&names, &slo_targets);
+    let regret = surveyor.map(|surveyor| counterfactual::judge(config, deployment, named, surveyor.survey)).transpose()?;
+    let fitness = evaluation
+        .fitness
+        .as_ref()
+        .map(|weights| fitness(weights, baseline, config, deployment, &report))
+        .transpose()?;
+    let files = recording::finish(decisions, config)
+        .and(write_files(config, &report, log.as_ref(), &names))
+        .and(export(config, deployment, journal.as_ref(), named));
+    Ok(Finished {
+        setting: setting(config, deployment, &notes),
+        warnings: warnings(config, deployment, (&report, &names), &skipped, &refused)
+            .into_iter()
+            .chain(plugin_warnings(config, &incidents))
+            .collect(),
+        policies: config.cluster.policies.clone(),
+        incidents,
+        files,
+        report,
+        decisions: summary,
+        regret,
+        fitness,
+        names,
+        cpu,
+    })
+}
+
+/// The baseline of a relative fitness: its name, and the configuration it runs with.
+fn baseline(config: &Experiment) -> Result<Option<(String, Experiment)>, Failure> {
+    const USUAL: &str = "round-robin";
+    let scale = config.evaluation.fitness.as_ref().map(FitnessWeights::scale);
+    if scale != Some(FitnessScale::Baseline) {
+        return Ok(None);
+    }
+    let name = config.evaluation.baseline.as_deref().unwrap_or(USUAL);
+    Ok(Some((name.to_owned(), config.with_contestant(name, Others::Defaults)?)))
+}
+
+/// The score of `report`, against a run of `baseline` under the same seed if the scale is relative.
+fn fitness(
+    weights: &FitnessWeights,
+    baseline: Option<(String, Experiment)>,
+    config: &Experiment,
+    deployment: &Deployment,
+    report: &Report,
+) -> Result<(Fitness, Option<String>), Failure> {
+    let figures = Figures::from(report);
+    let Some((name, baseline)) = baseline else {
+        return Ok((weights.blis(&figures, no_sample(config.engine.semantics)), None));
+    };
+    let Workload { requests, follow_ups, names, slo_targets, .. } = open::open(&baseline)?;
+    let named = (&names, &slo_targets);
+    let Measured { report: baseline, .. } = measure(&baseline, deployment, named, (requests, follow_ups), ())?;
+    Ok((weights.relative(&figures, &Figures::from(&baseline)), Some(name)))
+}
+
+/// Kept for the formats to export to.
+fn journal(config: &Experiment, deployment: &Deployment) -> Option<Journal> {
+    let exports = &config.files.exports;
+    let steps = exports.iter().any(|export| export.format.needs_steps());
+    let plugin = config.cluster.policies.plugin(Kind::Latency).is_some();
+    let latency = (!plugin).then(|| deployment.latency.clone());
+    (!exports.is_empty()).then(|| Journal::new(steps, config.engine.semantics, latency))
+}
+
+fn export(
+    config: &Experiment,
+    deployment: &Deployment,
+    journal: Option<&Journal>,
+    (names, slo_targets): (&Names, &BTreeMap<String, GoodputTargets>),
+) -> Result<(), Failure> {
+    let Some(journal) = journal else { return Ok(()) };
+    let about = blis_report::About {
+        model: deployment.model.clone(),
+        block_size: config.engine.block_size,
+        total_kv_blocks: deployment.total_kv_blocks,
+        tensor_parallel: deployment.tensor_parallel_size,
+        max_num_seqs: config.engine.max_num_seqs,
+        max_model_len: deployment.max_model_len,
+        seed: config.seed,
+        slo_targets: slo_targets.clone(),
+    };
+    let write = |export: &Export| export.write(journal, &about, names).map_err(|error| Failure::file(&error));
+    config.files.exports.iter().try_for_each(write)
+}
+
+fn write_files(config: &Experiment, report: &Report, log: Option<&RequestLog>, names: &Names) -> Result<(), Failure> {
+    let Some(log) = log else { return Ok(()) };
+    let written = |result: Result<(), blis_report::FileError>| result.map_err(|error| Failure::file(&error));
+    if let Some(path) = &config.files.metrics_path {
+        written(blis_report::write_json(path, &blis_report::metrics_document(report, log, names)))?;
+    }
+    if let Some(path) = &config.files.results_path {
+        written(blis_report::write_json(path, &blis_report::results_document(log, names)))?;
+    }
+    Ok(())
+}
+
+fn setting(config: &Experiment, deployment: &Deployment, notes: &[String]) -> Setting {
+    let (tp, dp) = (deployment.tensor_parallel_size, deployment.data_parallel_size);
+    let gpus = u64::from(tp) * u64::from(dp);
+    let parallel = if dp == 1 { format!("TP {tp}") } else { format!("TP {tp}, DP {dp}") };
+    Setting {
+        model: deployment.model.clone(),
+        hardware: format!("{gpus} × {} ({parallel})", deployment.hardware),
+        latency_model: match config.cluster.policies.plugin(Kind::Latency) {
+            Some(used) => used.loaded.name.clone(),
+            None => deployment.latency_kind.to_string(),
+        },
+        kv_blocks: deployment.total_kv_blocks,
+        block_size: config.engine.block_size,
+        kv_blocks_source: deployment.kv_blocks_source.to_string(),
+        max_model_len: deployment.max_model_len,
+        workload: config.workload.to_string(),
+        notes: deployment.notes.iter().chain(notes).cloned().collect(),
+    }
+}
+
+/// What may surprise whoever reads the figures.
+fn warnings(
+    config: &Experiment,
+    deployment: &Deployment,
+    (report, names): (&Report, &Names),
+    skipped: &Skipped,
+    refused: &Refused,
+) -> Vec<(String, String)> {
+    let counts = &report.cluster.counts;
+    let mut warnings = config.warnings.clone();
+    warnings.extend(unknown_classes(&config.cluster.slo_targets, report, names));
+    warnings.extend(refused.other_models(&deployment.model, names));
+    let mut warn = |what: String, hint: &str| warnings.push((what, hint.to_owned()));
+    if let Some(first) = skipped.first.first() {
+        // The line's own hint would be one too many.
+        let first = first.to_string();
+        let first = first.lines().next().unwrap_or_default();
+        warn(
+            format!("{} of the trace left out; the first: {first}", plural(skipped.count, "line")),
+            "without `--skip-bad-lines` a bad line ends the run",
+        );
+    }
+    let usual_timeout = match &config.workload {
+        WorkloadConfig::Synthetic(SyntheticConfig { spec, timeout_is_default: true, .. }) => spec.timeout,
+        WorkloadConfig::Specified(SpecConfig {
+            origin: SpecOrigin::Named(_) | SpecOrigin::Users { .. },
+            timeout: Some(timeout),
+            ..
+        }) if config.spec.timeout.is_none() => *timeout,
+        _ => None,
+    };
+    if let (Some(timeout), true) = (usual_timeout, counts.timed_out > 0) {
+        let (requests, seconds) = (plural(counts.timed_out, "request"), timeout.as_secs_f64());
+        warn(
+            format!("{requests} timed out after {seconds} s, the default deadline"),
+            "their end-to-end latency is in no figure; `--timeout` sets another deadline, `--timeout -1` none",
+        );
+    }
+    for (reason, count) in [
+        (DropReason::PromptTooLong, counts.dropped_prompt_too_long),
+        (DropReason::BudgetTooLong, counts.dropped_budget_too_long),
+        (DropReason::KvTooSmall, counts.dropped_kv_too_small),
+    ] {
+        if count > 0 {
+            let (why, hint) = refusal(reason, config, deployment);
+            warn(format!("{} dropped: {why}: {}", plural(count, "request"), refused.names(reason, count)), &hint);
+        }
+    }
+    if counts.completed == 0 {
+        let hint = if counts.timed_out > 0 {
+            "the deadline passes before anything completes; `--timeout` sets another, `--timeout -1` none"
+        } else if counts.rejected_by_routing > 0 {
+            "no request is for the model that is served; see above"
+        } else if counts.dropped() > 0 {
+            "every request was dropped; see above"
+        } else if counts.rejected_by_admission > 0 {
+            "the admission policy let nothing in that could complete; `--admission-policy always-admit` lets in all"
+        } else if config.horizon == Micros::MAX {
+            "check the workload"
+        } else {
+            "`--horizon` is in µs; raise it"
+        };
+        warn("no request completed".to_owned(), hint);
+    }
+    warnings
+}
+
+/// Targets of flags that nothing is measured against, for want of requests: most likely a slip.
+fn unknown_classes(
+    targets: &BTreeMap<String, experiment::SloTargets>,
+    report: &Report,
+    names: &Names,
+) -> Option<(String, String)> {
+    let named: BTreeSet<&str> =
+        report.classes.iter().map(|&(name, _)| if name == Name::NONE { "default" } else { names.text(name) }).collect();
+    let known = if named.is_empty() { BTreeSet::from(["default"]) } else { named };
+    let quoted = |classes: &[&str]| classes.iter().map(|class| format!("`{class}`")).collect::<Vec<_>>().join(", ");
+    let unknown: Vec<&str> = targets.keys().map(String::as_str).filter(|class| !known.contains(class)).collect();
+    let known: Vec<&str> = known.into_iter().collect();
+    (!unknown.is_empty() && report.arrived > 0).then(|| {
+        let what = format!("no request is of the class {}, which has an SLO target", quoted(&unknown));
+        (what, format!("there are requests of the class {}", quoted(&known)))
+    })
+}
+
+/// Why requests were refused, and what to do about it.
+fn refusal(reason: DropReason, config: &Experiment, deployment: &Deployment) -> (String, String) {
+    let cache = u64::from(deployment.total_kv_blocks) * u64::from(config.engine.block_size);
+    let larger_cache = "raise `--total-kv-blocks`, `--gpu-memory-utilization` or `--tp`";
+    let too_long = |what: &str| {
+        let limit = deployment.max_model_len.map_or(u64::MAX, u64::from);
+        let (budget, chunked) = (config.engine.max_num_batched_tokens, config.engine.enable_chunked_prefill);
+        if !chunked && u64::from(budget) < limit {
+            let hint = "raise `--max-num-batched-tokens`, or let prompts be split";
+            (format!("prompt and answer exceed the {budget} tokens of one step"), hint)
+        } else if limit == cache
+            && config.deployment.max_model_len.is_none_or(|given| given == 0 || u64::from(given) > limit)
+        {
+            (format!("{what} the KV cache, {}", plural(cache, "token")), larger_cache)
+        } else {
+            (format!("{what} the maximum model length, {}", plural(limit, "token")), "raise `--max-model-len`")
+        }
+    };
+    let (why, hint) = match reason {
+        DropReason::PromptTooLong => too_long("the prompt alone fills"),
+        DropReason::BudgetTooLong => too_long("prompt and answer exceed"),
+        DropReason::KvTooSmall => (format!("larger than the KV cache, {}", plural(cache, "token")), larger_cache),
+    };
+    (why, hint.to_owned())
+}
+
+/// Requests that were refused: the first ones, so that the user can find them, and the models
+/// they were for.
+#[derive(Default)]
+struct Refused {
+    dropped: Vec<Outcome>,
+    /// Models that are not served, in the order in which they were asked for, and how often.
+    models: Vec<(Name, u64)>,
+}
+
+impl Refused {
+    /// Named per reason; the rest is only counted.
+    const NAMED: usize = 5;
+
+    /// `request_3 (9000 tokens in, 20 out), … and 4 more`.
+    fn names(&self, reason: DropReason, count: u64) -> String {
+        let named = self.of(reason).map(|refused| {
+            let Outcome { id, input_tokens, output_tokens, .. } = refused;
+            format!("request_{id} ({input_tokens} tokens in, {output_tokens} out)")
+        });
+        let mut text = named.collect::<Vec<_>>().join(", ");
+        let rest = count.saturating_sub(self.of(reason).count() as u64);
+        if rest > 0 {
+            text.push_str(&format!(" and {rest} more"));
+        }
+        text
+    }
+
+    fn of(&self, reason: DropReason) -> impl Iterator<Item = &Outcome> {
+        self.dropped.iter().filter(move |refused| refused.status == Status::Dropped(reason))
+    }
+
+    /// Requests for models other than `served`.
+    fn other_models(&self, served: &str, names: &Names) -> Option<(String, String)> {
+        let (first, _) = self.models.first()?;
+        let count = plural(self.models.iter().map(|(_, count)| count).sum(), "request");
+        let listed =
+            self.models.iter().take(Self::NAMED).map(|&(name, count)| format!("`{}` ({count})", names.text(name)));
+        let mut listed = listed.collect::<Vec<_>>().join(", ");
+        if self.models.len() > Self::NAMED {
+            listed.push_str(&format!(" and {} more", self.models.len() - Self::NAMED));
+        }
+        let hint = format!(
+            "serve it with `--model {}`, or empty the column `model` of the trace: a request without a model takes any",
+            names.text(*first)
+        );
+        Some((format!("{count} rejected: only `{served}` is served, and they are for {listed}"), hint))
+    }
+}
+
+impl Sink for Refused {
+    fn outcome(&mut self, outcome: &Outcome) {
+        match outcome.status {
+            Status::Dropped(reason) if self.of(reason).count() < Self::NAMED => self.dropped.push(*outcome),
+            Status::Rejected(Rejection::Routing) => {
+                let model = outcome.tags.model;
+                match self.models.iter_mut().find(|(name, _)| *name == model) {
+                    Some((_, count)) => *count += 1,
+                    None => self.models.push((model, 1)),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
+
+    fn retract_itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! Runs of several policies under several seeds, on all threads.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rayon::prelude::*;
+
+/// What `run` makes of every contestant under every seed: by contestant, then by seed.
+///
+/// Runs are spread over the threads of the current rayon pool. The answer does not depend on their
+/// number, provided that a run does not.
+///
+/// # Errors
+///
+/// The error of the first failed run, in order of contestants and then of seeds. Runs that come
+/// after a failed one may not take place.
+pub fn run_all<C: Sync, T: Send, E: Send>(
+    contestants: &[C],
+    seeds: &[u64],
+    run: impl Fn(&C, u64) -> Result<T, E> + Sync,
+) -> Result<Vec<Vec<T>>, E> {
+    let runs: Vec<(&C, u64)> = contestants.iter().flat_map(|who| seeds.iter().map(move |&seed| (who, seed))).collect();
+    // Runs before the first failed one are never skipped, so that the same error wins every time.
+    let first_failed = AtomicUsize::new(usize::MAX);
+    let results: Vec<Option<Result<T, E>>> = runs
+        .par_iter()
+        .enumerate()
+        .map(|(number, &(who, seed))| {
+            if number > first_failed.load(Ordering::Relaxed) {
+                return None;
+            }
+            let result = run(who, seed);
+            if result.is_err() {
+                first_failed.fetch_min(number, Ordering::Relaxed);
+            }
+            Some(result)
+        })
+        .collect();
+    let mut results = results.into_iter().flatten();
+    contestants.iter().map(|_| results.by_ref().take(seeds.len()).collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn on_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
+        rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads").install(work)
+    }
+
+    #[test]
+    fn results_come_by_contestant_then_seed() {
+        let run = |who: &&str, seed: u64| Ok::<_, ()>(format!("{who}{seed}"));
+        let results = on_threads(3, || run_all(&["a", "b"], &[7, 5], run));
+        assert_eq!(results, Ok(vec![vec!["a7".into(), "a5".into()], vec!["b7".into(), "b5".into()]]));
+        assert_eq!(run_all(&["a", "b"], &[], run), Ok(vec![vec![], vec![]]));
+        assert_eq!(run_all(&[], &[1], run), Ok(vec![]));
+    }
+
+    proptest! {
+        #[test]
+        fn threads_change_nothing(
+            contestants in 1..5u64,
+            seeds in prop::collection::vec(0..100u64, 1..6),
+            failing in prop::collection::btree_set(0..500u64, 0..40),
+        ) {
+            let contestants: Vec<u64> = (0..contestants).collect();
+            let run = |&who: &u64, seed: u64| {
+                let number = 100 * who + seed;
+                if failing.contains(&number) { Err(number) } else { Ok(number) }
+            };
+            let expected: Result<Vec<Vec<u64>>, u64> =
+                contestants.iter().map(|who| seeds.iter().map(|&seed| run(who, seed)).collect()).collect();
+            for threads in [1, 2, 5] {
+                prop_assert_eq!(&on_threads(threads, || run_all(&contestants, &seeds, run)), &expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Configuration files: settings by name, in sections or without, and the keys of a policy bundle beside them. That is
+//! what `--explain-config` prints.
+//!
+//! Settings are read with their positions, so that a mistake shows its line. What belongs to the bundle is handed on as
+//! it stands, with all other lines empty, so that mistakes in it show theirs.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use blis_config::policy::Source;
+use blis_diag::yaml::{Document, Word, explain};
+use blis_diag::{quoted, unreadable};
+use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+
+use super::settings::{ExperimentSpec, Form, InlinePolicies, Key};
+use crate::error::Failure;
+
+/// A file that is longer is no configuration.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// What groups settings; the names mean nothing.
+const SECTIONS: [&str; 6] = ["model-and-hardware", "engine", "cluster", "evaluation", "workload", "simulation"];
+
+/// Keys of a policy bundle.
+const POLICIES: [&str; 8] =
+    ["admission", "routing", "priority", "scheduler", "scheduling", "preemption", "latency", "tenant_budgets"];
+
+impl ExperimentSpec {
+    /// Reads a configuration file (YAML).
+    ///
+    /// # Errors
+    /// What is wrong with it, and where.
+    pub fn load(path: &Path) -> Result<Self, Failure> {
+        let file = path.display().to_string();
+        let mut text = String::new();
+        let read = File::open(path).and_then(|opened| opened.take(BYTES_MAX + 1).read_to_string(&mut text));
+        read.map_err(|error| Failure::usage(unreadable(&file, &error)))?;
+        if text.len() as u64 > BYTES_MAX {
+            return Err(
+                Failure::usage(format_args!("`{file}` is longer than 1 MiB")).hint("is this the right file?")
+            );
+        }
+        Self::parse(&file, &text)
+    }
+
+    /// Understands `text`, the content of a configuration file called `file`.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn parse(file: &str, text: &str) -> Result<Self, Failure> {
+        let document = Document { file: file.into(), text };
+        let raw: Option<RawFile> = document.read().map_err(|error| {
+            let (what, hint) = explain(&error);
+            match error.location() {
+                Some(at) => Failure::usage(document.wrong(at, what, hint)),
+                None => Failure::usage(format_args!("{file}: {what}")).hint(hint),
+            }
+        })?;
+        let Some(raw) = raw else {
+            return Err(Failure::usage(format_args!("{file}: the configuration is empty"))
+                .hint("`blis run … --explain-config` prints one"));
+        };
+        let mut spec = Self::default();
+        for (name, value) in raw.settings.iter().filter(|(_, value)| !matches!(value, RawValue::Missing)) {
+            set(&mut spec, &document, name, value)?;
+        }
+        if !raw.policies.is_empty() {
+            let text = only_lines(text, &raw.lines_of_policies());
+            spec.policies = Some(InlinePolicies { file: Arc::clone(&document.file), text: text.into() });
+        }
+        Ok(spec)
+    }
+}
+
+fn set(spec: &mut ExperimentSpec, document: &Document<'_>, name: &Word, value: &RawValue) -> Result<(), Failure> {
+    let wrong = |at, what: String, hint: String| Failure::usage(document.wrong(at, what, hint));
+    let key = Key::find(&name.value).map_err(|hint| {
+        wrong(name.referenced, format!("there is no setting {}", quoted(name.value.as_bytes())), hint)
+    })?;
+    if spec.has(key.name) {
+        return Err(wrong(name.referenced, format!("`{}` is given twice", key.name), "keep one of them".into()));
+    }
+    let words = match (value, key.form) {
+        (RawValue::Missing, _) => &[],
+        (RawValue::One(word), _) => std::slice::from_ref(word),
+        (RawValue::Several(words), Form::Numbers | Form::Texts) => words.as_slice(),
+        (RawValue::Several(_), _) => {
+            let what = format!("`{}` is a list, but takes one value", key.name);
+            return Err(wrong(name.referenced, what, "write it without brackets".into()));
+        }
+    };
+    for word in words {
+        let source = Source::File(document.location(word.referenced));
+        spec.set(key, &word.value, source).map_err(|told| {
+            let what = format!("`{}` is {}", key.name, quoted(word.value.as_bytes()));
+            wrong(word.referenced, what, format!("it {told}"))
+        })?;
+    }
+    Ok(())
+}
+
+/// `text` with every line emptied that is in none of `kept`, counted from 0.
+fn only_lines(text: &str, kept: &[Range<usize>]) -> String {
+    let line = |(number, line)| if kept.iter().any(|lines| lines.contains(&number)) { line } else { "" };
+    text.lines().enumerate().map(line).collect::<Vec<_>>().join("\n") + "\n"
+}
+
+/// The text of a value, or of its items.
+enum RawValue {
+    Missing,
+    One(Word),
+    Several(Vec<Word>),
+}
+
+/// A file, nothing of it understood.
+#[derive(Default)]
+struct RawFile {
+    settings: Vec<(Word, RawValue)>,
+    /// The lines, from 0, on which keys of a bundle stand.
+    policies: Vec<usize>,
+    /// The lines, from 0, on which other top-level keys stand.
+    others: Vec<usize>,
+}
+
+impl RawFile {
+    /// From each key of the bundle to the next other one.
+    fn lines_of_policies(&self) -> Vec<Range<usize>> {
+        let end = |start: usize| self.others.iter().copied().filter(|&line| line > start).min();
+        self.policies.iter().map(|&start| start..end(start).unwrap_or(usize::MAX)).collect()
+    }
+}
+
+impl<'de> Deserialize<'de> for RawFile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut file = Self::default();
+        deserializer.deserialize_map(Settings { file: &mut file, top: true })?;
+        Ok(file)
+    }
+}
+
+/// Reads a map of settings into `file`.
+struct Settings<'a> {
+    file: &'a mut RawFile,
+    /// Sections and keys of a bundle stand only here.
+    top: bool,
+}
+
+impl<'de> DeserializeSeed<'de> for Settings<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Settings<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("settings by name")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(name) = map.next_key::<Word>()? {
+            let line = usize::try_from(name.referenced.line().saturating_sub(1)).unwrap_or(usize::MAX);
+            let dashed = name.value.replace('_', "-");
+            if self.top && POLICIES.contains(&name.value.as_str()) {
+                self.file.policies.push(line);
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            if self.top {
+                self.file.others.push(line);
+            }
+            let value = if self.top && SECTIONS.contains(&dashed.as_str()) {
+                map.next_value_seed(SectionOrWord { file: self.file, name: &name })?
+            } else if takes_a_list(&dashed) {
+                RawValue::Several(map.next_value()?)
+            } else {
+                map.next_value::<Option<Word>>()?.map_or(RawValue::Missing, RawValue::One)
+            };
+            self.file.settings.push((name, value));
+        }
+        Ok(())
+    }
+}
+
+/// Some sections are called as a setting is: what follows tells which one it is.
+struct SectionOrWord<'a> {
+    file: &'a mut RawFile,
+    name: &'a Word,
+}
+
+impl<'de> DeserializeSeed<'de> for SectionOrWord<'_> {
+    type Value = RawValue;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<RawValue, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for SectionOrWord<'_> {
+    type Value = RawValue;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("settings by name, or a word")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawValue, A::Error> {
+        Settings { file: self.file, top: false }.visit_map(map)?;
+        Ok(RawValue::Missing)
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<RawValue, E> {
+        let name = self.name;
+        Ok(RawValue::One(Word { value: value.to_owned(), referenced: name.referenced, defined: name.defined }))
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<RawValue, E> {
+        Ok(RawValue::Missing)
+    }
+}
+
+fn takes_a_list(name: &str) -> bool {
+    Key::find(name).is_ok_and(|key| matches!(key.form, Form::Numbers | Form::Texts))
+}

@@ -1,0 +1,18 @@
+//! The specification of an experiment: settings by name ([`ExperimentSpec`]), from flags, files or JSON.
+
+mod choice;
+pub mod defaults;
+mod file;
+pub mod parse;
+mod settings;
+pub(crate) mod text;
+
+pub use choice::{
+    ArrivalName, Choice, EngineName, FitnessScaleName, OnErrorName, ParityName, RegretName, SessionMode, TieBreakName,
+    TraceFormatName, TraceLevelName, WorkloadName,
+};
+pub use parse::{PolicyParam, ScorerList, TargetList};
+pub use settings::{ExperimentSpec, Form, InlinePolicies, KEYS, Key};
+
+#[cfg(test)]
+mod tests;

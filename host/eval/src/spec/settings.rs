@@ -1,0 +1,361 @@
+//! What an experiment is asked to be, as data: one optional value per setting, named as the flag of `blis run` (or
+//! `blis replay`) that sets it.
+//!
+//! ```text
+//! flags of the command line ─┐
+//! --config FILE (YAML)      ─┼─► ExperimentSpec ──► Experiment (checked, defaults filled in) ──► a simulation
+//! scenarios of suites, JSON ─┘
+//! ```
+//!
+//! The table in this file is the one list of settings: their names, their types, how text becomes a value and back.
+//! A value remembers where it comes from ([`Source`]), which is no part of the specification: two are equal if their
+//! values are, and files hold values only.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use blis_config::policy::Source;
+use blis_diag::name_hint;
+use blis_sim::units::Micros;
+use blis_workload::trace_v2::ThinkTime;
+use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
+
+use crate::error::Failure;
+
+use super::choice::{
+    ArrivalName, EngineName, FitnessScaleName, OnErrorName, ParityName, RegretName, SessionMode, TieBreakName,
+    TraceFormatName, TraceLevelName, WorkloadName,
+};
+use super::parse::{self, PolicyParam, ScorerList, TargetList};
+use super::text;
+
+/// How a setting is written in YAML and JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A number.
+    Number,
+    /// `true` or `false`.
+    Switch,
+    /// A word, a name, a path.
+    Text,
+    /// A list of numbers.
+    Numbers,
+    /// A list of words.
+    Texts,
+}
+
+/// Policies that stand in a configuration file itself, as a bundle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InlinePolicies {
+    /// The file, as messages name it.
+    pub file: Arc<str>,
+    /// A bundle; lines are those of the file.
+    pub text: Arc<str>,
+}
+
+/// A setting: its name, and how text becomes its value and back.
+#[derive(Debug)]
+pub struct Key {
+    /// As the flag, without dashes in front.
+    pub name: &'static str,
+    /// Other names of the flag.
+    pub aliases: &'static [&'static str],
+    /// How files write it.
+    pub form: Form,
+    set: fn(&mut ExperimentSpec, &str) -> Result<(), String>,
+    get: fn(&ExperimentSpec) -> Option<Vec<String>>,
+    clear: fn(&mut ExperimentSpec),
+    copy: fn(&mut ExperimentSpec, &ExperimentSpec),
+}
+
+macro_rules! settings {
+    ($($field:ident: $type:ty = $name:literal $(| $alias:literal)*, $form:ident, $parse:expr, $write:expr;)+) => {
+        /// The settings of an experiment; `None` leaves the choice to the default.
+        #[derive(Clone, Debug, Default)]
+        pub struct ExperimentSpec {
+            $(#[doc = concat!("`", $name, "`")] pub $field: Option<$type>,)+
+            /// Policies written into the file itself, as a bundle.
+            pub policies: Option<InlinePolicies>,
+            /// Where values come from, by name; what is missing here came without a source.
+            sources: BTreeMap<&'static str, Source>,
+        }
+
+        /// All settings, in the order of help.
+        pub static KEYS: &[Key] = &[$(Key {
+            name: $name,
+            aliases: &[$($alias),*],
+            form: Form::$form,
+            set: |spec, text| ($parse)(&mut spec.$field, text),
+            get: |spec| spec.$field.as_ref().map($write),
+            clear: |spec| spec.$field = None,
+            copy: |to, from| to.$field.clone_from(&from.$field),
+        }),+];
+
+        impl PartialEq for ExperimentSpec {
+            fn eq(&self, other: &Self) -> bool {
+                $(self.$field == other.$field &&)+ self.policies == other.policies
+            }
+        }
+    };
+}
+
+/// One value: a second one replaces it.
+fn one<T>(parse: impl Fn(&str) -> Result<T, String>) -> impl Fn(&mut Option<T>, &str) -> Result<(), String> {
+    move |field, text| parse(text).map(|value| *field = Some(value))
+}
+
+/// Values of a flag that may be given several times: each is added.
+fn several<T>(parse: impl Fn(&str) -> Result<T, String>) -> impl Fn(&mut Option<Vec<T>>, &str) -> Result<(), String> {
+    move |field, text| parse(text).map(|value| field.get_or_insert_default().push(value))
+}
+
+/// Values between commas; files add them one by one.
+fn list<T>(parse: impl Fn(&str) -> Result<T, String>) -> impl Fn(&mut Option<Vec<T>>, &str) -> Result<(), String> {
+    move |field, text| {
+        let values: Result<Vec<T>, String> = text.split(',').map(|part| parse(part.trim())).collect();
+        values.map(|values| field.get_or_insert_default().extend(values))
+    }
+}
+
+settings! {
+    model: String = "model", Text, one(parse::name), text::text;
+    hardware: String = "hardware" | "gpu", Text, one(parse::name), text::text;
+    tp: u32 = "tp" | "tensor-parallel-size", Number, one(parse::parallelism_or_zero), text::text;
+    dp: u32 = "dp" | "data-parallel-size", Number, one(parse::parallelism), text::text;
+    enable_expert_parallel: bool = "enable-expert-parallel", Switch, one(parse::switch), text::text;
+    moe_comm_backend: String = "moe-comm-backend", Text, one(parse::name), text::text;
+    vllm_version: String = "vllm-version", Text, one(parse::name), text::text;
+    model_config_folder: PathBuf = "model-config-folder", Text, one(parse::path), text::path;
+    hardware_config: PathBuf = "hardware-config", Text, one(parse::path), text::path;
+    latency_model: String = "latency-model", Text, one(parse::name), text::text;
+    alpha_coeffs: Vec<f64> = "alpha-coeffs", Numbers, list(parse::coefficient), text::texts;
+    beta_coeffs: Vec<f64> = "beta-coeffs", Numbers, list(parse::coefficient), text::texts;
+    coefficients: PathBuf = "coefficients", Text, one(parse::path), text::path;
+    total_kv_blocks: u64 = "total-kv-blocks" | "num-gpu-blocks", Number, one(parse::blocks), text::text;
+    block_size_in_tokens: u32 = "block-size-in-tokens" | "block-size", Number, one(parse::count), text::text;
+    max_model_len: u32 = "max-model-len", Number, one(parse::count_or_zero), text::text;
+    gpu_memory_utilization: f64 = "gpu-memory-utilization", Number, one(parse::share), text::text;
+
+    max_num_seqs: u32 = "max-num-seqs" | "max-num-running-reqs", Number, one(parse::count), text::text;
+    max_num_batched_tokens: u32 = "max-num-batched-tokens" | "max-num-scheduled-tokens", Number, one(parse::count), text::text;
+    long_prefill_token_threshold: u32 = "long-prefill-token-threshold", Number, one(parse::count_or_zero), text::text;
+    enable_prefix_caching: bool = "enable-prefix-caching", Switch, one(parse::switch), text::text;
+    enable_chunked_prefill: bool = "enable-chunked-prefill", Switch, one(parse::switch), text::text;
+    async_scheduling: bool = "async-scheduling", Switch, one(parse::switch), text::text;
+    scheduler_reserve_full_isl: bool = "scheduler-reserve-full-isl", Switch, one(parse::switch), text::text;
+    scheduler: String = "scheduler", Text, one(parse::name), text::text;
+    preemption_policy: String = "preemption-policy", Text, one(parse::name), text::text;
+    scheduling_policy: String = "scheduling-policy", Text, one(parse::scheduling_policy), text::text;
+    parity: ParityName = "parity", Text, one(parse::choice), text::text;
+    engine: EngineName = "engine", Text, one(parse::choice), text::text;
+
+    num_instances: u32 = "num-instances", Number, one(parse::instances), text::text;
+    admission_latency: Micros = "admission-latency", Number, one(parse::delay), text::micros;
+    routing_latency: Micros = "routing-latency", Number, one(parse::delay), text::micros;
+    snapshot_refresh_interval: Micros = "snapshot-refresh-interval", Number, one(parse::interval), text::micros;
+    cache_signal_delay: Micros = "cache-signal-delay", Number, one(parse::interval), text::micros;
+    tie_break: TieBreakName = "tie-break", Text, one(parse::choice), text::text;
+
+    policy_config: PathBuf = "policy-config", Text, one(parse::path), text::path;
+    admission_policy: String = "admission-policy", Text, one(parse::name), text::text;
+    token_bucket_capacity: f64 = "token-bucket-capacity", Number, one(parse::above_0), text::text;
+    token_bucket_refill_rate: f64 = "token-bucket-refill-rate", Number, one(parse::above_0), text::text;
+    routing_policy: String = "routing-policy", Text, one(parse::name), text::text;
+    routing_scorers: ScorerList = "routing-scorers", Text, one(parse::scorers), text::text;
+    routing_cache_weight: f64 = "routing-cache-weight", Number, one(parse::from_0), text::text;
+    routing_load_weight: f64 = "routing-load-weight", Number, one(parse::from_0), text::text;
+    priority_policy: String = "priority-policy", Text, one(parse::name), text::text;
+    policy_param: Vec<PolicyParam> = "policy-param", Texts, several(parse::policy_param), text::texts;
+    policy_dir: Vec<PathBuf> = "policy-dir", Texts, several(parse::path), text::paths;
+    allow_native: bool = "allow-native", Switch, one(parse::switch), text::text;
+    on_plugin_error: OnErrorName = "on-plugin-error", Text, one(parse::choice), text::text;
+
+    slo_ttft: TargetList = "slo-ttft", Text, one(parse::targets), text::text;
+    slo_itl: TargetList = "slo-itl", Text, one(parse::targets), text::text;
+    slo_e2e: TargetList = "slo-e2e", Text, one(parse::targets), text::text;
+    fitness_weights: String = "fitness-weights", Text, one(parse::name), text::text;
+    fitness_scale: FitnessScaleName = "fitness-scale", Text, one(parse::choice), text::text;
+    baseline: String = "baseline", Text, one(parse::name), text::text;
+    trace_level: TraceLevelName = "trace-level", Text, one(parse::choice), text::text;
+    trace_path: PathBuf = "trace-path", Text, one(parse::path), text::path;
+    counterfactual_k: u32 = "counterfactual-k", Number, one(parse::count_or_zero), text::text;
+    summarize_trace: bool = "summarize-trace", Switch, one(parse::switch), text::text;
+    regret: RegretName = "regret", Text, one(parse::choice), text::text;
+    regret_samples: u32 = "regret-samples", Number, one(parse::count), text::text;
+    regret_alternatives: u32 = "regret-alternatives", Number, one(parse::count), text::text;
+    regret_window: Micros = "regret-window", Number, one(parse::seconds_above_0), text::seconds;
+    regret_path: PathBuf = "regret-path", Text, one(parse::path), text::path;
+
+    workload: WorkloadName = "workload", Text, one(parse::choice), text::text;
+    workload_spec: PathBuf = "workload-spec", Text, one(parse::path), text::path;
+    workload_trace: PathBuf = "workload-trace" | "workload-traces-filepath", Text, one(parse::path), text::path;
+    trace_header: PathBuf = "trace-header", Text, one(parse::path), text::path;
+    trace_data: PathBuf = "trace-data", Text, one(parse::path), text::path;
+    trace_format: TraceFormatName = "trace-format", Text, one(parse::choice), text::text;
+    mooncake_block_size: NonZeroU32 = "mooncake-block-size" | "hash-block-size", Number, one(parse::nonzero), text::text;
+    skip_bad_lines: bool = "skip-bad-lines", Switch, one(parse::switch), text::text;
+    start: Micros = "start", Number, one(parse::seconds_from_0), text::seconds;
+    duration: Micros = "duration", Number, one(parse::seconds_above_0), text::seconds;
+    time_scale: f64 = "time-scale", Number, one(parse::scale), text::text;
+    repeat: NonZeroU32 = "repeat", Number, one(parse::nonzero), text::text;
+    spread_bins: Micros = "spread-bins", Number, one(parse::bins), text::milliseconds;
+    max_requests: u32 = "max-requests", Number, one(parse::count), text::text;
+    session_mode: SessionMode = "session-mode", Text, one(parse::choice), text::text;
+    timeout: f64 = "timeout", Number, one(parse::timeout), text::text;
+    rate: f64 = "rate", Number, one(parse::rate), text::text;
+    concurrency: u32 = "concurrency", Number, one(parse::users), text::text;
+    think_time_ms: Micros = "think-time-ms", Number, one(parse::think_time), text::milliseconds;
+    think_time_dist: ThinkTime = "think-time-dist", Text, one(parse::think_time_dist), text::think_time;
+    arrival_process: ArrivalName = "arrival-process", Text, one(parse::choice), text::text;
+    num_requests: u32 = "num-requests" | "max-prompts", Number, one(parse::count_or_zero), text::text;
+    prompt_tokens: u32 = "prompt-tokens", Number, one(parse::count), text::text;
+    prompt_tokens_stdev: u32 = "prompt-tokens-stdev", Number, one(parse::count_or_zero), text::text;
+    prompt_tokens_min: u32 = "prompt-tokens-min", Number, one(parse::count), text::text;
+    prompt_tokens_max: u32 = "prompt-tokens-max", Number, one(parse::count), text::text;
+    output_tokens: u32 = "output-tokens", Number, one(parse::count), text::text;
+    output_tokens_stdev: u32 = "output-tokens-stdev", Number, one(parse::count_or_zero), text::text;
+    output_tokens_min: u32 = "output-tokens-min", Number, one(parse::count), text::text;
+    output_tokens_max: u32 = "output-tokens-max", Number, one(parse::count), text::text;
+    prefix_tokens: u32 = "prefix-tokens", Number, one(parse::count_or_zero), text::text;
+
+    seed: u64 = "seed", Number, one(parse::seed), text::text;
+    horizon: Micros = "horizon", Number, one(parse::horizon), text::micros;
+}
+
+impl Key {
+    /// The setting called `name`, by its own name or another; dashes and underscores are the same.
+    ///
+    /// # Errors
+    /// What to write instead.
+    pub fn find(name: &str) -> Result<&'static Self, String> {
+        let name = name.replace('_', "-");
+        let is_called = |key: &&Self| key.name == name || key.aliases.contains(&name.as_str());
+        KEYS.iter().find(is_called).ok_or_else(|| {
+            let known: Vec<&str> = KEYS.iter().map(|key| key.name).collect();
+            match blis_diag::nearest(&name, &known) {
+                Some(_) => name_hint(&name, &known),
+                None => "a setting is named as the flag of `blis run` that sets it: see `blis run --help`".to_owned(),
+            }
+        })
+    }
+}
+
+impl ExperimentSpec {
+    /// Sets `key` to what `text` says, or adds that to a list.
+    ///
+    /// # Errors
+    /// What it must be.
+    pub fn set(&mut self, key: &'static Key, text: &str, source: Source) -> Result<(), String> {
+        (key.set)(self, text)?;
+        self.sources.insert(key.name, source);
+        Ok(())
+    }
+
+    /// Sets `key`, named as its flag, as [`Self::set`] does.
+    ///
+    /// # Errors
+    /// That there is no such setting, or what it must be.
+    pub fn set_named(&mut self, name: &str, text: &str) -> Result<(), Failure> {
+        let key = Key::find(name)
+            .map_err(|hint| Failure::usage(format_args!("there is no setting `{name}`")).hint(hint))?;
+        self.set(key, text, Source::Told("the specification".into()))
+            .map_err(|told| Failure::usage(format_args!("`{name}` is `{text}`")).hint(format_args!("it {told}")))
+    }
+
+    /// These settings, and those of `base` for what they leave open.
+    #[must_use]
+    pub fn over(mut self, base: &Self) -> Self {
+        for key in KEYS {
+            if !self.has(key.name) && (key.get)(base).is_some() {
+                (key.copy)(&mut self, base);
+                if let Some(source) = base.sources.get(key.name) {
+                    self.sources.insert(key.name, source.clone());
+                }
+            }
+        }
+        self.policies = self.policies.or_else(|| base.policies.clone());
+        self
+    }
+
+    /// Without `key`.
+    pub fn unset(&mut self, key: &'static Key) {
+        (key.clear)(self);
+        self.sources.remove(key.name);
+    }
+
+    /// Whether the setting called `name` is set.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.entries().any(|(key, _)| key.name == name)
+    }
+
+    /// Where the value of `name` comes from, or `otherwise` if it is not set.
+    #[must_use]
+    pub fn source(&self, name: &str, otherwise: Source) -> Source {
+        self.sources.get(name).cloned().unwrap_or(otherwise)
+    }
+
+    /// What is set, in the order of help, as text; several texts for lists.
+    pub fn entries(&self) -> impl Iterator<Item = (&'static Key, Vec<String>)> {
+        KEYS.iter().filter_map(|key| Some((key, (key.get)(self)?)))
+    }
+}
+
+/// A map of what is set, by name: numbers as numbers, switches as booleans, lists as lists.
+impl Serialize for ExperimentSpec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (key, texts) in self.entries() {
+            let single = texts.first().map_or("", String::as_str);
+            match key.form {
+                Form::Number => map.serialize_entry(key.name, &text::Number(single))?,
+                Form::Switch => map.serialize_entry(key.name, &(single == "true"))?,
+                Form::Text => map.serialize_entry(key.name, single)?,
+                Form::Numbers => {
+                    let numbers: Vec<_> = texts.iter().map(|text| text::Number(text)).collect();
+                    map.serialize_entry(key.name, &numbers)?;
+                }
+                Form::Texts => map.serialize_entry(key.name, &texts)?,
+            }
+        }
+        if let Some(InlinePolicies { text, .. }) = &self.policies {
+            map.serialize_entry("policies", &**text)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for ExperimentSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Settings;
+
+        impl<'de> Visitor<'de> for Settings {
+            type Value = ExperimentSpec;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("settings by name")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ExperimentSpec, A::Error> {
+                let mut spec = ExperimentSpec::default();
+                while let Some(name) = map.next_key::<String>()? {
+                    let text::Texts(texts) = map.next_value()?;
+                    if name == "policies" {
+                        let text: Arc<str> = texts.concat().into();
+                        spec.policies = Some(InlinePolicies { file: "policies".into(), text });
+                        continue;
+                    }
+                    for text in texts {
+                        spec.set_named(&name, &text).map_err(|failure| de::Error::custom(failure.text()))?;
+                    }
+                }
+                Ok(spec)
+            }
+        }
+
+        deserializer.deserialize_map(Settings)
+    }
+}

@@ -1,0 +1,151 @@
+//! Values of settings as text: what [`super::parse`] understands again.
+
+use std::fmt::{self, Display};
+use std::path::{Path, PathBuf};
+
+use blis_sim::units::Micros;
+use blis_workload::trace_v2::ThinkTime;
+use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
+use serde::ser::{Serialize, Serializer};
+
+
+use super::{PolicyParam, ScorerList, TargetList};
+
+/// What it displays.
+pub(super) fn text(value: &impl Display) -> Vec<String> {
+    vec![value.to_string()]
+}
+
+pub(super) fn texts<T: Display>(values: &Vec<T>) -> Vec<String> {
+    values.iter().map(T::to_string).collect()
+}
+
+pub(super) fn path(path: &PathBuf) -> Vec<String> {
+    vec![shown(path)]
+}
+
+pub(super) fn paths(paths: &Vec<PathBuf>) -> Vec<String> {
+    paths.iter().map(|path| shown(path)).collect()
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// Whole µs.
+pub(super) fn micros(time: &Micros) -> Vec<String> {
+    vec![time.0.to_string()]
+}
+
+pub(super) fn seconds(time: &Micros) -> Vec<String> {
+    vec![time.as_secs_f64().to_string()]
+}
+
+pub(super) fn milliseconds(time: &Micros) -> Vec<String> {
+    vec![time.as_millis_f64().to_string()]
+}
+
+/// `lognormal:…`; a constant is written as `think-time-ms`.
+pub(super) fn think_time(time: &ThinkTime) -> Vec<String> {
+    vec![think_time_text(time)]
+}
+
+/// As the flag takes it.
+pub(crate) fn think_time_text(time: &ThinkTime) -> String {
+    match *time {
+        ThinkTime::Constant(time) => format!("constant:{}ms", time.as_millis_f64()),
+        ThinkTime::LogNormal { mu, sigma, min, max } => {
+            let (min, max) = (min.0, Some(max).filter(|&max| max != Micros::MAX));
+            let min = if min > 0 { format!(",min={min}us") } else { String::new() };
+            let max = max.map_or(String::new(), |max| format!(",max={}us", max.0));
+            format!("lognormal:mu={mu},sigma={sigma}{min}{max}")
+        }
+    }
+}
+
+impl Display for PolicyParam {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}={}", self.kind.name(), self.name, self.value)
+    }
+}
+
+impl Display for ScorerList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scorers: Vec<String> =
+            self.0.iter().map(|scorer| format!("{}:{}", scorer.name.name(), scorer.weight)).collect();
+        f.write_str(&scorers.join(","))
+    }
+}
+
+impl Display for TargetList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let targets: Vec<String> = self.0.iter().map(|(class, target)| format!("{class}={}us", target.0)).collect();
+        f.write_str(&targets.join(","))
+    }
+}
+
+/// The text of a number, written as one.
+pub(super) struct Number<'a>(pub &'a str);
+
+impl Serialize for Number<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if let Ok(whole) = self.0.parse::<u64>() {
+            return serializer.serialize_u64(whole);
+        }
+        match self.0.parse::<f64>() {
+            Ok(number) => serializer.serialize_f64(number),
+            Err(_) => serializer.serialize_str(self.0),
+        }
+    }
+}
+
+/// A scalar or a list of scalars, as text. `null` is no text at all.
+pub(super) struct Texts(pub Vec<String>);
+
+impl<'de> Deserialize<'de> for Texts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Scalars;
+
+        impl<'de> Visitor<'de> for Scalars {
+            type Value = Texts;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number, a word, true, false or a list of them")
+            }
+
+            fn visit_bool<E: de::Error>(self, value: bool) -> Result<Texts, E> {
+                Ok(Texts(vec![value.to_string()]))
+            }
+
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Texts, E> {
+                Ok(Texts(vec![value.to_string()]))
+            }
+
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Texts, E> {
+                Ok(Texts(vec![value.to_string()]))
+            }
+
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Texts, E> {
+                Ok(Texts(vec![value.to_string()]))
+            }
+
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<Texts, E> {
+                Ok(Texts(vec![value.to_owned()]))
+            }
+
+            fn visit_unit<E: de::Error>(self) -> Result<Texts, E> {
+                Ok(Texts(Vec::new()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Texts, A::Error> {
+                let mut all = Vec::new();
+                while let Some(Texts(item)) = items.next_element()? {
+                    all.extend(item);
+                }
+                Ok(Texts(all))
+            }
+        }
+
+        deserializer.deserialize_any(Scalars)
+    }
+}

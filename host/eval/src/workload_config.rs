@@ -1,0 +1,551 @@
+//! Where the requests of an experiment come from: the settings of workloads, checked against each other.
+
+use std::fmt::{self, Display};
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use blis_sim::units::Micros;
+use blis_workload::Window;
+use blis_workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec, SpecError};
+use blis_workload::spec::presets::Preset;
+use blis_workload::spec::{Arrival, Client, LONGEST, Lengths, Load, Prefix, ServeGenReading, Spec};
+use blis_workload::trace_v2::ThinkTime;
+
+use crate::error::Failure;
+use crate::spec::{
+    ArrivalName, ExperimentSpec, ParityName, SessionMode, TraceFormatName, WorkloadName, defaults,
+};
+
+/// Where requests come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum WorkloadConfig {
+    Synthetic(SyntheticConfig),
+    Trace(TraceConfig),
+    Specified(SpecConfig),
+    /// A header and its requests, as `blis replay` takes them.
+    Recorded {
+        header: PathBuf,
+        data: PathBuf,
+        skip_bad_lines: bool,
+        part: TracePart,
+        /// Sessions wait for their answers; within, for how long, if not as the trace says.
+        closed_loop: Option<Option<ThinkTime>>,
+    },
+}
+
+/// Requests drawn from distributions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SyntheticConfig {
+    /// `distribution` or the preset's name.
+    pub name: &'static str,
+    pub spec: DistributionSpec,
+    /// Whether the deadline was not asked for.
+    pub timeout_is_default: bool,
+}
+
+/// Requests of several clients.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpecConfig {
+    pub origin: SpecOrigin,
+    pub spec: Arc<Spec>,
+    /// At most so many.
+    pub num_requests: Option<u64>,
+    /// In place of what its clients say; `Some(None)` for never.
+    pub timeout: Option<Option<Micros>>,
+}
+
+/// Where a specification is from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SpecOrigin {
+    /// The file of `--workload-spec`.
+    File(PathBuf),
+    /// A workload with a name.
+    Named(Preset),
+    /// So many users in closed loop, with the lengths of a workload with a name.
+    Users { name: &'static str, count: u32, think_time: Micros, lengths: DistributionSpec },
+}
+
+/// Which part of a trace, and how fast.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TracePart {
+    pub window: Window,
+    /// At most so many.
+    pub max_requests: Option<u64>,
+}
+
+/// Requests from a file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TraceConfig {
+    pub path: PathBuf,
+    pub format: TraceFormatName,
+    /// Tokens behind one hash id, if not the usual number.
+    pub mooncake_block_size: Option<NonZeroU32>,
+    pub skip_bad_lines: bool,
+    pub part: TracePart,
+    /// Given to requests that bring no deadline; `None`: they wait for ever.
+    pub timeout: Option<Micros>,
+    /// Sessions wait for their answers.
+    pub closed_loop: bool,
+}
+
+/// Of `--session-mode` and what goes with it.
+fn closed_loop(spec: &ExperimentSpec) -> Result<Option<Option<ThinkTime>>, Failure> {
+    let mode = spec.session_mode.unwrap_or(defaults::SESSION_MODE);
+    let usual = Window::default();
+    let moved = given([
+        (spec.start.is_some_and(|start| start != usual.start), "--start"),
+        (spec.duration.is_some(), "--duration"),
+        (spec.time_scale.is_some_and(|scale| scale != usual.time_scale), "--time-scale"),
+        (spec.repeat.is_some_and(|repeat| repeat != usual.repeat), "--repeat"),
+        (spec.spread_bins.is_some(), "--spread-bins"),
+    ])
+    .next();
+    if let (SessionMode::ClosedLoop, Some(flag)) = (mode, moved) {
+        return Err(Failure::usage(format_args!("`{flag}` cannot be used with `--session-mode closed-loop`"))
+            .hint("later rounds follow from answers, not from recorded times"));
+    }
+    let think_time = spec.think_time_ms.map(ThinkTime::Constant).or(spec.think_time_dist);
+    match (mode, think_time) {
+        (SessionMode::ClosedLoop, think_time) => Ok(Some(think_time)),
+        (SessionMode::Fixed, None) => Ok(None),
+        (SessionMode::Fixed, Some(_)) => {
+            let flag = if spec.think_time_ms.is_some() { "--think-time-ms" } else { "--think-time-dist" };
+            Err(Failure::usage(format_args!("`{flag}` only makes sense with `--session-mode closed-loop`"))
+                .hint("otherwise every round arrives as recorded"))
+        }
+    }
+}
+
+impl WorkloadConfig {
+    /// What `spec` says of requests.
+    pub(crate) fn new(spec: &ExperimentSpec) -> Result<Self, Failure> {
+        if let (Some(header), Some(data)) = (&spec.trace_header, &spec.trace_data) {
+            return recorded(header, data, spec);
+        }
+        if let Some(path) = &spec.workload_spec {
+            return specified(path, spec);
+        }
+        let generated = spec.workload.filter(|_| spec.workload_trace.is_none());
+        match generated.and_then(WorkloadName::preset) {
+            Some(preset) => named(preset, spec),
+            None => trace_or_synthetic(spec),
+        }
+    }
+}
+
+/// The two files of a TraceV2 trace, as `blis replay` takes them.
+fn recorded(header: &Path, data: &Path, spec: &ExperimentSpec) -> Result<WorkloadConfig, Failure> {
+    let elsewhere = given([
+        (spec.workload.is_some(), "--workload"),
+        (spec.workload_spec.is_some(), "--workload-spec"),
+        (spec.workload_trace.is_some(), "--workload-trace"),
+        (spec.trace_format.is_some(), "--trace-format"),
+        (spec.mooncake_block_size.is_some(), "--mooncake-block-size"),
+        (spec.timeout.is_some(), "--timeout"),
+    ]);
+    if let Some(flag) = elsewhere.chain(generated(spec)).next() {
+        return Err(Failure::usage(format_args!("`{flag}` cannot be used with `--trace-header`"))
+            .hint("a trace brings its own arrivals, lengths and deadlines"));
+    }
+    Ok(WorkloadConfig::Recorded {
+        header: header.to_owned(),
+        data: data.to_owned(),
+        skip_bad_lines: spec.skip_bad_lines.unwrap_or(false),
+        part: TracePart::new(spec),
+        closed_loop: closed_loop(spec)?,
+    })
+}
+
+fn trace_or_synthetic(spec: &ExperimentSpec) -> Result<WorkloadConfig, Failure> {
+    match (spec.workload, &spec.workload_trace) {
+        (None | Some(WorkloadName::Traces), Some(path)) => trace(path, spec),
+        (Some(WorkloadName::Traces), None) => {
+            Err(Failure::usage("`--workload traces` needs a trace").hint("name it with `--workload-trace FILE`"))
+        }
+        (Some(_), Some(_)) => Err(Failure::usage("`--workload-trace` cannot be used with a generated `--workload`")
+            .hint("leave out one of them; with a trace, `--workload traces` is understood")),
+        (name, None) => synthetic(name.unwrap_or(WorkloadName::Distribution), spec),
+    }
+}
+
+fn trace(path: &Path, spec: &ExperimentSpec) -> Result<WorkloadConfig, Failure> {
+    if let Some(flag) = generated(spec).next() {
+        return Err(Failure::usage(format_args!("`{flag}` cannot be used with `--workload-trace`"))
+            .hint("a trace brings its own arrivals and lengths"));
+    }
+    let format = spec.trace_format.unwrap_or(defaults::TRACE_FORMAT);
+    if spec.mooncake_block_size.is_some() && !format.has_hashes() {
+        return Err(Failure::usage("`--mooncake-block-size` only makes sense for a mooncake trace")
+            .hint("leave it out, or use `--trace-format mooncake`, bailian or vllm-vcr"));
+    }
+    Ok(WorkloadConfig::Trace(TraceConfig {
+        path: path.to_owned(),
+        format,
+        mooncake_block_size: spec.mooncake_block_size,
+        skip_bad_lines: spec.skip_bad_lines.unwrap_or(false),
+        part: TracePart::new(spec),
+        timeout: spec.timeout.and_then(deadline),
+        closed_loop: closed_loop(spec)?.is_some(),
+    }))
+}
+
+/// The file of `--workload-spec`. It says what the other flags would.
+fn specified(path: &Path, settings: &ExperimentSpec) -> Result<WorkloadConfig, Failure> {
+    let elsewhere =
+        given([(settings.workload.is_some(), "--workload"), (settings.workload_trace.is_some(), "--workload-trace")]);
+    let flags = generated(settings).filter(|&flag| flag != "--num-requests");
+    if let Some(flag) = elsewhere.chain(only_for_traces(settings)).chain(flags).next() {
+        return Err(Failure::usage(format_args!("`{flag}` cannot be used with `--workload-spec`"))
+            .hint("the specification says where requests come from and how long they are"));
+    }
+    let servegen = match settings.parity.unwrap_or(defaults::PARITY) {
+        ParityName::Vllm => ServeGenReading::Measured,
+        ParityName::Blis => ServeGenReading::Blis,
+    };
+    let spec = Spec::load_with(path, servegen).map_err(Failure::usage)?;
+    let num_requests =
+        settings.num_requests.map_or(spec.num_requests, |count| Some(count.into()).filter(|&n| n > 0));
+    let (origin, timeout) = (SpecOrigin::File(path.to_owned()), settings.timeout.map(deadline));
+    Ok(WorkloadConfig::Specified(SpecConfig { origin, spec: Arc::new(spec), num_requests, timeout }))
+}
+
+/// A workload of several clients that has a name.
+fn named(preset: Preset, settings: &ExperimentSpec) -> Result<WorkloadConfig, Failure> {
+    let flags = generated(settings).filter(|&flag| !matches!(flag, "--num-requests" | "--rate"));
+    if let Some(flag) = only_for_traces(settings).chain(flags).next() {
+        return Err(Failure::usage(format_args!("`{flag}` cannot be used with `--workload {}`", preset.name()))
+            .hint("it has its own arrivals and lengths; `--rate` and `--num-requests` say how many"));
+    }
+    let usual = DistributionSpec::default();
+    let spec = Arc::new(preset.spec(settings.rate.unwrap_or(usual.rate)));
+    let num_requests =
+        settings.num_requests.map_or(usual.num_requests, |count| Some(count.into()).filter(|&n| n > 0));
+    if num_requests.is_none() && settings.horizon.is_none() {
+        return Err(endless());
+    }
+    let timeout = Some(settings.timeout.map_or(usual.timeout, deadline));
+    Ok(WorkloadConfig::Specified(SpecConfig { origin: SpecOrigin::Named(preset), spec, num_requests, timeout }))
+}
+
+fn endless() -> Failure {
+    Failure::usage("`--num-requests 0` needs an end: the workload has none")
+        .hint("add `--horizon`, in µs, or give a number of requests")
+}
+
+fn synthetic(name: WorkloadName, settings: &ExperimentSpec) -> Result<WorkloadConfig, Failure> {
+    if let Some(flag) = only_for_traces(settings).next() {
+        return Err(Failure::usage(format_args!("`{flag}` only makes sense with `--workload-trace`"))
+            .hint("name a trace, or leave it out"));
+    }
+    if settings.concurrency.is_some() && settings.arrival_process.is_some() {
+        return Err(Failure::usage("`--arrival-process` cannot be used with `--concurrency`")
+            .hint("users send when they have been answered"));
+    }
+    let name = name.generator();
+    if let Some(flag) = lengths(settings).next().filter(|_| name != "distribution") {
+        return Err(Failure::usage(format_args!("`{flag}` cannot be used with `--workload {name}`"))
+            .hint("the preset fixes the lengths; `--workload distribution` takes them from flags"));
+    }
+    let usual = DistributionSpec::preset(name).map_err(Failure::usage)?;
+    let spec = DistributionSpec {
+        rate: settings.rate.unwrap_or(usual.rate),
+        arrival: settings.arrival_process.map_or(usual.arrival, ArrivalProcess::from),
+        num_requests: settings.num_requests.map_or(usual.num_requests, |count| Some(count.into()).filter(|&n| n > 0)),
+        prompt: prompt(settings, usual.prompt),
+        output: output(settings, usual.output),
+        prefix_tokens: settings.prefix_tokens.unwrap_or(usual.prefix_tokens),
+        timeout: settings.timeout.map_or(usual.timeout, deadline),
+        seed: settings.seed.unwrap_or(defaults::SEED),
+        horizon: settings.horizon.unwrap_or(Micros::MAX),
+    };
+    let told = |error| match error {
+        SpecError::Range { name, value, range } => out_of_range(&name, &value, &range),
+        SpecError::Endless => endless(),
+        SpecError::TooMany { .. } | SpecError::Unknown { .. } => Failure::usage(error),
+    };
+    if let Some(count) = settings.concurrency {
+        let think_time = settings.think_time_ms.unwrap_or(Micros::ZERO);
+        let end = (settings.num_requests, settings.horizon);
+        return users((name, count, think_time), spec, end, told);
+    }
+    spec.validate().map_err(told)?;
+    Ok(WorkloadConfig::Synthetic(SyntheticConfig { name, spec, timeout_is_default: settings.timeout.is_none() }))
+}
+
+/// Users in closed loop, with lengths and deadlines as in `lengths`. `end`: number of requests and horizon,
+/// as given.
+fn users(
+    (name, count, think_time): (&'static str, u32, Micros),
+    lengths: DistributionSpec,
+    end: (Option<u32>, Option<Micros>),
+    told: impl Fn(SpecError) -> Failure,
+) -> Result<WorkloadConfig, Failure> {
+    let num_requests = match end {
+        (Some(number), horizon) if number > 0 || horizon.is_some() => Some(u64::from(number)).filter(|&n| n > 0),
+        (None, Some(_)) => None,
+        (Some(_), _) => return Err(endless()),
+        (None, None) => {
+            return Err(Failure::usage("`--concurrency` needs an end: users go on for ever")
+                .hint("add `--num-requests`, or `--horizon` in µs"));
+        }
+    };
+    // Its rate and number are not used.
+    DistributionSpec { num_requests: Some(1), ..lengths.clone() }.validate().map_err(&told)?;
+    for (what, LengthSpec { max, .. }) in [("prompt", lengths.prompt), ("output", lengths.output)] {
+        if max > LONGEST {
+            let (name, range) = (format!("{what} max"), format!("at most {LONGEST} with `--concurrency`"));
+            return Err(told(SpecError::Range { name, value: max.to_string(), range }));
+        }
+    }
+    let drawn = |LengthSpec { mean, stdev, min, max }| Lengths::gaussian(mean, stdev, min, max);
+    let prefix =
+        (lengths.prefix_tokens > 0).then(|| Prefix { group: "shared".to_owned(), tokens: lengths.prefix_tokens });
+    let client = Client {
+        load: Load::Users { count, think_time },
+        prefix,
+        ..Client::new("users", 1.0, drawn(lengths.prompt), drawn(lengths.output))
+    };
+    let spec = Arc::new(Spec { clients: vec![client], ..Spec::default() });
+    let timeout = Some(lengths.timeout);
+    let origin = SpecOrigin::Users { name, count, think_time, lengths };
+    Ok(WorkloadConfig::Specified(SpecConfig { origin, spec, num_requests, timeout }))
+}
+
+/// In terms of the flag behind the setting `name`.
+fn out_of_range(name: &str, value: &str, range: &str) -> Failure {
+    let told = |flag: &str| Failure::usage(format_args!("`{flag}` is {value}, but must be {range}"));
+    match name.split_once(' ') {
+        Some((what @ ("prompt" | "output"), figure)) => {
+            let flags = format!("--{what}-tokens");
+            let flag = if figure == "mean" { flags.clone() } else { format!("{flags}-{figure}") };
+            told(&flag).hint(format_args!(
+                "by default {flags} is 512, its -stdev 256, -min 2 and -max 7000; set all that must go together"
+            ))
+        }
+        _ => told(&format!("--{}", name.replace(' ', "-"))).hint("`blis run --help` says what it means"),
+    }
+}
+
+/// Negative: never.
+fn deadline(seconds: f64) -> Option<Micros> {
+    (seconds > 0.0).then(|| Micros::from_secs_f64(seconds))
+}
+
+impl WorkloadName {
+    /// The workload of several clients that it names.
+    fn preset(self) -> Option<Preset> {
+        match self {
+            Self::Bursty => Some(Preset::Bursty),
+            Self::UnfairTenants => Some(Preset::UnfairTenants),
+            Self::PrefixHeavy => Some(Preset::PrefixHeavy),
+            Self::MixedSlo => Some(Preset::MixedSlo),
+            Self::Reasoning => Some(Preset::Reasoning),
+            Self::SummarizationRag => Some(Preset::SummarizationRag),
+            Self::SyntheticData => Some(Preset::SyntheticData),
+            Self::InteractiveChat => Some(Preset::InteractiveChat),
+            Self::CodeGeneration => Some(Preset::CodeGeneration),
+            Self::DeepResearch => Some(Preset::DeepResearch),
+            _ => None,
+        }
+    }
+
+    /// It as a specification, at `rate` requests per second.
+    pub fn spec(self, rate: f64) -> Result<Spec, Failure> {
+        if self == Self::Traces {
+            return Err(Failure::usage("`--workload traces` is no workload of its own").hint("name the trace instead"));
+        }
+        if let Some(preset) = self.preset() {
+            return Ok(preset.spec(rate));
+        }
+        let DistributionSpec { arrival, num_requests, prompt, output, .. } =
+            DistributionSpec::preset(self.generator()).map_err(Failure::usage)?;
+        let drawn = |LengthSpec { mean, stdev, min, max }| Lengths::gaussian(mean, stdev, min, max);
+        let arrival = match arrival {
+            ArrivalProcess::Constant => Arrival::Constant,
+            ArrivalProcess::Poisson => Arrival::Poisson,
+        };
+        let client = Client { arrival, ..Client::new(self.generator(), 1.0, drawn(prompt), drawn(output)) };
+        Ok(Spec { aggregate_rate: rate, num_requests, clients: vec![client], ..Spec::default() })
+    }
+
+    /// The name of its lengths.
+    fn generator(self) -> &'static str {
+        match self {
+            Self::Chatbot => "chatbot",
+            Self::Contentgen => "contentgen",
+            Self::Summarization => "summarization",
+            Self::Multidoc => "multidoc",
+            _ => "distribution",
+        }
+    }
+}
+
+fn prompt(spec: &ExperimentSpec, usual: LengthSpec) -> LengthSpec {
+    LengthSpec {
+        mean: spec.prompt_tokens.map_or(usual.mean, f64::from),
+        stdev: spec.prompt_tokens_stdev.map_or(usual.stdev, f64::from),
+        min: spec.prompt_tokens_min.unwrap_or(usual.min),
+        max: spec.prompt_tokens_max.unwrap_or(usual.max),
+    }
+}
+
+fn output(spec: &ExperimentSpec, usual: LengthSpec) -> LengthSpec {
+    LengthSpec {
+        mean: spec.output_tokens.map_or(usual.mean, f64::from),
+        stdev: spec.output_tokens_stdev.map_or(usual.stdev, f64::from),
+        min: spec.output_tokens_min.unwrap_or(usual.min),
+        max: spec.output_tokens_max.unwrap_or(usual.max),
+    }
+}
+
+/// The flags of lengths that are set.
+fn lengths(spec: &ExperimentSpec) -> impl Iterator<Item = &'static str> + use<> {
+    given([
+        (spec.prompt_tokens.is_some(), "--prompt-tokens"),
+        (spec.prompt_tokens_stdev.is_some(), "--prompt-tokens-stdev"),
+        (spec.prompt_tokens_min.is_some(), "--prompt-tokens-min"),
+        (spec.prompt_tokens_max.is_some(), "--prompt-tokens-max"),
+        (spec.output_tokens.is_some(), "--output-tokens"),
+        (spec.output_tokens_stdev.is_some(), "--output-tokens-stdev"),
+        (spec.output_tokens_min.is_some(), "--output-tokens-min"),
+        (spec.output_tokens_max.is_some(), "--output-tokens-max"),
+    ])
+}
+
+/// The flags of generated workloads that are set.
+fn generated(spec: &ExperimentSpec) -> impl Iterator<Item = &'static str> + use<> {
+    given([
+        (spec.rate.is_some(), "--rate"),
+        (spec.concurrency.is_some(), "--concurrency"),
+        (spec.arrival_process.is_some(), "--arrival-process"),
+        (spec.num_requests.is_some(), "--num-requests"),
+        (spec.prefix_tokens.is_some(), "--prefix-tokens"),
+    ])
+    .chain(lengths(spec))
+}
+
+/// The flags that are set and mean something for a trace only.
+fn only_for_traces(spec: &ExperimentSpec) -> impl Iterator<Item = &'static str> + use<> {
+    given([
+        (spec.trace_format.is_some(), "--trace-format"),
+        (spec.mooncake_block_size.is_some(), "--mooncake-block-size"),
+        (spec.skip_bad_lines == Some(true), "--skip-bad-lines"),
+        (spec.start.is_some(), "--start"),
+        (spec.duration.is_some(), "--duration"),
+        (spec.time_scale.is_some(), "--time-scale"),
+        (spec.repeat.is_some(), "--repeat"),
+        (spec.spread_bins.is_some(), "--spread-bins"),
+        (spec.max_requests.is_some(), "--max-requests"),
+        (spec.session_mode.is_some(), "--session-mode"),
+    ])
+}
+
+impl TracePart {
+    /// What `spec` says of it.
+    #[must_use]
+    pub fn new(spec: &ExperimentSpec) -> Self {
+        let usual = Window::default();
+        let window = Window {
+            start: spec.start.unwrap_or(usual.start),
+            duration: spec.duration,
+            repeat: spec.repeat.unwrap_or(usual.repeat),
+            time_scale: spec.time_scale.unwrap_or(usual.time_scale),
+            spread: spec.spread_bins,
+        };
+        Self { window, max_requests: spec.max_requests.map(u64::from) }
+    }
+}
+
+impl From<ArrivalName> for ArrivalProcess {
+    fn from(name: ArrivalName) -> Self {
+        match name {
+            ArrivalName::Constant => Self::Constant,
+            ArrivalName::Poisson => Self::Poisson,
+        }
+    }
+}
+
+impl TraceFormatName {
+    /// Whether its prompts may be known by hash ids.
+    fn has_hashes(self) -> bool {
+        matches!(self, Self::Auto | Self::Mooncake | Self::Bailian | Self::VllmVcr)
+    }
+}
+
+/// The flags of those that are set.
+pub(crate) fn given<const N: usize>(flags: [(bool, &'static str); N]) -> impl Iterator<Item = &'static str> {
+    flags.into_iter().filter(|&(given, _)| given).map(|(_, name)| name)
+}
+
+/// For the summary.
+impl Display for WorkloadConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Synthetic(generated) => generated.fmt(f),
+            Self::Specified(specified) => specified.fmt(f),
+            Self::Trace(TraceConfig { path, .. }) => write!(f, "trace {}", path.display()),
+            Self::Recorded { data, closed_loop, .. } => {
+                write!(f, "recorded trace {}", data.display())?;
+                if closed_loop.is_some() { f.write_str(", sessions in closed loop") } else { Ok(()) }
+            }
+        }
+    }
+}
+
+impl Display for SpecConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let spec = &self.spec;
+        match &self.origin {
+            SpecOrigin::File(path) => write!(f, "specification {}: ", path.display())?,
+            SpecOrigin::Named(preset) => write!(f, "{}: ", preset.name())?,
+            SpecOrigin::Users { name, count, think_time, lengths } => {
+                write!(f, "{name}: ")?;
+                if let Some(number) = self.num_requests {
+                    write!(f, "{} at most, ", plural(number, "request"))?;
+                }
+                let (users, think) = (plural(u64::from(*count), "user"), think_time.as_secs_f64());
+                let (prompt, output) = (lengths.prompt.mean, lengths.output.mean);
+                write!(f, "{users} in closed loop, thinking {think} s, prompts ~{prompt}, answers ~{output} tokens")?;
+                return match lengths.prefix_tokens {
+                    0 => Ok(()),
+                    tokens => write!(f, ", {tokens} shared"),
+                };
+            }
+        }
+        if let Some(number) = self.num_requests {
+            write!(f, "{} at most, ", plural(number, "request"))?;
+        }
+        let members = spec.cohorts.iter().map(|cohort| u64::from(cohort.population)).sum::<u64>();
+        let clients = plural(spec.clients.len() as u64 + members, "client");
+        match spec.aggregate_rate {
+            0.0 => f.write_str(&clients),
+            rate => write!(f, "{rate}/s of {clients}"),
+        }
+    }
+}
+
+impl Display for SyntheticConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let spec = &self.spec;
+        write!(f, "{}: ", self.name)?;
+        match spec.num_requests {
+            Some(number) => write!(f, "{}", plural(number, "request"))?,
+            None => f.write_str("requests until the horizon")?,
+        }
+        let spacing = match spec.arrival {
+            ArrivalProcess::Constant => "evenly spaced",
+            ArrivalProcess::Poisson => "Poisson",
+        };
+        write!(f, ", {}/s {spacing}, prompts ~{}, answers ~{} tokens", spec.rate, spec.prompt.mean, spec.output.mean)?;
+        match spec.prefix_tokens {
+            0 => Ok(()),
+            tokens => write!(f, ", {tokens} shared"),
+        }
+    }
+}
+
+/// `1 request`, `2 requests`.
+pub(crate) fn plural(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
