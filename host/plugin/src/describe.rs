@@ -1,9 +1,7 @@
 //! What a plugin says about itself, checked: the same rules for all three technologies.
 
+use super::limits::PARAMETERS;
 use super::{Description, Fault, FaultKind, Limits, Parameter};
-
-/// Most parameters of a plugin.
-pub const PARAMETERS: usize = 256;
 
 impl Description {
     /// `self` if it makes sense. `file` is where it comes from.

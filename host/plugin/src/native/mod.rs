@@ -5,7 +5,6 @@
 //! its functions and texts may be in use anywhere.
 #![allow(unsafe_code)]
 
-mod abi;
 mod guest;
 mod host;
 
@@ -15,13 +14,14 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use blis_sim::policy::{Events, Reads};
+use blis_abi::table::{self, ABI_VERSION, STRUCTS, Table, Text};
+use blis_sim::policy::Events;
 
-use self::abi::{ABI_VERSION, STRUCTS, Table};
 use self::guest::NativeGuest;
 use self::host::copied;
 use super::{Description, Fault, FaultKind, Guest, Kind, Limits, Parameter, Plugin, Setup, Technology};
-use crate::describe::PARAMETERS;
+use crate::limits::PARAMETERS;
+use crate::rows::{events_of, reads_of};
 use blis_diag::unreadable;
 
 /// What to do about a library for another interface.
@@ -53,7 +53,7 @@ pub fn load(path: &Path, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault> {
     })?;
     // For the life of the process. The same file is loaded once, however often it is asked for.
     let library = Box::leak(Box::new(library));
-    let table = table(library, &file)?;
+    let table = table_of(library, &file)?;
     let library = Library::new(table, file.into(), limits)?;
     Ok(Arc::new(Native { library: Arc::new(library) }))
 }
@@ -87,10 +87,10 @@ struct Library {
 
 /// What every library has.
 struct Functions {
-    create: unsafe extern "C" fn(*const abi::Host, *const abi::Setup) -> *mut c_void,
+    create: unsafe extern "C" fn(*const table::Host, *const table::Setup) -> *mut c_void,
     destroy: unsafe extern "C" fn(*mut c_void),
-    save: unsafe extern "C" fn(*const abi::Host, *mut c_void, *mut u8, usize) -> usize,
-    restore: unsafe extern "C" fn(*const abi::Host, *mut c_void, *const u8, usize) -> u32,
+    save: unsafe extern "C" fn(*const table::Host, *const c_void, *mut u8, usize) -> usize,
+    restore: unsafe extern "C" fn(*const table::Host, *mut c_void, *const u8, usize) -> u32,
 }
 
 impl Debug for Library {
@@ -143,9 +143,9 @@ fn cause(error: &libloading::Error) -> String {
 }
 
 /// The table of `library`, whose version and sizes are ours.
-fn table(library: &'static libloading::Library, file: &str) -> Result<Table, Fault> {
+fn table_of(library: &'static libloading::Library, file: &str) -> Result<Table, Fault> {
     // SAFETY: if there is a symbol of that name, the header gives it that type.
-    let Ok(entry) = (unsafe { library.get::<abi::Entry>(b"blis_plugin_v1\0") }) else {
+    let Ok(entry) = (unsafe { library.get::<table::Entry>(b"blis_plugin_v1\0") }) else {
         return Err(no_entry(library, file));
     };
     // SAFETY: as above.
@@ -184,7 +184,7 @@ fn no_entry(library: &'static libloading::Library, file: &str) -> Fault {
     let newer = (2..=9).find(|version| {
         let name = format!("blis_plugin_v{version}\0");
         // SAFETY: it is looked for, not called.
-        unsafe { library.get::<abi::Entry>(name.as_bytes()) }.is_ok()
+        unsafe { library.get::<table::Entry>(name.as_bytes()) }.is_ok()
     });
     if let Some(version) = newer {
         let what = format!("built for ABI {version}, this host offers {ABI_VERSION}\nhint: {REBUILD}");
@@ -199,7 +199,7 @@ fn no_entry(library: &'static libloading::Library, file: &str) -> Fault {
 ///
 /// # Safety
 /// `described` is NULL or points to a description whose texts and parameters are as it says.
-unsafe fn description(described: *const abi::Description, file: &str, limits: &Limits) -> Result<Description, Fault> {
+unsafe fn description(described: *const table::Description, file: &str, limits: &Limits) -> Result<Description, Fault> {
     if described.is_null() || !described.is_aligned() {
         return Err(at(
             file,
@@ -215,33 +215,29 @@ unsafe fn description(described: *const abi::Description, file: &str, limits: &L
         return Err(at(file, FaultKind::OutOfRange, &what));
     }
     // SAFETY: as the caller promises.
-    let text = |text: abi::Text| unsafe { copied(text, limits.message_bytes) };
+    let text = |text: Text| unsafe { copied(text, limits.message_bytes) };
     let parameter = |i: usize| {
         // SAFETY: there are `count` of them, as the caller promises.
         let told = unsafe { told.parameters.add(i).read() };
-        let abi::Parameter { name, about, default_value, min, max } = told;
+        let table::Parameter { name, about, default_value, min, max } = told;
         Parameter { name: text(name), default: default_value, min, max, about: text(about) }
     };
-    let known = [("kinds", told.kinds, 6), ("reads", told.reads, 3), ("events", told.events, 6)];
+    let known = [
+        ("kinds", told.kinds, Kind::ALL.len()),
+        ("reads", told.reads, blis_abi::Reads::ALL.len()),
+        ("events", told.events, blis_abi::Events::ALL.len()),
+    ];
     if let Some((set, bits, _)) = known.into_iter().find(|&(_, bits, count)| bits >> count != 0) {
         let what = format!("describe: `{set}` is {bits:#x}, with bits that this host does not know\nhint: {REBUILD}");
         return Err(at(file, FaultKind::VersionSkew, &what));
     }
-    let (reads, events) = (|bit| told.reads & bit != 0, |bit| told.events & bit != 0);
     Ok(Description {
         name: text(told.name),
         version: text(told.version),
         about: text(told.about),
         kinds: Kind::ALL.into_iter().filter(|kind| told.kinds & kind.bit() != 0).collect(),
-        reads: Reads { load: reads(1), in_flight: reads(2), cached_blocks: reads(4) },
-        events: Events {
-            routed: events(1),
-            first_token: events(2),
-            completed: events(4),
-            ended: events(8),
-            rejected: events(16),
-            blocks: events(32),
-        },
+        reads: reads_of(told.reads),
+        events: events_of(told.events),
         scores: told.scores != 0,
         every_step: told.every_step != 0,
         parameters: (0..count).map(parameter).collect(),

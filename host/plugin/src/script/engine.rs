@@ -13,17 +13,7 @@ use rhai::{Dynamic, Engine, INT};
 use super::registry::{Names, Registry};
 use super::{call, column, sandbox, views};
 use crate::Limits;
-
-/// Entries of an array or object map, those of arrays and maps inside counted. Far below
-/// [`Limits::collection_size`], because an array in an array in an array … takes stack to drop, and the
-/// interpreter counts such a value through at every change.
-pub(super) const ENTRIES: usize = 4096;
-/// Variables of a function.
-const VARIABLES: usize = 64;
-/// Functions of a script.
-const FUNCTIONS: usize = 256;
-/// Nested expressions and blocks.
-const NESTED: usize = 48;
+use crate::limits::{ENTRIES, FUNCTIONS, NESTED_EXPRESSIONS, VARIABLES};
 
 /// Functions of the language's own packages that scripts may use.
 pub(super) const LANGUAGE_FUNCTIONS: [&str; 63] = [
@@ -145,7 +135,7 @@ fn confine(engine: &mut Engine, limits: &Limits) {
     engine.set_max_map_size(limits.collection_size.clamp(1, ENTRIES));
     engine.set_max_variables(VARIABLES);
     engine.set_max_functions(FUNCTIONS);
-    engine.set_max_expr_depths(NESTED, NESTED);
+    engine.set_max_expr_depths(NESTED_EXPRESSIONS, NESTED_EXPRESSIONS);
     // A lock that all threads would share.
     engine.set_max_strings_interned(0);
     engine.on_progress(call::progress);

@@ -39,10 +39,8 @@ use self::guest::ScriptGuest;
 use self::header::{Header, near};
 use self::scan::{Place, Scan};
 use self::views::Wanted;
+use super::limits::SCRIPT_BYTES;
 use super::{Description, Fault, FaultKind, Guest, Kind, Limits, Plugin, Setup, Technology};
-
-/// A script is read by people; one of this size is not a script.
-const SOURCE_BYTES: u64 = 1 << 20;
 
 /// Functions that the host calls, and what they are given.
 const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 10] = [
@@ -105,7 +103,7 @@ impl fmt::Debug for Code {
 /// If it cannot be read, or as [`load`].
 pub fn load_file(path: &Path, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault> {
     let fault = |text: String| Fault::new(FaultKind::Unreadable, format!("{}: {text}", path.display()));
-    let most = limits.file_bytes.min(SOURCE_BYTES);
+    let most = limits.file_bytes.min(SCRIPT_BYTES);
     let mut bytes = Vec::new();
     // One more than allowed tells what is too large, whatever the file system says about its size.
     let read = fs::File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes));
@@ -127,7 +125,7 @@ pub fn load_file(path: &Path, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault>
 /// If it does not compile, has no function for any kind of decision, or has one with other parameters.
 pub fn load(path: &Path, source: &str, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault> {
     let text = Source { path: path.display().to_string().into(), text: source.into() };
-    let most = limits.file_bytes.min(SOURCE_BYTES);
+    let most = limits.file_bytes.min(SCRIPT_BYTES);
     if source.len() as u64 > most {
         return Err(text.fault(FaultKind::Unreadable, None, &too_long(most)));
     }

@@ -11,18 +11,15 @@ use wasmtime::{
     TypedFunc, WasmParams, WasmResults,
 };
 
-use super::bindings::{Columns, EventSet, Kinds, WireConstants, WireDescription, WireParameter, WireVerdict, set_of};
+use super::describe::Declared;
 use super::fault::{File, TooMuchData};
 use super::guest::{Functions, Scene};
 use super::host::{self, Host};
 use super::inspect::{self, Exports};
-use super::lower::Row;
-use super::{DESCRIPTION, standard};
-use crate::rows::{EventRow, QueuedRow, RequestRow, RunningRow, StepRow};
-use crate::{Fault, FaultKind, Kind, Setup};
-
-/// Bytes that a guest may hand over in one answer: all of its memory once.
-const ANSWER: usize = 64 << 20;
+use super::standard;
+use crate::limits::{ANSWER_BYTES, DESCRIPTION_BYTES};
+use crate::rows::{EventRow, QueuedRow, RequestRow, Row, RunningRow, StepRow};
+use crate::{Constants, Fault, FaultKind, Kind, Parameter, Setup};
 
 /// A compiled core module, linked.
 pub(super) struct Core {
@@ -96,7 +93,7 @@ fn define(linker: &mut Linker<Host>, module: &str, name: &str) -> wasmtime::Resu
         "log" => linker.func_wrap(module, name, |mut caller: Caller<'_, Host>, level: u32, at: u32, len: u32| {
             host::log(caller.as_context_mut(), level, |store| {
                 let memory = memory_of(store)?.memory;
-                let mut left = ANSWER;
+                let mut left = ANSWER_BYTES;
                 Reader { memory: memory.data(store), left: &mut left }.text(at, len)
             })
         }),
@@ -255,7 +252,7 @@ impl Reader<'_> {
         self.elements(start, len, size, align)
     }
 
-    fn description(&mut self, at: u32) -> wasmtime::Result<WireDescription> {
+    fn description(&mut self, at: u32) -> wasmtime::Result<Declared> {
         self.record(at, 4, 40)?;
         let [kinds, reads, events, scores, every_step] = self.bytes(at + 24)?;
         let (name, version, about) = (self.text_at(at)?, self.text_at(at + 8)?, self.text_at(at + 16)?);
@@ -263,7 +260,7 @@ impl Reader<'_> {
         self.elements(start, count, 40, 8)?;
         let parameter = |i: u32| {
             let at = start + 40 * i;
-            Ok(WireParameter {
+            Ok(Parameter {
                 name: self.text_at(at)?,
                 default: self.f64(at + 8)?,
                 min: self.f64(at + 16)?,
@@ -272,13 +269,13 @@ impl Reader<'_> {
             })
         };
         let parameters = (0..count).map(parameter).collect::<wasmtime::Result<_>>()?;
-        Ok(WireDescription {
+        Ok(Declared {
             name,
             version,
             about,
-            kinds: set_of(kinds, &Kinds::ALL),
-            reads: set_of(reads, &Columns::ALL),
-            events: set_of(events, &EventSet::ALL),
+            kinds: kinds.into(),
+            reads: reads.into(),
+            events: events.into(),
             scores: scores != 0,
             every_step: every_step != 0,
             parameters,
@@ -312,9 +309,6 @@ impl<P: WasmParams> Told<P> {
     }
 }
 
-/// The eight sums of a step.
-type StepSums = (u64, u64, u64, u64, u64, u64, u64, u64);
-
 /// The functions that belong to one kind of policy. Pointers are `u32`, as they are for wasmtime.
 enum Role {
     Admission { admit: Told<u32> },
@@ -328,10 +322,8 @@ enum Role {
 struct Latency {
     constants: Told<()>,
     queueing_time: TypedFunc<u32, u64>,
-    step_time: TypedFunc<StepSums, u64>,
+    step_time: TypedFunc<<StepRow as Row>::Numbers, u64>,
 }
-
-type Notice = TypedFunc<(u64, u64, u64, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32), ()>;
 
 /// All functions of an instance that a guest uses.
 pub(super) struct Direct {
@@ -340,7 +332,7 @@ pub(super) struct Direct {
     configure: Told<(u32, u32, u32, u32, u32, u32, u32)>,
     save: Told<()>,
     restore: Told<(u32, u32)>,
-    notice: Option<Notice>,
+    notice: Option<TypedFunc<<EventRow as Row>::Numbers, ()>>,
 }
 
 macro_rules! role {
@@ -377,11 +369,11 @@ impl Functions for Direct {
         code: &Core,
         store: &mut Store<Host>,
         instance: &Instance,
-    ) -> Result<wasmtime::Result<WireDescription>, Fault> {
+    ) -> Result<wasmtime::Result<Declared>, Fault> {
         let mut find = Find { file, exports: &code.exports, store, instance };
         let describe = find.told::<()>("plugin", "describe")?;
         let memory = find.memory()?;
-        Ok(describe.call(&memory, store, (), DESCRIPTION, |reader, at| reader.description(at)))
+        Ok(describe.call(&memory, store, (), DESCRIPTION_BYTES, |reader, at| reader.description(at)))
     }
 
     fn find(
@@ -442,60 +434,29 @@ impl Functions for Direct {
             count(facts_at),
             count(setup.facts.len()),
         );
-        let refused = self.configure.call(memory, store, lists, ANSWER, |reader, at| reader.refusal(at))?;
+        let refused = self.configure.call(memory, store, lists, ANSWER_BYTES, |reader, at| reader.refusal(at))?;
         Ok(refused.map_or(Ok(()), Err))
     }
 
     fn save(&self, store: &mut Store<Host>) -> wasmtime::Result<Vec<u8>> {
-        self.save.call(&self.memory, store, (), ANSWER, |reader, at| Ok(reader.list_at(at, 1, 1)?.to_vec()))
+        self.save.call(&self.memory, store, (), ANSWER_BYTES, |reader, at| Ok(reader.list_at(at, 1, 1)?.to_vec()))
     }
 
     fn restore(&self, store: &mut Store<Host>, state: &[u8]) -> wasmtime::Result<Result<(), String>> {
         let state = self.memory.put(&mut store.as_context_mut(), 1, state)?;
-        let refused = self.restore.call(&self.memory, store, state, ANSWER, |reader, at| reader.refusal(at))?;
+        let refused = self.restore.call(&self.memory, store, state, ANSWER_BYTES, |reader, at| reader.refusal(at))?;
         Ok(refused.map_or(Ok(()), Err))
     }
 
     fn notice(&self, store: &mut Store<Host>, event: &EventRow) -> wasmtime::Result<()> {
         let Some(notice) = &self.notice else { return Ok(()) };
-        let EventRow {
-            at_us,
-            ttft_us,
-            e2e_us,
-            kind,
-            request,
-            instance,
-            input_tokens,
-            generated_tokens,
-            slo_class,
-            tenant,
-            session,
-            prefix_group,
-            block,
-        } = *event;
-        let numbers = (
-            at_us,
-            ttft_us,
-            e2e_us,
-            kind,
-            request,
-            instance,
-            input_tokens,
-            generated_tokens,
-            slo_class,
-            tenant,
-            session,
-            prefix_group,
-            block,
-        );
-        notice.call(store, numbers)
+        notice.call(store, event.numbers())
     }
 
-    fn admit(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<WireVerdict> {
+    fn admit(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<Option<String>> {
         let admit = role!(self, Role::Admission { admit } => admit);
         let at = self.put_scene(store, scene)?;
-        let refused = admit.call(&self.memory, store, at, ANSWER, |reader, at| reader.refusal(at))?;
-        Ok(refused.map_or(WireVerdict::Admit, WireVerdict::Reject))
+        admit.call(&self.memory, store, at, ANSWER_BYTES, |reader, at| reader.refusal(at))
     }
 
     #[inline]
@@ -508,7 +469,7 @@ impl Functions for Direct {
     fn scores(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<Vec<f64>> {
         let scores = role!(self, Role::Routing { scores, .. } => scores);
         let at = self.put_scene(store, scene)?;
-        scores.call(&self.memory, store, at, ANSWER, |reader, at| {
+        scores.call(&self.memory, store, at, ANSWER_BYTES, |reader, at| {
             let (numbers, _) = reader.list_at(at, 8, 8)?.as_chunks();
             Ok(numbers.iter().map(|&number| f64::from_le_bytes(number)).collect())
         })
@@ -543,11 +504,11 @@ impl Functions for Direct {
         victim.call(store, (now_us, wanting, at, batch.len() as u32))
     }
 
-    fn constants(&self, store: &mut Store<Host>) -> wasmtime::Result<WireConstants> {
+    fn constants(&self, store: &mut Store<Host>) -> wasmtime::Result<Constants> {
         let latency = role!(self, Role::Latency(latency) => latency);
-        latency.constants.call(&self.memory, store, (), ANSWER, |reader, at| {
+        latency.constants.call(&self.memory, store, (), ANSWER_BYTES, |reader, at| {
             reader.record(at, 8, 40)?;
-            Ok(WireConstants {
+            Ok(Constants {
                 shortest_step: reader.u64(at)?,
                 output_token: reader.u64(at + 8)?,
                 post_decode: reader.u64(at + 16)?,
@@ -563,27 +524,7 @@ impl Functions for Direct {
 
     fn step_time(&self, store: &mut Store<Host>, step: &StepRow) -> wasmtime::Result<u64> {
         let latency = role!(self, Role::Latency(latency) => latency);
-        let StepRow {
-            prefill_requests,
-            prefill_tokens,
-            prefill_tokens_squared,
-            prefill_tokens_by_input,
-            prefill_tokens_by_context,
-            prefill_context,
-            decode_requests,
-            decode_context,
-        } = *step;
-        let sums = (
-            prefill_requests,
-            prefill_tokens,
-            prefill_tokens_squared,
-            prefill_tokens_by_input,
-            prefill_tokens_by_context,
-            prefill_context,
-            decode_requests,
-            decode_context,
-        );
-        latency.step_time.call(store, sums)
+        latency.step_time.call(store, step.numbers())
     }
 }
 

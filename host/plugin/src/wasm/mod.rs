@@ -27,7 +27,6 @@ mod guest;
 mod host;
 mod inspect;
 mod kept;
-mod lower;
 mod standard;
 #[cfg(test)]
 mod tests;
@@ -51,10 +50,8 @@ use self::guest::{Functions, WasmGuest};
 use self::host::{Host, Log, Wants};
 use self::inspect::{Exports, Form};
 use super::find::sha256;
+use super::limits::DESCRIPTION_BYTES;
 use super::{Description, Fault, FaultKind, Guest, Limits, Plugin, Setup, Technology};
-
-/// Bytes of everything that a guest says about itself.
-pub(super) const DESCRIPTION: usize = 256 << 10;
 
 /// The plugin in the file at `path`, a component or a core module.
 ///
@@ -230,7 +227,7 @@ impl<F: Functions> Compiled<F> {
         let stream = Stream::new(0, "describe");
         let host = Host::new(&self.file, *limits, &Arc::from([]), stream, Log::default());
         let (mut store, instance) = self.instantiate(host, limits)?;
-        store.set_hostcall_fuel(DESCRIPTION);
+        store.set_hostcall_fuel(DESCRIPTION_BYTES);
         store.set_fuel(limits.fuel_per_call).map_err(|error| self.file.failed("describe", &error, "", limits))?;
         let answer = F::describe(&self.file, &self.code, &mut store, &instance)?;
         let wire = answer.map_err(|error| self.file.failed("describe", &error, store.data().said(), limits))?;
