@@ -1,6 +1,6 @@
 //! What a plugin says about itself, checked: the same rules for all three technologies.
 
-use super::limits::PARAMETERS;
+use super::limits::{PARAMETERS, WORD_BYTES};
 use super::{Description, Fault, FaultKind, Limits, Parameter};
 
 impl Description {
@@ -45,7 +45,7 @@ impl Description {
 
 fn is_word(name: &str) -> bool {
     let allowed = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
-    !name.is_empty() && name.len() <= 100 && name.chars().all(allowed)
+    !name.is_empty() && name.len() <= WORD_BYTES && name.chars().all(allowed)
 }
 
 fn nonsense(parameter: &Parameter) -> Option<String> {

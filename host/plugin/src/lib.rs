@@ -34,6 +34,7 @@ mod limits;
 pub mod native;
 pub mod rows;
 pub mod script;
+mod sha256;
 pub mod wasm;
 
 pub use blis_abi::{Constants, Kind};

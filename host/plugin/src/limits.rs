@@ -46,6 +46,8 @@ impl Default for Limits {
 
 /// Parameters that a plugin may declare.
 pub(crate) const PARAMETERS: usize = 256;
+/// Bytes of the name of a library, a script, or one of their parameters.
+pub(crate) const WORD_BYTES: usize = 100;
 /// Longest duration that a latency model may answer, µs: a day. More is a mistake, and a few of them overflow the
 /// clock.
 pub(crate) const LONGEST_US: u64 = 24 * 3600 * 1_000_000;

@@ -9,8 +9,8 @@ use blis_sim::latency::Batch;
 use blis_sim::policy::{BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties, Verdict};
 use blis_sim::units::Micros;
 
-use super::Library;
 use super::host::{About, Host, copied};
+use super::library::Library;
 use crate::rows::{
     InstanceRow, InstanceRows, NONE_U32, Row as _, Rows, RunningRow, ages_row, decided_row, event_row, queued_row,
     request_row, running_rows, step_row,

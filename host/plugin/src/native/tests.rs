@@ -10,6 +10,7 @@ use blis_sim::rng::Stream;
 use rand::Rng as _;
 
 use super::*;
+use crate::Kind;
 use crate::inputs::{self, Answer, Question, Scene};
 
 /// A folder of its own, gone with the test.

@@ -14,12 +14,9 @@ use blis_sim::rng::{Generator, Stream};
 use rand::Rng as _;
 use rhai::{Dynamic, EvalAltResult, FLOAT, INT, Position};
 
-use super::registry::Registry;
+use super::registry::{Failure, Registry};
 use crate::limits::{CALL_S, CLOCK_OPERATIONS, NUMBERS_PER_OPERATION};
 use crate::{FaultKind, Limits};
-
-/// What goes wrong in a function of the host.
-pub(super) type Failure = Box<EvalAltResult>;
 
 /// An error of the host in a script: its text, for messages.
 #[derive(Clone, Debug)]

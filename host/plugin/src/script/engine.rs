@@ -4,11 +4,11 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rhai::Engine;
 use rhai::packages::{
     ArithmeticPackage, BasicArrayPackage, BasicIteratorPackage, BasicMapPackage, BasicMathPackage, BasicStringPackage,
     LogicPackage, MoreStringPackage, Package as _,
 };
-use rhai::{Dynamic, Engine, INT};
 
 use super::registry::{Names, Registry};
 use super::{call, column, sandbox, views};
@@ -162,29 +162,4 @@ fn packages(engine: &mut Engine) {
     BasicMapPackage::new().register_into_engine(engine);
     BasicStringPackage::new().register_into_engine(engine);
     MoreStringPackage::new().register_into_engine(engine);
-}
-
-/// As scripts and their authors call it.
-pub(super) fn type_name(value: &Dynamic) -> &'static str {
-    if value.is_unit() {
-        "nothing"
-    } else if value.is::<INT>() {
-        "a whole number"
-    } else if value.is_float() {
-        "a number"
-    } else if value.is_bool() {
-        "a truth value"
-    } else if value.is_string() {
-        "a text"
-    } else if value.is_array() {
-        "an array"
-    } else if value.is_map() {
-        "an object map"
-    } else if value.is_fnptr() {
-        "a function"
-    } else if value.is::<column::Column>() {
-        "a column"
-    } else {
-        "something of the host"
-    }
 }

@@ -8,11 +8,10 @@ use blis_sim::units::Micros;
 use rhai::{CallFnOptions, Dynamic, FuncArgs, Map, Scope};
 
 use super::call::{self, Log};
-use super::column::{Column, number, numbers};
-use super::engine::type_name;
+use super::code::{Code, Script};
+use super::column::{Column, number, numbers, type_name};
 use super::state;
 use super::views::{Cluster, ClusterFields, Happening, NameTexts, Queued, Request, RequestFields, Running, Step};
-use super::{Code, Script};
 use crate::limits::{LONGEST_US, UNMEASURED_BYTES};
 use crate::rows::Seen;
 use crate::{Constants, Fault, FaultKind, Guest, Kind, Setup};

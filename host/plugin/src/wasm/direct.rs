@@ -6,20 +6,43 @@
 //! taken out of it here, by the same rules (the canonical ABI), with the same checks and the same limits.
 //! All others go through `typed.rs`.
 
+use std::mem::offset_of;
+
+use blis_abi::canonical::{self, Joining};
 use wasmtime::{
-    AsContextMut as _, Caller, Engine, Instance, InstancePre, Linker, Memory, Module, Store, StoreContextMut,
-    TypedFunc, WasmParams, WasmResults,
+    AsContextMut as _, Caller, Engine, Instance, InstancePre, Linker, Module, Store, StoreContextMut, TypedFunc,
+    WasmParams, WasmResults,
 };
 
 use super::describe::Declared;
 use super::fault::{File, TooMuchData};
-use super::guest::{Functions, Scene};
+use super::functions::{Functions, Scene};
 use super::host::{self, Host};
 use super::inspect::{self, Exports};
+use super::memory::{GuestMemory, write};
 use super::standard;
 use crate::limits::{ANSWER_BYTES, DESCRIPTION_BYTES};
 use crate::rows::{EventRow, QueuedRow, RequestRow, Row, RunningRow, StepRow};
 use crate::{Constants, Fault, FaultKind, Kind, Parameter, Setup};
+
+#[cfg(target_endian = "big")]
+compile_error!("guests are little-endian: rows would have to be turned round, number by number");
+
+/// Lists and texts as they lie in a guest's memory, and what has them.
+type List = canonical::List<u32>;
+type Decision = canonical::Decision<List>;
+type Fact = canonical::Fact<List>;
+type ToldDescription = canonical::Description<List, List>;
+type ToldParameter = canonical::Parameter<List>;
+type Refusal = canonical::Refusal<List>;
+type Changed = canonical::Changed<List>;
+
+/// Where a field lies, as an address in a guest.
+macro_rules! offset {
+    ($record:ty, $field:ident) => {
+        const { offset_of!($record, $field) as u32 }
+    };
+}
 
 /// A compiled core module, linked.
 pub(super) struct Core {
@@ -35,55 +58,6 @@ impl Core {
             define(&mut linker, import.module(), import.name())?;
         }
         Ok(Self { pre: linker.instantiate_pre(module)?, exports })
-    }
-}
-
-/// Where the host reads and writes: all guests of this kind have both.
-#[derive(Clone)]
-pub(super) struct GuestMemory {
-    memory: Memory,
-    realloc: TypedFunc<(u32, u32, u32, u32), u32>,
-}
-
-impl std::fmt::Debug for GuestMemory {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("GuestMemory").finish_non_exhaustive()
-    }
-}
-
-impl GuestMemory {
-    /// Room for `size` bytes, as the guest gives it. Checked where it is written to.
-    #[inline]
-    fn room(
-        &self,
-        store: impl wasmtime::AsContextMut<Data = Host>,
-        align: u32,
-        size: usize,
-    ) -> wasmtime::Result<usize> {
-        let at = self.realloc.call(store, (0, 0, align, u32::try_from(size)?))?;
-        if at & (align - 1) != 0 {
-            wasmtime::bail!("realloc return: result not aligned");
-        }
-        Ok(at as usize)
-    }
-
-    /// Puts `bytes` into memory that the guest gives for it.
-    #[inline]
-    fn put(&self, store: &mut StoreContextMut<'_, Host>, align: u32, bytes: &[u8]) -> wasmtime::Result<(u32, u32)> {
-        let at = self.room(&mut *store, align, bytes.len())?;
-        write(self.memory.data_mut(store), at, bytes)?;
-        Ok((at as u32, bytes.len() as u32))
-    }
-}
-
-#[inline]
-fn write(memory: &mut [u8], at: usize, bytes: &[u8]) -> wasmtime::Result<()> {
-    match memory.get_mut(at..).and_then(|memory| memory.get_mut(..bytes.len())) {
-        Some(room) => {
-            room.copy_from_slice(bytes);
-            Ok(())
-        }
-        None => wasmtime::bail!("realloc return: beyond end of memory"),
     }
 }
 
@@ -125,7 +99,7 @@ fn define(linker: &mut Linker<Host>, module: &str, name: &str) -> wasmtime::Resu
             let (at, len) = memory.put(&mut store, 4, &places)?;
             let memory = memory.memory.data_mut(&mut store);
             put_case(memory, result, 1)?;
-            put_pair(memory, result + 4, at, len / 4)
+            put_pair(memory, result + offset!(Changed, places), at, len / 4)
         }),
         _ => wasmtime::bail!("there is no host.{name}"),
     }?;
@@ -150,12 +124,12 @@ fn put_pair(memory: &mut [u8], result: u32, at: u32, len: u32) -> wasmtime::Resu
     Ok(())
 }
 
-/// The first byte of an option of a list: which case it is. Eight bytes for the list follow at its fifth.
+/// Which case of a [`Changed`] it is. Its list follows.
 fn put_case(memory: &mut [u8], result: u32, case: u8) -> wasmtime::Result<()> {
     if !result.is_multiple_of(4) {
         wasmtime::bail!("pointer not aligned");
     }
-    match memory.get_mut(result as usize..).and_then(|memory| memory.get_mut(..12)) {
+    match memory.get_mut(result as usize..).and_then(|memory| memory.get_mut(..size_of::<Changed>())) {
         Some(option) => option[0] = case,
         None => wasmtime::bail!("pointer out of bounds of memory"),
     }
@@ -237,10 +211,10 @@ impl Reader<'_> {
 
     /// A `result<_, string>` or a `verdict`.
     fn refusal(&mut self, at: u32) -> wasmtime::Result<Option<String>> {
-        self.record(at, 4, 12)?;
-        match self.u8(at)? {
+        self.record(at, 4, size_of::<Refusal>())?;
+        match self.u8(at + offset!(Refusal, refused))? {
             0 => Ok(None),
-            1 => self.text_at(at + 4).map(Some),
+            1 => self.text_at(at + offset!(Refusal, text)).map(Some),
             other => wasmtime::bail!("unexpected discriminant: {other}"),
         }
     }
@@ -253,19 +227,23 @@ impl Reader<'_> {
     }
 
     fn description(&mut self, at: u32) -> wasmtime::Result<Declared> {
-        self.record(at, 4, 40)?;
-        let [kinds, reads, events, scores, every_step] = self.bytes(at + 24)?;
-        let (name, version, about) = (self.text_at(at)?, self.text_at(at + 8)?, self.text_at(at + 16)?);
-        let (start, count) = (self.u32(at + 32)?, self.u32(at + 36)?);
-        self.elements(start, count, 40, 8)?;
+        self.record(at, 4, size_of::<ToldDescription>())?;
+        let name = self.text_at(at + offset!(ToldDescription, name))?;
+        let version = self.text_at(at + offset!(ToldDescription, version))?;
+        let about = self.text_at(at + offset!(ToldDescription, about))?;
+        // One byte each, from the kinds on.
+        let [kinds, reads, events, scores, every_step] = self.bytes(at + offset!(ToldDescription, kinds))?;
+        let list = at + offset!(ToldDescription, parameters);
+        let (start, count) = (self.u32(list)?, self.u32(list + 4)?);
+        self.elements(start, count, size_of::<ToldParameter>(), 8)?;
         let parameter = |i: u32| {
-            let at = start + 40 * i;
+            let at = start + size_of::<ToldParameter>() as u32 * i;
             Ok(Parameter {
-                name: self.text_at(at)?,
-                default: self.f64(at + 8)?,
-                min: self.f64(at + 16)?,
-                max: self.f64(at + 24)?,
-                about: self.text_at(at + 32)?,
+                name: self.text_at(at + offset!(ToldParameter, name))?,
+                default: self.f64(at + offset!(ToldParameter, default))?,
+                min: self.f64(at + offset!(ToldParameter, min))?,
+                max: self.f64(at + offset!(ToldParameter, max))?,
+                about: self.text_at(at + offset!(ToldParameter, about))?,
             })
         };
         let parameters = (0..count).map(parameter).collect::<wasmtime::Result<_>>()?;
@@ -416,8 +394,9 @@ impl Functions for Direct {
         let fields = setup.instances.iter().flat_map(|i| [i.id, i.max_num_seqs, i.total_kv_blocks, i.block_size]);
         let instances: Vec<u8> = fields.flat_map(u32::to_le_bytes).collect();
         let (instances, _) = memory.put(&mut context, 4, &instances)?;
-        let facts_at = memory.room(&mut context, 8, 16 * setup.facts.len())?;
-        let mut facts = Vec::with_capacity(16 * setup.facts.len());
+        let size = size_of::<Fact>() * setup.facts.len();
+        let facts_at = memory.room(&mut context, 8, size)?;
+        let mut facts = Vec::with_capacity(size);
         for (name, value) in &*setup.facts {
             let (at, len) = memory.put(&mut context, 1, name.as_bytes())?;
             facts.extend([at.to_le_bytes(), len.to_le_bytes()].concat());
@@ -485,10 +464,10 @@ impl Functions for Direct {
         let rank = role!(self, Role::Scheduling { rank } => rank);
         let (request, queued) =
             (RequestRow::bytes(std::slice::from_ref(request)), QueuedRow::bytes(std::slice::from_ref(queued)));
-        let at = self.memory.room(&mut *store, 8, request.len() + queued.len())?;
+        let at = self.memory.room(&mut *store, 8, size_of::<Joining>())?;
         let memory = self.memory.memory.data_mut(&mut *store);
-        write(memory, at, request)?;
-        write(memory, at + request.len(), queued)?;
+        write(memory, at + offset_of!(Joining, request), request)?;
+        write(memory, at + offset_of!(Joining, queued), queued)?;
         rank.call(store, at as u32)
     }
 
@@ -507,13 +486,13 @@ impl Functions for Direct {
     fn constants(&self, store: &mut Store<Host>) -> wasmtime::Result<Constants> {
         let latency = role!(self, Role::Latency(latency) => latency);
         latency.constants.call(&self.memory, store, (), ANSWER_BYTES, |reader, at| {
-            reader.record(at, 8, 40)?;
+            reader.record(at, 8, size_of::<Constants>())?;
             Ok(Constants {
-                shortest_step: reader.u64(at)?,
-                output_token: reader.u64(at + 8)?,
-                post_decode: reader.u64(at + 16)?,
-                scheduling: reader.u64(at + 24)?,
-                preemption: reader.u64(at + 32)?,
+                shortest_step: reader.u64(at + offset!(Constants, shortest_step))?,
+                output_token: reader.u64(at + offset!(Constants, output_token))?,
+                post_decode: reader.u64(at + offset!(Constants, post_decode))?,
+                scheduling: reader.u64(at + offset!(Constants, scheduling))?,
+                preemption: reader.u64(at + offset!(Constants, preemption))?,
             })
         })
     }
@@ -536,14 +515,14 @@ impl Direct {
         let request = RequestRow::bytes(std::slice::from_ref(&scene.request));
         let ages = Row::bytes(std::slice::from_ref(&scene.ages));
         let rows = Row::bytes(scene.instances);
-        let at = self.memory.room(&mut *store, 8, request.len() + ages.len() + 8)?;
+        let at = self.memory.room(&mut *store, 8, size_of::<Decision>())?;
         let rows_at = self.memory.room(&mut *store, 8, rows.len())?;
         let memory = self.memory.memory.data_mut(&mut *store);
         write(memory, rows_at, rows)?;
-        write(memory, at, request)?;
-        write(memory, at + request.len(), ages)?;
+        write(memory, at + offset_of!(Decision, request), request)?;
+        write(memory, at + offset_of!(Decision, ages), ages)?;
         let list = (scene.instances.len() as u64) << 32 | rows_at as u64;
-        write(memory, at + request.len() + ages.len(), &list.to_le_bytes())?;
+        write(memory, at + offset_of!(Decision, instances), &list.to_le_bytes())?;
         Ok(at as u32)
     }
 }

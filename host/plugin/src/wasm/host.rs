@@ -8,8 +8,8 @@ use rand::Rng as _;
 use wasmtime::component::{Linker, WasmStr};
 use wasmtime::{ResourceLimiter, StoreContextMut, Trap};
 
-use super::direct::GuestMemory;
 use super::fault::{File, TooMuch, excerpt};
+use super::memory::GuestMemory;
 use crate::Limits;
 use crate::limits::{COMPONENT_PARTS, HOST_CALL_FUEL, TABLE_ELEMENTS};
 

@@ -9,7 +9,7 @@ use super::bindings::{
 };
 use super::describe::Declared;
 use super::fault::File;
-use super::guest::{Functions, Scene};
+use super::functions::{Functions, Scene};
 use super::host::Host;
 use super::inspect::{Exports, not_exported};
 use crate::rows::{EventRow, QueuedRow, RequestRow, RunningRow, StepRow};

@@ -8,7 +8,7 @@ use super::*;
 use crate::rows::{AgesRow, EventRow, InstanceRow, QueuedRow, RequestRow, RunningRow, StepRow};
 use crate::wasm::bindings;
 use crate::wasm::direct::Direct;
-use crate::wasm::guest::Scene;
+use crate::wasm::functions::Scene;
 
 /// Leaves the arguments of a call at 4096: those that come by memory are put there by `cabi_realloc`,
 /// the others here.
