@@ -22,6 +22,7 @@ use blis_sim::policy::{
 use blis_sim::units::Micros;
 
 use super::incidents::{Incidents, OnError};
+use super::limits::LONGEST_US;
 use super::{Constants, Description, Fault, FaultKind, Guest, Kind};
 
 /// A guest in the simulator, used for one kind.
@@ -347,7 +348,7 @@ impl PluginLatency {
 
     fn checked(&self, batch: &Batch, us: u64) -> Result<Micros, Fault> {
         let least = if batch.tokens() > 0 { self.constants.shortest_step } else { 1 };
-        if (least..=LONGEST).contains(&us) {
+        if (least..=LONGEST_US).contains(&us) {
             return Ok(Micros(us));
         }
         let message = format!(
@@ -357,9 +358,6 @@ impl PluginLatency {
         Err(Fault::new(FaultKind::OutOfRange, message))
     }
 }
-
-/// A day: what takes longer is a mistake, and a few of them overflow the clock.
-const LONGEST: u64 = 24 * 3600 * 1_000_000;
 
 impl LatencyModel for PluginLatency {
     fn step_time(&self, batch: &Batch) -> Micros {
@@ -378,7 +376,7 @@ impl LatencyModel for PluginLatency {
     }
 
     fn queueing_time(&self, input_tokens: u32) -> Micros {
-        let answer = |guest: &mut dyn Guest| guest.queueing_time(input_tokens).map(|us| Micros(us.min(LONGEST)));
+        let answer = |guest: &mut dyn Guest| guest.queueing_time(input_tokens).map(|us| Micros(us.min(LONGEST_US)));
         self.ask(answer, || self.instead.queueing_time(input_tokens))
     }
 

@@ -1,9 +1,7 @@
 //! What a plugin says about itself, checked: the same rules for all three technologies.
 
+use super::limits::{PARAMETERS, WORD_BYTES};
 use super::{Description, Fault, FaultKind, Limits, Parameter};
-
-/// Most parameters of a plugin.
-pub const PARAMETERS: usize = 256;
 
 impl Description {
     /// `self` if it makes sense. `file` is where it comes from.
@@ -47,7 +45,7 @@ impl Description {
 
 fn is_word(name: &str) -> bool {
     let allowed = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
-    !name.is_empty() && name.len() <= 100 && name.chars().all(allowed)
+    !name.is_empty() && name.len() <= WORD_BYTES && name.chars().all(allowed)
 }
 
 fn nonsense(parameter: &Parameter) -> Option<String> {

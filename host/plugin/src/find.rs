@@ -3,14 +3,13 @@
 //! A name is looked up in the folders of `--policy-dir`, then in `policies/`, then among the policies
 //! that the program carries, then as a path. Names of built-ins are the caller's business.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use include_dir::{Dir, include_dir};
-use sha2::{Digest as _, Sha256};
 
+pub use super::sha256::sha256;
 use super::{Fault, FaultKind, Limits, Loaded, Technology, native, script, wasm};
 use blis_diag::nearest;
 use blis_diag::unreadable;
@@ -246,15 +245,6 @@ pub fn read(path: &Path, most: u64) -> Result<Vec<u8>, Fault> {
         return Err(Fault::new(FaultKind::Unreadable, what));
     }
     Ok(content)
-}
-
-/// Of `content`, in hexadecimal.
-#[must_use]
-pub fn sha256(content: &[u8]) -> String {
-    Sha256::digest(content).iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// The text of a script.

@@ -11,6 +11,7 @@ use blis_sim::rng::{Generator, Stream};
 use blis_sim::units::Micros;
 use rand::RngExt as _;
 
+use super::limits::LONGEST_US;
 use super::{Fault, FaultKind, Guest, Kind};
 
 /// Tokens in a KV block.
@@ -18,8 +19,6 @@ const BLOCK_SIZE: u32 = 16;
 /// Of every instance.
 const MAX_NUM_SEQS: u32 = 256;
 const TOTAL_KV_BLOCKS: u32 = 20_000;
-/// A day, the longest a latency model may answer, µs.
-const LONGEST: u64 = 24 * 3600 * 1_000_000;
 
 /// The texts of the names in all situations.
 pub const NAMES: [&str; 12] = [
@@ -569,7 +568,7 @@ impl Question {
             }
             Self::Step(batch) => {
                 let us = guest.step_time(batch)?;
-                if !(1..=LONGEST).contains(&us) {
+                if !(1..=LONGEST_US).contains(&us) {
                     return out_of_range(format!("step_time answered {us} µs; it must be from 1 to a day"));
                 }
                 Ok(Answer::Micros(us))

@@ -30,71 +30,15 @@ mod describe;
 pub mod find;
 pub mod incidents;
 pub mod inputs;
+mod limits;
 pub mod native;
 pub mod rows;
 pub mod script;
+mod sha256;
 pub mod wasm;
 
-/// A kind of decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// Who may enter.
-    Admission,
-    /// Where a request goes.
-    Routing,
-    /// How urgent it is there.
-    Priority,
-    /// The order of a wait queue.
-    Scheduling,
-    /// Who leaves the batch.
-    Preemption,
-    /// How long things take.
-    Latency,
-}
-
-impl Kind {
-    /// All of them, in the order of their bits in the interfaces.
-    pub const ALL: [Self; 6] =
-        [Self::Admission, Self::Routing, Self::Priority, Self::Scheduling, Self::Preemption, Self::Latency];
-
-    /// As flags, scripts and interfaces write it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Admission => "admission",
-            Self::Routing => "routing",
-            Self::Priority => "priority",
-            Self::Scheduling => "scheduling",
-            Self::Preemption => "preemption",
-            Self::Latency => "latency",
-        }
-    }
-
-    /// As messages call it.
-    #[must_use]
-    pub fn what(self) -> &'static str {
-        match self {
-            Self::Admission => "admission policy",
-            Self::Routing => "routing policy",
-            Self::Priority => "priority policy",
-            Self::Scheduling => "scheduler",
-            Self::Preemption => "preemption policy",
-            Self::Latency => "latency model",
-        }
-    }
-
-    /// Its bit in the interfaces' sets of kinds.
-    #[must_use]
-    pub fn bit(self) -> u32 {
-        1 << self as u32
-    }
-}
-
-impl Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
+pub use blis_abi::{Constants, Kind};
+pub use limits::Limits;
 
 /// What a plugin says about itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -198,45 +142,6 @@ pub struct Setup {
     pub abort: Abort,
 }
 
-/// What a guest may use up. One struct for all technologies; deterministic limits come first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// WebAssembly instructions, roughly, per call (wasmtime's fuel).
-    pub fuel_per_call: u64,
-    /// Rhai operations per call.
-    pub operations_per_call: u64,
-    /// Linear memory, bytes.
-    pub memory_bytes: usize,
-    /// Nested calls of Rhai functions.
-    pub call_depth: usize,
-    /// Elements of a Rhai array or column, bytes of a string, entries of a map.
-    pub collection_size: usize,
-    /// Bytes of a saved state.
-    pub state_bytes: usize,
-    /// Bytes of a file that is loaded.
-    pub file_bytes: u64,
-    /// Bytes of text kept of one log line or error message.
-    pub message_bytes: usize,
-    /// Lines of log per guest; further ones are counted.
-    pub log_lines: u32,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            fuel_per_call: 50_000_000,
-            operations_per_call: 1_000_000,
-            memory_bytes: 64 << 20,
-            call_depth: 32,
-            collection_size: 65_536,
-            state_bytes: 16 << 20,
-            file_bytes: 32 << 20,
-            message_bytes: 4096,
-            log_lines: 200,
-        }
-    }
-}
-
 /// A plugin with a state. Only the methods of the kind it was started for are called; every other
 /// answers with [`FaultKind::MissingExport`]. After a fault the guest is as fresh as after `start`
 /// (a WebAssembly instance that trapped cannot go on), or as it was; it can be asked again.
@@ -323,21 +228,6 @@ pub trait Guest: Debug + Send {
     fn used(&self) -> Option<u64> {
         None
     }
-}
-
-/// The rare terms of a latency model, µs ([`blis_sim::latency::LatencyModel`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Constants {
-    /// No step that computes a token takes less; at least 1.
-    pub shortest_step: u64,
-    /// Added to TTFT and to every inter-token latency.
-    pub output_token: u64,
-    /// Added to the end-to-end latency.
-    pub post_decode: u64,
-    /// Added to the scheduling delay.
-    pub scheduling: u64,
-    /// Of a preemption; recorded only.
-    pub preemption: u64,
 }
 
 /// What went wrong in a plugin.

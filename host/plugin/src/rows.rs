@@ -1,136 +1,16 @@
-//! What policies see, as rows of numbers: the layout that WebAssembly guests and native libraries
-//! share (`sdk/wit/since-v1.0.0/policy.wit`, `sdk/c/blis_policy.h`).
-//!
-//! Numbers only, largest first, no gaps: a row is copied as it lies in memory.
+//! What policies see, as the rows of `blis-abi`: made of the simulator's views, and kept from decision to decision.
 
 use blis_sim::latency::Batch;
-use blis_sim::policy::{Ages, BatchView, ClusterView, Event, EventKind, QueuedView, RequestView, Versions};
+use blis_sim::policy::{
+    Ages, BatchView, ClusterView, Event, EventKind, Events, QueuedView, Reads, RequestView, Versions,
+};
 use blis_sim::request::Tags;
 use blis_sim::units::Micros;
 
-/// No deadline, no latency.
-pub const NONE_U64: u64 = u64::MAX;
-/// No budget, no instance.
-pub const NONE_U32: u32 = u32::MAX;
-/// No priority asked for.
-pub const NONE_I32: i32 = i32::MIN;
-
-/// A request at the moment of a decision.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[repr(C)]
-#[allow(missing_docs)] // the WIT package documents every field
-pub struct RequestRow {
-    pub now_us: u64,
-    pub arrival_us: u64,
-    pub deadline_us: u64,
-    pub id: u32,
-    pub input_tokens: u32,
-    pub max_output_tokens: u32,
-    pub prompt_blocks: u32,
-    pub shared_blocks: u32,
-    pub block_size: u32,
-    pub urgency: i32,
-    pub client_priority: i32,
-    pub slo_class: u32,
-    pub tenant: u32,
-    pub session: u32,
-    pub model: u32,
-    pub client: u32,
-    pub prefix_group: u32,
-    pub round_index: u32,
-    pub tenant_in_flight: u32,
-}
-
-/// How old signals are.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[repr(C)]
-#[allow(missing_docs)]
-pub struct AgesRow {
-    pub load_us: u64,
-    pub cached_blocks_us: u64,
-}
-
-/// An instance.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[repr(C)]
-#[allow(missing_docs)]
-pub struct InstanceRow {
-    pub kv_utilization: f64,
-    pub cache_hit_rate: f64,
-    pub preemption_count: u64,
-    pub queue_depth: u32,
-    pub batch_size: u32,
-    pub in_flight: u32,
-    pub cached_blocks: u32,
-    pub free_kv_blocks: u32,
-    pub total_kv_blocks: u32,
-}
-
-/// A request that joins a wait queue, besides its [`RequestRow`].
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[repr(C)]
-#[allow(missing_docs)]
-pub struct QueuedRow {
-    pub priority: i64,
-    pub turn: i64,
-    pub generated_tokens: u32,
-    pub preemptions: u32,
-}
-
-/// A request of the running batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[repr(C)]
-#[allow(missing_docs)]
-pub struct RunningRow {
-    pub arrival_us: u64,
-    pub deadline_us: u64,
-    pub priority: i64,
-    pub id: u32,
-    pub input_tokens: u32,
-    pub computed_tokens: u32,
-    pub generated_tokens: u32,
-    pub kv_blocks: u32,
-    pub preemptions: u32,
-    pub urgency: i32,
-    pub slo_class: u32,
-    pub tenant: u32,
-    pub session: u32,
-}
-
-/// One engine step, in sums.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[repr(C)]
-#[allow(missing_docs)]
-pub struct StepRow {
-    pub prefill_requests: u64,
-    pub prefill_tokens: u64,
-    pub prefill_tokens_squared: u64,
-    pub prefill_tokens_by_input: u64,
-    pub prefill_tokens_by_context: u64,
-    pub prefill_context: u64,
-    pub decode_requests: u64,
-    pub decode_context: u64,
-}
-
-/// Something that happened.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[repr(C)]
-#[allow(missing_docs)]
-pub struct EventRow {
-    pub at_us: u64,
-    pub ttft_us: u64,
-    pub e2e_us: u64,
-    pub kind: u32,
-    pub request: u32,
-    pub instance: u32,
-    pub input_tokens: u32,
-    pub generated_tokens: u32,
-    pub slo_class: u32,
-    pub tenant: u32,
-    pub session: u32,
-    pub prefix_group: u32,
-    pub block: u32,
-}
+pub use blis_abi::{
+    Ages as AgesRow, Event as EventRow, Instance as InstanceRow, NONE_I32, NONE_U32, NONE_U64, Queued as QueuedRow,
+    Request as RequestRow, Row, Running as RunningRow, Step as StepRow,
+};
 
 /// What a guest saw at its last decision: what changed since is all that has to be written, or looked at.
 #[derive(Clone, Copy, Debug, Default)]
@@ -244,99 +124,126 @@ impl InstanceRows {
     }
 }
 
-impl RequestRow {
-    /// `request`, decided about at `now`; `tenant_in_flight` if it is known.
-    #[must_use]
-    pub fn new(request: &RequestView<'_>, now: Micros, tenant_in_flight: u32) -> Self {
-        let Tags { slo_class, tenant, session, model, client, prefix_group, round_index } = request.tags;
-        Self {
-            now_us: now.0,
-            arrival_us: request.arrival.0,
-            deadline_us: request.deadline.map_or(NONE_U64, |at| at.0),
-            id: request.id,
-            input_tokens: request.input_tokens,
-            max_output_tokens: request.max_output_tokens.unwrap_or(NONE_U32),
-            prompt_blocks: request.prompt_blocks,
-            shared_blocks: request.shared_block_count(),
-            block_size: request.block_size,
-            urgency: request.urgency,
-            client_priority: request.client_priority.unwrap_or(NONE_I32),
-            slo_class: slo_class.0,
-            tenant: tenant.0,
-            session: session.0,
-            model: model.0,
-            client: client.0,
-            prefix_group: prefix_group.0,
-            round_index,
-            tenant_in_flight,
-        }
-    }
-
-    /// For a decision that sees the cluster.
-    #[must_use]
-    pub fn at(request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Self {
-        Self::new(request, cluster.now, cluster.tenant_in_flight(request.tags.tenant))
+/// The row of `request`, decided about at `now`; `tenant_in_flight` if it is known.
+#[must_use]
+#[inline]
+pub fn request_row(request: &RequestView<'_>, now: Micros, tenant_in_flight: u32) -> RequestRow {
+    let Tags { slo_class, tenant, session, model, client, prefix_group, round_index } = request.tags;
+    RequestRow {
+        now_us: now.0,
+        arrival_us: request.arrival.0,
+        deadline_us: request.deadline.map_or(NONE_U64, |at| at.0),
+        id: request.id,
+        input_tokens: request.input_tokens,
+        max_output_tokens: request.max_output_tokens.unwrap_or(NONE_U32),
+        prompt_blocks: request.prompt_blocks,
+        shared_blocks: request.shared_block_count(),
+        block_size: request.block_size,
+        urgency: request.urgency,
+        client_priority: request.client_priority.unwrap_or(NONE_I32),
+        slo_class: slo_class.0,
+        tenant: tenant.0,
+        session: session.0,
+        model: model.0,
+        client: client.0,
+        prefix_group: prefix_group.0,
+        round_index,
+        tenant_in_flight,
     }
 }
 
-impl From<Ages> for AgesRow {
-    fn from(ages: Ages) -> Self {
-        Self { load_us: ages.load.0, cached_blocks_us: ages.cached_blocks.0 }
+/// The row of `request` for a decision that sees the cluster.
+#[must_use]
+#[inline]
+pub fn decided_row(request: &RequestView<'_>, cluster: &ClusterView<'_>) -> RequestRow {
+    request_row(request, cluster.now, cluster.tenant_in_flight(request.tags.tenant))
+}
+
+/// The row of `ages`.
+#[must_use]
+#[inline]
+pub fn ages_row(ages: Ages) -> AgesRow {
+    AgesRow { load_us: ages.load.0, cached_blocks_us: ages.cached_blocks.0 }
+}
+
+/// The row of a request that joins a waiting queue, besides its [`request_row`].
+#[must_use]
+#[inline]
+pub fn queued_row(queued: &QueuedView<'_>) -> QueuedRow {
+    QueuedRow {
+        priority: queued.priority,
+        turn: queued.turn,
+        generated_tokens: queued.generated_tokens,
+        preemptions: queued.preemptions,
     }
 }
 
-impl From<&QueuedView<'_>> for QueuedRow {
-    fn from(queued: &QueuedView<'_>) -> Self {
-        Self {
-            priority: queued.priority,
-            turn: queued.turn,
-            generated_tokens: queued.generated_tokens,
-            preemptions: queued.preemptions,
-        }
+/// The row of an engine step.
+#[must_use]
+#[inline]
+pub fn step_row(batch: &Batch) -> StepRow {
+    StepRow {
+        prefill_requests: batch.prefill_requests,
+        prefill_tokens: batch.prefill_tokens,
+        prefill_tokens_squared: batch.prefill_tokens_squared,
+        prefill_tokens_by_input: batch.prefill_tokens_by_input,
+        prefill_tokens_by_context: batch.prefill_tokens_by_context,
+        prefill_context: batch.prefill_context,
+        decode_requests: batch.decode_requests,
+        decode_context: batch.decode_context,
     }
 }
 
-impl From<&Batch> for StepRow {
-    fn from(batch: &Batch) -> Self {
-        Self {
-            prefill_requests: batch.prefill_requests,
-            prefill_tokens: batch.prefill_tokens,
-            prefill_tokens_squared: batch.prefill_tokens_squared,
-            prefill_tokens_by_input: batch.prefill_tokens_by_input,
-            prefill_tokens_by_context: batch.prefill_tokens_by_context,
-            prefill_context: batch.prefill_context,
-            decode_requests: batch.decode_requests,
-            decode_context: batch.decode_context,
-        }
+/// The row of `event`.
+#[must_use]
+pub fn event_row(event: &Event) -> EventRow {
+    let latency = |latency: Option<Micros>| latency.map_or(NONE_U64, |us| us.0);
+    let kind = match event.kind {
+        EventKind::Routed => blis_abi::EventKind::Routed,
+        EventKind::FirstToken => blis_abi::EventKind::FirstToken,
+        EventKind::Completed => blis_abi::EventKind::Completed,
+        EventKind::Ended => blis_abi::EventKind::Ended,
+        EventKind::Rejected => blis_abi::EventKind::Rejected,
+        EventKind::BlockStored => blis_abi::EventKind::BlockStored,
+        EventKind::BlockEvicted => blis_abi::EventKind::BlockEvicted,
+    };
+    EventRow {
+        at_us: event.at.0,
+        ttft_us: latency(event.ttft),
+        e2e_us: latency(event.e2e),
+        kind: kind as u32,
+        request: event.request,
+        instance: event.instance.unwrap_or(NONE_U32),
+        input_tokens: event.input_tokens,
+        generated_tokens: event.generated_tokens,
+        slo_class: event.tags.slo_class.0,
+        tenant: event.tags.tenant.0,
+        session: event.tags.session.0,
+        prefix_group: event.tags.prefix_group.0,
+        block: event.block,
     }
 }
 
-impl From<&Event> for EventRow {
-    fn from(event: &Event) -> Self {
-        let latency = |latency: Option<Micros>| latency.map_or(NONE_U64, |us| us.0);
-        Self {
-            at_us: event.at.0,
-            ttft_us: latency(event.ttft),
-            e2e_us: latency(event.e2e),
-            kind: match event.kind {
-                EventKind::Routed => 0,
-                EventKind::FirstToken => 1,
-                EventKind::Completed => 2,
-                EventKind::Ended => 3,
-                EventKind::Rejected => 4,
-                EventKind::BlockStored => 5,
-                EventKind::BlockEvicted => 6,
-            },
-            request: event.request,
-            instance: event.instance.unwrap_or(NONE_U32),
-            input_tokens: event.input_tokens,
-            generated_tokens: event.generated_tokens,
-            slo_class: event.tags.slo_class.0,
-            tenant: event.tags.tenant.0,
-            session: event.tags.session.0,
-            prefix_group: event.tags.prefix_group.0,
-            block: event.block,
-        }
+/// The columns that a plugin reads, of the bits that it declares.
+#[must_use]
+pub fn reads_of(bits: u32) -> Reads {
+    use blis_abi::Reads as Bits;
+    let has = |column| Bits::from_bits(bits).contains(column);
+    Reads { load: has(Bits::LOAD), in_flight: has(Bits::IN_FLIGHT), cached_blocks: has(Bits::CACHED_BLOCKS) }
+}
+
+/// The events that a plugin wants, of the bits that it declares.
+#[must_use]
+pub fn events_of(bits: u32) -> Events {
+    use blis_abi::Events as Bits;
+    let has = |event| Bits::from_bits(bits).contains(event);
+    Events {
+        routed: has(Bits::ROUTED),
+        first_token: has(Bits::FIRST_TOKEN),
+        completed: has(Bits::COMPLETED),
+        ended: has(Bits::ENDED),
+        rejected: has(Bits::REJECTED),
+        blocks: has(Bits::BLOCKS),
     }
 }
 
@@ -360,17 +267,6 @@ pub fn running_rows(batch: &BatchView) -> Vec<RunningRow> {
     };
     (0..batch.len()).map(row).collect()
 }
-
-// Without gaps, and as the C header has them.
-const _: () = {
-    assert!(size_of::<RequestRow>() == 3 * 8 + 16 * 4);
-    assert!(size_of::<AgesRow>() == 2 * 8);
-    assert!(size_of::<InstanceRow>() == 3 * 8 + 6 * 4);
-    assert!(size_of::<QueuedRow>() == 2 * 8 + 2 * 4);
-    assert!(size_of::<RunningRow>() == 3 * 8 + 10 * 4);
-    assert!(size_of::<StepRow>() == 8 * 8);
-    assert!(size_of::<EventRow>() == 3 * 8 + 10 * 4);
-};
 
 #[cfg(test)]
 mod tests {

@@ -4,16 +4,16 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use blis_abi::table::{self, Text};
 use blis_sim::latency::Batch;
 use blis_sim::policy::{BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties, Verdict};
 use blis_sim::units::Micros;
 
-use super::Library;
-use super::abi::{self, Text};
 use super::host::{About, Host, copied};
+use super::library::Library;
 use crate::rows::{
-    AgesRow, EventRow, InstanceRow, InstanceRows, NONE_U32, QueuedRow, RequestRow, Rows, RunningRow, StepRow,
-    running_rows,
+    InstanceRow, InstanceRows, NONE_U32, Row as _, Rows, RunningRow, ages_row, decided_row, event_row, queued_row,
+    request_row, running_rows, step_row,
 };
 use crate::{Constants, Fault, FaultKind, Guest, Kind, Setup};
 
@@ -61,7 +61,7 @@ impl NativeGuest {
         &self,
         function: &str,
         about: About<'_>,
-        call: impl FnOnce(*const abi::Host, *mut c_void) -> T,
+        call: impl FnOnce(*const table::Host, *mut c_void) -> T,
     ) -> Result<T, Fault> {
         let answer = self.host.during(about, |host| call(host, self.state.as_ptr()));
         answer.map_err(|reason| self.refused(function, &reason))
@@ -74,16 +74,16 @@ impl NativeGuest {
 }
 
 fn create(library: &Library, host: &Host, setup: &Setup) -> Result<NonNull<c_void>, Fault> {
-    let info = |info: &blis_sim::policy::InstanceInfo| abi::InstanceInfo {
+    let info = |info: &blis_sim::policy::InstanceInfo| blis_abi::InstanceInfo {
         id: info.id,
         max_num_seqs: info.max_num_seqs,
         total_kv_blocks: info.total_kv_blocks,
         block_size: info.block_size,
     };
     let instances: Vec<_> = setup.instances.iter().map(info).collect();
-    let fact = |(name, value): &(String, f64)| abi::Fact { name: Text::of(name), value: *value };
+    let fact = |(name, value): &(String, f64)| table::Fact { name: Text::of(name), value: *value };
     let facts: Vec<_> = setup.facts.iter().map(fact).collect();
-    let told = abi::Setup {
+    let told = table::Setup {
         kind: setup.kind.bit(),
         instance_count: instances.len() as u32,
         instances: instances.as_ptr(),
@@ -114,9 +114,9 @@ impl Drop for NativeGuest {
 impl Guest for NativeGuest {
     fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<Verdict, Fault> {
         let admit = self.function(Kind::Admission, self.library.table.admit)?;
-        let (row, ages) = (RequestRow::at(request, cluster), AgesRow::from(cluster.ages));
+        let (row, ages) = (decided_row(request, cluster), ages_row(cluster.ages));
         let Rows { rows, changed } = self.rows.of(cluster);
-        let (rows, count) = (rows.as_ptr(), rows.len());
+        let (rows, count) = (rows.as_ptr().cast(), rows.len());
         let about = About { changed, ..About::request(request) };
         let mut reason = Text::EMPTY;
         let admitted = self.call("admit", about, |host, state| {
@@ -146,9 +146,9 @@ impl Guest for NativeGuest {
         scores: &mut Vec<f64>,
     ) -> Result<usize, Fault> {
         let route = self.function(Kind::Routing, self.library.table.route)?;
-        let (row, ages) = (RequestRow::at(request, cluster), AgesRow::from(cluster.ages));
+        let (row, ages) = (decided_row(request, cluster), ages_row(cluster.ages));
         let Rows { rows, changed } = self.rows.of(cluster);
-        let (rows, count) = (rows.as_ptr(), rows.len());
+        let (rows, count) = (rows.as_ptr().cast(), rows.len());
         let about = About { ties: Some(ties), changed, ..About::request(request) };
         if let (true, Some(explain)) = (self.setup.explain, self.library.table.scores) {
             // What it leaves out is found.
@@ -169,7 +169,7 @@ impl Guest for NativeGuest {
 
     fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> Result<i64, Fault> {
         let priority = self.function(Kind::Priority, self.library.table.priority)?;
-        let row = RequestRow::new(request, now, 0);
+        let row = request_row(request, now, 0);
         self.call("priority", About::request(request), |host, state| {
             // SAFETY: see above.
             unsafe { priority(host, state, &raw const row) }
@@ -178,7 +178,7 @@ impl Guest for NativeGuest {
 
     fn rank(&mut self, queued: &QueuedView<'_>) -> Result<f64, Fault> {
         let rank = self.function(Kind::Scheduling, self.library.table.rank)?;
-        let (row, place) = (RequestRow::new(&queued.request, queued.now, 0), QueuedRow::from(queued));
+        let (row, place) = (request_row(&queued.request, queued.now, 0), queued_row(queued));
         self.call("rank", About::request(&queued.request), |host, state| {
             // SAFETY: see above.
             unsafe { rank(host, state, &raw const row, &raw const place) }
@@ -192,14 +192,16 @@ impl Guest for NativeGuest {
         let item = batch.id.get(batch.wanting).map_or(NO_REQUEST, |&id| id.into());
         let place = self.call("victim", About::item(item), |host, state| {
             // SAFETY: see above.
-            unsafe { victim(host, state, batch.now.0, wanting, rows.as_ptr(), rows.len(), size_of::<RunningRow>()) }
+            unsafe {
+                victim(host, state, batch.now.0, wanting, rows.as_ptr().cast(), rows.len(), size_of::<RunningRow>())
+            }
         })?;
         Ok(place as usize)
     }
 
     fn step_time(&mut self, batch: &Batch) -> Result<u64, Fault> {
         let step_time = self.function(Kind::Latency, self.library.table.step_time)?;
-        let row = StepRow::from(batch);
+        let row = step_row(batch);
         self.call("step_time", About::item(NO_REQUEST), |host, state| {
             // SAFETY: see above.
             unsafe { step_time(host, state, &raw const row) }
@@ -216,18 +218,17 @@ impl Guest for NativeGuest {
 
     fn constants(&mut self) -> Result<Constants, Fault> {
         let constants = self.function(Kind::Latency, self.library.table.constants)?;
-        let mut told = abi::Constants::default();
+        let mut told = Constants::ZERO;
         self.call("constants", About::item(NO_REQUEST), |host, state| {
             // SAFETY: see above.
             unsafe { constants(host, state, &raw mut told) };
         })?;
-        let abi::Constants { shortest_step, output_token, post_decode, scheduling, preemption } = told;
-        Ok(Constants { shortest_step, output_token, post_decode, scheduling, preemption })
+        Ok(told)
     }
 
     fn notice(&mut self, event: &Event) -> Result<(), Fault> {
         let Some(notice) = self.library.table.notice else { return Ok(()) };
-        let row = EventRow::from(event);
+        let row = event_row(event);
         self.call("notice", About::item(event.request.into()), |host, state| {
             // SAFETY: see above.
             unsafe { notice(host, state, &raw const row) };

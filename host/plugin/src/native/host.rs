@@ -5,16 +5,16 @@ use std::ffi::c_void;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
+use blis_abi::table::{self, Text};
 use blis_sim::policy::{RequestView, Ties};
 use blis_sim::rng::{Generator, Stream};
 use rand::Rng as _;
 
-use super::abi;
 use crate::{Limits, Setup};
 
 /// The host as one guest sees it. It stays where it is: the library is given its address.
 pub(super) struct Host {
-    table: abi::Host,
+    table: table::Host,
 }
 
 /// What the answers come from.
@@ -74,12 +74,12 @@ impl Host {
             log_lines: RefCell::default(),
         });
         let context = Box::into_raw(context).cast::<c_void>();
-        Self { table: abi::Host { context, log, fail, random, pick, prompt_blocks, text, changed } }
+        Self { table: table::Host { context, log, fail, random, pick, prompt_blocks, text, changed } }
     }
 
     /// Calls the library: `call` is given the host's address. If the library said that it cannot
     /// answer, why.
-    pub fn during<T>(&self, about: About<'_>, call: impl FnOnce(*const abi::Host) -> T) -> Result<T, String> {
+    pub fn during<T>(&self, about: About<'_>, call: impl FnOnce(*const table::Host) -> T) -> Result<T, String> {
         {
             let mut current = self.context().call.borrow_mut();
             current.item = about.item;
@@ -125,7 +125,7 @@ impl Debug for Host {
 ///
 /// # Safety
 /// `text` is empty, or points to as many readable bytes as it says.
-pub(super) unsafe fn copied(text: abi::Text, most: usize) -> String {
+pub(super) unsafe fn copied(text: Text, most: usize) -> String {
     if text.data.is_null() || text.len == 0 {
         return String::new();
     }
@@ -149,7 +149,7 @@ unsafe fn known<'a>(context: *mut c_void) -> &'a Context {
 
 // The functions of the table. None of them may panic: that would end the program.
 
-unsafe extern "C" fn log(context: *mut c_void, level: u32, message: abi::Text) {
+unsafe extern "C" fn log(context: *mut c_void, level: u32, message: Text) {
     // SAFETY: as the header asks of the library, for both.
     let (context, message) = unsafe {
         let context = known(context);
@@ -169,7 +169,7 @@ unsafe extern "C" fn log(context: *mut c_void, level: u32, message: abi::Text) {
     }
 }
 
-unsafe extern "C" fn fail(context: *mut c_void, message: abi::Text) {
+unsafe extern "C" fn fail(context: *mut c_void, message: Text) {
     // SAFETY: as the header asks of the library, for both.
     let (context, message) = unsafe {
         let context = known(context);
@@ -215,10 +215,10 @@ unsafe extern "C" fn prompt_blocks(context: *mut c_void, blocks: *mut *const u32
     call.blocks.len()
 }
 
-unsafe extern "C" fn text(context: *mut c_void, name: u32) -> abi::Text {
+unsafe extern "C" fn text(context: *mut c_void, name: u32) -> Text {
     // SAFETY: as the header asks of the library.
     let context = unsafe { known(context) };
-    context.names.get(name as usize).map_or(abi::Text::EMPTY, |text| abi::Text::of(text))
+    context.names.get(name as usize).map_or(Text::EMPTY, |text| Text::of(text))
 }
 
 unsafe extern "C" fn changed(context: *mut c_void, places: *mut *const u32) -> usize {

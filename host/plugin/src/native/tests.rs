@@ -1,18 +1,17 @@
 //! Libraries as they come out of a C compiler. Without one these tests skip, saying so.
 
 use std::fmt::Write as _;
-use std::mem::offset_of;
 use std::path::PathBuf;
 use std::process::Command;
 
 use blis_sim::cluster::Abort;
-use blis_sim::policy::{EventKind, Reason, RequestView, RoutingPolicy as _, Ties, Verdict};
+use blis_sim::policy::{EventKind, Reads, Reason, RequestView, RoutingPolicy as _, Ties, Verdict};
 use blis_sim::rng::Stream;
 use rand::Rng as _;
 
 use super::*;
+use crate::Kind;
 use crate::inputs::{self, Answer, Question, Scene};
-use crate::rows::{AgesRow, EventRow, InstanceRow, QueuedRow, RequestRow, RunningRow, StepRow};
 
 /// A folder of its own, gone with the test.
 struct Folder(PathBuf);
@@ -28,7 +27,7 @@ impl Folder {
     fn library(&self, source: &str, flag: &str) -> Option<PathBuf> {
         let here = env!("CARGO_MANIFEST_DIR");
         let out = self.0.join(format!("{source}{flag}.so"));
-        let source = PathBuf::from(format!("{here}/src/plugin/native/fixtures/{source}.c"));
+        let source = PathBuf::from(format!("{here}/src/native/fixtures/{source}.c"));
         let header = format!("-I{here}/../../sdk/c");
         let built = Command::new("cc")
             .args(["-std=c11", "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", &header])
@@ -78,54 +77,6 @@ fn setup(kind: Kind, parameters: &[f64], explain: bool) -> Setup {
 }
 
 const TIES: fn() -> Ties = || Ties::Random(Stream::new(42, "router"));
-
-/// The C compiler agrees about the place of every field.
-#[test]
-fn structs_lie_as_the_header_says() {
-    let mut asserts = String::from("#include \"blis_policy.h\"\n");
-    macro_rules! same {
-        ($row:ty, $name:literal: $($field:ident)+) => {
-            let size = size_of::<$row>();
-            writeln!(asserts, "_Static_assert(sizeof({}) == {size}, \"{}\");", $name, $name).expect("text");
-            $(writeln!(
-                asserts, "_Static_assert(offsetof({}, {}) == {}, \"{}.{}\");",
-                $name, stringify!($field), offset_of!($row, $field), $name, stringify!($field)
-            ).expect("text");)+
-        };
-    }
-    same!(RequestRow, "blis_request": now_us arrival_us deadline_us id input_tokens max_output_tokens prompt_blocks
-        shared_blocks block_size urgency client_priority slo_class tenant session model client prefix_group
-        round_index tenant_in_flight);
-    same!(AgesRow, "blis_ages": load_us cached_blocks_us);
-    same!(InstanceRow, "blis_instance": kv_utilization cache_hit_rate preemption_count queue_depth batch_size
-        in_flight cached_blocks free_kv_blocks total_kv_blocks);
-    same!(QueuedRow, "blis_queued": priority turn generated_tokens preemptions);
-    same!(RunningRow, "blis_running": arrival_us deadline_us priority id input_tokens computed_tokens
-        generated_tokens kv_blocks preemptions urgency slo_class tenant session);
-    same!(StepRow, "blis_step": prefill_requests prefill_tokens prefill_tokens_squared prefill_tokens_by_input
-        prefill_tokens_by_context prefill_context decode_requests decode_context);
-    same!(EventRow, "blis_event": at_us ttft_us e2e_us kind request instance input_tokens generated_tokens slo_class
-        tenant session prefix_group block);
-    same!(abi::Text, "blis_text": data len);
-    same!(abi::Parameter, "blis_parameter": name about default_value min max);
-    same!(abi::Description, "blis_description": name version about kinds reads events scores every_step
-        parameter_count parameters);
-    same!(abi::Host, "blis_host": context log fail random pick prompt_blocks text changed);
-    same!(abi::InstanceInfo, "blis_instance_info": id max_num_seqs total_kv_blocks block_size);
-    same!(abi::Fact, "blis_fact": name value);
-    same!(abi::Setup, "blis_setup": kind instance_count instances parameters facts fact_count);
-    same!(abi::Constants, "blis_constants": shortest_step output_token post_decode scheduling preemption);
-    same!(Table, "blis_policy_v1": abi_version size struct_sizes reserved describe create destroy save restore admit
-        route scores priority rank victim constants queueing_time step_time notice);
-    let folder = Folder::new("layout");
-    let source = folder.0.join("layout.c");
-    fs::write(&source, asserts).expect("a file");
-    let header = format!("-I{}/../../sdk/c", env!("CARGO_MANIFEST_DIR"));
-    match Command::new("cc").args(["-std=c11", "-fsyntax-only", &header]).arg(&source).output() {
-        Ok(checked) => assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr)),
-        Err(_) => println!("skipped: there is no C compiler"),
-    }
-}
 
 #[test]
 fn a_router_decides_as_the_built_in_does() {

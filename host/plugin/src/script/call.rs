@@ -14,11 +14,9 @@ use blis_sim::rng::{Generator, Stream};
 use rand::Rng as _;
 use rhai::{Dynamic, EvalAltResult, FLOAT, INT, Position};
 
-use super::registry::Registry;
+use super::registry::{Failure, Registry};
+use crate::limits::{CALL_S, CLOCK_OPERATIONS, NUMBERS_PER_OPERATION};
 use crate::{FaultKind, Limits};
-
-/// What goes wrong in a function of the host.
-pub(super) type Failure = Box<EvalAltResult>;
 
 /// An error of the host in a script: its text, for messages.
 #[derive(Clone, Debug)]
@@ -40,14 +38,6 @@ fn host_error(kind: FaultKind, text: String) -> Failure {
 fn exhausted(kind: FaultKind, text: String) -> Failure {
     Box::new(EvalAltResult::ErrorTerminated(Dynamic::from(HostError { kind, text }), Position::NONE))
 }
-
-/// Steps between looks at the clock.
-const CLOCK_STEPS: u64 = 256;
-/// What no call takes, whatever it does. The limit of steps comes first for all but scripts that make every
-/// single step slow; those end here, and only they depend on the machine ([`FaultKind::OutOfTime`]).
-const LONGEST: Duration = Duration::from_secs(10);
-/// Numbers of columns handled for each step allowed.
-const NUMBERS_PER_STEP: u64 = 16;
 
 thread_local! {
     static CALL: Call = Call::default();
@@ -100,7 +90,7 @@ pub(super) fn begin(limits: &Limits, constants: &Constants, abort: &Abort, about
         call.began.set(None);
         *call.abort.borrow_mut() = Some(abort.clone());
         call.numbers.set(0);
-        call.numbers_allowed.set(limits.operations_per_call.saturating_mul(NUMBERS_PER_STEP));
+        call.numbers_allowed.set(limits.operations_per_call.saturating_mul(NUMBERS_PER_OPERATION));
         call.longest_column.set(limits.collection_size);
         call.request.set(about.request);
         call.stream.set(Some(about.stream));
@@ -133,7 +123,7 @@ pub(super) fn used() -> (u64, u64) {
 pub(super) fn progress(steps: u64) -> Option<Dynamic> {
     CALL.with(|call| {
         call.steps.set(steps);
-        if !steps.is_multiple_of(CLOCK_STEPS) {
+        if !steps.is_multiple_of(CLOCK_OPERATIONS) {
             return None;
         }
         if call.abort.borrow().as_ref().is_some_and(Abort::is_set) {
@@ -145,8 +135,8 @@ pub(super) fn progress(steps: u64) -> Option<Dynamic> {
             call.began.set(Some(now));
             return None;
         };
-        (now.duration_since(began) > LONGEST).then(|| {
-            let text = format!("it took more than {} s", LONGEST.as_secs());
+        (now.duration_since(began) > Duration::from_secs(CALL_S)).then(|| {
+            let text = format!("it took more than {CALL_S} s");
             Dynamic::from(HostError { kind: FaultKind::OutOfTime, text })
         })
     })

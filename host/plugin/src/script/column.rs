@@ -8,9 +8,8 @@ use std::sync::Arc;
 
 use rhai::{Array, Dynamic, FLOAT, FnPtr, INT, NativeCallContext};
 
-use super::call::{self, Failure, failure};
-use super::engine::type_name;
-use super::registry::Registry;
+use super::call::{self, failure};
+use super::registry::{Failure, Registry};
 
 /// Numbers, as many as there are instances or requests.
 #[derive(Clone, Debug)]
@@ -454,4 +453,29 @@ fn set(column: &mut Column, place: INT, value: &Dynamic) -> Result<(), Failure> 
     }
     Arc::make_mut(&mut column.0)[place] = value;
     Ok(())
+}
+
+/// The type of `value`, as scripts and their authors call it.
+pub(super) fn type_name(value: &Dynamic) -> &'static str {
+    if value.is_unit() {
+        "nothing"
+    } else if value.is::<INT>() {
+        "a whole number"
+    } else if value.is_float() {
+        "a number"
+    } else if value.is_bool() {
+        "a truth value"
+    } else if value.is_string() {
+        "a text"
+    } else if value.is_array() {
+        "an array"
+    } else if value.is_map() {
+        "an object map"
+    } else if value.is_fnptr() {
+        "a function"
+    } else if value.is::<Column>() {
+        "a column"
+    } else {
+        "something of the host"
+    }
 }

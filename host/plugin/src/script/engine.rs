@@ -4,26 +4,16 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rhai::Engine;
 use rhai::packages::{
     ArithmeticPackage, BasicArrayPackage, BasicIteratorPackage, BasicMapPackage, BasicMathPackage, BasicStringPackage,
     LogicPackage, MoreStringPackage, Package as _,
 };
-use rhai::{Dynamic, Engine, INT};
 
 use super::registry::{Names, Registry};
 use super::{call, column, sandbox, views};
 use crate::Limits;
-
-/// Entries of an array or object map, those of arrays and maps inside counted. Far below
-/// [`Limits::collection_size`], because an array in an array in an array … takes stack to drop, and the
-/// interpreter counts such a value through at every change.
-pub(super) const ENTRIES: usize = 4096;
-/// Variables of a function.
-const VARIABLES: usize = 64;
-/// Functions of a script.
-const FUNCTIONS: usize = 256;
-/// Nested expressions and blocks.
-const NESTED: usize = 48;
+use crate::limits::{ENTRIES, FUNCTIONS, NESTED_EXPRESSIONS, VARIABLES};
 
 /// Functions of the language's own packages that scripts may use.
 pub(super) const LANGUAGE_FUNCTIONS: [&str; 63] = [
@@ -145,7 +135,7 @@ fn confine(engine: &mut Engine, limits: &Limits) {
     engine.set_max_map_size(limits.collection_size.clamp(1, ENTRIES));
     engine.set_max_variables(VARIABLES);
     engine.set_max_functions(FUNCTIONS);
-    engine.set_max_expr_depths(NESTED, NESTED);
+    engine.set_max_expr_depths(NESTED_EXPRESSIONS, NESTED_EXPRESSIONS);
     // A lock that all threads would share.
     engine.set_max_strings_interned(0);
     engine.on_progress(call::progress);
@@ -172,29 +162,4 @@ fn packages(engine: &mut Engine) {
     BasicMapPackage::new().register_into_engine(engine);
     BasicStringPackage::new().register_into_engine(engine);
     MoreStringPackage::new().register_into_engine(engine);
-}
-
-/// As scripts and their authors call it.
-pub(super) fn type_name(value: &Dynamic) -> &'static str {
-    if value.is_unit() {
-        "nothing"
-    } else if value.is::<INT>() {
-        "a whole number"
-    } else if value.is_float() {
-        "a number"
-    } else if value.is_bool() {
-        "a truth value"
-    } else if value.is_string() {
-        "a text"
-    } else if value.is_array() {
-        "an array"
-    } else if value.is_map() {
-        "an object map"
-    } else if value.is_fnptr() {
-        "a function"
-    } else if value.is::<column::Column>() {
-        "a column"
-    } else {
-        "something of the host"
-    }
 }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use rhai::{Dynamic, EvalAltResult, ParseError, ParseErrorType, Position};
 
 use super::call::{HostError, cut};
-use super::engine::{self, Kit};
+use super::engine::Kit;
 use super::header::near;
 use super::scan::{Place, Scan};
+use crate::limits::ENTRIES;
 use crate::{Fault, FaultKind};
 use blis_diag::Excerpt;
 
@@ -202,7 +203,7 @@ fn thrown(value: &Dynamic) -> (FaultKind, String) {
 }
 
 fn too_large(what: &str, kit: &Kit) -> String {
-    let entries = engine::ENTRIES.min(kit.limits.collection_size);
+    let entries = ENTRIES.min(kit.limits.collection_size);
     match what {
         "Length of string" => format!("a text of more than {} bytes", kit.limits.collection_size),
         "Size of object map" => {

@@ -8,18 +8,13 @@ use blis_sim::units::Micros;
 use rhai::{CallFnOptions, Dynamic, FuncArgs, Map, Scope};
 
 use super::call::{self, Log};
-use super::column::{Column, number, numbers};
-use super::engine::type_name;
+use super::code::{Code, Script};
+use super::column::{Column, number, numbers, type_name};
 use super::state;
 use super::views::{Cluster, ClusterFields, Happening, NameTexts, Queued, Request, RequestFields, Running, Step};
-use super::{Code, Script};
+use crate::limits::{LONGEST_US, UNMEASURED_BYTES};
 use crate::rows::Seen;
 use crate::{Constants, Fault, FaultKind, Guest, Kind, Setup};
-
-/// Largest duration a script can answer, µs: a day. More is a mistake.
-const LONGEST: f64 = 24.0 * 3600.0 * 1e6;
-/// Bytes that a script may have added to its state before somebody looks how large it is.
-const UNMEASURED: u64 = 4 << 20;
 
 pub(super) struct ScriptGuest {
     script: Arc<Script>,
@@ -139,7 +134,7 @@ impl ScriptGuest {
             self.seen = Seen::default();
             self.script.source.runtime(&error, kit, function)
         });
-        if self.grown > UNMEASURED || !self.state.is_map() {
+        if self.grown > UNMEASURED_BYTES || !self.state.is_map() {
             self.measure(function)?;
         }
         answer
@@ -279,7 +274,7 @@ impl ScriptGuest {
 
     fn duration(&self, function: &str, answer: &Dynamic) -> Result<u64, Fault> {
         let us = self.number(function, answer)?;
-        if (0.0..=LONGEST).contains(&us) {
+        if (0.0..=LONGEST_US as f64).contains(&us) {
             return Ok(us.round() as u64);
         }
         let text = format!("{function} answered {us} µs; it must be at least 0 and at most a day");

@@ -5,7 +5,7 @@ use blis_sim::policy::Events;
 
 use super::scan::{Place, Scan};
 use crate::Parameter;
-use crate::describe::PARAMETERS;
+use crate::limits::PARAMETERS;
 
 /// What the comments say.
 #[derive(Debug, Default)]

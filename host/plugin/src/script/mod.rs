@@ -10,6 +10,7 @@
 //! down in `sdk/rhai/README.md`, and a test holds that page to this code.
 
 mod call;
+mod code;
 mod column;
 mod engine;
 mod errors;
@@ -23,26 +24,21 @@ mod state;
 mod tests;
 mod views;
 
+use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::{fmt, fs};
 
-use blis_sim::cluster::Abort;
-use blis_sim::rng::Stream;
-use rhai::{AST, Scope};
+use rhai::AST;
 
-use self::call::Constants;
-use self::engine::Kit;
+use self::code::{Code, Function, Script};
 use self::errors::Source;
 use self::guest::ScriptGuest;
 use self::header::{Header, near};
 use self::scan::{Place, Scan};
 use self::views::Wanted;
+use super::limits::SCRIPT_BYTES;
 use super::{Description, Fault, FaultKind, Guest, Kind, Limits, Plugin, Setup, Technology};
-
-/// A script is read by people; one of this size is not a script.
-const SOURCE_BYTES: u64 = 1 << 20;
 
 /// Functions that the host calls, and what they are given.
 const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 10] = [
@@ -58,45 +54,11 @@ const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 10] = [
     ("init", None, &["info"]),
 ];
 
-/// A compiled script.
-#[derive(Debug)]
-struct Script {
-    source: Source,
-    description: Description,
-    functions: Vec<Function>,
-    wanted: Wanted,
-    constants: Vec<String>,
-    kit: Arc<Kit>,
-}
-
-/// A function that the host calls.
-#[derive(Clone, Copy, Debug)]
-struct Function {
-    name: &'static str,
-    parameters: usize,
-    /// The last line of its code.
-    last_line: u64,
-}
-
 /// A script with the default values of its parameters.
 #[derive(Debug)]
 struct ScriptPlugin {
     script: Arc<Script>,
     code: Code,
-}
-
-/// A script with certain values of its parameters.
-#[derive(Clone)]
-struct Code {
-    ast: Arc<AST>,
-    /// Parameters and constants.
-    constants: Constants,
-}
-
-impl fmt::Debug for Code {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Code").field("constants", &self.constants).finish_non_exhaustive()
-    }
 }
 
 /// The script in the file at `path`.
@@ -105,7 +67,7 @@ impl fmt::Debug for Code {
 /// If it cannot be read, or as [`load`].
 pub fn load_file(path: &Path, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault> {
     let fault = |text: String| Fault::new(FaultKind::Unreadable, format!("{}: {text}", path.display()));
-    let most = limits.file_bytes.min(SOURCE_BYTES);
+    let most = limits.file_bytes.min(SCRIPT_BYTES);
     let mut bytes = Vec::new();
     // One more than allowed tells what is too large, whatever the file system says about its size.
     let read = fs::File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes));
@@ -127,7 +89,7 @@ pub fn load_file(path: &Path, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault>
 /// If it does not compile, has no function for any kind of decision, or has one with other parameters.
 pub fn load(path: &Path, source: &str, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault> {
     let text = Source { path: path.display().to_string().into(), text: source.into() };
-    let most = limits.file_bytes.min(SOURCE_BYTES);
+    let most = limits.file_bytes.min(SCRIPT_BYTES);
     if source.len() as u64 > most {
         return Err(text.fault(FaultKind::Unreadable, None, &too_long(most)));
     }
@@ -220,50 +182,6 @@ fn kinds(script: &Script, scan: &Scan<'_>, header: &Header) -> Result<Vec<Kind>,
         return fault(scan.functions.first().copied(), &format!("{text}{}", hint.unwrap_or_default()));
     }
     Ok(kinds)
-}
-
-impl Script {
-    fn function(&self, name: &str) -> Option<&Function> {
-        self.functions.iter().find(|function| function.name == name)
-    }
-
-    /// With `values` for the parameters. Parameters and constants become part of the code, so that
-    /// reading them costs nothing.
-    fn compile(&self, values: &[f64]) -> Result<Code, Fault> {
-        let mut scope = Scope::new();
-        for (parameter, &value) in self.description.parameters.iter().zip(values) {
-            scope.push_constant(parameter.name.as_str(), value);
-        }
-        let known = scope.len();
-        // What functions see of the constants below is their names, until their values are known.
-        for name in &self.constants {
-            scope.push(name.as_str(), ());
-        }
-        let ast = self.compile_in(&scope)?;
-        scope.rewind(known);
-        let about = call::About { request: 0, stream: Stream::new(0, &self.source.path), ties: None, changed: None };
-        call::begin(&self.kit.limits, &Constants::default(), &Abort::default(), about);
-        let run = self.kit.engine.run_ast_with_scope(&mut scope, &ast);
-        run.map_err(|error| self.source.runtime(&error, &self.kit, "the script"))?;
-        let mut constants = Scope::new();
-        for (name, constant, value) in scope.iter() {
-            if constant {
-                constants.push_constant_dynamic(name, value);
-            }
-        }
-        let ast = if self.constants.is_empty() { ast } else { self.compile_in(&constants)? };
-        let constants = constants.iter().map(|(name, _, value)| (name.to_owned(), value)).collect();
-        Ok(Code { ast: Arc::new(ast), constants })
-    }
-
-    fn compile_in(&self, scope: &Scope<'_>) -> Result<AST, Fault> {
-        let ast = self.kit.engine.compile_with_scope(scope, &*self.source.text);
-        ast.map_err(|error| {
-            let visible: Vec<_> = scope.iter().map(|(name, ..)| name.to_owned()).collect();
-            let visible: Vec<_> = visible.iter().map(String::as_str).collect();
-            self.source.syntax(&error, &self.kit, &visible)
-        })
-    }
 }
 
 impl Plugin for ScriptPlugin {

@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rhai::{Dynamic, Engine, RhaiNativeFunc};
+use rhai::{Dynamic, Engine, EvalAltResult, RhaiNativeFunc};
 
-use super::call::Failure;
+/// What goes wrong in a function of the host.
+pub(super) type Failure = Box<EvalAltResult>;
 
 /// Names of what there is.
 #[derive(Debug, Default)]

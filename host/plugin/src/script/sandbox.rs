@@ -7,10 +7,9 @@ use std::cmp::Ordering;
 
 use rhai::{Array, Dynamic, EvalAltResult, FLOAT, FnPtr, INT, ImmutableString, Map, NativeCallContext};
 
-use super::call::{self, Failure, failure};
-use super::column::number;
-use super::engine::type_name;
-use super::registry::Registry;
+use super::call::{self, failure};
+use super::column::{number, type_name};
+use super::registry::{Failure, Registry};
 
 pub(super) fn register(to: &mut Registry) {
     mathematics(to);

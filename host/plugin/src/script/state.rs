@@ -5,9 +5,7 @@ use rhai::{Array, Dynamic, Map};
 
 use super::column::Column;
 use crate::FaultKind;
-
-/// Nesting that can be saved; what is nested deeper is a mistake.
-const DEEPEST: usize = 64;
+use crate::limits::STATE_DEPTH;
 
 /// The bytes of `state`, at most `longest` of them.
 ///
@@ -32,7 +30,7 @@ pub(super) fn restore(bytes: &[u8]) -> Result<Dynamic, String> {
 /// Bytes that `state` takes in memory, roughly.
 pub(super) fn size(state: &Dynamic) -> usize {
     fn add(value: &Dynamic, depth: usize) -> usize {
-        let inside = if depth == DEEPEST {
+        let inside = if depth == STATE_DEPTH {
             0
         } else if let Ok(text) = value.as_immutable_string_ref() {
             text.len()
@@ -58,8 +56,8 @@ struct Writer {
 
 impl Writer {
     fn value(&mut self, value: &Dynamic) -> Result<(), (FaultKind, String)> {
-        if self.path.len() > DEEPEST {
-            let text = format!("{} … is nested deeper than {DEEPEST} levels", self.path[..4].concat());
+        if self.path.len() > STATE_DEPTH {
+            let text = format!("{} … is nested deeper than {STATE_DEPTH} levels", self.path[..4].concat());
             return Err((FaultKind::Refused, text));
         }
         if value.is_unit() {
@@ -131,7 +129,7 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn value(&mut self) -> Option<Dynamic> {
         self.depth += 1;
-        if self.depth > DEEPEST {
+        if self.depth > STATE_DEPTH {
             return None;
         }
         let [tag] = self.fixed::<1>()?;

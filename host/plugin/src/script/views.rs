@@ -9,9 +9,9 @@ use blis_sim::request::{Name, Tags};
 use blis_sim::units::Micros;
 use rhai::{Dynamic, INT};
 
-use super::call::{Failure, failure};
+use super::call::failure;
 use super::column::Column;
-use super::registry::Registry;
+use super::registry::{Failure, Registry};
 use super::scan::Scan;
 use blis_sim::request::session_text;
 

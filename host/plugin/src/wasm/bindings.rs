@@ -1,81 +1,62 @@
-//! The cold part of the interface, with wasmtime's derived bindings: what is asked once.
+//! The types of the interface for components that are called through wasmtime's component layer: its macro makes
+//! them of the WIT package, and rows become its records here.
 
-#![allow(unsafe_code)] // in what the derives expand to
+#[allow(clippy::all, clippy::pedantic, missing_docs, unsafe_code, unused_qualifications, dead_code)]
+mod package {
+    wasmtime::component::bindgen!({ path: "../../sdk/wit/since-v1.0.0", world: "policy" });
+}
 
-use std::ops::BitOrAssign;
+pub(super) use package::blis::policy::types::{Ages, Event, Instance, Queued, Request, Running, Step};
+pub(super) use package::exports::blis::policy::admission::Verdict;
+pub(super) use package::exports::blis::policy::latency::Terms;
+pub(super) use package::exports::blis::policy::plugin::{Description, Fact, InstanceInfo, Kinds};
 
-use wasmtime::component::{ComponentType, Lift, Lower, flags};
+use super::describe::Declared;
+use crate::{Constants, Kind, Parameter};
 
-use crate::{Constants, Kind};
+/// Rows and records of the same fields. The compiler refuses a field too many or too few; its type is the same.
+macro_rules! records {
+    ($($record:ident { $($field:ident),* $(,)? })*) => {$(
+        impl From<&blis_abi::$record> for $record {
+            fn from(row: &blis_abi::$record) -> Self {
+                let blis_abi::$record { $($field),* } = *row;
+                Self { $($field),* }
+            }
+        }
+    )*};
+}
 
-flags! {
-    Kinds {
-        #[component(name = "admission")]
-        const ADMISSION;
-        #[component(name = "routing")]
-        const ROUTING;
-        #[component(name = "priority")]
-        const PRIORITY;
-        #[component(name = "scheduling")]
-        const SCHEDULING;
-        #[component(name = "preemption")]
-        const PREEMPTION;
-        #[component(name = "latency")]
-        const LATENCY;
+records! {
+    Request {
+        now_us, arrival_us, deadline_us, id, input_tokens, max_output_tokens, prompt_blocks, shared_blocks, block_size,
+        urgency, client_priority, slo_class, tenant, session, model, client, prefix_group, round_index,
+        tenant_in_flight,
+    }
+    Ages { load_us, cached_blocks_us }
+    Instance {
+        kv_utilization, cache_hit_rate, preemption_count, queue_depth, batch_size, in_flight, cached_blocks,
+        free_kv_blocks, total_kv_blocks,
+    }
+    Queued { priority, turn, generated_tokens, preemptions }
+    Running {
+        arrival_us, deadline_us, priority, id, input_tokens, computed_tokens, generated_tokens, kv_blocks, preemptions,
+        urgency, slo_class, tenant, session,
+    }
+    Step {
+        prefill_requests, prefill_tokens, prefill_tokens_squared, prefill_tokens_by_input, prefill_tokens_by_context,
+        prefill_context, decode_requests, decode_context,
+    }
+    Event {
+        at_us, ttft_us, e2e_us, kind, request, instance, input_tokens, generated_tokens, slo_class, tenant, session,
+        prefix_group, block,
     }
 }
 
-flags! {
-    Columns {
-        #[component(name = "load")]
-        const LOAD;
-        #[component(name = "in-flight")]
-        const IN_FLIGHT;
-        #[component(name = "cached-blocks")]
-        const CACHED_BLOCKS;
+impl From<Terms> for Constants {
+    fn from(terms: Terms) -> Self {
+        let Terms { shortest_step, output_token, post_decode, scheduling, preemption } = terms;
+        Self { shortest_step, output_token, post_decode, scheduling, preemption }
     }
-}
-
-flags! {
-    EventSet {
-        #[component(name = "routed")]
-        const ROUTED;
-        #[component(name = "first-token")]
-        const FIRST_TOKEN;
-        #[component(name = "completed")]
-        const COMPLETED;
-        #[component(name = "ended")]
-        const ENDED;
-        #[component(name = "rejected")]
-        const REJECTED;
-        #[component(name = "blocks")]
-        const BLOCKS;
-    }
-}
-
-impl Kinds {
-    /// In the order of their bits.
-    pub(super) const ALL: [Self; 6] =
-        [Self::ADMISSION, Self::ROUTING, Self::PRIORITY, Self::SCHEDULING, Self::PREEMPTION, Self::LATENCY];
-}
-
-impl Columns {
-    /// In the order of their bits.
-    pub(super) const ALL: [Self; 3] = [Self::LOAD, Self::IN_FLIGHT, Self::CACHED_BLOCKS];
-}
-
-impl EventSet {
-    /// In the order of their bits.
-    pub(super) const ALL: [Self; 6] =
-        [Self::ROUTED, Self::FIRST_TOKEN, Self::COMPLETED, Self::ENDED, Self::REJECTED, Self::BLOCKS];
-}
-
-/// The members of `all` whose bits are set.
-pub(super) fn set_of<F: Copy + Default + BitOrAssign>(bits: u8, all: &[F]) -> F {
-    let mut set = F::default();
-    let members = all.iter().enumerate().filter(|(bit, _)| bits & (1 << bit) != 0);
-    members.for_each(|(_, &member)| set |= member);
-    set
 }
 
 impl From<Kind> for Kinds {
@@ -91,75 +72,17 @@ impl From<Kind> for Kinds {
     }
 }
 
-#[derive(ComponentType, Lift)]
-#[component(record)]
-pub(super) struct WireParameter {
-    pub name: String,
-    pub default: f64,
-    pub min: f64,
-    pub max: f64,
-    pub about: String,
-}
-
-#[derive(ComponentType, Lift)]
-#[component(record)]
-pub(super) struct WireDescription {
-    pub name: String,
-    pub version: String,
-    pub about: String,
-    pub kinds: Kinds,
-    pub reads: Columns,
-    pub events: EventSet,
-    pub scores: bool,
-    #[component(name = "every-step")]
-    pub every_step: bool,
-    pub parameters: Vec<WireParameter>,
-}
-
-#[derive(ComponentType, Lower)]
-#[component(record)]
-pub(super) struct WireInstance {
-    pub id: u32,
-    #[component(name = "max-num-seqs")]
-    pub max_num_seqs: u32,
-    #[component(name = "total-kv-blocks")]
-    pub total_kv_blocks: u32,
-    #[component(name = "block-size")]
-    pub block_size: u32,
-}
-
-#[derive(ComponentType, Lower)]
-#[component(record)]
-pub(super) struct WireFact<'a> {
-    pub name: &'a str,
-    pub value: f64,
-}
-
-#[derive(ComponentType, Lift)]
-#[component(variant)]
-pub(super) enum WireVerdict {
-    #[component(name = "admit")]
-    Admit,
-    #[component(name = "reject")]
-    Reject(String),
-}
-
-#[derive(ComponentType, Lift)]
-#[component(record)]
-pub(super) struct WireConstants {
-    #[component(name = "shortest-step")]
-    pub shortest_step: u64,
-    #[component(name = "output-token")]
-    pub output_token: u64,
-    #[component(name = "post-decode")]
-    pub post_decode: u64,
-    pub scheduling: u64,
-    pub preemption: u64,
-}
-
-impl From<WireConstants> for Constants {
-    fn from(wire: WireConstants) -> Self {
-        let WireConstants { shortest_step, output_token, post_decode, scheduling, preemption } = wire;
-        Self { shortest_step, output_token, post_decode, scheduling, preemption }
+impl From<Description> for Declared {
+    fn from(description: Description) -> Self {
+        let Description { name, version, about, kinds, reads, events, scores, every_step, parameters } = description;
+        let parameters = parameters.into_iter().map(|parameter| Parameter {
+            name: parameter.name,
+            default: parameter.default,
+            min: parameter.min,
+            max: parameter.max,
+            about: parameter.about,
+        });
+        let ([kinds], [reads], [events]) = (kinds.as_array(), reads.as_array(), events.as_array());
+        Self { name, version, about, kinds, reads, events, scores, every_step, parameters: parameters.collect() }
     }
 }

@@ -1,36 +1,44 @@
 //! What a guest says about itself, checked.
 
-use blis_sim::policy::{Events, Reads};
-
-use super::bindings::{Columns, EventSet, Kinds, WireDescription, WireParameter};
 use super::fault::{File, excerpt};
+use crate::limits::{ABOUT_BYTES, NAME_BYTES, PARAMETERS};
+use crate::rows::{events_of, reads_of};
 use crate::{Description, Fault, FaultKind, Kind, Parameter};
 
-/// Bytes of a name or a version.
-const NAME: usize = 64;
-/// Bytes of a line that says what something is.
-const ABOUT: usize = 500;
-/// Numbers that users may set.
-const PARAMETERS: usize = 256;
+/// What a guest declares. Sets are bits; some of them may be unknown here.
+pub(super) struct Declared {
+    pub name: String,
+    pub version: String,
+    pub about: String,
+    pub kinds: u32,
+    pub reads: u32,
+    pub events: u32,
+    pub scores: bool,
+    pub every_step: bool,
+    pub parameters: Vec<Parameter>,
+}
 
-pub(super) fn checked(file: &File, wire: WireDescription) -> Result<Description, Fault> {
+pub(super) fn checked(file: &File, told: Declared) -> Result<Description, Fault> {
     let refuse = |what: String| Err(file.fault(FaultKind::OutOfRange, format_args!("describe: {what}")));
-    if !is_name(&wire.name) {
-        return refuse(format!("{:?} is no name; use 1 to {NAME} of a-z A-Z 0-9 _ - .", excerpt(&wire.name, NAME)));
+    if !is_name(&told.name) {
+        return refuse(format!(
+            "{:?} is no name; use 1 to {NAME_BYTES} of a-z A-Z 0-9 _ - .",
+            excerpt(&told.name, NAME_BYTES)
+        ));
     }
-    if wire.version.len() > NAME {
-        return refuse(format!("the version has {} bytes, at most {NAME} are allowed", wire.version.len()));
+    if told.version.len() > NAME_BYTES {
+        return refuse(format!("the version has {} bytes, at most {NAME_BYTES} are allowed", told.version.len()));
     }
-    if wire.parameters.len() > PARAMETERS {
-        return refuse(format!("{} parameters, at most {PARAMETERS} are allowed", wire.parameters.len()));
+    if told.parameters.len() > PARAMETERS {
+        return refuse(format!("{} parameters, at most {PARAMETERS} are allowed", told.parameters.len()));
     }
-    let kinds: Vec<_> = Kind::ALL.into_iter().filter(|&kind| wire.kinds.contains(Kinds::from(kind))).collect();
+    let kinds: Vec<_> = Kind::ALL.into_iter().filter(|kind| told.kinds & kind.bit() != 0).collect();
     if kinds.is_empty() {
         let all = Kind::ALL.map(Kind::name).join(", ");
         return refuse(format!("no kind of policy; name at least one of {all}"));
     }
-    let mut parameters: Vec<Parameter> = Vec::with_capacity(wire.parameters.len());
-    for declared in wire.parameters {
+    let mut parameters: Vec<Parameter> = Vec::with_capacity(told.parameters.len());
+    for declared in told.parameters {
         let parameter = parameter(file, declared)?;
         if parameters.iter().any(|known| known.name == parameter.name) {
             return refuse(format!("two parameters are called {:?}", parameter.name));
@@ -38,24 +46,26 @@ pub(super) fn checked(file: &File, wire: WireDescription) -> Result<Description,
         parameters.push(parameter);
     }
     Ok(Description {
-        name: wire.name,
-        version: excerpt(&wire.version, NAME),
-        about: excerpt(&wire.about, ABOUT),
+        name: told.name,
+        version: excerpt(&told.version, NAME_BYTES),
+        about: excerpt(&told.about, ABOUT_BYTES),
         kinds,
-        reads: reads(wire.reads),
-        events: events(wire.events),
-        scores: wire.scores,
-        every_step: wire.every_step,
+        reads: reads_of(told.reads),
+        events: events_of(told.events),
+        scores: told.scores,
+        every_step: told.every_step,
         parameters,
     })
 }
 
-fn parameter(file: &File, wire: WireParameter) -> Result<Parameter, Fault> {
-    let WireParameter { name, default, min, max, about } = wire;
+fn parameter(file: &File, told: Parameter) -> Result<Parameter, Fault> {
+    let Parameter { name, default, min, max, about } = told;
     let refuse = |kind, what: String| Err(file.fault(kind, format_args!("describe: {what}")));
     if !is_name(&name) {
-        let what =
-            format!("{:?} is no name of a parameter; use 1 to {NAME} of a-z A-Z 0-9 _ - .", excerpt(&name, NAME));
+        let what = format!(
+            "{:?} is no name of a parameter; use 1 to {NAME_BYTES} of a-z A-Z 0-9 _ - .",
+            excerpt(&name, NAME_BYTES)
+        );
         return refuse(FaultKind::OutOfRange, what);
     }
     if [default, min, max].iter().any(|number| number.is_nan()) {
@@ -65,29 +75,10 @@ fn parameter(file: &File, wire: WireParameter) -> Result<Parameter, Fault> {
         let what = format!("parameter {name}: its default {default} must lie between its limits, {min} and {max}");
         return refuse(FaultKind::OutOfRange, what);
     }
-    Ok(Parameter { name, default, min, max, about: excerpt(&about, ABOUT) })
+    Ok(Parameter { name, default, min, max, about: excerpt(&about, ABOUT_BYTES) })
 }
 
 fn is_name(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    (1..=NAME).contains(&text.len()) && text.chars().all(allowed)
-}
-
-fn reads(wire: Columns) -> Reads {
-    Reads {
-        load: wire.contains(Columns::LOAD),
-        in_flight: wire.contains(Columns::IN_FLIGHT),
-        cached_blocks: wire.contains(Columns::CACHED_BLOCKS),
-    }
-}
-
-fn events(wire: EventSet) -> Events {
-    Events {
-        routed: wire.contains(EventSet::ROUTED),
-        first_token: wire.contains(EventSet::FIRST_TOKEN),
-        completed: wire.contains(EventSet::COMPLETED),
-        ended: wire.contains(EventSet::ENDED),
-        rejected: wire.contains(EventSet::REJECTED),
-        blocks: wire.contains(EventSet::BLOCKS),
-    }
+    (1..=NAME_BYTES).contains(&text.len()) && text.chars().all(allowed)
 }

@@ -6,23 +6,43 @@
 //! taken out of it here, by the same rules (the canonical ABI), with the same checks and the same limits.
 //! All others go through `typed.rs`.
 
+use std::mem::offset_of;
+
+use blis_abi::canonical::{self, Joining};
 use wasmtime::{
-    AsContextMut as _, Caller, Engine, Instance, InstancePre, Linker, Memory, Module, Store, StoreContextMut,
-    TypedFunc, WasmParams, WasmResults,
+    AsContextMut as _, Caller, Engine, Instance, InstancePre, Linker, Module, Store, StoreContextMut, TypedFunc,
+    WasmParams, WasmResults,
 };
 
-use super::bindings::{Columns, EventSet, Kinds, WireConstants, WireDescription, WireParameter, WireVerdict, set_of};
+use super::describe::Declared;
 use super::fault::{File, TooMuchData};
-use super::guest::{Functions, Scene};
+use super::functions::{Functions, Scene};
 use super::host::{self, Host};
 use super::inspect::{self, Exports};
-use super::lower::Row;
-use super::{DESCRIPTION, standard};
-use crate::rows::{EventRow, QueuedRow, RequestRow, RunningRow, StepRow};
-use crate::{Fault, FaultKind, Kind, Setup};
+use super::memory::{GuestMemory, write};
+use super::standard;
+use crate::limits::{ANSWER_BYTES, DESCRIPTION_BYTES};
+use crate::rows::{EventRow, QueuedRow, RequestRow, Row, RunningRow, StepRow};
+use crate::{Constants, Fault, FaultKind, Kind, Parameter, Setup};
 
-/// Bytes that a guest may hand over in one answer: all of its memory once.
-const ANSWER: usize = 64 << 20;
+#[cfg(target_endian = "big")]
+compile_error!("guests are little-endian: rows would have to be turned round, number by number");
+
+/// Lists and texts as they lie in a guest's memory, and what has them.
+type List = canonical::List<u32>;
+type Decision = canonical::Decision<List>;
+type Fact = canonical::Fact<List>;
+type ToldDescription = canonical::Description<List, List>;
+type ToldParameter = canonical::Parameter<List>;
+type Refusal = canonical::Refusal<List>;
+type Changed = canonical::Changed<List>;
+
+/// Where a field lies, as an address in a guest.
+macro_rules! offset {
+    ($record:ty, $field:ident) => {
+        const { offset_of!($record, $field) as u32 }
+    };
+}
 
 /// A compiled core module, linked.
 pub(super) struct Core {
@@ -41,62 +61,13 @@ impl Core {
     }
 }
 
-/// Where the host reads and writes: all guests of this kind have both.
-#[derive(Clone)]
-pub(super) struct GuestMemory {
-    memory: Memory,
-    realloc: TypedFunc<(u32, u32, u32, u32), u32>,
-}
-
-impl std::fmt::Debug for GuestMemory {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("GuestMemory").finish_non_exhaustive()
-    }
-}
-
-impl GuestMemory {
-    /// Room for `size` bytes, as the guest gives it. Checked where it is written to.
-    #[inline]
-    fn room(
-        &self,
-        store: impl wasmtime::AsContextMut<Data = Host>,
-        align: u32,
-        size: usize,
-    ) -> wasmtime::Result<usize> {
-        let at = self.realloc.call(store, (0, 0, align, u32::try_from(size)?))?;
-        if at & (align - 1) != 0 {
-            wasmtime::bail!("realloc return: result not aligned");
-        }
-        Ok(at as usize)
-    }
-
-    /// Puts `bytes` into memory that the guest gives for it.
-    #[inline]
-    fn put(&self, store: &mut StoreContextMut<'_, Host>, align: u32, bytes: &[u8]) -> wasmtime::Result<(u32, u32)> {
-        let at = self.room(&mut *store, align, bytes.len())?;
-        write(self.memory.data_mut(store), at, bytes)?;
-        Ok((at as u32, bytes.len() as u32))
-    }
-}
-
-#[inline]
-fn write(memory: &mut [u8], at: usize, bytes: &[u8]) -> wasmtime::Result<()> {
-    match memory.get_mut(at..).and_then(|memory| memory.get_mut(..bytes.len())) {
-        Some(room) => {
-            room.copy_from_slice(bytes);
-            Ok(())
-        }
-        None => wasmtime::bail!("realloc return: beyond end of memory"),
-    }
-}
-
 /// Defines the function `name` of `host`.
 fn define(linker: &mut Linker<Host>, module: &str, name: &str) -> wasmtime::Result<()> {
     match name {
         "log" => linker.func_wrap(module, name, |mut caller: Caller<'_, Host>, level: u32, at: u32, len: u32| {
             host::log(caller.as_context_mut(), level, |store| {
                 let memory = memory_of(store)?.memory;
-                let mut left = ANSWER;
+                let mut left = ANSWER_BYTES;
                 Reader { memory: memory.data(store), left: &mut left }.text(at, len)
             })
         }),
@@ -128,7 +99,7 @@ fn define(linker: &mut Linker<Host>, module: &str, name: &str) -> wasmtime::Resu
             let (at, len) = memory.put(&mut store, 4, &places)?;
             let memory = memory.memory.data_mut(&mut store);
             put_case(memory, result, 1)?;
-            put_pair(memory, result + 4, at, len / 4)
+            put_pair(memory, result + offset!(Changed, places), at, len / 4)
         }),
         _ => wasmtime::bail!("there is no host.{name}"),
     }?;
@@ -153,12 +124,12 @@ fn put_pair(memory: &mut [u8], result: u32, at: u32, len: u32) -> wasmtime::Resu
     Ok(())
 }
 
-/// The first byte of an option of a list: which case it is. Eight bytes for the list follow at its fifth.
+/// Which case of a [`Changed`] it is. Its list follows.
 fn put_case(memory: &mut [u8], result: u32, case: u8) -> wasmtime::Result<()> {
     if !result.is_multiple_of(4) {
         wasmtime::bail!("pointer not aligned");
     }
-    match memory.get_mut(result as usize..).and_then(|memory| memory.get_mut(..12)) {
+    match memory.get_mut(result as usize..).and_then(|memory| memory.get_mut(..size_of::<Changed>())) {
         Some(option) => option[0] = case,
         None => wasmtime::bail!("pointer out of bounds of memory"),
     }
@@ -240,10 +211,10 @@ impl Reader<'_> {
 
     /// A `result<_, string>` or a `verdict`.
     fn refusal(&mut self, at: u32) -> wasmtime::Result<Option<String>> {
-        self.record(at, 4, 12)?;
-        match self.u8(at)? {
+        self.record(at, 4, size_of::<Refusal>())?;
+        match self.u8(at + offset!(Refusal, refused))? {
             0 => Ok(None),
-            1 => self.text_at(at + 4).map(Some),
+            1 => self.text_at(at + offset!(Refusal, text)).map(Some),
             other => wasmtime::bail!("unexpected discriminant: {other}"),
         }
     }
@@ -255,30 +226,34 @@ impl Reader<'_> {
         self.elements(start, len, size, align)
     }
 
-    fn description(&mut self, at: u32) -> wasmtime::Result<WireDescription> {
-        self.record(at, 4, 40)?;
-        let [kinds, reads, events, scores, every_step] = self.bytes(at + 24)?;
-        let (name, version, about) = (self.text_at(at)?, self.text_at(at + 8)?, self.text_at(at + 16)?);
-        let (start, count) = (self.u32(at + 32)?, self.u32(at + 36)?);
-        self.elements(start, count, 40, 8)?;
+    fn description(&mut self, at: u32) -> wasmtime::Result<Declared> {
+        self.record(at, 4, size_of::<ToldDescription>())?;
+        let name = self.text_at(at + offset!(ToldDescription, name))?;
+        let version = self.text_at(at + offset!(ToldDescription, version))?;
+        let about = self.text_at(at + offset!(ToldDescription, about))?;
+        // One byte each, from the kinds on.
+        let [kinds, reads, events, scores, every_step] = self.bytes(at + offset!(ToldDescription, kinds))?;
+        let list = at + offset!(ToldDescription, parameters);
+        let (start, count) = (self.u32(list)?, self.u32(list + 4)?);
+        self.elements(start, count, size_of::<ToldParameter>(), 8)?;
         let parameter = |i: u32| {
-            let at = start + 40 * i;
-            Ok(WireParameter {
-                name: self.text_at(at)?,
-                default: self.f64(at + 8)?,
-                min: self.f64(at + 16)?,
-                max: self.f64(at + 24)?,
-                about: self.text_at(at + 32)?,
+            let at = start + size_of::<ToldParameter>() as u32 * i;
+            Ok(Parameter {
+                name: self.text_at(at + offset!(ToldParameter, name))?,
+                default: self.f64(at + offset!(ToldParameter, default))?,
+                min: self.f64(at + offset!(ToldParameter, min))?,
+                max: self.f64(at + offset!(ToldParameter, max))?,
+                about: self.text_at(at + offset!(ToldParameter, about))?,
             })
         };
         let parameters = (0..count).map(parameter).collect::<wasmtime::Result<_>>()?;
-        Ok(WireDescription {
+        Ok(Declared {
             name,
             version,
             about,
-            kinds: set_of(kinds, &Kinds::ALL),
-            reads: set_of(reads, &Columns::ALL),
-            events: set_of(events, &EventSet::ALL),
+            kinds: kinds.into(),
+            reads: reads.into(),
+            events: events.into(),
             scores: scores != 0,
             every_step: every_step != 0,
             parameters,
@@ -312,9 +287,6 @@ impl<P: WasmParams> Told<P> {
     }
 }
 
-/// The eight sums of a step.
-type StepSums = (u64, u64, u64, u64, u64, u64, u64, u64);
-
 /// The functions that belong to one kind of policy. Pointers are `u32`, as they are for wasmtime.
 enum Role {
     Admission { admit: Told<u32> },
@@ -328,10 +300,8 @@ enum Role {
 struct Latency {
     constants: Told<()>,
     queueing_time: TypedFunc<u32, u64>,
-    step_time: TypedFunc<StepSums, u64>,
+    step_time: TypedFunc<<StepRow as Row>::Numbers, u64>,
 }
-
-type Notice = TypedFunc<(u64, u64, u64, u32, u32, u32, u32, u32, u32, u32, u32, u32, u32), ()>;
 
 /// All functions of an instance that a guest uses.
 pub(super) struct Direct {
@@ -340,7 +310,7 @@ pub(super) struct Direct {
     configure: Told<(u32, u32, u32, u32, u32, u32, u32)>,
     save: Told<()>,
     restore: Told<(u32, u32)>,
-    notice: Option<Notice>,
+    notice: Option<TypedFunc<<EventRow as Row>::Numbers, ()>>,
 }
 
 macro_rules! role {
@@ -377,11 +347,11 @@ impl Functions for Direct {
         code: &Core,
         store: &mut Store<Host>,
         instance: &Instance,
-    ) -> Result<wasmtime::Result<WireDescription>, Fault> {
+    ) -> Result<wasmtime::Result<Declared>, Fault> {
         let mut find = Find { file, exports: &code.exports, store, instance };
         let describe = find.told::<()>("plugin", "describe")?;
         let memory = find.memory()?;
-        Ok(describe.call(&memory, store, (), DESCRIPTION, |reader, at| reader.description(at)))
+        Ok(describe.call(&memory, store, (), DESCRIPTION_BYTES, |reader, at| reader.description(at)))
     }
 
     fn find(
@@ -424,8 +394,9 @@ impl Functions for Direct {
         let fields = setup.instances.iter().flat_map(|i| [i.id, i.max_num_seqs, i.total_kv_blocks, i.block_size]);
         let instances: Vec<u8> = fields.flat_map(u32::to_le_bytes).collect();
         let (instances, _) = memory.put(&mut context, 4, &instances)?;
-        let facts_at = memory.room(&mut context, 8, 16 * setup.facts.len())?;
-        let mut facts = Vec::with_capacity(16 * setup.facts.len());
+        let size = size_of::<Fact>() * setup.facts.len();
+        let facts_at = memory.room(&mut context, 8, size)?;
+        let mut facts = Vec::with_capacity(size);
         for (name, value) in &*setup.facts {
             let (at, len) = memory.put(&mut context, 1, name.as_bytes())?;
             facts.extend([at.to_le_bytes(), len.to_le_bytes()].concat());
@@ -442,60 +413,29 @@ impl Functions for Direct {
             count(facts_at),
             count(setup.facts.len()),
         );
-        let refused = self.configure.call(memory, store, lists, ANSWER, |reader, at| reader.refusal(at))?;
+        let refused = self.configure.call(memory, store, lists, ANSWER_BYTES, |reader, at| reader.refusal(at))?;
         Ok(refused.map_or(Ok(()), Err))
     }
 
     fn save(&self, store: &mut Store<Host>) -> wasmtime::Result<Vec<u8>> {
-        self.save.call(&self.memory, store, (), ANSWER, |reader, at| Ok(reader.list_at(at, 1, 1)?.to_vec()))
+        self.save.call(&self.memory, store, (), ANSWER_BYTES, |reader, at| Ok(reader.list_at(at, 1, 1)?.to_vec()))
     }
 
     fn restore(&self, store: &mut Store<Host>, state: &[u8]) -> wasmtime::Result<Result<(), String>> {
         let state = self.memory.put(&mut store.as_context_mut(), 1, state)?;
-        let refused = self.restore.call(&self.memory, store, state, ANSWER, |reader, at| reader.refusal(at))?;
+        let refused = self.restore.call(&self.memory, store, state, ANSWER_BYTES, |reader, at| reader.refusal(at))?;
         Ok(refused.map_or(Ok(()), Err))
     }
 
     fn notice(&self, store: &mut Store<Host>, event: &EventRow) -> wasmtime::Result<()> {
         let Some(notice) = &self.notice else { return Ok(()) };
-        let EventRow {
-            at_us,
-            ttft_us,
-            e2e_us,
-            kind,
-            request,
-            instance,
-            input_tokens,
-            generated_tokens,
-            slo_class,
-            tenant,
-            session,
-            prefix_group,
-            block,
-        } = *event;
-        let numbers = (
-            at_us,
-            ttft_us,
-            e2e_us,
-            kind,
-            request,
-            instance,
-            input_tokens,
-            generated_tokens,
-            slo_class,
-            tenant,
-            session,
-            prefix_group,
-            block,
-        );
-        notice.call(store, numbers)
+        notice.call(store, event.numbers())
     }
 
-    fn admit(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<WireVerdict> {
+    fn admit(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<Option<String>> {
         let admit = role!(self, Role::Admission { admit } => admit);
         let at = self.put_scene(store, scene)?;
-        let refused = admit.call(&self.memory, store, at, ANSWER, |reader, at| reader.refusal(at))?;
-        Ok(refused.map_or(WireVerdict::Admit, WireVerdict::Reject))
+        admit.call(&self.memory, store, at, ANSWER_BYTES, |reader, at| reader.refusal(at))
     }
 
     #[inline]
@@ -508,7 +448,7 @@ impl Functions for Direct {
     fn scores(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<Vec<f64>> {
         let scores = role!(self, Role::Routing { scores, .. } => scores);
         let at = self.put_scene(store, scene)?;
-        scores.call(&self.memory, store, at, ANSWER, |reader, at| {
+        scores.call(&self.memory, store, at, ANSWER_BYTES, |reader, at| {
             let (numbers, _) = reader.list_at(at, 8, 8)?.as_chunks();
             Ok(numbers.iter().map(|&number| f64::from_le_bytes(number)).collect())
         })
@@ -524,10 +464,10 @@ impl Functions for Direct {
         let rank = role!(self, Role::Scheduling { rank } => rank);
         let (request, queued) =
             (RequestRow::bytes(std::slice::from_ref(request)), QueuedRow::bytes(std::slice::from_ref(queued)));
-        let at = self.memory.room(&mut *store, 8, request.len() + queued.len())?;
+        let at = self.memory.room(&mut *store, 8, size_of::<Joining>())?;
         let memory = self.memory.memory.data_mut(&mut *store);
-        write(memory, at, request)?;
-        write(memory, at + request.len(), queued)?;
+        write(memory, at + offset_of!(Joining, request), request)?;
+        write(memory, at + offset_of!(Joining, queued), queued)?;
         rank.call(store, at as u32)
     }
 
@@ -543,16 +483,16 @@ impl Functions for Direct {
         victim.call(store, (now_us, wanting, at, batch.len() as u32))
     }
 
-    fn constants(&self, store: &mut Store<Host>) -> wasmtime::Result<WireConstants> {
+    fn constants(&self, store: &mut Store<Host>) -> wasmtime::Result<Constants> {
         let latency = role!(self, Role::Latency(latency) => latency);
-        latency.constants.call(&self.memory, store, (), ANSWER, |reader, at| {
-            reader.record(at, 8, 40)?;
-            Ok(WireConstants {
-                shortest_step: reader.u64(at)?,
-                output_token: reader.u64(at + 8)?,
-                post_decode: reader.u64(at + 16)?,
-                scheduling: reader.u64(at + 24)?,
-                preemption: reader.u64(at + 32)?,
+        latency.constants.call(&self.memory, store, (), ANSWER_BYTES, |reader, at| {
+            reader.record(at, 8, size_of::<Constants>())?;
+            Ok(Constants {
+                shortest_step: reader.u64(at + offset!(Constants, shortest_step))?,
+                output_token: reader.u64(at + offset!(Constants, output_token))?,
+                post_decode: reader.u64(at + offset!(Constants, post_decode))?,
+                scheduling: reader.u64(at + offset!(Constants, scheduling))?,
+                preemption: reader.u64(at + offset!(Constants, preemption))?,
             })
         })
     }
@@ -563,27 +503,7 @@ impl Functions for Direct {
 
     fn step_time(&self, store: &mut Store<Host>, step: &StepRow) -> wasmtime::Result<u64> {
         let latency = role!(self, Role::Latency(latency) => latency);
-        let StepRow {
-            prefill_requests,
-            prefill_tokens,
-            prefill_tokens_squared,
-            prefill_tokens_by_input,
-            prefill_tokens_by_context,
-            prefill_context,
-            decode_requests,
-            decode_context,
-        } = *step;
-        let sums = (
-            prefill_requests,
-            prefill_tokens,
-            prefill_tokens_squared,
-            prefill_tokens_by_input,
-            prefill_tokens_by_context,
-            prefill_context,
-            decode_requests,
-            decode_context,
-        );
-        latency.step_time.call(store, sums)
+        latency.step_time.call(store, step.numbers())
     }
 }
 
@@ -595,14 +515,14 @@ impl Direct {
         let request = RequestRow::bytes(std::slice::from_ref(&scene.request));
         let ages = Row::bytes(std::slice::from_ref(&scene.ages));
         let rows = Row::bytes(scene.instances);
-        let at = self.memory.room(&mut *store, 8, request.len() + ages.len() + 8)?;
+        let at = self.memory.room(&mut *store, 8, size_of::<Decision>())?;
         let rows_at = self.memory.room(&mut *store, 8, rows.len())?;
         let memory = self.memory.memory.data_mut(&mut *store);
         write(memory, rows_at, rows)?;
-        write(memory, at, request)?;
-        write(memory, at + request.len(), ages)?;
+        write(memory, at + offset_of!(Decision, request), request)?;
+        write(memory, at + offset_of!(Decision, ages), ages)?;
         let list = (scene.instances.len() as u64) << 32 | rows_at as u64;
-        write(memory, at + request.len() + ages.len(), &list.to_le_bytes())?;
+        write(memory, at + offset_of!(Decision, instances), &list.to_le_bytes())?;
         Ok(at as u32)
     }
 }

@@ -8,12 +8,8 @@ use std::sync::Arc;
 use wasmtime::component::__internal::wasmtime_environ;
 use wasmtime::{FrameInfo, Trap, WasmBacktrace};
 
+use crate::limits::{FRAME_CHARACTERS, FRAMES};
 use crate::{Fault, FaultKind, Limits};
-
-/// Frames of a backtrace that a message shows.
-const FRAMES: usize = 5;
-/// Characters of one line of it.
-const LINE: usize = 160;
 
 /// The file of a plugin, as its user calls it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +34,7 @@ impl File {
         }
         if let Some(trace) = error.downcast_ref::<WasmBacktrace>() {
             for frame in trace.frames().iter().filter(|frame| of_the_guest(frame)).take(FRAMES) {
-                let _ = write!(message, "\n  at {}", excerpt(&place(frame), LINE));
+                let _ = write!(message, "\n  at {}", excerpt(&place(frame), FRAME_CHARACTERS));
             }
         }
         Fault::new(kind, message)

@@ -6,70 +6,16 @@ use std::sync::Arc;
 use blis_sim::latency::Batch;
 use blis_sim::policy::{BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties, Verdict};
 use blis_sim::units::Micros;
-use wasmtime::{Engine, Store};
+use wasmtime::Store;
 
-use super::bindings::{WireConstants, WireDescription, WireVerdict};
-use super::fault::excerpt;
+use super::compiled::Compiled;
+use super::fault::{File, excerpt};
+use super::functions::{Functions, Scene};
 use super::host::{About, Host, Log};
-use super::{Compiled, File};
 use crate::rows::{
-    AgesRow, EventRow, InstanceRow, InstanceRows, QueuedRow, RequestRow, Rows, RunningRow, StepRow, running_rows,
+    InstanceRows, Rows, ages_row, decided_row, event_row, queued_row, request_row, running_rows, step_row,
 };
 use crate::{Constants, Fault, FaultKind, Guest, Kind, Setup};
-
-/// The functions of an instance that a guest of one kind uses, and how they are called: `typed.rs` and
-/// `direct.rs`. Only those of that kind are called.
-pub(super) trait Functions: Sized + Send + 'static {
-    /// What instances are made of.
-    type Code: Send + Sync;
-    /// An instance of it.
-    type Instance;
-
-    fn engine(code: &Self::Code) -> &Engine;
-
-    /// A fresh instance. Runs what it says is to be run at the start.
-    fn instantiate(code: &Self::Code, store: &mut Store<Host>) -> wasmtime::Result<Self::Instance>;
-
-    /// What it says about itself.
-    fn describe(
-        file: &File,
-        code: &Self::Code,
-        store: &mut Store<Host>,
-        instance: &Self::Instance,
-    ) -> Result<wasmtime::Result<WireDescription>, Fault>;
-
-    /// The functions that it must have to be used for `kind`; `told` what happens, if it is.
-    fn find(
-        file: &File,
-        code: &Self::Code,
-        store: &mut Store<Host>,
-        instance: &Self::Instance,
-        kind: Kind,
-        told: bool,
-    ) -> Result<Self, Fault>;
-
-    fn configure(&self, store: &mut Store<Host>, setup: &Setup) -> wasmtime::Result<Result<(), String>>;
-    fn save(&self, store: &mut Store<Host>) -> wasmtime::Result<Vec<u8>>;
-    fn restore(&self, store: &mut Store<Host>, state: &[u8]) -> wasmtime::Result<Result<(), String>>;
-    fn notice(&self, store: &mut Store<Host>, event: &EventRow) -> wasmtime::Result<()>;
-    fn admit(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<WireVerdict>;
-    fn route(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<u32>;
-    fn scores(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<Vec<f64>>;
-    fn priority(&self, store: &mut Store<Host>, request: &RequestRow) -> wasmtime::Result<i64>;
-    fn rank(&self, store: &mut Store<Host>, request: &RequestRow, queued: &QueuedRow) -> wasmtime::Result<f64>;
-    fn victim(&self, store: &mut Store<Host>, now_us: u64, wanting: u32, batch: &[RunningRow])
-    -> wasmtime::Result<u32>;
-    fn constants(&self, store: &mut Store<Host>) -> wasmtime::Result<WireConstants>;
-    fn queueing_time(&self, store: &mut Store<Host>, input_tokens: u32) -> wasmtime::Result<u64>;
-    fn step_time(&self, store: &mut Store<Host>, step: &StepRow) -> wasmtime::Result<u64>;
-}
-
-/// What an admission or routing policy is shown.
-pub(super) struct Scene<'a> {
-    pub request: RequestRow,
-    pub ages: AgesRow,
-    pub instances: &'a [InstanceRow],
-}
 
 /// An instance, ready for questions.
 struct Live<F> {
@@ -193,7 +139,7 @@ impl<F: Functions> WasmGuest<F> {
     ) -> Result<A, Fault> {
         let mut rows = std::mem::take(&mut self.rows);
         let Rows { rows: instances, changed } = rows.of(cluster);
-        let scene = Scene { request: RequestRow::at(request, cluster), ages: cluster.ages.into(), instances };
+        let scene = Scene { request: decided_row(request, cluster), ages: ages_row(cluster.ages), instances };
         let about = About { id: request.id, request: Some(request), ties, changed };
         let answer = call(self, &scene, &about);
         if answer.is_err() {
@@ -220,10 +166,8 @@ impl<F: Functions> Guest for WasmGuest<F> {
             guest.ask("admit", about, |functions, store| functions.admit(store, scene))
         })?;
         Ok(match verdict {
-            WireVerdict::Admit => Verdict::Admit,
-            WireVerdict::Reject(text) => {
-                Verdict::Reject(Reason::Text(excerpt(&text, self.setup.limits.message_bytes).into()))
-            }
+            None => Verdict::Admit,
+            Some(text) => Verdict::Reject(Reason::Text(excerpt(&text, self.setup.limits.message_bytes).into())),
         })
     }
 
@@ -251,14 +195,14 @@ impl<F: Functions> Guest for WasmGuest<F> {
     fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> Result<i64, Fault> {
         self.of(Kind::Priority)?;
         let about = About { id: request.id, request: Some(request), ..About::default() };
-        let row = RequestRow::new(request, now, 0);
+        let row = request_row(request, now, 0);
         self.ask("priority", &about, |functions, store| functions.priority(store, &row))
     }
 
     fn rank(&mut self, queued: &QueuedView<'_>) -> Result<f64, Fault> {
         self.of(Kind::Scheduling)?;
         let about = About { id: queued.request.id, request: Some(&queued.request), ..About::default() };
-        let (request, place) = (RequestRow::new(&queued.request, queued.now, 0), QueuedRow::from(queued));
+        let (request, place) = (request_row(&queued.request, queued.now, 0), queued_row(queued));
         self.ask("rank", &about, |functions, store| functions.rank(store, &request, &place))
     }
 
@@ -273,7 +217,7 @@ impl<F: Functions> Guest for WasmGuest<F> {
     }
 
     fn step_time(&mut self, batch: &Batch) -> Result<u64, Fault> {
-        let row = StepRow::from(batch);
+        let row = step_row(batch);
         self.latency("step-time", |functions, store| functions.step_time(store, &row))
     }
 
@@ -282,13 +226,13 @@ impl<F: Functions> Guest for WasmGuest<F> {
     }
 
     fn constants(&mut self) -> Result<Constants, Fault> {
-        self.latency("constants", F::constants).map(Constants::from)
+        self.latency("constants", F::constants)
     }
 
     fn notice(&mut self, event: &Event) -> Result<(), Fault> {
         self.ready()?;
         let about = About { id: event.request, ..About::default() };
-        let row = EventRow::from(event);
+        let row = event_row(event);
         self.ask("notice", &about, |functions, store| functions.notice(store, &row))
     }
 

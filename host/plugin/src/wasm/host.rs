@@ -8,16 +8,10 @@ use rand::Rng as _;
 use wasmtime::component::{Linker, WasmStr};
 use wasmtime::{ResourceLimiter, StoreContextMut, Trap};
 
-use super::direct::GuestMemory;
 use super::fault::{File, TooMuch, excerpt};
+use super::memory::GuestMemory;
 use crate::Limits;
-
-/// Fuel of one question to the host: about what it costs, so that questions cannot stretch a call.
-const QUESTION: u64 = 100;
-/// Elements of all tables of a guest (functions that may be called through a pointer).
-const TABLE_ELEMENTS: usize = 100_000;
-/// Modules inside one component, with those that wit-component adds.
-const INSTANCES: usize = 100;
+use crate::limits::{COMPONENT_PARTS, HOST_CALL_FUEL, TABLE_ELEMENTS};
 
 /// The host's side of one guest.
 #[derive(Debug)]
@@ -157,7 +151,7 @@ pub(super) fn log(
     level: u32,
     text: impl FnOnce(&mut StoreContextMut<'_, Host>) -> wasmtime::Result<String>,
 ) -> wasmtime::Result<()> {
-    charge(&mut store, QUESTION)?;
+    charge(&mut store, HOST_CALL_FUEL)?;
     let host = store.data_mut();
     if host.log.lines >= host.limits.log_lines {
         host.log.dropped += 1;
@@ -170,13 +164,13 @@ pub(super) fn log(
 }
 
 pub(super) fn random(mut store: StoreContextMut<'_, Host>) -> wasmtime::Result<u64> {
-    charge(&mut store, QUESTION)?;
+    charge(&mut store, HOST_CALL_FUEL)?;
     let Host { call, stream, .. } = store.data_mut();
     Ok(call.generator.get_or_insert_with(|| stream.at(u64::from(call.request))).next_u64())
 }
 
 pub(super) fn pick(mut store: StoreContextMut<'_, Host>, n: u32) -> wasmtime::Result<u32> {
-    charge(&mut store, QUESTION)?;
+    charge(&mut store, HOST_CALL_FUEL)?;
     let Host { call, stream, .. } = store.data();
     if n == 0 {
         wasmtime::bail!("host.pick(0): there must be something to choose from");
@@ -187,20 +181,20 @@ pub(super) fn pick(mut store: StoreContextMut<'_, Host>, n: u32) -> wasmtime::Re
 
 pub(super) fn prompt_blocks(store: &mut StoreContextMut<'_, Host>) -> wasmtime::Result<Vec<u32>> {
     let blocks = store.data().call.blocks.clone();
-    charge(store, QUESTION + blocks.len() as u64)?;
+    charge(store, HOST_CALL_FUEL + blocks.len() as u64)?;
     Ok(blocks)
 }
 
 pub(super) fn text(store: &mut StoreContextMut<'_, Host>, name: u32) -> wasmtime::Result<String> {
     let text: String = store.data().names.get(name as usize).map_or("", |text| text).to_owned();
-    charge(store, QUESTION + text.len() as u64)?;
+    charge(store, HOST_CALL_FUEL + text.len() as u64)?;
     Ok(text)
 }
 
 /// Which rows may differ from those of the call before; `None` if any may.
 pub(super) fn changed(store: &mut StoreContextMut<'_, Host>) -> wasmtime::Result<Option<Vec<u32>>> {
     let changed = store.data().call.changed.clone();
-    charge(store, QUESTION + changed.as_ref().map_or(0, |places| places.len() as u64))?;
+    charge(store, HOST_CALL_FUEL + changed.as_ref().map_or(0, |places| places.len() as u64))?;
     Ok(changed)
 }
 
@@ -260,14 +254,14 @@ impl ResourceLimiter for Host {
     }
 
     fn instances(&self) -> usize {
-        INSTANCES
+        COMPONENT_PARTS
     }
 
     fn tables(&self) -> usize {
-        INSTANCES
+        COMPONENT_PARTS
     }
 
     fn memories(&self) -> usize {
-        INSTANCES
+        COMPONENT_PARTS
     }
 }

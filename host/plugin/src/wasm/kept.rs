@@ -20,9 +20,7 @@ use wasmtime::{Engine, Module};
 
 use super::componentize::WIT;
 use super::{Kept, Settings};
-
-/// So many files at most; beyond it, the older half is removed.
-const FILES: usize = 512;
+use crate::limits::COMPILED_FILES;
 
 /// Where the compiled form of one plugin is, or would be.
 pub(super) struct Compiled<'a> {
@@ -174,7 +172,7 @@ fn make_room(folder: &Path) -> std::io::Result<()> {
         let entry = entry?;
         files.push((entry.metadata()?.modified()?, entry.path()));
     }
-    if files.len() < FILES {
+    if files.len() < COMPILED_FILES {
         return Ok(());
     }
     files.sort();

@@ -14,20 +14,22 @@
 //! Every file is compiled and looked at as a component first. If it is nothing but one core module behind
 //! the names of our interface, as what the SDKs make is (`standard.rs`), the functions of that module are
 //! called (`direct.rs`); all other components are called through wasmtime's component layer (`typed.rs`),
-//! which costs about five times as much. Tests compare the two. Rows cross as they lie in memory
-//! (`lower.rs`): a list is one copy. docs/performance.md has what a call costs.
+//! which costs more. Tests compare the two. Where functions are called directly, rows cross as they lie in memory:
+//! a list is one copy. The component layer writes them field by field. docs/performance.md has what a call costs.
 
 mod bindings;
+mod compiled;
 mod componentize;
 mod describe;
 mod direct;
 mod engine;
 mod fault;
+mod functions;
 mod guest;
 mod host;
 mod inspect;
 mod kept;
-mod lower;
+mod memory;
 mod standard;
 #[cfg(test)]
 mod tests;
@@ -38,23 +40,20 @@ use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use blis_sim::policy::Events;
-use blis_sim::rng::Stream;
 use wasmtime::component::{Component, InstancePre, Linker, types::ComponentItem};
-use wasmtime::{Engine, Module, Store};
+use wasmtime::{Engine, Module};
 
 pub use componentize::componentize;
 pub use engine::{Kept, Settings};
 
+use self::compiled::Compiled;
 use self::fault::File;
-use self::guest::{Functions, WasmGuest};
-use self::host::{Host, Log, Wants};
+use self::functions::Functions;
+use self::guest::WasmGuest;
+use self::host::{Host, Wants};
 use self::inspect::{Exports, Form};
-use super::find::sha256;
+use super::sha256::sha256;
 use super::{Description, Fault, FaultKind, Guest, Limits, Plugin, Setup, Technology};
-
-/// Bytes of everything that a guest says about itself.
-pub(super) const DESCRIPTION: usize = 256 << 10;
 
 /// The plugin in the file at `path`, a component or a core module.
 ///
@@ -202,72 +201,12 @@ fn link(file: &File, engine: &Engine, component: &Component) -> Result<(Instance
     Ok((pre, Wants::of(functions.iter().map(String::as_str))))
 }
 
-/// Compiled code whose functions are called as `F` does.
-struct Compiled<F: Functions> {
-    file: File,
-    description: Description,
-    code: F::Code,
-    wants: Wants,
-}
-
-fn nothing_yet() -> Description {
-    Description {
-        name: String::new(),
-        version: String::new(),
-        about: String::new(),
-        kinds: Vec::new(),
-        reads: blis_sim::policy::Reads::NOTHING,
-        events: Events::NONE,
-        scores: false,
-        every_step: false,
-        parameters: Vec::new(),
-    }
-}
-
-impl<F: Functions> Compiled<F> {
-    /// Asks what it is, and checks that it has what that calls for.
-    fn describe(&mut self, limits: &Limits) -> Result<(), Fault> {
-        let stream = Stream::new(0, "describe");
-        let host = Host::new(&self.file, *limits, &Arc::from([]), stream, Log::default());
-        let (mut store, instance) = self.instantiate(host, limits)?;
-        store.set_hostcall_fuel(DESCRIPTION);
-        store.set_fuel(limits.fuel_per_call).map_err(|error| self.file.failed("describe", &error, "", limits))?;
-        let answer = F::describe(&self.file, &self.code, &mut store, &instance)?;
-        let wire = answer.map_err(|error| self.file.failed("describe", &error, store.data().said(), limits))?;
-        self.description = describe::checked(&self.file, wire)?;
-        for kind in self.description.kinds.clone() {
-            F::find(&self.file, &self.code, &mut store, &instance, kind, self.is_told())?;
-        }
-        Ok(())
-    }
-
-    /// Whether it wants to be told anything.
-    fn is_told(&self) -> bool {
-        self.description.events != Events::NONE
-    }
-
-    /// A fresh instance. What runs while it is made (a start function) is limited as a call is.
-    fn instantiate(&self, host: Host, limits: &Limits) -> Result<(Store<Host>, F::Instance), Fault> {
-        let mut store = Store::new(F::engine(&self.code), host);
-        store.limiter(|host| host);
-        // Text and lists come out of its memory; that they overlap there does not matter here.
-        store.set_hostcall_fuel(limits.memory_bytes);
-        let instance = store.set_fuel(limits.fuel_per_call).and_then(|()| F::instantiate(&self.code, &mut store));
-        match instance {
-            Ok(instance) => Ok((store, instance)),
-            Err(error) => Err(self.file.failed("start", &error, store.data().said(), limits)),
-        }
-    }
-}
-
 /// [`Compiled`] code, shared with its guests.
 struct Wasm<F: Functions>(Arc<Compiled<F>>);
 
 impl<F: Functions> Wasm<F> {
     fn described(file: &File, code: F::Code, wants: Wants, limits: &Limits) -> Result<Self, Fault> {
-        let mut compiled = Compiled { file: file.clone(), description: nothing_yet(), code, wants };
-        compiled.describe(limits)?;
-        Ok(Self(Arc::new(compiled)))
+        Ok(Self(Arc::new(Compiled::new(file, code, wants, limits)?)))
     }
 }
 

@@ -8,8 +8,11 @@ use std::sync::Mutex;
 use blis_sim::cluster::Abort;
 use blis_sim::policy::{Ages, ClusterView, InstanceInfo, RequestView, RoutingPolicy as _, Signals, Ties, Versions};
 use blis_sim::request::{Content, Request, Span};
+use blis_sim::rng::Stream;
 use blis_sim::units::Micros;
+use wasmtime::Store;
 
+use super::host::Log;
 use super::*;
 use crate::Kind;
 use crate::adapt::PluginPolicy;

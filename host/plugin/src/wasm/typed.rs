@@ -3,33 +3,37 @@
 use wasmtime::component::{ComponentNamedList, Instance, InstancePre, Lift, Lower, TypedFunc};
 use wasmtime::{Engine, Store};
 
-use super::bindings::{Kinds, WireConstants, WireDescription, WireFact, WireInstance, WireVerdict};
+use super::bindings::{
+    Ages, Description, Event, Fact, Instance as InstanceRecord, InstanceInfo, Kinds, Queued, Request, Running, Step,
+    Terms, Verdict,
+};
+use super::describe::Declared;
 use super::fault::File;
-use super::guest::{Functions, Scene};
+use super::functions::{Functions, Scene};
 use super::host::Host;
 use super::inspect::{Exports, not_exported};
-use crate::rows::{AgesRow, EventRow, InstanceRow, QueuedRow, RequestRow, RunningRow, StepRow};
-use crate::{Fault, FaultKind, Kind, Setup};
+use crate::rows::{EventRow, QueuedRow, RequestRow, RunningRow, StepRow};
+use crate::{Constants, Fault, FaultKind, Kind, Setup};
 
-type Decision<A> = TypedFunc<(RequestRow, AgesRow, &'static [InstanceRow]), (A,)>;
-type Configure = TypedFunc<(Kinds, &'static [f64], Vec<WireInstance>, Vec<WireFact<'static>>), (Result<(), String>,)>;
+type Decision<A> = TypedFunc<(Request, Ages, &'static [InstanceRecord]), (A,)>;
+type Configure = TypedFunc<(Kinds, &'static [f64], Vec<InstanceInfo>, Vec<Fact>), (Result<(), String>,)>;
 
 /// The functions that belong to one kind of policy.
 #[derive(Clone, Copy)]
 enum Role {
-    Admission { admit: Decision<WireVerdict> },
+    Admission { admit: Decision<Verdict> },
     Routing { route: Decision<u32>, scores: Decision<Vec<f64>> },
-    Priority { priority: TypedFunc<(RequestRow,), (i64,)> },
-    Scheduling { rank: TypedFunc<(RequestRow, QueuedRow), (f64,)> },
-    Preemption { victim: TypedFunc<(u64, u32, &'static [RunningRow]), (u32,)> },
+    Priority { priority: TypedFunc<(Request,), (i64,)> },
+    Scheduling { rank: TypedFunc<(Request, Queued), (f64,)> },
+    Preemption { victim: TypedFunc<(u64, u32, &'static [Running]), (u32,)> },
     Latency(Latency),
 }
 
 #[derive(Clone, Copy)]
 struct Latency {
-    constants: TypedFunc<(), (WireConstants,)>,
+    constants: TypedFunc<(), (Terms,)>,
     queueing_time: TypedFunc<(u32,), (u64,)>,
-    step_time: TypedFunc<(StepRow,), (u64,)>,
+    step_time: TypedFunc<(Step,), (u64,)>,
 }
 
 /// All functions of an instance that a guest uses.
@@ -38,7 +42,7 @@ pub(super) struct Typed {
     configure: Configure,
     save: TypedFunc<(), (Vec<u8>,)>,
     restore: TypedFunc<(&'static [u8],), (Result<(), String>,)>,
-    notice: Option<TypedFunc<(EventRow,), ()>>,
+    notice: Option<TypedFunc<(Event,), ()>>,
 }
 
 /// A compiled component, linked.
@@ -74,10 +78,10 @@ impl Functions for Typed {
         code: &Component,
         store: &mut Store<Host>,
         instance: &Instance,
-    ) -> Result<wasmtime::Result<WireDescription>, Fault> {
+    ) -> Result<wasmtime::Result<Declared>, Fault> {
         let mut find = Find { file, exports: &code.exports, store, instance };
-        let describe = find.function::<(), (WireDescription,)>("plugin", "describe")?;
-        Ok(describe.call(store, ()).map(|(description,)| description))
+        let describe = find.function::<(), (Description,)>("plugin", "describe")?;
+        Ok(describe.call(store, ()).map(|(description,)| description.into()))
     }
 
     fn find(
@@ -112,13 +116,13 @@ impl Functions for Typed {
     }
 
     fn configure(&self, store: &mut Store<Host>, setup: &Setup) -> wasmtime::Result<Result<(), String>> {
-        let instances = setup.instances.iter().map(|info| WireInstance {
+        let instances = setup.instances.iter().map(|info| InstanceInfo {
             id: info.id,
             max_num_seqs: info.max_num_seqs,
             total_kv_blocks: info.total_kv_blocks,
             block_size: info.block_size,
         });
-        let facts = setup.facts.iter().map(|(name, value)| WireFact { name, value: *value });
+        let facts = setup.facts.iter().map(|(name, value)| Fact { name: name.clone(), value: *value });
         let params = (setup.kind.into(), setup.parameters.as_slice(), instances.collect(), facts.collect());
         one(called(self.configure, store, params))
     }
@@ -132,30 +136,33 @@ impl Functions for Typed {
     }
 
     fn notice(&self, store: &mut Store<Host>, event: &EventRow) -> wasmtime::Result<()> {
-        self.notice.map_or(Ok(()), |notice| called(notice, store, (*event,)))
+        self.notice.map_or(Ok(()), |notice| called(notice, store, (event.into(),)))
     }
 
-    fn admit(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<WireVerdict> {
+    fn admit(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<Option<String>> {
         let admit = role!(self, Role::Admission { admit } => admit);
-        one(called(admit, store, (scene.request, scene.ages, scene.instances)))
+        Ok(match decided(admit, store, scene)? {
+            Verdict::Admit => None,
+            Verdict::Reject(reason) => Some(reason),
+        })
     }
 
     fn route(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<u32> {
         let route = role!(self, Role::Routing { route, .. } => route);
-        one(called(route, store, (scene.request, scene.ages, scene.instances)))
+        decided(route, store, scene)
     }
 
     fn scores(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<Vec<f64>> {
         let scores = role!(self, Role::Routing { scores, .. } => scores);
-        one(called(scores, store, (scene.request, scene.ages, scene.instances)))
+        decided(scores, store, scene)
     }
 
     fn priority(&self, store: &mut Store<Host>, request: &RequestRow) -> wasmtime::Result<i64> {
-        one(called(role!(self, Role::Priority { priority } => priority), store, (*request,)))
+        one(called(role!(self, Role::Priority { priority } => priority), store, (request.into(),)))
     }
 
     fn rank(&self, store: &mut Store<Host>, request: &RequestRow, queued: &QueuedRow) -> wasmtime::Result<f64> {
-        one(called(role!(self, Role::Scheduling { rank } => rank), store, (*request, *queued)))
+        one(called(role!(self, Role::Scheduling { rank } => rank), store, (request.into(), queued.into())))
     }
 
     fn victim(
@@ -165,11 +172,12 @@ impl Functions for Typed {
         wanting: u32,
         batch: &[RunningRow],
     ) -> wasmtime::Result<u32> {
-        one(called(role!(self, Role::Preemption { victim } => victim), store, (now_us, wanting, batch)))
+        let batch: Vec<Running> = batch.iter().map(Running::from).collect();
+        one(called(role!(self, Role::Preemption { victim } => victim), store, (now_us, wanting, batch.as_slice())))
     }
 
-    fn constants(&self, store: &mut Store<Host>) -> wasmtime::Result<WireConstants> {
-        one(called(role!(self, Role::Latency(latency) => latency.constants), store, ()))
+    fn constants(&self, store: &mut Store<Host>) -> wasmtime::Result<Constants> {
+        one(called(role!(self, Role::Latency(latency) => latency.constants), store, ())).map(Constants::from)
     }
 
     fn queueing_time(&self, store: &mut Store<Host>, input_tokens: u32) -> wasmtime::Result<u64> {
@@ -177,7 +185,7 @@ impl Functions for Typed {
     }
 
     fn step_time(&self, store: &mut Store<Host>, step: &StepRow) -> wasmtime::Result<u64> {
-        one(called(role!(self, Role::Latency(latency) => latency.step_time), store, (*step,)))
+        one(called(role!(self, Role::Latency(latency) => latency.step_time), store, (step.into(),)))
     }
 }
 
@@ -189,6 +197,16 @@ where
     R: ComponentNamedList + Lift,
 {
     function.call(store, params)
+}
+
+/// Asks an admission or routing policy.
+fn decided<A: Lift + 'static>(
+    function: Decision<A>,
+    store: &mut Store<Host>,
+    scene: &Scene<'_>,
+) -> wasmtime::Result<A> {
+    let instances: Vec<InstanceRecord> = scene.instances.iter().map(InstanceRecord::from).collect();
+    one(called(function, store, ((&scene.request).into(), (&scene.ages).into(), instances.as_slice())))
 }
 
 fn one<A>(answer: wasmtime::Result<(A,)>) -> wasmtime::Result<A> {

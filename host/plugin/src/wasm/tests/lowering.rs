@@ -1,18 +1,14 @@
-//! Rows reach a guest's memory as wasmtime's derived bindings would have put them there.
+//! Rows reach a guest's memory without the component layer as wasmtime's derived bindings put them there: field by
+//! field, each by its name.
 
 use proptest::prelude::*;
 use wasmtime::component::{ComponentNamedList, Instance, Lift, Lower};
 
 use super::*;
 use crate::rows::{AgesRow, EventRow, InstanceRow, QueuedRow, RequestRow, RunningRow, StepRow};
+use crate::wasm::bindings;
 use crate::wasm::direct::Direct;
-use crate::wasm::guest::Scene;
-
-#[allow(clippy::all, clippy::pedantic, missing_docs, unsafe_code, unused_qualifications, dead_code)]
-mod derived {
-    wasmtime::component::bindgen!({ path: "../../sdk/wit/since-v1.0.0", world: "policy" });
-}
-use derived::exports::blis::policy::{latency, lifecycle, preemption, routing, scheduling};
+use crate::wasm::functions::Scene;
 
 /// Leaves the arguments of a call at 4096: those that come by memory are put there by `cabi_realloc`,
 /// the others here.
@@ -123,11 +119,11 @@ impl DirectRecorder {
     }
 }
 
-/// A row with random numbers, for both bindings.
+/// A row with random numbers.
 macro_rules! random {
-    ($source:ident, $row:ident, $interface:ident::$derived:ident { $($field:ident: $ty:ident),* $(,)? }) => {{
+    ($source:ident, $row:ident { $($field:ident: $ty:ident),* $(,)? }) => {{
         $(let $field = random!(@number $source $ty);)*
-        ($row { $($field),* }, $interface::$derived { $($field),* })
+        $row { $($field),* }
     }};
     (@number $source:ident f64) => { f64::from_bits($source.next_u64()) };
     (@number $source:ident $ty:ident) => { $source.next_u64() as $ty };
@@ -137,67 +133,62 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn rows_arrive_as_derived_bindings_would_send_them(seed: u64, n in 0_usize..100) {
+    fn rows_arrive_as_derived_bindings_send_them(seed: u64, n in 0_usize..100) {
         let mut source = Stream::new(seed, "rows").at(0);
         let (mut recorder, mut direct) = (Recorder::new(), DirectRecorder::new());
 
-        let request = random!(source, RequestRow, routing::Request {
+        let request = random!(source, RequestRow {
             now_us: u64, arrival_us: u64, deadline_us: u64, id: u32, input_tokens: u32, max_output_tokens: u32,
             prompt_blocks: u32, shared_blocks: u32, block_size: u32, urgency: i32, client_priority: i32,
             slo_class: u32, tenant: u32, session: u32, model: u32, client: u32, prefix_group: u32,
             round_index: u32, tenant_in_flight: u32,
         });
-        let ages = random!(source, AgesRow, routing::Ages { load_us: u64, cached_blocks_us: u64 });
-        let instances: (Vec<_>, Vec<_>) = (0..n).map(|_| random!(source, InstanceRow, routing::Instance {
+        let ages = random!(source, AgesRow { load_us: u64, cached_blocks_us: u64 });
+        let instances: Vec<_> = (0..n).map(|_| random!(source, InstanceRow {
             kv_utilization: f64, cache_hit_rate: f64, preemption_count: u64, queue_depth: u32, batch_size: u32,
             in_flight: u32, cached_blocks: u32, free_kv_blocks: u32, total_kv_blocks: u32,
-        })).unzip();
-        let ours = recorder.bytes::<_, (u32,)>("routing", "route", (request.0, ages.0, instances.0.as_slice()));
-        let theirs = recorder.bytes::<_, (u32,)>("routing", "route", (request.1, ages.1, instances.1.as_slice()));
-        prop_assert_eq!(&ours, &theirs);
-        let scene = Scene { request: request.0, ages: ages.0, instances: &instances.0 };
+        })).collect();
+        let records: Vec<_> = instances.iter().map(bindings::Instance::from).collect();
+        let derived = recorder.bytes::<_, (u32,)>("routing", "route", (
+            bindings::Request::from(&request), bindings::Ages::from(&ages), records.as_slice(),
+        ));
+        let scene = Scene { request, ages, instances: &instances };
         let ours = direct.bytes(Kind::Routing, |functions, store| functions.route(store, &scene));
-        prop_assert_eq!(ours, theirs);
+        prop_assert_eq!(ours, derived);
 
-        let queued = random!(source, QueuedRow, scheduling::Queued {
+        let queued = random!(source, QueuedRow {
             priority: i64, turn: i64, generated_tokens: u32, preemptions: u32,
         });
-        let ours = recorder.bytes::<_, (f64,)>("scheduling", "rank", (request.0, queued.0));
-        let theirs = recorder.bytes::<_, (f64,)>("scheduling", "rank", (request.1, queued.1));
-        prop_assert_eq!(&ours, &theirs);
-        let ours = direct.bytes(Kind::Scheduling, |functions, store| functions.rank(store, &request.0, &queued.0));
-        prop_assert_eq!(ours, theirs);
+        let records = (bindings::Request::from(&request), bindings::Queued::from(&queued));
+        let derived = recorder.bytes::<_, (f64,)>("scheduling", "rank", records);
+        let ours = direct.bytes(Kind::Scheduling, |functions, store| functions.rank(store, &request, &queued));
+        prop_assert_eq!(ours, derived);
 
-        let running: (Vec<_>, Vec<_>) = (0..n).map(|_| random!(source, RunningRow, preemption::Running {
+        let running: Vec<_> = (0..n).map(|_| random!(source, RunningRow {
             arrival_us: u64, deadline_us: u64, priority: i64, id: u32, input_tokens: u32, computed_tokens: u32,
             generated_tokens: u32, kv_blocks: u32, preemptions: u32, urgency: i32, slo_class: u32, tenant: u32,
             session: u32,
-        })).unzip();
-        let ours = recorder.bytes::<_, (u32,)>("preemption", "victim", (1_u64, 2_u32, running.0.as_slice()));
-        let theirs = recorder.bytes::<_, (u32,)>("preemption", "victim", (1_u64, 2_u32, running.1.as_slice()));
-        prop_assert_eq!(&ours, &theirs);
-        let ours = direct.bytes(Kind::Preemption, |functions, store| functions.victim(store, 1, 2, &running.0));
-        prop_assert_eq!(ours, theirs);
+        })).collect();
+        let records: Vec<_> = running.iter().map(bindings::Running::from).collect();
+        let derived = recorder.bytes::<_, (u32,)>("preemption", "victim", (1_u64, 2_u32, records.as_slice()));
+        let ours = direct.bytes(Kind::Preemption, |functions, store| functions.victim(store, 1, 2, &running));
+        prop_assert_eq!(ours, derived);
 
-        let step = random!(source, StepRow, latency::Step {
+        let step = random!(source, StepRow {
             prefill_requests: u64, prefill_tokens: u64, prefill_tokens_squared: u64, prefill_tokens_by_input: u64,
             prefill_tokens_by_context: u64, prefill_context: u64, decode_requests: u64, decode_context: u64,
         });
-        let ours = recorder.bytes::<_, (u64,)>("latency", "step-time", (step.0,));
-        let theirs = recorder.bytes::<_, (u64,)>("latency", "step-time", (step.1,));
-        prop_assert_eq!(&ours, &theirs);
-        let ours = direct.bytes(Kind::Latency, |functions, store| functions.step_time(store, &step.0));
-        prop_assert_eq!(ours, theirs);
+        let derived = recorder.bytes::<_, (u64,)>("latency", "step-time", (bindings::Step::from(&step),));
+        let ours = direct.bytes(Kind::Latency, |functions, store| functions.step_time(store, &step));
+        prop_assert_eq!(ours, derived);
 
-        let event = random!(source, EventRow, lifecycle::Event {
+        let event = random!(source, EventRow {
             at_us: u64, ttft_us: u64, e2e_us: u64, kind: u32, request: u32, instance: u32, input_tokens: u32,
             generated_tokens: u32, slo_class: u32, tenant: u32, session: u32, prefix_group: u32, block: u32,
         });
-        let ours = recorder.bytes::<_, ()>("lifecycle", "notice", (event.0,));
-        let theirs = recorder.bytes::<_, ()>("lifecycle", "notice", (event.1,));
-        prop_assert_eq!(&ours, &theirs);
-        let ours = direct.bytes(Kind::Latency, |functions, store| functions.notice(store, &event.0));
-        prop_assert_eq!(ours, theirs);
+        let derived = recorder.bytes::<_, ()>("lifecycle", "notice", (bindings::Event::from(&event),));
+        let ours = direct.bytes(Kind::Latency, |functions, store| functions.notice(store, &event));
+        prop_assert_eq!(ours, derived);
     }
 }
 
@@ -206,8 +197,8 @@ fn the_recorder_tells_rows_apart() {
     let mut recorder = Recorder::new();
     let mut saw = |id| {
         let request = RequestRow { id, ..RequestRow::default() };
-        let rows: &[InstanceRow] = &[];
-        recorder.bytes::<_, (u32,)>("routing", "route", (request, AgesRow::default(), rows))
+        let (request, ages) = (bindings::Request::from(&request), bindings::Ages::from(&AgesRow::default()));
+        recorder.bytes::<_, (u32,)>("routing", "route", (request, ages, [].as_slice() as &[bindings::Instance]))
     };
     let (one, two) = (saw(1), saw(2));
     assert_ne!(one, two);

@@ -1,0 +1,201 @@
+//! A library whose table is as the header says, and what it says about itself.
+
+use std::ffi::c_void;
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+use blis_abi::table::{self, ABI_VERSION, STRUCTS, Table, Text};
+use blis_sim::policy::Events;
+
+use super::host::copied;
+use crate::limits::PARAMETERS;
+use crate::rows::{events_of, reads_of};
+use crate::{Description, Fault, FaultKind, Kind, Limits, Parameter};
+
+/// What to do about a library for another interface.
+const REBUILD: &str = "build it anew with the sdk/c/blis_policy.h of this host";
+
+/// A library that is what it should be.
+pub(super) struct Library {
+    pub file: Arc<str>,
+    pub table: Table,
+    pub functions: Functions,
+    pub description: Description,
+}
+
+/// What every library has.
+pub(super) struct Functions {
+    pub create: unsafe extern "C" fn(*const table::Host, *const table::Setup) -> *mut c_void,
+    pub destroy: unsafe extern "C" fn(*mut c_void),
+    pub save: unsafe extern "C" fn(*const table::Host, *const c_void, *mut u8, usize) -> usize,
+    pub restore: unsafe extern "C" fn(*const table::Host, *mut c_void, *const u8, usize) -> u32,
+}
+
+impl Debug for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Library").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+impl Library {
+    pub fn new(mut table: Table, file: Arc<str>, limits: &Limits) -> Result<Self, Fault> {
+        let missing = |function: &str| {
+            let what = format!("`{function}` is NULL in its table; fill it in");
+            at(&file, FaultKind::MissingExport, &what)
+        };
+        let describe = table.describe.ok_or_else(|| missing("describe"))?;
+        let functions = Functions {
+            create: table.create.ok_or_else(|| missing("create"))?,
+            destroy: table.destroy.ok_or_else(|| missing("destroy"))?,
+            save: table.save.ok_or_else(|| missing("save"))?,
+            restore: table.restore.ok_or_else(|| missing("restore"))?,
+        };
+        // SAFETY: of the type the header gives it.
+        let described = unsafe { describe() };
+        // SAFETY: the header asks for a description that stays.
+        let description = unsafe { description(described, &file, limits) }?.checked(&file, limits)?;
+        if let Some(function) = lacks(&table, &description) {
+            return Err(missing(function));
+        }
+        table.scores = table.scores.filter(|_| description.scores);
+        Ok(Self { file, table, functions, description })
+    }
+
+    #[cold]
+    pub fn fault(&self, kind: FaultKind, what: &str) -> Fault {
+        at(&self.file, kind, what)
+    }
+}
+
+pub(super) fn at(file: &str, kind: FaultKind, what: &str) -> Fault {
+    Fault::new(kind, format!("{file}: {what}"))
+}
+
+/// What the loader says, without the layers around it.
+pub(super) fn cause(error: &libloading::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string().replace(char::is_control, " ")
+}
+
+/// The table of `library`, whose version and sizes are ours.
+pub(super) fn table_of(library: &'static libloading::Library, file: &str) -> Result<Table, Fault> {
+    // SAFETY: if there is a symbol of that name, the header gives it that type.
+    let Ok(entry) = (unsafe { library.get::<table::Entry>(b"blis_plugin_v1\0") }) else {
+        return Err(no_entry(library, file));
+    };
+    // SAFETY: as above.
+    let table = unsafe { entry() };
+    if table.is_null() || !table.is_aligned() {
+        return Err(at(
+            file,
+            FaultKind::MissingExport,
+            "blis_plugin_v1 returned no table; return the address of a static one",
+        ));
+    }
+    // SAFETY: every version of the table begins with two u32: its version and its size.
+    let (version, size) = unsafe { ((&raw const (*table).abi_version).read(), (&raw const (*table).size).read()) };
+    if version != ABI_VERSION {
+        let what = format!("built for ABI {version}, this host offers {ABI_VERSION}\nhint: {REBUILD}");
+        return Err(at(file, FaultKind::VersionSkew, &what));
+    }
+    let expected = size_of::<Table>();
+    if (size as usize) < expected {
+        let what = format!("its table has {size} bytes, this host's has {expected}\nhint: {REBUILD}");
+        return Err(at(file, FaultKind::VersionSkew, &what));
+    }
+    // SAFETY: it says that it is at least as large as what is read.
+    let table = unsafe { table.read() };
+    for ((name, ours), theirs) in STRUCTS.into_iter().zip(table.struct_sizes) {
+        if ours != theirs as usize {
+            let what = format!("built with a `{name}` of {theirs} bytes, this host's has {ours}\nhint: {REBUILD}");
+            return Err(at(file, FaultKind::VersionSkew, &what));
+        }
+    }
+    Ok(table)
+}
+
+#[cold]
+fn no_entry(library: &'static libloading::Library, file: &str) -> Fault {
+    let newer = (2..=9).find(|version| {
+        let name = format!("blis_plugin_v{version}\0");
+        // SAFETY: it is looked for, not called.
+        unsafe { library.get::<table::Entry>(name.as_bytes()) }.is_ok()
+    });
+    if let Some(version) = newer {
+        let what = format!("built for ABI {version}, this host offers {ABI_VERSION}\nhint: {REBUILD}");
+        return at(file, FaultKind::VersionSkew, &what);
+    }
+    let what = "no plugin: it does not export `blis_plugin_v1`\n\
+                hint: sdk/c/blis_policy.h declares it; in C++ it needs `extern \"C\"`";
+    at(file, FaultKind::MissingExport, what)
+}
+
+/// A copy of what the library says about itself.
+///
+/// # Safety
+/// `described` is NULL or points to a description whose texts and parameters are as it says.
+unsafe fn description(described: *const table::Description, file: &str, limits: &Limits) -> Result<Description, Fault> {
+    if described.is_null() || !described.is_aligned() {
+        return Err(at(
+            file,
+            FaultKind::MissingExport,
+            "describe returned nothing; return the address of a static description",
+        ));
+    }
+    // SAFETY: as the caller promises.
+    let told = unsafe { described.read() };
+    let count = told.parameter_count as usize;
+    if count > PARAMETERS || (count > 0 && (told.parameters.is_null() || !told.parameters.is_aligned())) {
+        let what = format!("describe: {count} parameters, or a NULL instead of them; there may be {PARAMETERS}");
+        return Err(at(file, FaultKind::OutOfRange, &what));
+    }
+    // SAFETY: as the caller promises.
+    let text = |text: Text| unsafe { copied(text, limits.message_bytes) };
+    let parameter = |i: usize| {
+        // SAFETY: there are `count` of them, as the caller promises.
+        let told = unsafe { told.parameters.add(i).read() };
+        let table::Parameter { name, about, default_value, min, max } = told;
+        Parameter { name: text(name), default: default_value, min, max, about: text(about) }
+    };
+    let known = [
+        ("kinds", told.kinds, Kind::ALL.len()),
+        ("reads", told.reads, blis_abi::Reads::ALL.len()),
+        ("events", told.events, blis_abi::Events::ALL.len()),
+    ];
+    if let Some((set, bits, _)) = known.into_iter().find(|&(_, bits, count)| bits >> count != 0) {
+        let what = format!("describe: `{set}` is {bits:#x}, with bits that this host does not know\nhint: {REBUILD}");
+        return Err(at(file, FaultKind::VersionSkew, &what));
+    }
+    Ok(Description {
+        name: text(told.name),
+        version: text(told.version),
+        about: text(told.about),
+        kinds: Kind::ALL.into_iter().filter(|kind| told.kinds & kind.bit() != 0).collect(),
+        reads: reads_of(told.reads),
+        events: events_of(told.events),
+        scores: told.scores != 0,
+        every_step: told.every_step != 0,
+        parameters: (0..count).map(parameter).collect(),
+    })
+}
+
+/// A function that `table` should have, by what `description` says.
+fn lacks(table: &Table, description: &Description) -> Option<&'static str> {
+    let has = |kind| description.kinds.contains(&kind);
+    let needed = [
+        ("admit", has(Kind::Admission), table.admit.is_some()),
+        ("route", has(Kind::Routing), table.route.is_some()),
+        ("scores", has(Kind::Routing) && description.scores, table.scores.is_some()),
+        ("priority", has(Kind::Priority), table.priority.is_some()),
+        ("rank", has(Kind::Scheduling), table.rank.is_some()),
+        ("victim", has(Kind::Preemption), table.victim.is_some()),
+        ("constants", has(Kind::Latency), table.constants.is_some()),
+        ("queueing_time", has(Kind::Latency), table.queueing_time.is_some()),
+        ("step_time", has(Kind::Latency), table.step_time.is_some()),
+        ("notice", description.events != Events::NONE, table.notice.is_some()),
+    ];
+    needed.into_iter().find(|&(_, needed, there)| needed && !there).map(|(name, ..)| name)
+}

@@ -1,0 +1,92 @@
+//! A compiled script, and its code with certain values of its parameters.
+
+use std::fmt;
+use std::sync::Arc;
+
+use blis_sim::cluster::Abort;
+use blis_sim::rng::Stream;
+use rhai::{AST, Scope};
+
+use super::call::{self, Constants};
+use super::engine::Kit;
+use super::errors::Source;
+use super::views::Wanted;
+use crate::{Description, Fault};
+
+/// A compiled script.
+#[derive(Debug)]
+pub(super) struct Script {
+    pub source: Source,
+    pub description: Description,
+    pub functions: Vec<Function>,
+    pub wanted: Wanted,
+    pub constants: Vec<String>,
+    pub kit: Arc<Kit>,
+}
+
+/// A function that the host calls.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Function {
+    pub name: &'static str,
+    pub parameters: usize,
+    /// The last line of its code.
+    pub last_line: u64,
+}
+
+/// A script with certain values of its parameters.
+#[derive(Clone)]
+pub(super) struct Code {
+    pub ast: Arc<AST>,
+    /// Parameters and constants.
+    pub constants: Constants,
+}
+
+impl fmt::Debug for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Code").field("constants", &self.constants).finish_non_exhaustive()
+    }
+}
+
+impl Script {
+    pub fn function(&self, name: &str) -> Option<&Function> {
+        self.functions.iter().find(|function| function.name == name)
+    }
+
+    /// With `values` for the parameters. Parameters and constants become part of the code, so that
+    /// reading them costs nothing.
+    pub fn compile(&self, values: &[f64]) -> Result<Code, Fault> {
+        let mut scope = Scope::new();
+        for (parameter, &value) in self.description.parameters.iter().zip(values) {
+            scope.push_constant(parameter.name.as_str(), value);
+        }
+        let known = scope.len();
+        // What functions see of the constants below is their names, until their values are known.
+        for name in &self.constants {
+            scope.push(name.as_str(), ());
+        }
+        let ast = self.compile_in(&scope)?;
+        scope.rewind(known);
+        let about = call::About { request: 0, stream: Stream::new(0, &self.source.path), ties: None, changed: None };
+        call::begin(&self.kit.limits, &Constants::default(), &Abort::default(), about);
+        let run = self.kit.engine.run_ast_with_scope(&mut scope, &ast);
+        run.map_err(|error| self.source.runtime(&error, &self.kit, "the script"))?;
+        let mut constants = Scope::new();
+        for (name, constant, value) in scope.iter() {
+            if constant {
+                constants.push_constant_dynamic(name, value);
+            }
+        }
+        let ast = if self.constants.is_empty() { ast } else { self.compile_in(&constants)? };
+        let constants = constants.iter().map(|(name, _, value)| (name.to_owned(), value)).collect();
+        Ok(Code { ast: Arc::new(ast), constants })
+    }
+
+    fn compile_in(&self, scope: &Scope<'_>) -> Result<AST, Fault> {
+        let ast = self.kit.engine.compile_with_scope(scope, &*self.source.text);
+        ast.map_err(|error| {
+            let visible: Vec<_> = scope.iter().map(|(name, ..)| name.to_owned()).collect();
+            let visible: Vec<_> = visible.iter().map(String::as_str).collect();
+            self.source.syntax(&error, &self.kit, &visible)
+        })
+    }
+}

@@ -1,0 +1,127 @@
+//! Structs whose layout others depend on, and rows, which are copied as they lie in memory.
+
+#![allow(unsafe_code)] // the bytes of a row
+
+/// A struct whose layout others depend on.
+pub trait Layout: Sized {
+    /// Its name.
+    const NAME: &'static str;
+    /// Its fields, in their order.
+    const FIELDS: &'static [Field];
+}
+
+/// A struct of numbers, as it lies in memory.
+///
+/// # Safety
+/// All its bytes are initialised: it is `repr(C)`, holds numbers only, and has no gaps.
+pub unsafe trait Row: Copy + Layout + 'static {
+    /// Its fields as a tuple, in their order: the arguments of a function that takes the row by value.
+    type Numbers;
+
+    /// Everything 0.
+    const ZERO: Self;
+
+    /// Its fields.
+    fn numbers(self) -> Self::Numbers;
+
+    /// All bytes of `rows`.
+    #[inline]
+    fn bytes(rows: &[Self]) -> &[u8] {
+        // SAFETY: all bytes of a row are initialised; u8 has no alignment.
+        unsafe { core::slice::from_raw_parts(rows.as_ptr().cast::<u8>(), size_of_val(rows)) }
+    }
+}
+
+/// A field of a struct.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its name.
+    pub name: &'static str,
+    /// Its type, as it is written here.
+    pub ty: &'static str,
+    /// Bytes before it.
+    pub offset: usize,
+    /// Bytes it takes.
+    pub size: usize,
+}
+
+/// Structs as C lays them out, with their [`Layout`].
+macro_rules! structs {
+    ($(
+        $(#[$about:meta])*
+        pub struct $name:ident { $($(#[$says:meta])* pub $field:ident: $ty:ty,)* }
+    )*) => {$(
+        $(#[$about])*
+        #[repr(C)]
+        pub struct $name {
+            $($(#[$says])* pub $field: $ty,)*
+        }
+
+        impl $crate::Layout for $name {
+            const NAME: &'static str = stringify!($name);
+            const FIELDS: &'static [$crate::Field] = &[$($crate::Field {
+                name: stringify!($field),
+                ty: stringify!($ty),
+                offset: core::mem::offset_of!($name, $field),
+                size: size_of::<$ty>(),
+            }),*];
+        }
+    )*};
+}
+pub(crate) use structs;
+
+/// Structs of numbers without gaps.
+macro_rules! rows {
+    ($(
+        $(#[$about:meta])*
+        pub struct $row:ident { $($(#[$says:meta])* pub $field:ident: $ty:ident,)* }
+    )*) => {$(
+        structs! {
+            $(#[$about])*
+            pub struct $row { $($(#[$says])* pub $field: $ty,)* }
+        }
+
+        const _: () = {
+            let mut end = 0;
+            $(
+                assert!(core::mem::offset_of!($row, $field) == end);
+                end += size_of::<$ty>();
+            )*
+            assert!(end == size_of::<$row>());
+        };
+
+        // SAFETY: numbers only, as `number!` checks, and no gaps, as checked above.
+        unsafe impl Row for $row {
+            type Numbers = ($($ty,)*);
+            const ZERO: Self = Self { $($field: number!($ty)),* };
+
+            #[inline]
+            fn numbers(self) -> Self::Numbers {
+                let Self { $($field),* } = self;
+                ($($field,)*)
+            }
+        }
+    )*};
+}
+
+pub(crate) use rows;
+
+/// 0 of a type that a row may hold.
+macro_rules! number {
+    (u32) => {
+        0
+    };
+    (i32) => {
+        0
+    };
+    (u64) => {
+        0
+    };
+    (i64) => {
+        0
+    };
+    (f64) => {
+        0.0
+    };
+}
+pub(crate) use number;

@@ -1,0 +1,190 @@
+//! The C header has the structs and bits of this crate: as its text says, and as a C compiler lays it out.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use blis_abi::table::{ABI_VERSION, Description, Fact, Host, Parameter, STRUCTS, Setup, Table, Text};
+use blis_abi::{
+    Ages, Constants, Event, EventKind, Events, Field, Instance, InstanceInfo, Kind, Layout, Queued, Reads, Request,
+    Running, Step,
+};
+
+/// A struct of the header, as this crate has it.
+struct Struct {
+    name: String,
+    size: usize,
+    fields: &'static [Field],
+}
+
+impl Struct {
+    fn of<S: Layout>() -> Self {
+        let name = if S::NAME == "Table" { "blis_policy_v1".to_owned() } else { c_name("blis", S::NAME) };
+        Self { name, size: size_of::<S>(), fields: S::FIELDS }
+    }
+
+    fn all() -> [Self; 16] {
+        [
+            Self::of::<Request>(),
+            Self::of::<Ages>(),
+            Self::of::<Instance>(),
+            Self::of::<Queued>(),
+            Self::of::<Running>(),
+            Self::of::<Step>(),
+            Self::of::<Event>(),
+            Self::of::<Text>(),
+            Self::of::<Parameter>(),
+            Self::of::<Description>(),
+            Self::of::<Host>(),
+            Self::of::<InstanceInfo>(),
+            Self::of::<Fact>(),
+            Self::of::<Setup>(),
+            Self::of::<Constants>(),
+            Self::of::<Table>(),
+        ]
+    }
+}
+
+/// `InstanceInfo` as `blis_instance_info`.
+fn c_name(prefix: &str, name: &str) -> String {
+    name.chars().fold(prefix.to_owned(), |mut text, letter| {
+        if letter.is_uppercase() {
+            text.push('_');
+        }
+        text.push(letter.to_ascii_lowercase());
+        text
+    })
+}
+
+/// The constants of the header, with the values that they have here.
+fn constants() -> Vec<(String, u32)> {
+    let upper = |prefix: &str, name: &str| format!("BLIS_{prefix}{}", name.to_uppercase().replace('-', "_"));
+    let mut all = vec![("BLIS_ABI_VERSION".to_owned(), ABI_VERSION)];
+    all.extend(Kind::ALL.map(|kind| (upper("", kind.name()), kind.bit())));
+    all.extend(Reads::ALL.map(|(name, reads)| (upper("READS_", name), reads.bits())));
+    all.extend(Events::ALL.map(|(name, events)| (upper("WANTS_", name), events.bits())));
+    all.extend(EventKind::ALL.map(|kind| (c_name("BLIS", &format!("{kind:?}")).to_uppercase(), kind as u32)));
+    all
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../c")
+}
+
+/// The text of the header without its comments.
+fn header() -> String {
+    let text = fs::read_to_string(folder().join("blis_policy.h")).expect("readable");
+    let mut parts = text.split("/*");
+    let mut code = parts.next().unwrap_or_default().to_owned();
+    parts.for_each(|part| code.push_str(part.split_once("*/").expect("comments end").1));
+    code
+}
+
+/// The fields in the body of `typedef struct NAME { … }`: what is before each name, and the name.
+fn fields<'h>(header: &'h str, name: &str) -> Vec<(&'h str, &'h str)> {
+    let (_, body) = header.split_once(&format!("typedef struct {name} {{")).expect("the header has the struct");
+    let (body, _) = body.split_once(&format!("}} {name};")).expect("it ends");
+    let declarations = body.split(';').map(str::trim).filter(|declaration| !declaration.is_empty());
+    declarations.flat_map(declared).collect()
+}
+
+/// `uint32_t id, input_tokens`, `size_t (*save)(…)` or `uint32_t struct_sizes[7]`.
+fn declared(declaration: &str) -> Vec<(&str, &str)> {
+    if let Some((answer, rest)) = declaration.split_once("(*") {
+        return vec![(answer, rest.split_once(')').expect("a pointer to a function").0)];
+    }
+    let first_name = declaration.split(',').next().expect("one at least").trim();
+    let (ty, _) = first_name.rsplit_once([' ', '*']).expect("a type and a name");
+    let names = declaration[ty.len()..].split(',').map(|name| name.trim_matches([' ', '*']));
+    names.map(|name| (ty.trim(), name.split('[').next().unwrap_or(name))).collect()
+}
+
+/// What the type of a field is called in C, if it is a number.
+fn number(ty: &str) -> Option<&'static str> {
+    Some(match ty {
+        "u32" => "uint32_t",
+        "i32" => "int32_t",
+        "u64" => "uint64_t",
+        "i64" => "int64_t",
+        "f64" => "double",
+        "usize" => "size_t",
+        _ => return None,
+    })
+}
+
+#[test]
+fn the_header_has_every_field_in_its_place() {
+    let header = header();
+    for Struct { name, fields: ours, .. } in Struct::all() {
+        let theirs = fields(&header, &name);
+        let names: Vec<_> = theirs.iter().map(|&(_, field)| field).collect();
+        assert_eq!(names, ours.iter().map(|field| field.name).collect::<Vec<_>>(), "{name}");
+        for (ours, (ty, field)) in ours.iter().zip(theirs) {
+            if let Some(number) = number(ours.ty) {
+                assert_eq!(ty, number, "{name}.{field}");
+            }
+        }
+    }
+    assert_eq!(header.matches("typedef struct blis_").count(), Struct::all().len(), "a struct that is not here");
+}
+
+#[test]
+fn the_header_has_every_bit() {
+    let header = header();
+    let mut theirs = vec![("BLIS_ABI_VERSION".to_owned(), 1)];
+    assert!(header.contains("#define BLIS_ABI_VERSION 1u"));
+    for body in header.split("enum {").skip(1).map(|rest| rest.split('}').next().unwrap_or_default()) {
+        for (place, member) in (0..).zip(body.split(',')) {
+            let (name, value) = member.split_once('=').unwrap_or((member, ""));
+            let value = if value.is_empty() { place } else { value.trim().parse().expect("a number") };
+            theirs.push((name.trim().to_owned(), value));
+        }
+    }
+    let mut ours = constants();
+    ours.sort();
+    theirs.sort();
+    assert_eq!(ours, theirs);
+}
+
+/// Assertions about the header for a C compiler.
+fn assertions() -> String {
+    let mut text = "#include \"blis_policy.h\"\n".to_owned();
+    let mut check = |what: String, value: usize| {
+        let _ = writeln!(text, "_Static_assert({what} == {value}, \"{what}\");");
+    };
+    for Struct { name, size, fields } in Struct::all() {
+        check(format!("sizeof({name})"), size);
+        for Field { name: field, offset, size, .. } in fields {
+            check(format!("offsetof({name}, {field})"), *offset);
+            check(format!("sizeof((({name} *)0)->{field})"), *size);
+        }
+    }
+    constants().into_iter().for_each(|(name, value)| check(name, value as usize));
+    text
+}
+
+#[test]
+#[allow(clippy::print_stdout, reason = "a test that skips says so")]
+fn a_c_compiler_agrees() {
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("layout.c");
+    fs::write(&source, assertions()).expect("written");
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    let mut command = Command::new(&compiler);
+    let command = command.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I"]).arg(folder());
+    let Ok(output) = command.arg(&source).output() else {
+        println!("skipped: there is no C compiler `{compiler}`");
+        return;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_table_names_the_sizes_in_the_order_of_the_header() {
+    let rows = &Struct::all()[..STRUCTS.len()];
+    assert!(rows.iter().map(|row| (row.name.as_str(), row.size)).eq(STRUCTS));
+    let header = header();
+    let places: Vec<_> = STRUCTS.iter().map(|(name, _)| header.find(&format!("typedef struct {name} {{"))).collect();
+    assert!(places.is_sorted(), "in another order");
+    assert_eq!(Table::EMPTY.struct_sizes.map(|size| size as usize), STRUCTS.map(|(_, size)| size));
+}
