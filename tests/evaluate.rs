@@ -102,7 +102,7 @@ fn no_adversary_scores_more_than_the_baseline() {
     let paths = adversaries();
     let mut told = String::new();
     for suite in [&small(&dir), &tiers] {
-        let mut words = vec!["evaluate", "--suite", suite, "--feedback-bytes", "0", "--wall-s", "30"];
+        let mut words = vec!["evaluate", "--suite", suite, "--feedback-bytes", "0", "--wall-s", "600"];
         words.extend(paths.iter().map(String::as_str));
         let all = verdicts(&words);
         assert_eq!(all.len(), paths.len());
@@ -285,16 +285,29 @@ fn parts_that_were_changed_or_do_not_belong_together_are_refused() {
     fs::remove_dir_all(dir).expect("scratch");
 }
 
+/// The small suite without limits on operations: what a candidate does there ends by the clock or by a request, however
+/// fast the machine is.
+fn unlimited(dir: &Path) -> String {
+    let path = dir.join("unlimited.yaml");
+    let limits = "limits: {operations_per_call: 1000000000, operations_per_request: 1000000000}\n";
+    fs::write(&path, format!("{SMALL}{limits}")).expect("scratch");
+    path.display().to_string()
+}
+
 /// What depends on the clock may be otherwise another time.
 #[test]
 fn what_the_wall_limit_ended_is_not_kept() {
     let dir = scratch("late");
-    let (suite, cache) = (small(&dir), dir.join("cache").display().to_string());
-    let words = ["evaluate", "policies/rhai-least-loaded.rhai", "--suite", &suite, "--cache", &cache];
-    let late = verdicts(&[&words[..], &["--wall-s", "0.001"]].concat()).remove(0);
+    let (suite, cache) = (unlimited(&dir), dir.join("cache").display().to_string());
+    let evaluate = |candidate: &str, more: &[&str]| {
+        let words = ["evaluate", candidate, "--suite", &suite, "--cache", &cache];
+        verdicts(&[&words[..], more].concat()).remove(0)
+    };
+    let late = evaluate("tests/adversaries/loop.rhai", &["--wall-s", "0.001"]);
     assert_eq!((late["status"].as_str(), late["stopped"].as_str()), (Some("limit"), Some("it took more than 0.001 s")));
     assert!(!Path::new(&cache).exists(), "nothing is kept");
-    assert_eq!(verdicts(&words).remove(0)["status"], "ok");
+    assert_eq!(evaluate("policies/rhai-least-loaded.rhai", &[])["status"], "ok");
+    assert!(Path::new(&cache).exists(), "a verdict that no clock ended is kept");
     fs::remove_dir_all(dir).expect("scratch");
 }
 
@@ -365,24 +378,29 @@ fn native_code_cannot_print_its_verdict_or_keep_the_host_waiting() {
         let words = ["evaluate", path, "--suite", &suite, "--allow-native", "--cache", &cache, "--feedback-bytes", "0"];
         verdicts(&[&words[..], more].concat()).remove(0)
     };
-    let late = evaluate(&good, &["--wall-s", "0.001"]);
-    assert_eq!(late["status"], "limit", "{late:#}");
-    assert!(!Path::new(&cache).exists(), "it depends on the clock: {late:#}");
+    // One waits until its time is up, and the child sees it; the other waits for ever, and has to be killed.
+    for (name, wait) in [("late", "sleep(1);"), ("endless", "for (;;) pause();")] {
+        let waits = format!("__attribute__((constructor)) static void waits(void) {{ {wait} }}");
+        let source = format!("#include <unistd.h>\n{waits}\n#include \"router.c\"\n");
+        let Some(late) = library(&dir, name, &source) else { return };
+        let late = evaluate(&late, &["--wall-s", "0.001"]);
+        assert_eq!(late["status"], "limit", "{name}: {late:#}");
+        assert!(!Path::new(&cache).exists(), "it depends on the clock: {late:#}");
+    }
     let verdict = evaluate(&good, &[]);
     assert_eq!((verdict["status"].as_str(), &verdict["cost"]["cache"]), (Some("ok"), &json!("miss")), "{verdict:#}");
     assert_eq!(evaluate(&good, &[])["cost"]["cache"], "hit");
-    // What a child says of the good one, in the mouth of another.
+    // What a child says of the good one, in the mouth of another, which leaves a process behind. This test would not
+    // end if the host waited for that.
     let printed = serde_json::to_string(&verdict.to_string()).expect("JSON");
     let forger = format!(
         "#include <unistd.h>\n#include <string.h>\n__attribute__((constructor)) static void forge(void) {{\n\
-         const char *text = {printed}; if (fork() == 0) {{ sleep(60); _exit(0); }}\n\
+         const char *text = {printed}; if (fork() == 0) for (;;) pause();\n\
          if (write(1, text, strlen(text)) < 0) _exit(1);\n_exit(0); }}\n"
     );
     let Some(forger) = library(&dir, "forger", &forger) else { return };
-    let start = std::time::Instant::now();
     let forged = evaluate(&forger, &[]);
     assert_eq!((forged["status"].as_str(), score(&forged)), (Some("trap"), 0.0), "{forged:#}");
-    assert!(start.elapsed().as_secs() < 30, "it waited for whoever is left");
     fs::remove_dir_all(dir).expect("scratch");
 }
 
@@ -547,9 +565,10 @@ fn a_server_reads_scripts_and_components_only() {
 #[test]
 fn who_cancels_is_told_so_and_ids_are_used_once_at_a_time() {
     let dir = scratch("cancel");
-    let mut server = Server::start(&["--stdio", "--suite", "chat", "--threads", "1"]);
-    let slow = "fn route(r, s) { let x = 0; for i in 0..2000 { x += i; } -s.in_flight }";
-    let before = std::time::Instant::now();
+    let suite = unlimited(&dir);
+    let mut server = Server::start(&["--stdio", "--suite", &suite, "--threads", "1"]);
+    // Hundreds of millions of operations, unless it is cancelled.
+    let slow = "fn route(r, s) { let x = 0; for i in 0..1000000 { x += i; } -s.in_flight }";
     server.say(&ask(1, slow));
     server.say(&ask(1, slow));
     assert_eq!(server.hear()["error"], "the id `1` is in use: wait for its answer, or take another");
@@ -558,7 +577,6 @@ fn who_cancels_is_told_so_and_ids_are_used_once_at_a_time() {
     let cancelled = server.hear();
     assert_eq!((cancelled["status"].as_str(), cancelled["stopped"].as_str()), (Some("host_error"), Some("cancelled")));
     assert_eq!(cancelled["artifacts"]["error"], "the request was cancelled; the candidate was not judged");
-    assert!(before.elapsed().as_secs() < 60);
     server.end();
     fs::remove_dir_all(dir).expect("scratch");
 }

@@ -10,7 +10,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 /// Requests between two looks at the clock.
 const STRIDE: u64 = 1024;
-/// A run shorter than that shows nothing.
+/// A run shorter than that shows nothing, unless `BLIS_PROGRESS_AFTER_MS` says otherwise, as tests do: how long a run
+/// takes depends on the machine.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Between two drawings. indicatif limits their rate too, but allows bursts.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -31,6 +32,11 @@ impl Watch for ProgressBars {
     }
 }
 
+fn patience() -> Duration {
+    let given = std::env::var("BLIS_PROGRESS_AFTER_MS").ok().and_then(|text| text.parse().ok());
+    given.map_or(PATIENCE, Duration::from_millis)
+}
+
 /// A workload that shows how far it is.
 struct Progress<I> {
     requests: I,
@@ -44,7 +50,7 @@ struct Progress<I> {
 impl<I> Progress<I> {
     /// Over `requests`, `total` of them if known. Shows nothing unless `visible`.
     pub(super) fn new(requests: I, total: Option<u64>, visible: bool) -> Self {
-        Self::drawing_at(requests, total, visible.then(|| Instant::now() + PATIENCE))
+        Self::drawing_at(requests, total, visible.then(|| Instant::now() + patience()))
     }
 
     fn drawing_at(requests: I, total: Option<u64>, next: Option<Instant>) -> Self {
@@ -141,10 +147,11 @@ mod tests {
 
     #[test]
     fn the_bar_moves_with_the_requests() {
-        let mut now = Progress::drawing_at(requests(2_100), Some(2_100), Some(Instant::now()));
+        let start = Instant::now();
+        let mut now = Progress::drawing_at(requests(2_100), Some(2_100), Some(start));
         assert_eq!(now.by_ref().take(1_024).count(), 1_024);
         assert_eq!(now.bar.as_ref().map(ProgressBar::position), Some(1_024));
-        assert!(now.next > Some(Instant::now()), "and rests until the next drawing");
+        assert!(now.next >= Some(start + INTERVAL), "and rests until the next drawing");
     }
 
     #[test]
