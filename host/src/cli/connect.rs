@@ -10,7 +10,7 @@ use super::args::TraceFormatName;
 use super::config::{RunConfig, SpecConfig, TraceConfig, TracePart, WorkloadConfig};
 use super::error::Failure;
 use blis_config::{Deployment, Hardware, KnownModel, LatencyKind, known_hardware, known_models};
-use blis_diag::LineError;
+use blis_diag::Diagnostic;
 use blis_workload::spec::GenerateOptions;
 use blis_workload::trace_v2::ClosedLoop;
 use blis_workload::{TraceError, TraceFormat, TraceOptions, Workload, open_trace, open_trace_v2};
@@ -71,9 +71,11 @@ fn remedy(error: &TraceError, workload: &WorkloadConfig) -> &'static str {
         }
         WorkloadConfig::Synthetic(_) | WorkloadConfig::Specified(_) => false,
     };
-    let in_header = |line: &LineError| match workload {
-        WorkloadConfig::Recorded { header, .. } => *line.file == *header.to_string_lossy(),
-        _ => line.file.ends_with(".yaml") || line.file.ends_with(".yml"),
+    let in_header = |line: &Diagnostic| {
+        line.location.as_ref().is_some_and(|location| match workload {
+            WorkloadConfig::Recorded { header, .. } => *location.file == *header.to_string_lossy(),
+            _ => location.file.ends_with(".yaml") || location.file.ends_with(".yml"),
+        })
     };
     match error {
         TraceError::Line(line) if in_header(line) => "mend the header; no request can be read without it",

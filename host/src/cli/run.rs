@@ -253,7 +253,8 @@ fn finished<I: Instance>(
 pub(super) fn halted(halt: Halt, incidents: &Incidents) -> Failure {
     match (halt, incidents.first()) {
         (Halt::Aborted, Some(Incident { plugin, kind, at, fault, .. })) => {
-            let (what, hint) = fault.split();
+            let what = fault.diagnostic.without_hint();
+            let hint = fault.diagnostic.hint.as_ref().map_or(String::new(), |hint| format!("{hint}; "));
             let seconds = at.as_secs_f64();
             let failure =
                 Failure::runtime(format_args!("the {} `{plugin}` failed at {seconds} s: {what}", kind.what()));
@@ -430,8 +431,8 @@ pub(super) fn plugin_warnings(config: &RunConfig, incidents: &[Incident]) -> Vec
     let failed = incidents.iter().map(|Incident { plugin, kind, at, fault, count }| {
         let times = plural(*count, "time");
         let what = format!("the {} `{plugin}` failed {times}, first at {} s: ", kind.what(), at.as_secs_f64());
-        let (told, _) = fault.split();
-        (what + told, "a built-in decided in its place; `--on-plugin-error fail` ends the run instead".to_owned())
+        let what = format!("{what}{}", fault.diagnostic.without_hint());
+        (what, "a built-in decided in its place; `--on-plugin-error fail` ends the run instead".to_owned())
     });
     let native = config.cluster.policies.plugins.iter();
     let native = native.filter(|used| used.loaded.plugin.technology() == Technology::Native).map(|used| {
@@ -456,10 +457,8 @@ fn warnings(
     let mut warn = |what: String, hint: &str| warnings.push((what, hint.to_owned()));
     if let Some(first) = skipped.first.first() {
         // The line's own hint would be one too many.
-        let first = first.to_string();
-        let first = first.lines().next().unwrap_or_default();
         warn(
-            format!("{} of the trace left out; the first: {first}", plural(skipped.count, "line")),
+            format!("{} of the trace left out; the first: {}", plural(skipped.count, "line"), first.headline()),
             "without `--skip-bad-lines` a bad line ends the run",
         );
     }

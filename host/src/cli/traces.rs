@@ -138,9 +138,7 @@ impl InputFlags {
         })?;
         let mut notes = workload.notes.clone();
         if let Some(first) = workload.skipped.first.first() {
-            let first = first.to_string();
-            let first = first.lines().next().unwrap_or_default().to_owned();
-            notes.push(format!("{} bad lines left out; the first: {first}", workload.skipped.count));
+            notes.push(format!("{} bad lines left out; the first: {}", workload.skipped.count, first.headline()));
         }
         Ok((workload, notes))
     }

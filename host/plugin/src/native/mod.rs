@@ -22,7 +22,7 @@ use self::guest::NativeGuest;
 use self::host::copied;
 use super::{Description, Fault, FaultKind, Guest, Kind, Limits, Parameter, Plugin, Setup, Technology};
 use crate::describe::PARAMETERS;
-use blis_diag::unreadable;
+use blis_diag::{Location, unreadable};
 
 /// What to do about a library for another interface.
 const REBUILD: &str = "build it anew with the sdk/c/blis_policy.h of this host";
@@ -34,8 +34,9 @@ const REBUILD: &str = "build it anew with the sdk/c/blis_policy.h of this host";
 pub fn load(path: &Path, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault> {
     let file = path.display().to_string();
     let open = |path: &Path| fs::canonicalize(path).and_then(|path| Ok((fs::metadata(&path)?, path)));
-    let (metadata, absolute) =
-        open(path).map_err(|error| at(&file, FaultKind::Unreadable, &unreadable(&file, &error)))?;
+    let (metadata, absolute) = open(path).map_err(|error| {
+        Fault::of(FaultKind::Unreadable, unreadable(&file, &error).at(Location::file(file.as_str())))
+    })?;
     if !metadata.is_file() {
         return Err(at(&file, FaultKind::Unreadable, "it is no file"));
     }
@@ -47,9 +48,8 @@ pub fn load(path: &Path, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault> {
     // is this file and not one of the same name elsewhere.
     let library = unsafe { libloading::Library::new(&absolute) };
     let library = library.map_err(|error| {
-        let what =
-            format!("not a library for this machine: {}\nhint: build it here, with `cc -shared -fPIC`", cause(&error));
-        at(&file, FaultKind::Unreadable, &what)
+        let what = format!("not a library for this machine: {}", cause(&error));
+        at(&file, FaultKind::Unreadable, &what).hint("build it here, with `cc -shared -fPIC`")
     })?;
     // For the life of the process. The same file is loaded once, however often it is asked for.
     let library = Box::leak(Box::new(library));
@@ -130,7 +130,7 @@ impl Library {
 }
 
 fn at(file: &str, kind: FaultKind, what: &str) -> Fault {
-    Fault::new(kind, format!("{file}: {what}"))
+    Fault::new(kind, what).at(Location::file(file))
 }
 
 /// What the loader says, without the layers around it.
@@ -160,20 +160,20 @@ fn table(library: &'static libloading::Library, file: &str) -> Result<Table, Fau
     // SAFETY: every version of the table begins with two u32: its version and its size.
     let (version, size) = unsafe { ((&raw const (*table).abi_version).read(), (&raw const (*table).size).read()) };
     if version != ABI_VERSION {
-        let what = format!("built for ABI {version}, this host offers {ABI_VERSION}\nhint: {REBUILD}");
-        return Err(at(file, FaultKind::VersionSkew, &what));
+        let what = format!("built for ABI {version}, this host offers {ABI_VERSION}");
+        return Err(at(file, FaultKind::VersionSkew, &what).hint(REBUILD));
     }
     let expected = size_of::<Table>();
     if (size as usize) < expected {
-        let what = format!("its table has {size} bytes, this host's has {expected}\nhint: {REBUILD}");
-        return Err(at(file, FaultKind::VersionSkew, &what));
+        let what = format!("its table has {size} bytes, this host's has {expected}");
+        return Err(at(file, FaultKind::VersionSkew, &what).hint(REBUILD));
     }
     // SAFETY: it says that it is at least as large as what is read.
     let table = unsafe { table.read() };
     for ((name, ours), theirs) in STRUCTS.into_iter().zip(table.struct_sizes) {
         if ours != theirs as usize {
-            let what = format!("built with a `{name}` of {theirs} bytes, this host's has {ours}\nhint: {REBUILD}");
-            return Err(at(file, FaultKind::VersionSkew, &what));
+            let what = format!("built with a `{name}` of {theirs} bytes, this host's has {ours}");
+            return Err(at(file, FaultKind::VersionSkew, &what).hint(REBUILD));
         }
     }
     Ok(table)
@@ -187,12 +187,11 @@ fn no_entry(library: &'static libloading::Library, file: &str) -> Fault {
         unsafe { library.get::<abi::Entry>(name.as_bytes()) }.is_ok()
     });
     if let Some(version) = newer {
-        let what = format!("built for ABI {version}, this host offers {ABI_VERSION}\nhint: {REBUILD}");
-        return at(file, FaultKind::VersionSkew, &what);
+        let what = format!("built for ABI {version}, this host offers {ABI_VERSION}");
+        return at(file, FaultKind::VersionSkew, &what).hint(REBUILD);
     }
-    let what = "no plugin: it does not export `blis_plugin_v1`\n\
-                hint: sdk/c/blis_policy.h declares it; in C++ it needs `extern \"C\"`";
-    at(file, FaultKind::MissingExport, what)
+    at(file, FaultKind::MissingExport, "no plugin: it does not export `blis_plugin_v1`")
+        .hint("sdk/c/blis_policy.h declares it; in C++ it needs `extern \"C\"`")
 }
 
 /// A copy of what the library says about itself.
@@ -224,8 +223,8 @@ unsafe fn description(described: *const abi::Description, file: &str, limits: &L
     };
     let known = [("kinds", told.kinds, 6), ("reads", told.reads, 3), ("events", told.events, 6)];
     if let Some((set, bits, _)) = known.into_iter().find(|&(_, bits, count)| bits >> count != 0) {
-        let what = format!("describe: `{set}` is {bits:#x}, with bits that this host does not know\nhint: {REBUILD}");
-        return Err(at(file, FaultKind::VersionSkew, &what));
+        let what = format!("describe: `{set}` is {bits:#x}, with bits that this host does not know");
+        return Err(at(file, FaultKind::VersionSkew, &what).hint(REBUILD));
     }
     let (reads, events) = (|bit| told.reads & bit != 0, |bit| told.events & bit != 0);
     Ok(Description {
