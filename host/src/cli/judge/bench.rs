@@ -25,6 +25,7 @@ use super::candidate::{self, limits_of};
 use super::{Hand, Leash};
 use blis_config::Deployment;
 use blis_config::policy::{PolicySettings, Source, Sourced};
+use blis_diag::Diagnostic;
 use blis_eval::cascade::{ClassFacts, Facts, Runs, Task, Who};
 use blis_eval::feedback::Lesson;
 use blis_eval::suite::{Scenario, Suite, hex};
@@ -360,10 +361,8 @@ fn configure(suite: &Suite, scenario: &Scenario) -> Result<RunConfig, Failure> {
         }
     }
     let cli = Cli::try_parse_from(&words).map_err(|error| {
-        let text = reworded(&error, Some("run"));
-        let text = text.strip_prefix("error: ").unwrap_or(&text).to_owned();
-        let (what, hint) = text.split_once("\nhint: ").unwrap_or((&text, "`blis run --help` describes every flag"));
-        Failure::usage(what).hint(hint)
+        let Diagnostic { what, hint, .. } = reworded(&error, Some("run"));
+        Failure::usage(what.strip_prefix("error: ").unwrap_or(&what)).hint(hint.unwrap_or_default())
     })?;
     let Some(Command::Run(args)) = cli.command else { return Err(Failure::runtime("`blis run` is another command")) };
     let config = RunConfig::from_run(*args)?;

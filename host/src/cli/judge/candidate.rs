@@ -8,6 +8,7 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 
 use super::super::error::Failure;
+use blis_diag::Diagnostic;
 use blis_eval::suite::{SuiteLimits, hex};
 use blis_eval::verdict::Traits;
 use blis_plugin::{Fault, FaultKind, Limits, Loaded, Technology, native, script, wasm};
@@ -76,7 +77,7 @@ impl Candidate {
     /// Compiled, under the limits of a suite. Native code is refused, whoever asks: it would run in this process.
     pub(in crate::cli) fn load(&self, limits: &SuiteLimits) -> Result<Loaded, Fault> {
         if self.technology == Technology::Native {
-            return Err(Fault::new(FaultKind::NotAllowed, format!("`{}` {NATIVE}", self.file)));
+            return Err(Fault::of(FaultKind::NotAllowed, native_code(&self.file)));
         }
         self.load_here(limits)
     }
@@ -108,9 +109,12 @@ impl Candidate {
 }
 
 /// Why native code is not loaded, and what to do.
-pub(super) const NATIVE: &str = "is native code, which runs with your rights\n\
-    hint: if you trust it, `blis evaluate --allow-native` judges it in a process of its own; for everything else, make a \
-    component of it";
+pub(super) fn native_code(file: &str) -> Diagnostic {
+    Diagnostic::new(format!("`{file}` is native code, which runs with your rights")).hint(
+        "if you trust it, `blis evaluate --allow-native` judges it in a process of its own; for everything else, make a \
+         component of it",
+    )
+}
 
 /// What candidates are called among policies. No built-in and no file is called so.
 pub(in crate::cli) const NAME: &str = "candidate";

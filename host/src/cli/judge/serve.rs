@@ -31,7 +31,7 @@ use super::super::error::Failure;
 use super::super::start_log;
 use super::bench::Bench;
 use super::cache::Cache;
-use super::candidate::{Candidate, NATIVE};
+use super::candidate::{Candidate, native_code};
 use super::evaluate::{NativeCode, Terms, evaluate_known};
 use super::{Hand, Pull};
 use blis_eval::cascade::Part;
@@ -376,7 +376,7 @@ impl CandidateAsk {
                 match (source, path) {
                     (Some(source), None) if lang != Some(Technology::Component) => Ok(script(source)),
                     (None, Some(path)) if Technology::of(Path::new(path)) == Some(Technology::Native) => {
-                        Err(format!("`{path}` {NATIVE}"))
+                        Err(native_code(path).to_string())
                     }
                     (None, Some(path)) if path != "-" => Ok(Asked::File { path: path.clone(), lang }),
                     _ => Err("a candidate has a `source` (rhai) or a `path`".to_owned()),
