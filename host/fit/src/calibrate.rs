@@ -93,7 +93,7 @@ const WINDOWS: f64 = 20.0;
 /// If a run cannot be simulated, or there is nothing to fit.
 pub fn calibrate(runs: &[&MeasuredRun], prior: &Prior) -> Result<Fitted, FitError> {
     if runs.is_empty() {
-        return Err(FitError::Nothing(Diagnostic::new("no run is left to fit to").hint("give more runs")));
+        return Err(FitError::nothing(Diagnostic::new("no run is left to fit to").hint("give more runs")));
     }
     let targets: Vec<Target> = runs.iter().map(|run| Target::new(run)).collect::<Result<_, _>>()?;
     let free: Vec<usize> = (0..NAMES.len()).filter(|&index| prior.spread[index] > 0.0).collect();
@@ -105,7 +105,7 @@ pub fn calibrate(runs: &[&MeasuredRun], prior: &Prior) -> Result<Fitted, FitErro
         .with_stepbound(1.0)
         .minimize(problem);
     let Some(jacobian) = problem.jacobian() else {
-        return Err(problem.failed.unwrap_or_else(|| FitError::Nothing(Diagnostic::new("the fit came to nothing"))));
+        return Err(problem.failed.unwrap_or_else(|| FitError::nothing(Diagnostic::new("the fit came to nothing"))));
     };
     let covariance = (jacobian.transpose() * &jacobian).try_inverse();
     let weights = problem.weights(&problem.at);

@@ -27,7 +27,7 @@ pub enum FitError {
         source: std::io::Error,
     },
     /// A file makes no sense.
-    File(Diagnostic),
+    File(Box<Diagnostic>),
     /// The deployment of a run cannot be simulated.
     Deployment {
         /// Which run.
@@ -43,13 +43,18 @@ pub enum FitError {
         mistake: Box<Diagnostic>,
     },
     /// There is nothing to fit.
-    Nothing(Diagnostic),
+    Nothing(Box<Diagnostic>),
 }
 
 impl FitError {
+    /// There is nothing to fit.
+    pub(super) fn nothing(mistake: Diagnostic) -> Self {
+        Self::Nothing(Box::new(mistake))
+    }
+
     /// `mistake` is in `path`, in a line of it or in all.
     pub(super) fn file(path: &Path, line: Option<u64>, mistake: Diagnostic) -> Self {
-        Self::File(mistake.at(Location { line, ..Location::file(display(path)) }))
+        Self::File(Box::new(mistake.at(Location { line, ..Location::file(display(path)) })))
     }
 }
 
@@ -57,7 +62,7 @@ impl Diagnose for FitError {
     fn diagnostic(&self) -> Diagnostic {
         match self {
             Self::Read { path, source } => unreadable(&display(path), source),
-            Self::File(mistake) | Self::Nothing(mistake) => mistake.clone(),
+            Self::File(mistake) | Self::Nothing(mistake) => (**mistake).clone(),
             Self::Deployment { run, source } => of_run(run, source.diagnostic()),
             Self::Run { run, mistake } => of_run(run, (**mistake).clone()),
         }
