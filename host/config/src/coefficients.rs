@@ -1,6 +1,7 @@
 //! Trained coefficients: the `blackbox` table with its presets, and the `trained-physics` defaults.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::LazyLock;
 
 use serde::Deserialize;
@@ -8,6 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::embedded::{self, Embedded};
 use super::error::ConfigError;
+use blis_diag::Diagnostic;
 
 /// One deployment measured and fitted: a row of `model_configs/blackbox.csv`.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,7 +109,7 @@ impl TrainedDefaults {
 }
 
 fn embedded_yaml<T: DeserializeOwned>(file: &Embedded) -> T {
-    let parsed = serde_yaml::from_str(file.text).map_err(|error| ConfigError::yaml(file.path, &error));
+    let parsed = serde_yaml::from_str(file.text).map_err(|error| ConfigError::yaml(Path::new(file.path), &error));
     parsed.expect("embedded files are read by a test")
 }
 
@@ -117,7 +119,8 @@ fn parse_rows(file: &Embedded) -> Result<Vec<BlackboxRow>, ConfigError> {
     lines.next(); // the header
     let mut rows = Vec::new();
     for (line, number) in lines {
-        let wrong = |what: &str| ConfigError::in_file(file.path, format!("line {number}: {what}"));
+        let wrong =
+            |what: &str| ConfigError::in_file(Path::new(file.path), Diagnostic::new(format!("line {number}: {what}")));
         let cells: Vec<&str> = line.split(',').collect();
         let [model, hardware, tp, version, blocks, numbers @ .., _source] = cells.as_slice() else {
             return Err(wrong("too few columns"));

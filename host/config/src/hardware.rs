@@ -9,7 +9,8 @@ use blis_sim::model::{Gpu, Mfu};
 use serde::Deserialize;
 
 use super::embedded;
-use super::error::{ConfigError, nearest};
+use super::error::{ConfigError, known_hint};
+use blis_diag::Diagnostic;
 
 /// A GPU with its names.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,10 +58,8 @@ impl Catalogue {
                 entries.extend(parse(&file, &text)?);
             }
             if entries.is_empty() {
-                return Err(ConfigError::in_file(
-                    path,
-                    "no GPU here\nhint: give a .yaml or .json file, or their folder",
-                ));
+                let none = Diagnostic::new("no GPU here").hint("give a .yaml or .json file, or their folder");
+                return Err(ConfigError::in_file(path, none));
             }
         }
         let given = entries.len();
@@ -148,17 +147,14 @@ const KEYS: [&str; 11] = [
 
 /// Answers an unknown key with the keys of today.
 fn with_known_keys(error: ConfigError) -> ConfigError {
-    let ConfigError::Parse { at, message } = error else { return error };
-    let message = match message.split_once(", expected one of ") {
+    let ConfigError::Parse(diagnostic) = error else { return error };
+    ConfigError::Parse(match diagnostic.what.split_once(", expected one of ") {
         Some((unknown, _)) => {
-            let known = KEYS.map(str::to_owned);
             let key = unknown.split('`').nth(1).unwrap_or_default();
-            let guess = nearest(key, &known).map_or(String::new(), |key| format!("did you mean `{key}`? "));
-            format!("{unknown}\nhint: {guess}known: {}", KEYS.join(", "))
+            Diagnostic { what: unknown.to_owned(), ..diagnostic.clone() }.hint(known_hint(key, &KEYS))
         }
-        None => message,
-    };
-    ConfigError::Parse { at, message }
+        None => diagnostic,
+    })
 }
 
 /// A GPU as it is written, with the key names of all times.
@@ -276,7 +272,8 @@ impl Entry {
     fn check(self, path: &Path, default_name: Option<String>) -> Result<Hardware, ConfigError> {
         let unused = self.unused_keys();
         let name = self.name.or(default_name).unwrap_or_default();
-        let wrong = |message: String| Err(ConfigError::in_file(path, format!("GPU `{name}`: {message}")));
+        let wrong =
+            |message: String| Err(ConfigError::in_file(path, Diagnostic::new(format!("GPU `{name}`: {message}"))));
         if self.tflops_effective.is_some() && self.tflops_fp16.is_some() {
             return wrong("`TFlopsEff` and a peak figure are given; give one".into());
         }

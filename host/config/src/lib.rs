@@ -21,7 +21,7 @@ use std::sync::Arc;
 use blis_sim::latency::LatencyModel;
 
 pub use coefficients::{BlackboxRow, TrainedDefaults, blackbox_rows};
-pub use error::{ConfigError, Place};
+pub use error::ConfigError;
 pub use hardware::{Catalogue, Hardware, MeasuredKernels, parse as parse_hardware};
 pub use model::{LoadedModel, parse as parse_model};
 pub use resolve::resolve;

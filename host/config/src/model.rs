@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::embedded;
 use super::error::ConfigError;
+use blis_diag::Diagnostic;
 
 /// An architecture and where it was read.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +31,10 @@ pub fn load(name: &str, folder: Option<&Path>) -> Result<Option<LoadedModel>, Co
     if let Some(folder) = folder {
         let read = |path: &Path, source| ConfigError::Read { path: path.into(), source };
         if !fs::metadata(folder).map_err(|source| read(folder, source))?.is_dir() {
-            return Err(ConfigError::in_file(folder, "not a folder\nhint: give the folder that holds `config.json`"));
+            return Err(ConfigError::in_file(
+                folder,
+                Diagnostic::new("not a folder").hint("give the folder that holds `config.json`"),
+            ));
         }
         for path in [folder.join(name).join("config.json"), folder.join("config.json")] {
             match fs::read_to_string(&path) {
@@ -55,14 +59,12 @@ pub fn load(name: &str, folder: Option<&Path>) -> Result<Option<LoadedModel>, Co
 pub fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, ConfigError> {
     // serde would take a list for a config, its items in the order of our fields.
     if text.trim_start().starts_with('[') {
-        return Err(ConfigError::in_file(
-            &path,
-            "this is a JSON list\nhint: a config is an object: {\"hidden_size\": …}",
-        ));
+        let list = Diagnostic::new("this is a JSON list").hint("a config is an object: {\"hidden_size\": …}");
+        return Err(ConfigError::in_file(&path, list));
     }
     let keys: Keys = serde_json::from_str(text).map_err(|error| ConfigError::json(&path, &error))?;
     let mut notes = Vec::new();
-    let config = keys.flatten().resolve(name, &mut notes).map_err(|message| ConfigError::in_file(&path, message))?;
+    let config = keys.flatten().resolve(name, &mut notes).map_err(|mistake| ConfigError::in_file(&path, mistake))?;
     if let Some(head_dim) = config.head_dim
         && u64::from(head_dim) * u64::from(config.num_attention_heads) != u64::from(config.hidden_size)
     {
@@ -134,7 +136,7 @@ keys! {
 }
 
 impl Keys {
-    fn resolve(self, name: &str, notes: &mut Vec<String>) -> Result<ModelConfig, String> {
+    fn resolve(self, name: &str, notes: &mut Vec<String>) -> Result<ModelConfig, Diagnostic> {
         let heads = self.num_attention_heads.unwrap_or(0);
         let kv_heads = first_nonzero(&[self.num_key_value_heads, self.num_kv_heads, self.multi_query_group_num]);
         let dtype_bytes = self.dtype_bytes()?;
@@ -175,16 +177,14 @@ impl Keys {
         first_nonzero(&[self.intermediate_size, self.ffn_hidden_size]).unwrap_or(0)
     }
 
-    fn dtype_bytes(&self) -> Result<f64, String> {
+    fn dtype_bytes(&self) -> Result<f64, Diagnostic> {
         let Some(dtype) = self.torch_dtype.as_deref().or(self.dtype.as_deref()) else { return Ok(0.0) };
         match dtype {
             "float32" => Ok(4.0),
             "float16" | "bfloat16" => Ok(2.0),
             "int8" | "uint8" | "fp8" | "int4" | "nf4" => Ok(1.0),
-            _ => Err(format!(
-                "unknown `torch_dtype`: `{dtype}`\n\
-                 hint: known: float32, float16, bfloat16, int8, uint8, fp8, int4, nf4"
-            )),
+            _ => Err(Diagnostic::new(format!("unknown `torch_dtype`: `{dtype}`"))
+                .hint("known: float32, float16, bfloat16, int8, uint8, fp8, int4, nf4")),
         }
     }
 

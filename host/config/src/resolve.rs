@@ -14,6 +14,7 @@ use super::hardware::{Catalogue, Hardware, MeasuredKernels};
 use super::model::LoadedModel;
 use super::physics::CoefficientFile;
 use super::{Deployment, DeploymentArgs, KvBlocksSource, LatencyKind, model, short_name};
+use blis_diag::Diagnostic;
 
 const DEFAULT_HARDWARE: &str = "H100";
 
@@ -331,8 +332,8 @@ impl Choice<'_> {
             "torch_dtype",
         ];
         let path = &self.config?.path;
-        let message = format!("`{field}` is missing or zero\nhint: add it: every model has one");
-        FIELDS.contains(&field).then(|| ConfigError::in_file(path, message))
+        let missing = Diagnostic::new(format!("`{field}` is missing or zero")).hint("add it: every model has one");
+        FIELDS.contains(&field).then(|| ConfigError::in_file(path, missing))
     }
 
     fn config_for(&self, needed_for: &str, instead: &'static str) -> Result<&ModelConfig, ConfigError> {

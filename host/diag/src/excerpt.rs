@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Display};
 
+use crate::Location;
+
 /// Characters of a line that are shown; of a longer line, those around the culprit.
 const SHOWN: usize = 100;
 
@@ -13,6 +15,13 @@ pub struct Excerpt<'a> {
     pub line: u64,
     pub column: u64,
     pub len: u64,
+}
+
+impl<'a> Excerpt<'a> {
+    /// What stands at `location` of a file that reads `text`; `None` if line or column are not known.
+    pub fn of(text: &'a str, location: &Location) -> Option<Self> {
+        Some(Self { text, line: location.line?, column: location.column?, len: location.len })
+    }
 }
 
 /// Starts with the end of the line before it, and ends without one.

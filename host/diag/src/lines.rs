@@ -7,16 +7,16 @@ use std::sync::Arc;
 
 use flate2::bufread::MultiGzDecoder;
 
-use crate::{Fault, LineError, unreadable};
+use crate::{Diagnose, Diagnostic, RowError, unreadable};
 
 /// No row of a trace is longer (a prompt of several million token ids fits).
 pub const LINE_BYTES_MAX: u64 = 64 << 20;
 
 /// Why a file cannot be read on.
 #[derive(Debug, thiserror::Error)]
+#[error("{}", self.diagnostic())]
 pub enum ReadError {
     /// The file cannot be opened or read, or its gzip stream is damaged.
-    #[error("{}", unreadable(.file, .source))]
     Io {
         /// Path as given.
         file: Arc<str>,
@@ -24,8 +24,22 @@ pub enum ReadError {
         source: io::Error,
     },
     /// A line is wrong.
-    #[error(transparent)]
-    Line(#[from] LineError),
+    Line(Diagnostic),
+}
+
+impl Diagnose for ReadError {
+    fn diagnostic(&self) -> Diagnostic {
+        match self {
+            Self::Io { file, source } => unreadable(file, source),
+            Self::Line(line) => line.clone(),
+        }
+    }
+}
+
+impl From<Diagnostic> for ReadError {
+    fn from(line: Diagnostic) -> Self {
+        Self::Line(line)
+    }
 }
 
 const BUFFER_BYTES: usize = 128 << 10;
@@ -75,8 +89,8 @@ impl<R: BufRead> Lines<R> {
             }
             self.number += 1;
             if self.line.len() as u64 > LINE_BYTES_MAX {
-                let fault = Fault::new(format!("the line is longer than {} MiB", LINE_BYTES_MAX >> 20));
-                return Err(self.locate(fault.hint("is this the right file?")).into());
+                let error = RowError::new(format!("the line is longer than {} MiB", LINE_BYTES_MAX >> 20));
+                return Err(self.locate(error.hint("is this the right file?")).into());
             }
             if !self.text().trim_ascii().is_empty() {
                 return Ok(true);
@@ -94,9 +108,9 @@ impl<R: BufRead> Lines<R> {
         line.strip_suffix(b"\r").unwrap_or(line)
     }
 
-    /// `fault` happened in the present line.
-    pub fn locate(&self, fault: Fault) -> LineError {
-        fault.at(&self.file, self.number)
+    /// `error` is one of the present line.
+    pub fn locate(&self, error: RowError) -> Diagnostic {
+        error.at(&self.file, self.number)
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::io::{self, ErrorKind};
 
-/// `error` happened to `file`: what is wrong, then a line with what to do.
-pub fn unreadable(file: &str, error: &io::Error) -> String {
+use crate::Diagnostic;
+
+/// `error` happened to `file`.
+pub fn unreadable(file: &str, error: &io::Error) -> Diagnostic {
     let (what, hint) = match error.kind() {
         ErrorKind::NotFound => (format!("`{file}` does not exist"), "check the path and the current folder"),
         ErrorKind::IsADirectory => (format!("`{file}` is a folder"), "name a file in it"),
@@ -18,7 +20,7 @@ pub fn unreadable(file: &str, error: &io::Error) -> String {
         ),
         _ => (format!("cannot read `{file}`: {error}"), "check that it is a readable file"),
     };
-    format!("{what}\nhint: {hint}")
+    Diagnostic::new(what).hint(hint)
 }
 
 #[cfg(test)]
@@ -27,13 +29,17 @@ mod tests {
 
     #[test]
     fn every_reason_has_its_remedy() {
-        let told = |kind: ErrorKind| unreadable("a.csv", &kind.into());
+        let told = |kind: ErrorKind| unreadable("a.csv", &kind.into()).to_string();
         assert_eq!(told(ErrorKind::NotFound), "`a.csv` does not exist\nhint: check the path and the current folder");
         assert_eq!(told(ErrorKind::IsADirectory), "`a.csv` is a folder\nhint: name a file in it");
         assert!(told(ErrorKind::PermissionDenied).starts_with("`a.csv` may not be read\nhint: "));
         assert!(told(ErrorKind::UnexpectedEof).starts_with("cannot unpack `a.csv`: "));
         assert!(told(ErrorKind::Other).starts_with("cannot read `a.csv`: "));
         let binary = String::from_utf8(vec![0xff]).map_err(|_| io::Error::new(ErrorKind::InvalidData, "not UTF-8"));
-        assert!(unreadable("a.csv", &binary.expect_err("binary")).starts_with("`a.csv` is not text (UTF-8)\nhint: "));
+        let told = unreadable("a.csv", &binary.expect_err("binary"));
+        assert_eq!(
+            (told.what.as_str(), told.hint.as_deref()),
+            ("`a.csv` is not text (UTF-8)", Some("is this the right file?"))
+        );
     }
 }

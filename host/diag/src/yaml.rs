@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_yaml::{Error, Location as Mark, MessageFormatter as _, Spanned, UserMessageFormatter};
 
-use crate::{Excerpt, Location, name_hint, quoted};
+use crate::{Diagnostic, Location, name_hint, quoted};
 
 /// A value, or a key, and where it stands.
 pub type Word = Spanned<String>;
@@ -22,28 +22,6 @@ pub type Word = Spanned<String>;
 pub struct Document<'a> {
     pub file: Arc<str>,
     pub text: &'a str,
-}
-
-/// Something in a file is wrong. Shows the line, with carets under the culprit.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{location}: {what}{excerpt}\nhint: {hint}")]
-pub struct Wrong {
-    /// Where.
-    pub location: Location,
-    /// What is wrong.
-    pub what: String,
-    /// The line, with carets.
-    pub excerpt: String,
-    /// What to do about it.
-    pub hint: String,
-}
-
-impl Wrong {
-    /// Something is wrong at `location` of a file that reads `text`.
-    pub fn at(location: Location, text: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
-        let excerpt = Excerpt { text, line: location.line, column: location.column, len: location.len }.to_string();
-        Self { location, what: what.into(), excerpt, hint: hint.into() }
-    }
 }
 
 /// What a number may be.
@@ -64,13 +42,13 @@ impl Document<'_> {
     }
 
     /// A number. `name`: how a message calls it.
-    pub fn number(&self, name: impl Display, word: &Word, range: Range) -> Result<f64, Wrong> {
+    pub fn number(&self, name: impl Display, word: &Word, range: Range) -> Result<f64, Diagnostic> {
         let number = real(&word.value).filter(|&number| number.is_finite() && (range.fits)(number));
         number.ok_or_else(|| self.out_of_range(name, word, range.text))
     }
 
     /// A whole number, `1e6` and `2.0` included.
-    pub fn whole<T>(&self, name: impl Display, word: &Word, range: RangeInclusive<T>) -> Result<T, Wrong>
+    pub fn whole<T>(&self, name: impl Display, word: &Word, range: RangeInclusive<T>) -> Result<T, Diagnostic>
     where
         T: FromStr + PartialOrd + Display,
     {
@@ -82,18 +60,18 @@ impl Document<'_> {
         })
     }
 
-    pub fn out_of_range(&self, name: impl Display, word: &Word, range: &str) -> Wrong {
+    pub fn out_of_range(&self, name: impl Display, word: &Word, range: &str) -> Diagnostic {
         let what = format!("{name} is {}", quoted(word.value.as_bytes()));
         self.wrong(word.referenced, what, format!("it must be {range}"))
     }
 
-    pub fn wrong(&self, at: Mark, what: impl Into<String>, hint: impl Into<String>) -> Wrong {
-        Wrong::at(self.location(at), self.text, what, hint)
+    pub fn wrong(&self, at: Mark, what: impl Into<String>, hint: impl Into<String>) -> Diagnostic {
+        Diagnostic::in_text(self.location(at), self.text, what).hint(hint)
     }
 
     pub fn location(&self, at: Mark) -> Location {
         let len = at.span().len().max(1);
-        Location { file: Arc::clone(&self.file), line: at.line().max(1), column: at.column().max(1), len }
+        Location::file(Arc::clone(&self.file)).characters(at.line().max(1), at.column().max(1), len)
     }
 }
 

@@ -67,11 +67,9 @@ impl fmt::Debug for Catalog {
 impl Outside for Catalog {
     fn plugin(&self, kind: Kind, name: &str) -> Result<Arc<Loaded>, Unusable> {
         let broken = |fault: Fault| {
-            let message = fault.message;
-            let (what, hint) =
-                message.rsplit_once("\nhint: ").map_or((message.as_str(), ""), |(what, hint)| (what, hint));
-            let hint = if hint.is_empty() { "`blis plugin check` looks at it from all sides" } else { hint };
-            Unusable::Broken { what: what.to_owned(), hint: hint.to_owned() }
+            let diagnostic = fault.diagnostic.or_hint("`blis plugin check` looks at it from all sides");
+            let what = diagnostic.without_hint().to_string();
+            Unusable::Broken { what, hint: diagnostic.hint.unwrap_or_default() }
         };
         let loaded = self.load(name).map_err(broken)?;
         let Some(loaded) = loaded else {

@@ -34,7 +34,7 @@ impl Experiment {
     fn policies_of(&self, contestant: &str, others: Others) -> Result<PolicySettings, Failure> {
         let source = || Source::Told(format!("contestant {contestant}").into());
         let told = |name| Some(Sourced { value: name, source: source() });
-        let usage = |error: PolicyError| Failure::usage(error);
+        let usage = |error: PolicyError| Failure::refused(error);
         let base = self.choices.without_routing();
         if let Some(name) = RoutingName::find(contestant) {
             return self.routed(Choices { routing: told(name), ..base }, others).map_err(usage);
@@ -48,7 +48,7 @@ impl Experiment {
             return self.routed(choices, others).map_err(usage);
         }
         if file.is_file() && !is_plugin(file) {
-            let bundle = Bundle::load(file).map_err(Failure::usage)?;
+            let bundle = Bundle::load(file).map_err(Failure::refused)?;
             let flags = match others {
                 Others::Kept => self.choices.clone(),
                 Others::Defaults => Choices::default(),

@@ -5,6 +5,7 @@ use std::io;
 
 use blis_sim::cluster::Halt;
 
+use blis_diag::{Diagnose, Diagnostic};
 use blis_plugin::Fault;
 use blis_report::FileError;
 
@@ -12,8 +13,7 @@ use blis_report::FileError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     kind: FailureKind,
-    message: String,
-    hint: Option<String>,
+    diagnostic: Diagnostic,
     /// What a plugin did.
     fault: Option<Box<Fault>>,
 }
@@ -31,7 +31,13 @@ pub enum FailureKind {
 impl Failure {
     /// The command line or a file it names is wrong: exit code 2.
     pub fn usage(message: impl Display) -> Self {
-        Self { kind: FailureKind::Usage, message: message.to_string(), hint: None, fault: None }
+        Self { kind: FailureKind::Usage, diagnostic: Diagnostic::new(message.to_string()), fault: None }
+    }
+
+    /// The command line or a file it names is wrong, as `error` says: exit code 2.
+    #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
+    pub fn refused(error: impl Diagnose) -> Self {
+        Self { kind: FailureKind::Usage, diagnostic: error.diagnostic(), fault: None }
     }
 
     /// The simulation or its output failed: exit code 1.
@@ -41,7 +47,7 @@ impl Failure {
 
     /// What to do about it.
     pub fn hint(self, hint: impl Display) -> Self {
-        Self { hint: Some(hint.to_string()), ..self }
+        Self { diagnostic: self.diagnostic.hint(hint.to_string()), ..self }
     }
 
     /// A plugin is to blame.
@@ -54,17 +60,22 @@ impl Failure {
         self.fault.as_deref()
     }
 
-    /// The message and the hint, without `error:`.
+    /// What is wrong and what to do about it, without `error:`.
+    #[must_use]
     pub fn text(&self) -> String {
-        match &self.hint {
-            Some(hint) => format!("{}\nhint: {hint}", self.message),
-            None => self.message.clone(),
-        }
+        self.diagnostic.to_string()
     }
 
-    /// What to do about it, unless the message says so itself.
+    /// The same in parts.
+    #[must_use]
+    pub fn diagnostic(&self) -> &Diagnostic {
+        &self.diagnostic
+    }
+
+    /// What to do about it, unless that is known.
+    #[must_use]
     pub fn or_hint(self, hint: impl Display) -> Self {
-        if self.hint.is_some() || self.message.contains("\nhint: ") { self } else { self.hint(hint) }
+        Self { diagnostic: self.diagnostic.or_hint(hint.to_string()), ..self }
     }
 
     /// Standard output could not be written.
@@ -104,18 +115,14 @@ impl From<Halt> for Failure {
 /// Found before anything is simulated.
 impl From<Fault> for Failure {
     fn from(fault: Fault) -> Self {
-        Self::usage(&fault).because(fault)
+        Self { kind: FailureKind::Usage, diagnostic: Diagnostic::clone(&fault.diagnostic), fault: None }.because(fault)
     }
 }
 
-/// `error: …`, then `hint: …` where there is one and the message does not bring its own.
+/// `error: …`, then `hint: …` where there is one.
 impl Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error: {}", self.message)?;
-        if let Some(hint) = &self.hint {
-            write!(f, "\nhint: {hint}")?;
-        }
-        Ok(())
+        write!(f, "error: {}", self.diagnostic)
     }
 }
 

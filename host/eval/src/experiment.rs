@@ -193,7 +193,7 @@ impl Experiment {
         let bundle = bundle(&spec)?;
         let choices = choices(&spec);
         let catalog = Arc::new(Catalog::new(&spec));
-        let policies = PolicySettings::choose(&choices, bundle.as_ref(), &*catalog).map_err(Failure::usage)?;
+        let policies = PolicySettings::choose(&choices, bundle.as_ref(), &*catalog).map_err(Failure::refused)?;
         let (policies, mut warnings) = as_in_blis(policies, parity.into());
         let (mut seed, mut horizon) = (spec.seed.unwrap_or(defaults::SEED), spec.horizon);
         if let WorkloadConfig::Specified(SpecConfig { spec: specified, .. }) = &workload {
@@ -308,7 +308,7 @@ fn check_conflicts(spec: &ExperimentSpec) -> Result<(), Failure> {
 fn bundle(spec: &ExperimentSpec) -> Result<Option<Bundle>, Failure> {
     let inline = |InlinePolicies { file, text }: &InlinePolicies| Bundle::parse(file, text);
     let loaded = spec.policy_config.as_deref().map(Bundle::load);
-    loaded.or_else(|| spec.policies.as_ref().map(inline)).transpose().map_err(Failure::usage)
+    loaded.or_else(|| spec.policies.as_ref().map(inline)).transpose().map_err(Failure::refused)
 }
 
 fn check_files(files: &OutputFiles) -> Result<(), Failure> {
@@ -489,7 +489,7 @@ fn fitness(spec: &ExperimentSpec) -> Result<Option<FitnessWeights>, Failure> {
         Some(FitnessScaleName::Blis) => FitnessScale::Blis,
     };
     let weights = spec.fitness_weights.as_deref().map(|text| FitnessWeights::parse(text, scale));
-    weights.transpose().map_err(Failure::usage)
+    weights.transpose().map_err(Failure::refused)
 }
 
 fn check_exports(exports: &[Export], others: [Option<&Path>; 2]) -> Result<(), Failure> {

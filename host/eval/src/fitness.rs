@@ -49,7 +49,7 @@ use serde::{Serialize, Serializer};
 use unicode_width::UnicodeWidthStr;
 
 use super::figures::{Better, Figure, Figures, Needs, Unit};
-use blis_diag::nearest;
+use blis_diag::{Diagnose, Diagnostic, nearest};
 
 /// The flag whose text [`FitnessWeights::parse`] reads.
 const FLAG: &str = "--fitness-weights";
@@ -450,14 +450,19 @@ impl WeightsError {
     }
 }
 
-/// What is wrong, the flag's text with the culprit underlined, and what to do.
+/// The excerpt is the flag's text with the culprit underlined.
+impl Diagnose for WeightsError {
+    fn diagnostic(&self) -> Diagnostic {
+        let before = format!("  {FLAG} \"{}", shown(&self.text[..self.span.start]));
+        let (indent, carets) = (before.width(), self.culprit().width().max(1));
+        let excerpt = format!("\n  {FLAG} \"{}\"\n{:indent$}{:^<carets$}", shown(&self.text), "", "");
+        Diagnostic { excerpt: Some(excerpt.into()), ..Diagnostic::new(self.what()).hint(self.hint()) }
+    }
+}
+
 impl Display for WeightsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let before = format!("  {FLAG} \"{}", shown(&self.text[..self.span.start]));
-        let carets = self.culprit().width().max(1);
-        writeln!(f, "{}\n  {FLAG} \"{}\"", self.what(), shown(&self.text))?;
-        writeln!(f, "{:indent$}{:^<carets$}", "", "", indent = before.width())?;
-        write!(f, "hint: {}", self.hint())
+        self.diagnostic().fmt(f)
     }
 }
 

@@ -123,7 +123,8 @@ fn finished<I: Instance>(
 pub(crate) fn halted(halt: Halt, incidents: &Incidents) -> Failure {
     match (halt, incidents.first()) {
         (Halt::Aborted, Some(Incident { plugin, kind, at, fault, .. })) => {
-            let (what, hint) = fault.split();
+            let what = fault.diagnostic.without_hint();
+            let hint = fault.diagnostic.hint.as_ref().map_or(String::new(), |hint| format!("{hint}; "));
             let seconds = at.as_secs_f64();
             let failure =
                 Failure::runtime(format_args!("the {} `{plugin}` failed at {seconds} s: {what}", kind.what()));
@@ -146,7 +147,7 @@ pub(crate) fn check_weights(
         Needs::SloTargets => !(config.cluster.slo_targets.is_empty() && recorded.is_empty()),
         Needs::Tenants => !names.texts().is_empty(),
     };
-    weights.check(has).map_err(Failure::usage)
+    weights.check(has).map_err(Failure::refused)
 }
 
 /// Classes and tenants where requests name any; under fcfs nobody overtakes.
@@ -214,8 +215,8 @@ pub(crate) fn plugin_warnings(config: &Experiment, incidents: &[Incident]) -> Ve
     let failed = incidents.iter().map(|Incident { plugin, kind, at, fault, count }| {
         let times = plural(*count, "time");
         let what = format!("the {} `{plugin}` failed {times}, first at {} s: ", kind.what(), at.as_secs_f64());
-        let (told, _) = fault.split();
-        (what + told, "a built-in decided in its place; `--on-plugin-error fail` ends the run instead".to_owned())
+        let what = format!("{what}{}", fault.diagnostic.without_hint());
+        (what, "a built-in decided in its place; `--on-plugin-error fail` ends the run instead".to_owned())
     });
     let native = config.cluster.policies.plugins.iter();
     let native = native.filter(|used| used.loaded.plugin.technology() == Technology::Native).map(|used| {

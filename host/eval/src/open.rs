@@ -12,7 +12,7 @@ use crate::spec::TraceFormatName;
 use crate::workload_config::{SpecConfig, TraceConfig, TracePart, WorkloadConfig};
 use crate::error::Failure;
 use blis_config::Deployment;
-use blis_diag::LineError;
+use blis_diag::Diagnostic;
 use blis_workload::spec::GenerateOptions;
 use blis_workload::trace_v2::ClosedLoop;
 use blis_workload::{TraceError, TraceFormat, TraceOptions, Workload, open_trace, open_trace_v2};
@@ -20,7 +20,7 @@ use blis_workload::{TraceError, TraceFormat, TraceOptions, Workload, open_trace,
 /// The deployment that was asked for.
 pub fn resolve(config: &Experiment) -> Result<Deployment, Failure> {
     blis_config::resolve(&config.deployment)
-        .map_err(|error| Failure::usage(error).or_hint("correct it there, or leave the file out"))
+        .map_err(|error| Failure::refused(error).or_hint("correct it there, or leave the file out"))
 }
 
 /// The workload that was asked for.
@@ -32,13 +32,13 @@ pub fn open(config: &Experiment) -> Result<Workload, Failure> {
     let patience = Some(BLIS_PATIENCE).filter(|_| config.engine.semantics == Semantics::BLIS);
     let opened = match &config.workload {
         WorkloadConfig::Synthetic(generated) => {
-            return generated.spec.generate(block_size).map_err(Failure::usage);
+            return generated.spec.generate(block_size).map_err(Failure::refused);
         }
         WorkloadConfig::Specified(SpecConfig { spec, num_requests, timeout, .. }) => {
             let (seed, horizon) = (config.seed, config.horizon);
             let (num_requests, timeout) = (*num_requests, *timeout);
             let options = GenerateOptions { seed, block_size, horizon, num_requests, timeout };
-            return spec.generate(&options).map_err(Failure::usage);
+            return spec.generate(&options).map_err(Failure::refused);
         }
         WorkloadConfig::Trace(trace) => {
             let closed_loop = trace.closed_loop.then(|| ClosedLoop {
@@ -58,7 +58,7 @@ pub fn open(config: &Experiment) -> Result<Workload, Failure> {
     };
     opened.map_err(|error| {
         let hint = remedy(&error, &config.workload);
-        Failure::usage(error).or_hint(hint)
+        Failure::refused(error).or_hint(hint)
     })
 }
 
@@ -103,9 +103,11 @@ fn remedy(error: &TraceError, workload: &WorkloadConfig) -> &'static str {
         }
         WorkloadConfig::Synthetic(_) | WorkloadConfig::Specified(_) => false,
     };
-    let in_header = |line: &LineError| match workload {
-        WorkloadConfig::Recorded { header, .. } => *line.file == *header.to_string_lossy(),
-        _ => line.file.ends_with(".yaml") || line.file.ends_with(".yml"),
+    let in_header = |line: &Diagnostic| {
+        line.location.as_ref().is_some_and(|location| match workload {
+            WorkloadConfig::Recorded { header, .. } => *location.file == *header.to_string_lossy(),
+            _ => location.file.ends_with(".yaml") || location.file.ends_with(".yml"),
+        })
     };
     match error {
         TraceError::Line(line) if in_header(line) => "mend the header; no request can be read without it",

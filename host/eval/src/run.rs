@@ -245,10 +245,8 @@ fn warnings(
     let mut warn = |what: String, hint: &str| warnings.push((what, hint.to_owned()));
     if let Some(first) = skipped.first.first() {
         // The line's own hint would be one too many.
-        let first = first.to_string();
-        let first = first.lines().next().unwrap_or_default();
         warn(
-            format!("{} of the trace left out; the first: {first}", plural(skipped.count, "line")),
+            format!("{} of the trace left out; the first: {}", plural(skipped.count, "line"), first.headline()),
             "without `--skip-bad-lines` a bad line ends the run",
         );
     }

@@ -101,7 +101,7 @@ impl Guests<'_> {
             let instead = instances.first().map(|instance| Arc::clone(&instance.latency));
             let Some(instead) = instead else { return Ok(()) };
             let model: Arc<dyn LatencyModel> = Arc::new(
-                PluginLatency::new(name, description, guest, instead, self.incidents).map_err(Failure::usage)?,
+                PluginLatency::new(name, description, guest, instead, self.incidents).map_err(Failure::refused)?,
             );
             instances.iter_mut().for_each(|instance| instance.latency = Arc::clone(&model));
         }

@@ -19,9 +19,8 @@ use serde_yaml::Spanned;
 use sha2::{Digest as _, Sha256};
 
 use super::{FitnessScale, FitnessWeights};
-use blis_diag::Location;
-use blis_diag::yaml::{Document, Entries, Range, Word, Wrong, explain};
-use blis_diag::{nearest, quoted};
+use blis_diag::yaml::{Document, Entries, Range, Word, explain};
+use blis_diag::{Diagnose, Diagnostic, Location, nearest, quoted};
 use blis_plugin::Kind;
 
 /// The suites that the program carries.
@@ -117,20 +116,15 @@ pub struct SuiteLimits {
     pub wall_s: f64,
 }
 
-/// Why there is no suite.
-#[derive(Debug, thiserror::Error)]
-pub enum SuiteError {
-    /// Something in the file is wrong.
-    #[error(transparent)]
-    Wrong(#[from] Wrong),
-    /// It cannot be read, or is called otherwise.
-    #[error("{what}\nhint: {hint}")]
-    Said {
-        /// What is wrong.
-        what: String,
-        /// What to do.
-        hint: String,
-    },
+/// Why there is no suite: something in its file is wrong, or it cannot be read, or is called otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(transparent)]
+pub struct SuiteError(#[from] Diagnostic);
+
+impl Diagnose for SuiteError {
+    fn diagnostic(&self) -> Diagnostic {
+        self.0.clone()
+    }
 }
 
 impl Split {
@@ -180,7 +174,7 @@ impl Suite {
     /// # Errors
     /// If there is none, or it says anything that is not understood.
     pub fn open(name: &str) -> Result<Self, SuiteError> {
-        let said = |what: String, hint: String| SuiteError::Said { what, hint };
+        let said = |what: String, hint: String| SuiteError(Diagnostic::new(what).hint(hint));
         if let Some(file) = SUITES.get_file(format!("{name}.yaml")) {
             let path = format!("examples/suites/{name}.yaml");
             return Self::parse(&path, file.contents_utf8().unwrap_or_default());
@@ -225,8 +219,8 @@ impl Suite {
         let reader = Reader(Document { file: file.into(), text });
         let raw: Option<RawSuite> = reader.0.read().map_err(|error| reader.yaml(&error))?;
         let Some(raw) = raw else {
-            let spot = Location { file: file.into(), line: 1, column: 1, len: 1 };
-            return Err(Wrong::at(spot, text, "the suite is empty", "see examples/suites/chat.yaml").into());
+            let empty = Diagnostic::in_text(Location::start(file), text, "the suite is empty");
+            return Err(empty.hint("see examples/suites/chat.yaml").into());
         };
         Ok(reader.suite(raw)?)
     }
@@ -313,7 +307,7 @@ const UP_TO_1000: Range = Range { fits: |number| (0.0..=1000.0).contains(&number
 const SECONDS: Range = Range { fits: |number| number > 0.0 && number <= 86_400.0, text: "above 0, at most 86400" };
 
 impl Reader<'_> {
-    fn suite(&self, raw: RawSuite) -> Result<Suite, Wrong> {
+    fn suite(&self, raw: RawSuite) -> Result<Suite, Diagnostic> {
         if raw.schema.value != "1" {
             let what = format!("suites of schema {} are not understood", quoted(raw.schema.value.as_bytes()));
             return Err(self.0.wrong(raw.schema.referenced, what, "this program reads `schema: 1`"));
@@ -353,7 +347,7 @@ impl Reader<'_> {
         })
     }
 
-    fn scenario(&self, raw: RawScenario, shared: &[(Word, Word)]) -> Result<Scenario, Wrong> {
+    fn scenario(&self, raw: RawScenario, shared: &[(Word, Word)]) -> Result<Scenario, Diagnostic> {
         let own = raw.run.map_or(Vec::new(), |run| run.0);
         // One's own wins.
         let inherited = shared.iter().filter(|(name, _)| !own.iter().any(|(known, _)| known.value == name.value));
@@ -375,7 +369,7 @@ impl Reader<'_> {
     }
 
     /// Names become keys of results and parts of file names.
-    fn name(&self, word: &Word) -> Result<String, Wrong> {
+    fn name(&self, word: &Word) -> Result<String, Diagnostic> {
         let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if word.value.is_empty() || word.value.len() > 64 || !word.value.chars().all(fits) {
             let what = format!("{} cannot be a name", quoted(word.value.as_bytes()));
@@ -384,7 +378,7 @@ impl Reader<'_> {
         Ok(word.value.clone())
     }
 
-    fn split(&self, word: &Word) -> Result<Split, Wrong> {
+    fn split(&self, word: &Word) -> Result<Split, Diagnostic> {
         let found = Split::ALL.into_iter().find(|split| split.name() == word.value);
         found.ok_or_else(|| {
             let what = format!("there is no split {}", quoted(word.value.as_bytes()));
@@ -395,13 +389,13 @@ impl Reader<'_> {
     fn by_split<T>(
         &self,
         entries: Option<Entries<Word>>,
-        value: impl Fn(&Word) -> Result<T, Wrong>,
-    ) -> Result<BTreeMap<Split, T>, Wrong> {
+        value: impl Fn(&Word) -> Result<T, Diagnostic>,
+    ) -> Result<BTreeMap<Split, T>, Diagnostic> {
         let entries = entries.map_or(Vec::new(), |entries| entries.0);
         entries.iter().map(|(split, word)| Ok((self.split(split)?, value(word)?))).collect()
     }
 
-    fn decides(&self, words: Option<Vec<Word>>) -> Result<Vec<Kind>, Wrong> {
+    fn decides(&self, words: Option<Vec<Word>>) -> Result<Vec<Kind>, Diagnostic> {
         const ALLOWED: &str = "admission, routing, priority, scheduling or preemption; how long things take is \
                                nobody's decision";
         let Some(words) = words else { return Ok(vec![Kind::Routing]) };
@@ -415,16 +409,15 @@ impl Reader<'_> {
         words.iter().map(kind).collect()
     }
 
-    fn weights(&self, word: &Word) -> Result<FitnessWeights, Wrong> {
+    fn weights(&self, word: &Word) -> Result<FitnessWeights, Diagnostic> {
         FitnessWeights::parse(&word.value, FitnessScale::Baseline).map_err(|error| {
-            let text = error.to_string();
-            let (what, hint) = text.split_once("\nhint: ").unwrap_or((&text, "write `figure:weight,figure:weight`"));
+            let Diagnostic { what, hint, .. } = error.diagnostic();
             // Its own excerpt is of a flag.
-            self.0.wrong(word.referenced, what.lines().next().unwrap_or_default(), hint)
+            self.0.wrong(word.referenced, what, hint.unwrap_or_default())
         })
     }
 
-    fn gates(&self, raw: RawGates) -> Result<Gates, Wrong> {
+    fn gates(&self, raw: RawGates) -> Result<Gates, Diagnostic> {
         let number = |word: Option<Word>, name: &str, range, usual| {
             word.map_or(Ok(usual), |word| self.0.number(name, &word, range))
         };
@@ -434,7 +427,7 @@ impl Reader<'_> {
         })
     }
 
-    fn limits(&self, raw: &RawLimits) -> Result<SuiteLimits, Wrong> {
+    fn limits(&self, raw: &RawLimits) -> Result<SuiteLimits, Diagnostic> {
         let usual = SuiteLimits::default();
         let whole = |word: &Option<Word>, name: &str, usual, most| {
             word.as_ref().map_or(Ok(usual), |word| self.0.whole(name, word, 1..=most))
@@ -465,12 +458,10 @@ impl Reader<'_> {
         })
     }
 
-    fn yaml(&self, error: &serde_yaml::Error) -> Wrong {
+    fn yaml(&self, error: &serde_yaml::Error) -> Diagnostic {
         let (what, hint) = explain(error);
-        let at = error.location();
-        let spot =
-            at.map_or(Location { file: self.0.file.clone(), line: 1, column: 1, len: 1 }, |at| self.0.location(at));
-        Wrong::at(spot, self.0.text, what, hint)
+        let location = error.location().map_or_else(|| Location::start(self.0.file.clone()), |at| self.0.location(at));
+        Diagnostic::in_text(location, self.0.text, what).hint(hint)
     }
 }
 

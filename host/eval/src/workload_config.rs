@@ -203,7 +203,7 @@ fn specified(path: &Path, settings: &ExperimentSpec) -> Result<WorkloadConfig, F
         ParityName::Vllm => ServeGenReading::Measured,
         ParityName::Blis => ServeGenReading::Blis,
     };
-    let spec = Spec::load_with(path, servegen).map_err(Failure::usage)?;
+    let spec = Spec::load_with(path, servegen).map_err(Failure::refused)?;
     let num_requests =
         settings.num_requests.map_or(spec.num_requests, |count| Some(count.into()).filter(|&n| n > 0));
     let (origin, timeout) = (SpecOrigin::File(path.to_owned()), settings.timeout.map(deadline));
@@ -247,7 +247,7 @@ fn synthetic(name: WorkloadName, settings: &ExperimentSpec) -> Result<WorkloadCo
         return Err(Failure::usage(format_args!("`{flag}` cannot be used with `--workload {name}`"))
             .hint("the preset fixes the lengths; `--workload distribution` takes them from flags"));
     }
-    let usual = DistributionSpec::preset(name).map_err(Failure::usage)?;
+    let usual = DistributionSpec::preset(name).map_err(Failure::refused)?;
     let spec = DistributionSpec {
         rate: settings.rate.unwrap_or(usual.rate),
         arrival: settings.arrival_process.map_or(usual.arrival, ArrivalProcess::from),
@@ -262,7 +262,7 @@ fn synthetic(name: WorkloadName, settings: &ExperimentSpec) -> Result<WorkloadCo
     let told = |error| match error {
         SpecError::Range { name, value, range } => out_of_range(&name, &value, &range),
         SpecError::Endless => endless(),
-        SpecError::TooMany { .. } | SpecError::Unknown { .. } => Failure::usage(error),
+        SpecError::TooMany { .. } | SpecError::Unknown { .. } => Failure::refused(error),
     };
     if let Some(count) = settings.concurrency {
         let think_time = settings.think_time_ms.unwrap_or(Micros::ZERO);
@@ -359,7 +359,7 @@ impl WorkloadName {
             return Ok(preset.spec(rate));
         }
         let DistributionSpec { arrival, num_requests, prompt, output, .. } =
-            DistributionSpec::preset(self.generator()).map_err(Failure::usage)?;
+            DistributionSpec::preset(self.generator()).map_err(Failure::refused)?;
         let drawn = |LengthSpec { mean, stdev, min, max }| Lengths::gaussian(mean, stdev, min, max);
         let arrival = match arrival {
             ArrivalProcess::Constant => Arrival::Constant,

@@ -20,6 +20,7 @@ use super::errors::{comparable, mean};
 use super::replay::replay;
 use super::runs::{FitError, MeasuredRun, Split};
 use super::validate::deployment;
+use blis_diag::Diagnostic;
 
 /// α and β in one row.
 pub const NAMES: [&str; 11] = [
@@ -92,7 +93,7 @@ const WINDOWS: f64 = 20.0;
 /// If a run cannot be simulated, or there is nothing to fit.
 pub fn calibrate(runs: &[&MeasuredRun], prior: &Prior) -> Result<Fitted, FitError> {
     if runs.is_empty() {
-        return Err(FitError::Nothing("no run is left to fit to\nhint: give more runs".into()));
+        return Err(FitError::nothing(Diagnostic::new("no run is left to fit to").hint("give more runs")));
     }
     let targets: Vec<Target> = runs.iter().map(|run| Target::new(run)).collect::<Result<_, _>>()?;
     let free: Vec<usize> = (0..NAMES.len()).filter(|&index| prior.spread[index] > 0.0).collect();
@@ -104,7 +105,7 @@ pub fn calibrate(runs: &[&MeasuredRun], prior: &Prior) -> Result<Fitted, FitErro
         .with_stepbound(1.0)
         .minimize(problem);
     let Some(jacobian) = problem.jacobian() else {
-        return Err(problem.failed.unwrap_or_else(|| FitError::Nothing("the fit came to nothing".into())));
+        return Err(problem.failed.unwrap_or_else(|| FitError::nothing(Diagnostic::new("the fit came to nothing"))));
     };
     let covariance = (jacobian.transpose() * &jacobian).try_inverse();
     let weights = problem.weights(&problem.at);
@@ -143,8 +144,9 @@ impl Target {
         let mut numbers = comparable(&run, &[Split::Train]);
         numbers.retain(|&number| run.requests[number].arrival_us >= start);
         if numbers.is_empty() {
-            let message = "no training request can be compared\nhint: the run is too short for its latencies";
-            return Err(FitError::Run { run: run.name, message: message.into() });
+            let mistake =
+                Diagnostic::new("no training request can be compared").hint("the run is too short for its latencies");
+            return Err(FitError::Run { run: run.name, mistake: Box::new(mistake) });
         }
         let count = (numbers.len() / REQUESTS).clamp(1, MOST);
         let windows: Vec<Vec<usize>> = (0..count)

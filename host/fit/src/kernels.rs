@@ -15,6 +15,7 @@ use serde::Deserialize;
 
 use super::calibrate::robust;
 use super::runs::{FitError, read_rows};
+use blis_diag::Diagnostic;
 
 /// Deviation of a measured kernel from its curve that is no news: of the logarithm.
 const SPREAD: f64 = 0.1;
@@ -62,11 +63,9 @@ pub fn fit_kernels(folder: &Path, prefix: &str, gpu: &Gpu) -> Result<Vec<FittedC
         curves.extend(reductions(&read_rows(file)?));
     }
     if curves.is_empty() {
-        let message = format!(
-            "no table of kernels whose name starts with `{prefix}`\nhint: files are called like \
-             `h100_sxm__gemm__vllm__0.14.0__gemm_perf.csv.gz`"
-        );
-        return Err(FitError::File { path: folder.into(), line: None, message });
+        let mistake = Diagnostic::new(format!("no table of kernels whose name starts with `{prefix}`"))
+            .hint("files are called like `h100_sxm__gemm__vllm__0.14.0__gemm_perf.csv.gz`");
+        return Err(FitError::file(folder, None, mistake));
     }
     Ok(curves)
 }

@@ -12,6 +12,7 @@ use blis_sim::units::Micros;
 
 use super::runs::{FitError, MeasuredRun};
 use blis_config::Deployment;
+use blis_diag::Diagnostic;
 
 /// What became of one request in the simulation, µs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,19 +34,18 @@ pub fn replay(
     deployment: &Deployment,
     latency: &Arc<dyn LatencyModel>,
 ) -> Result<Vec<Predicted>, FitError> {
-    let wrong = |message: String| FitError::Run { run: run.name.clone(), message };
+    let wrong = |mistake: Diagnostic| FitError::Run { run: run.name.clone(), mistake: Box::new(mistake) };
     let mut sink = Ends { ends: vec![None; run.requests.len()], latency: Arc::clone(latency) };
     let instance = Fast::new(instance(run, deployment, latency));
-    run_alone(instance, requests(run), Micros::MAX, &mut sink).map_err(|stuck| wrong(stuck.to_string()))?;
+    run_alone(instance, requests(run), Micros::MAX, &mut sink)
+        .map_err(|stuck| wrong(Diagnostic::new(stuck.to_string())))?;
     let number_of_refused = sink.ends.iter().position(Option::is_none);
     if let Some(number) = number_of_refused {
         let request = &run.requests[number];
-        let message = format!(
-            "request {number} ({} tokens in, {} out) cannot be served\nhint: are `max_model_len` and the number of \
-             KV blocks those of the server?",
-            request.input_tokens, request.output_tokens
-        );
-        return Err(wrong(message));
+        let (input, output) = (request.input_tokens, request.output_tokens);
+        let what = format!("request {number} ({input} tokens in, {output} out) cannot be served");
+        let hint = "are `max_model_len` and the number of KV blocks those of the server?";
+        return Err(wrong(Diagnostic::new(what).hint(hint)));
     }
     Ok(sink.ends.into_iter().flatten().collect())
 }

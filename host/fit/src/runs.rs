@@ -4,7 +4,6 @@
 //! that `runs.csv` itself, or one file of requests with the deployment on the command line.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::io::{BufRead as _, BufReader, Cursor, Read as _};
 use std::path::{Path, PathBuf};
 
@@ -14,13 +13,13 @@ use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 use blis_config::{ConfigError, DeploymentArgs};
-use blis_diag::unreadable;
+use blis_diag::{Diagnose, Diagnostic, Location, display, unreadable};
 
 /// What can be wrong with measured runs, or with a fit to them.
 #[derive(Debug, Error)]
+#[error("{}", self.diagnostic())]
 pub enum FitError {
     /// A file or folder cannot be read.
-    #[error("{}", unreadable(&path.display().to_string(), source))]
     Read {
         /// Which.
         path: PathBuf,
@@ -28,17 +27,8 @@ pub enum FitError {
         source: std::io::Error,
     },
     /// A file makes no sense.
-    #[error("{}{}: {message}", path.display(), line.map_or(String::new(), |line| format!(":{line}")))]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// Line, from 1.
-        line: Option<u64>,
-        /// What is wrong, and what to do.
-        message: String,
-    },
+    File(Box<Diagnostic>),
     /// The deployment of a run cannot be simulated.
-    #[error("run `{run}`: {source}")]
     Deployment {
         /// Which run.
         run: String,
@@ -46,22 +36,42 @@ pub enum FitError {
         source: Box<ConfigError>,
     },
     /// A run cannot be simulated or compared.
-    #[error("run `{run}`: {message}")]
     Run {
         /// Which run.
         run: String,
         /// Why not.
-        message: String,
+        mistake: Box<Diagnostic>,
     },
     /// There is nothing to fit.
-    #[error("{0}")]
-    Nothing(String),
+    Nothing(Box<Diagnostic>),
 }
 
 impl FitError {
-    fn file(path: &Path, line: Option<u64>, message: impl Display) -> Self {
-        Self::File { path: path.into(), line, message: message.to_string() }
+    /// There is nothing to fit.
+    pub(super) fn nothing(mistake: Diagnostic) -> Self {
+        Self::Nothing(Box::new(mistake))
     }
+
+    /// `mistake` is in `path`, in a line of it or in all.
+    pub(super) fn file(path: &Path, line: Option<u64>, mistake: Diagnostic) -> Self {
+        Self::File(Box::new(mistake.at(Location { line, ..Location::file(display(path)) })))
+    }
+}
+
+impl Diagnose for FitError {
+    fn diagnostic(&self) -> Diagnostic {
+        match self {
+            Self::Read { path, source } => unreadable(&display(path), source),
+            Self::File(mistake) | Self::Nothing(mistake) => (**mistake).clone(),
+            Self::Deployment { run, source } => of_run(run, source.diagnostic()),
+            Self::Run { run, mistake } => of_run(run, (**mistake).clone()),
+        }
+    }
+}
+
+fn of_run(run: &str, mistake: Diagnostic) -> Diagnostic {
+    let what = format!("run `{run}`: {}", mistake.without_hint());
+    Diagnostic { hint: mistake.hint, ..Diagnostic::new(what) }
 }
 
 /// Which part of a run a request belongs to.
@@ -258,9 +268,9 @@ fn deployment(options: &RunOptions, model: String) -> DeploymentArgs {
 
 fn load_single(path: &Path, options: &RunOptions) -> Result<MeasuredRun, FitError> {
     let Some(model) = options.model.clone() else {
-        let message = "a file of requests alone does not say what was measured\nhint: give `--model` and \
-                       `--hardware`, or the folder of a `runs.csv`";
-        return Err(FitError::file(path, None, message));
+        let mistake = Diagnostic::new("a file of requests alone does not say what was measured")
+            .hint("give `--model` and `--hardware`, or the folder of a `runs.csv`");
+        return Err(FitError::file(path, None, mistake));
     };
     let (requests, sha256) = load_requests(path, false)?;
     let stem = path.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
@@ -292,7 +302,8 @@ fn load_requests(path: &Path, repeats: bool) -> Result<(Vec<Measured>, String), 
     let json = text.trim_ascii_start().starts_with(b"{");
     let mut requests = if json { timestamps(path, &text)? } else { durations(path, &text, repeats)? };
     if requests.is_empty() {
-        return Err(FitError::file(path, None, "no request was answered\nhint: is this the right file?"));
+        let mistake = Diagnostic::new("no request was answered").hint("is this the right file?");
+        return Err(FitError::file(path, None, mistake));
     }
     requests.sort_by_key(|request| request.arrival_us);
     let first = requests[0].arrival_us;
@@ -323,21 +334,21 @@ fn durations(path: &Path, text: &[u8], repeats: bool) -> Result<Vec<Measured>, F
         if row.ok == Some(0) {
             continue;
         }
-        let wrong = |message: String| FitError::file(path, Some(line), message);
+        let wrong = |what: String, hint| FitError::file(path, Some(line), Diagnostic::new(what).hint(hint));
         let split = match row.split.as_deref() {
             None | Some("train" | "") => Split::Train,
             Some("validation") => Split::Validation,
             Some("test") => Split::Test,
             Some(other) => {
-                return Err(wrong(format!("unknown split `{other}`\nhint: known: train, validation, test")));
+                return Err(wrong(format!("unknown split `{other}`"), "known: train, validation, test"));
             }
         };
         if !(row.ttft_us >= 0.0 && row.e2e_us >= row.ttft_us && row.e2e_us.is_finite()) || row.output_tokens == 0 {
-            return Err(wrong(format!(
-                "first token after {} µs, last after {} µs, of {} tokens\nhint: leave out requests that failed, or \
-                 mark them with `ok` 0",
-                row.ttft_us, row.e2e_us, row.output_tokens
-            )));
+            let (ttft, e2e, tokens) = (row.ttft_us, row.e2e_us, row.output_tokens);
+            return Err(wrong(
+                format!("first token after {ttft} µs, last after {e2e} µs, of {tokens} tokens"),
+                "leave out requests that failed, or mark them with `ok` 0",
+            ));
         }
         let name = row.prompt.filter(|name| !name.is_empty()).or_else(|| repeats.then(|| row.input_tokens.to_string()));
         let next = prompts.len() as u32;
@@ -375,11 +386,12 @@ fn timestamps(path: &Path, text: &[u8]) -> Result<Vec<Measured>, FitError> {
         if line.trim().is_empty() {
             continue;
         }
-        let stamps: Stamps = serde_json::from_str(&line).map_err(|error| FitError::file(path, Some(number), error))?;
+        let stamps: Stamps = serde_json::from_str(&line)
+            .map_err(|error| FitError::file(path, Some(number), Diagnostic::new(error.to_string())))?;
         let ordered = [stamps.queued_ts, stamps.scheduled_ts, stamps.first_token_ts, stamps.last_token_ts];
         if !ordered.is_sorted() || !stamps.arrival_time.is_finite() || stamps.output_toks == 0 {
-            let message = "its times are not in order\nhint: leave out requests that failed";
-            return Err(FitError::file(path, Some(number), message));
+            let mistake = Diagnostic::new("its times are not in order").hint("leave out requests that failed");
+            return Err(FitError::file(path, Some(number), mistake));
         }
         all.push(stamps);
     }
@@ -415,7 +427,7 @@ fn rows<T: for<'de> Deserialize<'de>>(path: &Path, text: &[u8]) -> Result<Vec<T>
                 csv::ErrorKind::Deserialize { err, .. } => err.to_string(),
                 _ => error.to_string(),
             };
-            FitError::file(path, line, message)
+            FitError::file(path, line, Diagnostic::new(message))
         })?);
     }
     Ok(rows)

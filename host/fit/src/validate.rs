@@ -6,6 +6,7 @@ use super::errors::{Errors, comparable, compare};
 use super::replay::{Predicted, replay};
 use super::runs::{FitError, MeasuredRun, Split};
 use blis_config::{Deployment, resolve};
+use blis_diag::Diagnostic;
 
 /// One run, compared.
 #[derive(Clone, Debug, Serialize)]
@@ -56,7 +57,7 @@ fn judge(
     let numbers = comparable(run, &splits);
     let errors = compare(run, predicted, &numbers).ok_or_else(|| FitError::Run {
         run: run.name.clone(),
-        message: "no request can be compared\nhint: the run is too short for its latencies".into(),
+        mistake: Box::new(Diagnostic::new("no request can be compared").hint("the run is too short for its latencies")),
     })?;
     let point = |number: &usize| {
         let request = &run.requests[*number];

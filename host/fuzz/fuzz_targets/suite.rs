@@ -1,6 +1,7 @@
 #![no_main]
 
-use blis_eval::suite::{Split, Suite, SuiteError};
+use blis_diag::Diagnose as _;
+use blis_eval::suite::{Split, Suite};
 
 // What is understood has what a search needs; what is not is refused with a place and a remedy.
 libfuzzer_sys::fuzz_target!(|text: &str| match Suite::parse("fuzz.yaml", text) {
@@ -14,6 +15,8 @@ libfuzzer_sys::fuzz_target!(|text: &str| match Suite::parse("fuzz.yaml", text) {
             assert!(suite.seed(split, u64::MAX, 3) < 1 << 32);
         }
     }
-    Err(SuiteError::Wrong(wrong)) => assert!(wrong.to_string().contains("\nhint: ")),
-    Err(SuiteError::Said { .. }) => unreachable!("no file is read"),
+    Err(error) => {
+        let diagnostic = error.diagnostic();
+        assert!(diagnostic.location.is_some() && diagnostic.hint.is_some());
+    }
 });

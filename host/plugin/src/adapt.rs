@@ -96,12 +96,9 @@ impl PluginPolicy {
         let Self { guest, incidents, .. } = self;
         let guest = guest.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(most) = incidents.charge(|| guest.used()) {
-            let message = format!(
-                "{}: all decisions together used more than {most} operations\n\
-                 hint: do less in each; what does not change between decisions can be kept",
-                self.name
-            );
-            self.failed(at, Fault::new(FaultKind::OutOfFuel, message));
+            let what = format!("{}: all decisions together used more than {most} operations", self.name);
+            let hint = "do less in each; what does not change between decisions can be kept";
+            self.failed(at, Fault::new(FaultKind::OutOfFuel, what).hint(hint));
         }
     }
 

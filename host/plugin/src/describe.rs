@@ -1,5 +1,7 @@
 //! What a plugin says about itself, checked: the same rules for all three technologies.
 
+use blis_diag::Location;
+
 use super::limits::{PARAMETERS, WORD_BYTES};
 use super::{Description, Fault, FaultKind, Limits, Parameter};
 
@@ -10,7 +12,7 @@ impl Description {
     /// If a name is missing, given twice or not a word, a text too long, no kind named, or a
     /// parameter's default outside its range.
     pub fn checked(self, file: &str, limits: &Limits) -> Result<Self, Fault> {
-        let fault = |kind, what: String| Err(Fault::new(kind, format!("{file}: describe: {what}")));
+        let fault = |kind, what: String| Err(Fault::new(kind, format!("describe: {what}")).at(Location::file(file)));
         if !is_word(&self.name) {
             let what = format!("the name is {:?}; it must be a word of letters, digits, `-`, `_` and `.`", self.name);
             return fault(FaultKind::OutOfRange, what);

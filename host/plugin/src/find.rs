@@ -3,6 +3,7 @@
 //! A name is looked up in the folders of `--policy-dir`, then in `policies/`, then among the policies
 //! that the program carries, then as a path. Names of built-ins are the caller's business.
 
+use std::borrow::Cow;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,8 +12,7 @@ use include_dir::{Dir, include_dir};
 
 pub use super::sha256::sha256;
 use super::{Fault, FaultKind, Limits, Loaded, Technology, native, script, wasm};
-use blis_diag::nearest;
-use blis_diag::unreadable;
+use blis_diag::{Location, display, nearest, unreadable};
 
 static POLICIES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../policies");
 
@@ -117,7 +117,7 @@ impl Finder {
             return if is_path { Err(no_plugin(path)) } else { Ok(None) };
         };
         if let Err(error) = fs::metadata(path) {
-            return Err(Fault::new(FaultKind::Unreadable, format!("{name}: {}", unreadable(name, &error))));
+            return Err(unreadable_at(path, &error));
         }
         Ok(Some(Found { name: stem(path), technology, place: Place::File(path.to_owned()) }))
     }
@@ -175,12 +175,8 @@ impl Finder {
     pub fn load(&self, found: &Found) -> Result<Loaded, Fault> {
         let path = found.place.path();
         if found.technology == Technology::Native && !self.allow_native {
-            let what = format!(
-                "{}: a native library runs outside the sandbox, with your rights\n\
-                 hint: if you trust it, add `--allow-native`",
-                path.display()
-            );
-            return Err(Fault::new(FaultKind::NotAllowed, what));
+            let fault = at(&path, FaultKind::NotAllowed, "a native library runs outside the sandbox, with your rights");
+            return Err(fault.hint("if you trust it, add `--allow-native`"));
         }
         let content = self.content(&found.place)?;
         let sha256 = sha256(&content);
@@ -208,10 +204,7 @@ impl Finder {
             Err(error) if error.kind() == io::ErrorKind::NotFound && !asked_for => return Ok(Vec::new()),
             entries => entries.and_then(Iterator::collect::<Result<Vec<_>, _>>),
         };
-        let entries = entries.map_err(|error| {
-            let told = unreadable(&dir.display().to_string(), &error);
-            Fault::new(FaultKind::Unreadable, format!("{}: {told}", dir.display()))
-        })?;
+        let entries = entries.map_err(|error| unreadable_at(dir, &error))?;
         let files = entries.into_iter().map(|entry| entry.path()).filter(|path| path.is_file());
         let found = |path: PathBuf| {
             Some(Found { name: stem(&path), technology: Technology::of(&path)?, place: Place::File(path) })
@@ -228,31 +221,38 @@ impl Finder {
 /// If it cannot be read, is no file, or is larger.
 pub fn read(path: &Path, most: u64) -> Result<Vec<u8>, Fault> {
     use std::io::Read as _;
-    let file = path.display().to_string();
-    let unreadable =
-        |error: &io::Error| Fault::new(FaultKind::Unreadable, format!("{file}: {}", unreadable(&file, error)));
-    let metadata = fs::metadata(path).map_err(|error| unreadable(&error))?;
+    let metadata = fs::metadata(path).map_err(|error| unreadable_at(path, &error))?;
     if !metadata.is_file() {
-        return Err(Fault::new(FaultKind::Unreadable, format!("{file}: it is no file")));
+        return Err(at(path, FaultKind::Unreadable, "it is no file"));
     }
     let mut content = Vec::new();
     // One more than allowed, should the file grow.
     let opened = fs::File::open(path).and_then(|opened| opened.take(most.saturating_add(1)).read_to_end(&mut content));
-    opened.map_err(|error| unreadable(&error))?;
+    opened.map_err(|error| unreadable_at(path, &error))?;
     if content.len() as u64 > most {
         let size = metadata.len().max(content.len() as u64);
-        let what = format!("{file}: it has {size} bytes; a plugin may have {most}");
-        return Err(Fault::new(FaultKind::Unreadable, what));
+        return Err(at(path, FaultKind::Unreadable, format!("it has {size} bytes; a plugin may have {most}")));
     }
     Ok(content)
+}
+
+/// `path` cannot be read, or is not there.
+fn unreadable_at(path: &Path, error: &io::Error) -> Fault {
+    let file = display(path);
+    Fault::of(FaultKind::Unreadable, unreadable(&file, error).at(Location::file(file)))
+}
+
+/// The file `path` as a whole is at fault.
+fn at(path: &Path, kind: FaultKind, what: impl Into<String>) -> Fault {
+    Fault::new(kind, what).at(Location::file(display(path)))
 }
 
 /// The text of a script.
 fn text<'a>(path: &Path, content: &'a [u8]) -> Result<&'a str, Fault> {
     str::from_utf8(content).map_err(|error| {
         let line = content[..error.valid_up_to()].iter().filter(|&&byte| byte == b'\n').count() + 1;
-        let what = format!("{}:{line}: not UTF-8 text; is this a script?", path.display());
-        Fault::new(FaultKind::Unreadable, what)
+        let location = Location::file(display(path)).line(line as u64);
+        Fault::new(FaultKind::Unreadable, "not UTF-8 text; is this a script?").at(location)
     })
 }
 
@@ -271,29 +271,22 @@ fn stem(path: &Path) -> String {
     path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn key(found: &Result<Found, Fault>) -> (&str, PathBuf) {
+fn key(found: &Result<Found, Fault>) -> (Cow<'_, str>, PathBuf) {
     match found {
-        Ok(found) => (&found.name, found.place.path()),
-        Err(fault) => (&fault.message, PathBuf::new()),
+        Ok(found) => (Cow::Borrowed(&found.name), found.place.path()),
+        Err(fault) => (Cow::Owned(fault.message()), PathBuf::new()),
     }
 }
 
 fn twice(name: &str, first: &Found, second: &Found) -> Fault {
     let (first, second) = (first.place.path(), second.place.path());
-    let what = format!(
-        "{}: `{name}` is also {}\nhint: give the path of the one you mean, or rename the other",
-        first.display(),
-        second.display()
-    );
-    Fault::new(FaultKind::Unreadable, what)
+    at(&first, FaultKind::Unreadable, format!("`{name}` is also {}", second.display()))
+        .hint("give the path of the one you mean, or rename the other")
 }
 
 fn no_plugin(path: &Path) -> Fault {
-    let what = format!(
-        "{}: not a plugin by its name\nhint: a plugin ends in `.rhai`, `.wasm`, `.so`, `.dylib` or `.dll`",
-        path.display()
-    );
-    Fault::new(FaultKind::Unreadable, what)
+    at(path, FaultKind::Unreadable, "not a plugin by its name")
+        .hint("a plugin ends in `.rhai`, `.wasm`, `.so`, `.dylib` or `.dll`")
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@
 use std::fmt::{self, Debug, Display};
 use std::sync::Arc;
 
+use blis_diag::{Diagnose, Diagnostic, Location};
 use blis_sim::cluster::Abort;
 use blis_sim::latency::Batch;
 use blis_sim::policy::{
@@ -235,9 +236,9 @@ pub trait Guest: Debug + Send {
 pub struct Fault {
     /// What kind of thing.
     pub kind: FaultKind,
-    /// What, where in the plugin (file:line:column and the line, or a backtrace), what to do. Several
-    /// lines; begins with the file.
-    pub message: String,
+    /// What, where in the plugin (its file, of a script line and column; the line or a backtrace as excerpt), and
+    /// what to do. In a box, because every answer of a guest may be a fault.
+    pub diagnostic: Box<Diagnostic>,
 }
 
 /// Kinds of [`Fault`], by the names that results and tests use.
@@ -299,17 +300,34 @@ impl FaultKind {
 impl Fault {
     /// A fault of `kind`.
     #[must_use]
-    pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+    pub fn new(kind: FaultKind, what: impl Into<String>) -> Self {
+        Self::of(kind, Diagnostic::new(what))
     }
 
-    /// What happened, and what to do about it (ready to be followed by more, or empty).
+    /// A fault of `kind`, described by `diagnostic`.
     #[must_use]
-    pub fn split(&self) -> (&str, String) {
-        match self.message.rsplit_once("\nhint: ") {
-            Some((what, hint)) => (what, format!("{hint}; ")),
-            None => (&self.message, String::new()),
-        }
+    pub fn of(kind: FaultKind, diagnostic: Diagnostic) -> Self {
+        Self { kind, diagnostic: Box::new(diagnostic) }
+    }
+
+    /// Where it is, as a whole file or a part of one.
+    #[must_use]
+    pub fn at(mut self, location: Location) -> Self {
+        self.diagnostic.location = Some(location);
+        self
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.diagnostic.hint = Some(hint.into());
+        self
+    }
+
+    /// All of the diagnostic as text.
+    #[must_use]
+    pub fn message(&self) -> String {
+        self.diagnostic.to_string()
     }
 
     fn missing(kind: Kind) -> Self {
@@ -319,8 +337,14 @@ impl Fault {
 
 impl Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} [{}]", self.message, self.kind.name())
+        write!(f, "{} [{}]", self.diagnostic, self.kind.name())
     }
 }
 
 impl std::error::Error for Fault {}
+
+impl Diagnose for Fault {
+    fn diagnostic(&self) -> Diagnostic {
+        (*self.diagnostic).clone()
+    }
+}

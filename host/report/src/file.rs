@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use blis_diag::{Diagnose, Diagnostic};
 use serde::Serialize;
 use thiserror::Error;
 
@@ -39,6 +40,12 @@ pub enum FileError {
         /// Why.
         source: io::Error,
     },
+}
+
+impl Diagnose for FileError {
+    fn diagnostic(&self) -> Diagnostic {
+        Diagnostic::new(self.to_string()).hint(self.hint())
+    }
 }
 
 impl FileError {

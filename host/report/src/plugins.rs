@@ -59,7 +59,7 @@ impl Used {
                     kind: fault.kind.name(),
                     count: *count,
                     first_at_s: at.as_secs_f64(),
-                    first_message: fault.message.clone(),
+                    first_message: fault.message(),
                 })
                 .collect(),
         }

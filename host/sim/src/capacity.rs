@@ -25,13 +25,9 @@ const GATED_ACTIVATIONS: [&str; 5] = ["silu", "swiglu", "geglu", "situ", ""];
 
 /// Why the KV capacity cannot be computed, or is none.
 #[derive(Clone, Debug, Error, PartialEq)]
+#[error("{}\nhint: {}", self.what(), self.hint())]
 pub enum CapacityError {
     /// Weights and activations leave nothing for the KV cache.
-    #[error(
-        "the model does not fit: it needs {needed_gib:.1} GiB, and {gpus} GPU(s) offer {available_gib:.1} GiB\n\
-         hint: {}",
-        at_least(*minimum_gpus)
-    )]
     DoesNotFit {
         /// Weights, activations and runtime, GiB, over all GPUs of the group.
         needed_gib: f64,
@@ -43,10 +39,6 @@ pub enum CapacityError {
         minimum_gpus: Option<u64>,
     },
     /// There is room, but less than one block.
-    #[error(
-        "one KV block of {block_size} tokens takes {block_gib:.1} GiB, and {free_gib:.1} GiB are free for the cache\n\
-         hint: choose a smaller `--block-size-in-tokens`; 16 is usual"
-    )]
     BlockTooLarge {
         /// Tokens per block.
         block_size: u32,
@@ -56,20 +48,11 @@ pub enum CapacityError {
         free_gib: f64,
     },
     /// The weight formula counts three matrices per MLP; this activation has two.
-    #[error(
-        "cannot weigh a model with activation `{activation}`: only gated MLPs ({}) are known\n\
-         hint: give `--total-kv-blocks`",
-        "silu, swiglu, geglu, situ"
-    )]
     UnknownActivation {
         /// `hidden_act` of the config.
         activation: String,
     },
     /// KV heads cannot be split evenly.
-    #[error(
-        "{kv_heads} KV heads cannot be split over tensor parallel size {tensor}\n\
-         hint: choose a `--tensor-parallel-size` that divides {kv_heads}"
-    )]
     KvHeadsNotDivisible {
         /// KV heads of the model.
         kv_heads: u32,
@@ -77,10 +60,6 @@ pub enum CapacityError {
         tensor: u32,
     },
     /// There is no integer head width, and the config states none.
-    #[error(
-        "`hidden_size` {hidden_size} is no multiple of `num_attention_heads` {heads}, and the config has no `head_dim`\n\
-         hint: correct the config, or give `--total-kv-blocks`"
-    )]
     HeadDimUnknown {
         /// Width of the model.
         hidden_size: u32,
@@ -88,19 +67,57 @@ pub enum CapacityError {
         heads: u32,
     },
     /// A number the formula divides by, or multiplies everything with, is zero.
-    #[error(
-        "`{field}` is missing or zero\nhint: every model and GPU has one; correct the file or the flag that gives it"
-    )]
     Missing {
         /// Its name in `config.json`, in the hardware file, or among the options.
         field: &'static str,
     },
     /// A mixture of experts whose size is unknown cannot be weighed.
-    #[error(
-        "the config describes a mixture of experts, but not how many experts it has\n\
-         hint: add `num_experts` to the config, or give `--total-kv-blocks`"
-    )]
     ExpertCountUnknown,
+}
+
+impl CapacityError {
+    /// What is wrong.
+    #[must_use]
+    pub fn what(&self) -> String {
+        match self {
+            Self::DoesNotFit { needed_gib, available_gib, gpus, .. } => format!(
+                "the model does not fit: it needs {needed_gib:.1} GiB, and {gpus} GPU(s) offer {available_gib:.1} GiB"
+            ),
+            Self::BlockTooLarge { block_size, block_gib, free_gib } => format!(
+                "one KV block of {block_size} tokens takes {block_gib:.1} GiB, and {free_gib:.1} GiB are free for the cache"
+            ),
+            Self::UnknownActivation { activation } => format!(
+                "cannot weigh a model with activation `{activation}`: only gated MLPs (silu, swiglu, geglu, situ) are known"
+            ),
+            Self::KvHeadsNotDivisible { kv_heads, tensor } => {
+                format!("{kv_heads} KV heads cannot be split over tensor parallel size {tensor}")
+            }
+            Self::HeadDimUnknown { hidden_size, heads } => format!(
+                "`hidden_size` {hidden_size} is no multiple of `num_attention_heads` {heads}, and the config has no \
+                 `head_dim`"
+            ),
+            Self::Missing { field } => format!("`{field}` is missing or zero"),
+            Self::ExpertCountUnknown => {
+                "the config describes a mixture of experts, but not how many experts it has".into()
+            }
+        }
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self {
+            Self::DoesNotFit { minimum_gpus, .. } => at_least(*minimum_gpus),
+            Self::BlockTooLarge { .. } => "choose a smaller `--block-size-in-tokens`; 16 is usual".into(),
+            Self::UnknownActivation { .. } => "give `--total-kv-blocks`".into(),
+            Self::KvHeadsNotDivisible { kv_heads, .. } => {
+                format!("choose a `--tensor-parallel-size` that divides {kv_heads}")
+            }
+            Self::HeadDimUnknown { .. } => "correct the config, or give `--total-kv-blocks`".into(),
+            Self::Missing { .. } => "every model and GPU has one; correct the file or the flag that gives it".into(),
+            Self::ExpertCountUnknown => "add `num_experts` to the config, or give `--total-kv-blocks`".into(),
+        }
+    }
 }
 
 fn at_least(gpus: Option<u64>) -> String {

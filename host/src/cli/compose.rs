@@ -32,7 +32,7 @@ pub(super) fn compose(args: &ComposeArgs) -> Result<(), Failure> {
         }
         check_target(output).map_err(|error| Failure::file(&error))?;
     }
-    let Composed { spec, notes } = merge(&args.files).map_err(Failure::usage)?;
+    let Composed { spec, notes } = merge(&args.files).map_err(Failure::refused)?;
     let warnings = spec.warnings.iter().map(|(what, hint)| format!("{what} (hint: {hint})"));
     for note in notes.into_iter().chain(warnings) {
         let _ = writeln!(io::stderr(), "note: {note}");

@@ -170,7 +170,7 @@ impl DataArgs {
 fn failure(error: FitError) -> Failure {
     match error {
         FitError::Run { .. } => Failure::runtime(error),
-        _ => Failure::usage(error),
+        _ => Failure::refused(error),
     }
 }
 
@@ -207,7 +207,7 @@ pub(super) fn run_fit(args: &FitArgs) -> Result<(), Failure> {
     }
     let Some(out) = &args.out else { return Err(Failure::usage("`--out` is missing").hint("name a file to write")) };
     check_target(out).map_err(|error| Failure::file(&error))?;
-    let load_base = |path: &Path| CoefficientFile::load(Some(path)).map_err(Failure::usage);
+    let load_base = |path: &Path| CoefficientFile::load(Some(path)).map_err(Failure::refused);
     let base = args.base.as_deref().map(load_base).transpose()?;
     let runs = args.data.load()?;
     let leave_out = LeaveOut { models: args.leave_one_model_out, workloads: args.leave_one_workload_out };
@@ -236,8 +236,8 @@ pub(super) fn run_fit(args: &FitArgs) -> Result<(), Failure> {
 }
 
 fn fit_curves(args: &FitArgs, prefix: &str) -> Result<(), Failure> {
-    let catalogue = Catalogue::load(args.data.hardware_config.as_deref()).map_err(Failure::usage)?;
-    let gpu = catalogue.find(args.data.hardware.as_deref().unwrap_or_default()).map_err(Failure::usage)?.gpu;
+    let catalogue = Catalogue::load(args.data.hardware_config.as_deref()).map_err(Failure::refused)?;
+    let gpu = catalogue.find(args.data.hardware.as_deref().unwrap_or_default()).map_err(Failure::refused)?.gpu;
     let [folder] = args.data.data.as_slice() else {
         return Err(Failure::usage("`--kernels` takes one folder").hint("name the folder with the tables"));
     };

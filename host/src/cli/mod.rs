@@ -20,6 +20,7 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
+use blis_diag::Diagnostic;
 use blis_eval::compare::{self, CompareConfig};
 use blis_eval::error::Failure;
 use blis_eval::experiment::Experiment;
@@ -64,7 +65,9 @@ pub fn main() -> ExitCode {
 /// What the user would be told, if they are no command line.
 pub fn check_words(words: &[OsString]) -> Result<(), String> {
     match Cli::try_parse_from(words) {
-        Err(error) if error.use_stderr() => Err(reworded(&error, words.get(1).and_then(|word| word.to_str()))),
+        Err(error) if error.use_stderr() => {
+            Err(reworded(&error, words.get(1).and_then(|word| word.to_str())).to_string())
+        }
         Ok(_) | Err(_) => Ok(()),
     }
 }
@@ -191,15 +194,15 @@ fn show_clap(error: &clap::Error, first: Option<&str>) -> ExitCode {
 }
 
 /// clap's message in the form of ours: `error: …`, then `hint: …`. `first` is the user's first word.
-fn reworded(error: &clap::Error, first: Option<&str>) -> String {
+fn reworded(error: &clap::Error, first: Option<&str>) -> Diagnostic {
     let text = error.to_string();
     let known = first.filter(|word| Cli::command().find_subcommand(word).is_some());
     let subcommand = known.unwrap_or("<COMMAND>");
     let told = text.split("\n\nUsage:").next().unwrap_or_default();
     let told = told.split("\n\nFor more information").next().unwrap_or_default().trim_end();
     match told.split_once("\n\n  tip: ") {
-        Some((message, tip)) => format!("{message}\nhint: {}", tip.replace("\n  tip: ", "; ")),
-        None => format!("{told}\nhint: `blis {subcommand} --help` describes every flag"),
+        Some((message, tip)) => Diagnostic::new(message).hint(tip.replace("\n  tip: ", "; ")),
+        None => Diagnostic::new(told).hint(format!("`blis {subcommand} --help` describes every flag")),
     }
 }
 

@@ -23,7 +23,8 @@ use blis_workload::trace_v2::ThinkTime;
 /// The run that `blis <line>` asks for, or what the user reads instead.
 fn parse(line: &str) -> Result<RunConfig, String> {
     let words = std::iter::once("blis").chain(line.split_whitespace());
-    let cli = Cli::try_parse_from(words).map_err(|error| reworded(&error, line.split_whitespace().next()))?;
+    let cli =
+        Cli::try_parse_from(words).map_err(|error| reworded(&error, line.split_whitespace().next()).to_string())?;
     let config = match cli.command {
         Some(Command::Run(args)) => RunConfig::from_run(*args),
         Some(Command::Replay(args)) => RunConfig::from_replay(*args),

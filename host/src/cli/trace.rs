@@ -210,5 +210,5 @@ fn diff(args: &DiffArgs) -> Result<(), Failure> {
 }
 
 fn unusable(error: TraceError) -> Failure {
-    Failure::usage(error)
+    Failure::refused(error)
 }

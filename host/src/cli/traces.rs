@@ -138,13 +138,11 @@ impl InputFlags {
             ..TraceOptions::default()
         };
         let workload = open_trace(path, &options).map_err(|error| {
-            Failure::usage(error).or_hint("mend the line, or leave out such lines with `--skip-bad-lines`")
+            Failure::refused(error).or_hint("mend the line, or leave out such lines with `--skip-bad-lines`")
         })?;
         let mut notes = workload.notes.clone();
         if let Some(first) = workload.skipped.first.first() {
-            let first = first.to_string();
-            let first = first.lines().next().unwrap_or_default().to_owned();
-            notes.push(format!("{} bad lines left out; the first: {first}", workload.skipped.count));
+            notes.push(format!("{} bad lines left out; the first: {}", workload.skipped.count, first.headline()));
         }
         Ok((workload, notes))
     }
@@ -178,7 +176,7 @@ impl InspectArgs {
             num_requests: Some(spec.num_requests.map_or(most, |own| own.min(most))),
             timeout: None,
         };
-        let workload = spec.generate_answered(&options).map_err(Failure::usage)?;
+        let workload = spec.generate_answered(&options).map_err(Failure::refused)?;
         let mut notes: Vec<String> =
             spec.warnings.iter().map(|(what, hint)| format!("{what} (hint: {hint})")).collect();
         if spec.num_requests.is_none_or(|own| own > most) {
@@ -214,7 +212,7 @@ fn inspect(args: &InspectArgs) -> Result<(), Failure> {
     let block_size = args.block_size_in_tokens;
     let (workload, notes) = match (&args.file, args.workload) {
         (_, Some(name)) => args.generated(&name.spec(args.rate.unwrap_or(1.0))?)?,
-        (Some(file), None) if is_specification(file) => args.generated(&Spec::load(file).map_err(Failure::usage)?)?,
+        (Some(file), None) if is_specification(file) => args.generated(&Spec::load(file).map_err(Failure::refused)?)?,
         (Some(file), None) => match args.seed {
             None => args.input.open(file, block_size)?,
             Some(_) => {

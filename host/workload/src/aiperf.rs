@@ -19,8 +19,8 @@ use super::names::Names;
 use super::prefix::ROOT;
 use super::rows::{Intake, Origin, Row, Said, Shared, counted};
 use super::{TraceOptions, Workload};
-use blis_diag::Fault;
 use blis_diag::Lines;
+use blis_diag::RowError;
 
 /// Reads a `profile_export.jsonl` of AIPerf.
 ///
@@ -103,7 +103,7 @@ struct Metric {
     value: Number,
 }
 
-fn row(record: &Record<'_>, id: u32, names: &mut Names) -> Result<Row<Said>, Fault> {
+fn row(record: &Record<'_>, id: u32, names: &mut Names) -> Result<Row<Said>, RowError> {
     let metadata = need(record.metadata.as_ref(), "metadata")?;
     let metrics = need(record.metrics.as_ref(), "metrics")?;
     let arrival = need(metadata.request_start_ns, "request_start_ns")?.micros("request_start_ns", NANOSECOND)?;

@@ -15,7 +15,7 @@ use super::prefix::ROOT;
 use super::rows::{Intake, Origin, Row, Shared, Unrecorded};
 use super::{TraceOptions, Workload, field};
 use blis_diag::Lines;
-use blis_diag::{Fault, quoted};
+use blis_diag::{RowError, quoted};
 
 /// Reads an Azure trace.
 ///
@@ -50,13 +50,13 @@ struct Columns {
 
 impl Columns {
     /// The columns of a header line, and a note about those not read.
-    fn of(header: &[u8]) -> Result<(Self, Option<String>), Fault> {
+    fn of(header: &[u8]) -> Result<(Self, Option<String>), RowError> {
         let names: Vec<&[u8]> = header.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).collect();
         let mut at = [0; 3];
         for (at, name) in at.iter_mut().zip(NAMES) {
             let found = names.iter().position(|known| *known == name.as_bytes());
             *at = found.ok_or_else(|| {
-                Fault::new(format!("there is no column `{name}` in {}", quoted(header)))
+                RowError::new(format!("there is no column `{name}` in {}", quoted(header)))
                     .hint(format!("an Azure trace starts with the line `{}`", NAMES.join(",")))
             })?;
         }
@@ -71,7 +71,7 @@ impl Columns {
     }
 }
 
-fn row(line: &[u8], columns: Columns, id: u32) -> Result<Row, Fault> {
+fn row(line: &[u8], columns: Columns, id: u32) -> Result<Row, RowError> {
     let mut found: [(usize, &[u8]); 3] = [(0, &[]); 3];
     let (mut start, mut fields) = (0, 0);
     for text in line.split(|&byte| byte == b',') {
@@ -82,7 +82,7 @@ fn row(line: &[u8], columns: Columns, id: u32) -> Result<Row, Fault> {
         fields += 1;
     }
     if fields != columns.all {
-        return Err(Fault::new(format!("{fields} fields where the header has {}", columns.all)));
+        return Err(RowError::new(format!("{fields} fields where the header has {}", columns.all)));
     }
     let [(time_at, time), (input_at, input), (output_at, output)] = found;
     let prompt = |tokens| field::prompt_tokens(tokens, NAMES[1]);
@@ -97,10 +97,10 @@ fn row(line: &[u8], columns: Columns, id: u32) -> Result<Row, Fault> {
 }
 
 /// µs from the start of year 1 to `YYYY-MM-DD HH:MM:SS[.f…][Z|±HH:MM]`; finer digits are cut off.
-fn timestamp(bytes: &[u8]) -> Result<u64, Fault> {
+fn timestamp(bytes: &[u8]) -> Result<u64, RowError> {
     let text = bytes.trim_ascii();
     parse_timestamp(text).ok_or_else(|| {
-        Fault::new(format!("`TIMESTAMP` is not a time: {}", quoted(text)))
+        RowError::new(format!("`TIMESTAMP` is not a time: {}", quoted(text)))
             .hint("write it as `2023-11-16 18:15:46.6805900`")
     })
 }
@@ -234,7 +234,8 @@ mod tests {
         let text = "TIMESTAMP,ContextTokens,GeneratedTokens\nx,1,1\n2023-11-16 18:15:46,1,1\n";
         let options = TraceOptions { skip_bad_lines: true, ..TraceOptions::default() };
         let workload = read(text.as_bytes(), "t.csv", &options).unwrap();
-        assert_eq!((workload.skipped.count, workload.skipped.first[0].line), (1, 2));
+        let line = workload.skipped.first[0].location.as_ref().and_then(|location| location.line);
+        assert_eq!((workload.skipped.count, line), (1, Some(2)));
         assert_eq!(workload.requests.map(|r| r.id).collect::<Vec<_>>(), [1]);
     }
 

@@ -23,8 +23,8 @@ use super::names::Names;
 use super::prefix::ROOT;
 use super::rows::{Intake, Origin, Row, Said, counted};
 use super::{TraceOptions, Workload};
-use blis_diag::Fault;
 use blis_diag::Lines;
+use blis_diag::RowError;
 
 /// Tokens per hash id in the published traces.
 pub const HASH_BLOCK_TOKENS: NonZeroU32 = NonZeroU32::new(16).expect("16 > 0");
@@ -84,7 +84,7 @@ struct Record<'a> {
     hash_ids: Vec<u64>,
 }
 
-fn row(record: &Record<'_>, prompts: &HashedPrompts, id: u32) -> Result<Row<Said>, Fault> {
+fn row(record: &Record<'_>, prompts: &HashedPrompts, id: u32) -> Result<Row<Said>, RowError> {
     need(record.chat_id.as_ref(), "chat_id")?;
     let arrival = need(record.timestamp, "timestamp")?.micros("timestamp", SECOND)?;
     let input = need(record.input_length, "input_length")?.prompt("input_length")?;

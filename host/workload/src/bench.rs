@@ -14,7 +14,7 @@ use super::names::Names;
 use super::prefix::ROOT;
 use super::rows::{Intake, Origin, Row, Said, Shared, counted};
 use super::{TraceOptions, Workload};
-use blis_diag::Fault;
+use blis_diag::RowError;
 
 /// One run of a benchmark. All lists are by request.
 #[derive(Default)]
@@ -47,14 +47,14 @@ pub(super) fn read(
     file: &str,
     options: &TraceOptions,
     detailed: &str,
-    arrivals: impl Fn(&Run, usize) -> Result<(Vec<u64>, u64), Fault>,
+    arrivals: impl Fn(&Run, usize) -> Result<(Vec<u64>, u64), RowError>,
 ) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
     let mut documents: Documents<_, Run> = Documents::new(input, &file);
     let (mut base, mut runs, mut failed) = (0_u64, 0_u64, 0_u64);
     while let Some(run) = if intake.wants_more() { documents.next()? } else { None } {
-        let located = |fault: Fault| fault.at(&file, documents.line());
+        let located = |fault: RowError| fault.at(&file, documents.line());
         let lengths = run.lengths(detailed).and_then(|(inputs, outputs)| {
             let (at, end) = arrivals(&run, inputs.len())?;
             Ok((inputs, outputs, at, end))
@@ -66,8 +66,9 @@ pub(super) fn read(
             if output == 0 || run.errors.as_ref().is_some_and(|errors| errors[index]) {
                 failed += 1;
             } else if input == 0 {
-                intake
-                    .bad(located(Fault::new(format!("`input_lens[{index}]` is 0: a prompt has at least one token"))))?;
+                intake.bad(located(RowError::new(format!(
+                    "`input_lens[{index}]` is 0: a prompt has at least one token"
+                ))))?;
             } else if intake.wants_more() {
                 let (arrival, terms) = (base.saturating_add(at), Said::default());
                 intake.add(Row { arrival, id, input, output, prefix: ROOT, terms });
@@ -87,10 +88,10 @@ pub(super) fn read(
 
 impl Run {
     /// Prompt and answer lengths; all lists are as long. `detailed`: the option that makes them be written.
-    fn lengths(&self, detailed: &str) -> Result<(&[u32], &[u32]), Fault> {
+    fn lengths(&self, detailed: &str) -> Result<(&[u32], &[u32]), RowError> {
         let list = |list: &'_ Option<Vec<u32>>, name: &str| match list {
             Some(_) => Ok(()),
-            None => Err(Fault::new(format!("there is no list `{name}`"))
+            None => Err(RowError::new(format!("there is no list `{name}`"))
                 .hint(format!("the result says nothing of single requests; benchmark with `{detailed}`"))),
         };
         list(&self.input_lens, "input_lens").and(list(&self.output_lens, "output_lens"))?;
@@ -102,18 +103,18 @@ impl Run {
         ];
         let differs = others.into_iter().find_map(|(name, len)| Some((name, len.filter(|&len| len != inputs.len())?)));
         match differs {
-            Some((name, len)) => Err(Fault::new(format!("{} `input_lens`, but {len} `{name}`", inputs.len()))),
+            Some((name, len)) => Err(RowError::new(format!("{} `input_lens`, but {len} `{name}`", inputs.len()))),
             None => Ok((inputs, outputs)),
         }
     }
 
     /// The end of the run, µs from its start, after the last arrival.
-    pub fn end(&self, last: u64) -> Result<u64, Fault> {
+    pub fn end(&self, last: u64) -> Result<u64, RowError> {
         let duration = self.duration.map_or(Ok(0), |seconds| Number::Real(seconds).micros("duration", SECOND))?;
         Ok(duration.max(last))
     }
 
-    pub fn start_times(&self) -> Result<&[f64], Fault> {
+    pub fn start_times(&self) -> Result<&[f64], RowError> {
         need(self.start_times.as_deref(), "start_times")
     }
 }
@@ -159,16 +160,16 @@ impl<'de> Deserialize<'de> for Run {
     }
 }
 
-fn count(item: Number, name: &str) -> Result<u32, Fault> {
+fn count(item: Number, name: &str) -> Result<u32, RowError> {
     item.count(name)
 }
 
-fn seconds(item: Number, _: &str) -> Result<f64, Fault> {
+fn seconds(item: Number, _: &str) -> Result<f64, RowError> {
     Ok(item.real())
 }
 
 /// vLLM writes the error of every request, an empty one where there was none; others write `null`.
-fn failed(error: Option<Told>, _: &str) -> Result<bool, Fault> {
+fn failed(error: Option<Told>, _: &str) -> Result<bool, RowError> {
     Ok(error.is_some_and(|Told(told)| told))
 }
 
@@ -192,7 +193,7 @@ impl<'de> Deserialize<'de> for Told {
 }
 
 /// A list by its name, each item through a check.
-struct List<I, O>(&'static str, fn(I, &str) -> Result<O, Fault>);
+struct List<I, O>(&'static str, fn(I, &str) -> Result<O, RowError>);
 
 impl<'de, I: Deserialize<'de>, O> DeserializeSeed<'de> for List<I, O> {
     type Value = Vec<O>;
@@ -210,7 +211,7 @@ impl<'de, I: Deserialize<'de>, O> Visitor<'de> for List<I, O> {
         let mut list = Vec::new();
         while let Some(item) = items.next_element()? {
             let name = format!("{}[{}]", self.0, list.len());
-            list.push(self.1(item, &name).map_err(|fault| de::Error::custom(fault.what))?);
+            list.push(self.1(item, &name).map_err(|fault| de::Error::custom(fault.what()))?);
         }
         Ok(list)
     }

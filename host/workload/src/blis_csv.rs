@@ -17,7 +17,7 @@ use super::prefix::{PrefixTree, ROOT, TokenBlocks, TooManyBlocks};
 use super::records::Records;
 use super::rows::{Intake, Origin, Row, Shared, Unrecorded};
 use super::{TraceOptions, Workload, field};
-use blis_diag::{Fault, quoted};
+use blis_diag::{RowError, quoted};
 
 /// Reads a BLIS CSV.
 ///
@@ -71,19 +71,19 @@ impl Contents {
 }
 
 /// Leaves prompt and output in `tokens`.
-fn row(record: &ByteRecord, id: u32, tokens: &mut Vec<u32>) -> Result<Row, Fault> {
+fn row(record: &ByteRecord, id: u32, tokens: &mut Vec<u32>) -> Result<Row, RowError> {
     const COLUMNS: usize = 5;
     if record.len() < COLUMNS {
-        let fault = Fault::new(format!("{} fields, at least {COLUMNS} are needed", record.len()));
+        let fault = RowError::new(format!("{} fields, at least {COLUMNS} are needed", record.len()));
         return Err(fault.hint("columns are arrival_time, request_id, model, prefill_tokens, decode_tokens"));
     }
     let seconds = field::float(&record[0], "arrival_time")?;
     if seconds < 0.0 {
-        return Err(Fault::new(format!("`arrival_time` is negative: {}", quoted(&record[0]))));
+        return Err(RowError::new(format!("`arrival_time` is negative: {}", quoted(&record[0]))));
     }
     let arrival = Micros::from_secs_f64(seconds);
     if arrival == Micros::MAX {
-        return Err(Fault::new(format!("`arrival_time` is too large: {}", quoted(&record[0]))));
+        return Err(RowError::new(format!("`arrival_time` is too large: {}", quoted(&record[0]))));
     }
     tokens.clear();
     token_array(&record[3], "prefill_tokens", tokens)?;
@@ -95,10 +95,10 @@ fn row(record: &ByteRecord, id: u32, tokens: &mut Vec<u32>) -> Result<Row, Fault
 }
 
 /// Appends the numbers of a JSON array.
-fn token_array(text: &[u8], name: &str, tokens: &mut Vec<u32>) -> Result<(), Fault> {
+fn token_array(text: &[u8], name: &str, tokens: &mut Vec<u32>) -> Result<(), RowError> {
     let inner = text.trim_ascii().strip_prefix(b"[").and_then(|rest| rest.strip_suffix(b"]"));
     let Some(inner) = inner else {
-        let fault = Fault::new(format!("`{name}` is not a JSON array: {}", quoted(text)));
+        let fault = RowError::new(format!("`{name}` is not a JSON array: {}", quoted(text)));
         return Err(fault.hint("write it as \"[1, 2, 3]\", in quotation marks"));
     };
     if inner.trim_ascii().is_empty() {

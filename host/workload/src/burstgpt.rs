@@ -21,7 +21,7 @@ use super::prefix::ROOT;
 use super::records::Records;
 use super::rows::{Intake, Origin, Row, Said, Shared, counted};
 use super::{TraceOptions, Workload, field};
-use blis_diag::{Fault, quoted};
+use blis_diag::{RowError, quoted};
 
 /// Reads a BurstGPT trace.
 ///
@@ -72,12 +72,12 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(header: &ByteRecord) -> Result<Self, Fault> {
+    fn of(header: &ByteRecord) -> Result<Self, RowError> {
         let find = |name: &str| header.iter().position(|field| field.trim_ascii() == name.as_bytes());
         let must = |name: &str| {
             find(name).ok_or_else(|| {
                 let names: Vec<&[u8]> = header.iter().collect();
-                Fault::new(format!("there is no column `{name}` in {}", quoted(&names.join(&b','))))
+                RowError::new(format!("there is no column `{name}` in {}", quoted(&names.join(&b','))))
                     .hint(format!("a BurstGPT trace has the columns {TIMESTAMP}, Model, {REQUEST}, {RESPONSE}"))
             })
         };
@@ -93,9 +93,9 @@ impl Columns {
     }
 
     /// `None` for a request that failed.
-    fn row(&self, record: &ByteRecord, id: u32, said: &mut Seen) -> Result<Option<Row<Said>>, Fault> {
+    fn row(&self, record: &ByteRecord, id: u32, said: &mut Seen) -> Result<Option<Row<Said>>, RowError> {
         if record.len() != self.all {
-            return Err(Fault::new(format!("{} fields where the header has {}", record.len(), self.all)));
+            return Err(RowError::new(format!("{} fields where the header has {}", record.len(), self.all)));
         }
         let text = |at: Option<usize>| at.map_or(String::new(), |at| String::from_utf8_lossy(&record[at]).into_owned());
         let seconds = field::float(&record[self.timestamp], TIMESTAMP)?;
@@ -118,7 +118,7 @@ impl Columns {
 }
 
 /// A count, also written as `12.0`: what pandas makes of a column with gaps.
-fn tokens(text: &[u8], name: &str) -> Result<u32, Fault> {
+fn tokens(text: &[u8], name: &str) -> Result<u32, RowError> {
     field::count(text.strip_suffix(b".0").unwrap_or(text), name)
 }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::num::NonZeroU32;
 
+use blis_diag::{Diagnose, Diagnostic};
 use blis_sim::request::{Name, Request, Tags};
 
 use super::trace_v2::{BLOCK_KEYS, MAX_TOKENS, keys_text};
@@ -43,16 +44,27 @@ const TRACE_V2_PRIORITY: &str = "slo_class,vllm_priority,";
 
 /// Why a workload could not be written.
 #[derive(Debug, thiserror::Error)]
+#[error("{}", self.diagnostic())]
 pub enum WriteError {
     /// The file could not be written.
-    #[error(transparent)]
     Io(#[from] io::Error),
     /// More contents than 32-bit token ids can tell apart.
-    #[error("more distinct KV blocks than token ids\nhint: convert fewer requests with `--max-requests`")]
     TooManyTokens,
     /// An arrival later than dates with four digits for the year can tell.
-    #[error("a request arrives after the year 9999\nhint: convert a part with `--duration`")]
     TooLate,
+}
+
+impl Diagnose for WriteError {
+    fn diagnostic(&self) -> Diagnostic {
+        match self {
+            Self::Io(error) => Diagnostic::new(error.to_string()),
+            Self::TooManyTokens => Diagnostic::new("more distinct KV blocks than token ids")
+                .hint("convert fewer requests with `--max-requests`"),
+            Self::TooLate => {
+                Diagnostic::new("a request arrives after the year 9999").hint("convert a part with `--duration`")
+            }
+        }
+    }
 }
 
 impl Target {

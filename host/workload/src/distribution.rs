@@ -16,7 +16,7 @@ use rand_distr::{Distribution as _, Exp1, StandardNormal};
 
 use super::error::Skipped;
 use super::{Names, Workload};
-use blis_diag::name_hint;
+use blis_diag::{Diagnose, Diagnostic, name_hint};
 
 /// A workload of one kind of request.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,9 +66,9 @@ pub struct LengthSpec {
 
 /// What is wrong with a [`DistributionSpec`].
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{}", self.diagnostic())]
 pub enum SpecError {
     /// A value out of its range.
-    #[error("`{name}` is {value}, but must be {range}")]
     Range {
         /// Name of the setting.
         name: String,
@@ -78,18 +78,13 @@ pub enum SpecError {
         range: String,
     },
     /// It would never end.
-    #[error("the workload has no end\nhint: set the number of requests or the horizon")]
     Endless,
     /// More requests than can be numbered.
-    #[error(
-        "about {requests:.0} requests arrive before the horizon, more than 4294967295\nhint: lower rate or horizon"
-    )]
     TooMany {
         /// Rate times horizon.
         requests: f64,
     },
     /// No preset or arrival process of this name.
-    #[error("unknown {what} `{name}`\nhint: {hint}")]
     Unknown {
         /// What was asked for.
         what: &'static str,
@@ -98,6 +93,22 @@ pub enum SpecError {
         /// The nearest name, or all of them.
         hint: String,
     },
+}
+
+impl Diagnose for SpecError {
+    fn diagnostic(&self) -> Diagnostic {
+        match self {
+            Self::Range { name, value, range } => Diagnostic::new(format!("`{name}` is {value}, but must be {range}")),
+            Self::Endless => {
+                Diagnostic::new("the workload has no end").hint("set the number of requests or the horizon")
+            }
+            Self::TooMany { requests } => {
+                Diagnostic::new(format!("about {requests:.0} requests arrive before the horizon, more than 4294967295"))
+                    .hint("lower rate or horizon")
+            }
+            Self::Unknown { what, name, hint } => Diagnostic::new(format!("unknown {what} `{name}`")).hint(hint),
+        }
+    }
 }
 
 const fn lengths(mean: f64, stdev: f64, min: u32, max: u32) -> LengthSpec {

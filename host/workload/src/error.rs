@@ -1,6 +1,6 @@
 //! What can be wrong with a trace, said so that the user can find it and mend it.
 //!
-//! Parsers of a single row know nothing of files: they return a [`Fault`], and the reader adds
+//! Parsers of a single row know nothing of files: they return a [`RowError`](blis_diag::RowError), and the reader adds
 //! file and line. A row can be skipped on request ([`Skipped`]); everything else ends the reading.
 
 use std::io;
@@ -9,13 +9,13 @@ use std::sync::Arc;
 use blis_sim::units::Micros;
 
 use super::format::TraceFormat;
-use blis_diag::{LineError, ReadError, unreadable};
+use blis_diag::{Diagnose, Diagnostic, Location, ReadError, unreadable};
 
 /// Why a trace cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[error("{}", self.diagnostic())]
 pub enum TraceError {
     /// The file cannot be opened or read, or its gzip stream is damaged.
-    #[error("{}", unreadable(.file, .source))]
     Io {
         /// Path as given.
         file: Arc<str>,
@@ -23,12 +23,8 @@ pub enum TraceError {
         source: io::Error,
     },
     /// A line is wrong.
-    #[error(transparent)]
-    Line(#[from] LineError),
+    Line(Diagnostic),
     /// The format is none of those known.
-    #[error(
-        "{file}: unknown trace format; it starts with {start}\nhint: if it is one of {formats}, name it with `--trace-format`"
-    )]
     UnknownFormat {
         /// Path as given.
         file: Arc<str>,
@@ -38,7 +34,6 @@ pub enum TraceError {
         formats: String,
     },
     /// No such format name.
-    #[error("unknown trace format `{name}`\nhint: {hint}")]
     UnknownFormatName {
         /// The name given.
         name: String,
@@ -46,7 +41,6 @@ pub enum TraceError {
         hint: String,
     },
     /// There is no row to simulate.
-    #[error("{file}: no requests{}\nhint: a trace needs at least one request after its header", left_out_text(.skipped, .notes))]
     Empty {
         /// Path as given.
         file: Arc<str>,
@@ -56,10 +50,6 @@ pub enum TraceError {
         notes: Vec<String>,
     },
     /// Nothing arrives in the part of the trace that was asked for.
-    #[error(
-        "{file}: no request arrives from {} s{}; the last one arrives at {} s\nhint: change `--start` or `--duration`",
-        .start.as_secs_f64(), until(*.end), .last.as_secs_f64()
-    )]
     EmptyWindow {
         /// Path as given.
         file: Arc<str>,
@@ -71,7 +61,6 @@ pub enum TraceError {
         last: Micros,
     },
     /// A TraceV2 trace has two files, and one of them is not where it should be.
-    #[error("{file}: this is the {half} of a TraceV2 trace, and `{missing}` is not there\nhint: give both files")]
     HalfMissing {
         /// Path as given.
         file: Arc<str>,
@@ -81,10 +70,6 @@ pub enum TraceError {
         missing: String,
     },
     /// The rounds of a session do not count 0, 1, 2, …
-    #[error(
-        "{file}: round {round} of session `{session}` is {what} there\nhint: in closed loop the rounds of a session \
-         count 0, 1, 2, …; with `--session-mode fixed` each arrives as recorded"
-    )]
     Rounds {
         /// Path as given.
         file: Arc<str>,
@@ -96,10 +81,6 @@ pub enum TraceError {
         round: u32,
     },
     /// Closed loop was asked for, and the format does not tell which turn waits for which answer.
-    #[error(
-        "{file}: a trace in the format {format} has no rounds that could wait for answers\nhint: closed loop is for \
-         mooncake and trace-v2; with `--session-mode fixed` each request arrives as recorded"
-    )]
     NoSessions {
         /// Path as given.
         file: Arc<str>,
@@ -107,7 +88,6 @@ pub enum TraceError {
         format: TraceFormat,
     },
     /// More than 32 bits can number.
-    #[error("{file}: more than 4294967295 {what}\nhint: {hint}")]
     TooMany {
         /// Path as given.
         file: Arc<str>,
@@ -116,6 +96,53 @@ pub enum TraceError {
         /// How to make them fewer.
         hint: &'static str,
     },
+}
+
+impl Diagnose for TraceError {
+    fn diagnostic(&self) -> Diagnostic {
+        let of = |file: &Arc<str>, what: String| Diagnostic::new(what).at(Location::file(Arc::clone(file)));
+        match self {
+            Self::Io { file, source } => unreadable(file, source),
+            Self::Line(line) => line.clone(),
+            Self::UnknownFormat { file, start, formats } => {
+                of(file, format!("unknown trace format; it starts with {start}"))
+                    .hint(format!("if it is one of {formats}, name it with `--trace-format`"))
+            }
+            Self::UnknownFormatName { name, hint } => {
+                Diagnostic::new(format!("unknown trace format `{name}`")).hint(hint)
+            }
+            Self::Empty { file, skipped, notes } => of(file, format!("no requests{}", left_out_text(skipped, notes)))
+                .hint("a trace needs at least one request after its header"),
+            Self::EmptyWindow { file, start, end, last } => {
+                let (start, until, last) = (start.as_secs_f64(), until(*end), last.as_secs_f64());
+                of(file, format!("no request arrives from {start} s{until}; the last one arrives at {last} s"))
+                    .hint("change `--start` or `--duration`")
+            }
+            Self::HalfMissing { file, half, missing } => {
+                of(file, format!("this is the {half} of a TraceV2 trace, and `{missing}` is not there"))
+                    .hint("give both files")
+            }
+            Self::Rounds { file, session, what, round } => {
+                of(file, format!("round {round} of session `{session}` is {what} there")).hint(
+                    "in closed loop the rounds of a session count 0, 1, 2, …; with `--session-mode fixed` each \
+                     arrives as recorded",
+                )
+            }
+            Self::NoSessions { file, format } => {
+                of(file, format!("a trace in the format {format} has no rounds that could wait for answers")).hint(
+                    "closed loop is for mooncake and trace-v2; with `--session-mode fixed` each request arrives as \
+                     recorded",
+                )
+            }
+            Self::TooMany { file, what, hint } => of(file, format!("more than 4294967295 {what}")).hint(*hint),
+        }
+    }
+}
+
+impl From<Diagnostic> for TraceError {
+    fn from(line: Diagnostic) -> Self {
+        Self::Line(line)
+    }
 }
 
 impl From<ReadError> for TraceError {
@@ -135,7 +162,7 @@ impl TraceError {
         match self {
             Self::Line(error) => {
                 let hint = error.hint.map_or(guess.to_owned(), |hint| format!("{guess}; {hint}"));
-                Self::Line(LineError { hint: Some(hint), ..error })
+                Self::Line(Diagnostic { hint: Some(hint), ..error })
             }
             Self::Empty { file, skipped, mut notes } => {
                 notes.push(guess.to_owned());
@@ -159,9 +186,7 @@ fn skipped_text(skipped: &Skipped) -> String {
     match skipped.first.first() {
         Some(first) => {
             // The row's own hint would be one too many.
-            let first = first.to_string();
-            let first = first.lines().next().unwrap_or_default();
-            format!(" ({} bad rows were skipped, the first is {first})", skipped.count)
+            format!(" ({} bad rows were skipped, the first is {})", skipped.count, first.headline())
         }
         None => String::new(),
     }
@@ -173,14 +198,14 @@ pub struct Skipped {
     /// How many.
     pub count: u64,
     /// The first few of them, at most [`Skipped::KEPT`].
-    pub first: Vec<LineError>,
+    pub first: Vec<Diagnostic>,
 }
 
 impl Skipped {
     /// How many errors are kept for the user to read.
     pub const KEPT: usize = 5;
 
-    pub(super) fn add(&mut self, error: LineError) {
+    pub(super) fn add(&mut self, error: Diagnostic) {
         self.count += 1;
         if self.first.len() < Self::KEPT {
             self.first.push(error);
@@ -190,21 +215,21 @@ impl Skipped {
 
 #[cfg(test)]
 mod tests {
-    use blis_diag::Fault;
+    use blis_diag::RowError;
 
     use super::*;
 
     #[test]
     fn messages_say_where_and_what_to_do() {
         let file: Arc<str> = "a.csv".into();
-        let error = Fault::new("`x` is negative: -1").column_after(4).hint("counts start at 0").at(&file, 7);
+        let error = RowError::new("`x` is negative: -1").column_after(4).hint("counts start at 0").at(&file, 7);
         insta::assert_snapshot!(error, @r"
         a.csv:7:5: `x` is negative: -1
         hint: counts start at 0
         ");
         let mut skipped = Skipped::default();
         for line in 2..10 {
-            skipped.add(Fault::new("bad").at(&file, line));
+            skipped.add(RowError::new("bad").at(&file, line));
         }
         assert_eq!(skipped.first.len(), Skipped::KEPT);
         let error = TraceError::Empty { file, skipped, notes: Vec::new() };

@@ -2,10 +2,10 @@
 //!
 //! Every error names the field and shows the value; none panics.
 
-use blis_diag::{Fault, quoted};
+use blis_diag::{RowError, quoted};
 
 /// A count or time that fits `u64`: decimal digits, blanks around them allowed.
-pub(super) fn unsigned(bytes: &[u8], name: &str) -> Result<u64, Fault> {
+pub(super) fn unsigned(bytes: &[u8], name: &str) -> Result<u64, RowError> {
     let digits = bytes.trim_ascii();
     let mut value: u64 = 0;
     for &byte in digits {
@@ -15,55 +15,55 @@ pub(super) fn unsigned(bytes: &[u8], name: &str) -> Result<u64, Fault> {
         }
         value = match value.checked_mul(10).and_then(|tens| tens.checked_add(u64::from(digit))) {
             Some(value) => value,
-            None => return Err(Fault::new(format!("`{name}` is too large: {}", quoted(digits)))),
+            None => return Err(RowError::new(format!("`{name}` is too large: {}", quoted(digits)))),
         };
     }
-    if digits.is_empty() { Err(Fault::new(format!("`{name}` is empty"))) } else { Ok(value) }
+    if digits.is_empty() { Err(RowError::new(format!("`{name}` is empty"))) } else { Ok(value) }
 }
 
 #[cold]
-fn not_a_count(bytes: &[u8], name: &str) -> Fault {
+fn not_a_count(bytes: &[u8], name: &str) -> RowError {
     match bytes {
         [b'-', rest @ ..] if !rest.is_empty() && rest.iter().all(u8::is_ascii_digit) => {
-            Fault::new(format!("`{name}` is negative: {}", quoted(bytes)))
+            RowError::new(format!("`{name}` is negative: {}", quoted(bytes)))
         }
-        _ => Fault::new(format!("`{name}` is not a whole number: {}", quoted(bytes))),
+        _ => RowError::new(format!("`{name}` is not a whole number: {}", quoted(bytes))),
     }
 }
 
 /// A count that fits `u32`.
-pub(super) fn count(bytes: &[u8], name: &str) -> Result<u32, Fault> {
+pub(super) fn count(bytes: &[u8], name: &str) -> Result<u32, RowError> {
     fits_u32(unsigned(bytes, name)?, name)
 }
 
 /// `value` as a 32-bit count.
-pub(super) fn fits_u32(value: u64, name: &str) -> Result<u32, Fault> {
-    u32::try_from(value).map_err(|_| Fault::new(format!("`{name}` is {value}, more than {}", u32::MAX)))
+pub(super) fn fits_u32(value: u64, name: &str) -> Result<u32, RowError> {
+    u32::try_from(value).map_err(|_| RowError::new(format!("`{name}` is {value}, more than {}", u32::MAX)))
 }
 
 /// A time in µs: what a signed 64-bit integer holds, as in every BLIS file.
-pub(super) fn micros(bytes: &[u8], name: &str) -> Result<u64, Fault> {
+pub(super) fn micros(bytes: &[u8], name: &str) -> Result<u64, RowError> {
     let value = unsigned(bytes, name)?;
     if value > i64::MAX as u64 {
-        return Err(Fault::new(format!("`{name}` is {value}, more than {}", i64::MAX)));
+        return Err(RowError::new(format!("`{name}` is {value}, more than {}", i64::MAX)));
     }
     Ok(value)
 }
 
 /// A finite floating-point number.
-pub(super) fn float(bytes: &[u8], name: &str) -> Result<f64, Fault> {
+pub(super) fn float(bytes: &[u8], name: &str) -> Result<f64, RowError> {
     let text = bytes.trim_ascii();
     let value: Option<f64> = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
     match value {
         Some(value) if value.is_finite() => Ok(value),
-        Some(_) => Err(Fault::new(format!("`{name}` is not finite: {}", quoted(text)))),
-        None => Err(Fault::new(format!("`{name}` is not a number: {}", quoted(text)))),
+        Some(_) => Err(RowError::new(format!("`{name}` is not finite: {}", quoted(text)))),
+        None => Err(RowError::new(format!("`{name}` is not a number: {}", quoted(text)))),
     }
 }
 
 /// A prompt has at least one token.
-pub(super) fn prompt_tokens(tokens: u32, name: &str) -> Result<u32, Fault> {
-    if tokens == 0 { Err(Fault::new(format!("`{name}` is 0: a prompt has at least one token"))) } else { Ok(tokens) }
+pub(super) fn prompt_tokens(tokens: u32, name: &str) -> Result<u32, RowError> {
+    if tokens == 0 { Err(RowError::new(format!("`{name}` is 0: a prompt has at least one token"))) } else { Ok(tokens) }
 }
 
 #[cfg(test)]
@@ -71,8 +71,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn message<T: std::fmt::Debug>(result: Result<T, Fault>) -> String {
-        result.unwrap_err().what
+    fn message<T: std::fmt::Debug>(result: Result<T, RowError>) -> String {
+        result.unwrap_err().what().to_owned()
     }
 
     #[test]

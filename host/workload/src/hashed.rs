@@ -9,7 +9,7 @@ use super::TraceOptions;
 use super::error::TraceError;
 use super::prefix::{Node, PrefixTree, ROOT};
 use super::rows::{Intake, Shared, Terms};
-use blis_diag::Fault;
+use blis_diag::RowError;
 
 /// All prompts of a trace.
 pub(super) struct HashedPrompts {
@@ -27,13 +27,13 @@ impl HashedPrompts {
     }
 
     /// That a prompt of `input` tokens has no more than `ids` hash ids.
-    pub fn check(&self, ids: usize, input: u32, name: &str) -> Result<(), Fault> {
+    pub fn check(&self, ids: usize, input: u32, name: &str) -> Result<(), RowError> {
         let blocks = input.div_ceil(self.hash_block.get());
         if ids <= blocks as usize {
             return Ok(());
         }
         let fault =
-            Fault::new(format!("{ids} `{name}`, but {input} tokens are {blocks} blocks of {}", self.hash_block));
+            RowError::new(format!("{ids} `{name}`, but {input} tokens are {blocks} blocks of {}", self.hash_block));
         Err(fault.hint("set the hash block size to that of the trace (Mooncake 512, Bailian 16)"))
     }
 

@@ -12,15 +12,12 @@ use serde::{Deserialize, Deserializer};
 
 use super::error::TraceError;
 use super::field;
-use blis_diag::{Fault, json_fault, quoted};
+use blis_diag::{RowError, check_json_object, json_error};
 
 /// Reads the JSON object on a line. Bare `NaN` and `Infinity`, which Python writes, count as no
 /// number; `scratch` holds the line without them, where there are any.
-pub(super) fn object<'a, T: Deserialize<'a>>(line: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<T, Fault> {
-    // serde would take a list for a record, its items in the order of our fields.
-    if line.trim_ascii_start().first() != Some(&b'{') {
-        return Err(Fault::new(format!("not a JSON object: {}", quoted(line))));
-    }
+pub(super) fn object<'a, T: Deserialize<'a>>(line: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<T, RowError> {
+    check_json_object(line)?;
     let error = match serde_json::from_slice(line) {
         Ok(record) => return Ok(record),
         Err(error) => error,
@@ -29,14 +26,14 @@ pub(super) fn object<'a, T: Deserialize<'a>>(line: &'a [u8], scratch: &'a mut Ve
     scratch.clear();
     scratch.extend(line.iter().map(|&byte| plain.byte(byte)));
     if scratch == line {
-        return Err(json_fault(&error));
+        return Err(json_error(&error));
     }
-    serde_json::from_slice(scratch).map_err(|error| json_fault(&error))
+    serde_json::from_slice(scratch).map_err(|error| json_error(&error))
 }
 
 /// What must be there.
-pub(super) fn need<T>(value: Option<T>, name: &str) -> Result<T, Fault> {
-    value.ok_or_else(|| Fault::new(format!("`{name}` is missing")))
+pub(super) fn need<T>(value: Option<T>, name: &str) -> Result<T, RowError> {
+    value.ok_or_else(|| RowError::new(format!("`{name}` is missing")))
 }
 
 /// Bytes of JSON in which `NaN` and `Infinity` outside of strings become `""`, padded: columns stay.
@@ -101,7 +98,7 @@ impl<R: BufRead, T: DeserializeOwned> Documents<R, T> {
             return Err(TraceError::Io { file, source: error.into() });
         }
         let line = if error.line() > 0 { error.line() as u64 } else { self.line() };
-        Err(json_fault(&error).at(&file, line).into())
+        Err(json_error(&error).at(&file, line).into())
     }
 
     /// The line in which the present document ends.
@@ -152,12 +149,12 @@ pub(super) const SECOND: u64 = 1_000_000_000;
 
 impl Number {
     /// As a count that fits 32 bits.
-    pub fn count(self, name: &str) -> Result<u32, Fault> {
+    pub fn count(self, name: &str) -> Result<u32, RowError> {
         match self {
             Self::Whole(value) => field::fits_u32(value, name),
-            Self::Real(value) if value < 0.0 => Err(Fault::new(format!("`{name}` is negative: `{value}`"))),
+            Self::Real(value) if value < 0.0 => Err(RowError::new(format!("`{name}` is negative: `{value}`"))),
             Self::Real(value) if value.fract() != 0.0 => {
-                Err(Fault::new(format!("`{name}` is not a whole number: `{value}`")))
+                Err(RowError::new(format!("`{name}` is not a whole number: `{value}`")))
             }
             // A float becomes an integer by clamping at 2^64, which is far beyond the limit.
             Self::Real(value) => field::fits_u32(value as u64, name),
@@ -165,22 +162,22 @@ impl Number {
     }
 
     /// As a prompt length, at least 1.
-    pub fn prompt(self, name: &str) -> Result<u32, Fault> {
+    pub fn prompt(self, name: &str) -> Result<u32, RowError> {
         field::prompt_tokens(self.count(name)?, name)
     }
 
     /// As a time in µs, where it counts units of so many ns. Whole numbers are cut off to whole µs;
     /// others, which are not exact to begin with, are rounded.
-    pub fn micros(self, name: &str, unit: u64) -> Result<u64, Fault> {
+    pub fn micros(self, name: &str, unit: u64) -> Result<u64, RowError> {
         let us = match self {
             Self::Whole(value) => u64::try_from(u128::from(value) * u128::from(unit) / 1_000).ok(),
             Self::Real(value) if value < 0.0 => {
-                return Err(Fault::new(format!("`{name}` is negative: `{value}`")));
+                return Err(RowError::new(format!("`{name}` is negative: `{value}`")));
             }
             Self::Real(value) => Some((value * (unit as f64 / 1e3)).round() as u64),
         };
         us.filter(|&us| us < i64::MAX as u64)
-            .ok_or_else(|| Fault::new(format!("`{name}` is too large: `{:?}`", self.real())))
+            .ok_or_else(|| RowError::new(format!("`{name}` is too large: `{:?}`", self.real())))
     }
 
     pub fn real(self) -> f64 {
@@ -270,7 +267,7 @@ mod tests {
         let mut scratch = Vec::new();
         object::<Record<'_>>(format!("{{\"x\": 1, \"n\": {text}}}").as_bytes(), &mut scratch)
             .map(|record| record.n)
-            .map_err(|fault| format!("{}: {}", fault.column.unwrap_or(0), fault.what))
+            .map_err(|fault| format!("{}: {}", fault.column.unwrap_or(0), fault.what()))
     }
 
     #[test]

@@ -25,8 +25,8 @@ use super::prefix::ROOT;
 use super::rows::{Intake, Origin, Row, Said};
 use super::trace_v2::{Extra, Later, SessionGrowth};
 use super::{TraceOptions, Workload};
-use blis_diag::Fault;
 use blis_diag::Lines;
+use blis_diag::RowError;
 
 /// Tokens per hash id in the published traces.
 pub const HASH_BLOCK_TOKENS: NonZeroU32 = NonZeroU32::new(512).expect("512 > 0");
@@ -109,7 +109,7 @@ impl Turns {
     }
 
     /// `row`, in its session.
-    fn place(&mut self, record: &Record<'_>, mut row: Row<Said>, names: &mut Names) -> Result<Row<Said>, Fault> {
+    fn place(&mut self, record: &Record<'_>, mut row: Row<Said>, names: &mut Names) -> Result<Row<Said>, RowError> {
         let delay = record.delay.map(|ms| ms.micros("delay", MILLISECOND)).transpose()?;
         let session = record.session_id.as_ref().map_or(Name::NONE, |Label(name)| names.intern(name));
         let before = self.by_session.get(&session).copied().filter(|_| session != Name::NONE);
@@ -119,17 +119,17 @@ impl Turns {
                 (Some((_, last)), Some(delay)) if self.waits => last.saturating_add(delay),
                 (Some(_), Some(_)) => {
                     let fault =
-                        Fault::new("`timestamp` is missing: the turn has only a `delay` after the one before it");
+                        RowError::new("`timestamp` is missing: the turn has only a `delay` after the one before it");
                     return Err(fault.hint("`blis run --session-mode closed-loop` has turns wait for their answers"));
                 }
                 (None, Some(_)) => {
                     let fault =
-                        Fault::new("`timestamp` is missing: there is no turn before that a `delay` could follow");
+                        RowError::new("`timestamp` is missing: there is no turn before that a `delay` could follow");
                     return Err(
                         fault.hint("the first turn of a session has a timestamp, and later ones its `session_id`")
                     );
                 }
-                (_, None) => return Err(Fault::new("`timestamp` is missing")),
+                (_, None) => return Err(RowError::new("`timestamp` is missing")),
             };
         }
         if session != Name::NONE {
@@ -162,12 +162,12 @@ fn parse<'a>(
     scratch: &'a mut Vec<u8>,
     prompts: &HashedPrompts,
     id: u32,
-) -> Result<(Record<'a>, Row<Said>), Fault> {
+) -> Result<(Record<'a>, Row<Said>), RowError> {
     let record: Record<'_> = json::object(line, scratch)?;
     let arrival = record.timestamp.map_or(Ok(0), |ms| ms.micros("timestamp", MILLISECOND))?;
     let input = match (record.input_length, &record.text_input) {
         (None, Some(_)) => {
-            let fault = Fault::new("`input_length` is missing: only the text is given");
+            let fault = RowError::new("`input_length` is missing: only the text is given");
             return Err(fault.hint("count its tokens with the model's tokenizer first"));
         }
         (length, _) => need(length, "input_length")?.prompt("input_length")?,

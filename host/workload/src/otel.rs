@@ -25,7 +25,7 @@ use super::names::Names;
 use super::prefix::ROOT;
 use super::rows::{Intake, Origin, Row, Said, Shared, counted};
 use super::{TraceOptions, Workload, field};
-use blis_diag::Fault;
+use blis_diag::RowError;
 
 /// Reads OTLP-JSON with spans of vLLM.
 ///
@@ -320,7 +320,7 @@ impl Seen {
         self.completion.or(self.decoded)
     }
 
-    fn row(&self, id: u32) -> Result<Row<Said>, Fault> {
+    fn row(&self, id: u32) -> Result<Row<Said>, RowError> {
         let arrival = need(self.arrived.or(self.start), "startTimeUnixNano")?;
         let arrival = arrival.micros("startTimeUnixNano", NANOSECOND)?;
         let input = need(self.prompt.or(self.prefill), "gen_ai.usage.prompt_tokens")?;

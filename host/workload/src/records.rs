@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, Read};
 use std::sync::Arc;
 
-use blis_diag::{Fault, LINE_BYTES_MAX, LineError};
+use blis_diag::{Diagnostic, LINE_BYTES_MAX, RowError};
 use csv::ByteRecord;
 
 use super::error::TraceError;
@@ -51,7 +51,7 @@ impl<R: BufRead> Records<R> {
                 other => io::Error::other(format!("{other:?}")),
             };
             if source.kind() == io::ErrorKind::FileTooLarge && self.reader.get_ref().left == 0 {
-                let fault = Fault::new(format!("the record is longer than {} MiB", LINE_BYTES_MAX >> 20));
+                let fault = RowError::new(format!("the record is longer than {} MiB", LINE_BYTES_MAX >> 20));
                 return fault
                     .hint("is a quotation mark missing, or is this the wrong file?")
                     .at(&self.file, start)
@@ -62,7 +62,7 @@ impl<R: BufRead> Records<R> {
     }
 
     /// `fault` happened in the present record.
-    pub fn locate(&self, fault: Fault) -> LineError {
+    pub fn locate(&self, fault: RowError) -> Diagnostic {
         fault.at(&self.file, self.record.position().map_or(0, csv::Position::line))
     }
 }

@@ -12,7 +12,7 @@ use super::names::Names;
 use super::prefix::{Node, ROOT, SharedPrefixes};
 use super::window::{Arrival, Rounds};
 use super::{TraceOptions, Workload};
-use blis_diag::{LineError, quoted};
+use blis_diag::{Diagnostic, quoted};
 
 /// One request as read. `terms`: what only some formats record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +135,7 @@ impl<'a, T: Terms> Intake<'a, T> {
     }
 
     /// A row could not be read: the end, or one more skipped.
-    pub fn bad(&mut self, error: LineError) -> Result<(), TraceError> {
+    pub fn bad(&mut self, error: Diagnostic) -> Result<(), TraceError> {
         if !self.options.skip_bad_lines {
             return Err(error.into());
         }

@@ -9,7 +9,7 @@ use std::io::BufRead;
 use super::bench::{self, Rate};
 use super::error::TraceError;
 use super::{TraceOptions, Workload};
-use blis_diag::Fault;
+use blis_diag::RowError;
 
 /// Reads results of SGLang's `bench_serving`.
 ///
@@ -19,14 +19,14 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     bench::read(input, file, options, "--output-details", |run, requests| {
         let rate = match &run.request_rate {
             Some(Rate::Finite(rate)) if *rate > 0.0 => *rate,
-            Some(Rate::Finite(rate)) => return Err(Fault::new(format!("`request_rate` is {rate}, not above 0"))),
+            Some(Rate::Finite(rate)) => return Err(RowError::new(format!("`request_rate` is {rate}, not above 0"))),
             Some(Rate::Word(word)) => {
-                return Err(Fault::new(format!(
+                return Err(RowError::new(format!(
                     "`request_rate` is `{word}`: the file does not tell when requests arrived"
                 ))
                 .hint("benchmark at a rate of so many requests per second, or replay the trace that was used"));
             }
-            None => return Err(Fault::new("`request_rate` is missing")),
+            None => return Err(RowError::new("`request_rate` is missing")),
         };
         let at: Vec<u64> = (0..requests).map(|index| (index as f64 * 1e6 / rate) as u64).collect();
         let end = run.end((requests as f64 * 1e6 / rate) as u64)?;

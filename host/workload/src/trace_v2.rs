@@ -19,7 +19,7 @@ use super::prefix::{Node, ROOT, RunTree, SharedPrefixes, TooManyBlocks};
 use super::records::Records;
 use super::rows::{Intake, Origin, Row, Shared, Terms};
 use super::{TraceOptions, Workload, field};
-use blis_diag::Fault;
+use blis_diag::RowError;
 
 mod columns;
 mod header;
@@ -92,7 +92,7 @@ pub fn recorded_seed(path: &Path) -> Option<u64> {
 }
 
 /// When it was sent, where that is known. µs on the clock of the trace.
-fn arrival_us(fields: &Fields<'_>) -> Result<u64, Fault> {
+fn arrival_us(fields: &Fields<'_>) -> Result<u64, RowError> {
     match fields.time(Column::SendTimeUs)? {
         0 => fields.time(Column::ArrivalTimeUs),
         sent => Ok(sent),
@@ -100,7 +100,7 @@ fn arrival_us(fields: &Fields<'_>) -> Result<u64, Fault> {
 }
 
 /// Tokens of the prompt, without those of a prefix group.
-fn own_tokens(fields: &Fields<'_>) -> Result<u32, Fault> {
+fn own_tokens(fields: &Fields<'_>) -> Result<u32, RowError> {
     match fields.count(Column::ServerInputTokens)? {
         counted if counted > 0 && fields.text(Column::PrefixGroup)?.is_empty() => Ok(counted),
         _ => fields.count(Column::InputTokens),
@@ -152,13 +152,13 @@ impl Replay {
         }
     }
 
-    fn row(&mut self, fields: &Fields<'_>) -> Result<Row<Recorded>, Fault> {
+    fn row(&mut self, fields: &Fields<'_>) -> Result<Row<Recorded>, RowError> {
         fields.check()?;
         let id = fields.count(Column::RequestId)?;
         let (arrived, arrival) = (fields.time(Column::ArrivalTimeUs)?, arrival_us(fields)?);
         let deadline_us = fields.time(Column::DeadlineUs)?;
         if deadline_us > 0 && deadline_us < arrived {
-            return Err(Fault::new(format!("`deadline_us` {deadline_us} is before `arrival_time_us` {arrived}")));
+            return Err(RowError::new(format!("`deadline_us` {deadline_us} is before `arrival_time_us` {arrived}")));
         }
         let group = fields.text(Column::PrefixGroup)?;
         let own = own_tokens(fields)?;
@@ -172,7 +172,9 @@ impl Replay {
         let max_output_tokens = fields.max_tokens(output)?;
         let keys = fields.block_keys(u64::from(input) + u64::from(output))?;
         if !self.ids.insert(id) {
-            return Err(Fault::new(format!("`request_id` {id} is there already")).hint("every request needs its own"));
+            return Err(
+                RowError::new(format!("`request_id` {id} is there already")).hint("every request needs its own")
+            );
         }
         // Only now is the record known to be good: a skipped one must not found a group.
         let prefix = match &mut self.contents {
@@ -191,8 +193,8 @@ impl Replay {
         })
     }
 
-    fn tags(&mut self, fields: &Fields<'_>) -> Result<Tags, Fault> {
-        let mut name = |column| -> Result<Name, Fault> { Ok(self.names.intern(fields.text(column)?)) };
+    fn tags(&mut self, fields: &Fields<'_>) -> Result<Tags, RowError> {
+        let mut name = |column| -> Result<Name, RowError> { Ok(self.names.intern(fields.text(column)?)) };
         Ok(Tags {
             slo_class: name(Column::SloClass)?,
             tenant: name(Column::TenantId)?,
@@ -205,8 +207,8 @@ impl Replay {
     }
 }
 
-fn too_many_blocks() -> Fault {
-    Fault::new("more than 4294967295 different KV blocks".to_owned()).hint("read fewer requests of it")
+fn too_many_blocks() -> RowError {
+    RowError::new("more than 4294967295 different KV blocks".to_owned()).hint("read fewer requests of it")
 }
 
 /// Prefix groups, in order of appearance.

@@ -10,7 +10,7 @@ use std::io::BufRead;
 use super::error::TraceError;
 use super::json::{Number, SECOND};
 use super::{TraceOptions, Workload, bench};
-use blis_diag::Fault;
+use blis_diag::RowError;
 
 /// Reads results of `vllm bench serve`.
 ///
@@ -21,7 +21,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
         let starts = run.start_times().map_err(|fault| fault.hint("benchmark with `--save-detailed`"))?;
         let first = starts.iter().copied().fold(f64::INFINITY, f64::min);
         let at = |&start: &f64| Number::Real(start - first).micros("start_times", SECOND);
-        let at = starts.iter().map(at).collect::<Result<Vec<u64>, Fault>>()?;
+        let at = starts.iter().map(at).collect::<Result<Vec<u64>, RowError>>()?;
         let end = run.end(at.iter().copied().max().unwrap_or(0))?;
         Ok((at, end))
     })

@@ -19,8 +19,8 @@ use super::names::Names;
 use super::prefix::ROOT;
 use super::rows::{Intake, Origin, Row, Said};
 use super::{TraceOptions, Workload};
-use blis_diag::Fault;
 use blis_diag::Lines;
+use blis_diag::RowError;
 
 const HASH_BLOCK_TOKENS: NonZeroU32 = NonZeroU32::new(16).expect("16 > 0");
 
@@ -83,11 +83,11 @@ struct Meta<'a> {
     block_size: Option<Number>,
 }
 
-fn block_size(size: Number) -> Result<NonZeroU32, Fault> {
-    NonZeroU32::new(size.count("block_size")?).ok_or_else(|| Fault::new("`block_size` is 0"))
+fn block_size(size: Number) -> Result<NonZeroU32, RowError> {
+    NonZeroU32::new(size.count("block_size")?).ok_or_else(|| RowError::new("`block_size` is 0"))
 }
 
-fn row(record: &Record<'_>, prompts: &HashedPrompts, id: u32) -> Result<Row<Said>, Fault> {
+fn row(record: &Record<'_>, prompts: &HashedPrompts, id: u32) -> Result<Row<Said>, RowError> {
     let arrival = need(record.arrival_ms, "arrival_ms")?.micros("arrival_ms", MILLISECOND)?;
     let input = need(record.prompt_tokens, "prompt_tokens")?.prompt("prompt_tokens")?;
     let output = need(record.output_tokens, "output_tokens")?.count("output_tokens")?;

@@ -52,7 +52,7 @@ impl Bundle {
         let file: Arc<str> = path.display().to_string().into();
         let mut text = String::new();
         let read = File::open(path).and_then(|file| file.take(BYTES_MAX + 1).read_to_string(&mut text));
-        read.map_err(|source| PolicyError::Read { file: Arc::clone(&file), source })?;
+        read.map_err(|error| PolicyError::unreadable(&file, &error))?;
         if text.len() as u64 > BYTES_MAX {
             return Err(PolicyError::said(format!("`{file}` is longer than 1 MiB"), "is this the right file?"));
         }
@@ -67,7 +67,7 @@ impl Bundle {
         let reader = Reader(Document { file: file.into(), text });
         let raw: Option<RawBundle> = reader.0.read().map_err(|error| reader.yaml_error(&error))?;
         let Some(raw) = raw else {
-            let spot = Location { file: reader.0.file, line: 1, column: 1, len: 1 };
+            let spot = Location::start(reader.0.file);
             return Err(PolicyError::at(spot, text, "the bundle is empty", "`{}` means the default of everything"));
         };
         Ok(Self { choices: reader.choices(raw)?, text: text.to_owned() })
@@ -299,7 +299,7 @@ impl Reader<'_> {
         };
         let spot = match error.location() {
             Some(at) => self.0.location(at),
-            None => Location { file: Arc::clone(&self.0.file), line: 1, column: 1, len: 1 },
+            None => Location::start(Arc::clone(&self.0.file)),
         };
         PolicyError::at(spot, self.0.text, what, hint)
     }

@@ -1,46 +1,34 @@
 //! What can be wrong with the choice of policies.
 
 use std::io;
-use std::sync::Arc;
 
+use blis_diag::{Diagnose, Diagnostic, Location, unreadable};
 use thiserror::Error;
 
-use blis_diag::Location;
-use blis_diag::unreadable;
-use blis_diag::yaml::Wrong;
-
 /// Policies that cannot be used as described.
-#[derive(Debug, Error)]
-pub enum PolicyError {
-    /// The bundle cannot be read.
-    #[error("{}", unreadable(file, source))]
-    Read {
-        /// Path as given.
-        file: Arc<str>,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A place in the bundle is wrong.
-    #[error(transparent)]
-    Wrong(#[from] Wrong),
-    /// Something that has no place in a file.
-    #[error("{what}\nhint: {hint}")]
-    Contradiction {
-        /// What is wrong.
-        what: String,
-        /// What to do about it.
-        hint: String,
-    },
-}
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(transparent)]
+pub struct PolicyError(#[from] Diagnostic);
 
 impl PolicyError {
-    /// Something is wrong at `spot` of a file that reads `text`.
-    pub(super) fn at(spot: Location, text: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::Wrong(Wrong::at(spot, text, what, hint))
+    /// The bundle cannot be read.
+    pub(super) fn unreadable(file: &str, error: &io::Error) -> Self {
+        Self(unreadable(file, error))
     }
 
-    /// Something is wrong between flags.
+    /// Something is wrong at `location` of a file that reads `text`.
+    pub(super) fn at(location: Location, text: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self(Diagnostic::in_text(location, text, what).hint(hint))
+    }
+
+    /// Something is wrong that has no location in a file.
     pub(super) fn said(what: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::Contradiction { what: what.into(), hint: hint.into() }
+        Self(Diagnostic::new(what).hint(hint))
+    }
+}
+
+impl Diagnose for PolicyError {
+    fn diagnostic(&self) -> Diagnostic {
+        self.0.clone()
     }
 }

@@ -354,12 +354,8 @@ fn source() -> impl Strategy<Value = Source> {
         Just(Source::Default),
         Just(Source::Flag("--routing-policy".into())),
         any::<String>().prop_map(|words| Source::Told(words.into())),
-        (any::<String>(), any::<u64>()).prop_map(|(file, line)| Source::File(blis_diag::Location {
-            file: file.into(),
-            line,
-            column: 3,
-            len: 1
-        })),
+        (any::<String>(), any::<u64>())
+            .prop_map(|(file, line)| Source::File(blis_diag::Location::file(file).characters(line, 3, 1))),
     ]
 }
 

@@ -129,7 +129,7 @@ impl Bench {
                     .map(|(name, value)| (kind, name.clone(), Sourced { value: *value, source: source() }));
                 choices.parameters.extend(set);
             }
-            let policies = PolicySettings::choose(&choices, base.bundle.as_ref(), &*catalog).map_err(Failure::usage)?;
+            let policies = PolicySettings::choose(&choices, base.bundle.as_ref(), &*catalog).map_err(Failure::refused)?;
             let mut config = base.clone();
             config.engine.follow(&policies);
             config.cluster.policies = policies;
@@ -341,7 +341,7 @@ fn configure(suite: &Suite, scenario: &Scenario) -> Result<Experiment, Failure> 
     let Some(text) = &scenario.workload else { return Ok(config) };
     let name = format!("{} (workload of {})", suite.file, scenario.name);
     let beside = Path::new(&suite.file).parent().unwrap_or(Path::new("")).to_owned();
-    let spec = Spec::parse(&name, text, &Beside(beside)).map_err(Failure::usage)?;
+    let spec = Spec::parse(&name, text, &Beside(beside)).map_err(Failure::refused)?;
     Ok(config.with_spec(&name, spec))
 }
 

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
+use blis_diag::Diagnostic;
+
 use crate::error::Failure;
 use crate::suite::{SuiteLimits, hex};
 use crate::verdict::Traits;
@@ -76,7 +78,7 @@ impl Candidate {
     /// Compiled, under the limits of a suite. Native code is refused, whoever asks: it would run in this process.
     pub fn load(&self, limits: &SuiteLimits) -> Result<Loaded, Fault> {
         if self.technology == Technology::Native {
-            return Err(Fault::new(FaultKind::NotAllowed, format!("`{}` {NATIVE}", self.file)));
+            return Err(Fault::of(FaultKind::NotAllowed, native_code(&self.file)));
         }
         self.load_here(limits)
     }
@@ -108,9 +110,12 @@ impl Candidate {
 }
 
 /// Why native code is not loaded, and what to do.
-pub const NATIVE: &str = "is native code, which runs with your rights\n\
-    hint: if you trust it, `blis evaluate --allow-native` judges it in a process of its own; for everything else, make a \
-    component of it";
+pub(super) fn native_code(file: &str) -> Diagnostic {
+    Diagnostic::new(format!("`{file}` is native code, which runs with your rights")).hint(
+        "if you trust it, `blis evaluate --allow-native` judges it in a process of its own; for everything else, make a \
+         component of it",
+    )
+}
 
 /// What candidates are called among policies. No built-in and no file is called so.
 pub const NAME: &str = "candidate";

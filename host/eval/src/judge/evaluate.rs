@@ -257,7 +257,7 @@ pub fn invalid(who: Who, failure: &Failure, traits: Traits, hand: &Arc<Hand>) ->
     // In the plugin's words: hints of ours are about flags that a candidate does not have.
     let told = match (status, failure.fault()) {
         (Status::HostError, _) | (_, None) => failure.text(),
-        (_, Some(fault)) => format!("{}: {}", fault.kind.name(), fault.message),
+        (_, Some(fault)) => format!("{}: {}", fault.kind.name(), fault.diagnostic),
     };
     let mut document = VerdictDocument::invalid(status, told, traits);
     document.clocked = is_late(failure);

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use crate::error::Failure;
 use super::bench::Bench;
 use super::cache::Cache;
-use super::candidate::{Candidate, NATIVE};
+use super::candidate::{Candidate, native_code};
 use super::evaluate::{NativeCode, Terms, evaluate_known};
 use crate::cancel::{Hand, Pull};
 use crate::cascade::Part;
@@ -148,13 +148,13 @@ pub fn serve(
 ) -> Result<(), Failure> {
     let mut benches = BTreeMap::new();
     for name in &settings.suites {
-        let suite = Suite::open(name).map_err(Failure::usage)?;
+        let suite = Suite::open(name).map_err(Failure::refused)?;
         let known = benches.insert(suite.name.clone(), Arc::new(Bench::new(suite)?));
         if known.is_some() {
             return Err(Failure::usage(format_args!("the suite `{name}` is given twice")).hint("leave one out"));
         }
     }
-    let usual = Suite::open(&settings.suites[0]).map_err(Failure::usage)?.name;
+    let usual = Suite::open(&settings.suites[0]).map_err(Failure::refused)?.name;
     let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let threads = settings.threads.unwrap_or_else(cores).get();
     let (sender, receiver) = sync_channel(settings.queue.get());
@@ -355,7 +355,7 @@ impl CandidateAsk {
                 match (source, path) {
                     (Some(source), None) if lang != Some(Technology::Component) => Ok(script(source)),
                     (None, Some(path)) if Technology::of(Path::new(path)) == Some(Technology::Native) => {
-                        Err(format!("`{path}` {NATIVE}"))
+                        Err(native_code(path).to_string())
                     }
                     (None, Some(path)) if path != "-" => Ok(Asked::File { path: path.clone(), lang }),
                     _ => Err("a candidate has a `source` (rhai) or a `path`".to_owned()),

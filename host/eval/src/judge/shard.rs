@@ -268,7 +268,7 @@ pub fn merge(dirs: &[PathBuf]) -> Result<Vec<VerdictDocument>, Failure> {
         return Err(Failure::usage(format_args!("parts are missing: {}", missing.join(", ")))
             .hint("run them with `blis evaluate --shard`, and merge again"));
     }
-    let bench = Bench::new(Suite::open(&parts[0].suite).map_err(Failure::usage)?)?;
+    let bench = Bench::new(Suite::open(&parts[0].suite).map_err(Failure::refused)?)?;
     parts.iter().try_for_each(|part| part.check(&bench))?;
     Ok((0..parts[0].candidates.len()).map(|number| verdict(&bench, &parts, number)).collect())
 }

@@ -88,13 +88,8 @@ fn every_surprise_is_told_with_its_remedy() {
         request(3, 100, Some(7_000)),
     ];
     let mut workload = workload(requests);
-    let bad = blis_diag::LineError {
-        file: "trace.csv".into(),
-        line: 7,
-        column: Some(3),
-        what: "`x` is no number".into(),
-        hint: Some("mend it".into()),
-    };
+    let location = blis_diag::Location::file("trace.csv").characters(7, 3, 1);
+    let bad = blis_diag::Diagnostic::new("`x` is no number").at(location).hint("mend it");
     workload.skipped = Skipped { count: 1, first: vec![bad] };
     // 10 blocks of 16 tokens; the requests with a deadline time out in their first step.
     let finished =

@@ -38,7 +38,7 @@ impl ExperimentSpec {
         let file = path.display().to_string();
         let mut text = String::new();
         let read = File::open(path).and_then(|opened| opened.take(BYTES_MAX + 1).read_to_string(&mut text));
-        read.map_err(|error| Failure::usage(unreadable(&file, &error)))?;
+        read.map_err(|error| Failure::refused(unreadable(&file, &error)))?;
         if text.len() as u64 > BYTES_MAX {
             return Err(
                 Failure::usage(format_args!("`{file}` is longer than 1 MiB")).hint("is this the right file?")
@@ -56,7 +56,7 @@ impl ExperimentSpec {
         let raw: Option<RawFile> = document.read().map_err(|error| {
             let (what, hint) = explain(&error);
             match error.location() {
-                Some(at) => Failure::usage(document.wrong(at, what, hint)),
+                Some(at) => Failure::refused(document.wrong(at, what, hint)),
                 None => Failure::usage(format_args!("{file}: {what}")).hint(hint),
             }
         })?;
@@ -77,7 +77,7 @@ impl ExperimentSpec {
 }
 
 fn set(spec: &mut ExperimentSpec, document: &Document<'_>, name: &Word, value: &RawValue) -> Result<(), Failure> {
-    let wrong = |at, what: String, hint: String| Failure::usage(document.wrong(at, what, hint));
+    let wrong = |at, what: String, hint: String| Failure::refused(document.wrong(at, what, hint));
     let key = Key::find(&name.value).map_err(|hint| {
         wrong(name.referenced, format!("there is no setting {}", quoted(name.value.as_bytes())), hint)
     })?;

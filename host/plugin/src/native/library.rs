@@ -68,7 +68,7 @@ impl Library {
 }
 
 pub(super) fn at(file: &str, kind: FaultKind, what: &str) -> Fault {
-    Fault::new(kind, format!("{file}: {what}"))
+    Fault::new(kind, what).at(blis_diag::Location::file(file))
 }
 
 /// What the loader says, without the layers around it.
@@ -98,20 +98,20 @@ pub(super) fn table_of(library: &'static libloading::Library, file: &str) -> Res
     // SAFETY: every version of the table begins with two u32: its version and its size.
     let (version, size) = unsafe { ((&raw const (*table).abi_version).read(), (&raw const (*table).size).read()) };
     if version != ABI_VERSION {
-        let what = format!("built for ABI {version}, this host offers {ABI_VERSION}\nhint: {REBUILD}");
-        return Err(at(file, FaultKind::VersionSkew, &what));
+        let what = format!("built for ABI {version}, this host offers {ABI_VERSION}");
+        return Err(at(file, FaultKind::VersionSkew, &what).hint(REBUILD));
     }
     let expected = size_of::<Table>();
     if (size as usize) < expected {
-        let what = format!("its table has {size} bytes, this host's has {expected}\nhint: {REBUILD}");
-        return Err(at(file, FaultKind::VersionSkew, &what));
+        let what = format!("its table has {size} bytes, this host's has {expected}");
+        return Err(at(file, FaultKind::VersionSkew, &what).hint(REBUILD));
     }
     // SAFETY: it says that it is at least as large as what is read.
     let table = unsafe { table.read() };
     for ((name, ours), theirs) in STRUCTS.into_iter().zip(table.struct_sizes) {
         if ours != theirs as usize {
-            let what = format!("built with a `{name}` of {theirs} bytes, this host's has {ours}\nhint: {REBUILD}");
-            return Err(at(file, FaultKind::VersionSkew, &what));
+            let what = format!("built with a `{name}` of {theirs} bytes, this host's has {ours}");
+            return Err(at(file, FaultKind::VersionSkew, &what).hint(REBUILD));
         }
     }
     Ok(table)
@@ -125,12 +125,11 @@ fn no_entry(library: &'static libloading::Library, file: &str) -> Fault {
         unsafe { library.get::<table::Entry>(name.as_bytes()) }.is_ok()
     });
     if let Some(version) = newer {
-        let what = format!("built for ABI {version}, this host offers {ABI_VERSION}\nhint: {REBUILD}");
-        return at(file, FaultKind::VersionSkew, &what);
+        let what = format!("built for ABI {version}, this host offers {ABI_VERSION}");
+        return at(file, FaultKind::VersionSkew, &what).hint(REBUILD);
     }
-    let what = "no plugin: it does not export `blis_plugin_v1`\n\
-                hint: sdk/c/blis_policy.h declares it; in C++ it needs `extern \"C\"`";
-    at(file, FaultKind::MissingExport, what)
+    at(file, FaultKind::MissingExport, "no plugin: it does not export `blis_plugin_v1`")
+        .hint("sdk/c/blis_policy.h declares it; in C++ it needs `extern \"C\"`")
 }
 
 /// A copy of what the library says about itself.
@@ -166,8 +165,8 @@ unsafe fn description(described: *const table::Description, file: &str, limits: 
         ("events", told.events, blis_abi::Events::ALL.len()),
     ];
     if let Some((set, bits, _)) = known.into_iter().find(|&(_, bits, count)| bits >> count != 0) {
-        let what = format!("describe: `{set}` is {bits:#x}, with bits that this host does not know\nhint: {REBUILD}");
-        return Err(at(file, FaultKind::VersionSkew, &what));
+        let what = format!("describe: `{set}` is {bits:#x}, with bits that this host does not know");
+        return Err(at(file, FaultKind::VersionSkew, &what).hint(REBUILD));
     }
     Ok(Description {
         name: text(told.name),

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use self::guest::NativeGuest;
 use self::library::{Library, at, cause, table_of};
 use super::{Description, Fault, FaultKind, Guest, Limits, Plugin, Setup, Technology};
-use blis_diag::unreadable;
+use blis_diag::{Location, unreadable};
 
 /// Loads the library at `path` and asks what it is.
 ///
@@ -25,8 +25,9 @@ use blis_diag::unreadable;
 pub fn load(path: &Path, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault> {
     let file = path.display().to_string();
     let open = |path: &Path| fs::canonicalize(path).and_then(|path| Ok((fs::metadata(&path)?, path)));
-    let (metadata, absolute) =
-        open(path).map_err(|error| at(&file, FaultKind::Unreadable, &unreadable(&file, &error)))?;
+    let (metadata, absolute) = open(path).map_err(|error| {
+        Fault::of(FaultKind::Unreadable, unreadable(&file, &error).at(Location::file(file.as_str())))
+    })?;
     if !metadata.is_file() {
         return Err(at(&file, FaultKind::Unreadable, "it is no file"));
     }
@@ -38,9 +39,8 @@ pub fn load(path: &Path, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault> {
     // is this file and not one of the same name elsewhere.
     let library = unsafe { libloading::Library::new(&absolute) };
     let library = library.map_err(|error| {
-        let what =
-            format!("not a library for this machine: {}\nhint: build it here, with `cc -shared -fPIC`", cause(&error));
-        at(&file, FaultKind::Unreadable, &what)
+        let what = format!("not a library for this machine: {}", cause(&error));
+        at(&file, FaultKind::Unreadable, &what).hint("build it here, with `cc -shared -fPIC`")
     })?;
     // For the life of the process. The same file is loaded once, however often it is asked for.
     let library = Box::leak(Box::new(library));

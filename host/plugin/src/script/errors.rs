@@ -11,7 +11,7 @@ use super::header::near;
 use super::scan::{Place, Scan};
 use crate::limits::ENTRIES;
 use crate::{Fault, FaultKind};
-use blis_diag::Excerpt;
+use blis_diag::{Diagnostic, Location};
 
 /// A script's text and where it comes from, for messages.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Source {
 impl Source {
     /// Something is wrong at `place`, or with the script as a whole.
     pub fn fault(&self, kind: FaultKind, place: Option<Place<'_>>, text: &str) -> Fault {
-        let Some(place) = place else { return Fault::new(kind, format!("{}: {text}", self.path)) };
+        let Some(place) = place else { return Fault::new(kind, text).at(self.location()) };
         let len = place.text.chars().count() as u64;
         self.fault_at(kind, place.line, place.column, len, text)
     }
@@ -37,8 +37,13 @@ impl Source {
     }
 
     fn fault_at(&self, kind: FaultKind, line: u64, column: u64, len: u64, text: &str) -> Fault {
-        let excerpt = Excerpt { text: &self.text, line, column, len };
-        Fault::new(kind, format!("{}:{line}:{column}: {text}{excerpt}", self.path))
+        let location = self.location().characters(line, column, len);
+        Fault::of(kind, Diagnostic::in_text(location, &self.text, text))
+    }
+
+    /// The script as a whole.
+    fn location(&self) -> Location {
+        Location::file(Arc::clone(&self.path))
     }
 
     fn fault_by(&self, kind: FaultKind, position: Position, text: &str) -> Fault {
@@ -87,9 +92,11 @@ impl Source {
             self.fault_by(kind, position, &text)
         };
         // Of deep recursion, the first few will do.
-        let shown: Vec<_> = callers.lines().rev().filter(|line| !line.is_empty()).take(4).collect();
-        for line in shown {
-            let _ = write!(fault.message, "\n{line}");
+        let shown = callers.lines().rev().filter(|line| !line.is_empty()).take(4);
+        let shown: String = shown.map(|line| format!("\n{line}")).collect();
+        if !shown.is_empty() {
+            let excerpt = fault.diagnostic.excerpt.take().unwrap_or_default();
+            fault.diagnostic.excerpt = Some(format!("{excerpt}{shown}").into());
         }
         fault
     }

@@ -1,6 +1,7 @@
 //! What a script says about itself, in comments: `// @name`, `// @about`, `// @version`, `// @events`,
 //! `// @param name default min max about`, `// @every_step`.
 
+use blis_diag::most_alike;
 use blis_sim::policy::Events;
 
 use super::scan::{Place, Scan};
@@ -137,9 +138,9 @@ fn split_words<const N: usize>(mut text: &str) -> (Option<[&str; N]>, &str) {
 
 /// `; did you mean …?` if one of `names` is near.
 pub(super) fn near<'a, 'b: 'a>(name: &str, names: impl IntoIterator<Item = &'a &'b str>, sigil: &str) -> String {
-    let similar = names.into_iter().map(|known| (strsim::jaro_winkler(name, known), *known));
-    match similar.max_by(|a, b| a.0.total_cmp(&b.0)) {
-        Some((likeness, known)) if likeness > 0.75 && known != name => format!("; did you mean `{sigil}{known}`?"),
+    let names: Vec<&str> = names.into_iter().copied().collect();
+    match most_alike(name, &names) {
+        Some(known) if known != name => format!("; did you mean `{sigil}{known}`?"),
         _ => String::new(),
     }
 }

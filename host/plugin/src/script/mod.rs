@@ -37,6 +37,8 @@ use self::guest::ScriptGuest;
 use self::header::{Header, near};
 use self::scan::{Place, Scan};
 use self::views::Wanted;
+use blis_diag::Location;
+
 use super::limits::SCRIPT_BYTES;
 use super::{Description, Fault, FaultKind, Guest, Kind, Limits, Plugin, Setup, Technology};
 
@@ -66,7 +68,7 @@ struct ScriptPlugin {
 /// # Errors
 /// If it cannot be read, or as [`load`].
 pub fn load_file(path: &Path, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault> {
-    let fault = |text: String| Fault::new(FaultKind::Unreadable, format!("{}: {text}", path.display()));
+    let fault = |text: String| Fault::new(FaultKind::Unreadable, text).at(Location::file(blis_diag::display(path)));
     let most = limits.file_bytes.min(SCRIPT_BYTES);
     let mut bytes = Vec::new();
     // One more than allowed tells what is too large, whatever the file system says about its size.

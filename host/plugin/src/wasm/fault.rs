@@ -5,6 +5,7 @@ use std::fmt::{self, Display, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
+use blis_diag::Location;
 use wasmtime::component::__internal::wasmtime_environ;
 use wasmtime::{FrameInfo, Trap, WasmBacktrace};
 
@@ -22,22 +23,24 @@ impl File {
 
     /// `what` is wrong with it.
     pub(super) fn fault(&self, kind: FaultKind, what: impl Display) -> Fault {
-        Fault::new(kind, format!("{self}: {what}"))
+        Fault::new(kind, what.to_string()).at(Location::file(Arc::clone(&self.0)))
     }
 
     /// A call of `function` ended in `error`; `said` is the last error it logged.
     pub(super) fn failed(&self, function: &str, error: &wasmtime::Error, said: &str, limits: &Limits) -> Fault {
         let (kind, what) = explain(error, limits);
-        let mut message = format!("{self}: {function}: {what}");
+        let mut lines = String::new();
         if !said.is_empty() {
-            let _ = write!(message, "\n  it said: {said}");
+            let _ = write!(lines, "\n  it said: {said}");
         }
         if let Some(trace) = error.downcast_ref::<WasmBacktrace>() {
             for frame in trace.frames().iter().filter(|frame| of_the_guest(frame)).take(FRAMES) {
-                let _ = write!(message, "\n  at {}", excerpt(&place(frame), FRAME_CHARACTERS));
+                let _ = write!(lines, "\n  at {}", excerpt(&place(frame), FRAME_CHARACTERS));
             }
         }
-        Fault::new(kind, message)
+        let mut fault = self.fault(kind, format_args!("{function}: {what}"));
+        fault.diagnostic.excerpt = (!lines.is_empty()).then(|| lines.into());
+        fault
     }
 }
 

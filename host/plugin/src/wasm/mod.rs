@@ -115,7 +115,7 @@ pub fn load_known(
 ) -> Result<Arc<dyn Plugin>, Fault> {
     let file = File::new(path);
     check_size(&file, bytes.len() as u64, limits)?;
-    let engine = engine::engine(settings).map_err(|fault| file.fault(fault.kind, fault.message))?;
+    let engine = engine::engine(settings).map_err(|fault| file.fault(fault.kind, fault.diagnostic.what))?;
     let kept = kept::Compiled::of(&engine, sha256, settings);
     // What lies there was accepted as a component before.
     if let Some(module) = kept.module()

@@ -449,7 +449,8 @@ fn told(attacks: &[(&str, String)]) -> String {
         let fault = fault_of(Way::Fastest, text);
         // A component has a frame of its own around functions of the host.
         let mut typed = fault_of(Way::Typed, text);
-        typed.message = typed.message.replace("\n  at function 0", "");
+        let excerpt = typed.diagnostic.excerpt.take().map(|lines| lines.replace("\n  at function 0", ""));
+        typed.diagnostic.excerpt = excerpt.filter(|lines| !lines.is_empty()).map(Into::into);
         assert_eq!(fault, typed, "{name}");
         assert_alive();
         format!("# {name}\n{fault}\n")

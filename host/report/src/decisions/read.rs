@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::line::{End, Header, Line, Seen, Signals};
 use super::{FORMAT, VERSION};
-use blis_diag::{Fault, Lines, json_fault, open as open_input, quoted};
+use blis_diag::{Diagnostic, Lines, RowError, json_error, json_object, open as open_input, quoted};
 use blis_workload::TraceError;
 
 /// The lines of a trace, one after the other.
@@ -43,7 +43,7 @@ impl Reader {
     pub fn new(input: Box<dyn BufRead + Send>, file: &Arc<str>) -> Result<Self, TraceError> {
         let mut lines = Lines::new(input, file);
         if !lines.advance()? {
-            let fault = Fault::new("the file is empty: a decision trace begins with its header").hint(WRITE_ANEW);
+            let fault = RowError::new("the file is empty: a decision trace begins with its header").hint(WRITE_ANEW);
             return Err(fault.at(file, 1).into());
         }
         let header = header(lines.text()).map_err(|fault| lines.locate(fault))?;
@@ -85,17 +85,17 @@ impl Reader {
         }
     }
 
-    fn cut_off(&self) -> blis_diag::LineError {
+    fn cut_off(&self) -> Diagnostic {
         let what = "the trace is cut off: its last line is not `end`";
         let hint = "the run was stopped or is still going on; `blis trace show` prints what is there";
-        Fault::new(what).hint(hint).at(&self.file, self.count)
+        RowError::new(what).hint(hint).at(&self.file, self.count)
     }
 
     /// The present line; `None` if it is the end.
-    fn parse(&mut self) -> Result<Option<Line>, Fault> {
+    fn parse(&mut self) -> Result<Option<Line>, RowError> {
         let text = self.lines.text();
         if self.ended {
-            return Err(Fault::new("something follows the line `end`"));
+            return Err(RowError::new("something follows the line `end`"));
         }
         let line = match kind(text)?.as_str() {
             "signals" => Line::Signals(self.complete(object(text)?)?),
@@ -110,11 +110,11 @@ impl Reader {
                 return if lines == self.count {
                     Ok(None)
                 } else {
-                    Err(Fault::new(format!("{lines} lines were written, and {} are there", self.count)))
+                    Err(RowError::new(format!("{lines} lines were written, and {} are there", self.count)))
                 };
             }
-            "header" => return Err(Fault::new("a second header")),
-            other => return Err(Fault::new(format!("unknown kind of line {}", quoted(other.as_bytes())))),
+            "header" => return Err(RowError::new("a second header")),
+            other => return Err(RowError::new(format!("unknown kind of line {}", quoted(other.as_bytes())))),
         };
         self.check(&line)?;
         if let Line::Signals(signals) = &line {
@@ -124,11 +124,11 @@ impl Reader {
     }
 
     /// Columns that are left out are as before.
-    fn complete(&self, signals: Signals) -> Result<Signals, Fault> {
+    fn complete(&self, signals: Signals) -> Result<Signals, RowError> {
         let before = self.signals.as_ref();
         let expected = before.map_or(1, |before| before.reading.saturating_add(1));
         if signals.reading != expected {
-            return Err(Fault::new(format!("`reading` is {}, not {expected}", signals.reading)));
+            return Err(RowError::new(format!("`reading` is {}, not {expected}", signals.reading)));
         }
         let cache_hit_rate = signals.cache_hit_rate.or_else(|| before?.cache_hit_rate.clone());
         let preemption_count = signals.preemption_count.or_else(|| before?.preemption_count.clone());
@@ -136,16 +136,16 @@ impl Reader {
             [(cache_hit_rate.is_none(), "cache_hit_rate"), (preemption_count.is_none(), "preemption_count")]
         {
             if missing {
-                return Err(Fault::new(format!("the first line `signals` has no `{name}`")));
+                return Err(RowError::new(format!("the first line `signals` has no `{name}`")));
             }
         }
         Ok(Signals { cache_hit_rate, preemption_count, ..signals })
     }
 
     /// Whether it speaks of instances that are there.
-    fn check(&self, line: &Line) -> Result<(), Fault> {
+    fn check(&self, line: &Line) -> Result<(), RowError> {
         if let Some(instance) = line.instance().filter(|&instance| u64::from(instance) >= self.instances) {
-            return Err(Fault::new(format!("there is no instance {instance}: the header has {}", self.instances)));
+            return Err(RowError::new(format!("there is no instance {instance}: the header has {}", self.instances)));
         }
         match line {
             Line::Signals(signals) => {
@@ -166,10 +166,10 @@ impl Reader {
         }
     }
 
-    fn check_seen(&self, seen: &Seen<'_>) -> Result<(), Fault> {
+    fn check_seen(&self, seen: &Seen<'_>) -> Result<(), RowError> {
         let read = self.signals.as_ref().map(|signals| signals.reading);
         if seen.reading.is_some_and(|reading| Some(reading) != read) {
-            return Err(Fault::new("`reading` is not that of the line `signals` before it"));
+            return Err(RowError::new("`reading` is not that of the line `signals` before it"));
         }
         for (column, name) in [(seen.in_flight, "in_flight"), (seen.cached_blocks, "cached_blocks")] {
             if let Some(column) = column {
@@ -179,15 +179,15 @@ impl Reader {
         Ok(())
     }
 
-    fn column(&self, name: &str, len: usize) -> Result<(), Fault> {
+    fn column(&self, name: &str, len: usize) -> Result<(), RowError> {
         if len as u64 == self.instances {
             return Ok(());
         }
-        Err(Fault::new(format!("`{name}` has {len} entries, and there are {} instances", self.instances)))
+        Err(RowError::new(format!("`{name}` has {len} entries, and there are {} instances", self.instances)))
     }
 }
 
-fn header(text: &[u8]) -> Result<Header, Fault> {
+fn header(text: &[u8]) -> Result<Header, RowError> {
     #[derive(Deserialize)]
     struct Start {
         format: String,
@@ -196,7 +196,7 @@ fn header(text: &[u8]) -> Result<Header, Fault> {
         program: String,
     }
     let no_trace = || {
-        Fault::new(format!("not a decision trace: it starts with {}", quoted(text)))
+        RowError::new(format!("not a decision trace: it starts with {}", quoted(text)))
             .hint("`blis run --trace-level decisions --trace-path FILE` writes one")
     };
     let start: Start = serde_json::from_slice(text).map_err(|_| no_trace())?;
@@ -204,7 +204,7 @@ fn header(text: &[u8]) -> Result<Header, Fault> {
         return Err(no_trace());
     }
     if start.version != VERSION {
-        let fault = Fault::new(format!("version {} of the format; this program reads {VERSION}", start.version));
+        let fault = RowError::new(format!("version {} of the format; this program reads {VERSION}", start.version));
         let program = if start.program.is_empty() { "the program that wrote it" } else { &start.program };
         return Err(fault.hint(format!("read it with {program}, or write it anew")));
     }
@@ -212,28 +212,25 @@ fn header(text: &[u8]) -> Result<Header, Fault> {
     let mut next = 0_u64;
     for group in &header.instances {
         if u64::from(group.first) != next || group.count == 0 {
-            return Err(Fault::new(format!("instance {next} is not described")).hint(WRITE_ANEW));
+            return Err(RowError::new(format!("instance {next} is not described")).hint(WRITE_ANEW));
         }
         next += u64::from(group.count);
     }
     if next == 0 || next > u64::from(u32::MAX) {
-        return Err(Fault::new(format!("a service of {next} instances")).hint(WRITE_ANEW));
+        return Err(RowError::new(format!("a service of {next} instances")).hint(WRITE_ANEW));
     }
     Ok(header)
 }
 
 /// The kind of a line. We write it first; others need not.
-fn kind(text: &[u8]) -> Result<String, Fault> {
+fn kind(text: &[u8]) -> Result<String, RowError> {
     #[derive(Deserialize)]
     struct Only {
         kind: String,
     }
-    if text.first() != Some(&b'{') {
-        return Err(Fault::new(format!("not a JSON object: {}", quoted(text))));
-    }
     match leading_kind(text) {
         Some((kind, _)) => Ok(kind.to_owned()),
-        None => serde_json::from_slice::<Only>(text).map(|only| only.kind).map_err(|error| json_fault(&error)),
+        None => json_object::<Only>(text).map(|only| only.kind),
     }
 }
 
@@ -248,7 +245,7 @@ fn leading_kind(text: &[u8]) -> Option<(&str, usize)> {
 }
 
 /// The fields of a line besides its kind.
-fn object<T: DeserializeOwned>(text: &[u8]) -> Result<T, Fault> {
+fn object<T: DeserializeOwned>(text: &[u8]) -> Result<T, RowError> {
     let read = match leading_kind(text) {
         Some((_, next)) => {
             // Blanks in its place, so that columns in messages stay.
@@ -261,5 +258,5 @@ fn object<T: DeserializeOwned>(text: &[u8]) -> Result<T, Fault> {
             serde_json::from_value(fields.into())
         }),
     };
-    read.map_err(|error| json_fault(&error))
+    read.map_err(|error| json_error(&error))
 }

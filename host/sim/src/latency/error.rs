@@ -6,9 +6,9 @@ use crate::model::ModelConfig;
 
 /// A latency model does not fit its coefficients, its model or its GPUs.
 #[derive(Clone, Debug, Error, PartialEq)]
+#[error("{}\nhint: {}", self.what(), self.hint())]
 pub enum LatencyError {
     /// The wrong number of coefficients.
-    #[error("{model} takes {expected} {name} coefficients, not {given}\nhint: give that many with `--{name}-coeffs`")]
     CoefficientCount {
         /// Which latency model.
         model: &'static str,
@@ -20,7 +20,6 @@ pub enum LatencyError {
         given: usize,
     },
     /// A coefficient is negative, infinite or not a number.
-    #[error("{name}[{index}] is {value}\nhint: coefficients are finite and not negative")]
     CoefficientValue {
         /// `alpha` or `beta`.
         name: &'static str,
@@ -30,18 +29,11 @@ pub enum LatencyError {
         value: f64,
     },
     /// A number of the model, the GPU or the deployment that may not be zero is.
-    #[error(
-        "`{field}` is missing or zero\nhint: every model and GPU has one; correct the file or the flag that gives it"
-    )]
     Missing {
         /// Its name in `config.json`, in the hardware file, or among the options.
         field: &'static str,
     },
     /// Heads cannot be split evenly over the GPUs.
-    #[error(
-        "{heads} {kind} heads cannot be split over tensor parallel size {tensor}\n\
-         hint: choose a `--tensor-parallel-size` that divides {heads}"
-    )]
     HeadsNotDivisible {
         /// `attention` or `KV`.
         kind: &'static str,
@@ -51,10 +43,6 @@ pub enum LatencyError {
         tensor: u32,
     },
     /// Experts that no token visits, or more visits than experts.
-    #[error(
-        "`num_experts_per_tok` is {experts_per_token}, and the model has {experts} experts\n\
-         hint: correct the config: from 1 to {experts}"
-    )]
     ExpertsPerToken {
         /// What the config says.
         experts_per_token: u32,
@@ -62,23 +50,59 @@ pub enum LatencyError {
         experts: u32,
     },
     /// A mixture of experts of unknown size.
-    #[error(
-        "the config describes a mixture of experts, but not how many experts it has\n\
-         hint: add `num_experts` to the config"
-    )]
     ExpertCountUnknown,
     /// A model without experts, or one the formula does not cover, on data-parallel ranks.
-    #[error(
-        "data parallel size {data} needs a mixture-of-experts model and the physics or trained-physics latency model\n\
-         hint: drop `--data-parallel-size`"
-    )]
     DataParallel {
         /// Data parallel degree.
         data: u32,
     },
     /// The GPU's attainable share of peak is unknown.
-    #[error("roofline needs `mfu_prefill` and `mfu_decode`\nhint: add them to the hardware file, each in (0, 1]")]
     MfuUnknown,
+}
+
+impl LatencyError {
+    /// What is wrong.
+    #[must_use]
+    pub fn what(&self) -> String {
+        match self {
+            Self::CoefficientCount { model, name, expected, given } => {
+                format!("{model} takes {expected} {name} coefficients, not {given}")
+            }
+            Self::CoefficientValue { name, index, value } => format!("{name}[{index}] is {value}"),
+            Self::Missing { field } => format!("`{field}` is missing or zero"),
+            Self::HeadsNotDivisible { kind, heads, tensor } => {
+                format!("{heads} {kind} heads cannot be split over tensor parallel size {tensor}")
+            }
+            Self::ExpertsPerToken { experts_per_token, experts } => {
+                format!("`num_experts_per_tok` is {experts_per_token}, and the model has {experts} experts")
+            }
+            Self::ExpertCountUnknown => {
+                "the config describes a mixture of experts, but not how many experts it has".into()
+            }
+            Self::DataParallel { data } => format!(
+                "data parallel size {data} needs a mixture-of-experts model and the physics or trained-physics latency \
+                 model"
+            ),
+            Self::MfuUnknown => "roofline needs `mfu_prefill` and `mfu_decode`".into(),
+        }
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self {
+            Self::CoefficientCount { name, .. } => format!("give that many with `--{name}-coeffs`"),
+            Self::CoefficientValue { .. } => "coefficients are finite and not negative".into(),
+            Self::Missing { .. } => "every model and GPU has one; correct the file or the flag that gives it".into(),
+            Self::HeadsNotDivisible { heads, .. } => {
+                format!("choose a `--tensor-parallel-size` that divides {heads}")
+            }
+            Self::ExpertsPerToken { experts, .. } => format!("correct the config: from 1 to {experts}"),
+            Self::ExpertCountUnknown => "add `num_experts` to the config".into(),
+            Self::DataParallel { .. } => "drop `--data-parallel-size`".into(),
+            Self::MfuUnknown => "add them to the hardware file, each in (0, 1]".into(),
+        }
+    }
 }
 
 /// Coefficients are finite and at least 0.

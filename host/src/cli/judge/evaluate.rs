@@ -128,7 +128,7 @@ pub(in crate::cli) fn dispatch(args: &EvaluateArgs) -> Result<(), Failure> {
     if args.native_here {
         return native::answer(|| judge_here(args));
     }
-    let bench = Bench::new(Suite::open(&args.suite).map_err(Failure::usage)?)?;
+    let bench = Bench::new(Suite::open(&args.suite).map_err(Failure::refused)?)?;
     let terms = terms(args, &bench);
     let read = |path: &String| Candidate::read(path, args.lang.map(Technology::from));
     let candidates = args.candidates.iter().map(read).collect::<Result<Vec<_>, _>>()?;
@@ -178,7 +178,7 @@ fn pool(args: &EvaluateArgs) -> Result<rayon::ThreadPool, Failure> {
 
 /// The only candidate, in the process that was started for it.
 fn judge_here(args: &EvaluateArgs) -> Result<VerdictDocument, Failure> {
-    let bench = Bench::new(Suite::open(&args.suite).map_err(Failure::usage)?)?;
+    let bench = Bench::new(Suite::open(&args.suite).map_err(Failure::refused)?)?;
     let terms = terms(args, &bench);
     native::confine(terms.wall);
     let candidate = args.candidates.first().ok_or_else(|| Failure::usage("there is no candidate"))?;

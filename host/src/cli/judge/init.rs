@@ -54,7 +54,7 @@ impl Tool {
 
 /// `blis init`.
 pub(in crate::cli) fn init(args: &InitArgs) -> Result<(), Failure> {
-    let suite = Suite::open(&args.suite).map_err(Failure::usage)?;
+    let suite = Suite::open(&args.suite).map_err(Failure::refused)?;
     // A file is found from the project, too.
     let name = match Suite::carried().contains(&args.suite) {
         true => suite.name,

@@ -32,7 +32,7 @@ pub(in crate::cli) struct ReportArgs {
 /// `blis report`.
 pub(in crate::cli) fn report(args: &ReportArgs) -> Result<(), Failure> {
     start_log(args.log.into());
-    let bench = Bench::new(Suite::open(&args.suite).map_err(Failure::usage)?)?;
+    let bench = Bench::new(Suite::open(&args.suite).map_err(Failure::refused)?)?;
     let report = held_out::report(&bench, &args.candidates, args.threads.map_or(0, NonZeroUsize::get))?;
     if wants_text_form(args.output) { print(report.text()) } else { print_document(&report) }
 }

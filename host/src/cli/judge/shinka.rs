@@ -41,7 +41,7 @@ pub(in crate::cli) struct ShinkaArgs {
 
 /// `blis shinka-evaluate`.
 pub(in crate::cli) fn shinka(args: &ShinkaArgs) -> Result<(), Failure> {
-    let bench = Bench::new(Suite::open(&args.suite).map_err(Failure::usage)?)?;
+    let bench = Bench::new(Suite::open(&args.suite).map_err(Failure::refused)?)?;
     let is_component = args.program_path.ends_with(".wasm");
     let lang = if is_component { Technology::Component } else { Technology::Script };
     let candidate = Candidate::read(&args.program_path, Some(lang))?;

@@ -54,7 +54,7 @@ pub(in crate::cli) fn tune(args: &TuneArgs) -> Result<(), Failure> {
         return Err(Failure::usage("`--write` writes scripts, and this candidate is none")
             .hint("set what was found with `--policy-param`"));
     }
-    let bench = Bench::new(Suite::open(&args.suite).map_err(Failure::usage)?)?;
+    let bench = Bench::new(Suite::open(&args.suite).map_err(Failure::refused)?)?;
     let TuneArgs { evals, seed, epoch, .. } = *args;
     let threads = args.threads.map_or(0, NonZeroUsize::get);
     let request = TuneRequest { candidate: &candidate, bench: &bench, evals, seed, epoch, threads };

@@ -94,7 +94,7 @@ fn of(finder: &Finder, found: &Found) -> Entry {
 
 /// What belongs to no single file.
 fn broken(fault: &Fault) -> Entry {
-    let file = fault.message.split(": ").next().unwrap_or_default().to_owned();
+    let file = fault.diagnostic.location.as_ref().map_or(String::new(), |location| location.file.to_string());
     let name = std::path::Path::new(&file).file_stem().unwrap_or_default().to_string_lossy().into_owned();
     Entry { name, technology: "-", file: Some(file), error: Some(fault.to_string()), ..Entry::default() }
 }

@@ -112,7 +112,7 @@ fn load(finder: &Finder, found: &Found) -> Result<Loaded, Failure> {
 
 /// What was asked for cannot be used. The message brings its hint, if there is one.
 fn asked(fault: Fault) -> Failure {
-    Failure::usage(fault.message)
+    Failure::usage(fault.diagnostic)
 }
 
 /// The kinds that are asked for, each of which the plugin must have; without any, all it has.

@@ -41,7 +41,7 @@ pub(super) fn load(path: &Path, servegen: ServeGenReading) -> Result<(Spec, Stri
     let folder = path.parent().unwrap_or(Path::new("")).to_owned();
     let name = Path::new(path.file_name().unwrap_or(path.as_os_str()));
     let files = Beside(folder);
-    let text = files.read(name).map_err(|source| SpecFileError::Read { file: file.as_str().into(), source })?;
+    let text = files.read(name).map_err(|error| SpecFileError::unreadable(&file, &error))?;
     let (spec, places) = parse_placed(&file, &text, &files, servegen)?;
     Ok((spec, text, places))
 }

@@ -8,7 +8,7 @@ use blis_sim::request::Content;
 use csv::ByteRecord;
 
 use crate::field;
-use blis_diag::{Fault, nearest, quoted};
+use blis_diag::{RowError, nearest, quoted};
 
 /// A column every trace has, and that is looked at here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +158,7 @@ impl Scale {
 impl Columns {
     /// Reads the header row; notes say which columns mean nothing here.
     /// Block keys are wanted for blocks of `block_size` tokens.
-    pub fn of(header: &ByteRecord, block_size: NonZeroU32) -> Result<(Self, Option<String>), Fault> {
+    pub fn of(header: &ByteRecord, block_size: NonZeroU32) -> Result<(Self, Option<String>), RowError> {
         let block_keys = BlockKeys::find(header, block_size);
         let position = |name: &str| header.iter().position(|field| field.trim_ascii() == name.as_bytes());
         let unknown: Vec<String> = header
@@ -193,17 +193,17 @@ impl Columns {
     }
 
     /// The fields of a record that has all columns.
-    pub fn fields<'a>(&'a self, record: &'a ByteRecord) -> Result<Fields<'a>, Fault> {
+    pub fn fields<'a>(&'a self, record: &'a ByteRecord) -> Result<Fields<'a>, RowError> {
         if record.len() == self.all {
             Ok(Fields { record, columns: self })
         } else {
-            Err(Fault::new(format!("{} fields where the header has {}", record.len(), self.all)))
+            Err(RowError::new(format!("{} fields where the header has {}", record.len(), self.all)))
         }
     }
 }
 
-fn missing(name: &str, unknown: &[String]) -> Fault {
-    let fault = Fault::new(format!("there is no column `{name}`"));
+fn missing(name: &str, unknown: &[String]) -> RowError {
+    let fault = RowError::new(format!("there is no column `{name}`"));
     let unknown: Vec<&str> = unknown.iter().map(String::as_str).collect();
     match nearest(name, &unknown) {
         Some(near) => fault.hint(format!("rename `{near}`")),
@@ -220,7 +220,7 @@ pub(super) struct Fields<'a> {
 impl<'a> Fields<'a> {
     /// What a replay does not use must make sense nevertheless: if it does not, the file is not
     /// what it seems.
-    pub fn check(&self) -> Result<(), Fault> {
+    pub fn check(&self) -> Result<(), RowError> {
         use Column::{AudioTokens, FirstChunkTimeUs, ImageTokens, LastChunkTimeUs, NumChunks, TextTokens, VideoTokens};
         for column in [TextTokens, ImageTokens, AudioTokens, VideoTokens, NumChunks] {
             self.count(column)?;
@@ -231,21 +231,21 @@ impl<'a> Fields<'a> {
         self.think_time()?;
         let ratio = field::float(self.bytes(Column::ReasonRatio), Column::ReasonRatio.name())?;
         if !(0.0..=1.0).contains(&ratio) {
-            return Err(Fault::new(format!("`reason_ratio` is {ratio}, not within 0 and 1")));
+            return Err(RowError::new(format!("`reason_ratio` is {ratio}, not within 0 and 1")));
         }
         match self.bytes(Column::Streaming) {
             b"true" | b"True" | b"TRUE" | b"t" | b"T" | b"1" => Ok(()),
             b"false" | b"False" | b"FALSE" | b"f" | b"F" | b"0" => Ok(()),
-            other => Err(Fault::new(format!("`streaming` is neither `true` nor `false`: {}", quoted(other)))),
+            other => Err(RowError::new(format!("`streaming` is neither `true` nor `false`: {}", quoted(other)))),
         }
     }
 
-    pub fn count(&self, column: Column) -> Result<u32, Fault> {
+    pub fn count(&self, column: Column) -> Result<u32, RowError> {
         field::count(self.bytes(column), column.name())
     }
 
     /// What this record says that no simulation asks about.
-    pub fn aside(&self) -> Result<impl Iterator<Item = &'static str> + use<>, Fault> {
+    pub fn aside(&self) -> Result<impl Iterator<Item = &'static str> + use<>, RowError> {
         use Column::{AudioTokens, ImageTokens, ReasonRatio, TextTokens, VideoTokens};
         let mut parts = false;
         for column in [TextTokens, ImageTokens, AudioTokens, VideoTokens] {
@@ -261,18 +261,18 @@ impl<'a> Fields<'a> {
     }
 
     /// µs.
-    pub fn time(&self, column: Column) -> Result<u64, Fault> {
+    pub fn time(&self, column: Column) -> Result<u64, RowError> {
         field::micros(self.bytes(column), column.name())
     }
 
-    pub fn text(&self, column: Column) -> Result<&'a str, Fault> {
+    pub fn text(&self, column: Column) -> Result<&'a str, RowError> {
         let bytes = self.bytes(column);
         std::str::from_utf8(bytes)
-            .map_err(|_| Fault::new(format!("`{}` is not UTF-8: {}", column.name(), quoted(bytes))))
+            .map_err(|_| RowError::new(format!("`{}` is not UTF-8: {}", column.name(), quoted(bytes))))
     }
 
     /// The instance priority, where the trace has one.
-    pub fn vllm_priority(&self) -> Result<Option<i32>, Fault> {
+    pub fn vllm_priority(&self) -> Result<Option<i32>, RowError> {
         let Some(bytes) = self.columns.vllm_priority.map(|at| self.record[at].trim_ascii()) else {
             return Ok(None);
         };
@@ -280,12 +280,12 @@ impl<'a> Fields<'a> {
             return Ok(None);
         }
         let value = std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok());
-        let fault = || Fault::new(format!("`{VLLM_PRIORITY}` is not a 32-bit whole number: {}", quoted(bytes)));
+        let fault = || RowError::new(format!("`{VLLM_PRIORITY}` is not a 32-bit whole number: {}", quoted(bytes)));
         value.ok_or_else(fault).map(Some)
     }
 
     /// The client's budget: that of traces which say so, else the length of the answer.
-    pub fn max_tokens(&self, output: u32) -> Result<Option<u32>, Fault> {
+    pub fn max_tokens(&self, output: u32) -> Result<Option<u32>, RowError> {
         let Some(bytes) = self.columns.max_tokens.map(|at| self.record[at].trim_ascii()) else {
             return Ok(Some(output));
         };
@@ -293,18 +293,18 @@ impl<'a> Fields<'a> {
     }
 
     /// From the answer before to this prompt, µs; 0 where the trace says nothing of it.
-    pub fn think_time(&self) -> Result<u64, Fault> {
+    pub fn think_time(&self) -> Result<u64, RowError> {
         let bytes = self.columns.think_time_us.map(|at| self.record[at].trim_ascii());
         bytes.filter(|bytes| !bytes.is_empty()).map_or(Ok(0), |bytes| field::micros(bytes, THINK_TIME_US))
     }
 
     /// Keys of the leading blocks that may equal others, where the trace has them: runs. The request has
     /// `all_tokens`, answer included.
-    pub fn block_keys(&self, all_tokens: u64) -> Result<Vec<Range<u32>>, Fault> {
+    pub fn block_keys(&self, all_tokens: u64) -> Result<Vec<Range<u32>>, RowError> {
         let Some(BlockKeys { at, tokens, scale }) = self.columns.block_keys else { return Ok(Vec::new()) };
         let (bytes, full_blocks) = (&self.record[at], all_tokens / u64::from(tokens));
         let fault = || {
-            Fault::new(format!("`{BLOCK_KEYS}…` is not a list of first+count: {}", quoted(bytes)))
+            RowError::new(format!("`{BLOCK_KEYS}…` is not a list of first+count: {}", quoted(bytes)))
                 .hint("as in `0+9 120+4`")
         };
         let text = std::str::from_utf8(bytes).map_err(|_| fault())?;
@@ -318,10 +318,11 @@ impl<'a> Fields<'a> {
             if blocks > full_blocks.min(MOST_BLOCKS) {
                 let most = full_blocks.min(MOST_BLOCKS);
                 let what = format!("`{BLOCK_KEYS}…` names more blocks than the request can have, {most}");
-                return Err(Fault::new(what).hint("only blocks that its tokens fill have keys"));
+                return Err(RowError::new(what).hint("only blocks that its tokens fill have keys"));
             }
         }
-        let too_many = || Fault::new("more than 4294967295 different KV blocks".to_owned()).hint("read larger blocks");
+        let too_many =
+            || RowError::new("more than 4294967295 different KV blocks".to_owned()).hint("read larger blocks");
         scale.ours(runs).ok_or_else(too_many)
     }
 

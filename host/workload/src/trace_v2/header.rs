@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_yaml::{DefaultMessageFormatter, MessageFormatter as _};
 
 use crate::error::TraceError;
-use blis_diag::{Fault, name_hint};
+use blis_diag::{RowError, name_hint};
 
 /// What a TraceV2 trace says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -159,7 +159,7 @@ pub fn read_header(input: impl BufRead, file: &str) -> Result<Header, TraceError
     let read = input.take(HEADER_BYTES_MAX + 1).read_to_end(&mut text);
     read.map_err(|source| TraceError::Io { file: Arc::clone(&file), source })?;
     if text.len() as u64 > HEADER_BYTES_MAX {
-        let fault = Fault::new("the header is longer than 1 MiB").hint("is this the header, or the data?");
+        let fault = RowError::new("the header is longer than 1 MiB").hint("is this the header, or the data?");
         return Err(fault.at(&file, 1).into());
     }
     let header: Header = serde_yaml::from_slice(&text).map_err(|error| yaml_error(&error, &file))?;
@@ -169,13 +169,13 @@ pub fn read_header(input: impl BufRead, file: &str) -> Result<Header, TraceError
     }
 }
 
-fn check(header: &Header) -> Result<(), (&'static str, Fault)> {
+fn check(header: &Header) -> Result<(), (&'static str, RowError)> {
     if header.trace_version != 3 {
-        let fault = Fault::new(format!("`trace_version` is {}, only 3 can be read", header.trace_version));
+        let fault = RowError::new(format!("`trace_version` is {}, only 3 can be read", header.trace_version));
         return Err(("trace_version", fault.hint("export the trace anew with a current BLIS")));
     }
     if header.time_unit != "microseconds" {
-        let fault = Fault::new(format!("`time_unit` is `{}`, not `microseconds`", header.time_unit));
+        let fault = RowError::new(format!("`time_unit` is `{}`, not `microseconds`", header.time_unit));
         return Err(("time_unit", fault.hint("write `time_unit: microseconds` and convert the times of the CSV")));
     }
     Ok(())
@@ -185,14 +185,14 @@ fn yaml_error(error: &serde_yaml::Error, file: &Arc<str>) -> TraceError {
     let error = error.without_snippet();
     let mut fault = match error {
         serde_yaml::Error::SerdeUnknownField { field, expected, .. } => {
-            Fault::new(format!("unknown key `{field}`")).hint(name_hint(field, expected))
+            RowError::new(format!("unknown key `{field}`")).hint(name_hint(field, expected))
         }
         serde_yaml::Error::SerdeUnknownVariant { variant, expected, .. } => {
             let expected: Vec<&str> =
                 expected.iter().map(|&name| if name.is_empty() { "\"\"" } else { name }).collect();
-            Fault::new(format!("unknown value `{variant}`")).hint(name_hint(variant, &expected))
+            RowError::new(format!("unknown value `{variant}`")).hint(name_hint(variant, &expected))
         }
-        other => Fault::new(DefaultMessageFormatter.format_message(other)),
+        other => RowError::new(DefaultMessageFormatter.format_message(other)),
     };
     fault.column = error.location().map(|location| location.column());
     fault.at(file, error.location().map_or(1, |location| location.line())).into()

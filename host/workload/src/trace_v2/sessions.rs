@@ -18,7 +18,7 @@ use crate::error::TraceError;
 use crate::prefix::ROOT;
 use crate::rows::{Row, Shared, Terms};
 use crate::{Names, TraceOptions, Workload};
-use blis_diag::Fault;
+use blis_diag::RowError;
 
 /// How to replay sessions in closed loop.
 #[derive(Clone, Debug, PartialEq)]
@@ -74,7 +74,7 @@ pub(crate) struct Extra {
 }
 
 impl Extra {
-    pub(super) fn of(fields: &Fields<'_>) -> Result<Self, Fault> {
+    pub(super) fn of(fields: &Fields<'_>) -> Result<Self, RowError> {
         let (arrival, deadline) = (super::arrival_us(fields)?, fields.time(Column::DeadlineUs)?);
         Ok(Self {
             own: super::own_tokens(fields)?,

@@ -514,7 +514,7 @@ proptest! {
     #[test]
     fn any_text_is_a_script_or_a_fault(source in r#"(fn |route|\(r, s\)|\{|\}|;|let x = |[a-z]|[0-9]|"|`|'|\$|\.|\(|\)|\||#|// @param |\n| |é|=|\+){0,60}"#) {
         if let Err(fault) = script(&source) {
-            prop_assert!(fault.message.starts_with("test.rhai:"), "{}", fault);
+            prop_assert!(fault.message().starts_with("test.rhai:"), "{}", fault);
         }
     }
 }

@@ -11,7 +11,7 @@ use super::super::lengths::{Bounds, Empirical, LONGEST, Lengths};
 use super::super::raw::{Entries, RawArrival, RawLengths, Word};
 use super::super::read::{ABOVE_0, ANY, FROM_0, Range, real};
 use super::Parser;
-use blis_diag::{name_hint, quoted};
+use blis_diag::{Location, name_hint, quoted};
 
 const TYPES: [&str; 7] =
     ["gaussian", "exponential", "lognormal", "pareto_lognormal", "uniform", "constant", "empirical"];
@@ -133,16 +133,13 @@ impl Parser<'_> {
 
     /// A file of tokens and probabilities, CSV or JSON.
     fn counted(&self, file: &Word) -> Result<Option<Empirical>, SpecFileError> {
-        let text = self.files.read(Path::new(&file.value)).map_err(|source| {
-            let reason = blis_diag::unreadable(&file.value, &source);
-            // Its own hint would be one too many.
-            let reason = reason.to_string();
-            let reason = reason.lines().next().unwrap_or_default();
-            self.reader.wrong(file.referenced, reason, "paths are relative to the specification")
+        let text = self.files.read(Path::new(&file.value)).map_err(|error| {
+            let reason = blis_diag::unreadable(&file.value, &error);
+            self.reader.wrong(file.referenced, reason.what, "paths are relative to the specification")
         })?;
         let weights = if text.trim_start().starts_with(['{', '[']) { json(&text) } else { csv(&text) };
-        let weights = weights.map_err(|fault| {
-            let what = format!("{}:{}: {}", file.value, fault.line, fault.what);
+        let weights = weights.map_err(|(line, what)| {
+            let what = format!("{}: {what}", Location::file(file.value.as_str()).line(line));
             self.reader.wrong(
                 file.referenced,
                 what,
@@ -153,17 +150,10 @@ impl Parser<'_> {
     }
 }
 
-/// What is wrong with a file of probabilities.
-#[derive(Debug, PartialEq, Eq)]
-struct Fault {
-    line: usize,
-    what: String,
-}
-
-/// Lines of tokens and probability; the first may be a header.
-fn csv(text: &str) -> Result<Vec<(u32, f64)>, Fault> {
+/// Lines of tokens and probability; the first may be a header. An error is a line, from 1, and what is wrong there.
+fn csv(text: &str) -> Result<Vec<(u32, f64)>, (u64, String)> {
     let mut weights = Vec::new();
-    for (index, line) in text.lines().enumerate() {
+    for (number, line) in (1_u64..).zip(text.lines()) {
         let line = line.trim_start_matches('\u{feff}').trim();
         if line.is_empty() || line.starts_with('#') {
             continue;
@@ -173,34 +163,29 @@ fn csv(text: &str) -> Result<Vec<(u32, f64)>, Fault> {
             .and_then(|(tokens, probability)| weight(real(tokens.trim())?, real(probability.trim())?));
         match pair {
             Some(pair) => weights.push(pair),
-            None if index == 0 && !line.starts_with(|c: char| c.is_ascii_digit()) => {}
-            None => {
-                return Err(Fault {
-                    line: index + 1,
-                    what: format!("{} is no `tokens,probability`", quoted(line.as_bytes())),
-                });
-            }
+            None if number == 1 && !line.starts_with(|c: char| c.is_ascii_digit()) => {}
+            None => return Err((number, format!("{} is no `tokens,probability`", quoted(line.as_bytes())))),
         }
     }
     Ok(weights)
 }
 
 /// `{"tokens": probability, …}` or `[[tokens, probability], …]`.
-fn json(text: &str) -> Result<Vec<(u32, f64)>, Fault> {
+fn json(text: &str) -> Result<Vec<(u32, f64)>, (u64, String)> {
     #[derive(serde::Deserialize)]
     #[serde(untagged)]
     enum Json {
         Map(std::collections::BTreeMap<String, f64>),
         Pairs(Vec<(f64, f64)>),
     }
-    let json = serde_json::from_str(text).map_err(|error| Fault { line: error.line(), what: error.to_string() })?;
+    let json = serde_json::from_str(text).map_err(|error| (error.line() as u64, error.to_string()))?;
     let pairs: Vec<(Option<f64>, f64)> = match json {
         Json::Map(map) => map.into_iter().map(|(tokens, weight)| (real(&tokens), weight)).collect(),
         Json::Pairs(pairs) => pairs.into_iter().map(|(tokens, weight)| (Some(tokens), weight)).collect(),
     };
     let pairs = pairs.into_iter().map(|(tokens, probability)| {
         let pair = tokens.and_then(|tokens| weight(tokens, probability));
-        pair.ok_or_else(|| Fault { line: 1, what: "a pair of tokens and probability is out of range".to_owned() })
+        pair.ok_or_else(|| (1, "a pair of tokens and probability is out of range".to_owned()))
     });
     pairs.collect()
 }

@@ -98,7 +98,7 @@ pub(super) fn load(
     shown: &str,
     reading: ServeGenReading,
 ) -> Result<(Vec<Chunk>, Warnings), SpecFileError> {
-    let names = files.names(folder).map_err(|source| SpecFileError::Read { file: shown.into(), source })?;
+    let names = files.names(folder).map_err(|error| SpecFileError::unreadable(shown, &error))?;
     let id = |name: &String| Some(name.strip_prefix("chunk-")?.strip_suffix("-trace.csv")?.to_owned());
     let mut ids: Vec<String> = names.iter().filter_map(id).collect();
     ids.sort_by_key(|id| (id.len(), id.clone()));
@@ -130,7 +130,7 @@ impl Text {
         let file: Arc<str> = format!("{shown}/{name}").into();
         match files.read(&folder.join(name)) {
             Ok(text) => Ok(Self { file, text }),
-            Err(source) => Err(SpecFileError::Read { file, source }),
+            Err(error) => Err(SpecFileError::unreadable(&file, &error)),
         }
     }
 
@@ -202,7 +202,7 @@ fn is_header(content: &str) -> bool {
 fn spot(file: &Arc<str>, line: u64, content: &str, field: usize) -> Location {
     let before: usize = content.split(',').take(field).map(|field| field.chars().count() + 1).sum();
     let len = content.split(',').nth(field).map_or(1, |field| field.chars().count().max(1));
-    Location { file: Arc::clone(file), line, column: before as u64 + 1, len: len as u64 }
+    Location::file(Arc::clone(file)).characters(line, before as u64 + 1, len as u64)
 }
 
 /// Or the place of the wrong field, from 0, and what is wrong with it.

@@ -10,8 +10,7 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use super::super::super::error::SpecFileError;
 use super::super::super::lengths::{Empirical, LONGEST};
 use super::Dataset;
-use blis_diag::Location;
-use blis_diag::{name_hint, quoted};
+use blis_diag::{Location, json_words, name_hint, quoted};
 
 const HINT: &str = "it is {\"start\": {\"input_tokens\": \"{tokens: probability, …}\", \"output_tokens\": …}, …}";
 const NAMES: [&str; 3] = ["input_tokens", "output_tokens", "reason_ratio"];
@@ -20,10 +19,8 @@ const NAMES: [&str; 3] = ["input_tokens", "output_tokens", "reason_ratio"];
 pub(in super::super::super) fn datasets(file: &Arc<str>, text: &str) -> Result<Vec<Dataset>, SpecFileError> {
     let read: Pairs<'_, Pairs<'_, Text<'_>>> = serde_json::from_str(text).map_err(|error| {
         let (line, column) = (error.line().max(1) as u64, error.column().max(1) as u64);
-        let spot = Location { file: Arc::clone(file), line, column, len: 1 };
-        let what = error.to_string();
-        let what = what.rsplit_once(" at line ").map_or(what.as_str(), |(what, _)| what);
-        SpecFileError::at(spot, text, format!("no ServeGen dataset: {what}"), HINT)
+        let location = Location::file(Arc::clone(file)).characters(line, column, 1);
+        SpecFileError::at(location, text, format!("no ServeGen dataset: {}", json_words(&error)), HINT)
     })?;
     let mut datasets = Vec::new();
     for (start, fields) in &read.0 {
@@ -107,7 +104,7 @@ fn spot(file: &Arc<str>, text: &str, at: usize, len: u64) -> Location {
     let before = at.checked_sub(text.as_ptr().addr()).and_then(|offset| text.get(..offset)).unwrap_or_default();
     let line = before.matches('\n').count() as u64 + 1;
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() as u64 + 1;
-    Location { file: Arc::clone(file), line, column, len }
+    Location::file(Arc::clone(file)).characters(line, column, len)
 }
 
 /// A text of the file, without a copy unless it has escapes.
