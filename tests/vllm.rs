@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use blis_sim::instance::{Fast, Instance, InstanceConfig, Plain, Preemption, Scheduler, StepRecord};
 use blis_sim::latency::{Batch, LatencyModel};
-use blis_sim::outcome::{Outcome, Sink};
+use blis_sim::observer::{Interests, Observer, SimEvent};
+use blis_sim::outcome::Outcome;
 use blis_sim::request::{Content, Request, Span};
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
@@ -89,12 +90,16 @@ impl LatencyModel for Constant {
 #[derive(Default)]
 struct Outcomes(BTreeMap<u32, Outcome>);
 
-impl Sink for Outcomes {
-    fn outcome(&mut self, outcome: &Outcome) {
-        assert!(self.0.insert(outcome.id, *outcome).is_none(), "request_{} ended twice", outcome.id);
+impl Observer for Outcomes {
+    fn interests(&self) -> Interests {
+        Interests::OUTCOMES
     }
-    fn itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
-    fn retract_itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
+
+    fn record(&mut self, event: &SimEvent<'_>) {
+        if let SimEvent::Outcome(&outcome) = *event {
+            assert!(self.0.insert(outcome.id, outcome).is_none(), "request_{} ended twice", outcome.id);
+        }
+    }
 }
 
 impl Scenario {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use blis_config::{Deployment, DeploymentArgs, LatencyKind, resolve};
 use blis_sim::instance::{InstanceConfig, Preemption, Scheduler};
-use blis_sim::outcome::{Outcome, Sink};
+use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::request::{Content, Request};
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
@@ -64,12 +64,14 @@ pub fn request(id: u32, arrival: Micros, input_tokens: u32, output_tokens: u32, 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Count(pub u32);
 
-impl Sink for Count {
-    fn outcome(&mut self, _outcome: &Outcome) {
-        self.0 += 1;
+impl Observer for Count {
+    #[inline]
+    fn interests(&self) -> Interests {
+        Interests::OUTCOMES
     }
 
-    fn itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
-
-    fn retract_itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
+    #[inline]
+    fn record(&mut self, event: &SimEvent<'_>) {
+        self.0 += u32::from(matches!(event, SimEvent::Outcome(_)));
+    }
 }

@@ -10,7 +10,8 @@ use blis_plugin::{Kind, Technology};
 use blis_sim::cluster::{Cluster, FollowUps, Halt, SessionStates};
 use blis_sim::instance::{Fast, Instance, Plain, Scheduler};
 use blis_sim::metrics::{Metrics, MetricsOptions, Report, SloTargets};
-use blis_sim::outcome::{Counters, Outcome, Sink};
+use blis_sim::observer::{Interests, Observer};
+use blis_sim::outcome::{Counters, Outcome};
 use blis_sim::request::{Name, Request};
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
@@ -37,7 +38,7 @@ pub struct Measured<S> {
 }
 
 /// Simulates `requests`.
-pub fn measure<S: Sink>(
+pub fn measure<S: Observer>(
     config: &Experiment,
     deployment: &Deployment,
     (names, targets): (&Names, &BTreeMap<String, GoodputTargets>),
@@ -52,7 +53,7 @@ pub fn measure<S: Sink>(
     let arrivals = (requests, clients.as_mut().map(|clients| clients as &mut dyn FollowUps));
     let Ran { counters, incidents, used } = match config.engine.engine {
         EngineName::Fast => {
-            let records = sink.wants_steps();
+            let records = sink.interests().contains(Interests::STEPS);
             let engine = |config| if records { Fast::new(config).recording() } else { Fast::new(config) };
             finished(service::cluster(config, deployment, names, engine)?, arrivals, &mut sink)
         }
@@ -112,7 +113,7 @@ struct Ran {
 fn finished<I: Instance>(
     (cluster, incidents): (Cluster<I>, Incidents),
     (requests, follow_ups): (impl Iterator<Item = Request>, Option<&mut dyn FollowUps>),
-    sink: &mut impl Sink,
+    sink: &mut impl Observer,
 ) -> Result<Ran, Failure> {
     let counters = cluster.run_sessions(requests, follow_ups, sink).map_err(|halt| halted(halt, &incidents))?;
     let used = incidents.meter().map_or((0, 0), |meter| (meter.calls(), meter.used()));

@@ -9,7 +9,8 @@ use blis_plugin::Kind;
 use blis_plugin::incidents::Incident;
 use blis_report::{DecisionSummary, Export, Journal, RequestLog, Setting};
 use blis_sim::metrics::Report;
-use blis_sim::outcome::{DropReason, Outcome, Rejection, Sink, Status};
+use blis_sim::observer::{Interests, Observer, SimEvent};
+use blis_sim::outcome::{DropReason, Outcome, Rejection, Status};
 use blis_sim::request::{Name, Request};
 use blis_sim::units::Micros;
 use blis_workload::trace_v2::GoodputTargets;
@@ -388,8 +389,22 @@ impl Refused {
     }
 }
 
-impl Sink for Refused {
-    fn outcome(&mut self, outcome: &Outcome) {
+impl Observer for Refused {
+    #[inline]
+    fn interests(&self) -> Interests {
+        Interests::OUTCOMES
+    }
+
+    #[inline]
+    fn record(&mut self, event: &SimEvent<'_>) {
+        if let SimEvent::Outcome(outcome) = event {
+            self.add(outcome);
+        }
+    }
+}
+
+impl Refused {
+    fn add(&mut self, outcome: &Outcome) {
         match outcome.status {
             Status::Dropped(reason) if self.of(reason).count() < Self::NAMED => self.dropped.push(*outcome),
             Status::Rejected(Rejection::Routing) => {
@@ -402,10 +417,6 @@ impl Sink for Refused {
             _ => {}
         }
     }
-
-    fn itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
-
-    fn retract_itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
 }
 
 #[cfg(test)]

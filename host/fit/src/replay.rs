@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use blis_sim::instance::{Fast, InstanceConfig, Preemption, Scheduler, run_alone};
 use blis_sim::latency::LatencyModel;
-use blis_sim::outcome::{Outcome, Sink};
+use blis_sim::observer::{Interests, Observer, SimEvent};
+use blis_sim::outcome::Outcome;
 use blis_sim::policy::Classes;
 use blis_sim::request::{Content, Request, Span};
 use blis_sim::semantics::Semantics;
@@ -92,8 +93,22 @@ struct Ends {
     latency: Arc<dyn LatencyModel>,
 }
 
-impl Sink for Ends {
-    fn outcome(&mut self, outcome: &Outcome) {
+impl Observer for Ends {
+    #[inline]
+    fn interests(&self) -> Interests {
+        Interests::OUTCOMES
+    }
+
+    #[inline]
+    fn record(&mut self, event: &SimEvent<'_>) {
+        if let SimEvent::Outcome(outcome) = event {
+            self.add(outcome);
+        }
+    }
+}
+
+impl Ends {
+    fn add(&mut self, outcome: &Outcome) {
         if let (Some(ttft), Some(e2e), Some(delay)) = (outcome.ttft, outcome.e2e, outcome.scheduling_delay) {
             let before_queue = self.latency.queueing_time(outcome.input_tokens);
             self.ends[outcome.id as usize] = Some(Predicted {
@@ -103,8 +118,4 @@ impl Sink for Ends {
             });
         }
     }
-
-    fn itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
-
-    fn retract_itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
 }

@@ -181,7 +181,8 @@ fn is_zero(count: &u64) -> bool {
 mod tests {
     use super::*;
     use blis_sim::metrics::{Metrics, MetricsOptions, SloTargets};
-    use blis_sim::outcome::{Counters, Outcome, Rejection, Sink as _, Status};
+    use blis_sim::observer::{Observer as _, SimEvent};
+    use blis_sim::outcome::{Counters, Outcome, Rejection, Status};
     use blis_sim::request::{Name, Request, Tags};
     use blis_sim::units::Micros;
 
@@ -216,12 +217,12 @@ mod tests {
     }
 
     fn simulation() -> (Report, RequestLog) {
-        let mut sink = (Metrics::new(MetricsOptions::default()), RequestLog::new());
-        sink.outcome(&outcome(0, Status::Completed));
-        sink.outcome(&outcome(1, Status::TimedOut));
-        sink.itl(0, Micros(7_000), 1);
-        sink.itl(0, Micros(8_000), 1);
-        (sink.0.report(&[counters()], Micros::MAX), sink.1)
+        let mut observer = (Metrics::new(MetricsOptions::default()), RequestLog::new());
+        observer.record(&SimEvent::Outcome(&outcome(0, Status::Completed)));
+        observer.record(&SimEvent::Outcome(&outcome(1, Status::TimedOut)));
+        observer.record(&SimEvent::InterTokenLatency { instance: 0, gap: Micros(7_000), count: 1 });
+        observer.record(&SimEvent::InterTokenLatency { instance: 0, gap: Micros(8_000), count: 1 });
+        (observer.0.report(&[counters()], Micros::MAX), observer.1)
     }
 
     /// Two instances, classes with targets, tenants, and one request of each kind of trouble.
@@ -236,24 +237,24 @@ mod tests {
             targets: vec![(gold, SloTargets { ttft: Some(Micros(20_000)), ..SloTargets::default() })],
             ..MetricsOptions::default()
         };
-        let mut sink = (Metrics::new(options), RequestLog::new());
+        let mut observer = (Metrics::new(options), RequestLog::new());
         for (id, status, instance, slo_class, tenant) in [
             (0, Status::Completed, Some(0), gold, ours),
             (1, Status::Completed, Some(1), Name::NONE, theirs),
             (2, Status::TimedOut, Some(1), gold, theirs),
         ] {
             let tags = Tags { slo_class, tenant, ..Tags::default() };
-            sink.outcome(&Outcome { instance, tags, ..outcome(id, status) });
+            observer.record(&SimEvent::Outcome(&Outcome { instance, tags, ..outcome(id, status) }));
         }
         for (id, why) in [(3, Rejection::Admission), (4, Rejection::Routing)] {
             let request = Request {
                 tags: Tags { slo_class: batch, tenant: ours, ..Tags::default() },
                 ..Request::new(id, Micros(9), 1, 1)
             };
-            sink.outcome(&Outcome::new(&request, Status::Rejected(why)));
+            observer.record(&SimEvent::Outcome(&Outcome::new(&request, Status::Rejected(why))));
         }
         let busy = Counters { queue_time: Micros(9_000_000), ..counters() };
-        (sink.0.report(&[counters(), busy], Micros::MAX), sink.1, names)
+        (observer.0.report(&[counters(), busy], Micros::MAX), observer.1, names)
     }
 
     #[test]
@@ -276,7 +277,7 @@ mod tests {
     #[test]
     fn nothing_completed_means_no_latencies() {
         let mut metrics = Metrics::new(MetricsOptions::default());
-        metrics.outcome(&outcome(0, Status::TimedOut));
+        metrics.record(&SimEvent::Outcome(&outcome(0, Status::TimedOut)));
         let report = metrics.report(&[Counters { kv_allocation_failures: 4, ..Counters::default() }], Micros::MAX);
         let document = serde_json::to_value(report_document(&report, &Names::default())).expect("JSON");
         assert_eq!((&document["ttft_mean_ms"], &document["ttft_count"]), (&0.0.into(), &0.into()));

@@ -8,9 +8,9 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 
-use blis_sim::outcome::{Decision, Outcome, Sink};
-use blis_sim::policy::{ClusterView, Reads, Verdict};
-use blis_sim::units::Micros;
+use blis_sim::observer::{Interests, Observer, SimEvent};
+use blis_sim::outcome::Decision;
+use blis_sim::policy::{ClusterView, Verdict};
 use serde::Serialize;
 
 /// Counts and score regret of every decision.
@@ -47,14 +47,8 @@ impl Display for DecisionSummary {
     }
 }
 
-impl Sink for DecisionSummary {
-    fn outcome(&mut self, _outcome: &Outcome) {}
-
-    fn itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
-
-    fn retract_itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
-
-    fn decision(&mut self, decision: &Decision<'_>) {
+impl DecisionSummary {
+    fn add(&mut self, decision: &Decision<'_>) {
         match *decision {
             Decision::Admission { verdict, .. } => {
                 self.total_decisions += 1;
@@ -75,9 +69,19 @@ impl Sink for DecisionSummary {
             Decision::Scheduling(_) | Decision::Preemption(_) => {}
         }
     }
+}
 
-    fn reads(&self) -> Reads {
-        Reads { load: true, in_flight: true, cached_blocks: false }
+impl Observer for DecisionSummary {
+    #[inline]
+    fn interests(&self) -> Interests {
+        Interests::DECISIONS | Interests::LOAD | Interests::IN_FLIGHT
+    }
+
+    #[inline]
+    fn record(&mut self, event: &SimEvent<'_>) {
+        if let SimEvent::Decision(decision) = event {
+            self.add(decision);
+        }
     }
 }
 

@@ -10,7 +10,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use blis_sim::metrics::{Metrics, MetricsOptions, Report, SloTargets};
-use blis_sim::outcome::{Counters, DropReason, Outcome, Rejection, Sink, Status};
+use blis_sim::observer::{Observer, SimEvent};
+use blis_sim::outcome::{Counters, DropReason, Outcome, Rejection, Status};
 use blis_sim::request::{Name, Request, Tags};
 use blis_sim::units::Micros;
 use serde::Serialize;
@@ -348,7 +349,7 @@ impl Case {
         Tags { slo_class, tenant, session, round_index, ..Tags::default() }
     }
 
-    fn replay(&mut self, output_token_us: u64, sink: &mut impl Sink) {
+    fn replay(&mut self, output_token_us: u64, observer: &mut impl Observer) {
         let recorded = self.json("metrics.json");
         let count = |name: &str| recorded[name].as_u64().expect("count") as usize;
         let steps = Steps::read(&self.text("steps.csv"), output_token_us);
@@ -367,13 +368,15 @@ impl Case {
             let gaps = steps.gaps.get(&id).map_or(&[][..], Vec::as_slice);
             let handled_by = request["handled_by"].as_str().and_then(|name| name.strip_prefix("instance_"));
             let instance = handled_by.map_or(0, |number| number.parse().expect("instance_<n>"));
-            gaps.iter().for_each(|&gap| sink.itl(instance, gap, 1));
-            if e2e.is_none() {
-                gaps.iter().for_each(|&gap| sink.retract_itl(instance, gap, 1));
+            for &gap in gaps {
+                observer.record(&SimEvent::InterTokenLatency { instance, gap, count: 1 });
+                if e2e.is_none() {
+                    observer.record(&SimEvent::InterTokenLatencyRetracted { instance, gap, count: 1 });
+                }
             }
             let admitted = steps.admitted.contains(&id);
             let tokens = |name: &str| request[name].as_u64().expect("tokens") as u32;
-            sink.outcome(&Outcome {
+            observer.record(&SimEvent::Outcome(&Outcome {
                 arrival: micros(&request["arrived_at"], 1e6),
                 input_tokens: tokens("num_prefill_tokens"),
                 output_tokens: tokens("num_decode_tokens"),
@@ -387,18 +390,18 @@ impl Case {
                 tags: self.tags(&request),
                 scheduling_delay: admitted.then(|| micros(&request["scheduling_delay_ms"], 1e3)),
                 ..blank(id, status)
-            });
+            }));
         }
         for _ in 0..count("dropped_unservable") {
-            sink.outcome(&blank(u32::MAX, Status::Dropped(DropReason::PromptTooLong)));
+            observer.record(&SimEvent::Outcome(&blank(u32::MAX, Status::Dropped(DropReason::PromptTooLong))));
         }
         if self.name.starts_with('c') {
-            self.reject_the_rest(sink);
+            self.reject_the_rest(observer);
         }
     }
 
     /// In a cluster without drops, a request of the trace without a record was turned away.
-    fn reject_the_rest(&mut self, sink: &mut impl Sink) {
+    fn reject_the_rest(&mut self, observer: &mut impl Observer) {
         let known: BTreeSet<u32> = self.requests().iter().map(number).collect();
         let trace = self.text("trace.csv");
         let mut rows = csv::Reader::from_reader(trace.as_bytes());
@@ -406,7 +409,8 @@ impl Case {
             let id: u32 = row["request_id"].parse().expect("number");
             if !known.contains(&id) {
                 let tags = self.tags(&to_value(&row));
-                sink.outcome(&Outcome { tags, ..blank(id, Status::Rejected(Rejection::Admission)) });
+                let rejected = Outcome { tags, ..blank(id, Status::Rejected(Rejection::Admission)) };
+                observer.record(&SimEvent::Outcome(&rejected));
             }
         }
     }

@@ -5,7 +5,8 @@
 
 use std::borrow::Cow;
 
-use blis_sim::outcome::{Outcome, Sink, Status};
+use blis_sim::observer::{Interests, Observer, SimEvent};
+use blis_sim::outcome::{Outcome, Status};
 use blis_sim::request::Tags;
 use blis_sim::units::Micros;
 use serde::{Serialize, Serializer};
@@ -119,14 +120,18 @@ impl RequestLog {
     }
 }
 
-impl Sink for RequestLog {
-    fn outcome(&mut self, outcome: &Outcome) {
-        self.records.push(outcome.into());
+impl Observer for RequestLog {
+    #[inline]
+    fn interests(&self) -> Interests {
+        Interests::OUTCOMES
     }
 
-    fn itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
-
-    fn retract_itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
+    #[inline]
+    fn record(&mut self, event: &SimEvent<'_>) {
+        if let SimEvent::Outcome(outcome) = event {
+            self.records.push((*outcome).into());
+        }
+    }
 }
 
 /// `requests[]` of the metrics file: every request that was neither rejected nor dropped, in order of arrival. The

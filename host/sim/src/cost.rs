@@ -6,7 +6,8 @@
 //! includes what a decision does to others. Who never gets an answer (rejected, dropped, timed out)
 //! counts as waiting until the window closes: else turning everybody away would be free.
 
-use crate::outcome::{Outcome, Sink, Status};
+use crate::observer::{Interests, Observer, SimEvent};
+use crate::outcome::{Outcome, Status};
 use crate::units::Micros;
 
 /// The cost of a window, and what became of one request.
@@ -38,19 +39,8 @@ impl Cost {
         self.own.as_ref().map_or(Micros::ZERO, |own| self.within(own.arrival, answered(own)))
     }
 
-    /// How much of the time between `arrival` and `end` lies in the window.
-    fn within(&self, arrival: Micros, end: Option<Micros>) -> Micros {
-        end.map_or(self.to, |end| end.min(self.to)).saturating_sub(arrival.max(self.from))
-    }
-}
-
-/// When a request had all of its answer.
-fn answered(outcome: &Outcome) -> Option<Micros> {
-    outcome.e2e.map(|e2e| outcome.arrival.saturating_add(e2e))
-}
-
-impl Sink for Cost {
-    fn outcome(&mut self, outcome: &Outcome) {
+    /// A request ended.
+    fn add(&mut self, outcome: &Outcome) {
         let answered = answered(outcome);
         let first_token = outcome.ttft.map(|ttft| outcome.arrival.saturating_add(ttft)).or(answered);
         let present = self.within(outcome.arrival, answered);
@@ -63,9 +53,28 @@ impl Sink for Cost {
         }
     }
 
-    fn itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
+    /// How much of the time between `arrival` and `end` lies in the window.
+    fn within(&self, arrival: Micros, end: Option<Micros>) -> Micros {
+        end.map_or(self.to, |end| end.min(self.to)).saturating_sub(arrival.max(self.from))
+    }
+}
 
-    fn retract_itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
+/// When a request had all of its answer.
+fn answered(outcome: &Outcome) -> Option<Micros> {
+    outcome.e2e.map(|e2e| outcome.arrival.saturating_add(e2e))
+}
+
+impl Observer for Cost {
+    fn interests(&self) -> Interests {
+        Interests::OUTCOMES
+    }
+
+    #[inline]
+    fn record(&mut self, event: &SimEvent<'_>) {
+        if let SimEvent::Outcome(outcome) = event {
+            self.add(outcome);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -91,7 +100,7 @@ mod tests {
             ended(5, 250, Some(1), Some(2), Status::Completed),                // comes later
             ended(6, 300, None, None, Status::Rejected(Rejection::Admission)),
         ] {
-            cost.outcome(&outcome);
+            cost.add(&outcome);
         }
         assert_eq!(cost.present, Micros(50 + 90 + 20 + 10));
         assert_eq!(cost.awaiting_first_token, Micros(20 + 20 + 20 + 10));

@@ -14,6 +14,7 @@ pub mod kv;
 pub mod latency;
 pub mod metrics;
 pub mod model;
+pub mod observer;
 pub mod outcome;
 pub mod policy;
 mod prefetch;

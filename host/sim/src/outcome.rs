@@ -1,9 +1,8 @@
-//! What becomes of a request, and where the engine writes it.
+//! What becomes of a request, and what was decided about it.
 //!
 //! The engine reports every request exactly once, when it ends (or when the simulation does), and
-//! keeps nothing: its own state stays proportional to what is live.
+//! keeps nothing: its own state stays proportional to what is live. [`Observer`](crate::observer::Observer)s are told.
 
-use crate::instance::StepRecord;
 use crate::policy::{Choice, ClusterView, Reads, RequestView, Verdict};
 use crate::request::{Request, Tags};
 use crate::units::Micros;
@@ -150,57 +149,6 @@ impl FirstToken {
     pub fn new(request: &Request, instance: u32, ttft: Micros) -> Self {
         let &Request { id, arrival, input_tokens, tags, .. } = request;
         Self { id, instance, arrival, ttft, input_tokens, tags }
-    }
-}
-
-/// Where the simulation writes. It never calls back.
-pub trait Sink {
-    /// A request arrives at the service. Told in the order in which they do.
-    fn arrived(&mut self, request: &Request) {
-        let _ = request;
-    }
-
-    /// A request ended. Called once per request; in the order in which they end.
-    fn outcome(&mut self, outcome: &Outcome);
-
-    /// A request got its first token: told when the step that gives it begins. For a request thrown
-    /// out of the batch that starts anew (BLIS), told again.
-    fn first_token(&mut self, first: &FirstToken) {
-        let _ = first;
-    }
-
-    /// `count` inter-token latencies of `gap` happened on instance number `instance`.
-    fn itl(&mut self, instance: u32, gap: Micros, count: u64);
-
-    /// `count` inter-token latencies of `gap`, reported before, belong to requests that did not
-    /// complete: the published figure pools completed requests only.
-    fn retract_itl(&mut self, instance: u32, gap: Micros, count: u64);
-
-    /// A step of instance number `instance` was planned, and what it does is known. Only of instances that
-    /// keep a record of every step, for sinks that want to know ([`Self::wants_steps`]).
-    fn step(&mut self, instance: u32, step: &StepRecord) {
-        let _ = (instance, step);
-    }
-
-    /// Whether it wants to be told of every step. Costs the runs of equal steps.
-    fn wants_steps(&self) -> bool {
-        false
-    }
-
-    /// A policy decided. Only for sinks that want to know why.
-    fn decision(&mut self, decision: &Decision<'_>) {
-        let _ = decision;
-    }
-
-    /// Whether it wants to be told of decisions inside instances too: [`Decision::Scheduling`] and
-    /// [`Decision::Preemption`].
-    fn wants_scheduling(&self) -> bool {
-        false
-    }
-
-    /// Which signals of a decision it looks at: they are kept up to date then.
-    fn reads(&self) -> Reads {
-        Reads::NOTHING
     }
 }
 

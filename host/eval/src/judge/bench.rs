@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use blis_sim::cluster::FollowUps;
 use blis_sim::metrics::Report;
-use blis_sim::outcome::Sink;
+use blis_sim::observer::Observer;
 use blis_sim::request::Request;
 use blis_sim::units::Micros;
 use rayon::prelude::*;
@@ -165,7 +165,7 @@ impl Bench {
 
     /// Simulates `player`, watched by `observer`, until `hand` is pulled. `budget` is in place of the operations that a
     /// run may take, if it is more.
-    fn simulate<S: Sink>(
+    fn simulate<S: Observer>(
         &self,
         player: &Player,
         (scenario, seed): (usize, u64),

@@ -8,7 +8,8 @@
 use blis_sim::cluster::{Force, Halt, Timeline};
 use blis_sim::cost::Cost;
 use blis_sim::instance::Instance;
-use blis_sim::outcome::{Counters, Sink};
+use blis_sim::observer::Observer;
+use blis_sim::outcome::Counters;
 use blis_sim::units::Micros;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -34,10 +35,10 @@ pub fn look_ahead<I: Instance + Clone + Send + Sync>(
     mut timeline: Timeline<I>,
     window: Micros,
     alternatives: usize,
-    sink: &mut impl Sink,
+    observer: &mut impl Observer,
 ) -> Result<(Vec<Counters>, Oracle), Halt> {
     let mut oracle = Oracle::default();
-    while timeline.next_decision(sink)? {
+    while timeline.next_decision(observer)? {
         let pending = timeline.pending().filter(|pending| !pending.is_admission);
         if let Some((at, request)) = pending.map(|pending| (pending.at, pending.request.clone())) {
             let mut sight = Sight::default();
@@ -67,7 +68,7 @@ pub fn look_ahead<I: Instance + Clone + Send + Sync>(
                 }
             }
         }
-        timeline.decide(sink)?;
+        timeline.decide(observer)?;
     }
-    Ok((timeline.finish(Micros::MAX, sink)?, oracle))
+    Ok((timeline.finish(Micros::MAX, observer)?, oracle))
 }

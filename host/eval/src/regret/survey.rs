@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use blis_sim::cluster::{Fate, Settled};
-use blis_sim::outcome::{Decision, Outcome, Sink};
-use blis_sim::policy::{Reads, Verdict};
+use blis_sim::observer::{Interests, Observer, SimEvent};
+use blis_sim::outcome::{Decision, Outcome};
+use blis_sim::policy::Verdict;
 use blis_sim::request::Request;
 use blis_sim::rng::Stream;
 use blis_sim::units::Micros;
@@ -193,21 +194,32 @@ pub struct Surveyor<F> {
     pub missed: F,
 }
 
-impl<F: Fn(&Outcome) -> bool> Sink for Surveyor<F> {
-    fn arrived(&mut self, request: &Request) {
-        self.survey.arrivals.push(request.clone());
+impl<F: Fn(&Outcome) -> bool> Observer for Surveyor<F> {
+    #[inline]
+    fn interests(&self) -> Interests {
+        Interests::ARRIVALS | Interests::DECISIONS | Interests::OUTCOMES | Interests::LOAD | Interests::IN_FLIGHT
     }
 
-    fn outcome(&mut self, outcome: &Outcome) {
+    #[inline]
+    fn record(&mut self, event: &SimEvent<'_>) {
+        match *event {
+            SimEvent::Arrival(request) => self.survey.arrivals.push(request.clone()),
+            SimEvent::Decision(decision) => self.survey.decided(decision),
+            SimEvent::Outcome(outcome) => self.ended(outcome),
+            _ => {}
+        }
+    }
+}
+
+impl<F: Fn(&Outcome) -> bool> Surveyor<F> {
+    fn ended(&mut self, outcome: &Outcome) {
         let missed = (self.missed)(outcome);
         self.survey.ended.push(Ended { id: outcome.id, e2e: outcome.e2e, missed });
     }
+}
 
-    fn itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
-
-    fn retract_itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
-
-    fn decision(&mut self, decision: &Decision<'_>) {
+impl Survey {
+    fn decided(&mut self, decision: &Decision<'_>) {
         let noted = match *decision {
             Decision::Admission { request, verdict, .. } => Noted {
                 request: request.id,
@@ -227,10 +239,6 @@ impl<F: Fn(&Outcome) -> bool> Sink for Surveyor<F> {
             },
             Decision::Scheduling(_) | Decision::Preemption(_) => return,
         };
-        self.survey.decisions.push(noted);
-    }
-
-    fn reads(&self) -> Reads {
-        Reads { load: true, in_flight: true, cached_blocks: false }
+        self.decisions.push(noted);
     }
 }

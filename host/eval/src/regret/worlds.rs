@@ -5,7 +5,8 @@ use std::sync::Arc;
 use blis_sim::cluster::{Force, Halt, Settled, Timeline};
 use blis_sim::cost::Cost;
 use blis_sim::instance::Instance;
-use blis_sim::outcome::{Decision, Outcome, Sink, Status};
+use blis_sim::observer::{Interests, Observer, SimEvent};
+use blis_sim::outcome::{Decision, Status};
 use blis_sim::policy::Verdict;
 use blis_sim::request::Request;
 use blis_sim::units::Micros;
@@ -275,14 +276,22 @@ impl Sight {
     }
 }
 
-impl Sink for Sight {
-    fn outcome(&mut self, _outcome: &Outcome) {}
+impl Observer for Sight {
+    #[inline]
+    fn interests(&self) -> Interests {
+        Interests::DECISIONS
+    }
 
-    fn itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
+    #[inline]
+    fn record(&mut self, event: &SimEvent<'_>) {
+        if let SimEvent::Decision(decision) = event {
+            self.see(decision);
+        }
+    }
+}
 
-    fn retract_itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
-
-    fn decision(&mut self, decision: &Decision<'_>) {
+impl Sight {
+    fn see(&mut self, decision: &Decision<'_>) {
         if self.answer.is_some() {
             return;
         }

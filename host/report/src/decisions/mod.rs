@@ -2,7 +2,7 @@
 //! what became of the request. docs/decisions.md describes it, docs/decision-trace.schema.json defines it.
 //!
 //! ```text
-//! simulation → write (a Sink) → FILE.jsonl[.gz] → read (checked, line by line) → list   every line, for people
+//! simulation → write (an Observer) → FILE.jsonl[.gz] → read (checked, line by line) → list   every line, for people
 //!                                                                              ├→ story  one request
 //!                                                                              ├→ top    the worst decisions
 //!                                                                              └→ diff   two runs

@@ -1,17 +1,16 @@
-//! The trace as it is written: a [`Sink`] that turns every decision and every end of a request into a line.
+//! The trace as it is written: an [`Observer`] that turns every decision and every end of a request into a line.
 
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
+use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::{
-    Columns, Decision, DropReason, Entry, Obstacle, Outcome, PreemptionDecision, Rejection, SchedulingDecision, Sink,
-    Status,
+    Columns, Decision, DropReason, Entry, Obstacle, Outcome, PreemptionDecision, Rejection, SchedulingDecision, Status,
 };
 use blis_sim::policy::{Choice, ClusterView, Reads, Reason, RequestView, Verdict};
 use blis_sim::request::Name;
-use blis_sim::units::Micros;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
@@ -277,20 +276,8 @@ impl<'a, W: Write> DecisionLog<'a, W> {
     }
 }
 
-impl<W: Write> Sink for DecisionLog<'_, W> {
-    fn outcome(&mut self, outcome: &Outcome) {
-        self.ended(outcome);
-    }
-
-    fn itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
-
-    fn retract_itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
-
-    fn wants_scheduling(&self) -> bool {
-        true
-    }
-
-    fn decision(&mut self, decision: &Decision<'_>) {
+impl<W: Write> DecisionLog<'_, W> {
+    fn decided(&mut self, decision: &Decision<'_>) {
         match *decision {
             Decision::Admission { request, cluster, columns, verdict } => {
                 self.admission(request, cluster, columns.read, verdict);
@@ -302,14 +289,24 @@ impl<W: Write> Sink for DecisionLog<'_, W> {
             Decision::Preemption(ref told) => self.preemption(told),
         }
     }
+}
 
-    /// Without candidates, what the policies read and no more: to keep signals up to date that nobody looks
-    /// at can cost more than the rest of the run.
-    fn reads(&self) -> Reads {
-        if self.candidates == 0 {
-            return Reads::NOTHING;
+impl<W: Write> Observer for DecisionLog<'_, W> {
+    /// Without candidates, the signals that the policies read and no more: to keep signals up to date that nobody
+    /// looks at can cost more than the rest of the run.
+    #[inline]
+    fn interests(&self) -> Interests {
+        let told = Interests::DECISIONS | Interests::SCHEDULING | Interests::OUTCOMES;
+        if self.candidates == 0 { told } else { told | Interests::LOAD | Interests::IN_FLIGHT }
+    }
+
+    #[inline]
+    fn record(&mut self, event: &SimEvent<'_>) {
+        match event {
+            SimEvent::Decision(decision) => self.decided(decision),
+            SimEvent::Outcome(outcome) => self.ended(outcome),
+            _ => {}
         }
-        Reads { load: true, in_flight: true, cached_blocks: false }
     }
 }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use blis_sim::instance::StepRecord;
 use blis_sim::latency::LatencyModel;
-use blis_sim::outcome::{Decision, Outcome, Sink, Status};
+use blis_sim::observer::{Interests, Observer, SimEvent};
+use blis_sim::outcome::{Decision, Outcome, Status};
 use blis_sim::request::Request;
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
@@ -162,7 +163,7 @@ impl Journey {
     }
 }
 
-impl Sink for Journal {
+impl Journal {
     fn arrived(&mut self, request: &Request) {
         self.by_id.insert(request.id, self.journeys.len());
         self.journeys.push(Journey {
@@ -178,7 +179,7 @@ impl Sink for Journal {
         });
     }
 
-    fn decision(&mut self, decision: &Decision<'_>) {
+    fn decided(&mut self, decision: &Decision<'_>) {
         let Decision::Routing { request, cluster, .. } = decision else { return };
         let waits = self.latency.as_ref().map(|latency| latency.queueing_time(request.input_tokens));
         if let Some(journey) = self.journey(request.id) {
@@ -230,17 +231,28 @@ impl Sink for Journal {
         });
     }
 
-    fn wants_steps(&self) -> bool {
-        self.steps_wanted
-    }
-
-    fn outcome(&mut self, outcome: &Outcome) {
+    fn ended(&mut self, outcome: &Outcome) {
         if let Some(journey) = self.journey(outcome.id) {
             journey.outcome = Some(*outcome);
         }
     }
+}
 
-    fn itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
+impl Observer for Journal {
+    #[inline]
+    fn interests(&self) -> Interests {
+        let told = Interests::ARRIVALS | Interests::DECISIONS | Interests::OUTCOMES;
+        if self.steps_wanted { told | Interests::STEPS } else { told }
+    }
 
-    fn retract_itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
+    #[inline]
+    fn record(&mut self, event: &SimEvent<'_>) {
+        match *event {
+            SimEvent::Arrival(request) => self.arrived(request),
+            SimEvent::Decision(decision) => self.decided(decision),
+            SimEvent::Step { instance, step } if self.steps_wanted => self.step(instance, step),
+            SimEvent::Outcome(outcome) => self.ended(outcome),
+            _ => {}
+        }
+    }
 }

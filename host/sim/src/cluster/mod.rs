@@ -40,7 +40,8 @@ pub use self::sessions::{FollowUps, SessionStates};
 use self::signals::{Board, Watched, Watches};
 pub use self::timeline::{Fate, Force, Listed, Pending, Settled, Timeline};
 use crate::instance::{Distance, Instance, InstanceConfig, Stuck};
-use crate::outcome::{Counters, Decision, Outcome, Rejection, Sink, Status};
+use crate::observer::{Interests, Observer, SimEvent};
+use crate::outcome::{Counters, Decision, Outcome, Rejection, Status};
 use crate::policy::{
     AdmissionPolicy, Choice, Classes, Event as Happened, Events, PriorityPolicy, Reads, Reason, RequestView,
     RoutingPolicy, Ties, Verdict,
@@ -216,32 +217,32 @@ impl<I: Instance> Cluster<I> {
     ///
     /// # Errors
     /// [`Halt`] if an instance would work for ever without finishing anything, or a policy gives up.
-    pub fn run<S: Sink>(
+    pub fn run(
         self,
         arrivals: impl IntoIterator<Item = Request>,
-        sink: &mut S,
+        observer: &mut impl Observer,
     ) -> Result<Vec<Counters>, Halt> {
-        self.run_sessions(arrivals, None, sink)
+        self.run_sessions(arrivals, None, observer)
     }
 
     /// As [`Self::run`], with clients whose further requests follow from the ends of earlier ones.
     ///
     /// # Errors
     /// The same.
-    pub fn run_sessions<S: Sink>(
+    pub fn run_sessions(
         mut self,
         arrivals: impl IntoIterator<Item = Request>,
         follow_ups: Option<&mut dyn FollowUps>,
-        sink: &mut S,
+        observer: &mut impl Observer,
     ) -> Result<Vec<Counters>, Halt> {
-        self.start(sink.reads(), follow_ups.is_some());
+        self.start(observer.interests().reads(), follow_ups.is_some());
         let mut arrivals = Arrivals::new(arrivals.into_iter(), follow_ups);
-        self.work(self.config.horizon, &mut Clients::new(&mut arrivals, sink))?;
-        self.finish(sink)
+        self.work(self.config.horizon, &mut Clients::new(&mut arrivals, observer))?;
+        self.finish(observer)
     }
 
     /// Everything in front of the instances until `end`, inclusive.
-    fn work(&mut self, end: Micros, clients: &mut Clients<'_, impl Source, impl Sink>) -> Result<(), Halt> {
+    fn work(&mut self, end: Micros, clients: &mut Clients<'_, impl Source, impl Observer>) -> Result<(), Halt> {
         loop {
             let next = self.next(clients.arrivals).filter(|&(now, _)| now <= end);
             let until = next.map_or(end.saturating_add(Micros(1)), |(now, _)| now);
@@ -258,7 +259,7 @@ impl<I: Instance> Cluster<I> {
         &mut self,
         now: Micros,
         event: Event,
-        clients: &mut Clients<'_, impl Source, impl Sink>,
+        clients: &mut Clients<'_, impl Source, impl Observer>,
     ) -> Result<(), Halt> {
         self.config.abort.check()?;
         self.expect();
@@ -289,14 +290,14 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// The next request is there.
-    fn arrive(&mut self, clients: &mut Clients<'_, impl Source, impl Sink>) {
+    fn arrive(&mut self, clients: &mut Clients<'_, impl Source, impl Observer>) {
         let Some(request) = clients.arrivals.take() else { return };
-        clients.arrived(&request);
+        clients.record(&SimEvent::Arrival(&request));
         self.arrived.push_back(request);
     }
 
     /// Asks the admission policy about the request whose turn it is.
-    fn admit(&mut self, now: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
+    fn admit(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
         let request = self.arrived.pop_front().expect("an admission is due");
         match self.settled(&request) {
             Some(Fate::Admitted | Fate::Routed(_)) => {
@@ -304,12 +305,12 @@ impl<I: Instance> Cluster<I> {
                 return Ok(());
             }
             Some(Fate::Rejected) => {
-                sink.outcome(&Outcome::new(&request, Status::Rejected(Rejection::Admission)));
+                observer.record(&SimEvent::Outcome(&Outcome::new(&request, Status::Rejected(Rejection::Admission))));
                 return Ok(());
             }
             None => {}
         }
-        self.look(now, sink)?;
+        self.look(now, observer)?;
         let view = self.config.view(&request);
         self.board.probe(&view, self.admission_reads);
         let cluster = self.board.view(now);
@@ -317,29 +318,32 @@ impl<I: Instance> Cluster<I> {
         if let Some(Force::Admit(admit)) = forced(&mut self.forced, &request, Event::Admission) {
             verdict = if admit { Verdict::Admit } else { Verdict::Reject(Reason::Forced) };
         }
-        let columns = self.board.columns(self.admission_reads);
-        sink.decision(&Decision::Admission { request: &view, cluster: &cluster, columns, verdict: &verdict });
+        if observer.interests().contains(Interests::DECISIONS) {
+            let columns = self.board.columns(self.admission_reads);
+            let decision = Decision::Admission { request: &view, cluster: &cluster, columns, verdict: &verdict };
+            observer.record(&SimEvent::Decision(&decision));
+        }
         match verdict {
             Verdict::Admit => self.admitted.push_back(request),
             Verdict::Reject(_) => {
                 self.lifecycle.decided(now, &view, None, &mut self.policies);
-                sink.outcome(&Outcome::new(&request, Status::Rejected(Rejection::Admission)));
+                observer.record(&SimEvent::Outcome(&Outcome::new(&request, Status::Rejected(Rejection::Admission))));
             }
         }
         Ok(())
     }
 
     /// Asks the routing policy about the request whose turn it is, and hands it over.
-    fn route(&mut self, now: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
+    fn route(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
         let mut request = self.admitted.pop_front().expect("a routing is due");
         if let Some(Fate::Routed(target)) = self.settled(&request) {
             request.priority = self.policies.priority.priority(&self.config.view(&request), now).saturating_neg();
-            return self.hand_over(now, request, target as usize, sink);
+            return self.hand_over(now, request, target as usize, observer);
         }
-        self.look(now, sink)?;
+        self.look(now, observer)?;
         if !self.config.serves(request.tags.model) {
             self.lifecycle.decided(now, &self.config.view(&request), None, &mut self.policies);
-            sink.outcome(&Outcome::new(&request, Status::Rejected(Rejection::Routing)));
+            observer.record(&SimEvent::Outcome(&Outcome::new(&request, Status::Rejected(Rejection::Routing))));
             return Ok(());
         }
         let view = self.config.view(&request);
@@ -350,8 +354,11 @@ impl<I: Instance> Cluster<I> {
         if let Some(Force::Route(target)) = forced(&mut self.forced, &request, Event::Routing) {
             choice = Choice { target: target as usize, reason: Reason::Forced };
         }
-        let (columns, scores) = (self.board.columns(self.routing_reads), &self.scores);
-        sink.decision(&Decision::Routing { request: &view, cluster: &cluster, columns, choice: &choice, scores });
+        if observer.interests().contains(Interests::DECISIONS) {
+            let (columns, scores) = (self.board.columns(self.routing_reads), &self.scores);
+            let decision = Decision::Routing { request: &view, cluster: &cluster, columns, choice: &choice, scores };
+            observer.record(&SimEvent::Decision(&decision));
+        }
         // Lower is more urgent on an instance.
         let priority = self.policies.priority.priority(&view, now).saturating_neg();
         let instance = cluster.instances.get(choice.target).map(|info| info.id);
@@ -360,7 +367,7 @@ impl<I: Instance> Cluster<I> {
         }
         self.lifecycle.decided(now, &view, instance, &mut self.policies);
         request.priority = priority;
-        self.hand_over(now, request, choice.target, sink)
+        self.hand_over(now, request, choice.target, observer)
     }
 
     /// What was decided about `request` before it was asked; not if something else is forced.
@@ -369,12 +376,18 @@ impl<I: Instance> Cluster<I> {
         self.forced.is_none_or(|(id, _)| id != request.id).then_some(*answer)
     }
 
-    fn hand_over(&mut self, now: Micros, request: Request, target: usize, sink: &mut impl Sink) -> Result<(), Stuck> {
+    fn hand_over(
+        &mut self,
+        now: Micros,
+        request: Request,
+        target: usize,
+        observer: &mut impl Observer,
+    ) -> Result<(), Stuck> {
         self.board.dispatched(target, request.tags.tenant);
         match self.board.watches() {
             // Nobody else makes it work, and what has arrived would pile up.
             Watches::Nothing if self.instances[target].untouched() > MOST_UNTOUCHED => {
-                self.catch_up(target, now, sink)?;
+                self.catch_up(target, now, observer)?;
             }
             Watches::Nothing => {}
             Watches::Ends => self.next_events.not_after(target, self.instances[target].earliest_end(now, &request)),
@@ -387,17 +400,17 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// Brings the signals up to date as far as anybody reads them.
-    fn look(&mut self, now: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
+    fn look(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
         if self.board.is_due(now) && self.board.watches() != Watches::Events {
             for behind in 0..self.instances.len() {
                 self.expect_after(behind);
                 if self.instances[behind].next_event().is_some_and(|at| at < now) {
-                    self.catch_up(behind, now, sink)?;
+                    self.catch_up(behind, now, observer)?;
                 }
             }
         } else {
             while let Some(behind) = self.next_events.first_before(now) {
-                self.catch_up(behind, now, sink)?;
+                self.catch_up(behind, now, observer)?;
             }
         }
         self.board.refresh(now, &mut self.instances, &mut self.lifecycle);
@@ -430,18 +443,18 @@ impl<I: Instance> Cluster<I> {
 
     /// Goes to the first moment before `until` at which a request may end on an instance, there only.
     /// `false` if there is none.
-    fn next_end_before(&mut self, until: Micros, sink: &mut impl Sink) -> Result<bool, Halt> {
+    fn next_end_before(&mut self, until: Micros, observer: &mut impl Observer) -> Result<bool, Halt> {
         let Some(instance) = self.next_events.first_before(until) else { return Ok(false) };
         self.config.abort.check()?;
         let at = self.next_events.time(instance);
-        self.catch_up(instance, at.saturating_add(Micros(1)), sink)?;
+        self.catch_up(instance, at.saturating_add(Micros(1)), observer)?;
         Ok(true)
     }
 
     /// Executes the events of instance `behind` before `now`.
-    fn catch_up(&mut self, behind: usize, now: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
+    fn catch_up(&mut self, behind: usize, now: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
         self.instances[behind]
-            .advance(now, &mut Watched { sink, board: &mut self.board, lifecycle: &mut self.lifecycle })?;
+            .advance(now, &mut Watched { observer, board: &mut self.board, lifecycle: &mut self.lifecycle })?;
         self.board.touched(behind);
         self.watch(behind);
         Ok(())
@@ -458,19 +471,19 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// What is read decides what is kept up to date.
-    fn start(&mut self, observer: Reads, ends_matter: bool) {
-        let reads = self.admission_reads.and(self.routing_reads).and(observer);
+    fn start(&mut self, observed: Reads, ends_matter: bool) {
+        let reads = self.admission_reads.and(self.routing_reads).and(observed);
         self.board.start(reads, self.lifecycle.wanted(), ends_matter, &mut self.instances);
     }
 
-    fn finish(mut self, sink: &mut impl Sink) -> Result<Vec<Counters>, Halt> {
+    fn finish(mut self, observer: &mut impl Observer) -> Result<Vec<Counters>, Halt> {
         let horizon = self.config.horizon;
         for request in self.arrived.drain(..).chain(self.admitted.drain(..)) {
-            sink.outcome(&Outcome::new(&request, Status::Arriving));
+            observer.record(&SimEvent::Outcome(&Outcome::new(&request, Status::Arriving)));
         }
         let end = |mut instance: I| {
-            instance.advance(horizon.saturating_add(Micros(1)), sink)?;
-            Ok(instance.finish(horizon, sink))
+            instance.advance(horizon.saturating_add(Micros(1)), observer)?;
+            Ok(instance.finish(horizon, observer))
         };
         let counters: Result<_, Halt> = self.instances.into_iter().map(end).collect();
         self.config.abort.check()?;

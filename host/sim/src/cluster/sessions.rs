@@ -8,9 +8,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::iter::Peekable;
 
-use crate::instance::StepRecord;
-use crate::outcome::{Decision, FirstToken, Outcome, Sink, Status};
-use crate::policy::Reads;
+use crate::observer::{Interests, Observer, SimEvent};
+use crate::outcome::{Outcome, Status};
 use crate::request::Request;
 use crate::units::Micros;
 
@@ -122,63 +121,35 @@ impl<I: Iterator<Item = Request>> Source for Arrivals<'_, I> {
     }
 }
 
-/// A sink that passes everything on, and lets the clients know what ended.
-pub(super) struct Clients<'s, A, S> {
+/// An observer that passes everything on, and lets the clients know what ended.
+pub(super) struct Clients<'s, A, O> {
     pub arrivals: &'s mut A,
-    sink: &'s mut S,
+    observer: &'s mut O,
     /// The time of the present event in front of the instances.
     pub now: Micros,
 }
 
-impl<'s, A: Source, S: Sink> Clients<'s, A, S> {
-    pub fn new(arrivals: &'s mut A, sink: &'s mut S) -> Self {
-        Self { arrivals, sink, now: Micros::ZERO }
+impl<'s, A: Source, O: Observer> Clients<'s, A, O> {
+    pub fn new(arrivals: &'s mut A, observer: &'s mut O) -> Self {
+        Self { arrivals, observer, now: Micros::ZERO }
     }
 }
 
-impl<A: Source, S: Sink> Sink for Clients<'_, A, S> {
-    fn outcome(&mut self, outcome: &Outcome) {
-        match outcome.status {
-            Status::Rejected(_) => self.arrivals.ended(&outcome.ended_at(self.now)),
-            _ => self.arrivals.ended(outcome),
+impl<A: Source, O: Observer> Observer for Clients<'_, A, O> {
+    #[inline(always)]
+    fn interests(&self) -> Interests {
+        self.observer.interests() | Interests::OUTCOMES
+    }
+
+    #[inline(always)]
+    fn record(&mut self, event: &SimEvent<'_>) {
+        if let SimEvent::Outcome(outcome) = event {
+            match outcome.status {
+                Status::Rejected(_) => self.arrivals.ended(&outcome.ended_at(self.now)),
+                _ => self.arrivals.ended(outcome),
+            }
         }
-        self.sink.outcome(outcome);
-    }
-
-    fn first_token(&mut self, first: &FirstToken) {
-        self.sink.first_token(first);
-    }
-
-    fn itl(&mut self, instance: u32, gap: Micros, count: u64) {
-        self.sink.itl(instance, gap, count);
-    }
-
-    fn retract_itl(&mut self, instance: u32, gap: Micros, count: u64) {
-        self.sink.retract_itl(instance, gap, count);
-    }
-
-    fn arrived(&mut self, request: &Request) {
-        self.sink.arrived(request);
-    }
-
-    fn step(&mut self, instance: u32, step: &StepRecord) {
-        self.sink.step(instance, step);
-    }
-
-    fn wants_steps(&self) -> bool {
-        self.sink.wants_steps()
-    }
-
-    fn wants_scheduling(&self) -> bool {
-        self.sink.wants_scheduling()
-    }
-
-    fn decision(&mut self, decision: &Decision<'_>) {
-        self.sink.decision(decision);
-    }
-
-    fn reads(&self) -> Reads {
-        self.sink.reads()
+        self.observer.record(event);
     }
 }
 

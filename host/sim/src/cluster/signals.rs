@@ -13,10 +13,11 @@
 use super::ClusterConfig;
 use super::in_flight::InFlight;
 use super::lifecycle::Lifecycle;
-use crate::instance::{Instance, InstanceConfig, StepRecord};
-use crate::outcome::{Columns, Decision, FirstToken, Outcome, Sink};
+use crate::instance::{Instance, InstanceConfig};
+use crate::observer::{Interests, Observer, SimEvent};
+use crate::outcome::Columns;
 use crate::policy::{Ages, ClusterView, Events, InstanceInfo, PrefixIndex, Reads, RequestView, Signals, Versions};
-use crate::request::{Name, Request};
+use crate::request::Name;
 use crate::units::Micros;
 
 /// The signals as they were last read.
@@ -238,51 +239,31 @@ impl Group {
     }
 }
 
-/// A sink that passes everything on, and notices what ends.
-pub(super) struct Watched<'a, S> {
-    pub sink: &'a mut S,
+/// An observer that passes everything on, and notices what ends.
+pub(super) struct Watched<'a, O> {
+    pub observer: &'a mut O,
     pub board: &'a mut Board,
     pub lifecycle: &'a mut Lifecycle,
 }
 
-impl<S: Sink> Sink for Watched<'_, S> {
-    fn outcome(&mut self, outcome: &Outcome) {
-        self.board.in_flight.ended(&mut self.board.signals.in_flight, outcome);
-        self.lifecycle.ended(outcome);
-        self.sink.outcome(outcome);
+impl<O: Observer> Observer for Watched<'_, O> {
+    #[inline(always)]
+    fn interests(&self) -> Interests {
+        let told = if self.lifecycle.wanted().first_token { Interests::FIRST_TOKENS } else { Interests::NONE };
+        self.observer.interests() | Interests::OUTCOMES | told
     }
 
-    fn first_token(&mut self, first: &FirstToken) {
-        self.lifecycle.first_token(first);
-        self.sink.first_token(first);
-    }
-
-    fn itl(&mut self, instance: u32, gap: Micros, count: u64) {
-        self.sink.itl(instance, gap, count);
-    }
-
-    fn retract_itl(&mut self, instance: u32, gap: Micros, count: u64) {
-        self.sink.retract_itl(instance, gap, count);
-    }
-
-    fn arrived(&mut self, request: &Request) {
-        self.sink.arrived(request);
-    }
-
-    fn step(&mut self, instance: u32, step: &StepRecord) {
-        self.sink.step(instance, step);
-    }
-
-    fn wants_steps(&self) -> bool {
-        self.sink.wants_steps()
-    }
-
-    fn wants_scheduling(&self) -> bool {
-        self.sink.wants_scheduling()
-    }
-
-    fn decision(&mut self, decision: &Decision<'_>) {
-        self.sink.decision(decision);
+    #[inline(always)]
+    fn record(&mut self, event: &SimEvent<'_>) {
+        match event {
+            SimEvent::Outcome(outcome) => {
+                self.board.in_flight.ended(&mut self.board.signals.in_flight, outcome);
+                self.lifecycle.ended(outcome);
+            }
+            SimEvent::FirstToken(first) => self.lifecycle.first_token(first),
+            _ => {}
+        }
+        self.observer.record(event);
     }
 }
 

@@ -10,7 +10,6 @@ use proptest::prelude::*;
 use super::*;
 use crate::instance::{Fast, Load, Plain, Preemption, Scheduler};
 use crate::latency::Blackbox;
-use crate::outcome::FirstToken;
 use crate::policy::{
     AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, ConstantPriority, EventKind, GaieLegacy, InvertedSlo,
     LeastLoaded, PrefixAffinity, RejectAll, RoundRobin, ScorerKind, SloBased, TenantBudgets, TierShed, TokenBucket,
@@ -70,9 +69,9 @@ impl<I: Instance> Instance for Checked<I> {
         self.inner.untouched()
     }
 
-    fn advance(&mut self, limit: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
+    fn advance(&mut self, limit: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
         let next_end = self.inner.next_end();
-        let mut ended = Ended { sink, count: 0 };
+        let mut ended = Ended { observer, count: 0 };
         self.inner.advance(limit, &mut ended)?;
         if ended.count > 0 {
             assert!(next_end.is_some_and(|at| at < limit), "a request ended although none would: {next_end:?}");
@@ -106,33 +105,25 @@ impl<I: Instance> Instance for Checked<I> {
         self.inner.cache_changes(each);
     }
 
-    fn finish(self, horizon: Micros, sink: &mut impl Sink) -> Counters {
-        self.inner.finish(horizon, sink)
+    fn finish(self, horizon: Micros, observer: &mut impl Observer) -> Counters {
+        self.inner.finish(horizon, observer)
     }
 }
 
 /// Counts what ends.
-struct Ended<'a, S> {
-    sink: &'a mut S,
+struct Ended<'a, O> {
+    observer: &'a mut O,
     count: u32,
 }
 
-impl<S: Sink> Sink for Ended<'_, S> {
-    fn outcome(&mut self, outcome: &Outcome) {
-        self.count += 1;
-        self.sink.outcome(outcome);
+impl<O: Observer> Observer for Ended<'_, O> {
+    fn interests(&self) -> Interests {
+        self.observer.interests() | Interests::OUTCOMES
     }
 
-    fn first_token(&mut self, first: &FirstToken) {
-        self.sink.first_token(first);
-    }
-
-    fn itl(&mut self, instance: u32, gap: Micros, count: u64) {
-        self.sink.itl(instance, gap, count);
-    }
-
-    fn retract_itl(&mut self, instance: u32, gap: Micros, count: u64) {
-        self.sink.retract_itl(instance, gap, count);
+    fn record(&mut self, event: &SimEvent<'_>) {
+        self.count += u32::from(matches!(event, SimEvent::Outcome(_)));
+        self.observer.record(event);
     }
 }
 
@@ -147,24 +138,34 @@ struct Story {
     counters: Vec<Counters>,
 }
 
-impl Sink for Story {
-    fn outcome(&mut self, outcome: &Outcome) {
-        assert_eq!(self.outcomes.insert(outcome.id, *outcome), None, "request {} ended twice", outcome.id);
+impl Observer for Story {
+    fn interests(&self) -> Interests {
+        Interests::DECISIONS | Interests::INTER_TOKEN_LATENCIES | Interests::OUTCOMES | self.reads.into()
     }
 
-    fn itl(&mut self, instance: u32, gap: Micros, count: u64) {
-        *self.itl.entry((instance, gap)).or_default() += count;
-    }
-
-    fn retract_itl(&mut self, instance: u32, gap: Micros, count: u64) {
-        let total = self.itl.get_mut(&(instance, gap)).expect("retracted what was never reported");
-        *total -= count;
-        if *total == 0 {
-            self.itl.remove(&(instance, gap));
+    fn record(&mut self, event: &SimEvent<'_>) {
+        match *event {
+            SimEvent::Outcome(outcome) => {
+                assert_eq!(self.outcomes.insert(outcome.id, *outcome), None, "request {} ended twice", outcome.id);
+            }
+            SimEvent::InterTokenLatency { instance, gap, count } => {
+                *self.itl.entry((instance, gap)).or_default() += count;
+            }
+            SimEvent::InterTokenLatencyRetracted { instance, gap, count } => {
+                let total = self.itl.get_mut(&(instance, gap)).expect("retracted what was never reported");
+                *total -= count;
+                if *total == 0 {
+                    self.itl.remove(&(instance, gap));
+                }
+            }
+            SimEvent::Decision(decision) => self.decided(decision),
+            _ => {}
         }
     }
+}
 
-    fn decision(&mut self, decision: &Decision<'_>) {
+impl Story {
+    fn decided(&mut self, decision: &Decision<'_>) {
         let (now, told) = match decision {
             Decision::Admission { request, cluster, verdict, .. } => {
                 (cluster.now, format!("{} {verdict:?}", request.id))
@@ -178,10 +179,6 @@ impl Sink for Story {
         assert!(now >= self.last_decision, "decisions run backwards");
         self.last_decision = now;
         self.decisions.push(told);
-    }
-
-    fn reads(&self) -> Reads {
-        self.reads
     }
 }
 

@@ -17,7 +17,8 @@ use rustc_hash::FxHashMap;
 use super::sessions::{Clients, Source};
 use super::{Cluster, Event, Halt};
 use crate::instance::Instance;
-use crate::outcome::{Counters, Sink};
+use crate::observer::Observer;
+use crate::outcome::Counters;
 use crate::policy::Reads;
 use crate::request::{BlockKey, Request};
 use crate::units::Micros;
@@ -101,13 +102,13 @@ impl<I: Instance> Timeline<I> {
     ///
     /// # Errors
     /// As [`Cluster::run`].
-    pub fn next_decision(&mut self, sink: &mut impl Sink) -> Result<bool, Halt> {
+    pub fn next_decision(&mut self, observer: &mut impl Observer) -> Result<bool, Halt> {
         loop {
             let horizon = self.cluster.config.horizon;
             match self.cluster.next(&mut self.arrivals).filter(|&(at, _)| at <= horizon) {
                 None => return Ok(false),
                 Some((at, Event::Arrival)) => {
-                    self.cluster.happen(at, Event::Arrival, &mut Clients::new(&mut self.arrivals, sink))?;
+                    self.cluster.happen(at, Event::Arrival, &mut Clients::new(&mut self.arrivals, observer))?;
                 }
                 Some((_, Event::Admission | Event::Routing)) => return Ok(true),
             }
@@ -140,27 +141,27 @@ impl<I: Instance> Timeline<I> {
     ///
     /// # Errors
     /// As [`Cluster::run`].
-    pub fn decide(&mut self, sink: &mut impl Sink) -> Result<(), Halt> {
+    pub fn decide(&mut self, observer: &mut impl Observer) -> Result<(), Halt> {
         let Some((at, event)) = self.cluster.next(&mut self.arrivals) else { return Ok(()) };
-        self.cluster.happen(at, event, &mut Clients::new(&mut self.arrivals, sink))
+        self.cluster.happen(at, event, &mut Clients::new(&mut self.arrivals, observer))
     }
 
     /// Everything until `end` happens, there inclusive, but no later than the horizon.
     ///
     /// # Errors
     /// As [`Cluster::run`].
-    pub fn run_until(&mut self, end: Micros, sink: &mut impl Sink) -> Result<(), Halt> {
+    pub fn run_until(&mut self, end: Micros, observer: &mut impl Observer) -> Result<(), Halt> {
         let end = end.min(self.cluster.config.horizon);
-        self.cluster.work(end, &mut Clients::new(&mut self.arrivals, sink))?;
-        self.catch_up(end.saturating_add(Micros(1)), sink)
+        self.cluster.work(end, &mut Clients::new(&mut self.arrivals, observer))?;
+        self.catch_up(end.saturating_add(Micros(1)), observer)
     }
 
     /// Every instance does what it does before `now`; nothing in front of them happens.
     ///
     /// # Errors
     /// As [`Cluster::run`].
-    pub fn catch_up(&mut self, now: Micros, sink: &mut impl Sink) -> Result<(), Halt> {
-        (0..self.cluster.instances.len()).try_for_each(|instance| self.cluster.catch_up(instance, now, sink))?;
+    pub fn catch_up(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), Halt> {
+        (0..self.cluster.instances.len()).try_for_each(|instance| self.cluster.catch_up(instance, now, observer))?;
         self.cluster.config.abort.check()
     }
 
@@ -176,10 +177,10 @@ impl<I: Instance> Timeline<I> {
     ///
     /// # Errors
     /// As [`Cluster::run`].
-    pub fn finish(mut self, end: Micros, sink: &mut impl Sink) -> Result<Vec<Counters>, Halt> {
-        self.run_until(end, sink)?;
+    pub fn finish(mut self, end: Micros, observer: &mut impl Observer) -> Result<Vec<Counters>, Halt> {
+        self.run_until(end, observer)?;
         self.cluster.config.horizon = self.cluster.config.horizon.min(end);
-        self.cluster.finish(sink)
+        self.cluster.finish(observer)
     }
 
     /// The instances as they are, having done what [`Self::catch_up`] says.

@@ -17,8 +17,9 @@ use crate::latency::{
 };
 use crate::model::Parallelism;
 use crate::model::samples::{h100, llama_8b};
+use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{
-    Counters, Decision, Entry, FirstToken, Obstacle, Outcome, PreemptionDecision, SchedulingDecision, Sink, Status,
+    Counters, Decision, Entry, FirstToken, Obstacle, Outcome, PreemptionDecision, SchedulingDecision, Status,
 };
 use crate::policy::{BatchView, Classes, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};
 use crate::request::{BlockKey, Content, Name, Request, Span, Tags};
@@ -39,31 +40,28 @@ struct Story {
     deaf: bool,
 }
 
-impl Sink for Story {
-    fn wants_scheduling(&self) -> bool {
-        !self.deaf
+impl Observer for Story {
+    fn interests(&self) -> Interests {
+        let told = Interests::FIRST_TOKENS | Interests::INTER_TOKEN_LATENCIES | Interests::OUTCOMES;
+        if self.deaf { told } else { told | Interests::SCHEDULING }
     }
-    fn decision(&mut self, decision: &Decision<'_>) {
-        match *decision {
-            Decision::Scheduling(decision) => self.scheduled.push(decision),
-            Decision::Preemption(decision) => self.preempted.push(decision),
-            Decision::Admission { .. } | Decision::Routing { .. } => unreachable!("nothing stands in front"),
-        }
-    }
-    fn outcome(&mut self, outcome: &Outcome) {
-        self.outcomes.push(*outcome);
-    }
-    fn first_token(&mut self, first: &FirstToken) {
-        self.first_tokens.push(*first);
-    }
-    fn itl(&mut self, _instance: u32, gap: Micros, count: u64) {
-        *self.itl.entry(gap).or_default() += count;
-    }
-    fn retract_itl(&mut self, _instance: u32, gap: Micros, count: u64) {
-        let total = self.itl.get_mut(&gap).expect("retracted what was never reported");
-        *total = total.checked_sub(count).expect("retracted more than was reported");
-        if *total == 0 {
-            self.itl.remove(&gap);
+
+    fn record(&mut self, event: &SimEvent<'_>) {
+        match *event {
+            SimEvent::Decision(Decision::Scheduling(decision)) => self.scheduled.push(*decision),
+            SimEvent::Decision(Decision::Preemption(decision)) => self.preempted.push(*decision),
+            SimEvent::Decision(_) | SimEvent::Arrival(_) => unreachable!("nothing stands in front"),
+            SimEvent::Step { .. } => unreachable!("not wanted"),
+            SimEvent::Outcome(outcome) => self.outcomes.push(*outcome),
+            SimEvent::FirstToken(first) => self.first_tokens.push(*first),
+            SimEvent::InterTokenLatency { gap, count, .. } => *self.itl.entry(gap).or_default() += count,
+            SimEvent::InterTokenLatencyRetracted { gap, count, .. } => {
+                let total = self.itl.get_mut(&gap).expect("retracted what was never reported");
+                *total = total.checked_sub(count).expect("retracted more than was reported");
+                if *total == 0 {
+                    self.itl.remove(&gap);
+                }
+            }
         }
     }
 }

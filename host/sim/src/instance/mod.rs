@@ -41,7 +41,8 @@ pub use policy::{Preemption, PreemptionChoice, Scheduler, SchedulingChoice};
 pub use watchdog::Stuck;
 
 use crate::latency::LatencyModel;
-use crate::outcome::{Counters, Sink};
+use crate::observer::{Observer, SimEvent};
+use crate::outcome::Counters;
 use crate::policy::Classes;
 use crate::request::{BlockKey, Request};
 use crate::semantics::Semantics;
@@ -85,6 +86,14 @@ pub struct InstanceConfig {
     pub preemption: PreemptionChoice,
     /// How urgent the SLO classes are. Only policies that are not built in look.
     pub classes: Arc<Classes>,
+}
+
+impl InstanceConfig {
+    /// What observers are told: `count` inter-token latencies of `gap` happened here.
+    #[inline]
+    fn latencies(&self, gap: Micros, count: u64) -> SimEvent<'static> {
+        SimEvent::InterTokenLatency { instance: self.index, gap, count }
+    }
 }
 
 /// What an instance reports about itself.
@@ -157,7 +166,7 @@ pub trait Instance {
     ///
     /// # Errors
     /// [`Stuck`] if the instance can make no progress.
-    fn advance(&mut self, limit: Micros, sink: &mut impl Sink) -> Result<(), Stuck>;
+    fn advance(&mut self, limit: Micros, observer: &mut impl Observer) -> Result<(), Stuck>;
 
     /// What the instance reports about itself, after the events executed so far: a step's effect
     /// shows from the start of the step on.
@@ -183,7 +192,7 @@ pub trait Instance {
     fn cache_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool));
 
     /// Ends the simulation at `horizon` (inclusive): reports what is left, and the counters.
-    fn finish(self, horizon: Micros, sink: &mut impl Sink) -> Counters;
+    fn finish(self, horizon: Micros, observer: &mut impl Observer) -> Counters;
 }
 
 /// Simulates one instance under `arrivals` (in order of time) up to and including `horizon`, with
@@ -191,19 +200,19 @@ pub trait Instance {
 ///
 /// # Errors
 /// [`Stuck`] if the instance would work for ever without finishing anything.
-pub fn run_alone<I: Instance, S: Sink>(
+pub fn run_alone<I: Instance>(
     mut instance: I,
     arrivals: impl IntoIterator<Item = Request>,
     horizon: Micros,
-    sink: &mut S,
+    observer: &mut impl Observer,
 ) -> Result<Counters, Stuck> {
     for request in arrivals {
         if request.arrival > horizon {
             break;
         }
-        instance.advance(request.arrival, sink)?;
+        instance.advance(request.arrival, observer)?;
         instance.arrive(request.arrival, request);
     }
-    instance.advance(horizon.saturating_add(Micros(1)), sink)?;
-    Ok(instance.finish(horizon, sink))
+    instance.advance(horizon.saturating_add(Micros(1)), observer)?;
+    Ok(instance.finish(horizon, observer))
 }

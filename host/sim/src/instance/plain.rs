@@ -9,8 +9,9 @@ use super::watchdog::Watchdog;
 use super::{Instance, InstanceConfig, Load, Stuck};
 use crate::kv::plain::{PlainKv, Want};
 use crate::latency::Batch;
+use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{
-    Counters, Decision, Entry, FirstToken, Obstacle, Outcome, PreemptionDecision, SchedulingDecision, Sink, Status,
+    Counters, Decision, Entry, FirstToken, Obstacle, Outcome, PreemptionDecision, SchedulingDecision, Status,
 };
 use crate::policy::{BatchView, Progress};
 use crate::request::{BlockKey, Request};
@@ -144,16 +145,16 @@ impl Plain {
     }
 
     /// One engine step. The order of things is `reference/engine.md` §1.5.
-    fn step(&mut self, now: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
+    fn step(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
         self.step_at = None;
         self.last_step = StepRecord { now, ..StepRecord::default() };
         if self.running.is_empty() && self.waiting.is_empty() {
             return Ok(()); // everything this step was for has timed out
         }
         self.counters.steps += 1;
-        let budget = self.plan_running(now, sink)?;
+        let budget = self.plan_running(now, observer)?;
         if self.last_step.preempted.is_empty() {
-            self.plan_waiting(now, budget, sink);
+            self.plan_waiting(now, budget, observer);
             if self.running.is_empty() {
                 self.useless(now)?;
             }
@@ -165,11 +166,13 @@ impl Plain {
         self.last_step.running = self.running.len() as u32;
         let batch = self.batch();
         let end = now + self.config.latency.step_time(&batch);
-        self.execute(now, end, sink);
-        self.complete(end, sink);
+        self.execute(now, end, observer);
+        self.complete(end, observer);
         self.last_step.free_blocks = self.kv.free_blocks();
         self.last_step.end = end;
-        sink.step(self.config.index, &self.last_step);
+        if observer.interests().contains(Interests::STEPS) {
+            observer.record(&SimEvent::Step { instance: self.config.index, step: &self.last_step });
+        }
         if !(self.running.is_empty() && self.waiting.is_empty()) {
             self.step_at = Some(end);
         }
@@ -177,7 +180,7 @@ impl Plain {
     }
 
     /// Running requests first, in batch order. Returns the token budget left.
-    fn plan_running(&mut self, now: Micros, sink: &mut impl Sink) -> Result<u32, Stuck> {
+    fn plan_running(&mut self, now: Micros, observer: &mut impl Observer) -> Result<u32, Stuck> {
         for live in &mut self.running {
             live.num_new = 0;
         }
@@ -192,7 +195,7 @@ impl Plain {
             } else {
                 1
             };
-            if want > 0 && !self.obtain(&mut i, want, &mut budget, now, sink)? {
+            if want > 0 && !self.obtain(&mut i, want, &mut budget, now, observer)? {
                 break;
             }
             i += 1;
@@ -208,7 +211,7 @@ impl Plain {
         want: u32,
         budget: &mut u32,
         now: Micros,
-        sink: &mut impl Sink,
+        observer: &mut impl Observer,
     ) -> Result<bool, Stuck> {
         loop {
             let live = &self.running[*i];
@@ -229,8 +232,8 @@ impl Plain {
             }
             self.useless(now)?;
             let victim = self.victim(*i, now);
-            if sink.wants_scheduling() {
-                sink.decision(&Decision::Preemption(self.preemption(victim, *i, want, now)));
+            if observer.interests().contains(Interests::SCHEDULING) {
+                observer.record(&SimEvent::Decision(&Decision::Preemption(self.preemption(victim, *i, want, now))));
             }
             let was_scheduled = self.running[victim].num_new;
             *budget += was_scheduled;
@@ -317,8 +320,9 @@ impl Plain {
     }
 
     /// New requests, strictly from the head of the queue.
-    fn plan_waiting(&mut self, now: Micros, mut budget: u32, sink: &mut impl Sink) {
+    fn plan_waiting(&mut self, now: Micros, mut budget: u32, observer: &mut impl Observer) {
         let mut obstacle = None;
+        let tells = observer.interests().contains(Interests::SCHEDULING);
         while budget > 0 && self.running.len() < self.config.max_num_seqs as usize {
             let Some((&key, live)) = self.waiting.first_key_value() else { break };
             let (cached, want) = match self.admission(live, budget) {
@@ -342,8 +346,8 @@ impl Plain {
                 obstacle = Some(Obstacle::KvBlocks { needed: self.kv.needs(start + want, &cached) });
                 break;
             }
-            if sink.wants_scheduling() {
-                sink.decision(&Decision::Scheduling(decision));
+            if tells {
+                observer.record(&SimEvent::Decision(&Decision::Scheduling(decision)));
             }
             self.told_waiting = None;
             let mut live = self.waiting.remove(&key).expect("it is the first");
@@ -358,17 +362,22 @@ impl Plain {
             budget -= want;
             self.running.push(live);
         }
-        if sink.wants_scheduling() {
+        if tells {
             let obstacle = obstacle.unwrap_or(if budget == 0 { Obstacle::TokenBudget } else { Obstacle::BatchFull });
-            self.tell_waiting(obstacle, budget, now, sink);
+            self.tell_waiting(obstacle, budget, now, observer);
         }
     }
 
     /// Says why the head of the queue stays there, unless that was said before.
-    fn tell_waiting(&mut self, obstacle: Obstacle, budget: u32, now: Micros, sink: &mut impl Sink) {
+    fn tell_waiting(&mut self, obstacle: Obstacle, budget: u32, now: Micros, observer: &mut impl Observer) {
         let Some((_, head)) = self.waiting.first_key_value() else { return };
         if self.told_waiting != Some(head.request.id) {
-            sink.decision(&Decision::Scheduling(self.scheduling(head, budget, now, Entry::Waits(obstacle))));
+            observer.record(&SimEvent::Decision(&Decision::Scheduling(self.scheduling(
+                head,
+                budget,
+                now,
+                Entry::Waits(obstacle),
+            ))));
             self.told_waiting = Some(head.request.id);
         }
     }
@@ -434,7 +443,7 @@ impl Plain {
     }
 
     /// The step's effect on each request: tokens computed, tokens out.
-    fn execute(&mut self, now: Micros, end: Micros, sink: &mut impl Sink) {
+    fn execute(&mut self, now: Micros, end: Micros, observer: &mut impl Observer) {
         let per_token = self.config.latency.output_token_time();
         let spans_waits = self.config.semantics.itl_spans_waits;
         for live in &mut self.running {
@@ -447,7 +456,7 @@ impl Plain {
                 let out = end + per_token + self.config.latency.first_token_time(end - now);
                 let ttft = out - live.request.arrival;
                 live.ttft = Some(ttft);
-                sink.first_token(&FirstToken::new(&live.request, self.config.index, ttft));
+                observer.record(&SimEvent::FirstToken(&FirstToken::new(&live.request, self.config.index, ttft)));
             } else {
                 let since = if spans_waits || !live.decoding { live.last_token } else { now };
                 live.itl.push(end - since + per_token);
@@ -461,7 +470,7 @@ impl Plain {
     }
 
     /// Ends what is finished, in batch order.
-    fn complete(&mut self, end: Micros, sink: &mut impl Sink) {
+    fn complete(&mut self, end: Micros, observer: &mut impl Observer) {
         let cap = self.config.length_cap();
         let mut i = 0;
         while i < self.running.len() {
@@ -479,7 +488,7 @@ impl Plain {
                 i += 1;
                 continue;
             };
-            self.report_completion(i, status, end, sink);
+            self.report_completion(i, status, end, observer);
             if self.config.async_scheduling {
                 self.running[i].draining = true;
                 i += 1;
@@ -510,7 +519,7 @@ impl Plain {
         }
     }
 
-    fn report_completion(&mut self, index: usize, status: Status, end: Micros, sink: &mut impl Sink) {
+    fn report_completion(&mut self, index: usize, status: Status, end: Micros, observer: &mut impl Observer) {
         let live = &self.running[index];
         let itl_sum: Micros = live.itl.iter().copied().sum();
         let gaps = live.itl.len() as u32;
@@ -522,15 +531,15 @@ impl Plain {
         };
         let post = if live.request.output_tokens > 0 { self.config.latency.post_decode_time() } else { Micros::ZERO };
         for &gap in &live.itl {
-            sink.itl(self.config.index, gap, 1);
+            observer.record(&self.config.latencies(gap, 1));
         }
-        sink.outcome(&Outcome {
+        observer.record(&SimEvent::Outcome(&Outcome {
             e2e: live.ttft.map(|ttft| ttft + itl_sum + post),
             itl_sum,
             itl_count: gaps,
             itl_mean_us: itl_sum.0 as f64 / f64::from(divisor),
             ..live.outcome(self.config.index, status).ended_at(end)
-        });
+        }));
         self.last_step.finished.push(live.request.id);
         self.watchdog.progress();
         self.left_at = end;
@@ -550,15 +559,16 @@ impl Plain {
     }
 
     /// The guards, then the wait queue.
-    fn enqueue(&mut self, now: Micros, live: Live, sink: &mut impl Sink) {
+    fn enqueue(&mut self, now: Micros, live: Live, observer: &mut impl Observer) {
         if let Some(reason) = self.config.refuses(&live.request) {
-            sink.outcome(&live.outcome(self.config.index, Status::Dropped(reason)).ended_at(now));
+            observer
+                .record(&SimEvent::Outcome(&live.outcome(self.config.index, Status::Dropped(reason)).ended_at(now)));
             return;
         }
         self.counters.input_tokens += u64::from(live.request.input_tokens);
         if let Some(deadline) = live.request.deadline {
             if deadline <= now {
-                sink.outcome(&live.outcome(self.config.index, Status::TimedOut).ended_at(now));
+                observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, Status::TimedOut).ended_at(now)));
                 return;
             }
             self.deadlines.insert((deadline, self.turn_back), live.request.id);
@@ -569,18 +579,18 @@ impl Plain {
     }
 
     /// The client gives up on request `id`.
-    fn time_out(&mut self, now: Micros, id: u32, sink: &mut impl Sink) -> bool {
+    fn time_out(&mut self, now: Micros, id: u32, observer: &mut impl Observer) -> bool {
         if let Some(index) = self.running.iter().position(|live| live.request.id == id) {
             if self.running[index].draining {
                 return false;
             }
             let live = self.running.remove(index);
             self.kv.release(id);
-            sink.outcome(&live.outcome(self.config.index, Status::TimedOut).ended_at(now));
+            observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, Status::TimedOut).ended_at(now)));
         } else if let Some(key) = self.waiting.iter().find(|(_, live)| live.request.id == id).map(|(&key, _)| key) {
             let live = self.waiting.remove(&key).expect("just found");
             self.counters.waited(live.queued_at, now);
-            sink.outcome(&live.outcome(self.config.index, Status::TimedOut).ended_at(now));
+            observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, Status::TimedOut).ended_at(now)));
         } else {
             return false; // it ended before
         }
@@ -628,15 +638,15 @@ impl Instance for Plain {
         self.arriving.len()
     }
 
-    fn advance(&mut self, limit: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
+    fn advance(&mut self, limit: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
         while let Some(now) = self.next_event().filter(|&at| at < limit) {
             if self.arriving.front().is_some_and(|&(at, _)| at == now) {
                 let (_, live) = self.arriving.pop_front().expect("just seen");
-                self.enqueue(now, live, sink);
+                self.enqueue(now, live, observer);
             } else if self.step_at == Some(now) {
-                self.step(now, sink)?;
+                self.step(now, observer)?;
             } else if let Some((_, id)) = self.deadlines.pop_first()
-                && !self.time_out(now, id, sink)
+                && !self.time_out(now, id, observer)
             {
                 continue; // it ended before: nothing happens, not even the clock
             }
@@ -682,15 +692,15 @@ impl Instance for Plain {
         self.kv.take_changes(each);
     }
 
-    fn finish(mut self, horizon: Micros, sink: &mut impl Sink) -> Counters {
+    fn finish(mut self, horizon: Micros, observer: &mut impl Observer) -> Counters {
         for live in self.running.iter().filter(|live| !live.draining) {
-            sink.outcome(&live.outcome(self.config.index, Status::Running));
+            observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, Status::Running)));
         }
         for live in self.waiting.values() {
-            sink.outcome(&live.outcome(self.config.index, Status::Queued));
+            observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, Status::Queued)));
         }
         for (_, live) in &self.arriving {
-            sink.outcome(&live.outcome(self.config.index, Status::Arriving));
+            observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, Status::Arriving)));
         }
         if self.left_at <= horizon {
             self.counters.clock = self.counters.clock.max(self.left_at);

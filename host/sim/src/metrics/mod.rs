@@ -1,7 +1,7 @@
 //! The figures of a simulation: counts, and the distributions of its latencies, for the cluster,
 //! its instances, SLO classes and tenants.
 //!
-//! [`Metrics`] is a [`Sink`] that keeps three durations per request (12 bytes, 8 more for each that
+//! [`Metrics`] is an [`Observer`] that keeps three durations per request (12 bytes, 8 more for each that
 //! exceeds 71 minutes) with the instance that served it and, for inter-token latencies, a list of
 //! (value, how often), or one counter per distinct value where that list gets long: they outnumber
 //! requests a thousandfold but take few values. The cluster's
@@ -11,7 +11,6 @@
 mod aggregate;
 mod anomalies;
 mod classes;
-mod combine;
 mod counts;
 mod distribution;
 mod histogram;
@@ -29,7 +28,8 @@ pub use distribution::Distribution;
 pub use sessions::SessionReport;
 pub use tenants::TenantReport;
 
-use crate::outcome::{Counters, Outcome, Rejection, Sink, Status};
+use crate::observer::{Interests, Observer, SimEvent};
+use crate::outcome::{Counters, Outcome, Rejection, Status};
 use crate::policy::Classes;
 use crate::request::Name;
 use crate::units::Micros;
@@ -212,23 +212,9 @@ impl Metrics {
         if Some(name) == self.options.default_class { Name::NONE } else { name }
     }
 
-    fn add_to_class(&mut self, outcome: &Outcome) {
-        let name = self.class(outcome.tags.slo_class);
-        if let Some(class) = self.classes.get_mut(&name) {
-            class.add(outcome);
-            return;
-        }
-        let targets = self.options.targets.iter().rev().find(|&&(other, _)| other == name).map(|&(_, targets)| targets);
-        if self.options.per_class || targets.is_some() {
-            let mut class = Class::new(targets.unwrap_or_default());
-            class.add(outcome);
-            self.classes.insert(name, class);
-        }
-    }
-}
-
-impl Sink for Metrics {
-    fn outcome(&mut self, outcome: &Outcome) {
+    /// A request ended. Apart, so that what is left of `record` is small.
+    #[inline(never)]
+    fn add(&mut self, outcome: &Outcome) {
         match outcome.instance {
             Some(instance) => self.instances[instance as usize].add(outcome),
             None => self.elsewhere.add(outcome),
@@ -249,13 +235,35 @@ impl Sink for Metrics {
         }
     }
 
-    #[inline]
-    fn itl(&mut self, instance: u32, gap: Micros, count: u64) {
-        self.itl.add(instance, gap, count);
+    fn add_to_class(&mut self, outcome: &Outcome) {
+        let name = self.class(outcome.tags.slo_class);
+        if let Some(class) = self.classes.get_mut(&name) {
+            class.add(outcome);
+            return;
+        }
+        let targets = self.options.targets.iter().rev().find(|&&(other, _)| other == name).map(|&(_, targets)| targets);
+        if self.options.per_class || targets.is_some() {
+            let mut class = Class::new(targets.unwrap_or_default());
+            class.add(outcome);
+            self.classes.insert(name, class);
+        }
+    }
+}
+
+impl Observer for Metrics {
+    #[inline(always)]
+    fn interests(&self) -> Interests {
+        Interests::OUTCOMES | Interests::INTER_TOKEN_LATENCIES
     }
 
-    fn retract_itl(&mut self, instance: u32, gap: Micros, count: u64) {
-        self.itl.retract(instance, gap, count);
+    #[inline(always)]
+    fn record(&mut self, event: &SimEvent<'_>) {
+        match *event {
+            SimEvent::Outcome(outcome) => self.add(outcome),
+            SimEvent::InterTokenLatency { instance, gap, count } => self.itl.add(instance, gap, count),
+            SimEvent::InterTokenLatencyRetracted { instance, gap, count } => self.itl.retract(instance, gap, count),
+            _ => {}
+        }
     }
 }
 

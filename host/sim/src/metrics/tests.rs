@@ -56,7 +56,7 @@ fn targets([ttft, itl, e2e]: [u64; 3]) -> SloTargets {
 #[test]
 fn statuses_count_where_they_belong() {
     let mut metrics = one_instance();
-    EVERY.iter().for_each(|&status| metrics.outcome(&finished(status)));
+    EVERY.iter().for_each(|&status| metrics.add(&finished(status)));
     let report = report_of(&mut metrics);
     let counts = report.cluster.counts;
     assert_eq!((counts.completed, counts.length_capped, counts.timed_out, counts.dropped()), (2, 1, 1, 3));
@@ -73,8 +73,8 @@ fn statuses_count_where_they_belong() {
 #[should_panic(expected = "3 requests arrived")]
 fn a_lost_request_is_a_bug() {
     let mut metrics = one_instance();
-    metrics.outcome(&finished(Status::Completed));
-    metrics.outcome(&finished(Status::Rejected(Rejection::Admission)));
+    metrics.add(&finished(Status::Completed));
+    metrics.add(&finished(Status::Rejected(Rejection::Admission)));
     metrics.offered(3);
     let _ = report_of(&mut metrics);
 }
@@ -91,7 +91,7 @@ fn rates_guard_against_nothing() {
         ..Counters::default()
     }];
     let mut metrics = one_instance();
-    metrics.outcome(&finished(Status::Completed));
+    metrics.add(&finished(Status::Completed));
     let all = metrics.report(&counters, Micros::MAX).cluster;
     assert_eq!((all.responses_per_second(), all.tokens_per_second(), all.cache_hit_rate), (0.25, 1.75, 0.25));
     assert_eq!(all.mean_queue_length, 1.5);
@@ -101,7 +101,7 @@ fn rates_guard_against_nothing() {
 #[test]
 fn a_first_token_counts_although_the_request_timed_out() {
     let mut metrics = one_instance();
-    metrics.outcome(&Outcome { ttft: Some(Micros(9_000)), ..finished(Status::TimedOut) });
+    metrics.add(&Outcome { ttft: Some(Micros(9_000)), ..finished(Status::TimedOut) });
     let all = report_of(&mut metrics).cluster;
     assert_eq!((all.ttft.count, all.ttft.mean_ms, all.e2e.count), (1, 9.0, 0));
 }
@@ -109,15 +109,15 @@ fn a_first_token_counts_although_the_request_timed_out() {
 #[test]
 #[should_panic(expected = "never reported")]
 fn retracting_what_was_not_reported_is_a_bug() {
-    one_instance().retract_itl(0, Micros(3), 1);
+    one_instance().record(&SimEvent::InterTokenLatencyRetracted { instance: 0, gap: Micros(3), count: 1 });
 }
 
 #[test]
-fn sinks_combine() {
+fn observers_combine() {
     let mut both = (one_instance(), Some(one_instance()));
-    both.itl(0, Micros(5), 2);
-    both.retract_itl(0, Micros(5), 1);
-    both.outcome(&finished(Status::Completed));
+    both.record(&SimEvent::InterTokenLatency { instance: 0, gap: Micros(5), count: 2 });
+    both.record(&SimEvent::InterTokenLatencyRetracted { instance: 0, gap: Micros(5), count: 1 });
+    both.record(&SimEvent::Outcome(&finished(Status::Completed)));
     let first = report_of(&mut both.0);
     assert_eq!(first.cluster.itl.count, 1);
     assert_eq!(both.1.map(|mut other| report_of(&mut other)), Some(first));
@@ -127,10 +127,10 @@ fn sinks_combine() {
 fn instances_keep_their_own_and_the_cluster_has_all() {
     let mut metrics = Metrics::new(MetricsOptions { instances: 3, ..MetricsOptions::default() });
     for (instance, ttft) in [(0, 10), (2, 30), (2, 50)] {
-        metrics.outcome(&Outcome { instance: Some(instance), ..completed(Name::NONE, [ttft, 7, 100]) });
-        metrics.itl(instance, Micros(7_000), 2);
+        metrics.add(&Outcome { instance: Some(instance), ..completed(Name::NONE, [ttft, 7, 100]) });
+        metrics.itl.add(instance, Micros(7_000), 2);
     }
-    metrics.outcome(&finished(Status::Rejected(Rejection::Routing)));
+    metrics.add(&finished(Status::Rejected(Rejection::Routing)));
     let counters = |clock, cache_hits, cache_misses| Counters {
         clock: Micros(clock),
         cache_hits,
@@ -161,14 +161,14 @@ fn good_requests_keep_to_every_target() {
         ..MetricsOptions::default()
     };
     let mut metrics = Metrics::new(options);
-    metrics.outcome(&completed(GOLD, [20, 8, 500]));
-    metrics.outcome(&completed(GOLD, [21, 8, 500]));
-    metrics.outcome(&Outcome { itl_count: 0, itl_mean_us: 0.0, ..completed(GOLD, [1, 0, 1]) });
+    metrics.add(&completed(GOLD, [20, 8, 500]));
+    metrics.add(&completed(GOLD, [21, 8, 500]));
+    metrics.add(&Outcome { itl_count: 0, itl_mean_us: 0.0, ..completed(GOLD, [1, 0, 1]) });
     let tags = Tags { slo_class: GOLD, ..Tags::default() };
-    metrics.outcome(&Outcome { ttft: Some(Micros(1)), tags, ..finished(Status::TimedOut) });
-    metrics.outcome(&Outcome { tags, ..finished(Status::Rejected(Rejection::Admission)) });
-    metrics.outcome(&completed(BATCH, [999, 999, 900]));
-    metrics.outcome(&completed(Name::NONE, [1, 1, 1]));
+    metrics.add(&Outcome { ttft: Some(Micros(1)), tags, ..finished(Status::TimedOut) });
+    metrics.add(&Outcome { tags, ..finished(Status::Rejected(Rejection::Admission)) });
+    metrics.add(&completed(BATCH, [999, 999, 900]));
+    metrics.add(&completed(Name::NONE, [1, 1, 1]));
     let counters = [Counters { clock: Micros(4_000_000), ..Counters::default() }];
     let report = metrics.report(&counters, Micros::MAX);
     assert_eq!(report.classes, [], "not asked for");
@@ -185,7 +185,7 @@ fn good_requests_keep_to_every_target() {
 fn no_promise_no_goodput() {
     let goodput = |targets| {
         let mut metrics = Metrics::new(MetricsOptions { targets, ..MetricsOptions::default() });
-        metrics.outcome(&completed(GOLD, [1, 1, 1]));
+        metrics.add(&completed(GOLD, [1, 1, 1]));
         report_of(&mut metrics).goodput
     };
     assert_eq!(goodput(vec![]), None);
@@ -204,12 +204,12 @@ fn the_default_class_has_one_name() {
         ..MetricsOptions::default()
     };
     let mut metrics = Metrics::new(options);
-    metrics.outcome(&completed(DEFAULT, [1, 1, 1]));
-    metrics.outcome(&completed(Name::NONE, [9, 9, 9]));
+    metrics.add(&completed(DEFAULT, [1, 1, 1]));
+    metrics.add(&completed(Name::NONE, [9, 9, 9]));
     let plain = report_of(&mut metrics);
     assert_eq!(plain.classes, [], "one class is no class");
     assert_eq!(plain.goodput.map(|goodput| goodput.slo_attainment), Some(0.5));
-    metrics.outcome(&completed(GOLD, [1, 1, 1]));
+    metrics.add(&completed(GOLD, [1, 1, 1]));
     let classes = report_of(&mut metrics).classes;
     let counts: Vec<_> = classes.iter().map(|(name, class)| (*name, class.counts.completed)).collect();
     assert_eq!(counts, [(Name::NONE, 2), (GOLD, 1)]);
@@ -225,7 +225,7 @@ fn tenants_and_rejections_are_listed_by_name() {
         (Name::NONE, Name::NONE, Status::Completed),
     ] {
         let tags = Tags { tenant, slo_class, ..Tags::default() };
-        metrics.outcome(&Outcome { tags, ..finished(status) });
+        metrics.add(&Outcome { tags, ..finished(status) });
     }
     let report = report_of(&mut metrics);
     let tenants = report.tenants.iter().map(|(name, tenant)| (*name, tenant.counts.output_tokens));
@@ -243,7 +243,7 @@ fn requests_overtake_on_their_own_instance_only() {
     for (instance, slo_class, arrival, delay) in
         [(0, GOLD, 0, 90), (0, BATCH, 1, 1), (0, GOLD, 2, 100), (1, BATCH, 1, 1), (1, BATCH, 0, 50), (1, GOLD, 2, 1)]
     {
-        metrics.outcome(&Outcome {
+        metrics.add(&Outcome {
             arrival: Micros(arrival),
             scheduling_delay: Some(Micros(delay)),
             instance: Some(instance),
@@ -273,8 +273,8 @@ proptest! {
         let mut apart = Metrics::new(MetricsOptions { instances: 4, ..options.clone() });
         let mut together = Metrics::new(options);
         for outcome in &outcomes {
-            apart.outcome(outcome);
-            together.outcome(&Outcome { instance: outcome.instance.map(|_| 0), ..*outcome });
+            apart.add(outcome);
+            together.add(&Outcome { instance: outcome.instance.map(|_| 0), ..*outcome });
         }
         apart.offered(outcomes.len() as u64);
         let (apart, together) = (report_of(&mut apart), report_of(&mut together));

@@ -17,18 +17,18 @@ struct Heard {
     ended: Vec<Outcome>,
 }
 
-impl Sink for Heard {
-    fn arrived(&mut self, request: &Request) {
-        self.arrived.push(request.clone());
+impl Observer for Heard {
+    fn interests(&self) -> Interests {
+        Interests::ARRIVALS | Interests::OUTCOMES
     }
 
-    fn outcome(&mut self, outcome: &Outcome) {
-        self.ended.push(*outcome);
+    fn record(&mut self, event: &SimEvent<'_>) {
+        match *event {
+            SimEvent::Arrival(request) => self.arrived.push(request.clone()),
+            SimEvent::Outcome(outcome) => self.ended.push(*outcome),
+            _ => {}
+        }
     }
-
-    fn itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
-
-    fn retract_itl(&mut self, _instance: u32, _gap: Micros, _count: u64) {}
 }
 
 const THINK: Micros = Micros(50_000);

@@ -17,20 +17,13 @@ struct Told {
     answers: Vec<(u32, Force)>,
 }
 
-impl Sink for Told {
-    fn outcome(&mut self, outcome: &Outcome) {
-        self.story.outcome(outcome);
+impl Observer for Told {
+    fn interests(&self) -> Interests {
+        self.story.interests()
     }
 
-    fn itl(&mut self, instance: u32, gap: Micros, count: u64) {
-        self.story.itl(instance, gap, count);
-    }
-
-    fn retract_itl(&mut self, instance: u32, gap: Micros, count: u64) {
-        self.story.retract_itl(instance, gap, count);
-    }
-
-    fn decision(&mut self, decision: &Decision<'_>) {
+    fn record(&mut self, event: &SimEvent<'_>) {
+        let SimEvent::Decision(decision) = event else { return self.story.record(event) };
         let (id, answer) = match decision {
             Decision::Admission { request, verdict, .. } => (request.id, Force::Admit(**verdict == Verdict::Admit)),
             Decision::Routing { request, choice, .. } => (request.id, Force::Route(choice.target as u32)),

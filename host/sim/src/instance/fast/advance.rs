@@ -5,13 +5,13 @@ use std::sync::Arc;
 use super::{Fast, NEVER};
 use crate::instance::{Distance, Stuck};
 use crate::latency::{Batch, ContextEffect, LatencyModel};
-use crate::outcome::Sink;
+use crate::observer::{Interests, Observer};
 use crate::prefetch::soon;
 use crate::units::Micros;
 
 impl Fast {
     /// Executes every event before `limit`.
-    pub(super) fn catch_up(&mut self, limit: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
+    pub(super) fn catch_up(&mut self, limit: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
         loop {
             let (queued, deadline) = (self.next_queued, self.next_deadline);
             let step = self.step_at;
@@ -23,12 +23,13 @@ impl Fast {
                 let (_, request) = self.arriving.pop_front().expect("just seen");
                 self.next_queued = self.arriving.front().map_or(NEVER, |&(at, _)| at);
                 self.arriving.front().into_iter().for_each(|(_, next)| soon(&**next));
-                self.enqueue(now, request, sink);
+                self.enqueue(now, request, observer);
             } else if step == now {
                 // A step that starts at a deadline still goes first.
                 let until = limit.min(queued).min(deadline.saturating_add(Micros(1)));
-                if !(self.quiet(sink.wants_scheduling()) && self.run_quietly(now, until, sink)) {
-                    self.step(now, sink)?;
+                let told = observer.interests().contains(Interests::SCHEDULING);
+                if !(self.quiet(told) && self.run_quietly(now, until, observer)) {
+                    self.step(now, observer)?;
                 }
             } else {
                 let popped = self.deadlines.pop();
@@ -36,7 +37,7 @@ impl Fast {
                 let Some((key, _)) = popped.and_then(|place| self.live.at(place)) else {
                     continue; // it ended before: nothing happens, not even for the clock
                 };
-                self.time_out(now, key, sink);
+                self.time_out(now, key, observer);
             }
             self.counters.clock = self.counters.clock.max(now);
         }
@@ -90,11 +91,11 @@ impl Fast {
 
     /// Takes quiet steps that start before `until`, up to the one in which the next request
     /// finishes. `false` if not even one is possible, for want of KV.
-    fn run_quietly(&mut self, now: Micros, until: Micros, sink: &mut impl Sink) -> bool {
+    fn run_quietly(&mut self, now: Micros, until: Micros, observer: &mut impl Observer) -> bool {
         let finish_v = self.decoders.next_finish(0, &self.live).expect("every decoder finishes");
         let before = self.v;
         self.ask_for(Distance::Rest);
-        let (end, last_start) = self.decode_until(now, until, finish_v, sink);
+        let (end, last_start) = self.decode_until(now, until, finish_v, observer);
         if self.v == before {
             return false;
         }
@@ -102,7 +103,7 @@ impl Fast {
         self.step_at = end;
         self.trim_log();
         if self.v == finish_v {
-            self.complete_decoders(end, sink);
+            self.complete_decoders(end, observer);
             self.ask_for(Distance::Request);
             self.schedule_next(end);
         }
@@ -111,7 +112,13 @@ impl Fast {
 
     /// Quiet steps: runs of equal ones at once where they are long enough, else one by one.
     /// Returns the end and the start of the last one.
-    fn decode_until(&mut self, now: Micros, until: Micros, finish_v: u64, sink: &mut impl Sink) -> (Micros, Micros) {
+    fn decode_until(
+        &mut self,
+        now: Micros,
+        until: Micros,
+        finish_v: u64,
+        observer: &mut impl Observer,
+    ) -> (Micros, Micros) {
         let latency = Arc::clone(&self.config.latency);
         let mut quiet = Quiet {
             latency: latency.as_ref(),
@@ -132,18 +139,20 @@ impl Fast {
             ContextEffect::Any => false,
         };
         if in_runs {
-            self.decode_in_runs(&mut quiet, sink);
+            self.decode_in_runs(&mut quiet, observer);
         } else {
             match latency.over_context(&quiet.batch) {
-                Some(line) => self.decode_one_by_one(&mut quiet, |batch| line.step_time(batch.decode_context), sink),
-                None => self.decode_one_by_one(&mut quiet, |batch| latency.step_time(batch), sink),
+                Some(line) => {
+                    self.decode_one_by_one(&mut quiet, |batch| line.step_time(batch.decode_context), observer);
+                }
+                None => self.decode_one_by_one(&mut quiet, |batch| latency.step_time(batch), observer),
             }
         }
         self.decoders.context = quiet.batch.decode_context;
         (quiet.now, quiet.last_start)
     }
 
-    fn decode_in_runs(&mut self, quiet: &mut Quiet<'_>, sink: &mut impl Sink) {
+    fn decode_in_runs(&mut self, quiet: &mut Quiet<'_>, observer: &mut impl Observer) {
         let count = quiet.batch.decode_requests;
         let ignored = quiet.latency.context_effect() == ContextEffect::None;
         while quiet.now < quiet.until && self.v < quiet.finish_v {
@@ -165,7 +174,7 @@ impl Fast {
                 return;
             }
             self.kv.take(blocks as u32);
-            sink.itl(self.config.index, each + quiet.per_token, count * steps);
+            observer.record(&self.config.latencies(each + quiet.per_token, count * steps));
             self.log.push(steps, each);
             quiet.now += Micros(each.0 * steps);
             quiet.last_start = quiet.now - each;
@@ -174,7 +183,12 @@ impl Fast {
         }
     }
 
-    fn decode_one_by_one(&mut self, quiet: &mut Quiet<'_>, step_time: impl Fn(&Batch) -> Micros, sink: &mut impl Sink) {
+    fn decode_one_by_one(
+        &mut self,
+        quiet: &mut Quiet<'_>,
+        step_time: impl Fn(&Batch) -> Micros,
+        observer: &mut impl Observer,
+    ) {
         let count = quiet.batch.decode_requests;
         let first_v = self.v;
         let (mut first, mut each) = (None, Micros::ZERO);
@@ -187,7 +201,7 @@ impl Fast {
             self.kv.take(blocks);
             each = step_time(&quiet.batch);
             first.get_or_insert(each);
-            sink.itl(self.config.index, each + quiet.per_token, count);
+            observer.record(&self.config.latencies(each + quiet.per_token, count));
             self.log.push(1, each);
             quiet.last_start = quiet.now;
             quiet.now += each;

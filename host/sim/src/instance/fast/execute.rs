@@ -5,28 +5,29 @@ use super::arena::Key;
 use super::live::{Live, State};
 use super::plan::Plan;
 use crate::instance::InstanceConfig;
-use crate::outcome::{FirstToken, Outcome, Sink, Status};
+use crate::observer::{Interests, Observer, SimEvent};
+use crate::outcome::{FirstToken, Outcome, Status};
 use crate::units::Micros;
 
 impl Fast {
     /// The step `now..end` happens.
-    pub(super) fn execute(&mut self, now: Micros, end: Micros, plan: &Plan, sink: &mut impl Sink) {
-        self.decode(now, end, plan, sink);
-        let mut finished = self.finish_prefills(now, end, sink);
+    pub(super) fn execute(&mut self, now: Micros, end: Micros, plan: &Plan, observer: &mut impl Observer) {
+        self.decode(now, end, plan, observer);
+        let mut finished = self.finish_prefills(now, end, observer);
         self.pop_finished(&mut finished);
-        self.complete_all(finished, end, sink);
+        self.complete_all(finished, end, observer);
     }
 
     /// One token for each decoder, but for those left out.
-    fn decode(&mut self, now: Micros, end: Micros, plan: &Plan, sink: &mut impl Sink) {
+    fn decode(&mut self, now: Micros, end: Micros, plan: &Plan, observer: &mut impl Observer) {
         let (each, per_token) = (end - now, self.per_token);
         let participants = self.decoders.count - plan.left_out.len() as u32;
         let waited = self.end_waits(end, plan);
         if participants > waited {
-            sink.itl(self.config.index, each + per_token, u64::from(participants - waited));
+            observer.record(&self.config.latencies(each + per_token, u64::from(participants - waited)));
         }
         for &key in &plan.left_out {
-            self.leave_out(key, now, end, sink);
+            self.leave_out(key, now, end, observer);
         }
         self.log.push(1, each);
         self.v += 1;
@@ -64,8 +65,8 @@ impl Fast {
     }
 
     /// `key` gets no token in the step `now..end` with number `self.v`.
-    fn leave_out(&mut self, key: Key, now: Micros, end: Micros, sink: &mut impl Sink) {
-        self.close_period(key, now, sink);
+    fn leave_out(&mut self, key: Key, now: Micros, end: Micros, observer: &mut impl Observer) {
+        self.close_period(key, now, observer);
         let live = &mut self.live[key];
         live.base -= 1;
         live.finish_v += 1;
@@ -77,9 +78,9 @@ impl Fast {
         }
     }
 
-    /// Takes the inter-token latencies of `key` since it joined the step log out of the sink, into
+    /// Takes the inter-token latencies of `key` since it joined the step log back, into
     /// its own account.
-    fn close_period(&mut self, key: Key, now: Micros, sink: &mut impl Sink) {
+    fn close_period(&mut self, key: Key, now: Micros, observer: &mut impl Observer) {
         let per_token = self.per_token;
         let live = &mut self.live[key];
         if !live.stalled {
@@ -89,7 +90,11 @@ impl Fast {
             return;
         }
         for (each, steps) in self.log.between(live.joined_v, self.v) {
-            sink.retract_itl(self.config.index, each + per_token, steps);
+            observer.record(&SimEvent::InterTokenLatencyRetracted {
+                instance: self.config.index,
+                gap: each + per_token,
+                count: steps,
+            });
             self.rares.of(live).saved.push((each + per_token, steps as u32));
         }
         live.generated += (self.v - live.joined_v) as u32;
@@ -97,8 +102,8 @@ impl Fast {
     }
 
     /// `key` stops decoding without having finished. It stays in the batch.
-    pub(super) fn leave_decoders(&mut self, key: Key, now: Micros, sink: &mut impl Sink) {
-        self.close_period(key, now, sink);
+    pub(super) fn leave_decoders(&mut self, key: Key, now: Micros, observer: &mut impl Observer) {
+        self.close_period(key, now, observer);
         let live = &mut self.live[key];
         live.computed = live.computed_at(self.v);
         live.state = State::Prefilling;
@@ -110,8 +115,9 @@ impl Fast {
 
     /// Prompt tokens are computed; a prompt that is complete gives a token. Returns the requests
     /// that are finished by it.
-    fn finish_prefills(&mut self, now: Micros, end: Micros, sink: &mut impl Sink) -> Vec<Key> {
+    fn finish_prefills(&mut self, now: Micros, end: Micros, observer: &mut impl Observer) -> Vec<Key> {
         let per_token = self.per_token;
+        let first_tokens = observer.interests().contains(Interests::FIRST_TOKENS);
         let mut finished = Vec::new();
         for key in std::mem::take(&mut self.prefilling) {
             let live = &mut self.live[key];
@@ -125,7 +131,9 @@ impl Fast {
                 let out = end + per_token + self.config.latency.first_token_time(end - now);
                 let ttft = out - live.request.arrival;
                 live.set_ttft(ttft);
-                sink.first_token(&FirstToken::new(&live.request, self.config.index, ttft));
+                if first_tokens {
+                    observer.record(&SimEvent::FirstToken(&FirstToken::new(&live.request, self.config.index, ttft)));
+                }
             } else {
                 self.rares.of(live).resumes(end, per_token);
             }
@@ -162,10 +170,10 @@ impl Fast {
     }
 
     /// Ends the decoders whose last token came out when the clock reached `self.v`.
-    pub(super) fn complete_decoders(&mut self, end: Micros, sink: &mut impl Sink) {
+    pub(super) fn complete_decoders(&mut self, end: Micros, observer: &mut impl Observer) {
         let mut finished = Vec::new();
         self.pop_finished(&mut finished);
-        self.complete_all(finished, end, sink);
+        self.complete_all(finished, end, observer);
     }
 
     fn pop_finished(&mut self, finished: &mut Vec<Key>) {
@@ -177,15 +185,15 @@ impl Fast {
     }
 
     /// Ends requests in batch order.
-    fn complete_all(&mut self, mut finished: Vec<Key>, end: Micros, sink: &mut impl Sink) {
+    fn complete_all(&mut self, mut finished: Vec<Key>, end: Micros, observer: &mut impl Observer) {
         finished.sort_unstable_by_key(|&key| self.live[key].seq);
         finished.dedup(); // a request that left and joined again may stand twice in the finish heap
         for key in finished {
-            self.complete(key, end, sink);
+            self.complete(key, end, observer);
         }
     }
 
-    fn complete(&mut self, key: Key, end: Micros, sink: &mut impl Sink) {
+    fn complete(&mut self, key: Key, end: Micros, observer: &mut impl Observer) {
         let v = self.v;
         let live = &mut self.live[key];
         let (generated, computed) = (live.generated_at(v), live.computed_at(v));
@@ -194,9 +202,9 @@ impl Fast {
         let saved = self.rares.saved(live);
         let outcome = self.config.completion(live, saved, status, (v, end), self.per_token);
         for &(gap, count) in saved {
-            sink.itl(self.config.index, gap, u64::from(count));
+            observer.record(&self.config.latencies(gap, u64::from(count)));
         }
-        sink.outcome(&outcome);
+        observer.record(&SimEvent::Outcome(&outcome));
         if live.state == State::Decoding {
             self.decoders.leave(computed, v);
         }

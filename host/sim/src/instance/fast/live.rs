@@ -87,7 +87,7 @@ pub(super) struct Rare {
     pub furthest: u32,
     /// When its last token came out; only kept up to date outside the step log.
     pub last_token: Micros,
-    /// Inter-token latencies that are not, or no longer, in the sink: (gap, count).
+    /// Inter-token latencies that are not, or no longer, told: (gap, count).
     pub saved: Vec<(Micros, u32)>,
 }
 

@@ -8,7 +8,7 @@
 //!   histogram over `-base mod block_size` says how many blocks step `v` needs;
 //! * the latency model is asked about sums, and the sum of contexts grows by the number of
 //!   decoders;
-//! * inter-token latencies go to the sink by the batch, and the log of step durations can take
+//! * inter-token latencies are told by the batch, and the log of step durations can take
 //!   them back for the few requests that never complete.
 //!
 //! A *quiet* run of steps (no prefill, nobody to admit) is a tight loop, or one multiplication if
@@ -43,7 +43,8 @@ use super::policy::{Joining, QueueKey};
 use super::watchdog::Watchdog;
 use super::{Distance, Instance, InstanceConfig, Load, StepRecord, Stuck};
 use crate::kv::fast::Kv;
-use crate::outcome::{Counters, Outcome, Sink, Status};
+use crate::observer::{Observer, SimEvent};
+use crate::outcome::{Counters, Outcome, Status};
 use crate::request::{BlockKey, Request};
 use crate::units::Micros;
 
@@ -217,15 +218,16 @@ impl Fast {
     }
 
     /// The guards, then the wait queue.
-    fn enqueue(&mut self, now: Micros, request: Box<Request>, sink: &mut impl Sink) {
+    fn enqueue(&mut self, now: Micros, request: Box<Request>, observer: &mut impl Observer) {
         if let Some(reason) = self.config.refuses(&request) {
-            sink.outcome(&self.untouched_outcome(&request, Status::Dropped(reason)).ended_at(now));
+            observer
+                .record(&SimEvent::Outcome(&self.untouched_outcome(&request, Status::Dropped(reason)).ended_at(now)));
             return;
         }
         self.counters.input_tokens += u64::from(request.input_tokens);
         let deadline = request.deadline;
         if deadline.is_some_and(|deadline| deadline <= now) {
-            sink.outcome(&self.untouched_outcome(&request, Status::TimedOut).ended_at(now));
+            observer.record(&SimEvent::Outcome(&self.untouched_outcome(&request, Status::TimedOut).ended_at(now)));
             return;
         }
         self.turn_back += 1;
@@ -264,7 +266,7 @@ impl Fast {
     }
 
     /// The client of `key` gives up. `false` if the request ended before.
-    fn time_out(&mut self, now: Micros, key: Key, sink: &mut impl Sink) -> bool {
+    fn time_out(&mut self, now: Micros, key: Key, observer: &mut impl Observer) -> bool {
         match self.live.get(key).map(|live| live.state) {
             None | Some(State::Draining) => return false,
             Some(State::Waiting) => {
@@ -276,7 +278,7 @@ impl Fast {
                 self.leave_batch(key);
             }
             Some(State::Decoding) => {
-                self.leave_decoders(key, now, sink);
+                self.leave_decoders(key, now, observer);
                 self.leave_batch(key);
             }
         }
@@ -286,7 +288,9 @@ impl Fast {
             self.kv.release(&mut live.holding, live.computed);
             self.refused = None;
         }
-        sink.outcome(&live.outcome(self.config.index, live.generated, Status::TimedOut).ended_at(now));
+        observer.record(&SimEvent::Outcome(
+            &live.outcome(self.config.index, live.generated, Status::TimedOut).ended_at(now),
+        ));
         self.watchdog.progress();
         if self.running == 0 && self.step_at == NEVER && !self.waiting.is_empty() {
             self.step_at = now;
@@ -363,8 +367,8 @@ impl Instance for Fast {
         self.arriving.len()
     }
 
-    fn advance(&mut self, limit: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
-        self.catch_up(limit, sink)
+    fn advance(&mut self, limit: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
+        self.catch_up(limit, observer)
     }
 
     fn load(&self) -> Load {
@@ -406,23 +410,23 @@ impl Instance for Fast {
         self.kv.take_changes(each);
     }
 
-    fn finish(mut self, horizon: Micros, sink: &mut impl Sink) -> Counters {
+    fn finish(mut self, horizon: Micros, observer: &mut impl Observer) -> Counters {
         let now = if self.step_at == NEVER { self.counters.clock } else { self.step_at };
         for key in std::mem::take(&mut self.order).iter() {
             match self.live[key].state {
                 State::Draining => continue,
-                State::Decoding => self.leave_decoders(key, now, sink),
+                State::Decoding => self.leave_decoders(key, now, observer),
                 State::Prefilling | State::Waiting => {}
             }
             let live = &self.live[key];
-            sink.outcome(&live.outcome(self.config.index, live.generated, Status::Running));
+            observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, live.generated, Status::Running)));
         }
         for &key in self.waiting.values() {
             let live = &self.live[key];
-            sink.outcome(&live.outcome(self.config.index, live.generated, Status::Queued));
+            observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, live.generated, Status::Queued)));
         }
         for (_, request) in std::mem::take(&mut self.arriving) {
-            sink.outcome(&self.untouched_outcome(&request, Status::Arriving));
+            observer.record(&SimEvent::Outcome(&self.untouched_outcome(&request, Status::Arriving)));
         }
         if self.left_at <= horizon {
             self.counters.clock = self.counters.clock.max(self.left_at);

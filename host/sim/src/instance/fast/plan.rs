@@ -6,7 +6,8 @@ use super::{Fast, NEVER};
 use crate::instance::policy::Joining;
 use crate::instance::{Preemption, PreemptionChoice, Stuck};
 use crate::latency::Batch;
-use crate::outcome::{Decision, Entry, Obstacle, PreemptionDecision, SchedulingDecision, Sink};
+use crate::observer::{Interests, Observer, SimEvent};
+use crate::outcome::{Decision, Entry, Obstacle, PreemptionDecision, SchedulingDecision};
 use crate::policy::{BatchView, Progress};
 use crate::units::Micros;
 
@@ -22,7 +23,7 @@ pub(super) struct Plan {
 
 impl Fast {
     /// One engine step that is not quiet. The order of things is `reference/engine.md` §1.5.
-    pub(super) fn step(&mut self, now: Micros, sink: &mut impl Sink) -> Result<(), Stuck> {
+    pub(super) fn step(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
         self.step_at = NEVER;
         if let Some(record) = &mut self.record {
             **record = super::StepRecord { now, ..super::StepRecord::default() };
@@ -32,11 +33,11 @@ impl Fast {
         }
         let plan = match self.everyone_served() {
             Some(budget) => self.plan_together(budget),
-            None => self.plan_one_by_one(now, sink)?,
+            None => self.plan_one_by_one(now, observer)?,
         };
         self.refused = None;
         if !plan.preempted {
-            self.plan_waiting(now, plan.budget, sink);
+            self.plan_waiting(now, plan.budget, observer);
             if self.running == 0 {
                 self.useless(now)?;
             }
@@ -47,14 +48,16 @@ impl Fast {
         self.record_plan(&plan, planned);
 
         let end = now + self.config.latency.step_time(&batch);
-        self.execute(now, end, &plan, sink);
+        self.execute(now, end, &plan, observer);
         self.schedule_next(end);
         self.trim_log();
         let free = self.kv.free_blocks();
         if let Some(record) = &mut self.record {
             record.free_blocks = free;
             record.end = end;
-            sink.step(self.config.index, record);
+            if observer.interests().contains(Interests::STEPS) {
+                observer.record(&SimEvent::Step { instance: self.config.index, step: record });
+            }
         }
         Ok(())
     }
@@ -116,7 +119,7 @@ impl Fast {
     }
 
     /// The running pass in batch order: someone gets less than it asks for, or must leave.
-    fn plan_one_by_one(&mut self, now: Micros, sink: &mut impl Sink) -> Result<Plan, Stuck> {
+    fn plan_one_by_one(&mut self, now: Micros, observer: &mut impl Observer) -> Result<Plan, Stuck> {
         let order: Vec<Key> = self.order.iter().collect();
         let mut plan = Plan { budget: self.config.max_num_batched_tokens, ..Plan::default() };
         for i in 0..self.prefilling.len() {
@@ -136,7 +139,7 @@ impl Fast {
                 State::Prefilling => self.config.chunk(live.target - live.computed).min(plan.budget),
                 State::Decoding => 1,
             };
-            if want > 0 && !self.obtain(key, want, &mut plan, now, sink)? {
+            if want > 0 && !self.obtain(key, want, &mut plan, now, observer)? {
                 break;
             }
         }
@@ -159,17 +162,17 @@ impl Fast {
         want: u32,
         plan: &mut Plan,
         now: Micros,
-        sink: &mut impl Sink,
+        observer: &mut impl Observer,
     ) -> Result<bool, Stuck> {
         while self.blocks_for(key, want) > self.kv.free_blocks() {
             self.useless(now)?;
             let victim = self.victim(key, now);
-            if sink.wants_scheduling() {
-                sink.decision(&Decision::Preemption(self.preemption(victim, key, want, now)));
+            if observer.interests().contains(Interests::SCHEDULING) {
+                observer.record(&SimEvent::Decision(&Decision::Preemption(self.preemption(victim, key, want, now))));
             }
             plan.preempted = true;
             plan.budget += self.planned(victim);
-            self.preempt(victim, now, sink);
+            self.preempt(victim, now, observer);
             if victim == key {
                 return Ok(false);
             }
@@ -289,7 +292,7 @@ impl Fast {
     }
 
     /// Throws `key` out of the batch, to the front of the queue.
-    fn preempt(&mut self, key: Key, now: Micros, sink: &mut impl Sink) {
+    fn preempt(&mut self, key: Key, now: Micros, observer: &mut impl Observer) {
         self.preemptions += 1;
         self.counters.preemption_time += self.config.latency.preemption_time();
         let placed = self.live[key].computed_at(self.v) + self.planned(key);
@@ -306,7 +309,7 @@ impl Fast {
                 self.draining.retain(|&other| other != key);
                 return;
             }
-            State::Decoding => self.leave_decoders(key, now, sink),
+            State::Decoding => self.leave_decoders(key, now, observer),
             State::Prefilling | State::Waiting => self.prefilling.retain(|&other| other != key),
         }
         let live = &mut self.live[key];
@@ -349,11 +352,12 @@ impl Fast {
     }
 
     /// New requests, strictly from the head of the queue.
-    fn plan_waiting(&mut self, now: Micros, mut budget: u32, sink: &mut impl Sink) {
+    fn plan_waiting(&mut self, now: Micros, mut budget: u32, observer: &mut impl Observer) {
         let mut obstacle = None;
+        let tells = observer.interests().contains(Interests::SCHEDULING);
         while budget > 0 && self.running < self.config.max_num_seqs {
             let Some((&place, &key)) = self.waiting.first_key_value() else { break };
-            let told = sink.wants_scheduling().then(|| self.scheduling(key, budget, now));
+            let told = tells.then(|| self.scheduling(key, budget, now));
             let want = match self.admit(key, budget) {
                 Ok(want) => want,
                 Err(found) => {
@@ -363,7 +367,7 @@ impl Fast {
             };
             if let Some(told) = told {
                 let entry = Entry::Enters { cached_tokens: self.live[key].computed, num_tokens: want };
-                sink.decision(&Decision::Scheduling(SchedulingDecision { entry, ..told }));
+                observer.record(&SimEvent::Decision(&Decision::Scheduling(SchedulingDecision { entry, ..told })));
                 self.told_waiting = None;
             }
             self.queue_changes(now);
@@ -382,18 +386,18 @@ impl Fast {
             self.running += 1;
             self.prefilling.push(key);
         }
-        if sink.wants_scheduling() {
+        if tells {
             let obstacle = obstacle.unwrap_or(if budget == 0 { Obstacle::TokenBudget } else { Obstacle::BatchFull });
-            self.tell_waiting(obstacle, budget, now, sink);
+            self.tell_waiting(obstacle, budget, now, observer);
         }
     }
 
     /// Says why the head of the queue stays there, unless that was said before.
-    fn tell_waiting(&mut self, obstacle: Obstacle, budget: u32, now: Micros, sink: &mut impl Sink) {
+    fn tell_waiting(&mut self, obstacle: Obstacle, budget: u32, now: Micros, observer: &mut impl Observer) {
         let Some((_, &head)) = self.waiting.first_key_value() else { return };
         let decision = SchedulingDecision { entry: Entry::Waits(obstacle), ..self.scheduling(head, budget, now) };
         if self.told_waiting != Some(decision.request) {
-            sink.decision(&Decision::Scheduling(decision));
+            observer.record(&SimEvent::Decision(&Decision::Scheduling(decision)));
             self.told_waiting = Some(decision.request);
         }
     }
