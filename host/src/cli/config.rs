@@ -25,9 +25,7 @@ use super::error::Failure;
 use super::given::Given;
 use super::judge::Leash;
 use super::regret::RegretSettings;
-use blis_config::policy::{
-    Bundle, Choices, Named as _, PolicySettings, PreemptionName, PriorityName, SchedulerName, Source, Sourced, Word,
-};
+use blis_config::policy::{Bundle, Choices, Given as Parameter, PolicySettings, Source, Sourced};
 use blis_config::{Deployment, DeploymentArgs, LatencyKind};
 use blis_eval::{FitnessScale, FitnessWeights};
 use blis_plugin::Kind;
@@ -351,39 +349,35 @@ fn output(
 
 /// What the flags say of policies.
 fn choices(flags: &PolicyFlags, engine: &EngineFlags, deployment: &DeploymentFlags) -> Choices {
-    let engine_policy = |name| engine.scheduling_policy.map(|policy| Sourced::flag(name, policy));
-    let from_both = |policy: Sourced<PreemptionName>| {
-        policy.map(|policy| match policy {
-            PreemptionName::Fcfs => SchedulerName::Fcfs,
-            PreemptionName::Priority => SchedulerName::PriorityFcfs,
-        })
+    let both = given_as("--scheduling-policy", engine.scheduling_policy.clone());
+    let scheduler =
+        both.clone().map(|both| both.map(|name| if name == "priority" { "priority-fcfs".into() } else { name }));
+    let names = [
+        (Kind::Admission, given_as("--admission-policy", flags.admission_policy.clone())),
+        (Kind::Routing, given_as("--routing-policy", flags.routing_policy.clone())),
+        (Kind::Priority, given_as("--priority-policy", flags.priority_policy.clone())),
+        (Kind::Scheduling, given_as("--scheduler", engine.scheduler.clone()).or(scheduler)),
+        (Kind::Preemption, given_as("--preemption-policy", engine.preemption_policy.clone()).or(both)),
+        (Kind::Latency, given_as("--latency-model", deployment.latency_model.clone())),
+    ];
+    let parameter = |PolicyParam { kind, name, value }: &PolicyParam| Parameter {
+        kind: *kind,
+        name: name.clone(),
+        value: Sourced::flag("--policy-param", *value),
+        key: None,
     };
-    let parameter = |PolicyParam { kind, name, value }: &PolicyParam| {
-        (*kind, name.clone(), Sourced::flag("--policy-param", *value))
+    let scorers = flags.routing_scorers.as_ref();
+    let mut choices = Choices {
+        policies: names.into_iter().filter_map(|(kind, name)| Some((kind, name?))).collect(),
+        parameters: flags.policy_param.iter().map(parameter).collect(),
+        scorers: scorers.map(|list| list.0.iter().map(|&one| Sourced::flag("--routing-scorers", one)).collect()),
+        ..Choices::default()
     };
-    let mut outside = Choices { parameters: flags.policy_param.iter().map(parameter).collect(), ..Choices::default() };
-    let latency = outside.word(Kind::Latency, given_as("--latency-model", deployment.latency_model.clone()));
-    Choices {
-        admission: outside.word(Kind::Admission, given_as("--admission-policy", flags.admission_policy.clone())),
-        token_bucket_capacity: given_as("--token-bucket-capacity", flags.token_bucket_capacity),
-        token_bucket_refill_rate: given_as("--token-bucket-refill-rate", flags.token_bucket_refill_rate),
-        routing: outside.word(Kind::Routing, given_as("--routing-policy", flags.routing_policy.clone())),
-        scorers: flags
-            .routing_scorers
-            .as_ref()
-            .map(|list| list.0.iter().map(|&scorer| Sourced::flag("--routing-scorers", scorer)).collect()),
-        cache_weight: given_as("--routing-cache-weight", flags.routing_cache_weight),
-        load_weight: given_as("--routing-load-weight", flags.routing_load_weight),
-        priority: outside.word(Kind::Priority, given_as("--priority-policy", flags.priority_policy.clone())),
-        scheduler: outside
-            .word(Kind::Scheduling, given_as("--scheduler", engine.scheduler.clone()))
-            .or_else(|| engine_policy("--scheduling-policy").map(from_both)),
-        preemption: outside
-            .word(Kind::Preemption, given_as("--preemption-policy", engine.preemption_policy.clone()))
-            .or_else(|| engine_policy("--scheduling-policy")),
-        latency_is_built_in: latency.is_some(),
-        ..outside
-    }
+    choices.set("token_bucket_capacity", given_as("--token-bucket-capacity", flags.token_bucket_capacity));
+    choices.set("token_bucket_refill_rate", given_as("--token-bucket-refill-rate", flags.token_bucket_refill_rate));
+    choices.set("cache_weight", given_as("--routing-cache-weight", flags.routing_cache_weight));
+    choices.set("load_weight", given_as("--routing-load-weight", flags.routing_load_weight));
+    choices
 }
 
 /// `policies` as `semantics` has them, and what is to be said of that: BLIS accepts a bundle's
@@ -392,16 +386,15 @@ pub(super) fn as_in_blis(
     mut policies: PolicySettings,
     semantics: Semantics,
 ) -> (PolicySettings, Vec<(String, String)>) {
-    let Sourced { value, source: Source::File(spot) } = &policies.priority else { return (policies, Vec::new()) };
-    let built_in = policies.plugin(Kind::Priority).is_none();
-    if semantics != Semantics::BLIS || *value == PriorityName::Class || !built_in {
-        return (policies, Vec::new());
-    }
-    let name = value.name();
+    let used = policies.used(Kind::Priority).filter(|used| used.built_in.is_some() && used.name() != "class");
+    let spot = match used.map(|used| &used.source) {
+        Some(Source::File(spot)) if semantics == Semantics::BLIS => spot.clone(),
+        _ => return (policies, Vec::new()),
+    };
+    let name = policies.name(Kind::Priority);
     let what = format!("{spot}: the priority policy `{name}` has no effect with `--parity blis`");
     let hint = format!("BLIS goes by class, whatever a bundle says; `--priority-policy {name}` has an effect");
-    let source = Source::Told(format!("--parity blis ignores {spot}").into());
-    policies.priority = Sourced { value: PriorityName::Class, source };
+    policies.reset(Kind::Priority, Source::Told(format!("--parity blis ignores {spot}").into()));
     (policies, vec![(what, hint)])
 }
 
@@ -526,10 +519,7 @@ fn deployment(flags: DeploymentFlags, semantics: Semantics) -> DeploymentArgs {
         enable_expert_parallel: flags.enable_expert_parallel,
         moe_comm_backend: flags.moe_comm_backend,
         // A plugin's fallback is the usual model.
-        latency_model: flags.latency_model.and_then(|word| match word {
-            Word::BuiltIn(kind) => Some(kind),
-            Word::Outside(_) => None,
-        }),
+        latency_model: flags.latency_model.and_then(|name| name.parse().ok()),
         usual_latency: if semantics == Semantics::BLIS { LatencyKind::TrainedPhysics } else { LatencyKind::Physics },
         alpha_coeffs: flags.alpha_coeffs,
         beta_coeffs: flags.beta_coeffs,
@@ -565,16 +555,8 @@ impl EngineConfig {
 
     /// Takes over what `policies` say of an instance.
     pub(super) fn follow(&mut self, policies: &PolicySettings) {
-        self.scheduler = match *policies.scheduler {
-            SchedulerName::Fcfs => Scheduler::Fcfs,
-            SchedulerName::PriorityFcfs => Scheduler::PriorityFcfs,
-            SchedulerName::Sjf => Scheduler::Sjf,
-            SchedulerName::ReversePriority => Scheduler::ReversePriority,
-        };
-        self.preemption = match *policies.preemption {
-            PreemptionName::Fcfs => Preemption::Fcfs,
-            PreemptionName::Priority => Preemption::Priority,
-        };
+        self.scheduler = policies.scheduler();
+        self.preemption = policies.preemption();
     }
 
     /// The instance that schedules so on `deployment`.
