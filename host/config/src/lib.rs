@@ -145,7 +145,7 @@ impl LatencyKind {
 
     /// The name on the command line.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Blackbox => "blackbox",
             Self::Physics => "physics",

@@ -7,7 +7,7 @@ use crate::experiment::{Experiment, as_in_blis};
 use crate::error::Failure;
 use crate::spec::parse;
 use blis_config::policy::{
-    Bundle, Choices, Named as _, Outside as _, PolicyError, PolicySettings, RoutingName, Source, Sourced, Unusable,
+    BuiltIn, Bundle, Choices, Outside as _, PolicyError, PolicySettings, Source, Sourced, Unusable,
 };
 use blis_plugin::Kind;
 
@@ -33,18 +33,20 @@ impl Experiment {
 
     fn policies_of(&self, contestant: &str, others: Others) -> Result<PolicySettings, Failure> {
         let source = || Source::Told(format!("contestant {contestant}").into());
-        let told = |name| Some(Sourced { value: name, source: source() });
+        let routed_by = |name: &str, choices: Choices| {
+            choices.with(Kind::Routing, Sourced { value: name.to_owned(), source: source() })
+        };
         let usage = |error: PolicyError| Failure::refused(error);
-        let base = self.choices.without_routing();
-        if let Some(name) = RoutingName::find(contestant) {
-            return self.routed(Choices { routing: told(name), ..base }, others).map_err(usage);
+        let base = self.choices.without(Kind::Routing);
+        if BuiltIn::find(Kind::Routing, contestant).is_some() {
+            return self.routed(routed_by(contestant, base), others).map_err(usage);
         }
         let file = Path::new(contestant);
         if contestant.contains(':') && !file.exists() {
             let list = parse::scorers(contestant)
                 .map_err(|told| Failure::usage(format_args!("`{contestant}` is no list of scorers: {told}")))?;
             let scorers = list.0.into_iter().map(|scorer| Sourced { value: scorer, source: source() });
-            let choices = Choices { routing: told(RoutingName::Weighted), scorers: Some(scorers.collect()), ..base };
+            let choices = routed_by("weighted", Choices { scorers: Some(scorers.collect()), ..base });
             return self.routed(choices, others).map_err(usage);
         }
         if file.is_file() && !is_plugin(file) {
@@ -60,9 +62,7 @@ impl Experiment {
                 Failure::usage(format_args!("`{contestant}` is neither a routing policy nor a file")).hint(hint)
             );
         }
-        let mut choices = base;
-        choices.plugins.push((Kind::Routing, Sourced { value: contestant.to_owned(), source: source() }));
-        self.routed(choices, others).map_err(usage)
+        self.routed(routed_by(contestant, base), others).map_err(usage)
     }
 
     fn routed(&self, choices: Choices, others: Others) -> Result<PolicySettings, PolicyError> {
@@ -72,16 +72,7 @@ impl Experiment {
             Others::Defaults => {
                 // The requests, and the engine that serves them, are the same for all.
                 let kept = [Kind::Routing, Kind::Scheduling, Kind::Preemption, Kind::Latency];
-                let choices = Choices {
-                    routing: choices.routing,
-                    scorers: choices.scorers,
-                    scheduler: choices.scheduler,
-                    preemption: choices.preemption,
-                    latency_is_built_in: choices.latency_is_built_in,
-                    plugins: choices.plugins.into_iter().filter(|(kind, _)| kept.contains(kind)).collect(),
-                    parameters: choices.parameters.into_iter().filter(|(kind, ..)| kept.contains(kind)).collect(),
-                    ..Choices::default()
-                };
+                let choices = choices.only(&kept);
                 PolicySettings::choose(&choices, None, catalog)
             }
         }

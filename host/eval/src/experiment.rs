@@ -12,9 +12,7 @@ use blis_sim::policy::Classes;
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 
-use blis_config::policy::{
-    Bundle, Choices, Named as _, PolicySettings, PreemptionName, PriorityName, SchedulerName, Source, Sourced, Word,
-};
+use blis_config::policy::{Bundle, Choices, Given, PolicySettings, Source, Sourced};
 use blis_config::{Deployment, DeploymentArgs, LatencyKind};
 use blis_plugin::Kind;
 use blis_plugin::incidents::OnError;
@@ -318,69 +316,49 @@ fn check_files(files: &OutputFiles) -> Result<(), Failure> {
 
 /// What the settings say of policies.
 fn choices(spec: &ExperimentSpec) -> Choices {
-    let given = Given(spec);
-    let engine_policy = || {
-        given.named::<PreemptionName>("scheduling-policy", spec.scheduling_policy.as_deref()).and_then(|sourced| {
-            match sourced.value {
-                Word::BuiltIn(name) => Some(Sourced { value: name, source: sourced.source }),
-                Word::Outside(_) => None,
-            }
-        })
+    let set = Values(spec);
+    let both = set.value("scheduling-policy", spec.scheduling_policy.clone());
+    let scheduler =
+        both.clone().map(|both| both.map(|name| if name == "priority" { "priority-fcfs".into() } else { name }));
+    let names = [
+        (Kind::Admission, set.value("admission-policy", spec.admission_policy.clone())),
+        (Kind::Routing, set.value("routing-policy", spec.routing_policy.clone())),
+        (Kind::Priority, set.value("priority-policy", spec.priority_policy.clone())),
+        (Kind::Scheduling, set.value("scheduler", spec.scheduler.clone()).or(scheduler)),
+        (Kind::Preemption, set.value("preemption-policy", spec.preemption_policy.clone()).or(both)),
+        (Kind::Latency, set.value("latency-model", spec.latency_model.clone())),
+    ];
+    let parameter = |PolicyParam { kind, name, value }: &PolicyParam| Given {
+        kind: *kind,
+        name: name.clone(),
+        value: set.sourced("policy-param", *value),
+        key: None,
     };
-    let from_both = |policy: Sourced<PreemptionName>| {
-        policy.map(|policy| match policy {
-            PreemptionName::Fcfs => SchedulerName::Fcfs,
-            PreemptionName::Priority => SchedulerName::PriorityFcfs,
-        })
+    let scorers = spec.routing_scorers.as_ref();
+    let mut choices = Choices {
+        policies: names.into_iter().filter_map(|(kind, name)| Some((kind, name?))).collect(),
+        parameters: spec.policy_param.iter().flatten().map(parameter).collect(),
+        scorers: scorers.map(|list| list.0.iter().map(|&one| set.sourced("routing-scorers", one)).collect()),
+        ..Choices::default()
     };
-    let parameter = |PolicyParam { kind, name, value }: &PolicyParam| {
-        (*kind, name.clone(), given.sourced("policy-param", *value))
-    };
-    let parameters = spec.policy_param.iter().flatten().map(parameter).collect();
-    let mut outside = Choices { parameters, ..Choices::default() };
-    let latency =
-        outside.word(Kind::Latency, given.named::<LatencyKind>("latency-model", spec.latency_model.as_deref()));
-    Choices {
-        admission: outside.word(Kind::Admission, given.named("admission-policy", spec.admission_policy.as_deref())),
-        token_bucket_capacity: given.value("token-bucket-capacity", spec.token_bucket_capacity),
-        token_bucket_refill_rate: given.value("token-bucket-refill-rate", spec.token_bucket_refill_rate),
-        routing: outside.word(Kind::Routing, given.named("routing-policy", spec.routing_policy.as_deref())),
-        scorers: spec
-            .routing_scorers
-            .as_ref()
-            .map(|list| list.0.iter().map(|&scorer| given.sourced("routing-scorers", scorer)).collect()),
-        cache_weight: given.value("routing-cache-weight", spec.routing_cache_weight),
-        load_weight: given.value("routing-load-weight", spec.routing_load_weight),
-        priority: outside.word(Kind::Priority, given.named("priority-policy", spec.priority_policy.as_deref())),
-        scheduler: outside
-            .word(Kind::Scheduling, given.named("scheduler", spec.scheduler.as_deref()))
-            .or_else(|| engine_policy().map(from_both)),
-        preemption: outside
-            .word(Kind::Preemption, given.named("preemption-policy", spec.preemption_policy.as_deref()))
-            .or_else(engine_policy),
-        latency_is_built_in: latency.is_some(),
-        ..outside
-    }
+    choices.set("token_bucket_capacity", set.value("token-bucket-capacity", spec.token_bucket_capacity));
+    choices.set("token_bucket_refill_rate", set.value("token-bucket-refill-rate", spec.token_bucket_refill_rate));
+    choices.set("cache_weight", set.value("routing-cache-weight", spec.routing_cache_weight));
+    choices.set("load_weight", set.value("routing-load-weight", spec.routing_load_weight));
+    choices
 }
 
-/// Settings with where they come from.
-struct Given<'a>(&'a ExperimentSpec);
+/// Values of settings with where they come from.
+struct Values<'a>(&'a ExperimentSpec);
 
-impl Given<'_> {
+impl Values<'_> {
     fn sourced<T>(&self, name: &str, value: T) -> Sourced<T> {
-        let told = || Source::Flag(format!("--{name}").into());
-        Sourced { value, source: self.0.source(name, told()) }
+        let flag = Source::Flag(format!("--{name}").into());
+        Sourced { value, source: self.0.source(name, flag) }
     }
 
     fn value<T>(&self, name: &str, value: Option<T>) -> Option<Sourced<T>> {
         value.map(|value| self.sourced(name, value))
-    }
-
-    /// A built-in policy, or the name of another.
-    fn named<N: blis_config::policy::Named>(&self, name: &str, text: Option<&str>) -> Option<Sourced<Word<N>>> {
-        let text = text?;
-        let word = N::find(text).map_or_else(|| Word::Outside(text.to_owned()), Word::BuiltIn);
-        Some(self.sourced(name, word))
     }
 }
 
@@ -390,16 +368,15 @@ pub fn as_in_blis(
     mut policies: PolicySettings,
     semantics: Semantics,
 ) -> (PolicySettings, Vec<(String, String)>) {
-    let Sourced { value, source: Source::File(spot) } = &policies.priority else { return (policies, Vec::new()) };
-    let built_in = policies.plugin(Kind::Priority).is_none();
-    if semantics != Semantics::BLIS || *value == PriorityName::Class || !built_in {
-        return (policies, Vec::new());
-    }
-    let name = value.name();
-    let what = format!("{spot}: the priority policy `{name}` has no effect with `--parity blis`");
+    let used = policies.used(Kind::Priority).filter(|used| used.built_in.is_some() && used.name() != "class");
+    let location = match used.map(|used| &used.source) {
+        Some(Source::File(location)) if semantics == Semantics::BLIS => location.clone(),
+        _ => return (policies, Vec::new()),
+    };
+    let name = policies.name(Kind::Priority);
+    let what = format!("{location}: the priority policy `{name}` has no effect with `--parity blis`");
     let hint = format!("BLIS goes by class, whatever a bundle says; `--priority-policy {name}` has an effect");
-    let source = Source::Told(format!("--parity blis ignores {spot}").into());
-    policies.priority = Sourced { value: PriorityName::Class, source };
+    policies.reset(Kind::Priority, Source::Told(format!("--parity blis ignores {location}").into()));
     (policies, vec![(what, hint)])
 }
 
@@ -420,10 +397,10 @@ impl ClusterSettings {
 
 fn slo_targets(spec: &ExperimentSpec) -> BTreeMap<String, SloTargets> {
     let mut targets: BTreeMap<String, SloTargets> = BTreeMap::new();
-    let given = Given(spec);
+    let set_by = Values(spec);
     let mut set = |name, list: &Option<TargetList>, field: fn(&mut SloTargets) -> &mut Option<Sourced<Micros>>| {
         for (class, target) in list.iter().flat_map(|list| &list.0) {
-            *field(targets.entry(class.clone()).or_default()) = Some(given.sourced(name, *target));
+            *field(targets.entry(class.clone()).or_default()) = Some(set_by.sourced(name, *target));
         }
     };
     set("slo-ttft", &spec.slo_ttft, |targets| &mut targets.ttft);
@@ -524,7 +501,7 @@ fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
         enable_expert_parallel: spec.enable_expert_parallel.unwrap_or(false),
         moe_comm_backend: spec.moe_comm_backend.clone(),
         // A plugin's fallback is the usual model.
-        latency_model: spec.latency_model.as_deref().and_then(LatencyKind::find),
+        latency_model: spec.latency_model.as_deref().and_then(|name| name.parse().ok()),
         usual_latency: match parity {
             ParityName::Blis => LatencyKind::TrainedPhysics,
             ParityName::Vllm => LatencyKind::Physics,
@@ -563,16 +540,8 @@ impl EngineConfig {
 
     /// Takes over what `policies` say of an instance.
     pub fn follow(&mut self, policies: &PolicySettings) {
-        self.scheduler = match *policies.scheduler {
-            SchedulerName::Fcfs => Scheduler::Fcfs,
-            SchedulerName::PriorityFcfs => Scheduler::PriorityFcfs,
-            SchedulerName::Sjf => Scheduler::Sjf,
-            SchedulerName::ReversePriority => Scheduler::ReversePriority,
-        };
-        self.preemption = match *policies.preemption {
-            PreemptionName::Fcfs => Preemption::Fcfs,
-            PreemptionName::Priority => Preemption::Priority,
-        };
+        self.scheduler = policies.scheduler();
+        self.preemption = policies.preemption();
     }
 
     /// The instance that schedules so on `deployment`.

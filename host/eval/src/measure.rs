@@ -219,7 +219,7 @@ pub(crate) fn plugin_warnings(config: &Experiment, incidents: &[Incident]) -> Ve
         let what = format!("{what}{}", fault.diagnostic.without_hint());
         (what, "a built-in decided in its place; `--on-plugin-error fail` ends the run instead".to_owned())
     });
-    let native = config.cluster.policies.plugins.iter();
+    let native = config.cluster.policies.plugins();
     let native = native.filter(|used| used.loaded.plugin.technology() == Technology::Native).map(|used| {
         let what = format!("the {} `{}` ran unsandboxed", used.kind.what(), used.loaded.name);
         (what, "a native library can do whatever you can; its results are only as good as its author".to_owned())

@@ -8,7 +8,7 @@ use crate::experiment::Experiment;
 use crate::error::Failure;
 use crate::explain::explain;
 use blis_config::Deployment;
-use blis_config::policy::{Named as _, PolicySettings};
+use blis_config::policy::PolicySettings;
 use blis_plugin::Kind;
 use blis_report::FileError;
 use blis_report::decisions::{DecisionLog, FORMAT, Header, InstanceGroup, PolicyNames, TraceFile, VERSION};
@@ -64,14 +64,13 @@ fn header(config: &Experiment, deployment: &Deployment) -> Header {
 }
 
 fn policy_names(policies: &PolicySettings) -> PolicyNames {
-    let name =
-        |kind: Kind, built_in: &str| policies.plugin(kind).map_or(built_in.to_owned(), |used| used.loaded.name.clone());
+    let name = |kind| policies.name(kind).to_owned();
     PolicyNames {
-        admission: name(Kind::Admission, policies.admission.value.name().name()),
-        routing: name(Kind::Routing, policies.routing.value.name().name()),
-        priority: name(Kind::Priority, policies.priority.value.name()),
-        scheduling: name(Kind::Scheduling, policies.scheduler.value.name()),
-        preemption: name(Kind::Preemption, policies.preemption.value.name()),
+        admission: name(Kind::Admission),
+        routing: name(Kind::Routing),
+        priority: name(Kind::Priority),
+        scheduling: name(Kind::Scheduling),
+        preemption: name(Kind::Preemption),
     }
 }
 

@@ -5,11 +5,7 @@ use std::sync::Arc;
 use blis_sim::cluster::{Abort, Cluster, ClusterConfig, Policies};
 use blis_sim::instance::{Instance, InstanceConfig, PreemptionChoice, SchedulingChoice};
 use blis_sim::latency::LatencyModel;
-use blis_sim::policy::{
-    AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, Classes, ConstantPriority, GaieLegacy,
-    InstanceInfo, InvertedSlo, LeastLoaded, PrefixAffinity, PriorityPolicy, RejectAll, RoundRobin, RoutingPolicy,
-    SloBased, TenantBudgets, TierShed, Ties, TokenBucket, Weighted,
-};
+use blis_sim::policy::{AdmissionPolicy, Classes, InstanceInfo, TenantBudgets, Ties};
 use blis_sim::request::Name;
 use blis_sim::rng::Stream;
 
@@ -17,7 +13,7 @@ use crate::spec::TieBreakName;
 use crate::experiment::Experiment;
 use crate::error::Failure;
 use blis_config::Deployment;
-use blis_config::policy::{AdmissionSettings, PluginUse, PolicySettings, PriorityName, RoutingSettings, Weights};
+use blis_config::policy::{PolicySettings, PolicyUse};
 use blis_plugin::adapt::{PluginLatency, PluginPolicy};
 use blis_plugin::incidents::Incidents;
 use blis_plugin::{Guest, Kind, Setup};
@@ -124,14 +120,14 @@ impl Guests<'_> {
     /// `instance`: its owner, if it has one.
     fn start(
         &self,
-        used: &PluginUse,
+        used: &PolicyUse,
         instances: Arc<[InstanceInfo]>,
         instance: Option<u32>,
     ) -> Result<Box<dyn Guest>, Failure> {
         let owner = instance.map(|index| format!(":{index}")).unwrap_or_default();
         let setup = Setup {
             kind: used.kind,
-            parameters: used.parameters.iter().map(|value| value.value).collect(),
+            parameters: used.parameters.iter().map(|(_, value)| value.value).collect(),
             instances,
             names: Arc::clone(&self.names),
             facts: Arc::clone(&self.facts),
@@ -165,34 +161,18 @@ fn policies(guests: &Guests<'_>, classes: &Classes, names: &Names) -> Result<Pol
     let settings = &guests.config.cluster.policies;
     let admission: Box<dyn AdmissionPolicy> = match guests.policy(Kind::Admission)? {
         Some(plugin) => plugin,
-        None => admission(&settings.admission).map_err(Failure::usage)?,
+        None => settings.admission().map_err(Failure::usage)?,
     };
     Ok(Policies {
         admission: with_budgets(admission, settings, names).map_err(Failure::usage)?,
         routing: match guests.policy(Kind::Routing)? {
             Some(plugin) => plugin,
-            None => routing(&settings.routing).map_err(Failure::usage)?,
+            None => settings.routing().map_err(Failure::usage)?,
         },
         priority: match guests.policy(Kind::Priority)? {
             Some(plugin) => plugin,
-            None => priority(settings.priority.value, classes),
+            None => settings.priority(classes).map_err(Failure::usage)?,
         },
-    })
-}
-
-fn admission(settings: &AdmissionSettings) -> Result<Box<dyn AdmissionPolicy>, String> {
-    Ok(match settings {
-        AdmissionSettings::AlwaysAdmit => Box::new(AlwaysAdmit),
-        AdmissionSettings::RejectAll => Box::new(RejectAll),
-        AdmissionSettings::TokenBucket { capacity, refill_rate } => {
-            Box::new(TokenBucket::new(capacity.value, refill_rate.value)?)
-        }
-        AdmissionSettings::TierShed { threshold, min_priority } => {
-            Box::new(TierShed::new(threshold.value, min_priority.value))
-        }
-        AdmissionSettings::GaieLegacy { queue_depth, kv_utilization } => {
-            Box::new(GaieLegacy::new(queue_depth.value, kv_utilization.value)?)
-        }
     })
 }
 
@@ -207,28 +187,4 @@ fn with_budgets(
     }
     let known = settings.tenant_budgets.iter().filter_map(|(tenant, share)| Some((names.find(tenant)?, share.value)));
     Ok(Box::new(TenantBudgets::new(known, inner)?))
-}
-
-fn routing(settings: &RoutingSettings) -> Result<Box<dyn RoutingPolicy>, String> {
-    Ok(match settings {
-        RoutingSettings::RoundRobin => Box::new(RoundRobin::default()),
-        RoutingSettings::LeastLoaded => Box::new(LeastLoaded::default()),
-        RoutingSettings::Weighted(Weights::Scorers(scorers)) => {
-            Box::new(Weighted::new(scorers.iter().map(|scorer| (scorer.name, scorer.weight)).collect())?)
-        }
-        RoutingSettings::Weighted(Weights::CacheAndLoad { cache, load }) => {
-            Box::new(CacheAndLoad::new(cache.value, load.value)?)
-        }
-        RoutingSettings::PrefixAffinity => Box::new(PrefixAffinity::default()),
-        RoutingSettings::AlwaysBusiest => Box::new(AlwaysBusiest),
-    })
-}
-
-fn priority(name: PriorityName, classes: &Classes) -> Box<dyn PriorityPolicy> {
-    match name {
-        PriorityName::Class => Box::new(ClassPriority::new(classes)),
-        PriorityName::Constant => Box::new(ConstantPriority),
-        PriorityName::SloBased => Box::new(SloBased),
-        PriorityName::InvertedSlo => Box::new(InvertedSlo),
-    }
 }

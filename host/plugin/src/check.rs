@@ -50,9 +50,17 @@ pub struct Usage {
 pub struct Findings {
     /// In the order in which they were made.
     pub checks: Vec<Check>,
-    /// Empty for native libraries, which nobody counts.
+    /// Empty for native libraries and built-in policies, whose calls are not counted.
     pub usage: Vec<Usage>,
+    /// Checks that do not apply, and why.
+    pub not_applicable: Vec<(Kind, &'static str, &'static str)>,
 }
+
+/// What is not asked of built-in policies, and why.
+const NOT_OF_BUILT_INS: [(&str, &str); 2] = [
+    ("a restored state goes on as the saved one", "a built-in policy is copied, not saved"),
+    ("stays within its limits", "a built-in policy has none"),
+];
 
 impl Findings {
     /// Whether nothing failed.
@@ -131,6 +139,10 @@ impl Subject<'_> {
         }
         add("two guests agree", self.agree());
         add("a fork goes on as the original", self.fork());
+        if self.plugin.technology() == Technology::BuiltIn {
+            findings.not_applicable.extend(NOT_OF_BUILT_INS.map(|(what, why)| (self.kind, what, why)));
+            return;
+        }
         add("a restored state goes on as the saved one", self.restore());
         if self.plugin.technology() != Technology::Native {
             match self.usage() {

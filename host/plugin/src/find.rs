@@ -64,7 +64,7 @@ impl Place {
 }
 
 impl Technology {
-    /// All of them.
+    /// Those of files.
     pub const ALL: [Self; 3] = [Self::Script, Self::Component, Self::Native];
 
     /// As results write it.
@@ -74,6 +74,7 @@ impl Technology {
             Self::Component => "component",
             Self::Script => "script",
             Self::Native => "native",
+            Self::BuiltIn => "built-in",
         }
     }
 
@@ -184,6 +185,10 @@ impl Finder {
             Technology::Component => wasm::load_known(&path, &content, &sha256, &self.limits, &self.wasm)?,
             Technology::Script => script::load(&path, text(&path, &content)?, &self.limits)?,
             Technology::Native => native::load(&path, &self.limits)?,
+            Technology::BuiltIn => {
+                let what = format!("{}: a built-in policy has no file", path.display());
+                return Err(Fault::new(FaultKind::Unreadable, what));
+            }
         };
         let (name, file) = (found.name.clone(), path.display().to_string());
         Ok(Loaded { name, file, sha256, bytes: content.len() as u64, plugin })

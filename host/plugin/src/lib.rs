@@ -118,6 +118,8 @@ pub enum Technology {
     Script,
     /// A shared library: not sandboxed.
     Native,
+    /// Part of the program.
+    BuiltIn,
 }
 
 /// What a guest is told once.

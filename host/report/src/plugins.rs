@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use blis_config::policy::{PluginUse, PolicySettings};
+use blis_config::policy::{PolicySettings, PolicyUse};
 use blis_plugin::Technology;
 use blis_plugin::incidents::Incident;
 
 /// What goes under `plugins` in JSON: one entry for each plugin used; none if all policies are built in.
 #[must_use]
 pub fn plugins_document(policies: &PolicySettings, incidents: &[Incident]) -> Option<impl Serialize + use<>> {
-    let used = |used: &PluginUse| Used::new(used, incidents);
-    (!policies.plugins.is_empty()).then(|| policies.plugins.iter().map(used).collect::<Vec<_>>())
+    let used = |used: &PolicyUse| Used::new(used, incidents);
+    policies.plugins().next().is_some().then(|| policies.plugins().map(used).collect::<Vec<_>>())
 }
 
 #[derive(Serialize)]
@@ -39,10 +39,9 @@ struct Counted {
 }
 
 impl Used {
-    fn new(used: &PluginUse, incidents: &[Incident]) -> Self {
+    fn new(used: &PolicyUse, incidents: &[Incident]) -> Self {
         let loaded = &used.loaded;
         let description = loaded.plugin.description();
-        let names = description.parameters.iter().map(|parameter| parameter.name.clone());
         let technology = loaded.plugin.technology();
         let own = incidents.iter().filter(|incident| incident.kind == used.kind && *incident.plugin == *loaded.name);
         Self {
@@ -53,7 +52,7 @@ impl Used {
             file: loaded.file.clone(),
             sha256: loaded.sha256.clone(),
             version: description.version.clone(),
-            parameters: names.zip(used.parameters.iter().map(|value| value.value)).collect(),
+            parameters: used.parameters.iter().map(|(name, value)| (name.clone(), value.value)).collect(),
             faults: own
                 .map(|Incident { at, fault, count, .. }| Counted {
                     kind: fault.kind.name(),

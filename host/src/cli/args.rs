@@ -9,10 +9,7 @@ use std::marker::PhantomData;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use blis_config::LatencyKind;
-use blis_config::policy::{
-    AdmissionName, Named, PreemptionName, PriorityName, RoutingName, SchedulerName, Source, Word,
-};
+use blis_config::policy::{BuiltIn, Source};
 use blis_eval::error::Failure;
 use blis_eval::experiment::{Experiment, OutputFiles};
 use blis_eval::spec::{
@@ -20,6 +17,7 @@ use blis_eval::spec::{
     RegretName, ScorerList, SessionMode, TargetList, TieBreakName, TraceFormatName, TraceLevelName, WorkloadName,
     defaults, parse,
 };
+use blis_plugin::Kind;
 use blis_report::{Export, ExportFormat};
 use blis_sim::units::Micros;
 use blis_workload::trace_v2::ThinkTime;
@@ -316,8 +314,8 @@ pub(super) struct DeploymentFlags {
 
     /// How step times are computed [default: physics; trained-physics with --parity blis, --moe-comm-backend or 7
     /// betas; blackbox with 3 betas or --vllm-version]
-    #[arg(long, value_parser = Words::<LatencyKind>::new(), value_name = "NAME", help_heading = LATENCY)]
-    pub latency_model: Option<Word<LatencyKind>>,
+    #[arg(long, value_parser = Names(Kind::Latency), value_name = "NAME", help_heading = LATENCY)]
+    pub latency_model: Option<String>,
     /// Three per-request coefficients, µs, each ≥ 0; needs --beta-coeffs [default: trained]
     #[arg(long, value_name = "A0,A1,…", value_delimiter = ',', value_parser = parse::coefficient,
           help_heading = LATENCY)]
@@ -385,15 +383,15 @@ pub(super) struct EngineFlags {
     #[arg(long, overrides_with = "scheduler_reserve_full_isl", hide = true)]
     pub no_scheduler_reserve_full_isl: bool,
     /// Order of the wait queue [default: fcfs]
-    #[arg(long, value_parser = Words::<SchedulerName>::new(), value_name = "NAME", help_heading = ENGINE)]
-    pub scheduler: Option<Word<SchedulerName>>,
+    #[arg(long, value_parser = Names(Kind::Scheduling), value_name = "NAME", help_heading = ENGINE)]
+    pub scheduler: Option<String>,
     /// Who leaves the batch when KV blocks run out [default: fcfs]
-    #[arg(long, value_parser = Words::<PreemptionName>::new(), value_name = "NAME", help_heading = ENGINE)]
-    pub preemption_policy: Option<Word<PreemptionName>>,
+    #[arg(long, value_parser = Names(Kind::Preemption), value_name = "NAME", help_heading = ENGINE)]
+    pub preemption_policy: Option<String>,
     /// vLLM's flag: sets --scheduler and --preemption-policy together
-    #[arg(long, value_parser = BuiltIns::<PreemptionName>::new(), value_name = "NAME", help_heading = ENGINE,
+    #[arg(long, value_parser = BuiltIns(Kind::Preemption), value_name = "NAME", help_heading = ENGINE,
           conflicts_with_all = ["scheduler", "preemption_policy"])]
-    pub scheduling_policy: Option<PreemptionName>,
+    pub scheduling_policy: Option<String>,
     /// Whose behaviour to follow where the two differ: the real scheduler or the published simulator
     #[arg(long, value_parser = OneOf::<ParityName>::new(), value_name = "NAME", default_value_t = defaults::PARITY, help_heading = ENGINE)]
     pub parity: ParityName,
@@ -434,8 +432,8 @@ pub(super) struct PolicyFlags {
     #[arg(long, value_name = "FILE", help_heading = POLICIES)]
     pub policy_config: Option<PathBuf>,
     /// Who may enter [default: always-admit]
-    #[arg(long, value_parser = Words::<AdmissionName>::new(), value_name = "NAME", help_heading = POLICIES)]
-    pub admission_policy: Option<Word<AdmissionName>>,
+    #[arg(long, value_parser = Names(Kind::Admission), value_name = "NAME", help_heading = POLICIES)]
+    pub admission_policy: Option<String>,
     /// Most tokens in the bucket of token-bucket, above 0 [default: 10000]
     #[arg(long, value_name = "N", value_parser = parse::above_0, help_heading = POLICIES)]
     pub token_bucket_capacity: Option<f64>,
@@ -443,8 +441,8 @@ pub(super) struct PolicyFlags {
     #[arg(long, value_name = "R", value_parser = parse::above_0, help_heading = POLICIES)]
     pub token_bucket_refill_rate: Option<f64>,
     /// Which instance serves a request [default: round-robin]
-    #[arg(long, value_parser = Words::<RoutingName>::new(), value_name = "NAME", help_heading = POLICIES)]
-    pub routing_policy: Option<Word<RoutingName>>,
+    #[arg(long, value_parser = Names(Kind::Routing), value_name = "NAME", help_heading = POLICIES)]
+    pub routing_policy: Option<String>,
     /// What weighted adds up, each scorer with a weight above 0: queue-depth, kv-utilization,
     /// load-balance, active-requests, running-requests, load-aware, vllm-dp, prefix-affinity,
     /// precise-prefix-cache, no-hit-lru, lora-affinity
@@ -460,9 +458,10 @@ pub(super) struct PolicyFlags {
           help_heading = POLICIES)]
     pub routing_load_weight: Option<f64>,
     /// How urgent a request is on its instance, for priority-fcfs and the like [default: class]
-    #[arg(long, value_parser = Words::<PriorityName>::new(), value_name = "NAME", help_heading = POLICIES)]
-    pub priority_policy: Option<Word<PriorityName>>,
-    /// A parameter of a plugin, as routing.cache_weight=0.7; may be given several times
+    #[arg(long, value_parser = Names(Kind::Priority), value_name = "NAME", help_heading = POLICIES)]
+    pub priority_policy: Option<String>,
+    /// A parameter of a policy, as routing.queue-depth=2; may be given several times. `blis plugin list` shows which
+    /// there are
     #[arg(long, value_name = "KIND.NAME=VALUE", value_parser = parse::policy_param, help_heading = POLICIES)]
     pub policy_param: Vec<PolicyParam>,
     /// Folder with policies, searched by name before ./policies and the ones built in; may be given
@@ -701,57 +700,42 @@ pub(super) struct RegretFlags {
     pub regret_path: Option<PathBuf>,
 }
 
-/// Understands names of built-in policies and takes any other word for that of a plugin.
+/// Takes any word for the name of a policy: what is not built in may be a plugin.
 #[derive(Clone, Debug)]
-pub(super) struct Words<N>(PhantomData<N>);
+pub(super) struct Names(Kind);
 
-impl<N> Words<N> {
-    fn new() -> Self {
-        Self(PhantomData)
-    }
-}
-
-impl<N: Named + Send + Sync> TypedValueParser for Words<N> {
-    type Value = Word<N>;
+impl TypedValueParser for Names {
+    type Value = String;
 
     fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<Self::Value, clap::Error> {
-        let text = NonEmptyStringValueParser::new().parse_ref(command, arg, value)?;
-        Ok(N::find(&text).map_or(Word::Outside(text), Word::BuiltIn))
+        NonEmptyStringValueParser::new().parse_ref(command, arg, value)
     }
 
     /// For help: the built-in ones.
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(possible_values::<N>()))
+        Some(Box::new(possible_values(self.0)))
     }
 }
 
-/// Understands names of built-in policies and nothing else.
+/// Takes names of built-in policies and nothing else.
 #[derive(Clone, Debug)]
-pub(super) struct BuiltIns<N>(PhantomData<N>);
+pub(super) struct BuiltIns(Kind);
 
-impl<N> BuiltIns<N> {
-    fn new() -> Self {
-        Self(PhantomData)
-    }
-}
-
-impl<N: Named + Send + Sync> TypedValueParser for BuiltIns<N> {
-    type Value = N;
+impl TypedValueParser for BuiltIns {
+    type Value = String;
 
     fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<Self::Value, clap::Error> {
-        let names = PossibleValuesParser::new(possible_values::<N>());
-        let text = names.parse_ref(command, arg, value)?;
-        N::find(&text).ok_or_else(|| clap::Error::new(clap::error::ErrorKind::InvalidValue).with_cmd(command))
+        PossibleValuesParser::new(possible_values(self.0)).parse_ref(command, arg, value)
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(possible_values::<N>()))
+        Some(Box::new(possible_values(self.0)))
     }
 }
 
 /// The built-in policies as help lists them.
-fn possible_values<N: Named>() -> impl Iterator<Item = PossibleValue> {
-    N::ALL.iter().map(|name| PossibleValue::new(name.name()).help(name.about()))
+fn possible_values(kind: Kind) -> impl Iterator<Item = PossibleValue> {
+    BuiltIn::of(kind).map(|row| PossibleValue::new(row.name).help(row.about))
 }
 
 /// Understands the words of a closed set.

@@ -11,11 +11,9 @@ use super::config::{EngineConfig, SloTargets, SyntheticConfig, WorkloadConfig};
 use super::given::Given;
 use super::*;
 use blis_config::LatencyKind;
-use blis_config::policy::{
-    AdmissionSettings, Bundle, Choices, NoPlugins, PolicySettings, PriorityName, RoutingSettings, Scorer, ScorerKind,
-    Sourced, Weights,
-};
+use blis_config::policy::{Bundle, Choices, NoPlugins, PolicySettings, Scorer, ScorerKind, Sourced};
 use blis_eval::FitnessScale;
+use blis_plugin::Kind;
 use blis_workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec};
 use blis_workload::spec::Load;
 use blis_workload::trace_v2::ThinkTime;
@@ -190,19 +188,27 @@ fn cluster_flags_arrive() {
 
 #[test]
 fn policy_flags_arrive() {
-    let usual = Sourced::default_value;
     let policies = |flags: &str| run(flags).cluster.policies;
     assert_eq!(policies(""), PolicySettings::default());
     let flags = "--admission-policy token-bucket --token-bucket-capacity 5 --token-bucket-refill-rate 0.5 \
                  --routing-policy weighted --routing-scorers queue-depth:2,load-aware:0.5 --priority-policy inverted-slo";
     let given = policies(flags);
-    let bucket = AdmissionSettings::TokenBucket { capacity: usual(5.0), refill_rate: usual(0.5) };
-    assert_eq!((given.admission.value, *given.priority), (bucket, PriorityName::InvertedSlo));
-    let scorer = |name, weight| Sourced::default_value(Scorer { name, weight });
-    let scorers = vec![scorer(ScorerKind::QueueDepth, 2.0), scorer(ScorerKind::LoadAware, 0.5)];
-    assert_eq!(given.routing.value, RoutingSettings::Weighted(Weights::Scorers(scorers)));
-    let pair = policies("--routing-policy weighted --routing-load-weight 0.4").routing.value;
-    assert_eq!(pair, RoutingSettings::Weighted(Weights::CacheAndLoad { cache: usual(0.0), load: usual(0.4) }));
+    let set = |policies: &PolicySettings, kind| -> (String, Vec<(String, f64)>) {
+        let used = policies.used(kind).expect("a policy");
+        let parameters = used.parameters.iter().filter(|(_, value)| **value != 0.0);
+        (used.loaded.name.clone(), parameters.map(|(name, value)| (name.clone(), value.value)).collect())
+    };
+    let named = |name: &str, values: &[(&str, f64)]| -> (String, Vec<(String, f64)>) {
+        (name.to_owned(), values.iter().map(|&(name, value)| (name.to_owned(), value)).collect())
+    };
+    assert_eq!(set(&given, Kind::Admission), named("token-bucket", &[("capacity", 5.0), ("refill-rate", 0.5)]));
+    assert_eq!(given.name(Kind::Priority), "inverted-slo");
+    assert_eq!(set(&given, Kind::Routing), named("weighted", &[("queue-depth", 2.0), ("load-aware", 0.5)]));
+    let pair = policies("--routing-policy weighted --routing-load-weight 0.4");
+    assert_eq!(set(&pair, Kind::Routing), named("cache-and-load", &[("load-weight", 0.4)]));
+    let one = policies("--routing-policy weighted --policy-param routing.queue-depth=2");
+    let usual = [("precise-prefix-cache", 2.0), ("queue-depth", 2.0), ("kv-utilization", 1.0)];
+    assert_eq!(set(&one, Kind::Routing), named("weighted", &usual));
 }
 
 #[test]
@@ -248,7 +254,7 @@ fn flags_win_over_a_bundle() {
     let with = |flags: &str| run(&format!("--policy-config {bundle} {flags}"));
     let config = with("--scheduler fcfs --routing-policy round-robin");
     assert_eq!((config.engine.scheduler, config.engine.preemption), (Scheduler::Fcfs, Preemption::Priority));
-    assert_eq!(config.cluster.policies.routing.value, RoutingSettings::RoundRobin);
+    assert_eq!(config.cluster.policies.name(Kind::Routing), "round-robin");
     let config = with("");
     assert_eq!((config.engine.scheduler, config.engine.preemption), (Scheduler::Sjf, Preemption::Priority));
     let config = with("--scheduling-policy fcfs");

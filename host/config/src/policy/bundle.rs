@@ -16,8 +16,7 @@ use serde::Deserialize;
 use serde_yaml::{Error, Spanned};
 
 use super::error::PolicyError;
-use super::{Choices, Named, Scorer, ScorerFault, ScorerKind, Source, Sourced, Word as Chosen};
-use crate::LatencyKind;
+use super::{BuiltIn, Choices, Given, Scorer, ScorerFault, ScorerKind, Source, Sourced, scorer_hint};
 use blis_diag::yaml::{ABOVE_0, ANY, Document, Entries, FROM_0, Range, Word, explain, real};
 use blis_diag::{Location, name_hint, quoted};
 use blis_plugin::Kind;
@@ -151,70 +150,57 @@ impl Reader<'_> {
             let hint = "keep one of them; `scheduling` may have parameters";
             return Err(self.wrong(word, "`scheduler` and `scheduling` say the same thing", hint));
         }
-        let mut outside = Choices::default();
-        for (kind, parameters) in [
-            (Kind::Admission, admission.parameters),
-            (Kind::Routing, routing.parameters),
-            (Kind::Priority, priority.parameters),
-            (Kind::Scheduling, scheduling.parameters),
-            (Kind::Preemption, preemption.parameters),
-            (Kind::Latency, latency.parameters),
-        ] {
-            let values = self.entries(parameters, |name, word| {
-                self.number(&format!("parameter {}", quoted(name.as_bytes())), Some(word), ANY)
-            })?;
-            outside.parameters.extend(values.into_iter().map(|(name, value)| (kind, name, value)));
-        }
-        self.latency_model(latency.policy, &mut outside)?;
-        Ok(Choices {
-            admission: outside.word(Kind::Admission, self.name(admission.policy)),
-            token_bucket_capacity: self.number("`token_bucket_capacity`", admission.token_bucket_capacity, ABOVE_0)?,
-            token_bucket_refill_rate: self.number(
-                "`token_bucket_refill_rate`",
-                admission.token_bucket_refill_rate,
-                ABOVE_0,
-            )?,
-            tier_shed_threshold: self.whole("`tier_shed_threshold`", admission.tier_shed_threshold, 0..=LOAD_MAX)?,
-            tier_shed_min_priority: self.whole(
-                "`tier_shed_min_priority`",
-                admission.tier_shed_min_priority,
-                i32::MIN..=i32::MAX,
-            )?,
-            gaie_qd_threshold: self.number("`gaie_qd_threshold`", admission.gaie_qd_threshold, ABOVE_0)?,
-            gaie_kv_threshold: self.number("`gaie_kv_threshold`", admission.gaie_kv_threshold, SHARE)?,
+        let mut choices = Choices {
             slo_priorities: self.entries(admission.slo_priorities, |name, word| {
                 self.whole(&format!("priority of class {}", quoted(name.as_bytes())), Some(word), -100..=100)
             })?,
             tenant_budgets: self.entries(raw.tenant_budgets, |name, word| {
                 self.number(&format!("budget of tenant {}", quoted(name.as_bytes())), Some(word), FROM_0_TO_1)
             })?,
-            routing: outside.word(Kind::Routing, self.name(routing.policy)),
             scorers: routing.scorers.map(|scorers| self.scorers(&scorers)).transpose()?,
-            cache_weight: self.number("`cache_weight`", routing.cache_weight, FROM_0)?,
-            load_weight: self.number("`load_weight`", routing.load_weight, FROM_0)?,
-            priority: outside.word(Kind::Priority, self.name(priority.policy)),
-            scheduler: outside.word(Kind::Scheduling, self.name(raw.scheduler.or(scheduling.policy))),
-            preemption: outside.word(Kind::Preemption, self.name(preemption.policy)),
-            ..outside
-        })
-    }
-
-    /// BLIS takes an empty name for none. What is not built in may be a plugin.
-    fn name<N: Named>(&self, word: Option<Word>) -> Option<Sourced<Chosen<N>>> {
-        let word = word.filter(|word| !word.value.is_empty())?;
-        let chosen = N::find(&word.value).map_or_else(|| Chosen::Outside(word.value.clone()), Chosen::BuiltIn);
-        Some(self.sourced(chosen, &word))
+            ..Choices::default()
+        };
+        for (kind, name, parameters) in [
+            (Kind::Admission, admission.policy, admission.parameters),
+            (Kind::Routing, routing.policy, routing.parameters),
+            (Kind::Priority, priority.policy, priority.parameters),
+            (Kind::Scheduling, raw.scheduler.or(scheduling.policy), scheduling.parameters),
+            (Kind::Preemption, preemption.policy, preemption.parameters),
+            (Kind::Latency, self.latency_model(latency.policy)?, latency.parameters),
+        ] {
+            // BLIS takes an empty name for none.
+            let name = name.filter(|word| !word.value.is_empty());
+            choices.policies.extend(name.map(|word| (kind, self.sourced(word.value.clone(), &word))));
+            let values = self.entries(parameters, |name, word| {
+                self.number(&format!("parameter {}", quoted(name.as_bytes())), Some(word), ANY)
+            })?;
+            choices.parameters.extend(values.into_iter().map(|(name, value)| Given { kind, name, value, key: None }));
+        }
+        for (key, word, range) in [
+            ("token_bucket_capacity", admission.token_bucket_capacity, ABOVE_0),
+            ("token_bucket_refill_rate", admission.token_bucket_refill_rate, ABOVE_0),
+            ("gaie_qd_threshold", admission.gaie_qd_threshold, ABOVE_0),
+            ("gaie_kv_threshold", admission.gaie_kv_threshold, SHARE),
+            ("cache_weight", routing.cache_weight, FROM_0),
+            ("load_weight", routing.load_weight, FROM_0),
+        ] {
+            choices.set(key, self.number(&format!("`{key}`"), word, range)?);
+        }
+        let threshold = self.whole("`tier_shed_threshold`", admission.tier_shed_threshold, 0..=LOAD_MAX)?;
+        choices.set("tier_shed_threshold", threshold.map(|threshold| threshold.map(f64::from)));
+        let urgencies = i32::MIN..=i32::MAX;
+        let least = self.whole("`tier_shed_min_priority`", admission.tier_shed_min_priority, urgencies)?;
+        choices.set("tier_shed_min_priority", least.map(|least| least.map(f64::from)));
+        Ok(choices)
     }
 
     /// Built-in models belong to the deployment, which flags describe.
-    fn latency_model(&self, word: Option<Word>, choices: &mut Choices) -> Result<(), PolicyError> {
-        let Some(word) = word.filter(|word| !word.value.is_empty()) else { return Ok(()) };
-        if LatencyKind::ALL.iter().any(|kind| kind.name() == word.value) {
+    fn latency_model(&self, word: Option<Word>) -> Result<Option<Word>, PolicyError> {
+        if let Some(word) = word.as_ref().filter(|word| BuiltIn::find(Kind::Latency, &word.value).is_some()) {
             let what = format!("`{}` is built in; a bundle names plugins only", word.value);
-            return Err(self.wrong(&word, what, format!("say `--latency-model {}`", word.value)));
+            return Err(self.wrong(word, what, format!("say `--latency-model {}`", word.value)));
         }
-        choices.plugins.push((Kind::Latency, self.sourced(word.value.clone(), &word)));
-        Ok(())
+        Ok(word)
     }
 
     fn number(&self, key: &str, word: Option<Word>, range: Range) -> Result<Option<Sourced<f64>>, PolicyError> {
@@ -258,7 +244,7 @@ impl Reader<'_> {
             let number = index + 1;
             let Some(known) = ScorerKind::find(&name.value) else {
                 let what = format!("scorer {number}: unknown scorer {}", quoted(name.value.as_bytes()));
-                return Err(self.wrong(name, what, ScorerKind::hint(&name.value)));
+                return Err(self.wrong(name, what, scorer_hint(&name.value)));
             };
             let Some(value) = real(&weight.value) else {
                 return Err(self
@@ -317,4 +303,4 @@ const FROM_0_TO_1: Range = Range { fits: |number| (0.0..=1.0).contains(&number),
 const SHARE: Range = Range { fits: |number| number > 0.0 && number <= 1.0, text: "a number above 0 and at most 1" };
 
 /// Requests. No instance has more.
-const LOAD_MAX: u64 = u32::MAX as u64;
+const LOAD_MAX: u32 = u32::MAX;

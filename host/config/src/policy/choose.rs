@@ -1,40 +1,40 @@
 //! Flag before bundle before default, and what contradicts itself.
 
 use super::error::PolicyError;
+use super::outside::put;
+use super::registry::{CACHE_AND_LOAD, WEIGHTED};
 use super::{
-    AdmissionName, AdmissionSettings, Bundle, Named, Outside, PluginUse, PolicySettings, PreemptionName, PriorityName,
-    RoutingName, RoutingSettings, SchedulerName, Scorer, Source, Sourced, TOO_LARGE, Unusable, Weights, Word,
-    built_in_names,
+    BuiltIn, Bundle, Outside, PolicySettings, PolicyUse, Scorer, Source, Sourced, TOO_LARGE, Unusable, built_in_names,
 };
 use blis_diag::{name_hint, quoted};
 use blis_plugin::Kind;
 
 /// What flags or a bundle say of policies: whatever was not said is `None` or empty.
 #[derive(Clone, Debug, Default, PartialEq)]
-#[allow(missing_docs, reason = "the fields of `PolicySettings`")]
 pub struct Choices {
-    pub admission: Option<Sourced<AdmissionName>>,
-    pub token_bucket_capacity: Option<Sourced<f64>>,
-    pub token_bucket_refill_rate: Option<Sourced<f64>>,
-    pub tier_shed_threshold: Option<Sourced<u64>>,
-    pub tier_shed_min_priority: Option<Sourced<i32>>,
-    pub gaie_qd_threshold: Option<Sourced<f64>>,
-    pub gaie_kv_threshold: Option<Sourced<f64>>,
-    pub slo_priorities: Vec<(String, Sourced<i32>)>,
-    pub tenant_budgets: Vec<(String, Sourced<f64>)>,
-    pub routing: Option<Sourced<RoutingName>>,
+    /// Names, built in or not, at most one of a kind.
+    pub policies: Vec<(Kind, Sourced<String>)>,
+    /// Values of parameters. Of several of a name the last counts.
+    pub parameters: Vec<Given>,
+    /// A list takes the place of all weights of `weighted`.
     pub scorers: Option<Vec<Sourced<Scorer>>>,
-    pub cache_weight: Option<Sourced<f64>>,
-    pub load_weight: Option<Sourced<f64>>,
-    pub priority: Option<Sourced<PriorityName>>,
-    pub scheduler: Option<Sourced<SchedulerName>>,
-    pub preemption: Option<Sourced<PreemptionName>>,
-    /// A latency model was named that is built in.
-    pub latency_is_built_in: bool,
-    /// Names that are not built in, by kind; none where the field above says something.
-    pub plugins: Vec<(Kind, Sourced<String>)>,
-    /// Values of plugins' parameters.
-    pub parameters: Vec<(Kind, String, Sourced<f64>)>,
+    /// As in [`PolicySettings`].
+    pub slo_priorities: Vec<(String, Sourced<i32>)>,
+    /// As in [`PolicySettings`].
+    pub tenant_budgets: Vec<(String, Sourced<f64>)>,
+}
+
+/// The value of a parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Given {
+    /// What the policy decides.
+    pub kind: Kind,
+    /// The parameter.
+    pub name: String,
+    /// Its value.
+    pub value: Sourced<f64>,
+    /// BLIS's key that stands for it, and for one policy only; `None` where a parameter was named.
+    pub key: Option<&'static str>,
 }
 
 impl PolicySettings {
@@ -46,33 +46,12 @@ impl PolicySettings {
     /// is not built in is not `outside` either.
     pub fn choose(flags: &Choices, bundle: Option<&Bundle>, outside: &dyn Outside) -> Result<Self, PolicyError> {
         let nothing = Choices::default();
-        let file = bundle.map_or(&nothing, Bundle::choices);
-        let admission = first(&flags.admission, &file.admission, AdmissionName::AlwaysAdmit);
-        let routing = first(&flags.routing, &file.routing, RoutingName::RoundRobin);
-        let weights = weights(flags, file);
-        for said in [flags, file] {
-            let checked = said.check_admission(*admission).and_then(|()| said.check_routing(*routing));
-            checked.and_then(|()| said.check_weights()).map_err(|fault| fault.told(bundle))?;
-        }
-        if let Weights::CacheAndLoad { cache, load } = &weights {
-            check_pair(cache, load).map_err(|fault| fault.told(bundle))?;
-        }
-        let plugins = plugins(flags, file, outside).map_err(|fault| fault.told(bundle))?;
+        let said = Said { flags, file: bundle.map_or(&nothing, Bundle::choices) };
+        let used = |kind| said.used(kind, outside).map_err(|fault| fault.told(bundle));
         Ok(Self {
-            plugins,
-            admission: admission.map(|name| admission_settings(name, flags, file)),
-            slo_priorities: over(&flags.slo_priorities, &file.slo_priorities),
-            tenant_budgets: over(&flags.tenant_budgets, &file.tenant_budgets),
-            routing: routing.map(|name| match name {
-                RoutingName::RoundRobin => RoutingSettings::RoundRobin,
-                RoutingName::LeastLoaded => RoutingSettings::LeastLoaded,
-                RoutingName::Weighted => RoutingSettings::Weighted(weights),
-                RoutingName::PrefixAffinity => RoutingSettings::PrefixAffinity,
-                RoutingName::AlwaysBusiest => RoutingSettings::AlwaysBusiest,
-            }),
-            priority: first(&flags.priority, &file.priority, PriorityName::Class),
-            scheduler: first(&flags.scheduler, &file.scheduler, SchedulerName::Fcfs),
-            preemption: first(&flags.preemption, &file.preemption, PreemptionName::Fcfs),
+            uses: Kind::ALL.into_iter().filter_map(|kind| used(kind).transpose()).collect::<Result<_, _>>()?,
+            slo_priorities: over(&flags.slo_priorities, &said.file.slo_priorities),
+            tenant_budgets: over(&flags.tenant_budgets, &said.file.tenant_budgets),
         })
     }
 }
@@ -84,24 +63,220 @@ impl Default for PolicySettings {
     }
 }
 
-/// The plugins that take the place of built-in policies, by kind.
-fn plugins(flags: &Choices, file: &Choices, outside: &dyn Outside) -> Result<Vec<PluginUse>, Fault> {
-    let mut plugins = Vec::new();
-    for kind in Kind::ALL {
-        let by_file = || file.plugin(kind).filter(|_| !flags.names_built_in(kind));
-        let given: Vec<_> = [file, flags].into_iter().flat_map(|said| said.parameters(kind)).collect();
-        let Some(name) = flags.plugin(kind).or_else(by_file) else {
-            if let Some((name, value)) = given.first() {
-                let what = format!("{} is set, but the {} is built in", told(&value.source, name), kind.what());
-                return Err(Fault::new(&value.source, what, "parameters are those of plugins; leave it out"));
-            }
-            continue;
-        };
-        let loaded = outside.plugin(kind, name).map_err(|unusable| unusable_fault(kind, name, unusable))?;
-        let used = PluginUse::new(kind, loaded, &given);
-        plugins.push(used.map_err(|(source, what, hint)| Fault::new(&source, what, hint))?);
+impl Choices {
+    /// Names `policy` for `kind`, in place of what was named.
+    #[must_use]
+    pub fn with(mut self, kind: Kind, policy: Sourced<String>) -> Self {
+        self.policies.retain(|(other, _)| *other != kind);
+        self.policies.push((kind, policy));
+        self
     }
-    Ok(plugins)
+
+    /// Sets the parameter that BLIS calls `key`, if there is a value.
+    pub fn set(&mut self, key: &'static str, value: Option<Sourced<f64>>) {
+        let (Some(value), Some((row, number))) = (value, BuiltIn::by_key(key)) else { return };
+        self.parameters.push(Given { kind: row.kind, name: number.name.to_owned(), value, key: Some(key) });
+    }
+
+    /// The same without a word about `kind`.
+    #[must_use]
+    pub fn without(&self, kind: Kind) -> Self {
+        let mut choices = self.clone();
+        choices.policies.retain(|(other, _)| *other != kind);
+        choices.parameters.retain(|given| given.kind != kind);
+        choices.scorers = choices.scorers.filter(|_| kind != Kind::Routing);
+        choices
+    }
+
+    /// The same without what it says of policies that are not of `kinds`, classes or tenants.
+    #[must_use]
+    pub fn only(&self, kinds: &[Kind]) -> Self {
+        let mut choices = Self { slo_priorities: Vec::new(), tenant_budgets: Vec::new(), ..self.clone() };
+        choices.policies.retain(|(kind, _)| kinds.contains(kind));
+        choices.parameters.retain(|given| kinds.contains(&given.kind));
+        choices
+    }
+
+    fn name(&self, kind: Kind) -> Option<&Sourced<String>> {
+        self.policies.iter().find(|(other, _)| *other == kind).map(|(_, name)| name)
+    }
+
+    /// What it gives by BLIS's keys of parameters of `row`.
+    fn by_key(&self, row: &BuiltIn) -> impl Iterator<Item = &Given> {
+        self.parameters.iter().filter(move |given| given.owner().is_some_and(|owner| std::ptr::eq(owner, row)))
+    }
+
+    /// What it gives by the names of parameters.
+    fn by_name(&self, kind: Kind) -> Vec<(String, Sourced<f64>)> {
+        let given = self.parameters.iter().filter(|given| given.kind == kind && given.key.is_none());
+        given.map(|given| (given.name.clone(), given.value.clone())).collect()
+    }
+
+    /// Keys must belong to the policy named beside them, or to the one that is `chosen`.
+    fn check_owners(&self, kind: Kind, chosen: &str) -> Result<(), Fault> {
+        let scorers = self.scorers.iter().flatten().next().filter(|_| kind == Kind::Routing);
+        let list = scorers.map(|scorer| ("scorers", &scorer.source, BuiltIn::find(kind, WEIGHTED)));
+        let keys = self.parameters.iter().filter(|given| given.kind == kind);
+        let keys = keys.filter_map(|given| Some((given.key?, &given.value.source, given.owner())));
+        for (key, source, owner) in list.into_iter().chain(keys) {
+            let Some(owner) = owner else { continue };
+            let beside = self.name(kind).map(|name| name.value.as_str());
+            let is_owner = |name: &str| name == owner.name || name == owner.blis_name();
+            if beside.is_some_and(is_owner) || is_owner(chosen) {
+                continue;
+            }
+            let (told, what, owner) = (told(source, key), kind.what(), owner.blis_name());
+            let what = format!("{told} only makes sense with the {what} `{owner}`, not `{}`", beside.unwrap_or(chosen));
+            return Err(Fault::new(source, what, format!("leave it out, or choose `{owner}`")));
+        }
+        Ok(())
+    }
+
+    /// Scorers or the pair, not both.
+    fn check_weights(&self) -> Result<(), Fault> {
+        let pair = BuiltIn::find(Kind::Routing, CACHE_AND_LOAD);
+        match pair.and_then(|pair| self.by_key(pair).next()).filter(|_| self.scorers.is_some()) {
+            Some(Given { value: Sourced { source, .. }, key, .. }) => {
+                let what = format!("{} cannot be used with a list of scorers", told(source, key.unwrap_or_default()));
+                Err(Fault::new(source, what, "in a list, kv-utilization and load-balance come next to it"))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Given {
+    /// The policy whose parameter it is, if a key says so.
+    fn owner(&self) -> Option<&'static BuiltIn> {
+        self.key.and_then(BuiltIn::by_key).map(|(row, _)| row)
+    }
+}
+
+/// Who says something of policies: the second only where the first does not.
+#[derive(Clone, Copy)]
+struct Said<'a> {
+    flags: &'a Choices,
+    file: &'a Choices,
+}
+
+impl Said<'_> {
+    /// The policy for `kind` with its parameters; `None` if the deployment has it.
+    fn used(self, kind: Kind, outside: &dyn Outside) -> Result<Option<PolicyUse>, Fault> {
+        let Self { flags, file } = self;
+        let usual = Sourced::default_value(BuiltIn::default_of(kind).name.to_owned());
+        let name = flags.name(kind).or(file.name(kind)).unwrap_or(&usual);
+        for said in [flags, file] {
+            said.check_owners(kind, name)
+                .and_then(|()| if kind == Kind::Routing { said.check_weights() } else { Ok(()) })?;
+        }
+        let Some(row) = BuiltIn::find(kind, name) else {
+            let loaded = outside.plugin(kind, name).map_err(|unusable| unusable_fault(kind, name, unusable))?;
+            let mut used = PolicyUse::new(kind, name.source.clone(), loaded);
+            used.set(&self.by_name(kind)).map_err(Fault::from)?;
+            return Ok(Some(used));
+        };
+        match kind {
+            Kind::Latency => self.check_latency().map(|()| None),
+            Kind::Routing if row.name == WEIGHTED => self.weighted(row, name).map(Some),
+            _ => self.built_in(row, name).map(Some),
+        }
+    }
+
+    fn built_in(self, row: &'static BuiltIn, name: &Sourced<String>) -> Result<PolicyUse, Fault> {
+        let mut used = PolicyUse::built_in(row, name.source.clone());
+        self.change_defaults(row, &mut used);
+        for said in [self.file, self.flags] {
+            for given in said.by_key(row) {
+                put(&mut used.parameters, &given.name, given.value.clone());
+            }
+            used.set(&self.of(said, row.kind)).map_err(Fault::from)?;
+        }
+        if row.name == CACHE_AND_LOAD {
+            check_pair(&used)?;
+        }
+        Ok(used)
+    }
+
+    /// What BLIS assumes depends on what is said.
+    fn change_defaults(self, row: &'static BuiltIn, used: &mut PolicyUse) {
+        let file_names = |name: &str| self.file.name(row.kind).is_some_and(|known| known.value == name);
+        if row.name == "tier-shed" && file_names(row.name) {
+            // BLIS fills in 3 when it reads a bundle that names the policy, and only then.
+            put(&mut used.parameters, "min-priority", Sourced::default_value(3.0));
+        }
+        if row.name == CACHE_AND_LOAD && self.pair() {
+            // One weight alone leaves the other at 0.
+            used.parameters.iter_mut().for_each(|(_, weight)| *weight = Sourced::default_value(0.0));
+        }
+    }
+
+    /// `weighted` means one policy with a list of scorers and another with BLIS's two weights: whatever is nearer,
+    /// the flags' or the bundle's.
+    fn weighted(self, row: &'static BuiltIn, name: &Sourced<String>) -> Result<PolicyUse, Fault> {
+        if self.pair()
+            && let Some(pair) = BuiltIn::find(Kind::Routing, CACHE_AND_LOAD)
+        {
+            return self.built_in(pair, name);
+        }
+        let mut used = PolicyUse::built_in(row, name.source.clone());
+        for said in [self.file, self.flags] {
+            if let Some(scorers) = &said.scorers {
+                used.parameters = listed(row, scorers);
+            }
+            used.set(&self.of(said, Kind::Routing)).map_err(Fault::from)?;
+        }
+        // Those without a weight are out of the sum: their order is their own.
+        let (weighed, rest): (Vec<_>, Vec<_>) = used.parameters.drain(..).partition(|(_, weight)| **weight > 0.0);
+        let last = rest.iter().map(|(_, weight)| &weight.source).rfind(|source| **source != Source::Default);
+        if weighed.is_empty() {
+            let source = last.unwrap_or(&name.source);
+            return Err(Fault::new(source, "every scorer of `weighted` has the weight 0", "raise one of them"));
+        }
+        let without = |name: &str| rest.iter().find(|(known, _)| known == name).cloned();
+        used.parameters = weighed;
+        used.parameters.extend(row.parameters().iter().filter_map(|parameter| without(&parameter.name)));
+        Ok(used)
+    }
+
+    /// Whether BLIS's two weights are what counts.
+    fn pair(self) -> bool {
+        let pair = |said: &Choices| {
+            BuiltIn::find(Kind::Routing, CACHE_AND_LOAD).is_some_and(|row| said.by_key(row).next().is_some())
+        };
+        pair(self.flags) || (self.flags.scorers.is_none() && self.file.scorers.is_none() && pair(self.file))
+    }
+
+    /// What is given by the names of parameters, of the policy that is chosen.
+    fn by_name(self, kind: Kind) -> Vec<(String, Sourced<f64>)> {
+        [self.file, self.flags].into_iter().flat_map(|said| self.of(said, kind)).collect()
+    }
+
+    /// A bundle's parameters go with the policy that it names, if it names one.
+    fn of(self, said: &Choices, kind: Kind) -> Vec<(String, Sourced<f64>)> {
+        let other = self.flags.name(kind).zip(self.file.name(kind)).is_some_and(|(flag, file)| flag != file);
+        if std::ptr::eq(said, self.file) && other { Vec::new() } else { said.by_name(kind) }
+    }
+
+    /// The coefficients of built-in latency models are no parameters of policies.
+    fn check_latency(self) -> Result<(), Fault> {
+        let Some((name, value)) = self.by_name(Kind::Latency).into_iter().next() else { return Ok(()) };
+        let what = format!("{} is set, but the latency model is built in", told(&value.source, &name));
+        Err(Fault::new(&value.source, what, "`--alpha-coeffs` and `--beta-coeffs` set its coefficients"))
+    }
+}
+
+/// The weights that `scorers` say, in that order, then the others without a weight.
+fn listed(row: &BuiltIn, scorers: &[Sourced<Scorer>]) -> Vec<(String, Sourced<f64>)> {
+    let mut parameters: Vec<_> = scorers
+        .iter()
+        .map(|scorer| (scorer.name.name().to_owned(), scorer.clone().map(|scorer| scorer.weight)))
+        .collect();
+    for parameter in row.parameters() {
+        if parameters.iter().all(|(name, _)| *name != parameter.name) {
+            parameters.push((parameter.name, Sourced::default_value(0.0)));
+        }
+    }
+    parameters
 }
 
 fn unusable_fault(kind: Kind, name: &Sourced<String>, unusable: Unusable) -> Fault {
@@ -114,179 +289,20 @@ fn unusable_fault(kind: Kind, name: &Sourced<String>, unusable: Unusable) -> Fau
     }
 }
 
-fn first<T: Clone>(flag: &Option<Sourced<T>>, file: &Option<Sourced<T>>, usual: T) -> Sourced<T> {
-    flag.clone().or_else(|| file.clone()).unwrap_or_else(|| Sourced::default_value(usual))
-}
-
 /// All of `file` that `flags` do not name, and all of `flags`.
 fn over<T: Clone>(flags: &[(String, Sourced<T>)], file: &[(String, Sourced<T>)]) -> Vec<(String, Sourced<T>)> {
     let kept = file.iter().filter(|(name, _)| flags.iter().all(|(other, _)| other != name));
     kept.chain(flags).cloned().collect()
 }
 
-fn admission_settings(name: AdmissionName, flags: &Choices, file: &Choices) -> AdmissionSettings {
-    match name {
-        AdmissionName::AlwaysAdmit => AdmissionSettings::AlwaysAdmit,
-        AdmissionName::RejectAll => AdmissionSettings::RejectAll,
-        AdmissionName::TokenBucket => AdmissionSettings::TokenBucket {
-            capacity: first(&flags.token_bucket_capacity, &file.token_bucket_capacity, 10_000.0),
-            refill_rate: first(&flags.token_bucket_refill_rate, &file.token_bucket_refill_rate, 1_000.0),
-        },
-        AdmissionName::TierShed => {
-            // BLIS fills in 3 when it reads a bundle that names the policy, and only then.
-            let in_bundle = file.admission.as_ref().is_some_and(|name| **name == AdmissionName::TierShed);
-            AdmissionSettings::TierShed {
-                threshold: first(&flags.tier_shed_threshold, &file.tier_shed_threshold, 0),
-                min_priority: first(
-                    &flags.tier_shed_min_priority,
-                    &file.tier_shed_min_priority,
-                    if in_bundle { 3 } else { 0 },
-                ),
-            }
-        }
-        AdmissionName::GaieLegacy => AdmissionSettings::GaieLegacy {
-            queue_depth: first(&flags.gaie_qd_threshold, &file.gaie_qd_threshold, 5.0),
-            kv_utilization: first(&flags.gaie_kv_threshold, &file.gaie_kv_threshold, 0.8),
-        },
-    }
-}
-
-/// The flags' list or pair, else the bundle's, else the usual list.
-fn weights(flags: &Choices, file: &Choices) -> Weights {
-    for said in [flags, file] {
-        if let Some(scorers) = &said.scorers {
-            return Weights::Scorers(scorers.clone());
-        }
-        if said.cache_weight.is_some() || said.load_weight.is_some() {
-            return Weights::CacheAndLoad {
-                cache: first(&said.cache_weight, &file.cache_weight, 0.0),
-                load: first(&said.load_weight, &file.load_weight, 0.0),
-            };
-        }
-    }
-    Weights::Scorers(Scorer::USUAL.into_iter().map(Sourced::default_value).collect())
-}
-
-fn check_pair(cache: &Sourced<f64>, load: &Sourced<f64>) -> Result<(), Fault> {
-    let given = if cache.source == Source::Default { load } else { cache };
-    let sum = **cache + **load;
+fn check_pair(used: &PolicyUse) -> Result<(), Fault> {
+    let given = used.parameters.iter().map(|(_, weight)| &weight.source).find(|source| **source != Source::Default);
+    let source = given.unwrap_or(&used.source);
+    let sum: f64 = used.parameters.iter().map(|(_, weight)| weight.value).sum();
     if sum == 0.0 {
-        return Err(Fault::new(&given.source, "the cache weight and the load weight are both 0", "raise one of them"));
+        return Err(Fault::new(source, "the cache weight and the load weight are both 0", "raise one of them"));
     }
-    if sum.is_finite() { Ok(()) } else { Err(Fault::new(&given.source, "the weights add up to infinity", TOO_LARGE)) }
-}
-
-impl Choices {
-    /// What `word` says of `kind`: the built-in it names, if it names one.
-    pub fn word<N>(&mut self, kind: Kind, word: Option<Sourced<Word<N>>>) -> Option<Sourced<N>> {
-        let Sourced { value, source } = word?;
-        match value {
-            Word::BuiltIn(name) => Some(Sourced { value: name, source }),
-            Word::Outside(name) => {
-                self.plugins.push((kind, Sourced { value: name, source }));
-                None
-            }
-        }
-    }
-
-    /// The same without a word about routing.
-    #[must_use]
-    pub fn without_routing(&self) -> Self {
-        let mut choices = Self { routing: None, scorers: None, cache_weight: None, load_weight: None, ..self.clone() };
-        choices.plugins.retain(|(kind, _)| *kind != Kind::Routing);
-        choices.parameters.retain(|(kind, ..)| *kind != Kind::Routing);
-        choices
-    }
-
-    fn plugin(&self, kind: Kind) -> Option<&Sourced<String>> {
-        self.plugins.iter().find(|(other, _)| *other == kind).map(|(_, name)| name)
-    }
-
-    fn parameters(&self, kind: Kind) -> impl Iterator<Item = (String, Sourced<f64>)> + '_ {
-        let parameters = self.parameters.iter().filter(move |(other, ..)| *other == kind);
-        parameters.map(|(_, name, value)| (name.clone(), value.clone()))
-    }
-
-    fn names_built_in(&self, kind: Kind) -> bool {
-        match kind {
-            Kind::Admission => self.admission.is_some(),
-            Kind::Routing => self.routing.is_some(),
-            Kind::Priority => self.priority.is_some(),
-            Kind::Scheduling => self.scheduler.is_some(),
-            Kind::Preemption => self.preemption.is_some(),
-            Kind::Latency => self.latency_is_built_in,
-        }
-    }
-
-    /// Parameters must belong to the policy named beside them, or to the one that is `chosen`.
-    fn check_admission(&self, chosen: AdmissionName) -> Result<(), Fault> {
-        use AdmissionName::{GaieLegacy, TierShed, TokenBucket};
-        let parameters = [
-            ("token_bucket_capacity", TokenBucket, source(&self.token_bucket_capacity)),
-            ("token_bucket_refill_rate", TokenBucket, source(&self.token_bucket_refill_rate)),
-            ("tier_shed_threshold", TierShed, source(&self.tier_shed_threshold)),
-            ("tier_shed_min_priority", TierShed, source(&self.tier_shed_min_priority)),
-            ("gaie_qd_threshold", GaieLegacy, source(&self.gaie_qd_threshold)),
-            ("gaie_kv_threshold", GaieLegacy, source(&self.gaie_kv_threshold)),
-        ];
-        for (key, owner, source) in parameters {
-            check_owner(key, owner, source, self.admission.as_deref().copied(), chosen)?;
-        }
-        Ok(())
-    }
-
-    fn check_routing(&self, chosen: RoutingName) -> Result<(), Fault> {
-        let scorers = self.scorers.as_ref().and_then(|scorers| scorers.first()).map(|scorer| &scorer.source);
-        let parameters = [
-            ("scorers", scorers),
-            ("cache_weight", source(&self.cache_weight)),
-            ("load_weight", source(&self.load_weight)),
-        ];
-        for (key, source) in parameters {
-            check_owner(key, RoutingName::Weighted, source, self.routing.as_deref().copied(), chosen)?;
-        }
-        Ok(())
-    }
-
-    /// Scorers or the pair, not both.
-    fn check_weights(&self) -> Result<(), Fault> {
-        if self.scorers.is_none() {
-            return Ok(());
-        }
-        let pair = [("cache_weight", source(&self.cache_weight)), ("load_weight", source(&self.load_weight))];
-        for (key, source) in pair {
-            if let Some(source) = source {
-                let what = format!("{} cannot be used with a list of scorers", told(source, key));
-                return Err(Fault::new(source, what, "in a list, kv-utilization and load-balance come next to it"));
-            }
-        }
-        Ok(())
-    }
-}
-
-fn source<T>(value: &Option<Sourced<T>>) -> Option<&Source> {
-    value.as_ref().map(|value| &value.source)
-}
-
-/// `key` was given at `source` and only means something to `owner`.
-fn check_owner<N: Named>(
-    key: &str,
-    owner: N,
-    source: Option<&Source>,
-    beside: Option<N>,
-    chosen: N,
-) -> Result<(), Fault> {
-    let Some(source) = source else { return Ok(()) };
-    if beside == Some(owner) || chosen == owner {
-        return Ok(());
-    }
-    let (what, owner, chosen) = (N::WHAT, owner.name(), beside.unwrap_or(chosen).name());
-    let told = told(source, key);
-    Err(Fault::new(
-        source,
-        format!("{told} only makes sense with the {what} `{owner}`, not `{chosen}`"),
-        format!("leave it out, or choose `{owner}`"),
-    ))
+    if sum.is_finite() { Ok(()) } else { Err(Fault::new(source, "the weights add up to infinity", TOO_LARGE)) }
 }
 
 /// What the user wrote: the flag, or the key.
@@ -302,6 +318,12 @@ struct Fault {
     source: Source,
     what: String,
     hint: String,
+}
+
+impl From<(Source, String, String)> for Fault {
+    fn from((source, what, hint): (Source, String, String)) -> Self {
+        Self { source, what, hint }
+    }
 }
 
 impl Fault {

@@ -7,114 +7,75 @@
 //!
 //! A flag wins over the bundle, the bundle over the default ([`PolicySettings::choose`]). Every
 //! value says where it comes from ([`Sourced`]). What is given and could have no effect is an error.
+//!
+//! Built-in policies and plugins are used alike ([`PolicyUse`]): a name, and numbers by name. What is built in is
+//! one table ([`BuiltIn`]); BLIS's flags and keys are other names for parameters in it.
 
+mod build;
+mod built_in;
 mod bundle;
 mod choose;
 mod error;
 mod explain;
-mod names;
 mod outside;
+mod registry;
 mod sourced;
 
 use blis_sim::policy::DEFAULT_PROFILE;
 pub use blis_sim::policy::ScorerKind;
 pub use bundle::Bundle;
-pub use choose::Choices;
+pub use choose::{Choices, Given};
 pub use error::PolicyError;
-pub use names::{AdmissionName, Named, PreemptionName, PriorityName, RoutingName, SchedulerName, built_in_names};
-pub use outside::{NoPlugins, Outside, PluginUse, Unusable, Word};
+pub use outside::{NoPlugins, Outside, PolicyUse, Unusable};
+pub use registry::{Ambiguous, BuiltIn, built_in_names};
 pub use sourced::{Source, Sourced};
 
+use blis_diag::name_hint;
 use blis_plugin::Kind;
 
 /// The policies of a service, with nothing left open.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicySettings {
-    /// Who may enter.
-    pub admission: Sourced<AdmissionSettings>,
+    /// One of each kind, in the order of [`Kind::ALL`]; of latency only a plugin: the deployment has what is built in.
+    uses: Vec<PolicyUse>,
     /// Urgency of classes that differ from the usual table, -100 to 100: bigger is more urgent,
     /// below 0 may be shed. In the order of the bundle.
     pub slo_priorities: Vec<(String, Sourced<i32>)>,
     /// Share of the service's batch slots that a tenant may have in flight, 0 to 1. In the order
     /// of the bundle; tenants that are not named have no limit.
     pub tenant_budgets: Vec<(String, Sourced<f64>)>,
-    /// Which instance serves a request.
-    pub routing: Sourced<RoutingSettings>,
-    /// How urgent it is there.
-    pub priority: Sourced<PriorityName>,
-    /// Order of the wait queue.
-    pub scheduler: Sourced<SchedulerName>,
-    /// Who leaves the batch when KV blocks run out.
-    pub preemption: Sourced<PreemptionName>,
-    /// Plugins that take the place of what the fields above say, at most one per kind.
-    pub plugins: Vec<PluginUse>,
 }
 
 impl PolicySettings {
+    /// The policy for `kind`; `None` if it is latency and no plugin computes it.
+    #[must_use]
+    pub fn used(&self, kind: Kind) -> Option<&PolicyUse> {
+        self.uses.iter().find(|used| used.kind == kind)
+    }
+
     /// The plugin used for `kind`; `None` if a built-in decides.
     #[must_use]
-    pub fn plugin(&self, kind: Kind) -> Option<&PluginUse> {
-        self.plugins.iter().find(|used| used.kind == kind)
+    pub fn plugin(&self, kind: Kind) -> Option<&PolicyUse> {
+        self.used(kind).filter(|used| used.built_in.is_none())
     }
-}
 
-/// An admission policy and its parameters.
-#[derive(Clone, Debug, PartialEq)]
-pub enum AdmissionSettings {
-    /// Admits everything.
-    AlwaysAdmit,
-    /// Admits a prompt if the bucket holds as many tokens.
-    TokenBucket {
-        /// Most tokens in the bucket, above 0. It starts full.
-        capacity: Sourced<f64>,
-        /// Tokens per second that flow in, above 0.
-        refill_rate: Sourced<f64>,
-    },
-    /// Rejects everything.
-    RejectAll,
-    /// Beyond a load, admits only urgent classes.
-    TierShed {
-        /// Largest effective load of any instance up to which everything is admitted, requests.
-        threshold: Sourced<u64>,
-        /// Least urgency that is admitted beyond it.
-        min_priority: Sourced<i32>,
-    },
-    /// Rejects sheddable classes while the service is saturated.
-    GaieLegacy {
-        /// Wait queue that means saturation, requests, above 0.
-        queue_depth: Sourced<f64>,
-        /// Used share of KV blocks that means saturation, above 0, at most 1.
-        kv_utilization: Sourced<f64>,
-    },
-}
+    /// All plugins.
+    pub fn plugins(&self) -> impl Iterator<Item = &PolicyUse> {
+        self.uses.iter().filter(|used| used.built_in.is_none())
+    }
 
-/// A routing policy and its parameters.
-#[derive(Clone, Debug, PartialEq)]
-pub enum RoutingSettings {
-    /// One after the other.
-    RoundRobin,
-    /// The smallest effective load.
-    LeastLoaded,
-    /// The largest sum of scores.
-    Weighted(Weights),
-    /// The same prompt to the same instance.
-    PrefixAffinity,
-    /// The largest effective load.
-    AlwaysBusiest,
-}
+    /// What bundles and results call the policy for `kind`; empty for a latency model that is built in.
+    #[must_use]
+    pub fn name(&self, kind: Kind) -> &str {
+        self.used(kind).map_or("", PolicyUse::name)
+    }
 
-/// What the policy `weighted` adds up. Weights are relative: only their ratios matter.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Weights {
-    /// Scorers by name, none twice.
-    Scorers(Vec<Sourced<Scorer>>),
-    /// The two terms of BLIS before it had scorers; not both 0.
-    CacheAndLoad {
-        /// Of the share of free KV blocks, relative to the instance with most, ≥ 0.
-        cache: Sourced<f64>,
-        /// Of 1 / (1 + load), ≥ 0.
-        load: Sourced<f64>,
-    },
+    /// Puts the default of `kind` in place of what was chosen, because of `source`.
+    pub fn reset(&mut self, kind: Kind, source: Source) {
+        if let Some(used) = self.uses.iter_mut().find(|used| used.kind == kind) {
+            *used = PolicyUse::built_in(BuiltIn::default_of(kind), source);
+        }
+    }
 }
 
 /// A scorer and its weight.
@@ -175,32 +136,10 @@ pub struct ScorerFault {
 
 const TOO_LARGE: &str = "only their ratios matter: divide them all by the largest";
 
-impl AdmissionSettings {
-    /// Its policy.
-    #[must_use]
-    pub fn name(&self) -> AdmissionName {
-        match self {
-            Self::AlwaysAdmit => AdmissionName::AlwaysAdmit,
-            Self::TokenBucket { .. } => AdmissionName::TokenBucket,
-            Self::RejectAll => AdmissionName::RejectAll,
-            Self::TierShed { .. } => AdmissionName::TierShed,
-            Self::GaieLegacy { .. } => AdmissionName::GaieLegacy,
-        }
-    }
-}
-
-impl RoutingSettings {
-    /// Its policy.
-    #[must_use]
-    pub fn name(&self) -> RoutingName {
-        match self {
-            Self::RoundRobin => RoutingName::RoundRobin,
-            Self::LeastLoaded => RoutingName::LeastLoaded,
-            Self::Weighted(_) => RoutingName::Weighted,
-            Self::PrefixAffinity => RoutingName::PrefixAffinity,
-            Self::AlwaysBusiest => RoutingName::AlwaysBusiest,
-        }
-    }
+/// What to tell about `name`, which no scorer is called.
+#[must_use]
+pub fn scorer_hint(name: &str) -> String {
+    name_hint(name, &ScorerKind::ALL.map(ScorerKind::name))
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Policies that are not built in: whoever looks them up, and what was found.
+//! Policies in use: built in, or found among the plugins by whoever looks them up.
 
 use std::sync::Arc;
 
-use super::{Source, Sourced};
+use super::{BuiltIn, Source, Sourced};
 use blis_plugin::{Kind, Loaded};
 
 /// Knows the policies that are not built in.
@@ -41,65 +41,83 @@ impl Outside for NoPlugins {
     }
 }
 
-/// A name that may be that of a built-in policy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Word<N> {
-    /// It is.
-    BuiltIn(N),
-    /// It is not: perhaps there is such a plugin.
-    Outside(String),
-}
-
-/// A plugin that takes the place of a built-in policy.
+/// A policy and its parameters.
 #[derive(Clone, Debug)]
-pub struct PluginUse {
+pub struct PolicyUse {
     /// What it is used for.
     pub kind: Kind,
-    /// The plugin.
+    /// What says so.
+    pub source: Source,
+    /// The policy.
     pub loaded: Arc<Loaded>,
-    /// The value of each of its parameters, in its order.
-    pub parameters: Vec<Sourced<f64>>,
+    /// Its row, if it is built in.
+    pub built_in: Option<&'static BuiltIn>,
+    /// Its parameters with their values, in its order; scorers with a weight come first, as they were listed.
+    pub parameters: Vec<(String, Sourced<f64>)>,
 }
 
-impl PartialEq for PluginUse {
+impl PartialEq for PolicyUse {
     fn eq(&self, other: &Self) -> bool {
         let file = |used: &Self| (used.kind, used.loaded.file.clone(), used.loaded.sha256.clone());
         file(self) == file(other) && self.parameters == other.parameters
     }
 }
 
-impl PluginUse {
-    /// `given` are values by name, the last one of a name counting.
+impl PolicyUse {
+    /// With the defaults of all parameters.
+    pub(super) fn new(kind: Kind, source: Source, loaded: Arc<Loaded>) -> Self {
+        let declared = &loaded.plugin.description().parameters;
+        let parameters = declared.iter().map(|one| (one.name.clone(), Sourced::default_value(one.default))).collect();
+        Self { kind, source, loaded, built_in: None, parameters }
+    }
+
+    /// A built-in policy with its defaults.
+    pub(super) fn built_in(row: &'static BuiltIn, source: Source) -> Self {
+        Self { built_in: Some(row), ..Self::new(row.kind, source, Arc::new(row.load())) }
+    }
+
+    /// As bundles and results call it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self.built_in {
+            Some(row) => row.blis_name(),
+            None => &self.loaded.name,
+        }
+    }
+
+    /// Sets parameters by name, the last value of a name counting.
     ///
     /// # Errors
-    /// The place of the first value that is not one of a parameter of the plugin, what is wrong, and
-    /// what to do.
-    pub(super) fn new(
-        kind: Kind,
-        loaded: Arc<Loaded>,
-        given: &[(String, Sourced<f64>)],
-    ) -> Result<Self, (Source, String, String)> {
-        let declared = &loaded.plugin.description().parameters;
-        let mut parameters: Vec<_> =
-            declared.iter().map(|parameter| Sourced::default_value(parameter.default)).collect();
+    /// The source of the first value that is not one of a parameter of the policy, what is wrong, and what to do.
+    pub(super) fn set(&mut self, given: &[(String, Sourced<f64>)]) -> Result<(), (Source, String, String)> {
+        let declared = &self.loaded.plugin.description().parameters;
         for (name, value) in given {
             let fault = |what, hint| (value.source.clone(), what, hint);
-            let Some(place) = declared.iter().position(|parameter| parameter.name == *name) else {
+            let Some(parameter) = declared.iter().find(|parameter| parameter.name == *name) else {
                 let known: Vec<&str> = declared.iter().map(|parameter| parameter.name.as_str()).collect();
                 let quoted = blis_diag::quoted(name.as_bytes());
                 let hint = match known.is_empty() {
                     true => "it has no parameters".to_owned(),
                     false => blis_diag::name_hint(name, &known),
                 };
-                return Err(fault(format!("`{}` has no parameter {quoted}", loaded.name), hint));
+                return Err(fault(format!("`{}` has no parameter {quoted}", self.loaded.name), hint));
             };
-            let (min, max) = (declared[place].min, declared[place].max);
+            let (min, max) = (parameter.min, parameter.max);
             if !(min..=max).contains(&value.value) {
-                let what = format!("parameter `{name}` of `{}` is {}", loaded.name, value.value);
+                let what = format!("parameter `{name}` of `{}` is {}", self.loaded.name, value.value);
                 return Err(fault(what, format!("it must be a number from {min} to {max}")));
             }
-            parameters[place] = value.clone();
+            let number = self.built_in.and_then(|row| row.number(name));
+            let value = value.clone().map(|value| number.map_or(value, |number| number.written(value)));
+            put(&mut self.parameters, name, value);
         }
-        Ok(Self { kind, loaded, parameters })
+        Ok(())
+    }
+}
+
+/// The value of the parameter `name`, which is there.
+pub(super) fn put(parameters: &mut [(String, Sourced<f64>)], name: &str, value: Sourced<f64>) {
+    if let Some((_, place)) = parameters.iter_mut().find(|(known, _)| known == name) {
+        *place = value;
     }
 }

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use blis_diag::Page;
+use blis_sim::instance::{Preemption, Scheduler};
 
 fn parse(text: &str) -> Result<PolicySettings, PolicyError> {
     let bundle = Bundle::parse("policy.yaml", text)?;
@@ -42,57 +43,80 @@ tenant_budgets:
   t0: 1
 ";
 
+/// The policy for `kind`, and the parameters that have another value than 0.
+fn policy(settings: &PolicySettings, kind: Kind) -> (&str, Vec<(&str, f64)>) {
+    let used = settings.used(kind).expect("a policy");
+    let parameters = used.parameters.iter().filter(|(_, value)| **value != 0.0);
+    (&used.loaded.name, parameters.map(|(name, value)| (name.as_str(), value.value)).collect())
+}
+
+fn routing_of(text: &str) -> Vec<(String, f64)> {
+    let settings = settings(text);
+    policy(&settings, Kind::Routing).1.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn weights(pairs: &[(&str, f64)]) -> Vec<(String, f64)> {
+    pairs.iter().map(|&(name, weight)| (name.to_owned(), weight)).collect()
+}
+
+/// Flags that name policies.
+fn named(names: &[(Kind, &str)]) -> Choices {
+    names.iter().fold(Choices::default(), |choices, &(kind, name)| {
+        choices.with(kind, Sourced::flag("--some-flag", name.to_owned()))
+    })
+}
+
+/// Flags that set parameters by BLIS's keys.
+fn keyed(mut choices: Choices, keys: &[(&'static str, f64)]) -> Choices {
+    keys.iter().for_each(|&(key, value)| choices.set(key, flag(value)));
+    choices
+}
+
+/// Flags that set parameters by their names.
+fn set(mut choices: Choices, kind: Kind, values: &[(&str, f64)]) -> Choices {
+    choices.parameters.extend(values.iter().map(|&(name, value)| Given {
+        kind,
+        name: name.to_owned(),
+        value: Sourced::flag("--policy-param", value),
+        key: None,
+    }));
+    choices
+}
+
 #[test]
 fn every_key_arrives() {
-    let expected = PolicySettings {
-        admission: usual(AdmissionSettings::TokenBucket { capacity: usual(50_000.0), refill_rate: usual(250.5) }),
-        slo_priorities: vec![("gold".into(), usual(7)), ("batch".into(), usual(-100))],
-        tenant_budgets: vec![("10".into(), usual(0.0)), ("t0".into(), usual(1.0))],
-        routing: usual(RoutingSettings::Weighted(Weights::Scorers(vec![
-            usual(Scorer { name: ScorerKind::QueueDepth, weight: 2.0 }),
-            usual(Scorer { name: ScorerKind::LoraAffinity, weight: 0.5 }),
-        ]))),
-        priority: usual(PriorityName::SloBased),
-        scheduler: usual(SchedulerName::Sjf),
-        preemption: usual(PreemptionName::Priority),
-        plugins: Vec::new(),
-    };
-    assert_eq!(settings(WHOLE), expected);
-    let tier = AdmissionSettings::TierShed { threshold: usual(12), min_priority: usual(-2) };
-    let text = "admission: {policy: tier-shed, tier_shed_threshold: 12, tier_shed_min_priority: -2}";
-    assert_eq!(settings(text).admission, usual(tier));
-    let gaie = AdmissionSettings::GaieLegacy { queue_depth: usual(2.5), kv_utilization: usual(1.0) };
-    let text = "admission: {policy: gaie-legacy, gaie_qd_threshold: 2.5, gaie_kv_threshold: 1}";
-    assert_eq!(settings(text).admission, usual(gaie));
-    let pair = RoutingSettings::Weighted(Weights::CacheAndLoad { cache: usual(0.6), load: usual(0.0) });
-    assert_eq!(settings("routing: {policy: weighted, cache_weight: 0.6}").routing, usual(pair));
+    let whole = settings(WHOLE);
+    let bucket = ("token-bucket", vec![("capacity", 50_000.0), ("refill-rate", 250.5)]);
+    assert_eq!(policy(&whole, Kind::Admission), bucket);
+    assert_eq!(policy(&whole, Kind::Routing), ("weighted", vec![("queue-depth", 2.0), ("lora-affinity", 0.5)]));
+    let rest = [Kind::Priority, Kind::Scheduling, Kind::Preemption].map(|kind| whole.name(kind));
+    assert_eq!(rest, ["slo-based", "sjf", "priority"]);
+    assert_eq!((whole.scheduler(), whole.preemption()), (Scheduler::Sjf, Preemption::Priority));
+    assert_eq!(whole.slo_priorities, [("gold".into(), usual(7)), ("batch".into(), usual(-100))]);
+    assert_eq!(whole.tenant_budgets, [("10".into(), usual(0.0)), ("t0".into(), usual(1.0))]);
+    let tier = settings("admission: {policy: tier-shed, tier_shed_threshold: 12, tier_shed_min_priority: -2}");
+    assert_eq!(policy(&tier, Kind::Admission), ("tier-shed", vec![("threshold", 12.0), ("min-priority", -2.0)]));
+    let gaie = settings("admission: {policy: gaie-legacy, gaie_qd_threshold: 2.5, gaie_kv_threshold: 1}");
+    assert_eq!(policy(&gaie, Kind::Admission), ("gaie-legacy", vec![("queue-depth", 2.5), ("kv-utilization", 1.0)]));
+    let pair = settings("routing: {policy: weighted, cache_weight: 0.6}");
+    assert_eq!(policy(&pair, Kind::Routing), ("cache-and-load", vec![("cache-weight", 0.6)]));
+    assert_eq!(pair.name(Kind::Routing), "weighted", "as BLIS calls it");
 }
 
 #[test]
 fn what_is_left_out_is_the_default() {
-    let expected = PolicySettings {
-        admission: usual(AdmissionSettings::AlwaysAdmit),
-        slo_priorities: Vec::new(),
-        tenant_budgets: Vec::new(),
-        routing: usual(RoutingSettings::RoundRobin),
-        priority: usual(PriorityName::Class),
-        scheduler: usual(SchedulerName::Fcfs),
-        preemption: usual(PreemptionName::Fcfs),
-        plugins: Vec::new(),
-    };
-    assert_eq!(PolicySettings::default(), expected);
+    let usual = PolicySettings::default();
+    let names = Kind::ALL.map(|kind| usual.name(kind));
+    assert_eq!(names, ["always-admit", "round-robin", "class", "fcfs", "fcfs", ""]);
     for text in ["{}", "admission:\nrouting: {}\n", "routing: {policy: ''}\nscheduler: ~\ntenant_budgets: {}\n"] {
-        assert_eq!(settings(text), expected, "{text}");
+        assert_eq!(settings(text), usual, "{text}");
     }
-    let scorers = Scorer::USUAL.map(usual).to_vec();
-    assert_eq!(
-        settings("routing: {policy: weighted}").routing,
-        usual(RoutingSettings::Weighted(Weights::Scorers(scorers)))
-    );
-    let bucket = AdmissionSettings::TokenBucket { capacity: usual(10_000.0), refill_rate: usual(1_000.0) };
-    assert_eq!(settings("admission: {policy: token-bucket}").admission, usual(bucket));
-    let gaie = AdmissionSettings::GaieLegacy { queue_depth: usual(5.0), kv_utilization: usual(0.8) };
-    assert_eq!(settings("admission: {policy: gaie-legacy}").admission, usual(gaie));
+    let scorers = Scorer::USUAL.map(|scorer| (scorer.name.name(), scorer.weight));
+    assert_eq!(routing_of("routing: {policy: weighted}"), weights(&scorers));
+    let bucket = settings("admission: {policy: token-bucket}");
+    assert_eq!(policy(&bucket, Kind::Admission).1, [("capacity", 10_000.0), ("refill-rate", 1_000.0)]);
+    let gaie = settings("admission: {policy: gaie-legacy}");
+    assert_eq!(policy(&gaie, Kind::Admission).1, [("queue-depth", 5.0), ("kv-utilization", 0.8)]);
 }
 
 /// BLIS's rule: 3 in a bundle that names the policy, 0 where only the flag does.
@@ -100,53 +124,109 @@ fn what_is_left_out_is_the_default() {
 fn tier_shed_has_two_defaults() {
     let least = |flags: &Choices, bundle: &str| {
         let bundle = Bundle::parse("policy.yaml", bundle).expect("legal");
-        match PolicySettings::choose(flags, Some(&bundle), &NoPlugins).expect("legal").admission.value {
-            AdmissionSettings::TierShed { min_priority, .. } => *min_priority,
-            other => panic!("{other:?}"),
-        }
+        let settings = PolicySettings::choose(flags, Some(&bundle), &NoPlugins).expect("legal");
+        let used = settings.used(Kind::Admission).expect("a policy");
+        used.parameters.iter().find(|(name, _)| name == "min-priority").map(|(_, value)| value.value)
     };
-    let by_flag = Choices { admission: flag(AdmissionName::TierShed), ..Choices::default() };
-    assert_eq!(least(&Choices::default(), "admission: {policy: tier-shed}"), 3);
-    assert_eq!(least(&by_flag, "{}"), 0);
-    assert_eq!(least(&by_flag, "admission: {policy: tier-shed}"), 3);
-    assert_eq!(
-        least(&by_flag, "admission: {tier_shed_min_priority: 4}"),
-        4,
-        "the bundle may hold the parameters alone"
-    );
+    let by_flag = named(&[(Kind::Admission, "tier-shed")]);
+    assert_eq!(least(&Choices::default(), "admission: {policy: tier-shed}"), Some(3.0));
+    assert_eq!(least(&by_flag, "{}"), Some(0.0));
+    assert_eq!(least(&by_flag, "admission: {policy: tier-shed}"), Some(3.0));
+    let alone = least(&by_flag, "admission: {tier_shed_min_priority: 4}");
+    assert_eq!(alone, Some(4.0), "the bundle may hold the parameters alone");
 }
 
 #[test]
 fn flags_win_over_the_bundle() {
     let bundle = Bundle::parse("policy.yaml", WHOLE).expect("legal");
-    let flags = Choices {
-        token_bucket_capacity: flag(7.0),
-        routing: flag(RoutingName::LeastLoaded),
-        priority: flag(PriorityName::Constant),
-        scheduler: flag(SchedulerName::Fcfs),
-        ..Choices::default()
-    };
+    let names = [(Kind::Routing, "least-loaded"), (Kind::Priority, "constant"), (Kind::Scheduling, "fcfs")];
+    let flags = keyed(named(&names), &[("token_bucket_capacity", 7.0)]);
     let both = PolicySettings::choose(&flags, Some(&bundle), &NoPlugins).expect("legal");
-    let bucket = AdmissionSettings::TokenBucket { capacity: usual(7.0), refill_rate: usual(250.5) };
-    assert_eq!(both.admission, usual(bucket));
-    assert_eq!(both.routing, usual(RoutingSettings::LeastLoaded), "the bundle's scorers go with its policy");
-    assert_eq!((*both.priority, *both.scheduler), (PriorityName::Constant, SchedulerName::Fcfs));
-    assert_eq!(*both.preemption, PreemptionName::Priority, "the bundle's, no flag was given");
-    assert_eq!(both.scheduler.source.to_string(), "flag --some-flag");
-    assert_eq!(both.preemption.source.to_string(), "policy.yaml:14:22");
+    assert_eq!(policy(&both, Kind::Admission).1, [("capacity", 7.0), ("refill-rate", 250.5)]);
+    let routing = policy(&both, Kind::Routing);
+    assert_eq!(routing, ("least-loaded", vec![]), "the bundle's scorers go with its policy");
+    assert_eq!((both.name(Kind::Priority), both.name(Kind::Scheduling)), ("constant", "fcfs"));
+    assert_eq!(both.name(Kind::Preemption), "priority", "the bundle's, no flag was given");
+    let source = |kind| both.used(kind).map(|used| used.source.to_string());
+    assert_eq!(source(Kind::Scheduling).as_deref(), Some("flag --some-flag"));
+    assert_eq!(source(Kind::Preemption).as_deref(), Some("policy.yaml:14:22"));
 }
 
 #[test]
 fn a_pair_of_weights_may_come_from_both() {
     let bundle = Bundle::parse("policy.yaml", "routing: {policy: weighted, load_weight: 0.4}").expect("legal");
-    let flags = Choices { cache_weight: flag(0.6), ..Choices::default() };
-    let pair = Weights::CacheAndLoad { cache: usual(0.6), load: usual(0.4) };
+    let flags = keyed(Choices::default(), &[("cache_weight", 0.6)]);
     let both = PolicySettings::choose(&flags, Some(&bundle), &NoPlugins).expect("legal");
-    assert_eq!(both.routing, usual(RoutingSettings::Weighted(pair)));
+    assert_eq!(policy(&both, Kind::Routing), ("cache-and-load", vec![("cache-weight", 0.6), ("load-weight", 0.4)]));
     let scorers = vec![Sourced::flag("--routing-scorers", Scorer::USUAL[0])];
-    let flags = Choices { scorers: Some(scorers.clone()), ..Choices::default() };
+    let flags = Choices { scorers: Some(scorers), ..Choices::default() };
     let both = PolicySettings::choose(&flags, Some(&bundle), &NoPlugins).expect("the flag replaces the pair");
-    assert_eq!(both.routing, usual(RoutingSettings::Weighted(Weights::Scorers(scorers))));
+    assert_eq!(policy(&both, Kind::Routing), ("weighted", vec![("precise-prefix-cache", 2.0)]));
+}
+
+#[test]
+fn weights_are_set_one_by_one() {
+    let chosen = |flags: Choices, text: &str| {
+        let bundle = Bundle::parse("policy.yaml", text).expect("legal");
+        let settings = PolicySettings::choose(&flags, Some(&bundle), &NoPlugins).expect("legal");
+        weights(&policy(&settings, Kind::Routing).1)
+    };
+    let weighted = || named(&[(Kind::Routing, "weighted")]);
+    let two = set(weighted(), Kind::Routing, &[("queue-depth", 2.0)]);
+    let usual = [("precise-prefix-cache", 2.0), ("queue-depth", 2.0), ("kv-utilization", 1.0)];
+    assert_eq!(chosen(two.clone(), "{}"), weights(&usual), "the usual scorers, one of them with another weight");
+    let added = set(weighted(), Kind::Routing, &[("load-aware", 3.0), ("queue-depth", 0.0)]);
+    let rest = [("precise-prefix-cache", 2.0), ("kv-utilization", 1.0), ("load-aware", 3.0)];
+    assert_eq!(chosen(added, "{}"), weights(&rest), "one more, one less");
+    let list = "routing: {policy: weighted, scorers: [{name: vllm-dp, weight: 1}], parameters: {queue-depth: 4}}";
+    assert_eq!(chosen(Choices::default(), list), weights(&[("vllm-dp", 1.0), ("queue-depth", 4.0)]));
+    assert_eq!(chosen(two, list), weights(&[("vllm-dp", 1.0), ("queue-depth", 2.0)]), "the flag wins");
+    let scorers = Some(vec![Sourced::flag("--routing-scorers", Scorer::USUAL[1])]);
+    let listed = Choices { scorers, ..weighted() };
+    assert_eq!(chosen(listed, list), weights(&[("queue-depth", 1.0)]), "a list replaces all");
+}
+
+#[test]
+fn a_parameter_wins_over_the_key_beside_it() {
+    let bucket = named(&[(Kind::Admission, "token-bucket")]);
+    let flags = set(keyed(bucket, &[("token_bucket_capacity", 5.0)]), Kind::Admission, &[("capacity", 6.0)]);
+    let settings = PolicySettings::choose(&flags, None, &NoPlugins).expect("legal");
+    assert_eq!(policy(&settings, Kind::Admission).1, [("capacity", 6.0), ("refill-rate", 1_000.0)]);
+    let shed =
+        set(named(&[(Kind::Admission, "tier-shed")]), Kind::Admission, &[("threshold", 2.5), ("min-priority", 2.5)]);
+    let settings = PolicySettings::choose(&shed, None, &NoPlugins).expect("legal");
+    let whole = [("threshold", 2.0), ("min-priority", 3.0)];
+    assert_eq!(policy(&settings, Kind::Admission).1, whole, "the whole numbers that mean the same");
+}
+
+#[test]
+fn parameters_that_a_built_in_does_not_have_are_told() {
+    let told = |name: &str, (parameter, value): (&str, f64)| {
+        let flags = set(named(&[(Kind::Routing, name)]), Kind::Routing, &[(parameter, value)]);
+        PolicySettings::choose(&flags, None, &NoPlugins).expect_err("a contradiction").to_string()
+    };
+    let all = [
+        told("round-robin", ("queue-depth", 2.0)),
+        told("weighted", ("queue-dpth", 2.0)),
+        told("weighted", ("queue-depth", 11.0)),
+        told("cache-and-load", ("queue-depth", 1.0)),
+    ];
+    insta::assert_snapshot!(all.join("\n"), @r"
+    `round-robin` has no parameter `queue-depth`
+    hint: it has no parameters
+    `weighted` has no parameter `queue-dpth`
+    hint: did you mean `queue-depth`?
+    parameter `queue-depth` of `weighted` is 11
+    hint: it must be a number from 0 to 10
+    `cache-and-load` has no parameter `queue-depth`
+    hint: known are cache-weight, load-weight
+    ");
+    let zero = ["precise-prefix-cache", "queue-depth", "kv-utilization"].map(|name| (name, 0.0));
+    let flags = set(named(&[(Kind::Routing, "weighted")]), Kind::Routing, &zero);
+    insta::assert_snapshot!(PolicySettings::choose(&flags, None, &NoPlugins).expect_err("nothing is left"), @r"
+    every scorer of `weighted` has the weight 0
+    hint: raise one of them
+    ");
 }
 
 #[test]
@@ -216,16 +296,16 @@ fn nonsense_is_shown_and_explained() {
 fn contradicting_flags_are_explained() {
     let told =
         |flags: Choices| PolicySettings::choose(&flags, None, &NoPlugins).expect_err("a contradiction").to_string();
-    insta::assert_snapshot!(told(Choices { token_bucket_capacity: flag(1.0), ..Choices::default() }), @r"
+    insta::assert_snapshot!(told(keyed(Choices::default(), &[("token_bucket_capacity", 1.0)])), @r"
     `--some-flag` only makes sense with the admission policy `token-bucket`, not `always-admit`
     hint: leave it out, or choose `token-bucket`
     ");
-    insta::assert_snapshot!(told(Choices { cache_weight: flag(1.0), ..Choices::default() }), @r"
+    insta::assert_snapshot!(told(keyed(Choices::default(), &[("cache_weight", 1.0)])), @r"
     `--some-flag` only makes sense with the routing policy `weighted`, not `round-robin`
     hint: leave it out, or choose `weighted`
     ");
-    let routing = flag(RoutingName::Weighted);
-    insta::assert_snapshot!(told(Choices { routing, load_weight: flag(0.0), ..Choices::default() }), @r"
+    let weighted = named(&[(Kind::Routing, "weighted")]);
+    insta::assert_snapshot!(told(keyed(weighted, &[("load_weight", 0.0)])), @r"
     the cache weight and the load weight are both 0
     hint: raise one of them
     ");
@@ -300,23 +380,6 @@ fn files_that_cannot_be_read_are_named() {
 }
 
 #[test]
-fn names_are_found_by_their_text() {
-    fn check<N: Named + std::fmt::Debug>() {
-        for &name in N::ALL {
-            assert_eq!(N::find(name.name()), Some(name));
-            assert!(!name.about().is_empty() && !name.about().ends_with('.'));
-        }
-    }
-    check::<AdmissionName>();
-    check::<RoutingName>();
-    check::<ScorerKind>();
-    check::<PriorityName>();
-    check::<SchedulerName>();
-    check::<PreemptionName>();
-    assert_eq!(ScorerKind::ALL.len(), 11);
-}
-
-#[test]
 fn explained() {
     let page = explained_page(&settings(WHOLE));
     insta::assert_snapshot!(page, @r#"
@@ -363,43 +426,51 @@ fn sourced<T: std::fmt::Debug>(value: impl Strategy<Value = T>) -> impl Strategy
     (value, source()).prop_map(|(value, source)| Sourced { value, source })
 }
 
-fn named<N: Named + std::fmt::Debug>() -> impl Strategy<Value = N> {
-    proptest::sample::select(N::ALL)
-}
-
 /// Any number above 0, also very small and very large ones.
 fn positive() -> impl Strategy<Value = f64> {
     prop_oneof![1e-3..1e3, proptest::num::f64::POSITIVE].prop_filter("far from infinity", |number| *number < 1e300)
 }
 
-fn admission() -> impl Strategy<Value = AdmissionSettings> {
+/// Keys and values of an admission policy.
+fn admission() -> impl Strategy<Value = (&'static str, Vec<(&'static str, Sourced<f64>)>)> {
+    let loads = sourced((0..=u32::MAX).prop_map(f64::from));
     prop_oneof![
-        Just(AdmissionSettings::AlwaysAdmit),
-        Just(AdmissionSettings::RejectAll),
-        (sourced(positive()), sourced(positive()))
-            .prop_map(|(capacity, refill_rate)| AdmissionSettings::TokenBucket { capacity, refill_rate }),
-        (sourced(0..=u64::from(u32::MAX)), sourced(any::<i32>()))
-            .prop_map(|(threshold, min_priority)| AdmissionSettings::TierShed { threshold, min_priority }),
+        Just(("always-admit", vec![])),
+        Just(("reject-all", vec![])),
+        (sourced(positive()), sourced(positive())).prop_map(|(capacity, rate)| {
+            ("token-bucket", vec![("token_bucket_capacity", capacity), ("token_bucket_refill_rate", rate)])
+        }),
+        (loads, sourced(any::<i32>().prop_map(f64::from))).prop_map(|(threshold, least)| {
+            ("tier-shed", vec![("tier_shed_threshold", threshold), ("tier_shed_min_priority", least)])
+        }),
         (sourced(positive()), sourced(1e-9..=1.0))
-            .prop_map(|(queue_depth, kv_utilization)| AdmissionSettings::GaieLegacy { queue_depth, kv_utilization }),
+            .prop_map(|(queue, kv)| ("gaie-legacy", vec![("gaie_qd_threshold", queue), ("gaie_kv_threshold", kv)])),
     ]
 }
 
-fn routing() -> impl Strategy<Value = RoutingSettings> {
+/// A routing policy, keys and values, scorers.
+type Routing = (&'static str, Vec<(&'static str, Sourced<f64>)>, Option<Vec<Sourced<Scorer>>>);
+
+fn routing() -> impl Strategy<Value = Routing> {
     let scorers = proptest::sample::subsequence(ScorerKind::ALL.to_vec(), 1..=ScorerKind::ALL.len()).prop_shuffle();
     let scorers = scorers.prop_flat_map(|names| {
         let scorer = |name| sourced(positive()).prop_map(move |weight| weight.map(|weight| Scorer { name, weight }));
         names.into_iter().map(scorer).collect::<Vec<_>>()
     });
     prop_oneof![
-        Just(RoutingSettings::RoundRobin),
-        Just(RoutingSettings::LeastLoaded),
-        Just(RoutingSettings::PrefixAffinity),
-        Just(RoutingSettings::AlwaysBusiest),
-        scorers.prop_map(|scorers| RoutingSettings::Weighted(Weights::Scorers(scorers))),
-        (sourced(prop_oneof![Just(0.0), positive()]), sourced(positive()))
-            .prop_map(|(cache, load)| RoutingSettings::Weighted(Weights::CacheAndLoad { cache, load })),
+        proptest::sample::select(vec!["round-robin", "least-loaded", "prefix-affinity", "always-busiest"])
+            .prop_map(|name| (name, vec![], None)),
+        scorers.prop_map(|scorers| ("weighted", vec![], Some(scorers))),
+        (sourced(prop_oneof![Just(0.0), positive()]), sourced(positive())).prop_map(|(cache, load)| (
+            "weighted",
+            vec![("cache_weight", cache), ("load_weight", load)],
+            None
+        )),
     ]
+}
+
+fn of_kind(kind: Kind) -> impl Strategy<Value = Sourced<String>> {
+    sourced(proptest::sample::select(built_in_names(kind)).prop_map(str::to_owned))
 }
 
 /// A value each for names of every kind.
@@ -418,18 +489,19 @@ fn entries<T: std::fmt::Debug>(
 }
 
 fn any_settings() -> impl Strategy<Value = PolicySettings> {
-    let names = (sourced(named()), sourced(named()), sourced(named()));
+    let names = (of_kind(Kind::Priority), of_kind(Kind::Scheduling), of_kind(Kind::Preemption));
     let maps = (entries(-100..=100), entries(0.0..=1.0));
     (sourced(admission()), sourced(routing()), names, maps).prop_map(
-        |(admission, routing, (priority, scheduler, preemption), (slo_priorities, tenant_budgets))| PolicySettings {
-            admission,
-            slo_priorities,
-            tenant_budgets,
-            routing,
-            priority,
-            scheduler,
-            preemption,
-            plugins: Vec::new(),
+        |(admission, routing, (priority, scheduling, preemption), (slo_priorities, tenant_budgets))| {
+            let (admission, routing) = (admission.value, routing.value);
+            let mut choices = Choices { slo_priorities, tenant_budgets, scorers: routing.2, ..Choices::default() }
+                .with(Kind::Admission, usual(admission.0.to_owned()))
+                .with(Kind::Routing, usual(routing.0.to_owned()))
+                .with(Kind::Priority, priority)
+                .with(Kind::Scheduling, scheduling)
+                .with(Kind::Preemption, preemption);
+            admission.1.into_iter().chain(routing.1).for_each(|(key, value)| choices.set(key, Some(value)));
+            PolicySettings::choose(&choices, None, &NoPlugins).expect("nothing contradicts")
         },
     )
 }

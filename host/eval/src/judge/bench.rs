@@ -19,10 +19,10 @@ use crate::error::Failure;
 use crate::measure::{self, Measured};
 use crate::spec::{ExperimentSpec, Form, Key};
 use crate::{counterfactual, open};
-use super::candidate::{self, limits_of};
+use super::candidate::limits_of;
 use crate::cancel::{Hand, Leash};
 use blis_config::Deployment;
-use blis_config::policy::{PolicySettings, Source, Sourced};
+use blis_config::policy::{Given, PolicySettings, Source, Sourced};
 use crate::cascade::{ClassFacts, Facts, Runs, Task, Who};
 use crate::feedback::Lesson;
 use crate::suite::{Scenario, Suite, hex};
@@ -119,14 +119,14 @@ impl Bench {
             let kinds = &loaded.plugin.description().kinds;
             let mut choices = base.choices.clone();
             for kind in self.suite.decides.iter().copied().filter(|kind| kinds.contains(kind)) {
-                if kind == blis_plugin::Kind::Routing {
-                    choices = choices.without_routing();
-                }
-                let name = Sourced { value: candidate::NAME.to_owned(), source: source() };
-                choices.plugins.push((kind, name));
-                let set = parameters
-                    .iter()
-                    .map(|(name, value)| (kind, name.clone(), Sourced { value: *value, source: source() }));
+                let name = Sourced { value: loaded.name.clone(), source: source() };
+                choices = choices.without(kind).with(kind, name);
+                let set = parameters.iter().map(|(name, value)| Given {
+                    kind,
+                    name: name.clone(),
+                    value: Sourced { value: *value, source: source() },
+                    key: None,
+                });
                 choices.parameters.extend(set);
             }
             let policies = PolicySettings::choose(&choices, base.bundle.as_ref(), &*catalog).map_err(Failure::refused)?;
@@ -141,7 +141,7 @@ impl Bench {
         let limits = &self.suite.limits;
         let per_request = match loaded.plugin.technology() {
             Technology::Script => limits.operations_per_request,
-            Technology::Component | Technology::Native => limits.fuel_per_request,
+            Technology::Component | Technology::Native | Technology::BuiltIn => limits.fuel_per_request,
         };
         Ok(Player { key: format!("{}{set}", loaded.sha256), configs, per_request })
     }

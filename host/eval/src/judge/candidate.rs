@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
+use blis_config::policy::{Ambiguous, BuiltIn};
 use blis_diag::Diagnostic;
 
 use crate::error::Failure;
@@ -29,8 +30,12 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// From the file at `path`, or from standard input if that is `-`.
+    /// The built-in policy called `path`; else from the file there, or from standard input if that is `-`.
     pub fn read(path: &str, lang: Option<Technology>) -> Result<Self, Failure> {
+        let named = BuiltIn::named(path).map_err(|Ambiguous { what, hint }| Failure::usage(what).hint(hint))?;
+        if let Some(row) = named.filter(|_| lang.is_none()) {
+            return Ok(Self::new(row.full_name(), Technology::BuiltIn, row.identity().into_bytes()));
+        }
         let mut bytes = Vec::new();
         let read = |bytes: &mut Vec<u8>| -> io::Result<usize> {
             if path == "-" {
@@ -85,12 +90,16 @@ impl Candidate {
 
     /// As [`Self::load`], and native code, too: only for a process that may be killed.
     pub fn load_here(&self, limits: &SuiteLimits) -> Result<Loaded, Fault> {
+        if self.technology == Technology::BuiltIn {
+            let unknown = || Fault::new(FaultKind::Unreadable, format!("{}: it is not built in", self.file));
+            return BuiltIn::named(&self.file).ok().flatten().map(BuiltIn::load).ok_or_else(unknown);
+        }
         let limits = limits_of(limits);
         // Tools call their files anything; equal candidates get equal answers.
         let path = match self.technology {
             Technology::Script => Path::new("candidate.rhai"),
             Technology::Component => Path::new("candidate.wasm"),
-            Technology::Native => Path::new(&self.file),
+            Technology::Native | Technology::BuiltIn => Path::new(&self.file),
         };
         let plugin = match self.technology {
             Technology::Script => match self.source() {
@@ -102,7 +111,7 @@ impl Candidate {
             Technology::Component => {
                 wasm::load_known(path, &self.bytes, &self.sha256, &limits, &wasm::Settings::default())?
             }
-            Technology::Native => native::load(path, &limits)?,
+            Technology::Native | Technology::BuiltIn => native::load(path, &limits)?,
         };
         let (file, sha256) = (path.display().to_string(), self.sha256.clone());
         Ok(Loaded { name: NAME.to_owned(), file, sha256, bytes: self.bytes.len() as u64, plugin })

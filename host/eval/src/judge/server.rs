@@ -395,7 +395,7 @@ fn read_file(path: &str, lang: Option<Technology>) -> Result<Candidate, String> 
     let usable = match candidate.technology {
         Technology::Script => Path::new(path).extension().is_some_and(|extension| extension == "rhai"),
         Technology::Component => candidate.bytes.starts_with(b"\0asm"),
-        Technology::Native => false,
+        Technology::Native | Technology::BuiltIn => false,
     };
     let told =
         || format!("`{path}` is no script (*.rhai) and no component; scripts of other names are sent as `source`");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use blis_sim::units::Micros;
 
-use blis_config::policy::{Named as _, Scorer, ScorerFault, ScorerKind};
+use blis_config::policy::{Scorer, ScorerFault, ScorerKind, scorer_hint};
 use blis_diag::{name_hint, quoted};
 use blis_plugin::Kind;
 use blis_workload::trace_v2::ThinkTime;
@@ -269,7 +269,7 @@ pub fn from_0(text: &str) -> Result<f64, String> {
 pub fn policy_param(text: &str) -> Result<PolicyParam, String> {
     let parts = text.split_once('.').and_then(|(kind, rest)| Some((kind, rest.split_once('=')?)));
     let Some((kind, (name, value))) = parts.filter(|(_, (name, _))| !name.is_empty()) else {
-        return Err("it must be KIND.NAME=VALUE, as in routing.cache_weight=0.7".into());
+        return Err("it must be KIND.NAME=VALUE, as in routing.queue-depth=2".into());
     };
     let Some(kind) = Kind::ALL.into_iter().find(|known| known.name() == kind) else {
         return Err(format!(
@@ -299,7 +299,7 @@ fn scorer(text: &str, number: usize) -> Result<Scorer, String> {
     };
     let (name, weight) = (name.trim(), weight.trim());
     let known = ScorerKind::find(name);
-    let name = known.ok_or_else(|| format!("scorer {number}: unknown scorer `{name}`; {}", ScorerKind::hint(name)))?;
+    let name = known.ok_or_else(|| format!("scorer {number}: unknown scorer `{name}`; {}", scorer_hint(name)))?;
     match weight.parse() {
         Ok(weight) => Ok(Scorer { name, weight }),
         Err(_) => {

@@ -45,6 +45,12 @@ impl Rank {
         Self(rank)
     }
 
+    /// What it was made of, if that was a whole number.
+    #[must_use]
+    pub fn number(self) -> i64 {
+        self.0
+    }
+
     /// The one just in front of it.
     #[must_use]
     pub fn before(self) -> Self {

@@ -65,7 +65,7 @@ impl ScorerKind {
 
     /// As flags and bundles write it.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::QueueDepth => "queue-depth",
             Self::KvUtilization => "kv-utilization",
@@ -79,6 +79,30 @@ impl ScorerKind {
             Self::NoHitLru => "no-hit-lru",
             Self::LoraAffinity => "lora-affinity",
         }
+    }
+
+    /// What it prefers, in a line.
+    #[must_use]
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::QueueDepth => "Short wait queues",
+            Self::KvUtilization => "Free KV blocks",
+            Self::LoadBalance => "Few requests waiting, running and in flight",
+            Self::ActiveRequests => "Few requests in flight",
+            Self::RunningRequests => "Small batches",
+            Self::LoadAware => "Short wait queues, up to 128",
+            Self::VllmDp => "Few waiting and running, waiting counted four times",
+            Self::PrefixAffinity => "The prefix was routed there before",
+            Self::PrecisePrefixCache => "The prefix is in the cache",
+            Self::NoHitLru => "Cold prefixes to the instance that had none for longest",
+            Self::LoraAffinity => "The adapter is loaded",
+        }
+    }
+
+    /// The one called `name`.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
     /// What it looks at.

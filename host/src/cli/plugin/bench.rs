@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::output::OutputForm;
 use blis_eval::error::Failure;
 use super::measure::Cost;
-use super::{KindName, Places, find, kinds, load, measure, print_either, table};
+use super::{KindName, Places, asked, find_any, kinds, measure, print_either, table};
 use blis_plugin::Kind;
 
 /// Instances, or requests in a batch.
@@ -15,7 +15,7 @@ const SIZES: [usize; 5] = [4, 16, 64, 256, 1024];
 
 #[derive(Debug, Args)]
 pub(super) struct BenchArgs {
-    /// Name or file of a plugin
+    /// Name or file of a plugin, or name of a built-in policy (KIND/NAME where two kinds have it)
     #[arg(value_name = "PLUGIN")]
     plugin: String,
     /// Measure it for this kind of decision only; may be given more than once [default: all it is for]
@@ -37,12 +37,12 @@ struct Row {
 
 pub(super) fn bench(args: &BenchArgs) -> Result<(), Failure> {
     let finder = args.places.finder();
-    let loaded = load(&finder, &find(&finder, &args.plugin)?)?;
+    let loaded = find_any(&finder, &args.plugin)?.load(&finder).map_err(asked)?;
     let mut rows = Vec::new();
     for kind in kinds(&loaded, &args.kind)? {
         for n in SIZES {
             let cost = measure::plugin(&*loaded.plugin, kind, n, &finder.limits).map_err(Failure::runtime)?;
-            let built_in = measure::built_in(kind, n, loaded.plugin.description().reads);
+            let built_in = measure::built_in(kind, n, loaded.plugin.description().reads).map_err(Failure::runtime)?;
             rows.push(Row { kind, n, cost, built_in });
         }
     }

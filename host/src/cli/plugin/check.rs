@@ -5,15 +5,14 @@ use serde_json::{Value, json};
 
 use super::super::output::OutputForm;
 use blis_eval::error::Failure;
-use super::{KindName, Places, find, kinds, measure, names, print_either, table};
-use blis_plugin::Kind;
-use blis_plugin::Loaded;
+use super::{KindName, Named, Places, find_any, kinds, measure, names, print_either, table};
 use blis_plugin::check::{COST_SIZES, Check, Findings, Usage, check as conformance};
 use blis_plugin::find::Finder;
+use blis_plugin::{Kind, Loaded, Technology};
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
-    /// Names or files of plugins
+    /// Names or files of plugins, or names of built-in policies (KIND/NAME where two kinds have it)
     #[arg(value_name = "PLUGIN", required = true)]
     plugins: Vec<String>,
     /// Check it for this kind of decision only; may be given more than once [default: all it is for]
@@ -62,28 +61,29 @@ pub(super) fn check(args: &CheckArgs) -> Result<(), Failure> {
 }
 
 fn check_one(finder: &Finder, name: &str, args: &CheckArgs) -> Result<Checked, Failure> {
-    let found = find(finder, name)?;
-    let mut checked = Checked {
-        plugin: found.name.clone(),
-        file: found.place.path().display().to_string(),
-        technology: found.technology.name(),
-        loaded: None,
-        findings: Findings::default(),
-        costs: Vec::new(),
+    let found = find_any(finder, name)?;
+    let (plugin, file, technology) = match &found {
+        Named::BuiltIn(row) => (row.name.to_owned(), row.full_name(), Technology::BuiltIn),
+        Named::Plugin(found) => (found.name.clone(), found.place.path().display().to_string(), found.technology),
     };
-    let outcome = finder.load(&found);
+    let findings = Findings::default();
+    let mut checked =
+        Checked { plugin, file, technology: technology.name(), loaded: None, findings, costs: Vec::new() };
+    let outcome = found.load(finder);
     let told = outcome.as_ref().map(|loaded| format!("{} bytes, only imports of blis:policy", loaded.bytes));
-    let told = match (told, found.technology) {
-        (Ok(told), blis_plugin::Technology::Component) => Ok(told),
+    let told = match (told, technology) {
+        (Ok(told), Technology::Component) => Ok(told),
+        (Ok(_), Technology::BuiltIn) => Ok("part of the program".to_owned()),
         (Ok(_), _) => Ok(format!("{} bytes", outcome.as_ref().map_or(0, |loaded| loaded.bytes))),
         (Err(fault), _) => Err(fault.to_string()),
     };
     checked.findings.checks.push(Check { kind: None, what: "loads and describes itself", outcome: told });
     let Ok(loaded) = outcome else { return Ok(checked) };
     let kinds = kinds(&loaded, &args.kind)?;
-    let Findings { checks, usage } = conformance(&*loaded.plugin, &kinds, &finder.limits);
+    let Findings { checks, usage, not_applicable } = conformance(&*loaded.plugin, &kinds, &finder.limits);
     checked.findings.checks.extend(checks);
     checked.findings.usage = usage;
+    checked.findings.not_applicable = not_applicable;
     if checked.findings.passed() && !args.no_cost {
         checked.costs = costs(&loaded, &kinds, finder)?;
     }
@@ -110,6 +110,8 @@ impl Checked {
             };
             json!({ "kind": check.kind.map(Kind::name), "check": check.what, "passed": passed, "detail": told })
         };
+        let not_applicable =
+            |(kind, what, why): &(Kind, &str, &str)| json!({ "kind": kind.name(), "check": what, "reason": why });
         let usage = |usage: &Usage| json!({ "kind": usage.kind.name(), "n": usage.n, "most": usage.most, "limit": usage.limit });
         let cost = |cost: &Cost| json!({ "kind": cost.kind.name(), "n": cost.n, "cpu_ns_per_call": cost.ns.round() });
         json!({
@@ -122,6 +124,7 @@ impl Checked {
             "kinds": description.map(|d| d.kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>()),
             "passed": self.findings.passed(),
             "checks": self.findings.checks.iter().map(check).collect::<Vec<_>>(),
+            "not_applicable": self.findings.not_applicable.iter().map(not_applicable).collect::<Vec<_>>(),
             "usage": self.findings.usage.iter().map(usage).collect::<Vec<_>>(),
             "costs": self.costs.iter().map(cost).collect::<Vec<_>>(),
         })
@@ -147,6 +150,9 @@ impl Checked {
                 Ok(told) => format!("✓ {kind}{what} ({told})\n"),
                 Err(told) => format!("✗ {kind}{what}\n    {}\n", told.replace('\n', "\n    ")),
             };
+        }
+        for (kind, what, why) in &self.findings.not_applicable {
+            text += &format!("- {kind}: {what} (not applicable: {why})\n");
         }
         text.push_str(&self.cost_table());
         text

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use super::super::output::OutputForm;
 use blis_eval::error::Failure;
 use super::{Places, names, print_either, table};
-use blis_config::policy::{AdmissionName, Named, PreemptionName, PriorityName, RoutingName, SchedulerName};
+use blis_config::policy::BuiltIn;
 use blis_plugin::find::{Finder, Found};
-use blis_plugin::{Fault, Kind, Parameter};
+use blis_plugin::{Fault, Kind, Loaded, Parameter};
 
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
@@ -41,7 +41,7 @@ pub(super) fn list(args: &ListArgs) -> Result<(), Failure> {
 }
 
 fn entries(finder: &Finder) -> Vec<Entry> {
-    let mut all = built_in();
+    let mut all: Vec<Entry> = BuiltIn::all().iter().map(built_in).collect();
     all.extend(finder.all().into_iter().map(|found| match found {
         Ok(found) => of(finder, &found),
         Err(fault) => broken(&fault),
@@ -51,22 +51,10 @@ fn entries(finder: &Finder) -> Vec<Entry> {
     all
 }
 
-fn built_in() -> Vec<Entry> {
-    fn of<N: Named>(kind: Kind) -> impl Iterator<Item = Entry> {
-        N::ALL.iter().map(move |name| Entry {
-            name: name.name().into(),
-            kinds: vec![kind],
-            technology: "built-in",
-            about: name.about().into(),
-            ..Entry::default()
-        })
-    }
-    of::<AdmissionName>(Kind::Admission)
-        .chain(of::<RoutingName>(Kind::Routing))
-        .chain(of::<PriorityName>(Kind::Priority))
-        .chain(of::<SchedulerName>(Kind::Scheduling))
-        .chain(of::<PreemptionName>(Kind::Preemption))
-        .collect()
+fn built_in(row: &'static BuiltIn) -> Entry {
+    let loaded = row.load();
+    let name = row.name.to_owned();
+    Entry { technology: loaded.plugin.technology().name(), ..Entry { name, ..Entry::default() } }.described(&loaded)
 }
 
 fn of(finder: &Finder, found: &Found) -> Entry {
@@ -78,17 +66,7 @@ fn of(finder: &Finder, found: &Found) -> Entry {
     };
     match finder.load(found) {
         Err(fault) => Entry { error: Some(fault.to_string()), ..entry },
-        Ok(loaded) => {
-            let description = loaded.plugin.description();
-            Entry {
-                kinds: description.kinds.clone(),
-                version: description.version.clone(),
-                about: description.about.clone(),
-                parameters: description.parameters.clone(),
-                sha256: Some(loaded.sha256),
-                ..entry
-            }
-        }
+        Ok(loaded) => Entry { sha256: Some(loaded.sha256.clone()), ..entry }.described(&loaded),
     }
 }
 
@@ -100,6 +78,18 @@ fn broken(fault: &Fault) -> Entry {
 }
 
 impl Entry {
+    /// With what the policy says about itself.
+    fn described(self, loaded: &Loaded) -> Self {
+        let description = loaded.plugin.description();
+        Self {
+            kinds: description.kinds.clone(),
+            version: description.version.clone(),
+            about: description.about.clone(),
+            parameters: description.parameters.clone(),
+            ..self
+        }
+    }
+
     fn document(&self) -> Value {
         let parameter = |parameter: &Parameter| {
             let Parameter { name, default, min, max, about } = parameter;

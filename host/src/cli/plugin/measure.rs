@@ -3,17 +3,13 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use blis_sim::instance::{Preemption, Scheduler};
-use blis_sim::latency::{Blackbox, LatencyModel};
-use blis_sim::policy::{
-    AdmissionPolicy, ClassPriority, Classes, LeastLoaded, PreemptionPolicy, PriorityPolicy, Reads, RoutingPolicy,
-    SchedulingPolicy, TierShed,
-};
+use blis_sim::policy::Reads;
 
+use blis_config::policy::BuiltIn;
 use blis_eval::timer::Timer;
 use blis_plugin::check::{setup, ties};
-use blis_plugin::inputs::{self, NAMES, Question, Service};
-use blis_plugin::{Fault, Guest, Kind, Limits, Plugin};
+use blis_plugin::inputs::{self, Question, Service};
+use blis_plugin::{Fault, FaultKind, Guest, Kind, Limits, Plugin, Setup};
 
 /// A measurement takes at least that much CPU time, and is repeated; the fastest counts.
 const LONG_ENOUGH: Duration = Duration::from_millis(4);
@@ -31,14 +27,19 @@ pub(super) struct Cost {
 
 /// Of a call of `plugin` as `kind` about `n` instances.
 pub(super) fn plugin(plugin: &dyn Plugin, kind: Kind, n: usize, limits: &Limits) -> Result<Cost, Fault> {
-    let mut setup = setup(plugin, kind, n, limits);
+    measured(plugin, setup(plugin, kind, n, limits), n, plugin.description().reads)
+}
+
+/// Of a call of the guest that `setup` says; of the signals, `reads` change.
+fn measured(plugin: &dyn Plugin, mut setup: Setup, n: usize, reads: Reads) -> Result<Cost, Fault> {
+    let kind = setup.kind;
     setup.explain = false;
     let mut guest = plugin.start(&setup)?;
     let mut scores = Vec::new();
     // A call that fails is no measurement: found beforehand.
     inputs::traffic(kind, n).iter().try_for_each(|question| call(&mut *guest, question, &mut scores))?;
     let mut failed = None;
-    let cost = cost(kind, n, plugin.description().reads, |asked| {
+    let cost = cost(kind, n, reads, |asked| {
         let answer = match asked {
             Asked::Question(question) => call(&mut *guest, question, &mut scores),
             Asked::Service(service) => match kind {
@@ -123,63 +124,17 @@ pub(super) fn built_in_name(kind: Kind) -> &'static str {
 }
 
 /// Of a call of that built-in, where just as much changes between two decisions.
-pub(super) fn built_in(kind: Kind, n: usize, reads: Reads) -> Cost {
-    let mut policies = BuiltIns::default();
-    cost(kind, n, reads, |asked| match asked {
-        Asked::Question(question) => policies.call(question),
-        Asked::Service(service) => match kind {
-            Kind::Admission => drop_black(policies.admission.admit(&service.request(), &service.cluster())),
-            _ => {
-                policies.scores.clear();
-                let BuiltIns { routing, scores, .. } = &mut policies;
-                drop_black(routing.route(&service.request(), &service.cluster(), &ties(), scores));
-            }
-        },
-    })
-}
-
-#[derive(Debug)]
-struct BuiltIns {
-    admission: Box<dyn AdmissionPolicy>,
-    routing: Box<dyn RoutingPolicy>,
-    priority: Box<dyn PriorityPolicy>,
-    scheduling: Box<dyn SchedulingPolicy>,
-    preemption: Box<dyn PreemptionPolicy>,
-    latency: Box<dyn LatencyModel>,
-    scores: Vec<f64>,
-}
-
-impl Default for BuiltIns {
-    fn default() -> Self {
-        let latency = Blackbox::new(&[1000.0, 1.0, 1.0], &[5000.0, 20.0, 30.0]).expect("three of each");
-        Self {
-            admission: Box::new(TierShed::new(40, 3)),
-            routing: Box::new(LeastLoaded::default()),
-            priority: Box::new(ClassPriority::new(&Classes::new(NAMES, &[]))),
-            scheduling: Box::new(Scheduler::PriorityFcfs),
-            preemption: Box::new(Preemption::Priority),
-            latency: Box::new(latency),
-            scores: Vec::new(),
-        }
+pub(super) fn built_in(kind: Kind, n: usize, reads: Reads) -> Result<Cost, Fault> {
+    let Some(row) = BuiltIn::find(kind, built_in_name(kind)) else {
+        return Err(Fault::new(FaultKind::Unreadable, format!("{}: it is not built in", built_in_name(kind))));
+    };
+    let (plugin, limits) = (row.load().plugin, Limits::default());
+    let mut setup = setup(&*plugin, kind, n, &limits);
+    if kind == Kind::Admission {
+        // With the defaults of tier-shed most requests pass without a look at the instances.
+        setup.parameters = vec![40.0, 3.0];
     }
-}
-
-impl BuiltIns {
-    fn call(&mut self, question: &Question) {
-        match question {
-            Question::Admit(scene) => drop_black(self.admission.admit(&scene.request(), &scene.cluster())),
-            Question::Route(scene) => {
-                self.scores.clear();
-                drop_black(self.routing.route(&scene.request(), &scene.cluster(), &ties(), &mut self.scores));
-            }
-            Question::Priority(scene) => drop_black(self.priority.priority(&scene.request(), scene.cluster().now)),
-            Question::Rank(..) => drop_black(question.queued().map(|queued| self.scheduling.rank(&queued))),
-            Question::Victim(batch) => drop_black(self.preemption.victim(batch)),
-            Question::Step(batch) => drop_black(self.latency.step_time(batch)),
-            Question::Queueing(tokens) => drop_black(self.latency.queueing_time(*tokens)),
-            Question::Notice(_) => {}
-        }
-    }
+    measured(&*plugin, setup, n, reads)
 }
 
 /// ns of CPU time of one of the `calls` that `round` makes.

@@ -15,6 +15,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::output::OutputForm;
 use blis_eval::error::Failure;
 use super::output::{print, wants_text_form};
+use blis_config::policy::{Ambiguous, BuiltIn};
 use blis_plugin::Loaded;
 use blis_plugin::find::{Finder, Found};
 use blis_plugin::{Fault, Kind};
@@ -33,7 +34,7 @@ enum PluginCommand {
     New(new::NewArgs),
     /// Compile a Rust crate or a C file to a sandboxed component
     Build(build::BuildArgs),
-    /// Check that a plugin keeps what the simulator relies on
+    /// Check that a policy keeps what the simulator relies on
     Check(check::CheckArgs),
     /// Measure what a decision costs, beside a built-in policy
     Bench(bench::BenchArgs),
@@ -100,10 +101,32 @@ pub(super) fn dispatch(args: PluginArgs) -> Result<(), Failure> {
     }
 }
 
+/// A policy by its name or path: built in, or a file.
+enum Named {
+    BuiltIn(&'static BuiltIn),
+    Plugin(Found),
+}
+
+/// The policy called `name`. Built-in policies come first, as when a run looks up a name.
+fn find_any(finder: &Finder, name: &str) -> Result<Named, Failure> {
+    let built_in = BuiltIn::named(name).map_err(|Ambiguous { what, hint }| Failure::usage(what).hint(hint))?;
+    built_in.map_or_else(|| find(finder, name).map(Named::Plugin), |row| Ok(Named::BuiltIn(row)))
+}
+
 /// The plugin called `name`, by name or path.
 fn find(finder: &Finder, name: &str) -> Result<Found, Failure> {
     let found = finder.find(name).map_err(asked)?;
-    found.ok_or_else(|| Failure::usage(format_args!("unknown plugin: `{name}`")).hint(finder.hint(name, &[])))
+    let known: Vec<&str> = BuiltIn::all().iter().map(|row| row.name).collect();
+    found.ok_or_else(|| Failure::usage(format_args!("unknown plugin: `{name}`")).hint(finder.hint(name, &known)))
+}
+
+impl Named {
+    fn load(self, finder: &Finder) -> Result<Loaded, Fault> {
+        match self {
+            Self::BuiltIn(row) => Ok(row.load()),
+            Self::Plugin(found) => finder.load(&found),
+        }
+    }
 }
 
 fn load(finder: &Finder, found: &Found) -> Result<Loaded, Failure> {

@@ -1,0 +1,81 @@
+//! The built-in policies that settings name, ready for a simulation.
+
+use blis_sim::instance::{Preemption, Scheduler};
+use blis_sim::policy::{AdmissionPolicy, Classes, PriorityPolicy, RoutingPolicy};
+
+use super::registry::{Build, BuiltIn, Values};
+use super::{PolicySettings, PolicyUse};
+use blis_plugin::Kind;
+
+impl PolicyUse {
+    /// The values of the parameters, in the order in which they were given.
+    pub(super) fn values(&self) -> Values {
+        Values(self.parameters.iter().map(|(name, value)| (name.clone(), value.value)).collect())
+    }
+}
+
+impl PolicySettings {
+    /// The built-in policy for `kind` with its values; the default where a plugin decides.
+    fn built_in(&self, kind: Kind) -> (&'static BuiltIn, Values) {
+        let used = self.used(kind).and_then(|used| Some((used.built_in?, used.values())));
+        used.unwrap_or_else(|| {
+            let row = BuiltIn::default_of(kind);
+            (row, Values(row.parameters().into_iter().map(|number| (number.name, number.default)).collect()))
+        })
+    }
+
+    /// Who may enter, tenants' budgets left aside.
+    ///
+    /// # Errors
+    /// Says which value makes no sense.
+    pub fn admission(&self) -> Result<Box<dyn AdmissionPolicy>, String> {
+        match self.built_in(Kind::Admission) {
+            (BuiltIn { build: Build::Admission(build), .. }, values) => build(&values),
+            (row, _) => Err(wrong_kind(row)),
+        }
+    }
+
+    /// Which instance serves a request.
+    ///
+    /// # Errors
+    /// Says which value makes no sense.
+    pub fn routing(&self) -> Result<Box<dyn RoutingPolicy>, String> {
+        match self.built_in(Kind::Routing) {
+            (BuiltIn { build: Build::Routing(build), .. }, values) => build(&values),
+            (row, _) => Err(wrong_kind(row)),
+        }
+    }
+
+    /// How urgent a request is, whose class is one of `classes`.
+    ///
+    /// # Errors
+    /// None of a registry that makes sense.
+    pub fn priority(&self, classes: &Classes) -> Result<Box<dyn PriorityPolicy>, String> {
+        match self.built_in(Kind::Priority) {
+            (BuiltIn { build: Build::Priority(build), .. }, _) => Ok(build(classes)),
+            (row, _) => Err(wrong_kind(row)),
+        }
+    }
+
+    /// The order of wait queues.
+    #[must_use]
+    pub fn scheduler(&self) -> Scheduler {
+        match self.built_in(Kind::Scheduling).0.build {
+            Build::Scheduling(scheduler) => scheduler,
+            _ => Scheduler::default(),
+        }
+    }
+
+    /// Who leaves the batch when KV blocks run out.
+    #[must_use]
+    pub fn preemption(&self) -> Preemption {
+        match self.built_in(Kind::Preemption).0.build {
+            Build::Preemption(preemption) => preemption,
+            _ => Preemption::default(),
+        }
+    }
+}
+
+fn wrong_kind(row: &BuiltIn) -> String {
+    format!("`{}` is built in as a {} and made as something else; please report it", row.name, row.kind.what())
+}

@@ -1,0 +1,441 @@
+//! The built-in policies: one row each, from which follow their names, help, parameters and bundles. A row gives
+//! the same description as a plugin, and can be loaded like one ([`BuiltIn::load`]).
+
+use std::sync::Arc;
+
+use blis_sim::instance::{Preemption, Scheduler};
+use blis_sim::policy::{
+    AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, Classes, ConstantPriority, GaieLegacy,
+    InvertedSlo, LeastLoaded, PrefixAffinity, PriorityPolicy, RejectAll, RoundRobin, RoutingPolicy, ScorerKind,
+    SloBased, TierShed, TokenBucket, Weighted,
+};
+
+use super::built_in::BuiltInPlugin;
+use crate::LatencyKind;
+use blis_plugin::find::sha256;
+use blis_plugin::{Kind, Loaded, Parameter};
+
+/// A built-in policy.
+#[derive(Debug)]
+pub struct BuiltIn {
+    /// What it decides.
+    pub kind: Kind,
+    /// As users write it; unique within its kind.
+    pub name: &'static str,
+    /// What it does, in a line.
+    pub about: &'static str,
+    /// Numbers that users may set.
+    numbers: &'static [Number],
+    /// Whether it has a score for every instance.
+    pub(super) scores: bool,
+    pub(super) build: Build,
+}
+
+/// How a policy is made.
+#[derive(Debug)]
+pub(super) enum Build {
+    Admission(fn(&Values) -> Result<Box<dyn AdmissionPolicy>, String>),
+    Routing(fn(&Values) -> Result<Box<dyn RoutingPolicy>, String>),
+    Priority(fn(&Classes) -> Box<dyn PriorityPolicy>),
+    Scheduling(Scheduler),
+    Preemption(Preemption),
+    /// The deployment has it.
+    Latency(LatencyKind),
+}
+
+/// A number that users may set.
+#[derive(Debug)]
+pub(super) struct Number {
+    pub name: &'static str,
+    pub default: f64,
+    pub min: f64,
+    pub max: f64,
+    pub about: &'static str,
+    /// BLIS's key in bundles; empty if it has none of its own.
+    pub key: &'static str,
+    pub whole: Whole,
+}
+
+/// The whole number that means the same as a real one. Searches try real numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Whole {
+    /// Real numbers have a meaning of their own.
+    No,
+    /// What is compared with it by ≤ is whole.
+    Down,
+    /// What is compared with it by ≥ is whole.
+    Up,
+}
+
+/// Values of parameters by name. The order matters where a policy adds them up.
+#[derive(Debug)]
+pub(super) struct Values(pub Vec<(String, f64)>);
+
+impl Values {
+    /// The value of a parameter that the policy has.
+    fn get(&self, name: &str) -> f64 {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found.expect("a policy is built with the parameters of its own row").1
+    }
+}
+
+const fn number(name: &'static str, key: &'static str, default: f64, (min, max): (f64, f64)) -> Number {
+    Number { name, default, min, max, about: "", key, whole: Whole::No }
+}
+
+impl Number {
+    const fn about(self, about: &'static str) -> Self {
+        Self { about, ..self }
+    }
+
+    const fn whole(self, whole: Whole) -> Self {
+        Self { whole, ..self }
+    }
+}
+
+/// A weight of `weighted`. Only the ratios of weights matter.
+const fn scorer(kind: ScorerKind, default: f64) -> Number {
+    number(kind.name(), "", default, (0.0, 10.0)).about(kind.about())
+}
+
+/// A row without parameters.
+const fn row(kind: Kind, name: &'static str, about: &'static str, build: Build) -> BuiltIn {
+    BuiltIn { kind, name, about, numbers: &[], scores: false, build }
+}
+
+impl BuiltIn {
+    const fn with(self, numbers: &'static [Number]) -> Self {
+        Self { numbers, ..self }
+    }
+
+    const fn with_scores(self) -> Self {
+        Self { scores: true, ..self }
+    }
+}
+
+const TOKENS: (f64, f64) = (1.0, 1e6);
+/// Urgencies of classes are from -100 to 100.
+const URGENCY: (f64, f64) = (-100.0, 101.0);
+
+/// All of them, those of a kind together, its default first.
+static BUILT_INS: &[BuiltIn] = &[
+    row(Kind::Admission, "always-admit", "Everybody", Build::Admission(|_| Ok(Box::new(AlwaysAdmit)))),
+    row(
+        Kind::Admission,
+        "token-bucket",
+        "Prompts take tokens out of a bucket that refills at a fixed rate",
+        Build::Admission(|set| Ok(Box::new(TokenBucket::new(set.get("capacity"), set.get("refill-rate"))?))),
+    )
+    .with(&[
+        number("capacity", "token_bucket_capacity", 10_000.0, TOKENS).about("Most tokens in the bucket"),
+        number("refill-rate", "token_bucket_refill_rate", 1_000.0, TOKENS).about("Tokens per second that flow in"),
+    ]),
+    row(Kind::Admission, "reject-all", "Nobody, for comparison", Build::Admission(|_| Ok(Box::new(RejectAll)))),
+    row(
+        Kind::Admission,
+        "tier-shed",
+        "Under load, only classes urgent enough",
+        Build::Admission(|set| {
+            Ok(Box::new(TierShed::new(set.get("threshold") as u64, set.get("min-priority") as i32)))
+        }),
+    )
+    .with(&[
+        number("threshold", "tier_shed_threshold", 0.0, (0.0, 10_000.0))
+            .about("Largest load of an instance up to which all are admitted, requests")
+            .whole(Whole::Down),
+        number("min-priority", "tier_shed_min_priority", 0.0, URGENCY)
+            .about("Least urgency that is admitted beyond it")
+            .whole(Whole::Up),
+    ]),
+    row(
+        Kind::Admission,
+        "gaie-legacy",
+        "When saturated, no sheddable class",
+        Build::Admission(|set| Ok(Box::new(GaieLegacy::new(set.get("queue-depth"), set.get("kv-utilization"))?))),
+    )
+    .with(&[
+        number("queue-depth", "gaie_qd_threshold", 5.0, (0.1, 1_000.0)).about("Wait queue that means saturation"),
+        number("kv-utilization", "gaie_kv_threshold", 0.8, (0.01, 1.0))
+            .about("Used share of KV blocks that means saturation"),
+    ]),
+    row(Kind::Routing, "round-robin", "One after the other", Build::Routing(|_| Ok(Box::<RoundRobin>::default()))),
+    row(
+        Kind::Routing,
+        "least-loaded",
+        "The one with the fewest requests",
+        Build::Routing(|_| Ok(Box::<LeastLoaded>::default())),
+    ),
+    row(Kind::Routing, WEIGHTED, "The best weighted sum of scores", Build::Routing(weighted))
+        .with(&[
+            scorer(ScorerKind::PrecisePrefixCache, 2.0),
+            scorer(ScorerKind::QueueDepth, 1.0),
+            scorer(ScorerKind::KvUtilization, 1.0),
+            scorer(ScorerKind::LoadBalance, 0.0),
+            scorer(ScorerKind::ActiveRequests, 0.0),
+            scorer(ScorerKind::RunningRequests, 0.0),
+            scorer(ScorerKind::LoadAware, 0.0),
+            scorer(ScorerKind::VllmDp, 0.0),
+            scorer(ScorerKind::PrefixAffinity, 0.0),
+            scorer(ScorerKind::NoHitLru, 0.0),
+            scorer(ScorerKind::LoraAffinity, 0.0),
+        ])
+        .with_scores(),
+    row(
+        Kind::Routing,
+        CACHE_AND_LOAD,
+        "What weighted meant before it had scorers",
+        Build::Routing(|set| Ok(Box::new(CacheAndLoad::new(set.get("cache-weight"), set.get("load-weight"))?))),
+    )
+    .with(&[
+        number("cache-weight", "cache_weight", 1.0, (0.0, 10.0)).about("Weight of free KV blocks"),
+        number("load-weight", "load_weight", 1.0, (0.0, 10.0)).about("Weight of a low load"),
+    ])
+    .with_scores(),
+    row(
+        Kind::Routing,
+        "prefix-affinity",
+        "The same prompt to the same instance, others to the least loaded",
+        Build::Routing(|_| Ok(Box::<PrefixAffinity>::default())),
+    ),
+    row(
+        Kind::Routing,
+        "always-busiest",
+        "The one with the most requests, for comparison",
+        Build::Routing(|_| Ok(Box::new(AlwaysBusiest))),
+    ),
+    row(Kind::Priority, "class", "By its class", Build::Priority(|classes| Box::new(ClassPriority::new(classes)))),
+    row(Kind::Priority, "constant", "All alike", Build::Priority(|_| Box::new(ConstantPriority))),
+    row(Kind::Priority, "slo-based", "The older, the more urgent", Build::Priority(|_| Box::new(SloBased))),
+    row(
+        Kind::Priority,
+        "inverted-slo",
+        "The older, the less urgent: for comparison",
+        Build::Priority(|_| Box::new(InvertedSlo)),
+    ),
+    row(Kind::Scheduling, "fcfs", "In order of arrival", Build::Scheduling(Scheduler::Fcfs)),
+    row(Kind::Scheduling, "priority-fcfs", "Most urgent first", Build::Scheduling(Scheduler::PriorityFcfs)),
+    row(Kind::Scheduling, "sjf", "Shortest prompt first", Build::Scheduling(Scheduler::Sjf)),
+    row(
+        Kind::Scheduling,
+        "reverse-priority",
+        "Least urgent first, for comparison",
+        Build::Scheduling(Scheduler::ReversePriority),
+    ),
+    row(Kind::Preemption, "fcfs", "By order of arrival", Build::Preemption(Preemption::Fcfs)),
+    row(Kind::Preemption, "priority", "By urgency", Build::Preemption(Preemption::Priority)),
+    latency(LatencyKind::TrainedPhysics, "Physical terms with fitted weights (BLIS)"),
+    latency(LatencyKind::Physics, "Kernels on measured curves, calibrated against real servers"),
+    latency(LatencyKind::Roofline, "The larger of compute and memory time"),
+    latency(LatencyKind::Blackbox, "Linear in prompt and answer tokens, fitted per model, GPU and vLLM version"),
+];
+
+const fn latency(kind: LatencyKind, about: &'static str) -> BuiltIn {
+    row(Kind::Latency, kind.name(), about, Build::Latency(kind))
+}
+
+/// Of all built-in policies.
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The name of the policy that a list of scorers belongs to.
+pub(super) const WEIGHTED: &str = "weighted";
+/// The policy that BLIS's two weights select. BLIS, bundles and results call it `weighted`.
+pub(super) const CACHE_AND_LOAD: &str = "cache-and-load";
+
+/// Adds up, in the order given, the scorers that have a weight.
+fn weighted(set: &Values) -> Result<Box<dyn RoutingPolicy>, String> {
+    let weighed = set.0.iter().filter(|(_, weight)| *weight > 0.0);
+    let scorers = weighed.map(|(name, weight)| Some((ScorerKind::find(name)?, *weight)));
+    let scorers = scorers.collect::<Option<Vec<_>>>().expect("the parameters are named as the scorers");
+    Ok(Box::new(Weighted::new(scorers)?))
+}
+
+impl BuiltIn {
+    /// All of `kind`, its default first.
+    pub fn of(kind: Kind) -> impl Iterator<Item = &'static Self> {
+        BUILT_INS.iter().filter(move |row| row.kind == kind)
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn all() -> &'static [Self] {
+        BUILT_INS
+    }
+
+    /// The one of `kind` called `name`.
+    #[must_use]
+    pub fn find(kind: Kind, name: &str) -> Option<&'static Self> {
+        Self::of(kind).find(|row| row.name == name)
+    }
+
+    /// What is meant by `name` where no kind is: a name that one kind has, or `KIND/NAME`. `None` if no built-in
+    /// policy is called so.
+    ///
+    /// # Errors
+    /// If several kinds have one of that name: what to say instead.
+    pub fn named(name: &str) -> Result<Option<&'static Self>, Ambiguous> {
+        if let Some((kind, name)) = name.split_once('/') {
+            let kind = Kind::ALL.into_iter().find(|known| known.name() == kind);
+            return Ok(kind.and_then(|kind| Self::find(kind, name)));
+        }
+        let found: Vec<&'static Self> = BUILT_INS.iter().filter(|row| row.name == name).collect();
+        match found[..] {
+            [] => Ok(None),
+            [row] => Ok(Some(row)),
+            _ => Err(Ambiguous::new(name, &found)),
+        }
+    }
+
+    /// What `kind` does where nothing is said.
+    pub(super) fn default_of(kind: Kind) -> &'static Self {
+        Self::of(kind).next().expect("every kind has a built-in policy")
+    }
+
+    /// The row and the parameter that bundles call `key`.
+    pub(super) fn by_key(key: &str) -> Option<(&'static Self, &'static Number)> {
+        BUILT_INS.iter().find_map(|row| Some((row, row.numbers.iter().find(|number| number.key == key)?)))
+    }
+
+    /// As bundles and results call it: BLIS has one name for two policies.
+    #[must_use]
+    pub fn blis_name(&self) -> &'static str {
+        if self.kind == Kind::Routing && self.name == CACHE_AND_LOAD { WEIGHTED } else { self.name }
+    }
+
+    /// Its parameters, as a plugin declares them.
+    #[must_use]
+    pub fn parameters(&self) -> Vec<Parameter> {
+        self.numbers.iter().map(Parameter::from).collect()
+    }
+
+    /// Its parameter called `name`.
+    pub(super) fn number(&self, name: &str) -> Option<&'static Number> {
+        self.numbers.iter().find(|number| number.name == name)
+    }
+
+    /// `KIND/NAME`: no other is called so.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        format!("{}/{}", self.kind, self.name)
+    }
+
+    /// What hashes of it are taken of: it has no file.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        let parameters = self.numbers.iter().map(|number| format!(" {}={}", number.name, number.default));
+        format!("built-in {} {VERSION}{}", self.full_name(), parameters.collect::<String>())
+    }
+
+    /// As a plugin that was found.
+    #[must_use]
+    pub fn load(&'static self) -> Loaded {
+        let plugin = BuiltInPlugin::new(self);
+        Loaded {
+            name: self.name.to_owned(),
+            file: self.full_name(),
+            sha256: sha256(self.identity().as_bytes()),
+            bytes: 0,
+            plugin: Arc::new(plugin),
+        }
+    }
+}
+
+impl From<&Number> for Parameter {
+    fn from(number: &Number) -> Self {
+        let &Number { name, default, min, max, about, .. } = number;
+        Self { name: name.to_owned(), default, min, max, about: about.to_owned() }
+    }
+}
+
+impl Number {
+    /// The value that means the same as `value` and can be written in a bundle.
+    pub(super) fn written(&self, value: f64) -> f64 {
+        match self.whole {
+            Whole::No => value,
+            Whole::Down => value.floor(),
+            Whole::Up => value.ceil(),
+        }
+    }
+}
+
+/// A name that built-in policies of several kinds have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ambiguous {
+    /// What is wrong.
+    pub what: String,
+    /// What to do about it.
+    pub hint: String,
+}
+
+impl Ambiguous {
+    fn new(name: &str, rows: &[&BuiltIn]) -> Self {
+        let kinds: Vec<_> = rows.iter().map(|row| row.kind.what()).collect();
+        let names: Vec<_> = rows.iter().map(|row| format!("`{}/{name}`", row.kind)).collect();
+        Self {
+            what: format!("`{name}` is the name of a {}", kinds.join(" and of a ")),
+            hint: format!("write {}", names.join(" or ")),
+        }
+    }
+}
+
+/// The names of the built-in policies of `kind`.
+#[must_use]
+pub fn built_in_names(kind: Kind) -> Vec<&'static str> {
+    BuiltIn::of(kind).map(|row| row.name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blis_plugin::Limits;
+    use blis_sim::policy::DEFAULT_PROFILE;
+
+    #[test]
+    fn rows_are_described_as_plugins_are() {
+        for (place, row) in BUILT_INS.iter().enumerate() {
+            let again = BUILT_INS[..place].iter().any(|other| (other.kind, other.name) == (row.kind, row.name));
+            assert!(!again && !row.about.is_empty() && !row.about.ends_with('.'), "{}", row.name);
+            let loaded = row.load();
+            let description = loaded.plugin.description().clone();
+            assert_eq!((&*description.name, &description.kinds[..]), (row.name, &[row.kind][..]));
+            description.checked(row.name, &Limits::default()).expect("it makes sense");
+            assert_eq!(BuiltIn::find(row.kind, row.name).map(|found| found.name), Some(row.name));
+            let full = format!("{}/{}", row.kind, row.name);
+            assert_eq!(BuiltIn::named(&full).map(|found| found.map(|row| row.kind)), Ok(Some(row.kind)));
+        }
+        for kind in Kind::ALL {
+            assert!(BUILT_INS.iter().map(|row| row.kind).filter(|other| *other == kind).count() >= 2, "{kind}");
+        }
+    }
+
+    #[test]
+    fn the_parameters_of_weighted_are_the_scorers() {
+        let weighted = BuiltIn::find(Kind::Routing, WEIGHTED).expect("it is built in");
+        let weighed: Vec<_> = weighted.numbers.iter().filter(|number| number.default > 0.0).collect();
+        let defaults: Vec<_> = weighed.iter().map(|number| (number.name, number.default)).collect();
+        assert_eq!(defaults, DEFAULT_PROFILE.map(|(kind, weight)| (kind.name(), weight)));
+        let mut named: Vec<_> = weighted.numbers.iter().map(|number| number.name).collect();
+        let mut all = ScorerKind::ALL.map(ScorerKind::name);
+        named.sort_unstable();
+        all.sort_unstable();
+        assert_eq!(named, all);
+    }
+
+    #[test]
+    fn a_name_of_two_kinds_needs_its_kind() {
+        let told = BuiltIn::named("fcfs").expect_err("two are called so");
+        assert_eq!(told.what, "`fcfs` is the name of a scheduler and of a preemption policy");
+        assert_eq!(told.hint, "write `scheduling/fcfs` or `preemption/fcfs`");
+        assert_eq!(BuiltIn::named("weighted").map(|row| row.map(|row| row.kind)), Ok(Some(Kind::Routing)));
+        for nothing in ["nothing", "routing/fcfs", "cooking/fcfs", "policies/mine.rhai", "a/b/c"] {
+            assert!(BuiltIn::named(nothing).is_ok_and(|row| row.is_none()), "{nothing}");
+        }
+    }
+
+    #[test]
+    fn no_key_is_in_two_rows() {
+        let keys: Vec<_> = BUILT_INS.iter().flat_map(|row| row.numbers).map(|number| number.key).collect();
+        let named = keys.iter().filter(|key| !key.is_empty());
+        assert!(named.clone().all(|key| keys.iter().filter(|other| *other == key).count() == 1));
+        assert_eq!(named.count(), 8);
+    }
+}
