@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use crate::experiment::{Experiment, as_in_blis};
 use crate::error::Failure;
+use crate::experiment::{Experiment, as_in_blis};
 use crate::spec::parse;
 use blis_config::policy::{
     BuiltIn, Bundle, Choices, Outside as _, PolicyError, PolicySettings, Source, Sourced, Unusable,

@@ -15,15 +15,15 @@ use blis_sim::request::Name;
 use blis_sim::units::Micros;
 use serde::Serialize;
 
-use crate::spec::EngineName;
-use crate::experiment::Experiment;
 use crate::error::Failure;
-use crate::{measure, open, service};
-use blis_config::Deployment;
+use crate::experiment::Experiment;
 use crate::regret::{
     Judged, Oracle, Regret, RegretOptions, Survey, Surveyor, Texts, judge as judge_samples, look_ahead,
 };
+use crate::spec::EngineName;
 use crate::{Figure, Figures};
+use crate::{measure, open, service};
+use blis_config::Deployment;
 use blis_workload::trace_v2::GoodputTargets;
 use blis_workload::{Names, Workload};
 

@@ -80,7 +80,8 @@ impl Failure {
 
     /// Standard output could not be written.
     pub fn output(error: &io::Error) -> Self {
-        let kind = if error.kind() == io::ErrorKind::BrokenPipe { FailureKind::BrokenPipe } else { FailureKind::Runtime };
+        let kind =
+            if error.kind() == io::ErrorKind::BrokenPipe { FailureKind::BrokenPipe } else { FailureKind::Runtime };
         Self { kind, ..Self::usage(format_args!("cannot write to standard output: {error}")) }
     }
 

@@ -24,11 +24,11 @@ use crate::cancel::Leash;
 use crate::catalog::Catalog;
 use crate::error::Failure;
 use crate::fitness::{FitnessScale, FitnessWeights};
-use crate::workload_config::{given, SpecConfig, SpecOrigin, WorkloadConfig};
 use crate::spec::{
-    EngineName, ExperimentSpec, FitnessScaleName, InlinePolicies, OnErrorName, ParityName, PolicyParam,
-    RegretName, TargetList, TieBreakName, TraceLevelName, defaults,
+    EngineName, ExperimentSpec, FitnessScaleName, InlinePolicies, OnErrorName, ParityName, PolicyParam, RegretName,
+    TargetList, TieBreakName, TraceLevelName, defaults,
 };
+use crate::workload_config::{SpecConfig, SpecOrigin, WorkloadConfig, given};
 
 /// A simulation, ready to be set up.
 #[derive(Clone, Debug)]
@@ -233,10 +233,7 @@ impl Experiment {
             (spec.routing_scorers.is_some(), "--routing-scorers"),
             (spec.routing_cache_weight.is_some(), "--routing-cache-weight"),
             (spec.routing_load_weight.is_some(), "--routing-load-weight"),
-            (
-                spec.policy_param.iter().flatten().any(|param| param.kind == Kind::Routing),
-                "--policy-param routing.…",
-            ),
+            (spec.policy_param.iter().flatten().any(|param| param.kind == Kind::Routing), "--policy-param routing.…"),
         ])
         .next();
         if let Some(flag) = routing {
@@ -290,8 +287,9 @@ fn check_conflicts(spec: &ExperimentSpec) -> Result<(), Failure> {
     ];
     for (one, other) in APART {
         if spec.has(one) && spec.has(other) {
-            return Err(Failure::usage(format_args!("`--{one}` cannot be used with `--{other}`"))
-                .hint("leave out one of them"));
+            return Err(
+                Failure::usage(format_args!("`--{one}` cannot be used with `--{other}`")).hint("leave out one of them")
+            );
         }
     }
     for (one, other) in NEEDS {
@@ -364,10 +362,7 @@ impl Values<'_> {
 
 /// `policies` as `semantics` has them, and what is to be said of that: BLIS accepts a bundle's
 /// priority policy and goes by class all the same.
-pub fn as_in_blis(
-    mut policies: PolicySettings,
-    semantics: Semantics,
-) -> (PolicySettings, Vec<(String, String)>) {
+pub fn as_in_blis(mut policies: PolicySettings, semantics: Semantics) -> (PolicySettings, Vec<(String, String)>) {
     let used = policies.used(Kind::Priority).filter(|used| used.built_in.is_some() && used.name() != "class");
     let location = match used.map(|used| &used.source) {
         Some(Source::File(location)) if semantics == Semantics::BLIS => location.clone(),

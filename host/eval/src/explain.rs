@@ -8,13 +8,13 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use blis_sim::semantics::Semantics;
-use blis_sim::units::Micros;
 use blis_config::policy::{Source, Sourced};
 use blis_config::{Deployment, KvBlocksSource, LatencyKind};
 use blis_diag::{Page, text};
 use blis_plugin::Kind;
 use blis_plugin::incidents::OnError;
+use blis_sim::semantics::Semantics;
+use blis_sim::units::Micros;
 use blis_workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec};
 use blis_workload::trace_v2::{ThinkTime, recorded_seed};
 
@@ -209,7 +209,9 @@ impl Explanation<'_> {
         self.flag(page, "session-mode", mode);
         match closed_loop.flatten() {
             Some(ThinkTime::Constant(time)) => self.flag(page, "think-time-ms", time.as_millis_f64()),
-            Some(time @ ThinkTime::LogNormal { .. }) => self.flag(page, "think-time-dist", text(&think_time_text(&time))),
+            Some(time @ ThinkTime::LogNormal { .. }) => {
+                self.flag(page, "think-time-dist", text(&think_time_text(&time)))
+            }
             None if closed_loop.is_some() => {
                 self.or_else(page, "think-time-ms", "null", Source::Told("what the trace says".into()));
             }

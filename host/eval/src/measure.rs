@@ -195,7 +195,10 @@ pub(crate) fn slo_targets(
 }
 
 /// Requests of a trace that bring no deadline get the one of `--timeout`. Generated ones have theirs.
-fn with_deadlines(requests: impl Iterator<Item = Request>, workload: &WorkloadConfig) -> impl Iterator<Item = Request> {
+pub(crate) fn with_deadlines(
+    requests: impl Iterator<Item = Request>,
+    workload: &WorkloadConfig,
+) -> impl Iterator<Item = Request> {
     let timeout = match workload {
         WorkloadConfig::Trace(trace) => trace.timeout,
         WorkloadConfig::Synthetic(_) | WorkloadConfig::Specified(_) | WorkloadConfig::Recorded { .. } => None,

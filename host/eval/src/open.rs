@@ -7,10 +7,10 @@ use blis_sim::units::Micros;
 
 use blis_sim::request::Request;
 
+use crate::error::Failure;
 use crate::experiment::Experiment;
 use crate::spec::TraceFormatName;
 use crate::workload_config::{SpecConfig, TraceConfig, TracePart, WorkloadConfig};
-use crate::error::Failure;
 use blis_config::Deployment;
 use blis_diag::Diagnostic;
 use blis_workload::spec::GenerateOptions;

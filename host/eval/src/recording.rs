@@ -4,8 +4,8 @@ use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::experiment::Experiment;
 use crate::error::Failure;
+use crate::experiment::Experiment;
 use crate::explain::explain;
 use blis_config::Deployment;
 use blis_config::policy::PolicySettings;

@@ -113,7 +113,8 @@ fn simulate(
     let cpu = timer.elapsed();
     let ((log, refused), ((summary, decisions), (journal, surveyor))) = observer;
     let named = (&names, &slo_targets);
-    let regret = surveyor.map(|surveyor| counterfactual::judge(config, deployment, named, surveyor.survey)).transpose()?;
+    let regret =
+        surveyor.map(|surveyor| counterfactual::judge(config, deployment, named, surveyor.survey)).transpose()?;
     let fitness = evaluation
         .fitness
         .as_ref()

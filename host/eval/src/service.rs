@@ -9,9 +9,9 @@ use blis_sim::policy::{AdmissionPolicy, Classes, InstanceInfo, TenantBudgets, Ti
 use blis_sim::request::Name;
 use blis_sim::rng::Stream;
 
-use crate::spec::TieBreakName;
-use crate::experiment::Experiment;
 use crate::error::Failure;
+use crate::experiment::Experiment;
+use crate::spec::TieBreakName;
 use blis_config::Deployment;
 use blis_config::policy::{PolicySettings, PolicyUse};
 use blis_plugin::adapt::{PluginLatency, PluginPolicy};

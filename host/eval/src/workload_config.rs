@@ -13,9 +13,7 @@ use blis_workload::spec::{Arrival, Client, LONGEST, Lengths, Load, Prefix, Serve
 use blis_workload::trace_v2::ThinkTime;
 
 use crate::error::Failure;
-use crate::spec::{
-    ArrivalName, ExperimentSpec, ParityName, SessionMode, TraceFormatName, WorkloadName, defaults,
-};
+use crate::spec::{ArrivalName, ExperimentSpec, ParityName, SessionMode, TraceFormatName, WorkloadName, defaults};
 
 /// Where requests come from.
 #[derive(Clone, Debug, PartialEq)]
@@ -204,8 +202,7 @@ fn specified(path: &Path, settings: &ExperimentSpec) -> Result<WorkloadConfig, F
         ParityName::Blis => ServeGenReading::Blis,
     };
     let spec = Spec::load_with(path, servegen).map_err(Failure::refused)?;
-    let num_requests =
-        settings.num_requests.map_or(spec.num_requests, |count| Some(count.into()).filter(|&n| n > 0));
+    let num_requests = settings.num_requests.map_or(spec.num_requests, |count| Some(count.into()).filter(|&n| n > 0));
     let (origin, timeout) = (SpecOrigin::File(path.to_owned()), settings.timeout.map(deadline));
     Ok(WorkloadConfig::Specified(SpecConfig { origin, spec: Arc::new(spec), num_requests, timeout }))
 }
@@ -219,8 +216,7 @@ fn named(preset: Preset, settings: &ExperimentSpec) -> Result<WorkloadConfig, Fa
     }
     let usual = DistributionSpec::default();
     let spec = Arc::new(preset.spec(settings.rate.unwrap_or(usual.rate)));
-    let num_requests =
-        settings.num_requests.map_or(usual.num_requests, |count| Some(count.into()).filter(|&n| n > 0));
+    let num_requests = settings.num_requests.map_or(usual.num_requests, |count| Some(count.into()).filter(|&n| n > 0));
     if num_requests.is_none() && settings.horizon.is_none() {
         return Err(endless());
     }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use blis_eval::error::Failure;
 use super::output::print;
+use blis_eval::error::Failure;
 use blis_report::{check_target, write_text};
 use blis_workload::spec::compose::{Composed, compose as merge};
 

@@ -6,10 +6,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 
-use blis_eval::error::Failure;
 use super::output::{print, print_document};
 use blis_config::Catalogue;
 use blis_config::physics::CoefficientFile;
+use blis_eval::error::Failure;
 use blis_fit::errors::{OfDistribution, mean};
 use blis_fit::kernels::{fit_kernels, yaml};
 use blis_fit::plot::draw;

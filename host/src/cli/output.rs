@@ -91,7 +91,6 @@ pub(super) fn colour_wanted() -> bool {
     set("NO_COLOR").is_none() && set("TERM").is_none_or(|terminal| terminal != "dumb")
 }
 
-
 /// How the program ends after `failure`: 2 for what was asked, 1 for what went wrong, 0 for a reader that left.
 pub(super) fn exit_code(failure: &Failure) -> ExitCode {
     match failure.kind() {

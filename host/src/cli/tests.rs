@@ -6,32 +6,32 @@ use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 
-use super::args::{EngineName, TieBreakName, TraceFormatName, TraceLevelName};
-use super::config::{EngineConfig, SloTargets, SyntheticConfig, WorkloadConfig};
-use super::given::Given;
 use super::*;
 use blis_config::LatencyKind;
 use blis_config::policy::{Bundle, Choices, NoPlugins, PolicySettings, Scorer, ScorerKind, Sourced};
 use blis_eval::FitnessScale;
+use blis_eval::experiment::{EngineConfig, SloTargets};
+use blis_eval::spec::{EngineName, ExperimentSpec, KEYS, TieBreakName, TraceFormatName, TraceLevelName};
+use blis_eval::workload_config::{SyntheticConfig, WorkloadConfig};
 use blis_plugin::Kind;
 use blis_workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec};
 use blis_workload::spec::Load;
 use blis_workload::trace_v2::ThinkTime;
 
 /// The run that `blis <line>` asks for, or what the user reads instead.
-fn parse(line: &str) -> Result<RunConfig, String> {
+fn parse(line: &str) -> Result<Experiment, String> {
     let words = std::iter::once("blis").chain(line.split_whitespace());
     let cli =
         Cli::try_parse_from(words).map_err(|error| reworded(&error, line.split_whitespace().next()).to_string())?;
     let config = match cli.command {
-        Some(Command::Run(args)) => RunConfig::from_run(*args),
-        Some(Command::Replay(args)) => RunConfig::from_replay(*args),
+        Some(Command::Run(args)) => args.experiment(),
+        Some(Command::Replay(args)) => args.experiment(),
         other => panic!("no simulation: {other:?}"),
     };
     config.map_err(|failure| failure.to_string())
 }
 
-fn run(flags: &str) -> RunConfig {
+fn run(flags: &str) -> Experiment {
     parse(&format!("run --model m {flags}")).unwrap_or_else(|error| panic!("{flags}: {error}"))
 }
 
@@ -42,7 +42,7 @@ fn refused(line: &str) -> String {
     }
 }
 
-fn synthetic(config: RunConfig) -> SyntheticConfig {
+fn synthetic(config: Experiment) -> SyntheticConfig {
     match config.workload {
         WorkloadConfig::Synthetic(workload) => workload,
         other => panic!("not generated: {other:?}"),
@@ -80,8 +80,9 @@ fn names_of_blis_and_vllm_mean_the_same() {
         ("--tp 0 --max-model-len 0", ""),
         ("--workload distribution --rate 1.0 --timeout 300", "--timeout 300"),
     ];
-    let meaning =
-        |flags: &str| format!("{:?}", RunConfig { given: Given::default(), choices: Choices::default(), ..run(flags) });
+    let meaning = |flags: &str| {
+        format!("{:?}", Experiment { spec: Default::default(), choices: Choices::default(), ..run(flags) })
+    };
     for (one, other) in table {
         assert_eq!(meaning(one), meaning(other), "{one}");
     }
@@ -166,7 +167,7 @@ fn recorded_command_lines_are_understood() {
     let config = parse(line).expect("valid");
     assert!(matches!(config.workload, WorkloadConfig::Recorded { .. }));
     assert_eq!(config.horizon, Micros(100_000_000_000));
-    assert_eq!(config.output.results_path.as_deref(), Some("results.json".as_ref()));
+    assert_eq!(config.files.results_path.as_deref(), Some("results.json".as_ref()));
     let cluster = "--num-instances 4 --trace-level decisions --counterfactual-k 4 --summarize-trace \
                    --snapshot-refresh-interval 0 --cache-signal-delay 0 --admission-latency 200 --routing-latency 100 \
                    --routing-policy weighted --routing-scorers no-hit-lru:2,precise-prefix-cache:1,load-balance:1 \
@@ -270,8 +271,8 @@ const MODEL: &str = "--model meta-llama/Llama-3.1-8B-Instruct";
 
 fn explained(line: &str) -> String {
     let config = parse(line).unwrap_or_else(|error| panic!("{line}: {error}"));
-    let deployment = connect::resolve(&config).unwrap_or_else(|error| panic!("{line}: {error}"));
-    let page = explain::explain(&config, &deployment).to_string();
+    let deployment = open::resolve(&config).unwrap_or_else(|error| panic!("{line}: {error}"));
+    let page = explain(&config, &deployment).to_string();
     let read: Result<serde_json::Value, _> = serde_yaml::from_str(&page);
     assert!(read.as_ref().is_ok_and(serde_json::Value::is_object), "{read:?}\n{page}");
     let (_, policies) = page.split_once("# From here to the end: ").expect("the policies");
@@ -290,9 +291,9 @@ fn a_configuration_is_explained() {
     let page = explained(&format!("run {MODEL} {flags} --policy-config {bundle}"));
     insta::assert_snapshot!(page.replace(&bundle, "policy.yaml"));
     let recorded = explained(&format!("replay {MODEL} --trace-header h.yaml --trace-data d.csv --parity blis"));
-    assert!(recorded.contains("horizon: null  # twice the last arrival\n"), "{recorded}");
+    assert!(recorded.contains("# horizon: null  (twice the last arrival)\n"), "{recorded}");
     let blackbox = explained("run --model qwen/qwen2.5-7b-instruct --hardware H100 --tp 1 --latency-model blackbox");
-    assert!(blackbox.contains("  latency_model: blackbox  # flag --latency-model\n"), "{blackbox}");
+    assert!(blackbox.contains("  latency-model: blackbox  # flag --latency-model\n"), "{blackbox}");
 }
 
 /// Whatever is not about output is explained, under its own name; what was given, with its flag.
@@ -300,20 +301,20 @@ fn a_configuration_is_explained() {
 fn no_flag_is_forgotten_in_the_explanation() {
     const TOLD_OTHERWISE: [&str; 13] = [
         // Found again as the policies.
-        "policy_config",
-        "admission_policy",
-        "routing_policy",
-        "routing_scorers",
-        "routing_cache_weight",
-        "routing_load_weight",
-        "priority_policy",
-        "preemption_policy",
-        "scheduling_policy",
-        "policy_param",
+        "policy-config",
+        "admission-policy",
+        "routing-policy",
+        "routing-scorers",
+        "routing-cache-weight",
+        "routing-load-weight",
+        "priority-policy",
+        "preemption-policy",
+        "scheduling-policy",
+        "policy-param",
         "help",
-        // Under the name of the other.
-        "no_enable_prefix_caching",
-        "no_enable_chunked_prefill",
+        // Where the others come from.
+        "config",
+        "fitness-scale",
     ];
     let lines = [
         format!("run {MODEL} --admission-policy token-bucket"),
@@ -331,11 +332,11 @@ fn no_flag_is_forgotten_in_the_explanation() {
         let all = Cli::command();
         let command = all.find_subcommand(command).expect("known");
         for flag in command.get_arguments() {
-            let name = flag.get_id().as_str();
-            let told_otherwise = TOLD_OTHERWISE.contains(&name) || flag.get_help_heading() == Some("Output");
-            let hidden_opposite = flag.is_hide_set() && name.starts_with("no_");
-            let told = pages.lines().any(|line| line.trim_start().starts_with(&format!("{name}: ")));
-            assert!(told || told_otherwise || hidden_opposite, "{name} is not in\n{pages}");
+            let name = flag.get_id().as_str().replace('_', "-");
+            let told_otherwise = TOLD_OTHERWISE.contains(&name.as_str()) || flag.get_help_heading() == Some("Output");
+            let opposite = name.starts_with("no-");
+            let told = pages.lines().any(|line| line.trim_start_matches([' ', '#']).starts_with(&format!("{name}: ")));
+            assert!(told || told_otherwise || opposite, "{name} is not in\n{pages}");
         }
     }
 }
@@ -359,6 +360,76 @@ fn what_was_given_is_explained_with_its_flag() {
     let page = explained(&format!("run {MODEL} {flags}"));
     for flag in flags.split_whitespace().filter(|word| word.starts_with("--")) {
         assert!(page.lines().any(|line| line.ends_with(&format!("  # flag {flag}"))), "{flag} is not in\n{page}");
+    }
+}
+
+/// Settings and flags are two lists of the same names.
+#[test]
+fn every_setting_is_a_flag_and_every_flag_a_setting() {
+    const NO_SETTINGS: [&str; 12] = [
+        "config",
+        "explain-config",
+        "log",
+        "output",
+        "no-progress",
+        "metrics-path",
+        "results-path",
+        "export",
+        "trace-output",
+        "help",
+        "no-async-scheduling",
+        "no-scheduler-reserve-full-isl",
+    ];
+    let all = Cli::command();
+    let mut flags = std::collections::BTreeMap::new();
+    for command in ["run", "replay"] {
+        for flag in all.find_subcommand(command).expect("known").get_arguments() {
+            let aliases = flag.get_all_aliases().unwrap_or_default();
+            flags.insert(
+                flag.get_long().expect("long").to_owned(),
+                aliases.iter().map(|&name| name.to_owned()).collect::<Vec<_>>(),
+            );
+        }
+    }
+    for key in KEYS {
+        let aliases = flags.get(key.name).unwrap_or_else(|| panic!("no flag --{}", key.name));
+        assert_eq!(key.aliases, aliases, "{}", key.name);
+    }
+    let unknown = flags.keys().filter(|name| KEYS.iter().all(|key| key.name != **name));
+    let unknown: Vec<&String> = unknown
+        .filter(|name| !NO_SETTINGS.contains(&name.as_str()))
+        .filter(|name| name.strip_prefix("no-").is_none_or(|name| KEYS.iter().all(|key| key.name != name)))
+        .collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+}
+
+/// The page says what the flags said: read back, it is the same experiment.
+#[test]
+fn an_explained_configuration_reads_back() {
+    let lines = [
+        format!("run {MODEL}"),
+        format!("run {MODEL} --routing-policy weighted --policy-param routing.queue-depth=2 --num-instances 3 --tp 2"),
+        format!("run {MODEL} --workload chatbot --rate 7 --parity blis --scheduling-policy priority --seed 9"),
+        format!("run {MODEL} --concurrency 3 --num-requests 9 --think-time-ms 5 --slo-ttft a=1s,default=20ms"),
+        format!("run {MODEL} --workload-trace t.csv --start 2 --repeat 3 --timeout 2.5 --no-enable-prefix-caching"),
+        format!("run {MODEL} --workload-spec ../examples/workload-spec/mixed.yaml --horizon 5000000"),
+        format!(
+            "run {MODEL} --alpha-coeffs 1,2,3 --beta-coeffs 4,5,6 --total-kv-blocks 700 --fitness-weights p99_ttft:1"
+        ),
+        format!("replay {MODEL} --trace-header h.yaml --trace-data d.csv --session-mode closed-loop --parity blis"),
+    ];
+    for line in lines {
+        let config = parse(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
+        let page = explained(&line);
+        let spec = ExperimentSpec::parse("page.yaml", &page).unwrap_or_else(|error| panic!("{line}: {error}\n{page}"));
+        let again = Experiment::new(spec, Default::default()).unwrap_or_else(|error| panic!("{line}: {error}\n{page}"));
+        let meaning = |config: &Experiment| {
+            format!(
+                "{:?}",
+                Experiment { spec: Default::default(), choices: Choices::default(), bundle: None, ..config.clone() }
+            )
+        };
+        assert_eq!(meaning(&again), meaning(&config), "{line}\n{page}");
     }
 }
 
@@ -391,7 +462,7 @@ fn closed_loops_arrive() {
             .replace("--model m", MODEL),
     );
     assert!(
-        page.contains("  think_time_dist: \"lognormal:mu=1,sigma=2,min=3000000us\"  # flag --think-time-dist\n"),
+        page.contains("  think-time-dist: \"lognormal:mu=1,sigma=2,min=3000000us\"  # flag --think-time-dist\n"),
         "{page}"
     );
 }
@@ -520,5 +591,5 @@ fn clap_finds_no_contradiction_in_the_flags() {
 fn nothing_goes_to_a_reader_that_left() {
     let failure = Failure::output(&io::ErrorKind::BrokenPipe.into());
     assert!(failure.is_quiet());
-    assert_eq!(format!("{:?}", failure.exit_code()), format!("{:?}", ExitCode::SUCCESS));
+    assert_eq!(format!("{:?}", exit_code(&failure)), format!("{:?}", ExitCode::SUCCESS));
 }

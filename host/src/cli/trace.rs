@@ -7,8 +7,8 @@ use blis_sim::units::Micros;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::output::OutputForm;
-use blis_eval::error::Failure;
 use super::output::{print, print_document, wants_text_form};
+use blis_eval::error::Failure;
 use blis_eval::spec::parse;
 use blis_report::decisions::{Diff, Filter, Kind, Listing, Story, Top, TopBy};
 use blis_workload::TraceError;

@@ -9,10 +9,10 @@ use blis_sim::units::Micros;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::args::{OneOf, Settings, TracePartFlags};
+use super::output::{colour_wanted, print, print_document};
+use blis_eval::error::Failure;
 use blis_eval::spec::{TraceFormatName, WorkloadName, defaults, parse};
 use blis_eval::workload_config::TracePart;
-use blis_eval::error::Failure;
-use super::output::{colour_wanted, print, print_document};
 use blis_report::check_target;
 use blis_workload::convert::{TRACE_V2_HEADER, Target};
 use blis_workload::profile::{Profile, ProfileText};

@@ -13,20 +13,20 @@ use blis_sim::units::Micros;
 use rayon::prelude::*;
 use sha2::{Digest as _, Sha256};
 
-use crate::experiment::{Experiment, OutputFiles, RegretSettings};
-use crate::contest::Others;
-use crate::error::Failure;
-use crate::measure::{self, Measured};
-use crate::spec::{ExperimentSpec, Form, Key};
-use crate::{counterfactual, open};
 use super::candidate::limits_of;
 use crate::cancel::{Hand, Leash};
-use blis_config::Deployment;
-use blis_config::policy::{Given, PolicySettings, Source, Sourced};
 use crate::cascade::{ClassFacts, Facts, Runs, Task, Who};
+use crate::contest::Others;
+use crate::error::Failure;
+use crate::experiment::{Experiment, OutputFiles, RegretSettings};
 use crate::feedback::Lesson;
+use crate::measure::{self, Measured};
+use crate::spec::{ExperimentSpec, Form, Key};
 use crate::suite::{Scenario, Suite, hex};
 use crate::{Figure, Figures};
+use crate::{counterfactual, open};
+use blis_config::Deployment;
+use blis_config::policy::{Given, PolicySettings, Source, Sourced};
 use blis_plugin::{Loaded, Technology};
 use blis_workload::spec::Spec;
 use blis_workload::spec::files::Beside;
@@ -129,7 +129,8 @@ impl Bench {
                 });
                 choices.parameters.extend(set);
             }
-            let policies = PolicySettings::choose(&choices, base.bundle.as_ref(), &*catalog).map_err(Failure::refused)?;
+            let policies =
+                PolicySettings::choose(&choices, base.bundle.as_ref(), &*catalog).map_err(Failure::refused)?;
             let mut config = base.clone();
             config.engine.follow(&policies);
             config.cluster.policies = policies;
@@ -183,12 +184,7 @@ impl Bench {
     }
 
     /// One run.
-    pub fn facts(
-        &self,
-        player: &Player,
-        (scenario, seed): (usize, u64),
-        hand: &Arc<Hand>,
-    ) -> Result<Facts, Failure> {
+    pub fn facts(&self, player: &Player, (scenario, seed): (usize, u64), hand: &Arc<Hand>) -> Result<Facts, Failure> {
         let (measured, _, load) = self.simulate(player, (scenario, seed), (hand, 0), |_, _| ())?;
         Ok(facts(&measured, &load.names))
     }

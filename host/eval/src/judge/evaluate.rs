@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use crate::error::Failure;
-use crate::timer::Timer;
 use super::bench::{Bench, Sitting};
 use super::cache::{self, Cache};
 use super::candidate::Candidate;
 use super::native;
 use crate::cancel::{Hand, Pull};
 use crate::cascade::{Course, Judgement, Part, Who, judge, judge_part};
+use crate::error::Failure;
 use crate::feedback::{self, Lesson};
 use crate::suite::Split;
+use crate::timer::Timer;
 use crate::verdict::{CostDocument, Hashes, Status, Traits, VerdictDocument};
 use blis_plugin::{FaultKind, Technology};
 
@@ -126,12 +126,7 @@ pub fn evaluate(
 }
 
 /// With what it follows from.
-pub fn finish(
-    mut document: VerdictDocument,
-    candidate: &str,
-    bench: &Bench,
-    feedback_bytes: usize,
-) -> VerdictDocument {
+pub fn finish(mut document: VerdictDocument, candidate: &str, bench: &Bench, feedback_bytes: usize) -> VerdictDocument {
     feedback::cut(&mut document.artifacts, feedback_bytes.max(LEAST_BYTES));
     document.hashes =
         Hashes { candidate: candidate.to_owned(), suite: bench.hash().to_owned(), host: host(), result: String::new() };

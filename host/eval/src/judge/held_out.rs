@@ -7,10 +7,10 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::error::Failure;
 use super::bench::{Bench, Player};
 use super::candidate::Candidate;
 use crate::cascade::{Difference, Facts, Part};
+use crate::error::Failure;
 use crate::suite::Split;
 
 /// Everybody, on what nobody was trained on.

@@ -21,11 +21,11 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use serde::{Deserialize, Serialize};
 
-use crate::error::Failure;
 use super::bench::Bench;
 use super::candidate::Candidate;
 use super::evaluate::{Terms, pulled};
 use crate::cancel::{Hand, Pull};
+use crate::error::Failure;
 use crate::verdict::{Status, Traits, VerdictDocument};
 
 /// Most that a child may answer with.

@@ -23,13 +23,13 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::error::Failure;
 use super::bench::Bench;
 use super::cache::Cache;
 use super::candidate::{Candidate, native_code};
 use super::evaluate::{NativeCode, Terms, evaluate_known};
 use crate::cancel::{Hand, Pull};
 use crate::cascade::Part;
+use crate::error::Failure;
 use crate::suite::{Scenario, Split, Suite};
 use crate::verdict::VerdictDocument;
 use blis_plugin::Technology;

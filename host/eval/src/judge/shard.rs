@@ -11,12 +11,12 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::error::Failure;
-use crate::cancel::Hand;
 use super::bench::{Bench, Sitting};
 use super::candidate::Candidate;
 use super::evaluate::{Ready, Terms, finish, host, ready};
+use crate::cancel::Hand;
 use crate::cascade::{Course, Facts, Part, Runs, Task, Who, judge};
+use crate::error::Failure;
 use crate::feedback;
 use crate::suite::{Split, Suite, hex};
 use crate::verdict::{Status, Traits, VerdictDocument};

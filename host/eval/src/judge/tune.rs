@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cmaes::{CMAESOptions, DVector, Mode};
 use serde::Serialize;
 
-use crate::error::Failure;
 use super::bench::{Bench, Player, Sitting};
 use super::candidate::Candidate;
 use crate::cascade::{Difference, Part, Stage, Who, judge_part};
+use crate::error::Failure;
 use crate::suite::Split;
 use blis_plugin::{Loaded, Parameter};
 

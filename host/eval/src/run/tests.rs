@@ -6,9 +6,10 @@ use std::sync::Arc;
 use blis_sim::latency::{Batch, LatencyModel};
 
 use super::*;
-use crate::cli::args::Cli;
+use crate::experiment::OutputFiles;
+use crate::measure::with_deadlines;
+use crate::spec::{ExperimentSpec, Form, Key};
 use blis_config::{KvBlocksSource, LatencyKind};
-use clap::Parser as _;
 
 mod sessions;
 
@@ -22,12 +23,18 @@ impl LatencyModel for TenMillis {
     }
 }
 
+/// The experiment of these settings, written as flags.
 fn config(flags: &str) -> Experiment {
-    let line = format!("blis run --model test {flags}");
-    match Cli::try_parse_from(line.split_whitespace()).expect("flags").command {
-        Some(crate::cli::args::Command::Run(args)) => Experiment::from_run(*args).expect("valid"),
-        other => panic!("not a run: {other:?}"),
+    let mut spec = ExperimentSpec::default();
+    spec.set_named("model", "test").expect("legal");
+    let mut words = flags.split_whitespace();
+    while let Some(word) = words.next() {
+        let name = word.trim_start_matches("--");
+        let key = Key::find(name).unwrap_or_else(|hint| panic!("{name}: {hint}"));
+        let value = if key.form == Form::Switch { "true" } else { words.next().expect("a value") };
+        spec.set_named(name, value).expect("legal");
     }
+    Experiment::new(spec, OutputFiles::default()).expect("valid")
 }
 
 fn deployment(total_kv_blocks: u32, max_model_len: Option<u32>) -> Deployment {
@@ -70,7 +77,7 @@ fn workload(requests: Vec<Request>) -> Workload {
 fn figures_and_setting() {
     let requests = (0..10).map(|id| request(id, 100, None)).collect();
     let finished =
-        simulate(&config(""), &deployment(1_000, None), workload(requests), false).unwrap_or_else(|e| panic!("{e}"));
+        simulate(&config(""), &deployment(1_000, None), workload(requests), &()).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(finished.report.cluster.counts.completed, 10);
     assert_eq!(finished.report.cluster.counts.output_tokens, 30);
     assert_eq!((finished.report.cluster.itl.count, finished.report.cluster.itl.mean_ms), (20, 10.0));
@@ -92,8 +99,7 @@ fn every_surprise_is_told_with_its_remedy() {
     let bad = blis_diag::Diagnostic::new("`x` is no number").at(location).hint("mend it");
     workload.skipped = Skipped { count: 1, first: vec![bad] };
     // 10 blocks of 16 tokens; the requests with a deadline time out in their first step.
-    let finished =
-        simulate(&config(""), &deployment(10, Some(4_096)), workload, false).unwrap_or_else(|e| panic!("{e}"));
+    let finished = simulate(&config(""), &deployment(10, Some(4_096)), workload, &()).unwrap_or_else(|e| panic!("{e}"));
     insta::assert_debug_snapshot!(finished.warnings);
 }
 
@@ -102,7 +108,7 @@ fn a_deadline_that_was_asked_for_is_no_surprise() {
     let timed_out = vec![request(0, 100, Some(5_000)), request(1, 100, None)];
     let config = config("--timeout 0.005");
     let finished =
-        simulate(&config, &deployment(1_000, None), workload(timed_out), false).unwrap_or_else(|e| panic!("{e}"));
+        simulate(&config, &deployment(1_000, None), workload(timed_out), &()).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(finished.warnings, []);
 }
 
@@ -121,10 +127,11 @@ fn a_trace_takes_the_deadline_of_the_command_line() {
 #[test]
 fn the_metrics_file_has_every_request() {
     let path = std::env::temp_dir().join(format!("blis-run-{}.json", std::process::id()));
-    let config = config(&format!("--metrics-path {}", path.display()));
+    let mut config = config("");
+    config.files.metrics_path = Some(path.clone());
     let requests = (0..3).map(|id| request(id, 100, None)).collect();
     let finished =
-        simulate(&config, &deployment(1_000, None), workload(requests), false).unwrap_or_else(|e| panic!("{e}"));
+        simulate(&config, &deployment(1_000, None), workload(requests), &()).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(finished.files, Ok(()));
     let document: serde_json::Value = serde_json::from_slice(&fs::read(&path).expect("written")).expect("JSON");
     fs::remove_file(&path).expect("ours");
@@ -136,10 +143,10 @@ fn the_metrics_file_has_every_request() {
 #[test]
 fn a_file_that_cannot_be_written_does_not_cost_the_results() {
     let mut config = config("");
-    config.output.metrics_path = Some("/no/such/folder/metrics.json".into());
+    config.files.metrics_path = Some("/no/such/folder/metrics.json".into());
     let requests = vec![request(0, 100, None)];
     let finished =
-        simulate(&config, &deployment(1_000, None), workload(requests), false).unwrap_or_else(|e| panic!("{e}"));
+        simulate(&config, &deployment(1_000, None), workload(requests), &()).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(finished.report.cluster.counts.completed, 1);
     let told = finished.files.expect_err("no such folder").to_string();
     assert!(told.starts_with("error: cannot write `/no/such/folder/metrics.json`"), "{told}");

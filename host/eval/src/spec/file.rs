@@ -40,9 +40,7 @@ impl ExperimentSpec {
         let read = File::open(path).and_then(|opened| opened.take(BYTES_MAX + 1).read_to_string(&mut text));
         read.map_err(|error| Failure::refused(unreadable(&file, &error)))?;
         if text.len() as u64 > BYTES_MAX {
-            return Err(
-                Failure::usage(format_args!("`{file}` is longer than 1 MiB")).hint("is this the right file?")
-            );
+            return Err(Failure::usage(format_args!("`{file}` is longer than 1 MiB")).hint("is this the right file?"));
         }
         Self::parse(&file, &text)
     }

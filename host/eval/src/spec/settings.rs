@@ -259,8 +259,8 @@ impl ExperimentSpec {
     /// # Errors
     /// That there is no such setting, or what it must be.
     pub fn set_named(&mut self, name: &str, text: &str) -> Result<(), Failure> {
-        let key = Key::find(name)
-            .map_err(|hint| Failure::usage(format_args!("there is no setting `{name}`")).hint(hint))?;
+        let key =
+            Key::find(name).map_err(|hint| Failure::usage(format_args!("there is no setting `{name}`")).hint(hint))?;
         self.set(key, text, Source::Told("the specification".into()))
             .map_err(|told| Failure::usage(format_args!("`{name}` is `{text}`")).hint(format_args!("it {told}")))
     }

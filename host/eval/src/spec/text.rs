@@ -8,7 +8,6 @@ use blis_workload::trace_v2::ThinkTime;
 use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-
 use super::{PolicyParam, ScorerList, TargetList};
 
 /// What it displays.

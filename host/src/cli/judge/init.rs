@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use include_dir::{Dir, DirEntry, include_dir};
 
-use blis_eval::error::Failure;
 use super::super::output::print;
+use blis_eval::error::Failure;
 use blis_eval::suite::Suite;
 
 static TEMPLATES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../sdk/python/templates");

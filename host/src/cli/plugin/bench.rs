@@ -5,9 +5,9 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::super::output::OutputForm;
-use blis_eval::error::Failure;
 use super::measure::Cost;
 use super::{KindName, Places, asked, find_any, kinds, measure, print_either, table};
+use blis_eval::error::Failure;
 use blis_plugin::Kind;
 
 /// Instances, or requests in a batch.

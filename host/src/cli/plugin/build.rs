@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use blis_eval::error::Failure;
 use super::super::output::print;
 use super::{asked, names, toolchain};
+use blis_eval::error::Failure;
 use blis_plugin::Limits;
 use blis_plugin::find::{Finder, read, sha256};
 use blis_plugin::wasm::componentize;

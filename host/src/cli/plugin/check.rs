@@ -4,8 +4,8 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::super::output::OutputForm;
-use blis_eval::error::Failure;
 use super::{KindName, Named, Places, find_any, kinds, measure, names, print_either, table};
+use blis_eval::error::Failure;
 use blis_plugin::check::{COST_SIZES, Check, Findings, Usage, check as conformance};
 use blis_plugin::find::Finder;
 use blis_plugin::{Kind, Loaded, Technology};

@@ -4,9 +4,9 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::super::output::OutputForm;
-use blis_eval::error::Failure;
 use super::{Places, names, print_either, table};
 use blis_config::policy::BuiltIn;
+use blis_eval::error::Failure;
 use blis_plugin::find::{Finder, Found};
 use blis_plugin::{Fault, Kind, Loaded, Parameter};
 

@@ -13,9 +13,9 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::output::OutputForm;
-use blis_eval::error::Failure;
 use super::output::{print, wants_text_form};
 use blis_config::policy::{Ambiguous, BuiltIn};
+use blis_eval::error::Failure;
 use blis_plugin::Loaded;
 use blis_plugin::find::{Finder, Found};
 use blis_plugin::{Fault, Kind};

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use blis_eval::error::Failure;
 use super::super::output::print;
 use super::{KindName, toolchain};
+use blis_eval::error::Failure;
 use blis_plugin::Kind;
 
 #[derive(Debug, Args)]
