@@ -10,23 +10,23 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# module, source, and what else it is made of
+# module, source, and the folders of what else it is made of
 modules=(
-    "rust-least-loaded plugins/least-loaded sdk/rust"
-    "rust-weighted-prefix plugins/weighted-prefix sdk/rust"
-    "slo-scheduler plugins/slo-scheduler sdk/rust"
-    "learned-latency plugins/learned-latency sdk/rust"
+    "rust-least-loaded plugins/least-loaded sdk/rust sdk/abi"
+    "rust-weighted-prefix plugins/weighted-prefix sdk/rust sdk/abi"
+    "slo-scheduler plugins/slo-scheduler sdk/rust sdk/abi"
+    "learned-latency plugins/learned-latency sdk/rust sdk/abi"
     "c-least-loaded plugins/c-least-loaded sdk/c"
 )
 out=target/guests
 list=policies/SOURCES.toml
 
 main() {
-    local write=no module source library
+    local write=no module source
     [[ ${1:-} == --write ]] && write=yes
     mkdir -p "$out"
     for entry in "${modules[@]}"; do
-        read -r module source library <<<"$entry"
+        read -r module source _ <<<"$entry"
         build "$module" "$source"
         if cmp -s "$out/$module.wasm" "policies/$module.wasm"; then
             echo "$module.wasm: the same bytes"
@@ -56,12 +56,13 @@ sources() {
 # `sources` are folders: of C, their *.c and *.h files; of Rust, Cargo.toml and what is in src.
 # `sources_sha256` is the SHA-256 of the lines "<SHA-256 of a file>  <path>", sorted by path.
 TEXT
-    local module source library
+    local module folders sources
     for entry in "${modules[@]}"; do
-        read -r module source library <<<"$entry"
-        printf '\n[[module]]\nfile = "%s.wasm"\nsources = ["%s", "%s"]\nsources_sha256 = "%s"\nwasm_sha256 = "%s"\n' \
-            "$module" "$source" "$library" "$(files "$source" "$library" | xargs sha256sum | digest)" \
-            "$(digest <"policies/$module.wasm")"
+        read -r module sources <<<"$entry"
+        read -ra folders <<<"$sources"
+        printf '\n[[module]]\nfile = "%s.wasm"\nsources = [%s]\nsources_sha256 = "%s"\nwasm_sha256 = "%s"\n' \
+            "$module" "$(printf ', "%s"' "${folders[@]}" | cut -c 3-)" \
+            "$(files "${folders[@]}" | xargs sha256sum | digest)" "$(digest <"policies/$module.wasm")"
     done
 }
 

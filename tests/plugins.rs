@@ -131,7 +131,7 @@ fn a_new_crate_has_all_it_needs() {
         let crate_folder = folder.0.join(format!("my-{kind}"));
         let source = fs::read_to_string(crate_folder.join("src/lib.rs")).expect("a source");
         assert!(!source.contains('@'), "something was not filled in: {source}");
-        assert!(crate_folder.join("blis-sdk/src/lib.rs").is_file());
+        assert!(["blis-sdk", "blis-abi"].iter().all(|name| crate_folder.join(name).join("src/lib.rs").is_file()));
         let manifest = fs::read_to_string(crate_folder.join("Cargo.toml")).expect("a manifest");
         assert!(manifest.contains("[workspace.dependencies"), "{manifest}");
     }
@@ -142,7 +142,7 @@ fn a_new_crate_has_all_it_needs() {
         .expect("cargo");
     assert!(cargo.status.success(), "{}", text(&cargo.stderr));
     let metadata: Value = serde_json::from_slice(&cargo.stdout).expect("JSON");
-    assert_eq!(metadata["packages"].as_array().map(Vec::len), Some(2), "the policy and the SDK");
+    assert_eq!(metadata["packages"].as_array().map(Vec::len), Some(3), "the policy and the two crates of the SDK");
 }
 
 #[test]

@@ -1,94 +1,10 @@
 //! What a policy says about itself, and what it is told once.
 
-use std::ops::{BitOr, RangeInclusive};
+use std::ops::RangeInclusive;
+
+pub use blis_abi::{Events, Kind, Reads};
 
 use crate::rows::InstanceInfo;
-
-/// A kind of decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Who may enter.
-    Admission,
-    /// Where a request goes.
-    Routing,
-    /// How urgent it is there.
-    Priority,
-    /// The order of a wait queue.
-    Scheduling,
-    /// Who leaves the batch.
-    Preemption,
-    /// How long things take.
-    Latency,
-}
-
-impl Kind {
-    /// All of them, in the order of their bits.
-    pub const ALL: [Self; 6] =
-        [Self::Admission, Self::Routing, Self::Priority, Self::Scheduling, Self::Preemption, Self::Latency];
-
-    /// Its bit in a set of kinds.
-    #[must_use]
-    pub const fn bit(self) -> u32 {
-        1 << self as u32
-    }
-
-    /// The kind of which `bits` is the bit.
-    pub(crate) fn of(bits: u32) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.bit() == bits)
-    }
-}
-
-/// A set of columns of [`crate::Instance`]. What a policy does not read costs nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reads(pub(crate) u32);
-
-impl Reads {
-    /// No column.
-    pub const NOTHING: Self = Self(0);
-    /// All columns but the next two.
-    pub const LOAD: Self = Self(1);
-    /// [`crate::Instance::in_flight`] and [`crate::Request::tenant_in_flight`].
-    pub const IN_FLIGHT: Self = Self(2);
-    /// [`crate::Instance::cached_blocks`].
-    pub const CACHED_BLOCKS: Self = Self(4);
-}
-
-impl BitOr for Reads {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
-
-/// A set of [`crate::Event`]s. What nobody wants costs nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Events(pub(crate) u32);
-
-impl Events {
-    /// None.
-    pub const NONE: Self = Self(0);
-    /// [`crate::EventKind::Routed`].
-    pub const ROUTED: Self = Self(1);
-    /// [`crate::EventKind::FirstToken`].
-    pub const FIRST_TOKEN: Self = Self(2);
-    /// [`crate::EventKind::Completed`].
-    pub const COMPLETED: Self = Self(4);
-    /// [`crate::EventKind::Ended`].
-    pub const ENDED: Self = Self(8);
-    /// [`crate::EventKind::Rejected`].
-    pub const REJECTED: Self = Self(16);
-    /// [`crate::EventKind::BlockStored`] and [`crate::EventKind::BlockEvicted`].
-    pub const BLOCKS: Self = Self(32);
-}
-
-impl BitOr for Events {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
 
 /// What a policy says about itself. Its kinds are those that [`crate::export_policy!`] names.
 #[derive(Clone, Debug, PartialEq)]

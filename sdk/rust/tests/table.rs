@@ -4,6 +4,7 @@
 use std::ffi::c_void;
 use std::ptr;
 
+use blis_abi::table::{self, Fact, Host, Parameter, Table, Text};
 use blis_sdk::{
     Admission, Ages, Cluster, Constants, Description, Event, Events, Instance, InstanceInfo, Latency, Lifecycle,
     Policy, Preemption, Priority, Queued, Reads, Request, Routing, Running, Scheduling, Setup, Step, Verdict,
@@ -105,76 +106,14 @@ blis_sdk::export_policy!(
     Everything: Admission, Routing, Priority, Scheduling, Preemption, Latency, Lifecycle
 );
 
-// The structs of sdk/c/blis_policy.h, written once more.
+type State = *mut c_void;
 
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Text(*const u8, usize);
-
-#[repr(C)]
-struct Host {
-    context: *mut c_void,
-    log: extern "C" fn(*mut c_void, u32, Text),
-    fail: extern "C" fn(*mut c_void, Text),
-    random: extern "C" fn(*mut c_void) -> u64,
-    pick: extern "C" fn(*mut c_void, u32) -> u32,
-    prompt_blocks: extern "C" fn(*mut c_void, *mut *const u32) -> usize,
-    text: extern "C" fn(*mut c_void, u32) -> Text,
-    changed: extern "C" fn(*mut c_void, *mut *const u32) -> usize,
-}
-
-#[repr(C)]
-struct Parameter(Text, Text, f64, f64, f64);
-
-#[repr(C)]
-struct Described {
-    name: Text,
-    version: Text,
-    about: Text,
-    kinds: u32,
-    reads: u32,
-    events: u32,
-    scores: u32,
-    every_step: u32,
-    parameter_count: u32,
-    parameters: *const Parameter,
-}
-
-#[repr(C)]
-struct RawSetup {
-    kind: u32,
-    instance_count: u32,
-    instances: *const InstanceInfo,
-    parameters: *const f64,
-    facts: *const (Text, f64),
-    fact_count: usize,
-}
-
-type H = *const Host;
-type S = *mut c_void;
-type Rows = *const c_void;
-
-#[repr(C)]
-struct Table {
-    abi_version: u32,
-    size: u32,
-    struct_sizes: [u32; 7],
-    reserved: u32,
-    describe: extern "C" fn() -> *const Described,
-    create: extern "C" fn(H, *const RawSetup) -> S,
-    destroy: extern "C" fn(S),
-    save: extern "C" fn(H, S, *mut u8, usize) -> usize,
-    restore: extern "C" fn(H, S, *const u8, usize) -> u32,
-    admit: extern "C" fn(H, S, *const Request, *const Ages, Rows, usize, usize, *mut Text) -> u32,
-    route: extern "C" fn(H, S, *const Request, *const Ages, Rows, usize, usize) -> u32,
-    scores: extern "C" fn(H, S, *const Request, *const Ages, Rows, usize, usize, *mut f64),
-    priority: extern "C" fn(H, S, *const Request) -> i64,
-    rank: extern "C" fn(H, S, *const Request, *const Queued) -> f64,
-    victim: extern "C" fn(H, S, u64, u32, Rows, usize, usize) -> u32,
-    constants: extern "C" fn(H, S, *mut Constants),
-    queueing_time: extern "C" fn(H, S, u32) -> u64,
-    step_time: extern "C" fn(H, S, *const Step) -> u64,
-    notice: extern "C" fn(H, S, *const Event),
+/// Calls a function of the table.
+macro_rules! call {
+    ($table:expr, $function:ident($($argument:expr),* $(,)?)) => {
+        // SAFETY: the arguments are as the header says; where they are not on purpose, the SDK checks them.
+        unsafe { $table.$function.expect("filled in")($($argument),*) }
+    };
 }
 
 unsafe extern "C" {
@@ -193,7 +132,7 @@ struct Heard {
 
 fn string(text: Text) -> String {
     // SAFETY: the library's texts are valid during the call.
-    String::from_utf8(unsafe { std::slice::from_raw_parts(text.0, text.1) }.to_vec()).unwrap()
+    String::from_utf8(unsafe { std::slice::from_raw_parts(text.data, text.len) }.to_vec()).unwrap()
 }
 
 fn heard(context: *mut c_void) -> &'static mut Heard {
@@ -227,7 +166,7 @@ extern "C" fn prompt_blocks(_: *mut c_void, blocks: *mut *const u32) -> usize {
 
 extern "C" fn text(_: *mut c_void, name: u32) -> Text {
     let text = if name == 3 { "gold" } else { "" };
-    Text(text.as_ptr(), text.len())
+    Text::of(text)
 }
 
 extern "C" fn changed(context: *mut c_void, places: *mut *const u32) -> usize {
@@ -245,15 +184,15 @@ fn host() -> Host {
     Host { context, log, fail, random, pick, prompt_blocks, text, changed }
 }
 
-fn table() -> &'static Table {
+fn exported() -> &'static Table {
     // SAFETY: a static of this program.
     unsafe { &*blis_plugin_v1() }
 }
 
-fn created(host: &Host, offset: f64, layers: f64) -> S {
+fn created(host: &Host, offset: f64, layers: f64) -> State {
     let info = InstanceInfo { id: 0, max_num_seqs: 8, total_kv_blocks: 100, block_size: 16 };
-    let fact = (Text("num_layers".as_ptr(), 10), layers);
-    let setup = RawSetup {
+    let fact = Fact { name: Text::of("num_layers"), value: layers };
+    let setup = table::Setup {
         kind: 2,
         instance_count: 1,
         instances: &raw const info,
@@ -261,57 +200,59 @@ fn created(host: &Host, offset: f64, layers: f64) -> S {
         facts: &raw const fact,
         fact_count: 1,
     };
-    (table().create)(host, &raw const setup)
+    call!(exported(), create(host, &raw const setup))
 }
 
 #[test]
 fn the_table_is_that_of_the_header() {
-    let table = table();
+    let table = exported();
     assert_eq!((table.abi_version, table.size as usize), (1, size_of::<Table>()));
     assert_eq!(table.struct_sizes, [88, 16, 48, 24, 64, 64, 64]);
+    let described = call!(table, describe());
     // SAFETY: lives as long as the program.
-    let described = unsafe { &*(table.describe)() };
+    let described = unsafe { &*described };
     assert_eq!((string(described.name).as_str(), string(described.version).as_str()), ("everything", "1.2.3"));
     assert_eq!((described.kinds, described.reads, described.events, described.scores), (63, 5, 33, 1));
     // SAFETY: the same.
-    let Parameter(name, about, default, min, max) = unsafe { &*described.parameters };
-    assert_eq!((string(*name).as_str(), string(*about).as_str()), ("offset", "added to ranks"));
-    assert_eq!((described.parameter_count, *default, *min, *max), (1, 5.0, 0.0, 10.0));
+    let parameter = unsafe { &*described.parameters };
+    assert_eq!((string(parameter.name).as_str(), string(parameter.about).as_str()), ("offset", "added to ranks"));
+    let Parameter { default_value, min, max, .. } = *parameter;
+    assert_eq!((described.parameter_count, default_value, min, max), (1, 5.0, 0.0, 10.0));
 }
 
 #[test]
 fn every_kind_gets_its_arguments_and_gives_its_answer() {
-    let (host, table) = (host(), table());
+    let (host, table) = (host(), exported());
     let state = created(&host, 0.5, 32.0);
     let request = Request { id: 40, urgency: 1, ..Request::default() };
     let ages = Ages { load_us: 77, cached_blocks_us: 0 };
     let instance = |queue_depth| Instance { queue_depth, ..Instance::default() };
     let instances = [instance(3), instance(1), instance(1)];
-    let rows: Rows = instances.as_ptr().cast();
-    let mut reason = Text(ptr::null(), 0);
-    assert_eq!((table.admit)(&host, state, &request, &ages, rows, 3, 48, &mut reason), 1);
+    let rows: *const c_void = instances.as_ptr().cast();
+    let mut reason = Text::EMPTY;
+    assert_eq!(call!(table, admit(&host, state, &request, &ages, rows, 3, 48, &mut reason)), 1);
     let hopeless = Request { urgency: -2, ..request };
-    assert_eq!((table.admit)(&host, state, &hopeless, &ages, rows, 3, 48, &mut reason), 0);
+    assert_eq!(call!(table, admit(&host, state, &hopeless, &ages, rows, 3, 48, &mut reason)), 0);
     assert_eq!(string(reason), "-2 in 77");
-    assert_eq!((table.route)(&host, state, &request, &ages, rows, 3, 48), 2);
+    assert_eq!(call!(table, route(&host, state, &request, &ages, rows, 3, 48)), 2);
     let mut scores = [0.0; 3];
-    (table.scores)(&host, state, &request, &ages, rows, 3, 48, scores.as_mut_ptr());
+    call!(table, scores(&host, state, &request, &ages, rows, 3, 48, scores.as_mut_ptr()));
     assert_eq!(scores, [-3.0, -1.0, -1.0]);
-    assert_eq!((table.priority)(&host, state, &request), -40);
+    assert_eq!(call!(table, priority(&host, state, &request)), -40);
     let queued = Queued { turn: 3, ..Queued::default() };
-    assert_eq!((table.rank)(&host, state, &request, &queued), 43.5);
+    assert_eq!(call!(table, rank(&host, state, &request, &queued)), 43.5);
     let batch = [Running::default(); 2];
-    assert_eq!((table.victim)(&host, state, 3, 1, batch.as_ptr().cast(), 2, 64), 312);
+    assert_eq!(call!(table, victim(&host, state, 3, 1, batch.as_ptr().cast(), 2, 64)), 312);
     let mut constants = Constants::default();
-    (table.constants)(&host, state, &mut constants);
+    call!(table, constants(&host, state, &mut constants));
     assert_eq!((constants.shortest_step, constants.preemption), (2, 6));
-    assert_eq!((table.queueing_time)(&host, state, 9), 9);
+    assert_eq!(call!(table, queueing_time(&host, state, 9)), 9);
     let step = Step { prefill_requests: 4, decode_context: 2, ..Step::default() };
-    assert_eq!((table.step_time)(&host, state, &step), 42);
+    assert_eq!(call!(table, step_time(&host, state, &step)), 42);
     assert_eq!(heard(host.context).log, [(2, "3 instances".to_owned())]);
     assert_eq!(heard(host.context).picks, [2]);
     assert!(heard(host.context).failures.is_empty());
-    (table.destroy)(state);
+    call!(table, destroy(state));
 }
 
 #[test]
@@ -325,34 +266,34 @@ fn rows_of_a_later_host_are_longer() {
     let instances = [longer(3), longer(2), longer(1), longer(4)];
     let route = |stride| {
         let request = Request::default();
-        (table().route)(&host, state, &request, &Ages::default(), instances.as_ptr().cast(), 4, stride)
+        call!(exported(), route(&host, state, &request, &Ages::default(), instances.as_ptr().cast(), 4, stride))
     };
     assert_eq!(route(size_of::<Longer>()), 2);
     assert_eq!((route(40), heard(host.context).failures.len()), (u32::MAX, 1), "shorter ones are refused");
-    (table().destroy)(state);
+    call!(exported(), destroy(state));
 }
 
 #[test]
 fn a_saved_state_goes_on_elsewhere() {
-    let (host, table) = (host(), table());
+    let (host, table) = (host(), exported());
     let (a, b) = (created(&host, 7.0, 32.0), created(&host, 1.0, 32.0));
     for _ in 0..300 {
-        (table.notice)(&host, a, &Event::default());
+        call!(table, notice(&host, a, &Event::default()));
     }
     let mut bytes = [0_u8; 64];
-    let len = (table.save)(&host, a, bytes.as_mut_ptr(), 0);
+    let len = call!(table, save(&host, a, bytes.as_mut_ptr(), 0));
     assert_eq!((len, bytes), (10, [0; 64]), "8 of a number and 2 of a small one; nothing is written");
-    assert_eq!((table.save)(&host, a, bytes.as_mut_ptr(), 64), len);
-    assert_eq!((table.restore)(&host, b, bytes.as_ptr(), len), 1);
+    assert_eq!(call!(table, save(&host, a, bytes.as_mut_ptr(), 64)), len);
+    assert_eq!(call!(table, restore(&host, b, bytes.as_ptr(), len)), 1);
     let mut again = [0_u8; 64];
-    (table.save)(&host, b, again.as_mut_ptr(), 64);
+    call!(table, save(&host, b, again.as_mut_ptr(), 64));
     assert_eq!(bytes, again);
     for bad in [0, len - 1, len + 1] {
-        assert_eq!((table.restore)(&host, b, bytes.as_ptr(), bad), 0);
+        assert_eq!(call!(table, restore(&host, b, bytes.as_ptr(), bad)), 0);
     }
     assert!(heard(host.context).failures.iter().all(|text| text.starts_with("not a state of this policy")));
-    (table.destroy)(a);
-    (table.destroy)(b);
+    call!(table, destroy(a));
+    call!(table, destroy(b));
 }
 
 #[test]
@@ -360,10 +301,10 @@ fn refusals_and_panics_reach_the_host() {
     let host = host();
     assert!(created(&host, 5.0, 31.0).is_null());
     let state = created(&host, 5.0, 32.0);
-    (table().notice)(&host, state, &Event { request: 13, ..Event::default() });
+    call!(exported(), notice(&host, state, &Event { request: 13, ..Event::default() }));
     let failures = &heard(host.context).failures;
     assert_eq!(failures[0], r#"the facts are [("num_layers", 31.0)]"#);
     assert!(failures[1].starts_with("panicked at "), "{failures:?}");
     assert!(failures[1].contains("table.rs:") && failures[1].ends_with("bad luck"), "{failures:?}");
-    (table().destroy)(state);
+    call!(exported(), destroy(state));
 }

@@ -235,8 +235,7 @@ fn rust(name: &str, kind: Kind) -> Vec<(PathBuf, Vec<u8>)> {
         (PathBuf::from("src/lib.rs"), filled(&source, name, kind).into_bytes()),
         (PathBuf::from(".gitignore"), b"/target\n/*.wasm\n".to_vec()),
     ];
-    let sdk = toolchain::sdk_crate().into_iter().map(|(path, content)| (Path::new("blis-sdk").join(path), content));
-    own.into_iter().chain(sdk).collect()
+    own.into_iter().chain(toolchain::sdk_crates()).collect()
 }
 
 fn c(name: &str, kind: Kind) -> Vec<(PathBuf, Vec<u8>)> {

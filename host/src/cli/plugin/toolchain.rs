@@ -32,32 +32,36 @@ pub(super) fn files(folder: &str) -> Vec<(PathBuf, &'static [u8])> {
     all
 }
 
-/// The crate `sdk/rust` without its tests, which need this repository.
-pub(super) fn sdk_crate() -> Vec<(PathBuf, Vec<u8>)> {
-    let kept = files("rust").into_iter().filter(|(path, _)| !path.starts_with("tests"));
+/// The crates of the SDK, by their folders in the repository, and the folders beside a new policy that they go to.
+const CRATES: [(&str, &str); 2] = [("rust", "blis-sdk"), ("abi", "blis-abi")];
+
+/// The crates of the SDK, without their tests, which need this repository.
+pub(super) fn sdk_crates() -> Vec<(PathBuf, Vec<u8>)> {
+    CRATES.into_iter().flat_map(|(folder, name)| sdk_crate(folder, name)).collect()
+}
+
+/// The crate `sdk/<folder>` as the folder `name`.
+fn sdk_crate(folder: &str, name: &'static str) -> impl Iterator<Item = (PathBuf, Vec<u8>)> {
+    let kept = files(folder).into_iter().filter(|(path, _)| !path.starts_with("tests"));
     let without_tests = |content: &[u8]| {
-        let mut manifest = String::from_utf8_lossy(content).parse::<toml::Table>().unwrap_or_default();
+        let mut manifest = parsed(&String::from_utf8_lossy(content));
         manifest.remove("dev-dependencies");
         toml::to_string(&manifest).unwrap_or_default().into_bytes()
     };
-    kept.map(|(path, content)| {
+    kept.map(move |(path, content)| {
         let content = if path == Path::new("Cargo.toml") { without_tests(content) } else { content.to_vec() };
-        (path, content)
+        (Path::new(name).join(path), content)
     })
-    .collect()
 }
 
-/// The tables of a workspace for `sdk/rust` to take its settings from.
+/// The tables of a workspace for the crates of the SDK to take their settings from.
 pub(super) fn workspace_of_sdk() -> String {
-    let parse = |text: &str| text.parse::<toml::Table>().unwrap_or_default();
-    let manifest = SDK.get_file("rust/Cargo.toml").and_then(|file| file.contents_utf8()).map(parse).unwrap_or_default();
-    let workspace = parse(WORKSPACE).remove("workspace").and_then(|table| table.try_into::<toml::Table>().ok());
+    let workspace = parsed(WORKSPACE).remove("workspace").and_then(|table| table.try_into::<toml::Table>().ok());
     let mut workspace = workspace.unwrap_or_default();
     let mut wanted = toml::Table::new();
     if let Some(toml::Value::Table(all)) = workspace.get_mut("dependencies") {
-        let needed =
-            manifest.get("dependencies").and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::keys);
-        wanted.extend(needed.filter_map(|name| Some((name.clone(), all.remove(name)?))));
+        let needed: Vec<String> = CRATES.into_iter().flat_map(|(folder, _)| dependencies(folder)).collect();
+        wanted.extend(needed.into_iter().filter_map(|name| Some((name.clone(), moved(all.remove(&name)?)))));
     }
     let mut kept = toml::Table::new();
     kept.insert("dependencies".into(), wanted.into());
@@ -67,6 +71,30 @@ pub(super) fn workspace_of_sdk() -> String {
     let mut document = toml::Table::new();
     document.insert("workspace".into(), kept.into());
     toml::to_string(&document).unwrap_or_default()
+}
+
+/// What the crate `sdk/<folder>` depends on.
+fn dependencies(folder: &str) -> Vec<String> {
+    let manifest = SDK.get_file(format!("{folder}/Cargo.toml")).and_then(|file| file.contents_utf8());
+    let manifest = manifest.map(parsed).unwrap_or_default();
+    manifest
+        .get("dependencies")
+        .and_then(toml::Value::as_table)
+        .into_iter()
+        .flat_map(toml::Table::keys)
+        .cloned()
+        .collect()
+}
+
+/// A dependency of the workspace, on the folder beside the policy if it is one of our crates.
+fn moved(dependency: toml::Value) -> toml::Value {
+    let path = dependency.get("path").and_then(toml::Value::as_str);
+    let ours = CRATES.into_iter().find(|(folder, _)| path.is_some_and(|path| path == format!("sdk/{folder}")));
+    ours.map_or(dependency, |(_, name)| toml::Table::from_iter([("path".to_owned(), name.into())]).into())
+}
+
+fn parsed(text: &str) -> toml::Table {
+    text.parse().unwrap_or_default()
 }
 
 /// Compiles `source`, the folder of a Rust crate or a C file, to a core module.

@@ -106,7 +106,7 @@ macro_rules! export_policy {
             )+
 
             #[cfg(not(target_arch = "wasm32"))]
-            extern "C" fn describe() -> *const __sdk::native::Description {
+            extern "C" fn describe() -> *const __sdk::native::table::Description {
                 static DESCRIPTION: __sdk::native::Described = __sdk::native::Described::new();
                 DESCRIPTION.of::<__Policy>(EXPORTED)
             }

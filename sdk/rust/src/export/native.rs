@@ -12,96 +12,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Once, OnceLock};
 use std::{ptr, slice};
 
+pub use blis_abi::table;
+use blis_abi::table::{Host, Text};
+
 use super::{Exported, description, panic_text, restored, save};
-use crate::description::{Kind, Setup};
+use crate::description::{Description, Kind, Setup};
 use crate::policy::{Admission, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling, Verdict};
-use crate::rows::{Ages, Cluster, Constants, Event, Instance, InstanceInfo, Queued, Request, Running, Step};
+use crate::rows::{Ages, Cluster, Constants, Event, Instance, Queued, Request, Running, Step};
 use crate::testing;
 
-const ABI_VERSION: u32 = 1;
-
-/// `blis_text`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Text {
-    data: *const u8,
-    len: usize,
-}
-
-impl Text {
-    const EMPTY: Self = Self { data: ptr::null(), len: 0 };
-
-    fn new(text: &str) -> Self {
-        Self { data: text.as_ptr(), len: text.len() }
-    }
-
-    /// # Safety
-    /// `data` points to `len` bytes.
-    unsafe fn owned(self) -> String {
-        // SAFETY: the same.
-        String::from_utf8_lossy(unsafe { array(self.data, self.len) }).into_owned()
-    }
-}
-
-/// `blis_host`.
-#[derive(Debug)]
-#[repr(C)]
-pub struct Host {
-    context: *mut c_void,
-    log: unsafe extern "C" fn(*mut c_void, u32, Text),
-    fail: unsafe extern "C" fn(*mut c_void, Text),
-    random: unsafe extern "C" fn(*mut c_void) -> u64,
-    pick: unsafe extern "C" fn(*mut c_void, u32) -> u32,
-    prompt_blocks: unsafe extern "C" fn(*mut c_void, *mut *const u32) -> usize,
-    text: unsafe extern "C" fn(*mut c_void, u32) -> Text,
-    changed: unsafe extern "C" fn(*mut c_void, *mut *const u32) -> usize,
-}
-
-/// `blis_parameter`.
-#[derive(Debug)]
-#[repr(C)]
-pub struct Parameter {
-    name: Text,
-    about: Text,
-    default: f64,
-    min: f64,
-    max: f64,
-}
-
-/// `blis_description`.
-#[derive(Debug)]
-#[repr(C)]
-pub struct Description {
-    name: Text,
-    version: Text,
-    about: Text,
-    kinds: u32,
-    reads: u32,
-    events: u32,
-    scores: u32,
-    every_step: u32,
-    parameter_count: u32,
-    parameters: *const Parameter,
-}
-
-/// `blis_fact`.
-#[derive(Debug)]
-#[repr(C)]
-pub struct Fact {
-    name: Text,
-    value: f64,
-}
-
-/// `blis_setup`.
-#[derive(Debug)]
-#[repr(C)]
-pub struct RawSetup {
-    kind: u32,
-    instance_count: u32,
-    instances: *const InstanceInfo,
-    parameters: *const f64,
-    facts: *const Fact,
-    fact_count: usize,
+/// # Safety
+/// `data` points to `len` bytes.
+unsafe fn owned(text: Text) -> String {
+    // SAFETY: the same.
+    String::from_utf8_lossy(unsafe { array(text.data, text.len) }).into_owned()
 }
 
 /// The state behind the host's pointer.
@@ -111,90 +35,30 @@ struct State<P> {
     reason: String,
 }
 
-type Decide<T> = unsafe extern "C" fn(
-    *const Host,
-    *mut c_void,
-    *const Request,
-    *const Ages,
-    *const c_void,
-    usize,
-    usize,
-    *mut Text,
-) -> T;
-
 /// `blis_policy_v1`, of policy `P`.
 #[derive(Debug)]
-#[repr(C)]
+#[repr(transparent)]
 pub struct Table<P> {
-    abi_version: u32,
-    size: u32,
-    struct_sizes: [u32; 7],
-    reserved: u32,
-    describe: extern "C" fn() -> *const Description,
-    create: unsafe extern "C" fn(*const Host, *const RawSetup) -> *mut c_void,
-    destroy: unsafe extern "C" fn(*mut c_void),
-    save: unsafe extern "C" fn(*const Host, *const c_void, *mut u8, usize) -> usize,
-    restore: unsafe extern "C" fn(*const Host, *mut c_void, *const u8, usize) -> u32,
-    admit: Option<Decide<u32>>,
-    route: Option<
-        unsafe extern "C" fn(*const Host, *mut c_void, *const Request, *const Ages, *const c_void, usize, usize) -> u32,
-    >,
-    scores: Option<
-        unsafe extern "C" fn(
-            *const Host,
-            *const c_void,
-            *const Request,
-            *const Ages,
-            *const c_void,
-            usize,
-            usize,
-            *mut f64,
-        ),
-    >,
-    priority: Option<unsafe extern "C" fn(*const Host, *mut c_void, *const Request) -> i64>,
-    rank: Option<unsafe extern "C" fn(*const Host, *mut c_void, *const Request, *const Queued) -> f64>,
-    victim: Option<unsafe extern "C" fn(*const Host, *mut c_void, u64, u32, *const c_void, usize, usize) -> u32>,
-    constants: Option<unsafe extern "C" fn(*const Host, *const c_void, *mut Constants)>,
-    queueing_time: Option<unsafe extern "C" fn(*const Host, *const c_void, u32) -> u64>,
-    step_time: Option<unsafe extern "C" fn(*const Host, *const c_void, *const Step) -> u64>,
-    notice: Option<unsafe extern "C" fn(*const Host, *mut c_void, *const Event)>,
+    table: table::Table,
     policy: PhantomData<fn() -> P>,
 }
 
 impl<P: Policy> Table<P> {
     /// Without any kind.
     #[must_use]
-    pub const fn new(describe: extern "C" fn() -> *const Description) -> Self {
-        Self {
-            abi_version: ABI_VERSION,
-            size: size_of::<Self>() as u32,
-            struct_sizes: [
-                size_of::<Request>() as u32,
-                size_of::<Ages>() as u32,
-                size_of::<Instance>() as u32,
-                size_of::<Queued>() as u32,
-                size_of::<Running>() as u32,
-                size_of::<Step>() as u32,
-                size_of::<Event>() as u32,
-            ],
-            reserved: 0,
-            describe,
-            create: create::<P>,
-            destroy: destroy::<P>,
-            save: save_state::<P>,
-            restore: restore_state::<P>,
-            admit: None,
-            route: None,
-            scores: None,
-            priority: None,
-            rank: None,
-            victim: None,
-            constants: None,
-            queueing_time: None,
-            step_time: None,
-            notice: None,
-            policy: PhantomData,
-        }
+    pub const fn new(describe: extern "C" fn() -> *const table::Description) -> Self {
+        Self::with(table::Table {
+            describe: Some(describe),
+            create: Some(create::<P>),
+            destroy: Some(destroy::<P>),
+            save: Some(save_state::<P>),
+            restore: Some(restore_state::<P>),
+            ..table::Table::EMPTY
+        })
+    }
+
+    const fn with(table: table::Table) -> Self {
+        Self { table, policy: PhantomData }
     }
 }
 
@@ -205,56 +69,60 @@ impl<P: Policy> Table<P> {
     where
         P: Admission,
     {
-        Self { admit: Some(admit::<P>), ..self }
+        Self::with(table::Table { admit: Some(admit::<P>), ..self.table })
     }
 
     pub const fn Routing(self) -> Self
     where
         P: Routing,
     {
-        Self { route: Some(route::<P>), scores: Some(scores::<P>), ..self }
+        Self::with(table::Table { route: Some(route::<P>), scores: Some(scores::<P>), ..self.table })
     }
 
     pub const fn Priority(self) -> Self
     where
         P: Priority,
     {
-        Self { priority: Some(priority::<P>), ..self }
+        Self::with(table::Table { priority: Some(priority::<P>), ..self.table })
     }
 
     pub const fn Scheduling(self) -> Self
     where
         P: Scheduling,
     {
-        Self { rank: Some(rank::<P>), ..self }
+        Self::with(table::Table { rank: Some(rank::<P>), ..self.table })
     }
 
     pub const fn Preemption(self) -> Self
     where
         P: Preemption,
     {
-        Self { victim: Some(victim::<P>), ..self }
+        Self::with(table::Table { victim: Some(victim::<P>), ..self.table })
     }
 
     pub const fn Latency(self) -> Self
     where
         P: Latency,
     {
-        let step_time = Some(step_time::<P> as _);
-        Self { constants: Some(constants::<P>), queueing_time: Some(queueing_time::<P>), step_time, ..self }
+        Self::with(table::Table {
+            constants: Some(constants::<P>),
+            queueing_time: Some(queueing_time::<P>),
+            step_time: Some(step_time::<P>),
+            ..self.table
+        })
     }
 
     pub const fn Lifecycle(self) -> Self
     where
         P: Lifecycle,
     {
-        Self { notice: Some(notice::<P>), ..self }
+        Self::with(table::Table { notice: Some(notice::<P>), ..self.table })
     }
 }
 
 /// A description that lives as long as the library.
 #[derive(Debug)]
-pub struct Described(OnceLock<Description>);
+pub struct Described(OnceLock<table::Description>);
 
 // SAFETY: written once, and points only to leaked memory that nobody writes again.
 unsafe impl Sync for Described {}
@@ -269,7 +137,7 @@ impl Described {
     }
 
     /// What `P` says about itself; null if it panics.
-    pub fn of<P: Policy>(&'static self, exported: Exported) -> *const Description {
+    pub fn of<P: Policy>(&'static self, exported: Exported) -> *const table::Description {
         let raw = || self.0.get_or_init(|| leak(description::<P>(exported), exported));
         catch_unwind(raw).map_or(ptr::null(), ptr::from_ref)
     }
@@ -281,23 +149,23 @@ impl Default for Described {
     }
 }
 
-fn leak(description: crate::Description, exported: Exported) -> Description {
-    let text = |text: String| Text::new(text.leak());
-    let parameters = description.parameters.into_iter().map(|parameter| Parameter {
+fn leak(description: Description, exported: Exported) -> table::Description {
+    let text = |text: String| Text::of(text.leak());
+    let parameters = description.parameters.into_iter().map(|parameter| table::Parameter {
         name: text(parameter.name),
         about: text(parameter.about),
-        default: parameter.default,
+        default_value: parameter.default,
         min: parameter.min,
         max: parameter.max,
     });
     let parameters = parameters.collect::<Vec<_>>().leak();
-    Description {
+    table::Description {
         name: text(description.name),
         version: text(description.version),
         about: text(description.about),
         kinds: exported.kinds,
-        reads: description.reads.0,
-        events: description.events.0,
+        reads: description.reads.bits(),
+        events: description.events.bits(),
         scores: u32::from(description.scores),
         every_step: u32::from(description.every_step),
         parameter_count: parameters.len() as u32,
@@ -336,7 +204,7 @@ unsafe fn call<T>(host: *const Host, otherwise: T, answer: impl FnOnce() -> T) -
 #[cold]
 unsafe fn fail(host: *const Host, message: &str) {
     // SAFETY: the host's own function; it reads the message during the call.
-    unsafe { ((*host).fail)((*host).context, Text::new(message)) }
+    unsafe { ((*host).fail)((*host).context, Text::of(message)) }
 }
 
 /// Panics during calls are kept for the host; all others go where they went before.
@@ -377,7 +245,7 @@ unsafe fn rows<'a, T: Copy>(start: *const c_void, count: usize, stride: usize) -
     Cow::Owned((0..count).map(|i| unsafe { start.byte_add(i * stride).cast::<T>().read_unaligned() }).collect())
 }
 
-unsafe extern "C" fn create<P: Policy>(host: *const Host, setup: *const RawSetup) -> *mut c_void {
+unsafe extern "C" fn create<P: Policy>(host: *const Host, setup: *const table::Setup) -> *mut c_void {
     keep_panics();
     // SAFETY: the host passes valid pointers, here and in all functions below.
     let made = unsafe { call(host, Err("it panicked".to_owned()), || P::new(&read(&*setup, P::describe()))) };
@@ -393,7 +261,7 @@ unsafe extern "C" fn create<P: Policy>(host: *const Host, setup: *const RawSetup
 
 /// # Safety
 /// `setup` is the host's, with as many parameters as `description` declares.
-unsafe fn read(setup: &RawSetup, description: crate::Description) -> Setup {
+unsafe fn read(setup: &table::Setup, description: Description) -> Setup {
     let declared = description.parameters;
     // SAFETY: promised by the caller.
     let (instances, values, facts) = unsafe {
@@ -408,7 +276,7 @@ unsafe fn read(setup: &RawSetup, description: crate::Description) -> Setup {
         instances: instances.to_vec(),
         parameters: declared.into_iter().map(|parameter| parameter.name).zip(values.iter().copied()).collect(),
         // SAFETY: promised by the caller.
-        facts: facts.iter().map(|fact| (unsafe { fact.name.owned() }, fact.value)).collect(),
+        facts: facts.iter().map(|fact| (unsafe { owned(fact.name) }, fact.value)).collect(),
     }
 }
 
@@ -482,7 +350,7 @@ unsafe extern "C" fn admit<P: Admission>(
             Verdict::Admit => (1, Text::EMPTY),
             Verdict::Reject(text) => {
                 state.reason = text;
-                (0, Text::new(&state.reason))
+                (0, Text::of(&state.reason))
             }
         };
         // SAFETY: the same.
@@ -602,7 +470,7 @@ fn asking<T>(question: impl FnOnce(&Host) -> T, in_tests: impl FnOnce(&mut testi
 pub(crate) fn log(level: u32, message: &str) {
     // SAFETY: the host's own functions with its own context, here and below.
     asking(
-        |host| unsafe { (host.log)(host.context, level, Text::new(message)) },
+        |host| unsafe { (host.log)(host.context, level, Text::of(message)) },
         |host| host.logged.push((level, message.to_owned())),
     );
 }
@@ -646,7 +514,7 @@ pub(crate) fn changed<T>(look: impl FnOnce(Option<&[u32]>) -> T) -> T {
 pub(crate) fn text(name: u32) -> String {
     // SAFETY: as above; the text is valid during the call.
     asking(
-        |host| unsafe { (host.text)(host.context, name).owned() },
+        |host| unsafe { owned((host.text)(host.context, name)) },
         |host| host.texts.get(&name).cloned().unwrap_or_default(),
     )
 }

@@ -11,13 +11,15 @@
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::UnsafeCell;
-use std::slice;
 use std::sync::Once;
+
+use blis_abi::canonical;
+pub use blis_abi::canonical::Joining;
 
 use super::{Exported, description, panic_text, restored, save};
 use crate::description::{Kind, Setup};
 use crate::policy::{Admission, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling, Verdict};
-use crate::rows::{Ages, Cluster, Constants, Event, Instance, InstanceInfo, Queued, Request, Running, Step};
+use crate::rows::{Cluster, Constants, Event, Instance, InstanceInfo, Request, Running, Step};
 
 mod imports {
     #[link(wasm_import_module = "blis:policy/host@1.0.0")]
@@ -40,137 +42,70 @@ pub fn log(level: u32, message: &str) {
 pub use imports::{pick, random};
 
 pub fn prompt_blocks() -> Vec<u32> {
-    let mut list = List::EMPTY;
+    let mut list = empty();
     // SAFETY: the host writes the list into the arena, and where it lies into `list`.
     unsafe {
         imports::prompt_blocks(&raw mut list);
-        list.slice().to_vec()
+        slice(list).to_vec()
     }
 }
 
 pub fn text(name: u32) -> String {
-    let mut list = List::EMPTY;
+    let mut list = empty();
     // SAFETY: as above.
     let bytes = unsafe {
         imports::text(name, &raw mut list);
-        list.slice()
+        slice(list)
     };
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// An `option<list<u32>>`: 1 with a list, 0 without.
-#[derive(Debug)]
-#[repr(C)]
-struct Changed {
-    is_known: u8,
-    places: List<u32>,
-}
-
 pub fn changed<T>(look: impl FnOnce(Option<&[u32]>) -> T) -> T {
-    let mut changed = Changed { is_known: 0, places: List::EMPTY };
+    let mut changed = Changed { is_known: 0, places: empty() };
     // SAFETY: the host writes the list into the arena, where it stays until the call ends, which is after `look`;
     // and where it lies into `changed`.
     let places = unsafe {
         imports::changed(&raw mut changed);
-        (changed.is_known != 0).then(|| changed.places.slice())
+        (changed.is_known != 0).then(|| slice(changed.places))
     };
     look(places)
 }
 
-/// `list<T>` or `string` in memory.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct List<T> {
-    start: *const T,
-    len: usize,
+/// `list<T>` in memory.
+pub type List<T> = canonical::List<*const T>;
+/// The parameters of `admit`, `route` and `scores`.
+pub type Decision = canonical::Decision<List<Instance>>;
+/// A `result<_, string>`, or a `verdict`.
+pub type Refusal = canonical::Refusal<List<u8>>;
+type Changed = canonical::Changed<List<u32>>;
+type Fact = canonical::Fact<List<u8>>;
+type RawParameter = canonical::Parameter<List<u8>>;
+type RawDescription = canonical::Description<List<u8>, List<RawParameter>>;
+
+const fn empty<T>() -> List<T> {
+    list(std::ptr::null(), 0)
 }
 
-impl<T> List<T> {
-    const EMPTY: Self = Self { start: std::ptr::null(), len: 0 };
+fn list_of<T>(slice: &[T]) -> List<T> {
+    list(slice.as_ptr(), slice.len())
+}
 
-    fn new(slice: &[T]) -> Self {
-        Self { start: slice.as_ptr(), len: slice.len() }
+/// # Safety
+/// The host wrote it, and this call has not returned.
+unsafe fn slice<'a, T>(list: List<T>) -> &'a [T] {
+    if list.len == 0 {
+        return &[];
     }
-
-    /// # Safety
-    /// The host wrote it, and this call has not returned.
-    unsafe fn slice<'a>(self) -> &'a [T] {
-        if self.len == 0 {
-            return &[];
-        }
-        // SAFETY: the host has written `len` elements where `realloc` told it to.
-        unsafe { slice::from_raw_parts(self.start, self.len) }
-    }
+    // SAFETY: the host has written `len` elements where `realloc` told it to.
+    unsafe { std::slice::from_raw_parts(list.start, list.len as usize) }
 }
 
-/// The parameters of `admit`, `route` and `scores`: 23 numbers.
-#[derive(Debug)]
-#[repr(C)]
-pub struct Decision {
-    request: Request,
-    ages: Ages,
-    instances: List<Instance>,
+/// # Safety
+/// The host wrote it, and this call has not returned.
+unsafe fn cluster(decision: &Decision) -> Cluster<'_> {
+    // SAFETY: the same.
+    Cluster { ages: decision.ages, instances: unsafe { slice(decision.instances) } }
 }
-
-impl Decision {
-    /// # Safety
-    /// The host wrote it, and this call has not returned.
-    unsafe fn cluster(&self) -> Cluster<'_> {
-        // SAFETY: the same.
-        Cluster { ages: self.ages, instances: unsafe { self.instances.slice() } }
-    }
-}
-
-/// The parameters of `rank`: 23 numbers.
-#[derive(Debug)]
-#[repr(C)]
-pub struct Joining {
-    request: Request,
-    queued: Queued,
-}
-
-#[repr(C)]
-struct Fact {
-    name: List<u8>,
-    value: f64,
-}
-
-#[repr(C)]
-struct RawParameter {
-    name: List<u8>,
-    default: f64,
-    min: f64,
-    max: f64,
-    about: List<u8>,
-}
-
-#[repr(C)]
-struct RawDescription {
-    name: List<u8>,
-    version: List<u8>,
-    about: List<u8>,
-    kinds: u8,
-    reads: u8,
-    events: u8,
-    scores: bool,
-    every_step: bool,
-    parameters: List<RawParameter>,
-}
-
-/// A `result<_, string>`, or a `verdict`: 1 with a text, 0 without.
-#[repr(C)]
-pub struct Refusal {
-    refused: u8,
-    text: List<u8>,
-}
-
-// As the canonical ABI lays out the records and tuples of the WIT package.
-const _: () = {
-    assert!(size_of::<Decision>() == 112 && size_of::<Joining>() == 112);
-    assert!(size_of::<Fact>() == 16 && size_of::<RawParameter>() == 40);
-    assert!(size_of::<RawDescription>() == 40 && std::mem::offset_of!(RawDescription, parameters) == 32);
-    assert!(size_of::<Refusal>() == 12 && size_of::<Changed>() == 12);
-};
 
 /// The policy of this module, and what its latest answer points to.
 pub struct Guest<P>(UnsafeCell<Inner<P>>);
@@ -196,7 +131,7 @@ impl<P: Policy> Guest<P> {
             scores: Vec::new(),
             bytes: Vec::new(),
             text: String::new(),
-            refusal: Refusal { refused: 0, text: List::EMPTY },
+            refusal: Refusal { refused: 0, text: empty() },
             list: (0, 0),
             constants: Constants { shortest_step: 1, output_token: 0, post_decode: 0, scheduling: 0, preemption: 0 },
         }))
@@ -220,7 +155,7 @@ impl<P: Policy> Guest<P> {
     pub fn describe(&self, exported: Exported) -> *const u8 {
         report_panics();
         let description = description::<P>(exported);
-        let text = |text: String| List::new(text.leak().as_bytes());
+        let text = |text: String| list_of(text.leak().as_bytes());
         let parameters = description.parameters.into_iter().map(|parameter| RawParameter {
             name: text(parameter.name),
             default: parameter.default,
@@ -235,11 +170,11 @@ impl<P: Policy> Guest<P> {
             version: text(description.version),
             about: text(description.about),
             kinds: exported.kinds as u8,
-            reads: description.reads.0 as u8,
-            events: description.events.0 as u8,
+            reads: description.reads.bits() as u8,
+            events: description.events.bits() as u8,
             scores: description.scores,
             every_step: description.every_step,
-            parameters: List::new(parameters.leak()),
+            parameters: list_of(parameters.leak()),
         }));
         (&raw const *raw).cast()
     }
@@ -257,7 +192,7 @@ impl<P: Policy> Guest<P> {
         // SAFETY: written by the host; `facts` are `Fact`s, a type that is private here.
         let (values, instances, facts) = unsafe {
             let facts = List { start: facts.start.cast::<Fact>(), len: facts.len };
-            (parameters.slice(), instances.slice(), facts.slice())
+            (slice(parameters), slice(instances), slice(facts))
         };
         self.call(|inner| {
             let declared = P::describe().parameters;
@@ -285,7 +220,7 @@ impl<P: Policy> Guest<P> {
     pub unsafe fn restore(&self, state: List<u8>) -> *const Refusal {
         self.call(|inner| {
             // SAFETY: written by the host.
-            let made = restored(unsafe { state.slice() }).map(|policy| inner.policy = Some(policy));
+            let made = restored(unsafe { slice(state) }).map(|policy| inner.policy = Some(policy));
             inner.refuse(made.err())
         })
     }
@@ -298,7 +233,7 @@ impl<P: Policy> Guest<P> {
         let decision = unsafe { &*decision };
         self.call(|inner| {
             // SAFETY: the same.
-            let verdict = inner.policy().admit(&decision.request, &unsafe { decision.cluster() });
+            let verdict = inner.policy().admit(&decision.request, &unsafe { cluster(decision) });
             inner.refuse(match verdict {
                 Verdict::Admit => None,
                 Verdict::Reject(reason) => Some(reason),
@@ -314,7 +249,7 @@ impl<P: Policy> Guest<P> {
         // SAFETY: written by the host.
         let decision = unsafe { &*decision };
         // SAFETY: the same.
-        self.ask(|policy| policy.route(&decision.request, &unsafe { decision.cluster() }))
+        self.ask(|policy| policy.route(&decision.request, &unsafe { cluster(decision) }))
     }
 
     pub unsafe fn scores(&self, decision: *const Decision) -> *const (usize, usize)
@@ -327,7 +262,7 @@ impl<P: Policy> Guest<P> {
             let mut scores = std::mem::take(&mut inner.scores);
             scores.clear();
             // SAFETY: the same.
-            inner.policy().scores(&decision.request, &unsafe { decision.cluster() }, &mut scores);
+            inner.policy().scores(&decision.request, &unsafe { cluster(decision) }, &mut scores);
             inner.scores = scores;
             inner.list = (inner.scores.as_ptr() as usize, inner.scores.len());
             &raw const inner.list
@@ -356,7 +291,7 @@ impl<P: Policy> Guest<P> {
         P: Preemption,
     {
         // SAFETY: written by the host.
-        self.ask(|policy| policy.victim(now_us, wanting, unsafe { batch.slice() }))
+        self.ask(|policy| policy.victim(now_us, wanting, unsafe { slice(batch) }))
     }
 
     pub fn constants(&self) -> *const Constants
@@ -400,7 +335,7 @@ impl<P> Inner<P> {
     fn refuse(&mut self, text: Option<String>) -> *const Refusal {
         self.refusal.refused = u8::from(text.is_some());
         self.text = text.unwrap_or_default();
-        self.refusal.text = List::new(self.text.as_bytes());
+        self.refusal.text = list_of(self.text.as_bytes());
         &raw const self.refusal
     }
 }
@@ -409,12 +344,12 @@ impl<P> Inner<P> {
 /// The host wrote it, and this call has not returned.
 unsafe fn owned(text: List<u8>) -> String {
     // SAFETY: the same.
-    String::from_utf8_lossy(unsafe { text.slice() }).into_owned()
+    String::from_utf8_lossy(unsafe { slice(text) }).into_owned()
 }
 
 /// A list of parameters, for the macro.
 pub const fn list<T>(start: *const T, len: usize) -> List<T> {
-    List { start, len }
+    List { start, len: len as u32 }
 }
 
 /// A panic says what and where in the log of the run, and traps.
