@@ -111,7 +111,13 @@ impl Entry {
     fn row(&self) -> Vec<String> {
         let or_dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
         let short = self.sha256.as_deref().and_then(|sha| sha.get(..12)).unwrap_or("-");
-        vec![self.name.clone(), or_dash(&names(&self.kinds)), self.technology.into(), or_dash(&self.version), short.into()]
+        vec![
+            self.name.clone(),
+            or_dash(&names(&self.kinds)),
+            self.technology.into(),
+            or_dash(&self.version),
+            short.into(),
+        ]
     }
 
     /// As one says which is meant: names of two kinds with their kind.
