@@ -22,6 +22,7 @@ mod placements;
 mod plugins;
 mod real_traces;
 mod rebuilt;
+mod registry;
 mod regret;
 mod shared;
 mod traces;

@@ -1,5 +1,6 @@
 //! Policies in use: built in, or found among the plugins by whoever looks them up.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::{BuiltIn, Source, Sourced};
@@ -42,7 +43,7 @@ impl Outside for NoPlugins {
 }
 
 /// A policy and its parameters.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct PolicyUse {
     /// What it is used for.
     pub kind: Kind,
@@ -54,6 +55,14 @@ pub struct PolicyUse {
     pub built_in: Option<&'static BuiltIn>,
     /// Its parameters with their values, in its order; scorers with a weight come first, as they were listed.
     pub parameters: Vec<(String, Sourced<f64>)>,
+}
+
+/// What it is, not what says so.
+impl fmt::Debug for PolicyUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.loaded.file)?;
+        f.debug_map().entries(self.parameters.iter().map(|(name, value)| (name, value))).finish()
+    }
 }
 
 impl PartialEq for PolicyUse {

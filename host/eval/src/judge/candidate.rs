@@ -88,12 +88,14 @@ impl Candidate {
         self.load_here(limits)
     }
 
+    fn built_in(&self) -> Result<Loaded, Fault> {
+        let row = BuiltIn::named(&self.file).ok().flatten();
+        let unknown = || Fault::new(FaultKind::Unreadable, format!("{}: it is not built in", self.file));
+        row.map(BuiltIn::load).ok_or_else(unknown)
+    }
+
     /// As [`Self::load`], and native code, too: only for a process that may be killed.
     pub fn load_here(&self, limits: &SuiteLimits) -> Result<Loaded, Fault> {
-        if self.technology == Technology::BuiltIn {
-            let unknown = || Fault::new(FaultKind::Unreadable, format!("{}: it is not built in", self.file));
-            return BuiltIn::named(&self.file).ok().flatten().map(BuiltIn::load).ok_or_else(unknown);
-        }
         let limits = limits_of(limits);
         // Tools call their files anything; equal candidates get equal answers.
         let path = match self.technology {
@@ -111,7 +113,8 @@ impl Candidate {
             Technology::Component => {
                 wasm::load_known(path, &self.bytes, &self.sha256, &limits, &wasm::Settings::default())?
             }
-            Technology::Native | Technology::BuiltIn => native::load(path, &limits)?,
+            Technology::Native => native::load(path, &limits)?,
+            Technology::BuiltIn => return self.built_in(),
         };
         let (file, sha256) = (path.display().to_string(), self.sha256.clone());
         Ok(Loaded { name: NAME.to_owned(), file, sha256, bytes: self.bytes.len() as u64, plugin })

@@ -80,7 +80,7 @@ pub fn tune(request: &TuneRequest<'_>) -> Result<(Tuned, String), Failure> {
     let free: Vec<Parameter> = declared.into_iter().filter(|parameter| parameter.min < parameter.max).collect();
     if free.is_empty() {
         return Err(Failure::usage(format_args!("`{}` declares no parameters", candidate.file))
-            .hint("write `// @param name default min max about`, and use `name` in the script"));
+            .hint("a script declares one by `// @param name default min max about`; `blis plugin list` shows all"));
     }
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(Failure::runtime)?;
     let tuning = Tuning { bench, loaded: &loaded, free, epoch };

@@ -20,13 +20,9 @@ mod block_lru;
 mod classes;
 mod event;
 mod instance;
-mod loads;
-mod no_hit_lru;
-mod prefix_affinity;
 mod prefix_index;
 mod priority;
 mod routing;
-mod scorers;
 #[cfg(test)]
 mod testing;
 mod view;
@@ -42,8 +38,9 @@ pub(crate) use instance::Progress;
 pub use instance::{BatchView, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};
 pub use prefix_index::PrefixIndex;
 pub use priority::{ClassPriority, ConstantPriority, InvertedSlo, SloBased};
-pub use routing::{AlwaysBusiest, CacheAndLoad, LeastLoaded, PrefixAffinity, RoundRobin, Weighted};
-pub use scorers::{DEFAULT_PROFILE, ScorerKind};
+pub use routing::{
+    AlwaysBusiest, CacheAndLoad, DEFAULT_PROFILE, LeastLoaded, PrefixAffinity, RoundRobin, ScorerKind, Weighted,
+};
 pub use view::{Ages, Changes, ClusterView, InstanceInfo, RequestView, Signals, Versions};
 
 use crate::request::Name;

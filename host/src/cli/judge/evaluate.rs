@@ -22,7 +22,8 @@ use super::super::output::{LogLevel, print, print_document, start_log};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct EvaluateArgs {
-    /// Candidates: files, or `-` for one on standard input. A Rhai script or a WebAssembly component
+    /// Candidates: files, or `-` for one on standard input. A Rhai script or a WebAssembly component; or names of
+    /// built-in policies
     #[arg(required = true, value_name = "CANDIDATE")]
     pub candidates: Vec<String>,
     /// What they are judged on: chat, slo-tiers, long-context, or a file

@@ -17,7 +17,7 @@ use super::super::output::{LogLevel, OutputForm, print, print_document, start_lo
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct TuneArgs {
-    /// A Rhai script or a WebAssembly component that declares parameters
+    /// A Rhai script or a WebAssembly component that declares parameters, or the name of a built-in policy
     #[arg(value_name = "CANDIDATE")]
     candidate: String,
     /// What it is judged on

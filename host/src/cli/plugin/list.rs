@@ -117,25 +117,73 @@ impl Entry {
             self.technology.into(),
             or_dash(&self.version),
             short.into(),
-            self.file.clone().unwrap_or_else(|| "-".into()),
         ]
+    }
+
+    /// As one says which is meant: names of two kinds with their kind.
+    fn title(&self) -> String {
+        match (BuiltIn::named(&self.name), &self.kinds[..], &self.file) {
+            (Err(_), [kind], None) => format!("{kind}/{}", self.name),
+            _ => self.name.clone(),
+        }
+    }
+
+    /// Its name, what it is and where, and its parameters.
+    fn details(&self) -> String {
+        let mut text = format!("\n{}\n", self.title());
+        let file = self.file.as_ref().map(|file| format!("File: {file}"));
+        for line in [Some(self.about.clone()).filter(|about| !about.is_empty()), file].into_iter().flatten() {
+            text += &wrapped(&line);
+        }
+        if self.parameters.is_empty() {
+            return text;
+        }
+        text += &format!("Parameters of {}:\n", self.title());
+        let row = |parameter: &Parameter| {
+            let Parameter { name, default, min, max, .. } = parameter;
+            vec![format!("  {name}"), default.to_string(), format!("{min} to {max}")]
+        };
+        let rows: Vec<_> = self.parameters.iter().map(row).collect();
+        let table = table(&["  NAME", "DEFAULT", "RANGE"], &rows);
+        let mut lines = table.lines();
+        text += &format!("{}\n", lines.next().unwrap_or_default());
+        for (line, parameter) in lines.zip(&self.parameters) {
+            text += &format!("{line}\n");
+            if !parameter.about.is_empty() {
+                text += &wrapped(&format!("    {}", parameter.about));
+            }
+        }
+        text
     }
 }
 
-/// A table, then the parameters of those that have some, then what is wrong.
+/// Columns of a line.
+const WIDTH: usize = 80;
+
+/// `text`, indented as it begins, in lines that fit; a word alone may be longer.
+fn wrapped(text: &str) -> String {
+    use unicode_width::UnicodeWidthStr as _;
+    let indent = " ".repeat(2 + text.len() - text.trim_start().len());
+    let mut lines = vec![indent.clone()];
+    for word in text.split_whitespace() {
+        let line = lines.last().map_or(0, |line| line.width());
+        if line > indent.len() && line + 1 + word.width() > WIDTH {
+            lines.push(indent.clone());
+        }
+        if let Some(line) = lines.last_mut() {
+            *line += if line.len() > indent.len() { " " } else { "" };
+            *line += word;
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
+/// A table, then what each is, where, and its parameters, then what is wrong.
 fn text(entries: &[Entry]) -> String {
     let (broken, whole): (Vec<_>, Vec<_>) = entries.iter().partition(|entry| entry.error.is_some());
     let rows: Vec<_> = whole.iter().map(|entry| entry.row()).collect();
-    let mut text = table(&["NAME", "FOR", "RUN AS", "VERSION", "SHA-256", "FILE"], &rows);
-    for entry in whole.iter().filter(|entry| !entry.parameters.is_empty()) {
-        text += &format!("\nParameters of {}:\n", entry.name);
-        let row = |parameter: &Parameter| {
-            let Parameter { name, default, min, max, about } = parameter;
-            vec![format!("  {name}"), format!("{default}"), format!("{min} to {max}"), about.clone()]
-        };
-        let rows: Vec<_> = entry.parameters.iter().map(row).collect();
-        text += &table(&["  NAME", "DEFAULT", "RANGE", "WHAT IT IS"], &rows);
-    }
+    let mut text = table(&["NAME", "FOR", "RUN AS", "VERSION", "SHA-256"], &rows);
+    whole.iter().for_each(|entry| text += &entry.details());
     if !broken.is_empty() {
         text += "\nCannot be used:\n";
     }

@@ -8,8 +8,8 @@
 use std::fmt::{self, Display};
 
 use super::no_hit_lru::ColdOrder;
-use super::prefix_affinity::SentBlocks;
-use super::{ClusterView, Reads, RequestView, Versions};
+use super::sent_blocks::SentBlocks;
+use crate::policy::{ClusterView, Reads, RequestView, Versions};
 
 /// The terms of `weighted` if none are given, with their weights.
 pub const DEFAULT_PROFILE: [(ScorerKind, f64); 3] =
@@ -249,9 +249,9 @@ fn fill(scores: &mut [f64], values: impl Iterator<Item = f64>) {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::Signals;
-    use super::super::testing::{Service, request, seen};
     use super::*;
+    use crate::policy::Signals;
+    use crate::policy::testing::{Service, request, seen};
     use crate::request::Span;
 
     fn scores(kind: ScorerKind, n: usize, change: impl FnOnce(&mut Signals)) -> Vec<f64> {

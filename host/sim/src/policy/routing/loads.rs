@@ -4,7 +4,7 @@
 //! signals are read anew. So of every few neighbours the smallest load is kept, and how many of
 //! them have it: a decision looks at what changed and at a sixteenth of the rest.
 
-use super::{ClusterView, Ties};
+use crate::policy::{ClusterView, Ties};
 
 /// [`ClusterView::effective_load`] of every instance; what does not fit 32 bits counts as the largest.
 #[derive(Clone, Debug, Default)]
@@ -94,9 +94,9 @@ impl Least {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::testing::Service;
-    use super::super::{Changes, Versions};
     use super::*;
+    use crate::policy::testing::Service;
+    use crate::policy::{Changes, Versions};
     use crate::rng::Stream;
 
     /// What changes: a request goes to or leaves a place, or the periodic columns are read anew.

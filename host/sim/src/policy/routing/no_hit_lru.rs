@@ -1,7 +1,7 @@
 //! The scorer `no-hit-lru`: requests that find nothing cached go round the instances, the one that
 //! got such a request longest ago first, so that new prefixes spread.
 
-use super::ClusterView;
+use crate::policy::ClusterView;
 
 /// No place in the columns.
 const NONE: u32 = u32::MAX;
@@ -64,8 +64,8 @@ impl ColdOrder {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::Service;
     use super::*;
+    use crate::policy::testing::Service;
 
     fn scores(order: &mut ColdOrder, service: &Service) -> Vec<f64> {
         let mut scores = vec![f64::NAN; service.instances.len()];

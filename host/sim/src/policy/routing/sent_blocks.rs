@@ -3,8 +3,8 @@
 //! The router remembers what it sent, so the answer is never stale; but it does not know what an
 //! instance has evicted since, nor what it drops before it runs.
 
-use super::block_lru::BlockLru;
-use super::{ClusterView, PrefixIndex, RequestView};
+use crate::policy::block_lru::BlockLru;
+use crate::policy::{ClusterView, PrefixIndex, RequestView};
 
 /// Blocks remembered per instance, as in BLIS.
 const CAPACITY: u32 = 10_000;
@@ -48,8 +48,8 @@ impl SentBlocks {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Service, request, seen};
     use super::*;
+    use crate::policy::testing::{Service, request, seen};
     use crate::request::{Request, Span};
 
     fn scores(memory: &mut SentBlocks, request: &Request, service: &Service) -> Vec<f64> {

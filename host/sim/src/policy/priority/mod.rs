@@ -6,80 +6,18 @@
 //! any two ages is the order of their arrivals at every step, and the arrival itself serves as the
 //! number (`reference/cluster.md` §1.3).
 
-use super::{Classes, PriorityPolicy, RequestView};
+mod class;
+mod constant;
+mod inverted_slo;
+mod slo_based;
+
+pub use class::ClassPriority;
+pub use constant::ConstantPriority;
+pub use inverted_slo::InvertedSlo;
+pub use slo_based::SloBased;
+
+use super::RequestView;
 use crate::units::Micros;
-
-/// All alike.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ConstantPriority;
-
-impl PriorityPolicy for ConstantPriority {
-    fn priority(&mut self, _: &RequestView<'_>, _: Micros) -> i64 {
-        0
-    }
-
-    fn fork(&self) -> Box<dyn PriorityPolicy> {
-        Box::new(*self)
-    }
-}
-
-/// By service class; a priority the client asks for comes before.
-///
-/// The answer is `urgency - most`, at most 0, so that the instance gets BLIS's number
-/// `most - urgency`: 0 for the most urgent class. A client's number is taken as the instance's.
-#[derive(Clone, Copy, Debug)]
-pub struct ClassPriority {
-    most: i32,
-}
-
-impl ClassPriority {
-    /// With urgencies up to that of the most urgent of `classes`.
-    #[must_use]
-    pub fn new(classes: &Classes) -> Self {
-        Self { most: classes.most() }
-    }
-}
-
-impl PriorityPolicy for ClassPriority {
-    fn priority(&mut self, request: &RequestView<'_>, _: Micros) -> i64 {
-        match request.client_priority {
-            Some(number) => -i64::from(number),
-            None => i64::from(request.urgency) - i64::from(self.most),
-        }
-    }
-
-    fn fork(&self) -> Box<dyn PriorityPolicy> {
-        Box::new(*self)
-    }
-}
-
-/// The older the more urgent: the order of arrival at the service.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SloBased;
-
-impl PriorityPolicy for SloBased {
-    fn priority(&mut self, request: &RequestView<'_>, _: Micros) -> i64 {
-        -arrival(request)
-    }
-
-    fn fork(&self) -> Box<dyn PriorityPolicy> {
-        Box::new(*self)
-    }
-}
-
-/// The newer the more urgent: for tests of what notices that.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct InvertedSlo;
-
-impl PriorityPolicy for InvertedSlo {
-    fn priority(&mut self, request: &RequestView<'_>, _: Micros) -> i64 {
-        arrival(request)
-    }
-
-    fn fork(&self) -> Box<dyn PriorityPolicy> {
-        Box::new(*self)
-    }
-}
 
 /// In µs; times end at [`Micros::MAX`], the largest `i64`.
 fn arrival(request: &RequestView<'_>) -> i64 {
@@ -88,8 +26,9 @@ fn arrival(request: &RequestView<'_>) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{BLOCK_SIZE, request};
     use super::*;
+    use crate::policy::testing::{BLOCK_SIZE, request};
+    use crate::policy::{Classes, PriorityPolicy};
 
     /// The number an instance gets, for a request of `urgency` that arrived at `arrival`.
     fn on_instance(policy: &dyn PriorityPolicy, urgency: i32, arrival: u64, client_priority: Option<i32>) -> i64 {

@@ -1,0 +1,21 @@
+//! `always-admit`.
+
+use crate::policy::{AdmissionPolicy, ClusterView, Reads, RequestView, Verdict};
+
+/// Everybody.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AlwaysAdmit;
+
+impl AdmissionPolicy for AlwaysAdmit {
+    fn reads(&self) -> Reads {
+        Reads::NOTHING
+    }
+
+    fn admit(&mut self, _: &RequestView<'_>, _: &ClusterView<'_>) -> Verdict {
+        Verdict::Admit
+    }
+
+    fn fork(&self) -> Box<dyn AdmissionPolicy> {
+        Box::new(*self)
+    }
+}

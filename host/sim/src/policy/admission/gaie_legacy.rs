@@ -1,0 +1,62 @@
+//! `gaie-legacy`.
+
+use super::positive;
+use crate::policy::{AdmissionPolicy, ClusterView, Reads, Reason, RequestView, Verdict};
+
+/// The rule of the Gateway API inference extension (GAIE) before flow control: classes that may be
+/// shed stay out while the service is saturated.
+#[derive(Clone, Copy, Debug)]
+pub struct GaieLegacy {
+    queue_depth: f64,
+    kv_utilization: f64,
+}
+
+impl GaieLegacy {
+    /// An instance is saturated with `queue_depth` requests waiting, or with `kv_utilization` of
+    /// its KV blocks used.
+    ///
+    /// # Errors
+    ///
+    /// Says which of the two is out of range: `queue_depth` > 0, 0 < `kv_utilization` ≤ 1.
+    pub fn new(queue_depth: f64, kv_utilization: f64) -> Result<Self, String> {
+        positive("the queue depth of gaie-legacy", queue_depth)?;
+        if !(kv_utilization > 0.0 && kv_utilization <= 1.0) {
+            return Err(format!(
+                "the KV utilization of gaie-legacy is a share of the KV blocks, above 0 and at most 1: not {kv_utilization}"
+            ));
+        }
+        Ok(Self { queue_depth, kv_utilization })
+    }
+
+    /// Mean over instances of how full each is, 1 being saturated; 1 without instances.
+    fn saturation(self, cluster: &ClusterView<'_>) -> f64 {
+        if cluster.is_empty() {
+            return 1.0;
+        }
+        let signals = cluster.signals;
+        let instances = signals.queue_depth.iter().zip(&signals.kv_utilization);
+        let full = instances.map(|(&q, &kv)| (f64::from(q) / self.queue_depth).max(kv / self.kv_utilization));
+        full.sum::<f64>() / cluster.len() as f64
+    }
+}
+
+impl AdmissionPolicy for GaieLegacy {
+    fn reads(&self) -> Reads {
+        Reads { load: true, in_flight: false, cached_blocks: false }
+    }
+
+    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Verdict {
+        if request.urgency >= 0 {
+            return Verdict::Admit;
+        }
+        let saturation = self.saturation(cluster);
+        if saturation < 1.0 {
+            return Verdict::Admit;
+        }
+        Verdict::Reject(Reason::GaieSaturated { class: request.tags.slo_class, saturation })
+    }
+
+    fn fork(&self) -> Box<dyn AdmissionPolicy> {
+        Box::new(*self)
+    }
+}

@@ -1,0 +1,21 @@
+//! `reject-all`.
+
+use crate::policy::{AdmissionPolicy, ClusterView, Reads, Reason, RequestView, Verdict};
+
+/// Nobody: for tests of what notices that.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RejectAll;
+
+impl AdmissionPolicy for RejectAll {
+    fn reads(&self) -> Reads {
+        Reads::NOTHING
+    }
+
+    fn admit(&mut self, _: &RequestView<'_>, _: &ClusterView<'_>) -> Verdict {
+        Verdict::Reject(Reason::RejectAll)
+    }
+
+    fn fork(&self) -> Box<dyn AdmissionPolicy> {
+        Box::new(*self)
+    }
+}

@@ -1,0 +1,41 @@
+//! `tier-shed`.
+
+use crate::policy::{AdmissionPolicy, ClusterView, Reads, Reason, RequestView, Verdict};
+
+/// Only urgent classes while some instance is loaded.
+#[derive(Clone, Copy, Debug)]
+pub struct TierShed {
+    threshold: u64,
+    min_priority: i32,
+}
+
+impl TierShed {
+    /// While the load of an instance ([`ClusterView::effective_load`]) is above `threshold`, only
+    /// classes of urgency `min_priority` or more come in.
+    #[must_use]
+    pub fn new(threshold: u64, min_priority: i32) -> Self {
+        Self { threshold, min_priority }
+    }
+}
+
+impl AdmissionPolicy for TierShed {
+    fn reads(&self) -> Reads {
+        Reads { load: true, in_flight: true, cached_blocks: false }
+    }
+
+    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Verdict {
+        if request.urgency >= self.min_priority {
+            return Verdict::Admit;
+        }
+        let load = (0..cluster.len()).map(|i| cluster.effective_load(i)).max().unwrap_or(0);
+        if load <= self.threshold {
+            return Verdict::Admit;
+        }
+        let (class, priority, min) = (request.tags.slo_class, request.urgency, self.min_priority);
+        Verdict::Reject(Reason::TierShed { class, priority, min, load })
+    }
+
+    fn fork(&self) -> Box<dyn AdmissionPolicy> {
+        Box::new(*self)
+    }
+}

@@ -1,0 +1,52 @@
+//! `token-bucket`.
+
+use super::positive;
+use crate::policy::{AdmissionPolicy, ClusterView, Reads, Reason, RequestView, Verdict};
+use crate::units::Micros;
+
+/// At most so many prompt tokens per second, with bursts up to a capacity.
+#[derive(Clone, Copy, Debug)]
+pub struct TokenBucket {
+    /// Tokens.
+    capacity: f64,
+    /// Tokens per second.
+    refill_rate: f64,
+    /// What it holds at `filled_at`.
+    tokens: f64,
+    filled_at: Micros,
+}
+
+impl TokenBucket {
+    /// A full bucket of `capacity` tokens that gains `refill_per_second` of them.
+    ///
+    /// # Errors
+    ///
+    /// Says which of the two is not a positive number.
+    pub fn new(capacity: f64, refill_per_second: f64) -> Result<Self, String> {
+        positive("the capacity of a token bucket", capacity)?;
+        positive("the refill rate of a token bucket", refill_per_second)?;
+        Ok(Self { capacity, refill_rate: refill_per_second, tokens: capacity, filled_at: Micros::ZERO })
+    }
+}
+
+impl AdmissionPolicy for TokenBucket {
+    fn reads(&self) -> Reads {
+        Reads::NOTHING
+    }
+
+    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Verdict {
+        let elapsed_us = cluster.now.saturating_sub(self.filled_at).0 as f64;
+        self.tokens = self.capacity.min(self.tokens + elapsed_us * self.refill_rate / 1e6);
+        self.filled_at = cluster.now;
+        let wanted = f64::from(request.input_tokens);
+        if self.tokens < wanted {
+            return Verdict::Reject(Reason::InsufficientTokens);
+        }
+        self.tokens -= wanted;
+        Verdict::Admit
+    }
+
+    fn fork(&self) -> Box<dyn AdmissionPolicy> {
+        Box::new(*self)
+    }
+}

@@ -1,0 +1,24 @@
+//! `always-busiest`.
+
+use super::{LOAD, loads};
+use crate::policy::{Choice, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
+
+/// The largest load, the first of those: for tests of what notices that.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AlwaysBusiest;
+
+impl RoutingPolicy for AlwaysBusiest {
+    fn reads(&self) -> Reads {
+        LOAD
+    }
+
+    fn route(&mut self, _: &RequestView<'_>, cluster: &ClusterView<'_>, _: &Ties, _: &mut Vec<f64>) -> Choice {
+        let most = loads(cluster).fold(0, u32::max);
+        let target = loads(cluster).position(|load| load == most).expect("it is one of them");
+        Choice { target, reason: Reason::AlwaysBusiest(cluster.effective_load(target)) }
+    }
+
+    fn fork(&self) -> Box<dyn RoutingPolicy> {
+        Box::new(*self)
+    }
+}

@@ -1,0 +1,26 @@
+//! `least-loaded`.
+
+use super::LOAD;
+use super::loads::Loads;
+use crate::policy::{Choice, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
+
+/// The smallest load ([`ClusterView::effective_load`]).
+#[derive(Clone, Debug, Default)]
+pub struct LeastLoaded {
+    loads: Loads,
+}
+
+impl RoutingPolicy for LeastLoaded {
+    fn reads(&self) -> Reads {
+        LOAD
+    }
+
+    fn route(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, ties: &Ties, _: &mut Vec<f64>) -> Choice {
+        let target = self.loads.least(request.id, cluster, ties);
+        Choice { target, reason: Reason::LeastLoaded(cluster.effective_load(target)) }
+    }
+
+    fn fork(&self) -> Box<dyn RoutingPolicy> {
+        Box::new(self.clone())
+    }
+}

@@ -1,0 +1,25 @@
+//! `round-robin`.
+
+use crate::policy::{Choice, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
+
+/// In turn. The turn goes on when the instances to choose from change.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RoundRobin {
+    turn: u64,
+}
+
+impl RoutingPolicy for RoundRobin {
+    fn reads(&self) -> Reads {
+        Reads::NOTHING
+    }
+
+    fn route(&mut self, _: &RequestView<'_>, cluster: &ClusterView<'_>, _: &Ties, _: &mut Vec<f64>) -> Choice {
+        let turn = self.turn;
+        self.turn += 1;
+        Choice { target: (turn % cluster.len() as u64) as usize, reason: Reason::RoundRobin(turn) }
+    }
+
+    fn fork(&self) -> Box<dyn RoutingPolicy> {
+        Box::new(*self)
+    }
+}

@@ -1,0 +1,259 @@
+//! Where requests go, and what is refused.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::policy::testing::{Service, request, seen};
+use crate::policy::{Choice, Reason, RoutingPolicy, Versions};
+use crate::request::{Request, Span};
+use crate::rng::Stream;
+
+fn random() -> Ties {
+    Ties::Random(Stream::new(42, "router"))
+}
+
+fn route(policy: &mut dyn RoutingPolicy, request: &Request, service: &Service, ties: Ties) -> (Choice, Vec<f64>) {
+    let mut scores = Vec::new();
+    let choice = policy.route(&seen(request), &service.view(), &ties, &mut scores);
+    policy.sent(&seen(request), service.instances[choice.target].id);
+    (choice, scores)
+}
+
+/// Where requests of one block go, one after the other, with ties to the first.
+fn targets(policy: &mut dyn RoutingPolicy, services: &[&Service]) -> Vec<usize> {
+    let one = |(id, service)| route(policy, &request(id, 1, &[]), service, Ties::LowestIndex).0.target;
+    (0..).zip(services.iter().copied()).map(one).collect()
+}
+
+fn loaded(queue: &[u32], batch: &[u32], in_flight: &[u32]) -> Service {
+    Service::idle(queue.len()).with(|signals| {
+        signals.queue_depth = queue.to_vec();
+        signals.batch_size = batch.to_vec();
+        signals.in_flight = in_flight.to_vec();
+    })
+}
+
+#[test]
+fn round_robin_counts_on_when_instances_change() {
+    let (three, two) = (Service::idle(3), Service::idle(2));
+    let mut policy = RoundRobin::default();
+    assert_eq!(targets(&mut policy, &[&three, &three, &three, &three, &two, &two]), [0, 1, 2, 0, 0, 1]);
+    let (choice, scores) = route(policy.fork().as_mut(), &request(0, 1, &[]), &three, random());
+    assert_eq!((choice.reason, scores), (Reason::RoundRobin(6), vec![]));
+}
+
+#[test]
+fn loads_decide() {
+    let service = loaded(&[2, 0, 0, 3], &[0, 2, 0, 3], &[3, 2, 4, 0]); // 5, 4, 4, 6
+    let prompt = request(0, 1, &[]);
+    let choose = |policy: &mut dyn RoutingPolicy| route(policy, &prompt, &service, Ties::LowestIndex);
+    assert_eq!(choose(&mut LeastLoaded::default()), (Choice { target: 1, reason: Reason::LeastLoaded(4) }, vec![]));
+    assert_eq!(choose(&mut AlwaysBusiest), (Choice { target: 3, reason: Reason::AlwaysBusiest(6) }, vec![]));
+    let equal = Service::idle(3);
+    assert_eq!(targets(&mut AlwaysBusiest, &[&equal]), [0]);
+}
+
+#[test]
+fn ties_go_to_all_tied_and_to_nobody_else() {
+    let service = loaded(&[1, 0, 1, 0, 0], &[0; 5], &[0; 5]);
+    for policy in [&mut LeastLoaded::default() as &mut dyn RoutingPolicy, &mut Weighted::default()] {
+        let mut counts = [0_u32; 5];
+        for id in 0..3000 {
+            counts[route(policy, &request(id, 1, &[]), &service, random()).0.target] += 1;
+        }
+        // 1000 each, standard deviation 26: five of them.
+        assert_eq!((counts[0], counts[2]), (0, 0));
+        assert!([1, 3, 4].iter().all(|&i| counts[i].abs_diff(1000) < 129), "{counts:?}");
+    }
+}
+
+#[test]
+fn the_default_profile_adds_up() {
+    let service = Service::idle(2).with(|signals| {
+        signals.cached_blocks = vec![0, 8];
+        signals.queue_depth = vec![0, 3];
+        signals.kv_utilization = vec![0.5, 0.25];
+    });
+    let (choice, scores) = route(&mut Weighted::default(), &request(0, 8, &[]), &service, random());
+    assert_eq!(scores, [0.375, 0.6875]); // 0.5·0 + 0.25·1 + 0.25·0.5, 0.5·1 + 0.25·0 + 0.25·0.75
+    assert_eq!(choice, Choice { target: 1, reason: Reason::Weighted(0.6875) });
+}
+
+#[test]
+fn weights_are_shares() {
+    let service = loaded(&[0, 4], &[4, 0], &[1, 0]);
+    let scores = |queue, running| {
+        let weights = vec![(ScorerKind::QueueDepth, queue), (ScorerKind::RunningRequests, running)];
+        route(&mut Weighted::new(weights).unwrap(), &request(0, 1, &[]), &service, random()).1
+    };
+    assert_eq!(scores(3.0, 1.0), [0.75, 0.25]);
+    assert_eq!(scores(300.0, 100.0), [0.75, 0.25]);
+    assert_eq!(scores(0.375, 0.125), [0.75, 0.25]);
+}
+
+#[test]
+fn scorers_that_remember_hear_where_a_request_went() {
+    let service = Service::idle(3);
+    let weights = vec![(ScorerKind::PrefixAffinity, 1.0), (ScorerKind::LoadBalance, 1.0)];
+    let mut policy = Weighted::new(weights).unwrap();
+    let prompt = |id| request(id, 2, &[Span { first: 0, len: 2 }]);
+    let (first, scores) = route(&mut policy, &prompt(0), &service, random());
+    assert_eq!(scores, [0.5; 3]);
+    let mut fork = policy.fork();
+    for policy in [&mut policy, fork.as_mut()] {
+        let (second, scores) = route(policy, &prompt(1), &service, random());
+        assert_eq!((second.target, scores[second.target]), (first.target, 1.0));
+    }
+}
+
+#[test]
+fn cold_requests_go_round_under_no_hit_lru() {
+    let service = Service::idle(4);
+    let weights = [(ScorerKind::NoHitLru, 2.0), (ScorerKind::PrecisePrefixCache, 1.0), (ScorerKind::LoadBalance, 1.0)];
+    let mut policy = Weighted::new(weights.to_vec()).unwrap();
+    assert_eq!(targets(&mut policy, &[&service; 6]), [0, 1, 2, 3, 0, 1]);
+}
+
+#[test]
+fn cache_and_load_as_before_there_were_scorers() {
+    let service = loaded(&[0, 1], &[0, 1], &[0, 1]).with(|signals| signals.free_kv_blocks = vec![250, 1000]);
+    let choose = |cache, load| {
+        let mut policy = CacheAndLoad::new(cache, load).unwrap();
+        route(&mut policy, &request(0, 1, &[]), &service, random())
+    };
+    assert_eq!(choose(1.0, 1.0), (Choice { target: 0, reason: Reason::Weighted(0.625) }, vec![0.625, 0.625]));
+    assert_eq!(choose(3.0, 1.0).1, [0.4375, 0.8125]);
+    assert_eq!(choose(0.0, 5.0).1, [1.0, 0.25]);
+    let full = Service::idle(2).with(|signals| signals.free_kv_blocks = vec![0, 0]);
+    let (choice, scores) = route(&mut CacheAndLoad::new(0.5, 0.5).unwrap(), &request(0, 1, &[]), &full, random());
+    assert_eq!((choice.target, scores), (0, vec![0.5; 2]), "nothing free is no score; ties to the first");
+}
+
+#[test]
+fn the_same_prompt_goes_home() {
+    let (idle, busy) = (loaded(&[1, 0, 1], &[0; 3], &[0; 3]), loaded(&[0, 9, 0], &[0; 3], &[0; 3]));
+    let shared = [Span { first: 0, len: 4 }];
+    let mut policy = PrefixAffinity::default();
+    let mut choose = |request: &Request, service: &Service| {
+        let choice = route(&mut policy, request, service, Ties::LowestIndex).0;
+        (choice.target, choice.reason == Reason::PrefixAffinity { hit: true })
+    };
+    assert_eq!(choose(&request(0, 4, &shared), &idle), (1, false));
+    assert_eq!(choose(&request(1, 4, &shared), &busy), (1, true));
+    assert_eq!(choose(&request(2, 3, &shared), &busy), (0, false), "shorter");
+    assert_eq!(choose(&request(3, 5, &shared), &busy), (0, false), "a block of its own");
+    assert_eq!(choose(&request(3, 5, &shared), &idle), (1, false), "which no other prompt has");
+    assert_eq!(choose(&request(4, 0, &shared), &busy), (0, false), "no full block");
+    let mut without = busy.clone();
+    for signal in [&mut without.signals.queue_depth, &mut without.signals.batch_size, &mut without.signals.in_flight] {
+        signal.remove(1);
+    }
+    without.instances.remove(1);
+    assert_eq!(choose(&request(5, 4, &shared), &without), (0, false), "its home is gone");
+    assert_eq!(choose(&request(6, 4, &shared), &idle), (0, true), "it has a new one");
+}
+
+#[test]
+fn policies_read_what_they_look_at() {
+    let default = Reads { load: true, in_flight: false, cached_blocks: true };
+    assert_eq!(RoundRobin::default().reads(), Reads::NOTHING);
+    assert_eq!([LeastLoaded::default().reads(), AlwaysBusiest.reads(), PrefixAffinity::default().reads()], [LOAD; 3]);
+    assert_eq!(Weighted::default().reads(), default);
+    let reads = |kind| Weighted::new(vec![(kind, 1.0)]).unwrap().reads();
+    assert_eq!(reads(ScorerKind::ActiveRequests), Reads { in_flight: true, ..Reads::NOTHING });
+    assert_eq!(reads(ScorerKind::PrefixAffinity), Reads::NOTHING);
+}
+
+#[test]
+fn nonsense_is_refused_in_words() {
+    let queue = ScorerKind::QueueDepth;
+    let errors = [
+        Weighted::new(vec![]).unwrap_err(),
+        Weighted::new(vec![(queue, 0.0)]).unwrap_err(),
+        Weighted::new(vec![(queue, 1.0), (ScorerKind::LoadAware, f64::NAN)]).unwrap_err(),
+        Weighted::new(vec![(queue, 1.0), (queue, 2.0)]).unwrap_err(),
+        Weighted::new(vec![(queue, f64::MAX), (ScorerKind::LoadAware, f64::MAX)]).unwrap_err(),
+        CacheAndLoad::new(-1.0, 2.0).unwrap_err(),
+        CacheAndLoad::new(1.0, f64::NAN).unwrap_err(),
+        CacheAndLoad::new(0.0, 0.0).unwrap_err(),
+    ];
+    insta::assert_snapshot!(errors.join("\n"), @r"
+    weighted routing needs a scorer
+    the weight of scorer `queue-depth` is a finite number above 0, not 0
+    the weight of scorer `load-aware` is a finite number above 0, not NaN
+    scorer `queue-depth` is there twice: give it the sum of its weights once
+    the weights of the scorers are too large to add up
+    the cache weight of routing is a finite number, 0 or more: not -1
+    the load weight of routing is a finite number, 0 or more: not NaN
+    the cache and load weights of routing add up to 0: one must be above 0
+    ");
+}
+
+proptest! {
+    #[test]
+    fn the_tied_are_counted_off(values in prop::collection::vec(0..3_u32, 1..100), id in any::<u32>()) {
+        let least = *values.iter().min().unwrap();
+        let tied: Vec<usize> = (0..values.len()).filter(|&place| values[place] == least).collect();
+        prop_assert_eq!(pick(&values, least, id, &random()), tied[random().pick(id, tied.len())]);
+        prop_assert_eq!(pick(&values, least, id, &Ties::LowestIndex), tied[0]);
+        let scores: Vec<f64> = values.iter().map(|&value| f64::from(value) / 2.0).collect();
+        prop_assert_eq!(highest(&scores), f64::from(*values.iter().max().unwrap()) / 2.0);
+    }
+
+    #[test]
+    fn the_target_has_the_highest_score_and_a_fork_agrees(
+        weights in prop::collection::vec(0.001..1e6, 11),
+        kinds in prop::sample::subsequence(ScorerKind::ALL.to_vec(), 1..=11),
+        rounds in prop::collection::vec(prop::collection::vec((0..4_u32, 0..4_u32, 0..3_u32, 0..2_u32), 5), 1..20),
+    ) {
+        let mut policy = Weighted::new(kinds.into_iter().zip(weights).collect()).unwrap();
+        for (id, rows) in (0..).zip(rounds) {
+            let column = |cell: fn(&(u32, u32, u32, u32)) -> u32| rows.iter().map(cell).collect::<Vec<_>>();
+            let service = loaded(&column(|r| r.0), &column(|r| r.1), &column(|r| r.2))
+                .with(|signals| signals.cached_blocks = column(|r| r.3));
+            let prompt = request(id, 3, &[Span { first: rows[0].0 * 10, len: 2 }]);
+            let mut fork = policy.fork();
+            let (choice, scores) = route(&mut policy, &prompt, &service, random());
+            prop_assert!(scores.iter().all(|&score| (0.0..=1.0 + 1e-9).contains(&score)), "{:?}", scores);
+            prop_assert!(scores.iter().all(|&score| score <= scores[choice.target]), "{:?} {:?}", scores, choice);
+            prop_assert_eq!(route(fork.as_mut(), &prompt, &service, random()), (choice, scores));
+        }
+    }
+}
+
+proptest! {
+    /// What is kept from the last decision is what would be computed again.
+    #[test]
+    fn what_is_kept_is_what_would_be_computed(
+        n in 1usize..9,
+        changes in proptest::collection::vec((0usize..9, 0u32..4, 0u8..4), 1..40),
+    ) {
+        let weighted = Weighted::new(ScorerKind::ALL.iter().map(|&kind| (kind, 1.5)).collect()).expect("valid");
+        let default = Weighted::default();
+        let mut kept: Vec<Box<dyn RoutingPolicy>> =
+            vec![Box::new(weighted), Box::new(default), Box::new(LeastLoaded::default())];
+        let mut computed: Vec<_> = kept.iter().map(|policy| policy.fork()).collect();
+        let mut service = Service::idle(n);
+        let mut versions = Versions { load: 1, cached_blocks: 1 };
+        for (id, (place, value, column)) in (0..).zip(changes) {
+            let place = place % n;
+            match column {
+                0 => service.signals.queue_depth[place] = value,
+                1 => service.signals.kv_utilization[place] = f64::from(value) / 4.0,
+                2 => service.signals.cached_blocks[place] = value,
+                _ => service.signals.in_flight[place] = value,
+            }
+            versions.load += u64::from(column < 2);
+            versions.cached_blocks += u64::from(column == 2);
+            let request = request(id, 3, &[]);
+            for (kept, computed) in kept.iter_mut().zip(&mut computed) {
+                let (mut expected, mut scores) = (Vec::new(), Vec::new());
+                let view = service.view();
+                let expects = computed.route(&seen(&request), &view, &random(), &mut expected);
+                let view = ClusterView { versions, ..view };
+                let choice = kept.route(&seen(&request), &view, &random(), &mut scores);
+                prop_assert_eq!((choice, scores), (expects, expected));
+            }
+        }
+    }
+}

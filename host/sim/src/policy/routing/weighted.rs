@@ -1,0 +1,133 @@
+//! `weighted`: a sum of scores.
+
+use super::scorers::{DEFAULT_PROFILE, Scorer, ScorerKind};
+use super::{highest, is_weight, larger, smaller};
+use crate::policy::{Choice, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
+
+/// The largest weighted sum of scores.
+#[derive(Clone, Debug)]
+pub struct Weighted {
+    terms: Vec<Term>,
+    /// Σ over the terms, by instance.
+    sums: Vec<f64>,
+    /// Where they are highest.
+    best: Vec<u32>,
+}
+
+#[derive(Clone, Debug)]
+struct Term {
+    scorer: Scorer,
+    /// All add up to 1.
+    weight: f64,
+    /// By instance, as of that version of what it depends on.
+    scores: Vec<f64>,
+    version: u64,
+}
+
+impl Weighted {
+    /// `scorers` with their weights, which are scaled to add up to 1.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong: nothing to score by, a scorer twice, a weight that is not a finite
+    /// number above 0.
+    pub fn new(scorers: Vec<(ScorerKind, f64)>) -> Result<Self, String> {
+        if scorers.is_empty() {
+            return Err("weighted routing needs a scorer".to_owned());
+        }
+        for (i, &(kind, weight)) in scorers.iter().enumerate() {
+            if !is_weight(weight) {
+                return Err(format!("the weight of scorer `{kind}` is a finite number above 0, not {weight}"));
+            }
+            if scorers[..i].iter().any(|&(other, _)| other == kind) {
+                return Err(format!("scorer `{kind}` is there twice: give it the sum of its weights once"));
+            }
+        }
+        let sum: f64 = scorers.iter().map(|&(_, weight)| weight).sum();
+        if !sum.is_finite() {
+            return Err("the weights of the scorers are too large to add up".to_owned());
+        }
+        let term = |(kind, weight): (ScorerKind, f64)| Term {
+            scorer: Scorer::new(kind),
+            weight: weight / sum,
+            scores: Vec::new(),
+            version: 0,
+        };
+        Ok(Self { terms: scorers.into_iter().map(term).collect(), sums: Vec::new(), best: Vec::new() })
+    }
+}
+
+impl Default for Weighted {
+    /// By [`DEFAULT_PROFILE`].
+    fn default() -> Self {
+        Self::new(DEFAULT_PROFILE.to_vec()).expect("the default profile is well formed")
+    }
+}
+
+impl RoutingPolicy for Weighted {
+    fn reads(&self) -> Reads {
+        self.terms.iter().fold(Reads::NOTHING, |reads, term| reads.and(term.scorer.kind().reads()))
+    }
+
+    /// The terms are added in the order given, so that sums that are equal in BLIS are equal here.
+    fn route(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        scores: &mut Vec<f64>,
+    ) -> Choice {
+        if self.evaluate(request, cluster) {
+            self.add_up(cluster.len());
+        }
+        scores.extend_from_slice(&self.sums);
+        let target = self.best[ties.pick(request.id, self.best.len())] as usize;
+        Choice { target, reason: Reason::Weighted(scores[target]) }
+    }
+
+    fn sent(&mut self, request: &RequestView<'_>, instance: u32) {
+        for term in &mut self.terms {
+            term.scorer.sent(request, instance);
+        }
+    }
+
+    fn fork(&self) -> Box<dyn RoutingPolicy> {
+        Box::new(self.clone())
+    }
+}
+
+impl Weighted {
+    /// Brings the terms up to date. Whether any changed.
+    fn evaluate(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> bool {
+        let mut changed = self.sums.len() != cluster.len();
+        for Term { scorer, scores, version, .. } in &mut self.terms {
+            let current = scorer.kind().version(&cluster.versions);
+            if current != 0 && current == *version {
+                continue;
+            }
+            *version = current;
+            changed = true;
+            scores.resize(cluster.len(), 0.0);
+            scorer.score(request, cluster, scores);
+        }
+        changed
+    }
+
+    fn add_up(&mut self, instances: usize) {
+        self.sums.clear();
+        self.sums.resize(instances, 0.0);
+        for Term { weight, scores, .. } in &self.terms {
+            add(&mut self.sums, *weight, scores);
+        }
+        let highest = highest(&self.sums);
+        self.best.clear();
+        self.best.extend((0..).zip(&self.sums).filter(|&(_, &sum)| sum == highest).map(|(place, _)| place));
+    }
+}
+
+/// `sums += weight * scores`, each score from 0 to 1.
+fn add(sums: &mut [f64], weight: f64, scores: &[f64]) {
+    for (sum, &score) in sums.iter_mut().zip(scores) {
+        *sum += weight * larger(0.0, smaller(1.0, score));
+    }
+}

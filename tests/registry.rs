@@ -1,0 +1,138 @@
+//! Built-in policies are policies like others: listed, checked, measured, given parameters, judged and tuned.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
+}
+
+fn blis(line: &str) -> Output {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_blis"));
+    program.args(line.split_whitespace()).stdin(Stdio::null()).current_dir(root());
+    program.output().expect("blis starts")
+}
+
+/// What `blis <line>` prints, which must succeed.
+fn done(line: &str) -> String {
+    let output = blis(line);
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+fn json(line: &str) -> Value {
+    serde_json::from_str(&done(line)).unwrap_or_else(|error| panic!("{line}: {error}"))
+}
+
+/// What is told about `line`, which makes no sense.
+fn refused(line: &str) -> String {
+    let output = blis(line);
+    assert_eq!(output.status.code(), Some(2), "{line}");
+    String::from_utf8(output.stderr).expect("UTF-8")
+}
+
+#[test]
+fn the_list_shows_parameters_and_defaults() {
+    let text = done("plugin list --output text");
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    for line in ["Parameters of weighted:", "  precise-prefix-cache  2", "  capacity     10000", "scheduling/fcfs"] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    let list = json("plugin list --output json");
+    let list = list.as_array().expect("a list");
+    let built_in = list.iter().filter(|entry| entry["technology"] == "built-in");
+    let of = |kind: &str| built_in.clone().filter(|entry| entry["kinds"][0] == kind).count();
+    let counts = ["admission", "routing", "priority", "scheduling", "preemption", "latency"].map(of);
+    assert_eq!(counts, [5, 6, 4, 4, 2, 4]);
+    let weighted = built_in.clone().find(|entry| entry["name"] == "weighted").expect("it is built in");
+    let parameters = weighted["parameters"].as_array().expect("a list");
+    assert_eq!((parameters.len(), &parameters[0]["name"]), (11, &"precise-prefix-cache".into()));
+    assert!(parameters.iter().all(|one| one["min"] == 0.0 && one["max"] == 10.0), "{parameters:?}");
+}
+
+#[test]
+fn every_built_in_policy_passes_the_check() {
+    let weighted = json("plugin check weighted --no-cost --output json");
+    assert_eq!((&weighted[0]["passed"], &weighted[0]["technology"]), (&true.into(), &"built-in".into()));
+    assert!(weighted[0]["checks"].as_array().is_some_and(|checks| checks.len() > 7), "{weighted}");
+    assert_eq!(weighted[0]["not_applicable"].as_array().map(Vec::len), Some(2));
+    let list = json("plugin list --output json");
+    let built_in = list.as_array().expect("a list").iter().filter(|entry| entry["technology"] == "built-in");
+    let names = built_in.map(|entry| {
+        let (kind, name) = (entry["kinds"][0].as_str(), entry["name"].as_str());
+        format!("{}/{}", kind.expect("a kind"), name.expect("a name"))
+    });
+    let line = format!("plugin check {} --no-cost --output json", names.collect::<Vec<_>>().join(" "));
+    let checked = json(&line);
+    assert_eq!(checked.as_array().map(Vec::len), Some(25));
+    for policy in checked.as_array().expect("a list") {
+        assert_eq!(policy["passed"], true, "{policy}");
+    }
+}
+
+#[test]
+fn a_name_of_two_kinds_is_told() {
+    let told = refused("plugin check fcfs");
+    assert_eq!(
+        told,
+        "error: `fcfs` is the name of a scheduler and of a preemption policy\n\
+         hint: write `scheduling/fcfs` or `preemption/fcfs`\n"
+    );
+}
+
+#[test]
+fn a_built_in_policy_is_measured() {
+    let rows = json("plugin bench round-robin --output json");
+    let rows = rows.as_array().expect("rows");
+    assert_eq!(rows.len(), 5);
+    assert!(rows.iter().all(|row| row["kind"] == "routing" && row["built_in"] == "least-loaded"), "{rows:?}");
+}
+
+const RUN: &str = "run --model meta-llama/llama-3.1-8b-instruct --num-instances 4 --num-requests 40 --rate 40 \
+                   --routing-policy weighted";
+
+#[test]
+fn a_weight_is_a_parameter() {
+    let parameter = done(&format!("{RUN} --policy-param routing.queue-depth=2"));
+    let scorers = "precise-prefix-cache:2,queue-depth:2,kv-utilization:1";
+    assert_eq!(parameter, done(&format!("{RUN} --routing-scorers {scorers}")), "two names of one thing");
+    let explained = done(&format!("{RUN} --policy-param routing.queue-depth=2 --explain-config"));
+    assert!(explained.contains("- {name: queue-depth, weight: 2}  # flag --policy-param"), "{explained}");
+    let told = refused("run --model m --policy-param routing.queue-depth=2");
+    assert_eq!(told, "error: `round-robin` has no parameter `queue-depth`\nhint: it has no parameters\n");
+}
+
+#[test]
+fn a_bundle_of_parameters_reads_back() {
+    let folder = std::env::temp_dir().join(format!("blis-registry-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("scratch");
+    let bundle = folder.join("bundle.yaml");
+    let explained = done(&format!("{RUN} --policy-param routing.vllm-dp=0.5 --explain-config"));
+    let (_, policies) = explained.split_once("a bundle for --policy-config\n").expect("the bundle comes last");
+    std::fs::write(&bundle, policies).expect("scratch");
+    let (before, _) = RUN.split_once(" --routing-policy").expect("the last flag");
+    let again = done(&format!("{before} --policy-config {}", bundle.display()));
+    assert_eq!(again, done(&format!("{RUN} --policy-param routing.vllm-dp=0.5")));
+    std::fs::remove_dir_all(&folder).expect("scratch");
+}
+
+#[test]
+fn a_built_in_policy_is_judged_as_a_candidate() {
+    let verdict = json("evaluate weighted --suite chat");
+    assert_eq!((&verdict["status"], verdict["hashes"]["candidate"].as_str().map(str::len)), (&"ok".into(), Some(64)));
+    assert!(verdict["combined_score"].as_f64() > Some(0.0), "{verdict}");
+    let told = refused("evaluate fcfs");
+    assert!(told.contains("write `scheduling/fcfs` or `preemption/fcfs`"), "{told}");
+}
+
+#[test]
+fn the_weights_of_weighted_are_tuned() {
+    let tuned = json("tune weighted --suite chat --evals 50 --output json");
+    assert_eq!(tuned["parameters"].as_array().map(Vec::len), Some(11), "{tuned}");
+    let (default, best) = (tuned["default_score"].as_f64(), tuned["tuned_score"].as_f64());
+    assert!(default > Some(0.0) && best >= default, "{tuned}");
+}
