@@ -4,6 +4,7 @@
 //! where it is absent.
 
 mod blis;
+mod cases;
 mod cli;
 mod cluster;
 mod compare;
@@ -15,6 +16,7 @@ mod exports;
 mod fidelity;
 mod flags;
 mod leaks;
+mod macros;
 mod nonsense;
 mod output;
 mod outside;
