@@ -3,10 +3,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde_json::Value;
 
+use crate::macros::{Scratch, ended, program};
 use crate::shared::{read, shared};
 
 /// Flags of recorded runs for what is not simulated yet: further tiers of the KV cache, adapters,
@@ -15,6 +15,7 @@ pub const NOT_SIMULATED: [&str; 5] =
     ["--kv-cpu-blocks", "--kv-offload-config", "--lora-config", "--flow-control", "--prefill-instances"];
 
 #[test]
+#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
 fn recorded_runs_are_reproduced() {
     let Some(cases) = shared("cases/blis") else { return };
     let mut folders: Vec<PathBuf> =
@@ -39,10 +40,9 @@ fn recorded_runs_are_reproduced() {
 }
 
 fn check(case: &Path, what: &str, engine: &str) {
-    let scratch = std::env::temp_dir().join(format!("blis-recorded-{}", std::process::id()));
-    fs::create_dir_all(&scratch).expect("scratch");
+    let scratch = Scratch::new();
     let flags = read(&case.join("cmd.txt"));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_blis"));
+    let mut command = program!();
     command.args(flags.split_whitespace().skip_while(|&word| word != "replay").map(|word| match word {
         "trace.yaml" | "policy.yaml" => case.join(word),
         "trace.csv" if !case.join(word).exists() => case.join("trace.csv.gz"),
@@ -58,8 +58,7 @@ fn check(case: &Path, what: &str, engine: &str) {
     if flags.contains("BLIS_TIE_FIRST") {
         command.args(["--tie-break", "lowest-index"]);
     }
-    let output = command.output().expect("blis starts");
-    assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
+    let printed = ended(&mut command).json();
     let [metrics, results] = ["metrics.json", "results.json"].map(|name| {
         let mut ours: Value = serde_json::from_str(&read(&scratch.join(name))).expect("our JSON");
         let mut theirs: Value = serde_json::from_str(&read(&case.join(name))).expect("their JSON");
@@ -69,7 +68,6 @@ fn check(case: &Path, what: &str, engine: &str) {
         assert_contains(&ours, &theirs, &format!("{what} {name}"));
         ours
     });
-    let printed: Value = serde_json::from_slice(&output.stdout).expect("one JSON document");
     assert!(printed["requests"].is_null() && metrics["requests"].is_array() && results.is_array(), "{what}");
     assert_eq!(printed["e2e_p50_ms"], metrics["e2e_p50_ms"], "{what}");
     check_instances(&printed, &read(&case.join("stdout.txt")), what);
@@ -77,7 +75,6 @@ fn check(case: &Path, what: &str, engine: &str) {
         check_decisions(&read(&scratch.join("decisions.jsonl")), &read(&case.join("decisions.json")), what);
         check_summary(&printed["decisions"], &read(&case.join("stdout.txt")), what);
     }
-    fs::remove_dir_all(&scratch).expect("scratch");
 }
 
 /// Later rounds of sessions keep the number they have in the trace. BLIS calls them

@@ -2,11 +2,10 @@
 //! somewhere, the same command gives the same bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+
+use crate::macros::{Ended, Scratch, blis};
 
 /// A request of a recorded trace.
 #[derive(Clone, Copy)]
@@ -35,19 +34,12 @@ fn mixed() -> Vec<Row> {
 }
 
 /// A folder that goes with the test; the program runs in it.
-struct Folder(PathBuf);
+struct Folder(Scratch);
 
 impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("blis-cluster-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).expect("scratch");
-        Self(path)
-    }
-
     /// One with the trace of `rows` in it.
-    fn with(name: &str, rows: &[Row]) -> Self {
-        let folder = Self::new(name);
+    fn with(rows: &[Row]) -> Self {
+        let folder = Self(Scratch::new());
         folder.header("");
         let columns = "request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,\
                        streaming,input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,\
@@ -68,53 +60,39 @@ impl Folder {
     }
 
     fn file(&self, name: &str, text: &str) {
-        fs::write(self.0.join(name), text).expect("scratch");
+        self.0.write(name, text);
     }
 
-    fn read(&self, name: &str) -> Vec<u8> {
-        fs::read(self.0.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    fn read(&self, name: &str) -> String {
+        self.0.read(name)
     }
 
-    fn blis(&self, line: &str) -> Output {
-        let mut program = Command::new(env!("CARGO_BIN_EXE_blis"));
-        program.args(line.split_whitespace()).current_dir(&self.0).stdin(Stdio::null());
-        let output = program.output().unwrap_or_else(|error| panic!("blis {line}: {error}"));
-        assert_eq!(output.status.code(), Some(0), "blis {line}: {}", text(&output.stderr));
-        output
+    fn blis(&self, line: &str) -> Ended {
+        blis!(in &self.0, line).done()
     }
 
     /// `blis run` on the trace.
-    fn run(&self, flags: &str) -> Output {
+    fn run(&self, flags: &str) -> Ended {
         self.blis(&format!(
             "run --latency-model trained-physics --model llama-3.1-8b-instruct --workload-trace t.csv {flags}"
         ))
     }
 
     fn figures(&self, flags: &str) -> Value {
-        serde_json::from_slice(&self.run(flags).stdout).unwrap_or_else(|error| panic!("{flags}: {error}"))
+        self.run(flags).json()
     }
 
     /// With every request.
     fn metrics(&self, flags: &str) -> Value {
         self.run(&format!("{flags} --metrics-path m.json"));
-        serde_json::from_slice(&self.read("m.json")).unwrap_or_else(|error| panic!("{flags}: {error}"))
+        serde_json::from_str(&self.read("m.json")).unwrap_or_else(|error| panic!("{flags}: {error}"))
     }
 
     /// Standard output, metrics and decisions.
-    fn bytes(&self, command: &str) -> [Vec<u8>; 3] {
+    fn bytes(&self, command: &str) -> [String; 3] {
         let out = self.blis(&format!("{command} --metrics-path m.json --trace-level decisions --trace-path d.jsonl"));
         [out.stdout, self.read("m.json"), self.read("d.jsonl")]
     }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn count(document: &Value, key: &str) -> u64 {
@@ -130,7 +108,7 @@ fn placements(metrics: &Value) -> BTreeMap<String, String> {
 
 #[test]
 fn every_pathological_policy_triggers_its_anomaly() {
-    let folder = Folder::with("anomalies", &mixed());
+    let folder = Folder::with(&mixed());
     let rejected = |flags: &str| count(&folder.figures(flags), "rejected_admission");
     assert_eq!((rejected("--admission-policy reject-all"), rejected("--admission-policy always-admit")), (120, 0));
 
@@ -154,15 +132,15 @@ fn every_pathological_policy_triggers_its_anomaly() {
 
 /// The decisions in the order of time: what instances do between two events of the service, each engine tells when
 /// it gets there. Without the header, which tells of the engine.
-fn told([printed, metrics, decisions]: [Vec<u8>; 3]) -> (Vec<u8>, Vec<u8>, Vec<String>) {
-    let mut lines: Vec<String> = text(&decisions).lines().skip(1).map(str::to_owned).collect();
+fn told([printed, metrics, decisions]: [String; 3]) -> (String, String, Vec<String>) {
+    let mut lines: Vec<String> = decisions.lines().skip(1).map(str::to_owned).collect();
     lines.sort_unstable();
     (printed, metrics, lines)
 }
 
 #[test]
 fn the_same_command_gives_the_same_bytes() {
-    let folder = Folder::with("bytes", &mixed());
+    let folder = Folder::with(&mixed());
     let recorded = "run --model llama-3.1-8b-instruct --workload-trace t.csv --num-instances 4";
     let generated = "run --model llama-3.1-8b-instruct --num-requests 150 --rate 40 --arrival-process poisson \
                      --prefix-tokens 160 --num-instances 4";
@@ -185,7 +163,7 @@ fn the_same_command_gives_the_same_bytes() {
 
 #[test]
 fn the_seed_decides_ties_and_nothing_else_of_a_recorded_trace() {
-    let folder = Folder::with("seed", &mixed());
+    let folder = Folder::with(&mixed());
     for policy in ["least-loaded", "weighted"] {
         let flags = format!("--num-instances 4 --routing-policy {policy}");
         let with = |more: &str| placements(&folder.metrics(&format!("{flags} {more}")));
@@ -203,7 +181,7 @@ const CONSERVATION: [&str; 8] =
 #[test]
 fn every_request_is_somewhere() {
     let other_model = |(id, row): (usize, Row)| Row { model: if id % 4 == 0 { "gpt-4o" } else { "" }, ..row };
-    let folder = Folder::with("conservation", &mixed().into_iter().enumerate().map(other_model).collect::<Vec<_>>());
+    let folder = Folder::with(&mixed().into_iter().enumerate().map(other_model).collect::<Vec<_>>());
     folder.file("shed.yaml", "admission: {policy: tier-shed, tier_shed_threshold: 4, tier_shed_min_priority: 3}\n");
     folder.file("budgets.yaml", "tenant_budgets: {alice: 0.05, bob: 0.5}\n");
     folder.file("gaie.yaml", "admission: {policy: gaie-legacy, gaie_qd_threshold: 2}\n");
@@ -244,18 +222,18 @@ fn every_request_is_somewhere() {
 fn requests_for_another_model_are_rejected_and_spoken_of() {
     let model = |id: u32| ["", "meta-llama/Llama-3.1-8B-Instruct", "gpt-4o", "mistral-7b"][id as usize % 4];
     let rows: Vec<Row> = (0..12).map(|id| Row { arrival_us: id * 1_000, model: model(id), ..ROW }).collect();
-    let folder = Folder::with("models", &rows);
+    let folder = Folder::with(&rows);
     for instances in [1, 3] {
         let output = folder.run(&format!("--num-instances {instances}"));
-        let figures: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let figures: Value = serde_json::from_str(&output.stdout).expect("JSON");
         assert_eq!([count(&figures, "completed_requests"), count(&figures, "rejected_routing")], [6, 6]);
         insta::allow_duplicates! {
-            insta::assert_snapshot!(text(&output.stderr), @" WARN 6 requests rejected: only `llama-3.1-8b-instruct` is served, and they are for `gpt-4o` (3), `mistral-7b` (3) (hint: serve it with `--model gpt-4o`, or empty the column `model` of the trace: a request without a model takes any)");
+            insta::assert_snapshot!(output.stderr, @" WARN 6 requests rejected: only `llama-3.1-8b-instruct` is served, and they are for `gpt-4o` (3), `mistral-7b` (3) (hint: serve it with `--model gpt-4o`, or empty the column `model` of the trace: a request without a model takes any)");
         }
     }
     let all: Vec<Row> = rows.iter().map(|&row| Row { model: "gpt-4o", ..row }).collect();
-    let nothing = Folder::with("model", &all).run("");
-    insta::assert_snapshot!(text(&nothing.stderr), @r"
+    let nothing = Folder::with(&all).run("");
+    insta::assert_snapshot!(nothing.stderr, @r"
      WARN 12 requests rejected: only `llama-3.1-8b-instruct` is served, and they are for `gpt-4o` (12) (hint: serve it with `--model gpt-4o`, or empty the column `model` of the trace: a request without a model takes any)
      WARN no request completed (hint: no request is for the model that is served; see above)
     ");
@@ -263,7 +241,7 @@ fn requests_for_another_model_are_rejected_and_spoken_of() {
 
 #[test]
 fn instances_add_up_to_the_cluster() {
-    let folder = Folder::with("instances", &mixed());
+    let folder = Folder::with(&mixed());
     for flags in ["--horizon 900000", "--timeout 0.8", "--routing-policy always-busiest", "--total-kv-blocks 80"] {
         let figures = folder.figures(&format!("--num-instances 4 --max-num-seqs 4 --max-model-len 1000 {flags}"));
         let instances = figures["instances"].as_array().expect("four");
@@ -295,7 +273,7 @@ fn instances_add_up_to_the_cluster() {
 
 #[test]
 fn classes_and_tenants_are_listed_where_there_are_any() {
-    let folder = Folder::with("tenants", &mixed());
+    let folder = Folder::with(&mixed());
     let figures = folder.figures("--num-instances 2");
     let names = |group: &str| figures[group].as_object().expect("a table").keys().cloned().collect::<Vec<_>>();
     assert_eq!(
@@ -308,13 +286,13 @@ fn classes_and_tenants_are_listed_where_there_are_any() {
     // 60, 30 and 30 requests of 60 tokens: (Σx)² / (n·Σx²).
     let jain = figures["jain_fairness_index"].as_f64().expect("an index");
     assert!((jain - 120.0 * 120.0 / (3.0 * (3_600.0 + 900.0 + 900.0))).abs() < 1e-12, "{jain}");
-    let nameless = Folder::with("nameless", &[ROW; 3]).figures("");
+    let nameless = Folder::with(&[ROW; 3]).figures("");
     assert!(["slo_classes", "tenants", "jain_fairness_index"].iter().all(|key| nameless[key] == Value::Null));
 }
 
 #[test]
 fn targets_of_a_trace_count_and_flags_win_over_them() {
-    let folder = Folder::with("targets", &mixed());
+    let folder = Folder::with(&mixed());
     assert_eq!(folder.figures("")["goodput_rps"], Value::Null);
     folder.header("goodput_slo_targets: {critical: {ttft_ms: 100000, e2e_ms: 0.001}}\n");
     let by_dim = |flags: &str| {
@@ -334,14 +312,14 @@ fn targets_of_a_trace_count_and_flags_win_over_them() {
         table(serde_json::json!({"critical": {"ttft": 0.0, "e2e": 0.0}, "batch": {"ttft": 1.0}})),
         "latency by latency"
     );
-    let typo = text(&folder.run("--slo-ttft critcal=1s").stderr);
+    let typo = folder.run("--slo-ttft critcal=1s").stderr;
     assert!(typo.contains("no request is of the class `critcal`"), "{typo}");
     assert!(typo.contains("`batch`, `critical`, `standard`"), "{typo}");
 }
 
 #[test]
 fn a_bundle_takes_effect_and_a_flag_wins_over_it() {
-    let folder = Folder::with("bundle", &mixed());
+    let folder = Folder::with(&mixed());
     folder.file("budget.yaml", "tenant_budgets: {alice: 0, carol: 1}\n");
     let figures = folder.figures("--policy-config budget.yaml --max-num-seqs 4");
     let rejected = |tenant: &str| count(&figures["tenants"][tenant], "rejected_admission");
@@ -373,7 +351,7 @@ fn a_bundle_takes_effect_and_a_flag_wins_over_it() {
 /// BLIS accepts a bundle's priority policy, warns, and goes by class all the same.
 #[test]
 fn with_parity_a_bundle_does_not_choose_the_priority() {
-    let folder = Folder::with("parity", &mixed());
+    let folder = Folder::with(&mixed());
     folder.file("inverted.yaml", "priority:\n  policy: inverted-slo\n");
     for parity in ["vllm", "blis"] {
         let flags = format!("--max-num-seqs 4 --scheduler priority-fcfs --parity {parity}");
@@ -381,8 +359,8 @@ fn with_parity_a_bundle_does_not_choose_the_priority() {
         let bundle = folder.run(&format!("{flags} --policy-config inverted.yaml"));
         let flag = folder.run(&format!("{flags} --policy-config inverted.yaml --priority-policy inverted-slo"));
         assert_ne!(flag.stdout, usual.stdout, "{parity}: the flag always works");
-        assert_eq!((text(&usual.stderr), text(&flag.stderr)), (String::new(), String::new()));
-        let explained = text(&folder.run(&format!("{flags} --policy-config inverted.yaml --explain-config")).stdout);
+        assert_eq!((usual.stderr.as_str(), flag.stderr.as_str()), ("", ""));
+        let explained = folder.run(&format!("{flags} --policy-config inverted.yaml --explain-config")).stdout;
         let (_, priority) = explained.split_once("\npriority:\n").expect("a bundle");
         if parity == "blis" {
             assert_eq!(bundle.stdout, usual.stdout);
@@ -390,9 +368,9 @@ fn with_parity_a_bundle_does_not_choose_the_priority() {
                 priority.starts_with("  policy: class  # --parity blis ignores inverted.yaml:2:11\n"),
                 "{priority}"
             );
-            insta::assert_snapshot!(text(&bundle.stderr), @" WARN inverted.yaml:2:11: the priority policy `inverted-slo` has no effect with `--parity blis` (hint: BLIS goes by class, whatever a bundle says; `--priority-policy inverted-slo` has an effect)");
+            insta::assert_snapshot!(bundle.stderr, @" WARN inverted.yaml:2:11: the priority policy `inverted-slo` has no effect with `--parity blis` (hint: BLIS goes by class, whatever a bundle says; `--priority-policy inverted-slo` has an effect)");
         } else {
-            assert_eq!((bundle.stdout, text(&bundle.stderr)), (flag.stdout, String::new()));
+            assert_eq!((bundle.stdout, bundle.stderr), (flag.stdout, String::new()));
             assert!(priority.starts_with("  policy: inverted-slo  # inverted.yaml:2:11\n"), "{priority}");
         }
     }
@@ -400,11 +378,11 @@ fn with_parity_a_bundle_does_not_choose_the_priority() {
 
 #[test]
 fn decisions_say_what_was_seen_and_why() {
-    let folder = Folder::with("decisions", &mixed());
+    let folder = Folder::with(&mixed());
     let flags = "--num-instances 3 --max-num-seqs 4 --routing-policy weighted --counterfactual-k 3 \
                  --trace-level decisions --trace-path d.jsonl --summarize-trace";
     let figures = folder.figures(flags);
-    let lines = text(&folder.read("d.jsonl"));
+    let lines = folder.read("d.jsonl");
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let routed: Vec<&Value> = lines.iter().filter(|line| line["kind"] == "routing").collect();
     assert_eq!(routed.len(), 120);
@@ -425,10 +403,10 @@ fn decisions_say_what_was_seen_and_why() {
 fn the_summary_of_a_service() {
     let rows = mixed().into_iter().enumerate();
     let other_model = |(id, row): (usize, Row)| Row { model: if id % 40 == 7 { "gpt-4o" } else { "" }, ..row };
-    let folder = Folder::with("summary", &rows.map(other_model).collect::<Vec<_>>());
+    let folder = Folder::with(&rows.map(other_model).collect::<Vec<_>>());
     folder.file("shed.yaml", "admission: {policy: tier-shed, tier_shed_threshold: 6, tier_shed_min_priority: 0}\n");
     let flags = "--num-instances 4 --max-num-seqs 4 --policy-config shed.yaml --routing-policy least-loaded \
                  --scheduler reverse-priority --slo-ttft critical=100ms,batch=1s,gold=1s --trace-level decisions \
                  --summarize-trace --output text";
-    insta::assert_snapshot!(text(&folder.run(flags).stdout));
+    insta::assert_snapshot!(folder.run(flags).stdout);
 }

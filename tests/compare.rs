@@ -2,22 +2,16 @@
 //! threads, and no score for sending requests away.
 
 use std::collections::BTreeMap;
-use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+
+use crate::macros::{Scratch, blis};
 
 const LOAD: &str = "--latency-model trained-physics --model meta-llama/llama-3.1-8b-instruct --num-instances 4 --workload chatbot --rate 90 \
                     --arrival-process poisson --num-requests 400";
 
-fn blis(words: &str) -> Output {
-    let words = words.split_whitespace();
-    Command::new(env!("CARGO_BIN_EXE_blis")).args(words).stdin(Stdio::null()).output().expect("blis starts")
-}
-
 fn document(words: &str) -> Value {
-    let output = blis(words);
-    assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("one JSON document")
+    blis!(words).json()
 }
 
 fn number(value: &Value) -> f64 {
@@ -29,14 +23,14 @@ fn threads_and_repetition_change_no_byte() {
     let compare = |more: &str| {
         let command =
             format!("compare round-robin weighted least-loaded {LOAD} --seeds 6 --fitness-weights p99_ttft:1 {more}");
-        blis(&command).stdout
+        blis!(&command).stdout
     };
     let one = compare("--threads 1 --output json");
     assert_eq!(one, compare("--threads 2 --output json"));
     assert_eq!(one, compare("--output json"));
     let text = compare("--threads 1 --output text");
     assert_eq!(text, compare("--threads 3 --output text"));
-    assert!(String::from_utf8_lossy(&text).contains("95% interval"));
+    assert!(text.contains("95% interval"));
 }
 
 #[test]
@@ -64,17 +58,15 @@ fn the_runs_of_a_comparison_are_those_of_run() {
 fn closed_loops_give_the_same_answer_on_any_number_of_threads() {
     let load = "--model llama-3.1-8b-instruct --num-instances 3 --max-num-seqs 4 --snapshot-refresh-interval 0";
     let users = "--concurrency 24 --think-time-ms 40 --num-requests 200 --prompt-tokens 700 --output-tokens-max 999";
-    let spec = "--workload-spec ../examples/closed-loop/chat.yaml --num-requests 300";
+    let spec = "--workload-spec examples/closed-loop/chat.yaml --num-requests 300";
     for workload in [users, spec] {
         let compare = |threads: u32| {
             let words = format!("compare round-robin least-loaded {load} {workload} --seeds 3 --threads {threads}");
-            let output = blis(&words);
-            assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-            output.stdout
+            blis!(words).done().stdout
         };
         let one = compare(1);
         assert_eq!(one, compare(2));
-        let answer: Value = serde_json::from_slice(&one).expect("JSON");
+        let answer: Value = serde_json::from_str(&one).expect("JSON");
         let ttft = |contestant: usize| &answer["metrics"]["mean_ttft"]["values"][contestant];
         assert_ne!(ttft(0), ttft(1), "{workload}");
     }
@@ -82,16 +74,13 @@ fn closed_loops_give_the_same_answer_on_any_number_of_threads() {
 
 #[test]
 fn scorers_and_bundles_are_contestants() {
-    let folder = std::env::temp_dir().join(format!("blis-compare-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("scratch");
-    let bundle = folder.join("shed.yaml");
-    std::fs::write(&bundle, "admission: {policy: reject-all}\nrouting: {policy: least-loaded}\n").expect("scratch");
+    let folder = Scratch::new();
+    let bundle = folder.write("shed.yaml", "admission: {policy: reject-all}\nrouting: {policy: least-loaded}\n");
     let command = format!("compare queue-depth:2,load-balance:1 {} {LOAD} --seeds 2", bundle.display());
     let compared = document(&command);
     let share = |contestant: usize| number(&compared["metrics"]["rejected_share"]["values"][contestant][0]);
     assert_eq!((share(0), share(1)), (0.0, 1.0));
     assert!(compared["metrics"]["p99_ttft"]["values"][1][0].is_null(), "nobody has a latency there");
-    std::fs::remove_dir_all(&folder).expect("scratch");
 }
 
 /// Rejecting everything, or half, loses to admitting, whatever is weighed.
@@ -148,12 +137,7 @@ fn the_formula_of_blis_is_available() {
 
 #[test]
 fn nonsense_is_refused_before_anything_runs() {
-    let error = |words: &str| {
-        let output = blis(words);
-        assert_eq!(output.status.code(), Some(2), "{words}");
-        assert!(output.stdout.is_empty(), "{words}");
-        String::from_utf8(output.stderr).expect("UTF-8")
-    };
+    let error = |words: &str| blis!(words).refused();
     insta::assert_snapshot!(error(&format!("compare round-robin {LOAD}")));
     insta::assert_snapshot!(error(&format!("compare round-robin round-robin {LOAD}")));
     insta::assert_snapshot!(error(&format!("compare round-robin least-laoded {LOAD}")));
@@ -163,7 +147,8 @@ fn nonsense_is_refused_before_anything_runs() {
     insta::assert_snapshot!(error(&format!("compare round-robin weighted {LOAD} --fitness-weights goodput:1")));
     insta::assert_snapshot!(error(&format!("run {LOAD} --fitness-weights p99_ttft:1,jain:1")));
     // Not even the file of the decisions is begun.
-    let log = std::env::temp_dir().join(format!("blis-compare-{}.jsonl", std::process::id()));
+    let folder = Scratch::new();
+    let log = folder.join("decisions.jsonl");
     let recorded = format!("run {LOAD} --trace-level decisions --trace-path {}", log.display());
     error(&format!("{recorded} --fitness-weights p99_ttft:1,jain:1"));
     error(&format!("{recorded} --fitness-weights p99_ttft:1 --baseline round-robbin"));

@@ -4,44 +4,26 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
 
 use jsonschema::Validator;
 use serde_json::Value;
 
+use crate::macros::{Scratch, blis, root};
+
 /// A folder in which the program runs, which goes when the test ends.
-struct Folder(PathBuf);
+struct Folder(Scratch);
 
 impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("blis-decisions-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).expect("a folder");
-        Self(path)
-    }
-
-    fn blis(&self, arguments: &str) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_blis"))
-            .args(arguments.split_whitespace())
-            .current_dir(&self.0)
-            .stdin(Stdio::null())
-            .output()
-            .unwrap_or_else(|error| panic!("blis {arguments}: {error}"))
-    }
-
     /// Standard output of a command that must go well.
     fn told(&self, arguments: &str) -> String {
-        let output = self.blis(arguments);
-        assert_eq!(output.status.code(), Some(0), "blis {arguments}: {}", text(&output.stderr));
-        text(&output.stdout)
+        blis!(in &self.0, arguments).done().stdout
     }
 
     /// Standard error of a command that must fail, and its exit code.
     fn refused(&self, arguments: &str) -> (String, Option<i32>) {
-        let output = self.blis(arguments);
-        assert_ne!(output.status.code(), Some(0), "blis {arguments}: {}", text(&output.stdout));
-        (text(&output.stderr), output.status.code())
+        let output = blis!(in &self.0, arguments);
+        assert_ne!(output.code, Some(0), "blis {arguments}: {}", output.stdout);
+        (output.stderr, output.code)
     }
 
     /// Simulates, and gives the trace and the printed figures.
@@ -63,16 +45,6 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
 /// Two instances that are too small for what comes: queues, preemptions, cached prefixes.
 const RUN: &str = "run --latency-model trained-physics --model llama-3.1-8b-instruct --num-requests 30 --rate 40 --arrival-process poisson \
                    --prompt-tokens 100 --prompt-tokens-stdev 60 --output-tokens 60 --output-tokens-stdev 30 \
@@ -90,7 +62,7 @@ const VARIETY: [&str; 7] = [
 ];
 
 fn schema() -> Validator {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/decision-trace.schema.json");
+    let path = root().join("docs/decision-trace.schema.json");
     let schema: Value = serde_json::from_str(&fs::read_to_string(path).expect("the schema")).expect("JSON");
     jsonschema::draft202012::meta::validate(&schema).expect("a schema");
     jsonschema::draft202012::new(&schema).expect("a schema")
@@ -102,7 +74,7 @@ fn of_kind<'a>(lines: &'a [Value], kind: &str) -> Vec<&'a Value> {
 
 #[test]
 fn every_line_fits_the_schema() {
-    let (folder, schema) = (Folder::new("schema"), schema());
+    let (folder, schema) = (Folder(Scratch::new()), schema());
     let mut kinds: BTreeMap<String, u32> = BTreeMap::new();
     for flags in VARIETY {
         let (lines, _) = folder.trace("d.jsonl", flags);
@@ -136,7 +108,7 @@ fn every_line_fits_the_schema() {
 
 #[test]
 fn a_broken_line_does_not_fit_the_schema() {
-    let (folder, schema) = (Folder::new("broken"), schema());
+    let (folder, schema) = (Folder(Scratch::new()), schema());
     let (lines, _) = folder.trace("d.jsonl", VARIETY[2]);
     for kind in ["header", "signals", "admission", "routing", "scheduling", "preemption", "outcome", "end"] {
         let line = of_kind(&lines, kind)[0];
@@ -161,7 +133,7 @@ fn a_broken_line_does_not_fit_the_schema() {
 
 #[test]
 fn the_trace_fits_the_results() {
-    let folder = Folder::new("results");
+    let folder = Folder(Scratch::new());
     for flags in VARIETY {
         let (lines, figures) = folder.trace("d.jsonl", flags);
         let count = |name: &str| figures[name].as_u64().unwrap_or_else(|| panic!("{flags}: no {name} in {figures}"));
@@ -181,7 +153,7 @@ fn the_trace_fits_the_results() {
 
 #[test]
 fn packed_or_not_it_is_the_same() {
-    let folder = Folder::new("packed");
+    let folder = Folder(Scratch::new());
     let (plain, _) = folder.trace("d.jsonl", VARIETY[2]);
     let (packed, _) = folder.trace("e.jsonl.gz", VARIETY[2]);
     assert_eq!(plain, packed);
@@ -198,7 +170,7 @@ fn packed_or_not_it_is_the_same() {
 
 #[test]
 fn both_engines_decide_the_same() {
-    let folder = Folder::new("engines");
+    let folder = Folder(Scratch::new());
     for flags in VARIETY {
         let sorted = |engine: &str| {
             let (lines, _) = folder.trace("d.jsonl", &format!("{flags} --engine {engine}"));
@@ -214,7 +186,7 @@ fn both_engines_decide_the_same() {
 
 #[test]
 fn a_trace_is_shown() {
-    let folder = Folder::new("show");
+    let folder = Folder(Scratch::new());
     folder.trace("d.jsonl", "--routing-policy weighted --counterfactual-k 2");
     let show = |flags: &str| folder.told(&format!("trace show d.jsonl --output text {flags}"));
     insta::assert_snapshot!("decisions_shown", show("--to 0.4"));
@@ -244,7 +216,7 @@ fn a_trace_is_shown() {
 
 #[test]
 fn the_worst_are_found() {
-    let folder = Folder::new("top");
+    let folder = Folder(Scratch::new());
     let (lines, _) = folder.trace("d.jsonl", "--routing-policy round-robin --counterfactual-k 2");
     let top = |flags: &str| folder.told(&format!("trace top d.jsonl --output text {flags}"));
     insta::assert_snapshot!("worst_by_score_regret", top("--by score-regret --limit 5"));
@@ -270,7 +242,7 @@ fn the_worst_are_found() {
 
 #[test]
 fn two_runs_are_compared() {
-    let folder = Folder::new("diff");
+    let folder = Folder(Scratch::new());
     let run = |file: &str, flags: &str| folder.trace(file, flags);
     run("rr.jsonl", "--routing-policy round-robin");
     run("ll.jsonl.gz", "--routing-policy least-loaded");
@@ -305,7 +277,7 @@ fn two_runs_are_compared() {
 
 #[test]
 fn what_is_no_trace_is_refused() {
-    let folder = Folder::new("nonsense");
+    let folder = Folder(Scratch::new());
     folder.trace("good.jsonl", "--routing-policy weighted");
     let good = fs::read_to_string(folder.0.join("good.jsonl")).expect("written");
     let write = |name: &str, bytes: &[u8]| fs::write(folder.0.join(name), bytes).expect("written");
@@ -356,8 +328,8 @@ fn what_is_no_trace_is_refused() {
     }
     insta::assert_snapshot!("what_is_no_trace", told);
     // What is there is shown all the same.
-    let output = folder.blis("trace show no-end --output json");
-    assert!(text(&output.stdout).lines().count() >= 15, "{}", text(&output.stdout));
+    let output = blis!(in &folder.0, "trace show no-end --output json");
+    assert!(output.stdout.lines().count() >= 15, "{}", output.stdout);
     insta::assert_snapshot!(folder.refused("trace show good.jsonl --request 99").0, @r"
     error: good.jsonl: no request 99
     hint: `blis trace show good.jsonl --kind admission` lists those that are in it
@@ -375,12 +347,12 @@ fn what_is_no_trace_is_refused() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_costs_the_exit_code_and_not_the_results() {
-    let folder = Folder::new("full");
-    let output = folder.blis(&format!("{RUN} --trace-level decisions --trace-path /dev/full"));
-    assert_eq!(output.status.code(), Some(1));
-    let figures: Value = serde_json::from_slice(&output.stdout).expect("the results");
+    let folder = Folder(Scratch::new());
+    let output = blis!(in &folder.0, &format!("{RUN} --trace-level decisions --trace-path /dev/full"));
+    assert_eq!(output.code, Some(1));
+    let figures: Value = serde_json::from_str(&output.stdout).expect("the results");
     assert_eq!(figures["completed_requests"], 30);
-    insta::assert_snapshot!(text(&output.stderr), @r"
+    insta::assert_snapshot!(output.stderr, @r"
     error: cannot write `/dev/full`: No space left on device (os error 28)
     hint: check the permissions and the free space of its folder
     ");

@@ -3,10 +3,12 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
+
+use crate::macros::{Scratch, blis, program, root};
 
 /// A suite that takes a moment.
 const SMALL: &str = "schema: 1
@@ -23,24 +25,6 @@ scenarios:
   - {name: chat, splits: [smoke, train, select], run: {prefix-tokens: 512}}
   - {name: long, splits: [train, test], run: {prompt-tokens: 2000}}
 ";
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
-}
-
-fn blis(words: &[&str]) -> Output {
-    let mut program = Command::new(env!("CARGO_BIN_EXE_blis"));
-    program.args(words).stdin(Stdio::null()).current_dir(root());
-    program.output().expect("blis starts")
-}
-
-/// A folder of this test, empty.
-fn scratch(name: &str) -> PathBuf {
-    let dir = std::env::temp_dir().join(format!("blis-evaluate-{}-{name}", std::process::id()));
-    let _ = fs::remove_dir_all(&dir);
-    fs::create_dir_all(&dir).expect("scratch");
-    dir
-}
 
 /// The small suite as a file.
 fn small(dir: &Path) -> String {
@@ -59,9 +43,9 @@ fn in_turn(dir: &Path) -> String {
 }
 
 fn verdicts(words: &[&str]) -> Vec<Value> {
-    let output = blis(words);
-    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let output = blis!(words);
+    assert!(output.code == Some(0), "{words:?}: {}", output.stderr);
+    let text = output.stdout;
     if text.starts_with("{\n") {
         return vec![serde_json::from_str(&text).expect("one document")];
     }
@@ -83,7 +67,7 @@ fn adversaries() -> Vec<String> {
 /// Whatever they try, each has a verdict, none scores more than the baseline would, and the next one is judged.
 #[test]
 fn no_adversary_scores_more_than_the_baseline() {
-    let dir = scratch("adversaries");
+    let dir = Scratch::new();
     let tiers = dir.join("tiers.yaml");
     let text = "schema: 1\nname: tiers\ndecides: [admission, routing, priority, scheduling]\n\
         weights: 'mean_e2e:0.5, slo_attainment:0.5'\nseeds: {smoke: 1, train: 2}\n\
@@ -123,12 +107,11 @@ fn no_adversary_scores_more_than_the_baseline() {
         }
     }
     insta::assert_snapshot!(told);
-    fs::remove_dir_all(dir).expect("scratch");
 }
 
 #[test]
 fn a_verdict_is_the_same_on_any_number_of_threads_and_from_the_cache() {
-    let dir = scratch("same");
+    let dir = Scratch::new();
     let suite = small(&dir);
     let cache = dir.join("cache").display().to_string();
     let candidate = in_turn(&dir);
@@ -147,7 +130,6 @@ fn a_verdict_is_the_same_on_any_number_of_threads_and_from_the_cache() {
     assert_eq!((&known, &cost["cache"]), (&one, &json!("hit")));
     let (other, _) = evaluate(&["--epoch", "1"]);
     assert_ne!(one["hashes"]["result"], other["hashes"]["result"]);
-    fs::remove_dir_all(dir).expect("scratch");
 }
 
 #[test]
@@ -156,7 +138,7 @@ fn verdicts_keep_to_their_schema() {
         serde_json::from_str(&fs::read_to_string(root().join("docs/verdict.schema.json")).expect("schema"))
             .expect("JSON");
     let validator = jsonschema::validator_for(&schema).expect("a schema");
-    let dir = scratch("schema");
+    let dir = Scratch::new();
     let suite = small(&dir);
     let good = in_turn(&dir);
     let paths = [
@@ -179,16 +161,15 @@ fn verdicts_keep_to_their_schema() {
         assert_eq!(keys(verdict, "metrics"), keys(&all[0], "metrics"));
         assert_eq!(keys(verdict, "features"), keys(&all[0], "features"));
     }
-    fs::remove_dir_all(dir).expect("scratch");
 }
 
 #[test]
 fn exit_codes_tell_hosts_from_candidates() {
-    let dir = scratch("codes");
+    let dir = Scratch::new();
     let suite = small(&dir);
     let code = |words: &[&str]| {
-        let output = blis(&[&["evaluate", "--suite", &suite][..], words].concat());
-        (output.status.code().expect("no signal"), String::from_utf8_lossy(&output.stderr).into_owned())
+        let output = blis!([&["evaluate", "--suite", &suite][..], words].concat());
+        (output.code.expect("no signal"), output.stderr)
     };
     assert_eq!(code(&["tests/adversaries/loop.rhai"]).0, 0);
     assert_eq!(code(&["tests/adversaries/loop.rhai", "--strict-exit"]).0, 4);
@@ -214,12 +195,11 @@ fn exit_codes_tell_hosts_from_candidates() {
     let (code, told) = code(&["policies/rhai-least-loaded.rhai", "--suite", &wrong]);
     assert_eq!(code, 2);
     insta::assert_snapshot!(told.replace(&dir.display().to_string(), "DIR"));
-    fs::remove_dir_all(dir).expect("scratch");
 }
 
 #[test]
 fn any_number_of_parts_makes_the_same_verdicts() {
-    let dir = scratch("parts");
+    let dir = Scratch::new();
     let suite = small(&dir);
     let candidate = in_turn(&dir);
     let merged = |count: usize| {
@@ -229,8 +209,8 @@ fn any_number_of_parts_makes_the_same_verdicts() {
             let shard = format!("{index}/{count}");
             let candidates = [candidate.as_str(), "tests/adversaries/nan.rhai"];
             let words = ["--suite", &suite, "--stage", "select", "--shard", &shard, "--out", folder];
-            let output = blis(&[&["evaluate"][..], &candidates, &words].concat());
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            let output = blis!([&["evaluate"][..], &candidates, &words].concat());
+            assert!(output.code == Some(0), "{}", output.stderr);
         }
         let words: Vec<&str> = ["merge"].into_iter().chain(folders.iter().map(String::as_str)).collect();
         verdicts(&words)
@@ -240,29 +220,28 @@ fn any_number_of_parts_makes_the_same_verdicts() {
     assert_eq!(whole, merged(3));
     let directly = verdicts(&["evaluate", &candidate, "--suite", &suite, "--stage", "select"]);
     assert_eq!(score(&whole[0]), score(&directly[0]));
-    let lacking = blis(&["merge", &dir.join("3-0").display().to_string()]);
-    insta::assert_snapshot!(String::from_utf8_lossy(&lacking.stderr), @r"
+    let lacking = blis!(["merge", &dir.join("3-0").display().to_string()]);
+    insta::assert_snapshot!(lacking.stderr, @r"
     error: parts are missing: 1/3, 2/3
     hint: run them with `blis evaluate --shard`, and merge again
     ");
-    fs::remove_dir_all(dir).expect("scratch");
 }
 
 #[test]
 fn parts_that_were_changed_or_do_not_belong_together_are_refused() {
-    let dir = scratch("forged-parts");
+    let dir = Scratch::new();
     let suite = small(&dir);
     let write = |candidate: &str, out: &str| {
         let out = dir.join(out).display().to_string();
         let words = ["evaluate", candidate, "--suite", &suite, "--stage", "smoke", "--shard", "0/1", "--out", &out];
-        assert!(blis(&words).status.success());
+        blis!(words).done();
         out
     };
     let part = |folder: &str| Path::new(folder).join("part-0-of-1.json");
     let refused = |folders: &[&str]| {
-        let output = blis(&[&["merge"], folders].concat());
-        assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stdout));
-        String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or_default().to_owned()
+        let output = blis!([&["merge"], folders].concat());
+        assert_eq!(output.code, Some(2), "{}", output.stdout);
+        output.stderr.lines().next().unwrap_or_default().to_owned()
     };
     let one = write("policies/rhai-least-loaded.rhai", "one");
     assert_eq!(verdicts(&["merge", &one, &one]).len(), 1, "the same part twice is the same");
@@ -282,7 +261,6 @@ fn parts_that_were_changed_or_do_not_belong_together_are_refused() {
     forged["runs_sha256"] = json!("0");
     fs::write(Path::new(&other).join("part-0-of-1.json"), forged.to_string()).expect("scratch");
     assert_eq!(refused(&[&one, &other]), "error: there are two different parts 0");
-    fs::remove_dir_all(dir).expect("scratch");
 }
 
 /// The small suite without limits on operations: what a candidate does there ends by the clock or by a request, however
@@ -297,7 +275,7 @@ fn unlimited(dir: &Path) -> String {
 /// What depends on the clock may be otherwise another time.
 #[test]
 fn what_the_wall_limit_ended_is_not_kept() {
-    let dir = scratch("late");
+    let dir = Scratch::new();
     let (suite, cache) = (unlimited(&dir), dir.join("cache").display().to_string());
     let evaluate = |candidate: &str, more: &[&str]| {
         let words = ["evaluate", candidate, "--suite", &suite, "--cache", &cache];
@@ -308,7 +286,6 @@ fn what_the_wall_limit_ended_is_not_kept() {
     assert!(!Path::new(&cache).exists(), "nothing is kept");
     assert_eq!(evaluate("policies/rhai-least-loaded.rhai", &[])["status"], "ok");
     assert!(Path::new(&cache).exists(), "a verdict that no clock ended is kept");
-    fs::remove_dir_all(dir).expect("scratch");
 }
 
 /// The library made of `source`; `None` without a C compiler.
@@ -331,7 +308,7 @@ fn library(dir: &Path, name: &str, source: &str) -> Option<String> {
 /// Incumbents, parts, reports and requests loaded them into the host's own process.
 #[test]
 fn native_code_is_loaded_nowhere_but_in_a_child_and_if_allowed() {
-    let dir = scratch("native");
+    let dir = Scratch::new();
     let suite = small(&dir);
     let mark = dir.join("was-loaded");
     let source = format!(
@@ -349,8 +326,8 @@ fn native_code_is_loaded_nowhere_but_in_a_child_and_if_allowed() {
         &["tune", &library],
     ];
     for words in ways {
-        let output = blis(&[words, &["--suite", &suite]].concat());
-        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let output = blis!([words, &["--suite", &suite]].concat());
+        assert_eq!(output.code, Some(2), "{words:?}: {}", output.stderr);
     }
     let mut server = Server::start(&["--stdio", "--suite", &suite]);
     for ask in [
@@ -364,13 +341,12 @@ fn native_code_is_loaded_nowhere_but_in_a_child_and_if_allowed() {
     }
     server.end();
     assert!(!mark.exists(), "somebody loaded it");
-    fs::remove_dir_all(dir).expect("scratch");
 }
 
 /// A verdict was any JSON on standard output, and its end was waited for.
 #[test]
 fn native_code_cannot_print_its_verdict_or_keep_the_host_waiting() {
-    let dir = scratch("native-verdicts");
+    let dir = Scratch::new();
     let suite = small(&dir);
     let Some(good) = library(&dir, "good", "#include \"router.c\"\n") else { return };
     let cache = dir.join("cache").display().to_string();
@@ -401,12 +377,11 @@ fn native_code_cannot_print_its_verdict_or_keep_the_host_waiting() {
     let Some(forger) = library(&dir, "forger", &forger) else { return };
     let forged = evaluate(&forger, &[]);
     assert_eq!((forged["status"].as_str(), score(&forged)), (Some("trap"), 0.0), "{forged:#}");
-    fs::remove_dir_all(dir).expect("scratch");
 }
 
 #[test]
 fn tuning_finds_the_parameter_that_counts() {
-    let dir = scratch("tune");
+    let dir = Scratch::new();
     let suite = small(&dir);
     let script = "// @param load 0 0 4 weight of what an instance has to do\n// @param idle 1 0 4 of nothing\n\
                   fn route(r, s) { -s.in_flight * load - s.places * 0.01 }\n";
@@ -425,10 +400,8 @@ fn tuning_finds_the_parameter_that_counts() {
     assert_eq!(gain("idle"), 0.0);
     let written = fs::read_to_string(&tuned).expect("written");
     assert!(written.contains("weight of what an instance has to do") && !written.contains("load 0 0 4"), "{written}");
-    let text =
-        String::from_utf8(blis(&["report", &tuned, "--suite", &suite, "--output", "text"]).stdout).expect("text");
+    let text = blis!(["report", &tuned, "--suite", &suite, "--output", "text"]).stdout;
     assert!(text.contains("against\n  round-robin"), "{text}");
-    fs::remove_dir_all(dir).expect("scratch");
 }
 
 /// `blis serve --stdio`.
@@ -440,8 +413,7 @@ struct Server {
 
 impl Server {
     fn start(words: &[&str]) -> Self {
-        let mut program = Command::new(env!("CARGO_BIN_EXE_blis"));
-        program.arg("serve").args(words).current_dir(root());
+        let mut program = program!("serve", words);
         let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("blis starts");
         let (input, output) = (child.stdin.take(), BufReader::new(child.stdout.take().expect("piped")));
         Self { child, input, output }
@@ -470,7 +442,7 @@ fn ask(id: usize, source: &str) -> String {
 
 #[test]
 fn a_server_goes_on_whatever_it_is_sent() {
-    let dir = scratch("serve");
+    let dir = Scratch::new();
     let suite = small(&dir);
     let mut server = Server::start(&["--stdio", "--suite", &suite, "--threads", "2"]);
     let nonsense = [
@@ -508,12 +480,11 @@ fn a_server_goes_on_whatever_it_is_sent() {
     assert_eq!(task["scenarios"].as_array().map(Vec::len), Some(2));
     assert!(!task.to_string().contains("\"test\""), "nothing of what is held out: {task}");
     server.end();
-    fs::remove_dir_all(dir).expect("scratch");
 }
 
 #[test]
 fn a_scenario_alone_is_run_in_the_stage_that_was_asked_for() {
-    let dir = scratch("alone");
+    let dir = Scratch::new();
     let suite = small(&dir);
     let mut server = Server::start(&["--stdio", "--suite", &suite]);
     let mut asked = |more: &str| {
@@ -532,13 +503,12 @@ fn a_scenario_alone_is_run_in_the_stage_that_was_asked_for() {
     let task = asked("\"task\": true");
     assert_eq!(task["scenarios"][0]["seeds"], json!({"smoke": 1, "train": 2, "select": 2}));
     server.end();
-    fs::remove_dir_all(dir).expect("scratch");
 }
 
 /// A pipe that nobody writes to stopped all others, and messages quoted what was in the file.
 #[test]
 fn a_server_reads_scripts_and_components_only() {
-    let dir = scratch("paths");
+    let dir = Scratch::new();
     let suite = small(&dir);
     let mut server = Server::start(&["--stdio", "--suite", &suite, "--threads", "1"]);
     let (pipe, secret) = (dir.join("pipe.rhai"), dir.join("secret"));
@@ -559,12 +529,11 @@ fn a_server_reads_scripts_and_components_only() {
     server.say(&json!({"id": "1", "candidate": {"path": in_turn(&dir)}, "stage": "smoke"}).to_string());
     assert_eq!(score(&server.hear()), 1.5);
     server.end();
-    fs::remove_dir_all(dir).expect("scratch");
 }
 
 #[test]
 fn who_cancels_is_told_so_and_ids_are_used_once_at_a_time() {
-    let dir = scratch("cancel");
+    let dir = Scratch::new();
     let suite = unlimited(&dir);
     let mut server = Server::start(&["--stdio", "--suite", &suite, "--threads", "1"]);
     // Hundreds of millions of operations, unless it is cancelled.
@@ -578,13 +547,12 @@ fn who_cancels_is_told_so_and_ids_are_used_once_at_a_time() {
     assert_eq!((cancelled["status"].as_str(), cancelled["stopped"].as_str()), (Some("host_error"), Some("cancelled")));
     assert_eq!(cancelled["artifacts"]["error"], "the request was cancelled; the candidate was not judged");
     server.end();
-    fs::remove_dir_all(dir).expect("scratch");
 }
 
 /// Looking at decisions took thirty times as long as the verdict, and no limit ended it.
 #[test]
 fn texts_about_decisions_take_no_more_than_their_share() {
-    let dir = scratch("texts");
+    let dir = Scratch::new();
     let suite = small(&dir);
     let mut server = Server::start(&["--stdio", "--suite", &suite]);
     let mut decisions = |source: &str| {
@@ -598,12 +566,11 @@ fn texts_about_decisions_take_no_more_than_their_share() {
     let heavy = decisions("fn route(r, s) { let x = 0; for i in 0..6000 { x += i; } 0 }");
     assert!(heavy.starts_with("Decisions were not looked at: "), "{heavy}");
     server.end();
-    fs::remove_dir_all(dir).expect("scratch");
 }
 
 #[test]
 fn http_has_a_budget_and_the_routes_of_gepa() {
-    let dir = scratch("http");
+    let dir = Scratch::new();
     let suite = small(&dir);
     let mut server = Server::start(&["--http", "127.0.0.1:0", "--suite", &suite, "--budget", "3"]);
     let listening = server.hear();
@@ -645,15 +612,14 @@ fn http_has_a_budget_and_the_routes_of_gepa() {
     assert_eq!(request("GET", "/elsewhere", "").0, 404);
     server.child.kill().expect("killed");
     server.child.wait().expect("ended");
-    let open = blis(&["serve", "--http", "0.0.0.0:0"]);
-    assert_eq!(open.status.code(), Some(2));
-    fs::remove_dir_all(dir).expect("scratch");
+    let open = blis!(["serve", "--http", "0.0.0.0:0"]);
+    assert_eq!(open.code, Some(2));
 }
 
 /// Killed in between, it has lost nothing of what it answered: the next one answers the same from the cache.
 #[test]
 fn what_was_answered_survives_the_server() {
-    let dir = scratch("killed");
+    let dir = Scratch::new();
     let (suite, cache) = (small(&dir), dir.join("cache").display().to_string());
     let words = ["--stdio", "--suite", &suite, "--cache", &cache];
     let mut server = Server::start(&words);
@@ -667,27 +633,25 @@ fn what_was_answered_survives_the_server() {
     let again = server.hear();
     assert_eq!((&again["hashes"], &again["cost"]["cache"]), (&first["hashes"], &json!("hit")));
     server.end();
-    fs::remove_dir_all(dir).expect("scratch");
 }
 
 #[test]
 fn projects_are_written_once_and_name_their_suite() {
-    let dir = scratch("init");
+    let dir = Scratch::new();
     for tool in ["openevolve", "gepa", "shinka", "skydiscover", "cluster"] {
         let project = dir.join(tool).display().to_string();
-        let init = || blis(&["init", tool, &project, "--suite", "long-context"]);
+        let init = || blis!(["init", tool, &project, "--suite", "long-context"]);
         let output = init();
-        assert!(output.status.success(), "{tool}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.code == Some(0), "{tool}: {}", output.stderr);
         let readme = fs::read_to_string(dir.join(tool).join("README.md")).expect("a README");
         assert!(readme.contains("long-context") && !readme.contains("{{"), "{tool}: {readme}");
         let again = init();
-        assert_eq!(again.status.code(), Some(2), "what is there is not overwritten");
+        assert_eq!(again.code, Some(2), "what is there is not overwritten");
         let seed = dir.join(tool).join("seed.rhai");
         if tool != "cluster" {
             let verdict = verdicts(&["evaluate", &seed.display().to_string(), "--suite", &small(&dir)]).remove(0);
             assert_eq!(score(&verdict), 2.5, "{tool} starts from the baseline: {verdict:#}");
         }
     }
-    assert_eq!(blis(&["init", "gepa", &dir.join("x").display().to_string(), "--suite", "none"]).status.code(), Some(2));
-    fs::remove_dir_all(dir).expect("scratch");
+    assert_eq!(blis!(["init", "gepa", &dir.join("x").display().to_string(), "--suite", "none"]).code, Some(2));
 }

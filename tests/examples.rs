@@ -7,10 +7,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use crate::macros::{Ended, Scratch, ended, program, root};
 use crate::shared::shared;
 
 const PREFIX: &str = "cargo run --release -- ";
@@ -19,6 +19,7 @@ const PREFIX: &str = "cargo run --release -- ";
 const AZURE: &str = "AzureLLMInferenceTrace_conv.csv";
 
 #[test]
+#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
 fn commands_print_what_stands_below_them() {
     let mut checked = 0;
     for page in pages() {
@@ -143,10 +144,8 @@ fn whoever_rejects_everything_loses() {
     let page = root().join("examples/policy-bundle/README.md");
     let mut examples = Example::all_of(&page);
     assert!(examples.pop().expect("the last").arguments.contains(&"--explain-config".to_owned()));
-    let answers: Vec<Value> = examples
-        .iter()
-        .map(|example| json(&String::from_utf8_lossy(&example.output(Some("json")).expect("ours").stdout)))
-        .collect();
+    let answers: Vec<Value> =
+        examples.iter().map(|example| json(&example.output(Some("json")).expect("ours").stdout)).collect();
     let scores: Vec<f64> = answers.iter().map(|answer| figure(&answer["fitness"], "score")).collect();
     let [in_turn, tiers, without_shedding, reject_all] = scores[..] else { panic!("{scores:?}") };
     assert!((in_turn - 0.5).abs() < 1e-9 && tiers > in_turn && without_shedding > tiers, "{scores:?}");
@@ -202,7 +201,7 @@ impl Example {
         for (language, excerpt) in &self.excerpts {
             let form = if language == "json" { "json" } else { "text" };
             let output = self.output(Some(form)).expect("it was there before");
-            let printed = String::from_utf8(output.stdout).expect("UTF-8");
+            let printed = output.stdout;
             if form == "json" {
                 let (excerpt, document) = (json(excerpt), json(&printed));
                 for (field, expected) in excerpt.as_object().expect("an object") {
@@ -229,10 +228,10 @@ impl Example {
     }
 
     /// Runs the command; `None` if its trace is not there.
-    fn output(&self, form: Option<&str>) -> Option<Output> {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_blis"));
-        let reader = Reader::new(&self.saved);
-        command.current_dir(&reader.folder);
+    fn output(&self, form: Option<&str>) -> Option<Ended> {
+        let mut command = program!();
+        let reader = reader(&self.saved);
+        command.current_dir(reader.as_deref().unwrap_or(root()));
         let mut before = "";
         for argument in &self.arguments {
             if argument == AZURE {
@@ -247,9 +246,9 @@ impl Example {
         if let Some(form) = form {
             command.args(["--output", form]);
         }
-        let output = command.output().expect("blis starts");
-        assert!(output.status.success(), "{}: {}", self.what(), String::from_utf8_lossy(&output.stderr));
-        Some(output)
+        let ended = ended(&mut command);
+        assert_eq!(ended.code, Some(0), "{}: {}", self.what(), ended.stderr);
+        Some(ended)
     }
 
     fn what(&self) -> String {
@@ -257,36 +256,19 @@ impl Example {
     }
 }
 
-/// Where a reader types the commands: the repository, with what the page told to save.
-struct Reader {
-    folder: PathBuf,
-    of_its_own: bool,
-}
-
-impl Reader {
-    fn new(saved: &[(String, String)]) -> Self {
-        if saved.is_empty() {
-            return Self { folder: root(), of_its_own: false };
-        }
-        let folder = scratch(&[]).with_extension("reader");
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir(&folder).expect("a folder");
-        for entry in ["examples", "policies"] {
-            copy(&root().join(entry), &folder.join(entry));
-        }
-        for (name, text) in saved {
-            fs::write(folder.join(name), text).expect("a file");
-        }
-        Self { folder, of_its_own: true }
+/// Where a reader types the commands: the repository, or a copy of it with what the page told to save.
+fn reader(saved: &[(String, String)]) -> Option<Scratch> {
+    if saved.is_empty() {
+        return None;
     }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        if self.of_its_own {
-            let _ = fs::remove_dir_all(&self.folder);
-        }
+    let folder = Scratch::new();
+    for entry in ["examples", "policies"] {
+        copy(&root().join(entry), &folder.join(entry));
     }
+    for (name, text) in saved {
+        folder.write(name, text);
+    }
+    Some(folder)
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -306,8 +288,7 @@ fn copy(from: &Path, to: &Path) {
 fn answers<const N: usize>(example: &str) -> [Value; N] {
     let examples = Example::all_of(&root().join("examples").join(example).join("README.md"));
     let answer = |example: &Example| example.output(Some("json")).map(|output| output.stdout);
-    let documents: Vec<Value> =
-        examples.iter().filter_map(answer).map(|bytes| json(&String::from_utf8_lossy(&bytes))).collect();
+    let documents: Vec<Value> = examples.iter().filter_map(answer).map(|text| json(&text)).collect();
     documents.try_into().unwrap_or_else(|found: Vec<Value>| panic!("{example}: {} commands, not {N}", found.len()))
 }
 
@@ -360,8 +341,4 @@ fn scratch(arguments: &[String]) -> PathBuf {
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }

@@ -1,10 +1,10 @@
 //! Traces out: a run that is replayed has the same results, and what other tools read is there.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde_json::Value;
+
+use crate::macros::{Scratch, blis};
 
 /// Conversations that grow while their clients wait for answers, a shared system prompt, bursts,
 /// deadlines that pass.
@@ -36,33 +36,24 @@ clients:
     output_distribution: {type: gaussian, params: {mean: 150, std_dev: 40, min: 1, max: 400}}
 "#;
 
-struct Folder(PathBuf);
+struct Folder(Scratch);
 
 impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("blis-exports-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(path.join("aiperf")).expect("temporary folder");
-        fs::write(path.join("spec.yaml"), SPEC).expect("temporary file");
-        Self(path)
+    fn new() -> Self {
+        let folder = Scratch::new();
+        fs::create_dir_all(folder.join("aiperf")).expect("temporary folder");
+        folder.write("spec.yaml", SPEC);
+        Self(folder)
     }
 
     /// Runs `blis` with that line, `{}` for the folder.
     fn blis(&self, line: &str) -> (Option<i32>, String) {
-        let line = line.replace("{}", &self.0.display().to_string());
-        let output =
-            Command::new(env!("CARGO_BIN_EXE_blis")).args(line.split_whitespace()).output().expect("blis starts");
-        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        let ended = blis!(line.replace("{}", &self.0.display().to_string()));
+        (ended.code, ended.stderr)
     }
 
     fn json(&self, name: &str) -> Value {
         serde_json::from_slice(&fs::read(self.0.join(name)).expect("written")).expect("JSON")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -72,7 +63,7 @@ const SERVICE: &str = "--model llama-3.1-8b-instruct --num-instances 3 --total-k
 #[test]
 fn a_run_that_is_replayed_has_the_same_results() {
     for (routing, more) in [("weighted", ""), ("least-loaded", "--parity blis")] {
-        let folder = Folder::new(routing);
+        let folder = Folder::new();
         let service = format!("{SERVICE} --routing-policy {routing} {more}");
         let run = format!(
             "run {service} --workload-spec {{}}/spec.yaml --metrics-path {{}}/run.json --trace-output {{}}/out.1"
@@ -104,7 +95,7 @@ fn a_run_that_is_replayed_has_the_same_results() {
 
 #[test]
 fn other_tools_find_what_they_read() {
-    let folder = Folder::new("tools");
+    let folder = Folder::new();
     let run = format!(
         "run {SERVICE} --workload-spec {{}}/spec.yaml --metrics-path {{}}/run.json \
          --export vllm-bench={{}}/bench.json --export aiperf={{}}/aiperf --export otel={{}}/spans.jsonl"
@@ -133,7 +124,7 @@ fn other_tools_find_what_they_read() {
 /// What cannot be written is said before anything is simulated, and nothing is left behind.
 #[test]
 fn exports_that_cannot_be_written() {
-    let folder = Folder::new("nowhere");
+    let folder = Folder::new();
     let told = |flags: &str| {
         let (code, told) = folder.blis(&format!("run --model llama-3.1-8b-instruct {flags}"));
         assert_eq!(code, Some(2), "{told}");
@@ -150,5 +141,5 @@ fn exports_that_cannot_be_written() {
     let left: Vec<_> =
         fs::read_dir(&folder.0).expect("folder").map(|entry| entry.expect("entry").file_name()).collect();
     assert_eq!(left.len(), 2, "{left:?}");
-    assert!(Path::new(&folder.0).join("spec.yaml").exists());
+    assert!(folder.0.join("spec.yaml").exists());
 }

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+
+use crate::macros::{Ended, Scratch, blis};
 
 /// What shows that a flag works.
 type Check = fn(&Trial);
@@ -153,7 +153,7 @@ fn every_flag_has_its_test() {
     for (command, own) in [("run", RUN), ("replay", REPLAY)] {
         let tried = COMMON.iter().chain(own).flat_map(|(names, _)| names.iter().copied());
         let tried: BTreeSet<&str> = tried.filter(|name| !HIDDEN.contains(name)).collect();
-        let help = text(&blis(command, &["--help"]).stdout);
+        let help = blis!(command, "--help").stdout;
         let offered: BTreeSet<&str> = help.lines().flat_map(flags_of).collect();
         assert_eq!(tried, offered, "blis {command} --help");
     }
@@ -203,7 +203,7 @@ fn rows(count: u32, gap_us: u32, row: Row) -> Vec<Row> {
 struct Trial {
     command: &'static str,
     flag: &'static str,
-    folder: PathBuf,
+    folder: Scratch,
 }
 
 const MODEL: &str = "--model meta-llama/llama-3.1-8b-instruct";
@@ -211,20 +211,15 @@ const MOE: &str = "--model qwen3-30b-a3b --tp 2";
 
 impl Trial {
     fn new(command: &'static str, flag: &'static str) -> Self {
-        let folder = std::env::temp_dir().join(format!("blis-flags-{}-{command}{flag}", std::process::id()));
-        fs::create_dir_all(&folder).expect("scratch");
-        Self { command, flag, folder }
+        Self { command, flag, folder: Scratch::new() }
     }
 
     fn file(&self, name: &str, text: &str) -> String {
-        let path = self.folder.join(name);
-        fs::create_dir_all(path.parent().expect("a folder")).expect("scratch");
-        fs::write(&path, text).expect("scratch");
-        path.display().to_string()
+        self.folder.write(name, text).display().to_string()
     }
 
     /// Runs the command on `rows`; `{}` stands for the flag, `{dir}` for the folder.
-    fn on(&self, rows: &[Row], flags: &str) -> Output {
+    fn on(&self, rows: &[Row], flags: &str) -> Ended {
         self.file("t.yaml", "trace_version: 3\ntime_unit: microseconds\n");
         self.file("t.csv", &trace(rows));
         let trace = match self.command {
@@ -235,17 +230,15 @@ impl Trial {
     }
 
     /// The same without a trace of ours.
-    fn bare(&self, flags: &str) -> Output {
+    fn bare(&self, flags: &str) -> Ended {
         let folder = self.folder.display().to_string();
         let with_model = if flags.contains("--model ") { flags.to_owned() } else { format!("{MODEL} {flags}") };
         let flags = with_model.replace("{}", self.flag).replace("{dir}", &folder);
-        blis(self.command, &flags.split_whitespace().collect::<Vec<_>>())
+        blis!(self.command, flags)
     }
 
-    fn json(&self, output: &Output) -> Value {
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(0), "{} {}: {told}", self.command, self.flag);
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{} {}: {error}", self.command, self.flag))
+    fn json(&self, output: &Ended) -> Value {
+        output.clone().json()
     }
 
     /// The aggregate figures.
@@ -296,14 +289,14 @@ impl Trial {
 
     fn summary(&self, rows: &[Row], flags: &str) -> String {
         let output = self.on(rows, &format!("{flags} --output text"));
-        assert_eq!(output.status.code(), Some(0), "{flags}: {}", text(&output.stderr));
-        text(&output.stdout)
+        assert_eq!(output.code, Some(0), "{flags}: {}", output.stderr);
+        output.stdout
     }
 
     fn error(&self, rows: &[Row], flags: &str) -> String {
         let output = self.on(rows, flags);
-        assert_eq!(output.status.code(), Some(2), "{flags}: {}", text(&output.stdout));
-        text(&output.stderr)
+        assert_eq!(output.code, Some(2), "{flags}: {}", output.stdout);
+        output.stderr
     }
 
     /// The requests of a generated workload.
@@ -347,22 +340,6 @@ impl Trial {
         assert!(beyond("") > 10, "{}", self.flag);
         assert_eq!(beyond(&format!("{{}} {bound}")), 0, "{}", self.flag);
     }
-}
-
-impl Drop for Trial {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.folder);
-    }
-}
-
-fn blis(command: &str, flags: &[&str]) -> Output {
-    let mut program = Command::new(env!("CARGO_BIN_EXE_blis"));
-    program.arg(command).args(flags).stdin(Stdio::null());
-    program.output().unwrap_or_else(|error| panic!("blis {command}: {error}"))
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn number(value: &Value, key: &str) -> f64 {
@@ -909,7 +886,7 @@ fn on_plugin_error(t: &Trial) {
     let script = t.file("late.rhai", "fn route(r, s) { if r.id == 2 { throw 1 } 0 }\n");
     let flags = |flag: &str| format!("--num-instances 2 --routing-policy {script} {flag}");
     for flag in ["", "{} fail"] {
-        assert_eq!(t.on(&calm(), &flags(flag)).status.code(), Some(1), "{flag}");
+        assert_eq!(t.on(&calm(), &flags(flag)).code, Some(1), "{flag}");
     }
     let figures = t.figures(&calm(), &flags("{} fallback"));
     assert_eq!(figures["plugins"][0]["faults"][0]["count"], 1);
@@ -1054,7 +1031,7 @@ fn workload(t: &Trial) {
         assert!((mean / f64::from(input) - 1.0).abs() < 0.25, "{name}: {mean}");
     }
     assert_eq!(t.bare("{} distribution").stdout, t.bare("").stdout);
-    assert!(text(&t.bare("{} traces").stderr).contains("needs a trace"));
+    assert!(t.bare("{} traces").stderr.contains("needs a trace"));
 }
 
 const SPEC: &str = "\
@@ -1097,10 +1074,7 @@ fn workload_spec(t: &Trial) {
     assert!(requests("--horizon 2000000").1.len() < 25);
     assert_eq!(number(&requests("--timeout 0.001").0, "timed_out_requests"), 40.0);
     // Contradictions are refused.
-    assert!(
-        text(&t.bare(&format!("{{}} {path} --rate 3")).stderr)
-            .contains("`--rate` cannot be used with `--workload-spec`")
-    );
+    assert!(t.bare(&format!("{{}} {path} --rate 3")).stderr.contains("`--rate` cannot be used with `--workload-spec`"));
     // Rounds wait for their answers, unless they shall not.
     let turns = "    reasoning: { multi_turn: { max_rounds: 2 } }\n";
     for (closed_loop, waits) in [("", true), ("    closed_loop: false\n", false)] {
@@ -1142,7 +1116,7 @@ fn trace_format(t: &Trial) {
         "otel",
         "vllm-vcr",
     ] {
-        assert_eq!(with(other).status.code(), Some(2), "read as {other}");
+        assert_eq!(with(other).code, Some(2), "read as {other}");
     }
 }
 
@@ -1159,11 +1133,7 @@ fn mooncake_block_size(t: &Trial) {
     assert_eq!(hits("{} 512"), hits(""));
     assert!(hits("{} 512") > 0.0);
     let told = t.bare("--workload-trace {dir}/m.jsonl {} 1024");
-    assert!(
-        text(&told.stderr).contains("2 `hash_ids`, but 1024 tokens are 1 blocks of 1024"),
-        "{}",
-        text(&told.stderr)
-    );
+    assert!(told.stderr.contains("2 `hash_ids`, but 1024 tokens are 1 blocks of 1024"), "{}", told.stderr);
 }
 
 /// When the requests of [`calm`] arrive, s: 20 from 0.001 on, 0.1 apart.
@@ -1224,11 +1194,11 @@ fn skip_bad_lines(t: &Trial) {
         _ => "--trace-header {dir}/bad.yaml --trace-data {dir}/bad.csv",
     };
     let strict = t.bare(trace);
-    assert_eq!(strict.status.code(), Some(2));
-    assert!(text(&strict.stderr).contains("bad.csv:2:"), "{}", text(&strict.stderr));
+    assert_eq!(strict.code, Some(2));
+    assert!(strict.stderr.contains("bad.csv:2:"), "{}", strict.stderr);
     let lenient = t.bare(&format!("{trace} {{}}"));
     assert_eq!(number(&t.json(&lenient), "completed_requests"), 19.0);
-    assert!(text(&lenient.stderr).contains("1 line of the trace left out"), "{}", text(&lenient.stderr));
+    assert!(lenient.stderr.contains("1 line of the trace left out"), "{}", lenient.stderr);
 }
 
 fn timeout(t: &Trial) {
@@ -1263,8 +1233,8 @@ fn concurrency(t: &Trial) {
     assert!(chats.iter().all(|request| (162.0..=960.0).contains(&number(request, "num_prefill_tokens"))));
     let told = |flags: &str| {
         let output = t.bare(flags);
-        assert_eq!(output.status.code(), Some(2), "{flags}");
-        text(&output.stderr)
+        assert_eq!(output.code, Some(2), "{flags}");
+        output.stderr
     };
     assert!(
         told("{} 3 --num-requests 9 --rate 2").contains("cannot be used with '--rate"),
@@ -1286,7 +1256,7 @@ fn think_time_of_users(t: &Trial) {
     for (flags, pause) in [("", 0.0), ("{} 0", 0.0), ("{} 1500", 1.5)] {
         assert!(pauses(flags).iter().all(|seconds| (seconds - pause).abs() < 1e-5), "{flags}: {:?}", pauses(flags));
     }
-    assert!(text(&t.bare("{} 5").stderr).contains("--concurrency <N>"), "it is needed");
+    assert!(t.bare("{} 5").stderr.contains("--concurrency <N>"), "it is needed");
 }
 
 fn arrival_process(t: &Trial) {
@@ -1317,7 +1287,7 @@ fn trace_header(t: &Trial) {
     let figures = t.figures(&calm(), "");
     assert_eq!(number(&figures, "completed_requests"), 20.0);
     t.file("other.yaml", "trace_version: 2\n");
-    let told = text(&t.bare("{} {dir}/other.yaml --trace-data {dir}/t.csv").stderr);
+    let told = t.bare("{} {dir}/other.yaml --trace-data {dir}/t.csv").stderr;
     assert!(told.contains("trace_version"), "{told}");
 }
 
@@ -1335,7 +1305,7 @@ fn session_mode_of_a_trace(t: &Trial) {
     t.file("turns.jsonl", &(line("\"timestamp\": 0") + line("\"delay\": 3000").as_str()));
     let path = t.folder.join("turns.json");
     let flags = format!("--workload-trace {{dir}}/turns.jsonl --metrics-path {}", path.display());
-    let fixed = text(&t.bare(&format!("{{}} fixed {flags}")).stderr);
+    let fixed = t.bare(&format!("{{}} fixed {flags}")).stderr;
     assert!(fixed.contains("turns.jsonl:2:") && fixed.contains("--session-mode closed-loop"), "{fixed}");
     let summary = t.json(&t.bare(&format!("{{}} closed-loop {flags}")));
     assert_eq!(summary["sessions"]["completed"], 1);
@@ -1343,11 +1313,11 @@ fn session_mode_of_a_trace(t: &Trial) {
     let waited = of_request(&metrics, 1, "arrived_at") - of_request(&metrics, 0, "e2e_ms") / 1e3;
     assert!((waited - 3.0).abs() < 1e-5, "{waited}");
     t.file("azure.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,10,5\n");
-    let told = text(&t.bare("{} closed-loop --workload-trace {dir}/azure.csv").stderr);
+    let told = t.bare("{} closed-loop --workload-trace {dir}/azure.csv").stderr;
     assert!(told.contains("closed loop is for mooncake and trace-v2"), "{told}");
-    let told = text(&t.bare("{} closed-loop --workload-trace {dir}/turns.jsonl --repeat 2").stderr);
+    let told = t.bare("{} closed-loop --workload-trace {dir}/turns.jsonl --repeat 2").stderr;
     assert!(told.contains("`--repeat` cannot be used with `--session-mode closed-loop`"), "{told}");
-    assert!(text(&t.bare("{} closed-loop").stderr).contains("only makes sense with `--workload-trace`"));
+    assert!(t.bare("{} closed-loop").stderr.contains("only makes sense with `--workload-trace`"));
 }
 
 /// Two sessions of three rounds, recorded 0.1 s apart: too close for their answers.
@@ -1427,14 +1397,14 @@ fn horizon(t: &Trial) {
 
 fn explain_config(t: &Trial) {
     let output = t.on(&calm(), "{} --seed 7 --scheduler sjf");
-    assert_eq!(output.status.code(), Some(0));
-    let page = text(&output.stdout);
+    assert_eq!(output.code, Some(0));
+    let page = output.stdout;
     assert!(page.contains("\n  seed: 7  # flag --seed\n") && page.contains("\nscheduler: sjf  # flag --scheduler\n"));
     assert!(!page.contains("completed_requests"), "nothing is simulated");
 }
 
 fn log(t: &Trial) {
-    let told = |level: &str| text(&t.on(&calm(), &format!("--max-model-len 200 {{}} {level}")).stderr);
+    let told = |level: &str| t.on(&calm(), &format!("--max-model-len 200 {{}} {level}")).stderr;
     assert_eq!((told("off").as_str(), told("error").as_str()), ("", ""));
     assert!(told("warn").contains("WARN") && !told("warn").contains("INFO"));
     assert!(told("info").contains("INFO") && !told("info").contains("DEBUG"));
@@ -1443,8 +1413,8 @@ fn log(t: &Trial) {
 
 fn output(t: &Trial) {
     let out = |form: &str| t.on(&calm(), &format!("{{}} {form}")).stdout;
-    assert!(text(&out("text")).starts_with("Model "));
-    assert!(out("json") == out("auto") && serde_json::from_slice::<Value>(&out("json")).is_ok());
+    assert!(out("text").starts_with("Model "));
+    assert!(out("json") == out("auto") && serde_json::from_str::<Value>(&out("json")).is_ok());
 }
 
 /// The bar needs a terminal (see `output.rs`); elsewhere the flag must at least disturb nothing.
@@ -1482,7 +1452,7 @@ fn results_path(t: &Trial) {
 }
 
 fn help(t: &Trial) {
-    let output = blis(t.command, &[t.flag]);
-    assert_eq!(output.status.code(), Some(0));
-    assert!(text(&output.stdout).contains(&format!("Usage: blis {}", t.command)));
+    let output = blis!(t.command, t.flag);
+    assert_eq!(output.code, Some(0));
+    assert!(output.stdout.contains(&format!("Usage: blis {}", t.command)));
 }

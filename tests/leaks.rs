@@ -19,6 +19,7 @@ const MOST_KIB: i64 = 2_048;
 
 #[test]
 #[cfg(target_os = "linux")]
+#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
 fn a_million_calls_leave_nothing_behind() {
     for policy in ["rust-least-loaded", "c-least-loaded", "rust-weighted-prefix", "rhai-least-loaded"] {
         // Memory is that of a process: this one is busy with other tests.
@@ -39,7 +40,8 @@ fn a_million_calls_leave_nothing_behind() {
 #[test]
 #[ignore = "the test above runs it in a process of its own"]
 fn worker() {
-    let policy = env::var(POLICY).expect("a policy");
+    // Whoever runs all ignored tests runs this one, too.
+    let Ok(policy) = env::var(POLICY) else { return };
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let finder = Finder::new(vec![root.join("policies")]);
     let found = finder.find(&policy).expect("no trouble").expect("there is one");

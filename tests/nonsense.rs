@@ -5,39 +5,37 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::Value;
 
+use crate::macros::{Ended, Scratch, blis, program};
+
 const AZURE: &str = "TIMESTAMP,ContextTokens,GeneratedTokens\n";
 const MODEL: &str = "--model llama-3.1-8b-instruct";
 
 /// A folder with files of every kind of badness; the program runs in it.
-struct Folder(PathBuf);
+struct Folder(Scratch);
 
 impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("blis-nonsense-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(path.join("folder")).expect("scratch");
-        Self(path)
+    fn new() -> Self {
+        let folder = Scratch::new();
+        fs::create_dir_all(folder.join("folder")).expect("scratch");
+        Self(folder)
     }
 
     fn file(&self, name: &str, content: impl AsRef<[u8]>) {
-        fs::write(self.0.join(name), content).expect("scratch");
+        self.0.write(name, content);
     }
 
-    fn blis(&self, arguments: &[&str]) -> Output {
-        let mut program = Command::new(env!("CARGO_BIN_EXE_blis"));
-        program.args(arguments).current_dir(&self.0).stdin(Stdio::null());
-        program.output().unwrap_or_else(|error| panic!("blis {arguments:?}: {error}"))
+    fn blis(&self, arguments: &[&str]) -> Ended {
+        blis!(in &self.0, arguments)
     }
 
     /// `blis run` on the usual model. `''` is an empty word.
-    fn run(&self, flags: &str) -> Output {
+    fn run(&self, flags: &str) -> Ended {
         let line = format!("run {MODEL} {flags}");
         self.blis(&line.split_whitespace().map(|word| if word == "''" { "" } else { word }).collect::<Vec<_>>())
     }
@@ -127,21 +125,11 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
 /// One error, one hint, exit code 2, nothing on standard output.
-fn refused(line: &str, output: &Output) -> String {
-    let told = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{line}: {told}");
-    assert_eq!(text(&output.stdout), "", "{line}");
+fn refused(line: &str, output: &Ended) -> String {
+    let told = &output.stderr;
+    assert_eq!(output.code, Some(2), "{line}: {told}");
+    assert_eq!(output.stdout, "", "{line}");
     for start in ["error: ", "hint: "] {
         assert_eq!(told.lines().filter(|line| line.starts_with(start)).count(), 1, "{line}: {start}\n{told}");
     }
@@ -154,7 +142,7 @@ fn refused(line: &str, output: &Output) -> String {
 
 #[test]
 fn bad_flags_are_refused() {
-    let folder = Folder::new("flags");
+    let folder = Folder::new();
     let flags = [
         "--rate -1",
         "--rate inf",
@@ -253,7 +241,7 @@ fn bad_flags_are_refused() {
 
 #[test]
 fn bad_files_are_refused() {
-    let folder = Folder::new("files");
+    let folder = Folder::new();
     folder.traces();
     folder.configurations();
     let flags = [
@@ -306,7 +294,7 @@ fn bad_files_are_refused() {
 
 #[test]
 fn bad_bundles_are_refused() {
-    let folder = Folder::new("bundles");
+    let folder = Folder::new();
     folder.bundles();
     let names = [
         "missing.yaml",
@@ -347,7 +335,7 @@ fn bad_bundles_are_refused() {
 
 #[test]
 fn unknown_models_are_answered_with_the_nearest() {
-    let folder = Folder::new("models");
+    let folder = Folder::new();
     let names = ["", " ", "llama-3.1-8b-instrct", "meta-llama/Llama-3.1-9B", "gpt-4o", "../etc/passwd"];
     let told = names.map(|name| refused(&format!("run --model '{name}'"), &folder.blis(&["run", "--model", name])));
     insta::assert_snapshot!(told.join("\n"));
@@ -356,24 +344,24 @@ fn unknown_models_are_answered_with_the_nearest() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_folder_that_takes_no_file_is_known_before_the_run() {
-    let output = Folder::new("proc").run("--metrics-path /proc/metrics.json");
-    assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), String::new()));
-    assert!(text(&output.stderr).starts_with("error: cannot write `/proc/metrics.json`: its folder takes no file"));
+    let output = Folder::new().run("--metrics-path /proc/metrics.json");
+    assert_eq!((output.code, output.stdout.as_str()), (Some(2), ""));
+    assert!(output.stderr.starts_with("error: cannot write `/proc/metrics.json`: its folder takes no file"));
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_costs_the_exit_code_and_not_the_results() {
-    let output = Folder::new("full").run("--metrics-path /dev/full");
-    assert_eq!(output.status.code(), Some(1));
-    assert!(serde_json::from_slice::<Value>(&output.stdout).is_ok());
-    assert!(text(&output.stderr).starts_with("error: cannot write `/dev/full`: "), "{}", text(&output.stderr));
+    let output = Folder::new().run("--metrics-path /dev/full");
+    assert_eq!(output.code, Some(1));
+    assert!(serde_json::from_str::<Value>(&output.stdout).is_ok());
+    assert!(output.stderr.starts_with("error: cannot write `/dev/full`: "), "{}", output.stderr);
 }
 
 /// Every request is somewhere, and no figure is absurd.
-fn accounted_for(line: &str, output: &Output) -> Value {
-    assert_eq!(output.status.code(), Some(0), "{line}: {}", text(&output.stderr));
-    let figures: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{line}: {error}"));
+fn accounted_for(line: &str, output: &Ended) -> Value {
+    assert_eq!(output.code, Some(0), "{line}: {}", output.stderr);
+    let figures: Value = serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{line}: {error}"));
     let count = |key: &str| figures[key].as_u64().unwrap_or_else(|| panic!("{line}: {key}"));
     let ended = ["completed_requests", "still_queued", "still_running", "dropped_unservable", "timed_out_requests"];
     assert_eq!(ended.map(count).iter().sum::<u64>(), count("injected_requests"), "{line}");
@@ -385,7 +373,7 @@ fn accounted_for(line: &str, output: &Output) -> Value {
 
 #[test]
 fn extremes_are_simulated() {
-    let folder = Folder::new("extremes");
+    let folder = Folder::new();
     let table = [
         ("--horizon 1", "injected_requests", 0),
         ("--timeout 0.000001", "timed_out_requests", 20),
@@ -421,7 +409,7 @@ fn extremes_are_simulated() {
 
 #[test]
 fn marks_line_ends_and_order_do_not_matter() {
-    let folder = Folder::new("marks");
+    let folder = Folder::new();
     let rows = ["2023-11-16 18:15:46.5,374,44", "2023-11-16 18:15:47.5,100,10", "2023-11-16 18:15:49,50,5"];
     folder.file("plain.csv", format!("{AZURE}{}\n", rows.join("\n")));
     folder.file("marks.csv", format!("\u{feff}{AZURE}{}\r\n\r\n", rows.join("\r\n")));
@@ -430,23 +418,23 @@ fn marks_line_ends_and_order_do_not_matter() {
     for name in ["marks", "unsorted"] {
         assert_eq!(accounted_for(name, &folder.run(&format!("--workload-trace {name}.csv"))), expected, "{name}");
     }
-    let told = text(&folder.run("--workload-trace unsorted.csv --log info").stderr);
+    let told = folder.run("--workload-trace unsorted.csv --log info").stderr;
     assert!(told.contains("not in order of arrival; they were sorted"), "{told}");
 }
 
 #[test]
 fn bad_lines_are_counted_when_they_are_skipped() {
-    let folder = Folder::new("skip");
+    let folder = Folder::new();
     let row = "2023-11-16 18:15:46,374,44\n";
     folder.file("t.csv", format!("{AZURE}{row}bad\n{row}2023-11-16 18:15:46,-1,44\n{row}"));
     let output = folder.run("--workload-trace t.csv --skip-bad-lines");
     assert_eq!(accounted_for("t.csv", &output)["injected_requests"], 3);
-    insta::assert_snapshot!(text(&output.stderr), @" WARN 2 lines of the trace left out; the first: t.csv:3: 1 fields where the header has 3 (hint: without `--skip-bad-lines` a bad line ends the run)");
+    insta::assert_snapshot!(output.stderr, @" WARN 2 lines of the trace left out; the first: t.csv:3: 1 fields where the header has 3 (hint: without `--skip-bad-lines` a bad line ends the run)");
 }
 
 #[test]
 fn requests_that_never_fit_are_refused_by_name() {
-    let folder = Folder::new("names");
+    let folder = Folder::new();
     let rows: String = (0..12).map(|n| format!("2023-11-16 18:15:46,{},44\n", 100 * (n + 1))).collect();
     folder.file("t.csv", format!("{AZURE}{rows}"));
     let table = [
@@ -461,7 +449,7 @@ fn requests_that_never_fit_are_refused_by_name() {
     for (flags, refused) in table {
         let output = folder.run(&format!("--workload-trace t.csv {flags}"));
         let figures = accounted_for(flags, &output);
-        told += &format!("$ blis run {flags}\n{}\n", text(&output.stderr));
+        told += &format!("$ blis run {flags}\n{}\n", output.stderr);
         assert_eq!(figures["dropped_unservable"], refused, "{told}");
     }
     insta::assert_snapshot!(told);
@@ -470,7 +458,7 @@ fn requests_that_never_fit_are_refused_by_name() {
 /// Whatever the cache, a run ends: with results, or with an error that shows the state.
 #[test]
 fn nothing_hangs_under_kv_pressure() {
-    let folder = Folder::new("pressure");
+    let folder = Folder::new();
     for parity in ["vllm", "blis"] {
         for blocks in [1, 2, 5, 10, 33, 60] {
             for more in [
@@ -482,20 +470,20 @@ fn nothing_hangs_under_kv_pressure() {
             ] {
                 let line = format!("--rate 100 --num-requests 60 --total-kv-blocks {blocks} --parity {parity} {more}");
                 let output = folder.run(&line);
-                match output.status.code() {
+                match output.code {
                     Some(0) => {
                         let figures = accounted_for(&line, &output);
                         assert!(figures["still_running"] == 0 && figures["still_queued"] == 0, "{line}");
                     }
                     Some(1) => {
-                        let told = text(&output.stderr);
+                        let told = &output.stderr;
                         assert!(
                             told.starts_with("error: no progress at ") && told.contains("\nhint: "),
                             "{line}: {told}"
                         );
                         assert!(output.stdout.is_empty() && parity == "blis", "{line}: {told}");
                     }
-                    other => panic!("{line}: {other:?} {}", text(&output.stderr)),
+                    other => panic!("{line}: {other:?} {}", output.stderr),
                 }
             }
         }
@@ -503,8 +491,8 @@ fn nothing_hangs_under_kv_pressure() {
     // Only a model of unknown context length lets a request in that cannot end.
     let flags = "run --model gpt-oss-20b --rate 100 --total-kv-blocks 10 --parity blis --timeout -1";
     let stuck = folder.blis(&flags.split_whitespace().collect::<Vec<_>>());
-    assert_eq!(stuck.status.code(), Some(1));
-    insta::assert_snapshot!(text(&stuck.stderr));
+    assert_eq!(stuck.code, Some(1));
+    insta::assert_snapshot!(stuck.stderr);
 }
 
 #[cfg(unix)]
@@ -513,15 +501,10 @@ fn a_reader_that_leaves_early_is_no_error() {
     for arguments in
         ["models", "hardware", "run --model llama-3.1-8b-instruct", "run --model llama-3.1-8b-instruct --output text"]
     {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_blis"))
-            .args(arguments.split_whitespace())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("blis starts");
+        let mut child = program!(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("blis starts");
         drop(child.stdout.take());
         let output = child.wait_with_output().expect("blis ends");
-        assert_eq!(output.status.code(), Some(0), "{arguments}: {}", text(&output.stderr));
-        assert!(!text(&output.stderr).contains("error"), "{arguments}: {}", text(&output.stderr));
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !told.contains("error"), "{arguments}: {told}");
     }
 }

@@ -2,10 +2,12 @@
 //! wherever the program runs.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
+
+use crate::macros::{Scratch, blis, ended, program};
 
 const RUN: &str = "run --model llama-3.1-8b-instruct --num-requests 30 --arrival-process poisson --rate 5";
 
@@ -41,29 +43,16 @@ const PUBLISHED: [&str; 27] = [
     "timed_out_requests",
 ];
 
-fn program(line: &str) -> Command {
-    let mut program = Command::new(env!("CARGO_BIN_EXE_blis"));
-    program.args(line.split_whitespace()).stdin(Stdio::null());
-    program
-}
-
-fn output(mut program: Command) -> Output {
-    let output = program.output().expect("blis starts");
-    assert_eq!(output.status.code(), Some(0), "{program:?}: {}", String::from_utf8_lossy(&output.stderr));
-    output
-}
-
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// A folder that goes with the test, with a recorded trace in it.
-struct Folder(PathBuf);
+struct Folder(Scratch);
 
 impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("blis-output-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("scratch");
+    fn new() -> Self {
+        let folder = Scratch::new();
         let header = "trace_version: 3\ntime_unit: microseconds\n";
         let columns = "request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,\
                        streaming,input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,\
@@ -72,9 +61,9 @@ impl Folder {
         let rows: String = (0..30)
             .map(|id| format!("{id},c,,,,0,,0,false,200,20,0,0,0,0,0,,0,0,{},0,0,0,0,ok,,\n", id * 10_000))
             .collect();
-        fs::write(path.join("t.yaml"), header).expect("scratch");
-        fs::write(path.join("t.csv"), format!("{columns}{rows}")).expect("scratch");
-        Self(path)
+        folder.write("t.yaml", header);
+        folder.write("t.csv", format!("{columns}{rows}"));
+        Self(folder)
     }
 
     fn replay(&self) -> String {
@@ -83,18 +72,12 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 #[test]
 fn piped_output_is_one_json_document() {
-    let folder = Folder::new("json");
+    let folder = Folder::new();
     for command in [RUN.to_owned(), folder.replay()] {
         for form in ["", "--output auto", "--output json", "--log trace", "--no-progress --output json"] {
-            let out = text(&output(program(&format!("{command} {form}"))).stdout);
+            let out = blis!(&format!("{command} {form}")).done().stdout;
             let document: Value =
                 serde_json::from_str(&out).unwrap_or_else(|error| panic!("{command} {form}: {error}"));
             assert_eq!(document["completed_requests"], 30);
@@ -107,8 +90,8 @@ fn piped_output_is_one_json_document() {
 
 #[test]
 fn the_summary_is_plain_text_away_from_a_terminal() {
-    let out = output(program(&format!("{RUN} --output text")));
-    let (summary, aside) = (text(&out.stdout), text(&out.stderr));
+    let out = blis!(&format!("{RUN} --output text")).done();
+    let (summary, aside) = (out.stdout, out.stderr);
     assert!(serde_json::from_str::<Value>(&summary).is_err() && !summary.contains('\x1b'), "{summary}");
     for name in ["Model", "KV cache", "Requests", "Throughput", "Latency, ms", "TTFT", "E2E"] {
         assert!(summary.lines().any(|line| line.starts_with(name)), "{name}\n{summary}");
@@ -118,18 +101,18 @@ fn the_summary_is_plain_text_away_from_a_terminal() {
 
 #[test]
 fn same_inputs_same_bytes() {
-    let folder = Folder::new("bytes");
+    let folder = Folder::new();
     for command in [RUN.to_owned(), folder.replay()] {
         let files = |name: &str| ["metrics", "results"].map(|kind| folder.0.join(format!("{kind}-{name}.json")));
         let run = |name: &str, change: &dyn Fn(&mut Command)| {
             let [metrics, results] = files(name);
-            let mut program = program(&command);
+            let mut program = program!(command);
             program.arg("--metrics-path").arg(&metrics);
             if command.starts_with("replay") {
                 program.arg("--results-path").arg(&results);
             }
             change(&mut program);
-            let printed = output(program).stdout;
+            let printed = ended(&mut program).done().stdout;
             (printed, fs::read(metrics).expect("written"), fs::read(results).unwrap_or_default())
         };
         let expected = run("one", &|_| ());
@@ -146,8 +129,8 @@ fn same_inputs_same_bytes() {
 #[test]
 fn lists_pipe_cleanly() {
     for (list, least) in [("models", 30), ("hardware", 5)] {
-        let out = output(program(list));
-        let lines = text(&out.stdout);
+        let out = blis!(list).done();
+        let lines = &out.stdout;
         assert!(lines.lines().count() >= least && !lines.contains('\x1b') && out.stderr.is_empty(), "{lines}");
         let names: Vec<&str> = lines.lines().filter_map(|line| line.split_whitespace().next()).collect();
         assert!(names.is_sorted() && lines.lines().all(|line| line == line.trim()), "{lines}");
@@ -157,21 +140,21 @@ fn lists_pipe_cleanly() {
 #[test]
 fn every_listed_name_works() {
     let names = |list: &str| {
-        let lines = text(&output(program(list)).stdout);
+        let lines = blis!(list).done().stdout;
         lines.lines().filter_map(|line| Some(line.split_whitespace().next()?.to_owned())).collect::<Vec<_>>()
     };
     for model in names("models") {
-        output(program(&format!("run --model {model} --num-requests 2")));
+        blis!(&format!("run --model {model} --num-requests 2")).done();
     }
     for gpu in names("hardware") {
-        output(program(&format!("run --model llama-3.1-8b-instruct --hardware {gpu} --num-requests 2")));
+        blis!(&format!("run --model llama-3.1-8b-instruct --hardware {gpu} --num-requests 2")).done();
     }
 }
 
 #[test]
 fn short_help_is_shorter() {
     for command in ["run", "replay"] {
-        let lines = |flag: &str| text(&output(program(&format!("{command} {flag}"))).stdout).lines().count();
+        let lines = |flag: &str| blis!(&format!("{command} {flag}")).done().stdout.lines().count();
         assert!(lines("-h") < lines("--help") * 3 / 4, "{command}");
     }
 }

@@ -2,60 +2,42 @@
 //! when they fail.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
 
 use serde_json::Value;
 
+use crate::macros::{Ended, Scratch, blis};
+
 /// A folder of its own with `policies/` in it, gone with the test.
-struct Folder(PathBuf);
+struct Folder(Scratch);
 
 impl Folder {
-    fn new(test: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("blis-outside-{test}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
+    fn new() -> Self {
+        Self::with(&[])
+    }
+
+    fn with(policies: &[(&str, &str)]) -> Self {
+        let folder = Scratch::new();
         fs::create_dir_all(folder.join("policies")).expect("a folder");
+        for (name, text) in policies {
+            folder.write(&format!("policies/{name}"), text);
+        }
         Self(folder)
     }
 
-    fn with(test: &str, policies: &[(&str, &str)]) -> Self {
-        let folder = Self::new(test);
-        for (name, text) in policies {
-            fs::write(folder.0.join("policies").join(name), text).expect("a file");
-        }
-        folder
-    }
-
-    fn run(&self, flags: &str) -> Output {
+    fn run(&self, flags: &str) -> Ended {
         let service = "run --model meta-llama/llama-3.1-8b-instruct --workload chatbot --num-instances 4 --rate 80 \
                        --num-requests 400 --output json --log warn";
         self.blis(&format!("{service} {flags}"))
     }
 
-    fn blis(&self, line: &str) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_blis"))
-            .args(line.split_whitespace())
-            .current_dir(&self.0)
-            .stdin(Stdio::null())
-            .output()
-            .expect("blis starts")
+    fn blis(&self, line: &str) -> Ended {
+        blis!(in &self.0, line)
     }
 
     fn answer(&self, flags: &str) -> Value {
-        let output = self.run(flags);
-        assert!(output.status.success(), "{flags}: {}", told(&output));
-        serde_json::from_slice(&output.stdout).expect("JSON")
+        self.run(flags).json()
     }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn told(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 const SHORT_QUEUE: &str =
@@ -63,7 +45,7 @@ const SHORT_QUEUE: &str =
 
 #[test]
 fn dropping_a_file_into_policies_is_enough() {
-    let folder = Folder::with("drop", &[("mine.rhai", SHORT_QUEUE)]);
+    let folder = Folder::with(&[("mine.rhai", SHORT_QUEUE)]);
     let answer = folder.answer("--routing-policy mine --policy-param routing.patience=3");
     let used = &answer["plugins"][0];
     assert_eq!([&used["kind"], &used["name"], &used["technology"]], ["routing", "mine", "script"]);
@@ -78,7 +60,7 @@ fn dropping_a_file_into_policies_is_enough() {
 
 #[test]
 fn policies_dir_comes_before_policies() {
-    let folder = Folder::with("dir", &[("mine.rhai", SHORT_QUEUE)]);
+    let folder = Folder::with(&[("mine.rhai", SHORT_QUEUE)]);
     fs::create_dir(folder.0.join("other")).expect("a folder");
     fs::write(folder.0.join("other/mine.rhai"), "fn route(r, s) { 0 }").expect("a file");
     let answer = folder.answer("--routing-policy mine --policy-dir other");
@@ -89,7 +71,7 @@ fn policies_dir_comes_before_policies() {
 fn a_bundle_mixes_technologies() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let bundle = root.join("policies/mixed.yaml");
-    let folder = Folder::new("mixed"); // its plugins are carried by the program
+    let folder = Folder::new(); // its plugins are carried by the program
     let answer = folder.answer(&format!("--policy-config {}", bundle.display()));
     let used: Vec<(&str, &str)> = answer["plugins"]
         .as_array()
@@ -100,7 +82,7 @@ fn a_bundle_mixes_technologies() {
     assert_eq!(used, [("admission", "script"), ("routing", "component"), ("scheduling", "script")]);
     assert_eq!(answer["plugins"][1]["parameters"]["prefix_weight"], Value::from(3.0));
     let explained = folder.run(&format!("--policy-config {} --explain-config", bundle.display()));
-    let page = String::from_utf8_lossy(&explained.stdout).into_owned();
+    let page = explained.stdout;
     let policies = page.split_once("# From here to the end").expect("the policies").1;
     fs::write(folder.0.join("again.yaml"), policies.split_once('\n').expect("lines").1).expect("a file");
     let again = folder.answer("--policy-config again.yaml");
@@ -121,7 +103,7 @@ fn what_cannot_be_used_is_told_before_anything_runs() {
         ("unknown.yaml", "routing:\n  policy: mein\n"),
         ("loose.yaml", "routing: {policy: weighted, parameters: {a: 1}}\n"),
     ];
-    let folder = Folder::with("unusable", &policies);
+    let folder = Folder::with(&policies);
     let mut page = String::new();
     for flags in [
         "--routing-policy mein",
@@ -145,9 +127,9 @@ fn what_cannot_be_used_is_told_before_anything_runs() {
         "--routing-policy mine --policy-dir nowhere",
     ] {
         let output = folder.run(flags);
-        assert_eq!(output.status.code(), Some(2), "{flags}: {}", told(&output));
-        assert_eq!(output.stdout, b"", "{flags}");
-        let told = told(&output).replace(&folder.0.display().to_string(), "DIR");
+        assert_eq!(output.code, Some(2), "{flags}: {}", output.stderr);
+        assert_eq!(output.stdout, "", "{flags}");
+        let told = output.stderr.replace(&folder.0.display().to_string(), "DIR");
         page += &format!("$ {flags}\n{told}\n");
     }
     insta::assert_snapshot!(page);
@@ -158,12 +140,12 @@ const FAILS_LATE: &str =
 
 #[test]
 fn a_failing_policy_ends_the_run_or_is_counted() {
-    let folder = Folder::with("fails", &[("late.rhai", FAILS_LATE)]);
+    let folder = Folder::with(&[("late.rhai", FAILS_LATE)]);
     let output = folder.run("--routing-policy late --metrics-path m.json");
-    assert_eq!(output.status.code(), Some(1));
-    assert_eq!(output.stdout, b"", "half a run is no result");
+    assert_eq!(output.code, Some(1));
+    assert_eq!(output.stdout, "", "half a run is no result");
     assert!(!folder.0.join("m.json").exists());
-    let told = told(&output);
+    let told = output.stderr;
     for part in
         ["the routing policy `late` failed at", "late.rhai:2:", "I have seen enough", "--on-plugin-error fallback"]
     {
@@ -179,7 +161,7 @@ fn a_failing_policy_ends_the_run_or_is_counted() {
 fn every_kind_falls_back() {
     let never = "fn route(r, s) { throw \"no\" }\nfn admit(r, s) { 0.0 / 0.0 }\nfn priority(r) { sqrt(-1.0) }\n\
                  fn rank(r, q) { sqrt(-1.0) }\nfn victim(b) { 99999 }\nfn step_time(b) { -1 }\n";
-    let folder = Folder::with("kinds", &[("never.rhai", never)]);
+    let folder = Folder::with(&[("never.rhai", never)]);
     let flags = "--routing-policy never --admission-policy never --priority-policy never --scheduler never \
                  --preemption-policy never --latency-model never --total-kv-blocks 600 --on-plugin-error fallback";
     let answer = folder.answer(flags);
@@ -193,21 +175,21 @@ fn every_kind_falls_back() {
     }
     for kind in ["routing-policy", "admission-policy", "priority-policy", "scheduler", "latency-model"] {
         let output = folder.run(&format!("--{kind} never"));
-        assert_eq!(output.status.code(), Some(1), "{kind}: {}", told(&output));
+        assert_eq!(output.code, Some(1), "{kind}: {}", output.stderr);
     }
 }
 
 #[test]
 fn plugins_can_be_compared() {
-    let folder = Folder::with("compare", &[("mine.rhai", SHORT_QUEUE)]);
+    let folder = Folder::with(&[("mine.rhai", SHORT_QUEUE)]);
     let line = "compare round-robin mine rust-least-loaded --model meta-llama/llama-3.1-8b-instruct --workload chatbot \
                 --num-instances 4 --rate 80 --num-requests 200 --seeds 2 --output json --threads";
     let [one, two] = ["1", "2"].map(|threads| {
         let output = folder.blis(&format!("{line} {threads}"));
-        assert!(output.status.success(), "{}", told(&output));
+        assert!(output.code == Some(0), "{}", output.stderr);
         output.stdout
     });
     assert_eq!(one, two, "whatever the number of threads");
-    let answer: Value = serde_json::from_slice(&one).expect("JSON");
+    let answer: Value = serde_json::from_str(&one).expect("JSON");
     assert_eq!(answer["metrics"]["mean_e2e"]["values"].as_array().map(Vec::len), Some(3));
 }

@@ -1,11 +1,13 @@
 //! The same policy, whoever wrote it and however it is run, makes the same decisions.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::OnceLock;
 
 use serde_json::Value;
+
+use crate::macros::{Scratch, blis, root};
 
 /// Enough requests for every queue to fill and empty, on 16 instances unless there are to be [`MANY`].
 const SERVICE: &str = "--model meta-llama/llama-3.1-8b-instruct --workload chatbot --num-requests 20000 \
@@ -27,6 +29,7 @@ fn least_loaded_is_the_same_in_every_technology() {
 
 /// So many that they do not look at all, but at those that changed.
 #[test]
+#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
 fn least_loaded_is_the_same_among_many() {
     let built_in = placements("least-loaded", MANY);
     assert!(built_in.iter().any(|instance| instance.ends_with("_49")), "all instances are used");
@@ -61,10 +64,9 @@ fn parameters_reach_every_technology() {
 
 /// The instance that served each request.
 fn placements(policy: &str, flags: &str) -> Vec<String> {
-    let file = scratch(&format!("{}-{flags}.json", policy.replace('/', "_")).replace(' ', ""));
-    let told = run(policy, &format!("{flags} --metrics-path {}", file.display()));
-    let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{policy}: {error}: {told}"));
-    fs::remove_file(&file).expect("written just now");
+    let folder = Scratch::new();
+    let told = run(policy, &format!("{flags} --metrics-path {}", folder.path("m.json")));
+    let text = fs::read_to_string(folder.join("m.json")).unwrap_or_else(|error| panic!("{policy}: {error}: {told}"));
     let metrics: Value = serde_json::from_str(&text).expect("JSON");
     let requests = metrics["requests"].as_array().expect("requests");
     let mut placed: Vec<(u64, String)> = requests
@@ -82,14 +84,7 @@ fn placements(policy: &str, flags: &str) -> Vec<String> {
 /// What is printed on standard error.
 fn run(policy: &str, flags: &str) -> String {
     let size = if flags.contains("--num-instances") { "" } else { USUAL };
-    let output = Command::new(env!("CARGO_BIN_EXE_blis"))
-        .args(["run", "--routing-policy", policy])
-        .args([SERVICE, size, flags].into_iter().flat_map(str::split_whitespace))
-        .current_dir(root())
-        .stdin(Stdio::null())
-        .output()
-        .expect("blis starts");
-    String::from_utf8_lossy(&output.stderr).into_owned()
+    blis!("run --routing-policy", policy, SERVICE, size, flags).stderr
 }
 
 /// The example plugin of that name as a native library, built as its author would.
@@ -122,12 +117,4 @@ fn library(name: &str) -> Option<String> {
         return None; // none on this platform
     }
     Some(library.to_str().expect("UTF-8").to_owned())
-}
-
-fn scratch(name: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("blis-placements-{}-{name}", std::process::id()))
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }

@@ -2,60 +2,47 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
+use crate::macros::{Ended, Scratch, blis};
+
 /// A folder of its own, gone with the test.
-struct Folder(PathBuf);
+struct Folder(Scratch);
 
 impl Folder {
-    fn new(test: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("blis-plugins-{test}-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder");
-        Self(folder)
+    fn new() -> Self {
+        Self(Scratch::new())
     }
 
     /// `blis plugin <arguments>` in this folder.
-    fn blis(&self, arguments: &str) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_blis"));
-        command.arg("plugin").args(arguments.split_whitespace()).current_dir(&self.0).stdin(Stdio::null());
-        command.output().unwrap_or_else(|error| panic!("blis plugin {arguments}: {error}"))
+    fn blis(&self, arguments: &str) -> Ended {
+        blis!(in &self.0, "plugin", arguments)
     }
 
     /// As [`Self::blis`], which must succeed.
     fn done(&self, arguments: &str) -> String {
-        let output = self.blis(arguments);
-        assert!(output.status.success(), "blis plugin {arguments}: {}{}", text(&output.stdout), text(&output.stderr));
-        text(&output.stdout)
+        self.blis(arguments).done().stdout
     }
 
+    /// The list that it prints, whether all is well or not.
     fn json(&self, arguments: &str) -> Vec<Value> {
-        let output = self.blis(&format!("{arguments} --output json"));
-        let document: Value = serde_json::from_slice(&output.stdout)
-            .unwrap_or_else(|error| panic!("blis plugin {arguments}: {error}: {}", text(&output.stderr)));
+        let ended = self.blis(&format!("{arguments} --output json"));
+        let document: Value = serde_json::from_str(&ended.stdout)
+            .unwrap_or_else(|error| panic!("blis plugin {arguments}: {error}: {}", ended.stderr));
         document.as_array().expect("a list").clone()
     }
 
     /// What is told about `arguments`, which make no sense.
     fn refused(&self, arguments: &str) -> String {
-        let output = self.blis(arguments);
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "blis plugin {arguments}: {told}");
-        assert_eq!(text(&output.stdout), "", "blis plugin {arguments}");
-        assert_eq!(told.lines().filter(|line| line.starts_with("error: ")).count(), 1, "{told}");
-        assert_eq!(told.lines().filter(|line| line.starts_with("hint: ")).count(), 1, "{told}");
+        let told = self.blis(arguments).refused();
+        assert!(told.contains("hint: "), "{told}");
         told
     }
 
     fn write(&self, file: &str, content: impl AsRef<[u8]>) {
-        fs::write(self.0.join(file), content).expect("a file");
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        self.0.write(file, content);
     }
 }
 
@@ -94,7 +81,7 @@ fn failed(checked: &Value) -> Vec<String> {
 /// Every kind passes the conformance kit as it comes out of `new`.
 #[test]
 fn a_new_c_policy_passes_the_check() {
-    let folder = Folder::new("new-c");
+    let folder = Folder::new();
     for kind in KINDS {
         folder.done(&format!("new my-{kind} --kind {kind} --lang c"));
         let out = folder.0.join(format!("my-{kind}.so"));
@@ -112,7 +99,7 @@ fn a_new_c_policy_passes_the_check() {
 
 #[test]
 fn a_new_script_passes_the_check() {
-    let folder = Folder::new("new-rhai");
+    let folder = Folder::new();
     for kind in KINDS {
         folder.done(&format!("new my-{kind} --kind {kind} --lang rhai"));
         let checked = folder.json(&format!("check my-{kind}.rhai --no-cost"));
@@ -125,7 +112,7 @@ fn a_new_script_passes_the_check() {
 /// Compiling one takes minutes; what can be seen without is that cargo understands it.
 #[test]
 fn a_new_crate_has_all_it_needs() {
-    let folder = Folder::new("new-rust");
+    let folder = Folder::new();
     for kind in KINDS {
         folder.done(&format!("new my-{kind} --kind {kind} --lang rust"));
         let crate_folder = folder.0.join(format!("my-{kind}"));
@@ -147,7 +134,7 @@ fn a_new_crate_has_all_it_needs() {
 
 #[test]
 fn nothing_is_overwritten() {
-    let folder = Folder::new("overwrite");
+    let folder = Folder::new();
     folder.write("mine.rhai", "fn route(r, s) { -s.queue_depth }");
     folder.done("new mine --kind routing --lang c");
     for lang in ["rhai", "rust", "c"] {
@@ -163,7 +150,7 @@ fn nothing_is_overwritten() {
 
 #[test]
 fn what_is_broken_is_listed_with_its_reason() {
-    let folder = Folder::new("list");
+    let folder = Folder::new();
     let library = folder.0.join("good.so");
     if !compiled(&fixture("router"), None, &library) {
         return;
@@ -197,16 +184,16 @@ fn what_is_broken_is_listed_with_its_reason() {
 
 #[test]
 fn what_breaks_its_promises_fails_the_check() {
-    let folder = Folder::new("check");
+    let folder = Folder::new();
     let library = folder.0.join("fails.so");
     if !compiled(&fixture("router"), Some("-DFAILS"), &library) {
         return;
     }
     let arguments = "check fails --policy-dir . --allow-native";
     let output = folder.blis(&format!("{arguments} --output text"));
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
-    assert!(text(&output.stdout).contains("✗ routing: answers in range\n"), "{}", text(&output.stdout));
-    assert!(text(&output.stderr).contains("checks failed\nhint: "), "{}", text(&output.stderr));
+    assert_eq!(output.code, Some(1), "{}", output.stdout);
+    assert!(output.stdout.contains("✗ routing: answers in range\n"), "{}", output.stdout);
+    assert!(output.stderr.contains("checks failed\nhint: "), "{}", output.stderr);
     let checked = folder.json(arguments);
     assert_eq!(checked[0]["passed"], false);
     assert!(failed(&checked[0]).iter().any(|told| told.contains("the third is one too many")), "{checked:?}");
@@ -218,7 +205,7 @@ fn what_breaks_its_promises_fails_the_check() {
 
 #[test]
 fn costs_stand_beside_the_built_in() {
-    let folder = Folder::new("bench");
+    let folder = Folder::new();
     if !compiled(&fixture("router"), None, &folder.0.join("router.so")) {
         return;
     }
@@ -230,7 +217,7 @@ fn costs_stand_beside_the_built_in() {
 
 #[test]
 fn nonsense_is_one_error_with_one_hint() {
-    let folder = Folder::new("nonsense");
+    let folder = Folder::new();
     folder.write("x.so", "");
     folder.write("text.txt", "");
     folder.write("text.wasm", "text");

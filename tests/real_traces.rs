@@ -1,10 +1,10 @@
 //! The four public traces of `examples/real-traces.sh`: a part of each goes through to its last request.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::macros::blis;
 use crate::shared::shared;
 
 /// Flags that name the workload, and how many of its requests are simulated.
@@ -60,8 +60,5 @@ fn the_table_has_every_trace() {
 
 fn run(flags: &str) -> Value {
     let line = format!("run --model meta-llama/llama-3.1-8b-instruct --log off --output json {flags}");
-    let mut program = Command::new(env!("CARGO_BIN_EXE_blis"));
-    let output = program.args(line.split_whitespace()).stdin(Stdio::null()).output().expect("blis runs");
-    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("JSON")
+    blis!(line).json()
 }

@@ -2,23 +2,20 @@
 //! the policy is written by, and a look-ahead that finds what a bad policy leaves.
 
 use std::collections::BTreeMap;
-use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+
+use crate::macros::{Ended, Scratch, ended, program};
 
 const LOAD: &str = "--model meta-llama/llama-3.1-8b-instruct --num-instances 4 --workload chatbot --rate 60 \
                     --arrival-process poisson --num-requests 300";
 
-fn blis(words: &str, threads: &str) -> Output {
-    let mut program = Command::new(env!("CARGO_BIN_EXE_blis"));
-    program.args(words.split_whitespace()).env("RAYON_NUM_THREADS", threads).stdin(Stdio::null());
-    program.current_dir(env!("CARGO_MANIFEST_DIR").to_owned() + "/..").output().expect("blis starts")
+fn blis(words: &str, threads: &str) -> Ended {
+    ended(program!(words).env("RAYON_NUM_THREADS", threads))
 }
 
 fn document(words: &str) -> Value {
-    let output = blis(words, "2");
-    assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("one JSON document")
+    blis(words, "2").json()
 }
 
 fn number(value: &Value) -> f64 {
@@ -36,13 +33,16 @@ fn threads_and_repetition_change_no_byte() {
 
 /// Their decisions are the same, so their worlds must be, too: copies of plugins go on as the plugins do.
 #[test]
+#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
 fn plugins_have_the_worlds_of_the_built_in_that_decides_alike() {
     let of = |policy: &str| {
-        let path = std::env::temp_dir().join(format!("blis-regret-{}-{policy}.jsonl", std::process::id()));
+        let folder = Scratch::new();
         let all = "--regret-samples 600 --regret-alternatives 9";
-        document(&format!("regret {LOAD} {all} --routing-policy {policy} --regret-path {}", path.display()));
-        let lines = std::fs::read_to_string(&path).expect("written");
-        std::fs::remove_file(&path).expect("scratch");
+        document(&format!(
+            "regret {LOAD} {all} --routing-policy {policy} --regret-path {}",
+            folder.path("regret.jsonl")
+        ));
+        let lines = folder.read("regret.jsonl");
         let mut worlds = BTreeMap::new();
         for line in lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")) {
             for world in line["worlds"].as_array().expect("worlds") {
@@ -87,8 +87,8 @@ fn what_makes_no_sense_is_refused() {
         ("--regret wishful", "invalid value 'wishful'"),
     ] {
         let output = blis(&format!("regret {LOAD} {words}"), "1");
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && error.contains(told), "{words}: {error}");
+        let error = &output.stderr;
+        assert!(output.code != Some(0) && error.contains(told), "{words}: {error}");
     }
 }
 

@@ -4,6 +4,7 @@
 //! where it is absent.
 
 mod blis;
+mod cases;
 mod cli;
 mod cluster;
 mod compare;
@@ -15,6 +16,8 @@ mod exports;
 mod fidelity;
 mod flags;
 mod leaks;
+mod macros;
+mod map;
 mod nonsense;
 mod output;
 mod outside;
@@ -25,5 +28,6 @@ mod rebuilt;
 mod registry;
 mod regret;
 mod shared;
+mod shipped;
 mod traces;
 mod vllm;

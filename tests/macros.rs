@@ -1,0 +1,199 @@
+//! `blis!` starts the program: `blis!("run --model m", flags)`, or `blis!(in &folder, "plugin list")` elsewhere than
+//! in the repository. What ended is an [`Ended`]; files of a test lie in its [`Scratch`].
+
+use std::ffi::OsString;
+use std::fs;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::Value;
+
+/// Runs the program to its end, without standard input, and answers an [`Ended`]. Words are texts, which are split at
+/// spaces, or paths and lists of words, which are not.
+macro_rules! blis {
+    (in $folder:expr, $($words:expr),+ $(,)?) => {
+        $crate::macros::ended($crate::macros::program!($($words),+).current_dir($folder))
+    };
+    ($($words:expr),* $(,)?) => {
+        $crate::macros::ended(&mut $crate::macros::program!($($words),*))
+    };
+}
+
+/// The same as a [`Command`], for tests that say more about it.
+macro_rules! program {
+    ($($words:expr),* $(,)?) => {
+        $crate::macros::command(&[$(&$words as &dyn $crate::macros::Words),*])
+    };
+}
+
+pub(crate) use {blis, program};
+
+/// Words of a command line.
+pub trait Words {
+    fn words(&self) -> Vec<OsString>;
+}
+
+impl Words for str {
+    fn words(&self) -> Vec<OsString> {
+        self.split_whitespace().map(OsString::from).collect()
+    }
+}
+
+impl Words for String {
+    fn words(&self) -> Vec<OsString> {
+        self.as_str().words()
+    }
+}
+
+impl Words for Path {
+    fn words(&self) -> Vec<OsString> {
+        vec![self.into()]
+    }
+}
+
+impl Words for PathBuf {
+    fn words(&self) -> Vec<OsString> {
+        vec![self.into()]
+    }
+}
+
+impl<T: AsRef<str>> Words for [T] {
+    fn words(&self) -> Vec<OsString> {
+        self.iter().map(|word| word.as_ref().into()).collect()
+    }
+}
+
+impl<T: AsRef<str>, const N: usize> Words for [T; N] {
+    fn words(&self) -> Vec<OsString> {
+        self[..].words()
+    }
+}
+
+impl<T: AsRef<str>> Words for Vec<T> {
+    fn words(&self) -> Vec<OsString> {
+        self[..].words()
+    }
+}
+
+impl<T: Words + ?Sized> Words for &T {
+    fn words(&self) -> Vec<OsString> {
+        (**self).words()
+    }
+}
+
+/// The repository, where programs of tests start.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository")
+}
+
+/// See [`program!`].
+pub fn command(words: &[&dyn Words]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_blis"));
+    command.args(words.iter().flat_map(|words| words.words())).stdin(Stdio::null()).current_dir(root());
+    command
+}
+
+/// How a program ended, and what it said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// `None` if a signal ended it.
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+    line: String,
+}
+
+/// See [`blis!`].
+pub fn ended(command: &mut Command) -> Ended {
+    let line = command.get_args().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    let output = command.output().unwrap_or_else(|error| panic!("blis {line}: {error}"));
+    let text = |bytes| String::from_utf8(bytes).unwrap_or_else(|error| panic!("blis {line}: {error}"));
+    Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr), line }
+}
+
+impl Ended {
+    /// The same, which must have exit code `code`.
+    #[track_caller]
+    pub fn with_code(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "blis {}: {}{}", self.line, self.stdout, self.stderr);
+        self
+    }
+
+    /// The same, which must have done what it was asked to.
+    #[track_caller]
+    pub fn done(self) -> Self {
+        self.with_code(0)
+    }
+
+    /// The document that it printed, having done what it was asked to.
+    #[track_caller]
+    pub fn json(self) -> Value {
+        let Self { stdout, line, .. } = self.done();
+        serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("blis {line}: {error}: {stdout}"))
+    }
+
+    /// What it said, having refused with one error, at most one hint, and nothing on standard output.
+    #[track_caller]
+    pub fn refused(self) -> String {
+        let Self { stdout, stderr, line, .. } = self.with_code(2);
+        assert_eq!(stdout, "", "blis {line}");
+        let count = |start| stderr.lines().filter(|line| line.starts_with(start)).count();
+        assert!(count("error: ") == 1 && count("hint: ") <= 1, "blis {line}: {stderr}");
+        stderr
+    }
+}
+
+/// A folder of one test, empty at first and gone after it.
+#[derive(Debug)]
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("blis-test-{}-{number}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        Self(path)
+    }
+
+    /// Writes a file, and the folders that it lies in.
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.join(name);
+        fs::create_dir_all(path.parent().expect("it lies in the folder")).expect("scratch");
+        fs::write(&path, content).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        path
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        let path = self.0.join(name);
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    /// The path of a file, as a word of a command line.
+    pub fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+}
+
+impl Deref for Scratch {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl AsRef<Path> for Scratch {
+    fn as_ref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
