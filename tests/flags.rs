@@ -84,6 +84,7 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--engine"], engine),
     (&["--seed"], seed),
     (&["--horizon"], horizon),
+    (&["--config"], config),
     (&["--explain-config"], explain_config),
     (&["--log"], log),
     (&["--output"], output),
@@ -1393,6 +1394,13 @@ fn horizon(t: &Trial) {
     let seen =
         ["completed_requests", "still_running", "still_queued", "still_arriving"].map(|key| number(&figures, key));
     assert!(seen[0] > 0.0 && seen[0] < 20.0 && seen.iter().sum::<f64>() < 20.0, "{seen:?}");
+}
+
+fn config(t: &Trial) {
+    let file = t.file("settings.yaml", "cluster:\n  num-instances: 3\nrouting:\n  policy: least-loaded\n");
+    let instances = |flags: &str| t.placements(&calm(), flags).into_iter().flatten().collect::<BTreeSet<u32>>().len();
+    assert_eq!(instances(&format!("{{}} {file}")), 3);
+    assert_eq!(instances(&format!("{{}} {file} --num-instances 2")), 2, "flags win");
 }
 
 fn explain_config(t: &Trial) {

@@ -8,6 +8,7 @@ mod cases;
 mod cli;
 mod cluster;
 mod compare;
+mod config;
 mod decisions;
 mod deployments;
 mod evaluate;

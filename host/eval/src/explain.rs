@@ -103,24 +103,27 @@ impl Explanation<'_> {
         self.flag(page, "gpu-memory-utilization", args.gpu_memory_utilization);
     }
 
+    /// A built-in model that was asked for holds; everything else follows.
     fn latency_model(&self, page: &mut Page) {
-        let (kind, source) = (self.deployment.latency_kind, self.latency_source());
-        match &source {
-            Source::Told(_) if self.config.cluster.policies.plugin(Kind::Latency).is_some() => {
-                line(page, "latency-model", kind, &source);
-            }
-            _ => self.or_else(page, "latency-model", kind, source),
-        }
+        let (kind, spec) = (self.deployment.latency_kind, &self.config.spec);
+        let plugin = self.config.cluster.policies.plugin(Kind::Latency).is_some();
+        let source = match spec.source("latency-model", Source::Default) {
+            _ if plugin => Source::Told("in the place of the plugin, should it fail".into()),
+            Source::Default => self.latency_source(),
+            source => source,
+        };
+        line(page, "latency-model", kind, &source);
     }
 
+    /// Why it is that model, if none was asked for.
     fn latency_source(&self) -> Source {
-        if self.config.cluster.policies.plugin(Kind::Latency).is_some() {
-            return Source::Told("in the place of the plugin, should it fail".into());
-        }
-        let otherwise = if self.config.spec.beta_coeffs.is_some() { "beta-coeffs" } else { "vllm-version" };
+        let by_flag = if self.config.spec.beta_coeffs.is_some() { "beta-coeffs" } else { "vllm-version" };
         match self.deployment.latency_kind {
-            LatencyKind::Physics | LatencyKind::Roofline => Source::Default,
-            _ => self.config.spec.source(otherwise, self.noted("blackbox latency model", "default")),
+            LatencyKind::Physics | LatencyKind::Roofline => Source::Told("default".into()),
+            _ => match self.config.spec.source(by_flag, Source::Default) {
+                Source::Default => self.noted("blackbox latency model", "default"),
+                source => Source::Told(source.to_string().into()),
+            },
         }
     }
 

@@ -24,17 +24,24 @@ pub(super) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// Simulate a generated workload or a request trace
-    #[command(args_override_self = true, allow_negative_numbers = true, after_long_help = anomalies_and_fitness())]
+    #[command(args_override_self = true, allow_negative_numbers = true, after_long_help = anomalies_and_fitness(),
+              override_usage = "blis run [OPTIONS] --model <NAME>")]
     Run(Box<RunArgs>),
     /// Compare routing policies or bundles under the same requests, seed by seed
-    #[command(args_override_self = true, allow_negative_numbers = true, after_long_help = fitness())]
+    #[command(args_override_self = true, allow_negative_numbers = true, after_long_help = fitness(),
+              override_usage = "blis compare [OPTIONS] --model <NAME> <POLICY|FILE>...")]
     Compare(Box<CompareArgs>),
     /// Simulate a recorded trace: a header (YAML) and its requests (CSV)
-    #[command(args_override_self = true, allow_negative_numbers = true, after_long_help = anomalies_and_fitness())]
+    #[command(args_override_self = true, allow_negative_numbers = true, after_long_help = anomalies_and_fitness(),
+              override_usage = "blis replay [OPTIONS] --model <NAME> --trace-header <FILE> --trace-data <FILE>")]
     Replay(Box<ReplayArgs>),
     /// Tell what would have happened, had decisions been others: the regret of a policy, and how much a
     /// better one could gain
-    #[command(args_override_self = true, allow_negative_numbers = true)]
+    #[command(
+        args_override_self = true,
+        allow_negative_numbers = true,
+        override_usage = "blis regret [OPTIONS] --model <NAME>"
+    )]
     Regret(Box<RegretArgs>),
     /// Judge candidates on a suite of scenarios, against a baseline: one JSON document each
     #[command(args_override_self = true)]

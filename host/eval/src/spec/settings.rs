@@ -12,6 +12,7 @@
 //! values are, and files hold values only.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -74,7 +75,7 @@ pub struct Key {
 macro_rules! settings {
     ($($field:ident: $type:ty = $name:literal $(| $alias:literal)*, $form:ident, $parse:expr, $write:expr;)+) => {
         /// The settings of an experiment; `None` leaves the choice to the default.
-        #[derive(Clone, Debug, Default)]
+        #[derive(Clone, Default)]
         pub struct ExperimentSpec {
             $(#[doc = concat!("`", $name, "`")] pub $field: Option<$type>,)+
             /// Policies written into the file itself, as a bundle.
@@ -304,6 +305,16 @@ impl ExperimentSpec {
     }
 }
 
+/// What is set.
+impl fmt::Debug for ExperimentSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut map = f.debug_map();
+        map.entries(self.entries().map(|(key, texts)| (key.name, texts.join(", "))));
+        map.entries(self.policies.as_ref().map(|policies| ("policies", &policies.text)));
+        map.finish()
+    }
+}
+
 /// A map of what is set, by name: numbers as numbers, switches as booleans, lists as lists.
 impl Serialize for ExperimentSpec {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -335,7 +346,7 @@ impl<'de> Deserialize<'de> for ExperimentSpec {
         impl<'de> Visitor<'de> for Settings {
             type Value = ExperimentSpec;
 
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("settings by name")
             }
 
