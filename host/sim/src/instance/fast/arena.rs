@@ -29,6 +29,8 @@ pub(super) struct Arena<T> {
     slots: Vec<Slot<T>>,
     /// The first free place, or the number of places.
     free: u32,
+    /// Values.
+    live: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -43,11 +45,12 @@ struct Slot<T> {
 
 impl<T> Arena<T> {
     pub fn with_capacity(capacity: usize) -> Self {
-        Self { slots: Vec::with_capacity(capacity), free: 0 }
+        Self { slots: Vec::with_capacity(capacity), free: 0, live: 0 }
     }
 
     pub fn insert(&mut self, value: T) -> Key {
         let place = self.free;
+        self.live += 1;
         if let Some(slot) = self.slots.get_mut(place as usize) {
             let turn = slot.turn;
             self.free = slot.next_free;
@@ -63,9 +66,15 @@ impl<T> Arena<T> {
     pub fn remove(&mut self, key: Key) -> Option<T> {
         let slot = self.slots.get_mut(key.place as usize).filter(|slot| slot.turn == key.turn)?;
         let value = slot.value.take()?;
+        self.live -= 1;
         slot.turn = slot.turn.wrapping_add(1);
         slot.next_free = std::mem::replace(&mut self.free, key.place);
         Some(value)
+    }
+
+    /// How many values there are.
+    pub fn len(&self) -> usize {
+        self.live as usize
     }
 
     pub fn get(&self, key: Key) -> Option<&T> {
@@ -145,6 +154,7 @@ mod tests {
                 prop_assert!(gone.iter().all(|&key| arena.get(key).is_none() && arena.get_mut(key).is_none()));
                 prop_assert!(gone.iter().all(|&key| arena.remove(key).is_none()));
                 prop_assert_eq!(arena.values().count(), live.len());
+                prop_assert_eq!(arena.len(), live.len());
                 prop_assert_eq!(arena.places(), most);
             }
             prop_assert_eq!(arena.get(Key::NULL), None);
