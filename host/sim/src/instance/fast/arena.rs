@@ -1,4 +1,11 @@
 //! A place for each live request.
+//!
+//! Why not `slotmap::SlotMap`, which holds what is rarer ([`Rares`](super::live::Rares)): it finds nothing by place
+//! alone, so that the finish heap and the deadlines would carry whole keys or a table of keys lies beside it; it has no
+//! address to prefetch; and its slots do not begin with a cache line. Measured with such a table in this one's place
+//! (slotmap 1.1.1, one codegen unit): up to 5 % fewer instructions with one saturated instance, less than 1 %
+//! otherwise; but with 256 instances and 300 000 requests, where memory is what takes time, 0.47 s of CPU at best
+//! in place of 0.41 s.
 
 use std::ops::{Index, IndexMut};
 
