@@ -1416,7 +1416,11 @@ fn log(t: &Trial) {
     assert_eq!((told("off").as_str(), told("error").as_str()), ("", ""));
     assert!(told("warn").contains("WARN") && !told("warn").contains("INFO"));
     assert!(told("info").contains("INFO") && !told("info").contains("DEBUG"));
-    assert!(told("debug").contains("DEBUG"));
+    let debug = told("debug");
+    for event in ["admitted", "routed", "scheduled", "step"] {
+        assert!(debug.contains(&format!("DEBUG {event} ")), "{event}: {debug}");
+    }
+    assert!(!debug.contains("TRACE") && told("trace").contains("TRACE requests of the step "));
 }
 
 fn output(t: &Trial) {

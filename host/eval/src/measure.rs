@@ -45,7 +45,7 @@ pub fn measure<S: Observer>(
     (requests, follow_ups): (impl Iterator<Item = Request>, Option<Box<dyn FollowUps + Send>>),
     observer: S,
 ) -> Result<Measured<S>, Failure> {
-    let mut sink = (Metrics::new(metrics_options(config, names, targets)), observer);
+    let mut observers = (Metrics::new(metrics_options(config, names, targets)), observer);
     let arrived = Cell::new(0);
     let arrives = |request: &Request| arrived.set(arrived.get() + u64::from(request.arrival <= config.horizon));
     let requests = with_deadlines(requests, &config.workload).inspect(arrives);
@@ -53,13 +53,13 @@ pub fn measure<S: Observer>(
     let arrivals = (requests, clients.as_mut().map(|clients| clients as &mut dyn FollowUps));
     let Ran { counters, incidents, used } = match config.engine.engine {
         EngineName::Fast => {
-            let records = sink.interests().contains(Interests::STEPS);
+            let records = observers.interests().contains(Interests::STEPS);
             let engine = |config| if records { Fast::new(config).recording() } else { Fast::new(config) };
-            finished(service::cluster(config, deployment, names, engine)?, arrivals, &mut sink)
+            finished(service::cluster(config, deployment, names, engine)?, arrivals, &mut observers)
         }
-        EngineName::Plain => finished(service::cluster(config, deployment, names, Plain::new)?, arrivals, &mut sink),
+        EngineName::Plain => finished(service::cluster(config, deployment, names, Plain::new)?, arrivals, &mut observers),
     }?;
-    let (mut metrics, observer) = sink;
+    let (mut metrics, observer) = observers;
     metrics.offered(arrived.get());
     let mut report = metrics.report(&counters, config.horizon);
     if let Some(sessions) = &mut report.sessions {
@@ -113,9 +113,9 @@ struct Ran {
 fn finished<I: Instance>(
     (cluster, incidents): (Cluster<I>, Incidents),
     (requests, follow_ups): (impl Iterator<Item = Request>, Option<&mut dyn FollowUps>),
-    sink: &mut impl Observer,
+    observer: &mut impl Observer,
 ) -> Result<Ran, Failure> {
-    let counters = cluster.run_sessions(requests, follow_ups, sink).map_err(|halt| halted(halt, &incidents))?;
+    let counters = cluster.run_sessions(requests, follow_ups, observer).map_err(|halt| halted(halt, &incidents))?;
     let used = incidents.meter().map_or((0, 0), |meter| (meter.calls(), meter.used()));
     Ok(Ran { counters, incidents: incidents.all(), used })
 }

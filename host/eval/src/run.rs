@@ -7,7 +7,7 @@ use blis_config::Deployment;
 use blis_config::policy::PolicySettings;
 use blis_plugin::Kind;
 use blis_plugin::incidents::Incident;
-use blis_report::{DecisionSummary, Export, Journal, RequestLog, Setting};
+use blis_report::{DecisionSummary, EventLog, Export, Journal, RequestLog, Setting};
 use blis_sim::metrics::Report;
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::{DropReason, Outcome, Rejection, Status};
@@ -100,7 +100,7 @@ fn simulate(
     let evaluation = &config.evaluation;
     let decisions = recording::open(config, deployment, &names)?;
     let observers = (
-        (wants_requests.then(RequestLog::new), Refused::default()),
+        ((wants_requests.then(RequestLog::new), EventLog::if_enabled()), Refused::default()),
         (
             (evaluation.summarize_trace.then(DecisionSummary::default), decisions),
             (journal(config, deployment), counterfactual::surveyor(config, &names, &slo_targets)),
@@ -111,7 +111,7 @@ fn simulate(
     let Measured { report, observer, incidents, .. } =
         measure(config, deployment, (&names, &slo_targets), (requests, follow_ups), observers)?;
     let cpu = timer.elapsed();
-    let ((log, refused), ((summary, decisions), (journal, surveyor))) = observer;
+    let (((log, _), refused), ((summary, decisions), (journal, surveyor))) = observer;
     let named = (&names, &slo_targets);
     let regret =
         surveyor.map(|surveyor| counterfactual::judge(config, deployment, named, surveyor.survey)).transpose()?;

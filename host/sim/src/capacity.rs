@@ -5,6 +5,7 @@
 
 use thiserror::Error;
 
+use crate::limits;
 use crate::model::{Gpu, ModelConfig, Parallelism};
 
 const GIB: f64 = 1_073_741_824.0;
@@ -16,9 +17,6 @@ const MOE_ACTIVATION_GIB: f64 = 8.0;
 /// Memory taken by CUDA context, graphs and NCCL, GiB per GPU: alone, and in a tensor-parallel group.
 const RUNTIME_GIB: f64 = 0.15;
 const RUNTIME_TP_GIB: f64 = 0.6;
-
-/// No group has more GPUs: 2¹⁰, the most of `--tensor-parallel-size`.
-const MOST_GPUS: f64 = 1024.0;
 
 /// Activations of MLPs with three matrices (gate, up, down), which is what the weight formula counts.
 const GATED_ACTIVATIONS: [&str; 5] = ["silu", "swiglu", "geglu", "situ", ""];
@@ -175,7 +173,7 @@ pub fn kv_blocks(
             needed_gib: overhead_gib,
             available_gib,
             gpus: parallelism.tensor,
-            minimum_gpus: (spread > 0.0 && load / spread <= MOST_GPUS)
+            minimum_gpus: (spread > 0.0 && load / spread <= limits::GPUS)
                 .then(|| ((load / spread).ceil() as u64).max(u64::from(parallelism.tensor) + 1)),
         });
     }

@@ -12,6 +12,7 @@ pub mod cost;
 pub mod instance;
 pub mod kv;
 pub mod latency;
+mod limits;
 pub mod metrics;
 pub mod model;
 pub mod observer;

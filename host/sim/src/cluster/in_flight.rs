@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::limits::IN_FLIGHT_CHANGES;
 use crate::outcome::{Outcome, Status};
 use crate::policy::{Changes, Reads};
 use crate::request::Name;
@@ -23,9 +24,6 @@ pub(super) struct InFlight {
     changes: Vec<u32>,
     changes_before: u64,
 }
-
-/// Changes worth knowing one by one: whoever looks less often looks at all instances.
-const MOST_CHANGES: usize = 512;
 
 impl InFlight {
     pub fn new(at_step_start: bool) -> Self {
@@ -80,9 +78,9 @@ impl InFlight {
     }
 
     fn changed(&mut self, instance: u32) {
-        if self.changes.len() == 2 * MOST_CHANGES {
-            self.changes.drain(..MOST_CHANGES);
-            self.changes_before += MOST_CHANGES as u64;
+        if self.changes.len() == 2 * IN_FLIGHT_CHANGES {
+            self.changes.drain(..IN_FLIGHT_CHANGES);
+            self.changes_before += IN_FLIGHT_CHANGES as u64;
         }
         self.changes.push(instance);
     }

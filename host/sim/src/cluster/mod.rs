@@ -40,6 +40,7 @@ pub use self::sessions::{FollowUps, SessionStates};
 use self::signals::{Board, Watched, Watches};
 pub use self::timeline::{Fate, Force, Listed, Pending, Settled, Timeline};
 use crate::instance::{Distance, Instance, InstanceConfig, Stuck};
+use crate::limits;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Counters, Decision, Outcome, Rejection, Status};
 use crate::policy::{
@@ -386,7 +387,7 @@ impl<I: Instance> Cluster<I> {
         self.board.dispatched(target, request.tags.tenant);
         match self.board.watches() {
             // Nobody else makes it work, and what has arrived would pile up.
-            Watches::Nothing if self.instances[target].untouched() > MOST_UNTOUCHED => {
+            Watches::Nothing if self.instances[target].untouched() > limits::UNTOUCHED_REQUESTS => {
                 self.catch_up(target, now, observer)?;
             }
             Watches::Nothing => {}
@@ -420,7 +421,7 @@ impl<I: Instance> Cluster<I> {
 
     /// Asks memory for the instance that will be next, a little further at every call.
     fn expect(&mut self) {
-        if self.instances.len() <= MOST_AT_HAND {
+        if self.instances.len() <= limits::INSTANCES_AT_HAND {
             return;
         }
         let Some(next) = self.next_events.first_before(Micros::MAX) else { return };
@@ -500,12 +501,6 @@ fn forced(forced: &mut Option<(u32, Force)>, request: &Request, event: Event) ->
     };
     if (id, kind) == (request.id, event) { forced.take().map(|(_, force)| force) } else { None }
 }
-
-/// Requests an instance may be behind. Enough to work for a while on what is at hand.
-const MOST_UNTOUCHED: usize = 32;
-
-/// Instances that stay in the processor's caches anyway.
-const MOST_AT_HAND: usize = 8;
 
 impl ClusterConfig {
     fn serves(&self, model: Name) -> bool {

@@ -83,6 +83,8 @@ pub struct Plain {
     waiting: BTreeMap<QueueKey, Live>,
     /// In the order of admission.
     running: Vec<Live>,
+    /// Requests in queue and batch, counted where they come and go.
+    present: usize,
     deadlines: BTreeMap<(Micros, i64), u32>,
     step_at: Option<Micros>,
     turn_back: i64,
@@ -132,6 +134,7 @@ impl Plain {
             arriving: VecDeque::new(),
             waiting: BTreeMap::new(),
             running: Vec::new(),
+            present: 0,
             deadlines: BTreeMap::new(),
             step_at: None,
             turn_back: 0,
@@ -170,6 +173,7 @@ impl Plain {
         self.complete(end, observer);
         self.last_step.free_blocks = self.kv.free_blocks();
         self.last_step.end = end;
+        self.check_conservation(&batch);
         if observer.interests().contains(Interests::STEPS) {
             observer.record(&SimEvent::Step { instance: self.config.index, step: &self.last_step });
         }
@@ -177,6 +181,21 @@ impl Plain {
             self.step_at = Some(end);
         }
         Ok(())
+    }
+
+    /// What holds after every step, whatever happened in it. The step was that of `batch`.
+    fn check_conservation(&self, batch: &Batch) {
+        let (running, waiting) = (self.running.len(), self.waiting.len());
+        assert_eq!(
+            running + waiting,
+            self.present,
+            "requests in batch and queue, and those that came and did not leave"
+        );
+        assert!(running <= self.config.max_num_seqs as usize, "{running} requests in the batch");
+        assert!(batch.tokens() <= u64::from(self.config.max_num_batched_tokens), "{} tokens in a step", batch.tokens());
+        let (free, held) = (self.kv.free_blocks(), self.kv.held_blocks());
+        assert_eq!(free + held, self.config.total_kv_blocks, "KV blocks: {free} free, {held} held");
+        assert!(running > 0 || held == 0, "nobody is in the batch, and {held} KV blocks are held");
     }
 
     /// Running requests first, in batch order. Returns the token budget left.
@@ -290,6 +309,7 @@ impl Plain {
         self.last_step.preempted.push(live.request.id);
         self.kv.release(live.request.id);
         if live.draining {
+            self.present -= 1;
             return; // its last token is out: it only leaves earlier
         }
         live.preemptions += 1;
@@ -418,12 +438,13 @@ impl Plain {
     }
 
     fn release_drained(&mut self) {
-        let kv = &mut self.kv;
+        let (kv, present) = (&mut self.kv, &mut self.present);
         self.running.retain(|live| {
             if live.draining {
                 // Its last token is processed only now, and with it the block that it filled.
                 kv.finish_in_flight(&live.request, live.computed);
                 kv.release(live.request.id);
+                *present -= 1;
             }
             !live.draining
         });
@@ -497,6 +518,7 @@ impl Plain {
             self.write_final_token(i, status);
             let live = self.running.remove(i);
             self.kv.release(live.request.id);
+            self.present -= 1;
         }
     }
 
@@ -574,6 +596,7 @@ impl Plain {
             self.deadlines.insert((deadline, self.turn_back), live.request.id);
         }
         self.turn_back += 1;
+        self.present += 1;
         self.join_queue(live, self.turn_back, now);
         self.step_at.get_or_insert(now);
     }
@@ -594,6 +617,7 @@ impl Plain {
         } else {
             return false; // it ended before
         }
+        self.present -= 1;
         self.watchdog.progress();
         if self.running.is_empty() && self.step_at.is_none() && !self.waiting.is_empty() {
             self.step_at = Some(now);

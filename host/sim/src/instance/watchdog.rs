@@ -1,11 +1,9 @@
 //! Turns "no progress" into an error, so that nothing can hang under KV pressure.
 
 use super::InstanceConfig;
+use crate::limits::USELESS_IN_A_ROW;
 use crate::request::Request;
 use crate::units::Micros;
-
-/// How many preemptions and empty steps in a row may pass before progress is measured.
-const PATIENCE: u32 = if cfg!(test) { 20 } else { 1000 };
 
 /// Counts what brings nothing. Progress is a request that gets further than it ever was: if a
 /// thousand preemptions bring none, and nothing finishes or leaves, nothing ever will.
@@ -21,7 +19,7 @@ impl Watchdog {
     /// to measure.
     pub fn useless(&mut self) -> bool {
         self.useless += 1;
-        self.useless > PATIENCE
+        self.useless > USELESS_IN_A_ROW
     }
 
     /// A request ended.
@@ -42,7 +40,7 @@ impl Watchdog {
 /// An instance that would run for ever without finishing anything.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no progress at {:.6} s: {PATIENCE} preemptions or empty steps in a row brought no request any further. \
+    "no progress at {:.6} s: {USELESS_IN_A_ROW} preemptions or empty steps in a row brought no request any further. \
      request_{id} has {generated} of {output_tokens} output tokens after a prompt of {input_tokens}; {running} running, \
      {queued} queued, {total_kv_blocks} KV blocks of {block_size} tokens",
     .at.as_secs_f64()

@@ -10,6 +10,7 @@
 use rustc_hash::FxHashMap;
 
 use super::paged::{NONE, Pages};
+use crate::limits::CACHE_CHANGES;
 use crate::prefetch::soon;
 use crate::request::{BlockKey, Content};
 use crate::semantics::Semantics;
@@ -95,9 +96,6 @@ pub(crate) struct Hit {
     pub unheld: u32,
 }
 
-/// Fewest flips worth looking through.
-const TIDY_FROM: usize = if cfg!(test) { 8 } else { 1024 };
-
 /// Shared keys that became findable or ceased to be since somebody last asked, once for each time.
 #[derive(Clone, Debug, Default)]
 struct Flips {
@@ -120,7 +118,7 @@ impl Flips {
         self.keys.sort_unstable();
         let odd = |run: &[BlockKey]| (!run.len().is_multiple_of(2)).then_some(run[0]);
         self.keys = self.keys.chunk_by(BlockKey::eq).filter_map(odd).collect();
-        self.tidy_at = (2 * self.keys.len()).max(TIDY_FROM);
+        self.tidy_at = (2 * self.keys.len()).max(CACHE_CHANGES);
     }
 }
 

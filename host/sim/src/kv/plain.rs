@@ -56,6 +56,8 @@ pub struct PlainKv {
     semantics: Semantics,
     blocks: Vec<Block>,
     free: VecDeque<u32>,
+    /// Blocks with `refs` above 0, counted where that changes: with those in `free` they are all there are.
+    held: u32,
     by_hash: FxHashMap<Hash, Vec<u32>>,
     owned: BTreeMap<u32, Owned>,
     /// The shared keys that could be found when that was last reported, if anyone wants to know.
@@ -76,6 +78,7 @@ impl PlainKv {
             semantics,
             blocks: vec![Block::default(); total as usize],
             free: (0..total).collect(),
+            held: 0,
             by_hash: FxHashMap::default(),
             owned: BTreeMap::new(),
             reported: None,
@@ -93,7 +96,7 @@ impl PlainKv {
     /// Blocks that some request holds.
     #[must_use]
     pub fn held_blocks(&self) -> u32 {
-        self.blocks.iter().filter(|block| block.refs > 0).count() as u32
+        self.held
     }
 
     /// Blocks that request `id` holds, whether alone or with others.
@@ -188,6 +191,7 @@ impl PlainKv {
             let record = &mut self.blocks[block as usize];
             record.refs -= 1;
             if record.refs == 0 {
+                self.held -= 1;
                 self.free.push_back(block);
             }
         }
@@ -200,6 +204,7 @@ impl PlainKv {
     fn claim(&mut self, block: u32) {
         if self.blocks[block as usize].refs == 0 {
             self.free.retain(|&free| free != block);
+            self.held += 1;
         }
         self.blocks[block as usize].refs += 1;
         self.hits += 1;
@@ -262,6 +267,7 @@ impl PlainKv {
             }
         }
         self.blocks[block as usize].refs = 1;
+        self.held += 1;
         self.misses += 1;
         block
     }

@@ -16,6 +16,7 @@
 use super::arithmetic::exact;
 use super::error::{check_coefficients, check_model, check_nonzero};
 use super::{Batch, ContextEffect, LatencyError, LatencyModel, OverContext, shortest_of_monotone};
+use crate::limits::{PHYSICS_REQUESTS, PHYSICS_TOKENS};
 use crate::model::{Gpu, ModelConfig, Moe, Parallelism};
 use crate::units::Micros;
 
@@ -209,10 +210,6 @@ pub struct Physics {
     prefill_context_us: f64,
 }
 
-/// Bounds of the tables: 64 kB and 8 kB. Larger batches take the slow way to the same numbers.
-const TOKENS: u64 = 8192;
-const REQUESTS: u64 = 1024;
-
 impl Physics {
     /// α and β as in [`PhysicsAlpha::to_array`] and [`PhysicsBeta::to_array`]. With `expert_parallel` whole
     /// experts are spread over the GPUs instead of slices of each.
@@ -244,8 +241,8 @@ impl Physics {
             prefill_context_us: beta.prefill_attention * attention * parts.context_token,
             parts,
         };
-        physics.by_tokens = (0..=TOKENS).map(|tokens| physics.of_tokens(tokens)).collect();
-        physics.by_requests = (0..=REQUESTS).map(|requests| physics.of_requests(requests)).collect();
+        physics.by_tokens = (0..=PHYSICS_TOKENS).map(|tokens| physics.of_tokens(tokens)).collect();
+        physics.by_requests = (0..=PHYSICS_REQUESTS).map(|requests| physics.of_requests(requests)).collect();
         Ok(physics)
     }
 

@@ -7,6 +7,7 @@ use super::arithmetic::{PerGpu, exact};
 use super::blackbox::HostTimes;
 use super::error::{check_model, check_nonzero};
 use super::{Batch, ContextEffect, LatencyError, LatencyModel, shortest_of_monotone};
+use crate::limits::ROOFLINE_TOKENS;
 use crate::model::{Gpu, ModelConfig, Moe, Parallelism};
 use crate::units::Micros;
 
@@ -143,9 +144,6 @@ struct Weights {
 }
 
 impl Weights {
-    /// Bound of the table: 64 kB. Larger batches of extremely sparse models take the slow way.
-    const TABLE: u64 = 8192;
-
     fn new(model: &ModelConfig, kv_width: f64, tp: f64) -> Self {
         let (layers, d) = (f64::from(model.num_hidden_layers), f64::from(model.hidden_size));
         let moe_layers = f64::from(model.moe_layers());
@@ -162,7 +160,7 @@ impl Weights {
             per_gpu: Vec::new(),
         };
         let everything = weights.compute(u64::MAX);
-        for tokens in 0..Self::TABLE {
+        for tokens in 0..ROOFLINE_TOKENS {
             let bytes = weights.compute(tokens);
             weights.per_gpu.push(bytes);
             if bytes >= everything {
@@ -176,7 +174,7 @@ impl Weights {
         let last = self.per_gpu.len() - 1;
         match self.per_gpu.get(tokens as usize) {
             Some(&bytes) => bytes,
-            None if self.per_gpu.len() < Self::TABLE as usize => self.per_gpu[last],
+            None if self.per_gpu.len() < ROOFLINE_TOKENS as usize => self.per_gpu[last],
             None => self.compute(tokens),
         }
     }

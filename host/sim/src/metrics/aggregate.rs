@@ -2,6 +2,7 @@
 
 use super::counts::Counts;
 use super::distribution::{Distribution, Samples};
+use crate::limits::RECENT_OUTCOMES;
 use crate::outcome::{Counters, Outcome, Status};
 use crate::units::Micros;
 
@@ -78,17 +79,14 @@ impl Ended {
 }
 
 impl Collected {
-    /// Outcomes written down before they are sorted in.
-    const RECENT: usize = 64;
-
     pub fn add(&mut self, outcome: &Outcome) {
-        if self.recent.len() == Self::RECENT {
+        if self.recent.len() == RECENT_OUTCOMES {
             self.settle();
         }
         let &Outcome { status, generated_tokens, ttft, e2e, scheduling_delay, .. } = outcome;
         let latencies = [ttft, e2e, scheduling_delay].map(|latency| latency.map_or(Ended::NONE, |Micros(us)| us));
         if self.recent.capacity() == 0 {
-            self.recent.reserve(Self::RECENT);
+            self.recent.reserve(RECENT_OUTCOMES);
         }
         self.recent.push(Ended { latencies, generated_tokens, status });
     }

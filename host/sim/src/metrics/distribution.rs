@@ -1,5 +1,6 @@
 //! Distributions of durations in figures, and what they are taken from.
 
+use crate::limits::FIRST_SAMPLES;
 use crate::units::Micros;
 
 /// A distribution of durations in figures. All in ms; all 0 if there are no samples.
@@ -87,13 +88,10 @@ pub(super) struct Samples {
 }
 
 impl Samples {
-    /// Room to begin with: 2 KiB. What grows from nothing is copied again and again.
-    const FEW: usize = 512;
-
     pub fn extend(&mut self, sample: Option<Micros>) {
         let Some(Micros(us)) = sample else { return };
         if self.small.capacity() == 0 {
-            self.small.reserve(Self::FEW);
+            self.small.reserve(FIRST_SAMPLES);
         }
         match u32::try_from(us) {
             Ok(us) => self.small.push(us),

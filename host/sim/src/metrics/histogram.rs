@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use super::distribution::Distribution;
+use crate::limits::{DENSE_DURATIONS_US, HISTOGRAMS_AT_HAND, LISTED_DURATIONS, RECENT_GAPS};
 use crate::units::Micros;
 
 /// The inter-token latencies of every instance.
@@ -15,7 +16,7 @@ use crate::units::Micros;
 #[derive(Clone, Debug)]
 pub(super) struct Gaps {
     recent: Vec<Recent>,
-    /// The latest of `recent` of each instance, [`NONE`] if it has none. Empty for [`Gaps::FEW`] instances.
+    /// The latest of `recent` of each instance, [`NONE`] if it has none. Empty for [`HISTOGRAMS_AT_HAND`] instances.
     latest: Vec<u16>,
     instances: Vec<Histogram>,
 }
@@ -31,15 +32,10 @@ struct Recent {
 const NONE: u16 = u16::MAX;
 
 impl Gaps {
-    /// Written down before they are handed on: 32 KiB.
-    const RECENT: usize = 4096;
-    /// Instances whose histograms are at hand anyway.
-    const FEW: usize = 8;
-
     pub fn new(instances: usize) -> Self {
-        let many = instances > Self::FEW;
+        let many = instances > HISTOGRAMS_AT_HAND;
         Self {
-            recent: Vec::with_capacity(if many { Self::RECENT } else { 0 }),
+            recent: Vec::with_capacity(if many { RECENT_GAPS } else { 0 }),
             latest: vec![NONE; if many { instances } else { 0 }],
             instances: vec![Histogram::default(); instances],
         }
@@ -55,7 +51,7 @@ impl Gaps {
             self.instances[instance as usize].add(us, count.into());
             return;
         }
-        if self.recent.len() == Self::RECENT {
+        if self.recent.len() == RECENT_GAPS {
             self.settle();
         }
         let before = std::mem::replace(&mut self.latest[instance as usize], self.recent.len() as u16);
@@ -127,9 +123,6 @@ struct Histogram {
 }
 
 impl Histogram {
-    /// Values listed before they are counted: 64 KiB, less than the counters of as many values take.
-    const LISTED: usize = 8192;
-
     #[inline]
     fn add(&mut self, us: u32, count: u32) {
         if self.listed.len() == self.listed.capacity() {
@@ -141,7 +134,7 @@ impl Histogram {
     #[cold]
     fn make_room(&mut self) {
         self.settle();
-        self.listed.reserve_exact(Self::LISTED); // memory is used only where it is written to
+        self.listed.reserve_exact(LISTED_DURATIONS); // memory is used only where it is written to
     }
 
     /// Counts what is listed.
@@ -161,7 +154,7 @@ impl Histogram {
 /// milliseconds.
 #[derive(Clone, Debug, Default)]
 struct Counters {
-    /// Of the values below [`Counters::DENSE`]; grows to the largest one seen.
+    /// Of the values below [`DENSE_DURATIONS_US`]; grows to the largest one seen.
     pages: Vec<Option<Box<Page>>>,
     /// The rest.
     sparse: BTreeMap<u64, u64>,
@@ -200,9 +193,6 @@ impl Page {
 }
 
 impl Counters {
-    /// Values below have pages: 256 at most, 1 MiB. A step seldom takes longer (131 ms).
-    const DENSE: u64 = 1 << 17;
-
     fn add(&mut self, us: u64, count: u64) {
         match self.pages.get_mut(us as usize / PAGE) {
             Some(Some(page)) => page.add(us as usize % PAGE, count),
@@ -212,7 +202,7 @@ impl Counters {
 
     #[cold]
     fn add_new(&mut self, us: u64, count: u64) {
-        if us >= Self::DENSE {
+        if us >= DENSE_DURATIONS_US {
             *self.sparse.entry(us).or_default() += count;
             return;
         }
@@ -224,7 +214,7 @@ impl Counters {
     }
 
     fn retract(&mut self, us: u64, count: u64) {
-        let counter = if us < Self::DENSE {
+        let counter = if us < DENSE_DURATIONS_US {
             let page = self.pages.get_mut(us as usize / PAGE).and_then(Option::as_deref_mut);
             page.map(|page| &mut page.counts[us as usize % PAGE])
         } else {
@@ -285,7 +275,7 @@ mod tests {
 
     /// Straddles the end of the pages.
     fn duration() -> impl Strategy<Value = u64> {
-        prop_oneof![0..2_000u64, Counters::DENSE - 5..Counters::DENSE + 5, 0..1u64 << 50]
+        prop_oneof![0..2_000u64, DENSE_DURATIONS_US - 5..DENSE_DURATIONS_US + 5, 0..1u64 << 50]
     }
 
     fn counted() -> impl Strategy<Value = Vec<(u64, u64)>> {
@@ -315,7 +305,7 @@ mod tests {
         #[test]
         fn counting_loses_nothing(one in counted(), other in counted()) {
             let expected = (vec![of(&each(&one)), of(&each(&other))], of(&each(&[one.clone(), other.clone()].concat())));
-            for as_for in [2, Gaps::FEW + 1] {
+            for as_for in [2, HISTOGRAMS_AT_HAND + 1] {
                 let mut gaps = of_instances(as_for, &one, &other);
                 prop_assert_eq!(&gaps.distributions(), &expected);
                 prop_assert_eq!(&gaps.distributions(), &expected, "a second time");
@@ -324,7 +314,7 @@ mod tests {
 
         #[test]
         fn retracting_undoes_adding(kept in counted(), gone in counted(), other in counted()) {
-            for as_for in [2, Gaps::FEW + 1] {
+            for as_for in [2, HISTOGRAMS_AT_HAND + 1] {
                 let mut plain = gaps(&kept, &other);
                 let mut retracted = of_instances(as_for, &[kept.clone(), gone.clone()].concat(), &other);
                 gone.iter().for_each(|&(us, count)| retracted.retract(0, Micros(us), count));
@@ -335,10 +325,10 @@ mod tests {
 
     #[test]
     fn more_than_can_be_written_down_or_listed_is_counted() {
-        let many: Vec<(u64, u64)> = (0..3 * Histogram::LISTED as u64).map(|i| (i * 7 % 1000, i % 3)).collect();
-        let few = many[..Gaps::RECENT + 1].to_vec();
+        let many: Vec<(u64, u64)> = (0..3 * LISTED_DURATIONS as u64).map(|i| (i * 7 % 1000, i % 3)).collect();
+        let few = many[..RECENT_GAPS + 1].to_vec();
         let expected = (vec![of(&each(&many)), of(&each(&few))], of(&each(&[many.clone(), few.clone()].concat())));
-        for as_for in [2, Gaps::FEW + 1] {
+        for as_for in [2, HISTOGRAMS_AT_HAND + 1] {
             assert_eq!(of_instances(as_for, &many, &few).distributions(), expected);
         }
     }

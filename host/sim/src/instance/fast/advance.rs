@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{Fast, NEVER};
 use crate::instance::{Distance, Stuck};
 use crate::latency::{Batch, ContextEffect, LatencyModel};
+use crate::limits::EQUAL_STEPS;
 use crate::observer::{Interests, Observer};
 use crate::prefetch::soon;
 use crate::units::Micros;
@@ -135,7 +136,7 @@ impl Fast {
         };
         let in_runs = match latency.context_effect() {
             ContextEffect::None => true,
-            ContextEffect::NonDecreasing => u64::from(self.equal_tokens) >= SEARCH_FROM * quiet.batch.decode_requests,
+            ContextEffect::NonDecreasing => u64::from(self.equal_tokens) >= EQUAL_STEPS * quiet.batch.decode_requests,
             ContextEffect::Any => false,
         };
         if in_runs {
@@ -209,7 +210,7 @@ impl Fast {
             self.v += 1;
         }
         let steps = self.v - first_v;
-        if first == Some(each) && steps >= SEARCH_FROM {
+        if first == Some(each) && steps >= EQUAL_STEPS {
             self.grew_by(steps * count); // equal ones after all
         }
     }
@@ -258,9 +259,6 @@ struct Quiet<'a> {
     /// Nor go beyond this virtual time.
     finish_v: u64,
 }
-
-/// Shortest run of equal steps worth searching for: the search asks the model a few times.
-const SEARCH_FROM: u64 = 4;
 
 /// How many steps from `batch` on, at most `most`, take `each`, for a model whose steps never get
 /// shorter as the context grows: then a step as long as the first has none of another length

@@ -1,4 +1,11 @@
 //! A place for each live request.
+//!
+//! Why not `slotmap::SlotMap`, which holds what is rarer ([`Rares`](super::live::Rares)): it finds nothing by place
+//! alone, so that the finish heap and the deadlines would carry whole keys or a table of keys lies beside it; it has no
+//! address to prefetch; and its slots do not begin with a cache line. Measured with such a table in this one's place
+//! (slotmap 1.1.1, one codegen unit): up to 5 % fewer instructions with one saturated instance, less than 1 %
+//! otherwise; but with 256 instances and 300 000 requests, where memory is what takes time, 0.47 s of CPU at best
+//! in place of 0.41 s.
 
 use std::ops::{Index, IndexMut};
 
@@ -29,6 +36,8 @@ pub(super) struct Arena<T> {
     slots: Vec<Slot<T>>,
     /// The first free place, or the number of places.
     free: u32,
+    /// Values.
+    live: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -43,11 +52,12 @@ struct Slot<T> {
 
 impl<T> Arena<T> {
     pub fn with_capacity(capacity: usize) -> Self {
-        Self { slots: Vec::with_capacity(capacity), free: 0 }
+        Self { slots: Vec::with_capacity(capacity), free: 0, live: 0 }
     }
 
     pub fn insert(&mut self, value: T) -> Key {
         let place = self.free;
+        self.live += 1;
         if let Some(slot) = self.slots.get_mut(place as usize) {
             let turn = slot.turn;
             self.free = slot.next_free;
@@ -63,9 +73,15 @@ impl<T> Arena<T> {
     pub fn remove(&mut self, key: Key) -> Option<T> {
         let slot = self.slots.get_mut(key.place as usize).filter(|slot| slot.turn == key.turn)?;
         let value = slot.value.take()?;
+        self.live -= 1;
         slot.turn = slot.turn.wrapping_add(1);
         slot.next_free = std::mem::replace(&mut self.free, key.place);
         Some(value)
+    }
+
+    /// How many values there are.
+    pub fn len(&self) -> usize {
+        self.live as usize
     }
 
     pub fn get(&self, key: Key) -> Option<&T> {
@@ -145,6 +161,7 @@ mod tests {
                 prop_assert!(gone.iter().all(|&key| arena.get(key).is_none() && arena.get_mut(key).is_none()));
                 prop_assert!(gone.iter().all(|&key| arena.remove(key).is_none()));
                 prop_assert_eq!(arena.values().count(), live.len());
+                prop_assert_eq!(arena.len(), live.len());
                 prop_assert_eq!(arena.places(), most);
             }
             prop_assert_eq!(arena.get(Key::NULL), None);

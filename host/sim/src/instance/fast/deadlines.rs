@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::NEVER;
+use crate::limits::DEADLINES_GONE;
 use crate::prefetch::{prefetch_end, soon};
 use crate::units::Micros;
 
@@ -57,7 +58,7 @@ impl Deadlines {
     pub fn forget(&mut self, number: u32) -> bool {
         self.ended[(number / 64 - self.first) as usize] |= 1 << (number % 64);
         self.gone += 1;
-        let much = self.gone as usize > self.heap.len() / 2 + 32;
+        let much = self.gone as usize > self.heap.len() / 2 + DEADLINES_GONE;
         if much {
             self.clean();
         }
@@ -131,7 +132,7 @@ mod tests {
                         waiting.retain(|&(_, _, place)| Some(place) != popped);
                     }
                 }
-                prop_assert!(deadlines.heap.len() <= 2 * waiting.len() + 66);
+                prop_assert!(deadlines.heap.len() <= 2 * waiting.len() + 2 * DEADLINES_GONE + 2);
             }
         }
     }

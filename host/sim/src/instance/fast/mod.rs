@@ -43,6 +43,7 @@ use super::policy::{Joining, QueueKey};
 use super::watchdog::Watchdog;
 use super::{Distance, Instance, InstanceConfig, Load, StepRecord, Stuck};
 use crate::kv::fast::Kv;
+use crate::limits::USUAL_REQUESTS;
 use crate::observer::{Observer, SimEvent};
 use crate::outcome::{Counters, Outcome, Status};
 use crate::request::{BlockKey, Request};
@@ -114,11 +115,6 @@ pub struct Fast {
     rares: Rares,
 }
 
-/// Requests for which there is room from the start. What grows from nothing is copied again and
-/// again, and for most instances a simulation is not long enough to pay for that. But queues go round
-/// in all the room they have, and with many instances that shall fit the caches.
-const USUAL: usize = 128;
-
 /// Later than every event.
 const NEVER: Micros = Micros(u64::MAX);
 
@@ -132,21 +128,21 @@ impl Fast {
             per_token: config.latency.output_token_time(),
             shortest_step: config.latency.shortest_step(),
             fewest_waiting: u32::MAX,
-            live: Arena::with_capacity(USUAL / 2),
+            live: Arena::with_capacity(USUAL_REQUESTS / 2),
             rares: Rares::default(),
             arriving: VecDeque::new(),
             waiting: BTreeMap::new(),
             queue_changed: Micros::ZERO,
-            order: Order::with_capacity(USUAL),
+            order: Order::with_capacity(USUAL_REQUESTS),
             running: 0,
-            decoders: Decoders::new(config.block_size, USUAL),
+            decoders: Decoders::new(config.block_size, USUAL_REQUESTS),
             prefilling: Vec::new(),
             draining: Vec::new(),
             v: 0,
             refused: None,
-            deadlines: Deadlines::with_capacity(USUAL),
+            deadlines: Deadlines::with_capacity(USUAL_REQUESTS),
             step_at: NEVER,
-            log: StepLog::with_capacity(2 * USUAL),
+            log: StepLog::with_capacity(2 * USUAL_REQUESTS),
             equal_tokens: 64,
             turn_back: 0,
             turn_front: 0,

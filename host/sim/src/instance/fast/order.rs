@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::arena::Key;
+use crate::limits::ORDER_GAPS;
 use crate::prefetch::soon;
 
 /// Running requests by the number of their admission. Whoever leaves is crossed out by number, so
@@ -41,7 +42,7 @@ impl Order {
     /// Whether it is worth to close the gaps: a request that runs for long keeps the entries of all
     /// that came and went since.
     pub fn wants_compaction(&self) -> bool {
-        self.keys.len() > 4 * self.running + 256
+        self.keys.len() > 4 * self.running + ORDER_GAPS
     }
 
     /// Closes the gaps. `renumber` is told the new number of each, in order.
@@ -113,7 +114,7 @@ mod tests {
                 prop_assert!(order.iter().eq(list.iter().copied()));
                 prop_assert_eq!(order.last(), list.last().copied());
                 prop_assert!(list.is_sorted_by_key(|&key| live[key]));
-                prop_assert!(order.len() <= 4 * list.len() + 256);
+                prop_assert!(order.len() <= 4 * list.len() + ORDER_GAPS);
             }
         }
     }

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use crate::limits::STEP_LOG_ENTRIES;
 use crate::prefetch::soon;
 use crate::units::Micros;
 
@@ -77,7 +78,7 @@ impl StepLog {
     /// Whether it is time to call [`Self::drop_before`].
     #[inline]
     pub fn wants_trim(&self) -> bool {
-        self.runs.len() > self.trim_at.max(192)
+        self.runs.len() > self.trim_at.max(STEP_LOG_ENTRIES)
     }
 
     /// Steps before number `v` are no longer needed.

@@ -1,0 +1,89 @@
+//! Decisions and steps of a run in the program's log, as they happen (`--log debug`).
+//!
+//! Steps of an instance come when it is looked at, so that they may stand behind later ones of another. What is
+//! written here is for people: programs read a decision trace ([`decisions`](crate::decisions)).
+
+use blis_sim::instance::StepRecord;
+use blis_sim::observer::{Interests, Observer, SimEvent};
+use blis_sim::outcome::{Decision, Entry, PreemptionDecision, SchedulingDecision};
+use blis_sim::policy::Verdict;
+use tracing::{Level, debug, trace};
+
+/// Writes to the log what happens in a simulation.
+#[derive(Clone, Copy, Debug)]
+pub struct EventLog(());
+
+impl EventLog {
+    /// `None` if the log shows none of it: a run that nobody watches takes equal steps at once.
+    #[must_use]
+    pub fn if_enabled() -> Option<Self> {
+        tracing::enabled!(Level::DEBUG).then_some(Self(()))
+    }
+}
+
+impl Observer for EventLog {
+    #[inline]
+    fn interests(&self) -> Interests {
+        Interests::DECISIONS | Interests::SCHEDULING | Interests::STEPS
+    }
+
+    #[inline]
+    fn record(&mut self, event: &SimEvent<'_>) {
+        match *event {
+            SimEvent::Decision(decision) => log_decision(decision),
+            SimEvent::Step { instance, step } => log_step(instance, step),
+            _ => {}
+        }
+    }
+}
+
+fn log_decision(decision: &Decision<'_>) {
+    match decision {
+        Decision::Admission { request, cluster, verdict, .. } => {
+            let (request, time_us) = (request.id, cluster.now.0);
+            match verdict {
+                Verdict::Admit => debug!(request, time_us, "admitted"),
+                Verdict::Reject(reason) => debug!(request, time_us, %reason, "rejected"),
+            }
+        }
+        Decision::Routing { request, cluster, choice, scores, .. } => {
+            let (request, time_us, instance) = (request.id, cluster.now.0, cluster.instances[choice.target].id);
+            debug!(request, time_us, instance, reason = %choice.reason, ?scores, "routed");
+        }
+        Decision::Scheduling(told) => log_scheduling(told),
+        Decision::Preemption(told) => log_preemption(told),
+    }
+}
+
+fn log_scheduling(told: &SchedulingDecision) {
+    let &SchedulingDecision { request, now, instance, running, waiting, free_kv_blocks, token_budget, .. } = told;
+    let time_us = now.0;
+    match told.entry {
+        Entry::Enters { cached_tokens, num_tokens } => debug!(
+            request,
+            time_us, instance, running, waiting, free_kv_blocks, token_budget, cached_tokens, num_tokens, "scheduled"
+        ),
+        Entry::Waits(obstacle) => {
+            debug!(request, time_us, instance, running, waiting, free_kv_blocks, token_budget, ?obstacle, "waits");
+        }
+    }
+}
+
+fn log_preemption(told: &PreemptionDecision) {
+    let &PreemptionDecision {
+        victim, wanting, now, instance, needed_kv_blocks, free_kv_blocks, computed_tokens, ..
+    } = told;
+    let (request, time_us) = (victim, now.0);
+    debug!(request, time_us, instance, wanting, needed_kv_blocks, free_kv_blocks, computed_tokens, "preempted");
+}
+
+/// In sums; request by request, as (request, tokens, context before), at the level below.
+fn log_step(instance: u32, step: &StepRecord) {
+    let tokens: u64 = step.scheduled.iter().map(|&(_, tokens, _)| u64::from(tokens)).sum();
+    let &StepRecord { now, end, running, waiting, free_blocks, .. } = step;
+    let (time_us, end_us, free_kv_blocks) = (now.0, end.0, free_blocks);
+    let (finished, preempted) = (step.finished.len(), step.preempted.len());
+    debug!(time_us, end_us, instance, running, waiting, tokens, finished, preempted, free_kv_blocks, "step");
+    let StepRecord { scheduled, finished, preempted, .. } = step;
+    trace!(time_us, instance, ?scheduled, ?finished, ?preempted, "requests of the step");
+}
