@@ -299,7 +299,7 @@ fn a_configuration_is_explained() {
 /// Whatever is not about output is explained, under its own name; what was given, with its flag.
 #[test]
 fn no_flag_is_forgotten_in_the_explanation() {
-    const TOLD_OTHERWISE: [&str; 13] = [
+    const TOLD_OTHERWISE: [&str; 15] = [
         // Found again as the policies.
         "policy-config",
         "admission-policy",
@@ -307,6 +307,8 @@ fn no_flag_is_forgotten_in_the_explanation() {
         "routing-scorers",
         "routing-cache-weight",
         "routing-load-weight",
+        "token-bucket-capacity",
+        "token-bucket-refill-rate",
         "priority-policy",
         "preemption-policy",
         "scheduling-policy",
