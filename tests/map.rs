@@ -87,7 +87,9 @@ fn files_that_documents_name_are_there() {
 fn the_event_loop_is_where_the_map_says() {
     let page = fs::read_to_string(root().join("CONTRIBUTING.md")).expect("CONTRIBUTING.md");
     for (file, function) in [
-        ("host/src/cli/run.rs", "measure"),
+        ("host/src/cli/mod.rs", "simulate"),
+        ("host/eval/src/run.rs", "run"),
+        ("host/eval/src/measure.rs", "measure"),
         ("host/sim/src/cluster/mod.rs", "run_sessions"),
         ("host/sim/src/cluster/mod.rs", "work"),
         ("host/sim/src/instance/plain.rs", "step"),

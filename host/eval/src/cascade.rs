@@ -255,6 +255,7 @@ pub fn judge_part<R: Runs>(suite: &Suite, part: &Part, runs: &R) -> Result<Judge
 /// One stage, seed after seed; `true` if it ended early.
 fn run_stage<R: Runs>(suite: &Suite, part: &Part, incumbents: bool, runs: &R) -> Result<(Stage, bool), R::Error> {
     let Part { split, scenarios, seeds: all_seeds } = part;
+    let _span = tracing::debug_span!("stage", split = split.name()).entered();
     let (split, scenarios) = (*split, scenarios.clone());
     let seeds = all_seeds.len() as u32;
     let mut done: Vec<Scored> = Vec::new();

@@ -45,6 +45,7 @@ pub fn measure<S: Observer>(
     (requests, follow_ups): (impl Iterator<Item = Request>, Option<Box<dyn FollowUps + Send>>),
     observer: S,
 ) -> Result<Measured<S>, Failure> {
+    let _span = tracing::debug_span!("experiment", seed = config.seed).entered();
     let mut observers = (Metrics::new(metrics_options(config, names, targets)), observer);
     let arrived = Cell::new(0);
     let arrives = |request: &Request| arrived.set(arrived.get() + u64::from(request.arrival <= config.horizon));
@@ -57,7 +58,9 @@ pub fn measure<S: Observer>(
             let engine = |config| if records { Fast::new(config).recording() } else { Fast::new(config) };
             finished(service::cluster(config, deployment, names, engine)?, arrivals, &mut observers)
         }
-        EngineName::Plain => finished(service::cluster(config, deployment, names, Plain::new)?, arrivals, &mut observers),
+        EngineName::Plain => {
+            finished(service::cluster(config, deployment, names, Plain::new)?, arrivals, &mut observers)
+        }
     }?;
     let (mut metrics, observer) = observers;
     metrics.offered(arrived.get());

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::bench::Bench;
 use super::candidate::Candidate;
-use super::evaluate::{Terms, host};
+use super::terms::{Terms, host};
 use crate::suite::hex;
 use crate::verdict::VerdictDocument;
 

@@ -8,42 +8,15 @@ use super::bench::{Bench, Sitting};
 use super::cache::{self, Cache};
 use super::candidate::Candidate;
 use super::native;
+use super::terms::{NativeCode, Terms, host, pulled};
 use crate::cancel::{Hand, Pull};
-use crate::cascade::{Course, Judgement, Part, Who, judge, judge_part};
+use crate::cascade::{Course, Judgement, Who, judge, judge_part};
 use crate::error::Failure;
 use crate::feedback::{self, Lesson};
 use crate::suite::Split;
 use crate::timer::Timer;
 use crate::verdict::{CostDocument, Hashes, Status, Traits, VerdictDocument};
 use blis_plugin::{FaultKind, Technology};
-
-/// How candidates are judged.
-#[derive(Clone, Debug)]
-pub struct Terms {
-    pub until: Split,
-    pub epoch: u64,
-    pub wall: Duration,
-    pub feedback_bytes: usize,
-    /// On all threads of the current pool; else one run after the other.
-    pub parallel: bool,
-    /// In place of all stages.
-    pub only: Option<Part>,
-    /// Set where they are not the candidate's defaults.
-    pub parameters: Vec<(String, f64)>,
-    pub native: NativeCode,
-}
-
-/// What becomes of native code.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NativeCode {
-    /// It is not loaded.
-    #[default]
-    Refused,
-    /// It is run in a process of its own, which is killed when time is up.
-    InChild,
-    /// This is that process.
-    Here,
-}
 
 /// The one to be told of several.
 pub fn worse(one: Status, other: Status) -> Status {
@@ -99,6 +72,7 @@ pub fn evaluate(
     terms: &Terms,
     hand: &Arc<Hand>,
 ) -> VerdictDocument {
+    let _span = tracing::debug_span!("candidate", sha256 = &candidate.sha256[..8]).entered();
     let start = Instant::now();
     let timer = if terms.parallel { Timer::start() } else { Timer::of_thread() };
     let in_child = candidate.technology == Technology::Native && terms.native == NativeCode::InChild;
@@ -135,12 +109,6 @@ pub fn finish(mut document: VerdictDocument, candidate: &str, bench: &Bench, fee
 
 /// An error is told even to those who want no texts.
 const LEAST_BYTES: usize = 500;
-
-/// Of everything that answers may depend on besides the files.
-pub fn host() -> String {
-    let (version, build) = (env!("CARGO_PKG_VERSION"), crate::BUILD);
-    format!("blis {version}+{build} {}-{}", std::env::consts::ARCH, std::env::consts::OS)
-}
 
 /// A candidate that can be run.
 pub struct Ready<'a> {
@@ -256,18 +224,6 @@ pub fn invalid(who: Who, failure: &Failure, traits: Traits, hand: &Arc<Hand>) ->
     };
     let mut document = VerdictDocument::invalid(status, told, traits);
     document.clocked = is_late(failure);
-    document
-}
-
-/// What is said when a hand was pulled before there was a verdict.
-pub fn pulled(why: Pull, traits: Traits) -> VerdictDocument {
-    let (status, told) = match why {
-        Pull::Late => (Status::Limit, "it took too long"),
-        Pull::Cancelled => (Status::HostError, "the request was cancelled; the candidate was not judged"),
-    };
-    let mut document = VerdictDocument::invalid(status, told.to_owned(), traits);
-    document.clocked = true;
-    document.stopped = (why == Pull::Cancelled).then(|| "cancelled".to_owned());
     document
 }
 

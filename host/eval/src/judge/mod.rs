@@ -16,4 +16,5 @@ pub mod native;
 pub mod server;
 pub mod shard;
 pub mod shinka;
+pub mod terms;
 pub mod tune;

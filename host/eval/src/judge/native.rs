@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bench::Bench;
 use super::candidate::Candidate;
-use super::evaluate::{Terms, pulled};
+use super::terms::{Terms, pulled};
 use crate::cancel::{Hand, Pull};
 use crate::error::Failure;
 use crate::verdict::{Status, Traits, VerdictDocument};

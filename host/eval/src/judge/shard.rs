@@ -13,7 +13,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::bench::{Bench, Sitting};
 use super::candidate::Candidate;
-use super::evaluate::{Ready, Terms, finish, host, ready};
+use super::evaluate::{Ready, finish, ready};
+use super::terms::{Terms, host};
 use crate::cancel::Hand;
 use crate::cascade::{Course, Facts, Part, Runs, Task, Who, judge};
 use crate::error::Failure;

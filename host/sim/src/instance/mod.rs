@@ -31,13 +31,15 @@ mod fast;
 mod guards;
 mod plain;
 mod policy;
+mod record;
 mod watchdog;
 
 use std::sync::Arc;
 
 pub use fast::Fast;
-pub use plain::{Plain, StepRecord};
+pub use plain::Plain;
 pub use policy::{Preemption, PreemptionChoice, Scheduler, SchedulingChoice};
+pub use record::StepRecord;
 pub use watchdog::Stuck;
 
 use crate::latency::LatencyModel;

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::policy::{Joining, QueueKey};
+use super::record::StepRecord;
 use super::watchdog::Watchdog;
 use super::{Instance, InstanceConfig, Load, Stuck};
 use crate::kv::plain::{PlainKv, Want};
@@ -97,29 +98,6 @@ pub struct Plain {
     counters: Counters,
     /// What the last step did, for tests that compare step by step.
     pub last_step: StepRecord,
-}
-
-/// What one step did: the observable part of a plan.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StepRecord {
-    /// When it started.
-    pub now: Micros,
-    /// When it ends.
-    pub end: Micros,
-    /// Requests in the wait queue after planning.
-    pub waiting: u32,
-    /// Requests in the batch after planning.
-    pub running: u32,
-    /// (request, tokens computed, context before) in batch order; only those that compute.
-    pub scheduled: Vec<(u32, u32, u32)>,
-    /// Requests thrown out, in the order in which it happened.
-    pub preempted: Vec<u32>,
-    /// Requests that left the batch at the end, in batch order.
-    pub finished: Vec<u32>,
-    /// Free KV blocks after planning.
-    pub free_blocks_planned: u32,
-    /// Free KV blocks after the step.
-    pub free_blocks: u32,
 }
 
 impl Plain {
