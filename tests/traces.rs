@@ -31,7 +31,7 @@ fn mooncake() -> String {
 #[test]
 fn a_trace_is_inspected() {
     let scratch = Scratch::new();
-    scratch.write("m.jsonl", &mooncake());
+    scratch.write("m.jsonl", mooncake());
     let profile = profile_of(&scratch, "m.jsonl");
     assert_eq!((&profile["requests"], &profile["sessions"]["turns_max"]), (&12.into(), &4.into()));
     assert_eq!(profile["interarrival_cv"], 0.0);
@@ -43,7 +43,7 @@ fn a_trace_is_inspected() {
     let told = good(&scratch, "workload inspect m.jsonl --no-color");
     assert!(told.contains("ideal prefix hit") && told.contains('█') && !told.contains('\x1b'), "{told}");
     assert!(told.lines().all(|line| line.chars().count() <= 80), "{told}");
-    scratch.write("bad.jsonl", &mooncake().replacen("600", "\"many\"", 1));
+    scratch.write("bad.jsonl", mooncake().replacen("600", "\"many\"", 1));
     assert!(refused(&scratch, "workload inspect bad.jsonl").contains("bad.jsonl:1:"));
     assert_eq!(profile_of(&scratch, "bad.jsonl --skip-bad-lines")["requests"], 11);
 }
@@ -51,7 +51,7 @@ fn a_trace_is_inspected() {
 #[test]
 fn a_trace_is_converted_and_says_what_it_lost() {
     let scratch = Scratch::new();
-    scratch.write("m.jsonl", &mooncake());
+    scratch.write("m.jsonl", mooncake());
     let same = |a: &Value, b: &Value, keys: &[&str]| keys.iter().for_each(|&key| assert_eq!(a[key], b[key], "{key}"));
     let figures = ["requests", "span_s", "interarrival_cv", "input_tokens", "output_tokens"];
     let profile = profile_of(&scratch, "m.jsonl");
@@ -119,9 +119,9 @@ fn specifications_and_presets_are_inspected_too() {
     assert!(profile["sessions"]["turns_max"].as_u64() > Some(4), "{profile}");
     assert_eq!(profile_of(&scratch, "--workload chatbot")["requests"], 100);
     assert!(refused(&scratch, "workload inspect s.yaml --repeat 2").contains("cannot be used with generated requests"));
-    scratch.write("wrong.yaml", &SPEC.replace("cv: 4", "cv: four"));
+    scratch.write("wrong.yaml", SPEC.replace("cv: 4", "cv: four"));
     assert!(refused(&scratch, "workload inspect wrong.yaml").contains("wrong.yaml:18:"));
-    scratch.write("m.jsonl", &mooncake());
+    scratch.write("m.jsonl", mooncake());
     assert!(refused(&scratch, "workload inspect m.jsonl --seed 1").contains("`--seed` cannot be used with a trace"));
     assert!(refused(&scratch, "workload inspect").contains("FILE"));
 }
@@ -132,7 +132,7 @@ fn specifications_are_composed() {
     let jobs = &SPEC[SPEC.find("  - id: bursts").expect("there")..];
     let head = "version: \"2\"\nseed: 4\nnum_requests: 400\naggregate_rate: 30\nclients:\n";
     scratch.write("chat.yaml", SPEC);
-    scratch.write("jobs.yaml", &format!("{head}{jobs}"));
+    scratch.write("jobs.yaml", format!("{head}{jobs}"));
     let output = blis!(in &scratch, "compose chat.yaml jobs.yaml --output both.yaml");
     assert_eq!((output.code, output.stdout.as_str()), (Some(0), ""));
     insta::assert_snapshot!(output.stderr, @r"
@@ -150,7 +150,7 @@ fn specifications_are_composed() {
         good(&scratch, "run --model llama-3.1-8b-instruct --workload-spec both.yaml --num-requests 600 --output json");
     let ran: Value = serde_json::from_str(&ran).expect("JSON");
     assert!(ran["completed_requests"].as_u64() > Some(550), "{ran}");
-    scratch.write("wrong.yaml", &SPEC.replace("rate_fraction: 3", "rate_fraction: -3"));
+    scratch.write("wrong.yaml", SPEC.replace("rate_fraction: 3", "rate_fraction: -3"));
     assert!(refused(&scratch, "compose chat.yaml wrong.yaml").contains("wrong.yaml:17:"));
     assert!(refused(&scratch, "compose chat.yaml none.yaml").contains("`none.yaml` does not exist"));
     assert!(refused(&scratch, "compose chat.yaml jobs.yaml -o jobs.yaml").contains("`jobs.yaml` is what is read"));

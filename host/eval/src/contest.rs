@@ -39,7 +39,7 @@ impl Experiment {
         let usage = |error: PolicyError| Failure::refused(error);
         let base = self.choices.without(Kind::Routing);
         if BuiltIn::find(Kind::Routing, contestant).is_some() {
-            return self.routed(routed_by(contestant, base), others).map_err(usage);
+            return self.routed(&routed_by(contestant, base), others).map_err(usage);
         }
         let file = Path::new(contestant);
         if contestant.contains(':') && !file.exists() {
@@ -47,7 +47,7 @@ impl Experiment {
                 .map_err(|told| Failure::usage(format_args!("`{contestant}` is no list of scorers: {told}")))?;
             let scorers = list.0.into_iter().map(|scorer| Sourced { value: scorer, source: source() });
             let choices = routed_by("weighted", Choices { scorers: Some(scorers.collect()), ..base });
-            return self.routed(choices, others).map_err(usage);
+            return self.routed(&choices, others).map_err(usage);
         }
         if file.is_file() && !is_plugin(file) {
             let bundle = Bundle::load(file).map_err(Failure::refused)?;
@@ -62,13 +62,13 @@ impl Experiment {
                 Failure::usage(format_args!("`{contestant}` is neither a routing policy nor a file")).hint(hint)
             );
         }
-        self.routed(routed_by(contestant, base), others).map_err(usage)
+        self.routed(&routed_by(contestant, base), others).map_err(usage)
     }
 
-    fn routed(&self, choices: Choices, others: Others) -> Result<PolicySettings, PolicyError> {
+    fn routed(&self, choices: &Choices, others: Others) -> Result<PolicySettings, PolicyError> {
         let catalog = &*self.catalog;
         match others {
-            Others::Kept => PolicySettings::choose(&choices, self.bundle.as_ref(), catalog),
+            Others::Kept => PolicySettings::choose(choices, self.bundle.as_ref(), catalog),
             Others::Defaults => {
                 // The requests, and the engine that serves them, are the same for all.
                 let kept = [Kind::Routing, Kind::Scheduling, Kind::Preemption, Kind::Latency];

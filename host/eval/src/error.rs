@@ -13,7 +13,7 @@ use blis_report::FileError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     kind: FailureKind,
-    diagnostic: Diagnostic,
+    diagnostic: Box<Diagnostic>,
     /// What a plugin did.
     fault: Option<Box<Fault>>,
 }
@@ -31,13 +31,13 @@ pub enum FailureKind {
 impl Failure {
     /// The command line or a file it names is wrong: exit code 2.
     pub fn usage(message: impl Display) -> Self {
-        Self { kind: FailureKind::Usage, diagnostic: Diagnostic::new(message.to_string()), fault: None }
+        Self { kind: FailureKind::Usage, diagnostic: Box::new(Diagnostic::new(message.to_string())), fault: None }
     }
 
     /// The command line or a file it names is wrong, as `error` says: exit code 2.
     #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
     pub fn refused(error: impl Diagnose) -> Self {
-        Self { kind: FailureKind::Usage, diagnostic: error.diagnostic(), fault: None }
+        Self { kind: FailureKind::Usage, diagnostic: Box::new(error.diagnostic()), fault: None }
     }
 
     /// The simulation or its output failed: exit code 1.
@@ -47,7 +47,7 @@ impl Failure {
 
     /// What to do about it.
     pub fn hint(self, hint: impl Display) -> Self {
-        Self { diagnostic: self.diagnostic.hint(hint.to_string()), ..self }
+        Self { diagnostic: Box::new(self.diagnostic.hint(hint.to_string())), ..self }
     }
 
     /// A plugin is to blame.
@@ -75,7 +75,7 @@ impl Failure {
     /// What to do about it, unless that is known.
     #[must_use]
     pub fn or_hint(self, hint: impl Display) -> Self {
-        Self { diagnostic: self.diagnostic.or_hint(hint.to_string()), ..self }
+        Self { diagnostic: Box::new(self.diagnostic.or_hint(hint.to_string())), ..self }
     }
 
     /// Standard output could not be written.
@@ -116,7 +116,7 @@ impl From<Halt> for Failure {
 /// Found before anything is simulated.
 impl From<Fault> for Failure {
     fn from(fault: Fault) -> Self {
-        Self { kind: FailureKind::Usage, diagnostic: Diagnostic::clone(&fault.diagnostic), fault: None }.because(fault)
+        Self { kind: FailureKind::Usage, diagnostic: fault.diagnostic.clone(), fault: None }.because(fault)
     }
 }
 

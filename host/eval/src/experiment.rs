@@ -84,7 +84,7 @@ pub struct SloTargets {
 }
 
 /// How the run is judged and recorded.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Evaluation {
     /// `None`: no fitness is computed.
     pub fitness: Option<FitnessWeights>,
@@ -416,7 +416,7 @@ impl Evaluation {
             return Err(Failure::usage("`--baseline` cannot be used with `--fitness-scale blis`")
                 .hint("that scale is fixed and has no baseline; leave out one of them"));
         }
-        let trace_level = spec.trace_level.unwrap_or_default();
+        let trace_level = spec.trace_level.unwrap_or(defaults::TRACE_LEVEL);
         let counterfactual_k = spec.counterfactual_k.unwrap_or(0);
         let mut about_records = given([
             (counterfactual_k > 0, "--counterfactual-k"),

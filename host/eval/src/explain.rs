@@ -213,7 +213,7 @@ impl Explanation<'_> {
         match closed_loop.flatten() {
             Some(ThinkTime::Constant(time)) => self.flag(page, "think-time-ms", time.as_millis_f64()),
             Some(time @ ThinkTime::LogNormal { .. }) => {
-                self.flag(page, "think-time-dist", text(&think_time_text(&time)))
+                self.flag(page, "think-time-dist", text(&think_time_text(&time)));
             }
             None if closed_loop.is_some() => {
                 self.or_else(page, "think-time-ms", "null", Source::Told("what the trace says".into()));

@@ -513,7 +513,7 @@ pub(super) struct EvaluationFlags {
     #[arg(long, value_name = "NAME|FILE", requires = "fitness_weights", help_heading = EVALUATION)]
     pub baseline: Option<String>,
     /// Which decisions to record
-    #[arg(long, value_parser = OneOf::<TraceLevelName>::new(), value_name = "LEVEL", default_value_t = TraceLevelName::default(), help_heading = EVALUATION)]
+    #[arg(long, value_parser = OneOf::<TraceLevelName>::new(), value_name = "LEVEL", default_value_t = defaults::TRACE_LEVEL, help_heading = EVALUATION)]
     pub trace_level: TraceLevelName,
     /// File for every recorded decision, a line of JSON each; packed if its name ends with .gz. `blis
     /// trace` reads it

@@ -201,9 +201,3 @@ choices! {
     /// Against what really happens in the worlds of the alternatives
     Outcome = "outcome",
 }
-
-impl Default for TraceLevelName {
-    fn default() -> Self {
-        Self::None
-    }
-}

@@ -2,7 +2,9 @@
 
 use blis_sim::units::Micros;
 
-use super::{EngineName, OnErrorName, ParityName, RegretName, SessionMode, TieBreakName, TraceFormatName};
+use super::choice::{
+    EngineName, OnErrorName, ParityName, RegretName, SessionMode, TieBreakName, TraceFormatName, TraceLevelName,
+};
 
 /// Servers that share experts: one.
 pub const DP: u32 = 1;
@@ -38,3 +40,5 @@ pub const TRACE_FORMAT: TraceFormatName = TraceFormatName::Auto;
 pub const SESSION_MODE: SessionMode = SessionMode::Fixed;
 /// BLIS's seed.
 pub const SEED: u64 = 42;
+/// No decision is recorded.
+pub const TRACE_LEVEL: TraceLevelName = TraceLevelName::None;

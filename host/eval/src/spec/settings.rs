@@ -90,7 +90,7 @@ macro_rules! settings {
             aliases: &[$($alias),*],
             form: Form::$form,
             set: |spec, text| ($parse)(&mut spec.$field, text),
-            get: |spec| spec.$field.as_ref().map($write),
+            get: |spec| spec.$field.as_ref().map(|value| $write(value)),
             clear: |spec| spec.$field = None,
             copy: |to, from| to.$field.clone_from(&from.$field),
         }),+];

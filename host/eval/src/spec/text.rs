@@ -15,15 +15,15 @@ pub(super) fn text(value: &impl Display) -> Vec<String> {
     vec![value.to_string()]
 }
 
-pub(super) fn texts<T: Display>(values: &Vec<T>) -> Vec<String> {
+pub(super) fn texts<T: Display>(values: &[T]) -> Vec<String> {
     values.iter().map(T::to_string).collect()
 }
 
-pub(super) fn path(path: &PathBuf) -> Vec<String> {
+pub(super) fn path(path: &Path) -> Vec<String> {
     vec![shown(path)]
 }
 
-pub(super) fn paths(paths: &Vec<PathBuf>) -> Vec<String> {
+pub(super) fn paths(paths: &[PathBuf]) -> Vec<String> {
     paths.iter().map(|path| shown(path)).collect()
 }
 

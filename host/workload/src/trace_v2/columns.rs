@@ -39,7 +39,7 @@ pub(super) enum Column {
     NumChunks,
 }
 
-/// All columns every trace has, in the order of the file and of [`Column`].
+/// All columns every trace has, in the order of the file and of `Column`.
 pub const COLUMNS: [&str; 27] = [
     "request_id",
     "client_id",
