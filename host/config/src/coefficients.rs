@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::embedded::{self, Embedded};
 use super::error::ConfigError;
+use super::short_name::short_name;
 use blis_diag::Diagnostic;
 
 /// One deployment measured and fitted: a row of `model_configs/blackbox.csv`.
@@ -134,7 +135,7 @@ fn parse_rows(file: &Embedded) -> Result<Vec<BlackboxRow>, ConfigError> {
         }
         let [a0, a1, a2, b0, b1, b2] = coefficients;
         rows.push(BlackboxRow {
-            model: super::short_name(model),
+            model: short_name(model),
             hardware: (*hardware).into(),
             tensor_parallel_size: tp.parse().map_err(|_| wrong(tp))?,
             vllm_version: (*version).into(),

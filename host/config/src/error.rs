@@ -7,7 +7,7 @@ use blis_sim::capacity::CapacityError;
 use blis_sim::latency::LatencyError;
 use thiserror::Error;
 
-use super::LatencyKind;
+use super::latency_kind::LatencyKind;
 
 /// A deployment that cannot be simulated as described.
 #[derive(Debug, Error)]

@@ -5,237 +5,25 @@
 //! choice a user might not expect is written into [`Deployment::notes`].
 
 mod coefficients;
+mod deployment;
 mod embedded;
 mod error;
 mod hardware;
+mod known;
+mod latency_kind;
+mod latency_name;
 mod model;
 pub mod physics;
 pub mod policy;
 mod resolve;
-
-use std::fmt;
-use std::path::PathBuf;
-use std::str::FromStr;
-use std::sync::Arc;
-
-use blis_sim::latency::LatencyModel;
+mod short_name;
 
 pub use coefficients::{BlackboxRow, TrainedDefaults, blackbox_rows};
+pub use deployment::{Deployment, DeploymentArgs, KvBlocksSource};
 pub use error::ConfigError;
 pub use hardware::{Catalogue, Hardware, MeasuredKernels, parse as parse_hardware};
+pub use known::{KnownModel, known_hardware, known_models};
+pub use latency_kind::LatencyKind;
 pub use model::{LoadedModel, parse as parse_model};
 pub use resolve::resolve;
-
-/// What the user said about a deployment.
-#[derive(Clone, Debug)]
-pub struct DeploymentArgs {
-    /// `--model`: what follows the last `/` counts, upper or lower case.
-    pub model: String,
-    /// `--hardware`: a GPU. H100 by default.
-    pub hardware: Option<String>,
-    /// `--tensor-parallel-size`, at least 1. By default the smallest power of two that fits.
-    pub tensor_parallel_size: Option<u32>,
-    /// `--data-parallel-size`, at least 1.
-    pub data_parallel_size: u32,
-    /// `--vllm-version`: selects coefficients of the blackbox model.
-    pub vllm_version: Option<String>,
-    /// `--enable-expert-parallel`.
-    pub enable_expert_parallel: bool,
-    /// `--moe-comm-backend`: how data-parallel ranks exchange tokens with experts.
-    pub moe_comm_backend: Option<String>,
-    /// `--latency-model`.
-    pub latency_model: Option<LatencyKind>,
-    /// Which one it is if nothing else says so: physics, for BLIS trained-physics.
-    pub usual_latency: LatencyKind,
-    /// `--alpha-coeffs`, three.
-    pub alpha_coeffs: Option<Vec<f64>>,
-    /// `--beta-coeffs`: three for blackbox, 7 to 11 for trained-physics, 8 for physics.
-    pub beta_coeffs: Option<Vec<f64>>,
-    /// `--coefficients`: a file of `blis fit` for physics; the built-in one by default.
-    pub coefficients: Option<PathBuf>,
-    /// `--total-kv-blocks`, at least 1.
-    pub total_kv_blocks: Option<u64>,
-    /// `--block-size`, tokens per KV block, at least 1.
-    pub block_size: u32,
-    /// `--max-model-len`, tokens. `None` and 0: from the model's config.
-    pub max_model_len: Option<u32>,
-    /// `--gpu-memory-utilization`, in (0, 1].
-    pub gpu_memory_utilization: f64,
-    /// `--model-config-folder`: holds `config.json` or `<model>/config.json`.
-    pub model_config_folder: Option<PathBuf>,
-    /// `--hardware-config`: a GPU file, a folder of them, or BLIS's `hardware_config.json`.
-    pub hardware_config: Option<PathBuf>,
-}
-
-impl DeploymentArgs {
-    /// A model, and the default for everything else.
-    #[must_use]
-    pub fn new(model: impl Into<String>) -> Self {
-        Self {
-            model: model.into(),
-            hardware: None,
-            tensor_parallel_size: None,
-            data_parallel_size: 1,
-            vllm_version: None,
-            enable_expert_parallel: false,
-            moe_comm_backend: None,
-            latency_model: None,
-            usual_latency: LatencyKind::Physics,
-            alpha_coeffs: None,
-            beta_coeffs: None,
-            coefficients: None,
-            total_kv_blocks: None,
-            block_size: 16,
-            max_model_len: None,
-            gpu_memory_utilization: 0.9,
-            model_config_folder: None,
-            hardware_config: None,
-        }
-    }
-}
-
-/// A deployment with nothing left open.
-#[derive(Clone, Debug)]
-pub struct Deployment {
-    /// Short name of the model, lower case.
-    pub model: String,
-    /// Name of the GPU's file.
-    pub hardware: String,
-    /// GPUs that share each layer.
-    pub tensor_parallel_size: u32,
-    /// Attention replicas that share experts.
-    pub data_parallel_size: u32,
-    /// The latency model.
-    pub latency: Arc<dyn LatencyModel>,
-    /// Which one it is.
-    pub latency_kind: LatencyKind,
-    /// Its α coefficients, µs.
-    pub alpha: Vec<f64>,
-    /// Its β coefficients. Roofline has none; three zeros, as BLIS reports them.
-    pub beta: Vec<f64>,
-    /// KV blocks of the instance.
-    pub total_kv_blocks: u32,
-    /// Where that number comes from.
-    pub kv_blocks_source: KvBlocksSource,
-    /// Longest request, prompt and answer, tokens; `None` if unlimited.
-    pub max_model_len: Option<u32>,
-    /// What is known about model and hardware, for latency models from outside: names of the model's
-    /// config.json and of the GPU's file.
-    pub facts: Vec<(String, f64)>,
-    /// What the user should know: defaults chosen, simplifications, figures never measured.
-    pub notes: Vec<String>,
-}
-
-/// The built-in latency models.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LatencyKind {
-    /// [`blis_sim::latency::Blackbox`].
-    Blackbox,
-    /// [`blis_sim::latency::Physics`].
-    Physics,
-    /// [`blis_sim::latency::Roofline`].
-    Roofline,
-    /// [`blis_sim::latency::TrainedPhysics`].
-    TrainedPhysics,
-}
-
-impl LatencyKind {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::TrainedPhysics, Self::Physics, Self::Roofline, Self::Blackbox];
-
-    /// The name on the command line.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Blackbox => "blackbox",
-            Self::Physics => "physics",
-            Self::Roofline => "roofline",
-            Self::TrainedPhysics => "trained-physics",
-        }
-    }
-}
-
-impl fmt::Display for LatencyKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for LatencyKind {
-    type Err = ConfigError;
-
-    fn from_str(name: &str) -> Result<Self, ConfigError> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
-            let known = Self::ALL.map(|kind| kind.name().to_owned()).to_vec();
-            ConfigError::unknown("latency model", name, known, None)
-        })
-    }
-}
-
-/// Where a number of KV blocks comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KvBlocksSource {
-    /// `--total-kv-blocks`.
-    Flag,
-    /// Recorded with the blackbox coefficients.
-    CoefficientRow,
-    /// Memory left beside the weights.
-    Computed,
-}
-
-impl fmt::Display for KvBlocksSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Flag => "given by --total-kv-blocks",
-            Self::CoefficientRow => "recorded with the blackbox coefficients",
-            Self::Computed => "computed from the memory left beside the weights",
-        })
-    }
-}
-
-/// What is built in for a model.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KnownModel {
-    /// Short name, lower case.
-    pub name: String,
-    /// Whether its architecture is known: needed by roofline and trained-physics.
-    pub has_config: bool,
-    /// Deployments with blackbox coefficients, like `H100 tp2 v0.8.4`.
-    pub blackbox: Vec<String>,
-}
-
-/// The built-in models, by name.
-#[must_use]
-pub fn known_models() -> Vec<KnownModel> {
-    let mut models: Vec<KnownModel> = embedded::model_names()
-        .map(|name| KnownModel { name: name.into(), has_config: true, blackbox: Vec::new() })
-        .collect();
-    for row in blackbox_rows() {
-        let known = models.iter().position(|model| model.name == row.model);
-        let index = known.unwrap_or_else(|| {
-            models.push(KnownModel { name: row.model.clone(), has_config: false, blackbox: Vec::new() });
-            models.len() - 1
-        });
-        let deployment = row.deployment();
-        if !models[index].blackbox.contains(&deployment) {
-            models[index].blackbox.push(deployment);
-        }
-    }
-    models.sort_by(|a, b| a.name.cmp(&b.name));
-    models
-}
-
-/// The built-in GPUs, by name.
-#[must_use]
-pub fn known_hardware() -> Vec<Hardware> {
-    let catalogue = Catalogue::load(None).expect("embedded files are read by a test");
-    let mut hardware = catalogue.entries().to_vec();
-    hardware.sort_by(|a, b| a.name.cmp(&b.name));
-    hardware
-}
-
-/// The part of a model name that counts: after the last `/`, lower case.
-#[must_use]
-pub fn short_name(model: &str) -> String {
-    model.rsplit('/').next().unwrap_or(model).to_lowercase()
-}
+pub use short_name::short_name;

@@ -12,7 +12,8 @@ use super::error::TraceError;
 use super::json::{Documents, Number, SECOND, need};
 use super::names::Names;
 use super::prefix::ROOT;
-use super::rows::{Intake, Origin, Row, Said, Shared, counted};
+use super::row::{Row, Said};
+use super::rows::{Intake, Origin, Shared, counted};
 use super::{TraceOptions, Workload};
 use blis_diag::RowError;
 

@@ -15,7 +15,8 @@ use super::error::TraceError;
 use super::names::Names;
 use super::prefix::{PrefixTree, ROOT, TokenBlocks, TooManyBlocks};
 use super::records::Records;
-use super::rows::{Intake, Origin, Row, Shared, Unrecorded};
+use super::row::{Row, Unrecorded};
+use super::rows::{Intake, Origin, Shared};
 use super::{TraceOptions, Workload, field};
 use blis_diag::{RowError, quoted};
 

@@ -19,7 +19,8 @@ use super::json::{Number, SECOND};
 use super::names::Names;
 use super::prefix::ROOT;
 use super::records::Records;
-use super::rows::{Intake, Origin, Row, Said, Shared, counted};
+use super::row::{Row, Said};
+use super::rows::{Intake, Origin, Shared, counted};
 use super::{TraceOptions, Workload, field};
 use blis_diag::{RowError, quoted};
 

@@ -8,7 +8,8 @@ use std::num::NonZeroU32;
 use super::TraceOptions;
 use super::error::TraceError;
 use super::prefix::{Node, PrefixTree, ROOT};
-use super::rows::{Intake, Shared, Terms};
+use super::row::Terms;
+use super::rows::{Intake, Shared};
 use blis_diag::RowError;
 
 /// All prompts of a trace.
@@ -37,7 +38,7 @@ impl HashedPrompts {
         Err(fault.hint("set the hash block size to that of the trace (Mooncake 512, Bailian 16)"))
     }
 
-    /// A checked prompt of `input` tokens; its node is for [`Row::prefix`](super::rows::Row::prefix).
+    /// A checked prompt of `input` tokens; its node is for [`Row::prefix`](super::row::Row::prefix).
     pub fn insert<T: Terms>(&mut self, ids: &[u64], input: u32, intake: &Intake<'_, T>) -> Result<Node, TraceError> {
         self.short += u64::from(!ids.is_empty() && ids.len() < (input / self.hash_block) as usize);
         if ids.is_empty() {

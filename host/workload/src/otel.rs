@@ -23,7 +23,8 @@ use super::error::TraceError;
 use super::json::{Documents, NANOSECOND, Number, need};
 use super::names::Names;
 use super::prefix::ROOT;
-use super::rows::{Intake, Origin, Row, Said, Shared, counted};
+use super::row::{Row, Said};
+use super::rows::{Intake, Origin, Shared, counted};
 use super::{TraceOptions, Workload, field};
 use blis_diag::RowError;
 

@@ -2,6 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::num::NonZeroU32;
+
+use blis_sim::request::Request;
+use blis_sim::units::Micros;
 
 use super::*;
 

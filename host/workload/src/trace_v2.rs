@@ -17,19 +17,21 @@ use super::error::TraceError;
 use super::names::Names;
 use super::prefix::{Node, ROOT, RunTree, SharedPrefixes, TooManyBlocks};
 use super::records::Records;
-use super::rows::{Intake, Origin, Row, Shared, Terms};
+use super::row::{Row, Terms};
+use super::rows::{Intake, Origin, Shared};
 use super::{TraceOptions, Workload, field};
 use blis_diag::RowError;
 
 mod columns;
 mod header;
 mod sessions;
+mod think_time;
 
 pub use columns::{BLOCK_KEYS, COLUMNS, MAX_TOKENS, VLLM_PRIORITY, keys_text};
 use columns::{Column, Columns, Fields};
 pub use header::{GoodputTargets, Header, Mode, Network, ObservedKv, Server, SessionGrowth, read_header};
-pub use sessions::{ClosedLoop, ThinkTime};
 pub(super) use sessions::{Extra, Later};
+pub use think_time::{ClosedLoop, ThinkTime};
 
 /// Reads the CSV half of the TraceV2 trace with this `header`.
 ///

@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 
 use super::error::TraceError;
 use super::names::Names;
-use super::rows::{Row, Terms};
+use super::row::{Row, Terms};
 
 /// Changes to the arrivals of a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -13,11 +13,12 @@ use blis_sim::units::Micros;
 
 use super::registry::{Build, BuiltIn, VERSION, Values};
 use crate::{Deployment, DeploymentArgs, LatencyKind, resolve};
-use blis_plugin::{Constants, Description, Fault, FaultKind, Guest, Kind, Plugin, Setup, Technology};
+use blis_plugin::find::sha256;
+use blis_plugin::{Constants, Description, Fault, FaultKind, Guest, Kind, Loaded, Plugin, Setup, Technology};
 
 /// A row of the registry, described.
 #[derive(Debug)]
-pub(super) struct BuiltInPlugin {
+struct BuiltInPlugin {
     row: &'static BuiltIn,
     description: Description,
 }
@@ -31,7 +32,7 @@ fn deployment(kind: LatencyKind) -> Result<Deployment, String> {
 }
 
 impl BuiltInPlugin {
-    pub(super) fn new(row: &'static BuiltIn) -> Self {
+    fn new(row: &'static BuiltIn) -> Self {
         let parameters = row.parameters();
         let defaults = Values(parameters.iter().map(|one| (one.name.clone(), one.default)).collect());
         // A policy whose defaults make no sense reads nothing; a test builds them all.
@@ -58,6 +59,21 @@ impl BuiltInPlugin {
             parameters,
         };
         Self { row, description }
+    }
+}
+
+impl BuiltIn {
+    /// As a plugin that was found.
+    #[must_use]
+    pub fn load(&'static self) -> Loaded {
+        let plugin = BuiltInPlugin::new(self);
+        Loaded {
+            name: self.name.to_owned(),
+            file: self.full_name(),
+            sha256: sha256(self.identity().as_bytes()),
+            bytes: 0,
+            plugin: Arc::new(plugin),
+        }
     }
 }
 

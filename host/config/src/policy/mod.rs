@@ -14,6 +14,7 @@
 mod build;
 mod built_in;
 mod bundle;
+mod choices;
 mod choose;
 mod error;
 mod explain;
@@ -24,7 +25,7 @@ mod sourced;
 use blis_sim::policy::DEFAULT_PROFILE;
 pub use blis_sim::policy::ScorerKind;
 pub use bundle::Bundle;
-pub use choose::{Choices, Given};
+pub use choices::{Choices, Given};
 pub use error::PolicyError;
 pub use outside::{NoPlugins, Outside, PolicyUse, Unusable};
 pub use registry::{Ambiguous, BuiltIn, built_in_names};

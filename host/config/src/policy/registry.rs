@@ -1,8 +1,6 @@
 //! The built-in policies: one row each, from which follow their names, help, parameters and bundles. A row gives
 //! the same description as a plugin, and can be loaded like one ([`BuiltIn::load`]).
 
-use std::sync::Arc;
-
 use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::policy::{
     AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, Classes, ConstantPriority, GaieLegacy,
@@ -10,10 +8,8 @@ use blis_sim::policy::{
     SloBased, TierShed, TokenBucket, Weighted,
 };
 
-use super::built_in::BuiltInPlugin;
 use crate::LatencyKind;
-use blis_plugin::find::sha256;
-use blis_plugin::{Kind, Loaded, Parameter};
+use blis_plugin::{Kind, Parameter};
 
 /// A built-in policy.
 #[derive(Debug)]
@@ -323,19 +319,6 @@ impl BuiltIn {
     pub fn identity(&self) -> String {
         let parameters = self.numbers.iter().map(|number| format!(" {}={}", number.name, number.default));
         format!("built-in {} {VERSION}{}", self.full_name(), parameters.collect::<String>())
-    }
-
-    /// As a plugin that was found.
-    #[must_use]
-    pub fn load(&'static self) -> Loaded {
-        let plugin = BuiltInPlugin::new(self);
-        Loaded {
-            name: self.name.to_owned(),
-            file: self.full_name(),
-            sha256: sha256(self.identity().as_bytes()),
-            bytes: 0,
-            plugin: Arc::new(plugin),
-        }
     }
 }
 

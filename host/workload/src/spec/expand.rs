@@ -35,7 +35,7 @@ pub(super) struct Plan {
     /// In order, without overlap.
     pub segments: Arc<[Segment]>,
     pub timeout: Option<Micros>,
-    /// Place of the part it belongs to, in [`Numbers`](super::session::Numbers); the first is none.
+    /// Place of the part it belongs to, in [`Numbers`](super::numbers::Numbers); the first is none.
     pub part: usize,
     /// Nothing arrives at this time or later.
     pub end: Micros,

@@ -9,9 +9,10 @@ use blis_sim::request::{Name, Request};
 use blis_sim::units::Micros;
 use rustc_hash::FxHashMap;
 
+pub use super::drawn::Drawn;
 use super::expand::{Expanded, Pace};
-use super::session::{Budgets, Ended, Numbers, Session, SessionState};
-pub use super::source::Drawn;
+use super::numbers::{Budgets, Numbers};
+use super::session::{Ended, Session, SessionState};
 use super::source::{Given, Source};
 use super::{GenerateOptions, Part};
 use crate::Names;

@@ -5,6 +5,7 @@ use blis_sim::units::Micros;
 
 use super::{Client, Lengths, MultiTurn, Prefix, Window, WindowRate};
 
+mod countable;
 pub(super) mod own;
 mod sweep;
 

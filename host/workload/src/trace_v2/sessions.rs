@@ -5,63 +5,21 @@ use std::sync::Arc;
 
 use blis_sim::cluster::SessionStates;
 use blis_sim::request::{BlockKey, Content, Name, Request, Tags};
-use blis_sim::rng::{Generator, Stream};
+use blis_sim::rng::Stream;
 use blis_sim::units::Micros;
-use rand_distr::{Distribution as _, StandardNormal};
 use rustc_hash::FxHashMap;
 
 use super::SessionGrowth;
 use super::columns::{Column, Fields};
+use super::think_time::ClosedLoop;
 use crate::closed_loop::{self, Sessions};
 use crate::conversation::{Context, EndStatus, Ended, Keys, SessionState};
 use crate::error::TraceError;
 use crate::prefix::ROOT;
-use crate::rows::{Row, Shared, Terms};
+use crate::row::{Row, Terms};
+use crate::rows::Shared;
 use crate::{Names, TraceOptions, Workload};
 use blis_diag::RowError;
-
-/// How to replay sessions in closed loop.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ClosedLoop {
-    /// From an answer to the next prompt; `None` for what the trace says: its column `think_time_us`,
-    /// if any later round has more than 0 there, else the time between the recorded arrivals.
-    pub think_time: Option<ThinkTime>,
-    /// Seed of what is drawn.
-    pub seed: u64,
-    /// How long clients wait for the answers of later rounds that bring no deadline; `None` for ever.
-    pub timeout: Option<Micros>,
-}
-
-/// From an answer to the next prompt.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum ThinkTime {
-    /// Always so long.
-    Constant(Micros),
-    /// exp(mu + sigma Z) seconds, but no less than `min` and no more than `max`.
-    LogNormal {
-        /// Mean of the logarithm.
-        mu: f64,
-        /// Standard deviation of the logarithm, ≥ 0.
-        sigma: f64,
-        /// Least.
-        min: Micros,
-        /// Most.
-        max: Micros,
-    },
-}
-
-impl ThinkTime {
-    /// One of them.
-    fn draw(self, mut random: Generator) -> Micros {
-        match self {
-            Self::Constant(time) => time,
-            Self::LogNormal { mu, sigma, min, max } => {
-                let normal: f64 = StandardNormal.sample(&mut random);
-                Micros::from_secs_f64(libm::exp(mu + sigma * normal)).clamp(min, max)
-            }
-        }
-    }
-}
 
 /// What only a replay in closed loop wants to know of a record.
 pub(crate) struct Extra {

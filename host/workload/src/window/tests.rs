@@ -1,5 +1,7 @@
+use blis_sim::request::Request;
+
 use super::*;
-use crate::{Request, TraceError, TraceOptions, Workload, mooncake, trace_v2};
+use crate::{TraceError, TraceOptions, Workload, mooncake, trace_v2};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_yaml::{Location as Mark, Spanned};
+use serde_yaml::Spanned;
 
 use blis_sim::units::Micros;
 
@@ -12,6 +12,8 @@ use super::super::lengths::{Bounds, LONGEST, Lengths};
 use super::super::raw::Word;
 use super::super::read::{ABOVE_0, FROM_0, Reader};
 use super::super::{Arrival, Client, Spec, Window, WindowRate};
+use super::countable::countable;
+use super::sweep::RawSweep;
 use super::{SharedPrefix, sweep};
 
 #[derive(Default, Deserialize)]
@@ -41,20 +43,6 @@ struct RawLoad {
     worker_max_tcp_connections: Option<IgnoredAny>,
     base_seed: Option<Word>,
     lora_traffic_split: Option<Spanned<IgnoredAny>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct RawSweep {
-    #[serde(rename = "type")]
-    pub kind: Option<Word>,
-    pub num_stages: Option<Word>,
-    pub stage_duration: Option<Word>,
-    /// Ours: what the other keys are there to measure.
-    pub saturation_rate: Option<Word>,
-    num_requests: Option<IgnoredAny>,
-    timeout: Option<IgnoredAny>,
-    saturation_percentile: Option<IgnoredAny>,
 }
 
 #[derive(Default, Deserialize)]
@@ -170,20 +158,6 @@ fn stages(reader: &Reader<'_>, load: &Spanned<RawLoad>) -> Result<Vec<(f64, f64)
         return Err(reader.wrong(load.referenced, "load: there is no stage", hint));
     }
     Ok(stages)
-}
-
-/// A stage has no more requests than can be numbered.
-pub(super) fn countable(
-    reader: &Reader<'_>,
-    who: &str,
-    (rate, duration): (f64, f64),
-    at: Mark,
-) -> Result<(), SpecFileError> {
-    if rate * duration <= f64::from(u32::MAX) {
-        return Ok(());
-    }
-    let what = format!("{who} has about {:.0} requests, more than 4294967295", rate * duration);
-    Err(reader.wrong(at, what, "lower its rate or its duration"))
 }
 
 /// One client with normal lengths.

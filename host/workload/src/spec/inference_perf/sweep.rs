@@ -2,11 +2,28 @@
 //!
 //! inference-perf measures that rate first, and then makes the stages. Here it has to be stated.
 
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_yaml::Spanned;
 
 use super::super::error::SpecFileError;
+use super::super::raw::Word;
 use super::super::read::{Range, Reader};
-use super::own::{RawSweep, countable};
+use super::countable::countable;
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawSweep {
+    #[serde(rename = "type")]
+    kind: Option<Word>,
+    num_stages: Option<Word>,
+    stage_duration: Option<Word>,
+    /// Ours: what the other keys are there to measure.
+    saturation_rate: Option<Word>,
+    num_requests: Option<IgnoredAny>,
+    timeout: Option<IgnoredAny>,
+    saturation_percentile: Option<IgnoredAny>,
+}
 
 /// The tool begins all its sweeps with one request per second.
 const FIRST_RATE: f64 = 1.0;

@@ -1,6 +1,7 @@
 //! Sessions: rounds in open loop, follow-ups in closed loop, and the KV blocks they share.
 
-use super::super::session::{Budgets, Numbers, SessionState};
+use super::super::numbers::{Budgets, Numbers};
+use super::super::session::SessionState;
 use super::*;
 
 fn chat(accumulate: bool, closed_loop: bool) -> Client {
@@ -113,7 +114,7 @@ fn sessions_end_early_for_four_reasons() {
         let expanded = expand::expand(&spec(0.1, vec![chat(true, true)]), &options).unwrap();
         let plan = std::sync::Arc::new(expanded.plans.into_iter().next().unwrap());
         let start =
-            source::Start { at: secs(10), number: 0, segment: 0, session: blis_sim::request::Name(9), rounds: Some(3) };
+            drawn::Start { at: secs(10), number: 0, segment: 0, session: blis_sim::request::Name(9), rounds: Some(3) };
         let follow_ups = Budgets::new(Some(num_requests - 1), std::iter::empty());
         let mut numbers = Numbers::new(&options, follow_ups, expanded.first_key, blis_sim::request::Name(5));
         let (mut session, _) = session::Session::begin(&plan, start, &mut numbers);

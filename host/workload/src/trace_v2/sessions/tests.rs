@@ -2,7 +2,7 @@ use blis_sim::outcome::{Outcome, Status};
 use blis_sim::request::Span;
 use proptest::prelude::*;
 
-use super::super::{Header, read};
+use super::super::{Header, ThinkTime, read};
 use super::*;
 
 const COLUMNS: &str = "request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,streaming,input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,deadline_us,server_input_tokens,arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message,finish_reason,think_time_us";

@@ -1,0 +1,136 @@
+//! Which format a trace has, told from its first bytes or by its name.
+
+use std::str::FromStr;
+
+use super::error::{Skipped, TraceError};
+use super::format::TraceFormat;
+use blis_diag::{name_hint, quoted};
+
+impl TraceFormat {
+    /// The format of `file`, which (unpacked) starts with the bytes `start`.
+    ///
+    /// # Errors
+    /// [`TraceError::UnknownFormat`], or [`TraceError::Empty`] where there is nothing to tell it from.
+    pub fn detect(file: &str, start: &[u8]) -> Result<Self, TraceError> {
+        let text = without_mark(start);
+        let first = text.split(|&byte| byte == b'\n').find(|line| !line.trim_ascii().is_empty()).unwrap_or(&[]);
+        let names = |name: &[u8]| first.split(|&byte| byte == b',').any(|field| field.trim_ascii() == name);
+        if first.is_empty() {
+            Err(TraceError::Empty { file: file.into(), skipped: Skipped::default(), notes: Vec::new() })
+        } else if first.trim_ascii_start().starts_with(b"{") {
+            Ok(Self::of_object(text))
+        } else if names(b"Request tokens") && names(b"Response tokens") {
+            Ok(Self::BurstGpt)
+        } else if names(b"ContextTokens") && names(b"GeneratedTokens") {
+            Ok(Self::Azure)
+        } else if names(b"prefill_tokens") && names(b"decode_tokens") {
+            Ok(Self::BlisCsv)
+        } else if is_trace_v2_data(start) || text.split(|&byte| byte == b'\n').any(is_version) {
+            Ok(Self::TraceV2)
+        } else {
+            let formats = Self::ALL.map(Self::name).join(", ");
+            Err(TraceError::UnknownFormat { file: file.into(), start: quoted(first), formats })
+        }
+    }
+}
+
+impl TraceFormat {
+    /// The format of JSON objects, told from the keys at the start of the text; Mooncake if from none.
+    fn of_object(text: &[u8]) -> Self {
+        /// Each of the keys has to be there. vLLM's results may have a `dataset_name` as well, by `--metadata`.
+        const KEYS: [(TraceFormat, &[&str]); 9] = [
+            (TraceFormat::Otel, &["resourceSpans"]),
+            (TraceFormat::AiPerf, &["metadata", "request_start_ns"]),
+            (TraceFormat::Bailian, &["chat_id"]),
+            (TraceFormat::VllmVcr, &["meta"]),
+            (TraceFormat::VllmVcr, &["prompt_tokens", "output_tokens"]),
+            (TraceFormat::VllmBench, &["backend", "model_id"]),
+            (TraceFormat::VllmBench, &["start_times"]),
+            (TraceFormat::SglangBench, &["backend", "dataset_name"]),
+            (TraceFormat::VllmBench, &["input_lens"]),
+        ];
+        let found = KEYS.iter().find(|(_, keys)| keys.iter().all(|key| has_key(text, key)));
+        found.map_or(Self::Mooncake, |&(format, _)| format)
+    }
+}
+
+/// Whether the text has `key` before a colon.
+fn has_key(text: &[u8], key: &str) -> bool {
+    let quoted = format!("\"{key}\"");
+    let mut places = text.windows(quoted.len()).enumerate().filter(|(_, window)| *window == quoted.as_bytes());
+    places.any(|(at, _)| text[at + quoted.len()..].trim_ascii_start().starts_with(b":"))
+}
+
+/// Whether not even a key of Mooncake's is there, and a trace is taken for one because it is JSON.
+pub(super) fn is_guess(start: &[u8]) -> bool {
+    let keys = ["timestamp", "input_length", "output_length", "hash_ids", "session_id", "text_input", "delay"];
+    !keys.iter().any(|key| has_key(start, key))
+}
+
+/// Whether this is the CSV half of a TraceV2 trace.
+pub(super) fn is_trace_v2_data(start: &[u8]) -> bool {
+    without_mark(start).trim_ascii_start().starts_with(b"request_id,client_id,")
+}
+
+fn is_version(line: &[u8]) -> bool {
+    line.starts_with(b"trace_version:")
+}
+
+fn without_mark(start: &[u8]) -> &[u8] {
+    start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start)
+}
+
+impl FromStr for TraceFormat {
+    type Err = TraceError;
+
+    fn from_str(name: &str) -> Result<Self, TraceError> {
+        Self::ALL.into_iter().find(|format| format.name() == name).ok_or_else(|| {
+            let hint = name_hint(name, &Self::ALL.map(Self::name));
+            TraceError::UnknownFormatName { name: name.into(), hint }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_told_from_their_first_line() {
+        let detect = |start: &str| TraceFormat::detect("x", start.as_bytes()).unwrap();
+        assert_eq!(detect("\u{feff}TIMESTAMP,ContextTokens,GeneratedTokens\r\n"), TraceFormat::Azure);
+        assert_eq!(detect("\n{\"timestamp\": 0}"), TraceFormat::Mooncake);
+        assert_eq!(detect("arrival_time,request_id,model,prefill_tokens,decode_tokens\n"), TraceFormat::BlisCsv);
+        assert_eq!(detect("Timestamp,Model,Request tokens,Response tokens\n"), TraceFormat::BurstGpt);
+        assert_eq!(detect("{\"chat_id\": 1, \"timestamp\": 0}"), TraceFormat::Bailian);
+        assert_eq!(detect("{\"meta\" : {}}"), TraceFormat::VllmVcr);
+        assert_eq!(detect("{\"prompt_tokens\": 1, \"output_tokens\": 1}"), TraceFormat::VllmVcr);
+        assert_eq!(detect("{\n\"date\": \"\", \"backend\": \"vllm\",\n\"model_id\": \"m\"}"), TraceFormat::VllmBench);
+        assert_eq!(detect("{\"backend\": \"sglang\", \"dataset_name\": \"random\"}"), TraceFormat::SglangBench);
+        assert_eq!(detect("{\"metadata\": {\"request_start_ns\": 1}}"), TraceFormat::AiPerf);
+        assert_eq!(detect("{\"resourceSpans\": []}"), TraceFormat::Otel);
+        assert_eq!(detect("request_id,client_id,tenant_id\n"), TraceFormat::TraceV2);
+        assert_eq!(detect("# made by\ntrace_version: 3\n"), TraceFormat::TraceV2);
+    }
+
+    #[test]
+    fn results_of_vllm_that_name_a_dataset_are_not_of_sglang() {
+        let detect = |start: &str| TraceFormat::detect("x", start.as_bytes()).unwrap();
+        let named = r#"{"backend": "vllm", "model_id": "m", "dataset_name": "sharegpt"}"#;
+        assert_eq!(detect(named), TraceFormat::VllmBench);
+        let late = r#"{"backend": "vllm", "dataset_name": "sharegpt", "input_lens": [1], "start_times": [0.5]}"#;
+        assert_eq!(detect(late), TraceFormat::VllmBench);
+    }
+
+    #[test]
+    fn an_unknown_format_is_shown_and_names_are_suggested() {
+        insta::assert_snapshot!(TraceFormat::detect("x.csv", b"a,b\n1,2\n").unwrap_err(), @r"
+        x.csv: unknown trace format; it starts with `a,b`
+        hint: if it is one of azure, mooncake, blis-csv, trace-v2, bailian, burstgpt, vllm-bench, sglang-bench, aiperf, otel, vllm-vcr, name it with `--trace-format`
+        ");
+        insta::assert_snapshot!(TraceFormat::from_str("tracev2").unwrap_err(), @r"
+        unknown trace format `tracev2`
+        hint: did you mean `trace-v2`?
+        ");
+    }
+}

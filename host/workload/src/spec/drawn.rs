@@ -1,0 +1,144 @@
+//! A request as its sender's plan draws it.
+
+use blis_sim::request::{Name, Request, Tags};
+use blis_sim::units::Micros;
+
+use super::Load;
+use super::expand::Plan;
+use super::lengths::LONGEST;
+use super::numbers::Numbers;
+use crate::conversation::Context;
+
+/// A request, and what the simulator has no use for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Drawn {
+    /// Without a number, until it is its turn.
+    pub request: Request,
+    /// Tokens of text, images, audio and video of a prompt of several parts; 0 for others.
+    pub parts: [u32; 4],
+    /// Share of the answer that is thought, 0 to 1.
+    pub reason_ratio: f64,
+    /// Which client it is of: a place in the list of all senders.
+    pub sender: usize,
+}
+
+/// Something starts: a request, or a session.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Start {
+    pub at: Micros,
+    /// Of this sender, from 0.
+    pub number: u64,
+    /// The segment whose lengths hold.
+    pub segment: usize,
+    pub session: Name,
+    /// How many rounds there will be; `None`: any number.
+    pub rounds: Option<u32>,
+}
+
+impl Start {
+    /// Whether no round follows `round`.
+    pub fn is_last(&self, round: u32) -> bool {
+        self.rounds.is_some_and(|rounds| round + 1 >= rounds)
+    }
+}
+
+impl Plan {
+    /// Rounds of what starts as number `number`; `None`: any number.
+    pub fn rounds(&self, number: u64) -> Option<u32> {
+        let turns = match (self.client.load, self.client.multi_turn) {
+            (Load::Users { .. }, _) => return None,
+            (Load::Share(_), None) => return Some(1),
+            (Load::Share(_), Some(turns)) => turns,
+        };
+        let drawn = self.client.turns.rounds.as_ref().map(|rounds| rounds.draw(&mut self.streams.rounds.at(number)));
+        Some(drawn.map_or(turns.max_rounds, |rounds| rounds.min(turns.max_rounds)))
+    }
+
+    /// Number of round `round` of what began with `start`. Rounds are numbered after each other; users
+    /// have any number of them, in 2^32 each.
+    fn number(&self, start: &Start, round: u32) -> u64 {
+        let rounds = match (self.client.load, self.client.multi_turn) {
+            (Load::Users { .. }, _) => 1 << 32,
+            (Load::Share(_), turns) => u64::from(turns.map_or(1, |turns| turns.max_rounds)),
+        };
+        start.number.wrapping_mul(rounds).wrapping_add(u64::from(round))
+    }
+
+    /// From the answer of round `round` to the next prompt.
+    pub fn think_time(&self, start: &Start, round: u32) -> Micros {
+        let drawn = self.client.turns.think_time_ms.as_ref().map(|think_time| {
+            let ms = think_time.draw(&mut self.streams.think_times.at(self.number(start, round)));
+            Micros(u64::from(ms) * 1000)
+        });
+        match (self.client.load, self.client.multi_turn) {
+            (Load::Users { think_time, .. }, _) => think_time,
+            (Load::Share(_), turns) => drawn.unwrap_or(turns.map_or(Micros::ZERO, |turns| turns.think_time)),
+        }
+    }
+
+    /// Whether the sender sends at `time`.
+    pub fn is_active(&self, time: Micros) -> bool {
+        let (clients, cohort) = (&self.client.windows, &self.segments);
+        let during = |start: Micros, end: Micros| (start..end).contains(&time);
+        clients.iter().any(|window| during(window.start, window.end))
+            || cohort.iter().any(|segment| during(segment.start, segment.end))
+    }
+
+    /// Whether prompts hold the conversation before them.
+    pub fn accumulates(&self) -> bool {
+        self.client.multi_turn.is_some_and(|turns| turns.accumulate)
+    }
+
+    /// Round `round` of what began with `start`, arriving `at`. `context`: the conversation so far;
+    /// afterwards, with this round.
+    pub fn draw(&self, at: Micros, start: &Start, round: u32, context: &mut Context, numbers: &mut Numbers) -> Drawn {
+        let number = self.number(start, round);
+        let (mut own, parts) = self.prompt(start, number);
+        if let Some(opening) = self.client.turns.opening.as_ref().filter(|_| round == 0) {
+            own = own.saturating_add(opening.draw(&mut self.streams.openings.at(start.number)));
+        }
+        let segment = self.segments.get(start.segment);
+        let output = segment.and_then(|segment| segment.output.as_ref()).unwrap_or(&self.client.output);
+        let output_tokens = output.draw(&mut self.streams.outputs.at(number));
+        let input_tokens = context.tokens.saturating_add(own);
+        if self.accumulates() && !start.is_last(round) {
+            context.extend(input_tokens.saturating_add(output_tokens), &mut numbers.keys);
+        }
+        let ratio = segment.and_then(|segment| segment.reason_ratio.as_ref()).or(self.client.reason_ratio.as_ref());
+        let percent = ratio.map_or(0, |ratio| ratio.draw(&mut self.streams.ratios.at(number)));
+        let request = Request {
+            id: 0,
+            arrival: at,
+            input_tokens,
+            output_tokens,
+            max_output_tokens: Some(output_tokens),
+            deadline: self.timeout.map(|timeout| at.saturating_add(timeout)),
+            client_priority: None,
+            priority: 0,
+            tags: Tags { session: start.session, round_index: round, ..self.tags },
+            content: context.content(),
+        };
+        Drawn { request, parts, reason_ratio: f64::from(percent.min(100)) / 100.0, sender: 0 }
+    }
+
+    /// Tokens of the prompt itself, in all and by part.
+    fn prompt(&self, start: &Start, number: u64) -> (u32, [u32; 4]) {
+        let mut random = self.streams.inputs.at(number);
+        let own = self.segments.get(start.segment).and_then(|segment| segment.input.as_ref());
+        let Some(multimodal) = self.client.multimodal.as_ref().filter(|_| own.is_none()) else {
+            return (own.unwrap_or(&self.client.input).draw(&mut random), [0; 4]);
+        };
+        let mut parts = [0_u32; 4];
+        parts[0] = multimodal.text.as_ref().map_or(0, |text| text.draw(&mut random));
+        for (part, item) in parts[1..].iter_mut().zip(&multimodal.items) {
+            let Some((size, count)) = item else { continue };
+            let count = count.draw(&mut random).min(ITEMS_MAX);
+            *part = (0..count).fold(0, |sum: u32, _| sum.saturating_add(size.draw(&mut random))).min(LONGEST);
+        }
+        let sum: u32 = parts.iter().fold(0, |sum, &part| sum.saturating_add(part));
+        (sum.clamp(1, LONGEST), parts)
+    }
+}
+
+/// Images, or other items, of one prompt. A tail of the distribution must not take for ever.
+const ITEMS_MAX: u32 = 10_000;
