@@ -1418,9 +1418,14 @@ fn log(t: &Trial) {
     assert!(told("info").contains("INFO") && !told("info").contains("DEBUG"));
     let debug = told("debug");
     for event in ["admitted", "routed", "scheduled", "step"] {
-        assert!(debug.contains(&format!("DEBUG {event} ")), "{event}: {debug}");
+        // Behind the span of the experiment.
+        let is_told = |line: &str| line.contains("DEBUG experiment{") && line.contains(&format!(" {event} "));
+        assert!(debug.lines().any(is_told), "{event}: {debug}");
     }
-    assert!(!debug.contains("TRACE") && told("trace").contains("TRACE requests of the step "));
+    assert!(
+        !debug.contains("TRACE")
+            && told("trace").lines().any(|line| line.contains("TRACE ") && line.contains(" requests of the step "))
+    );
 }
 
 fn output(t: &Trial) {

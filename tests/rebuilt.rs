@@ -44,7 +44,7 @@ fn compare(module: &str, kind: Kind, n: usize, committed: &dyn Plugin, fresh: &d
     let mut guests = [committed, fresh].map(|plugin| plugin.start(&setup).expect("it starts"));
     for item in 0..QUESTIONS {
         let question = Question::plausible(kind, n, item);
-        let [one, other] = guests.each_mut().map(|guest| question.ask(guest.as_mut(), &check::ties()));
+        let [one, other] = guests.each_mut().map(|guest| question.ask(guest, &check::ties()));
         assert!(one.is_ok(), "{module}: {one:?}");
         assert_eq!(one, other, "{module}: {kind}, {n} instances, question {item}");
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use blis_plugin::wasm::{Kept, Settings, componentize, load};
-use blis_plugin::{Guest, Kind, Limits, Plugin, Setup};
+use blis_plugin::{Kind, Limits, Plugin, RoutingGuest, Setup, StartedGuest};
 use blis_sim::policy::Ties;
 use blis_sim::rng::Stream;
 use divan::Bencher;
@@ -25,7 +25,7 @@ fn plugin(component: &[u8]) -> Arc<dyn Plugin> {
     load(Path::new("least_loaded.wasm"), component, &Limits::default(), &settings()).expect("loads")
 }
 
-fn start(plugin: &dyn Plugin) -> Box<dyn Guest> {
+fn start(plugin: &dyn Plugin) -> Box<dyn RoutingGuest> {
     let setup = Setup {
         kind: Kind::Routing,
         parameters: vec![1.0],
@@ -37,7 +37,7 @@ fn start(plugin: &dyn Plugin) -> Box<dyn Guest> {
         limits: Limits::default(),
         abort: blis_sim::cluster::Abort::default(),
     };
-    plugin.start(&setup).expect("starts")
+    plugin.start(&setup).and_then(StartedGuest::into_kind).expect("starts")
 }
 
 fn route(bencher: Bencher, n: usize, fresh: bool) {

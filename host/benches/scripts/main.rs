@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use blis_plugin::{Guest, Kind, Limits, Plugin, Setup, script};
+use blis_plugin::{Kind, Limits, Plugin, RoutingGuest, Setup, StartedGuest, script};
 use blis_sim::policy::{
     Ages, ClusterView, InstanceInfo, RequestView, RoutingPolicy, Signals, Ties, Versions, Weighted,
 };
@@ -97,7 +97,7 @@ fn load(source: &str, limits: &Limits) -> Arc<dyn Plugin> {
     script::load(Path::new("bench.rhai"), source, limits).expect("it compiles")
 }
 
-fn start(service: &Service, source: &str) -> Box<dyn Guest> {
+fn start(service: &Service, source: &str) -> Box<dyn RoutingGuest> {
     let setup = Setup {
         kind: Kind::Routing,
         parameters: Vec::new(),
@@ -109,7 +109,7 @@ fn start(service: &Service, source: &str) -> Box<dyn Guest> {
         limits: Limits::default(),
         abort: blis_sim::cluster::Abort::default(),
     };
-    load(source, &Limits::default()).start(&setup).expect("it starts")
+    load(source, &Limits::default()).start(&setup).and_then(StartedGuest::into_kind).expect("it starts")
 }
 
 /// Instances that differ.

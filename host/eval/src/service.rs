@@ -16,7 +16,10 @@ use blis_config::Deployment;
 use blis_config::policy::{PolicySettings, PolicyUse};
 use blis_plugin::adapt::{PluginLatency, PluginPolicy};
 use blis_plugin::incidents::Incidents;
-use blis_plugin::{Guest, Kind, Setup};
+use blis_plugin::{
+    AdmissionGuest, GuestKind, Kind, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest,
+    Setup, StartedGuest,
+};
 use blis_workload::Names;
 
 /// An idle service for the workload whose names are `names`, and what will go wrong in its plugins;
@@ -80,19 +83,28 @@ struct Guests<'a> {
 }
 
 impl Guests<'_> {
-    /// The policy for `kind`, if a plugin is used for it.
-    fn policy(&self, kind: Kind) -> Result<Option<Box<PluginPolicy>>, Failure> {
-        let Some(used) = self.config.cluster.policies.plugin(kind) else { return Ok(None) };
-        let guest = self.start(used, Arc::clone(&self.instances), None)?;
-        let loaded = &used.loaded;
-        Ok(Some(Box::new(PluginPolicy::new(&loaded.name, kind, loaded.plugin.description(), guest, self.incidents))))
+    /// The policy in front of the instances that guests of type `G` decide, if a plugin is used for it.
+    fn policy<G: GuestKind + ?Sized>(&self) -> Result<Option<Box<PluginPolicy<G>>>, Failure> {
+        self.policy_of(Arc::clone(&self.instances), None)
+    }
+
+    /// The policy of a service of `instances`, or of `instance` alone.
+    fn policy_of<G: GuestKind + ?Sized>(
+        &self,
+        instances: Arc<[InstanceInfo]>,
+        instance: Option<u32>,
+    ) -> Result<Option<Box<PluginPolicy<G>>>, Failure> {
+        let Some(used) = self.config.cluster.policies.plugin(G::KIND) else { return Ok(None) };
+        let guest = self.start(used, instances, instance)?;
+        let (name, description) = (&used.loaded.name, used.loaded.plugin.description());
+        Ok(Some(Box::new(PluginPolicy::new(name, description, guest, self.incidents))))
     }
 
     /// Gives each instance its own guests, and all of them the same latency model.
     fn move_in(&self, instances: &mut [InstanceConfig]) -> Result<(), Failure> {
         let policies = &self.config.cluster.policies;
         if let Some(used) = policies.plugin(Kind::Latency) {
-            let guest = self.start(used, Arc::clone(&self.instances), None)?;
+            let guest = self.start::<dyn LatencyGuest>(used, Arc::clone(&self.instances), None)?;
             let (name, description) = (&used.loaded.name, used.loaded.plugin.description());
             let instead = instances.first().map(|instance| Arc::clone(&instance.latency));
             let Some(instead) = instead else { return Ok(()) };
@@ -103,27 +115,23 @@ impl Guests<'_> {
         }
         for instance in instances {
             let own: Arc<[InstanceInfo]> = Arc::new([InstanceInfo::from(&*instance)]);
-            for kind in [Kind::Scheduling, Kind::Preemption] {
-                let Some(used) = policies.plugin(kind) else { continue };
-                let guest = self.start(used, Arc::clone(&own), Some(instance.index))?;
-                let (name, description) = (&used.loaded.name, used.loaded.plugin.description());
-                let policy = Box::new(PluginPolicy::new(name, kind, description, guest, self.incidents));
-                match kind {
-                    Kind::Scheduling => instance.scheduler = SchedulingChoice::Custom(policy),
-                    _ => instance.preemption = PreemptionChoice::Custom(policy),
-                }
+            if let Some(policy) = self.policy_of::<dyn SchedulingGuest>(Arc::clone(&own), Some(instance.index))? {
+                instance.scheduler = SchedulingChoice::Custom(policy);
+            }
+            if let Some(policy) = self.policy_of::<dyn PreemptionGuest>(own, Some(instance.index))? {
+                instance.preemption = PreemptionChoice::Custom(policy);
             }
         }
         Ok(())
     }
 
     /// `instance`: its owner, if it has one.
-    fn start(
+    fn start<G: GuestKind + ?Sized>(
         &self,
         used: &PolicyUse,
         instances: Arc<[InstanceInfo]>,
         instance: Option<u32>,
-    ) -> Result<Box<dyn Guest>, Failure> {
+    ) -> Result<Box<G>, Failure> {
         let owner = instance.map(|index| format!(":{index}")).unwrap_or_default();
         let setup = Setup {
             kind: used.kind,
@@ -136,7 +144,7 @@ impl Guests<'_> {
             limits: self.config.catalog.limits(),
             abort: self.abort.clone(),
         };
-        used.loaded.plugin.start(&setup).map_err(Failure::from)
+        used.loaded.plugin.start(&setup).and_then(StartedGuest::into_kind).map_err(Failure::from)
     }
 }
 
@@ -159,17 +167,17 @@ fn serves(model: &[&str], names: &Names) -> Vec<Name> {
 
 fn policies(guests: &Guests<'_>, classes: &Classes, names: &Names) -> Result<Policies, Failure> {
     let settings = &guests.config.cluster.policies;
-    let admission: Box<dyn AdmissionPolicy> = match guests.policy(Kind::Admission)? {
+    let admission: Box<dyn AdmissionPolicy> = match guests.policy::<dyn AdmissionGuest>()? {
         Some(plugin) => plugin,
         None => settings.admission().map_err(Failure::usage)?,
     };
     Ok(Policies {
         admission: with_budgets(admission, settings, names).map_err(Failure::usage)?,
-        routing: match guests.policy(Kind::Routing)? {
+        routing: match guests.policy::<dyn RoutingGuest>()? {
             Some(plugin) => plugin,
             None => settings.routing().map_err(Failure::usage)?,
         },
-        priority: match guests.policy(Kind::Priority)? {
+        priority: match guests.policy::<dyn PriorityGuest>()? {
             Some(plugin) => plugin,
             None => settings.priority(classes).map_err(Failure::usage)?,
         },

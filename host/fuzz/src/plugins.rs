@@ -17,7 +17,7 @@ pub fn ask_a_little(plugin: &dyn Plugin, limits: &Limits) {
             }
         };
         for item in [0, 15] {
-            if let Err(fault) = Question::plausible(kind, 4, item).ask(&mut *guest, &ties()) {
+            if let Err(fault) = Question::plausible(kind, 4, item).ask(&mut guest, &ties()) {
                 assert!(!fault.to_string().is_empty());
             }
         }

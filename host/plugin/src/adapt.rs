@@ -23,37 +23,32 @@ use blis_sim::units::Micros;
 
 use super::incidents::{Incidents, OnError};
 use super::limits::LONGEST_US;
-use super::{Constants, Description, Fault, FaultKind, Guest, Kind};
+use super::{
+    AdmissionGuest, Constants, Description, Fault, FaultKind, Guest, GuestKind, Kind, LatencyGuest, PreemptionGuest,
+    PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest,
+};
 
-/// A guest in the simulator, used for one kind.
+/// A guest in the simulator: `PluginPolicy<dyn RoutingGuest>` routes, and so on.
 #[derive(Debug)]
-pub struct PluginPolicy {
+pub struct PluginPolicy<G: ?Sized> {
     name: Arc<str>,
-    kind: Kind,
     /// Locked only where the simulator shares policies between threads: to copy them.
-    guest: Mutex<Box<dyn Guest>>,
+    guest: Mutex<Box<G>>,
     reads: Reads,
     events: Events,
     incidents: Incidents,
 }
 
-impl PluginPolicy {
-    /// `guest`, started for `kind` from the plugin called `name`.
+impl<G: GuestKind + ?Sized> PluginPolicy<G> {
+    /// `guest`, started from the plugin called `name`.
     #[must_use]
-    pub fn new(
-        name: &str,
-        kind: Kind,
-        description: &Description,
-        guest: Box<dyn Guest>,
-        incidents: &Incidents,
-    ) -> Self {
-        let needed = match (kind, incidents.on_error()) {
+    pub fn new(name: &str, description: &Description, guest: Box<G>, incidents: &Incidents) -> Self {
+        let needed = match (G::KIND, incidents.on_error()) {
             (Kind::Routing, OnError::Fallback) => Reads { load: true, in_flight: true, cached_blocks: false },
             _ => Reads::NOTHING,
         };
         Self {
             name: name.into(),
-            kind,
             guest: Mutex::new(guest),
             reads: description.reads.and(needed),
             events: description.events,
@@ -61,23 +56,22 @@ impl PluginPolicy {
         }
     }
 
-    fn guest(&mut self) -> &mut dyn Guest {
+    fn guest(&mut self) -> &mut G {
         self.guest.get_mut().unwrap_or_else(PoisonError::into_inner).as_mut()
     }
 
     fn failed(&self, at: Micros, fault: Fault) {
-        self.incidents.record(&self.name, self.kind, at, fault);
+        self.incidents.record(&self.name, G::KIND, at, fault);
     }
 
     fn copy(&self) -> Self {
         let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
-        let guest = guest.fork().unwrap_or_else(|fault| {
+        let guest = guest.fork().and_then(StartedGuest::into_kind).unwrap_or_else(|fault| {
             self.failed(Micros::ZERO, fault.clone());
-            Box::new(Gone(fault))
+            G::narrowed(Gone { kind: G::KIND, fault })
         });
         Self {
             name: Arc::clone(&self.name),
-            kind: self.kind,
             guest: Mutex::new(guest),
             reads: self.reads,
             events: self.events,
@@ -114,7 +108,9 @@ impl PluginPolicy {
         );
         Fault::new(FaultKind::NotANumber, message)
     }
+}
 
+impl PluginPolicy<dyn RoutingGuest> {
     /// The place of the instance, and its score if there is one.
     fn routed(
         &mut self,
@@ -140,43 +136,70 @@ impl PluginPolicy {
 
 /// Takes the place of a guest that could not be copied.
 #[derive(Debug)]
-struct Gone(Fault);
+struct Gone {
+    kind: Kind,
+    fault: Fault,
+}
 
 impl Guest for Gone {
-    fn admit(&mut self, _: &RequestView<'_>, _: &ClusterView<'_>) -> Result<Verdict, Fault> {
-        Err(self.0.clone())
-    }
-
-    fn route(&mut self, _: &RequestView<'_>, _: &ClusterView<'_>, _: &Ties, _: &mut Vec<f64>) -> Result<usize, Fault> {
-        Err(self.0.clone())
-    }
-
-    fn priority(&mut self, _: &RequestView<'_>, _: Micros) -> Result<i64, Fault> {
-        Err(self.0.clone())
-    }
-
-    fn rank(&mut self, _: &QueuedView<'_>) -> Result<f64, Fault> {
-        Err(self.0.clone())
-    }
-
-    fn victim(&mut self, _: &BatchView) -> Result<usize, Fault> {
-        Err(self.0.clone())
-    }
-
     fn save(&mut self) -> Result<Vec<u8>, Fault> {
-        Err(self.0.clone())
+        Err(self.fault.clone())
     }
 
     fn restore(&mut self, _: &[u8]) -> Result<(), Fault> {
-        Err(self.0.clone())
+        Err(self.fault.clone())
     }
 
-    fn fork(&mut self) -> Result<Box<dyn Guest>, Fault> {
-        Ok(Box::new(Self(self.0.clone())))
+    fn fork(&mut self) -> Result<StartedGuest, Fault> {
+        Ok(StartedGuest::of(self.kind, Self { kind: self.kind, fault: self.fault.clone() }))
     }
 }
 
-impl AdmissionPolicy for PluginPolicy {
+impl AdmissionGuest for Gone {
+    fn admit(&mut self, _: &RequestView<'_>, _: &ClusterView<'_>) -> Result<Verdict, Fault> {
+        Err(self.fault.clone())
+    }
+}
+
+impl RoutingGuest for Gone {
+    fn route(&mut self, _: &RequestView<'_>, _: &ClusterView<'_>, _: &Ties, _: &mut Vec<f64>) -> Result<usize, Fault> {
+        Err(self.fault.clone())
+    }
+}
+
+impl PriorityGuest for Gone {
+    fn priority(&mut self, _: &RequestView<'_>, _: Micros) -> Result<i64, Fault> {
+        Err(self.fault.clone())
+    }
+}
+
+impl SchedulingGuest for Gone {
+    fn rank(&mut self, _: &QueuedView<'_>) -> Result<f64, Fault> {
+        Err(self.fault.clone())
+    }
+}
+
+impl PreemptionGuest for Gone {
+    fn victim(&mut self, _: &BatchView) -> Result<usize, Fault> {
+        Err(self.fault.clone())
+    }
+}
+
+impl LatencyGuest for Gone {
+    fn step_time(&mut self, _: &Batch) -> Result<u64, Fault> {
+        Err(self.fault.clone())
+    }
+
+    fn queueing_time(&mut self, _: u32) -> Result<u64, Fault> {
+        Err(self.fault.clone())
+    }
+
+    fn constants(&mut self) -> Result<Constants, Fault> {
+        Err(self.fault.clone())
+    }
+}
+
+impl AdmissionPolicy for PluginPolicy<dyn AdmissionGuest> {
     fn reads(&self) -> Reads {
         self.reads
     }
@@ -203,7 +226,7 @@ impl AdmissionPolicy for PluginPolicy {
     }
 }
 
-impl RoutingPolicy for PluginPolicy {
+impl RoutingPolicy for PluginPolicy<dyn RoutingGuest> {
     fn reads(&self) -> Reads {
         self.reads
     }
@@ -238,7 +261,7 @@ impl RoutingPolicy for PluginPolicy {
     }
 }
 
-impl PriorityPolicy for PluginPolicy {
+impl PriorityPolicy for PluginPolicy<dyn PriorityGuest> {
     fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> i64 {
         let priority = self.guest().priority(request, now).unwrap_or_else(|fault| {
             self.failed(now, fault);
@@ -261,7 +284,7 @@ impl PriorityPolicy for PluginPolicy {
     }
 }
 
-impl SchedulingPolicy for PluginPolicy {
+impl SchedulingPolicy for PluginPolicy<dyn SchedulingGuest> {
     fn rank(&mut self, queued: &QueuedView<'_>) -> Rank {
         let rank = match self.guest().rank(queued) {
             Ok(rank) if rank.is_nan() => Err(self.not_a_number("rank", "")),
@@ -280,7 +303,7 @@ impl SchedulingPolicy for PluginPolicy {
     }
 }
 
-impl PreemptionPolicy for PluginPolicy {
+impl PreemptionPolicy for PluginPolicy<dyn PreemptionGuest> {
     fn victim(&mut self, batch: &BatchView) -> usize {
         let victim = match self.guest().victim(batch) {
             Ok(victim) if victim >= batch.len() => {
@@ -305,7 +328,7 @@ impl PreemptionPolicy for PluginPolicy {
 #[derive(Debug)]
 pub struct PluginLatency {
     name: Arc<str>,
-    guest: Mutex<Box<dyn Guest>>,
+    guest: Mutex<Box<dyn LatencyGuest>>,
     constants: Constants,
     context_effect: ContextEffect,
     instead: Arc<dyn LatencyModel>,
@@ -321,7 +344,7 @@ impl PluginLatency {
     pub fn new(
         name: &str,
         description: &Description,
-        mut guest: Box<dyn Guest>,
+        mut guest: Box<dyn LatencyGuest>,
         instead: Arc<dyn LatencyModel>,
         incidents: &Incidents,
     ) -> Result<Self, Fault> {
@@ -335,7 +358,11 @@ impl PluginLatency {
         Ok(Self { name: name.into(), guest: Mutex::new(guest), constants, context_effect, instead, incidents })
     }
 
-    fn ask<T>(&self, question: impl FnOnce(&mut dyn Guest) -> Result<T, Fault>, instead: impl FnOnce() -> T) -> T {
+    fn ask<T>(
+        &self,
+        question: impl FnOnce(&mut dyn LatencyGuest) -> Result<T, Fault>,
+        instead: impl FnOnce() -> T,
+    ) -> T {
         let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
         question(guest.as_mut()).unwrap_or_else(|fault| {
             self.incidents.record(&self.name, Kind::Latency, Micros::ZERO, fault);
@@ -358,7 +385,7 @@ impl PluginLatency {
 
 impl LatencyModel for PluginLatency {
     fn step_time(&self, batch: &Batch) -> Micros {
-        let answer = |guest: &mut dyn Guest| guest.step_time(batch).and_then(|us| self.checked(batch, us));
+        let answer = |guest: &mut dyn LatencyGuest| guest.step_time(batch).and_then(|us| self.checked(batch, us));
         // The fallback keeps the promise about the shortest step.
         self.ask(answer, || self.instead.step_time(batch).max(Micros(self.constants.shortest_step)))
     }
@@ -373,7 +400,8 @@ impl LatencyModel for PluginLatency {
     }
 
     fn queueing_time(&self, input_tokens: u32) -> Micros {
-        let answer = |guest: &mut dyn Guest| guest.queueing_time(input_tokens).map(|us| Micros(us.min(LONGEST_US)));
+        let answer =
+            |guest: &mut dyn LatencyGuest| guest.queueing_time(input_tokens).map(|us| Micros(us.min(LONGEST_US)));
         self.ask(answer, || self.instead.queueing_time(input_tokens))
     }
 

@@ -11,7 +11,7 @@ use blis_sim::policy::{Changes, ClusterView, Events, RequestView, Ties, Versions
 use blis_sim::rng::Stream;
 
 use super::inputs::{self, Answer, Question};
-use super::{Fault, Guest, Kind, Limits, Plugin, Setup, Technology};
+use super::{Fault, Kind, LatencyGuest, Limits, Plugin, Setup, StartedGuest, Technology};
 
 /// Instances (or requests in a batch) that plugins are asked about.
 pub const SIZES: [usize; 3] = [1, 4, 1000];
@@ -154,12 +154,12 @@ impl Subject<'_> {
         }
     }
 
-    fn start(&self, n: usize) -> Result<Box<dyn Guest>, Fault> {
+    fn start(&self, n: usize) -> Result<StartedGuest, Fault> {
         self.plugin.start(&setup(self.plugin, self.kind, n, &self.limits))
     }
 
     /// Answers to the questions `items` about `n`, with the events that it asked for in between.
-    fn sequence(&self, guest: &mut dyn Guest, n: usize, items: std::ops::Range<u64>) -> Answers {
+    fn sequence(&self, guest: &mut StartedGuest, n: usize, items: std::ops::Range<u64>) -> Answers {
         let (events, ties) = (self.plugin.description().events, ties());
         let mut answers = Vec::new();
         for item in items {
@@ -187,7 +187,7 @@ impl Subject<'_> {
                     format!("{} = {value}: {fault}; narrow the range, or make sense of its ends", parameter.name)
                 };
                 let mut guest = self.plugin.start(&setup).map_err(|fault| told(&fault))?;
-                self.sequence(&mut *guest, 4, 0..5).map_err(|(_, fault)| told(&fault))?;
+                self.sequence(&mut guest, 4, 0..5).map_err(|(_, fault)| told(&fault))?;
             }
         }
         Ok(format!("{} parameters", parameters.len()))
@@ -203,7 +203,7 @@ impl Subject<'_> {
         let sizes = self.possible_sizes();
         for &n in &sizes {
             let mut guest = self.start(n).map_err(|fault| format!("N = {n}: {fault}"))?;
-            self.sequence(&mut *guest, n, 0..50).map_err(|(question, fault)| format!("{question}: {fault}"))?;
+            self.sequence(&mut guest, n, 0..50).map_err(|(question, fault)| format!("{question}: {fault}"))?;
         }
         Ok(format!("50 questions each about N = {}", list(&sizes)))
     }
@@ -215,7 +215,7 @@ impl Subject<'_> {
             for (name, question) in Question::extreme(self.kind, n) {
                 let told = |fault: Fault| format!("{name}, N = {n}: {fault}");
                 let mut guest = self.start(n).map_err(told)?;
-                question.ask(&mut *guest, &ties()).map_err(told)?;
+                question.ask(&mut guest, &ties()).map_err(told)?;
                 asked += 1;
             }
         }
@@ -224,7 +224,8 @@ impl Subject<'_> {
 
     /// `shortest_step` and the effect of context, on which the simulator relies to skip steps.
     fn steps(&self) -> Result<String, String> {
-        let mut guest = self.start(1).map_err(|fault| fault.to_string())?;
+        let guest = self.start(1).and_then(StartedGuest::into_kind::<dyn LatencyGuest>);
+        let mut guest = guest.map_err(|fault| fault.to_string())?;
         let constants = guest.constants().map_err(|fault| fault.to_string())?;
         let shortest = constants.shortest_step;
         if shortest == 0 {
@@ -264,7 +265,7 @@ impl Subject<'_> {
         let places = |setup: &Setup| {
             let mut guest = self.plugin.start(setup).map_err(|fault| fault.to_string())?;
             let answers =
-                self.sequence(&mut *guest, 4, 0..AFTER).map_err(|(question, fault)| format!("{question}: {fault}"))?;
+                self.sequence(&mut guest, 4, 0..AFTER).map_err(|(question, fault)| format!("{question}: {fault}"))?;
             let place = |answer| match answer {
                 Answer::Place(place, _) => Answer::Place(place, Vec::new()),
                 other => other,
@@ -295,7 +296,7 @@ impl Subject<'_> {
                 let mut answers = Vec::new();
                 for (guest, cluster) in guests.iter_mut().zip([known, unknown]) {
                     let heard = inputs::event(n, item, description.events).map_or(Ok(()), |event| guest.notice(&event));
-                    let answer = heard.and_then(|()| self.decide(&mut **guest, &service.request(), &cluster));
+                    let answer = heard.and_then(|()| decide(guest, &service.request(), &cluster));
                     answers.push(answer.map_err(|fault| format!("decision {item} about N = {n}: {fault}"))?);
                 }
                 if answers[0] != answers[1] {
@@ -310,24 +311,10 @@ impl Subject<'_> {
         Ok(format!("{AFTER} decisions each about N = {}", list(&sizes)))
     }
 
-    fn decide(
-        &self,
-        guest: &mut dyn Guest,
-        request: &RequestView<'_>,
-        cluster: &ClusterView<'_>,
-    ) -> Result<Answer, Fault> {
-        if self.kind == Kind::Admission {
-            return guest.admit(request, cluster).map(Answer::Verdict);
-        }
-        let mut scores = Vec::new();
-        let place = guest.route(request, cluster, &ties(), &mut scores)?;
-        Ok(Answer::Place(place, scores.into_iter().map(f64::to_bits).collect()))
-    }
-
     fn agree(&self) -> Result<String, String> {
         let run = || {
             let mut guest = self.start(4).map_err(|fault| fault.to_string())?;
-            self.sequence(&mut *guest, 4, 0..AFTER).map_err(|(question, fault)| format!("{question}: {fault}"))
+            self.sequence(&mut guest, 4, 0..AFTER).map_err(|(question, fault)| format!("{question}: {fault}"))
         };
         // One after the other, then two side by side: what they share shows.
         let (first, second) = (run()?, run()?);
@@ -335,7 +322,7 @@ impl Subject<'_> {
         let mut side_by_side = Vec::new();
         for item in 0..AFTER {
             for guest in [&mut a, &mut b] {
-                let answers = self.sequence(&mut **guest, 4, item..item + 1);
+                let answers = self.sequence(guest, 4, item..item + 1);
                 side_by_side.push(answers.map_err(|(question, fault)| format!("{question}: {fault}"))?);
             }
         }
@@ -360,7 +347,7 @@ impl Subject<'_> {
     fn fork(&self) -> Result<String, String> {
         let mut original = self.warmed_up()?;
         let mut fork = original.fork().map_err(|fault| format!("it cannot be forked: {fault}"))?;
-        self.go_on_alike(&mut *original, &mut *fork, "the fork")
+        self.go_on_alike(&mut original, &mut fork, "the fork")
     }
 
     fn restore(&self) -> Result<String, String> {
@@ -375,18 +362,22 @@ impl Subject<'_> {
                 .into());
         }
         let bytes = state.len();
-        self.go_on_alike(&mut *original, &mut *restored, "the restored one")
-            .map(|told| format!("{bytes} bytes; {told}"))
+        self.go_on_alike(&mut original, &mut restored, "the restored one").map(|told| format!("{bytes} bytes; {told}"))
     }
 
-    fn warmed_up(&self) -> Result<Box<dyn Guest>, String> {
+    fn warmed_up(&self) -> Result<StartedGuest, String> {
         let mut guest = self.start(4).map_err(|fault| fault.to_string())?;
-        self.sequence(&mut *guest, 4, 0..BEFORE).map_err(|(question, fault)| format!("{question}: {fault}"))?;
+        self.sequence(&mut guest, 4, 0..BEFORE).map_err(|(question, fault)| format!("{question}: {fault}"))?;
         Ok(guest)
     }
 
-    fn go_on_alike(&self, original: &mut dyn Guest, other: &mut dyn Guest, which: &str) -> Result<String, String> {
-        let go_on = |guest: &mut dyn Guest| {
+    fn go_on_alike(
+        &self,
+        original: &mut StartedGuest,
+        other: &mut StartedGuest,
+        which: &str,
+    ) -> Result<String, String> {
+        let go_on = |guest: &mut StartedGuest| {
             let answers = self.sequence(guest, 4, BEFORE..BEFORE + AFTER);
             answers.map_err(|(question, fault)| format!("{question}: {fault}"))
         };
@@ -413,13 +404,26 @@ impl Subject<'_> {
             let mut guest = self.start(n).map_err(|fault| fault.to_string())?;
             let mut most = None;
             for item in 0..50 {
-                let answer = Question::plausible(self.kind, n, item).ask(&mut *guest, &ties());
+                let answer = Question::plausible(self.kind, n, item).ask(&mut guest, &ties());
                 answer.map_err(|fault| format!("question {item} about N = {n}: {fault}"))?;
                 most = most.max(guest.used());
             }
             all.extend(most.map(|most| Usage { kind: self.kind, n, most, limit }));
         }
         Ok(all)
+    }
+}
+
+/// An admission or routing decision about a service as it is seen by `cluster`.
+fn decide(guest: &mut StartedGuest, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<Answer, Fault> {
+    match guest {
+        StartedGuest::Admission(guest) => guest.admit(request, cluster).map(Answer::Verdict),
+        StartedGuest::Routing(guest) => {
+            let mut scores = Vec::new();
+            let place = guest.route(request, cluster, &ties(), &mut scores)?;
+            Ok(Answer::Place(place, scores.into_iter().map(f64::to_bits).collect()))
+        }
+        other => Err(other.mismatch()),
     }
 }
 

@@ -12,7 +12,7 @@ use blis_sim::units::Micros;
 use rand::RngExt as _;
 
 use super::limits::LONGEST_US;
-use super::{Fault, FaultKind, Guest, Kind};
+use super::{Fault, FaultKind, Kind, RoutingGuest, StartedGuest};
 
 /// Tokens in a KV block.
 const BLOCK_SIZE: u32 = 16;
@@ -535,46 +535,59 @@ impl Question {
     ///
     /// # Errors
     /// If it cannot answer, or the answer cannot be used.
-    pub fn ask(&self, guest: &mut dyn Guest, ties: &Ties) -> Result<Answer, Fault> {
-        let out_of_range = |told: String| Err(Fault::new(FaultKind::OutOfRange, told));
-        let not_a_number = |told: String| Err(Fault::new(FaultKind::NotANumber, told));
-        match self {
-            Self::Admit(scene) => guest.admit(&scene.request(), &scene.cluster()).map(Answer::Verdict),
-            Self::Route(scene) => {
-                let (cluster, mut scores) = (scene.cluster(), Vec::new());
-                let place = guest.route(&scene.request(), &cluster, ties, &mut scores)?;
-                if place >= cluster.len() {
-                    return out_of_range(format!("route answered {place}; it must be from 0 to {}", cluster.len() - 1));
-                }
-                if !scores.is_empty() && scores.len() != cluster.len() {
-                    return out_of_range(format!("{} scores for {} instances", scores.len(), cluster.len()));
-                }
-                if let Some(place) = scores.iter().position(|score| score.is_nan()) {
-                    return not_a_number(format!("the score of instance {place} is NaN"));
-                }
-                Ok(Answer::Place(place, scores.into_iter().map(f64::to_bits).collect()))
+    pub fn ask(&self, guest: &mut StartedGuest, ties: &Ties) -> Result<Answer, Fault> {
+        match (self, guest) {
+            (Self::Admit(scene), StartedGuest::Admission(guest)) => {
+                guest.admit(&scene.request(), &scene.cluster()).map(Answer::Verdict)
             }
-            Self::Priority(scene) => guest.priority(&scene.request(), scene.now).map(Answer::Priority),
-            Self::Rank(scene, priority, turn) => {
+            (Self::Route(scene), StartedGuest::Routing(guest)) => routed(scene, guest.as_mut(), ties),
+            (Self::Priority(scene), StartedGuest::Priority(guest)) => {
+                guest.priority(&scene.request(), scene.now).map(Answer::Priority)
+            }
+            (Self::Rank(scene, priority, turn), StartedGuest::Scheduling(guest)) => {
                 let rank = guest.rank(&scene.queued(*priority, *turn))?;
                 if rank.is_nan() { not_a_number("rank answered NaN".into()) } else { Ok(Answer::Rank(rank.to_bits())) }
             }
-            Self::Victim(batch) => {
+            (Self::Victim(batch), StartedGuest::Preemption(guest)) => {
                 let place = guest.victim(batch)?;
                 if place >= batch.len() {
                     return out_of_range(format!("victim answered {place}; it must be from 0 to {}", batch.len() - 1));
                 }
                 Ok(Answer::Place(place, Vec::new()))
             }
-            Self::Step(batch) => {
+            (Self::Step(batch), StartedGuest::Latency(guest)) => {
                 let us = guest.step_time(batch)?;
                 if !(1..=LONGEST_US).contains(&us) {
                     return out_of_range(format!("step_time answered {us} µs; it must be from 1 to a day"));
                 }
                 Ok(Answer::Micros(us))
             }
-            Self::Queueing(tokens) => guest.queueing_time(*tokens).map(Answer::Micros),
-            Self::Notice(event) => guest.notice(event).map(|()| Answer::Heard),
+            (Self::Queueing(tokens), StartedGuest::Latency(guest)) => guest.queueing_time(*tokens).map(Answer::Micros),
+            (Self::Notice(event), guest) => guest.notice(event).map(|()| Answer::Heard),
+            (_, guest) => Err(guest.mismatch()),
         }
     }
+}
+
+fn out_of_range(told: String) -> Result<Answer, Fault> {
+    Err(Fault::new(FaultKind::OutOfRange, told))
+}
+
+fn not_a_number(told: String) -> Result<Answer, Fault> {
+    Err(Fault::new(FaultKind::NotANumber, told))
+}
+
+fn routed(scene: &Scene, guest: &mut dyn RoutingGuest, ties: &Ties) -> Result<Answer, Fault> {
+    let (cluster, mut scores) = (scene.cluster(), Vec::new());
+    let place = guest.route(&scene.request(), &cluster, ties, &mut scores)?;
+    if place >= cluster.len() {
+        return out_of_range(format!("route answered {place}; it must be from 0 to {}", cluster.len() - 1));
+    }
+    if !scores.is_empty() && scores.len() != cluster.len() {
+        return out_of_range(format!("{} scores for {} instances", scores.len(), cluster.len()));
+    }
+    if let Some(place) = scores.iter().position(|score| score.is_nan()) {
+        return not_a_number(format!("the score of instance {place} is NaN"));
+    }
+    Ok(Answer::Place(place, scores.into_iter().map(f64::to_bits).collect()))
 }

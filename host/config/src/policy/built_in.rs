@@ -1,6 +1,7 @@
 //! A built-in policy as a plugin, so that it is checked, measured and tuned as one. Simulations do without: they
 //! are given the policy itself (`build.rs`).
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use blis_sim::instance::{Preemption, Scheduler};
@@ -14,7 +15,10 @@ use blis_sim::units::Micros;
 use super::registry::{Build, BuiltIn, VERSION, Values};
 use crate::{Deployment, DeploymentArgs, LatencyKind, resolve};
 use blis_plugin::find::sha256;
-use blis_plugin::{Constants, Description, Fault, FaultKind, Guest, Kind, Loaded, Plugin, Setup, Technology};
+use blis_plugin::{
+    AdmissionGuest, Constants, Description, Fault, FaultKind, Guest, LatencyGuest, Loaded, Plugin, PreemptionGuest,
+    PriorityGuest, RoutingGuest, SchedulingGuest, Setup, StartedGuest, Technology,
+};
 
 /// A row of the registry, described.
 #[derive(Debug)]
@@ -86,114 +90,114 @@ impl Plugin for BuiltInPlugin {
         Technology::BuiltIn
     }
 
-    fn start(&self, setup: &Setup) -> Result<Box<dyn Guest>, Fault> {
+    fn start(&self, setup: &Setup) -> Result<StartedGuest, Fault> {
         let refused = |what: String| Fault::new(FaultKind::Refused, format!("{}: {what}", self.row.name));
         let names = self.description.parameters.iter().map(|parameter| parameter.name.clone());
         let values = Values(names.zip(setup.parameters.iter().copied()).collect());
-        let state = match self.row.build {
-            Build::Admission(build) => State::Admission(build(&values).map_err(refused)?),
-            Build::Routing(build) => State::Routing(build(&values).map_err(refused)?),
-            Build::Priority(build) => State::Priority(build(&Classes::new(setup.names.iter().map(AsRef::as_ref), &[]))),
-            Build::Scheduling(scheduler) => State::Scheduling(scheduler),
-            Build::Preemption(preemption) => State::Preemption(preemption),
-            Build::Latency(kind) => State::Latency(deployment(kind).map_err(refused)?.latency),
-        };
-        Ok(Box::new(BuiltInGuest(state)))
+        Ok(match self.row.build {
+            Build::Admission(build) => build(&values).map_err(refused)?.start(),
+            Build::Routing(build) => build(&values).map_err(refused)?.start(),
+            Build::Priority(build) => build(&Classes::new(setup.names.iter().map(AsRef::as_ref), &[])).start(),
+            Build::Scheduling(scheduler) => scheduler.start(),
+            Build::Preemption(preemption) => preemption.start(),
+            Build::Latency(kind) => deployment(kind).map_err(refused)?.latency.start(),
+        })
     }
 }
 
 /// A built-in policy that answers as a plugin does.
 #[derive(Debug)]
-struct BuiltInGuest(State);
+struct BuiltInGuest<P>(P);
 
-#[derive(Debug)]
-enum State {
-    Admission(Box<dyn AdmissionPolicy>),
-    Routing(Box<dyn RoutingPolicy>),
-    Priority(Box<dyn PriorityPolicy>),
-    Scheduling(Scheduler),
-    Preemption(Preemption),
-    Latency(Arc<dyn LatencyModel>),
+/// What built-in policies of all kinds can do.
+trait Policy: Debug + Send {
+    /// As a guest of its kind.
+    fn start(self) -> StartedGuest;
+
+    fn copy(&self) -> Self;
+
+    fn notice(&mut self, _: &Event) {}
 }
 
-fn missing(kind: Kind) -> Fault {
-    Fault::new(FaultKind::MissingExport, format!("the policy has nothing for `{kind}`"))
+impl Policy for Box<dyn AdmissionPolicy> {
+    fn start(self) -> StartedGuest {
+        StartedGuest::Admission(Box::new(BuiltInGuest(self)))
+    }
+
+    fn copy(&self) -> Self {
+        self.fork()
+    }
+
+    fn notice(&mut self, event: &Event) {
+        self.as_mut().notice(event);
+    }
+}
+
+impl Policy for Box<dyn RoutingPolicy> {
+    fn start(self) -> StartedGuest {
+        StartedGuest::Routing(Box::new(BuiltInGuest(self)))
+    }
+
+    fn copy(&self) -> Self {
+        self.fork()
+    }
+
+    fn notice(&mut self, event: &Event) {
+        self.as_mut().notice(event);
+    }
+}
+
+impl Policy for Box<dyn PriorityPolicy> {
+    fn start(self) -> StartedGuest {
+        StartedGuest::Priority(Box::new(BuiltInGuest(self)))
+    }
+
+    fn copy(&self) -> Self {
+        self.fork()
+    }
+
+    fn notice(&mut self, event: &Event) {
+        self.as_mut().notice(event);
+    }
+}
+
+impl Policy for Scheduler {
+    fn start(self) -> StartedGuest {
+        StartedGuest::Scheduling(Box::new(BuiltInGuest(self)))
+    }
+
+    fn copy(&self) -> Self {
+        *self
+    }
+}
+
+impl Policy for Preemption {
+    fn start(self) -> StartedGuest {
+        StartedGuest::Preemption(Box::new(BuiltInGuest(self)))
+    }
+
+    fn copy(&self) -> Self {
+        *self
+    }
+}
+
+impl Policy for Arc<dyn LatencyModel> {
+    fn start(self) -> StartedGuest {
+        StartedGuest::Latency(Box::new(BuiltInGuest(self)))
+    }
+
+    fn copy(&self) -> Self {
+        Self::clone(self)
+    }
 }
 
 fn not_saved() -> Fault {
     Fault::new(FaultKind::Refused, "a built-in policy is copied, not saved")
 }
 
-impl BuiltInGuest {
-    fn latency(&self) -> Result<&dyn LatencyModel, Fault> {
-        let State::Latency(model) = &self.0 else { return Err(missing(Kind::Latency)) };
-        Ok(model.as_ref())
-    }
-}
-
-impl Guest for BuiltInGuest {
-    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<Verdict, Fault> {
-        let State::Admission(policy) = &mut self.0 else { return Err(missing(Kind::Admission)) };
-        Ok(policy.admit(request, cluster))
-    }
-
-    /// The request goes where the policy sends it: nothing else decides here.
-    fn route(
-        &mut self,
-        request: &RequestView<'_>,
-        cluster: &ClusterView<'_>,
-        ties: &Ties,
-        scores: &mut Vec<f64>,
-    ) -> Result<usize, Fault> {
-        let State::Routing(policy) = &mut self.0 else { return Err(missing(Kind::Routing)) };
-        let target = policy.route(request, cluster, ties, scores).target;
-        if let Some(instance) = cluster.instances.get(target) {
-            policy.sent(request, instance.id);
-        }
-        Ok(target)
-    }
-
-    fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> Result<i64, Fault> {
-        let State::Priority(policy) = &mut self.0 else { return Err(missing(Kind::Priority)) };
-        Ok(policy.priority(request, now))
-    }
-
-    fn rank(&mut self, queued: &QueuedView<'_>) -> Result<f64, Fault> {
-        let State::Scheduling(policy) = &mut self.0 else { return Err(missing(Kind::Scheduling)) };
-        Ok(policy.rank(queued).number() as f64)
-    }
-
-    fn victim(&mut self, batch: &BatchView) -> Result<usize, Fault> {
-        let State::Preemption(policy) = &mut self.0 else { return Err(missing(Kind::Preemption)) };
-        Ok(policy.victim(batch))
-    }
-
-    fn step_time(&mut self, batch: &Batch) -> Result<u64, Fault> {
-        Ok(self.latency()?.step_time(batch).0)
-    }
-
-    fn queueing_time(&mut self, input_tokens: u32) -> Result<u64, Fault> {
-        Ok(self.latency()?.queueing_time(input_tokens).0)
-    }
-
-    fn constants(&mut self) -> Result<Constants, Fault> {
-        let model = self.latency()?;
-        Ok(Constants {
-            shortest_step: model.shortest_step().0,
-            output_token: model.output_token_time().0,
-            post_decode: model.post_decode_time().0,
-            scheduling: model.scheduling_time().0,
-            preemption: model.preemption_time().0,
-        })
-    }
-
+impl<P: Policy> Guest for BuiltInGuest<P> {
     fn notice(&mut self, event: &Event) -> Result<(), Fault> {
-        match &mut self.0 {
-            State::Admission(policy) => policy.notice(event),
-            State::Routing(policy) => policy.notice(event),
-            State::Priority(policy) => policy.notice(event),
-            State::Scheduling(_) | State::Preemption(_) | State::Latency(_) => {}
-        }
+        self.0.notice(event);
         Ok(())
     }
 
@@ -205,14 +209,68 @@ impl Guest for BuiltInGuest {
         Err(not_saved())
     }
 
-    fn fork(&mut self) -> Result<Box<dyn Guest>, Fault> {
-        Ok(Box::new(Self(match &self.0 {
-            State::Admission(policy) => State::Admission(policy.fork()),
-            State::Routing(policy) => State::Routing(policy.fork()),
-            State::Priority(policy) => State::Priority(policy.fork()),
-            State::Scheduling(scheduler) => State::Scheduling(*scheduler),
-            State::Preemption(preemption) => State::Preemption(*preemption),
-            State::Latency(model) => State::Latency(Arc::clone(model)),
-        })))
+    fn fork(&mut self) -> Result<StartedGuest, Fault> {
+        Ok(self.0.copy().start())
+    }
+}
+
+impl AdmissionGuest for BuiltInGuest<Box<dyn AdmissionPolicy>> {
+    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<Verdict, Fault> {
+        Ok(self.0.admit(request, cluster))
+    }
+}
+
+impl RoutingGuest for BuiltInGuest<Box<dyn RoutingPolicy>> {
+    /// The request goes where the policy sends it: nothing else decides here.
+    fn route(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        scores: &mut Vec<f64>,
+    ) -> Result<usize, Fault> {
+        let target = self.0.route(request, cluster, ties, scores).target;
+        if let Some(instance) = cluster.instances.get(target) {
+            self.0.sent(request, instance.id);
+        }
+        Ok(target)
+    }
+}
+
+impl PriorityGuest for BuiltInGuest<Box<dyn PriorityPolicy>> {
+    fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> Result<i64, Fault> {
+        Ok(self.0.priority(request, now))
+    }
+}
+
+impl SchedulingGuest for BuiltInGuest<Scheduler> {
+    fn rank(&mut self, queued: &QueuedView<'_>) -> Result<f64, Fault> {
+        Ok(self.0.rank(queued).number() as f64)
+    }
+}
+
+impl PreemptionGuest for BuiltInGuest<Preemption> {
+    fn victim(&mut self, batch: &BatchView) -> Result<usize, Fault> {
+        Ok(self.0.victim(batch))
+    }
+}
+
+impl LatencyGuest for BuiltInGuest<Arc<dyn LatencyModel>> {
+    fn step_time(&mut self, batch: &Batch) -> Result<u64, Fault> {
+        Ok(self.0.step_time(batch).0)
+    }
+
+    fn queueing_time(&mut self, input_tokens: u32) -> Result<u64, Fault> {
+        Ok(self.0.queueing_time(input_tokens).0)
+    }
+
+    fn constants(&mut self) -> Result<Constants, Fault> {
+        Ok(Constants {
+            shortest_step: self.0.shortest_step().0,
+            output_token: self.0.output_token_time().0,
+            post_decode: self.0.post_decode_time().0,
+            scheduling: self.0.scheduling_time().0,
+            preemption: self.0.preemption_time().0,
+        })
     }
 }

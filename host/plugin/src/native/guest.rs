@@ -15,7 +15,10 @@ use crate::rows::{
     InstanceRow, InstanceRows, NONE_U32, Row as _, Rows, RunningRow, ages_row, decided_row, event_row, queued_row,
     request_row, running_rows, step_row,
 };
-use crate::{Constants, Fault, FaultKind, Guest, Kind, Setup};
+use crate::{
+    AdmissionGuest, Constants, Fault, FaultKind, Guest, Kind, LatencyGuest, PreemptionGuest, PriorityGuest,
+    RoutingGuest, SchedulingGuest, Setup, StartedGuest,
+};
 
 /// What `host->random` draws from where a call is about no request.
 const NO_REQUEST: u64 = u64::MAX;
@@ -108,10 +111,10 @@ impl Drop for NativeGuest {
     }
 }
 
-/// SAFETY, for all calls below: a function has the type that the header gives it, `host` and `state`
+/// SAFETY, for all calls from here on: a function has the type that the header gives it, `host` and `state`
 /// are those of this guest, and every other pointer is to a value or a slice of the caller, of the
 /// given length, that lives until the function returns.
-impl Guest for NativeGuest {
+impl AdmissionGuest for NativeGuest {
     fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<Verdict, Fault> {
         let admit = self.function(Kind::Admission, self.library.table.admit)?;
         let (row, ages) = (decided_row(request, cluster), ages_row(cluster.ages));
@@ -137,7 +140,9 @@ impl Guest for NativeGuest {
             }
         }
     }
+}
 
+impl RoutingGuest for NativeGuest {
     fn route(
         &mut self,
         request: &RequestView<'_>,
@@ -166,7 +171,9 @@ impl Guest for NativeGuest {
         });
         Ok(target.inspect_err(|_| self.rows.forget())? as usize)
     }
+}
 
+impl PriorityGuest for NativeGuest {
     fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> Result<i64, Fault> {
         let priority = self.function(Kind::Priority, self.library.table.priority)?;
         let row = request_row(request, now, 0);
@@ -175,7 +182,9 @@ impl Guest for NativeGuest {
             unsafe { priority(host, state, &raw const row) }
         })
     }
+}
 
+impl SchedulingGuest for NativeGuest {
     fn rank(&mut self, queued: &QueuedView<'_>) -> Result<f64, Fault> {
         let rank = self.function(Kind::Scheduling, self.library.table.rank)?;
         let (row, place) = (request_row(&queued.request, queued.now, 0), queued_row(queued));
@@ -184,7 +193,9 @@ impl Guest for NativeGuest {
             unsafe { rank(host, state, &raw const row, &raw const place) }
         })
     }
+}
 
+impl PreemptionGuest for NativeGuest {
     fn victim(&mut self, batch: &BatchView) -> Result<usize, Fault> {
         let victim = self.function(Kind::Preemption, self.library.table.victim)?;
         let rows = running_rows(batch);
@@ -198,7 +209,9 @@ impl Guest for NativeGuest {
         })?;
         Ok(place as usize)
     }
+}
 
+impl LatencyGuest for NativeGuest {
     fn step_time(&mut self, batch: &Batch) -> Result<u64, Fault> {
         let step_time = self.function(Kind::Latency, self.library.table.step_time)?;
         let row = step_row(batch);
@@ -225,7 +238,9 @@ impl Guest for NativeGuest {
         })?;
         Ok(told)
     }
+}
 
+impl Guest for NativeGuest {
     fn notice(&mut self, event: &Event) -> Result<(), Fault> {
         let Some(notice) = self.library.table.notice else { return Ok(()) };
         let row = event_row(event);
@@ -270,11 +285,11 @@ impl Guest for NativeGuest {
         Ok(())
     }
 
-    fn fork(&mut self) -> Result<Box<dyn Guest>, Fault> {
+    fn fork(&mut self) -> Result<StartedGuest, Fault> {
         let state = self.save()?;
         let mut copy = Self::start(Arc::clone(&self.library), &self.setup)?;
         copy.restore(&state)?;
-        Ok(Box::new(copy))
+        Ok(StartedGuest::of(self.setup.kind, copy))
     }
 }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use self::guest::NativeGuest;
 use self::library::{Library, at, cause, table_of};
-use super::{Description, Fault, FaultKind, Guest, Limits, Plugin, Setup, Technology};
+use super::{Description, Fault, FaultKind, Limits, Plugin, Setup, StartedGuest, Technology};
 use blis_diag::{Location, unreadable};
 
 /// Loads the library at `path` and asks what it is.
@@ -63,8 +63,8 @@ impl Plugin for Native {
         Technology::Native
     }
 
-    fn start(&self, setup: &Setup) -> Result<Box<dyn Guest>, Fault> {
-        Ok(Box::new(NativeGuest::start(Arc::clone(&self.library), setup)?))
+    fn start(&self, setup: &Setup) -> Result<StartedGuest, Fault> {
+        Ok(StartedGuest::of(setup.kind, NativeGuest::start(Arc::clone(&self.library), setup)?))
     }
 }
 

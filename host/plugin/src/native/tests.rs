@@ -10,8 +10,8 @@ use blis_sim::rng::Stream;
 use rand::Rng as _;
 
 use super::*;
-use crate::Kind;
 use crate::inputs::{self, Answer, Question, Scene};
+use crate::{AdmissionGuest, GuestKind, Kind, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest};
 
 /// A folder of its own, gone with the test.
 struct Folder(PathBuf);
@@ -76,6 +76,10 @@ fn setup(kind: Kind, parameters: &[f64], explain: bool) -> Setup {
     }
 }
 
+fn start<G: GuestKind + ?Sized>(plugin: &dyn Plugin, parameters: &[f64], explain: bool) -> Box<G> {
+    plugin.start(&setup(G::KIND, parameters, explain)).and_then(StartedGuest::into_kind).expect("a guest")
+}
+
 const TIES: fn() -> Ties = || Ties::Random(Stream::new(42, "router"));
 
 #[test]
@@ -118,7 +122,7 @@ fn a_router_decides_as_the_built_in_does() {
         ],
     }
     "#);
-    let mut guest = plugin.start(&setup(Kind::Routing, &[0.0], false)).expect("a guest");
+    let mut guest = start::<dyn RoutingGuest>(plugin.as_ref(), &[0.0], false);
     let mut built_in = blis_sim::policy::LeastLoaded::default();
     for item in 0..2000 {
         let scene = Scene::plausible(1 + (item % 40) as usize, item);
@@ -128,15 +132,6 @@ fn a_router_decides_as_the_built_in_does() {
         assert_eq!(guest.route(&request, &cluster, &TIES(), &mut scores), Ok(expected), "decision {item}");
         assert!(scores.is_empty(), "nobody asked");
     }
-    let refused = guest.rank(&blis_sim::policy::QueuedView {
-        now: blis_sim::units::Micros::ZERO,
-        request: Scene::plausible(1, 0).request(),
-        priority: 0,
-        generated_tokens: 0,
-        preemptions: 0,
-        turn: 1,
-    });
-    assert_eq!(refused.map_err(|fault| fault.kind), Err(FaultKind::MissingExport));
 }
 
 #[test]
@@ -144,7 +139,7 @@ fn parameters_and_scores_arrive() {
     let folder = Folder::new("scores");
     let Some(library) = folder.library("router", "") else { return };
     let plugin = load(&library, &Limits::default()).expect("a plugin");
-    let mut guest = plugin.start(&setup(Kind::Routing, &[100.0], true)).expect("a guest");
+    let mut guest = start::<dyn RoutingGuest>(plugin.as_ref(), &[100.0], true);
     let scene = Scene::plausible(4, 3);
     let (cluster, mut scores) = (scene.cluster(), Vec::new());
     let target = guest.route(&scene.request(), &cluster, &TIES(), &mut scores).expect("an answer");
@@ -163,17 +158,17 @@ fn a_fork_and_a_restored_guest_go_on_as_the_original() {
     let Some(library) = folder.library("router", "FAILS") else { return };
     let plugin = load(&library, &Limits::default()).expect("a plugin");
     let mut guest = plugin.start(&setup(Kind::Routing, &[0.0], false)).expect("a guest");
-    let ask = |guest: &mut dyn Guest| Question::plausible(Kind::Routing, 4, 5).ask(guest, &TIES());
-    let first = ask(&mut *guest).expect("an answer");
-    assert_eq!(ask(&mut *guest), Ok(first.clone()));
+    let ask = |guest: &mut StartedGuest| Question::plausible(Kind::Routing, 4, 5).ask(guest, &TIES());
+    let first = ask(&mut guest).expect("an answer");
+    assert_eq!(ask(&mut guest), Ok(first.clone()));
     let state = guest.save().expect("a state");
     let mut fork = guest.fork().expect("a fork");
     let mut restored = plugin.start(&setup(Kind::Routing, &[0.0], false)).expect("a guest");
     restored.restore(&state).expect("it takes its own");
     for guest in [&mut guest, &mut fork, &mut restored] {
-        let third = ask(&mut **guest).expect_err("it counts");
+        let third = ask(guest).expect_err("it counts");
         assert_eq!(folder.shorter(&third), "routerFAILS.so: route cannot answer: the third is one too many [refused]");
-        assert_eq!(ask(&mut **guest), Ok(first.clone()), "it can be asked again");
+        assert_eq!(ask(guest), Ok(first.clone()), "it can be asked again");
     }
     assert_eq!(guest.save(), fork.save());
     let foreign = guest.restore(b"short").expect_err("not its own");
@@ -185,10 +180,9 @@ fn a_library_learns_what_changed() {
     let folder = Folder::new("changed");
     let Some(library) = folder.library("changed", "") else { return };
     let plugin = load(&library, &Limits::default()).expect("a plugin");
-    let start = |kind| plugin.start(&setup(kind, &[], true)).expect("a guest");
-    let (mut service, mut guest) = (inputs::Service::new(9), start(Kind::Routing));
+    let (mut service, mut guest) = (inputs::Service::new(9), start::<dyn RoutingGuest>(plugin.as_ref(), &[], true));
     // How many changes the library saw; before the decision it is asked about the scores, whose answer is the same.
-    let ask = |guest: &mut dyn Guest, service: &inputs::Service, urgency| {
+    let ask = |guest: &mut dyn RoutingGuest, service: &inputs::Service, urgency| {
         let (mut request, mut scores) = (service.request(), Vec::new());
         request.urgency = urgency;
         let answer = guest.route(&request, &service.cluster(), &TIES(), &mut scores)?;
@@ -204,7 +198,7 @@ fn a_library_learns_what_changed() {
     let answers: Vec<_> = (0..20).map(|_| ask(&mut *guest, &go_on(1), 0).expect("an answer")).collect();
     assert_eq!(answers, [100, 2, 2, 2, 2, 2, 2, 2, 2, 100, 2, 2, 2, 2, 2, 2, 2, 2, 100, 2]);
     assert_eq!(ask(&mut *guest, &go_on(3), 0), Ok(6), "those of three decisions");
-    let mut fork = guest.fork().expect("a fork");
+    let mut fork = guest.fork().and_then(StartedGuest::into_kind::<dyn RoutingGuest>).expect("a fork");
     let later = go_on(1);
     assert_eq!((ask(&mut *fork, &later, 0), ask(&mut *guest, &later, 0)), (Ok(100), Ok(2)), "a copy begins anew");
     ask(&mut *guest, &later, 13).expect_err("bad luck");
@@ -215,7 +209,7 @@ fn a_library_learns_what_changed() {
     let told = guest.route(&later.request(), &Scene::plausible(9, 1).cluster(), &TIES(), &mut Vec::new());
     assert_eq!(told, Ok(100), "a scene of which nobody says what changed");
 
-    let mut gate = start(Kind::Admission);
+    let mut gate = start::<dyn AdmissionGuest>(plugin.as_ref(), &[], true);
     let mut admit = |service: &inputs::Service| gate.admit(&service.request(), &service.cluster());
     let verdict = |text: &str| Ok(Verdict::Reject(Reason::Text(text.into())));
     assert_eq!([admit(&later), admit(&go_on(1))], [verdict("any"), verdict("few")]);
@@ -307,18 +301,23 @@ fn every_kind_and_every_question_to_the_host() {
     let Some(library) = folder.library("everything", "") else { return };
     let plugin = load(&library, &Limits::default()).expect("a plugin");
     assert_eq!(plugin.description().kinds, Kind::ALL);
-    let start = |kind| plugin.start(&setup(kind, &[], true)).expect("a guest");
-    let ask = |kind, question: &Question| question.ask(&mut *start(kind), &TIES());
+    let ask =
+        |kind, question: &Question| question.ask(&mut plugin.start(&setup(kind, &[], true)).expect("a guest"), &TIES());
     let ask_once = |kind| ask(kind, &Question::plausible(kind, 4, 1));
 
     // Names, ages and the number of rows.
     let scene = Scene::plausible(3, 1);
     let (request, cluster) = (scene.request(), scene.cluster());
     let text = format!("{} 3 {}", inputs::NAMES[request.tags.tenant.index()], cluster.ages.load.0);
-    assert_eq!(start(Kind::Admission).admit(&request, &cluster), Ok(Verdict::Reject(Reason::Text(text.into()))));
+    assert_eq!(
+        start::<dyn AdmissionGuest>(plugin.as_ref(), &[], true).admit(&request, &cluster),
+        Ok(Verdict::Reject(Reason::Text(text.into())))
+    );
     let with = |input_tokens| blis_sim::request::Request::new(1, blis_sim::units::Micros::ZERO, input_tokens, 1);
     let (seven, eight) = (with(7), with(8));
-    let admit = |request| start(Kind::Admission).admit(&RequestView::new(request, 0, 16), &cluster);
+    let admit = |request| {
+        start::<dyn AdmissionGuest>(plugin.as_ref(), &[], true).admit(&RequestView::new(request, 0, 16), &cluster)
+    };
     assert_eq!(admit(&seven), Ok(Verdict::Admit));
     let neither = admit(&eight).expect_err("neither");
     assert_eq!(
@@ -330,14 +329,19 @@ fn every_kind_and_every_question_to_the_host() {
     let alone = Scene::plausible(1, 1);
     let sum = alone.request().shared_blocks().fold(0_u32, u32::wrapping_add);
     let mut scores = Vec::new();
-    let answer = start(Kind::Routing).route(&alone.request(), &alone.cluster(), &TIES(), &mut scores);
+    let answer = start::<dyn RoutingGuest>(plugin.as_ref(), &[], true).route(
+        &alone.request(),
+        &alone.cluster(),
+        &TIES(),
+        &mut scores,
+    );
     assert_eq!((answer, scores.len()), (Ok(sum as usize), 0));
     assert_eq!(ask_once(Kind::Routing), Ok(Answer::Place(TIES().pick(1, 4), Vec::new())));
 
     // Its own stream, by request, from the start at every call.
     let mut drawn = Stream::new(42, "plugin").at(1);
     let expected = (drawn.next_u64() ^ drawn.next_u64()).cast_signed();
-    let mut guest = start(Kind::Priority);
+    let mut guest = start::<dyn PriorityGuest>(plugin.as_ref(), &[], true);
     for _ in 0..2 {
         assert_eq!(guest.priority(&request, cluster.now), Ok(expected));
     }
@@ -347,11 +351,11 @@ fn every_kind_and_every_question_to_the_host() {
 
     let Question::Victim(batch) = Question::plausible(Kind::Preemption, 9, 1) else { panic!("a batch") };
     let most = batch.kv_blocks.iter().max().copied();
-    let victim = start(Kind::Preemption).victim(&batch).expect("an answer");
+    let victim = start::<dyn PreemptionGuest>(plugin.as_ref(), &[], true).victim(&batch).expect("an answer");
     assert_eq!(batch.kv_blocks.get(victim).copied(), most);
 
     let Question::Step(step) = Question::plausible(Kind::Latency, 9, 1) else { panic!("a step") };
-    let mut latency = start(Kind::Latency);
+    let mut latency = start::<dyn LatencyGuest>(plugin.as_ref(), &[], true);
     assert_eq!(latency.step_time(&step), Ok(1 + step.prefill_tokens * 3 + step.decode_context));
     assert_eq!(latency.queueing_time(21), Ok(42));
     let constants =
@@ -362,7 +366,7 @@ fn every_kind_and_every_question_to_the_host() {
     let all = plugin.description().events;
     let event = (0..).find_map(|item| inputs::event(4, item, all).filter(|e| e.kind == EventKind::Completed));
     let event = event.expect("one of them");
-    let mut guest = start(Kind::Routing);
+    let mut guest = start::<dyn RoutingGuest>(plugin.as_ref(), &[], true);
     let before = guest.save().expect("a state");
     guest.notice(&event).expect("heard");
     assert_eq!(before.len(), 1000);

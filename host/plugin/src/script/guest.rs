@@ -14,7 +14,10 @@ use super::state;
 use super::views::{Cluster, ClusterFields, Happening, NameTexts, Queued, Request, RequestFields, Running, Step};
 use crate::limits::{LONGEST_US, UNMEASURED_BYTES};
 use crate::rows::Seen;
-use crate::{Constants, Fault, FaultKind, Guest, Kind, Setup};
+use crate::{
+    AdmissionGuest, Constants, Fault, FaultKind, Guest, Kind, LatencyGuest, PreemptionGuest, PriorityGuest,
+    RoutingGuest, SchedulingGuest, Setup, StartedGuest,
+};
 
 pub(super) struct ScriptGuest {
     script: Arc<Script>,
@@ -284,7 +287,7 @@ impl ScriptGuest {
 
 const NAN_COMES_FROM: &str = "look for 0/0, infinity minus infinity, or a root or logarithm of a negative number";
 
-impl Guest for ScriptGuest {
+impl AdmissionGuest for ScriptGuest {
     fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<Verdict, Fault> {
         self.missing("admit", Kind::Admission)?;
         let views = self.views(request, cluster);
@@ -303,7 +306,9 @@ impl Guest for ScriptGuest {
         );
         Err(self.bad_answer("admit", FaultKind::Trap, &text))
     }
+}
 
+impl RoutingGuest for ScriptGuest {
     fn route(
         &mut self,
         request: &RequestView<'_>,
@@ -316,7 +321,9 @@ impl Guest for ScriptGuest {
         let answer = self.call("route", views, request.id, Some(ties))?;
         self.choice("route", &answer, cluster.len(), scores, |tied| ties.pick(request.id, tied))
     }
+}
 
+impl PriorityGuest for ScriptGuest {
     fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> Result<i64, Fault> {
         self.missing("priority", Kind::Priority)?;
         let view = self.request(request, now, None);
@@ -327,21 +334,27 @@ impl Guest for ScriptGuest {
         // Beyond the range it is the end of the range: infinitely urgent is as urgent as can be.
         self.number("priority", &answer).map(|priority| priority.round() as i64)
     }
+}
 
+impl SchedulingGuest for ScriptGuest {
     fn rank(&mut self, queued: &QueuedView<'_>) -> Result<f64, Fault> {
         self.missing("rank", Kind::Scheduling)?;
         let view = self.request(&queued.request, queued.now, None);
         let answer = self.call("rank", (view, Queued::from(queued)), queued.request.id, None)?;
         self.number("rank", &answer)
     }
+}
 
+impl PreemptionGuest for ScriptGuest {
     fn victim(&mut self, batch: &BatchView) -> Result<usize, Fault> {
         self.missing("victim", Kind::Preemption)?;
         let about = batch.id.get(batch.wanting).copied().unwrap_or(0);
         let answer = self.call("victim", (Running::new(batch, &self.names),), about, None)?;
         self.choice("victim", &answer, batch.len(), &mut Vec::new(), |tied| tied - 1)
     }
+}
 
+impl LatencyGuest for ScriptGuest {
     fn step_time(&mut self, batch: &Batch) -> Result<u64, Fault> {
         self.missing("step_time", Kind::Latency)?;
         let answer = self.call("step_time", (Step(*batch),), 0, None)?;
@@ -390,7 +403,9 @@ impl Guest for ScriptGuest {
         }
         Ok(constants)
     }
+}
 
+impl Guest for ScriptGuest {
     fn notice(&mut self, event: &Event) -> Result<(), Fault> {
         if self.script.function("notice").is_none() {
             return Ok(());
@@ -414,7 +429,7 @@ impl Guest for ScriptGuest {
         Ok(())
     }
 
-    fn fork(&mut self) -> Result<Box<dyn Guest>, Fault> {
+    fn fork(&mut self) -> Result<StartedGuest, Fault> {
         let state = self.save()?;
         let mut fork = Self {
             script: Arc::clone(&self.script),
@@ -430,7 +445,7 @@ impl Guest for ScriptGuest {
             used: self.used,
         };
         fork.restore(&state)?;
-        Ok(Box::new(fork))
+        Ok(StartedGuest::of(self.setup.kind, fork))
     }
 
     fn used(&self) -> Option<u64> {

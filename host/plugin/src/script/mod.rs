@@ -40,7 +40,7 @@ use self::views::Wanted;
 use blis_diag::Location;
 
 use super::limits::SCRIPT_BYTES;
-use super::{Description, Fault, FaultKind, Guest, Kind, Limits, Plugin, Setup, Technology};
+use super::{Description, Fault, FaultKind, Kind, Limits, Plugin, Setup, StartedGuest, Technology};
 
 /// Functions that the host calls, and what they are given.
 const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 10] = [
@@ -195,7 +195,7 @@ impl Plugin for ScriptPlugin {
         Technology::Script
     }
 
-    fn start(&self, setup: &Setup) -> Result<Box<dyn Guest>, Fault> {
+    fn start(&self, setup: &Setup) -> Result<StartedGuest, Fault> {
         let declared = &self.script.description.parameters;
         let defaults = declared.iter().map(|parameter| parameter.default);
         let code = if setup.parameters.iter().copied().eq(defaults) {
@@ -206,7 +206,7 @@ impl Plugin for ScriptPlugin {
             let text = format!("it has {} parameters and was given {}", declared.len(), setup.parameters.len());
             return Err(self.script.source.fault(FaultKind::Refused, None, &text));
         };
-        Ok(Box::new(ScriptGuest::start(Arc::clone(&self.script), code, setup)?))
+        Ok(StartedGuest::of(setup.kind, ScriptGuest::start(Arc::clone(&self.script), code, setup)?))
     }
 }
 

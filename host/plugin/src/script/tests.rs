@@ -15,7 +15,10 @@ use blis_sim::units::Micros;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Constants, inputs};
+use crate::{
+    AdmissionGuest, Constants, GuestKind, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest,
+    inputs,
+};
 
 mod hostile;
 mod page;
@@ -94,9 +97,13 @@ fn script(source: &str) -> Result<Arc<dyn Plugin>, Fault> {
     load(Path::new("test.rhai"), source, &Limits::default())
 }
 
-fn guest(kind: Kind, source: &str) -> Box<dyn Guest> {
-    let plugin = script(source).unwrap_or_else(|fault| panic!("{fault}"));
-    plugin.start(&setup(kind, plugin.as_ref())).unwrap_or_else(|fault| panic!("{fault}"))
+fn guest<G: GuestKind + ?Sized>(source: &str) -> Box<G> {
+    start(script(source).unwrap_or_else(|fault| panic!("{fault}")).as_ref())
+}
+
+fn start<G: GuestKind + ?Sized>(plugin: &dyn Plugin) -> Box<G> {
+    let guest = plugin.start(&setup(G::KIND, plugin)).and_then(StartedGuest::into_kind);
+    guest.unwrap_or_else(|fault| panic!("{fault}"))
 }
 
 /// Whoever was told to end went on for as long as the call took.
@@ -104,18 +111,19 @@ fn guest(kind: Kind, source: &str) -> Box<dyn Guest> {
 fn a_call_ends_with_the_simulation() {
     let plugin = script("fn route(r, s) { loop { } }").unwrap_or_else(|fault| panic!("{fault}"));
     let setup = setup(Kind::Routing, plugin.as_ref());
-    let mut guest = plugin.start(&setup).unwrap_or_else(|fault| panic!("{fault}"));
+    let guest = plugin.start(&setup).and_then(StartedGuest::into_kind::<dyn RoutingGuest>);
+    let mut guest = guest.unwrap_or_else(|fault| panic!("{fault}"));
     let mut kind = || route_on(guest.as_mut(), &Service::idle(2)).expect_err("it loops").kind;
     assert_eq!(kind(), FaultKind::OutOfFuel);
     setup.abort.set();
     assert_eq!(kind(), FaultKind::OutOfTime);
 }
 
-fn router(body: &str) -> Box<dyn Guest> {
-    guest(Kind::Routing, &format!("fn route(r, s) {{ {body} }}"))
+fn router(body: &str) -> Box<dyn RoutingGuest> {
+    guest(&format!("fn route(r, s) {{ {body} }}"))
 }
 
-fn route_on(guest: &mut dyn Guest, service: &Service) -> Result<(usize, Vec<f64>), Fault> {
+fn route_on(guest: &mut dyn RoutingGuest, service: &Service) -> Result<(usize, Vec<f64>), Fault> {
     let mut scores = Vec::new();
     let place = guest.route(&seen(&request(9)), &service.view(), &Ties::LowestIndex, &mut scores)?;
     Ok((place, scores))
@@ -125,7 +133,7 @@ fn route_on(guest: &mut dyn Guest, service: &Service) -> Result<(usize, Vec<f64>
 fn value_of(expression: &str) -> String {
     let source = format!("fn admit(r, s) {{ `${{{expression}}}` }}");
     let service = Service::idle(3).with(|signals| signals.queue_depth = vec![4, 1, 2]);
-    match guest(Kind::Admission, &source).admit(&seen(&request(9)), &service.view()) {
+    match guest::<dyn AdmissionGuest>(&source).admit(&seen(&request(9)), &service.view()) {
         Ok(Verdict::Reject(reason)) => reason.to_string(),
         other => panic!("{expression}: {other:?}"),
     }
@@ -272,7 +280,7 @@ proptest! {
         ];
         for (file, mut built_in) in pairs {
             let plugin = policy(file);
-            let mut guest = plugin.start(&setup(Kind::Routing, plugin.as_ref())).unwrap();
+            let mut guest = start::<dyn RoutingGuest>(plugin.as_ref());
             for (id, service) in services.iter().enumerate() {
                 let request = request(id as u32);
                 let choice = built_in.route(&seen(&request), &service.view(), &ties, &mut Vec::new());
@@ -331,16 +339,16 @@ fn every_kind_has_its_function() {
     assert_eq!(description.reads, Reads { in_flight: true, ..Default::default() });
     assert!(description.events.completed && description.events.blocks && !description.events.routed);
     assert!(description.every_step && description.parameters[0].about == "of something");
-    let start = |kind| plugin.start(&setup(kind, plugin.as_ref())).unwrap();
+    let plugin = plugin.as_ref();
     let request = request(9);
     let view = seen(&request);
     let service = Service::idle(2);
-    assert!(matches!(start(Kind::Admission).admit(&view, &service.view()), Ok(Verdict::Reject(_))));
-    assert!(matches!(start(Kind::Admission).admit(&view, &Service::idle(3).view()), Ok(Verdict::Admit)));
-    assert_eq!(start(Kind::Priority).priority(&view, Micros(1)), Ok(-200));
+    assert!(matches!(start::<dyn AdmissionGuest>(plugin).admit(&view, &service.view()), Ok(Verdict::Reject(_))));
+    assert!(matches!(start::<dyn AdmissionGuest>(plugin).admit(&view, &Service::idle(3).view()), Ok(Verdict::Admit)));
+    assert_eq!(start::<dyn PriorityGuest>(plugin).priority(&view, Micros(1)), Ok(-200));
     let queued =
         QueuedView { now: Micros(5), request: view, priority: 3, generated_tokens: 10, preemptions: 1, turn: 4 };
-    assert_eq!(start(Kind::Scheduling).rank(&queued), Ok(3.0 + 0.5 - 10.0 - 1.0));
+    assert_eq!(start::<dyn SchedulingGuest>(plugin).rank(&queued), Ok(3.0 + 0.5 - 10.0 - 1.0));
     let batch = BatchView {
         id: vec![4, 5, 6],
         priority: vec![0; 3],
@@ -355,8 +363,8 @@ fn every_kind_has_its_function() {
         preemptions: vec![0; 3],
         ..BatchView::default()
     };
-    assert_eq!(start(Kind::Preemption).victim(&batch), Ok(1), "of equals the last");
-    let mut latency = start(Kind::Latency);
+    assert_eq!(start::<dyn PreemptionGuest>(plugin).victim(&batch), Ok(1), "of equals the last");
+    let mut latency = start::<dyn LatencyGuest>(plugin);
     let mut step = Batch::default();
     step.add_prefill(10, 0, 10);
     assert_eq!(latency.step_time(&step), Ok(155), "154.5");
@@ -391,15 +399,15 @@ fn a_fork_goes_on_alike_and_apart() {
         fn init() { #{ turns: 0, log: [column(2, 1.5)] } }
         fn route(r, s) { this.turns += 1; this.log.push(this.turns); (this.turns + pick(2) + floor(random() * 4)) % s.len }
     ";
-    let mut original = guest(Kind::Routing, source);
+    let mut original = guest::<dyn RoutingGuest>(source);
     let service = Service::idle(64);
-    let ask = |guest: &mut dyn Guest, id| {
+    let ask = |guest: &mut dyn RoutingGuest, id| {
         let ties = Ties::Random(Stream::new(1, "router"));
         guest.route(&seen(&request(id)), &service.view(), &ties, &mut Vec::new()).unwrap()
     };
     let _ = (ask(original.as_mut(), 1), ask(original.as_mut(), 2));
-    let mut fork = original.fork().unwrap();
-    let mut restored = guest(Kind::Routing, source);
+    let mut fork = original.fork().and_then(StartedGuest::into_kind::<dyn RoutingGuest>).unwrap();
+    let mut restored = guest::<dyn RoutingGuest>(source);
     restored.restore(&original.save().unwrap()).unwrap();
     let path: Vec<_> = (3..20).map(|id| ask(original.as_mut(), id)).collect();
     assert_eq!(path, (3..20).map(|id| ask(fork.as_mut(), id)).collect::<Vec<_>>());
@@ -424,24 +432,25 @@ fn a_script_learns_what_changed() {
         fn admit(r, s) { this.learned() }
         fn notice(e) { if changed() != () { throw `no decision`; } }
     ";
-    let mut guest = guest(Kind::Admission, source);
+    let mut guest = guest::<dyn AdmissionGuest>(source);
     let reads = Reads { load: true, in_flight: true, cached_blocks: false };
     let mut service = inputs::Service::new(9);
     let mut go_on = |decisions| {
         (0..decisions).for_each(|_| service.go_on(reads));
         service.clone()
     };
-    let ask =
-        |guest: &mut dyn Guest, service: &inputs::Service| match guest.admit(&service.request(), &service.cluster()) {
-            Ok(Verdict::Reject(reason)) => reason.to_string(),
-            other => panic!("{other:?}"),
-        };
+    let ask = |guest: &mut dyn AdmissionGuest, service: &inputs::Service| match guest
+        .admit(&service.request(), &service.cluster())
+    {
+        Ok(Verdict::Reject(reason)) => reason.to_string(),
+        other => panic!("{other:?}"),
+    };
     let answers: Vec<_> = (0..5).map(|_| ask(guest.as_mut(), &go_on(1))).collect();
     assert_eq!(answers, ["any of 0", "[7, 4]", "[5, 8]", "[3, 3]", "[1, 7]"]);
     let event = inputs::event(9, 0, blis_sim::policy::Events { routed: true, ..blis_sim::policy::Events::NONE });
     guest.notice(&event.expect("one")).expect("no decision");
     let later = go_on(1);
-    let mut fork = guest.fork().expect("forks");
+    let mut fork = guest.fork().and_then(StartedGuest::into_kind).expect("forks");
     assert_eq!([&mut fork, &mut guest].map(|guest| ask(guest.as_mut(), &later)), ["any of 4", "[8, 2]"]);
     let state = guest.save().expect("saves");
     guest.restore(&state).expect("restores");
@@ -478,7 +487,8 @@ fn parameters_and_constants_are_seen_everywhere() {
     let plugin = script(source).unwrap();
     let scores = |parameters: &[f64]| {
         let setup = Setup { parameters: parameters.to_vec(), ..setup(Kind::Routing, plugin.as_ref()) };
-        route_on(plugin.start(&setup).unwrap().as_mut(), &Service::idle(3)).unwrap().1
+        let mut guest = plugin.start(&setup).and_then(StartedGuest::into_kind::<dyn RoutingGuest>).unwrap();
+        route_on(guest.as_mut(), &Service::idle(3)).unwrap().1
     };
     assert_eq!(scores(&[0.5, 2.0]), [4.0, 8.0, 10.0]);
     assert_eq!(scores(&[0.25, 1.0]), [2.0, 6.0, 10.0]);
@@ -506,6 +516,6 @@ fn only_columns_with_their_name_in_the_code_are_read() {
 #[test]
 fn own_functions_come_before_the_hosts() {
     let source = "fn max(x) { 7.0 } fn route(r, s) { [max(s.queue_depth), 8] }";
-    assert_eq!(route_on(guest(Kind::Routing, source).as_mut(), &Service::idle(2)).unwrap().1, [7.0, 8.0]);
+    assert_eq!(route_on(guest::<dyn RoutingGuest>(source).as_mut(), &Service::idle(2)).unwrap().1, [7.0, 8.0]);
     assert_eq!(value_of("max(s.queue_depth)"), "4.0", "other scripts do not notice");
 }

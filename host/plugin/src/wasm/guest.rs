@@ -15,7 +15,10 @@ use super::host::{About, Host, Log};
 use crate::rows::{
     InstanceRows, Rows, ages_row, decided_row, event_row, queued_row, request_row, running_rows, step_row,
 };
-use crate::{Constants, Fault, FaultKind, Guest, Kind, Setup};
+use crate::{
+    AdmissionGuest, Constants, Fault, FaultKind, Guest, Kind, LatencyGuest, PreemptionGuest, PriorityGuest,
+    RoutingGuest, SchedulingGuest, Setup, StartedGuest,
+};
 
 /// An instance, ready for questions.
 struct Live<F> {
@@ -159,7 +162,7 @@ impl<F: Functions> WasmGuest<F> {
     }
 }
 
-impl<F: Functions> Guest for WasmGuest<F> {
+impl<F: Functions> AdmissionGuest for WasmGuest<F> {
     fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<Verdict, Fault> {
         self.of(Kind::Admission)?;
         let verdict = self.decide(request, cluster, None, |guest, scene, about| {
@@ -170,7 +173,9 @@ impl<F: Functions> Guest for WasmGuest<F> {
             Some(text) => Verdict::Reject(Reason::Text(excerpt(&text, self.setup.limits.message_bytes).into())),
         })
     }
+}
 
+impl<F: Functions> RoutingGuest for WasmGuest<F> {
     fn route(
         &mut self,
         request: &RequestView<'_>,
@@ -191,21 +196,27 @@ impl<F: Functions> Guest for WasmGuest<F> {
         })?;
         Ok(target as usize)
     }
+}
 
+impl<F: Functions> PriorityGuest for WasmGuest<F> {
     fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> Result<i64, Fault> {
         self.of(Kind::Priority)?;
         let about = About { id: request.id, request: Some(request), ..About::default() };
         let row = request_row(request, now, 0);
         self.ask("priority", &about, |functions, store| functions.priority(store, &row))
     }
+}
 
+impl<F: Functions> SchedulingGuest for WasmGuest<F> {
     fn rank(&mut self, queued: &QueuedView<'_>) -> Result<f64, Fault> {
         self.of(Kind::Scheduling)?;
         let about = About { id: queued.request.id, request: Some(&queued.request), ..About::default() };
         let (request, place) = (request_row(&queued.request, queued.now, 0), queued_row(queued));
         self.ask("rank", &about, |functions, store| functions.rank(store, &request, &place))
     }
+}
 
+impl<F: Functions> PreemptionGuest for WasmGuest<F> {
     fn victim(&mut self, batch: &BatchView) -> Result<usize, Fault> {
         self.of(Kind::Preemption)?;
         let rows = running_rows(batch);
@@ -215,7 +226,9 @@ impl<F: Functions> Guest for WasmGuest<F> {
             self.ask("victim", &about, |functions, store| functions.victim(store, batch.now.0, wanting, &rows))?;
         Ok(victim as usize)
     }
+}
 
+impl<F: Functions> LatencyGuest for WasmGuest<F> {
     fn step_time(&mut self, batch: &Batch) -> Result<u64, Fault> {
         let row = step_row(batch);
         self.latency("step-time", |functions, store| functions.step_time(store, &row))
@@ -228,7 +241,9 @@ impl<F: Functions> Guest for WasmGuest<F> {
     fn constants(&mut self) -> Result<Constants, Fault> {
         self.latency("constants", F::constants)
     }
+}
 
+impl<F: Functions> Guest for WasmGuest<F> {
     fn notice(&mut self, event: &Event) -> Result<(), Fault> {
         self.ready()?;
         let about = About { id: event.request, ..About::default() };
@@ -254,11 +269,11 @@ impl<F: Functions> Guest for WasmGuest<F> {
         self.agreed("restore", answer).inspect_err(|_| self.live = None)
     }
 
-    fn fork(&mut self) -> Result<Box<dyn Guest>, Fault> {
+    fn fork(&mut self) -> Result<StartedGuest, Fault> {
         let state = self.save()?;
         let mut copy = Self::start(&self.plugin, &self.setup)?;
         copy.restore(&state)?;
-        Ok(Box::new(copy))
+        Ok(StartedGuest::of(self.setup.kind, copy))
     }
 
     fn used(&self) -> Option<u64> {

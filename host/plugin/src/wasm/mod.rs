@@ -53,7 +53,7 @@ use self::guest::WasmGuest;
 use self::host::{Host, Wants};
 use self::inspect::{Exports, Form};
 use super::sha256::sha256;
-use super::{Description, Fault, FaultKind, Guest, Limits, Plugin, Setup, Technology};
+use super::{Description, Fault, FaultKind, Limits, Plugin, Setup, StartedGuest, Technology};
 
 /// The plugin in the file at `path`, a component or a core module.
 ///
@@ -225,7 +225,7 @@ impl<F: Functions> Plugin for Wasm<F> {
         Technology::Component
     }
 
-    fn start(&self, setup: &Setup) -> Result<Box<dyn Guest>, Fault> {
-        Ok(Box::new(WasmGuest::start(&self.0, setup)?))
+    fn start(&self, setup: &Setup) -> Result<StartedGuest, Fault> {
+        Ok(StartedGuest::of(setup.kind, WasmGuest::start(&self.0, setup)?))
     }
 }

@@ -14,9 +14,10 @@ use wasmtime::Store;
 
 use super::host::Log;
 use super::*;
-use crate::Kind;
 use crate::adapt::PluginPolicy;
 use crate::incidents::{Incidents, OnError};
+use crate::inputs::Question;
+use crate::{Kind, LatencyGuest, RoutingGuest};
 
 const LEAST_LOADED: &str = include_str!("fixtures/least_loaded.wat");
 
@@ -86,12 +87,16 @@ fn setup(kind: Kind) -> Setup {
     }
 }
 
-fn start(text: &str) -> Result<Box<dyn Guest>, Fault> {
-    load_text(text)?.start(&setup(Kind::Routing))
+fn start(text: &str) -> Result<Box<dyn RoutingGuest>, Fault> {
+    router(load_text(text)?.as_ref(), &setup(Kind::Routing))
+}
+
+fn router(plugin: &dyn Plugin, setup: &Setup) -> Result<Box<dyn RoutingGuest>, Fault> {
+    plugin.start(setup).and_then(StartedGuest::into_kind)
 }
 
 /// Asks `guest` to route among instances with so many requests in flight.
-fn route(guest: &mut dyn Guest, in_flight: &[u32], scores: &mut Vec<f64>) -> Result<usize, Fault> {
+fn route(guest: &mut dyn RoutingGuest, in_flight: &[u32], scores: &mut Vec<f64>) -> Result<usize, Fault> {
     with_view(in_flight, |request, cluster| guest.route(request, cluster, &Ties::LowestIndex, scores))
 }
 
@@ -178,7 +183,7 @@ fn it_routes() {
 #[test]
 fn scores_come_if_somebody_reads_them() {
     let explain = Setup { explain: true, ..setup(Kind::Routing) };
-    let mut guest = load_text(LEAST_LOADED).and_then(|plugin| plugin.start(&explain)).expect("starts");
+    let mut guest = load_text(LEAST_LOADED).and_then(|plugin| router(plugin.as_ref(), &explain)).expect("starts");
     let mut scores = Vec::new();
     assert_eq!(route(guest.as_mut(), &[3, 1], &mut scores), Ok(1));
     assert_eq!(scores, [-12.0, -8.0], "load times the parameter");
@@ -187,11 +192,11 @@ fn scores_come_if_somebody_reads_them() {
 #[test]
 fn a_copy_goes_on_and_shares_nothing() {
     let mut guest = start(LEAST_LOADED).expect("starts");
-    let ask = |guest: &mut dyn Guest| route(guest, &[1, 0], &mut Vec::new()).expect("routes");
+    let ask = |guest: &mut dyn RoutingGuest| route(guest, &[1, 0], &mut Vec::new()).expect("routes");
     ask(guest.as_mut());
-    let mut copy = guest.fork().expect("forks");
+    let mut copy = guest.fork().and_then(StartedGuest::into_kind::<dyn RoutingGuest>).expect("forks");
     ask(copy.as_mut());
-    let count = |guest: &mut Box<dyn Guest>| guest.save().expect("saves")[0];
+    let count = |guest: &mut Box<dyn RoutingGuest>| guest.save().expect("saves")[0];
     assert_eq!((count(&mut guest), count(&mut copy)), (1, 2));
     copy.restore(&guest.save().expect("saves")).expect("restores");
     assert_eq!(count(&mut copy), 1);
@@ -211,12 +216,16 @@ fn after_a_trap_it_begins_anew() {
 
 #[test]
 fn a_guest_answers_for_its_kind_only() {
-    let mut guest = start(LEAST_LOADED).expect("starts");
-    let fault = with_view(&[1], |request, cluster| guest.admit(request, cluster)).expect_err("no admission");
+    let start = || load_text(LEAST_LOADED).and_then(|plugin| plugin.start(&setup(Kind::Routing))).expect("starts");
+    let mut guest = start();
+    assert_eq!(guest.kind(), Kind::Routing);
+    let question = Question::plausible(Kind::Admission, 1, 0);
+    let fault = question.ask(&mut guest, &Ties::LowestIndex).expect_err("no admission");
     assert_eq!(fault.kind, FaultKind::MissingExport);
-    let fault = guest.constants().expect_err("no latency");
+    let fault = start().into_kind::<dyn LatencyGuest>().expect_err("no latency");
     assert_eq!(fault.kind, FaultKind::MissingExport);
-    assert_eq!(route(guest.as_mut(), &[1, 0], &mut Vec::new()), Ok(1), "and lives");
+    let mut guest = guest.into_kind::<dyn RoutingGuest>().expect("but routing");
+    assert_eq!(route(guest.as_mut(), &[1, 0], &mut Vec::new()), Ok(1));
 }
 
 #[test]
@@ -307,7 +316,7 @@ fn a_long_log_line_is_cut() {
 fn fault_of(way: Way, text: &str) -> Fault {
     let bytes = wat::parse_str(text).expect("the fixture assembles");
     let plugin = load_by(way, "router.wasm", &bytes);
-    let guest = plugin.and_then(|plugin| plugin.start(&setup(Kind::Routing)));
+    let guest = plugin.and_then(|plugin| router(plugin.as_ref(), &setup(Kind::Routing)));
     let Ok(mut guest) = guest else { return guest.expect_err("just looked") };
     route(guest.as_mut(), &[1, 0], &mut Vec::new()).expect_err("a hostile guest fails")
 }
@@ -718,7 +727,7 @@ fn states_have_limits() {
         |(name, text)| {
             let limits = Limits { state_bytes: 1 << 20, ..Limits::default() };
             let mut guest = load_text(&text)
-                .and_then(|plugin| plugin.start(&Setup { limits, ..setup(Kind::Routing) }))
+                .and_then(|plugin| router(plugin.as_ref(), &Setup { limits, ..setup(Kind::Routing) }))
                 .expect("starts");
             let fault = guest.fork().map(|_| ()).expect_err(name);
             assert_eq!(route(guest.as_mut(), &[1, 0], &mut Vec::new()), Ok(1), "it can still be asked");
@@ -738,9 +747,9 @@ fn states_have_limits() {
 #[test]
 fn a_place_outside_the_cluster_is_an_incident() {
     let plugin = load_text(&routing("", "(return (i32.const -1))")).expect("loads");
-    let guest = plugin.start(&setup(Kind::Routing)).expect("starts");
+    let guest = router(plugin.as_ref(), &setup(Kind::Routing)).expect("starts");
     let incidents = Incidents::new(OnError::Fallback, Abort::default());
-    let mut policy = PluginPolicy::new("router.wasm", Kind::Routing, plugin.description(), guest, &incidents);
+    let mut policy = PluginPolicy::new("router.wasm", plugin.description(), guest, &incidents);
     let choice =
         with_view(&[1, 0], |request, cluster| policy.route(request, cluster, &Ties::LowestIndex, &mut Vec::new()));
     assert_eq!(choice.target, 1, "the least loaded instead");
@@ -778,7 +787,7 @@ fn routes_with_code_in(folder: &Path) {
     let settings = Settings { strict: true, kept: Kept::Folder(folder.to_owned()) };
     let core = wat::parse_str(LEAST_LOADED).expect("assembles");
     let plugin = load(Path::new("router.wasm"), &core, &Limits::default(), &settings).expect("loads");
-    let mut guest = plugin.start(&setup(Kind::Routing)).expect("starts");
+    let mut guest = router(plugin.as_ref(), &setup(Kind::Routing)).expect("starts");
     assert_eq!(route(guest.as_mut(), &[1, 0], &mut Vec::new()), Ok(1));
 }
 
@@ -818,7 +827,8 @@ fn compiled_code_is_not_taken_from_where_others_may_write() {
 fn components_are_not_componentized_again() {
     let component =
         componentize(Path::new("router.wasm"), &wat::parse_str(LEAST_LOADED).expect("assembles")).expect("a component");
-    let mut guest = load_bytes(&component).and_then(|plugin| plugin.start(&setup(Kind::Routing))).expect("starts");
+    let mut guest =
+        load_bytes(&component).and_then(|plugin| router(plugin.as_ref(), &setup(Kind::Routing))).expect("starts");
     assert_eq!(route(guest.as_mut(), &[1, 0], &mut Vec::new()), Ok(1));
     let fault = componentize(Path::new("router.wasm"), &component).expect_err("is one");
     insta::assert_snapshot!(fault, @"router.wasm: is a component already; use it as it is [syntax]");

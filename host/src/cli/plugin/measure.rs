@@ -9,7 +9,7 @@ use blis_config::policy::BuiltIn;
 use blis_eval::timer::Timer;
 use blis_plugin::check::{setup, ties};
 use blis_plugin::inputs::{self, Question, Service};
-use blis_plugin::{Fault, FaultKind, Guest, Kind, Limits, Plugin, Setup};
+use blis_plugin::{Fault, FaultKind, Kind, Limits, Plugin, Setup, StartedGuest};
 
 /// A measurement takes at least that much CPU time, and is repeated; the fastest counts.
 const LONG_ENOUGH: Duration = Duration::from_millis(4);
@@ -37,17 +37,18 @@ fn measured(plugin: &dyn Plugin, mut setup: Setup, n: usize, reads: Reads) -> Re
     let mut guest = plugin.start(&setup)?;
     let mut scores = Vec::new();
     // A call that fails is no measurement: found beforehand.
-    inputs::traffic(kind, n).iter().try_for_each(|question| call(&mut *guest, question, &mut scores))?;
+    inputs::traffic(kind, n).iter().try_for_each(|question| call(&mut guest, question, &mut scores))?;
     let mut failed = None;
     let cost = cost(kind, n, reads, |asked| {
         let answer = match asked {
-            Asked::Question(question) => call(&mut *guest, question, &mut scores),
-            Asked::Service(service) => match kind {
-                Kind::Admission => guest.admit(&service.request(), &service.cluster()).map(drop_black),
-                _ => {
+            Asked::Question(question) => call(&mut guest, question, &mut scores),
+            Asked::Service(service) => match &mut guest {
+                StartedGuest::Admission(guest) => guest.admit(&service.request(), &service.cluster()).map(drop_black),
+                StartedGuest::Routing(guest) => {
                     scores.clear();
                     guest.route(&service.request(), &service.cluster(), &ties(), &mut scores).map(drop_black)
                 }
+                other => Err(other.mismatch()),
             },
         };
         if let Err(fault) = answer {
@@ -90,19 +91,25 @@ fn cost(kind: Kind, n: usize, reads: Reads, mut call: impl FnMut(Asked<'_>)) -> 
     Cost { ns: (all - without).max(0.0), cold_ns: Some(cold) }
 }
 
-fn call(guest: &mut dyn Guest, question: &Question, scores: &mut Vec<f64>) -> Result<(), Fault> {
-    match question {
-        Question::Admit(scene) => guest.admit(&scene.request(), &scene.cluster()).map(drop_black),
-        Question::Route(scene) => {
+fn call(guest: &mut StartedGuest, question: &Question, scores: &mut Vec<f64>) -> Result<(), Fault> {
+    use StartedGuest::{Admission, Latency, Preemption, Priority, Routing, Scheduling};
+    match (question, guest) {
+        (Question::Admit(scene), Admission(guest)) => guest.admit(&scene.request(), &scene.cluster()).map(drop_black),
+        (Question::Route(scene), Routing(guest)) => {
             scores.clear();
             guest.route(&scene.request(), &scene.cluster(), &ties(), scores).map(drop_black)
         }
-        Question::Priority(scene) => guest.priority(&scene.request(), scene.cluster().now).map(drop_black),
-        Question::Rank(..) => question.queued().map_or(Ok(()), |queued| guest.rank(&queued).map(drop_black)),
-        Question::Victim(batch) => guest.victim(batch).map(drop_black),
-        Question::Step(batch) => guest.step_time(batch).map(drop_black),
-        Question::Queueing(tokens) => guest.queueing_time(*tokens).map(drop_black),
-        Question::Notice(event) => guest.notice(event),
+        (Question::Priority(scene), Priority(guest)) => {
+            guest.priority(&scene.request(), scene.cluster().now).map(drop_black)
+        }
+        (Question::Rank(..), Scheduling(guest)) => {
+            question.queued().map_or(Ok(()), |queued| guest.rank(&queued).map(drop_black))
+        }
+        (Question::Victim(batch), Preemption(guest)) => guest.victim(batch).map(drop_black),
+        (Question::Step(batch), Latency(guest)) => guest.step_time(batch).map(drop_black),
+        (Question::Queueing(tokens), Latency(guest)) => guest.queueing_time(*tokens).map(drop_black),
+        (Question::Notice(event), guest) => guest.notice(event),
+        (_, guest) => Err(guest.mismatch()),
     }
 }
 

@@ -8,7 +8,7 @@ fn load_fault(source: &str) -> Fault {
 
 /// What asking the script for a place among four instances ends with.
 fn route_fault(source: &str) -> Fault {
-    let mut guest = guest(Kind::Routing, source);
+    let mut guest = guest::<dyn RoutingGuest>(source);
     let service = Service::idle(4);
     let fault = route_on(guest.as_mut(), &service).expect_err(source);
     // It can be asked again.
@@ -114,7 +114,7 @@ fn what_grows_without_bound_is_stopped() {
 #[test]
 fn a_state_has_its_size() {
     let source = "fn init() { #{ all: [] } } fn route(r, s) { this.all.push(column(65000, 1.0)); 0 }";
-    let mut guest = guest(Kind::Routing, source);
+    let mut guest = guest::<dyn RoutingGuest>(source);
     let service = Service::idle(4);
     let faults: Vec<_> = (0..100).filter_map(|_| route_on(guest.as_mut(), &service).err()).collect();
     assert!(faults.len() > 1 && faults.len() < 10, "the state is fresh after each: {}", faults.len());
@@ -434,18 +434,16 @@ fn a_script_that_cannot_start_says_so() {
       1 | fn init() { loop {} } fn route(r, s) { 0 }
         |    ^^^^ [out-of-fuel]
     ");
-    let mut guest = guest(Kind::Routing, "fn route(r, s) { this.f = |x| x; this.view = s; 0 }");
+    let mut guest = guest::<dyn RoutingGuest>("fn route(r, s) { this.f = |x| x; this.view = s; 0 }");
     route_on(guest.as_mut(), &Service::idle(4)).unwrap();
     insta::assert_snapshot!(all(&[
         guest.save().unwrap_err(),
         guest.fork().map(|_| ()).unwrap_err(),
         guest.restore(b"nonsense").unwrap_err(),
-        guest.admit(&seen(&request(1)), &Service::idle(1).view()).unwrap_err(),
     ]), @r"
     test.rhai: the state cannot be saved: this.f is a function, which cannot be saved or copied: keep numbers, texts, arrays, maps and columns [refused]
     test.rhai: the state cannot be saved: this.f is a function, which cannot be saved or copied: keep numbers, texts, arrays, maps and columns [refused]
     test.rhai: the state cannot be restored: it is damaged, or not a state of a script [refused]
-    test.rhai: there is no function `admit`, which `admission` needs [missing-export]
     ");
 }
 

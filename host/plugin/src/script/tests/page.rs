@@ -75,13 +75,13 @@ fn exercise(plugin: &Arc<dyn Plugin>) {
     for &kind in &plugin.description().kinds {
         let mut guest = plugin.start(&setup(kind, plugin.as_ref())).unwrap_or_else(|fault| panic!("{fault}"));
         for id in 0..5 {
-            ask(kind, guest.as_mut(), &request(id)).unwrap_or_else(|fault| panic!("{fault}"));
+            ask(&mut guest, &request(id)).unwrap_or_else(|fault| panic!("{fault}"));
         }
         guest.fork().unwrap_or_else(|fault| panic!("{fault}"));
     }
 }
 
-fn ask(kind: Kind, guest: &mut dyn Guest, request: &Request) -> Result<(), Fault> {
+fn ask(guest: &mut StartedGuest, request: &Request) -> Result<(), Fault> {
     let view = seen(request);
     let service = Service::idle(2);
     let event = Event {
@@ -97,14 +97,14 @@ fn ask(kind: Kind, guest: &mut dyn Guest, request: &Request) -> Result<(), Fault
         block: 0,
     };
     guest.notice(&event)?;
-    match kind {
-        Kind::Admission => guest.admit(&view, &service.view()).map(|_| ()),
-        Kind::Routing => {
+    match guest {
+        StartedGuest::Admission(guest) => guest.admit(&view, &service.view()).map(|_| ()),
+        StartedGuest::Routing(guest) => {
             let mut scores = Vec::new();
             guest.route(&view, &service.view(), &Ties::LowestIndex, &mut scores).map(|_| ())
         }
-        Kind::Priority => guest.priority(&view, Micros(5)).map(|_| ()),
-        Kind::Scheduling => {
+        StartedGuest::Priority(guest) => guest.priority(&view, Micros(5)).map(|_| ()),
+        StartedGuest::Scheduling(guest) => {
             let queued = QueuedView {
                 now: Micros(5),
                 request: view,
@@ -115,7 +115,7 @@ fn ask(kind: Kind, guest: &mut dyn Guest, request: &Request) -> Result<(), Fault
             };
             guest.rank(&queued).map(|_| ())
         }
-        Kind::Preemption => {
+        StartedGuest::Preemption(guest) => {
             let batch = BatchView {
                 id: vec![1, 2],
                 priority: vec![0; 2],
@@ -132,7 +132,7 @@ fn ask(kind: Kind, guest: &mut dyn Guest, request: &Request) -> Result<(), Fault
             };
             guest.victim(&batch).map(|_| ())
         }
-        Kind::Latency => {
+        StartedGuest::Latency(guest) => {
             let constants = guest.constants()?;
             guest.queueing_time(100)?;
             let mut step = Batch::default();

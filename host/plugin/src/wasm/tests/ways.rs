@@ -3,7 +3,7 @@
 use blis_sim::policy::Reads;
 
 use super::*;
-use crate::inputs::{self, NAMES, Question};
+use crate::inputs::{self, NAMES};
 
 /// The components in `policies/`, by name.
 fn committed() -> Vec<(String, Vec<u8>)> {
@@ -59,7 +59,7 @@ fn they_answer_alike() {
             for question in plausible.chain(extreme) {
                 let ties = Ties::Random(Stream::new(1, "ties"));
                 let answers = guests.each_mut().map(|guest| {
-                    question.ask(guest.as_mut().expect("starts").as_mut(), &ties).map_err(|fault| fault.to_string())
+                    question.ask(guest.as_mut().expect("starts"), &ties).map_err(|fault| fault.to_string())
                 });
                 assert_eq!(answers[0], answers[1], "{name}: {question:?}");
             }
@@ -82,7 +82,7 @@ fn the_host_answers_both() {
     );
     let answers = [Way::Fastest, Way::Typed].map(|way| {
         let plugin = load_by(way, "router.wasm", &component(&text));
-        let mut guest = plugin.and_then(|plugin| plugin.start(&setup(Kind::Routing))).expect("starts");
+        let mut guest = plugin.and_then(|plugin| router(plugin.as_ref(), &setup(Kind::Routing))).expect("starts");
         route(guest.as_mut(), &[0], &mut Vec::new())
     });
     assert_eq!(answers, [Ok(40 + usize::from(b'g')), Ok(40 + usize::from(b'g'))]);
@@ -105,21 +105,21 @@ fn what_changed_is_told_both() {
     let text = routing(LEARNS[0], LEARNS[1]);
     for way in [Way::Fastest, Way::Typed] {
         let plugin = load_by(way, "router.wasm", &component(&text)).expect("loads");
-        let mut guest = plugin.start(&Setup { explain: true, ..setup(Kind::Routing) }).expect("starts");
+        let mut guest = router(plugin.as_ref(), &Setup { explain: true, ..setup(Kind::Routing) }).expect("starts");
         let reads = Reads { cached_blocks: false, ..plugin.description().reads };
         let mut service = inputs::Service::new(9);
         let mut go_on = |decisions| {
             (0..decisions).for_each(|_| service.go_on(reads));
             service.clone()
         };
-        let ask = |guest: &mut dyn Guest, service: &inputs::Service| {
+        let ask = |guest: &mut dyn RoutingGuest, service: &inputs::Service| {
             guest.route(&service.request(), &service.cluster(), &Ties::LowestIndex, &mut Vec::new())
         };
         // Where a request came in decision 0, 1, 2 …: 7 places further every time. In every ninth signals are read.
         let answers: Vec<_> = (0..11).map(|_| ask(guest.as_mut(), &go_on(1)).expect("answers")).collect();
         assert_eq!(answers, [100, 27, 25, 23, 21, 28, 26, 24, 22, 100, 27], "{way:?}");
         let later = go_on(1);
-        let mut fork = guest.fork().expect("forks");
+        let mut fork = guest.fork().and_then(StartedGuest::into_kind).expect("forks");
         assert_eq!([&mut fork, &mut guest].map(|guest| ask(guest.as_mut(), &later)), [Ok(100), Ok(25)], "{way:?}");
         assert_eq!(ask(guest.as_mut(), &later), Ok(0), "nothing did");
         let state = guest.save().expect("saves");
@@ -137,7 +137,7 @@ fn where_the_answer_goes_is_checked() {
         let text = routing(LEARNS[0], &LEARNS[1].replacen("700", place, 1));
         let answers = [Way::Fastest, Way::Typed].map(|way| {
             let plugin = load_by(way, "router.wasm", &component(&text));
-            let mut guest = plugin.and_then(|plugin| plugin.start(&setup(Kind::Routing))).expect("starts");
+            let mut guest = plugin.and_then(|plugin| router(plugin.as_ref(), &setup(Kind::Routing))).expect("starts");
             route(guest.as_mut(), &[0], &mut Vec::new()).expect_err("no place for it").kind
         });
         assert_eq!(answers, [FaultKind::Trap; 2], "{place}");
@@ -187,7 +187,7 @@ fn what_is_called_after_an_answer_is_called() {
     let counts = [Way::Fastest, Way::Typed].map(|way| {
         let plugin = load_by(way, "router.wasm", &component(&text));
         let explain = Setup { explain: true, ..setup(Kind::Routing) };
-        let mut guest = plugin.and_then(|plugin| plugin.start(&explain)).expect("starts");
+        let mut guest = plugin.and_then(|plugin| router(plugin.as_ref(), &explain)).expect("starts");
         route(guest.as_mut(), &[1, 0], &mut Vec::new()).expect("routes");
         guest.save().expect("saves")[0]
     });
@@ -199,7 +199,7 @@ fn it_is_initialized_before_anything_else() {
     let text = changed(&[(";; imports", r#"(func (export "_initialize") (i64.store (i32.const 656) (i64.const 7)))"#)]);
     let counts = [Way::Fastest, Way::Typed].map(|way| {
         let plugin = load_by(way, "router.wasm", &component(&text));
-        let mut guest = plugin.and_then(|plugin| plugin.start(&setup(Kind::Routing))).expect("starts");
+        let mut guest = plugin.and_then(|plugin| router(plugin.as_ref(), &setup(Kind::Routing))).expect("starts");
         guest.save().expect("saves")[0]
     });
     assert_eq!(counts, [7, 7]);
