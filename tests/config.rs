@@ -61,3 +61,12 @@ fn mistakes_in_a_configuration_are_told() {
     ];
     insta::assert_snapshot!(all.join("\n"));
 }
+
+/// It took `--metrics-path`, and wrote nothing.
+#[test]
+fn regret_refuses_files_that_it_does_not_write() {
+    let folder = Scratch::new();
+    let ended = blis!("regret", MODEL, "--num-requests 5 --metrics-path", folder.join("m.json"));
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.starts_with("error: `blis regret` writes no results or exports of the run\nhint: "));
+}

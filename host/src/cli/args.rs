@@ -96,9 +96,14 @@ impl RunArgs {
         self.given.over(&self.output)
     }
 
+    /// Files that it writes.
+    pub(super) fn files(&self) -> OutputFiles {
+        self.export.files(&self.metrics_path, &None)
+    }
+
     /// That, checked.
     pub(super) fn experiment(&self) -> Result<Experiment, Failure> {
-        Experiment::new(self.spec()?, self.export.files(&self.metrics_path, &None))
+        Experiment::new(self.spec()?, self.files())
     }
 }
 

@@ -26,6 +26,10 @@ pub(super) fn dispatch(args: RegretArgs) -> Result<(), Failure> {
     let RegretArgs { run, oracle } = args;
     start_log(run.output.log.into());
     let form = run.output.output;
+    if run.files() != OutputFiles::default() {
+        return Err(Failure::usage("`blis regret` writes no results or exports of the run")
+            .hint("`blis run … --regret outcome` does; `--regret-path` writes the decisions that were looked at"));
+    }
     let mut spec = run.spec()?;
     spec.regret = Some(RegretName::Outcome);
     let config = Experiment::new(spec, OutputFiles::default())?;
