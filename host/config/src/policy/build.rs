@@ -24,7 +24,7 @@ impl PolicySettings {
         })
     }
 
-    /// Who may enter, tenants' budgets left aside.
+    /// The built-in admission policy, without the budgets of tenants.
     ///
     /// # Errors
     /// Says which value makes no sense.

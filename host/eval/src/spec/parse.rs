@@ -264,7 +264,6 @@ pub fn from_0(text: &str) -> Result<f64, String> {
     finite(text).filter(|&number| number >= 0.0).ok_or_else(|| "must be a number from 0 on".to_owned())
 }
 
-/// `name:weight,…`.
 /// `KIND.NAME=VALUE`.
 pub fn policy_param(text: &str) -> Result<PolicyParam, String> {
     let parts = text.split_once('.').and_then(|(kind, rest)| Some((kind, rest.split_once('=')?)));
