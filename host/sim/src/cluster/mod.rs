@@ -3,22 +3,22 @@
 //! ```text
 //! arrival ── admission latency ──► admit? ── routing latency ──► which instance? ──► its queue …
 //!                                    │                              │
-//!                                rejected              rejected: nobody serves that model
+//!                                rejected              rejected: no instance serves that model
 //! ```
 //!
-//! Everything in front of the instances happens in [`Cluster::run`], one event after the other.
-//! At the same microsecond the order is:
+//! The events in front of the instances are executed by [`Cluster::run`], one after the other. At the same microsecond
+//! the order is:
 //!
-//! | rank | event | why there |
+//! | rank | event | reason |
 //! |---|---|---|
 //! | 0 | arrival | decisions of a tick are made in the order of arrival |
 //! | 1 | admission | a request is routed after it was admitted |
 //! | 2 | routing | |
-//! | 3 | instances, lowest number first | a router sees what was reported before, not what happens now |
+//! | 3 | instances, lowest number first | a router sees signals reported before, not events of this moment |
 //!
-//! Instances do not know of each other. So they need not move in step: an instance catches up
-//! when a decision is about to look at something that may have changed on it. Which ones that
-//! are is kept in a tournament tree; nothing scans them but the periodic refresh.
+//! Instances do not interact with each other. They need not advance in lockstep: an instance catches up when a decision
+//! is about to read something that may have changed on it. A tournament tree finds those instances; only the periodic
+//! refresh scans all of them.
 
 mod in_flight;
 mod lifecycle;
@@ -51,17 +51,17 @@ use crate::request::{Name, Request};
 use crate::semantics::Semantics;
 use crate::units::Micros;
 
-/// Ends a simulation early, from inside a policy that can go no further.
+/// Ends a simulation early, from inside a policy that cannot continue.
 #[derive(Clone, Debug, Default)]
 pub struct Abort(Arc<AtomicBool>);
 
 impl Abort {
-    /// The simulation ends before its next decision, with [`Halt::Aborted`].
+    /// Ends the simulation before its next decision, with [`Halt::Aborted`].
     pub fn set(&self) {
         self.0.store(true, Relaxed);
     }
 
-    /// Whether it was set.
+    /// Whether the simulation is to end.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.0.load(Relaxed)
@@ -72,53 +72,53 @@ impl Abort {
     }
 }
 
-/// Why a simulation ended without an answer.
+/// Why a simulation ended without a result.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Halt {
-    /// An instance would work for ever without finishing anything.
+    /// An instance would execute for ever without completing a request.
     #[error(transparent)]
     Stuck(#[from] Stuck),
-    /// A policy said so ([`Abort`]); it knows why.
+    /// A policy ended the simulation ([`Abort`]) and keeps the reason.
     #[error("a policy ended the simulation")]
     Aborted,
 }
 
-/// What stands in front of the instances.
+/// The configuration of everything in front of the instances.
 #[derive(Clone, Debug)]
 pub struct ClusterConfig {
-    /// From arrival to the admission decision.
+    /// Time from arrival to the admission decision.
     pub admission_latency: Micros,
-    /// From the admission decision to the routing decision.
+    /// Time from the admission decision to the routing decision.
     pub routing_latency: Micros,
-    /// Age at which the periodic signals are read anew; 0 for always fresh.
+    /// Refresh interval of the periodic signals; 0 for always fresh.
     pub snapshot_refresh_interval: Micros,
-    /// Age at which the contents of the prefix caches are read anew; 0 for always fresh.
+    /// Refresh interval of the signal of prefix-cache contents; 0 for always fresh.
     pub cache_signal_delay: Micros,
-    /// What to do among equally good instances.
+    /// Which instance is chosen among equally good ones.
     pub ties: Ties,
-    /// Urgency of the SLO classes.
+    /// Priorities of the SLO classes.
     pub classes: Classes,
-    /// Names of the model that is served. A request that names another one is rejected; one that
-    /// names none takes what there is.
+    /// Names of the model that is served. A request that names another model is rejected; one that names none is
+    /// served.
     pub serves: Vec<Name>,
-    /// Tokens per KV block of every instance.
+    /// Size of a KV block on every instance, tokens.
     pub block_size: u32,
-    /// vLLM's or BLIS's ways.
+    /// Behaviour where vLLM and BLIS differ.
     pub semantics: Semantics,
     /// End of the simulation, inclusive.
     pub horizon: Micros,
-    /// Ends it earlier.
+    /// Lets a policy end the simulation before the horizon.
     pub abort: Abort,
 }
 
-/// Who decides.
+/// The policies in front of the instances.
 #[derive(Debug)]
 pub struct Policies {
-    /// Who may enter.
+    /// Decides whether a request is admitted.
     pub admission: Box<dyn AdmissionPolicy>,
-    /// Where a request goes.
+    /// Chooses the instance of a request.
     pub routing: Box<dyn RoutingPolicy>,
-    /// How urgent it is there.
+    /// Sets the priority of a request on its instance.
     pub priority: Box<dyn PriorityPolicy>,
 }
 
@@ -127,7 +127,7 @@ impl Policies {
         self.admission.events().and(self.routing.events()).and(self.priority.events())
     }
 
-    /// To whoever wants to know.
+    /// Delivers an event to the policies that receive its kind.
     fn notice(&mut self, event: &Happened) {
         if self.admission.events().include(event.kind) {
             self.admission.notice(event);
@@ -147,33 +147,33 @@ impl Clone for Policies {
     }
 }
 
-/// A service in the middle of its work. Cloning it copies what is live, not what has been.
+/// A service during a simulation. A clone copies the live requests, not those that have ended.
 #[derive(Clone, Debug)]
 pub struct Cluster<I> {
     config: ClusterConfig,
     policies: Policies,
     instances: Vec<I>,
     next_events: NextEvents,
-    /// The instance expected to be next, and how far memory was asked for it.
+    /// The instance to be prefetched next, and how far its prefetch has progressed.
     expected: (usize, usize),
     board: Board,
     lifecycle: Lifecycle,
-    /// What the policies read; asked once.
+    /// The signals that the policies read; each policy declares them once.
     admission_reads: Reads,
     routing_reads: Reads,
-    /// Arrived, on their way to admission.
+    /// Requests that have arrived and wait for admission.
     arrived: VecDeque<Request>,
-    /// Admitted, on their way to routing.
+    /// Requests that were admitted and wait for routing.
     admitted: VecDeque<Request>,
     /// The routing policy's scores of the present decision.
     scores: Vec<f64>,
-    /// The next decision of this kind about this request is not the policy's.
+    /// The next decision of this kind about this request, which is forced.
     forced: Option<(u32, Force)>,
-    /// Decisions that are made already.
+    /// Recorded decisions that are replayed instead of made.
     settled: Option<Arc<Settled>>,
 }
 
-/// What happens next in front of the instances, in the order of ranks.
+/// The events in front of the instances, in the order of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Arrival,
@@ -182,7 +182,7 @@ enum Event {
 }
 
 impl<I: Instance> Cluster<I> {
-    /// An idle service; `instances` are made by `engine`, one for each of `configs`.
+    /// An idle service; `engine` makes an instance for each of `configs`.
     pub fn new(
         config: ClusterConfig,
         policies: Policies,
@@ -213,11 +213,11 @@ impl<I: Instance> Cluster<I> {
         }
     }
 
-    /// Simulates the service under `arrivals` (in order of time) up to the horizon. Returns the
-    /// counters of each instance.
+    /// Simulates the service under `arrivals` (in order of time) up to the horizon. Returns the counters of each
+    /// instance.
     ///
     /// # Errors
-    /// [`Halt`] if an instance would work for ever without finishing anything, or a policy gives up.
+    /// [`Halt`] if an instance would execute for ever without completing a request, or if a policy ends the simulation.
     pub fn run(
         self,
         arrivals: impl IntoIterator<Item = Request>,
@@ -226,10 +226,10 @@ impl<I: Instance> Cluster<I> {
         self.run_sessions(arrivals, None, observer)
     }
 
-    /// As [`Self::run`], with clients whose further requests follow from the ends of earlier ones.
+    /// As [`Self::run`], with closed-loop clients, whose further requests follow from the ends of earlier ones.
     ///
     /// # Errors
-    /// The same.
+    /// The same as of [`Self::run`].
     pub fn run_sessions(
         mut self,
         arrivals: impl IntoIterator<Item = Request>,
@@ -242,20 +242,20 @@ impl<I: Instance> Cluster<I> {
         self.finish(observer)
     }
 
-    /// Everything in front of the instances until `end`, inclusive.
+    /// Executes the events in front of the instances until `end`, inclusive.
     fn work(&mut self, end: Micros, clients: &mut Clients<'_, impl Source, impl Observer>) -> Result<(), Halt> {
         loop {
             let next = self.next(clients.arrivals).filter(|&(now, _)| now <= end);
             let until = next.map_or(end.saturating_add(Micros(1)), |(now, _)| now);
             if clients.arrivals.wait_for_ends() && self.next_end_before(until, clients)? {
-                continue; // it may be followed by something that comes first
+                continue; // its end may cause an earlier event
             }
             let Some((now, event)) = next else { return Ok(()) };
             self.happen(now, event, clients)?;
         }
     }
 
-    /// What is next in front of the instances.
+    /// Executes one event in front of the instances.
     fn happen(
         &mut self,
         now: Micros,
@@ -273,12 +273,12 @@ impl<I: Instance> Cluster<I> {
         Ok(())
     }
 
-    /// The earliest event in front of the instances; among equals the one of lowest rank.
+    /// The earliest event in front of the instances; among simultaneous ones that of lowest rank.
     fn next(&self, arrivals: &mut impl Source) -> Option<(Micros, Event)> {
         let arrival = arrivals.next_at().map(|at| (at, Event::Arrival));
         let admission = self.arrived.front().map(|request| (self.admission_at(request), Event::Admission));
         let routing = self.admitted.front().map(|request| (self.routing_at(request), Event::Routing));
-        // The first of equal minima.
+        // `min_by_key` returns the first of equal minima.
         [arrival, admission, routing].into_iter().flatten().min_by_key(|&(at, _)| at)
     }
 
@@ -290,14 +290,14 @@ impl<I: Instance> Cluster<I> {
         self.admission_at(request).saturating_add(self.config.routing_latency)
     }
 
-    /// The next request is there.
+    /// The next request arrives at the service.
     fn arrive(&mut self, clients: &mut Clients<'_, impl Source, impl Observer>) {
         let Some(request) = clients.arrivals.take() else { return };
         clients.record(&SimEvent::Arrival(&request));
         self.arrived.push_back(request);
     }
 
-    /// Asks the admission policy about the request whose turn it is.
+    /// Makes the admission decision about the next request.
     fn admit(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
         let request = self.arrived.pop_front().expect("an admission is due");
         match self.settled(&request) {
@@ -334,7 +334,7 @@ impl<I: Instance> Cluster<I> {
         Ok(())
     }
 
-    /// Asks the routing policy about the request whose turn it is, and hands it over.
+    /// Makes the routing decision about the next request, and dispatches it.
     fn route(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
         let mut request = self.admitted.pop_front().expect("a routing is due");
         if let Some(Fate::Routed(target)) = self.settled(&request) {
@@ -360,7 +360,7 @@ impl<I: Instance> Cluster<I> {
             let decision = Decision::Routing { request: &view, cluster: &cluster, columns, choice: &choice, scores };
             observer.record(&SimEvent::Decision(&decision));
         }
-        // Lower is more urgent on an instance.
+        // The policy's numbers go up with priority, those of an instance go down.
         let priority = self.policies.priority.priority(&view, now).saturating_neg();
         let instance = cluster.instances.get(choice.target).map(|info| info.id);
         if let Some(instance) = instance {
@@ -371,7 +371,7 @@ impl<I: Instance> Cluster<I> {
         self.hand_over(now, request, choice.target, observer)
     }
 
-    /// What was decided about `request` before it was asked; not if something else is forced.
+    /// The recorded decision about `request`, unless a decision about it is forced.
     fn settled(&self, request: &Request) -> Option<Fate> {
         let answer = self.settled.as_ref()?.get(&request.id)?;
         self.forced.is_none_or(|(id, _)| id != request.id).then_some(*answer)
@@ -386,7 +386,7 @@ impl<I: Instance> Cluster<I> {
     ) -> Result<(), Stuck> {
         self.board.dispatched(target, request.tags.tenant);
         match self.board.watches() {
-            // Nobody else makes it work, and what has arrived would pile up.
+            // No event makes this instance catch up, so its arrivals would pile up.
             Watches::Nothing if self.instances[target].untouched() > limits::UNTOUCHED_REQUESTS => {
                 self.catch_up(target, now, observer)?;
             }
@@ -400,7 +400,7 @@ impl<I: Instance> Cluster<I> {
         Ok(())
     }
 
-    /// Brings the signals up to date as far as anybody reads them.
+    /// Refreshes the signals that a policy or an observer reads.
     fn look(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
         if self.board.is_due(now) && self.board.watches() != Watches::Events {
             for behind in 0..self.instances.len() {
@@ -419,7 +419,7 @@ impl<I: Instance> Cluster<I> {
         Ok(())
     }
 
-    /// Asks memory for the instance that will be next, a little further at every call.
+    /// Prefetches the instance of the next event, a little further at every call.
     fn expect(&mut self) {
         if self.instances.len() <= limits::INSTANCES_AT_HAND {
             return;
@@ -435,15 +435,15 @@ impl<I: Instance> Cluster<I> {
         }
     }
 
-    /// As [`Self::expect`], when one after the other has its turn.
+    /// As [`Self::prefetch_next`], while the instances are visited one after the other.
     fn expect_after(&self, present: usize) {
         for (ahead, distance) in (1..).zip(Distance::ALL.into_iter().rev()) {
             self.instances.get(present + ahead).into_iter().for_each(|instance| instance.prefetch(distance));
         }
     }
 
-    /// Goes to the first moment before `until` at which a request may end on an instance, there only.
-    /// `false` if there is none.
+    /// Advances the first instance on which a request may end before `until`, up to that moment. Returns `false` if
+    /// there is none.
     fn next_end_before(&mut self, until: Micros, observer: &mut impl Observer) -> Result<bool, Halt> {
         let Some(instance) = self.next_events.first_before(until) else { return Ok(false) };
         self.config.abort.check()?;
@@ -461,7 +461,7 @@ impl<I: Instance> Cluster<I> {
         Ok(())
     }
 
-    /// Notes when to look at `instance` again.
+    /// Records when `instance` must be advanced again.
     fn watch(&mut self, instance: usize) {
         let next = match self.board.watches() {
             Watches::Nothing => return,
@@ -471,7 +471,7 @@ impl<I: Instance> Cluster<I> {
         self.next_events.set(instance, next);
     }
 
-    /// What is read decides what is kept up to date.
+    /// Starts to keep the signals up to date that are read.
     fn start(&mut self, observed: Reads, ends_matter: bool) {
         let reads = self.admission_reads.and(self.routing_reads).and(observed);
         self.board.start(reads, self.lifecycle.wanted(), ends_matter, &mut self.instances);
@@ -492,7 +492,7 @@ impl<I: Instance> Cluster<I> {
     }
 }
 
-/// Takes what this decision about `request` is to be, if it is not the policy's.
+/// Removes and returns the forced decision, if it is about `request` and of this kind.
 fn forced(forced: &mut Option<(u32, Force)>, request: &Request, event: Event) -> Option<Force> {
     let &(id, force) = forced.as_ref()?;
     let kind = match force {

@@ -1,8 +1,8 @@
-//! Clients that wait for an answer before they go on.
+//! Closed-loop clients, which wait for the end of a request before they send the next.
 //!
-//! Their next request does not stand in any list: it follows from the end of the one before. So while
-//! any of them may come, an end must be known before anything later happens. Instances then move from
-//! one possible end to the next, the earliest first, and no further.
+//! Their requests are in no list: each follows from the end of the one before. As long as such requests may follow, an
+//! end must be known before any later event is executed. Instances then advance from one possible end to the next, the
+//! earliest first, and no further.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,37 +13,37 @@ use crate::outcome::{Outcome, Status};
 use crate::request::Request;
 use crate::units::Micros;
 
-/// What follows when requests end.
+/// The source of requests that follow from the ends of others.
 pub trait FollowUps {
-    /// Told once of every request that ended before the end of the simulation, in the order of the events
-    /// that end them: of requests that complete, that is when their last step starts.
+    /// Called once for every request that ended before the end of the simulation, in the order of the events that end
+    /// them; for a completed request that event is the start of its last step.
     ///
     /// Returns the request that follows, if any. It arrives at [`Outcome::ended_at`] or later.
     fn next(&mut self, ended: &Outcome) -> Option<Request>;
 
-    /// What became of the sessions that have begun.
+    /// The states of the sessions that have begun.
     fn states(&self) -> SessionStates {
         SessionStates::default()
     }
 }
 
-/// What became of sessions in closed loop. Each is in one of these.
+/// Numbers of closed-loop sessions by state. Each session is counted once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionStates {
-    /// All their rounds were answered.
+    /// Sessions of which every round completed.
     pub completed: u64,
-    /// A round was not answered: it timed out, was dropped or rejected.
+    /// Sessions with a round that timed out, was dropped or rejected.
     pub cancelled: u64,
-    /// The next round would have come after the end of the simulation, or of the client's time.
+    /// Sessions whose next round would have come after the end of the simulation, or of the client's active time.
     pub horizon_interrupted: u64,
-    /// The number of requests was used up.
+    /// Sessions that ended because the number of requests was used up.
     pub budget_exhausted: u64,
-    /// They waited for an answer when the simulation ended.
+    /// Sessions that had a request in the service when the simulation ended.
     pub active: u64,
 }
 
 impl SessionStates {
-    /// All sessions.
+    /// Number of sessions in any state.
     #[must_use]
     pub fn sessions(&self) -> u64 {
         let Self { completed, cancelled, horizon_interrupted, budget_exhausted, active } = *self;
@@ -51,26 +51,26 @@ impl SessionStates {
     }
 }
 
-/// Where requests come from, in the order of time.
+/// A source of requests in the order of time.
 pub(super) trait Source {
-    /// When the next one arrives, as far as known.
+    /// Arrival of the next request, as far as it is known.
     fn next_at(&mut self) -> Option<Micros>;
 
-    /// Takes it.
+    /// Removes and returns the next request.
     fn take(&mut self) -> Option<Request>;
 
-    /// Whether further ones may follow from ends.
+    /// Whether further requests may follow from the ends of others.
     fn wait_for_ends(&self) -> bool {
         false
     }
 
-    /// A request ended.
+    /// Receives the outcome of a request that ended.
     fn ended(&mut self, outcome: &Outcome) {
         let _ = outcome;
     }
 }
 
-/// Those of a list, and those that follow.
+/// Requests from a list, merged with those that follow from ends.
 pub(super) struct Arrivals<'a, I: Iterator<Item = Request>> {
     list: Peekable<I>,
     follow_ups: Option<&'a mut dyn FollowUps>,
@@ -98,7 +98,7 @@ impl<I: Iterator<Item = Request>> Source for Arrivals<'_, I> {
         listed.into_iter().chain(following).min()
     }
 
-    /// At equal times the listed one first.
+    /// At equal times the request of the list is first.
     fn take(&mut self) -> Option<Request> {
         let listed = self.list.peek().map(|request| request.arrival);
         match (listed, self.following.peek()) {
@@ -121,7 +121,7 @@ impl<I: Iterator<Item = Request>> Source for Arrivals<'_, I> {
     }
 }
 
-/// An observer that passes everything on, and lets the clients know what ended.
+/// An observer that passes every event on, and passes outcomes to the closed-loop clients.
 pub(super) struct Clients<'s, A, O> {
     pub arrivals: &'s mut A,
     observer: &'s mut O,

@@ -1,4 +1,4 @@
-//! Invariants over random clusters, for every built-in policy, both engines.
+//! Invariants over random clusters, for every built-in policy and both engines.
 
 mod forks;
 
@@ -18,7 +18,7 @@ use crate::policy::{
 use crate::request::{BlockKey, Content, Span, Tags};
 use crate::rng::Stream;
 
-/// An instance that checks itself whenever it is asked for anything.
+/// An instance that checks its invariants at every call.
 #[derive(Clone, Debug)]
 struct Checked<I> {
     inner: I,
@@ -45,7 +45,7 @@ impl<I: Instance> Checked<I> {
 
 impl<I: Instance> Instance for Checked<I> {
     fn arrive(&mut self, now: Micros, request: Request) {
-        // What follows from an end at once comes behind what else happened in that microsecond.
+        // A request that follows immediately from an end comes after the other events of that microsecond.
         assert!(now.saturating_add(Micros(1)) >= self.now, "time runs backwards");
         self.now = self.now.min(now);
         assert!(request.arrival <= now, "handed over before it arrived");
@@ -110,7 +110,7 @@ impl<I: Instance> Instance for Checked<I> {
     }
 }
 
-/// Counts what ends.
+/// Counts the requests that end.
 struct Ended<'a, O> {
     observer: &'a mut O,
     count: u32,
@@ -127,7 +127,7 @@ impl<O: Observer> Observer for Ended<'_, O> {
     }
 }
 
-/// Everything a simulation says.
+/// The events and results of a simulation.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Story {
     outcomes: BTreeMap<u32, Outcome>,
@@ -263,7 +263,7 @@ fn setup() -> impl Strategy<Value = Setup> {
                 long_prefill_token_threshold: 0,
                 max_model_len: None,
                 block_size,
-                // Every request fits, so that nothing is preempted for ever under BLIS's ways.
+                // Every request fits, so that nothing is preempted for ever under BLIS's semantics.
                 total_kv_blocks: blocks.max(90u32.div_ceil(block_size)),
                 enable_prefix_caching: true,
                 enable_chunked_prefill: true,
@@ -357,7 +357,7 @@ fn tell_sessions<I: Instance>(
     Ok(story)
 }
 
-/// What must hold of every run.
+/// Invariants of every run.
 fn assert_sound(setup: &Setup, requests: &[Request], story: &Story) {
     let horizon = setup.config.horizon;
     let injected = requests.iter().filter(|request| request.arrival <= horizon);
@@ -390,7 +390,7 @@ fn assert_sound(setup: &Setup, requests: &[Request], story: &Story) {
     }
 }
 
-/// Under fcfs nobody overtakes: requests enter the batch in the order in which they joined the queue.
+/// Under fcfs no request overtakes another: requests enter the batch in the order in which they joined the queue.
 fn assert_in_order(story: &Story) {
     let mut latest: BTreeMap<u32, (Micros, Micros)> = BTreeMap::new();
     let fixed_delay = Micros(232 + 2 * 60);
@@ -422,10 +422,10 @@ proptest! {
             (Ok(fast), Ok(plain)) => {
                 assert_sound(&setup, &requests, &fast);
                 prop_assert_eq!(&fast, &plain);
-                // Whoever looks on changes nothing.
+                // An observer that reads everything changes nothing.
                 prop_assert_eq!(&tell(&setup, Fast::new, &requests, everything).expect("as before"), &fast);
             }
-            // Only BLIS's ways let requests preempt each other for ever.
+            // Only under BLIS's semantics can requests preempt each other for ever.
             (Err(fast), Err(plain)) => {
                 prop_assert!(setup.config.semantics == Semantics::BLIS, "{fast}");
                 prop_assert_eq!(fast, plain);
@@ -439,9 +439,9 @@ proptest! {
 struct Rounds<'a> {
     first: &'a [Request],
     rounds: u32,
-    /// Pause before a round.
+    /// Think time before a round.
     think: u64,
-    /// In the order in which they became known.
+    /// Ordered as they became known.
     followed: Vec<Request>,
 }
 
@@ -466,7 +466,7 @@ impl FollowUps for Rounds<'_> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, max_shrink_iters: 1000, ..ProptestConfig::default() })]
 
-    /// Whoever waits for answers makes the same requests as somebody who knew the times beforehand.
+    /// Closed-loop clients send the same requests as an open-loop list with the same arrival times.
     #[test]
     fn closed_loops_are_open_loops_of_the_same_arrivals(
         mut setup in setup(),
@@ -488,7 +488,7 @@ proptest! {
         };
         prop_assert_eq!(&fast, &plain);
         if think == 0 {
-            return Ok(()); // what follows at once comes behind what was decided in the same microsecond
+            return Ok(()); // a request that follows immediately comes after the decisions of the same microsecond
         }
         let mut all: Vec<Request> = first.iter().chain(&sessions[0].followed).cloned().collect();
         all.sort_by_key(|request| request.arrival);
@@ -496,7 +496,7 @@ proptest! {
     }
 }
 
-/// Wants to be told everything, and writes it down; decides as the one inside.
+/// An admission policy that logs all events and decides as the inner policy does.
 #[derive(Debug)]
 struct Listener {
     inner: Box<dyn AdmissionPolicy>,
@@ -542,7 +542,7 @@ impl Setup {
     }
 }
 
-/// Everything is told in order, in time and once.
+/// Every event is delivered in order, in time and once.
 fn assert_told(told: &[Told], story: &Story) {
     let (mut now, mut latest) = (Micros::ZERO, Micros::ZERO);
     let mut ends: BTreeMap<u32, EventKind> = BTreeMap::new();

@@ -1,14 +1,13 @@
-//! A simulation that stops before any decision, can be copied there, and goes on otherwise.
+//! A simulation that stops before each decision, can be copied there, and continues with the same or another decision.
 //!
-//! Whatever happens later follows from what is live now and from the arrivals to come. So a copy of
-//! those two is a second world, equal to the first but for what is done to it: a decision is forced to
-//! have another outcome ([`Timeline::force`]), or a waiting request is served first
-//! ([`Timeline::serve_next`]). The policies are part of the copy and go on deciding; a decision that is
-//! forced is asked for all the same, so that their state moves on as ever, and they are told what
-//! became of it ([`RoutingPolicy::sent`](crate::policy::RoutingPolicy::sent)).
+//! Everything later follows from the present state and from the arrivals to come. A copy of those two is therefore a
+//! branch, equal to the original except for the intervention: a decision is forced to another result
+//! ([`Timeline::force`]), or a waiting request is served first ([`Timeline::serve_next`]). The policies are part of the
+//! copy and continue to decide. A policy is also called for a forced decision, so that its state changes as always, and
+//! it then receives the actual target ([`RoutingPolicy::sent`](crate::policy::RoutingPolicy::sent)).
 //!
-//! Arrivals are a list here. Clients in closed loop wait for answers, so that their requests depend on
-//! what is decided; held to the times at which they really came, they are a list, too.
+//! Arrivals are a list here. Closed-loop clients wait for the ends of requests, so their arrivals depend on the
+//! decisions; with the arrival times of a recorded run they become a list, too.
 
 use std::sync::Arc;
 
@@ -23,7 +22,7 @@ use crate::policy::Reads;
 use crate::request::{BlockKey, Request};
 use crate::units::Micros;
 
-/// A simulation on its way.
+/// A simulation that can be stopped and copied.
 #[derive(Clone, Debug)]
 pub struct Timeline<I> {
     cluster: Cluster<I>,
@@ -38,7 +37,7 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// All of them.
+    /// The list of all requests.
     #[must_use]
     pub fn new(all: Arc<[Request]>) -> Self {
         Self { all, next: 0 }
@@ -57,48 +56,49 @@ impl Source for Listed {
     }
 }
 
-/// What a decision is to be, whatever the policy says.
+/// A decision that is forced, whatever the policy decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Force {
-    /// Of admission: let in or rejected.
+    /// The admission decision: admit (`true`) or reject.
     Admit(bool),
-    /// Of routing: place of the instance in the columns.
+    /// The routing decision: index of the instance in the columns.
     Route(u32),
 }
 
-/// Decisions that are no longer the policies': by request, what was decided about it.
+/// The recorded decision about each request, to be replayed instead of calling policies.
 pub type Settled = FxHashMap<u32, Fate>;
 
-/// How far a request came in front of the instances.
+/// The last decision about a request in front of the instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// Admission rejected it.
+    /// The admission policy rejected the request.
     Rejected,
-    /// Admission let it in; no policy was asked where it goes.
+    /// The admission policy admitted the request; it was not routed.
     Admitted,
-    /// It went to the instance at this place in the columns.
+    /// The request was dispatched to the instance at this index in the columns.
     Routed(u32),
 }
 
-/// The decision that comes next.
+/// The next decision of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending<'a> {
-    /// When.
+    /// Time of the decision.
     pub at: Micros,
-    /// About whom.
+    /// The request that the decision is about.
     pub request: &'a Request,
-    /// Whether it is that of admission; else that of routing.
+    /// Whether it is the admission decision; otherwise the routing decision.
     pub is_admission: bool,
 }
 
 impl<I: Instance> Timeline<I> {
-    /// `cluster`, which is idle, under `arrivals`. An observer of its decisions will want `reads`.
+    /// A simulation of `cluster`, which is idle, under `arrivals`. `reads` are the signals that an observer of its
+    /// decisions will read.
     pub fn new(mut cluster: Cluster<I>, arrivals: Listed, reads: Reads) -> Self {
         cluster.start(reads, false);
         Self { cluster, arrivals }
     }
 
-    /// Goes on to the next decision up to the horizon; `false` if there is none.
+    /// Continues to the next decision up to the horizon. Returns `false` if there is none.
     ///
     /// # Errors
     /// As [`Cluster::run`].
@@ -115,7 +115,7 @@ impl<I: Instance> Timeline<I> {
         }
     }
 
-    /// The decision at which [`Self::next_decision`] has stopped.
+    /// The decision before which [`Self::next_decision`] has stopped.
     pub fn pending(&mut self) -> Option<Pending<'_>> {
         let (at, event) = self.cluster.next(&mut self.arrivals)?;
         let (request, is_admission) = match event {
@@ -126,18 +126,18 @@ impl<I: Instance> Timeline<I> {
         Some(Pending { at, request, is_admission })
     }
 
-    /// The next decision of that kind about request `id` has this outcome.
+    /// Forces the next decision of that kind about request `id`.
     pub fn force(&mut self, id: u32, what: Force) {
         self.cluster.forced = Some((id, what));
     }
 
-    /// From now on these decisions are as they are, but for one that is forced. The policies are not asked
-    /// about them, and learn nothing of them.
+    /// From now on replays these decisions, except for a forced one. The policies are not called for them, and their
+    /// state does not change.
     pub fn settle(&mut self, decisions: Arc<Settled>) {
         self.cluster.settled = Some(decisions);
     }
 
-    /// What comes next in front of the instances happens: the pending decision is made.
+    /// Executes the next event in front of the instances: the pending decision.
     ///
     /// # Errors
     /// As [`Cluster::run`].
@@ -146,7 +146,7 @@ impl<I: Instance> Timeline<I> {
         self.cluster.happen(at, event, &mut Clients::new(&mut self.arrivals, observer))
     }
 
-    /// Everything until `end` happens, there inclusive, but no later than the horizon.
+    /// Executes all events until `end`, inclusive, but not beyond the horizon.
     ///
     /// # Errors
     /// As [`Cluster::run`].
@@ -156,7 +156,7 @@ impl<I: Instance> Timeline<I> {
         self.catch_up(end.saturating_add(Micros(1)), observer)
     }
 
-    /// Every instance does what it does before `now`; nothing in front of them happens.
+    /// Executes all events of the instances before `now`, and none in front of the instances.
     ///
     /// # Errors
     /// As [`Cluster::run`].
@@ -165,7 +165,7 @@ impl<I: Instance> Timeline<I> {
         self.cluster.config.abort.check()
     }
 
-    /// Whether anything may still happen before the horizon.
+    /// Whether no event is left before the horizon.
     pub fn is_over(&mut self) -> bool {
         let horizon = self.cluster.config.horizon;
         let front = self.cluster.next(&mut self.arrivals).map(|(at, _)| at);
@@ -173,7 +173,8 @@ impl<I: Instance> Timeline<I> {
         instances.chain(front).all(|at| at > horizon)
     }
 
-    /// Ends it at `end`, or at the horizon if that is before: reports what is left, and the counters.
+    /// Ends the simulation at `end`, or at the horizon if that is earlier. Reports the requests that are left, and
+    /// returns the counters.
     ///
     /// # Errors
     /// As [`Cluster::run`].
@@ -183,13 +184,13 @@ impl<I: Instance> Timeline<I> {
         self.cluster.finish(observer)
     }
 
-    /// The instances as they are, having done what [`Self::catch_up`] says.
+    /// The instances in their present state; see [`Self::catch_up`].
     #[must_use]
     pub fn instances(&self) -> &[I] {
         &self.cluster.instances
     }
 
-    /// The waiting request `id` goes to the head of its instance's queue, against the scheduling policy.
+    /// Moves the waiting request `id` to the head of its instance's queue, against the scheduling policy. Returns
     /// `false` if it does not wait.
     pub fn serve_next(&mut self, instance: usize, id: u32) -> bool {
         let served = self.cluster.instances[instance].serve_next(id);
@@ -200,7 +201,7 @@ impl<I: Instance> Timeline<I> {
         served
     }
 
-    /// For each instance, how many leading blocks of `keys` its cache has.
+    /// For each instance, the number of leading blocks of `keys` in its prefix cache.
     #[must_use]
     pub fn cached(&self, keys: &[BlockKey]) -> Vec<u32> {
         let found = |instance: &I| keys.iter().take_while(|&&key| instance.finds(key)).count() as u32;

@@ -1,31 +1,31 @@
-//! A router's memory of the prompt blocks it sent to one instance: the last so many, least
-//! recently sent forgotten first.
+//! A router's record of the prompt blocks that it sent to one instance: a bounded number, with the least recently sent
+//! evicted first.
 //!
-//! Every full block of a prompt takes a place, also those that no other request can match. A
-//! request sends such blocks once and in one go, so they are kept as a counted run, which shrinks
-//! block by block from its old end.
+//! Every full block of a prompt takes an entry of the capacity, including blocks that no other request can match. A
+//! request sends such blocks once and all together, so they are kept as a counted run, which shrinks block by block
+//! from its oldest end.
 
 use rustc_hash::FxHashMap;
 
 use crate::request::BlockKey;
 
-/// No entry.
+/// Marks the absence of an entry.
 const NONE: u32 = u32::MAX;
 
-/// The last blocks sent to one instance.
+/// The blocks most recently sent to one instance.
 #[derive(Clone, Debug)]
 pub(super) struct BlockLru {
-    /// Blocks.
+    /// Maximum number of blocks.
     capacity: u64,
-    /// Blocks remembered.
+    /// Number of blocks held.
     held: u64,
-    /// Linked by age.
+    /// The entries, linked from oldest to newest.
     entries: Vec<Entry>,
-    /// Unused places in `entries`.
+    /// Unused indices of `entries`.
     free: Vec<u32>,
     oldest: u32,
     newest: u32,
-    /// Entry of each remembered key.
+    /// Index of the entry of each held key.
     places: FxHashMap<BlockKey, u32>,
 }
 
@@ -40,12 +40,12 @@ struct Entry {
 enum What {
     /// A block that other requests may send, too.
     Shared(BlockKey),
-    /// So many blocks of one request that no other has; more than 0.
+    /// A run of blocks that only one request has; its length is more than 0.
     Unique(u64),
 }
 
 impl BlockLru {
-    /// Nothing remembered yet.
+    /// An empty record of at most `capacity` blocks.
     pub fn new(capacity: u32) -> Self {
         assert!(capacity > 0, "a memory of nothing");
         Self {
@@ -59,8 +59,8 @@ impl BlockLru {
         }
     }
 
-    /// A prompt of so many `blocks` was sent: the `shared` ones, then unique ones. Tells `changed` of
-    /// every shared block newly known (`true`) or forgotten (`false`), as it happens.
+    /// Records that a prompt of `blocks` blocks was sent: the `shared` ones, then unique ones. Calls `changed` for
+    /// every shared block that is inserted (`true`) or evicted (`false`), in that order.
     pub fn record(
         &mut self,
         shared: impl Iterator<Item = BlockKey>,
@@ -86,7 +86,7 @@ impl BlockLru {
         }
     }
 
-    /// Adds `what`, which is `blocks` long, as the newest.
+    /// Adds `what`, which has `blocks` blocks, as the newest entry.
     fn insert(&mut self, what: What, blocks: u64) -> u32 {
         let entry = Entry { older: NONE, newer: NONE, what };
         let place = match self.free.pop() {
@@ -104,7 +104,7 @@ impl BlockLru {
         place
     }
 
-    /// Forgets the oldest until the rest fits.
+    /// Evicts the oldest blocks until the rest fits.
     fn shrink(&mut self, changed: &mut impl FnMut(BlockKey, bool)) {
         while self.held > self.capacity {
             let place = self.oldest;
@@ -160,7 +160,8 @@ mod tests {
 
     use super::*;
 
-    /// One hash per block, as BLIS keeps them: shared ones by key, unique ones by a fresh number.
+    /// The reference implementation: one hash per block, as in BLIS. Shared blocks are hashed by key, unique ones by a
+    /// fresh number.
     #[derive(Default)]
     struct Naive {
         capacity: usize,

@@ -1,24 +1,25 @@
-//! SLO classes and how urgent they are.
+//! SLO classes and their priorities.
 
 use crate::request::Name;
 
-/// Urgency by class, for the names of one workload: bigger is more urgent, below 0 may be shed.
+/// Priorities of the classes of one workload: higher is served first, below 0 may be shed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Classes {
-    /// By [`Name`].
+    /// Indexed by [`Name`].
     urgency: Vec<i32>,
     most: i32,
 }
 
 impl Classes {
-    /// BLIS's table (llm-d's numbers).
+    /// The default table of BLIS, which has llm-d's numbers.
     pub const USUAL: [(&'static str, i32); 5] =
         [("critical", 4), ("standard", 3), ("batch", -1), ("sheddable", -2), ("background", -3)];
 
-    /// Of requests that name no class, or an unknown one.
+    /// Priority of requests without a class or with an unknown one.
     pub const UNKNOWN: i32 = 3;
 
-    /// For the names `texts`, by number; `overrides` come before [`Self::USUAL`].
+    /// The priorities for the names `texts`, in the order of their indices; `overrides` take precedence over
+    /// [`Self::USUAL`].
     #[must_use]
     pub fn new<'a>(texts: impl IntoIterator<Item = &'a str>, overrides: &[(String, i32)]) -> Self {
         let given = |text: &str| overrides.iter().rev().find(|(class, _)| class == text).map(|&(_, urgency)| urgency);
@@ -29,14 +30,14 @@ impl Classes {
         Self { urgency, most }
     }
 
-    /// Of class `name`.
+    /// The priority of class `name`.
     #[must_use]
     pub fn urgency(&self, name: Name) -> i32 {
         self.urgency.get(name.index()).copied().unwrap_or(Self::UNKNOWN)
     }
 
-    /// The most urgent class of all. BLIS gives an instance `most - urgency`, lower being more
-    /// urgent there.
+    /// The highest priority of all classes. BLIS sets the priority on an instance to `highest - priority`, because
+    /// lower is served first there.
     #[must_use]
     pub fn most(&self) -> i32 {
         self.most
@@ -44,7 +45,7 @@ impl Classes {
 }
 
 impl Default for Classes {
-    /// No names.
+    /// Classes for a workload without names.
     fn default() -> Self {
         Self::new([], &[])
     }

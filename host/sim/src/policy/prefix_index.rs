@@ -1,48 +1,48 @@
-//! Which instances know which prefix blocks: a bit per instance for every block key.
+//! Index of cached prefix blocks: a bit per instance for every block key.
 //!
-//! Routing asks "how many leading blocks of this prompt does each instance know?". One walk along
-//! the prompt answers it for all instances at once: the sets of the keys are intersected until
-//! nobody is left, and an instance's answer is the depth at which it drops out. With 256 instances
-//! a key costs four words, where a table per instance would cost 256 look-ups.
+//! Routing needs, for each instance, the number of leading blocks of a prompt that the instance has. One walk along the
+//! prompt computes it for all instances at once: the sets of the keys are intersected until the intersection is empty,
+//! and the count of an instance is the depth at which it leaves the intersection. With 256 instances a key costs four
+//! words, where a table per instance would cost 256 look-ups.
 //!
-//! Keys are dense numbers ([`BlockKey`]), so sets lie in pages of [`PAGE_KEYS`] keys, and a page
-//! exists only once one of its keys is known somewhere. Clones share pages until one side writes,
-//! so that a frozen copy (a stale signal, a fork) costs a pointer per page.
+//! Keys are dense numbers ([`BlockKey`]), so sets lie in pages of [`PAGE_KEYS`] keys, and a page is allocated only when
+//! one of its keys is first set. Clones share pages until one side writes, so a frozen copy (a stale signal, a fork)
+//! costs a pointer per page.
 
 use std::sync::Arc;
 
 use crate::request::BlockKey;
 
-/// Keys per page.
+/// Number of keys in a page.
 const PAGE_KEYS: usize = 512;
 
-/// Instances per word of a set.
+/// Number of instances in a word of a set.
 const WORD_BITS: usize = u64::BITS as usize;
 
-/// Key → set of instances.
+/// A map from block keys to sets of instances.
 #[derive(Clone, Debug, Default)]
 pub struct PrefixIndex {
     instances: usize,
-    /// `PAGE_KEYS` sets one after the other, each of [`Self::words`] words.
+    /// Each page: `PAGE_KEYS` sets one after the other, each of [`Self::words`] words.
     pages: Vec<Option<Arc<[u64]>>>,
-    /// Instances that knew every block so far, during [`Self::leading`].
+    /// The instances that have every block so far, during [`Self::leading`].
     alive: Vec<u64>,
 }
 
 impl PrefixIndex {
-    /// Nobody knows anything, with instances `0..instances`.
+    /// An index for instances `0..instances` in which no block is set.
     #[must_use]
     pub fn new(instances: usize) -> Self {
         Self { instances, pages: Vec::new(), alive: Vec::new() }
     }
 
-    /// Number of instances.
+    /// Number of instances in a set.
     #[must_use]
     pub fn instances(&self) -> usize {
         self.instances
     }
 
-    /// Makes room for instances `0..instances`, where that is more; the new ones know nothing.
+    /// Makes room for instances `0..instances`, if these are more than before; the new ones have no blocks.
     pub fn grow(&mut self, instances: usize) {
         if instances <= self.instances {
             return;
@@ -61,7 +61,7 @@ impl PrefixIndex {
         }
     }
 
-    /// From now on `instance` knows `key`, or no longer does. Whether that is news.
+    /// Sets whether `instance` has `key`. Returns whether that changed anything.
     pub fn set(&mut self, key: BlockKey, instance: usize, present: bool) -> bool {
         assert!(instance < self.instances, "instance {instance} of {}", self.instances);
         let words = self.words();
@@ -84,14 +84,13 @@ impl PrefixIndex {
         known != present
     }
 
-    /// Whether `instance` knows `key`.
+    /// Whether `instance` has `key`.
     #[must_use]
     pub fn knows(&self, key: BlockKey, instance: usize) -> bool {
         self.row(key).is_some_and(|set| set[instance / WORD_BITS] >> (instance % WORD_BITS) & 1 == 1)
     }
 
-    /// For each instance, how many of `keys` it knows from the first on without a gap. `counts` is
-    /// overwritten.
+    /// For each instance, the number of `keys` that it has from the first on without a gap. `counts` is overwritten.
     pub fn leading(&mut self, keys: impl Iterator<Item = BlockKey>, counts: &mut Vec<u32>) {
         counts.clear();
         counts.resize(self.instances, 0);
@@ -104,8 +103,8 @@ impl PrefixIndex {
         self.alive = alive;
     }
 
-    /// Goes along `keys` while anybody in `alive` knows them; writes the counts of those who drop
-    /// out and gives the depth reached.
+    /// Walks along `keys` as long as any instance in `alive` has them. Writes the counts of the instances that leave
+    /// the intersection, and returns the depth reached.
     fn walk(&self, keys: impl Iterator<Item = BlockKey>, alive: &mut [u64], counts: &mut [u32]) -> u32 {
         let mut depth = 0;
         for key in keys {
@@ -134,19 +133,19 @@ impl PrefixIndex {
         self.pages.get(page)?.as_ref().map(|page| &page[place..place + words])
     }
 
-    /// Words in a set.
+    /// Number of words in a set.
     fn words(&self) -> usize {
         self.instances.div_ceil(WORD_BITS)
     }
 }
 
-/// Page of `key`, and where its set starts in it.
+/// Page of `key`, and the offset of its set in it.
 fn place(key: BlockKey, words: usize) -> (usize, usize) {
     let key = key as usize;
     (key / PAGE_KEYS, key % PAGE_KEYS * words)
 }
 
-/// The set of `0..instances`.
+/// Writes the full set `0..instances` to `set`.
 fn all(instances: usize, set: &mut Vec<u64>) {
     set.clear();
     set.resize(instances.div_ceil(WORD_BITS), u64::MAX);
@@ -155,7 +154,7 @@ fn all(instances: usize, set: &mut Vec<u64>) {
     }
 }
 
-/// `counts[i] = depth` for the members of word number `word` of a set.
+/// Sets `counts[i] = depth` for the members of word number `word` of a set.
 fn write(counts: &mut [u32], word: usize, mut set: u64, depth: u32) {
     while set != 0 {
         counts[word * WORD_BITS + set.trailing_zeros() as usize] = depth;
@@ -200,7 +199,7 @@ mod tests {
         assert_eq!((frozen.knows(5, 0), index.knows(5, 0)), (true, false));
     }
 
-    /// What happens to an index and its naive twin.
+    /// An operation on an index and on its reference implementation.
     #[derive(Clone, Debug)]
     enum Event {
         Set { key: BlockKey, instance: usize, present: bool },
@@ -209,7 +208,7 @@ mod tests {
     }
 
     fn events() -> impl Strategy<Value = Vec<Event>> {
-        // Few keys, so that prompts hit, across a page boundary.
+        // Few keys, so that prompts hit, and across a page boundary.
         let key = || prop_oneof![0..4_u32, 510..514_u32];
         let event = prop_oneof![
             8 => (key(), 0..200_usize, prop::bool::weighted(0.8))

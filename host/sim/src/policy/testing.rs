@@ -4,10 +4,10 @@ use super::{Ages, ClusterView, InstanceInfo, RequestView, Signals, Versions};
 use crate::request::{Content, Request, Span};
 use crate::units::Micros;
 
-/// Tokens in a KV block.
+/// Size of a KV block, tokens.
 pub(super) const BLOCK_SIZE: u32 = 16;
 
-/// Instances and what they report.
+/// Instances with their signals.
 #[derive(Clone, Debug)]
 pub(super) struct Service {
     pub now: Micros,
@@ -52,14 +52,14 @@ impl Service {
     }
 }
 
-/// A request of `blocks` full prompt blocks and 3 more tokens; `shared` are the first of them.
+/// A request of `blocks` full prompt blocks and 3 more tokens; `shared` are its leading blocks.
 pub(super) fn request(id: u32, blocks: u32, shared: &[Span]) -> Request {
     let mut request = Request::new(id, Micros(u64::from(id)), blocks * BLOCK_SIZE + 3, 10);
     request.content = Content::shared(shared);
     request
 }
 
-/// Of a request without a class.
+/// The view of a request without a class.
 pub(super) fn seen(request: &Request) -> RequestView<'_> {
     RequestView::new(request, 3, BLOCK_SIZE)
 }

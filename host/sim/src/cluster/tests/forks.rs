@@ -1,16 +1,16 @@
-//! Copies in the middle go on as the original does, and otherwise when told to.
+//! Branches continue as the original does, and differently where a decision is forced.
 
 use super::*;
 use crate::cluster::{Fate, Force, Listed, Settled, Timeline};
 
-/// A copy with everything that was told so far, before decision number `.0`.
+/// A copy of the simulation and of its log, made before decision number `.0`.
 struct Fork<I> {
     number: usize,
     timeline: Timeline<I>,
     story: Told,
 }
 
-/// A story that knows the answers.
+/// A simulation log with the decisions about each request.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Told {
     story: Story,
@@ -55,7 +55,7 @@ fn run<I: Instance + Clone>(
 }
 
 impl<I: Instance> Fork<I> {
-    /// To the end, looking in between at times that are no events'.
+    /// Runs to the end, with pauses at times without an event.
     fn go_on(mut self, pause: Micros) -> Result<Told, Halt> {
         let at = self.timeline.pending().expect("it was").at;
         self.timeline.catch_up(at, &mut self.story)?;
@@ -67,7 +67,7 @@ impl<I: Instance> Fork<I> {
     }
 }
 
-/// What was decided about each request.
+/// The last decision about each request.
 fn answers(told: &Told) -> Settled {
     let mut settled = Settled::default();
     for &(id, answer) in &told.answers {
@@ -96,11 +96,11 @@ fn check<I: Instance + Clone>(
         let mut forced = Fork { timeline: fork.timeline.clone(), story: fork.story.clone(), ..fork };
         let mut settled = Fork { timeline: fork.timeline.clone(), story: fork.story.clone(), ..fork };
         assert_eq!(fork.go_on(pause).as_ref(), Ok(&original), "a copy goes on differently");
-        // None if only requests that nobody serves were still to come.
+        // None if only requests for models that are not served were still to come.
         if let Some(&(id, answer)) = original.answers.get(forced.number) {
             forced.timeline.force(id, answer);
         }
-        // Why somebody was rejected is of no consequence, and not told here.
+        // The reason of a rejection has no effect, and is not part of this log.
         assert_eq!(forced.go_on(pause).as_ref(), Ok(&original), "what was decided anyway was forced");
         settled.timeline.settle(Arc::new(answers(&original)));
         let told = settled.go_on(pause).expect("as before");
@@ -152,7 +152,7 @@ proptest! {
             }
             Force::Route(place) => prop_assert_eq!(outcome.instance, Some(place)),
         }
-        // Everybody who arrived is accounted for in either world.
+        // Both branches have an outcome for every request that arrived.
         prop_assert!(told.story.outcomes.keys().eq(original.story.outcomes.keys()));
     }
 

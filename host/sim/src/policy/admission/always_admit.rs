@@ -1,8 +1,8 @@
-//! `always-admit`.
+//! The admission policy `always-admit`.
 
 use crate::policy::{AdmissionPolicy, ClusterView, Reads, RequestView, Verdict};
 
-/// Everybody.
+/// Admits every request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AlwaysAdmit;
 

@@ -1,4 +1,4 @@
-//! Who may enter the service: the built-in admission policies (`reference/cluster.md` §1.4), a file each.
+//! The built-in admission policies (`reference/cluster.md` §1.4), a file each.
 
 mod always_admit;
 mod gaie_legacy;
@@ -26,7 +26,7 @@ mod tests {
     use crate::request::{Name, Request};
     use crate::units::Micros;
 
-    /// Asks about a request of class 1 and tenant 2.
+    /// The decision about a request of class 1 and tenant 2.
     fn ask(policy: &mut dyn AdmissionPolicy, service: &Service, input_tokens: u32, urgency: i32) -> Verdict {
         let mut request = Request::new(0, service.now, input_tokens, 1);
         request.tags.slo_class = Name(1);

@@ -1,8 +1,8 @@
-//! `reject-all`.
+//! The admission policy `reject-all`.
 
 use crate::policy::{AdmissionPolicy, ClusterView, Reads, Reason, RequestView, Verdict};
 
-/// Nobody: for tests of what notices that.
+/// Rejects every request. It is a bad policy on purpose: evaluations must rank it last.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RejectAll;
 

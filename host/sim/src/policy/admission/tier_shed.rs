@@ -1,8 +1,8 @@
-//! `tier-shed`.
+//! The admission policy `tier-shed`.
 
 use crate::policy::{AdmissionPolicy, ClusterView, Reads, Reason, RequestView, Verdict};
 
-/// Only urgent classes while some instance is loaded.
+/// Admits only classes of high priority while any instance is loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct TierShed {
     threshold: u64,
@@ -10,8 +10,8 @@ pub struct TierShed {
 }
 
 impl TierShed {
-    /// While the load of an instance ([`ClusterView::effective_load`]) is above `threshold`, only
-    /// classes of urgency `min_priority` or more come in.
+    /// While the load of any instance ([`ClusterView::effective_load`]) is above `threshold`, only classes of priority
+    /// `min_priority` or higher are admitted.
     #[must_use]
     pub fn new(threshold: u64, min_priority: i32) -> Self {
         Self { threshold, min_priority }

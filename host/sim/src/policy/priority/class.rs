@@ -1,19 +1,20 @@
-//! `class`.
+//! The priority policy `class`.
 
 use crate::policy::{Classes, PriorityPolicy, RequestView};
 use crate::units::Micros;
 
-/// By service class; a priority the client asks for comes before.
+/// Priority by service class; a priority set by the client takes precedence.
 ///
-/// The answer is `urgency - most`, at most 0, so that the instance gets BLIS's number
-/// `most - urgency`: 0 for the most urgent class. A client's number is taken as the instance's.
+/// The result is `priority of the class - highest priority`, at most 0, so that the instance gets BLIS's number
+/// `highest - priority`: 0 for the class of highest priority. A number set by the client becomes the instance's number
+/// unchanged.
 #[derive(Clone, Copy, Debug)]
 pub struct ClassPriority {
     most: i32,
 }
 
 impl ClassPriority {
-    /// With urgencies up to that of the most urgent of `classes`.
+    /// The policy for `classes`, of which only the highest priority is needed.
     #[must_use]
     pub fn new(classes: &Classes) -> Self {
         Self { most: classes.most() }

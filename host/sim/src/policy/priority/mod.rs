@@ -1,10 +1,9 @@
-//! How urgent a request is on its instance: constant, by class, or by age.
+//! The built-in priority policies: constant, by class, or by age.
 //!
-//! A number is given once, when the request is handed over, and holds for good. That is enough for
-//! the policies by age, which older versions of BLIS computed anew at every step as
-//! `base ± weight · (now - arrival)`: `now` is the same for all requests compared, so the order of
-//! any two ages is the order of their arrivals at every step, and the arrival itself serves as the
-//! number (`reference/cluster.md` §1.3).
+//! A priority is computed once, when the request is dispatched, and never changes. That is sufficient for the policies
+//! by age, which older versions of BLIS recomputed at every step as `base ± weight · (now - arrival)`: `now` is the
+//! same for all compared requests, so the order of any two ages is the order of their arrivals at every step, and the
+//! arrival itself can serve as the priority (`reference/cluster.md` §1.3).
 
 mod class;
 mod constant;
@@ -19,7 +18,7 @@ pub use slo_based::SloBased;
 use super::RequestView;
 use crate::units::Micros;
 
-/// In µs; times end at [`Micros::MAX`], the largest `i64`.
+/// The arrival in µs as a signed number; times end at [`Micros::MAX`], the largest `i64`.
 fn arrival(request: &RequestView<'_>) -> i64 {
     request.arrival.min(Micros::MAX).0 as i64
 }
@@ -30,7 +29,7 @@ mod tests {
     use crate::policy::testing::{BLOCK_SIZE, request};
     use crate::policy::{Classes, PriorityPolicy};
 
-    /// The number an instance gets, for a request of `urgency` that arrived at `arrival`.
+    /// The number that the instance gets, for a request of class priority `urgency` that arrived at `arrival`.
     fn on_instance(policy: &dyn PriorityPolicy, urgency: i32, arrival: u64, client_priority: Option<i32>) -> i64 {
         let mut request = request(0, 1, &[]);
         request.arrival = Micros(arrival);

@@ -1,9 +1,10 @@
-//! `always-busiest`.
+//! The routing policy `always-busiest`.
 
 use super::{LOAD, loads};
 use crate::policy::{Choice, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
 
-/// The largest load, the first of those: for tests of what notices that.
+/// Chooses the instance with the largest load, the first of several. It is a bad policy on purpose: evaluations must
+/// rank it last.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AlwaysBusiest;
 

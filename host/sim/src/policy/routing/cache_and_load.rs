@@ -1,24 +1,24 @@
-//! `cache-and-load`.
+//! The routing policy `cache-and-load`.
 
 use super::{LOAD, best, is_weight, loads};
 use crate::policy::{Choice, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
 
-/// What `weighted` meant before there were scorers: `--routing-cache-weight` and
-/// `--routing-load-weight`. Equally good: the first.
+/// A weighted sum of free KV blocks and load: the meaning of `weighted` before scorers existed
+/// (`--routing-cache-weight` and `--routing-load-weight`). Among equally good instances it chooses the first.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheAndLoad {
-    /// Both add up to 1.
+    /// Weight of the free KV blocks; both weights add up to 1.
     cache_weight: f64,
     load_weight: f64,
 }
 
 impl CacheAndLoad {
-    /// `cache_weight` for the unused KV blocks against the most of an instance, `load_weight` for
-    /// 1 / (1 + load); scaled to add up to 1.
+    /// Routing with `cache_weight` for the free KV blocks relative to the instance with most of them, and `load_weight`
+    /// for 1 / (1 + load). The weights are scaled to add up to 1.
     ///
     /// # Errors
     ///
-    /// Says which weight is not a finite number from 0 on, or that both are 0.
+    /// A message if a weight is not a finite number from 0 on, or if both are 0.
     pub fn new(cache_weight: f64, load_weight: f64) -> Result<Self, String> {
         for (name, weight) in [("cache", cache_weight), ("load", load_weight)] {
             if !(weight.is_finite() && weight >= 0.0) {

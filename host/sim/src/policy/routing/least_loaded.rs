@@ -1,10 +1,10 @@
-//! `least-loaded`.
+//! The routing policy `least-loaded`.
 
 use super::LOAD;
 use super::loads::Loads;
 use crate::policy::{Choice, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
 
-/// The smallest load ([`ClusterView::effective_load`]).
+/// Chooses the instance with the smallest effective load ([`ClusterView::effective_load`]).
 #[derive(Clone, Debug, Default)]
 pub struct LeastLoaded {
     loads: Loads,

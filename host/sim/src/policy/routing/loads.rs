@@ -1,36 +1,36 @@
-//! The least loaded instance, kept from decision to decision.
+//! The least loaded instance, updated incrementally from decision to decision.
 //!
-//! Between two decisions a few counts of requests in flight change, and nothing else until the
-//! signals are read anew. So of every few neighbours the smallest load is kept, and how many of
-//! them have it: a decision looks at what changed and at a sixteenth of the rest.
+//! Between two decisions a few counts of requests in flight change, and nothing else until the signals are refreshed.
+//! The smallest load of every [`CHUNK`] neighbouring instances is therefore kept, with the number of instances that
+//! have it: a decision reads the changed entries and a sixteenth of the rest.
 
 use crate::policy::{ClusterView, Ties};
 
-/// [`ClusterView::effective_load`] of every instance; what does not fit 32 bits counts as the largest.
+/// [`ClusterView::effective_load`] of every instance; a value that exceeds 32 bits counts as the largest.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Loads {
-    /// Waiting and running, as of that version of the columns.
+    /// Waiting and running requests, as of `version` of the columns.
     on_board: Vec<u32>,
     version: u64,
-    /// In flight added, as of so many changes of those.
+    /// The same with requests in flight added, as of `changes` changes of those.
     all: Vec<u32>,
     changes: u64,
-    /// Of each [`CHUNK`] of `all`.
+    /// The minimum of each [`CHUNK`] of `all`.
     least: Vec<Least>,
 }
 
-/// Neighbours.
+/// Neighbouring instances that share one minimum.
 const CHUNK: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Least {
     load: u32,
-    /// How many have it.
+    /// How many instances have this load.
     tied: u32,
 }
 
 impl Loads {
-    /// Place of the least loaded instance; among equals, the one that `ties` picks for request `id`.
+    /// Index of the least loaded instance; among equals, the one that `ties` selects for request `id`.
     pub fn least(&mut self, id: u32, cluster: &ClusterView<'_>, ties: &Ties) -> usize {
         self.follow(cluster);
         let least = self.least.iter().map(|chunk| chunk.load).min().expect("there are instances");
@@ -99,7 +99,8 @@ mod tests {
     use crate::policy::{Changes, Versions};
     use crate::rng::Stream;
 
-    /// What changes: a request goes to or leaves a place, or the periodic columns are read anew.
+    /// A change of the signals: a request is dispatched to or leaves an instance, or the periodic columns are
+    /// refreshed.
     #[derive(Clone, Copy, Debug)]
     enum Change {
         InFlight(usize, u32),

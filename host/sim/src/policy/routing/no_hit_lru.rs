@@ -1,26 +1,26 @@
-//! The scorer `no-hit-lru`: requests that find nothing cached go round the instances, the one that
-//! got such a request longest ago first, so that new prefixes spread.
+//! The scorer `no-hit-lru`: requests without a prefix-cache hit on any instance ("cold" requests) rotate over the
+//! instances, least recently used first, so that new prefixes spread.
 
 use crate::policy::ClusterView;
 
-/// No place in the columns.
+/// Marks an instance that is not in the columns.
 const NONE: u32 = u32::MAX;
 
-/// Who got a cold request, and in which order.
+/// The order in which instances were last sent a cold request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ColdOrder {
-    /// Instance numbers, longest ago first.
+    /// Instance numbers, least recently used first.
     used: Vec<u32>,
-    /// Whether nobody had anything of the request scored last.
+    /// Whether the request scored last had no hit on any instance.
     cold: bool,
-    /// Place in the columns by instance number.
+    /// Index in the columns of each instance number.
     places: Vec<u32>,
 }
 
 impl ColdOrder {
-    /// 0.5 for all if anybody has cached a block of the prompt. Otherwise from 1 down to 0 by rank:
-    /// those never used in the order of the columns, then those used longest ago; 1 for a single
-    /// instance. Instances that are gone are forgotten.
+    /// 0.5 for all instances if any of them has cached a block of the prompt. Otherwise from 1 down to 0 by rank: first
+    /// the instances that were never used, in the order of the columns, then the others, least recently used first; 1
+    /// for a single instance. Instances that no longer exist are removed from the order.
     pub fn score(&mut self, cluster: &ClusterView<'_>, scores: &mut [f64]) {
         self.cold = cluster.signals.cached_blocks.iter().all(|&blocks| blocks == 0);
         if !self.cold {
@@ -42,7 +42,7 @@ impl ColdOrder {
         }
     }
 
-    /// The request scored last goes to instance number `instance`.
+    /// Records that the request scored last is dispatched to instance number `instance`.
     pub fn sent(&mut self, instance: u32) {
         if self.cold {
             self.used.retain(|&other| other != instance);

@@ -1,4 +1,5 @@
-//! `prefix-affinity`: whole prompts. The scorer of that name compares beginnings (`sent_blocks`).
+//! The routing policy `prefix-affinity`, which compares whole prompts. The scorer of that name compares prefixes
+//! (`sent_blocks`).
 
 use rustc_hash::FxHashMap;
 
@@ -7,20 +8,20 @@ use super::loads::Loads;
 use crate::policy::{Choice, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
 use crate::request::BlockKey;
 
-/// The same prompt again goes where it went before; any other goes to the least loaded instance.
+/// Routes a prompt to the instance that had the same prompt before, and any other prompt to the least loaded instance.
 ///
-/// BLIS compared hashes of the whole list of tokens. Here two prompts are the same if they are
-/// equally long and all their full blocks are equal; the tokens behind the last full block are not
-/// compared. A prompt with a block that no other request has, or shorter than a block, is like no
-/// other. What went where is kept for good, as in BLIS.
+/// BLIS compares hashes of the whole list of tokens. Here two prompts are the same if they are equally long and all
+/// their full blocks are equal; the tokens behind the last full block are not compared. A prompt with a block that no
+/// other request has, or shorter than a block, equals no other prompt. The map from prompts to instances is never
+/// trimmed, as in BLIS.
 #[derive(Clone, Debug, Default)]
 pub struct PrefixAffinity {
-    /// Instance number by prompt.
+    /// Number of the instance to which each prompt was sent.
     homes: FxHashMap<Prompt, u32>,
     loads: Loads,
 }
 
-/// A prompt other requests may have: its last full block (which stands for all before it) and its
+/// A prompt that other requests may have: its last full block (whose key identifies all blocks before it, too) and its
 /// length in tokens.
 type Prompt = (BlockKey, u32);
 
@@ -51,7 +52,7 @@ impl RoutingPolicy for PrefixAffinity {
     }
 }
 
-/// The prompt of `request`, if other requests may have the same.
+/// The identity of the prompt of `request`, if other requests may have the same prompt.
 fn common_prompt(request: &RequestView<'_>) -> Option<Prompt> {
     let (last, shared) = request.shared_blocks().fold((None, 0), |(_, n), key| (Some(key), n + 1));
     last.filter(|_| shared == request.prompt_blocks).map(|key| (key, request.input_tokens))

@@ -1,8 +1,8 @@
-//! `round-robin`.
+//! The routing policy `round-robin`.
 
 use crate::policy::{Choice, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
 
-/// In turn. The turn goes on when the instances to choose from change.
+/// Chooses the instances in turn. The turn continues when the set of instances changes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RoundRobin {
     turn: u64,

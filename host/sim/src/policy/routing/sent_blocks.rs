@@ -1,27 +1,27 @@
-//! The scorer `prefix-affinity`: who was sent this prompt's leading blocks before?
+//! The scorer `prefix-affinity`: the share of the prompt that was sent to each instance before.
 //!
-//! The router remembers what it sent, so the answer is never stale; but it does not know what an
+//! The router records the blocks that it sent, so the score is never stale. But the record does not contain what an
 //! instance has evicted since, nor what it drops before it runs.
 
 use crate::policy::block_lru::BlockLru;
 use crate::policy::{ClusterView, PrefixIndex, RequestView};
 
-/// Blocks remembered per instance, as in BLIS.
+/// Maximum number of blocks recorded per instance, as in BLIS.
 const CAPACITY: u32 = 10_000;
 
-/// What was sent where.
+/// The blocks sent to each instance.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SentBlocks {
-    /// By instance number.
+    /// The record of each instance, indexed by instance number.
     sent: Vec<BlockLru>,
     index: PrefixIndex,
-    /// Leading blocks of this prompt, by instance number.
+    /// Leading blocks of the present prompt, indexed by instance number.
     counts: Vec<u32>,
 }
 
 impl SentBlocks {
-    /// Share of the prompt's full blocks that are leading and were sent to the instance; 0 for
-    /// prompts shorter than a block. Asking keeps nothing longer.
+    /// Share of the prompt's full blocks that are leading and were sent to the instance; 0 for prompts shorter than a
+    /// block. Scoring does not change the order of eviction.
     pub fn score(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, scores: &mut [f64]) {
         self.index.leading(request.shared_blocks(), &mut self.counts);
         let total = f64::from(request.prompt_blocks.max(1));
@@ -31,7 +31,7 @@ impl SentBlocks {
         }
     }
 
-    /// `request` goes to instance number `instance`.
+    /// Records that `request` is dispatched to instance number `instance`.
     pub fn sent(&mut self, request: &RequestView<'_>, instance: u32) {
         let instance = instance as usize;
         if instance >= self.sent.len() {

@@ -1,4 +1,4 @@
-//! Where requests go, and what is refused.
+//! Tests of the routing policies: the chosen instance, and parameters that are refused.
 
 use proptest::prelude::*;
 
@@ -19,7 +19,7 @@ fn route(policy: &mut dyn RoutingPolicy, request: &Request, service: &Service, t
     (choice, scores)
 }
 
-/// Where requests of one block go, one after the other, with ties to the first.
+/// The targets of a sequence of requests of one block, with ties to the lowest index.
 fn targets(policy: &mut dyn RoutingPolicy, services: &[&Service]) -> Vec<usize> {
     let one = |(id, service)| route(policy, &request(id, 1, &[]), service, Ties::LowestIndex).0.target;
     (0..).zip(services.iter().copied()).map(one).collect()
@@ -222,7 +222,7 @@ proptest! {
 }
 
 proptest! {
-    /// What is kept from the last decision is what would be computed again.
+    /// Values kept from the last decision equal the values computed anew.
     #[test]
     fn what_is_kept_is_what_would_be_computed(
         n in 1usize..9,
