@@ -74,7 +74,7 @@ pub(super) trait Source {
 pub(super) struct Arrivals<'a, I: Iterator<Item = Request>> {
     list: Peekable<I>,
     follow_ups: Option<&'a mut dyn FollowUps>,
-    /// By time, then in the order in which they became known.
+    /// Ordered by time, then as they became known.
     following: BinaryHeap<Reverse<Next>>,
     known: u64,
 }

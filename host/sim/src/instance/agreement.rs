@@ -1,4 +1,4 @@
-//! The two engines give the same answers to the microsecond, whatever the load.
+//! Property tests: the two engines give the same results to the microsecond, whatever the load.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -26,7 +26,7 @@ use crate::request::{BlockKey, Content, Name, Request, Span, Tags};
 use crate::semantics::Semantics;
 use crate::units::Micros;
 
-/// Everything a simulation says, in the order in which it says it.
+/// The events and results of a simulation, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Story {
     outcomes: Vec<Outcome>,
@@ -36,7 +36,7 @@ struct Story {
     stuck: Option<String>,
     scheduled: Vec<SchedulingDecision>,
     preempted: Vec<PreemptionDecision>,
-    /// To decisions.
+    /// Whether it ignores decisions.
     deaf: bool,
 }
 
@@ -67,7 +67,7 @@ impl Observer for Story {
 }
 
 impl Story {
-    /// What is told of decisions fits what became of the requests.
+    /// Checks that the decisions fit the outcomes of the requests.
     fn is_consistent(&self) -> Result<(), TestCaseError> {
         prop_assert_eq!(self.preempted.len() as u64, self.counters.preemptions);
         prop_assert!(self.preempted.iter().all(|told| told.needed_kv_blocks > told.free_kv_blocks), "out of need");
@@ -81,7 +81,7 @@ impl Story {
                 prop_assert_eq!(outcome.scheduling_delay, None);
                 continue;
             };
-            // A draining request that is thrown out does not come back.
+            // A draining request that is preempted does not come back.
             let back = outcome.status == Status::Queued || outcome.status == Status::TimedOut;
             let expected = outcome.preemptions as usize + 1;
             prop_assert!(entries.len() == expected || back && entries.len() + 1 == expected);
@@ -92,13 +92,13 @@ impl Story {
     }
 }
 
-/// A latency model of random shape.
+/// A latency model with random coefficients.
 #[derive(Debug, Clone)]
 struct Shape {
     base: u64,
     per_prefill: u64,
     per_decode: u64,
-    /// Per 1024 tokens of context; 0 makes steps repeat.
+    /// Time per 1024 tokens of context, µs; 0 makes steps repeat.
     per_context: u64,
     queueing: u64,
     queueing_per_token: u64,
@@ -160,7 +160,7 @@ fn shape() -> impl Strategy<Value = Shape> {
         })
 }
 
-/// The models users choose, on a small scale of time; and shapes that stress the engines more.
+/// The models that users choose, on a small time scale; and random models that stress the engines more.
 fn latency() -> impl Strategy<Value = Arc<dyn LatencyModel>> {
     let one = Parallelism { tensor: 1, data: 1 };
     let blackbox: Arc<dyn LatencyModel> =
@@ -195,14 +195,14 @@ fn semantics() -> impl Strategy<Value = Semantics> {
         final_token_kv: b[8],
         itl_spans_waits: b[9],
         capped_itl_divides_by_one_less: b[10],
-        // The cluster's business.
+        // The remaining fields concern the cluster.
         ..Semantics::VLLM
     });
     prop_oneof![Just(Semantics::VLLM), Just(Semantics::BLIS), mixed]
 }
 
-/// A policy whose answers depend on everything it was ever shown: engines that show it something
-/// different, or ask at other times, soon part.
+/// A policy whose results depend on everything in its views so far: engines that show it different views, or call it at
+/// other times, soon diverge.
 #[derive(Clone, Debug)]
 struct Moody {
     mood: u64,
@@ -256,7 +256,7 @@ fn preemption() -> impl Strategy<Value = PreemptionChoice> {
     ]
 }
 
-/// The same, with policies that are not built in but do what the built-in ones do.
+/// The same configuration, with custom policies that do what the built-in ones do.
 fn imitated(config: &InstanceConfig) -> InstanceConfig {
     let mut config = config.clone();
     if let SchedulingChoice::BuiltIn(scheduler) = config.scheduler {
@@ -328,7 +328,7 @@ fn requests(drafts: &[Draft], block_size: u32) -> Vec<Request> {
     requests
 }
 
-/// As [`tell`], but from the middle of the run on it is a copy that tells.
+/// As [`simulate`], but from the middle of the run on with a clone.
 fn tell_forked(mut instance: Fast, requests: &[Request], horizon: Micros) -> Story {
     let mut story = Story::default();
     let (before, after) = requests.split_at(requests.len() / 2);
@@ -339,7 +339,7 @@ fn tell_forked(mut instance: Fast, requests: &[Request], horizon: Micros) -> Sto
         instance.arrive(request.arrival, request.clone());
     }
     let copy = instance.clone();
-    // The original goes its own way; what it does must not show in the copy.
+    // The original continues separately; its events must not affect the clone.
     let _ = instance.advance(horizon, &mut Story { itl: story.itl.clone(), ..Story::default() });
     match run_alone(copy, after.iter().cloned(), horizon, &mut story) {
         Ok(counters) => Story { counters, ..story },
@@ -354,13 +354,13 @@ fn tell(instance: impl Instance, requests: &[Request], horizon: Micros) -> Story
 fn tell_on(mut story: Story, instance: impl Instance, requests: &[Request], horizon: Micros) -> Story {
     match run_alone(instance, requests.iter().cloned(), horizon, &mut story) {
         Ok(counters) => story.counters = counters,
-        // What was told before the watchdog barked may differ: the engines report in other units.
+        // The events before livelock is detected may differ: the engines report in other units.
         Err(stuck) => return Story { stuck: Some(stuck.to_string()), ..Story::default() },
     }
     story
 }
 
-/// An instance, what it has told, and the shared keys that it says can be found.
+/// An instance, its reported events, and the shared keys that it reports as cached.
 #[derive(Clone)]
 struct Watched<I> {
     instance: I,
@@ -391,7 +391,7 @@ impl<I: Instance + Clone> Watched<I> {
     }
 }
 
-/// Both engines side by side, and all keys there are.
+/// Both engines side by side, and all keys in the requests.
 struct Pair {
     plain: Watched<Plain>,
     fast: Watched<Fast>,
@@ -407,15 +407,15 @@ impl Pair {
         }
     }
 
-    /// `false` if both are stuck.
+    /// Advances both engines. Returns `false` if both are stuck.
     fn advance(&mut self, limit: Micros) -> Result<bool, TestCaseError> {
         let (plain, fast) = (self.plain.advance(limit), self.fast.advance(limit));
         prop_assert_eq!(&plain, &fast);
         Ok(plain.is_ok())
     }
 
-    /// What is reported of load and cache is the same and true; also in a copy made before anyone
-    /// asked.
+    /// Checks that load and cached blocks are reported correctly and equally by both, and by a clone made before the
+    /// changes were read.
     fn compare(&mut self, goes_on_as_copy: bool) -> Result<(), TestCaseError> {
         prop_assert_eq!(self.plain.instance.load(), self.fast.instance.load());
         let mut copy = self.fast.clone();
@@ -442,8 +442,8 @@ impl Pair {
     }
 }
 
-/// What both report of load and cache at the times of `looks`: (time since the one before, whether
-/// a copy goes on).
+/// Compares the reports of load and cache at the times of `looks`: (time since the previous one, whether to continue
+/// with a clone).
 fn watch(config: &InstanceConfig, requests: &[Request], looks: &[(u64, bool)]) -> Result<(), TestCaseError> {
     let mut pair = Pair::new(config, requests);
     let mut arrivals = requests.iter().peekable();
@@ -515,7 +515,7 @@ proptest! {
     }
 }
 
-/// The random loads are worth something only if they reach what is difficult.
+/// Random loads are a useful test only if they reach the difficult cases.
 #[test]
 fn the_loads_reach_what_is_difficult() {
     use proptest::strategy::ValueTree as _;
@@ -561,7 +561,7 @@ fn the_loads_reach_what_is_difficult() {
     }
 }
 
-/// An instance whose steps all take 100 µs.
+/// An instance with steps that all take 100 µs.
 fn steady() -> InstanceConfig {
     InstanceConfig {
         index: 0,
@@ -583,7 +583,7 @@ fn steady() -> InstanceConfig {
     }
 }
 
-/// Three requests at once, one place in the batch, one token each: steps at 0, 100 and 200 µs.
+/// Three requests at once, a batch of one, one token each: steps at 0, 100 and 200 µs.
 #[test]
 fn queue_time_is_the_integral_of_the_queue_length() {
     let requests: Vec<Request> = (0..3).map(|id| Request::new(id, Micros(0), 10, 1)).collect();
@@ -600,7 +600,7 @@ fn queue_time_is_the_integral_of_the_queue_length() {
     }
 }
 
-/// What a copy costs follows what is live, not what has been.
+/// The cost of a clone depends on the live requests, not on the number of requests so far.
 #[test]
 fn state_does_not_grow_with_history() {
     let shape = Shape { base: 500, per_prefill: 2, per_decode: 3, per_context: 40, queueing: 10, ..Shape::CONSTANT };

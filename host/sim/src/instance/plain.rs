@@ -1,6 +1,6 @@
-//! The engine as the specification tells it: every running request is touched at every step.
+//! The engine as the specification describes it: every running request is updated at every step.
 //!
-//! Kept simple rather than fast. [`Fast`](super::Fast) is tested against it.
+//! It is kept simple rather than fast. [`Fast`](super::Fast) is tested against it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,30 +22,29 @@ use crate::units::Micros;
 #[derive(Clone, Debug)]
 struct Live {
     request: Request,
-    /// Tokens whose KV is computed.
+    /// Tokens for which KV is computed.
     computed: u32,
-    /// Tokens to compute before the next token comes out: the prompt, and what was generated
-    /// before a preemption.
+    /// Tokens to compute before the next token is generated: the prompt, and the tokens generated before a preemption.
     target: u32,
     generated: u32,
-    /// The most tokens it had computed before a preemption.
+    /// Maximum number of tokens that it had computed before a preemption.
     furthest: u32,
-    /// Its prompt is complete: every further token is an output token.
+    /// Whether its prompt is complete: every further token is an output token.
     decoding: bool,
     /// Tokens computed in the present step.
     num_new: u32,
-    /// Context the latency model sees in the present step.
+    /// Context length for the latency model in the present step.
     context: u32,
     ttft: Option<Micros>,
-    /// When the latest token came out, in engine time.
+    /// Engine time at which the latest token was generated.
     last_token: Micros,
     itl: Vec<Micros>,
     scheduling_delay: Option<Micros>,
     cached_tokens: u32,
     preemptions: u32,
-    /// When it last joined the wait queue.
+    /// Time at which it last joined the waiting queue.
     queued_at: Micros,
-    /// Done, but still in the batch for one more plan (asynchronous scheduling).
+    /// Whether it has finished, but stays in the batch for one more plan (asynchronous scheduling).
     draining: bool,
 }
 
@@ -68,40 +67,40 @@ impl Live {
 }
 
 impl Counters {
-    /// One request was in the wait queue from `since` to `now`.
+    /// Counts the time that one request was in the waiting queue, from `since` to `now`.
     fn waited(&mut self, since: Micros, now: Micros) {
         self.queue_time = self.queue_time.saturating_add(now.saturating_sub(since));
     }
 }
 
-/// The plain engine.
+/// The reference engine, which updates every running request at every step.
 #[derive(Clone, Debug)]
 pub struct Plain {
     config: InstanceConfig,
     kv: PlainKv,
-    /// Between arrival and queue, with the time of queueing, in its order.
+    /// Requests between arrival and queue, with the time of queueing, in that order.
     arriving: VecDeque<(Micros, Live)>,
     waiting: BTreeMap<QueueKey, Live>,
-    /// In the order of admission.
+    /// The running batch in the order of admission.
     running: Vec<Live>,
-    /// Requests in queue and batch, counted where they come and go.
+    /// Number of requests in queue and batch, counted when they join and leave.
     present: usize,
     deadlines: BTreeMap<(Micros, i64), u32>,
     step_at: Option<Micros>,
     turn_back: i64,
     turn_front: i64,
     watchdog: Watchdog,
-    /// The head of the queue of which was said that it has to wait.
+    /// The head of the queue, if its waiting was reported already.
     told_waiting: Option<u32>,
     /// End of the last step in which a request finished.
     left_at: Micros,
     counters: Counters,
-    /// What the last step did, for tests that compare step by step.
+    /// Record of the last step, for tests that compare step by step.
     pub last_step: StepRecord,
 }
 
 impl Plain {
-    /// An idle instance.
+    /// An idle instance with this configuration.
     #[must_use]
     pub fn new(config: InstanceConfig) -> Self {
         let kv =
@@ -125,12 +124,12 @@ impl Plain {
         }
     }
 
-    /// One engine step. The order of things is `reference/engine.md` §1.5.
+    /// Executes one engine step. The order of operations is `reference/engine.md` §1.5.
     fn step(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
         self.step_at = None;
         self.last_step = StepRecord { now, ..StepRecord::default() };
         if self.running.is_empty() && self.waiting.is_empty() {
-            return Ok(()); // everything this step was for has timed out
+            return Ok(()); // all requests of this step have timed out
         }
         self.counters.steps += 1;
         let budget = self.plan_running(now, observer)?;
@@ -161,7 +160,7 @@ impl Plain {
         Ok(())
     }
 
-    /// What holds after every step, whatever happened in it. The step was that of `batch`.
+    /// Checks the invariants that hold after every step. `batch` is the batch of that step.
     fn check_conservation(&self, batch: &Batch) {
         let (running, waiting) = (self.running.len(), self.waiting.len());
         assert_eq!(
@@ -176,7 +175,7 @@ impl Plain {
         assert!(running > 0 || held == 0, "nobody is in the batch, and {held} KV blocks are held");
     }
 
-    /// Running requests first, in batch order. Returns the token budget left.
+    /// Schedules the running requests first, in batch order. Returns the remaining token budget.
     fn plan_running(&mut self, now: Micros, observer: &mut impl Observer) -> Result<u32, Stuck> {
         for live in &mut self.running {
             live.num_new = 0;
@@ -200,8 +199,8 @@ impl Plain {
         Ok(budget)
     }
 
-    /// Makes room for `want` tokens of the request at `*i`, preempting others as needed (then
-    /// `*i` follows it). `false` if the request itself had to leave.
+    /// Allocates KV blocks for `want` tokens of the request at `*i`, preempting others as needed (then `*i` is
+    /// adjusted). Returns `false` if the request itself was preempted.
     fn obtain(
         &mut self,
         i: &mut usize,
@@ -245,7 +244,7 @@ impl Plain {
         }
     }
 
-    /// Who leaves so that the request at `wanting` gets room.
+    /// Chooses the preemption victim for the request at `wanting`.
     fn victim(&mut self, wanting: usize, now: Micros) -> usize {
         let mut batch = BatchView::new(now, self.config.semantics.preempt_last_of_ties);
         batch.wanting = wanting;
@@ -261,7 +260,7 @@ impl Plain {
         self.config.victim_by_view(&batch)
     }
 
-    /// What is said of the `victim` that leaves so that the request at `wanting` gets room for `want` tokens.
+    /// The record of the preemption of `victim` so that the request at `wanting` gets blocks for `want` tokens.
     fn preemption(&self, victim: usize, wanting: usize, want: u32, now: Micros) -> PreemptionDecision {
         let (victim, wanting) = (&self.running[victim], &self.running[wanting]);
         let blocks = |tokens: u32| tokens.div_ceil(self.config.block_size);
@@ -288,7 +287,7 @@ impl Plain {
         self.kv.release(live.request.id);
         if live.draining {
             self.present -= 1;
-            return; // its last token is out: it only leaves earlier
+            return; // its last token was generated: it only leaves earlier
         }
         live.preemptions += 1;
         live.furthest = live.furthest.max(live.computed);
@@ -317,7 +316,7 @@ impl Plain {
         self.waiting.insert(place, live);
     }
 
-    /// New requests, strictly from the head of the queue.
+    /// Schedules new requests, strictly from the head of the queue.
     fn plan_waiting(&mut self, now: Micros, mut budget: u32, observer: &mut impl Observer) {
         let mut obstacle = None;
         let tells = observer.interests().contains(Interests::SCHEDULING);
@@ -366,7 +365,7 @@ impl Plain {
         }
     }
 
-    /// Says why the head of the queue stays there, unless that was said before.
+    /// Reports why the head of the queue waits, unless that was reported before.
     fn tell_waiting(&mut self, obstacle: Obstacle, budget: u32, now: Micros, observer: &mut impl Observer) {
         let Some((_, head)) = self.waiting.first_key_value() else { return };
         if self.told_waiting != Some(head.request.id) {
@@ -380,7 +379,7 @@ impl Plain {
         }
     }
 
-    /// What is said of `head`, which is the head of the queue.
+    /// The record of a scheduling decision about `head`, the head of the queue.
     fn scheduling(&self, head: &Live, token_budget: u32, now: Micros, entry: Entry) -> SchedulingDecision {
         SchedulingDecision {
             instance: self.config.index,
@@ -398,7 +397,7 @@ impl Plain {
         }
     }
 
-    /// The cached blocks and the number of tokens with which `live` could enter the batch.
+    /// The cached blocks and the number of tokens with which `live` would be scheduled, or the reason why it waits.
     fn admission(&self, live: &Live, budget: u32) -> Result<(Vec<u32>, u32), Obstacle> {
         // vLLM never takes the last token from the cache: something must be computed.
         let findable = if self.config.semantics.full_hit_is_free { live.target } else { live.target.saturating_sub(1) };
@@ -441,13 +440,13 @@ impl Plain {
         batch
     }
 
-    /// The step's effect on each request: tokens computed, tokens out.
+    /// Applies the step to each request: tokens computed, tokens generated.
     fn execute(&mut self, now: Micros, end: Micros, observer: &mut impl Observer) {
         let per_token = self.config.latency.output_token_time();
         let spans_waits = self.config.semantics.itl_spans_waits;
         for live in &mut self.running {
             live.computed += live.num_new;
-            // A free full hit computes nothing and still gets its first token.
+            // A free full hit computes nothing and still generates its first token.
             if live.prefilling() || (live.decoding && live.num_new == 0) {
                 continue;
             }
@@ -468,7 +467,7 @@ impl Plain {
         }
     }
 
-    /// Ends what is finished, in batch order.
+    /// Ends the requests that are finished, in batch order.
     fn complete(&mut self, end: Micros, observer: &mut impl Observer) {
         let cap = self.config.length_cap();
         let mut i = 0;
@@ -500,7 +499,7 @@ impl Plain {
         }
     }
 
-    /// BLIS gives the last output token its KV, which nobody reads, before it frees everything.
+    /// Allocates KV for the last output token, as BLIS does before it frees the request, although nothing reads it.
     fn write_final_token(&mut self, index: usize, status: Status) {
         let live = &self.running[index];
         if !self.config.semantics.final_token_kv || status == Status::LengthCapped || live.request.output_tokens == 0 {
@@ -545,7 +544,7 @@ impl Plain {
         self.left_at = end;
     }
 
-    /// A preemption is about to happen, or the batch is empty while requests wait.
+    /// Counts an event without progress: a preemption, or an empty batch while requests wait.
     fn useless(&mut self, now: Micros) -> Result<(), Stuck> {
         if !self.watchdog.useless() {
             return Ok(());
@@ -558,7 +557,7 @@ impl Plain {
         Err(Stuck::new(now, &live.request, live.generated, (self.running.len(), self.waiting.len()), &self.config))
     }
 
-    /// The guards, then the wait queue.
+    /// Checks a request and puts it into the waiting queue.
     fn enqueue(&mut self, now: Micros, live: Live, observer: &mut impl Observer) {
         if let Some(reason) = self.config.refuses(&live.request) {
             observer
@@ -579,7 +578,7 @@ impl Plain {
         self.step_at.get_or_insert(now);
     }
 
-    /// The client gives up on request `id`.
+    /// Times out request `id`. Returns `false` if it ended before.
     fn time_out(&mut self, now: Micros, id: u32, observer: &mut impl Observer) -> bool {
         if let Some(index) = self.running.iter().position(|live| live.request.id == id) {
             if self.running[index].draining {
@@ -650,7 +649,7 @@ impl Instance for Plain {
             } else if let Some((_, id)) = self.deadlines.pop_first()
                 && !self.time_out(now, id, observer)
             {
-                continue; // it ended before: nothing happens, not even the clock
+                continue; // it ended before: this is no event, and the clock stays
             }
             self.counters.clock = self.counters.clock.max(now);
         }

@@ -268,8 +268,8 @@ impl Display for Reason {
 /// Which instance is chosen among equally good ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ties {
-    /// Any of them, with equal chances, drawn from the router's own stream for that request. Always
-    /// taking the first loads instances unevenly: 6.8 times more variance of the p95 between seeds
+    /// Each of them with equal probability, drawn from the router's own stream for that request. Always choosing the
+    /// first one loads instances unevenly: the variance of the p95 latency between seeds is then 6.8 times as large
     /// (`reference/cluster.md` §1.5).
     Random(Stream),
     /// The one with the lowest index: for comparison with recorded results.

@@ -1,18 +1,18 @@
-//! A place for each live request.
+//! A slot for each live request.
 //!
-//! Why not `slotmap::SlotMap`, which holds what is rarer ([`Rares`](super::live::Rares)): it finds nothing by place
-//! alone, so that the finish heap and the deadlines would carry whole keys or a table of keys lies beside it; it has no
-//! address to prefetch; and its slots do not begin with a cache line. Measured with such a table in this one's place
-//! (slotmap 1.1.1, one codegen unit): up to 5 % fewer instructions with one saturated instance, less than 1 %
-//! otherwise; but with 256 instances and 300 000 requests, where memory is what takes time, 0.47 s of CPU at best
-//! in place of 0.41 s.
+//! Why not `slotmap::SlotMap`, which holds rarer data ([`Rares`](super::live::Rares)): it cannot look up a value by
+//! slot index alone, so the finish heap and the deadlines would have to store whole keys, or a table of keys would be
+//! needed beside it; it gives no address to prefetch; and its slots do not start at a cache line. Measured with such a
+//! table (slotmap 1.1.1, one codegen unit): up to 5 % fewer instructions with one saturated instance, less than 1 %
+//! otherwise; but with 256 instances and 300 000 requests, where memory is the bottleneck, 0.47 s of CPU time at best
+//! instead of 0.41 s.
 
 use std::ops::{Index, IndexMut};
 
 use crate::prefetch::soon;
 
-/// Which request: a place, and how often that was given away before. Keys of requests that are gone
-/// are never mistaken for others.
+/// Key of a request: a slot index, and how often that slot was reused before. The key of a request that has ended never
+/// matches another request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     place: u32,
@@ -20,32 +20,32 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// Nobody's.
+    /// A key that matches no request.
     pub const NULL: Self = Self { place: u32::MAX, turn: u32::MAX };
 
-    /// Of all live requests, only one has that.
+    /// The slot index, unique among live requests.
     pub fn place(self) -> u32 {
         self.place
     }
 }
 
-/// Values by [`Key`]. What says whether a key is valid lies before the value, in the cache line in
-/// which that begins.
+/// Values by [`Key`]. The generation that validates a key lies in front of the value, in the same cache line as its
+/// beginning.
 #[derive(Clone, Debug)]
 pub(super) struct Arena<T> {
     slots: Vec<Slot<T>>,
-    /// The first free place, or the number of places.
+    /// The first free slot, or the number of slots.
     free: u32,
-    /// Values.
+    /// Number of values.
     live: u32,
 }
 
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 struct Slot<T> {
-    /// How often the place was given away and became free again.
+    /// How often the slot was used and became free again.
     turn: u32,
-    /// If the place is free, the next one that is.
+    /// If the slot is free, the index of the next free slot.
     next_free: u32,
     value: Option<T>,
 }
@@ -62,7 +62,7 @@ impl<T> Arena<T> {
             let turn = slot.turn;
             self.free = slot.next_free;
             slot.value = Some(value);
-            self.prefetch_free(); // requests come in crowds
+            self.prefetch_free(); // requests tend to arrive together
             return Key { place, turn };
         }
         self.free = place.checked_add(1).expect("fewer than 2^32 requests in one instance");
@@ -79,7 +79,7 @@ impl<T> Arena<T> {
         Some(value)
     }
 
-    /// How many values there are.
+    /// Number of values.
     pub fn len(&self) -> usize {
         self.live as usize
     }
@@ -92,17 +92,17 @@ impl<T> Arena<T> {
         self.slots.get_mut(key.place as usize).filter(|slot| slot.turn == key.turn)?.value.as_mut()
     }
 
-    /// That place will be looked at soon.
+    /// Prefetches the slot at `slot`, which will be read soon.
     pub fn prefetch(&self, place: u32) {
         self.slots.get(place as usize).into_iter().for_each(soon);
     }
 
-    /// As will be the one that is given away next.
+    /// Prefetches the slot that [`Self::insert`] will use next.
     pub fn prefetch_free(&self) {
         self.prefetch(self.free);
     }
 
-    /// Whoever is at `place` now.
+    /// The key and value in the slot at `slot`, if it is in use.
     pub fn at(&self, place: u32) -> Option<(Key, &T)> {
         let slot = self.slots.get(place as usize)?;
         Some((Key { place, turn: slot.turn }, slot.value.as_ref()?))
@@ -113,7 +113,7 @@ impl<T> Arena<T> {
         self.slots.iter().filter_map(|slot| slot.value.as_ref())
     }
 
-    /// Places, free ones included.
+    /// Number of slots, free ones included.
     #[cfg(test)]
     pub fn places(&self) -> usize {
         self.slots.len()

@@ -1,4 +1,4 @@
-//! The effect of a step: tokens computed, tokens out, requests finished.
+//! The effect of a step: tokens computed, tokens generated, requests finished.
 
 use super::Fast;
 use super::arena::Key;
@@ -10,7 +10,7 @@ use crate::outcome::{FirstToken, Outcome, Status};
 use crate::units::Micros;
 
 impl Fast {
-    /// The step `now..end` happens.
+    /// Executes the step `now..end`.
     pub(super) fn execute(&mut self, now: Micros, end: Micros, plan: &Plan, observer: &mut impl Observer) {
         self.decode(now, end, plan, observer);
         let mut finished = self.finish_prefills(now, end, observer);
@@ -18,7 +18,7 @@ impl Fast {
         self.complete_all(finished, end, observer);
     }
 
-    /// One token for each decoder, but for those left out.
+    /// Generates one token for each decoder, except those left out.
     fn decode(&mut self, now: Micros, end: Micros, plan: &Plan, observer: &mut impl Observer) {
         let (each, per_token) = (end - now, self.per_token);
         let participants = self.decoders.count - plan.left_out.len() as u32;
@@ -40,8 +40,8 @@ impl Fast {
         }
     }
 
-    /// Decoders that were left out before and get a token now: the gap includes their wait, if
-    /// waits count. Returns how many such gaps there are.
+    /// Ends the waits of decoders that were left out before and get a token now: their gap includes the wait, if the
+    /// semantics count waits. Returns the number of such gaps.
     fn end_waits(&mut self, end: Micros, plan: &Plan) -> u32 {
         let per_token = self.per_token;
         let mut waited = 0;
@@ -53,7 +53,7 @@ impl Fast {
             let live = &mut self.live[key];
             live.stalled = false;
             if !self.config.semantics.itl_spans_waits {
-                continue; // its next gap is the step alone, like everybody's
+                continue; // its next gap is the step alone, as for all decoders
             }
             self.rares.of(live).resumes(end, per_token);
             live.generated += 1;
@@ -64,7 +64,7 @@ impl Fast {
         waited
     }
 
-    /// `key` gets no token in the step `now..end` with number `self.v`.
+    /// Leaves `key` out of the step `now..end` with number `self.v`.
     fn leave_out(&mut self, key: Key, now: Micros, end: Micros, observer: &mut impl Observer) {
         self.close_period(key, now, observer);
         let live = &mut self.live[key];
@@ -78,8 +78,7 @@ impl Fast {
         }
     }
 
-    /// Takes the inter-token latencies of `key` since it joined the step log back, into
-    /// its own account.
+    /// Retracts the inter-token latencies of `key` since it joined the step log, and stores them with the request.
     fn close_period(&mut self, key: Key, now: Micros, observer: &mut impl Observer) {
         let per_token = self.per_token;
         let live = &mut self.live[key];
@@ -101,7 +100,7 @@ impl Fast {
         live.joined_v = self.v;
     }
 
-    /// `key` stops decoding without having finished. It stays in the batch.
+    /// Removes `key`, which has not finished, from the decoders. It stays in the batch.
     pub(super) fn leave_decoders(&mut self, key: Key, now: Micros, observer: &mut impl Observer) {
         self.close_period(key, now, observer);
         let live = &mut self.live[key];
@@ -113,8 +112,8 @@ impl Fast {
         }
     }
 
-    /// Prompt tokens are computed; a prompt that is complete gives a token. Returns the requests
-    /// that are finished by it.
+    /// Computes the prompt tokens of the step; a prompt that is complete generates a token. Returns the requests that
+    /// are finished by it.
     fn finish_prefills(&mut self, now: Micros, end: Micros, observer: &mut impl Observer) -> Vec<Key> {
         let per_token = self.per_token;
         let first_tokens = observer.interests().contains(Interests::FIRST_TOKENS);
@@ -149,7 +148,7 @@ impl Fast {
         finished
     }
 
-    /// `key` decodes from the next step on, `left` tokens.
+    /// Adds `key` to the decoders from the next step on, for `left` tokens.
     fn join_decoders(&mut self, key: Key, left: u32, end: Micros) {
         let live = &mut self.live[key];
         live.state = State::Decoding;
@@ -162,14 +161,14 @@ impl Fast {
         self.track(key, computed, self.v);
     }
 
-    /// Watches for the blocks that `key` will fill, if anyone may ask for them.
+    /// Tracks the blocks that `key` will fill, if other requests may share them.
     pub(super) fn track(&mut self, key: Key, computed: u32, v: u64) {
         if self.config.fills_shared_blocks(&self.live[key]) {
             self.decoders.track(key, computed, v, self.config.async_scheduling);
         }
     }
 
-    /// Ends the decoders whose last token came out when the clock reached `self.v`.
+    /// Ends the decoders that generated their last token when the clock reached `self.v`.
     pub(super) fn complete_decoders(&mut self, end: Micros, observer: &mut impl Observer) {
         let mut finished = Vec::new();
         self.pop_finished(&mut finished);
@@ -187,7 +186,7 @@ impl Fast {
     /// Ends requests in batch order.
     fn complete_all(&mut self, mut finished: Vec<Key>, end: Micros, observer: &mut impl Observer) {
         finished.sort_unstable_by_key(|&key| self.live[key].seq);
-        finished.dedup(); // a request that left and joined again may stand twice in the finish heap
+        finished.dedup(); // a request that left and joined again may be in the finish heap twice
         for key in finished {
             self.complete(key, end, observer);
         }
@@ -232,7 +231,7 @@ impl Fast {
         self.refused = None;
     }
 
-    /// BLIS gives the last output token its KV, which nobody reads. Returns the tokens in place.
+    /// Allocates KV for the last output token, as BLIS does, although nothing reads it. Returns the tokens with KV.
     fn write_final_token(&mut self, key: Key, capped: bool) -> u32 {
         let live = &mut self.live[key];
         let placed = live.computed;
@@ -254,7 +253,7 @@ impl Fast {
 }
 
 impl InstanceConfig {
-    /// Whether blocks that `live` fills from now on may be found by other requests.
+    /// Whether blocks that `live` fills from now on may be shared with other requests.
     fn fills_shared_blocks(&self, live: &Live) -> bool {
         let unhashed = self.block_size == 1 && self.semantics.skip_one_token_decode_blocks;
         self.enable_prefix_caching
@@ -263,15 +262,15 @@ impl InstanceConfig {
             && live.holding.keyed_blocks() < live.keys.shared()
     }
 
-    /// The number of the shared block that can be hashed when token number `token` is decoded.
+    /// The index of the shared block that can be hashed when token number `token` is decoded.
     pub(super) fn shared_block_filled(&self, live: &Live, token: u32) -> Option<u32> {
-        // Asynchronously the token itself is still being generated when its place is planned.
+        // With asynchronous scheduling, the token itself is still being generated when its position is planned.
         let known = if self.async_scheduling { token } else { token + 1 };
         let next = live.holding.keyed_blocks();
         (known == (next + 1) * self.block_size && self.fills_shared_blocks(live)).then_some(next)
     }
 
-    /// The outcome of a request whose last token came out at `end`, virtual time `v`.
+    /// The outcome of a request that generated its last token at `end`, virtual time `v`.
     fn completion(
         &self,
         live: &Live,

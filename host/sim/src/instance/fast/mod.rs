@@ -1,24 +1,22 @@
-//! The engine that touches only requests to which something happens.
+//! The engine that updates only requests to which something happens.
 //!
-//! In a step, every decoding request computes one token. So nothing is written per request:
-//! * a *virtual step counter* `v` counts steps; a request that joined the decoders has
-//!   `computed = base + v`, and finishes when `v` reaches a number known when it joins
-//!   (the finish heap);
-//! * a request needs a new KV block when its `computed` is a multiple of the block size, so a
-//!   histogram over `-base mod block_size` says how many blocks step `v` needs;
-//! * the latency model is asked about sums, and the sum of contexts grows by the number of
-//!   decoders;
-//! * inter-token latencies are told by the batch, and the log of step durations can take
-//!   them back for the few requests that never complete.
+//! In a step, every decoding request computes one token, so nothing is written per request:
+//! * a *virtual step counter* `v` counts steps; a request that joined the decoders has `computed = base + v`, and
+//! finishes when `v` reaches a number that is known when it joins (the finish heap);
+//! * a request needs a new KV block when its `computed` is a multiple of the block size, so a histogram over `-base mod
+//! block_size` gives the number of blocks that step `v` needs;
+//! * the latency model reads sums, and the sum of contexts grows by the number of decoders;
+//! * inter-token latencies are reported for the whole batch, and the log of step durations lets the engine retract
+//! those of the few requests that never complete.
 //!
-//! A *quiet* run of steps (no prefill, nobody to admit) is a tight loop, or one multiplication if
-//! the latency model does not look at contexts. It ends before whatever comes first: a finish, a
-//! request that joins the queue, a deadline, a shortage of KV.
+//! A *quiet* run of steps (no prefill, no request to schedule) is a tight loop, or one multiplication if the latency
+//! model does not depend on the context. It ends before the next event of another kind: a finish, a request that joins
+//! the queue, a deadline, a shortage of KV blocks.
 //!
-//! Exact because a step's duration is an integer function of the same sums in both engines, and
-//! because a queue head that was refused stays refused while nothing is released: decoding only
-//! uses KV up (`quiet` has the conditions). Steps in which requests get less than they ask for
-//! (token budget, KV, preemption) go request by request in batch order, as in the plain engine.
+//! The engine is exact because a step's duration is an integer function of the same sums in both engines, and because
+//! the head of the queue, once it cannot be scheduled, stays so while nothing is released: decoding only uses up KV
+//! blocks (`quiet` has the conditions). Steps in which a request gets less than it could use (token budget, KV blocks,
+//! preemption) are computed request by request in batch order, as in the plain engine.
 
 mod advance;
 mod arena;
@@ -49,56 +47,57 @@ use crate::outcome::{Counters, Outcome, Status};
 use crate::request::{BlockKey, Request};
 use crate::units::Micros;
 
-/// The fast engine. Cloning it copies what is live, not what has been.
+/// The fast engine. A clone copies the live requests, not those that have ended.
 ///
-/// With many instances none of this is in the processor's caches when an instance is looked at
-/// again. So what is needed together lies together, in the order of how often it is: the first
-/// lines say what happens next and what is reported, and with them quiet steps can be taken.
+/// With many instances, none of this is in the processor's caches when an event of the instance comes. Fields that are
+/// used together therefore lie together, ordered by the frequency of use: the first cache lines hold the next events
+/// and the reported load, and with them quiet steps can be executed.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct Fast {
-    /// When the next step starts; [`NEVER`] if there is none.
+    /// Start of the next step; [`NEVER`] if there is none.
     step_at: Micros,
-    /// When the first of `arriving` joins the queue; [`NEVER`] if there is none.
+    /// Time at which the first of `arriving` joins the queue; [`NEVER`] if there is none.
     next_queued: Micros,
-    /// That of `deadlines`.
+    /// Time of the first deadline in `deadlines`; [`NEVER`] if there is none.
     next_deadline: Micros,
-    /// Requests in the batch.
+    /// Number of requests in the batch.
     running: u32,
-    /// Context by which the last run of equal steps grew: tells how long the next may be.
+    /// Growth of the context during the last run of equal steps, tokens: an estimate for the length of the next run.
     equal_tokens: u32,
-    /// Requests thrown out of the batch.
+    /// Number of preemptions.
     preemptions: u64,
     waiting: BTreeMap<QueueKey, Key>,
-    // Their first lines are what decoding needs.
+    // The first cache lines of the following two hold what decoding needs.
     kv: Kv,
     decoders: Decoders,
-    /// Decoders left out of the step before.
+    /// Decoders that were left out of the previous step.
     stalled: Vec<Key>,
     log: StepLog,
-    /// Ends with the clock. Steps, preemptions and what the cache counts are counted elsewhere.
+    /// The counters, of which the last field is the clock. Steps, preemptions and prefix-cache hits are counted
+    /// elsewhere.
     counters: Counters,
-    /// Steps taken: the virtual clock of the decoders.
+    /// Number of steps executed: the virtual clock of the decoders.
     v: u64,
     /// [`LatencyModel::output_token_time`](crate::latency::LatencyModel::output_token_time).
     per_token: Micros,
-    /// Filled in by every step if present; then every step goes through `step`.
+    /// The record of the last step if steps are recorded; then every step is executed by `step`.
     record: Option<Box<StepRecord>>,
     config: InstanceConfig,
-    /// When the length of the queue last changed.
+    /// Time at which the length of the queue last changed.
     queue_changed: Micros,
-    /// The head of the queue and the token budget with which it was refused, until something is
-    /// released.
+    /// The head of the queue that could not be scheduled, with the token budget at that time; reset when blocks or
+    /// slots are released.
     refused: Option<(Key, u32)>,
-    /// No request in the wait queue has fewer tokens left.
+    /// A lower bound of the tokens left of any request in the waiting queue.
     fewest_waiting: u32,
     turn_back: i64,
     watchdog: Watchdog,
-    /// The head of the queue of which was said that it has to wait.
+    /// The head of the queue, if its waiting was reported already.
     told_waiting: Option<u32>,
     /// Every request in the queue or the batch.
     live: Arena<Live>,
-    /// Between arrival and queue, with the time of queueing, in its order.
+    /// Requests between arrival and queue, with the time of queueing, in that order.
     arriving: VecDeque<(Micros, Box<Request>)>,
     /// The batch in the order of admission.
     order: Order,
@@ -108,18 +107,18 @@ pub struct Fast {
     shortest_step: Micros,
     /// Requests of the batch in prefill, in batch order.
     prefilling: Vec<Key>,
-    /// Finished requests that keep their place for one more plan (asynchronous scheduling).
+    /// Finished requests that keep their slot for one more plan (asynchronous scheduling).
     draining: Vec<Key>,
     turn_front: i64,
     deadlines: Deadlines,
     rares: Rares,
 }
 
-/// Later than every event.
+/// A time later than every event.
 const NEVER: Micros = Micros(u64::MAX);
 
 impl Fast {
-    /// An idle instance.
+    /// An idle instance with this configuration.
     #[must_use]
     pub fn new(config: InstanceConfig) -> Self {
         let kv = Kv::new(config.total_kv_blocks, config.block_size, config.enable_prefix_caching, config.semantics);
@@ -159,20 +158,20 @@ impl Fast {
         }
     }
 
-    /// Keeps a record of every step from now on, for comparison. Costs the runs of quiet steps.
+    /// Records every step from now on, for comparison. Prevents runs of quiet steps from being executed at once.
     #[must_use]
     pub fn recording(mut self) -> Self {
         self.record = Some(Box::default());
         self
     }
 
-    /// What the last step did, if recording.
+    /// The record of the last step, if steps are recorded.
     #[must_use]
     pub fn last_step(&self) -> Option<&StepRecord> {
         self.record.as_deref()
     }
 
-    /// Entries in everything that a copy copies.
+    /// Number of entries that a clone copies.
     #[cfg(test)]
     pub(super) fn state_size(&self) -> usize {
         let lists = self.arriving.len() + self.waiting.len() + self.order.len() + self.prefilling.len();
@@ -184,7 +183,7 @@ impl Fast {
         now.saturating_add(self.config.latency.queueing_time(request.input_tokens))
     }
 
-    /// A time before which `request`, which joins the queue at `queued_at`, does not end.
+    /// A lower bound of the time at which `request`, which joins the queue at `queued_at`, ends.
     fn soonest_end(&self, queued_at: Micros, request: &Request) -> Micros {
         if self.config.refuses(request).is_some() {
             return queued_at;
@@ -194,26 +193,25 @@ impl Fast {
         request.deadline.map_or(served, |deadline| served.min(deadline.max(queued_at)))
     }
 
-    /// When the last of `tokens` tokens may come out at the earliest, the first one in a step that
-    /// starts at `next` or later.
+    /// The earliest time at which the last of `tokens` tokens may be generated, if the first one is generated in a step
+    /// that starts at `next` or later.
     fn after_steps(&self, next: Micros, tokens: u32) -> Micros {
         next.saturating_add(Micros(self.shortest_step.0 * u64::from(tokens.saturating_sub(1))))
     }
 
-    /// How many tokens may come out of a step that computes nothing: the first one, if the whole
-    /// prompt was found in the cache and costs nothing.
+    /// Number of tokens that a step without computation may generate: the first token, if the whole prompt was found in
+    /// the prefix cache and costs nothing.
     pub(super) fn free_tokens(&self) -> u32 {
         u32::from(self.config.semantics.full_hit_is_free)
     }
 
-    /// Tokens that come out until `request` ends, of which it has `generated` after a prompt of
-    /// `target`.
+    /// Tokens to generate until `request` ends, of which it has `generated` after a prompt of `target`.
     fn tokens_left(&self, request: &Request, target: u32, generated: u32) -> u32 {
         let room = self.config.length_cap().saturating_sub(target);
         request.output_tokens.saturating_sub(generated).min(room)
     }
 
-    /// The guards, then the wait queue.
+    /// Checks a request and puts it into the waiting queue.
     fn enqueue(&mut self, now: Micros, request: Box<Request>, observer: &mut impl Observer) {
         if let Some(reason) = self.config.refuses(&request) {
             observer
@@ -249,19 +247,20 @@ impl Fast {
         }
     }
 
-    /// The end of a request that never was in the queue.
+    /// The outcome of a request that was never in the queue.
     fn untouched_outcome(&self, request: &Request, status: Status) -> Outcome {
         Outcome { instance: Some(self.config.index), ..Outcome::new(request, status) }
     }
 
-    /// The length of the wait queue is about to change: what was until now is added to its integral.
+    /// Adds the time since the last change of the queue's length to the integral of the length, before the length
+    /// changes again.
     fn queue_changes(&mut self, now: Micros) {
         let waited = now.saturating_sub(self.queue_changed).0.saturating_mul(self.waiting.len() as u64);
         self.counters.queue_time = self.counters.queue_time.saturating_add(Micros(waited));
         self.queue_changed = now;
     }
 
-    /// The client of `key` gives up. `false` if the request ended before.
+    /// Times out the request of `key`. Returns `false` if it ended before.
     fn time_out(&mut self, now: Micros, key: Key, observer: &mut impl Observer) -> bool {
         match self.live.get(key).map(|live| live.state) {
             None | Some(State::Draining) => return false,
@@ -294,7 +293,7 @@ impl Fast {
         true
     }
 
-    /// `key` is no longer in the batch.
+    /// Removes `key` from the batch.
     fn leave_batch(&mut self, key: Key) {
         self.order.leave(std::mem::replace(&mut self.live[key].seq, live::NOT_RUNNING));
         self.running -= 1;
@@ -309,7 +308,7 @@ impl Fast {
         self.live.get(key).is_some_and(|live| live.seq != live::NOT_RUNNING)
     }
 
-    /// A preemption is about to happen, or the batch is empty while requests wait.
+    /// Counts an event without progress: a preemption, or an empty batch while requests wait.
     fn useless(&mut self, now: Micros) -> Result<(), Stuck> {
         if !self.watchdog.useless() {
             return Ok(());

@@ -6,13 +6,13 @@ use super::arena::Key;
 use crate::limits::ORDER_GAPS;
 use crate::prefetch::soon;
 
-/// Running requests by the number of their admission. Whoever leaves is crossed out by number, so
-/// that nobody else is looked at.
+/// Running requests by the number of their admission. A request that leaves is removed by its number, without reading
+/// other requests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Order {
-    /// Null for those who left.
+    /// The keys in the order of admission; null for requests that have left.
     keys: VecDeque<Key>,
-    /// Number of the first.
+    /// Admission number of the first key.
     first: u64,
     running: usize,
 }
@@ -22,14 +22,14 @@ impl Order {
         Self { keys: VecDeque::with_capacity(requests), ..Self::default() }
     }
 
-    /// `key` joins. Returns its number, larger than all before.
+    /// Adds `key` to the batch. Returns its admission number, larger than all before.
     pub fn join(&mut self, key: Key) -> u64 {
         self.keys.push_back(key);
         self.running += 1;
         self.first + self.keys.len() as u64 - 1
     }
 
-    /// The request with that number leaves.
+    /// Removes the request with that number.
     pub fn leave(&mut self, number: u64) {
         self.keys[(number - self.first) as usize] = Key::NULL;
         self.running -= 1;
@@ -39,13 +39,13 @@ impl Order {
         }
     }
 
-    /// Whether it is worth to close the gaps: a request that runs for long keeps the entries of all
-    /// that came and went since.
+    /// Whether closing the gaps is worth the cost: a request that runs for long keeps the entries of all later requests
+    /// that have left.
     pub fn wants_compaction(&self) -> bool {
         self.keys.len() > 4 * self.running + ORDER_GAPS
     }
 
-    /// Closes the gaps. `renumber` is told the new number of each, in order.
+    /// Closes the gaps. `renumber` is called with the new number of each request, in order.
     pub fn compact(&mut self, mut renumber: impl FnMut(Key, u64)) {
         self.first += (self.keys.len() - self.running) as u64;
         self.keys.retain(|&key| key != Key::NULL);
@@ -54,27 +54,27 @@ impl Order {
         }
     }
 
-    /// In the order of admission.
+    /// The requests in the order of admission.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Key> + '_ {
         self.keys.iter().copied().filter(|&key| key != Key::NULL)
     }
 
-    /// The one admitted first.
+    /// The request admitted first.
     pub fn first(&self) -> Option<Key> {
         self.keys.front().copied()
     }
 
-    /// The one admitted last.
+    /// The request admitted last.
     pub fn last(&self) -> Option<Key> {
         self.iter().next_back()
     }
 
-    /// Both ends will be looked at soon.
+    /// Prefetches both ends, which will be read soon.
     pub fn prefetch(&self) {
         self.keys.front().into_iter().chain(self.keys.back()).for_each(soon);
     }
 
-    /// As will be the entry with that number.
+    /// Prefetches the entry with that number.
     pub fn prefetch_number(&self, number: u64) {
         self.keys.get(number.wrapping_sub(self.first) as usize).into_iter().for_each(soon);
     }

@@ -1,4 +1,4 @@
-//! Forming the batch of one step: who computes how many tokens, who is admitted, who must leave.
+//! Planning of one step: the tokens of each running request, the requests scheduled from the queue, and preemptions.
 
 use super::arena::Key;
 use super::live::{NOT_RUNNING, State};
@@ -11,10 +11,10 @@ use crate::outcome::{Decision, Entry, Obstacle, PreemptionDecision, SchedulingDe
 use crate::policy::{BatchView, Progress};
 use crate::units::Micros;
 
-/// What the running pass decided.
+/// The result of scheduling the running requests.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// Token budget left for new requests.
+    /// Remaining token budget for new requests.
     budget: u32,
     preempted: bool,
     /// Decoders that get no token in this step.
@@ -22,14 +22,14 @@ pub(super) struct Plan {
 }
 
 impl Fast {
-    /// One engine step that is not quiet. The order of things is `reference/engine.md` §1.5.
+    /// Executes one engine step that is not quiet. The order of operations is `reference/engine.md` §1.5.
     pub(super) fn step(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
         self.step_at = NEVER;
         if let Some(record) = &mut self.record {
             **record = super::StepRecord { now, ..super::StepRecord::default() };
         }
         if self.running == 0 && self.waiting.is_empty() {
-            return Ok(()); // everything this step was for has timed out
+            return Ok(()); // all requests of this step have timed out
         }
         let plan = match self.everyone_served() {
             Some(budget) => self.plan_together(budget),
@@ -76,8 +76,8 @@ impl Fast {
         assert!(free <= total && (self.running > 0 || free == total), "KV blocks: {free} of {total} are free");
     }
 
-    /// The token budget left, if every running request gets all it can use whatever the order in
-    /// which they are served. Sets the chunks of the requests in prefill.
+    /// The remaining token budget, if every running request gets all that it can use, in whatever order they are
+    /// served; otherwise `None`. Sets the chunks of the requests in prefill.
     fn everyone_served(&mut self) -> Option<u32> {
         let mut budget = self.config.max_num_batched_tokens.checked_sub(self.decoders.count)?;
         let starting = self.decoders.starting(self.v);
@@ -102,7 +102,7 @@ impl Fast {
             budget -= chunk;
             blocks += self.blocks_for(key, chunk);
         }
-        // Where contents are remembered and forgotten in one step, the order can matter.
+        // If contents are both hashed and evicted in one step, the order can matter.
         let filling = self.decoders.fills_in(self.v);
         let forgets = self.config.semantics.forget_twins && starting > 0;
         let mixed = !self.prefilling.is_empty() && !behind_all && (filling || forgets);
@@ -110,17 +110,17 @@ impl Fast {
         (blocks <= self.kv.free_blocks() && !ordered).then_some(budget)
     }
 
-    /// The running pass when there is enough of everything.
+    /// Schedules the running requests if budget and blocks suffice for all of them.
     fn plan_together(&mut self, budget: u32) -> Plan {
         self.kv.take(self.decoders.starting(self.v));
         let mut filling = self.decoders.take_filling(self.v);
         filling.retain(|&key| self.live.get(key).is_some_and(|live| live.state == State::Decoding));
         filling.sort_unstable_by_key(|&key| self.live[key].seq);
-        filling.dedup(); // a request that left and joined again may stand twice
+        filling.dedup(); // a request that left and joined again may be in the list twice
         for key in filling {
             self.fill(key);
             let computed = self.live[key].computed_at(self.v);
-            // A request delayed since is watched for in other steps.
+            // A request that was delayed since fills its blocks in other steps.
             let filled_at = if self.config.async_scheduling { 0 } else { self.config.block_size - 1 };
             if computed % self.config.block_size == filled_at {
                 self.track(key, computed + 1, self.v + 1);
@@ -132,7 +132,7 @@ impl Fast {
         Plan { budget, ..Plan::default() }
     }
 
-    /// The running pass in batch order: someone gets less than it asks for, or must leave.
+    /// Schedules the running requests in batch order: some get fewer tokens than they could use, or are preempted.
     fn plan_one_by_one(&mut self, now: Micros, observer: &mut impl Observer) -> Result<Plan, Stuck> {
         let order: Vec<Key> = self.order.iter().collect();
         let mut plan = Plan { budget: self.config.max_num_batched_tokens, ..Plan::default() };
@@ -168,8 +168,8 @@ impl Fast {
         Ok(plan)
     }
 
-    /// Makes room for `want` tokens of `key`, preempting others as needed. `false` if the request
-    /// itself had to leave.
+    /// Allocates KV blocks for `want` tokens of `key`, preempting others as needed. Returns `false` if the request
+    /// itself was preempted.
     fn obtain(
         &mut self,
         key: Key,
@@ -198,7 +198,7 @@ impl Fast {
             live.planned = true;
             let starts = computed.is_multiple_of(self.config.block_size);
             if starts && self.config.async_scheduling {
-                self.fill(key); // the block before: known complete only now
+                self.fill(key); // the previous block is known to be complete only now
             }
             self.kv.take(u32::from(starts));
             if !self.config.async_scheduling {
@@ -212,7 +212,7 @@ impl Fast {
         Ok(true)
     }
 
-    /// Tokens `key` was given earlier in the present running pass.
+    /// Tokens that `key` was given earlier in the present pass over the running requests.
     fn planned(&self, key: Key) -> u32 {
         let live = &self.live[key];
         match live.state {
@@ -233,7 +233,7 @@ impl Fast {
         self.kv.extend(&mut live.holding, &live.keys, live.computed, live.computed + live.num_new);
     }
 
-    /// Remembers the block that decoding `key` fills in this step, if anyone may ask for it.
+    /// Hashes the block that the decoding request `key` fills in this step, if other requests may share it.
     fn fill(&mut self, key: Key) {
         let live = &mut self.live[key];
         let computed = live.computed_at(self.v);
@@ -242,7 +242,7 @@ impl Fast {
         }
     }
 
-    /// Who leaves so that `wanting` gets room.
+    /// Chooses the preemption victim for `wanting`.
     fn victim(&mut self, wanting: Key, now: Micros) -> Key {
         let last = self.order.last().expect("the request that wants room is running");
         match self.config.preemption {
@@ -252,7 +252,7 @@ impl Fast {
         }
     }
 
-    /// `last` is the last of the batch.
+    /// The request of lowest priority; `last` is the last of the batch.
     fn least_urgent(&self, last: Key) -> Key {
         let rank = |key: Key| (self.live[key].request.priority, self.live[key].request.arrival);
         let mut victim = last;
@@ -287,7 +287,7 @@ impl Fast {
         keys[self.config.victim_by_view(&batch)]
     }
 
-    /// What is said of the `victim` that leaves so that `wanting` gets room for `want` tokens.
+    /// The record of the preemption of `victim` so that `wanting` gets blocks for `want` tokens.
     fn preemption(&self, victim: Key, wanting: Key, want: u32, now: Micros) -> PreemptionDecision {
         let live = &self.live[victim];
         PreemptionDecision {
@@ -305,7 +305,7 @@ impl Fast {
         }
     }
 
-    /// Throws `key` out of the batch, to the front of the queue.
+    /// Preempts `key`: it leaves the batch and joins the front of the queue.
     fn preempt(&mut self, key: Key, now: Micros, observer: &mut impl Observer) {
         self.preemptions += 1;
         self.counters.preemption_time += self.config.latency.preemption_time();
@@ -316,7 +316,7 @@ impl Fast {
         self.leave_batch(key);
         match self.live[key].state {
             State::Draining => {
-                // Its last token is out: it only leaves earlier.
+                // Its last token was generated: it only leaves earlier.
                 let mut live = self.live.remove(key).expect("running");
                 self.rares.forget(&live);
                 self.kv.release(&mut live.holding, placed);
@@ -339,7 +339,7 @@ impl Fast {
         live.num_new = 0;
         let block_size = self.config.block_size;
         let unhashed = block_size == 1 && self.config.semantics.skip_one_token_decode_blocks;
-        // Asynchronously the last token placed by decoding is still being generated.
+        // With asynchronous scheduling, the last token allocated by decoding is still being generated.
         let known =
             if self.config.async_scheduling { placed.saturating_sub(1).max(placed.min(live.target)) } else { placed };
         let hashed = if unhashed { known.min(live.target) } else { known / block_size };
@@ -365,7 +365,7 @@ impl Fast {
         self.waiting.insert(place, key);
     }
 
-    /// New requests, strictly from the head of the queue.
+    /// Schedules new requests, strictly from the head of the queue.
     fn plan_waiting(&mut self, now: Micros, mut budget: u32, observer: &mut impl Observer) {
         let mut obstacle = None;
         let tells = observer.interests().contains(Interests::SCHEDULING);
@@ -406,7 +406,7 @@ impl Fast {
         }
     }
 
-    /// Says why the head of the queue stays there, unless that was said before.
+    /// Reports why the head of the queue waits, unless that was reported before.
     fn tell_waiting(&mut self, obstacle: Obstacle, budget: u32, now: Micros, observer: &mut impl Observer) {
         let Some((_, &head)) = self.waiting.first_key_value() else { return };
         let decision = SchedulingDecision { entry: Entry::Waits(obstacle), ..self.scheduling(head, budget, now) };
@@ -416,7 +416,7 @@ impl Fast {
         }
     }
 
-    /// What is said of `head`, which is the head of the queue, before the answer is known.
+    /// The record of a scheduling decision about `head`, the head of the queue, before its result is known.
     fn scheduling(&self, head: Key, token_budget: u32, now: Micros) -> SchedulingDecision {
         let live = &self.live[head];
         SchedulingDecision {
@@ -435,8 +435,8 @@ impl Fast {
         }
     }
 
-    /// Gives the waiting request `key` its KV, cached and new, and says how many tokens it
-    /// computes; nothing changed, if it does not fit.
+    /// Allocates KV blocks, cached and new, for the waiting request `key`, and returns the number of tokens that it
+    /// computes. If the request does not fit, nothing changes.
     fn admit(&mut self, key: Key, budget: u32) -> Result<u32, Obstacle> {
         let live = &mut self.live[key];
         // vLLM never takes the last token from the cache: something must be computed.
@@ -462,7 +462,7 @@ impl Fast {
         }
         live.computed = start;
         if want == 0 {
-            live.holding.skipped = hit.blocks; // a free full hit: nothing to place, nothing claimed
+            live.holding.skipped = hit.blocks; // a free full hit: nothing to allocate, nothing claimed
         } else {
             self.kv.claim_found(&mut live.holding);
             self.kv.extend(&mut live.holding, &live.keys, start, start + want);

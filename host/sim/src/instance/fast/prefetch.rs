@@ -1,4 +1,4 @@
-//! What the next visit of an instance will look at, asked of memory beforehand.
+//! Prefetch of the data that the next events of an instance will read.
 
 use super::Fast;
 use crate::instance::Distance;

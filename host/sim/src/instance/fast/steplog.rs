@@ -1,5 +1,4 @@
-//! The durations of recent steps: what is needed to take back the inter-token latencies of a
-//! request that does not complete.
+//! The durations of recent steps, needed to retract the inter-token latencies of a request that does not complete.
 
 use std::collections::VecDeque;
 
@@ -7,24 +6,24 @@ use crate::limits::STEP_LOG_ENTRIES;
 use crate::prefetch::soon;
 use crate::units::Micros;
 
-/// Steps of equal duration, one after the other.
+/// Consecutive steps of equal duration.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    /// At least one; 0 says that `each` is the upper half of the next run's.
+    /// Number of steps; 0 means that `each` is the upper half of the next run's duration.
     steps: u32,
-    /// Duration of each, µs.
+    /// Duration of each step, µs.
     each: u32,
 }
 
-/// Runs of equally long steps, oldest first. Small, because every step of every instance writes to
-/// its end: a step that takes longer than 71 minutes takes two entries.
+/// Runs of equally long steps, oldest first. The entries are small because every step of every instance writes to the
+/// end of the list: a step that takes longer than 71 minutes takes two entries.
 #[derive(Clone, Debug, Default)]
 #[repr(C)]
 pub(super) struct StepLog {
     runs: VecDeque<Run>,
-    /// Length at which the owner should look for what can be dropped.
+    /// Length at which the owner should drop unneeded entries.
     trim_at: usize,
-    /// Number of the first step in it.
+    /// Number of the first step in the log.
     first: u64,
 }
 
@@ -33,7 +32,7 @@ impl StepLog {
         Self { runs: VecDeque::with_capacity(runs), ..Self::default() }
     }
 
-    /// `steps` steps of `each` happened, after all before.
+    /// Appends `steps` steps of duration `each`.
     #[inline]
     pub fn push(&mut self, steps: u64, each: Micros) {
         let fits = |run: &Run| u64::from(run.each) == each.0 && steps <= u64::from(u32::MAX - run.steps);
@@ -60,12 +59,12 @@ impl StepLog {
         }
     }
 
-    /// Whether the steps of the last run take longer than fits it.
+    /// Whether the duration of the last run takes two entries.
     fn ends_long(&self) -> bool {
         self.runs.iter().nth_back(1).is_some_and(|run| run.steps == 0)
     }
 
-    /// Its end will be looked at soon.
+    /// Prefetches the end of the log, which will be read soon.
     pub fn prefetch(&self) {
         self.runs.back().into_iter().for_each(soon);
     }
@@ -81,7 +80,7 @@ impl StepLog {
         self.runs.len() > self.trim_at.max(STEP_LOG_ENTRIES)
     }
 
-    /// Steps before number `v` are no longer needed.
+    /// Drops steps before number `v`, which are no longer needed.
     pub fn drop_before(&mut self, v: u64) {
         let mut done = 0;
         for (entry, run) in self.runs.iter().enumerate().filter(|(_, run)| run.steps > 0) {
@@ -95,7 +94,7 @@ impl StepLog {
         self.trim_at = self.runs.len() + self.runs.len() / 4;
     }
 
-    /// The runs of steps `from..to`: (duration, how many).
+    /// The runs of steps `from..to`: (duration, number of steps).
     pub fn between(&self, from: u64, to: u64) -> impl Iterator<Item = (Micros, u64)> + '_ {
         let (mut next, mut upper) = (self.first, 0);
         let numbered = self.runs.iter().filter_map(move |run| {
