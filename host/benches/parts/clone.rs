@@ -1,4 +1,5 @@
-//! A copy of a running instance, to try something out on. Costs what is live, not what has been.
+//! Cloning a running instance, as a counterfactual does. The cost depends on the live requests, not on those that have
+//! ended.
 
 use std::fmt;
 
@@ -13,37 +14,37 @@ use divan::Bencher;
 
 use crate::setup::{BLOCK, Count, chat, instance, request};
 
-/// An instance in the middle of its work.
+/// A state of an instance: requests in the batch, and requests that have finished before.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     busy: u32,
     finished: u32,
 }
 
-/// Prompts that have nothing in common.
+/// Prompts without shared blocks.
 #[divan::bench(args = moments([1000, 100_000]))]
 fn unique_prompts(bencher: Bencher, moment: Moment) {
     let instance = moment.reach(|_| Content::UNIQUE);
     bencher.bench_local(|| instance.clone());
 }
 
-/// Prompts of 1000 conversations. The cache is live as well: by 20 000 requests it is full of
-/// blocks that can be found again.
+/// Prompts of 1000 conversations. The cache is part of the state as well: after 20 000 requests it is full of blocks
+/// that can be found again.
 #[divan::bench(args = moments([20_000, 200_000]))]
 fn recurring_prompts(bencher: Bencher, moment: Moment) {
     let instance = moment.reach(|index| Content::shared(&[Span { first: index % 1000 * 16, len: 16 }]));
     bencher.bench_local(|| instance.clone());
 }
 
-/// Prompts that could be found again, but are always new ones.
+/// Prompts with shareable blocks, of which no two are equal.
 #[divan::bench(args = moments([20_000, 200_000]))]
 fn new_prompts(bencher: Bencher, moment: Moment) {
     let instance = moment.reach(|index| Content::shared(&[Span { first: index * 16, len: 16 }]));
     bencher.bench_local(|| instance.clone());
 }
 
-/// A service of 16 instances, about 100 requests on each, with weighted routing that remembers prompts: what a
-/// counterfactual costs before it begins. At most 1 ms.
+/// A service of 16 instances, about 100 requests on each, with weighted routing that remembers prompts: the cost of a
+/// counterfactual before its first event. At most 1 ms.
 #[divan::bench(args = [2_000, 20_000])]
 fn service(bencher: Bencher, routed: usize) {
     let requests: Vec<Request> = chat(routed as u64 + 1, 200.0)
@@ -86,14 +87,14 @@ fn moments(finished: [u32; 2]) -> impl Iterator<Item = Moment> {
 }
 
 impl Moment {
-    /// Keeps `busy` requests in the batch until `finished` have left it.
+    /// Keeps `busy` requests in the batch until `finished` have completed.
     fn reach(self, content: impl Fn(u32) -> Content) -> Fast {
         let mut instance = Fast::new(instance(LatencyKind::TrainedPhysics));
         let mut sink = Count::default();
         let (mut now, mut arrived) = (Micros::ZERO, 0);
         while sink.0 < self.finished {
             while arrived - sink.0 < self.busy {
-                // Answers of 128 to 384 tokens, so that requests do not finish together.
+                // Outputs of 128 to 384 tokens, so that requests do not finish together.
                 let output_tokens = 128 + arrived * 97 % 257;
                 instance.arrive(now, request(arrived, now, 256, output_tokens, content(arrived)));
                 arrived += 1;

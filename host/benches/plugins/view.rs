@@ -1,4 +1,4 @@
-//! A cluster to decide about, and the built-in router that every plugin is measured against.
+//! A cluster for routing decisions, and the built-in policy with which every plugin is compared.
 
 use blis_sim::policy::{
     Ages, Changes, ClusterView, InstanceInfo, LeastLoaded, RequestView, RoutingPolicy as _, Signals, Ties, Versions,
@@ -7,7 +7,7 @@ use blis_sim::request::Request;
 use blis_sim::units::Micros;
 use divan::{Bencher, black_box};
 
-/// Sizes of clusters.
+/// Numbers of instances of the measured clusters.
 pub const SIZES: [usize; 3] = [4, 64, 256];
 
 /// Instances with different loads.
@@ -18,7 +18,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// `n` instances.
+    /// A cluster of `n` instances with different loads.
     pub fn new(n: usize) -> Self {
         let load = |i: usize, step: usize, modulo: usize| u32::try_from(i * step % modulo).expect("small");
         let column = |step, modulo| (0..n).map(|i| load(i, step, modulo)).collect::<Vec<_>>();
@@ -39,8 +39,7 @@ impl Cluster {
         }
     }
 
-    /// Measures `route`. `fresh`: whether all signals are new at every call, and not only the
-    /// requests in flight.
+    /// Measures `route`. `fresh`: whether all signals are refreshed for every call, not only the requests in flight.
     pub fn bench<T>(&mut self, bencher: Bencher, fresh: bool, mut route: impl FnMut(&RequestView, &ClusterView) -> T) {
         let request = RequestView::new(&self.request, 0, 16);
         let signals = &mut self.signals;
@@ -65,7 +64,7 @@ impl Cluster {
     }
 }
 
-/// The built-in.
+/// The built-in policy `least-loaded`, for comparison.
 #[divan::bench(args = SIZES)]
 fn built_in(bencher: Bencher, n: usize) {
     let mut policy = LeastLoaded::default();

@@ -1,4 +1,4 @@
-//! Components.
+//! The cost of plugins that are WebAssembly components.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use divan::Bencher;
 
 use crate::view::{Cluster, SIZES};
 
-/// Least loaded, by hand: what the way into a guest and back costs, with as little work as there is.
+/// The policy `least-loaded`, written by hand: the cost of the call into a guest and back, with a minimum of work.
 fn component() -> Vec<u8> {
     let core = wat::parse_str(include_str!("../../plugin/src/wasm/fixtures/least_loaded.wat")).expect("assembles");
     componentize(Path::new("least_loaded.wasm"), &core).expect("becomes a component")
@@ -48,19 +48,19 @@ fn route(bencher: Bencher, n: usize, fresh: bool) {
     });
 }
 
-/// One call, with signals that are as they were but for the requests in flight.
+/// One call, where only the requests in flight have changed since the last call.
 #[divan::bench(args = SIZES)]
 fn component_routes(bencher: Bencher, n: usize) {
     route(bencher, n, false);
 }
 
-/// One call, with signals that are all new.
+/// One call, where all signals were refreshed since the last call.
 #[divan::bench(args = SIZES)]
 fn component_routes_by_fresh_signals(bencher: Bencher, n: usize) {
     route(bencher, n, true);
 }
 
-/// From the bytes of a component that was compiled before to a plugin that has described itself.
+/// Loading the bytes of a component that was compiled before, including its description.
 #[divan::bench]
 fn load_compiled_before(bencher: Bencher) {
     let component = component();
@@ -68,7 +68,7 @@ fn load_compiled_before(bencher: Bencher) {
     bencher.bench(|| plugin(&component));
 }
 
-/// A state for a simulation.
+/// Starting a guest for a simulation.
 #[divan::bench]
 fn start_component(bencher: Bencher) {
     let plugin = plugin(&component());

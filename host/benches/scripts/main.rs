@@ -1,5 +1,5 @@
-//! What a decision costs in a Rhai script, beside the built-in that decides alike, and what loading one
-//! costs.
+//! The cost of a decision in a Rhai script, beside the built-in policy with the same rule, and the cost of loading a
+//! script.
 //!
 //! `cargo bench --bench scripts [-- FILTER]`
 
@@ -21,7 +21,7 @@ const COLUMNS: &str = "fn route(r, s) {
     2.0*most_best(s.cached_blocks) + fewest_best(s.queue_depth) + (1.0 - s.kv_utilization)
 }";
 
-/// The same in a loop, as one should not.
+/// The same policy in a loop, which is slower.
 const ROWS: &str = "fn route(r, s) {
     let best = 0;
     let highest = -1e9;
@@ -65,7 +65,7 @@ fn empty_call(bencher: Bencher) {
 
 #[divan::bench]
 fn load_first_time(bencher: Bencher) {
-    // Other limits, another engine; a few hundred engines are kept.
+    // Other limits need another engine; a few hundred engines are kept.
     let mut operations_per_call = Limits::default().operations_per_call;
     bencher.bench_local(|| {
         operations_per_call += 1;
@@ -112,7 +112,7 @@ fn start(service: &Service, source: &str) -> Box<dyn RoutingGuest> {
     load(source, &Limits::default()).start(&setup).and_then(StartedGuest::into_kind).expect("it starts")
 }
 
-/// Instances that differ.
+/// Instances with different loads.
 struct Service {
     instances: Vec<InstanceInfo>,
     signals: Signals,
@@ -137,7 +137,7 @@ impl Service {
         }
     }
 
-    /// Without versions: everything is new each time.
+    /// The view without versions, so that all signals count as refreshed each time.
     fn view(&self) -> ClusterView<'_> {
         ClusterView {
             now: Micros(1000),

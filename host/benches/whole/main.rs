@@ -1,12 +1,10 @@
-//! What the `blis` program costs as a whole: start-up, generating or reading the workload,
-//! simulation, figures and output.
+//! The cost of the whole program `blis`: start-up, generating or reading the workload, simulation, figures and output.
 //!
 //! `cargo bench --bench whole [-- FILTER] [--runs N] [--json FILE]`
 //!
-//! CPU time is user and system time of the process; its minimum over the runs is the one to
-//! trust, and it still errs on the slow side on a busy machine. Instructions are counted by
-//! `valgrind --tool=callgrind` where it is installed: they hardly change from run to run, and the
-//! profile they come from stays in `target/tmp` for `callgrind_annotate`.
+//! CPU time is user and system time of the process. The minimum over the runs is the most reliable figure, and on a
+//! busy machine it is still too high. Instructions are counted by `valgrind --tool=callgrind` where it is installed:
+//! they hardly change from run to run, and the profile remains in `target/tmp` for `callgrind_annotate`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "what a benchmark is for")]
 
@@ -26,18 +24,18 @@ use scenarios::{Scenario, Size};
 
 #[derive(Debug, Parser)]
 struct Options {
-    /// Only scenarios with this in their name
+    /// Run only scenarios whose name contains this text
     filter: Option<String>,
-    /// Runs of each scenario; those that take a second get three
+    /// Runs of each scenario; scenarios of about a second run three times
     #[arg(long, value_name = "N", default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// Also writes the figures to FILE
+    /// Also write the figures to FILE
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Counts no instructions
+    /// Skip the instruction counts (valgrind)
     #[arg(long)]
     no_callgrind: bool,
-    /// Given by `cargo bench`; without it every quick scenario runs once, as a test
+    /// Set by `cargo bench`; without it every quick scenario runs once, as a test
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -50,7 +48,7 @@ fn main() -> Result<()> {
     };
     let scenarios: Vec<Scenario> = scenarios::all().into_iter().filter(wanted).collect();
     if scenarios.is_empty() {
-        // The name of a part, perhaps: `cargo bench -- NAME` asks all benchmarks.
+        // A name of another benchmark, perhaps: `cargo bench -- NAME` passes it to all of them.
         return Ok(());
     }
     let mut measured: Vec<Measured> = scenarios.into_iter().map(Measured::new).collect();
@@ -66,8 +64,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Round after round over all scenarios, so that a busy minute spoils one run of each and not
-/// all of one.
+/// Runs all scenarios in rounds, so that a busy minute affects one run of each and not all runs of one.
 fn time(measured: &mut [Measured], runs: u32) -> Result<()> {
     for round in 0..runs {
         for measured in &mut *measured {

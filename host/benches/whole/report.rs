@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::process::Run;
 use crate::scenarios::{CHAT, CHAT_1M, CHAT_100K, CHAT_PLAIN, FIXED, FIXED_PLAIN, SCALING, START_UP, Scenario};
 
-/// A scenario and what came out.
+/// A scenario with its measurements.
 #[derive(Debug)]
 pub struct Measured {
     pub scenario: Scenario,
@@ -52,7 +52,7 @@ impl Measured {
         self.instructions.map(|count| count as f64)
     }
 
-    /// Its limits, each with whether it was kept.
+    /// The limits of the scenario, each with whether it was met.
     fn verdicts(&self) -> Vec<(String, bool)> {
         let target = self.scenario.target;
         let cpu = target.cpu_s.map(|most| (format!("≤ {most} CPU s"), self.cpu_min_s() <= most));
@@ -61,7 +61,7 @@ impl Measured {
     }
 }
 
-/// Everything, to read.
+/// The report as text: table, descriptions and comparisons.
 pub fn text(measured: &[Measured]) -> String {
     let mut text = table(measured);
     text.push('\n');
@@ -131,12 +131,12 @@ fn markdown<const N: usize>(head: &[String; N], rows: &[[String; N]]) -> String 
     [line(head), rule].into_iter().chain(rows.iter().map(line)).collect()
 }
 
-/// Figures stand to the right; the first column and the last two are words.
+/// Whether a column has figures, which are right-aligned; the first column and the last two have text.
 fn is_figure(column: usize, columns: usize) -> bool {
     column > 0 && column < columns - 2
 }
 
-/// What follows from two scenarios together.
+/// Comparisons of pairs of scenarios.
 fn comparisons(measured: &[Measured]) -> Vec<String> {
     let find = |name: &str| measured.iter().find(|measured| measured.scenario.name == name);
     let mut lines = Vec::new();
@@ -158,7 +158,7 @@ fn comparisons(measured: &[Measured]) -> Vec<String> {
     lines
 }
 
-/// The same load on each of more instances. Start-up is taken off: it is a fifth of the smaller run, and
+/// Compares the same load per instance on more instances. Start-up is subtracted: it is a fifth of the smaller run, and
 /// would hide as much of the growth.
 fn scaling(start: &Measured, few: &Measured, many: &Measured) -> String {
     const LIMIT: f64 = 1.5;
@@ -169,7 +169,7 @@ fn scaling(start: &Measured, few: &Measured, many: &Measured) -> String {
     let (few_name, many_name) = (&few.scenario.name, &many.scenario.name);
     let mut line =
         format!("Per request, {many_name} costs {cpu:.2} times the CPU of {few_name} (≤ {LIMIT} {})", kept(cpu));
-    // A short run finds a quiet moment on a busy machine more easily than a long one.
+    // On a busy machine, a short run finds a quiet moment more easily than a long one.
     let typical = grows(Measured::cpu_median_s);
     let _ = write!(line, ", by medians {typical:.2} ({})", kept(typical));
     if [start, few, many].iter().all(|measured| measured.instructions.is_some()) {
@@ -191,7 +191,7 @@ fn laziness(lazy: &Measured, plain: &Measured) -> String {
     line
 }
 
-/// Cost per further request, so that start-up does not count.
+/// Cost per additional request, so that start-up does not count.
 fn growth(small: &Measured, large: &Measured) -> String {
     let more = large.requests() - small.requests();
     let cpu_us = (large.cpu_min_s() - small.cpu_min_s()) * 1e6 / more;
@@ -206,10 +206,10 @@ fn growth(small: &Measured, large: &Measured) -> String {
     line
 }
 
-/// The most memory a finished request may leave behind.
+/// Maximum memory that a finished request may leave behind, bytes.
 const BYTES_PER_REQUEST: f64 = 100.0;
 
-/// Everything, for programs.
+/// The report as JSON: one object per scenario.
 pub fn json(measured: &[Measured]) -> Value {
     measured
         .iter()
@@ -235,7 +235,7 @@ pub fn json(measured: &[Measured]) -> Value {
         .collect()
 }
 
-/// `12 345.6`.
+/// Formats a figure in groups of three digits, such as `12 345.6`.
 fn grouped(figure: f64, digits: usize) -> String {
     let plain = format!("{figure:.digits$}");
     let (whole, rest) = plain.split_at(plain.find('.').unwrap_or(plain.len()));

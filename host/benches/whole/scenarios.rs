@@ -1,4 +1,4 @@
-//! What is measured, and what it is compared with.
+//! The measured scenarios, their limits, and published figures for comparison.
 //!
 //! The published figures were measured with the same loads on two shared 2.6 GHz cores.
 
@@ -6,29 +6,29 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How long a scenario takes, which decides how often it runs.
+/// Duration of a scenario, which decides how often it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     /// Well below a second.
     Quick,
-    /// About a second; minutes under valgrind, which is left out.
+    /// About a second; under valgrind it would take minutes, so it is left out there.
     Large,
 }
 
-/// One way to call `blis`.
+/// One command line of `blis` with its limits.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub name: String,
-    /// What it is, for whoever reads the table.
+    /// Description for the readers of the table.
     pub what: &'static str,
     pub arguments: Vec<String>,
     pub size: Size,
     pub target: Target,
-    /// What others need.
+    /// Published cost of other simulators, for comparison.
     pub published: &'static str,
 }
 
-/// Limits a scenario has to keep; `None` where there is none.
+/// Limits that a scenario has to meet; `None` where there is none.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Target {
     /// CPU seconds of the whole process.
@@ -37,21 +37,21 @@ pub struct Target {
     pub peak_mb: Option<f64>,
 }
 
-/// Scenarios whose figures are compared with each other.
+/// Names of scenarios whose figures are compared with each other.
 pub const CHAT: &str = "chat 10k";
 pub const CHAT_PLAIN: &str = "chat 10k, plain";
 pub const CHAT_100K: &str = "chat 100k";
 pub const CHAT_1M: &str = "chat 1M";
 pub const FIXED: &str = "512/256 10k";
 pub const FIXED_PLAIN: &str = "512/256 10k, plain";
-/// The same load on each of 16 and of 256 instances, by policy.
+/// The same load per instance on 16 and on 256 instances, by policy.
 pub const SCALING: [[&str; 2]; 2] =
     [["16 x 1 000, least-loaded", "256 x 1 000, least-loaded"], ["16 x 1 000, weighted", "256 x 1 000, weighted"]];
 
-/// What every run pays.
+/// The scenario for the fixed cost of every run.
 pub const START_UP: &str = "start-up";
 
-/// Every scenario that can be run here.
+/// Every scenario for which the input files exist.
 pub fn all() -> Vec<Scenario> {
     let mut scenarios = vec![start_up()];
     scenarios.extend(chat());
@@ -68,8 +68,8 @@ fn start_up() -> Scenario {
     Scenario { what: "one request: what every run pays", ..scenario(START_UP, arguments) }
 }
 
-/// The preset `chatbot`: prompts and answers of 256 ± 100 tokens (cut-off Gaussians), 20 requests
-/// per second, evenly spaced; llama-3.1-8b on one H100.
+/// The preset `chatbot`: inputs and outputs of 256 ± 100 tokens (cut-off Gaussians), 20 requests per second with
+/// constant inter-arrival times; llama-3.1-8b on one H100.
 fn chat() -> [Scenario; 4] {
     let chat = |name, number: u32, more| {
         let arguments = format!("--workload chatbot --rate 20 --num-requests {number} {more}");
@@ -91,7 +91,7 @@ fn chat() -> [Scenario; 4] {
     ]
 }
 
-/// Exactly 512 in / 256 out; 20 requests per second keep about 45 of 256 places busy.
+/// Exactly 512 in / 256 out; 20 requests per second keep about 45 of 256 slots of the batch busy.
 fn fixed_lengths() -> [Scenario; 2] {
     let lengths = "--prompt-tokens 512 --prompt-tokens-stdev 0 --output-tokens 256 --output-tokens-stdev 0";
     let fixed = |name, more| {
@@ -108,7 +108,7 @@ fn fixed_lengths() -> [Scenario; 2] {
     ]
 }
 
-/// Real traces, where `../shared` is beside the repository.
+/// Real traces, where `../shared` exists beside the repository.
 fn traces() -> Vec<Scenario> {
     let known = [
         ("azure conv", "azure-2023/AzureLLMInferenceTrace_conv.csv", "one hour, 19 366 requests", Some(0.10)),
@@ -146,7 +146,7 @@ fn clusters() -> [Scenario; 3] {
     ]
 }
 
-/// How the cost of a request grows with the number of instances at the same load on each.
+/// Growth of the cost of a request with the number of instances, at the same load per instance.
 fn scaling() -> impl Iterator<Item = Scenario> {
     let at = |name: &str, instances: u32, routing: &str| {
         let (rate, requests) = (20 * instances, 1000 * instances);
@@ -161,7 +161,7 @@ fn scaling() -> impl Iterator<Item = Scenario> {
         .flat_map(move |([few, many], routing)| [at(few, 16, routing), at(many, 256, routing)])
 }
 
-/// 32 prefixes of 4096 tokens on 16 instances, routed by what their caches hold.
+/// 32 shared prefixes of 4096 tokens on 16 instances, routed by the contents of their prefix caches.
 fn shared_prefixes() -> Option<Scenario> {
     const HEADER: &str = "trace_version: 3\ntime_unit: microseconds\nmode: generated\nwarm_up_requests: 0\n";
     const COLUMNS: &str = "request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,\
@@ -201,7 +201,7 @@ fn scenario(name: &str, arguments: &str) -> Scenario {
     Scenario { name: name.to_owned(), what: "", arguments, size: Size::Quick, target: Target::default(), published: "" }
 }
 
-/// `../shared/<path>` if it is there.
+/// The path `../shared/<path>`, if it exists.
 fn shared(path: &str) -> Option<PathBuf> {
     let full = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared").join(path);
     if full.exists() {

@@ -5,7 +5,7 @@ use std::path::Path;
 use blis_plugin::wasm::{Kept, Settings};
 use blis_plugin::{Limits, wasm};
 
-// Any bytes are a plugin or a fault, and a plugin is asked a little.
+// Any bytes are a plugin or a fault, and a plugin is called a few times.
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let settings = Settings { kept: Kept::Nowhere, ..Settings::default() };
     let limits = Limits { fuel_per_call: 100_000, ..Limits::default() };

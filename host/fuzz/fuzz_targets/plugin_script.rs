@@ -4,7 +4,7 @@ use std::path::Path;
 
 use blis_plugin::{Limits, script};
 
-// Any text is a script or a fault, and a script is asked a little.
+// Any text is a script or a fault, and a script is called a few times.
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let limits = Limits { operations_per_call: 10_000, collection_size: 4_096, ..Limits::default() };
     match script::load(Path::new("fuzz.rhai"), text, &limits) {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use blis_workload::spec::Files;
 
-/// A folder with one client: both files are in the input, `---` between them.
+/// A folder with one client: both files are in the input, separated by `---`.
 struct Folder<'a>(&'a str, &'a str);
 
 impl Files for Folder<'_> {

@@ -1,4 +1,4 @@
-//! What must hold of everything that is read, whatever its bytes.
+//! Properties that every reader must have, whatever the input bytes.
 
 mod files;
 mod plugins;

@@ -1,7 +1,7 @@
-//! How many KV blocks fit beside the weights, and how long a request may get.
+//! The number of KV blocks that fit beside the weights, and the longest request that fits them.
 //!
-//! Formulas: BLIS f90a1e3a (`engine.md` §4.5). Everything is computed in `f64`, which is exact for
-//! real models (all products stay below 2^53) and cannot overflow on absurd ones.
+//! Formulas: BLIS f90a1e3a (`engine.md` §4.5). Everything is computed in `f64`, which is exact for real models (all
+//! products stay below 2^53) and cannot overflow on absurd ones.
 
 use thiserror::Error;
 
@@ -10,7 +10,7 @@ use crate::model::{Gpu, ModelConfig, Parallelism};
 
 const GIB: f64 = 1_073_741_824.0;
 
-/// Peak activation memory BLIS reserves, GiB: dense and mixture-of-experts models.
+/// Peak activation memory that BLIS reserves, GiB: dense and mixture-of-experts models.
 const ACTIVATION_GIB: f64 = 5.5;
 const MOE_ACTIVATION_GIB: f64 = 8.0;
 
@@ -18,63 +18,63 @@ const MOE_ACTIVATION_GIB: f64 = 8.0;
 const RUNTIME_GIB: f64 = 0.15;
 const RUNTIME_TP_GIB: f64 = 0.6;
 
-/// Activations of MLPs with three matrices (gate, up, down), which is what the weight formula counts.
+/// Activations of MLPs with three matrices (gate, up, down), as counted by the weight formula.
 const GATED_ACTIVATIONS: [&str; 5] = ["silu", "swiglu", "geglu", "situ", ""];
 
-/// Why the KV capacity cannot be computed, or is none.
+/// The KV capacity cannot be computed, or is zero.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[error("{}\nhint: {}", self.what(), self.hint())]
 pub enum CapacityError {
-    /// Weights and activations leave nothing for the KV cache.
+    /// Weights and activations leave no memory for the KV cache.
     DoesNotFit {
         /// Weights, activations and runtime, GiB, over all GPUs of the group.
         needed_gib: f64,
         /// Usable memory of the group, GiB.
         available_gib: f64,
-        /// GPUs in the group.
+        /// Number of GPUs in the group.
         gpus: u32,
         /// The smallest group that holds weights and activations; `None` if no group does.
         minimum_gpus: Option<u64>,
     },
-    /// There is room, but less than one block.
+    /// There is free memory, but less than one block.
     BlockTooLarge {
-        /// Tokens per block.
+        /// Size of a block, tokens.
         block_size: u32,
-        /// Its size on one GPU, GiB.
+        /// Size of a block on one GPU, GiB.
         block_gib: f64,
         /// Memory left for the cache, GiB.
         free_gib: f64,
     },
     /// The weight formula counts three matrices per MLP; this activation has two.
     UnknownActivation {
-        /// `hidden_act` of the config.
+        /// Activation in the config (`hidden_act`).
         activation: String,
     },
-    /// KV heads cannot be split evenly.
+    /// KV heads cannot be split evenly over the GPUs.
     KvHeadsNotDivisible {
-        /// KV heads of the model.
+        /// Number of KV heads of the model.
         kv_heads: u32,
-        /// Tensor parallel degree.
+        /// Tensor-parallel degree (number of GPUs).
         tensor: u32,
     },
-    /// There is no integer head width, and the config states none.
+    /// The head width is no integer, and the config has no `head_dim`.
     HeadDimUnknown {
-        /// Width of the model.
+        /// Width of the model (`hidden_size`).
         hidden_size: u32,
-        /// Query heads.
+        /// Number of query heads of the model.
         heads: u32,
     },
-    /// A number the formula divides by, or multiplies everything with, is zero.
+    /// A number is zero by which the formula divides, or multiplies everything.
     Missing {
         /// Its name in `config.json`, in the hardware file, or among the options.
         field: &'static str,
     },
-    /// A mixture of experts whose size is unknown cannot be weighed.
+    /// The weights of a mixture of experts of unknown size cannot be computed.
     ExpertCountUnknown,
 }
 
 impl CapacityError {
-    /// What is wrong.
+    /// The message without its hint.
     #[must_use]
     pub fn what(&self) -> String {
         match self {
@@ -101,7 +101,7 @@ impl CapacityError {
         }
     }
 
-    /// What to do about it.
+    /// The hint: what to change.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
@@ -125,7 +125,7 @@ fn at_least(gpus: Option<u64>) -> String {
     )
 }
 
-/// The memory an instance may use.
+/// The memory that an instance may use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MemoryBudget {
     /// Share of each GPU's memory given to the engine, in (0, 1] (`--gpu-memory-utilization`).
@@ -137,7 +137,7 @@ pub struct MemoryBudget {
 /// KV blocks of `block_size` tokens that fit beside the weights, over all data-parallel ranks.
 ///
 /// # Errors
-/// When nothing is left for the cache, or the model cannot be weighed.
+/// If no memory is left for the cache, or the size of the weights cannot be computed.
 pub fn kv_blocks(
     model: &ModelConfig,
     gpu: &Gpu,
@@ -159,7 +159,7 @@ pub fn kv_blocks(
     let usable_per_gpu = gpu.memory_gib * budget.utilization;
     let available_gib = usable_per_gpu * tp;
     let blocks = (((available_gib - overhead_gib) * GIB).trunc() / per_block).floor();
-    // A cache of this many tokens is of no use to anyone: then it is the memory that is short.
+    // If not even this many tokens fit the cache, the memory is too small, not the block too large.
     const SMALL_BLOCK: f64 = 256.0;
     let free_gib = available_gib - overhead_gib;
     let fits_small_blocks = free_gib * GIB >= per_block / f64::from(block_size) * SMALL_BLOCK;
@@ -181,8 +181,8 @@ pub fn kv_blocks(
     Ok((blocks as u64).saturating_mul(ranks))
 }
 
-/// The longest request (prompt and answer, tokens) a cache of that size can hold: `model_len`, cut to
-/// the cache if it needs more blocks than there are. BLIS f90a1e3a, `engine.md` §4.5.
+/// The longest request (prompt and output, tokens) that a cache of that size can hold: `model_len`, limited to the
+/// cache if it needs more blocks than there are. BLIS f90a1e3a, `engine.md` §4.5.
 #[must_use]
 pub fn max_model_len(model_len: u64, total_blocks: u64, block_size: u32) -> u64 {
     if model_len.div_ceil(u64::from(block_size.max(1))) > total_blocks {
@@ -225,13 +225,13 @@ fn check(model: &ModelConfig, gpu: &Gpu, parallelism: Parallelism, block_size: u
     Ok(())
 }
 
-/// Width of a head: stated, or the integer quotient.
+/// Width of a head: as in the config, or the integer quotient.
 fn head_dim(model: &ModelConfig) -> f64 {
     f64::from(model.head_dim.unwrap_or(model.hidden_size / model.num_attention_heads))
 }
 
-/// Bytes one GPU of the group caches per token. Latent attention caches one vector per layer, which
-/// every GPU holds whole; fewer KV heads than GPUs are divided all the same (optimistic, as in BLIS).
+/// Bytes that one GPU of the group caches per token. Latent attention caches one vector per layer, which is replicated
+/// on every GPU; fewer KV heads than GPUs are divided nevertheless (optimistic, as in BLIS).
 fn kv_bytes_per_token(model: &ModelConfig, tp: f64) -> f64 {
     let layers = f64::from(model.num_hidden_layers);
     match model.mla {
@@ -240,8 +240,8 @@ fn kv_bytes_per_token(model: &ModelConfig, tp: f64) -> f64 {
     }
 }
 
-/// Number of weights. Every layer outside the first `first_k_dense_replace` of a mixture of experts is
-/// counted with experts, interleaved or not.
+/// Number of weights. In a mixture of experts, every layer after the first `first_k_dense_replace` is counted with
+/// experts, interleaved or not.
 fn parameters(model: &ModelConfig) -> f64 {
     let (layers, d) = (f64::from(model.num_hidden_layers), f64::from(model.hidden_size));
     let kv_width = f64::from(model.num_key_value_heads) * head_dim(model);

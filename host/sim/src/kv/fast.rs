@@ -1,11 +1,11 @@
-//! The cache without the blocks nobody will ask for.
+//! The KV cache without the blocks that no request can look up.
 //!
-//! Most blocks have content that no other request shares: they matter by their number alone. So
-//! the queue of free blocks is a list of *nodes*: a run of anonymous blocks, or one block whose
-//! content has a key and can be found again. A request holds a list of keyed blocks (its shared
-//! prefix) and a count of anonymous ones, and taking k anonymous blocks costs O(1).
+//! Most blocks have content that no other request shares: only their number matters. The queue of free blocks is
+//! therefore a list of *nodes*: a run of anonymous blocks, or one block whose content has a key and can be found. A
+//! request holds a list of keyed blocks (its shared prefix) and a count of anonymous ones, and allocating k anonymous
+//! blocks costs O(1).
 //!
-//! A preempted request may find its own blocks again. When that happens they get *private* keys.
+//! A preempted request may find its own blocks again. When it is preempted, these blocks get *private* keys.
 
 use rustc_hash::FxHashMap;
 
@@ -15,7 +15,7 @@ use crate::prefetch::soon;
 use crate::request::{BlockKey, Content};
 use crate::semantics::Semantics;
 
-/// Keys from here on belong to one preempted request each; those below come from the workload.
+/// Keys from here on belong to one preempted request each; smaller keys come from the workload.
 const FIRST_PRIVATE: u64 = 1 << 32;
 /// The key of a run of anonymous blocks.
 const ANONYMOUS: u64 = u64::MAX;
@@ -23,7 +23,7 @@ const ANONYMOUS: u64 = u64::MAX;
 #[derive(Clone, Copy, Debug)]
 struct Node {
     key: u64,
-    /// Anonymous: length of the run. Keyed: requests that hold the block; on the list at 0.
+    /// Anonymous: length of the run. Keyed: number of requests that hold the block; at 0 it is in the free list.
     count: u32,
     prev: u32,
     next: u32,
@@ -31,12 +31,12 @@ struct Node {
     twin: u32,
 }
 
-/// What a request's blocks contain: keys shared with others, then keys of its own.
+/// The contents of a request's blocks: keys shared with others, then keys of its own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Keys {
     pub content: Content,
     shared: u32,
-    /// How many private keys, and the first of them; none before a preemption.
+    /// Number of private keys, and the first of them; none before a preemption.
     privates: u32,
     first_private: u64,
 }
@@ -47,17 +47,17 @@ impl Keys {
         Self { content, shared, privates: 0, first_private: FIRST_PRIVATE }
     }
 
-    /// How many leading blocks other requests may have too.
+    /// Number of leading blocks that other requests may have, too.
     pub fn shared(&self) -> u32 {
         self.shared
     }
 
-    /// How many leading blocks have keys.
+    /// Number of leading blocks that have keys.
     fn len(&self) -> u32 {
         self.shared + self.privates
     }
 
-    /// Keys of the blocks from number `start` on.
+    /// Keys of the blocks from index `start` on.
     fn from(&self, start: u32) -> impl Iterator<Item = u64> + '_ {
         let mut skip = start;
         let shared = self.content.spans().iter().flat_map(move |span| {
@@ -71,36 +71,36 @@ impl Keys {
     }
 }
 
-/// The blocks one request holds: keyed ones from its first block on, then anonymous ones, as
-/// many as its tokens need.
+/// The blocks that one request holds: keyed ones from its first block on, then anonymous ones, as many as its tokens
+/// need.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Holding {
     keyed: Vec<u32>,
-    /// Blocks of the request before the first one it holds: a free full hit claims nothing.
+    /// Number of blocks of the request before the first one that it holds: a free full hit claims nothing.
     pub skipped: u32,
 }
 
 impl Holding {
-    /// How many leading blocks can be found by others.
+    /// Number of leading blocks that other requests can find.
     pub fn keyed_blocks(&self) -> u32 {
         self.keyed.len() as u32
     }
 }
 
-/// Result of a look-up: the cached blocks themselves are in [`Kv::found`].
+/// The result of a look-up; the cached blocks themselves are in [`Kv::found`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hit {
-    /// Leading full blocks in the cache.
+    /// Number of leading full blocks that are in the cache.
     pub blocks: u32,
-    /// Those of them that nobody holds: claiming them uses up free blocks.
+    /// Number of these blocks that no request holds: claiming them uses up free blocks.
     pub unheld: u32,
 }
 
-/// Shared keys that became findable or ceased to be since somebody last asked, once for each time.
+/// Shared keys that were stored in or evicted from the cache since they were last read, once for each time.
 #[derive(Clone, Debug, Default)]
 struct Flips {
     keys: Vec<BlockKey>,
-    /// Length at which to look for what can be dropped.
+    /// Length at which to drop keys that flipped an even number of times.
     tidy_at: usize,
 }
 
@@ -112,8 +112,8 @@ impl Flips {
         self.keys.push(key);
     }
 
-    /// A key that flipped an even number of times is as it was when last told. What is left was
-    /// findable then or is now, so no more keys than blocks on either side.
+    /// Drops keys that flipped an even number of times: their state is as it was when last reported. Each remaining key
+    /// was in the cache then or is now, so at most twice as many keys remain as there are blocks.
     fn tidy(&mut self) {
         self.keys.sort_unstable();
         let odd = |run: &[BlockKey]| (!run.len().is_multiple_of(2)).then_some(run[0]);
@@ -124,7 +124,7 @@ impl Flips {
 
 /// The KV cache of one instance.
 ///
-/// What plain decoding needs, and what is reported, is the first cache line.
+/// The fields that plain decoding needs, and those that are reported, lie in the first cache line.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Kv {
@@ -135,7 +135,7 @@ pub(crate) struct Kv {
     nodes: Vec<Node>,
     pub misses: u64,
     pub hits: u64,
-    /// Kept only if the cache is watched, from the first one on.
+    /// The changes to report; allocated at the first change if the cache is watched.
     flips: Option<Box<Flips>>,
     block_size: u32,
     caching: bool,
@@ -185,13 +185,13 @@ impl Kv {
         self.shared.get(key) != NONE
     }
 
-    /// From now on [`Self::take_changes`] has something to tell.
+    /// From now on changes are collected for [`Self::take_changes`].
     pub fn watch(&mut self) {
         self.watched = true;
     }
 
-    /// Says of each shared key that may have become findable, or ceased to be, since the last call
-    /// whether it can be found.
+    /// Calls `each` for every shared key that may have been stored or evicted since the last call, with its present
+    /// state.
     pub fn take_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool)) {
         let Some(flips) = &mut self.flips else { return };
         for key in flips.keys.drain(..) {
@@ -199,23 +199,23 @@ impl Kv {
         }
     }
 
-    /// Where blocks are taken and given back will be looked at soon.
+    /// Prefetches both ends of the free list, where blocks are allocated and released.
     pub fn prefetch(&self) {
         let ends = [self.head, self.tail].map(|node| self.nodes.get(node as usize));
         ends.into_iter().flatten().for_each(soon);
     }
 
-    /// Blocks in all.
+    /// Number of all blocks, used and free.
     pub fn total_blocks(&self) -> u32 {
         self.total
     }
 
-    /// Blocks nobody holds.
+    /// Number of blocks that no request holds.
     pub fn free_blocks(&self) -> u32 {
         self.free
     }
 
-    /// The leading full blocks of the first `tokens` tokens that are in the cache.
+    /// Looks up the leading full blocks of the first `tokens` tokens.
     pub fn look_up(&mut self, keys: &Keys, tokens: u32) -> Hit {
         self.found.clear();
         let mut hit = Hit::default();
@@ -234,7 +234,7 @@ impl Kv {
         hit
     }
 
-    /// Gives the blocks of the latest look-up to a request that holds nothing yet.
+    /// Assigns the blocks of the latest look-up to a request that holds nothing yet.
     pub fn claim_found(&mut self, holding: &mut Holding) {
         for i in 0..self.found.len() {
             let node = self.found[i];
@@ -248,7 +248,7 @@ impl Kv {
         holding.keyed.extend_from_slice(&self.found);
     }
 
-    /// Places the tokens `from..to` of a prompt. The caller has checked that there is room.
+    /// Allocates the tokens `from..to` of a prompt. The caller has checked that there are enough free blocks.
     pub fn extend(&mut self, holding: &mut Holding, keys: &Keys, from: u32, to: u32) {
         let (held, needed) = (from.div_ceil(self.block_size), to.div_ceil(self.block_size));
         let first = from / self.block_size;
@@ -260,7 +260,7 @@ impl Kv {
             }
             return;
         }
-        // Reusing a block can hide a twin remembered just before: one block at a time.
+        // Reusing a block can hide a duplicate hashed just before: one block at a time.
         let mut started = held;
         for (index, key) in (first..full).zip(keys.from(first)) {
             if index >= started {
@@ -272,13 +272,13 @@ impl Kv {
         self.take(needed - started);
     }
 
-    /// A block of shared content became full during decode.
+    /// Hashes a block of shared content that became full during decode.
     pub fn filled(&mut self, holding: &mut Holding, keys: &Keys, index: u32) {
         let key = keys.from(index).next().expect("the caller asks only for keyed blocks");
         self.remember(holding, key);
     }
 
-    /// Takes `count` blocks for reuse. The caller has checked that there are as many.
+    /// Allocates `count` blocks. The caller has checked that there are as many free blocks.
     #[inline]
     pub fn take(&mut self, count: u32) {
         if count > 0 {
@@ -313,7 +313,7 @@ impl Kv {
         }
     }
 
-    /// Gives back everything, the last block first; `tokens` tokens are in place.
+    /// Releases all blocks, the last block first; `tokens` tokens are allocated.
     pub fn release(&mut self, holding: &mut Holding, tokens: u32) {
         let anonymous = tokens.div_ceil(self.block_size) - holding.skipped - holding.keyed.len() as u32;
         self.append_anonymous(anonymous);
@@ -324,7 +324,7 @@ impl Kv {
                 continue;
             }
             if record.key >= FIRST_PRIVATE {
-                self.forget_private(node); // its owner is gone: nobody can ask for it
+                self.forget_private(node); // its owner has ended: no request can look it up
                 self.unused.push(node);
                 self.append_anonymous(1);
             } else {
@@ -335,8 +335,8 @@ impl Kv {
         holding.skipped = 0;
     }
 
-    /// Gives back everything of a preempted request, which may look for its blocks again: for the
-    /// first `hashed` of them now, for the first `most` ever.
+    /// Releases all blocks of a preempted request, which may look up its blocks again: the first `hashed` of them now,
+    /// at most the first `most` later.
     pub fn release_for_resume(&mut self, holding: &mut Holding, keys: &mut Keys, tokens: u32, hashed: u32, most: u32) {
         if self.caching && holding.skipped == 0 {
             if keys.privates == 0 && most > keys.shared {
@@ -361,7 +361,7 @@ impl Kv {
         holding.skipped = 0;
     }
 
-    /// The next block of `holding` now has content `key`.
+    /// Hashes the next block of `holding`, whose content is `key`.
     fn remember(&mut self, holding: &mut Holding, key: u64) {
         let node = self.new_node(Node { key, count: 1, prev: NONE, next: NONE, twin: NONE });
         holding.keyed.push(node);
@@ -376,7 +376,7 @@ impl Kv {
         }
     }
 
-    /// Block `node` is reused: its content can no longer be found in it.
+    /// Removes block `node`, which is reused, from the table of contents.
     fn forget(&mut self, node: u32) {
         let Node { key, twin, .. } = self.nodes[node as usize];
         if self.semantics.forget_twins {
@@ -400,7 +400,7 @@ impl Kv {
         self.nodes[before as usize].twin = twin;
     }
 
-    /// As [`Self::forget`], for a block whose owner has ended: newer twins are of no use either.
+    /// As [`Self::forget`], for a block whose owner has ended: its newer duplicates are useless, too.
     fn forget_private(&mut self, node: u32) {
         if !self.semantics.forget_twins || self.find(self.nodes[node as usize].key) == node {
             self.forget(node);
@@ -411,7 +411,7 @@ impl Kv {
         if key < FIRST_PRIVATE { self.shared.get(key as u32) } else { self.private.get(&key).copied().unwrap_or(NONE) }
     }
 
-    /// `node` is where `key` is found, unless there is one already, which is returned.
+    /// Enters `node` for `key`, unless there is an entry already, which is returned.
     fn enter(&mut self, key: u64, node: u32) -> Option<u32> {
         if key < FIRST_PRIVATE {
             let first = self.shared.get_or_insert(key as u32, node);
@@ -437,7 +437,7 @@ impl Kv {
         }
     }
 
-    /// The shared block `key` became findable or ceased to be.
+    /// Records that the shared block `key` was stored in or evicted from the cache.
     fn flipped(&mut self, key: BlockKey) {
         if self.watched {
             self.flips.get_or_insert_default().push(key);
@@ -477,7 +477,7 @@ impl Kv {
         self.tail = node;
     }
 
-    /// Takes `node` off the list; anonymous runs that become neighbours become one.
+    /// Removes `node` from the free list; anonymous runs that become neighbours are merged.
     fn unlink(&mut self, node: u32) {
         let Node { prev, next, .. } = self.nodes[node as usize];
         match prev {

@@ -1,4 +1,4 @@
-//! The cache as the specification tells it: one record per block, one list per request.
+//! The reference KV cache as the specification describes it: one record per block, one list per request.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -7,10 +7,10 @@ use rustc_hash::FxHashMap;
 use crate::request::{BlockKey, Request};
 use crate::semantics::Semantics;
 
-/// Identity of a full block's content, everything before it included.
+/// Identity of a full block's content, including everything before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Hash {
-    /// Known to the workload: other requests may have it too.
+    /// A content that the workload has identified: other requests may have it, too.
     Shared(BlockKey),
     /// Block `index` of request `id`, which no other request has.
     Own { id: u32, index: u32 },
@@ -23,7 +23,7 @@ struct Block {
     hash: Option<Hash>,
 }
 
-/// The blocks one request holds.
+/// The blocks that one request holds.
 #[derive(Clone, Debug, Default)]
 struct Owned {
     blocks: Vec<u32>,
@@ -31,24 +31,24 @@ struct Owned {
     first_index: u32,
 }
 
-/// What a request asks room for.
+/// A request for KV blocks.
 pub struct Want<'a> {
-    /// Who.
+    /// The request that needs the blocks.
     pub request: &'a Request,
-    /// First token to place; everything before is in place.
+    /// First token to allocate; everything before is allocated.
     pub start: u32,
-    /// Behind the last token to place.
+    /// End of the tokens to allocate, exclusive.
     pub end: u32,
     /// Whether the request is in prefill.
     pub prefill: bool,
-    /// Whether the last of these tokens is still being generated (asynchronous scheduling): then
-    /// a block that it fills can be hashed only with the next one.
+    /// Whether the last of these tokens is still being generated (asynchronous scheduling): then a block that it fills
+    /// can be hashed only with the next token.
     pub in_flight: bool,
-    /// Cached blocks to claim, from [`PlainKv::cached_prefix`]; empty unless it enters the batch.
+    /// Cached blocks to claim, from [`PlainKv::cached_prefix`]; empty unless the request enters the batch.
     pub cached: &'a [u32],
 }
 
-/// Every block, in use or free.
+/// The state of all blocks, used and free.
 #[derive(Clone, Debug)]
 pub struct PlainKv {
     block_size: u32,
@@ -56,20 +56,21 @@ pub struct PlainKv {
     semantics: Semantics,
     blocks: Vec<Block>,
     free: VecDeque<u32>,
-    /// Blocks with `refs` above 0, counted where that changes: with those in `free` they are all there are.
+    /// Number of blocks with `refs` above 0, counted where that changes: together with those in `free` they are all
+    /// blocks.
     held: u32,
     by_hash: FxHashMap<Hash, Vec<u32>>,
     owned: BTreeMap<u32, Owned>,
-    /// The shared keys that could be found when that was last reported, if anyone wants to know.
+    /// The shared keys in the cache at the last report, if the cache is watched.
     reported: Option<BTreeSet<BlockKey>>,
-    /// Cached blocks claimed.
+    /// Number of cached blocks that were claimed.
     pub hits: u64,
-    /// Blocks taken fresh.
+    /// Number of blocks that were allocated without a hit.
     pub misses: u64,
 }
 
 impl PlainKv {
-    /// `total` empty blocks.
+    /// A cache of `total` empty blocks of `block_size` tokens.
     #[must_use]
     pub fn new(total: u32, block_size: u32, caching: bool, semantics: Semantics) -> Self {
         Self {
@@ -87,32 +88,32 @@ impl PlainKv {
         }
     }
 
-    /// Blocks nobody holds.
+    /// Number of blocks that no request holds.
     #[must_use]
     pub fn free_blocks(&self) -> u32 {
         self.free.len() as u32
     }
 
-    /// Blocks that some request holds.
+    /// Number of blocks that requests hold.
     #[must_use]
     pub fn held_blocks(&self) -> u32 {
         self.held
     }
 
-    /// Blocks that request `id` holds, whether alone or with others.
+    /// Number of blocks that request `id` holds, alone or together with others.
     #[must_use]
     pub fn held_by(&self, id: u32) -> u32 {
         self.owned.get(&id).map_or(0, |owned| owned.blocks.len() as u32)
     }
 
-    /// From now on [`Self::take_changes`] has something to tell.
+    /// From now on changes are collected for [`Self::take_changes`].
     pub fn watch(&mut self) {
         if self.reported.is_none() {
             self.reported = Some(self.shared_keys());
         }
     }
 
-    /// Says of each shared key whether it can be found, if that changed since the last call.
+    /// Calls `each` for every shared key that was stored or evicted since the last call, with its present state.
     pub fn take_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool)) {
         let Some(before) = &self.reported else { return };
         let now = self.shared_keys();
@@ -145,13 +146,13 @@ impl PlainKv {
         (0..tokens / self.block_size).map_while(|index| self.find(hash_of(request, &keys, index))).collect()
     }
 
-    /// How many free blocks the first `tokens` tokens of a request would take, `cached` being claimed.
+    /// Number of free blocks that the first `tokens` tokens of a request need, after claiming `cached`.
     #[must_use]
     pub fn needs(&self, tokens: u32, cached: &[u32]) -> u32 {
         tokens.div_ceil(self.block_size) - cached.len() as u32 + self.on_free_list(cached)
     }
 
-    /// Places tokens, or changes nothing and returns `false`.
+    /// Allocates blocks for the tokens, or changes nothing and returns `false`.
     pub fn allocate(&mut self, want: &Want<'_>) -> bool {
         let id = want.request.id;
         let owned = self.owned.get(&id);
@@ -162,7 +163,7 @@ impl PlainKv {
             return false;
         }
         if want.start == want.end {
-            return true; // nothing to place: not even the cached blocks are claimed
+            return true; // nothing to allocate: not even the cached blocks are claimed
         }
         if owned.is_none() {
             for &block in want.cached {
@@ -175,7 +176,7 @@ impl PlainKv {
         true
     }
 
-    /// The last of `computed` tokens is no longer in flight: a block that it filled can be found.
+    /// Hashes a block that the last of `computed` tokens filled, because that token is no longer in flight.
     pub fn finish_in_flight(&mut self, request: &Request, computed: u32) {
         let one_token = self.block_size == 1 && self.semantics.skip_one_token_decode_blocks;
         if computed.is_multiple_of(self.block_size) && !one_token && self.owned.contains_key(&request.id) {
@@ -184,7 +185,7 @@ impl PlainKv {
         }
     }
 
-    /// Gives back everything `id` holds, its last block first.
+    /// Releases all blocks that `id` holds, its last block first.
     pub fn release(&mut self, id: u32) {
         let Some(owned) = self.owned.remove(&id) else { return };
         for &block in owned.blocks.iter().rev() {
@@ -245,14 +246,14 @@ impl PlainKv {
     fn remember_last(&mut self, request: &Request, keys: &[u32]) {
         let owned = &self.owned[&request.id];
         let Some(&block) = owned.blocks.last() else { return };
-        // Blocks behind a free full hit are chained to nothing: nobody can look for them.
+        // Blocks behind a free full hit have no chain of hashes: no request can look them up.
         if owned.first_index == 0 && self.blocks[block as usize].hash.is_none() {
             let index = owned.blocks.len() as u32 - 1;
             self.remember(block, hash_of(request, keys, index));
         }
     }
 
-    /// The next block for reuse, emptied and forgotten.
+    /// Removes and returns the next block for reuse, whose content is evicted.
     fn take(&mut self) -> u32 {
         let block = self.free.pop_front().expect("allocate checked that there is room");
         let record = std::mem::take(&mut self.blocks[block as usize]);

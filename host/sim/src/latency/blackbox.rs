@@ -1,7 +1,7 @@
 //! `blackbox`: a straight line through measurements, one line per (model, GPU, TP, vLLM version).
 //!
-//! It knows nothing but how many tokens a step computes, which makes it the one built-in model that
-//! ignores how long the contexts are.
+//! Its only input is the number of tokens that a step computes. It is the only built-in model that ignores the context
+//! lengths.
 
 use super::arithmetic::exact;
 use super::error::check_coefficients;
@@ -18,8 +18,7 @@ pub struct Blackbox {
 }
 
 impl Blackbox {
-    /// α: µs per request, per prompt token, per output token. β: µs per step, per prompt token, per
-    /// decode token.
+    /// α: µs per request, per prompt token, per output token. β: µs per step, per prompt token, per decode token.
     ///
     /// # Errors
     /// Unless there are three of each, finite and not negative.
@@ -65,7 +64,7 @@ impl LatencyModel for Blackbox {
     }
 }
 
-/// The α terms of `blackbox` and `roofline`: what the host does around the engine.
+/// The α terms of `blackbox` and `roofline`: delays on the host around the engine.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct HostTimes {
     alpha: [f64; 3],

@@ -1,4 +1,4 @@
-//! The figures of one instance, and of all of them together.
+//! The figures of one instance, and of all instances together.
 
 use super::counts::Counts;
 use super::distribution::{Distribution, Samples};
@@ -6,28 +6,28 @@ use crate::limits::RECENT_OUTCOMES;
 use crate::outcome::{Counters, Outcome, Status};
 use crate::units::Micros;
 
-/// What one simulation came to, for one instance or for the cluster.
+/// The figures of one instance or of the cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Aggregate {
-    /// Requests by the way they ended. Those that reached no instance are in the cluster's only.
+    /// Requests by their final status. Those that reached no instance are only counted for the cluster.
     pub counts: Counts,
-    /// The instance's own counters; of the cluster: their sums, and the latest clock.
+    /// The instance's own counters; for the cluster their sums, and the latest clock.
     pub counters: Counters,
-    /// Simulated time: the last executed event, at most the horizon. Of the cluster: the longest.
+    /// Simulated time: the last executed event, at most the horizon. For the cluster: the longest.
     pub duration: Micros,
-    /// Share of prefix-cache look-ups that found their block, 0 to 1; 0 without look-ups. Of the
-    /// cluster: the mean over its instances, as published.
+    /// Prefix-cache hit rate over blocks, 0 to 1; 0 without look-ups. For the cluster: the mean over its instances, as
+    /// published.
     pub cache_hit_rate: f64,
-    /// Requests in the wait queue, averaged over the duration *of the cluster*, so that instances
-    /// compare; of the cluster: in all wait queues together.
+    /// Mean number of requests in the waiting queue over the duration *of the cluster*, so that instances are
+    /// comparable; for the cluster: in all waiting queues together.
     pub mean_queue_length: f64,
-    /// Time to first token of every request that got one, completed or not.
+    /// Time to first token of every request that generated one, completed or not.
     pub ttft: Distribution,
     /// Inter-token latencies of completed requests, pooled.
     pub itl: Distribution,
     /// End-to-end latency of completed requests.
     pub e2e: Distribution,
-    /// Arrival to (last) admission into the batch, of every request ever admitted.
+    /// Time from arrival to (last) admission into the batch, of every request ever admitted to it.
     pub scheduling_delay: Distribution,
 }
 
@@ -45,18 +45,18 @@ impl Aggregate {
     }
 }
 
-/// 0 if no time passed.
+/// Events per second; 0 if no time passed.
 pub(super) fn per_second(count: u64, duration: Micros) -> f64 {
     if duration == Micros::ZERO { 0.0 } else { count as f64 / duration.as_secs_f64() }
 }
 
-/// What [`Aggregate`] is made of.
+/// The samples and counts of an [`Aggregate`].
 ///
-/// Every instance has one, and with many instances they do not fit the processor's caches; so what
-/// ends is written down in one place and sorted in some dozens at a time.
+/// Every instance has one, and with many instances they do not fit the processor's caches. Outcomes are therefore
+/// buffered in one buffer per instance and sorted some dozens at a time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Collected {
-    /// Not sorted in yet.
+    /// Outcomes that are not sorted yet.
     recent: Vec<Ended>,
     pub counts: Counts,
     ttft: Samples,
@@ -64,17 +64,17 @@ pub(super) struct Collected {
     scheduling_delay: Samples,
 }
 
-/// What counts of an outcome: half a cache line.
+/// The parts of an outcome that are counted: half a cache line.
 #[derive(Clone, Copy, Debug)]
 struct Ended {
-    /// TTFT, end-to-end latency and scheduling delay in µs; [`Ended::NONE`] where there is none.
+    /// TTFT, end-to-end latency and scheduling delay in µs; [`EndedRequest::NONE`] where there is none.
     latencies: [u64; 3],
     generated_tokens: u32,
     status: Status,
 }
 
 impl Ended {
-    /// No duration is that long.
+    /// Marks a missing latency: no duration is that long.
     const NONE: u64 = u64::MAX;
 }
 
@@ -91,7 +91,7 @@ impl Collected {
         self.recent.push(Ended { latencies, generated_tokens, status });
     }
 
-    /// Sorts in what was written down: before anything is read.
+    /// Sorts the buffered outcomes; called before the samples are read.
     pub fn settle(&mut self) {
         let mut recent = std::mem::take(&mut self.recent);
         for ended in recent.drain(..) {
@@ -104,7 +104,7 @@ impl Collected {
         self.recent = recent;
     }
 
-    /// `itl` are its inter-token latencies; `whole` is the duration of the cluster.
+    /// The figures. `itl` are its inter-token latencies; `whole` is the duration of the cluster.
     pub fn aggregate(&mut self, itl: Distribution, counters: &Counters, horizon: Micros, whole: Micros) -> Aggregate {
         self.settle();
         let lookups = counters.cache_hits + counters.cache_misses;
@@ -122,13 +122,13 @@ impl Collected {
     }
 }
 
-/// All instances together. `parts` are what they collected, and what no instance did.
+/// The figures of all instances together. `parts` are their samples, and those of requests that reached no instance.
 pub(super) fn cluster(parts: &[&Collected], itl: Distribution, instances: &[Aggregate], duration: Micros) -> Aggregate {
     let mut counts = Counts::default();
     parts.iter().for_each(|part| counts.add(&part.counts));
     let mut counters = Counters::default();
     instances.iter().for_each(|instance| add(&mut counters, &instance.counters));
-    // One after the other: each copies its samples.
+    // One after the other, because each copies its samples.
     let merged = |of: fn(&Collected) -> &Samples| Samples::merged(parts.iter().map(|part| of(part))).distribution();
     Aggregate {
         counts,
@@ -143,7 +143,7 @@ pub(super) fn cluster(parts: &[&Collected], itl: Distribution, instances: &[Aggr
     }
 }
 
-/// By Little's law.
+/// Mean queue length over `duration`, by Little's law.
 fn mean_queue_length(counters: &Counters, duration: Micros) -> f64 {
     if duration == Micros::ZERO { 0.0 } else { counters.queue_time.0 as f64 / duration.0 as f64 }
 }

@@ -1,30 +1,30 @@
-//! What went wrong, counted; each with its definition in words.
+//! Anomalies: counts of undesired events, each with its definition.
 
 use super::aggregate::Aggregate;
 use super::counts::Counts;
 use crate::request::Name;
 
-/// What may go wrong.
+/// The kinds of anomalies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anomaly {
-    /// A request overtook another one.
+    /// A request was admitted to the batch before an earlier one of at least its priority.
     PriorityInversion,
-    /// One instance has a queue, the others have not.
+    /// One instance has a long waiting queue while the others do not.
     HeadOfLineBlocking,
-    /// Kept out.
+    /// The admission policy rejected a request.
     RejectedByAdmission,
-    /// No instance for it.
+    /// No instance serves the model of a request.
     RejectedByRouting,
-    /// Unservable.
+    /// A request can never be served.
     Dropped,
-    /// Given up.
+    /// A request timed out at its deadline.
     TimedOut,
-    /// Cut off.
+    /// The output of a request was ended at the maximum model length.
     LengthCapped,
 }
 
 impl Anomaly {
-    /// All of them, in the order of reports.
+    /// All kinds, in the order of reports.
     pub const ALL: [Self; 7] = [
         Self::PriorityInversion,
         Self::HeadOfLineBlocking,
@@ -49,7 +49,7 @@ impl Anomaly {
         }
     }
 
-    /// What exactly is counted.
+    /// The definition of the count.
     #[must_use]
     pub fn definition(self) -> &'static str {
         match self {
@@ -73,33 +73,33 @@ impl Anomaly {
     }
 }
 
-/// What went wrong, counted. [`Anomaly::definition`] says what each figure means.
+/// The counts of anomalies. [`Anomaly::definition`] defines each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Anomalies {
-    /// [`Anomaly::PriorityInversion`]; `None` unless asked for.
+    /// [`Anomaly::PriorityInversion`]; `None` unless enabled.
     pub priority_inversions: Option<u64>,
     /// [`Anomaly::HeadOfLineBlocking`]: the instances, lowest first.
     pub head_of_line_blocking: Vec<Blocked>,
-    /// [`Anomaly::RejectedByAdmission`].
+    /// [`Anomaly::RejectedByAdmission`]: number of requests.
     pub rejected_by_admission: u64,
     /// The same by SLO class.
     pub shed: Vec<(Name, u64)>,
-    /// [`Anomaly::RejectedByRouting`].
+    /// [`Anomaly::RejectedByRouting`]: number of requests.
     pub rejected_by_routing: u64,
-    /// [`Anomaly::Dropped`].
+    /// [`Anomaly::Dropped`]: number of requests.
     pub dropped: u64,
-    /// [`Anomaly::TimedOut`].
+    /// [`Anomaly::TimedOut`]: number of requests.
     pub timed_out: u64,
-    /// [`Anomaly::LengthCapped`].
+    /// [`Anomaly::LengthCapped`]: number of requests.
     pub length_capped: u64,
 }
 
 /// An instance with head-of-line blocking.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Blocked {
-    /// Its number.
+    /// Number of the instance in the cluster.
     pub instance: u32,
-    /// Requests in its wait queue, averaged over the simulated time.
+    /// Mean number of requests in its waiting queue over the simulated time.
     pub mean_queue_length: f64,
     /// The mean of that over the other instances.
     pub others_mean_queue_length: f64,
@@ -124,7 +124,7 @@ impl Anomalies {
         }
     }
 
-    /// How often `anomaly` occurred; `None` if nobody looked.
+    /// How often `anomaly` occurred; `None` if it was not counted.
     #[must_use]
     pub fn count(&self, anomaly: Anomaly) -> Option<u64> {
         match anomaly {
@@ -139,7 +139,8 @@ impl Anomalies {
     }
 }
 
-/// BLIS compares with the mean over all instances, which two of them can never exceed twofold.
+/// The instances with head-of-line blocking. BLIS compares with the mean over all instances, which an instance can
+/// never exceed twofold if there are two.
 fn head_of_line_blocking(instances: &[Aggregate]) -> Vec<Blocked> {
     if instances.len() < 2 {
         return Vec::new();
@@ -147,7 +148,7 @@ fn head_of_line_blocking(instances: &[Aggregate]) -> Vec<Blocked> {
     let queue = |instance: &Aggregate| instance.mean_queue_length;
     let waiting = (0..).zip(instances).filter(|(_, instance)| queue(instance) >= 1.0);
     let compared = waiting.map(|(number, instance)| {
-        // Added up each time: subtracting from the sum would leave digits that mean nothing.
+        // Summed for each instance: subtracting from the total would leave meaningless digits.
         let (before, after) = (&instances[..number as usize], &instances[number as usize + 1..]);
         let others = before.iter().chain(after).map(queue).sum::<f64>() / (instances.len() - 1) as f64;
         Blocked { instance: number, mean_queue_length: queue(instance), others_mean_queue_length: others }

@@ -1,5 +1,5 @@
-//! Inter-token latencies: they outnumber requests a thousandfold but take few values, so in the end
-//! every value has a counter.
+//! Histograms of inter-token latencies: they outnumber requests a thousandfold but have few distinct values, so each
+//! value has a counter.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,13 +10,14 @@ use crate::units::Micros;
 
 /// The inter-token latencies of every instance.
 ///
-/// With many instances their histograms do not fit the processor's caches, and every step would
-/// wait for one. So latencies of all instances are written down one after the other in one place
-/// that does fit, and handed to the instances some thousands at a time. A few instances get theirs at once.
+/// With many instances their histograms do not fit the processor's caches, and every step would wait for one. Latencies
+/// of all instances are therefore appended to one buffer that does fit, and moved to the instances some thousands at a
+/// time. With few instances they are moved immediately.
 #[derive(Clone, Debug)]
 pub(super) struct Gaps {
     recent: Vec<Recent>,
-    /// The latest of `recent` of each instance, [`NONE`] if it has none. Empty for [`HISTOGRAMS_AT_HAND`] instances.
+    /// The latest entry of `recent` of each instance, [`NONE`] if it has none. Empty for at most [`HISTOGRAMS_AT_HAND`]
+    /// instances.
     latest: Vec<u16>,
     instances: Vec<Histogram>,
 }
@@ -25,7 +26,7 @@ pub(super) struct Gaps {
 struct Recent {
     us: u32,
     count: u16,
-    /// The one before of the same instance.
+    /// The previous entry of the same instance.
     before: u16,
 }
 
@@ -58,7 +59,7 @@ impl Gaps {
         self.recent.push(Recent { us, count, before });
     }
 
-    /// Takes back what was added before: never more of a value than there is.
+    /// Subtracts values that were added before, never more of a value than were added.
     pub fn retract(&mut self, instance: u32, Micros(us): Micros, count: u64) {
         if !self.latest.is_empty() {
             self.hand_on(instance as usize);
@@ -68,7 +69,7 @@ impl Gaps {
         histogram.counted.retract(us, count);
     }
 
-    /// Hands on all that was written down.
+    /// Moves all buffered values to the instances.
     fn settle(&mut self) {
         (0..self.latest.len()).for_each(|instance| self.hand_on(instance));
         self.recent.clear();
@@ -83,7 +84,7 @@ impl Gaps {
         }
     }
 
-    /// The distribution of each instance's and of all.
+    /// The distribution of each instance and of all together.
     pub fn distributions(&mut self) -> (Vec<Distribution>, Distribution) {
         self.settle();
         let Scratch { mut one, mut all, mut values } = SCRATCH.take();
@@ -102,22 +103,23 @@ impl Gaps {
 }
 
 thread_local! {
-    /// Empty counters whose pages stay: for who simulates shortly and often, a sixth of the time goes into new ones.
+    /// Empty counters that keep their pages: in short and frequent simulations, a sixth of the time would be spent on
+    /// new ones.
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
 #[derive(Debug, Default)]
 struct Scratch {
-    /// Of one instance, of all.
+    /// Counters of one instance, and of all.
     one: Counters,
     all: Counters,
     values: Vec<(u64, u64)>,
 }
 
-/// The durations of one instance. A short simulation makes do with a list of them.
+/// The durations of one instance. A short simulation needs only the list.
 #[derive(Clone, Debug, Default)]
 struct Histogram {
-    /// Not counted yet: (value, how often).
+    /// Values that are not counted yet: (value, count).
     listed: Vec<(u32, u32)>,
     counted: Counters,
 }
@@ -137,7 +139,7 @@ impl Histogram {
         self.listed.reserve_exact(LISTED_DURATIONS); // memory is used only where it is written to
     }
 
-    /// Counts what is listed.
+    /// Counts the values in the list.
     fn settle(&mut self) {
         self.listed.drain(..).for_each(|(us, count)| self.counted.add(us.into(), count.into()));
     }
@@ -148,23 +150,23 @@ impl Histogram {
     }
 }
 
-/// A counter per value.
+/// One counter per value.
 ///
-/// They come in pages, which exist once a value of theirs was seen: step times keep to a few
+/// The counters lie in pages, which are allocated when one of their values first occurs: step times vary within a few
 /// milliseconds.
 #[derive(Clone, Debug, Default)]
 struct Counters {
-    /// Of the values below [`DENSE_DURATIONS_US`]; grows to the largest one seen.
+    /// Counters of the values below [`DENSE_DURATIONS_US`]; grows to the largest one that occurs.
     pages: Vec<Option<Box<Page>>>,
-    /// The rest.
+    /// Counters of all larger values.
     sparse: BTreeMap<u64, u64>,
 }
 
-/// Few values of a page are ever seen, so those that were are marked.
+/// A page of counters. Few values of a page ever occur, so those that do are marked.
 #[derive(Clone, Debug)]
 struct Page {
     counts: [u64; PAGE],
-    /// A bit per count: clear only where the count is zero.
+    /// A bit per counter: clear only where the counter is zero.
     seen: [u64; PAGE / 64],
 }
 
@@ -180,7 +182,7 @@ impl Page {
         self.seen[at / 64] |= 1 << (at % 64);
     }
 
-    /// Where a count may be other than zero, ascending.
+    /// Indices at which a counter may be other than zero, ascending.
     fn seen(&self) -> impl Iterator<Item = usize> + use<> {
         self.seen.into_iter().enumerate().flat_map(|(word, mut bits)| {
             std::iter::from_fn(move || {
@@ -227,7 +229,7 @@ impl Counters {
         }
     }
 
-    /// (value, count) in ascending order, without empty ones.
+    /// (value, count) in ascending order, without values of count 0.
     fn values(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let pages = self.pages.iter().enumerate().filter_map(|(number, page)| Some((number, page.as_deref()?)));
         let dense =
@@ -235,7 +237,7 @@ impl Counters {
         dense.chain(self.sparse.iter().map(|(&us, &count)| (us, count))).filter(|&(_, count)| count > 0)
     }
 
-    /// Writes [`Self::values`] into `values` and starts anew. The pages stay, for the next.
+    /// Moves [`Self::values`] to `values` and resets the counters. The pages stay allocated.
     fn take(&mut self, values: &mut Vec<(u64, u64)>) {
         values.clear();
         for (number, page) in self.pages.iter_mut().enumerate() {
@@ -252,7 +254,7 @@ impl Counters {
     }
 }
 
-/// Of (value, count) in ascending order.
+/// The distribution of (value, count) in ascending order.
 fn distribution(values: &[(u64, u64)]) -> Distribution {
     let count = values.iter().map(|&(_, n)| n).sum();
     let sum: u128 = values.iter().map(|&(us, n)| u128::from(us) * u128::from(n)).sum();
@@ -273,7 +275,7 @@ mod tests {
     use crate::metrics::distribution::tests::of;
     use proptest::prelude::*;
 
-    /// Straddles the end of the pages.
+    /// Durations around the end of the pages.
     fn duration() -> impl Strategy<Value = u64> {
         prop_oneof![0..2_000u64, DENSE_DURATIONS_US - 5..DENSE_DURATIONS_US + 5, 0..1u64 << 50]
     }
@@ -282,12 +284,12 @@ mod tests {
         prop::collection::vec((duration(), 1..20u64), 0..30)
     }
 
-    /// The first instance of two gets `one`, the second `other`.
+    /// Two instances: the first with the values `one`, the second with `other`.
     fn gaps(one: &[(u64, u64)], other: &[(u64, u64)]) -> Gaps {
         of_instances(2, one, other)
     }
 
-    /// Of two instances, but made as for `as_for`.
+    /// Two instances, in the form used for `as_for` instances.
     fn of_instances(as_for: usize, one: &[(u64, u64)], other: &[(u64, u64)]) -> Gaps {
         let mut gaps = Gaps::new(as_for);
         gaps.instances.truncate(2);

@@ -1,25 +1,25 @@
-//! Priority inversions: who overtook whom on the way into the batch.
+//! Priority inversions: requests that entered the batch before earlier requests of at least the same priority.
 
 use crate::outcome::{Outcome, Status};
 use crate::units::Micros;
 
-/// When the requests of one instance entered its batch. 24 bytes each.
+/// Times at which the requests of one instance entered its batch. 24 bytes each.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Admissions(Vec<Admission>);
 
 #[derive(Clone, Copy, Debug)]
 struct Admission {
     arrival: Micros,
-    /// [`Micros::MAX`] for a request still in the queue at the end.
+    /// Admission to the batch; [`Micros::MAX`] for a request that is still queued at the end.
     at: Micros,
-    /// [`crate::policy::Classes::urgency`].
+    /// Priority of its class, [`crate::policy::Classes::priority`].
     urgency: i32,
-    /// Its last admission is not its first, and when it waited in between is not known.
+    /// Whether its last admission is not its first: the time of its waiting in between is not known.
     preempted: bool,
 }
 
 impl Admissions {
-    /// Requests that left without ever entering the batch are left out: they may not have waited.
+    /// Adds a request. Requests that ended without ever entering the batch are left out: they may not have waited.
     pub fn add(&mut self, outcome: &Outcome, urgency: i32) {
         let at = match (outcome.scheduling_delay, outcome.status) {
             (Some(delay), _) => outcome.arrival.saturating_add(delay),
@@ -29,15 +29,15 @@ impl Admissions {
         self.0.push(Admission { arrival: outcome.arrival, at, urgency, preempted: outcome.preemptions > 0 });
     }
 
-    /// How many requests entered the batch before another one that had arrived earlier and was at
-    /// least as urgent. O(n log n + n·urgencies); reorders.
+    /// Number of requests that entered the batch before another one that had arrived earlier and had at least the same
+    /// priority. O(n log n + n·priorities); reorders.
     pub fn inversions(&mut self) -> u64 {
         let mut urgencies: Vec<i32> = self.0.iter().map(|admission| admission.urgency).collect();
         urgencies.sort_unstable();
         urgencies.dedup();
         let level = |urgency| urgencies.partition_point(|&other| other < urgency);
         self.0.sort_unstable_by_key(|admission| admission.arrival);
-        // By urgency: the last admission among those that arrived earlier.
+        // By priority: the last admission among those that arrived earlier.
         let mut last = vec![Micros::ZERO; urgencies.len()];
         let mut inversions = 0;
         for together in self.0.chunk_by(|one, other| one.arrival == other.arrival) {
@@ -58,7 +58,7 @@ mod tests {
     use crate::request::Request;
     use proptest::prelude::*;
 
-    /// (arrival, delay until admission, urgency)
+    /// (arrival, delay until admission, priority)
     fn admissions(requests: &[(u64, Option<u64>, i32)]) -> Admissions {
         let mut admissions = Admissions::default();
         for &(arrival, delay, urgency) in requests {

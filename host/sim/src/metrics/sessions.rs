@@ -1,4 +1,5 @@
-//! Sessions: the first round against those that find its context in the cache, and how long they take.
+//! Figures of sessions: TTFT of the first round and of later rounds, which may find their context in the cache, and
+//! durations.
 
 use rustc_hash::FxHashMap;
 
@@ -8,18 +9,19 @@ use crate::outcome::Outcome;
 use crate::request::Name;
 use crate::units::Micros;
 
-/// The requests that name a session.
+/// The figures of requests that name a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SessionReport {
-    /// Sessions of which a request arrived.
+    /// Number of sessions of which a request arrived.
     pub sessions: u64,
     /// TTFT of first rounds (round 0), of every request that has one.
     pub ttft_first_round: Distribution,
-    /// TTFT of all later rounds.
+    /// TTFT of all later rounds, of every request that has one.
     pub ttft_later_rounds: Distribution,
-    /// From the first arrival of a session to the end of its last answer; sessions that got none are not in it.
+    /// Time from the first arrival of a session to the completion of its last request; sessions without a completed
+    /// request are not included.
     pub duration: Distribution,
-    /// How they ended; `None` unless they are in closed loop.
+    /// Number of sessions by state; `None` unless they are in closed loop.
     pub states: Option<SessionStates>,
 }
 
@@ -38,7 +40,7 @@ struct Times {
 }
 
 impl Sessions {
-    /// Requests of no session count nowhere.
+    /// Adds a request; requests without a session are ignored.
     pub fn add(&mut self, outcome: &Outcome) {
         let Outcome { tags, arrival, .. } = *outcome;
         if tags.session == Name::NONE {
@@ -52,7 +54,7 @@ impl Sessions {
         times.last_answer = times.last_answer.max(answered);
     }
 
-    /// `None` without sessions.
+    /// The figures; `None` if there are no sessions.
     pub fn report(&mut self) -> Option<SessionReport> {
         let durations = self.times.values().filter_map(|times| Some(times.last_answer? - times.first_arrival));
         let mut durations: Vec<Micros> = durations.collect();
@@ -88,7 +90,7 @@ mod tests {
         let mut sessions = Sessions::default();
         sessions.add(&outcome((0, 0), 0, Some(999), Some(999)));
         assert_eq!(sessions.report(), None);
-        // In no order: a later round may end before an earlier one where sessions are replayed as recorded.
+        // In any order: a later round may end before an earlier one where sessions are replayed as recorded.
         sessions.add(&outcome((7, 1), 50, Some(5), Some(20)));
         sessions.add(&outcome((7, 0), 10, Some(30), Some(100)));
         sessions.add(&outcome((8, 0), 20, Some(40), Some(60)));

@@ -35,7 +35,7 @@ fn finished(status: Status) -> Outcome {
     Outcome { generated_tokens: 7, instance, ..Outcome::new(&request, status) }
 }
 
-/// Completed within these milliseconds, with 2 gaps of `itl` ms.
+/// A request that completed with these latencies in ms, with 2 inter-token latencies of `itl`.
 fn completed(slo_class: Name, [ttft, itl, e2e]: [u64; 3]) -> Outcome {
     Outcome {
         ttft: Some(Micros(ttft * 1_000)),
