@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn too_large_a_model_says_how_many_gpus_it_needs() {
+    fn the_error_of_a_too_large_model_names_the_gpus_that_it_needs() {
         let error = blocks(&scout_fp8(), 1).unwrap_err();
         assert!(matches!(error, CapacityError::DoesNotFit { minimum_gpus: Some(2), .. }), "{error:?}");
         insta::assert_snapshot!(error, @r"
@@ -297,20 +297,20 @@ mod tests {
     }
 
     #[test]
-    fn a_model_too_large_for_any_group_is_told_as_such() {
+    fn a_model_too_large_for_any_group_has_a_message_of_its_own() {
         let moe = Moe { num_experts: u32::MAX, ..qwen_moe().moe.expect("it has experts") };
         let model = ModelConfig { intermediate_size: u32::MAX, moe: Some(moe), ..qwen_moe() };
-        let told = blocks(&model, 1).unwrap_err().to_string();
+        let message = blocks(&model, 1).unwrap_err().to_string();
         assert!(
-            told.ends_with(
+            message.ends_with(
                 "hint: no number of these GPUs is enough; choose larger ones, or raise `--gpu-memory-utilization`"
             ),
-            "{told}"
+            "{message}"
         );
     }
 
     #[test]
-    fn what_cannot_be_weighed_is_refused() {
+    fn models_of_unknown_size_are_refused() {
         let model = ModelConfig { hidden_act: "gelu".into(), ..llama_8b() };
         assert_eq!(blocks(&model, 1), Err(CapacityError::UnknownActivation { activation: "gelu".into() }));
         assert_eq!(blocks(&llama_8b(), 3), Err(CapacityError::KvHeadsNotDivisible { kv_heads: 8, tensor: 3 }));

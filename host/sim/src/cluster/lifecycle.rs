@@ -14,9 +14,9 @@ use crate::units::Micros;
 
 /// Events that were not delivered yet.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Lifecycle {
+pub(super) struct EventDelivery {
     wanted: Events,
-    waiting: BinaryHeap<Reverse<Waiting>>,
+    waiting: BinaryHeap<Reverse<QueuedEvent>>,
     /// Changes of prefix caches from the latest refresh.
     blocks: Vec<Event>,
     /// Number of events so far: the order among simultaneous events of one instance.
@@ -24,12 +24,12 @@ pub(super) struct Lifecycle {
 }
 
 #[derive(Clone, Debug)]
-struct Waiting {
+struct QueuedEvent {
     event: Event,
     number: u64,
 }
 
-impl Lifecycle {
+impl EventDelivery {
     pub fn new(wanted: Events) -> Self {
         Self { wanted, ..Self::default() }
     }
@@ -104,7 +104,7 @@ impl Lifecycle {
     /// Delivers all events before `now`, then the changes of caches from the latest refresh.
     pub fn deliver(&mut self, now: Micros, policies: &mut Policies) {
         while self.waiting.peek().is_some_and(|Reverse(first)| first.event.at < now) {
-            if let Some(Reverse(Waiting { event, .. })) = self.waiting.pop() {
+            if let Some(Reverse(QueuedEvent { event, .. })) = self.waiting.pop() {
                 policies.notice(&event);
             }
         }
@@ -134,32 +134,32 @@ impl Lifecycle {
     }
 
     fn report(&mut self, event: Event) {
-        self.waiting.push(Reverse(Waiting { event, number: self.reported }));
+        self.waiting.push(Reverse(QueuedEvent { event, number: self.reported }));
         self.reported += 1;
     }
 }
 
-impl Waiting {
+impl QueuedEvent {
     fn key(&self) -> (Micros, Option<u32>, u64) {
         (self.event.at, self.event.instance, self.number)
     }
 }
 
-impl PartialEq for Waiting {
+impl PartialEq for QueuedEvent {
     fn eq(&self, other: &Self) -> bool {
         self.key() == other.key()
     }
 }
 
-impl Eq for Waiting {}
+impl Eq for QueuedEvent {}
 
-impl PartialOrd for Waiting {
+impl PartialOrd for QueuedEvent {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Waiting {
+impl Ord for QueuedEvent {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.key().cmp(&other.key())
     }

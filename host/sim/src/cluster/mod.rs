@@ -33,18 +33,18 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use thiserror::Error;
 
-use self::lifecycle::Lifecycle;
+use self::lifecycle::EventDelivery;
 use self::next_events::NextEvents;
-use self::sessions::{Arrivals, Clients, Source};
+use self::sessions::{ArrivalQueue, FollowUpObserver, ArrivalSource};
 pub use self::sessions::{FollowUps, SessionStates};
-use self::signals::{Board, Watched, Watches};
-pub use self::timeline::{Fate, Force, Listed, Pending, Settled, Timeline};
-use crate::instance::{Distance, Instance, InstanceConfig, Stuck};
+use self::signals::{SignalBoard, SignalObserver, WatchedEvents};
+pub use self::timeline::{RecordedDecision, ForcedDecision, ArrivalList, PendingDecision, RecordedDecisions, Timeline};
+use crate::instance::{Distance, Instance, InstanceConfig, NoProgress};
 use crate::limits;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Counters, Decision, Outcome, Rejection, Status};
 use crate::policy::{
-    AdmissionPolicy, Choice, Classes, Event as Happened, Events, PriorityPolicy, Reads, Reason, RequestView,
+    AdmissionPolicy, Choice, Classes, Event, Events, PriorityPolicy, Reads, Reason, RequestView,
     RoutingPolicy, Ties, Verdict,
 };
 use crate::request::{Name, Request};
@@ -77,7 +77,7 @@ impl Abort {
 pub enum Halt {
     /// An instance would execute for ever without completing a request.
     #[error(transparent)]
-    Stuck(#[from] Stuck),
+    NoProgress(#[from] NoProgress),
     /// A policy ended the simulation ([`Abort`]) and keeps the reason.
     #[error("a policy ended the simulation")]
     Aborted,
@@ -128,7 +128,7 @@ impl Policies {
     }
 
     /// Delivers an event to the policies that receive its kind.
-    fn notice(&mut self, event: &Happened) {
+    fn notice(&mut self, event: &Event) {
         if self.admission.events().include(event.kind) {
             self.admission.notice(event);
         }
@@ -155,9 +155,9 @@ pub struct Cluster<I> {
     instances: Vec<I>,
     next_events: NextEvents,
     /// The instance to be prefetched next, and how far its prefetch has progressed.
-    expected: (usize, usize),
-    board: Board,
-    lifecycle: Lifecycle,
+    prefetching: (usize, usize),
+    board: SignalBoard,
+    lifecycle: EventDelivery,
     /// The signals that the policies read; each policy declares them once.
     admission_reads: Reads,
     routing_reads: Reads,
@@ -168,14 +168,14 @@ pub struct Cluster<I> {
     /// The routing policy's scores of the present decision.
     scores: Vec<f64>,
     /// The next decision of this kind about this request, which is forced.
-    forced: Option<(u32, Force)>,
+    forced: Option<(u32, ForcedDecision)>,
     /// Recorded decisions that are replayed instead of made.
-    settled: Option<Arc<Settled>>,
+    recorded: Option<Arc<RecordedDecisions>>,
 }
 
 /// The events in front of the instances, in the order of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Event {
+enum FrontEvent {
     Arrival,
     Admission,
     Routing,
@@ -197,9 +197,9 @@ impl<I: Instance> Cluster<I> {
         }
         Self {
             next_events: NextEvents::new(instances.len()),
-            expected: (0, 0),
-            board: Board::new(infos, &config),
-            lifecycle: Lifecycle::new(policies.events()),
+            prefetching: (0, 0),
+            board: SignalBoard::new(infos, &config),
+            lifecycle: EventDelivery::new(policies.events()),
             instances,
             admission_reads: policies.admission.reads(),
             routing_reads: policies.routing.reads(),
@@ -207,7 +207,7 @@ impl<I: Instance> Cluster<I> {
             admitted: VecDeque::new(),
             scores: Vec::new(),
             forced: None,
-            settled: None,
+            recorded: None,
             policies,
             config,
         }
@@ -237,13 +237,13 @@ impl<I: Instance> Cluster<I> {
         observer: &mut impl Observer,
     ) -> Result<Vec<Counters>, Halt> {
         self.start(observer.interests().reads(), follow_ups.is_some());
-        let mut arrivals = Arrivals::new(arrivals.into_iter(), follow_ups);
-        self.work(self.config.horizon, &mut Clients::new(&mut arrivals, observer))?;
+        let mut arrivals = ArrivalQueue::new(arrivals.into_iter(), follow_ups);
+        self.execute_until(self.config.horizon, &mut FollowUpObserver::new(&mut arrivals, observer))?;
         self.finish(observer)
     }
 
     /// Executes the events in front of the instances until `end`, inclusive.
-    fn work(&mut self, end: Micros, clients: &mut Clients<'_, impl Source, impl Observer>) -> Result<(), Halt> {
+    fn execute_until(&mut self, end: Micros, clients: &mut FollowUpObserver<'_, impl ArrivalSource, impl Observer>) -> Result<(), Halt> {
         loop {
             let next = self.next(clients.arrivals).filter(|&(now, _)| now <= end);
             let until = next.map_or(end.saturating_add(Micros(1)), |(now, _)| now);
@@ -251,33 +251,33 @@ impl<I: Instance> Cluster<I> {
                 continue; // its end may cause an earlier event
             }
             let Some((now, event)) = next else { return Ok(()) };
-            self.happen(now, event, clients)?;
+            self.execute(now, event, clients)?;
         }
     }
 
     /// Executes one event in front of the instances.
-    fn happen(
+    fn execute(
         &mut self,
         now: Micros,
-        event: Event,
-        clients: &mut Clients<'_, impl Source, impl Observer>,
+        event: FrontEvent,
+        clients: &mut FollowUpObserver<'_, impl ArrivalSource, impl Observer>,
     ) -> Result<(), Halt> {
         self.config.abort.check()?;
-        self.expect();
+        self.prefetch_next();
         clients.now = now;
         match event {
-            Event::Arrival => self.arrive(clients),
-            Event::Admission => self.admit(now, clients)?,
-            Event::Routing => self.route(now, clients)?,
+            FrontEvent::Arrival => self.arrive(clients),
+            FrontEvent::Admission => self.admit(now, clients)?,
+            FrontEvent::Routing => self.route(now, clients)?,
         }
         Ok(())
     }
 
     /// The earliest event in front of the instances; among simultaneous ones that of lowest rank.
-    fn next(&self, arrivals: &mut impl Source) -> Option<(Micros, Event)> {
-        let arrival = arrivals.next_at().map(|at| (at, Event::Arrival));
-        let admission = self.arrived.front().map(|request| (self.admission_at(request), Event::Admission));
-        let routing = self.admitted.front().map(|request| (self.routing_at(request), Event::Routing));
+    fn next(&self, arrivals: &mut impl ArrivalSource) -> Option<(Micros, FrontEvent)> {
+        let arrival = arrivals.next_at().map(|at| (at, FrontEvent::Arrival));
+        let admission = self.arrived.front().map(|request| (self.admission_at(request), FrontEvent::Admission));
+        let routing = self.admitted.front().map(|request| (self.routing_at(request), FrontEvent::Routing));
         // `min_by_key` returns the first of equal minima.
         [arrival, admission, routing].into_iter().flatten().min_by_key(|&(at, _)| at)
     }
@@ -291,32 +291,32 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// The next request arrives at the service.
-    fn arrive(&mut self, clients: &mut Clients<'_, impl Source, impl Observer>) {
+    fn arrive(&mut self, clients: &mut FollowUpObserver<'_, impl ArrivalSource, impl Observer>) {
         let Some(request) = clients.arrivals.take() else { return };
         clients.record(&SimEvent::Arrival(&request));
         self.arrived.push_back(request);
     }
 
     /// Makes the admission decision about the next request.
-    fn admit(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
+    fn admit(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         let request = self.arrived.pop_front().expect("an admission is due");
-        match self.settled(&request) {
-            Some(Fate::Admitted | Fate::Routed(_)) => {
+        match self.recorded(&request) {
+            Some(RecordedDecision::Admitted | RecordedDecision::Routed(_)) => {
                 self.admitted.push_back(request);
                 return Ok(());
             }
-            Some(Fate::Rejected) => {
+            Some(RecordedDecision::Rejected) => {
                 observer.record(&SimEvent::Outcome(&Outcome::new(&request, Status::Rejected(Rejection::Admission))));
                 return Ok(());
             }
             None => {}
         }
-        self.look(now, observer)?;
+        self.refresh_signals(now, observer)?;
         let view = self.config.view(&request);
         self.board.probe(&view, self.admission_reads);
         let cluster = self.board.view(now);
         let mut verdict = self.policies.admission.admit(&view, &cluster);
-        if let Some(Force::Admit(admit)) = forced(&mut self.forced, &request, Event::Admission) {
+        if let Some(ForcedDecision::Admit(admit)) = forced(&mut self.forced, &request, FrontEvent::Admission) {
             verdict = if admit { Verdict::Admit } else { Verdict::Reject(Reason::Forced) };
         }
         if observer.interests().contains(Interests::DECISIONS) {
@@ -335,13 +335,13 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// Makes the routing decision about the next request, and dispatches it.
-    fn route(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
+    fn route(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         let mut request = self.admitted.pop_front().expect("a routing is due");
-        if let Some(Fate::Routed(target)) = self.settled(&request) {
+        if let Some(RecordedDecision::Routed(target)) = self.recorded(&request) {
             request.priority = self.policies.priority.priority(&self.config.view(&request), now).saturating_neg();
-            return self.hand_over(now, request, target as usize, observer);
+            return self.dispatch(now, request, target as usize, observer);
         }
-        self.look(now, observer)?;
+        self.refresh_signals(now, observer)?;
         if !self.config.serves(request.tags.model) {
             self.lifecycle.decided(now, &self.config.view(&request), None, &mut self.policies);
             observer.record(&SimEvent::Outcome(&Outcome::new(&request, Status::Rejected(Rejection::Routing))));
@@ -352,7 +352,7 @@ impl<I: Instance> Cluster<I> {
         let cluster = self.board.view(now);
         self.scores.clear();
         let mut choice = self.policies.routing.route(&view, &cluster, &self.config.ties, &mut self.scores);
-        if let Some(Force::Route(target)) = forced(&mut self.forced, &request, Event::Routing) {
+        if let Some(ForcedDecision::Route(target)) = forced(&mut self.forced, &request, FrontEvent::Routing) {
             choice = Choice { target: target as usize, reason: Reason::Forced };
         }
         if observer.interests().contains(Interests::DECISIONS) {
@@ -368,43 +368,43 @@ impl<I: Instance> Cluster<I> {
         }
         self.lifecycle.decided(now, &view, instance, &mut self.policies);
         request.priority = priority;
-        self.hand_over(now, request, choice.target, observer)
+        self.dispatch(now, request, choice.target, observer)
     }
 
     /// The recorded decision about `request`, unless a decision about it is forced.
-    fn settled(&self, request: &Request) -> Option<Fate> {
-        let answer = self.settled.as_ref()?.get(&request.id)?;
-        self.forced.is_none_or(|(id, _)| id != request.id).then_some(*answer)
+    fn recorded(&self, request: &Request) -> Option<RecordedDecision> {
+        let decision = self.recorded.as_ref()?.get(&request.id)?;
+        self.forced.is_none_or(|(id, _)| id != request.id).then_some(*decision)
     }
 
-    fn hand_over(
+    fn dispatch(
         &mut self,
         now: Micros,
         request: Request,
         target: usize,
         observer: &mut impl Observer,
-    ) -> Result<(), Stuck> {
+    ) -> Result<(), NoProgress> {
         self.board.dispatched(target, request.tags.tenant);
         match self.board.watches() {
             // No event makes this instance catch up, so its arrivals would pile up.
-            Watches::Nothing if self.instances[target].untouched() > limits::UNTOUCHED_REQUESTS => {
+            WatchedEvents::Nothing if self.instances[target].untouched() > limits::UNTOUCHED_REQUESTS => {
                 self.catch_up(target, now, observer)?;
             }
-            Watches::Nothing => {}
-            Watches::Ends => self.next_events.not_after(target, self.instances[target].earliest_end(now, &request)),
-            Watches::Events => self.next_events.not_after(target, now),
+            WatchedEvents::Nothing => {}
+            WatchedEvents::Ends => self.next_events.not_after(target, self.instances[target].earliest_end(now, &request)),
+            WatchedEvents::Events => self.next_events.not_after(target, now),
         }
         self.instances[target].arrive(now, request);
-        self.board.touched(target);
-        self.expect();
+        self.board.mark_dirty(target);
+        self.prefetch_next();
         Ok(())
     }
 
     /// Refreshes the signals that a policy or an observer reads.
-    fn look(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
-        if self.board.is_due(now) && self.board.watches() != Watches::Events {
+    fn refresh_signals(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
+        if self.board.is_due(now) && self.board.watches() != WatchedEvents::Events {
             for behind in 0..self.instances.len() {
-                self.expect_after(behind);
+                self.prefetch_after(behind);
                 if self.instances[behind].next_event().is_some_and(|at| at < now) {
                     self.catch_up(behind, now, observer)?;
                 }
@@ -420,14 +420,14 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// Prefetches the instance of the next event, a little further at every call.
-    fn expect(&mut self) {
+    fn prefetch_next(&mut self) {
         if self.instances.len() <= limits::INSTANCES_AT_HAND {
             return;
         }
         let Some(next) = self.next_events.first_before(Micros::MAX) else { return };
-        let (expected, distance) = &mut self.expected;
-        if *expected != next {
-            (*expected, *distance) = (next, 0);
+        let (instance, distance) = &mut self.prefetching;
+        if *instance != next {
+            (*instance, *distance) = (next, 0);
         }
         if let Some(&far) = Distance::ALL.get(*distance) {
             self.instances[next].prefetch(far);
@@ -436,7 +436,7 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// As [`Self::prefetch_next`], while the instances are visited one after the other.
-    fn expect_after(&self, present: usize) {
+    fn prefetch_after(&self, present: usize) {
         for (ahead, distance) in (1..).zip(Distance::ALL.into_iter().rev()) {
             self.instances.get(present + ahead).into_iter().for_each(|instance| instance.prefetch(distance));
         }
@@ -453,10 +453,10 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// Executes the events of instance `behind` before `now`.
-    fn catch_up(&mut self, behind: usize, now: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
+    fn catch_up(&mut self, behind: usize, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         self.instances[behind]
-            .advance(now, &mut Watched { observer, board: &mut self.board, lifecycle: &mut self.lifecycle })?;
-        self.board.touched(behind);
+            .advance(now, &mut SignalObserver { observer, board: &mut self.board, lifecycle: &mut self.lifecycle })?;
+        self.board.mark_dirty(behind);
         self.watch(behind);
         Ok(())
     }
@@ -464,9 +464,9 @@ impl<I: Instance> Cluster<I> {
     /// Records when `instance` must be advanced again.
     fn watch(&mut self, instance: usize) {
         let next = match self.board.watches() {
-            Watches::Nothing => return,
-            Watches::Ends => self.instances[instance].next_end(),
-            Watches::Events => self.instances[instance].next_event(),
+            WatchedEvents::Nothing => return,
+            WatchedEvents::Ends => self.instances[instance].next_end(),
+            WatchedEvents::Events => self.instances[instance].next_event(),
         };
         self.next_events.set(instance, next);
     }
@@ -493,11 +493,11 @@ impl<I: Instance> Cluster<I> {
 }
 
 /// Removes and returns the forced decision, if it is about `request` and of this kind.
-fn forced(forced: &mut Option<(u32, Force)>, request: &Request, event: Event) -> Option<Force> {
+fn forced(forced: &mut Option<(u32, ForcedDecision)>, request: &Request, event: FrontEvent) -> Option<ForcedDecision> {
     let &(id, force) = forced.as_ref()?;
     let kind = match force {
-        Force::Admit(_) => Event::Admission,
-        Force::Route(_) => Event::Routing,
+        ForcedDecision::Admit(_) => FrontEvent::Admission,
+        ForcedDecision::Route(_) => FrontEvent::Routing,
     };
     if (id, kind) == (request.id, event) { forced.take().map(|(_, force)| force) } else { None }
 }

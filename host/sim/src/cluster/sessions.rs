@@ -52,7 +52,7 @@ impl SessionStates {
 }
 
 /// A source of requests in the order of time.
-pub(super) trait Source {
+pub(super) trait ArrivalSource {
     /// Arrival of the next request, as far as it is known.
     fn next_at(&mut self) -> Option<Micros>;
 
@@ -71,27 +71,27 @@ pub(super) trait Source {
 }
 
 /// Requests from a list, merged with those that follow from ends.
-pub(super) struct Arrivals<'a, I: Iterator<Item = Request>> {
+pub(super) struct ArrivalQueue<'a, I: Iterator<Item = Request>> {
     list: Peekable<I>,
     follow_ups: Option<&'a mut dyn FollowUps>,
     /// Ordered by time, then as they became known.
-    following: BinaryHeap<Reverse<Next>>,
+    following: BinaryHeap<Reverse<FollowUp>>,
     known: u64,
 }
 
-struct Next {
+struct FollowUp {
     at: Micros,
     turn: u64,
     request: Request,
 }
 
-impl<'a, I: Iterator<Item = Request>> Arrivals<'a, I> {
+impl<'a, I: Iterator<Item = Request>> ArrivalQueue<'a, I> {
     pub fn new(list: I, follow_ups: Option<&'a mut dyn FollowUps>) -> Self {
         Self { list: list.peekable(), follow_ups, following: BinaryHeap::new(), known: 0 }
     }
 }
 
-impl<I: Iterator<Item = Request>> Source for Arrivals<'_, I> {
+impl<I: Iterator<Item = Request>> ArrivalSource for ArrivalQueue<'_, I> {
     fn next_at(&mut self) -> Option<Micros> {
         let listed = self.list.peek().map(|request| request.arrival);
         let following = self.following.peek().map(|Reverse(next)| next.at);
@@ -115,27 +115,27 @@ impl<I: Iterator<Item = Request>> Source for Arrivals<'_, I> {
 
     fn ended(&mut self, outcome: &Outcome) {
         let Some(request) = self.follow_ups.as_mut().and_then(|follow_ups| follow_ups.next(outcome)) else { return };
-        debug_assert!(request.arrival >= outcome.ended_at, "an answer is there before it is answered");
+        debug_assert!(request.arrival >= outcome.ended_at, "a follow-up arrives before the end of its predecessor");
         self.known += 1;
-        self.following.push(Reverse(Next { at: request.arrival, turn: self.known, request }));
+        self.following.push(Reverse(FollowUp { at: request.arrival, turn: self.known, request }));
     }
 }
 
 /// An observer that passes every event on, and passes outcomes to the closed-loop clients.
-pub(super) struct Clients<'s, A, O> {
+pub(super) struct FollowUpObserver<'s, A, O> {
     pub arrivals: &'s mut A,
     observer: &'s mut O,
     /// The time of the present event in front of the instances.
     pub now: Micros,
 }
 
-impl<'s, A: Source, O: Observer> Clients<'s, A, O> {
+impl<'s, A: ArrivalSource, O: Observer> FollowUpObserver<'s, A, O> {
     pub fn new(arrivals: &'s mut A, observer: &'s mut O) -> Self {
         Self { arrivals, observer, now: Micros::ZERO }
     }
 }
 
-impl<A: Source, O: Observer> Observer for Clients<'_, A, O> {
+impl<A: ArrivalSource, O: Observer> Observer for FollowUpObserver<'_, A, O> {
     #[inline(always)]
     fn interests(&self) -> Interests {
         self.observer.interests() | Interests::OUTCOMES
@@ -153,21 +153,21 @@ impl<A: Source, O: Observer> Observer for Clients<'_, A, O> {
     }
 }
 
-impl PartialEq for Next {
+impl PartialEq for FollowUp {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Next {}
+impl Eq for FollowUp {}
 
-impl PartialOrd for Next {
+impl PartialOrd for FollowUp {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Next {
+impl Ord for FollowUp {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.at, self.turn).cmp(&(other.at, other.turn))
     }

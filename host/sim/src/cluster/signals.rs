@@ -13,7 +13,7 @@
 
 use super::ClusterConfig;
 use super::in_flight::InFlight;
-use super::lifecycle::Lifecycle;
+use super::lifecycle::EventDelivery;
 use crate::instance::{Instance, InstanceConfig};
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::Columns;
@@ -23,7 +23,7 @@ use crate::units::Micros;
 
 /// The signals as of their last refresh.
 #[derive(Clone, Debug)]
-pub(super) struct Board {
+pub(super) struct SignalBoard {
     instances: Vec<InstanceInfo>,
     signals: Signals,
     versions: Versions,
@@ -32,8 +32,8 @@ pub(super) struct Board {
     events: Events,
     /// Whether closed-loop clients wait for the ends of requests.
     ends_matter: bool,
-    load: Group,
-    caches: Group,
+    load: SignalGroup,
+    caches: SignalGroup,
     cached: PrefixIndex,
     /// Whether the column of cached blocks may hold anything but 0.
     found_any: bool,
@@ -43,7 +43,7 @@ pub(super) struct Board {
 
 /// The events on an instance before which a decision must make it catch up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Watches {
+pub(super) enum WatchedEvents {
     /// No event; instances catch up when signals are refreshed.
     Nothing,
     /// Events that end requests, which are then no longer in flight.
@@ -54,16 +54,16 @@ pub(super) enum Watches {
 
 /// Signals that are refreshed together.
 #[derive(Clone, Debug)]
-struct Group {
+struct SignalGroup {
     /// Age at which the signals are refreshed.
     interval: Micros,
     read_at: Micros,
     /// Instances with events since the last refresh, and for each instance whether it is listed.
-    touched: Vec<u32>,
-    is_touched: Vec<bool>,
+    dirty: Vec<u32>,
+    is_dirty: Vec<bool>,
 }
 
-impl Board {
+impl SignalBoard {
     pub fn new(instances: Vec<InstanceInfo>, config: &ClusterConfig) -> Self {
         let n = instances.len();
         Self {
@@ -81,8 +81,8 @@ impl Board {
             reads: Reads::NOTHING,
             events: Events::NONE,
             ends_matter: false,
-            load: Group::new(config.snapshot_refresh_interval, n),
-            caches: Group::new(config.cache_signal_delay, n),
+            load: SignalGroup::new(config.snapshot_refresh_interval, n),
+            caches: SignalGroup::new(config.cache_signal_delay, n),
             cached: PrefixIndex::new(n),
             found_any: false,
             in_flight: InFlight::new(config.semantics.answered_at_step_start),
@@ -113,15 +113,15 @@ impl Board {
         Columns { current: Reads { cached_blocks: read.cached_blocks, ..self.reads }, read }
     }
 
-    pub fn watches(&self) -> Watches {
-        let always = |group: &Group, read: bool| read && group.interval == Micros::ZERO;
+    pub fn watches(&self) -> WatchedEvents {
+        let always = |group: &SignalGroup, read: bool| read && group.interval == Micros::ZERO;
         let Events { first_token, completed, ended, .. } = self.events;
         if first_token || always(&self.load, self.reads.load) || always(&self.caches, self.reads.cached_blocks) {
-            Watches::Events
+            WatchedEvents::Events
         } else if self.reads.in_flight || completed || ended || self.ends_matter {
-            Watches::Ends
+            WatchedEvents::Ends
         } else {
-            Watches::Nothing
+            WatchedEvents::Nothing
         }
     }
 
@@ -131,12 +131,12 @@ impl Board {
     }
 
     /// Marks `instance` as dirty: an event happened on it.
-    pub fn touched(&mut self, instance: usize) {
+    pub fn mark_dirty(&mut self, instance: usize) {
         if self.reads.load {
-            self.load.touch(instance);
+            self.load.mark_dirty(instance);
         }
         if self.reads.cached_blocks {
-            self.caches.touch(instance);
+            self.caches.mark_dirty(instance);
         }
     }
 
@@ -146,7 +146,7 @@ impl Board {
     }
 
     /// Refreshes the signals that are due. Instances must have caught up with `now`.
-    pub fn refresh<I: Instance>(&mut self, now: Micros, instances: &mut [I], lifecycle: &mut Lifecycle) {
+    pub fn refresh<I: Instance>(&mut self, now: Micros, instances: &mut [I], lifecycle: &mut EventDelivery) {
         self.in_flight.catch_up(&mut self.signals.in_flight, now);
         let signals = &mut self.signals;
         if self.load.refresh(now, |i| signals.read(i, &instances[i])) {
@@ -209,16 +209,16 @@ impl Signals {
     }
 }
 
-impl Group {
+impl SignalGroup {
     fn new(interval: Micros, instances: usize) -> Self {
         // The first refresh reads all instances.
-        let touched = (0..instances as u32).collect();
-        Self { interval, read_at: Micros::ZERO, touched, is_touched: vec![true; instances] }
+        let dirty = (0..instances as u32).collect();
+        Self { interval, read_at: Micros::ZERO, dirty, is_dirty: vec![true; instances] }
     }
 
-    fn touch(&mut self, instance: usize) {
-        if !std::mem::replace(&mut self.is_touched[instance], true) {
-            self.touched.push(instance as u32);
+    fn mark_dirty(&mut self, instance: usize) {
+        if !std::mem::replace(&mut self.is_dirty[instance], true) {
+            self.dirty.push(instance as u32);
         }
     }
 
@@ -232,9 +232,9 @@ impl Group {
             return false;
         }
         self.read_at = now;
-        let any = !self.touched.is_empty();
-        for instance in self.touched.drain(..) {
-            self.is_touched[instance as usize] = false;
+        let any = !self.dirty.is_empty();
+        for instance in self.dirty.drain(..) {
+            self.is_dirty[instance as usize] = false;
             read(instance as usize);
         }
         any
@@ -242,17 +242,17 @@ impl Group {
 }
 
 /// An observer that passes every event on, and updates the signals with those of this instance.
-pub(super) struct Watched<'a, O> {
+pub(super) struct SignalObserver<'a, O> {
     pub observer: &'a mut O,
-    pub board: &'a mut Board,
-    pub lifecycle: &'a mut Lifecycle,
+    pub board: &'a mut SignalBoard,
+    pub lifecycle: &'a mut EventDelivery,
 }
 
-impl<O: Observer> Observer for Watched<'_, O> {
+impl<O: Observer> Observer for SignalObserver<'_, O> {
     #[inline(always)]
     fn interests(&self) -> Interests {
-        let told = if self.lifecycle.wanted().first_token { Interests::FIRST_TOKENS } else { Interests::NONE };
-        self.observer.interests() | Interests::OUTCOMES | told
+        let first_tokens = if self.lifecycle.wanted().first_token { Interests::FIRST_TOKENS } else { Interests::NONE };
+        self.observer.interests() | Interests::OUTCOMES | first_tokens
     }
 
     #[inline(always)]

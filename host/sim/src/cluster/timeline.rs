@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::sessions::{Clients, Source};
-use super::{Cluster, Event, Halt};
+use super::sessions::{FollowUpObserver, ArrivalSource};
+use super::{Cluster, FrontEvent, Halt};
 use crate::instance::Instance;
 use crate::observer::Observer;
 use crate::outcome::Counters;
@@ -26,17 +26,17 @@ use crate::units::Micros;
 #[derive(Clone, Debug)]
 pub struct Timeline<I> {
     cluster: Cluster<I>,
-    arrivals: Listed,
+    arrivals: ArrivalList,
 }
 
 /// Requests in the order of their arrival, shared by all copies.
 #[derive(Clone, Debug)]
-pub struct Listed {
+pub struct ArrivalList {
     all: Arc<[Request]>,
     next: usize,
 }
 
-impl Listed {
+impl ArrivalList {
     /// The list of all requests.
     #[must_use]
     pub fn new(all: Arc<[Request]>) -> Self {
@@ -44,7 +44,7 @@ impl Listed {
     }
 }
 
-impl Source for Listed {
+impl ArrivalSource for ArrivalList {
     fn next_at(&mut self) -> Option<Micros> {
         self.all.get(self.next).map(|request| request.arrival)
     }
@@ -58,7 +58,7 @@ impl Source for Listed {
 
 /// A decision that is forced, whatever the policy decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Force {
+pub enum ForcedDecision {
     /// The admission decision: admit (`true`) or reject.
     Admit(bool),
     /// The routing decision: index of the instance in the columns.
@@ -66,11 +66,11 @@ pub enum Force {
 }
 
 /// The recorded decision about each request, to be replayed instead of calling policies.
-pub type Settled = FxHashMap<u32, Fate>;
+pub type RecordedDecisions = FxHashMap<u32, RecordedDecision>;
 
 /// The last decision about a request in front of the instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum RecordedDecision {
     /// The admission policy rejected the request.
     Rejected,
     /// The admission policy admitted the request; it was not routed.
@@ -81,7 +81,7 @@ pub enum Fate {
 
 /// The next decision of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pending<'a> {
+pub struct PendingDecision<'a> {
     /// Time of the decision.
     pub at: Micros,
     /// The request that the decision is about.
@@ -93,7 +93,7 @@ pub struct Pending<'a> {
 impl<I: Instance> Timeline<I> {
     /// A simulation of `cluster`, which is idle, under `arrivals`. `reads` are the signals that an observer of its
     /// decisions will read.
-    pub fn new(mut cluster: Cluster<I>, arrivals: Listed, reads: Reads) -> Self {
+    pub fn new(mut cluster: Cluster<I>, arrivals: ArrivalList, reads: Reads) -> Self {
         cluster.start(reads, false);
         Self { cluster, arrivals }
     }
@@ -107,34 +107,34 @@ impl<I: Instance> Timeline<I> {
             let horizon = self.cluster.config.horizon;
             match self.cluster.next(&mut self.arrivals).filter(|&(at, _)| at <= horizon) {
                 None => return Ok(false),
-                Some((at, Event::Arrival)) => {
-                    self.cluster.happen(at, Event::Arrival, &mut Clients::new(&mut self.arrivals, observer))?;
+                Some((at, FrontEvent::Arrival)) => {
+                    self.cluster.execute(at, FrontEvent::Arrival, &mut FollowUpObserver::new(&mut self.arrivals, observer))?;
                 }
-                Some((_, Event::Admission | Event::Routing)) => return Ok(true),
+                Some((_, FrontEvent::Admission | FrontEvent::Routing)) => return Ok(true),
             }
         }
     }
 
     /// The decision before which [`Self::next_decision`] has stopped.
-    pub fn pending(&mut self) -> Option<Pending<'_>> {
+    pub fn pending(&mut self) -> Option<PendingDecision<'_>> {
         let (at, event) = self.cluster.next(&mut self.arrivals)?;
         let (request, is_admission) = match event {
-            Event::Arrival => return None,
-            Event::Admission => (self.cluster.arrived.front()?, true),
-            Event::Routing => (self.cluster.admitted.front()?, false),
+            FrontEvent::Arrival => return None,
+            FrontEvent::Admission => (self.cluster.arrived.front()?, true),
+            FrontEvent::Routing => (self.cluster.admitted.front()?, false),
         };
-        Some(Pending { at, request, is_admission })
+        Some(PendingDecision { at, request, is_admission })
     }
 
     /// Forces the next decision of that kind about request `id`.
-    pub fn force(&mut self, id: u32, what: Force) {
+    pub fn force(&mut self, id: u32, what: ForcedDecision) {
         self.cluster.forced = Some((id, what));
     }
 
     /// From now on replays these decisions, except for a forced one. The policies are not called for them, and their
     /// state does not change.
-    pub fn settle(&mut self, decisions: Arc<Settled>) {
-        self.cluster.settled = Some(decisions);
+    pub fn replay(&mut self, decisions: Arc<RecordedDecisions>) {
+        self.cluster.recorded = Some(decisions);
     }
 
     /// Executes the next event in front of the instances: the pending decision.
@@ -143,7 +143,7 @@ impl<I: Instance> Timeline<I> {
     /// As [`Cluster::run`].
     pub fn decide(&mut self, observer: &mut impl Observer) -> Result<(), Halt> {
         let Some((at, event)) = self.cluster.next(&mut self.arrivals) else { return Ok(()) };
-        self.cluster.happen(at, event, &mut Clients::new(&mut self.arrivals, observer))
+        self.cluster.execute(at, event, &mut FollowUpObserver::new(&mut self.arrivals, observer))
     }
 
     /// Executes all events until `end`, inclusive, but not beyond the horizon.
@@ -152,7 +152,7 @@ impl<I: Instance> Timeline<I> {
     /// As [`Cluster::run`].
     pub fn run_until(&mut self, end: Micros, observer: &mut impl Observer) -> Result<(), Halt> {
         let end = end.min(self.cluster.config.horizon);
-        self.cluster.work(end, &mut Clients::new(&mut self.arrivals, observer))?;
+        self.cluster.execute_until(end, &mut FollowUpObserver::new(&mut self.arrivals, observer))?;
         self.catch_up(end.saturating_add(Micros(1)), observer)
     }
 
@@ -195,7 +195,7 @@ impl<I: Instance> Timeline<I> {
     pub fn serve_next(&mut self, instance: usize, id: u32) -> bool {
         let served = self.cluster.instances[instance].serve_next(id);
         if served {
-            self.cluster.board.touched(instance);
+            self.cluster.board.mark_dirty(instance);
             self.cluster.watch(instance);
         }
         served

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use rustc_hash::FxHasher;
 
 use super::{
-    Fast, Instance, InstanceConfig, Plain, Preemption, PreemptionChoice, Scheduler, SchedulingChoice, Stuck, run_alone,
+    Fast, Instance, InstanceConfig, Plain, Preemption, PreemptionChoice, Scheduler, SchedulingChoice, NoProgress, run_alone,
 };
 use crate::latency::physics::samples::kernels;
 use crate::latency::{
@@ -28,7 +28,7 @@ use crate::units::Micros;
 
 /// The events and results of a simulation, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Story {
+struct EngineLog {
     outcomes: Vec<Outcome>,
     first_tokens: Vec<FirstToken>,
     itl: BTreeMap<Micros, u64>,
@@ -37,21 +37,21 @@ struct Story {
     scheduled: Vec<SchedulingDecision>,
     preempted: Vec<PreemptionDecision>,
     /// Whether it ignores decisions.
-    deaf: bool,
+    without_decisions: bool,
 }
 
-impl Observer for Story {
+impl Observer for EngineLog {
     fn interests(&self) -> Interests {
-        let told = Interests::FIRST_TOKENS | Interests::INTER_TOKEN_LATENCIES | Interests::OUTCOMES;
-        if self.deaf { told } else { told | Interests::SCHEDULING }
+        let interests = Interests::FIRST_TOKENS | Interests::INTER_TOKEN_LATENCIES | Interests::OUTCOMES;
+        if self.without_decisions { interests } else { interests | Interests::SCHEDULING }
     }
 
     fn record(&mut self, event: &SimEvent<'_>) {
         match *event {
             SimEvent::Decision(Decision::Scheduling(decision)) => self.scheduled.push(*decision),
             SimEvent::Decision(Decision::Preemption(decision)) => self.preempted.push(*decision),
-            SimEvent::Decision(_) | SimEvent::Arrival(_) => unreachable!("nothing stands in front"),
-            SimEvent::Step { .. } => unreachable!("not wanted"),
+            SimEvent::Decision(_) | SimEvent::Arrival(_) => unreachable!("there is no admission or routing here"),
+            SimEvent::Step { .. } => unreachable!("not of interest"),
             SimEvent::Outcome(outcome) => self.outcomes.push(*outcome),
             SimEvent::FirstToken(first) => self.first_tokens.push(*first),
             SimEvent::InterTokenLatency { gap, count, .. } => *self.itl.entry(gap).or_default() += count,
@@ -66,16 +66,16 @@ impl Observer for Story {
     }
 }
 
-impl Story {
+impl EngineLog {
     /// Checks that the decisions fit the outcomes of the requests.
     fn is_consistent(&self) -> Result<(), TestCaseError> {
         prop_assert_eq!(self.preempted.len() as u64, self.counters.preemptions);
-        prop_assert!(self.preempted.iter().all(|told| told.needed_kv_blocks > told.free_kv_blocks), "out of need");
-        let entered = |told: &&SchedulingDecision| matches!(told.entry, Entry::Enters { .. });
-        let waited: Micros = self.scheduled.iter().filter(entered).map(|told| told.waited).sum();
+        prop_assert!(self.preempted.iter().all(|decision| decision.needed_kv_blocks > decision.free_kv_blocks), "a preemption without need");
+        let entered = |decision: &&SchedulingDecision| matches!(decision.entry, Entry::Enters { .. });
+        let waited: Micros = self.scheduled.iter().filter(entered).map(|decision| decision.waited).sum();
         prop_assert!(waited <= self.counters.queue_time, "{waited:?} of {:?}", self.counters.queue_time);
         for outcome in &self.outcomes {
-            let of = self.scheduled.iter().filter(|told| told.request == outcome.id);
+            let of = self.scheduled.iter().filter(|decision| decision.request == outcome.id);
             let entries: Vec<_> = of.filter(entered).collect();
             let Some(first) = entries.first() else {
                 prop_assert_eq!(outcome.scheduling_delay, None);
@@ -94,7 +94,7 @@ impl Story {
 
 /// A latency model with random coefficients.
 #[derive(Debug, Clone)]
-struct Shape {
+struct RandomLatency {
     base: u64,
     per_prefill: u64,
     per_decode: u64,
@@ -105,7 +105,7 @@ struct Shape {
     per_output: u64,
 }
 
-impl Shape {
+impl RandomLatency {
     const CONSTANT: Self = Self {
         base: 100,
         per_prefill: 0,
@@ -117,7 +117,7 @@ impl Shape {
     };
 }
 
-impl LatencyModel for Shape {
+impl LatencyModel for RandomLatency {
     fn step_time(&self, batch: &Batch) -> Micros {
         let context = batch.decode_context + batch.prefill_context + batch.prefill_tokens_by_context / 8;
         let us = self.base
@@ -147,9 +147,9 @@ impl LatencyModel for Shape {
     }
 }
 
-fn shape() -> impl Strategy<Value = Shape> {
+fn shape() -> impl Strategy<Value = RandomLatency> {
     (0u64..300, 0u64..20, 0u64..30, prop_oneof![Just(0u64), 1u64..60, 1u64..2000], 0u64..500, 0u64..20, 0u64..9)
-        .prop_map(|(base, per_prefill, per_decode, per_context, queueing, queueing_per_token, per_output)| Shape {
+        .prop_map(|(base, per_prefill, per_decode, per_context, queueing, queueing_per_token, per_output)| RandomLatency {
             base,
             per_prefill,
             per_decode,
@@ -204,21 +204,21 @@ fn semantics() -> impl Strategy<Value = Semantics> {
 /// A policy whose results depend on everything in its views so far: engines that show it different views, or call it at
 /// other times, soon diverge.
 #[derive(Clone, Debug)]
-struct Moody {
-    mood: u64,
+struct ViewHashPolicy {
+    state: u64,
 }
 
-impl Moody {
+impl ViewHashPolicy {
     fn next(&mut self, view: &impl Debug) -> u64 {
         let mut hasher = FxHasher::default();
-        hasher.write_u64(self.mood);
+        hasher.write_u64(self.state);
         hasher.write(format!("{view:?}").as_bytes());
-        self.mood = hasher.finish();
-        self.mood >> 32
+        self.state = hasher.finish();
+        self.state >> 32
     }
 }
 
-impl SchedulingPolicy for Moody {
+impl SchedulingPolicy for ViewHashPolicy {
     fn rank(&mut self, request: &QueuedView<'_>) -> Rank {
         Rank::real((self.next(request) % 7) as f64 - 3.0)
     }
@@ -228,7 +228,7 @@ impl SchedulingPolicy for Moody {
     }
 }
 
-impl PreemptionPolicy for Moody {
+impl PreemptionPolicy for ViewHashPolicy {
     fn victim(&mut self, batch: &BatchView) -> usize {
         self.next(batch) as usize % (batch.len() + 1)
     }
@@ -244,7 +244,7 @@ fn scheduling() -> impl Strategy<Value = SchedulingChoice> {
         Just(Scheduler::PriorityFcfs.into()),
         Just(Scheduler::Sjf.into()),
         Just(Scheduler::ReversePriority.into()),
-        any::<u64>().prop_map(|mood| SchedulingChoice::Custom(Box::new(Moody { mood }))),
+        any::<u64>().prop_map(|state| SchedulingChoice::Custom(Box::new(ViewHashPolicy { state }))),
     ]
 }
 
@@ -252,12 +252,12 @@ fn preemption() -> impl Strategy<Value = PreemptionChoice> {
     prop_oneof![
         Just(Preemption::Fcfs.into()),
         Just(Preemption::Priority.into()),
-        any::<u64>().prop_map(|mood| PreemptionChoice::Custom(Box::new(Moody { mood }))),
+        any::<u64>().prop_map(|state| PreemptionChoice::Custom(Box::new(ViewHashPolicy { state }))),
     ]
 }
 
 /// The same configuration, with custom policies that do what the built-in ones do.
-fn imitated(config: &InstanceConfig) -> InstanceConfig {
+fn with_custom_policies(config: &InstanceConfig) -> InstanceConfig {
     let mut config = config.clone();
     if let SchedulingChoice::BuiltIn(scheduler) = config.scheduler {
         config.scheduler = SchedulingChoice::Custom(Box::new(scheduler));
@@ -296,9 +296,9 @@ fn config() -> impl Strategy<Value = InstanceConfig> {
 }
 
 /// (gap, input, output, deadline after, priority, family, branch, shared blocks)
-type Draft = (u64, u32, u32, Option<u64>, i32, u32, u32, u32);
+type RequestDraft = (u64, u32, u32, Option<u64>, i32, u32, u32, u32);
 
-fn drafts() -> impl Strategy<Value = Vec<Draft>> {
+fn drafts() -> impl Strategy<Value = Vec<RequestDraft>> {
     let gap = prop_oneof![3 => Just(0u64), 3 => 0u64..3000, 1 => 0u64..30_000];
     let deadline = prop_oneof![4 => Just(None), 1 => (0u64..40_000).prop_map(Some)];
     proptest::collection::vec(
@@ -307,7 +307,7 @@ fn drafts() -> impl Strategy<Value = Vec<Draft>> {
     )
 }
 
-fn requests(drafts: &[Draft], block_size: u32) -> Vec<Request> {
+fn requests(drafts: &[RequestDraft], block_size: u32) -> Vec<Request> {
     let mut now = 0;
     let mut requests = Vec::new();
     for (id, &(gap, input, output, deadline, priority, family, branch, shared)) in drafts.iter().enumerate() {
@@ -329,53 +329,53 @@ fn requests(drafts: &[Draft], block_size: u32) -> Vec<Request> {
 }
 
 /// As [`simulate`], but from the middle of the run on with a clone.
-fn tell_forked(mut instance: Fast, requests: &[Request], horizon: Micros) -> Story {
-    let mut story = Story::default();
+fn simulate_with_clone(mut instance: Fast, requests: &[Request], horizon: Micros) -> EngineLog {
+    let mut log = EngineLog::default();
     let (before, after) = requests.split_at(requests.len() / 2);
     for request in before.iter().filter(|request| request.arrival <= horizon) {
-        if instance.advance(request.arrival, &mut story).is_err() {
-            return tell(instance, &[], horizon);
+        if instance.advance(request.arrival, &mut log).is_err() {
+            return simulate(instance, &[], horizon);
         }
         instance.arrive(request.arrival, request.clone());
     }
     let copy = instance.clone();
     // The original continues separately; its events must not affect the clone.
-    let _ = instance.advance(horizon, &mut Story { itl: story.itl.clone(), ..Story::default() });
-    match run_alone(copy, after.iter().cloned(), horizon, &mut story) {
-        Ok(counters) => Story { counters, ..story },
-        Err(stuck) => Story { stuck: Some(stuck.to_string()), ..Story::default() },
+    let _ = instance.advance(horizon, &mut EngineLog { itl: log.itl.clone(), ..EngineLog::default() });
+    match run_alone(copy, after.iter().cloned(), horizon, &mut log) {
+        Ok(counters) => EngineLog { counters, ..log },
+        Err(stuck) => EngineLog { stuck: Some(stuck.to_string()), ..EngineLog::default() },
     }
 }
 
-fn tell(instance: impl Instance, requests: &[Request], horizon: Micros) -> Story {
-    tell_on(Story::default(), instance, requests, horizon)
+fn simulate(instance: impl Instance, requests: &[Request], horizon: Micros) -> EngineLog {
+    simulate_into(EngineLog::default(), instance, requests, horizon)
 }
 
-fn tell_on(mut story: Story, instance: impl Instance, requests: &[Request], horizon: Micros) -> Story {
-    match run_alone(instance, requests.iter().cloned(), horizon, &mut story) {
-        Ok(counters) => story.counters = counters,
+fn simulate_into(mut log: EngineLog, instance: impl Instance, requests: &[Request], horizon: Micros) -> EngineLog {
+    match run_alone(instance, requests.iter().cloned(), horizon, &mut log) {
+        Ok(counters) => log.counters = counters,
         // The events before livelock is detected may differ: the engines report in other units.
-        Err(stuck) => return Story { stuck: Some(stuck.to_string()), ..Story::default() },
+        Err(stuck) => return EngineLog { stuck: Some(stuck.to_string()), ..EngineLog::default() },
     }
-    story
+    log
 }
 
 /// An instance, its reported events, and the shared keys that it reports as cached.
 #[derive(Clone)]
-struct Watched<I> {
+struct WatchedInstance<I> {
     instance: I,
-    story: Story,
+    log: EngineLog,
     present: BTreeSet<BlockKey>,
 }
 
-impl<I: Instance + Clone> Watched<I> {
+impl<I: Instance + Clone> WatchedInstance<I> {
     fn new(mut instance: I) -> Self {
         instance.watch_cache();
-        Self { instance, story: Story::default(), present: BTreeSet::new() }
+        Self { instance, log: EngineLog::default(), present: BTreeSet::new() }
     }
 
-    fn advance(&mut self, limit: Micros) -> Result<(), Stuck> {
-        self.instance.advance(limit, &mut self.story)
+    fn advance(&mut self, limit: Micros) -> Result<(), NoProgress> {
+        self.instance.advance(limit, &mut self.log)
     }
 
     fn catch_up(&mut self) -> &BTreeSet<BlockKey> {
@@ -392,17 +392,17 @@ impl<I: Instance + Clone> Watched<I> {
 }
 
 /// Both engines side by side, and all keys in the requests.
-struct Pair {
-    plain: Watched<Plain>,
-    fast: Watched<Fast>,
+struct EnginePair {
+    plain: WatchedInstance<Plain>,
+    fast: WatchedInstance<Fast>,
     keys: BTreeSet<BlockKey>,
 }
 
-impl Pair {
+impl EnginePair {
     fn new(config: &InstanceConfig, requests: &[Request]) -> Self {
         Self {
-            plain: Watched::new(Plain::new(config.clone())),
-            fast: Watched::new(Fast::new(config.clone())),
+            plain: WatchedInstance::new(Plain::new(config.clone())),
+            fast: WatchedInstance::new(Fast::new(config.clone())),
             keys: requests.iter().flat_map(|request| request.content.keys()).collect(),
         }
     }
@@ -416,7 +416,7 @@ impl Pair {
 
     /// Checks that load and cached blocks are reported correctly and equally by both, and by a clone made before the
     /// changes were read.
-    fn compare(&mut self, goes_on_as_copy: bool) -> Result<(), TestCaseError> {
+    fn compare(&mut self, continue_with_clone: bool) -> Result<(), TestCaseError> {
         prop_assert_eq!(self.plain.instance.load(), self.fast.instance.load());
         let mut copy = self.fast.clone();
         let plain = self.plain.catch_up();
@@ -427,7 +427,7 @@ impl Pair {
         };
         prop_assert_eq!(&self.plain.present, &found(&|key| self.plain.instance.finds(key)));
         prop_assert_eq!(&self.fast.present, &found(&|key| self.fast.instance.finds(key)));
-        if goes_on_as_copy {
+        if continue_with_clone {
             self.fast = copy;
         }
         Ok(())
@@ -435,20 +435,20 @@ impl Pair {
 
     fn finish(self, horizon: Micros) -> Result<(), TestCaseError> {
         let (mut plain, mut fast) = (self.plain, self.fast);
-        plain.story.counters = plain.instance.finish(horizon, &mut plain.story);
-        fast.story.counters = fast.instance.finish(horizon, &mut fast.story);
-        prop_assert_eq!(plain.story, fast.story);
+        plain.log.counters = plain.instance.finish(horizon, &mut plain.log);
+        fast.log.counters = fast.instance.finish(horizon, &mut fast.log);
+        prop_assert_eq!(plain.log, fast.log);
         Ok(())
     }
 }
 
-/// Compares the reports of load and cache at the times of `looks`: (time since the previous one, whether to continue
+/// Compares the reports of load and cache at the times of `reports`: (time since the previous one, whether to continue
 /// with a clone).
-fn watch(config: &InstanceConfig, requests: &[Request], looks: &[(u64, bool)]) -> Result<(), TestCaseError> {
-    let mut pair = Pair::new(config, requests);
+fn watch(config: &InstanceConfig, requests: &[Request], reports: &[(u64, bool)]) -> Result<(), TestCaseError> {
+    let mut pair = EnginePair::new(config, requests);
     let mut arrivals = requests.iter().peekable();
     let mut now = 0;
-    for &(gap, goes_on_as_copy) in looks {
+    for &(gap, continue_with_clone) in reports {
         now += gap;
         while let Some(request) = arrivals.next_if(|request| request.arrival.0 <= now) {
             if !pair.advance(request.arrival)? {
@@ -460,7 +460,7 @@ fn watch(config: &InstanceConfig, requests: &[Request], looks: &[(u64, bool)]) -
         if !pair.advance(Micros(now))? {
             return Ok(());
         }
-        pair.compare(goes_on_as_copy)?;
+        pair.compare(continue_with_clone)?;
     }
     pair.finish(Micros(now.saturating_sub(1)))
 }
@@ -469,29 +469,29 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn fast_is_plain(
+    fn fast_equals_plain(
         config in config(),
         drafts in drafts(),
         horizon in prop_oneof![3 => Just(Micros::MAX), 1 => (1000u64..200_000).prop_map(Micros)],
     ) {
         let requests = requests(&drafts, config.block_size);
-        let plain = tell(Plain::new(config.clone()), &requests, horizon);
-        let fast = tell(Fast::new(config.clone()), &requests, horizon);
+        let plain = simulate(Plain::new(config.clone()), &requests, horizon);
+        let fast = simulate(Fast::new(config.clone()), &requests, horizon);
         prop_assert_eq!(&plain, &fast);
-        let imitating = tell(Fast::new(imitated(&config)), &requests, horizon);
-        prop_assert_eq!(&plain, &imitating);
+        let custom = simulate(Fast::new(with_custom_policies(&config)), &requests, horizon);
+        prop_assert_eq!(&plain, &custom);
         let fast_instance = Fast::new(config.clone());
-        let recording = tell(Fast::new(config.clone()).recording(), &requests, horizon);
+        let recording = simulate(Fast::new(config.clone()).recording(), &requests, horizon);
         prop_assert_eq!(&plain, &recording);
         if plain.stuck.is_none() {
-            let deaf = Story { deaf: true, ..Story::default() };
-            let undisturbed = tell_on(deaf, Fast::new(config), &requests, horizon);
-            let expected = Story { scheduled: Vec::new(), preempted: Vec::new(), deaf: true, ..plain.clone() };
-            prop_assert_eq!(&expected, &undisturbed, "listening changes nothing");
+            let without_decisions = EngineLog { without_decisions: true, ..EngineLog::default() };
+            let undisturbed = simulate_into(without_decisions, Fast::new(config), &requests, horizon);
+            let expected = EngineLog { scheduled: Vec::new(), preempted: Vec::new(), without_decisions: true, ..plain.clone() };
+            prop_assert_eq!(&expected, &undisturbed, "observing decisions changes nothing");
             plain.is_consistent()?;
         }
         if plain.stuck.is_none() {
-            let forked = tell_forked(fast_instance, &requests, horizon);
+            let forked = simulate_with_clone(fast_instance, &requests, horizon);
             prop_assert_eq!(&plain, &forked);
         }
         if plain.stuck.is_none() {
@@ -505,19 +505,19 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn both_report_the_same_and_the_truth(
+    fn both_report_the_same_and_correctly(
         config in config(),
         drafts in drafts(),
-        looks in proptest::collection::vec((prop_oneof![1u64..2000, 1u64..40_000], any::<bool>()), 1..40),
+        reports in proptest::collection::vec((prop_oneof![1u64..2000, 1u64..40_000], any::<bool>()), 1..40),
     ) {
         let requests = requests(&drafts, config.block_size);
-        watch(&config, &requests, &looks)?;
+        watch(&config, &requests, &reports)?;
     }
 }
 
 /// Random loads are a useful test only if they reach the difficult cases.
 #[test]
-fn the_loads_reach_what_is_difficult() {
+fn random_loads_reach_the_difficult_cases() {
     use proptest::strategy::ValueTree as _;
     use proptest::test_runner::TestRunner;
 
@@ -527,15 +527,15 @@ fn the_loads_reach_what_is_difficult() {
     for _ in 0..1000 {
         let config = config().new_tree(&mut runner).expect("a config").current();
         let requests = requests(&drafts().new_tree(&mut runner).expect("drafts").current(), config.block_size);
-        let story = tell(Fast::new(config), &requests, Micros::MAX);
-        preemptions += story.counters.preemptions;
-        hits += story.counters.cache_hits;
-        failures += story.counters.kv_allocation_failures;
-        let ended = |status| story.outcomes.iter().filter(|outcome| outcome.status == status).count();
+        let log = simulate(Fast::new(config), &requests, Micros::MAX);
+        preemptions += log.counters.preemptions;
+        hits += log.counters.cache_hits;
+        failures += log.counters.kv_allocation_failures;
+        let ended = |status| log.outcomes.iter().filter(|outcome| outcome.status == status).count();
         timed_out += ended(Status::TimedOut);
         capped += ended(Status::LengthCapped);
-        for told in &story.scheduled {
-            match told.entry {
+        for decision in &log.scheduled {
+            match decision.entry {
                 Entry::Enters { .. } => {}
                 Entry::Waits(Obstacle::TokenBudget) => waits[0] += 1,
                 Entry::Waits(Obstacle::BatchFull) => waits[1] += 1,
@@ -543,7 +543,7 @@ fn the_loads_reach_what_is_difficult() {
                 Entry::Waits(Obstacle::KvBlocks { .. }) => waits[3] += 1,
             }
         }
-        coalesced += story.itl.values().filter(|&&count| count > 30).count();
+        coalesced += log.itl.values().filter(|&&count| count > 30).count();
     }
     for (what, count) in [
         ("preemptions", preemptions),
@@ -553,7 +553,7 @@ fn the_loads_reach_what_is_difficult() {
         ("length caps", capped as u64),
         ("long runs of equal steps", coalesced as u64),
         ("waits for the next step's tokens", waits[0]),
-        ("waits for a place", waits[1]),
+        ("waits for a slot in the batch", waits[1]),
         ("waits for a whole step's tokens", waits[2]),
         ("waits for KV blocks", waits[3]),
     ] {
@@ -579,7 +579,7 @@ fn steady() -> InstanceConfig {
         preemption: Preemption::Fcfs.into(),
         classes: Arc::default(),
         semantics: Semantics::VLLM,
-        latency: Arc::new(Shape::CONSTANT),
+        latency: Arc::new(RandomLatency::CONSTANT),
     }
 }
 
@@ -595,22 +595,22 @@ fn queue_time_is_the_integral_of_the_queue_length() {
         (Micros(0), 0),
     ] {
         let (plain, fast) = (Plain::new(config.clone()), Fast::new(config.clone()));
-        assert_eq!(tell(plain, &requests, horizon).counters.queue_time, Micros(queue_time), "{horizon:?}");
-        assert_eq!(tell(fast, &requests, horizon).counters.queue_time, Micros(queue_time), "{horizon:?}");
+        assert_eq!(simulate(plain, &requests, horizon).counters.queue_time, Micros(queue_time), "{horizon:?}");
+        assert_eq!(simulate(fast, &requests, horizon).counters.queue_time, Micros(queue_time), "{horizon:?}");
     }
 }
 
 /// The cost of a clone depends on the live requests, not on the number of requests so far.
 #[test]
 fn state_does_not_grow_with_history() {
-    let shape = Shape { base: 500, per_prefill: 2, per_decode: 3, per_context: 40, queueing: 10, ..Shape::CONSTANT };
+    let shape = RandomLatency { base: 500, per_prefill: 2, per_decode: 3, per_context: 40, queueing: 10, ..RandomLatency::CONSTANT };
     let config = InstanceConfig { latency: Arc::new(shape), ..steady() };
     let size_after = |requests: u32| {
         let mut instance = Fast::new(config.clone());
-        let mut story = Story::default();
+        let mut log = EngineLog::default();
         for id in 0..requests {
             let arrival = Micros(u64::from(id) * 5000);
-            instance.advance(arrival, &mut story).expect("not stuck");
+            instance.advance(arrival, &mut log).expect("not stuck");
             instance.arrive(
                 arrival,
                 Request {

@@ -25,8 +25,8 @@ impl InstanceConfig {
         }
         if self.semantics.refuse_unfinishable {
             // KV of the last output token is never written.
-            let wanted = input + u64::from(request.output_tokens.max(1)) - 1;
-            let most = self.max_model_len.map_or(wanted, |limit| wanted.min(u64::from(limit) - 1));
+            let needed = input + u64::from(request.output_tokens.max(1)) - 1;
+            let most = self.max_model_len.map_or(needed, |limit| needed.min(u64::from(limit) - 1));
             if most.div_ceil(block_size) > u64::from(self.total_kv_blocks) {
                 return Some(DropReason::KvTooSmall);
             }

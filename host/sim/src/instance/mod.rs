@@ -40,7 +40,7 @@ pub use fast::Fast;
 pub use plain::Plain;
 pub use policy::{Preemption, PreemptionChoice, Scheduler, SchedulingChoice};
 pub use record::StepRecord;
-pub use watchdog::Stuck;
+pub use watchdog::NoProgress;
 
 use crate::latency::LatencyModel;
 use crate::observer::{Observer, SimEvent};
@@ -165,8 +165,8 @@ pub trait Instance {
     /// Executes every event before `limit` (exclusive).
     ///
     /// # Errors
-    /// [`Stuck`] if the instance can make no progress.
-    fn advance(&mut self, limit: Micros, observer: &mut impl Observer) -> Result<(), Stuck>;
+    /// [`NoProgress`] if the instance can make no progress.
+    fn advance(&mut self, limit: Micros, observer: &mut impl Observer) -> Result<(), NoProgress>;
 
     /// The load of the instance after the events executed so far: the effect of a step is visible from the start of the
     /// step on.
@@ -199,13 +199,13 @@ pub trait Instance {
 /// routing.
 ///
 /// # Errors
-/// [`Stuck`] if the instance would execute for ever without completing a request.
+/// [`NoProgress`] if the instance would execute for ever without completing a request.
 pub fn run_alone<I: Instance>(
     mut instance: I,
     arrivals: impl IntoIterator<Item = Request>,
     horizon: Micros,
     observer: &mut impl Observer,
-) -> Result<Counters, Stuck> {
+) -> Result<Counters, NoProgress> {
     for request in arrivals {
         if request.arrival > horizon {
             break;

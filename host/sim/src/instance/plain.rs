@@ -4,11 +4,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::policy::{Joining, QueueKey};
+use super::policy::{JoiningRequest, QueueKey};
 use super::record::StepRecord;
 use super::watchdog::Watchdog;
-use super::{Instance, InstanceConfig, Load, Stuck};
-use crate::kv::plain::{PlainKv, Want};
+use super::{Instance, InstanceConfig, Load, NoProgress};
+use crate::kv::plain::{AllocationRequest, PlainKv};
 use crate::latency::Batch;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{
@@ -20,7 +20,7 @@ use crate::units::Micros;
 
 /// One request between its arrival and its end.
 #[derive(Clone, Debug)]
-struct Live {
+struct PlainRequest {
     request: Request,
     /// Tokens for which KV is computed.
     computed: u32,
@@ -48,7 +48,7 @@ struct Live {
     draining: bool,
 }
 
-impl Live {
+impl PlainRequest {
     fn prefilling(&self) -> bool {
         self.computed < self.target
     }
@@ -79,10 +79,10 @@ pub struct Plain {
     config: InstanceConfig,
     kv: PlainKv,
     /// Requests between arrival and queue, with the time of queueing, in that order.
-    arriving: VecDeque<(Micros, Live)>,
-    waiting: BTreeMap<QueueKey, Live>,
+    arriving: VecDeque<(Micros, PlainRequest)>,
+    waiting: BTreeMap<QueueKey, PlainRequest>,
     /// The running batch in the order of admission.
-    running: Vec<Live>,
+    running: Vec<PlainRequest>,
     /// Number of requests in queue and batch, counted when they join and leave.
     present: usize,
     deadlines: BTreeMap<(Micros, i64), u32>,
@@ -91,7 +91,7 @@ pub struct Plain {
     turn_front: i64,
     watchdog: Watchdog,
     /// The head of the queue, if its waiting was reported already.
-    told_waiting: Option<u32>,
+    reported_waiting: Option<u32>,
     /// End of the last step in which a request finished.
     left_at: Micros,
     counters: Counters,
@@ -117,7 +117,7 @@ impl Plain {
             turn_back: 0,
             turn_front: 0,
             watchdog: Watchdog::default(),
-            told_waiting: None,
+            reported_waiting: None,
             left_at: Micros::ZERO,
             counters: Counters::default(),
             last_step: StepRecord::default(),
@@ -125,7 +125,7 @@ impl Plain {
     }
 
     /// Executes one engine step. The order of operations is `reference/engine.md` §1.5.
-    fn step(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
+    fn step(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         self.step_at = None;
         self.last_step = StepRecord { now, ..StepRecord::default() };
         if self.running.is_empty() && self.waiting.is_empty() {
@@ -166,17 +166,17 @@ impl Plain {
         assert_eq!(
             running + waiting,
             self.present,
-            "requests in batch and queue, and those that came and did not leave"
+            "requests in batch and queue, and requests that joined and did not leave"
         );
         assert!(running <= self.config.max_num_seqs as usize, "{running} requests in the batch");
         assert!(batch.tokens() <= u64::from(self.config.max_num_batched_tokens), "{} tokens in a step", batch.tokens());
         let (free, held) = (self.kv.free_blocks(), self.kv.held_blocks());
         assert_eq!(free + held, self.config.total_kv_blocks, "KV blocks: {free} free, {held} held");
-        assert!(running > 0 || held == 0, "nobody is in the batch, and {held} KV blocks are held");
+        assert!(running > 0 || held == 0, "the batch is empty, and {held} KV blocks are held");
     }
 
     /// Schedules the running requests first, in batch order. Returns the remaining token budget.
-    fn plan_running(&mut self, now: Micros, observer: &mut impl Observer) -> Result<u32, Stuck> {
+    fn plan_running(&mut self, now: Micros, observer: &mut impl Observer) -> Result<u32, NoProgress> {
         for live in &mut self.running {
             live.num_new = 0;
         }
@@ -184,14 +184,14 @@ impl Plain {
         let mut i = 0;
         while i < self.running.len() && budget > 0 {
             let live = &self.running[i];
-            let want = if live.draining {
+            let num_tokens = if live.draining {
                 0
             } else if live.prefilling() {
                 self.config.chunk(live.target - live.computed).min(budget)
             } else {
                 1
             };
-            if want > 0 && !self.obtain(&mut i, want, &mut budget, now, observer)? {
+            if num_tokens > 0 && !self.obtain(&mut i, num_tokens, &mut budget, now, observer)? {
                 break;
             }
             i += 1;
@@ -199,37 +199,37 @@ impl Plain {
         Ok(budget)
     }
 
-    /// Allocates KV blocks for `want` tokens of the request at `*i`, preempting others as needed (then `*i` is
+    /// Allocates KV blocks for `num_tokens` tokens of the request at `*i`, preempting others as needed (then `*i` is
     /// adjusted). Returns `false` if the request itself was preempted.
     fn obtain(
         &mut self,
         i: &mut usize,
-        want: u32,
+        num_tokens: u32,
         budget: &mut u32,
         now: Micros,
         observer: &mut impl Observer,
-    ) -> Result<bool, Stuck> {
+    ) -> Result<bool, NoProgress> {
         loop {
             let live = &self.running[*i];
-            let request = Want {
+            let request = AllocationRequest {
                 request: &live.request,
                 start: live.computed,
-                end: live.computed + want,
+                end: live.computed + num_tokens,
                 prefill: live.prefilling(),
                 in_flight: self.config.async_scheduling && !live.prefilling(),
                 cached: &[],
             };
             if self.kv.allocate(&request) {
                 let live = &mut self.running[*i];
-                live.num_new = want;
+                live.num_new = num_tokens;
                 live.context = live.computed;
-                *budget -= want;
+                *budget -= num_tokens;
                 return Ok(true);
             }
             self.useless(now)?;
             let victim = self.victim(*i, now);
             if observer.interests().contains(Interests::SCHEDULING) {
-                observer.record(&SimEvent::Decision(&Decision::Preemption(self.preemption(victim, *i, want, now))));
+                observer.record(&SimEvent::Decision(&Decision::Preemption(self.preemption(victim, *i, num_tokens, now))));
             }
             let was_scheduled = self.running[victim].num_new;
             *budget += was_scheduled;
@@ -260,8 +260,8 @@ impl Plain {
         self.config.victim_by_view(&batch)
     }
 
-    /// The record of the preemption of `victim` so that the request at `wanting` gets blocks for `want` tokens.
-    fn preemption(&self, victim: usize, wanting: usize, want: u32, now: Micros) -> PreemptionDecision {
+    /// The record of the preemption of `victim` so that the request at `wanting` gets blocks for `num_tokens` tokens.
+    fn preemption(&self, victim: usize, wanting: usize, num_tokens: u32, now: Micros) -> PreemptionDecision {
         let (victim, wanting) = (&self.running[victim], &self.running[wanting]);
         let blocks = |tokens: u32| tokens.div_ceil(self.config.block_size);
         PreemptionDecision {
@@ -269,7 +269,7 @@ impl Plain {
             now,
             victim: victim.request.id,
             wanting: wanting.request.id,
-            needed_kv_blocks: blocks(wanting.computed + want) - blocks(wanting.computed),
+            needed_kv_blocks: blocks(wanting.computed + num_tokens) - blocks(wanting.computed),
             free_kv_blocks: self.kv.free_blocks(),
             running: self.running.len() as u32,
             waiting: self.waiting.len() as u32,
@@ -303,9 +303,9 @@ impl Plain {
         self.join_queue(live, self.turn_front, now);
     }
 
-    fn join_queue(&mut self, mut live: Live, turn: i64, now: Micros) {
+    fn join_queue(&mut self, mut live: PlainRequest, turn: i64, now: Micros) {
         live.queued_at = now;
-        let place = self.config.place_by_view(&Joining {
+        let queue_key = self.config.queue_key_by_view(&JoiningRequest {
             now,
             request: &live.request,
             content: &live.request.content,
@@ -313,16 +313,16 @@ impl Plain {
             preemptions: live.preemptions,
             turn,
         });
-        self.waiting.insert(place, live);
+        self.waiting.insert(queue_key, live);
     }
 
     /// Schedules new requests, strictly from the head of the queue.
     fn plan_waiting(&mut self, now: Micros, mut budget: u32, observer: &mut impl Observer) {
         let mut obstacle = None;
-        let tells = observer.interests().contains(Interests::SCHEDULING);
+        let reports = observer.interests().contains(Interests::SCHEDULING);
         while budget > 0 && self.running.len() < self.config.max_num_seqs as usize {
             let Some((&key, live)) = self.waiting.first_key_value() else { break };
-            let (cached, want) = match self.admission(live, budget) {
+            let (cached, num_tokens) = match self.admission(live, budget) {
                 Ok(admission) => admission,
                 Err(found) => {
                     obstacle = Some(found);
@@ -330,23 +330,23 @@ impl Plain {
                 }
             };
             let start = cached.len() as u32 * self.config.block_size;
-            let request = Want {
+            let request = AllocationRequest {
                 request: &live.request,
                 start,
-                end: start + want,
+                end: start + num_tokens,
                 prefill: true,
                 in_flight: false,
                 cached: &cached,
             };
-            let decision = self.scheduling(live, budget, now, Entry::Enters { cached_tokens: start, num_tokens: want });
+            let decision = self.scheduling(live, budget, now, Entry::Enters { cached_tokens: start, num_tokens });
             if !self.kv.allocate(&request) {
-                obstacle = Some(Obstacle::KvBlocks { needed: self.kv.needs(start + want, &cached) });
+                obstacle = Some(Obstacle::KvBlocks { needed: self.kv.needs(start + num_tokens, &cached) });
                 break;
             }
-            if tells {
+            if reports {
                 observer.record(&SimEvent::Decision(&Decision::Scheduling(decision)));
             }
-            self.told_waiting = None;
+            self.reported_waiting = None;
             let mut live = self.waiting.remove(&key).expect("it is the first");
             self.counters.waited(live.queued_at, now);
             if live.scheduling_delay.is_none() {
@@ -354,33 +354,33 @@ impl Plain {
             }
             live.scheduling_delay = Some(now - live.request.arrival + self.config.latency.scheduling_time());
             live.computed = start;
-            live.num_new = want;
+            live.num_new = num_tokens;
             live.context = if self.config.semantics.hit_context_is_zero { 0 } else { start };
-            budget -= want;
+            budget -= num_tokens;
             self.running.push(live);
         }
-        if tells {
+        if reports {
             let obstacle = obstacle.unwrap_or(if budget == 0 { Obstacle::TokenBudget } else { Obstacle::BatchFull });
-            self.tell_waiting(obstacle, budget, now, observer);
+            self.report_waiting(obstacle, budget, now, observer);
         }
     }
 
     /// Reports why the head of the queue waits, unless that was reported before.
-    fn tell_waiting(&mut self, obstacle: Obstacle, budget: u32, now: Micros, observer: &mut impl Observer) {
+    fn report_waiting(&mut self, obstacle: Obstacle, budget: u32, now: Micros, observer: &mut impl Observer) {
         let Some((_, head)) = self.waiting.first_key_value() else { return };
-        if self.told_waiting != Some(head.request.id) {
+        if self.reported_waiting != Some(head.request.id) {
             observer.record(&SimEvent::Decision(&Decision::Scheduling(self.scheduling(
                 head,
                 budget,
                 now,
                 Entry::Waits(obstacle),
             ))));
-            self.told_waiting = Some(head.request.id);
+            self.reported_waiting = Some(head.request.id);
         }
     }
 
     /// The record of a scheduling decision about `head`, the head of the queue.
-    fn scheduling(&self, head: &Live, token_budget: u32, now: Micros, entry: Entry) -> SchedulingDecision {
+    fn scheduling(&self, head: &PlainRequest, token_budget: u32, now: Micros, entry: Entry) -> SchedulingDecision {
         SchedulingDecision {
             instance: self.config.index,
             now,
@@ -398,7 +398,7 @@ impl Plain {
     }
 
     /// The cached blocks and the number of tokens with which `live` would be scheduled, or the reason why it waits.
-    fn admission(&self, live: &Live, budget: u32) -> Result<(Vec<u32>, u32), Obstacle> {
+    fn admission(&self, live: &PlainRequest, budget: u32) -> Result<(Vec<u32>, u32), Obstacle> {
         // vLLM never takes the last token from the cache: something must be computed.
         let findable = if self.config.semantics.full_hit_is_free { live.target } else { live.target.saturating_sub(1) };
         let cached = self.kv.cached_prefix(&live.request, findable);
@@ -505,7 +505,7 @@ impl Plain {
         if !self.config.semantics.final_token_kv || status == Status::LengthCapped || live.request.output_tokens == 0 {
             return;
         }
-        let want = Want {
+        let allocation = AllocationRequest {
             request: &live.request,
             start: live.computed,
             end: live.computed + 1,
@@ -513,7 +513,7 @@ impl Plain {
             in_flight: false,
             cached: &[],
         };
-        if !self.kv.allocate(&want) {
+        if !self.kv.allocate(&allocation) {
             self.counters.kv_allocation_failures += 1;
         }
     }
@@ -545,20 +545,20 @@ impl Plain {
     }
 
     /// Counts an event without progress: a preemption, or an empty batch while requests wait.
-    fn useless(&mut self, now: Micros) -> Result<(), Stuck> {
+    fn useless(&mut self, now: Micros) -> Result<(), NoProgress> {
         if !self.watchdog.useless() {
             return Ok(());
         }
-        let everyone = self.running.iter().chain(self.waiting.values());
-        if !self.watchdog.stuck(everyone.map(|live| u64::from(live.furthest.max(live.computed))).sum()) {
+        let requests = self.running.iter().chain(self.waiting.values());
+        if !self.watchdog.stuck(requests.map(|live| u64::from(live.furthest.max(live.computed))).sum()) {
             return Ok(());
         }
-        let live = self.running.iter().chain(self.waiting.values()).next().expect("somebody is in the way");
-        Err(Stuck::new(now, &live.request, live.generated, (self.running.len(), self.waiting.len()), &self.config))
+        let live = self.running.iter().chain(self.waiting.values()).next().expect("a request is waiting or running");
+        Err(NoProgress::new(now, &live.request, live.generated, (self.running.len(), self.waiting.len()), &self.config))
     }
 
     /// Checks a request and puts it into the waiting queue.
-    fn enqueue(&mut self, now: Micros, live: Live, observer: &mut impl Observer) {
+    fn enqueue(&mut self, now: Micros, live: PlainRequest, observer: &mut impl Observer) {
         if let Some(reason) = self.config.refuses(&live.request) {
             observer
                 .record(&SimEvent::Outcome(&live.outcome(self.config.index, Status::Dropped(reason)).ended_at(now)));
@@ -607,7 +607,7 @@ impl Instance for Plain {
     fn arrive(&mut self, now: Micros, request: Request) {
         self.counters.clock = self.counters.clock.max(now);
         let queued_at = now.saturating_add(self.config.latency.queueing_time(request.input_tokens));
-        let live = Live {
+        let live = PlainRequest {
             computed: 0,
             target: request.input_tokens,
             generated: 0,
@@ -625,8 +625,8 @@ impl Instance for Plain {
             draining: false,
             request,
         };
-        let place = self.arriving.partition_point(|&(at, _)| at <= queued_at);
-        self.arriving.insert(place, (queued_at, live));
+        let index = self.arriving.partition_point(|&(at, _)| at <= queued_at);
+        self.arriving.insert(index, (queued_at, live));
     }
 
     fn next_event(&self) -> Option<Micros> {
@@ -639,7 +639,7 @@ impl Instance for Plain {
         self.arriving.len()
     }
 
-    fn advance(&mut self, limit: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
+    fn advance(&mut self, limit: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         while let Some(now) = self.next_event().filter(|&at| at < limit) {
             if self.arriving.front().is_some_and(|&(at, _)| at == now) {
                 let (_, live) = self.arriving.pop_front().expect("just seen");

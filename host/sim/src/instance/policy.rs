@@ -78,7 +78,7 @@ impl Scheduler {
 }
 
 /// The data for a [`QueuedView`], before the view is built.
-pub(super) struct Joining<'a> {
+pub(super) struct JoiningRequest<'a> {
     pub now: Micros,
     pub request: &'a Request,
     pub content: &'a Content,
@@ -89,16 +89,16 @@ pub(super) struct Joining<'a> {
 
 impl InstanceConfig {
     /// The sort key of a request that joins the queue. Built-in policies need no view.
-    pub(super) fn place(&mut self, joining: &Joining<'_>) -> QueueKey {
+    pub(super) fn queue_key(&mut self, joining: &JoiningRequest<'_>) -> QueueKey {
         match self.scheduler {
             SchedulingChoice::BuiltIn(scheduler) => scheduler.key(joining.request, joining.turn),
-            SchedulingChoice::Custom(_) => self.place_by_view(joining),
+            SchedulingChoice::Custom(_) => self.queue_key_by_view(joining),
         }
     }
 
     /// As [`Self::queue_key`], always through the policy's view.
-    pub(super) fn place_by_view(&mut self, joining: &Joining<'_>) -> QueueKey {
-        let &Joining { now, request, content, generated_tokens, preemptions, turn } = joining;
+    pub(super) fn queue_key_by_view(&mut self, joining: &JoiningRequest<'_>) -> QueueKey {
+        let &JoiningRequest { now, request, content, generated_tokens, preemptions, turn } = joining;
         let urgency = self.classes.urgency(request.tags.slo_class);
         let view = QueuedView {
             now,
@@ -135,11 +135,11 @@ impl SchedulingPolicy for Scheduler {
 impl PreemptionPolicy for Preemption {
     fn victim(&mut self, batch: &BatchView) -> usize {
         let rank = |i: usize| (batch.priority[i], batch.arrival[i]);
-        let everyone = 0..batch.len();
+        let all = 0..batch.len();
         let victim = match self {
-            Self::Fcfs => everyone.last(),
-            Self::Priority if batch.last_of_ties => everyone.max_by_key(|&i| rank(i)),
-            Self::Priority => everyone.rev().max_by_key(|&i| rank(i)),
+            Self::Fcfs => all.last(),
+            Self::Priority if batch.last_of_ties => all.max_by_key(|&i| rank(i)),
+            Self::Priority => all.rev().max_by_key(|&i| rank(i)),
         };
         victim.expect("the batch has at least one request")
     }

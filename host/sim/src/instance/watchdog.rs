@@ -45,7 +45,7 @@ impl Watchdog {
      {queued} queued, {total_kv_blocks} KV blocks of {block_size} tokens",
     .at.as_secs_f64()
 )]
-pub struct Stuck {
+pub struct NoProgress {
     /// Time at which the lack of progress was detected.
     pub at: Micros,
     /// The request that cannot advance.
@@ -66,7 +66,7 @@ pub struct Stuck {
     pub block_size: u32,
 }
 
-impl Stuck {
+impl NoProgress {
     pub(super) fn new(
         at: Micros,
         request: &Request,

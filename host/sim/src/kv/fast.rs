@@ -21,19 +21,19 @@ const FIRST_PRIVATE: u64 = 1 << 32;
 const ANONYMOUS: u64 = u64::MAX;
 
 #[derive(Clone, Copy, Debug)]
-struct Node {
+struct BlockNode {
     key: u64,
     /// Anonymous: length of the run. Keyed: number of requests that hold the block; at 0 it is in the free list.
     count: u32,
     prev: u32,
     next: u32,
     /// The next block with the same content, in the order of their creation.
-    twin: u32,
+    duplicate: u32,
 }
 
 /// The contents of a request's blocks: keys shared with others, then keys of its own.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Keys {
+pub(crate) struct BlockKeys {
     pub content: Content,
     shared: u32,
     /// Number of private keys, and the first of them; none before a preemption.
@@ -41,7 +41,7 @@ pub(crate) struct Keys {
     first_private: u64,
 }
 
-impl Keys {
+impl BlockKeys {
     pub fn new(content: Content) -> Self {
         let shared = content.shared_blocks();
         Self { content, shared, privates: 0, first_private: FIRST_PRIVATE }
@@ -74,22 +74,22 @@ impl Keys {
 /// The blocks that one request holds: keyed ones from its first block on, then anonymous ones, as many as its tokens
 /// need.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Holding {
+pub(crate) struct HeldBlocks {
     keyed: Vec<u32>,
     /// Number of blocks of the request before the first one that it holds: a free full hit claims nothing.
     pub skipped: u32,
 }
 
-impl Holding {
+impl HeldBlocks {
     /// Number of leading blocks that other requests can find.
     pub fn keyed_blocks(&self) -> u32 {
         self.keyed.len() as u32
     }
 }
 
-/// The result of a look-up; the cached blocks themselves are in [`Kv::found`].
+/// The result of a look-up; the cached blocks themselves are in [`FastKv::found`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Hit {
+pub(crate) struct PrefixHit {
     /// Number of leading full blocks that are in the cache.
     pub blocks: u32,
     /// Number of these blocks that no request holds: claiming them uses up free blocks.
@@ -98,27 +98,27 @@ pub(crate) struct Hit {
 
 /// Shared keys that were stored in or evicted from the cache since they were last read, once for each time.
 #[derive(Clone, Debug, Default)]
-struct Flips {
+struct CacheChanges {
     keys: Vec<BlockKey>,
     /// Length at which to drop keys that flipped an even number of times.
-    tidy_at: usize,
+    compact_at: usize,
 }
 
-impl Flips {
+impl CacheChanges {
     fn push(&mut self, key: BlockKey) {
-        if self.keys.len() >= self.tidy_at {
-            self.tidy();
+        if self.keys.len() >= self.compact_at {
+            self.compact();
         }
         self.keys.push(key);
     }
 
     /// Drops keys that flipped an even number of times: their state is as it was when last reported. Each remaining key
     /// was in the cache then or is now, so at most twice as many keys remain as there are blocks.
-    fn tidy(&mut self) {
+    fn compact(&mut self) {
         self.keys.sort_unstable();
         let odd = |run: &[BlockKey]| (!run.len().is_multiple_of(2)).then_some(run[0]);
         self.keys = self.keys.chunk_by(BlockKey::eq).filter_map(odd).collect();
-        self.tidy_at = (2 * self.keys.len()).max(CACHE_CHANGES);
+        self.compact_at = (2 * self.keys.len()).max(CACHE_CHANGES);
     }
 }
 
@@ -127,16 +127,16 @@ impl Flips {
 /// The fields that plain decoding needs, and those that are reported, lie in the first cache line.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
-pub(crate) struct Kv {
+pub(crate) struct FastKv {
     free: u32,
     total: u32,
     head: u32,
     tail: u32,
-    nodes: Vec<Node>,
+    nodes: Vec<BlockNode>,
     pub misses: u64,
     pub hits: u64,
     /// The changes to report; allocated at the first change if the cache is watched.
-    flips: Option<Box<Flips>>,
+    changes: Option<Box<CacheChanges>>,
     block_size: u32,
     caching: bool,
     watched: bool,
@@ -149,7 +149,7 @@ pub(crate) struct Kv {
     found: Vec<u32>,
 }
 
-impl Kv {
+impl FastKv {
     pub fn new(total: u32, block_size: u32, caching: bool, semantics: Semantics) -> Self {
         let mut kv = Self {
             block_size,
@@ -165,7 +165,7 @@ impl Kv {
             private: FxHashMap::default(),
             next_private: FIRST_PRIVATE,
             found: Vec::new(),
-            flips: None,
+            changes: None,
             watched: false,
             hits: 0,
             misses: 0,
@@ -176,8 +176,8 @@ impl Kv {
 
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        let flips = self.flips.as_ref().map_or(0, |flips| flips.keys.len());
-        self.nodes.len() + self.private.len() + self.shared.len() + flips
+        let changes = self.changes.as_ref().map_or(0, |changes| changes.keys.len());
+        self.nodes.len() + self.private.len() + self.shared.len() + changes
     }
 
     /// Whether a look-up would find the block `key`.
@@ -193,8 +193,8 @@ impl Kv {
     /// Calls `each` for every shared key that may have been stored or evicted since the last call, with its present
     /// state.
     pub fn take_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool)) {
-        let Some(flips) = &mut self.flips else { return };
-        for key in flips.keys.drain(..) {
+        let Some(changes) = &mut self.changes else { return };
+        for key in changes.keys.drain(..) {
             each(key, self.shared.get(key) != NONE);
         }
     }
@@ -216,9 +216,9 @@ impl Kv {
     }
 
     /// Looks up the leading full blocks of the first `tokens` tokens.
-    pub fn look_up(&mut self, keys: &Keys, tokens: u32) -> Hit {
+    pub fn look_up(&mut self, keys: &BlockKeys, tokens: u32) -> PrefixHit {
         self.found.clear();
-        let mut hit = Hit::default();
+        let mut hit = PrefixHit::default();
         if !self.caching {
             return hit;
         }
@@ -235,7 +235,7 @@ impl Kv {
     }
 
     /// Assigns the blocks of the latest look-up to a request that holds nothing yet.
-    pub fn claim_found(&mut self, holding: &mut Holding) {
+    pub fn claim_found(&mut self, holding: &mut HeldBlocks) {
         for i in 0..self.found.len() {
             let node = self.found[i];
             if self.nodes[node as usize].count == 0 {
@@ -249,14 +249,14 @@ impl Kv {
     }
 
     /// Allocates the tokens `from..to` of a prompt. The caller has checked that there are enough free blocks.
-    pub fn extend(&mut self, holding: &mut Holding, keys: &Keys, from: u32, to: u32) {
+    pub fn extend(&mut self, holding: &mut HeldBlocks, keys: &BlockKeys, from: u32, to: u32) {
         let (held, needed) = (from.div_ceil(self.block_size), to.div_ceil(self.block_size));
         let first = from / self.block_size;
         let full = if self.caching { (to / self.block_size).min(keys.len()) } else { 0 };
         if !self.semantics.forget_twins {
             self.take(needed - held);
             for key in keys.from(first).take(full.saturating_sub(first) as usize) {
-                self.remember(holding, key);
+                self.hash_block(holding, key);
             }
             return;
         }
@@ -267,15 +267,15 @@ impl Kv {
                 self.take(1);
                 started += 1;
             }
-            self.remember(holding, key);
+            self.hash_block(holding, key);
         }
         self.take(needed - started);
     }
 
     /// Hashes a block of shared content that became full during decode.
-    pub fn filled(&mut self, holding: &mut Holding, keys: &Keys, index: u32) {
+    pub fn filled(&mut self, holding: &mut HeldBlocks, keys: &BlockKeys, index: u32) {
         let key = keys.from(index).next().expect("the caller asks only for keyed blocks");
-        self.remember(holding, key);
+        self.hash_block(holding, key);
     }
 
     /// Allocates `count` blocks. The caller has checked that there are as many free blocks.
@@ -302,7 +302,7 @@ impl Kv {
                 left -= node.count;
             } else {
                 left -= 1;
-                self.forget(head);
+                self.evict(head);
             }
             self.head = next;
             match next {
@@ -314,7 +314,7 @@ impl Kv {
     }
 
     /// Releases all blocks, the last block first; `tokens` tokens are allocated.
-    pub fn release(&mut self, holding: &mut Holding, tokens: u32) {
+    pub fn release(&mut self, holding: &mut HeldBlocks, tokens: u32) {
         let anonymous = tokens.div_ceil(self.block_size) - holding.skipped - holding.keyed.len() as u32;
         self.append_anonymous(anonymous);
         while let Some(node) = holding.keyed.pop() {
@@ -324,7 +324,7 @@ impl Kv {
                 continue;
             }
             if record.key >= FIRST_PRIVATE {
-                self.forget_private(node); // its owner has ended: no request can look it up
+                self.evict_private(node); // its owner has ended: no request can look it up
                 self.unused.push(node);
                 self.append_anonymous(1);
             } else {
@@ -337,7 +337,7 @@ impl Kv {
 
     /// Releases all blocks of a preempted request, which may look up its blocks again: the first `hashed` of them now,
     /// at most the first `most` later.
-    pub fn release_for_resume(&mut self, holding: &mut Holding, keys: &mut Keys, tokens: u32, hashed: u32, most: u32) {
+    pub fn release_for_resume(&mut self, holding: &mut HeldBlocks, keys: &mut BlockKeys, tokens: u32, hashed: u32, most: u32) {
         if self.caching && holding.skipped == 0 {
             if keys.privates == 0 && most > keys.shared {
                 (keys.privates, keys.first_private) = (most - keys.shared, self.next_private);
@@ -346,7 +346,7 @@ impl Kv {
             let full = hashed.min(most).min(keys.len());
             let known = holding.keyed.len() as u32;
             for (_, key) in (known..full).zip(keys.from(known)) {
-                self.remember(holding, key);
+                self.hash_block(holding, key);
             }
         }
         let anonymous = tokens.div_ceil(self.block_size) - holding.skipped - holding.keyed.len() as u32;
@@ -362,48 +362,48 @@ impl Kv {
     }
 
     /// Hashes the next block of `holding`, whose content is `key`.
-    fn remember(&mut self, holding: &mut Holding, key: u64) {
-        let node = self.new_node(Node { key, count: 1, prev: NONE, next: NONE, twin: NONE });
+    fn hash_block(&mut self, holding: &mut HeldBlocks, key: u64) {
+        let node = self.new_node(BlockNode { key, count: 1, prev: NONE, next: NONE, duplicate: NONE });
         holding.keyed.push(node);
         if self.semantics.forget_twins {
             self.set(key, node);
         } else if let Some(first) = self.enter(key, node) {
             let mut last = first;
-            while self.nodes[last as usize].twin != NONE {
-                last = self.nodes[last as usize].twin;
+            while self.nodes[last as usize].duplicate != NONE {
+                last = self.nodes[last as usize].duplicate;
             }
-            self.nodes[last as usize].twin = node;
+            self.nodes[last as usize].duplicate = node;
         }
     }
 
     /// Removes block `node`, which is reused, from the table of contents.
-    fn forget(&mut self, node: u32) {
-        let Node { key, twin, .. } = self.nodes[node as usize];
+    fn evict(&mut self, node: u32) {
+        let BlockNode { key, duplicate, .. } = self.nodes[node as usize];
         if self.semantics.forget_twins {
             self.set(key, NONE);
             return;
         }
-        if key < FIRST_PRIVATE && self.shared.replace(key as u32, node, twin) {
-            if twin == NONE {
-                self.flipped(key as u32);
+        if key < FIRST_PRIVATE && self.shared.replace(key as u32, node, duplicate) {
+            if duplicate == NONE {
+                self.record_change(key as u32);
             }
             return;
         }
         let mut before = self.find(key);
         if before == node {
-            self.set(key, twin);
+            self.set(key, duplicate);
             return;
         }
-        while self.nodes[before as usize].twin != node {
-            before = self.nodes[before as usize].twin;
+        while self.nodes[before as usize].duplicate != node {
+            before = self.nodes[before as usize].duplicate;
         }
-        self.nodes[before as usize].twin = twin;
+        self.nodes[before as usize].duplicate = duplicate;
     }
 
-    /// As [`Self::forget`], for a block whose owner has ended: its newer duplicates are useless, too.
-    fn forget_private(&mut self, node: u32) {
+    /// As [`Self::evict`], for a block whose owner has ended: its newer duplicates are useless, too.
+    fn evict_private(&mut self, node: u32) {
         if !self.semantics.forget_twins || self.find(self.nodes[node as usize].key) == node {
-            self.forget(node);
+            self.evict(node);
         }
     }
 
@@ -416,7 +416,7 @@ impl Kv {
         if key < FIRST_PRIVATE {
             let first = self.shared.get_or_insert(key as u32, node);
             if first.is_none() {
-                self.flipped(key as u32);
+                self.record_change(key as u32);
             }
             return first;
         }
@@ -428,7 +428,7 @@ impl Kv {
         if key < FIRST_PRIVATE {
             let before = self.shared.set(key as u32, node);
             if (before == NONE) != (node == NONE) {
-                self.flipped(key as u32);
+                self.record_change(key as u32);
             }
         } else if node == NONE {
             self.private.remove(&key);
@@ -438,13 +438,13 @@ impl Kv {
     }
 
     /// Records that the shared block `key` was stored in or evicted from the cache.
-    fn flipped(&mut self, key: BlockKey) {
+    fn record_change(&mut self, key: BlockKey) {
         if self.watched {
-            self.flips.get_or_insert_default().push(key);
+            self.changes.get_or_insert_default().push(key);
         }
     }
 
-    fn new_node(&mut self, node: Node) -> u32 {
+    fn new_node(&mut self, node: BlockNode) -> u32 {
         if let Some(index) = self.unused.pop() {
             self.nodes[index as usize] = node;
             index
@@ -463,7 +463,7 @@ impl Kv {
             self.nodes[self.tail as usize].count += count;
             return;
         }
-        let node = self.new_node(Node { key: ANONYMOUS, count, prev: NONE, next: NONE, twin: NONE });
+        let node = self.new_node(BlockNode { key: ANONYMOUS, count, prev: NONE, next: NONE, duplicate: NONE });
         self.append(node);
     }
 
@@ -479,7 +479,7 @@ impl Kv {
 
     /// Removes `node` from the free list; anonymous runs that become neighbours are merged.
     fn unlink(&mut self, node: u32) {
-        let Node { prev, next, .. } = self.nodes[node as usize];
+        let BlockNode { prev, next, .. } = self.nodes[node as usize];
         match prev {
             NONE => self.head = next,
             prev => self.nodes[prev as usize].next = next,

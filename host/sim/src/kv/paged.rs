@@ -9,7 +9,7 @@ pub(super) const NONE: u32 = u32::MAX;
 const PAGE: usize = 512;
 
 #[derive(Clone, Debug)]
-struct Page {
+struct KeyPage {
     entries: u32,
     slots: [u32; PAGE],
 }
@@ -17,7 +17,7 @@ struct Page {
 /// A map from keys to numbers, with [`NONE`] for keys that were not set.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pages {
-    pages: Vec<Option<Box<Page>>>,
+    pages: Vec<Option<Box<KeyPage>>>,
 }
 
 impl Pages {
@@ -78,12 +78,12 @@ impl Pages {
     }
 
     #[inline]
-    fn page(&mut self, key: u32) -> &mut Page {
+    fn page(&mut self, key: u32) -> &mut KeyPage {
         let index = key as usize / PAGE;
         if index >= self.pages.len() {
             self.pages.resize(index + 1, None);
         }
-        self.pages[index].get_or_insert_with(|| Box::new(Page { entries: 0, slots: [NONE; PAGE] }))
+        self.pages[index].get_or_insert_with(|| Box::new(KeyPage { entries: 0, slots: [NONE; PAGE] }))
     }
 
     fn remove(&mut self, key: u32) -> u32 {

@@ -9,7 +9,7 @@ use crate::semantics::Semantics;
 
 /// Identity of a full block's content, including everything before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Hash {
+enum BlockHash {
     /// A content that the workload has identified: other requests may have it, too.
     Shared(BlockKey),
     /// Block `index` of request `id`, which no other request has.
@@ -20,19 +20,19 @@ enum Hash {
 struct Block {
     refs: u32,
     tokens: u32,
-    hash: Option<Hash>,
+    hash: Option<BlockHash>,
 }
 
 /// The blocks that one request holds.
 #[derive(Clone, Debug, Default)]
-struct Owned {
+struct OwnedBlocks {
     blocks: Vec<u32>,
     /// Index, in the request, of the first of `blocks`: not 0 only after a free full hit.
     first_index: u32,
 }
 
 /// A request for KV blocks.
-pub struct Want<'a> {
+pub struct AllocationRequest<'a> {
     /// The request that needs the blocks.
     pub request: &'a Request,
     /// First token to allocate; everything before is allocated.
@@ -59,8 +59,8 @@ pub struct PlainKv {
     /// Number of blocks with `refs` above 0, counted where that changes: together with those in `free` they are all
     /// blocks.
     held: u32,
-    by_hash: FxHashMap<Hash, Vec<u32>>,
-    owned: BTreeMap<u32, Owned>,
+    by_hash: FxHashMap<BlockHash, Vec<u32>>,
+    owned: BTreeMap<u32, OwnedBlocks>,
     /// The shared keys in the cache at the last report, if the cache is watched.
     reported: Option<BTreeSet<BlockKey>>,
     /// Number of cached blocks that were claimed.
@@ -124,16 +124,16 @@ impl PlainKv {
     }
 
     fn shared_keys(&self) -> BTreeSet<BlockKey> {
-        let shared = |hash: &Hash| match *hash {
-            Hash::Shared(key) => Some(key),
-            Hash::Own { .. } => None,
+        let shared = |hash: &BlockHash| match *hash {
+            BlockHash::Shared(key) => Some(key),
+            BlockHash::Own { .. } => None,
         };
         self.by_hash.keys().filter_map(shared).collect()
     }
 
     /// Whether a look-up would find the block `key`.
     pub(crate) fn finds(&self, key: BlockKey) -> bool {
-        self.find(Hash::Shared(key)).is_some()
+        self.find(BlockHash::Shared(key)).is_some()
     }
 
     /// The leading full blocks of the first `tokens` tokens of `request` that are in the cache.
@@ -153,26 +153,26 @@ impl PlainKv {
     }
 
     /// Allocates blocks for the tokens, or changes nothing and returns `false`.
-    pub fn allocate(&mut self, want: &Want<'_>) -> bool {
-        let id = want.request.id;
+    pub fn allocate(&mut self, allocation: &AllocationRequest<'_>) -> bool {
+        let id = allocation.request.id;
         let owned = self.owned.get(&id);
         let spare =
             owned.and_then(|o| o.blocks.last()).map_or(0, |&last| self.block_size - self.blocks[last as usize].tokens);
-        let fresh = (want.end - want.start).saturating_sub(spare).div_ceil(self.block_size);
-        if fresh + self.on_free_list(want.cached) > self.free_blocks() {
+        let fresh = (allocation.end - allocation.start).saturating_sub(spare).div_ceil(self.block_size);
+        if fresh + self.on_free_list(allocation.cached) > self.free_blocks() {
             return false;
         }
-        if want.start == want.end {
+        if allocation.start == allocation.end {
             return true; // nothing to allocate: not even the cached blocks are claimed
         }
         if owned.is_none() {
-            for &block in want.cached {
+            for &block in allocation.cached {
                 self.claim(block);
             }
-            let first_index = if want.prefill { 0 } else { want.start / self.block_size };
-            self.owned.insert(id, Owned { blocks: want.cached.to_vec(), first_index });
+            let first_index = if allocation.prefill { 0 } else { allocation.start / self.block_size };
+            self.owned.insert(id, OwnedBlocks { blocks: allocation.cached.to_vec(), first_index });
         }
-        self.place(want);
+        self.write_tokens(allocation);
         true
     }
 
@@ -181,7 +181,7 @@ impl PlainKv {
         let one_token = self.block_size == 1 && self.semantics.skip_one_token_decode_blocks;
         if computed.is_multiple_of(self.block_size) && !one_token && self.owned.contains_key(&request.id) {
             let keys: Vec<u32> = request.content.keys().collect();
-            self.remember_last(request, &keys);
+            self.hash_last_block(request, &keys);
         }
     }
 
@@ -211,14 +211,14 @@ impl PlainKv {
         self.hits += 1;
     }
 
-    fn place(&mut self, want: &Want<'_>) {
-        let id = want.request.id;
-        let keys: Vec<u32> = want.request.content.keys().collect();
+    fn write_tokens(&mut self, allocation: &AllocationRequest<'_>) {
+        let id = allocation.request.id;
+        let keys: Vec<u32> = allocation.request.content.keys().collect();
         let one_token = self.block_size == 1 && self.semantics.skip_one_token_decode_blocks;
-        if want.in_flight && want.start.is_multiple_of(self.block_size) && !one_token {
-            self.remember_last(want.request, &keys);
+        if allocation.in_flight && allocation.start.is_multiple_of(self.block_size) && !one_token {
+            self.hash_last_block(allocation.request, &keys);
         }
-        let mut left = want.end - want.start;
+        let mut left = allocation.end - allocation.start;
         while left > 0 {
             let owned = &self.owned[&id];
             let partial =
@@ -231,25 +231,25 @@ impl PlainKv {
                 self.owned.get_mut(&id).expect("inserted by allocate").blocks.push(block);
             }
             let record = &mut self.blocks[block as usize];
-            let placed = left.min(self.block_size - record.tokens);
-            record.tokens += placed;
-            left -= placed;
+            let written = left.min(self.block_size - record.tokens);
+            record.tokens += written;
+            left -= written;
             let full = record.tokens == self.block_size;
-            let unhashed = started && !want.prefill && self.semantics.skip_one_token_decode_blocks;
-            if full && !unhashed && !want.in_flight {
-                self.remember_last(want.request, &keys);
+            let unhashed = started && !allocation.prefill && self.semantics.skip_one_token_decode_blocks;
+            if full && !unhashed && !allocation.in_flight {
+                self.hash_last_block(allocation.request, &keys);
             }
         }
     }
 
     /// Hashes the last block of `request`, which is full.
-    fn remember_last(&mut self, request: &Request, keys: &[u32]) {
+    fn hash_last_block(&mut self, request: &Request, keys: &[u32]) {
         let owned = &self.owned[&request.id];
         let Some(&block) = owned.blocks.last() else { return };
         // Blocks behind a free full hit have no chain of hashes: no request can look them up.
         if owned.first_index == 0 && self.blocks[block as usize].hash.is_none() {
             let index = owned.blocks.len() as u32 - 1;
-            self.remember(block, hash_of(request, keys, index));
+            self.hash_block(block, hash_of(request, keys, index));
         }
     }
 
@@ -260,9 +260,9 @@ impl PlainKv {
         if let Some(hash) = record.hash {
             if self.semantics.forget_twins {
                 self.by_hash.remove(&hash);
-            } else if let Some(twins) = self.by_hash.get_mut(&hash) {
-                twins.retain(|&twin| twin != block);
-                if twins.is_empty() {
+            } else if let Some(duplicates) = self.by_hash.get_mut(&hash) {
+                duplicates.retain(|&duplicate| duplicate != block);
+                if duplicates.is_empty() {
                     self.by_hash.remove(&hash);
                 }
             }
@@ -273,26 +273,26 @@ impl PlainKv {
         block
     }
 
-    fn remember(&mut self, block: u32, hash: Hash) {
+    fn hash_block(&mut self, block: u32, hash: BlockHash) {
         if !self.caching {
             return;
         }
         self.blocks[block as usize].hash = Some(hash);
-        let twins = self.by_hash.entry(hash).or_default();
+        let duplicates = self.by_hash.entry(hash).or_default();
         if self.semantics.forget_twins {
-            twins.clear();
+            duplicates.clear();
         }
-        twins.push(block);
+        duplicates.push(block);
     }
 
-    fn find(&self, hash: Hash) -> Option<u32> {
-        self.by_hash.get(&hash).and_then(|twins| twins.first().copied())
+    fn find(&self, hash: BlockHash) -> Option<u32> {
+        self.by_hash.get(&hash).and_then(|duplicates| duplicates.first().copied())
     }
 }
 
-fn hash_of(request: &Request, keys: &[u32], index: u32) -> Hash {
+fn hash_of(request: &Request, keys: &[u32], index: u32) -> BlockHash {
     match keys.get(index as usize) {
-        Some(&key) => Hash::Shared(key),
-        None => Hash::Own { id: request.id, index },
+        Some(&key) => BlockHash::Shared(key),
+        None => BlockHash::Own { id: request.id, index },
     }
 }

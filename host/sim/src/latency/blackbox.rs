@@ -24,12 +24,12 @@ impl Blackbox {
     /// Unless there are three of each, finite and not negative.
     pub fn new(alpha: &[f64], beta: &[f64]) -> Result<Self, LatencyError> {
         let host = HostTimes::new("blackbox", alpha)?;
-        let given = beta.len();
+        let actual = beta.len();
         let beta = <[f64; 3]>::try_from(beta).map_err(|_| LatencyError::CoefficientCount {
             model: "blackbox",
             name: "beta",
             expected: "3",
-            given,
+            actual,
         })?;
         check_coefficients("beta", &beta)?;
         Ok(Self { host, beta })
@@ -74,12 +74,12 @@ impl HostTimes {
     pub(super) const NONE: Self = Self { alpha: [0.0; 3] };
 
     pub(super) fn new(model: &'static str, alpha: &[f64]) -> Result<Self, LatencyError> {
-        let given = alpha.len();
+        let actual = alpha.len();
         let alpha = <[f64; 3]>::try_from(alpha).map_err(|_| LatencyError::CoefficientCount {
             model,
             name: "alpha",
             expected: "3",
-            given,
+            actual,
         })?;
         check_coefficients("alpha", &alpha)?;
         Ok(Self { alpha })

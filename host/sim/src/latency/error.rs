@@ -17,7 +17,7 @@ pub enum LatencyError {
         /// Number of coefficients that the model takes.
         expected: &'static str,
         /// Number of coefficients that were given.
-        given: usize,
+        actual: usize,
     },
     /// A coefficient is negative, infinite or not a number.
     CoefficientValue {
@@ -65,8 +65,8 @@ impl LatencyError {
     #[must_use]
     pub fn what(&self) -> String {
         match self {
-            Self::CoefficientCount { model, name, expected, given } => {
-                format!("{model} takes {expected} {name} coefficients, not {given}")
+            Self::CoefficientCount { model, name, expected, actual } => {
+                format!("{model} takes {expected} {name} coefficients, not {actual}")
             }
             Self::CoefficientValue { name, index, value } => format!("{name}[{index}] is {value}"),
             Self::Missing { field } => format!("`{field}` is missing or zero"),

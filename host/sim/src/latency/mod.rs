@@ -176,7 +176,7 @@ pub(crate) mod testing {
 
     /// One request of a batch.
     #[derive(Clone, Copy, Debug)]
-    pub struct Item {
+    pub struct BatchItem {
         /// Tokens computed in this step.
         pub n: u32,
         /// Tokens computed in earlier steps.
@@ -185,13 +185,13 @@ pub(crate) mod testing {
         pub input: u32,
     }
 
-    impl Item {
+    impl BatchItem {
         pub fn is_prefill(self) -> bool {
             self.context < self.input
         }
     }
 
-    pub fn batch(items: &[Item]) -> Batch {
+    pub fn batch(items: &[BatchItem]) -> Batch {
         let mut batch = Batch::default();
         for item in items {
             if item.is_prefill() {
@@ -204,7 +204,7 @@ pub(crate) mod testing {
     }
 
     /// `count` batches of up to 64 requests: prefill only, decode only, and both.
-    pub fn random_batches(count: usize) -> impl Iterator<Item = Vec<Item>> {
+    pub fn random_batches(count: usize) -> impl Iterator<Item = Vec<BatchItem>> {
         let mut rng = rand_pcg::Pcg64Mcg::seed_from_u64(7);
         (0..count).map(move |_| {
             let requests = rng.random_range(1..=64);
@@ -215,9 +215,9 @@ pub(crate) mod testing {
                     let input = rng.random_range(1..=longest);
                     if rng.random_range(0..100) < prefill_percent {
                         let context = rng.random_range(0..input);
-                        Item { n: rng.random_range(1..=(input - context).min(8192)), context, input }
+                        BatchItem { n: rng.random_range(1..=(input - context).min(8192)), context, input }
                     } else {
-                        Item { n: 1, context: input + rng.random_range(0..2000), input }
+                        BatchItem { n: 1, context: input + rng.random_range(0..2000), input }
                     }
                 })
                 .collect()
@@ -244,7 +244,7 @@ mod tests {
         ];
         for model in models {
             let shortest = model.shortest_step();
-            assert!(shortest > Micros(50), "worth knowing: {model:?}");
+            assert!(shortest > Micros(50), "a useful bound: {model:?}");
             for items in random_batches(5_000) {
                 assert!(model.step_time(&batch(&items)) >= shortest, "{items:?}");
                 assert!(model.step_time(&batch(&items[..1])) >= shortest, "{items:?}");

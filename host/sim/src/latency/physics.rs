@@ -200,7 +200,7 @@ impl From<[f64; 8]> for PhysicsBeta {
 pub struct Physics {
     alpha: PhysicsAlpha,
     beta: PhysicsBeta,
-    parts: Parts,
+    parts: StepParts,
     /// Weighted µs of the terms that depend on the number of tokens, and of those that depend on the number of
     /// requests; the constants of the step are in the former.
     by_tokens: Vec<f64>,
@@ -231,7 +231,7 @@ impl Physics {
         check_coefficients("beta", &beta.to_array())?;
         kernels.check()?;
         check(model, gpu, parallelism)?;
-        let parts = Parts::new(model, gpu, kernels, parallelism, expert_parallel);
+        let parts = StepParts::new(model, gpu, kernels, parallelism, expert_parallel);
         let attention = parts.layers / parts.ranks;
         let mut physics = Self {
             alpha,
@@ -264,7 +264,7 @@ impl Physics {
     /// Weighted µs of the outputs of a step with that many requests: last matrix and sampling.
     fn of_requests(&self, requests: u64) -> f64 {
         let requests = exact(requests);
-        self.beta.gemm * self.parts.answers(requests) + self.beta.request_us * requests
+        self.beta.gemm * self.parts.logits(requests) + self.beta.request_us * requests
     }
 
     /// Weighted µs of a step, without the terms of context and of prefill attention.
@@ -326,13 +326,13 @@ impl LatencyModel for Physics {
 
 /// The unweighted parts of a step, computed from architecture and curves.
 #[derive(Clone, Debug)]
-struct Parts {
+struct StepParts {
     layers: f64,
     /// Data-parallel ranks: each has its share of the requests.
     ranks: f64,
     /// Matrix products of a step with the number of each; and the product that gives the output logits.
     products: Vec<(f64, Product)>,
-    answer: Product,
+    logits: Product,
     routed: Option<Experts>,
     /// Time per token of norms, activations and similar kernels, all layers, µs.
     between: f64,
@@ -341,10 +341,10 @@ struct Parts {
     decode_request: f64,
     context_token: f64,
     prefill_pair: f64,
-    network: Network,
+    network: Collectives,
 }
 
-impl Parts {
+impl StepParts {
     fn new(model: &ModelConfig, gpu: &Gpu, kernels: &Kernels, parallelism: Parallelism, expert_parallel: bool) -> Self {
         let machine = Machine::new(model, gpu, kernels);
         let (tp, ranks) = (f64::from(parallelism.tensor), f64::from(parallelism.data));
@@ -396,7 +396,7 @@ impl Parts {
             layers,
             ranks,
             products,
-            answer: machine.product(f64::from(model.vocab_size) / tp, d),
+            logits: machine.product(f64::from(model.vocab_size) / tp, d),
             routed,
             between: between * model.dtype_bytes / (machine.bandwidth * kernels.attention_bandwidth),
             attention_launch: kernels.attention_launch_us,
@@ -404,7 +404,7 @@ impl Parts {
             context_token: (kv_elements * model.dtype_bytes / (machine.bandwidth * kernels.attention_bandwidth))
                 .max(heads * 2.0 * (query + value) / (machine.flops_16bit * kernels.attention_flops)),
             prefill_pair: heads * 2.0 * (query + value) / (machine.flops_16bit * kernels.attention_flops),
-            network: Network {
+            network: Collectives {
                 gpus: tp,
                 reductions: 2.0 * layers - dispatched,
                 dispatches: 2.0 * dispatched,
@@ -430,8 +430,8 @@ impl Parts {
     }
 
     /// Time of the last matrix product, which gives the logits for sampling, µs.
-    fn answers(&self, requests: f64) -> f64 {
-        self.answer.us((requests / self.ranks).ceil())
+    fn logits(&self, requests: f64) -> f64 {
+        self.logits.us((requests / self.ranks).ceil())
     }
 }
 
@@ -549,7 +549,7 @@ impl Experts {
 
 /// The collectives of one step.
 #[derive(Clone, Copy, Debug)]
-struct Network {
+struct Collectives {
     /// Number of GPUs in a tensor-parallel group.
     gpus: f64,
     /// Number of all-reduces, and of exchanges with the experts of other ranks.
@@ -560,7 +560,7 @@ struct Network {
     kernels: Kernels,
 }
 
-impl Network {
+impl Collectives {
     fn us(&self, tokens: f64) -> f64 {
         let bytes = self.message * tokens;
         let Kernels { reduce_once, reduce_twice, .. } = self.kernels;
@@ -660,7 +660,7 @@ mod tests {
 
     use super::samples::kernels;
     use super::*;
-    use crate::latency::testing::{Item, batch, random_batches};
+    use crate::latency::testing::{BatchItem, batch, random_batches};
     use crate::model::samples::{deepseek_lite, h100, llama_8b, qwen_moe, scout_fp8};
 
     const ALPHA: PhysicsAlpha = PhysicsAlpha { arrival_us: 4500.0, input_token_us: 0.5, first_token_steps: 1.25 };
@@ -681,7 +681,7 @@ mod tests {
     }
 
     /// The formula of a dense model on one rank, kernel by kernel and request by request.
-    fn written_out(m: &ModelConfig, tp: f64, items: &[Item]) -> f64 {
+    fn written_out(m: &ModelConfig, tp: f64, items: &[BatchItem]) -> f64 {
         let (k, bandwidth, flops) = (kernels(), 3.35e6, 989.5e6);
         let (l, d, h) =
             (f64::from(m.num_hidden_layers), f64::from(m.hidden_size), f64::from(m.num_attention_heads) / tp);
@@ -793,7 +793,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn invalid_configurations_are_refused() {
         let error = |model: &ModelConfig, tensor, data, kernels: &Kernels, beta| {
             let parallelism = Parallelism { tensor, data };
             Physics::new(model, (&h100(), kernels), parallelism, false, ALPHA, beta).unwrap_err()

@@ -32,7 +32,7 @@ pub struct Roofline {
     decode: PerGpu,
     /// Memory bandwidth, bytes per second.
     bandwidth: f64,
-    weights: Weights,
+    weights: WeightReads,
 }
 
 impl Roofline {
@@ -81,7 +81,7 @@ impl Roofline {
             prefill: PerGpu::new(parallelism.tensor, peak * mfu.prefill),
             decode: PerGpu::new(parallelism.tensor, peak * mfu.decode),
             bandwidth: gpu.hbm_tb_s * 1e12,
-            weights: Weights::new(model, kv_width, tp),
+            weights: WeightReads::new(model, kv_width, tp),
         })
     }
 }
@@ -130,7 +130,7 @@ impl LatencyModel for Roofline {
 /// With E experts of which each token visits k at random, n tokens visit E·(1 − ((E−k)/E)^n) of them. The power is too
 /// slow to be computed at every step, so the first few thousand results are kept in a table.
 #[derive(Clone, Debug)]
-struct Weights {
+struct WeightReads {
     fixed: f64,
     /// Bytes of one expert in all layers.
     expert: f64,
@@ -143,7 +143,7 @@ struct Weights {
     per_gpu: Vec<f64>,
 }
 
-impl Weights {
+impl WeightReads {
     fn new(model: &ModelConfig, kv_width: f64, tp: f64) -> Self {
         let (layers, d) = (f64::from(model.num_hidden_layers), f64::from(model.hidden_size));
         let moe_layers = f64::from(model.moe_layers());
@@ -201,11 +201,11 @@ fn power(mut base: f64, mut exponent: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::latency::testing::{Item, batch, random_batches};
+    use crate::latency::testing::{BatchItem, batch, random_batches};
     use crate::model::samples::{deepseek_lite, h100, llama_8b, qwen_moe, scout_fp8};
 
     /// The formula of `engine.md` §4.4 as it is written there, request by request.
-    fn written_out(model: &ModelConfig, gpu: &Gpu, tp: f64, items: &[Item]) -> u64 {
+    fn written_out(model: &ModelConfig, gpu: &Gpu, tp: f64, items: &[BatchItem]) -> u64 {
         let (l, d) = (f64::from(model.num_hidden_layers), f64::from(model.hidden_size));
         let (h, kv) = (f64::from(model.num_attention_heads), f64::from(model.num_key_value_heads));
         let (ffm, ffd) = (f64::from(model.expert_width()), f64::from(model.dense_width()));

@@ -20,9 +20,9 @@ use crate::units::Micros;
 #[derive(Clone, Debug)]
 pub struct TrainedPhysics {
     alpha: [f64; 3],
-    beta: Beta,
+    beta: TrainedBeta,
     kv_split: KvSplit,
-    physics: Physics,
+    physics: PhysicalTimes,
     /// Constants: b2·weight loading; b4·layers; b7·MoE layers, µs.
     weights_us: f64,
     layers_us: f64,
@@ -31,7 +31,7 @@ pub struct TrainedPhysics {
 
 /// Trained weights, named by the term that they multiply.
 #[derive(Clone, Copy, Debug, Default)]
-struct Beta {
+struct TrainedBeta {
     prefill_compute: f64,
     decode_compute: f64,
     weight_loading: f64,
@@ -76,7 +76,7 @@ impl TrainedPhysics {
             return Err(count("beta", "7 to 11", beta.len()));
         }
         let optional = |index: usize| rest.get(index).copied();
-        let beta = Beta {
+        let beta = TrainedBeta {
             prefill_compute: b0,
             decode_compute: b1,
             weight_loading: b2,
@@ -90,7 +90,7 @@ impl TrainedPhysics {
             dispatch: optional(3).unwrap_or(b3),
         };
         check(model, gpu, parallelism)?;
-        let physics = Physics::new(model, gpu, parallelism, comm);
+        let physics = PhysicalTimes::new(model, gpu, parallelism, comm);
         let interleaved = model.moe.is_some_and(|moe| moe.interleave_moe_layer_step > 0);
         Ok(Self {
             alpha,
@@ -172,8 +172,8 @@ impl LatencyModel for TrainedPhysics {
     }
 }
 
-fn count(name: &'static str, expected: &'static str, given: usize) -> LatencyError {
-    LatencyError::CoefficientCount { model: "trained-physics", name, expected, given }
+fn count(name: &'static str, expected: &'static str, actual: usize) -> LatencyError {
+    LatencyError::CoefficientCount { model: "trained-physics", name, expected, actual }
 }
 
 fn check(model: &ModelConfig, gpu: &Gpu, parallelism: Parallelism) -> Result<(), LatencyError> {
@@ -211,7 +211,7 @@ pub enum MoeComm {
 
 /// The physical times, µs, before their weights. Constants that are integers are exact.
 #[derive(Clone, Copy, Debug)]
-struct Physics {
+struct PhysicalTimes {
     /// Performance of one GPU: FLOP/µs and bytes/µs.
     flops: f64,
     bandwidth: f64,
@@ -248,7 +248,7 @@ struct Physics {
     collectives: bool,
 }
 
-impl Physics {
+impl PhysicalTimes {
     fn new(model: &ModelConfig, gpu: &Gpu, parallelism: Parallelism, comm: MoeComm) -> Self {
         let (layers, d) = (f64::from(model.num_hidden_layers), f64::from(model.hidden_size));
         let moe_layers = f64::from(model.moe_layers());
@@ -351,7 +351,7 @@ impl Physics {
 }
 
 /// Time of reading every weight of one GPU once, µs.
-fn weight_loading_us(model: &ModelConfig, physics: &Physics) -> f64 {
+fn weight_loading_us(model: &ModelConfig, physics: &PhysicalTimes) -> f64 {
     let (layers, d, tp) = (physics.layers, physics.hidden, physics.tp);
     let dense_layers = layers - physics.moe_layers;
     let head_dim = f64::from(model.hidden_size / model.num_attention_heads);
@@ -369,7 +369,7 @@ fn weight_loading_us(model: &ModelConfig, physics: &Physics) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::latency::testing::{Item, batch, random_batches};
+    use crate::latency::testing::{BatchItem, batch, random_batches};
     use crate::model::samples::{deepseek_lite, h100, llama_8b, qwen_moe, scout_fp8};
 
     const ALPHA: [f64; 3] = [15563.199579, 777.3455, 45.907545];
@@ -388,7 +388,7 @@ mod tests {
     ];
 
     /// The formula of `engine.md` §4.3 as it is written there, request by request.
-    fn written_out(m: &ModelConfig, gpu: &Gpu, par: Parallelism, comm: MoeComm, b: &[f64], items: &[Item]) -> u64 {
+    fn written_out(m: &ModelConfig, gpu: &Gpu, par: Parallelism, comm: MoeComm, b: &[f64], items: &[BatchItem]) -> u64 {
         let (l, d, h) = (f64::from(m.num_hidden_layers), f64::from(m.hidden_size), f64::from(m.num_attention_heads));
         let (tp, dp) = (f64::from(par.tensor), f64::from(par.data));
         let (td, f, w) = (tp * dp, gpu.peak_tflops(m.weight_bytes) * 1e6, gpu.hbm_tb_s * 1e6);
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn invalid_configurations_are_refused() {
         let error = |model: &ModelConfig, tensor, data, beta: &[f64]| {
             let parallelism = Parallelism { tensor, data };
             TrainedPhysics::new(model, &h100(), parallelism, MoeComm::AllGather, &ALPHA, beta).unwrap_err()

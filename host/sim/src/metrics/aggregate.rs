@@ -55,9 +55,9 @@ pub(super) fn per_second(count: u64, duration: Micros) -> f64 {
 /// Every instance has one, and with many instances they do not fit the processor's caches. Outcomes are therefore
 /// buffered in one buffer per instance and sorted some dozens at a time.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Collected {
+pub(super) struct InstanceSamples {
     /// Outcomes that are not sorted yet.
-    recent: Vec<Ended>,
+    recent: Vec<EndedRequest>,
     pub counts: Counts,
     ttft: Samples,
     e2e: Samples,
@@ -66,39 +66,39 @@ pub(super) struct Collected {
 
 /// The parts of an outcome that are counted: half a cache line.
 #[derive(Clone, Copy, Debug)]
-struct Ended {
+struct EndedRequest {
     /// TTFT, end-to-end latency and scheduling delay in µs; [`EndedRequest::NONE`] where there is none.
     latencies: [u64; 3],
     generated_tokens: u32,
     status: Status,
 }
 
-impl Ended {
+impl EndedRequest {
     /// Marks a missing latency: no duration is that long.
     const NONE: u64 = u64::MAX;
 }
 
-impl Collected {
+impl InstanceSamples {
     pub fn add(&mut self, outcome: &Outcome) {
         if self.recent.len() == RECENT_OUTCOMES {
-            self.settle();
+            self.flush();
         }
         let &Outcome { status, generated_tokens, ttft, e2e, scheduling_delay, .. } = outcome;
-        let latencies = [ttft, e2e, scheduling_delay].map(|latency| latency.map_or(Ended::NONE, |Micros(us)| us));
+        let latencies = [ttft, e2e, scheduling_delay].map(|latency| latency.map_or(EndedRequest::NONE, |Micros(us)| us));
         if self.recent.capacity() == 0 {
             self.recent.reserve(RECENT_OUTCOMES);
         }
-        self.recent.push(Ended { latencies, generated_tokens, status });
+        self.recent.push(EndedRequest { latencies, generated_tokens, status });
     }
 
     /// Sorts the buffered outcomes; called before the samples are read.
-    pub fn settle(&mut self) {
+    pub fn flush(&mut self) {
         let mut recent = std::mem::take(&mut self.recent);
         for ended in recent.drain(..) {
             self.counts.count(ended.status, ended.generated_tokens);
             let samples = [&mut self.ttft, &mut self.e2e, &mut self.scheduling_delay];
             for (samples, us) in samples.into_iter().zip(ended.latencies) {
-                samples.extend((us != Ended::NONE).then_some(Micros(us)));
+                samples.extend((us != EndedRequest::NONE).then_some(Micros(us)));
             }
         }
         self.recent = recent;
@@ -106,7 +106,7 @@ impl Collected {
 
     /// The figures. `itl` are its inter-token latencies; `whole` is the duration of the cluster.
     pub fn aggregate(&mut self, itl: Distribution, counters: &Counters, horizon: Micros, whole: Micros) -> Aggregate {
-        self.settle();
+        self.flush();
         let lookups = counters.cache_hits + counters.cache_misses;
         Aggregate {
             counts: self.counts,
@@ -123,13 +123,13 @@ impl Collected {
 }
 
 /// The figures of all instances together. `parts` are their samples, and those of requests that reached no instance.
-pub(super) fn cluster(parts: &[&Collected], itl: Distribution, instances: &[Aggregate], duration: Micros) -> Aggregate {
+pub(super) fn cluster(parts: &[&InstanceSamples], itl: Distribution, instances: &[Aggregate], duration: Micros) -> Aggregate {
     let mut counts = Counts::default();
     parts.iter().for_each(|part| counts.add(&part.counts));
     let mut counters = Counters::default();
     instances.iter().for_each(|instance| add(&mut counters, &instance.counters));
     // One after the other, because each copies its samples.
-    let merged = |of: fn(&Collected) -> &Samples| Samples::merged(parts.iter().map(|part| of(part))).distribution();
+    let merged = |of: fn(&InstanceSamples) -> &Samples| Samples::merged(parts.iter().map(|part| of(part))).distribution();
     Aggregate {
         counts,
         counters,

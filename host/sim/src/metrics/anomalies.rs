@@ -54,21 +54,21 @@ impl Anomaly {
     pub fn definition(self) -> &'static str {
         match self {
             Self::PriorityInversion => {
-                "requests that entered the batch of an instance while another request there that had arrived \
-                 earlier, and whose SLO class is at least as urgent, had yet to enter it. Requests that never \
-                 entered count as overtaken only if they are still queued at the end; preempted ones never do"
+                "requests that entered the batch of an instance before another request there that had arrived \
+                 earlier and has an SLO class of at least the same priority. Requests that never entered count \
+                 as overtaken only if they are still queued at the end; preempted ones never do"
             }
             Self::HeadOfLineBlocking => {
-                "instances whose wait queue, averaged over the simulated time, holds at least 1 request and more \
+                "instances with a waiting queue that, averaged over the simulated time, holds at least 1 request and more \
                  than twice as many as the queues of the other instances do on average"
             }
-            Self::RejectedByAdmission => "requests that the admission policy turned away",
+            Self::RejectedByAdmission => "requests that the admission policy rejected",
             Self::RejectedByRouting => "requests for a model that no instance serves",
             Self::Dropped => {
                 "requests that can never be served: too long for the model, the KV cache or the token budget of a step"
             }
             Self::TimedOut => "requests whose deadline passed before they completed",
-            Self::LengthCapped => "completed requests whose answer was cut off at the maximum model length",
+            Self::LengthCapped => "completed requests with an output that ended early at the maximum model length",
         }
     }
 }
@@ -79,7 +79,7 @@ pub struct Anomalies {
     /// [`Anomaly::PriorityInversion`]; `None` unless enabled.
     pub priority_inversions: Option<u64>,
     /// [`Anomaly::HeadOfLineBlocking`]: the instances, lowest first.
-    pub head_of_line_blocking: Vec<Blocked>,
+    pub head_of_line_blocking: Vec<BlockedInstance>,
     /// [`Anomaly::RejectedByAdmission`]: number of requests.
     pub rejected_by_admission: u64,
     /// The same by SLO class.
@@ -96,7 +96,7 @@ pub struct Anomalies {
 
 /// An instance with head-of-line blocking.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Blocked {
+pub struct BlockedInstance {
     /// Number of the instance in the cluster.
     pub instance: u32,
     /// Mean number of requests in its waiting queue over the simulated time.
@@ -141,7 +141,7 @@ impl Anomalies {
 
 /// The instances with head-of-line blocking. BLIS compares with the mean over all instances, which an instance can
 /// never exceed twofold if there are two.
-fn head_of_line_blocking(instances: &[Aggregate]) -> Vec<Blocked> {
+fn head_of_line_blocking(instances: &[Aggregate]) -> Vec<BlockedInstance> {
     if instances.len() < 2 {
         return Vec::new();
     }
@@ -151,7 +151,7 @@ fn head_of_line_blocking(instances: &[Aggregate]) -> Vec<Blocked> {
         // Summed for each instance: subtracting from the total would leave meaningless digits.
         let (before, after) = (&instances[..number as usize], &instances[number as usize + 1..]);
         let others = before.iter().chain(after).map(queue).sum::<f64>() / (instances.len() - 1) as f64;
-        Blocked { instance: number, mean_queue_length: queue(instance), others_mean_queue_length: others }
+        BlockedInstance { instance: number, mean_queue_length: queue(instance), others_mean_queue_length: others }
     });
     compared.filter(|it| it.mean_queue_length > 2.0 * it.others_mean_queue_length).collect()
 }
@@ -185,7 +185,7 @@ mod tests {
         let anomalies = Anomalies {
             priority_inversions: Some(1),
             head_of_line_blocking: vec![
-                Blocked { instance: 0, mean_queue_length: 3.0, others_mean_queue_length: 0.0 };
+                BlockedInstance { instance: 0, mean_queue_length: 3.0, others_mean_queue_length: 0.0 };
                 2
             ],
             rejected_by_admission: 3,

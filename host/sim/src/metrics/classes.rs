@@ -30,14 +30,14 @@ impl SloTargets {
     /// Whether a request that ended met all targets. A request that did not complete met none; a class without targets
     /// is always met.
     #[must_use]
-    pub fn kept(&self, outcome: &Outcome) -> bool {
-        let met = self.normal().met(outcome);
+    pub fn met(&self, outcome: &Outcome) -> bool {
+        let met = self.normal().met_each(outcome);
         met.iter().all(|met| met.is_none_or(|met| met && outcome.completed()))
     }
 
     /// TTFT, ITL and E2E: whether a completed request met the target; `None` without a target. A latency that does not
     /// exist (no first token, no second token) does not meet its target.
-    fn met(&self, outcome: &Outcome) -> [Option<bool>; 3] {
+    fn met_each(&self, outcome: &Outcome) -> [Option<bool>; 3] {
         let within = |target: Option<Micros>, value: Option<Micros>| {
             target.map(|target| value.is_some_and(|value| value <= target))
         };
@@ -103,7 +103,7 @@ pub struct ClassGoodput {
 
 /// The samples of both reports: 16 bytes per request, 8 more for durations above 71 minutes.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Class {
+pub(super) struct ClassSamples {
     counts: Counts,
     ttft: Samples,
     itl: Means,
@@ -114,7 +114,7 @@ pub(super) struct Class {
     met: [u64; 3],
 }
 
-impl Class {
+impl ClassSamples {
     pub fn new(targets: SloTargets) -> Self {
         Self { targets, ..Self::default() }
     }
@@ -127,7 +127,7 @@ impl Class {
         }
         self.e2e.extend(outcome.e2e);
         if outcome.completed() {
-            let met = self.targets.met(outcome);
+            let met = self.targets.met_each(outcome);
             self.met.iter_mut().zip(met).for_each(|(count, met)| *count += u64::from(met == Some(true)));
             self.good += u64::from(met.iter().all(|&met| met != Some(false)));
         }
@@ -168,15 +168,15 @@ impl Class {
 
 /// The figures of all classes; `None` if no request has a class with targets.
 pub(super) fn goodput(
-    classes: &BTreeMap<Name, Class>,
+    classes: &BTreeMap<Name, ClassSamples>,
     reports: &[(Name, ClassReport)],
     duration: Micros,
 ) -> Option<Goodput> {
-    let promised = classes
+    let with_targets = classes
         .values()
         .zip(reports)
         .filter_map(|(class, &(name, report))| Some((name, class.goodput(&report, duration)?)));
-    let per_class: Vec<(Name, ClassGoodput)> = promised.collect();
+    let per_class: Vec<(Name, ClassGoodput)> = with_targets.collect();
     let sum = |of: fn(&ClassGoodput) -> u64| per_class.iter().map(|(_, class)| of(class)).sum::<u64>();
     let (good, count) = (sum(|class| class.good), sum(|class| class.count));
     (count > 0).then(|| Goodput {

@@ -14,8 +14,8 @@ use crate::units::Micros;
 /// of all instances are therefore appended to one buffer that does fit, and moved to the instances some thousands at a
 /// time. With few instances they are moved immediately.
 #[derive(Clone, Debug)]
-pub(super) struct Gaps {
-    recent: Vec<Recent>,
+pub(super) struct InterTokenLatencies {
+    recent: Vec<RecentGap>,
     /// The latest entry of `recent` of each instance, [`NONE`] if it has none. Empty for at most [`HISTOGRAMS_AT_HAND`]
     /// instances.
     latest: Vec<u16>,
@@ -23,7 +23,7 @@ pub(super) struct Gaps {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Recent {
+struct RecentGap {
     us: u32,
     count: u16,
     /// The previous entry of the same instance.
@@ -32,7 +32,7 @@ struct Recent {
 
 const NONE: u16 = u16::MAX;
 
-impl Gaps {
+impl InterTokenLatencies {
     pub fn new(instances: usize) -> Self {
         let many = instances > HISTOGRAMS_AT_HAND;
         Self {
@@ -53,32 +53,32 @@ impl Gaps {
             return;
         }
         if self.recent.len() == RECENT_GAPS {
-            self.settle();
+            self.flush();
         }
         let before = std::mem::replace(&mut self.latest[instance as usize], self.recent.len() as u16);
-        self.recent.push(Recent { us, count, before });
+        self.recent.push(RecentGap { us, count, before });
     }
 
     /// Subtracts values that were added before, never more of a value than were added.
     pub fn retract(&mut self, instance: u32, Micros(us): Micros, count: u64) {
         if !self.latest.is_empty() {
-            self.hand_on(instance as usize);
+            self.flush_instance(instance as usize);
         }
         let histogram = &mut self.instances[instance as usize];
-        histogram.settle();
+        histogram.flush();
         histogram.counted.retract(us, count);
     }
 
     /// Moves all buffered values to the instances.
-    fn settle(&mut self) {
-        (0..self.latest.len()).for_each(|instance| self.hand_on(instance));
+    fn flush(&mut self) {
+        (0..self.latest.len()).for_each(|instance| self.flush_instance(instance));
         self.recent.clear();
     }
 
-    fn hand_on(&mut self, instance: usize) {
+    fn flush_instance(&mut self, instance: usize) {
         let mut at = std::mem::replace(&mut self.latest[instance], NONE);
         while at != NONE {
-            let Recent { us, count, before } = self.recent[at as usize];
+            let RecentGap { us, count, before } = self.recent[at as usize];
             self.instances[instance].add(us, count.into());
             at = before;
         }
@@ -86,8 +86,8 @@ impl Gaps {
 
     /// The distribution of each instance and of all together.
     pub fn distributions(&mut self) -> (Vec<Distribution>, Distribution) {
-        self.settle();
-        let Scratch { mut one, mut all, mut values } = SCRATCH.take();
+        self.flush();
+        let HistogramScratch { mut one, mut all, mut values } = SCRATCH.take();
         let mut each = Vec::with_capacity(self.instances.len());
         for histogram in &self.instances {
             histogram.add_to(&mut one);
@@ -97,7 +97,7 @@ impl Gaps {
         }
         all.take(&mut values);
         let whole = distribution(&values);
-        SCRATCH.set(Scratch { one, all, values });
+        SCRATCH.set(HistogramScratch { one, all, values });
         (each, whole)
     }
 }
@@ -105,14 +105,14 @@ impl Gaps {
 thread_local! {
     /// Empty counters that keep their pages: in short and frequent simulations, a sixth of the time would be spent on
     /// new ones.
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
+    static SCRATCH: RefCell<HistogramScratch> = RefCell::default();
 }
 
 #[derive(Debug, Default)]
-struct Scratch {
+struct HistogramScratch {
     /// Counters of one instance, and of all.
-    one: Counters,
-    all: Counters,
+    one: ValueCounters,
+    all: ValueCounters,
     values: Vec<(u64, u64)>,
 }
 
@@ -121,30 +121,30 @@ struct Scratch {
 struct Histogram {
     /// Values that are not counted yet: (value, count).
     listed: Vec<(u32, u32)>,
-    counted: Counters,
+    counted: ValueCounters,
 }
 
 impl Histogram {
     #[inline]
     fn add(&mut self, us: u32, count: u32) {
         if self.listed.len() == self.listed.capacity() {
-            self.make_room();
+            self.reserve();
         }
         self.listed.push((us, count));
     }
 
     #[cold]
-    fn make_room(&mut self) {
-        self.settle();
+    fn reserve(&mut self) {
+        self.flush();
         self.listed.reserve_exact(LISTED_DURATIONS); // memory is used only where it is written to
     }
 
     /// Counts the values in the list.
-    fn settle(&mut self) {
+    fn flush(&mut self) {
         self.listed.drain(..).for_each(|(us, count)| self.counted.add(us.into(), count.into()));
     }
 
-    fn add_to(&self, all: &mut Counters) {
+    fn add_to(&self, all: &mut ValueCounters) {
         self.listed.iter().for_each(|&(us, count)| all.add(us.into(), count.into()));
         self.counted.values().for_each(|(us, count)| all.add(us, count));
     }
@@ -155,16 +155,16 @@ impl Histogram {
 /// The counters lie in pages, which are allocated when one of their values first occurs: step times vary within a few
 /// milliseconds.
 #[derive(Clone, Debug, Default)]
-struct Counters {
+struct ValueCounters {
     /// Counters of the values below [`DENSE_DURATIONS_US`]; grows to the largest one that occurs.
-    pages: Vec<Option<Box<Page>>>,
+    pages: Vec<Option<Box<CounterPage>>>,
     /// Counters of all larger values.
     sparse: BTreeMap<u64, u64>,
 }
 
 /// A page of counters. Few values of a page ever occur, so those that do are marked.
 #[derive(Clone, Debug)]
-struct Page {
+struct CounterPage {
     counts: [u64; PAGE],
     /// A bit per counter: clear only where the counter is zero.
     seen: [u64; PAGE / 64],
@@ -173,7 +173,7 @@ struct Page {
 /// Values per page: 4 KiB.
 const PAGE: usize = 512;
 
-impl Page {
+impl CounterPage {
     const EMPTY: Self = Self { counts: [0; PAGE], seen: [0; PAGE / 64] };
 
     #[inline]
@@ -194,7 +194,7 @@ impl Page {
     }
 }
 
-impl Counters {
+impl ValueCounters {
     fn add(&mut self, us: u64, count: u64) {
         match self.pages.get_mut(us as usize / PAGE) {
             Some(Some(page)) => page.add(us as usize % PAGE, count),
@@ -212,7 +212,7 @@ impl Counters {
         if page >= self.pages.len() {
             self.pages.resize(page + 1, None);
         }
-        self.pages[page].get_or_insert_with(|| Box::new(Page::EMPTY)).add(at, count);
+        self.pages[page].get_or_insert_with(|| Box::new(CounterPage::EMPTY)).add(at, count);
     }
 
     fn retract(&mut self, us: u64, count: u64) {
@@ -285,13 +285,13 @@ mod tests {
     }
 
     /// Two instances: the first with the values `one`, the second with `other`.
-    fn gaps(one: &[(u64, u64)], other: &[(u64, u64)]) -> Gaps {
+    fn gaps(one: &[(u64, u64)], other: &[(u64, u64)]) -> InterTokenLatencies {
         of_instances(2, one, other)
     }
 
     /// Two instances, in the form used for `as_for` instances.
-    fn of_instances(as_for: usize, one: &[(u64, u64)], other: &[(u64, u64)]) -> Gaps {
-        let mut gaps = Gaps::new(as_for);
+    fn of_instances(as_for: usize, one: &[(u64, u64)], other: &[(u64, u64)]) -> InterTokenLatencies {
+        let mut gaps = InterTokenLatencies::new(as_for);
         gaps.instances.truncate(2);
         gaps.latest.truncate(2);
         one.iter().for_each(|&(us, count)| gaps.add(0, Micros(us), count));

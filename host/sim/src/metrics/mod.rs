@@ -20,7 +20,7 @@ mod tenants;
 use std::collections::BTreeMap;
 
 pub use aggregate::Aggregate;
-pub use anomalies::{Anomalies, Anomaly, Blocked};
+pub use anomalies::{Anomalies, Anomaly, BlockedInstance};
 pub use classes::{ClassGoodput, ClassReport, Goodput, SloTargets};
 pub use counts::Counts;
 pub use distribution::Distribution;
@@ -32,11 +32,11 @@ use crate::outcome::{Counters, Outcome, Rejection, Status};
 use crate::policy::Classes;
 use crate::request::Name;
 use crate::units::Micros;
-use aggregate::Collected;
-use classes::Class;
-use histogram::Gaps;
-use inversions::Admissions;
-use sessions::Sessions;
+use aggregate::InstanceSamples;
+use classes::ClassSamples;
+use histogram::InterTokenLatencies;
+use inversions::BatchAdmissions;
+use sessions::SessionCollector;
 
 /// The figures to collect.
 #[derive(Clone, Debug)]
@@ -76,16 +76,16 @@ impl Default for MetricsOptions {
 #[derive(Clone, Debug)]
 pub struct Metrics {
     options: MetricsOptions,
-    instances: Vec<Collected>,
-    itl: Gaps,
+    instances: Vec<InstanceSamples>,
+    itl: InterTokenLatencies,
     /// Requests that reached no instance.
-    elsewhere: Collected,
-    classes: BTreeMap<Name, Class>,
+    elsewhere: InstanceSamples,
+    classes: BTreeMap<Name, ClassSamples>,
     tenants: BTreeMap<Name, Counts>,
     shed: BTreeMap<Name, u64>,
     /// Indexed by instance; empty unless inversions are enabled.
-    admissions: Vec<Admissions>,
-    sessions: Sessions,
+    admissions: Vec<BatchAdmissions>,
+    sessions: SessionCollector,
     offered: Option<u64>,
 }
 
@@ -134,14 +134,14 @@ impl Metrics {
         assert!(options.instances > 0, "a simulation has at least one instance");
         let instances = options.instances as usize;
         let mut metrics = Self {
-            instances: vec![Collected::default(); instances],
-            itl: Gaps::new(instances),
-            elsewhere: Collected::default(),
+            instances: vec![InstanceSamples::default(); instances],
+            itl: InterTokenLatencies::new(instances),
+            elsewhere: InstanceSamples::default(),
             classes: BTreeMap::new(),
             tenants: BTreeMap::new(),
             shed: BTreeMap::new(),
-            admissions: vec![Admissions::default(); if options.inversions { instances } else { 0 }],
-            sessions: Sessions::default(),
+            admissions: vec![BatchAdmissions::default(); if options.inversions { instances } else { 0 }],
+            sessions: SessionCollector::default(),
             offered: None,
             options,
         };
@@ -174,7 +174,7 @@ impl Metrics {
         let tenants: Vec<_> = self.tenants.iter().map(|(&name, &counts)| (name, TenantReport { counts })).collect();
         let tokens: Vec<u64> = self.tenants.values().map(|counts| counts.output_tokens).collect();
         let shed = self.shed.iter().map(|(&name, &count)| (name, count)).collect();
-        let inversions = self.options.inversions.then(|| self.admissions.iter_mut().map(Admissions::inversions).sum());
+        let inversions = self.options.inversions.then(|| self.admissions.iter_mut().map(BatchAdmissions::inversions).sum());
         let report = Report {
             arrived: self.offered.unwrap_or(cluster.counts.arrived()),
             jain_index: tenants::jain_index(&tokens),
@@ -191,14 +191,14 @@ impl Metrics {
     }
 
     fn cluster(&mut self, itl: Distribution, instances: &[Aggregate], duration: Micros) -> Aggregate {
-        self.elsewhere.settle();
+        self.elsewhere.flush();
         if let [only] = instances {
             // Requests that reached no instance have no latencies: nothing to merge.
             let mut counts = only.counts;
             counts.add(&self.elsewhere.counts);
             return Aggregate { counts, ..*only };
         }
-        let parts: Vec<&Collected> = self.instances.iter().chain([&self.elsewhere]).collect();
+        let parts: Vec<&InstanceSamples> = self.instances.iter().chain([&self.elsewhere]).collect();
         aggregate::cluster(&parts, itl, instances, duration)
     }
 
@@ -241,7 +241,7 @@ impl Metrics {
         }
         let targets = self.options.targets.iter().rev().find(|&&(other, _)| other == name).map(|&(_, targets)| targets);
         if self.options.per_class || targets.is_some() {
-            let mut class = Class::new(targets.unwrap_or_default());
+            let mut class = ClassSamples::new(targets.unwrap_or_default());
             class.add(outcome);
             self.classes.insert(name, class);
         }

@@ -27,19 +27,19 @@ pub struct SessionReport {
 
 /// Collects [`SessionReport`]: 24 bytes per session, 4 per request.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sessions {
+pub(super) struct SessionCollector {
     first_round: Samples,
     later_rounds: Samples,
-    times: FxHashMap<Name, Times>,
+    times: FxHashMap<Name, SessionTimes>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Times {
+struct SessionTimes {
     first_arrival: Micros,
-    last_answer: Option<Micros>,
+    last_completion: Option<Micros>,
 }
 
-impl Sessions {
+impl SessionCollector {
     /// Adds a request; requests without a session are ignored.
     pub fn add(&mut self, outcome: &Outcome) {
         let Outcome { tags, arrival, .. } = *outcome;
@@ -48,15 +48,15 @@ impl Sessions {
         }
         let rounds = if tags.round_index == 0 { &mut self.first_round } else { &mut self.later_rounds };
         rounds.extend(outcome.ttft);
-        let answered = outcome.e2e.map(|e2e| arrival.saturating_add(e2e));
-        let times = self.times.entry(tags.session).or_insert(Times { first_arrival: arrival, last_answer: None });
+        let completed = outcome.e2e.map(|e2e| arrival.saturating_add(e2e));
+        let times = self.times.entry(tags.session).or_insert(SessionTimes { first_arrival: arrival, last_completion: None });
         times.first_arrival = times.first_arrival.min(arrival);
-        times.last_answer = times.last_answer.max(answered);
+        times.last_completion = times.last_completion.max(completed);
     }
 
     /// The figures; `None` if there are no sessions.
     pub fn report(&mut self) -> Option<SessionReport> {
-        let durations = self.times.values().filter_map(|times| Some(times.last_answer? - times.first_arrival));
+        let durations = self.times.values().filter_map(|times| Some(times.last_completion? - times.first_arrival));
         let mut durations: Vec<Micros> = durations.collect();
         (!self.times.is_empty()).then(|| SessionReport {
             sessions: self.times.len() as u64,
@@ -86,8 +86,8 @@ mod tests {
     }
 
     #[test]
-    fn rounds_are_told_apart_and_sessions_last_until_their_last_answer() {
-        let mut sessions = Sessions::default();
+    fn rounds_are_distinguished_and_sessions_last_until_their_last_completion() {
+        let mut sessions = SessionCollector::default();
         sessions.add(&outcome((0, 0), 0, Some(999), Some(999)));
         assert_eq!(sessions.report(), None);
         // In any order: a later round may end before an earlier one where sessions are replayed as recorded.
@@ -101,6 +101,6 @@ mod tests {
         assert_eq!(report.sessions, 3);
         assert_eq!(figures(report.ttft_first_round), (2, 35.0, 40.0));
         assert_eq!(figures(report.ttft_later_rounds), (2, 6.0, 7.0));
-        assert_eq!(figures(report.duration), (2, 80.0, 100.0), "10 to 110 and 20 to 80; the third got no answer");
+        assert_eq!(figures(report.duration), (2, 80.0, 100.0), "10 to 110 and 20 to 80; the third completed no request");
     }
 }

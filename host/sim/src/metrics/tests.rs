@@ -151,7 +151,7 @@ fn instances_keep_their_own_and_the_cluster_has_all() {
 }
 
 #[test]
-fn good_requests_keep_to_every_target() {
+fn good_requests_meet_every_target() {
     let options = MetricsOptions {
         targets: vec![
             (GOLD, targets([20, 8, 500])),
@@ -171,7 +171,7 @@ fn good_requests_keep_to_every_target() {
     metrics.add(&completed(Name::NONE, [1, 1, 1]));
     let counters = [Counters { clock: Micros(4_000_000), ..Counters::default() }];
     let report = metrics.report(&counters, Micros::MAX);
-    assert_eq!(report.classes, [], "not asked for");
+    assert_eq!(report.classes, [], "not enabled");
     let goodput = report.goodput.expect("targets");
     assert_eq!((goodput.goodput_rps, goodput.slo_attainment), (0.5, 2.0 / 6.0));
     let [(GOLD, gold), (BATCH, batch)] = goodput.per_class[..] else { panic!("{goodput:?}") };
@@ -182,14 +182,14 @@ fn good_requests_keep_to_every_target() {
 }
 
 #[test]
-fn no_promise_no_goodput() {
+fn without_targets_there_is_no_goodput() {
     let goodput = |targets| {
         let mut metrics = Metrics::new(MetricsOptions { targets, ..MetricsOptions::default() });
         metrics.add(&completed(GOLD, [1, 1, 1]));
         report_of(&mut metrics).goodput
     };
     assert_eq!(goodput(vec![]), None);
-    assert_eq!(goodput(vec![(BATCH, targets([1, 1, 1]))]), None, "nobody of that class came");
+    assert_eq!(goodput(vec![(BATCH, targets([1, 1, 1]))]), None, "no request has that class");
     assert_eq!(goodput(vec![(GOLD, targets([0, 0, 0]))]), None, "0 is no target");
     let kept = goodput(vec![(GOLD, targets([0, 0, 0])), (GOLD, targets([1, 0, 0]))]).expect("the last one counts");
     assert_eq!((kept.slo_attainment, kept.goodput_rps), (1.0, 0.0));
@@ -229,10 +229,10 @@ fn tenants_and_rejections_are_listed_by_name() {
     }
     let report = report_of(&mut metrics);
     let tenants = report.tenants.iter().map(|(name, tenant)| (*name, tenant.counts.output_tokens));
-    assert_eq!(tenants.collect::<Vec<_>>(), [(Name(7), 7), (Name(8), 0)], "who was turned away is a tenant too");
+    assert_eq!(tenants.collect::<Vec<_>>(), [(Name(7), 7), (Name(8), 0)], "a tenant of rejected requests is listed, too");
     assert_eq!(report.jain_index, Some(0.5));
     assert_eq!(report.anomalies.shed, [(BATCH, 2)]);
-    assert_eq!(report.anomalies.priority_inversions, None, "nobody looked");
+    assert_eq!(report.anomalies.priority_inversions, None, "not enabled");
 }
 
 #[test]

@@ -20,24 +20,24 @@ pub(super) struct BlockLru {
     /// Number of blocks held.
     held: u64,
     /// The entries, linked from oldest to newest.
-    entries: Vec<Entry>,
+    entries: Vec<LruEntry>,
     /// Unused indices of `entries`.
     free: Vec<u32>,
     oldest: u32,
     newest: u32,
     /// Index of the entry of each held key.
-    places: FxHashMap<BlockKey, u32>,
+    indices: FxHashMap<BlockKey, u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct LruEntry {
     older: u32,
     newer: u32,
-    what: What,
+    what: LruBlocks,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum What {
+enum LruBlocks {
     /// A block that other requests may send, too.
     Shared(BlockKey),
     /// A run of blocks that only one request has; its length is more than 0.
@@ -55,7 +55,7 @@ impl BlockLru {
             free: Vec::new(),
             oldest: NONE,
             newest: NONE,
-            places: FxHashMap::default(),
+            indices: FxHashMap::default(),
         }
     }
 
@@ -70,29 +70,29 @@ impl BlockLru {
         let mut unique = u64::from(blocks);
         for key in shared {
             unique -= 1;
-            if let Some(&place) = self.places.get(&key) {
-                self.unlink(place);
-                self.link_newest(place);
+            if let Some(&index) = self.indices.get(&key) {
+                self.unlink(index);
+                self.link_newest(index);
             } else {
-                let place = self.insert(What::Shared(key), 1);
-                self.places.insert(key, place);
+                let index = self.insert(LruBlocks::Shared(key), 1);
+                self.indices.insert(key, index);
                 changed(key, true);
                 self.shrink(changed);
             }
         }
         if unique > 0 {
-            self.insert(What::Unique(unique), unique);
+            self.insert(LruBlocks::Unique(unique), unique);
             self.shrink(changed);
         }
     }
 
     /// Adds `what`, which has `blocks` blocks, as the newest entry.
-    fn insert(&mut self, what: What, blocks: u64) -> u32 {
-        let entry = Entry { older: NONE, newer: NONE, what };
-        let place = match self.free.pop() {
-            Some(place) => {
-                self.entries[place as usize] = entry;
-                place
+    fn insert(&mut self, what: LruBlocks, blocks: u64) -> u32 {
+        let entry = LruEntry { older: NONE, newer: NONE, what };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.entries[index as usize] = entry;
+                index
             }
             None => {
                 self.entries.push(entry);
@@ -100,46 +100,46 @@ impl BlockLru {
             }
         };
         self.held += blocks;
-        self.link_newest(place);
-        place
+        self.link_newest(index);
+        index
     }
 
     /// Evicts the oldest blocks until the rest fits.
     fn shrink(&mut self, changed: &mut impl FnMut(BlockKey, bool)) {
         while self.held > self.capacity {
-            let place = self.oldest;
+            let index = self.oldest;
             let excess = self.held - self.capacity;
-            let gone = match &mut self.entries[place as usize].what {
-                What::Unique(blocks) if *blocks > excess => {
+            let gone = match &mut self.entries[index as usize].what {
+                LruBlocks::Unique(blocks) if *blocks > excess => {
                     *blocks -= excess;
                     self.held = self.capacity;
                     return;
                 }
-                What::Unique(blocks) => *blocks,
-                What::Shared(key) => {
-                    self.places.remove(key);
+                LruBlocks::Unique(blocks) => *blocks,
+                LruBlocks::Shared(key) => {
+                    self.indices.remove(key);
                     changed(*key, false);
                     1
                 }
             };
             self.held -= gone;
-            self.unlink(place);
-            self.free.push(place);
+            self.unlink(index);
+            self.free.push(index);
         }
     }
 
-    fn link_newest(&mut self, place: u32) {
-        let older = std::mem::replace(&mut self.newest, place);
-        let entry = &mut self.entries[place as usize];
+    fn link_newest(&mut self, index: u32) {
+        let older = std::mem::replace(&mut self.newest, index);
+        let entry = &mut self.entries[index as usize];
         (entry.older, entry.newer) = (older, NONE);
         match older {
-            NONE => self.oldest = place,
-            older => self.entries[older as usize].newer = place,
+            NONE => self.oldest = index,
+            older => self.entries[older as usize].newer = index,
         }
     }
 
-    fn unlink(&mut self, place: u32) {
-        let Entry { older, newer, .. } = self.entries[place as usize];
+    fn unlink(&mut self, index: u32) {
+        let LruEntry { older, newer, .. } = self.entries[index as usize];
         match older {
             NONE => self.oldest = newer,
             older => self.entries[older as usize].newer = newer,
@@ -163,14 +163,14 @@ mod tests {
     /// The reference implementation: one hash per block, as in BLIS. Shared blocks are hashed by key, unique ones by a
     /// fresh number.
     #[derive(Default)]
-    struct Naive {
+    struct HashPerBlock {
         capacity: usize,
         hashes: VecDeque<u64>,
         fresh: u64,
     }
 
-    impl Naive {
-        fn touch(&mut self, hash: u64) {
+    impl HashPerBlock {
+        fn send(&mut self, hash: u64) {
             self.hashes.retain(|&other| other != hash);
             self.hashes.push_back(hash);
             if self.hashes.len() > self.capacity {
@@ -180,11 +180,11 @@ mod tests {
 
         fn record(&mut self, shared: &[BlockKey], unique: u32) {
             for &key in shared {
-                self.touch(u64::from(key));
+                self.send(u64::from(key));
             }
             for _ in 0..unique {
                 self.fresh += 1;
-                self.touch(u64::from(u32::MAX) + self.fresh);
+                self.send(u64::from(u32::MAX) + self.fresh);
             }
         }
 
@@ -200,13 +200,13 @@ mod tests {
             prompts in prop::collection::vec((0..6_u32, 0..6_u32, 0..15_u32), 1..60),
         ) {
             let mut lru = BlockLru::new(capacity);
-            let mut naive = Naive { capacity: capacity as usize, ..Naive::default() };
+            let mut naive = HashPerBlock { capacity: capacity as usize, ..HashPerBlock::default() };
             let mut known = FxHashSet::default();
             for (first, len, unique) in prompts {
                 let shared: Vec<BlockKey> = (first..first + len).collect();
                 lru.record(shared.iter().copied(), len + unique, &mut |key, present| {
-                    let news = if present { known.insert(key) } else { known.remove(&key) };
-                    assert!(news, "told twice of {key}");
+                    let is_change = if present { known.insert(key) } else { known.remove(&key) };
+                    assert!(is_change, "{key} reported twice");
                 });
                 naive.record(&shared, unique);
                 prop_assert_eq!(&known, &naive.shared());

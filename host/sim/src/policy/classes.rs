@@ -22,10 +22,10 @@ impl Classes {
     /// [`Self::USUAL`].
     #[must_use]
     pub fn new<'a>(texts: impl IntoIterator<Item = &'a str>, overrides: &[(String, i32)]) -> Self {
-        let given = |text: &str| overrides.iter().rev().find(|(class, _)| class == text).map(|&(_, urgency)| urgency);
+        let overridden = |text: &str| overrides.iter().rev().find(|(class, _)| class == text).map(|&(_, urgency)| urgency);
         let usual = |text: &str| Self::USUAL.iter().find(|&&(class, _)| class == text).map(|&(_, urgency)| urgency);
-        let urgency = texts.into_iter().map(|text| given(text).or(usual(text)).unwrap_or(Self::UNKNOWN)).collect();
-        let table = Self::USUAL.iter().map(|&(class, urgency)| given(class).unwrap_or(urgency));
+        let urgency = texts.into_iter().map(|text| overridden(text).or(usual(text)).unwrap_or(Self::UNKNOWN)).collect();
+        let table = Self::USUAL.iter().map(|&(class, urgency)| overridden(class).unwrap_or(urgency));
         let most = table.chain(overrides.iter().map(|&(_, urgency)| urgency)).max().unwrap_or(Self::UNKNOWN);
         Self { urgency, most }
     }

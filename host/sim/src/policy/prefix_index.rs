@@ -65,7 +65,7 @@ impl PrefixIndex {
     pub fn set(&mut self, key: BlockKey, instance: usize, present: bool) -> bool {
         assert!(instance < self.instances, "instance {instance} of {}", self.instances);
         let words = self.words();
-        let (page, place) = place(key, words);
+        let (page, offset) = position(key, words);
         if page >= self.pages.len() {
             if !present {
                 return false;
@@ -77,16 +77,16 @@ impl PrefixIndex {
             None if !present => return false,
             slot => slot.insert(vec![0; PAGE_KEYS * words].into()),
         };
-        let word = &mut Arc::make_mut(page)[place + instance / WORD_BITS];
+        let word = &mut Arc::make_mut(page)[offset + instance / WORD_BITS];
         let bit = 1 << (instance % WORD_BITS);
-        let known = *word & bit != 0;
+        let cached = *word & bit != 0;
         *word = if present { *word | bit } else { *word & !bit };
-        known != present
+        cached != present
     }
 
     /// Whether `instance` has `key`.
     #[must_use]
-    pub fn knows(&self, key: BlockKey, instance: usize) -> bool {
+    pub fn contains(&self, key: BlockKey, instance: usize) -> bool {
         self.row(key).is_some_and(|set| set[instance / WORD_BITS] >> (instance % WORD_BITS) & 1 == 1)
     }
 
@@ -129,8 +129,8 @@ impl PrefixIndex {
     /// The set of `key`, if its page exists.
     fn row(&self, key: BlockKey) -> Option<&[u64]> {
         let words = self.words();
-        let (page, place) = place(key, words);
-        self.pages.get(page)?.as_ref().map(|page| &page[place..place + words])
+        let (page, offset) = position(key, words);
+        self.pages.get(page)?.as_ref().map(|page| &page[offset..offset + words])
     }
 
     /// Number of words in a set.
@@ -140,7 +140,7 @@ impl PrefixIndex {
 }
 
 /// Page of `key`, and the offset of its set in it.
-fn place(key: BlockKey, words: usize) -> (usize, usize) {
+fn position(key: BlockKey, words: usize) -> (usize, usize) {
     let key = key as usize;
     (key / PAGE_KEYS, key % PAGE_KEYS * words)
 }
@@ -177,14 +177,14 @@ mod tests {
         }
         let mut counts = vec![99; 9];
         index.leading([7, 8, 9, 2000].into_iter(), &mut counts);
-        assert_eq!(counts, [3, 1, 0], "block 8 is a gap for 1, block 7 for 2, 2000 nobody knows");
+        assert_eq!(counts, [3, 1, 0], "block 8 is a gap for 1, block 7 for 2, 2000 no instance has");
         index.set(8, 0, false);
         index.leading([7, 8, 9].into_iter(), &mut counts);
         assert_eq!(counts, [1, 1, 0]);
     }
 
     #[test]
-    fn a_prompt_without_shared_blocks_is_known_nowhere() {
+    fn a_prompt_without_shared_blocks_is_cached_nowhere() {
         let mut counts = Vec::new();
         PrefixIndex::new(2).leading(std::iter::empty(), &mut counts);
         assert_eq!(counts, [0, 0]);
@@ -196,51 +196,51 @@ mod tests {
         index.set(5, 0, true);
         let frozen = index.clone();
         index.set(5, 0, false);
-        assert_eq!((frozen.knows(5, 0), index.knows(5, 0)), (true, false));
+        assert_eq!((frozen.contains(5, 0), index.contains(5, 0)), (true, false));
     }
 
     /// An operation on an index and on its reference implementation.
     #[derive(Clone, Debug)]
-    enum Event {
+    enum IndexOperation {
         Set { key: BlockKey, instance: usize, present: bool },
         Grow { instances: usize },
-        Ask { keys: Vec<BlockKey> },
+        LookUp { keys: Vec<BlockKey> },
     }
 
-    fn events() -> impl Strategy<Value = Vec<Event>> {
+    fn operations() -> impl Strategy<Value = Vec<IndexOperation>> {
         // Few keys, so that prompts hit, and across a page boundary.
         let key = || prop_oneof![0..4_u32, 510..514_u32];
-        let event = prop_oneof![
+        let operation = prop_oneof![
             8 => (key(), 0..200_usize, prop::bool::weighted(0.8))
-                .prop_map(|(key, instance, present)| Event::Set { key, instance, present }),
-            1 => (1..200_usize).prop_map(|instances| Event::Grow { instances }),
-            3 => prop::collection::vec(key(), 0..6).prop_map(|keys| Event::Ask { keys }),
+                .prop_map(|(key, instance, present)| IndexOperation::Set { key, instance, present }),
+            1 => (1..200_usize).prop_map(|instances| IndexOperation::Grow { instances }),
+            3 => prop::collection::vec(key(), 0..6).prop_map(|keys| IndexOperation::LookUp { keys }),
         ];
-        prop::collection::vec(event, 1..200)
+        prop::collection::vec(operation, 1..200)
     }
 
     proptest! {
         #[test]
-        fn agrees_with_a_set_per_instance(first in 1..200_usize, events in events()) {
+        fn agrees_with_a_set_per_instance(first in 1..200_usize, operations in operations()) {
             let mut index = PrefixIndex::new(first);
             let mut naive = vec![FxHashSet::default(); first];
             let mut counts = Vec::new();
-            for event in events {
-                match event {
-                    Event::Set { key, instance, present } => {
+            for operation in operations {
+                match operation {
+                    IndexOperation::Set { key, instance, present } => {
                         let instance = instance % naive.len();
                         index.set(key, instance, present);
                         if present { naive[instance].insert(key); } else { naive[instance].remove(&key); }
                     }
-                    Event::Grow { instances } => {
+                    IndexOperation::Grow { instances } => {
                         index.grow(instances);
                         naive.resize(instances.max(naive.len()), FxHashSet::default());
                     }
-                    Event::Ask { keys } => {
+                    IndexOperation::LookUp { keys } => {
                         index.leading(keys.iter().copied(), &mut counts);
                         let expected: Vec<u32> = naive
                             .iter()
-                            .map(|known| keys.iter().take_while(|&key| known.contains(key)).count() as u32)
+                            .map(|cached| keys.iter().take_while(|&key| cached.contains(key)).count() as u32)
                             .collect();
                         prop_assert_eq!(&counts, &expected);
                     }

@@ -9,14 +9,14 @@ pub(super) const BLOCK_SIZE: u32 = 16;
 
 /// Instances with their signals.
 #[derive(Clone, Debug)]
-pub(super) struct Service {
+pub(super) struct TestService {
     pub now: Micros,
     pub instances: Vec<InstanceInfo>,
     pub signals: Signals,
     pub tenants_in_flight: Vec<u32>,
 }
 
-impl Service {
+impl TestService {
     /// `n` idle instances of 64 sequences and 1000 blocks.
     pub fn idle(n: usize) -> Self {
         let info = |id| InstanceInfo { id, max_num_seqs: 64, total_kv_blocks: 1000, block_size: BLOCK_SIZE };
@@ -60,6 +60,6 @@ pub(super) fn request(id: u32, blocks: u32, shared: &[Span]) -> Request {
 }
 
 /// The view of a request without a class.
-pub(super) fn seen(request: &Request) -> RequestView<'_> {
+pub(super) fn view_of(request: &Request) -> RequestView<'_> {
     RequestView::new(request, 3, BLOCK_SIZE)
 }

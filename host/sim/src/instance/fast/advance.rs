@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Fast, NEVER};
-use crate::instance::{Distance, Stuck};
+use crate::instance::{Distance, NoProgress};
 use crate::latency::{Batch, ContextEffect, LatencyModel};
 use crate::limits::EQUAL_STEPS;
 use crate::observer::{Interests, Observer};
@@ -12,7 +12,7 @@ use crate::units::Micros;
 
 impl Fast {
     /// Executes every event before `limit`.
-    pub(super) fn catch_up(&mut self, limit: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
+    pub(super) fn catch_up(&mut self, limit: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         loop {
             let (queued, deadline) = (self.next_queued, self.next_deadline);
             let step = self.step_at;
@@ -28,14 +28,14 @@ impl Fast {
             } else if step == now {
                 // A step that starts at a deadline is executed first.
                 let until = limit.min(queued).min(deadline.saturating_add(Micros(1)));
-                let told = observer.interests().contains(Interests::SCHEDULING);
-                if !(self.quiet(told) && self.run_quietly(now, until, observer)) {
+                let reported = observer.interests().contains(Interests::SCHEDULING);
+                if !(self.quiet(reported) && self.run_quietly(now, until, observer)) {
                     self.step(now, observer)?;
                 }
             } else {
                 let popped = self.deadlines.pop();
                 self.next_deadline = self.deadlines.next();
-                let Some((key, _)) = popped.and_then(|place| self.live.at(place)) else {
+                let Some((key, _)) = popped.and_then(|slot| self.live.at(slot)) else {
                     continue; // it ended before: this is no event, and the clock stays
                 };
                 self.time_out(now, key, observer);
@@ -51,7 +51,7 @@ impl Fast {
     /// of them the head either needed as a free block, or counted as cached and must now recompute. (Only BLIS can lose
     /// several cached blocks by reusing one, see `forget_twins`; in that case the head is not remembered.) If waiting
     /// is `reported`, the waiting of this head must have been reported before.
-    fn quiet(&self, told: bool) -> bool {
+    fn quiet(&self, reported: bool) -> bool {
         let budget = self.config.max_num_batched_tokens;
         self.decoders.count == self.running
             && self.running > 0
@@ -65,13 +65,13 @@ impl Fast {
                     .waiting
                     .first_key_value()
                     .is_none_or(|(_, &head)| self.refused == Some((head, budget - self.running))))
-            && !(told && self.head_is_news())
+            && !(reported && self.head_is_news())
     }
 
     /// Whether the head of the queue waits and that was not reported yet.
     fn head_is_news(&self) -> bool {
         let head = self.waiting.first_key_value();
-        head.is_some_and(|(_, &head)| self.told_waiting != Some(self.live[head].request.id))
+        head.is_some_and(|(_, &head)| self.reported_waiting != Some(self.live[head].request.id))
     }
 
     /// A lower bound of the start of the next step that ends a request in queue or batch; the next step starts at
@@ -95,7 +95,7 @@ impl Fast {
     fn run_quietly(&mut self, now: Micros, until: Micros, observer: &mut impl Observer) -> bool {
         let finish_v = self.decoders.next_finish(0, &self.live).expect("every decoder finishes");
         let before = self.v;
-        self.ask_for(Distance::Rest);
+        self.prefetch_at(Distance::Rest);
         let (end, last_start) = self.decode_until(now, until, finish_v, observer);
         if self.v == before {
             return false;
@@ -105,7 +105,7 @@ impl Fast {
         self.trim_log();
         if self.v == finish_v {
             self.complete_decoders(end, observer);
-            self.ask_for(Distance::Request);
+            self.prefetch_at(Distance::Request);
             self.schedule_next(end);
         }
         true
@@ -121,7 +121,7 @@ impl Fast {
         observer: &mut impl Observer,
     ) -> (Micros, Micros) {
         let latency = Arc::clone(&self.config.latency);
-        let mut quiet = Quiet {
+        let mut quiet = QuietRun {
             latency: latency.as_ref(),
             per_token: self.per_token,
             batch: Batch {
@@ -153,7 +153,7 @@ impl Fast {
         (quiet.now, quiet.last_start)
     }
 
-    fn decode_in_runs(&mut self, quiet: &mut Quiet<'_>, observer: &mut impl Observer) {
+    fn decode_in_runs(&mut self, quiet: &mut QuietRun<'_>, observer: &mut impl Observer) {
         let count = quiet.batch.decode_requests;
         let ignored = quiet.latency.context_effect() == ContextEffect::None;
         while quiet.now < quiet.until && self.v < quiet.finish_v {
@@ -186,7 +186,7 @@ impl Fast {
 
     fn decode_one_by_one(
         &mut self,
-        quiet: &mut Quiet<'_>,
+        quiet: &mut QuietRun<'_>,
         step_time: impl Fn(&Batch) -> Micros,
         observer: &mut impl Observer,
     ) {
@@ -239,14 +239,14 @@ impl Fast {
 
     /// Drops step durations that no running request needs any more.
     pub(super) fn trim_log(&mut self) {
-        if self.log.wants_trim() {
+        if self.log.needs_trim() {
             self.log.drop_before(self.order.first().map_or(self.v, |key| self.live[key].admitted_v));
         }
     }
 }
 
 /// A run of quiet steps in progress.
-struct Quiet<'a> {
+struct QuietRun<'a> {
     latency: &'a dyn LatencyModel,
     /// Added to every inter-token latency.
     per_token: Micros,

@@ -32,13 +32,13 @@ impl Deadlines {
     }
 
     /// Adds the deadline `at` of the request in `slot`. Returns the number of this deadline, not 0.
-    pub fn watch(&mut self, at: Micros, place: u32) -> u32 {
+    pub fn watch(&mut self, at: Micros, slot: u32) -> u32 {
         self.numbers = self.numbers.checked_add(1).expect("request ids are of 32 bits");
         let number = self.numbers;
         if number / 64 - self.first >= self.ended.len() as u32 {
             self.ended.push(0);
         }
-        self.heap.push(Reverse((at, number, place)));
+        self.heap.push(Reverse((at, number, slot)));
         number
     }
 
@@ -71,12 +71,12 @@ impl Deadlines {
 
     /// Removes the next deadline and returns the slot of its request; `None` if the request has ended.
     pub fn pop(&mut self) -> Option<u32> {
-        let Reverse((_, number, place)) = self.heap.pop()?;
+        let Reverse((_, number, slot)) = self.heap.pop()?;
         if self.has_ended(number) {
             self.gone -= 1;
             return None;
         }
-        Some(place)
+        Some(slot)
     }
 
     fn has_ended(&self, number: u32) -> bool {
@@ -107,18 +107,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_those_who_wait_give_up(
+        fn only_waiting_requests_time_out(
             steps in proptest::collection::vec((0u8..3, 0u64..50, 0usize..40), 0..400),
         ) {
-            let mut places = 0;
+            let mut slots = 0;
             let mut deadlines = Deadlines::default();
             let mut waiting: Vec<(u64, u32, u32)> = Vec::new();
             for (what, at, which) in steps {
                 match what {
                     0 => {
-                        places += 1;
-                        let place = places;
-                        waiting.push((at, deadlines.watch(Micros(at), place), place));
+                        slots += 1;
+                        let slot = slots;
+                        waiting.push((at, deadlines.watch(Micros(at), slot), slot));
                     }
                     1 if !waiting.is_empty() => {
                         let (_, number, _) = waiting.swap_remove(which % waiting.len());
@@ -127,8 +127,8 @@ mod tests {
                     _ => {
                         let popped = std::iter::from_fn(|| (deadlines.next() != NEVER).then(|| deadlines.pop())).flatten().next();
                         let expected = waiting.iter().copied().min();
-                        prop_assert_eq!(popped, expected.map(|(_, _, place)| place));
-                        waiting.retain(|&(_, _, place)| Some(place) != popped);
+                        prop_assert_eq!(popped, expected.map(|(_, _, slot)| slot));
+                        waiting.retain(|&(_, _, slot)| Some(slot) != popped);
                     }
                 }
                 prop_assert!(deadlines.heap.len() <= 2 * waiting.len() + 2 * DEADLINES_GONE + 2);

@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::arena::{Arena, Key};
-use super::live::{Live, State};
+use super::arena::{RequestArena, RequestKey};
+use super::live::{LiveRequest, RequestState};
 use crate::prefetch::{prefetch_end, soon};
 
 /// One cache line, and `fills`.
@@ -26,7 +26,7 @@ pub(super) struct Decoders {
     tracked: u32,
     /// The decoders with blocks that other requests may share, by the `v mod block_size` of the step that fills a
     /// block. Includes entries of requests that left since.
-    fills: Vec<Vec<Key>>,
+    fills: Vec<Vec<RequestKey>>,
 }
 
 impl Decoders {
@@ -56,7 +56,7 @@ impl Decoders {
     }
 
     /// Adds a request that has computed `computed` tokens before step `v`.
-    pub fn join(&mut self, key: Key, computed: u32, v: u64, finish_v: u64) {
+    pub fn join(&mut self, key: RequestKey, computed: u32, v: u64, finish_v: u64) {
         self.count += 1;
         self.context += u64::from(computed);
         let phase = self.phase(computed, v);
@@ -64,11 +64,11 @@ impl Decoders {
         self.will_finish(key, v, finish_v);
     }
 
-    fn will_finish(&mut self, key: Key, v: u64, finish_v: u64) {
+    fn will_finish(&mut self, key: RequestKey, v: u64, finish_v: u64) {
         if finish_v - self.origin > u64::from(u32::MAX) {
             self.move_origin(v);
         }
-        self.finish.push(Reverse((finish_v - self.origin) << 32 | u64::from(key.place())));
+        self.finish.push(Reverse((finish_v - self.origin) << 32 | u64::from(key.slot_index())));
     }
 
     /// Moves the origin to the present step: no request finishes 2^32 steps ahead, and entries of the past belong to
@@ -92,7 +92,7 @@ impl Decoders {
     }
 
     /// Delays a decoder that was left out of the step that ended: at `v` it still has `computed` tokens.
-    pub fn delay(&mut self, key: Key, computed: u32, v: u64, finish_v: u64) {
+    pub fn delay(&mut self, key: RequestKey, computed: u32, v: u64, finish_v: u64) {
         let (before, after) = (self.phase(computed + 1, v), self.phase(computed, v));
         self.starts[before] -= 1;
         self.starts[after] += 1;
@@ -101,7 +101,7 @@ impl Decoders {
 
     /// From now on [`Self::take_filling`] returns the request when it fills a block; or one step later, if the content
     /// of the block is known only then.
-    pub fn track(&mut self, key: Key, computed: u32, v: u64, one_later: bool) {
+    pub fn track(&mut self, key: RequestKey, computed: u32, v: u64, one_later: bool) {
         if self.fills.is_empty() {
             self.fills = vec![Vec::new(); self.starts.len()];
         }
@@ -133,7 +133,7 @@ impl Decoders {
 
     /// Removes and returns the requests that may fill a block in step `v`; the caller adds those again that remain
     /// tracked.
-    pub fn take_filling(&mut self, v: u64) -> Vec<Key> {
+    pub fn take_filling(&mut self, v: u64) -> Vec<RequestKey> {
         if self.tracked == 0 {
             return Vec::new();
         }
@@ -178,12 +178,12 @@ impl Decoders {
 
     /// The virtual time of the next finish. `popped` decoders were removed by [`Self::pop_finished`] and have not left
     /// yet.
-    pub fn next_finish(&mut self, popped: usize, live: &Arena<Live>) -> Option<u64> {
+    pub fn next_finish(&mut self, popped: usize, live: &RequestArena<LiveRequest>) -> Option<u64> {
         // There are as many entries as decoders, and each decoder has one: all entries are valid.
         let all_stand = self.finish.len() + popped == self.count as usize;
         while let Some(&Reverse(entry)) = self.finish.peek() {
             let finish_v = self.origin + (entry >> 32);
-            let stands = |live: &Live| live.finish_v == finish_v && live.state == State::Decoding;
+            let stands = |live: &LiveRequest| live.finish_v == finish_v && live.state == RequestState::Decoding;
             if all_stand || live.at(entry as u32).is_some_and(|(_, live)| stands(live)) {
                 return Some(finish_v);
             }
@@ -193,7 +193,7 @@ impl Decoders {
     }
 
     /// The slot of the next request that generates its last token at `v`.
-    pub fn pop_finished(&mut self, v: u64, popped: usize, live: &Arena<Live>) -> Option<u32> {
+    pub fn pop_finished(&mut self, v: u64, popped: usize, live: &RequestArena<LiveRequest>) -> Option<u32> {
         (self.next_finish(popped, live)? == v).then(|| self.finish.pop().expect("peeked").0 as u32)
     }
 

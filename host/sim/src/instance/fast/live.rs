@@ -3,20 +3,20 @@
 use slotmap::SlotMap;
 
 use crate::instance::policy::QueueKey;
-use crate::kv::fast::{Holding, Keys};
+use crate::kv::fast::{HeldBlocks, BlockKeys};
 use crate::outcome::{Outcome, Status};
 use crate::policy::Rank;
 use crate::request::{Content, Request};
 use crate::units::Micros;
 
-/// [`Live::seq`] of a request outside the batch.
+/// [`LiveRequest::seq`] of a request outside the batch.
 pub(super) const NOT_RUNNING: u64 = u64::MAX;
 
 /// Marks a duration that is not known yet: no duration is that long.
 const UNKNOWN: Micros = Micros(u64::MAX);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum RequestState {
     Waiting,
     Prefilling,
     /// One of the [`Decoders`](super::decoders::Decoders): `computed` and `generated` keep their values from the time
@@ -27,10 +27,10 @@ pub(super) enum State {
 
 /// The state of one request. With many instances it is no longer in the processor's caches when an event of the request
 /// comes. It therefore fits three cache lines, together with the data that the arena puts in front, and data that most
-/// requests never need is stored elsewhere ([`Rare`]).
+/// requests never need is stored elsewhere ([`RareState`]).
 #[derive(Clone, Debug)]
 #[repr(C)]
-pub(super) struct Live {
+pub(super) struct LiveRequest {
     /// Admission number in the batch, or [`NOT_RUNNING`].
     pub seq: u64,
     /// Decoding: `computed - v`, which is the same at any `v`.
@@ -39,13 +39,13 @@ pub(super) struct Live {
     pub joined_v: u64,
     /// Time at which its inter-token latencies in the step log began. Waiting: when it joined the queue.
     pub joined_at: Micros,
-    /// Tokens for which KV is computed (see [`State::Decoding`]).
+    /// Tokens for which KV is computed (see [`RequestState::Decoding`]).
     pub computed: u32,
-    /// Tokens generated (see [`State::Decoding`]).
+    /// Tokens generated (see [`RequestState::Decoding`]).
     pub generated: u32,
     /// Tokens to compute before the next token is generated.
     pub target: u32,
-    pub state: State,
+    pub state: RequestState,
     /// Whether it was left out of the last step, so that its last token is older than that step.
     pub stalled: bool,
     /// Decoding: whether it was given a token in the present request-by-request plan.
@@ -65,24 +65,24 @@ pub(super) struct Live {
     pub admitted_v: u64,
     /// Rank of its sort key in the waiting queue.
     pub rank: Rank,
-    pub holding: Holding,
-    pub keys: Keys,
+    pub holding: HeldBlocks,
+    pub keys: BlockKeys,
     /// Tokens that it computes in the present step, if it is in prefill.
     pub num_new: u32,
     /// Context length for the latency model in the present step, if it is in prefill.
     pub context: u32,
 }
 
-const _: () = assert!(size_of::<Live>() <= 3 * 64 - 8);
+const _: () = assert!(size_of::<LiveRequest>() <= 3 * 64 - 8);
 
 slotmap::new_key_type! {
-    /// Key of the [`Rare`] part of a request.
+    /// Key of the [`RareState`] part of a request.
     pub(super) struct RareKey;
 }
 
 /// Data that is needed only for requests that were preempted or left out of a step.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Rare {
+pub(super) struct RareState {
     /// Maximum number of tokens that it had computed before a preemption.
     pub furthest: u32,
     /// Time of its last token; only kept up to date while it is not in the step log.
@@ -93,41 +93,41 @@ pub(super) struct Rare {
 
 /// The rare parts of all requests of an instance that have one.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Rares(SlotMap<RareKey, Rare>);
+pub(super) struct RareStates(SlotMap<RareKey, RareState>);
 
-impl Rares {
+impl RareStates {
     /// The rare part of `live`, created if it does not exist.
-    pub fn of(&mut self, live: &mut Live) -> &mut Rare {
-        let key = *live.rare.get_or_insert_with(|| self.0.insert(Rare::default()));
+    pub fn of(&mut self, live: &mut LiveRequest) -> &mut RareState {
+        let key = *live.rare.get_or_insert_with(|| self.0.insert(RareState::default()));
         &mut self.0[key]
     }
 
     /// Maximum number of tokens that `live` ever had computed, before step `v`.
-    pub fn furthest_at(&self, live: &Live, v: u64) -> u32 {
+    pub fn furthest_at(&self, live: &LiveRequest, v: u64) -> u32 {
         live.rare.map_or(0, |key| self.0[key].furthest).max(live.computed_at(v))
     }
 
-    /// [`Rare::saved`], empty if `live` has no rare part.
-    pub fn saved(&self, live: &Live) -> &[(Micros, u32)] {
+    /// [`RareState::saved`], empty if `live` has no rare part.
+    pub fn saved(&self, live: &LiveRequest) -> &[(Micros, u32)] {
         live.rare.map_or(&[], |key| &self.0[key].saved)
     }
 
     /// Removes the rare part of `live`, which has ended.
-    pub fn forget(&mut self, live: &Live) {
+    pub fn forget(&mut self, live: &LiveRequest) {
         if let Some(key) = live.rare {
             self.0.remove(key);
         }
     }
 }
 
-impl Rare {
+impl RareState {
     /// Records the latency of a token generated at `end` that is not in the step log.
     pub fn resumes(&mut self, end: Micros, per_token: Micros) {
         self.saved.push((end - self.last_token + per_token, 1));
     }
 }
 
-impl Live {
+impl LiveRequest {
     pub fn new(mut request: Box<Request>, rank: Rank, queued_at: Micros) -> Self {
         let content = std::mem::replace(&mut request.content, Content::UNIQUE);
         Self {
@@ -140,7 +140,7 @@ impl Live {
             generated: 0,
             preemptions: 0,
             cached_tokens: 0,
-            state: State::Waiting,
+            state: RequestState::Waiting,
             stalled: false,
             planned: false,
             rare: None,
@@ -148,8 +148,8 @@ impl Live {
             scheduling_delay: UNKNOWN,
             admitted_v: 0,
             deadline: 0,
-            holding: Holding::default(),
-            keys: Keys::new(content),
+            holding: HeldBlocks::default(),
+            keys: BlockKeys::new(content),
             rank,
             target: request.input_tokens,
             num_new: 0,
@@ -159,14 +159,14 @@ impl Live {
     }
 
     /// Its sort key in the waiting queue, while it waits.
-    pub fn place(&self) -> QueueKey {
+    pub fn queue_key(&self) -> QueueKey {
         QueueKey::new(self.rank, &self.request)
     }
 
     /// Tokens for which KV is computed before step `v`.
     pub fn computed_at(&self, v: u64) -> u32 {
         match self.state {
-            State::Decoding => (self.base + v as i64) as u32,
+            RequestState::Decoding => (self.base + v as i64) as u32,
             _ => self.computed,
         }
     }
@@ -174,7 +174,7 @@ impl Live {
     /// Tokens generated before step `v`.
     pub fn generated_at(&self, v: u64) -> u32 {
         match self.state {
-            State::Decoding => self.generated + v.saturating_sub(self.joined_v) as u32,
+            RequestState::Decoding => self.generated + v.saturating_sub(self.joined_v) as u32,
             _ => self.generated,
         }
     }

@@ -31,16 +31,16 @@ mod steplog;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use self::arena::{Arena, Key};
+use self::arena::{RequestArena, RequestKey};
 use self::deadlines::Deadlines;
 use self::decoders::Decoders;
-use self::live::{Live, Rares, State};
-use self::order::Order;
+use self::live::{LiveRequest, RareStates, RequestState};
+use self::order::BatchOrder;
 use self::steplog::StepLog;
-use super::policy::{Joining, QueueKey};
+use super::policy::{JoiningRequest, QueueKey};
 use super::watchdog::Watchdog;
-use super::{Distance, Instance, InstanceConfig, Load, StepRecord, Stuck};
-use crate::kv::fast::Kv;
+use super::{Distance, Instance, InstanceConfig, Load, StepRecord, NoProgress};
+use crate::kv::fast::FastKv;
 use crate::limits::USUAL_REQUESTS;
 use crate::observer::{Observer, SimEvent};
 use crate::outcome::{Counters, Outcome, Status};
@@ -65,14 +65,14 @@ pub struct Fast {
     running: u32,
     /// Growth of the context during the last run of equal steps, tokens: an estimate for the length of the next run.
     equal_tokens: u32,
-    /// Number of preemptions.
+    /// Number of preemptions since the start.
     preemptions: u64,
-    waiting: BTreeMap<QueueKey, Key>,
+    waiting: BTreeMap<QueueKey, RequestKey>,
     // The first cache lines of the following two hold what decoding needs.
-    kv: Kv,
+    kv: FastKv,
     decoders: Decoders,
     /// Decoders that were left out of the previous step.
-    stalled: Vec<Key>,
+    stalled: Vec<RequestKey>,
     log: StepLog,
     /// The counters, of which the last field is the clock. Steps, preemptions and prefix-cache hits are counted
     /// elsewhere.
@@ -88,30 +88,30 @@ pub struct Fast {
     queue_changed: Micros,
     /// The head of the queue that could not be scheduled, with the token budget at that time; reset when blocks or
     /// slots are released.
-    refused: Option<(Key, u32)>,
+    refused: Option<(RequestKey, u32)>,
     /// A lower bound of the tokens left of any request in the waiting queue.
     fewest_waiting: u32,
     turn_back: i64,
     watchdog: Watchdog,
     /// The head of the queue, if its waiting was reported already.
-    told_waiting: Option<u32>,
+    reported_waiting: Option<u32>,
     /// Every request in the queue or the batch.
-    live: Arena<Live>,
+    live: RequestArena<LiveRequest>,
     /// Requests between arrival and queue, with the time of queueing, in that order.
     arriving: VecDeque<(Micros, Box<Request>)>,
     /// The batch in the order of admission.
-    order: Order,
+    order: BatchOrder,
     /// End of the last step in which a request finished.
     left_at: Micros,
     /// [`LatencyModel::shortest_step`](crate::latency::LatencyModel::shortest_step).
     shortest_step: Micros,
     /// Requests of the batch in prefill, in batch order.
-    prefilling: Vec<Key>,
+    prefilling: Vec<RequestKey>,
     /// Finished requests that keep their slot for one more plan (asynchronous scheduling).
-    draining: Vec<Key>,
+    draining: Vec<RequestKey>,
     turn_front: i64,
     deadlines: Deadlines,
-    rares: Rares,
+    rares: RareStates,
 }
 
 /// A time later than every event.
@@ -121,18 +121,18 @@ impl Fast {
     /// An idle instance with this configuration.
     #[must_use]
     pub fn new(config: InstanceConfig) -> Self {
-        let kv = Kv::new(config.total_kv_blocks, config.block_size, config.enable_prefix_caching, config.semantics);
+        let kv = FastKv::new(config.total_kv_blocks, config.block_size, config.enable_prefix_caching, config.semantics);
         Self {
             kv,
             per_token: config.latency.output_token_time(),
             shortest_step: config.latency.shortest_step(),
             fewest_waiting: u32::MAX,
-            live: Arena::with_capacity(USUAL_REQUESTS / 2),
-            rares: Rares::default(),
+            live: RequestArena::with_capacity(USUAL_REQUESTS / 2),
+            rares: RareStates::default(),
             arriving: VecDeque::new(),
             waiting: BTreeMap::new(),
             queue_changed: Micros::ZERO,
-            order: Order::with_capacity(USUAL_REQUESTS),
+            order: BatchOrder::with_capacity(USUAL_REQUESTS),
             running: 0,
             decoders: Decoders::new(config.block_size, USUAL_REQUESTS),
             prefilling: Vec::new(),
@@ -150,7 +150,7 @@ impl Fast {
             preemptions: 0,
             stalled: Vec::new(),
             watchdog: Watchdog::default(),
-            told_waiting: None,
+            reported_waiting: None,
             left_at: Micros::ZERO,
             counters: Counters::default(),
             record: None,
@@ -176,7 +176,7 @@ impl Fast {
     pub(super) fn state_size(&self) -> usize {
         let lists = self.arriving.len() + self.waiting.len() + self.order.len() + self.prefilling.len();
         let saved: usize = self.live.values().map(|live| self.rares.saved(live).len()).sum();
-        lists + saved + self.live.places() + self.deadlines.len() + self.log.len() + self.decoders.len() + self.kv.len()
+        lists + saved + self.live.slots() + self.deadlines.len() + self.log.len() + self.decoders.len() + self.kv.len()
     }
 
     fn queued_at(&self, now: Micros, request: &Request) -> Micros {
@@ -225,7 +225,7 @@ impl Fast {
             return;
         }
         self.turn_back += 1;
-        let place = self.config.place(&Joining {
+        let queue_key = self.config.queue_key(&JoiningRequest {
             now,
             request: &request,
             content: &request.content,
@@ -235,11 +235,11 @@ impl Fast {
         });
         let left = self.tokens_left(&request, request.input_tokens, 0);
         self.fewest_waiting = if self.waiting.is_empty() { left } else { self.fewest_waiting.min(left) };
-        let key = self.live.insert(Live::new(request, place.rank, now));
+        let key = self.live.insert(LiveRequest::new(request, queue_key.rank, now));
         self.queue_changes(now);
-        self.waiting.insert(place, key);
+        self.waiting.insert(queue_key, key);
         if let Some(deadline) = deadline {
-            self.live[key].deadline = self.deadlines.watch(deadline, key.place());
+            self.live[key].deadline = self.deadlines.watch(deadline, key.slot_index());
             self.next_deadline = self.next_deadline.min(deadline);
         }
         if self.step_at == NEVER {
@@ -261,25 +261,25 @@ impl Fast {
     }
 
     /// Times out the request of `key`. Returns `false` if it ended before.
-    fn time_out(&mut self, now: Micros, key: Key, observer: &mut impl Observer) -> bool {
+    fn time_out(&mut self, now: Micros, key: RequestKey, observer: &mut impl Observer) -> bool {
         match self.live.get(key).map(|live| live.state) {
-            None | Some(State::Draining) => return false,
-            Some(State::Waiting) => {
+            None | Some(RequestState::Draining) => return false,
+            Some(RequestState::Waiting) => {
                 self.queue_changes(now);
-                self.waiting.remove(&self.live[key].place());
+                self.waiting.remove(&self.live[key].queue_key());
             }
-            Some(State::Prefilling) => {
+            Some(RequestState::Prefilling) => {
                 self.prefilling.retain(|&other| other != key);
                 self.leave_batch(key);
             }
-            Some(State::Decoding) => {
+            Some(RequestState::Decoding) => {
                 self.leave_decoders(key, now, observer);
                 self.leave_batch(key);
             }
         }
         let mut live = self.live.remove(key).expect("it has a state");
         self.rares.forget(&live);
-        if live.state != State::Waiting {
+        if live.state != RequestState::Waiting {
             self.kv.release(&mut live.holding, live.computed);
             self.refused = None;
         }
@@ -294,33 +294,33 @@ impl Fast {
     }
 
     /// Removes `key` from the batch.
-    fn leave_batch(&mut self, key: Key) {
+    fn leave_batch(&mut self, key: RequestKey) {
         self.order.leave(std::mem::replace(&mut self.live[key].seq, live::NOT_RUNNING));
         self.running -= 1;
-        if self.order.wants_compaction() {
+        if self.order.needs_compaction() {
             let live = &mut self.live;
             self.order.compact(|key, number| live[key].seq = number);
         }
     }
 
     /// Whether `key`, which was in the batch, still is.
-    fn is_running(&self, key: Key) -> bool {
+    fn is_running(&self, key: RequestKey) -> bool {
         self.live.get(key).is_some_and(|live| live.seq != live::NOT_RUNNING)
     }
 
     /// Counts an event without progress: a preemption, or an empty batch while requests wait.
-    fn useless(&mut self, now: Micros) -> Result<(), Stuck> {
+    fn useless(&mut self, now: Micros) -> Result<(), NoProgress> {
         if !self.watchdog.useless() {
             return Ok(());
         }
-        let everyone: Vec<Key> = self.order.iter().chain(self.waiting.values().copied()).collect();
-        let furthest = |&key: &Key| u64::from(self.rares.furthest_at(&self.live[key], self.v));
-        if !self.watchdog.stuck(everyone.iter().map(furthest).sum()) {
+        let requests: Vec<RequestKey> = self.order.iter().chain(self.waiting.values().copied()).collect();
+        let furthest = |&key: &RequestKey| u64::from(self.rares.furthest_at(&self.live[key], self.v));
+        if !self.watchdog.stuck(requests.iter().map(furthest).sum()) {
             return Ok(());
         }
-        let live = &self.live[everyone[0]];
+        let live = &self.live[requests[0]];
         let counts = (self.running as usize, self.waiting.len());
-        Err(Stuck::new(now, &live.request, live.generated_at(self.v), counts, &self.config))
+        Err(NoProgress::new(now, &live.request, live.generated_at(self.v), counts, &self.config))
     }
 }
 
@@ -332,8 +332,8 @@ impl Instance for Fast {
         if self.arriving.back().is_none_or(|&(at, _)| at <= queued_at) {
             self.arriving.push_back((queued_at, request));
         } else {
-            let place = self.arriving.partition_point(|&(at, _)| at <= queued_at);
-            self.arriving.insert(place, (queued_at, request));
+            let index = self.arriving.partition_point(|&(at, _)| at <= queued_at);
+            self.arriving.insert(index, (queued_at, request));
         }
         self.next_queued = self.next_queued.min(queued_at);
     }
@@ -355,14 +355,14 @@ impl Instance for Fast {
     }
 
     fn prefetch(&self, distance: Distance) {
-        self.ask_for(distance);
+        self.prefetch_at(distance);
     }
 
     fn untouched(&self) -> usize {
         self.arriving.len()
     }
 
-    fn advance(&mut self, limit: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
+    fn advance(&mut self, limit: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         self.catch_up(limit, observer)
     }
 
@@ -390,9 +390,9 @@ impl Instance for Fast {
         let Some((&head, _)) = self.waiting.first_key_value() else { return false };
         let Some(&key) = self.waiting.values().find(|&&key| self.live[key].request.id == id) else { return false };
         let live = &mut self.live[key];
-        self.waiting.remove(&live.place());
+        self.waiting.remove(&live.queue_key());
         live.rank = head.rank.before();
-        self.waiting.insert(live.place(), key);
+        self.waiting.insert(live.queue_key(), key);
         self.refused = None;
         true
     }
@@ -409,9 +409,9 @@ impl Instance for Fast {
         let now = if self.step_at == NEVER { self.counters.clock } else { self.step_at };
         for key in std::mem::take(&mut self.order).iter() {
             match self.live[key].state {
-                State::Draining => continue,
-                State::Decoding => self.leave_decoders(key, now, observer),
-                State::Prefilling | State::Waiting => {}
+                RequestState::Draining => continue,
+                RequestState::Decoding => self.leave_decoders(key, now, observer),
+                RequestState::Prefilling | RequestState::Waiting => {}
             }
             let live = &self.live[key];
             observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, live.generated, Status::Running)));

@@ -2,28 +2,28 @@
 
 use std::collections::VecDeque;
 
-use super::arena::Key;
+use super::arena::RequestKey;
 use crate::limits::ORDER_GAPS;
 use crate::prefetch::soon;
 
 /// Running requests by the number of their admission. A request that leaves is removed by its number, without reading
 /// other requests.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Order {
+pub(super) struct BatchOrder {
     /// The keys in the order of admission; null for requests that have left.
-    keys: VecDeque<Key>,
+    keys: VecDeque<RequestKey>,
     /// Admission number of the first key.
     first: u64,
     running: usize,
 }
 
-impl Order {
+impl BatchOrder {
     pub fn with_capacity(requests: usize) -> Self {
         Self { keys: VecDeque::with_capacity(requests), ..Self::default() }
     }
 
     /// Adds `key` to the batch. Returns its admission number, larger than all before.
-    pub fn join(&mut self, key: Key) -> u64 {
+    pub fn join(&mut self, key: RequestKey) -> u64 {
         self.keys.push_back(key);
         self.running += 1;
         self.first + self.keys.len() as u64 - 1
@@ -31,9 +31,9 @@ impl Order {
 
     /// Removes the request with that number.
     pub fn leave(&mut self, number: u64) {
-        self.keys[(number - self.first) as usize] = Key::NULL;
+        self.keys[(number - self.first) as usize] = RequestKey::NULL;
         self.running -= 1;
-        while self.keys.front().is_some_and(|&key| key == Key::NULL) {
+        while self.keys.front().is_some_and(|&key| key == RequestKey::NULL) {
             self.keys.pop_front();
             self.first += 1;
         }
@@ -41,31 +41,31 @@ impl Order {
 
     /// Whether closing the gaps is worth the cost: a request that runs for long keeps the entries of all later requests
     /// that have left.
-    pub fn wants_compaction(&self) -> bool {
+    pub fn needs_compaction(&self) -> bool {
         self.keys.len() > 4 * self.running + ORDER_GAPS
     }
 
     /// Closes the gaps. `renumber` is called with the new number of each request, in order.
-    pub fn compact(&mut self, mut renumber: impl FnMut(Key, u64)) {
+    pub fn compact(&mut self, mut renumber: impl FnMut(RequestKey, u64)) {
         self.first += (self.keys.len() - self.running) as u64;
-        self.keys.retain(|&key| key != Key::NULL);
+        self.keys.retain(|&key| key != RequestKey::NULL);
         for (number, &key) in (self.first..).zip(&self.keys) {
             renumber(key, number);
         }
     }
 
     /// The requests in the order of admission.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Key> + '_ {
-        self.keys.iter().copied().filter(|&key| key != Key::NULL)
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = RequestKey> + '_ {
+        self.keys.iter().copied().filter(|&key| key != RequestKey::NULL)
     }
 
     /// The request admitted first.
-    pub fn first(&self) -> Option<Key> {
+    pub fn first(&self) -> Option<RequestKey> {
         self.keys.front().copied()
     }
 
     /// The request admitted last.
-    pub fn last(&self) -> Option<Key> {
+    pub fn last(&self) -> Option<RequestKey> {
         self.iter().next_back()
     }
 
@@ -87,15 +87,15 @@ impl Order {
 
 #[cfg(test)]
 mod tests {
-    use super::super::arena::Arena;
+    use super::super::arena::RequestArena;
     use super::*;
     use proptest::prelude::*;
 
     proptest! {
         #[test]
         fn it_is_a_list(steps in proptest::collection::vec(proptest::option::of(0usize..40), 0..300), often: bool) {
-            let mut live: Arena<u64> = Arena::with_capacity(0);
-            let (mut order, mut list) = (Order::default(), Vec::new());
+            let mut live: RequestArena<u64> = RequestArena::with_capacity(0);
+            let (mut order, mut list) = (BatchOrder::default(), Vec::new());
             for step in steps {
                 match step.filter(|_| !list.is_empty()) {
                     None => {
@@ -103,12 +103,12 @@ mod tests {
                         live[key] = order.join(key);
                         list.push(key);
                     }
-                    Some(place) => {
-                        let key = list.remove(place % list.len());
+                    Some(index) => {
+                        let key = list.remove(index % list.len());
                         order.leave(live.remove(key).expect("it is live"));
                     }
                 }
-                if often || order.wants_compaction() {
+                if often || order.needs_compaction() {
                     order.compact(|key, number| live[key] = number);
                 }
                 prop_assert!(order.iter().eq(list.iter().copied()));

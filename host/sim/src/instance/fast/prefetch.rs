@@ -5,7 +5,7 @@ use crate::instance::Distance;
 use crate::prefetch::soon;
 
 impl Fast {
-    pub(super) fn ask_for(&self, distance: Distance) {
+    pub(super) fn prefetch_at(&self, distance: Distance) {
         match distance {
             Distance::Here => soon(self),
             Distance::Parts => {
@@ -18,10 +18,10 @@ impl Fast {
                 self.arriving.front().into_iter().for_each(|(_, request)| soon(&**request));
             }
             Distance::Request => {
-                self.decoders.next_to_finish().into_iter().for_each(|place| self.live.prefetch(place));
+                self.decoders.next_to_finish().into_iter().for_each(|slot| self.live.prefetch(slot));
             }
             Distance::Rest => {
-                if let Some((_, live)) = self.decoders.next_to_finish().and_then(|place| self.live.at(place)) {
+                if let Some((_, live)) = self.decoders.next_to_finish().and_then(|slot| self.live.at(slot)) {
                     soon(&*live.request);
                     self.order.prefetch_number(live.seq);
                     self.deadlines.prefetch_number(live.deadline);

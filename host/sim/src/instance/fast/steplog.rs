@@ -8,7 +8,7 @@ use crate::units::Micros;
 
 /// Consecutive steps of equal duration.
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct StepRun {
     /// Number of steps; 0 means that `each` is the upper half of the next run's duration.
     steps: u32,
     /// Duration of each step, µs.
@@ -20,7 +20,7 @@ struct Run {
 #[derive(Clone, Debug, Default)]
 #[repr(C)]
 pub(super) struct StepLog {
-    runs: VecDeque<Run>,
+    runs: VecDeque<StepRun>,
     /// Length at which the owner should drop unneeded entries.
     trim_at: usize,
     /// Number of the first step in the log.
@@ -35,12 +35,12 @@ impl StepLog {
     /// Appends `steps` steps of duration `each`.
     #[inline]
     pub fn push(&mut self, steps: u64, each: Micros) {
-        let fits = |run: &Run| u64::from(run.each) == each.0 && steps <= u64::from(u32::MAX - run.steps);
+        let fits = |run: &StepRun| u64::from(run.each) == each.0 && steps <= u64::from(u32::MAX - run.steps);
         let continues = self.runs.back().is_some_and(fits) && !self.ends_long();
         match self.runs.back_mut() {
             Some(last) if continues => last.steps += steps as u32,
             _ => match (u32::try_from(steps), u32::try_from(each.0)) {
-                (Ok(steps @ 1..), Ok(each)) => self.runs.push_back(Run { steps, each }),
+                (Ok(steps @ 1..), Ok(each)) => self.runs.push_back(StepRun { steps, each }),
                 _ => self.push_large(steps, each),
             },
         }
@@ -52,9 +52,9 @@ impl StepLog {
         while left > 0 {
             let steps = u32::try_from(left).unwrap_or(u32::MAX);
             if each > u64::from(u32::MAX) {
-                self.runs.push_back(Run { steps: 0, each: (each >> 32) as u32 });
+                self.runs.push_back(StepRun { steps: 0, each: (each >> 32) as u32 });
             }
-            self.runs.push_back(Run { steps, each: each as u32 });
+            self.runs.push_back(StepRun { steps, each: each as u32 });
             left -= u64::from(steps);
         }
     }
@@ -76,7 +76,7 @@ impl StepLog {
 
     /// Whether it is time to call [`Self::drop_before`].
     #[inline]
-    pub fn wants_trim(&self) -> bool {
+    pub fn needs_trim(&self) -> bool {
         self.runs.len() > self.trim_at.max(STEP_LOG_ENTRIES)
     }
 

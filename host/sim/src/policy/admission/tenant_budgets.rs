@@ -42,9 +42,9 @@ impl TenantBudgets {
     /// Whether the tenant of `request` has more requests in flight than its share.
     fn is_over(&self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> bool {
         let tenant = request.tags.tenant;
-        let Ok(place) = self.budgets.binary_search_by_key(&tenant, |&(tenant, _)| tenant) else { return false };
+        let Ok(index) = self.budgets.binary_search_by_key(&tenant, |&(tenant, _)| tenant) else { return false };
         let slots: u64 = cluster.instances.iter().map(|instance| u64::from(instance.max_num_seqs)).sum();
-        f64::from(cluster.tenant_in_flight(tenant)) > self.budgets[place].1 * slots as f64
+        f64::from(cluster.tenant_in_flight(tenant)) > self.budgets[index].1 * slots as f64
     }
 }
 

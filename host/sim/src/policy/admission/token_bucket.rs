@@ -38,11 +38,11 @@ impl AdmissionPolicy for TokenBucket {
         let elapsed_us = cluster.now.saturating_sub(self.filled_at).0 as f64;
         self.tokens = self.capacity.min(self.tokens + elapsed_us * self.refill_rate / 1e6);
         self.filled_at = cluster.now;
-        let wanted = f64::from(request.input_tokens);
-        if self.tokens < wanted {
+        let needed = f64::from(request.input_tokens);
+        if self.tokens < needed {
             return Verdict::Reject(Reason::InsufficientTokens);
         }
-        self.tokens -= wanted;
+        self.tokens -= needed;
         Verdict::Admit
     }
 

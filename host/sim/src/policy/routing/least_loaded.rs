@@ -1,13 +1,13 @@
 //! The routing policy `least-loaded`.
 
 use super::LOAD;
-use super::loads::Loads;
+use super::loads::LeastLoadedIndex;
 use crate::policy::{Choice, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
 
 /// Chooses the instance with the smallest effective load ([`ClusterView::effective_load`]).
 #[derive(Clone, Debug, Default)]
 pub struct LeastLoaded {
-    loads: Loads,
+    loads: LeastLoadedIndex,
 }
 
 impl RoutingPolicy for LeastLoaded {

@@ -76,8 +76,8 @@ fn pick<T: Copy + PartialEq>(values: &[T], best: T, id: u32, ties: &Ties) -> usi
     for (number, chunk) in values.chunks(CHUNK).enumerate() {
         let tied = count(chunk, best);
         if nth < tied {
-            let mut places = (0..chunk.len()).filter(|&place| chunk[place] == best);
-            return number * CHUNK + places.nth(nth).expect("it is one of them");
+            let mut indices = (0..chunk.len()).filter(|&index| chunk[index] == best);
+            return number * CHUNK + indices.nth(nth).expect("it is one of them");
         }
         nth -= tied;
     }

@@ -14,7 +14,7 @@ pub(super) struct ColdOrder {
     /// Whether the request scored last had no hit on any instance.
     cold: bool,
     /// Index in the columns of each instance number.
-    places: Vec<u32>,
+    columns: Vec<u32>,
 }
 
 impl ColdOrder {
@@ -27,18 +27,18 @@ impl ColdOrder {
             scores.fill(0.5);
             return;
         }
-        self.find_places(cluster);
-        self.used.retain(|&instance| self.places.get(instance as usize).is_some_and(|&place| place != NONE));
+        self.find_columns(cluster);
+        self.used.retain(|&instance| self.columns.get(instance as usize).is_some_and(|&column| column != NONE));
         let last = (cluster.len() - 1).max(1) as f64;
         let score = |rank: usize| 1.0 - rank as f64 / last;
         let unused = cluster.len() - self.used.len();
         for (rank, &instance) in (unused..).zip(&self.used) {
-            let place = std::mem::replace(&mut self.places[instance as usize], NONE);
-            scores[place as usize] = score(rank);
+            let column = std::mem::replace(&mut self.columns[instance as usize], NONE);
+            scores[column as usize] = score(rank);
         }
-        let never = cluster.instances.iter().map(|instance| self.places[instance.id as usize]).filter(|&p| p != NONE);
-        for (rank, place) in never.enumerate() {
-            scores[place as usize] = score(rank);
+        let never = cluster.instances.iter().map(|instance| self.columns[instance.id as usize]).filter(|&p| p != NONE);
+        for (rank, column) in never.enumerate() {
+            scores[column as usize] = score(rank);
         }
     }
 
@@ -50,14 +50,14 @@ impl ColdOrder {
         }
     }
 
-    fn find_places(&mut self, cluster: &ClusterView<'_>) {
-        self.places.fill(NONE);
-        for (place, instance) in (0..).zip(cluster.instances) {
+    fn find_columns(&mut self, cluster: &ClusterView<'_>) {
+        self.columns.fill(NONE);
+        for (column, instance) in (0..).zip(cluster.instances) {
             let number = instance.id as usize;
-            if number >= self.places.len() {
-                self.places.resize(number + 1, NONE);
+            if number >= self.columns.len() {
+                self.columns.resize(number + 1, NONE);
             }
-            self.places[number] = place;
+            self.columns[number] = column;
         }
     }
 }
@@ -65,9 +65,9 @@ impl ColdOrder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::testing::Service;
+    use crate::policy::testing::TestService;
 
-    fn scores(order: &mut ColdOrder, service: &Service) -> Vec<f64> {
+    fn scores(order: &mut ColdOrder, service: &TestService) -> Vec<f64> {
         let mut scores = vec![f64::NAN; service.instances.len()];
         order.score(&service.view(), &mut scores);
         scores
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn cold_requests_go_round() {
-        let cold = Service::idle(4);
+        let cold = TestService::idle(4);
         let mut order = ColdOrder::default();
         let third = 1.0 / 3.0;
         assert_eq!(scores(&mut order, &cold), [1.0, 1.0 - third, 1.0 - 2.0 / 3.0, 0.0]);
@@ -90,17 +90,17 @@ mod tests {
     #[test]
     fn a_hit_anywhere_says_nothing_and_is_not_remembered() {
         let mut order = ColdOrder::default();
-        let warm = Service::idle(3).with(|signals| signals.cached_blocks[2] = 1);
+        let warm = TestService::idle(3).with(|signals| signals.cached_blocks[2] = 1);
         assert_eq!(scores(&mut order, &warm), [0.5; 3]);
         order.sent(0);
-        assert_eq!(scores(&mut order, &Service::idle(3)), [1.0, 0.5, 0.0]);
+        assert_eq!(scores(&mut order, &TestService::idle(3)), [1.0, 0.5, 0.0]);
     }
 
     #[test]
     fn one_instance_is_best() {
         let mut order = ColdOrder::default();
         for _ in 0..2 {
-            assert_eq!(scores(&mut order, &Service::idle(1)), [1.0]);
+            assert_eq!(scores(&mut order, &TestService::idle(1)), [1.0]);
             order.sent(0);
         }
     }
@@ -108,12 +108,12 @@ mod tests {
     #[test]
     fn instances_that_are_gone_are_forgotten() {
         let mut order = ColdOrder::default();
-        scores(&mut order, &Service::idle(3));
+        scores(&mut order, &TestService::idle(3));
         order.sent(0);
-        let mut without_first = Service::idle(3);
+        let mut without_first = TestService::idle(3);
         without_first.instances.remove(0);
         without_first.signals.cached_blocks.remove(0);
         assert_eq!(scores(&mut order, &without_first), [1.0, 0.0]);
-        assert_eq!(scores(&mut order, &Service::idle(3)), [1.0, 0.5, 0.0], "back, as if never used");
+        assert_eq!(scores(&mut order, &TestService::idle(3)), [1.0, 0.5, 0.0], "back, as if never used");
     }
 }

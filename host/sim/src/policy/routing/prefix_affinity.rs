@@ -4,7 +4,7 @@
 use rustc_hash::FxHashMap;
 
 use super::LOAD;
-use super::loads::Loads;
+use super::loads::LeastLoadedIndex;
 use crate::policy::{Choice, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
 use crate::request::BlockKey;
 
@@ -17,13 +17,13 @@ use crate::request::BlockKey;
 #[derive(Clone, Debug, Default)]
 pub struct PrefixAffinity {
     /// Number of the instance to which each prompt was sent.
-    homes: FxHashMap<Prompt, u32>,
-    loads: Loads,
+    homes: FxHashMap<PromptKey, u32>,
+    loads: LeastLoadedIndex,
 }
 
 /// A prompt that other requests may have: its last full block (whose key identifies all blocks before it, too) and its
 /// length in tokens.
-type Prompt = (BlockKey, u32);
+type PromptKey = (BlockKey, u32);
 
 impl RoutingPolicy for PrefixAffinity {
     fn reads(&self) -> Reads {
@@ -53,7 +53,7 @@ impl RoutingPolicy for PrefixAffinity {
 }
 
 /// The identity of the prompt of `request`, if other requests may have the same prompt.
-fn common_prompt(request: &RequestView<'_>) -> Option<Prompt> {
+fn common_prompt(request: &RequestView<'_>) -> Option<PromptKey> {
     let (last, shared) = request.shared_blocks().fold((None, 0), |(_, n), key| (Some(key), n + 1));
     last.filter(|_| shared == request.prompt_blocks).map(|key| (key, request.input_tokens))
 }

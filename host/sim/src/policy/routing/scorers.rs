@@ -205,7 +205,7 @@ fn score_column(kind: ScorerKind, cluster: &ClusterView<'_>, scores: &mut [f64])
         }
         ScorerKind::PrecisePrefixCache => most_best(signals.cached_blocks.iter().copied(), scores),
         ScorerKind::LoraAffinity => scores.fill(1.0),
-        ScorerKind::PrefixAffinity | ScorerKind::NoHitLru => unreachable!("{kind} remembers"),
+        ScorerKind::PrefixAffinity | ScorerKind::NoHitLru => unreachable!("{kind} has state"),
     }
 }
 
@@ -250,13 +250,13 @@ mod tests {
 
     use super::*;
     use crate::policy::Signals;
-    use crate::policy::testing::{Service, request, seen};
+    use crate::policy::testing::{TestService, request, view_of};
     use crate::request::Span;
 
     fn scores(kind: ScorerKind, n: usize, change: impl FnOnce(&mut Signals)) -> Vec<f64> {
-        let service = Service::idle(n).with(change);
+        let service = TestService::idle(n).with(change);
         let mut scores = vec![f64::NAN; n];
-        Scorer::new(kind).score(&seen(&request(0, 2, &[])), &service.view(), &mut scores);
+        Scorer::new(kind).score(&view_of(&request(0, 2, &[])), &service.view(), &mut scores);
         scores
     }
 
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_an_adapter_to_load() {
+    fn requests_have_no_adapter() {
         assert_eq!(scores(ScorerKind::LoraAffinity, 2, |_| ()), [1.0; 2]);
     }
 
@@ -343,8 +343,8 @@ mod tests {
 
     prop_compose! {
         /// What a few instances may report, many of them alike.
-        fn signals()(rows in prop::collection::vec((0..4_u32, 0..300_u32, 0.0..=1.0, 0..3_u32, 0..3_u32), 1..9)) -> Service {
-            Service::idle(rows.len()).with(|signals| {
+        fn signals()(rows in prop::collection::vec((0..4_u32, 0..300_u32, 0.0..=1.0, 0..3_u32, 0..3_u32), 1..9)) -> TestService {
+            TestService::idle(rows.len()).with(|signals| {
                 for (i, &(queue_depth, batch_size, kv_utilization, in_flight, cached_blocks)) in rows.iter().enumerate() {
                     signals.queue_depth[i] = queue_depth;
                     signals.batch_size[i] = batch_size;
@@ -364,9 +364,9 @@ mod tests {
                 for (id, (service, target)) in (0..).zip(&services) {
                     let prompt = request(id, 3, &[Span { first: 0, len: 2 }]);
                     let mut scores = vec![f64::NAN; service.instances.len()];
-                    scorer.score(&seen(&prompt), &service.view(), &mut scores);
+                    scorer.score(&view_of(&prompt), &service.view(), &mut scores);
                     prop_assert!(scores.iter().all(|score| (0.0..=1.0).contains(score)), "{} {:?}", kind, scores);
-                    scorer.sent(&seen(&prompt), (*target % scores.len()) as u32);
+                    scorer.sent(&view_of(&prompt), (*target % scores.len()) as u32);
                 }
             }
         }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::policy::testing::{Service, request, seen};
+use crate::policy::testing::{TestService, request, view_of};
 use crate::policy::{Choice, Reason, RoutingPolicy, Versions};
 use crate::request::{Request, Span};
 use crate::rng::Stream;
@@ -12,21 +12,21 @@ fn random() -> Ties {
     Ties::Random(Stream::new(42, "router"))
 }
 
-fn route(policy: &mut dyn RoutingPolicy, request: &Request, service: &Service, ties: Ties) -> (Choice, Vec<f64>) {
+fn route(policy: &mut dyn RoutingPolicy, request: &Request, service: &TestService, ties: Ties) -> (Choice, Vec<f64>) {
     let mut scores = Vec::new();
-    let choice = policy.route(&seen(request), &service.view(), &ties, &mut scores);
-    policy.sent(&seen(request), service.instances[choice.target].id);
+    let choice = policy.route(&view_of(request), &service.view(), &ties, &mut scores);
+    policy.sent(&view_of(request), service.instances[choice.target].id);
     (choice, scores)
 }
 
 /// The targets of a sequence of requests of one block, with ties to the lowest index.
-fn targets(policy: &mut dyn RoutingPolicy, services: &[&Service]) -> Vec<usize> {
+fn targets(policy: &mut dyn RoutingPolicy, services: &[&TestService]) -> Vec<usize> {
     let one = |(id, service)| route(policy, &request(id, 1, &[]), service, Ties::LowestIndex).0.target;
     (0..).zip(services.iter().copied()).map(one).collect()
 }
 
-fn loaded(queue: &[u32], batch: &[u32], in_flight: &[u32]) -> Service {
-    Service::idle(queue.len()).with(|signals| {
+fn loaded(queue: &[u32], batch: &[u32], in_flight: &[u32]) -> TestService {
+    TestService::idle(queue.len()).with(|signals| {
         signals.queue_depth = queue.to_vec();
         signals.batch_size = batch.to_vec();
         signals.in_flight = in_flight.to_vec();
@@ -35,7 +35,7 @@ fn loaded(queue: &[u32], batch: &[u32], in_flight: &[u32]) -> Service {
 
 #[test]
 fn round_robin_counts_on_when_instances_change() {
-    let (three, two) = (Service::idle(3), Service::idle(2));
+    let (three, two) = (TestService::idle(3), TestService::idle(2));
     let mut policy = RoundRobin::default();
     assert_eq!(targets(&mut policy, &[&three, &three, &three, &three, &two, &two]), [0, 1, 2, 0, 0, 1]);
     let (choice, scores) = route(policy.fork().as_mut(), &request(0, 1, &[]), &three, random());
@@ -49,12 +49,12 @@ fn loads_decide() {
     let choose = |policy: &mut dyn RoutingPolicy| route(policy, &prompt, &service, Ties::LowestIndex);
     assert_eq!(choose(&mut LeastLoaded::default()), (Choice { target: 1, reason: Reason::LeastLoaded(4) }, vec![]));
     assert_eq!(choose(&mut AlwaysBusiest), (Choice { target: 3, reason: Reason::AlwaysBusiest(6) }, vec![]));
-    let equal = Service::idle(3);
+    let equal = TestService::idle(3);
     assert_eq!(targets(&mut AlwaysBusiest, &[&equal]), [0]);
 }
 
 #[test]
-fn ties_go_to_all_tied_and_to_nobody_else() {
+fn ties_go_to_all_tied_instances_and_to_no_other() {
     let service = loaded(&[1, 0, 1, 0, 0], &[0; 5], &[0; 5]);
     for policy in [&mut LeastLoaded::default() as &mut dyn RoutingPolicy, &mut Weighted::default()] {
         let mut counts = [0_u32; 5];
@@ -69,7 +69,7 @@ fn ties_go_to_all_tied_and_to_nobody_else() {
 
 #[test]
 fn the_default_profile_adds_up() {
-    let service = Service::idle(2).with(|signals| {
+    let service = TestService::idle(2).with(|signals| {
         signals.cached_blocks = vec![0, 8];
         signals.queue_depth = vec![0, 3];
         signals.kv_utilization = vec![0.5, 0.25];
@@ -92,8 +92,8 @@ fn weights_are_shares() {
 }
 
 #[test]
-fn scorers_that_remember_hear_where_a_request_went() {
-    let service = Service::idle(3);
+fn scorers_with_state_record_where_a_request_went() {
+    let service = TestService::idle(3);
     let weights = vec![(ScorerKind::PrefixAffinity, 1.0), (ScorerKind::LoadBalance, 1.0)];
     let mut policy = Weighted::new(weights).unwrap();
     let prompt = |id| request(id, 2, &[Span { first: 0, len: 2 }]);
@@ -108,7 +108,7 @@ fn scorers_that_remember_hear_where_a_request_went() {
 
 #[test]
 fn cold_requests_go_round_under_no_hit_lru() {
-    let service = Service::idle(4);
+    let service = TestService::idle(4);
     let weights = [(ScorerKind::NoHitLru, 2.0), (ScorerKind::PrecisePrefixCache, 1.0), (ScorerKind::LoadBalance, 1.0)];
     let mut policy = Weighted::new(weights.to_vec()).unwrap();
     assert_eq!(targets(&mut policy, &[&service; 6]), [0, 1, 2, 3, 0, 1]);
@@ -124,7 +124,7 @@ fn cache_and_load_as_before_there_were_scorers() {
     assert_eq!(choose(1.0, 1.0), (Choice { target: 0, reason: Reason::Weighted(0.625) }, vec![0.625, 0.625]));
     assert_eq!(choose(3.0, 1.0).1, [0.4375, 0.8125]);
     assert_eq!(choose(0.0, 5.0).1, [1.0, 0.25]);
-    let full = Service::idle(2).with(|signals| signals.free_kv_blocks = vec![0, 0]);
+    let full = TestService::idle(2).with(|signals| signals.free_kv_blocks = vec![0, 0]);
     let (choice, scores) = route(&mut CacheAndLoad::new(0.5, 0.5).unwrap(), &request(0, 1, &[]), &full, random());
     assert_eq!((choice.target, scores), (0, vec![0.5; 2]), "nothing free is no score; ties to the first");
 }
@@ -134,7 +134,7 @@ fn the_same_prompt_goes_home() {
     let (idle, busy) = (loaded(&[1, 0, 1], &[0; 3], &[0; 3]), loaded(&[0, 9, 0], &[0; 3], &[0; 3]));
     let shared = [Span { first: 0, len: 4 }];
     let mut policy = PrefixAffinity::default();
-    let mut choose = |request: &Request, service: &Service| {
+    let mut choose = |request: &Request, service: &TestService| {
         let choice = route(&mut policy, request, service, Ties::LowestIndex).0;
         (choice.target, choice.reason == Reason::PrefixAffinity { hit: true })
     };
@@ -165,7 +165,7 @@ fn policies_read_what_they_look_at() {
 }
 
 #[test]
-fn nonsense_is_refused_in_words() {
+fn invalid_parameters_are_refused_with_a_message() {
     let queue = ScorerKind::QueueDepth;
     let errors = [
         Weighted::new(vec![]).unwrap_err(),
@@ -193,7 +193,7 @@ proptest! {
     #[test]
     fn the_tied_are_counted_off(values in prop::collection::vec(0..3_u32, 1..100), id in any::<u32>()) {
         let least = *values.iter().min().unwrap();
-        let tied: Vec<usize> = (0..values.len()).filter(|&place| values[place] == least).collect();
+        let tied: Vec<usize> = (0..values.len()).filter(|&index| values[index] == least).collect();
         prop_assert_eq!(pick(&values, least, id, &random()), tied[random().pick(id, tied.len())]);
         prop_assert_eq!(pick(&values, least, id, &Ties::LowestIndex), tied[0]);
         let scores: Vec<f64> = values.iter().map(|&value| f64::from(value) / 2.0).collect();
@@ -233,15 +233,15 @@ proptest! {
         let mut kept: Vec<Box<dyn RoutingPolicy>> =
             vec![Box::new(weighted), Box::new(default), Box::new(LeastLoaded::default())];
         let mut computed: Vec<_> = kept.iter().map(|policy| policy.fork()).collect();
-        let mut service = Service::idle(n);
+        let mut service = TestService::idle(n);
         let mut versions = Versions { load: 1, cached_blocks: 1 };
-        for (id, (place, value, column)) in (0..).zip(changes) {
-            let place = place % n;
+        for (id, (index, value, column)) in (0..).zip(changes) {
+            let index = index % n;
             match column {
-                0 => service.signals.queue_depth[place] = value,
-                1 => service.signals.kv_utilization[place] = f64::from(value) / 4.0,
-                2 => service.signals.cached_blocks[place] = value,
-                _ => service.signals.in_flight[place] = value,
+                0 => service.signals.queue_depth[index] = value,
+                1 => service.signals.kv_utilization[index] = f64::from(value) / 4.0,
+                2 => service.signals.cached_blocks[index] = value,
+                _ => service.signals.in_flight[index] = value,
             }
             versions.load += u64::from(column < 2);
             versions.cached_blocks += u64::from(column == 2);
@@ -249,9 +249,9 @@ proptest! {
             for (kept, computed) in kept.iter_mut().zip(&mut computed) {
                 let (mut expected, mut scores) = (Vec::new(), Vec::new());
                 let view = service.view();
-                let expects = computed.route(&seen(&request), &view, &random(), &mut expected);
+                let expects = computed.route(&view_of(&request), &view, &random(), &mut expected);
                 let view = ClusterView { versions, ..view };
-                let choice = kept.route(&seen(&request), &view, &random(), &mut scores);
+                let choice = kept.route(&view_of(&request), &view, &random(), &mut scores);
                 prop_assert_eq!((choice, scores), (expects, expected));
             }
         }

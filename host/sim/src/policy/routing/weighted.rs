@@ -120,7 +120,7 @@ impl Weighted {
         }
         let highest = highest(&self.sums);
         self.best.clear();
-        self.best.extend((0..).zip(&self.sums).filter(|&(_, &sum)| sum == highest).map(|(place, _)| place));
+        self.best.extend((0..).zip(&self.sums).filter(|&(_, &sum)| sum == highest).map(|(index, _)| index));
     }
 }
 
