@@ -7,7 +7,7 @@ use blis_sim::units::Micros;
 use divan::Bencher;
 use divan::counter::ItemsCount;
 
-use crate::setup::{Count, chat, deployment, instance_of};
+use crate::setup::{OutcomeCounter, chat, deployment, instance_of};
 
 const REQUESTS: u64 = 10_000;
 const MODELS: [LatencyKind; 2] = [LatencyKind::Blackbox, LatencyKind::TrainedPhysics];
@@ -38,13 +38,13 @@ fn measure(bencher: Bencher, model: LatencyKind, rate: f64, run: fn(InstanceConf
 }
 
 fn fast(config: InstanceConfig, requests: Vec<Request>) -> u32 {
-    let mut ended = Count::default();
+    let mut ended = OutcomeCounter::default();
     blis_sim::instance::run_alone(Fast::new(config), requests, Micros::MAX, &mut ended).expect("it does not get stuck");
     ended.0
 }
 
 fn plain(config: InstanceConfig, requests: Vec<Request>) -> u32 {
-    let mut ended = Count::default();
+    let mut ended = OutcomeCounter::default();
     blis_sim::instance::run_alone(Plain::new(config), requests, Micros::MAX, &mut ended)
         .expect("it does not get stuck");
     ended.0

@@ -8,7 +8,7 @@ use blis_sim::units::Micros;
 use divan::Bencher;
 use divan::counter::ItemsCount;
 
-use crate::setup::{BLOCK, Count, deployment, instance_of, request};
+use crate::setup::{BLOCK, OutcomeCounter, deployment, instance_of, request};
 
 const BLOCKS: u32 = 512;
 const REQUESTS: u32 = 1000;
@@ -42,7 +42,7 @@ fn measure(bencher: Bencher, content: impl Fn(u32) -> Content) {
         .counter(ItemsCount::new(BLOCKS * REQUESTS))
         .with_inputs(|| (Fast::new(instance_of(&deployment)), requests.clone()))
         .bench_values(|(instance, requests)| {
-            let mut ended = Count::default();
+            let mut ended = OutcomeCounter::default();
             blis_sim::instance::run_alone(instance, requests, Micros::MAX, &mut ended).expect("it does not get stuck");
             ended.0
         });

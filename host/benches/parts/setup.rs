@@ -62,9 +62,9 @@ pub fn request(id: u32, arrival: Micros, input_tokens: u32, output_tokens: u32, 
 
 /// An observer that counts the requests that ended.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Count(pub u32);
+pub struct OutcomeCounter(pub u32);
 
-impl Observer for Count {
+impl Observer for OutcomeCounter {
     #[inline]
     fn interests(&self) -> Interests {
         Interests::OUTCOMES

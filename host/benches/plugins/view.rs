@@ -1,7 +1,7 @@
 //! A cluster for routing decisions, and the built-in policy with which every plugin is compared.
 
 use blis_sim::policy::{
-    Ages, Changes, ClusterView, InstanceInfo, LeastLoaded, RequestView, RoutingPolicy as _, Signals, Ties, Versions,
+    Staleness, Changes, ClusterView, InstanceInfo, LeastLoaded, RequestView, RoutingPolicy as _, Signals, Ties, Versions,
 };
 use blis_sim::request::Request;
 use blis_sim::units::Micros;
@@ -11,13 +11,13 @@ use divan::{Bencher, black_box};
 pub const SIZES: [usize; 3] = [4, 64, 256];
 
 /// Instances with different loads.
-pub struct Cluster {
+pub struct BenchCluster {
     request: Request,
     instances: Vec<InstanceInfo>,
     signals: Signals,
 }
 
-impl Cluster {
+impl BenchCluster {
     /// A cluster of `n` instances with different loads.
     pub fn new(n: usize) -> Self {
         let load = |i: usize, step: usize, modulo: usize| u32::try_from(i * step % modulo).expect("small");
@@ -54,7 +54,7 @@ impl Cluster {
                 now: Micros(200),
                 instances: &self.instances,
                 signals: black_box(signals),
-                ages: Ages::default(),
+                staleness: Staleness::default(),
                 versions: Versions { load: version, cached_blocks: version },
                 in_flight_changes: Changes::new(call as u64 - 1, &changed),
                 tenants_in_flight: &[],
@@ -69,7 +69,7 @@ impl Cluster {
 fn built_in(bencher: Bencher, n: usize) {
     let mut policy = LeastLoaded::default();
     let mut scores = Vec::with_capacity(n);
-    Cluster::new(n).bench(bencher, false, |request, cluster| {
+    BenchCluster::new(n).bench(bencher, false, |request, cluster| {
         scores.clear();
         policy.route(request, cluster, &Ties::LowestIndex, &mut scores)
     });

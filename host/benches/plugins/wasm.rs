@@ -9,7 +9,7 @@ use blis_sim::policy::Ties;
 use blis_sim::rng::Stream;
 use divan::Bencher;
 
-use crate::view::{Cluster, SIZES};
+use crate::view::{BenchCluster, SIZES};
 
 /// The policy `least-loaded`, written by hand: the cost of the call into a guest and back, with a minimum of work.
 fn component() -> Vec<u8> {
@@ -43,7 +43,7 @@ fn start(plugin: &dyn Plugin) -> Box<dyn RoutingGuest> {
 fn route(bencher: Bencher, n: usize, fresh: bool) {
     let mut guest = start(plugin(&component()).as_ref());
     let mut scores = Vec::new();
-    Cluster::new(n).bench(bencher, fresh, |request, cluster| {
+    BenchCluster::new(n).bench(bencher, fresh, |request, cluster| {
         guest.route(request, cluster, &Ties::LowestIndex, &mut scores).expect("routes")
     });
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use blis_plugin::{Kind, Limits, Plugin, RoutingGuest, Setup, StartedGuest, script};
 use blis_sim::policy::{
-    Ages, ClusterView, InstanceInfo, RequestView, RoutingPolicy, Signals, Ties, Versions, Weighted,
+    Staleness, ClusterView, InstanceInfo, RequestView, RoutingPolicy, Signals, Ties, Versions, Weighted,
 };
 use blis_sim::request::Request;
 use blis_sim::rng::Stream;
@@ -38,7 +38,7 @@ fn main() {
 
 #[divan::bench(args = SIZES)]
 fn built_in(bencher: Bencher, n: u32) {
-    let service = Service::new(n);
+    let service = BenchService::new(n);
     let mut policy = Weighted::default();
     let mut scores = Vec::new();
     let request = Request::new(1, Micros(5), 1000, 100);
@@ -79,13 +79,13 @@ fn load_again(bencher: Bencher) {
 }
 
 fn routing(bencher: Bencher, n: u32, source: &str) {
-    let service = Service::new(n);
+    let service = BenchService::new(n);
     let mut guest = start(&service, source);
     let mut scores = Vec::new();
     let request = Request::new(1, Micros(5), 1000, 100);
     bencher.bench_local(|| {
         scores.clear();
-        guest.route(&RequestView::new(&request, 0, 16), &service.view(), &ties(), &mut scores).expect("it answers")
+        guest.route(&RequestView::new(&request, 0, 16), &service.view(), &ties(), &mut scores).expect("it routes")
     });
 }
 
@@ -97,7 +97,7 @@ fn load(source: &str, limits: &Limits) -> Arc<dyn Plugin> {
     script::load(Path::new("bench.rhai"), source, limits).expect("it compiles")
 }
 
-fn start(service: &Service, source: &str) -> Box<dyn RoutingGuest> {
+fn start(service: &BenchService, source: &str) -> Box<dyn RoutingGuest> {
     let setup = Setup {
         kind: Kind::Routing,
         parameters: Vec::new(),
@@ -113,12 +113,12 @@ fn start(service: &Service, source: &str) -> Box<dyn RoutingGuest> {
 }
 
 /// Instances with different loads.
-struct Service {
+struct BenchService {
     instances: Vec<InstanceInfo>,
     signals: Signals,
 }
 
-impl Service {
+impl BenchService {
     fn new(n: u32) -> Self {
         let info = |id| InstanceInfo { id, max_num_seqs: 256, total_kv_blocks: 10_000, block_size: 16 };
         let some = |step: u32, most: u32| (0..n).map(|i| (i + 1).wrapping_mul(step) % most).collect::<Vec<_>>();
@@ -143,7 +143,7 @@ impl Service {
             now: Micros(1000),
             instances: &self.instances,
             signals: &self.signals,
-            ages: Ages::default(),
+            staleness: Staleness::default(),
             versions: Versions::default(),
             in_flight_changes: blis_sim::policy::Changes::UNKNOWN,
             tenants_in_flight: &[],

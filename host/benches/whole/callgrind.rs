@@ -29,7 +29,7 @@ pub fn count(name: &str, arguments: &[String]) -> Result<u64> {
         .context("valgrind does not start")?;
     let log = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "under valgrind: {}\n{log}", output.status);
-    collected(&log).with_context(|| format!("valgrind says no `Collected`:\n{log}"))
+    collected(&log).with_context(|| format!("no `Collected` in the output of valgrind:\n{log}"))
 }
 
 /// Parses a line like `==4711== Collected : 29871045`.

@@ -19,11 +19,11 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use clap::Parser;
 
-use report::Measured;
-use scenarios::{Scenario, Size};
+use report::ScenarioFigures;
+use scenarios::{BenchScenario, ScenarioSize};
 
 #[derive(Debug, Parser)]
-struct Options {
+struct BenchOptions {
     /// Run only scenarios whose name contains this text
     filter: Option<String>,
     /// Runs of each scenario; scenarios of about a second run three times
@@ -41,17 +41,17 @@ struct Options {
 }
 
 fn main() -> Result<()> {
-    let options = Options::parse();
-    let wanted = |scenario: &Scenario| {
+    let options = BenchOptions::parse();
+    let wanted = |scenario: &BenchScenario| {
         options.filter.as_ref().is_none_or(|text| scenario.name.contains(text.as_str()))
-            && (options.bench || scenario.size == Size::Quick)
+            && (options.bench || scenario.size == ScenarioSize::Quick)
     };
-    let scenarios: Vec<Scenario> = scenarios::all().into_iter().filter(wanted).collect();
+    let scenarios: Vec<BenchScenario> = scenarios::all().into_iter().filter(wanted).collect();
     if scenarios.is_empty() {
         // A name of another benchmark, perhaps: `cargo bench -- NAME` passes it to all of them.
         return Ok(());
     }
-    let mut measured: Vec<Measured> = scenarios.into_iter().map(Measured::new).collect();
+    let mut measured: Vec<ScenarioFigures> = scenarios.into_iter().map(ScenarioFigures::new).collect();
     time(&mut measured, if options.bench { options.runs } else { 1 })?;
     if options.bench && !options.no_callgrind {
         count_instructions(&mut measured)?;
@@ -65,10 +65,10 @@ fn main() -> Result<()> {
 }
 
 /// Runs all scenarios in rounds, so that a busy minute affects one run of each and not all runs of one.
-fn time(measured: &mut [Measured], runs: u32) -> Result<()> {
+fn time(measured: &mut [ScenarioFigures], runs: u32) -> Result<()> {
     for round in 0..runs {
         for measured in &mut *measured {
-            let most = if measured.scenario.size == Size::Quick { runs } else { 3 };
+            let most = if measured.scenario.size == ScenarioSize::Quick { runs } else { 3 };
             if round < most {
                 let name = &measured.scenario.name;
                 measured.runs.push(process::run(&measured.scenario.arguments).with_context(|| name.clone())?);
@@ -78,13 +78,13 @@ fn time(measured: &mut [Measured], runs: u32) -> Result<()> {
     Ok(())
 }
 
-fn count_instructions(measured: &mut [Measured]) -> Result<()> {
+fn count_instructions(measured: &mut [ScenarioFigures]) -> Result<()> {
     if !callgrind::is_installed() {
         eprintln!("no instruction counts: valgrind is not installed");
         return Ok(());
     }
-    for measured in measured.iter_mut().filter(|measured| measured.scenario.size == Size::Quick) {
-        let Scenario { name, arguments, .. } = &measured.scenario;
+    for measured in measured.iter_mut().filter(|measured| measured.scenario.size == ScenarioSize::Quick) {
+        let BenchScenario { name, arguments, .. } = &measured.scenario;
         measured.instructions = Some(callgrind::count(name, arguments).with_context(|| name.clone())?);
     }
     Ok(())

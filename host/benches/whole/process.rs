@@ -13,7 +13,7 @@ pub const BLIS: &str = env!("CARGO_BIN_EXE_blis");
 
 /// Resources used by one run.
 #[derive(Clone, Copy, Debug)]
-pub struct Run {
+pub struct ProcessRun {
     /// User and system time of the process.
     pub cpu: Duration,
     /// Peak resident memory, bytes. At least the few megabytes of this program, because a child process starts as a
@@ -24,7 +24,7 @@ pub struct Run {
 }
 
 /// Runs `blis` with `arguments`, which must select JSON output.
-pub fn run(arguments: &[String]) -> Result<Run> {
+pub fn run(arguments: &[String]) -> Result<ProcessRun> {
     let mut child = Command::new(BLIS)
         .args(arguments)
         .stdin(Stdio::null())
@@ -37,5 +37,5 @@ pub fn run(arguments: &[String]) -> Result<Run> {
     ensure!(used.status.success(), "`blis {}` ended with {}", arguments.join(" "), used.status);
     let results: Value = serde_json::from_slice(&printed)?;
     let requests = results["injected_requests"].as_u64().context("`injected_requests` is missing")?;
-    Ok(Run { cpu: used.rusage.utime + used.rusage.stime, peak_bytes: used.rusage.maxrss, requests })
+    Ok(ProcessRun { cpu: used.rusage.utime + used.rusage.stime, peak_bytes: used.rusage.maxrss, requests })
 }

@@ -10,7 +10,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let settings = Settings { kept: Kept::Nowhere, ..Settings::default() };
     let limits = Limits { fuel_per_call: 100_000, ..Limits::default() };
     match wasm::load(Path::new("fuzz.wasm"), bytes, &limits, &settings) {
-        Ok(plugin) => blis_fuzz::ask_a_little(&*plugin, &limits),
+        Ok(plugin) => blis_fuzz::call_a_few_times(&*plugin, &limits),
         Err(fault) => assert!(!fault.to_string().is_empty()),
     }
 });

@@ -6,6 +6,6 @@ mod specs;
 mod traces;
 
 pub use files::OneFile;
-pub use plugins::ask_a_little;
+pub use plugins::call_a_few_times;
 pub use specs::{check_spec, simulate_a_step};
 pub use traces::{check, follow, read, reread};

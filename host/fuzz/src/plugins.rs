@@ -6,7 +6,7 @@ use blis_plugin::{Limits, Plugin};
 
 /// Starts `plugin` as every kind that it declares, and calls it for four instances. A result is in range, or a fault
 /// with a message; a saved state can be restored.
-pub fn ask_a_little(plugin: &dyn Plugin, limits: &Limits) {
+pub fn call_a_few_times(plugin: &dyn Plugin, limits: &Limits) {
     for &kind in &plugin.description().kinds {
         let start = || plugin.start(&setup(plugin, kind, 4, limits));
         let mut guest = match start() {

@@ -20,7 +20,7 @@ pub fn check_spec(text: &str, files: &dyn Files) {
     };
     let members: u64 = spec.cohorts.iter().map(|cohort| u64::from(cohort.population)).sum();
     if members + spec.clients.len() as u64 > 5_000 || filled(&spec) > 1e5 {
-        return; // correct, and slow
+        return; // valid, but slow
     }
     let options = GenerateOptions {
         seed: 1,
@@ -64,7 +64,7 @@ fn check_drawn(requests: impl Iterator<Item = Drawn>, block_size: u32) {
     for (id, drawn) in requests.enumerate() {
         let request = drawn.request;
         assert!(before <= request.arrival && request.id as usize == id, "out of order");
-        assert!(request.input_tokens > 0 && request.output_tokens > 0, "an empty prompt or answer");
+        assert!(request.input_tokens > 0 && request.output_tokens > 0, "an empty prompt or output");
         let tokens = u64::from(request.input_tokens) + u64::from(request.output_tokens);
         assert!(u64::from(request.content.shared_blocks()) * u64::from(block_size) <= tokens);
         before = request.arrival;

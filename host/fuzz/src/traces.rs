@@ -11,11 +11,11 @@ use blis_sim::request::Request;
 use blis_sim::units::Micros;
 
 /// The result of every trace reader.
-type Answer = Result<Workload, TraceError>;
+type ReadResult = Result<Workload, TraceError>;
 
 /// Reads `bytes` strictly, leniently, and a transformed part of them. The requests must be valid, and errors must have
 /// a message.
-pub fn read(bytes: &[u8], parser: impl Fn(&[u8], &str, &TraceOptions) -> Answer) {
+pub fn read(bytes: &[u8], parser: impl Fn(&[u8], &str, &TraceOptions) -> ReadResult) {
     let lenient = TraceOptions { skip_bad_lines: true, ..TraceOptions::default() };
     let part = TraceOptions {
         block_size: NonZeroU32::new(7).expect("not 0"),
@@ -73,7 +73,7 @@ pub fn follow(workload: Workload, most: usize) {
         let generated_tokens = request.output_tokens / (1 + count % 2) as u32;
         let outcome = Outcome { generated_tokens, ..Outcome::new(&request, status) }.ended_at(ended_at);
         if let Some(next) = answered.as_mut().and_then(|answered| answered.next(&outcome)) {
-            assert!(next.arrival >= ended_at, "it follows before the answer");
+            assert!(next.arrival >= ended_at, "it arrives before the end of the previous request");
             waiting.push_back(next);
         }
     }
@@ -126,19 +126,19 @@ pub fn reread(bytes: &[u8]) {
             Target::Azure => azure::read(&*text, "again", &strict),
         };
         let workload = workload.unwrap_or_else(|error| panic!("{target:?}: {error}\n{written}"));
-        let seen = |request: Request| (request.arrival, request.input_tokens, request.output_tokens);
+        let figures = |request: Request| (request.arrival, request.input_tokens, request.output_tokens);
         // These two formats begin with the first arrival.
         let cut = matches!(target, Target::Azure | Target::Mooncake);
         let start = if cut { requests[0].arrival } else { Micros::ZERO };
         let shifted = |request: Request| Request { arrival: request.arrival - start, ..request };
-        let expected: Vec<_> = requests.into_iter().map(shifted).map(seen).collect();
-        let found: Vec<_> = workload.requests.map(seen).collect();
+        let expected: Vec<_> = requests.into_iter().map(shifted).map(figures).collect();
+        let found: Vec<_> = workload.requests.map(figures).collect();
         assert_eq!(found, expected, "{target:?}\n{written}");
     }
 }
 
 /// Reads `bytes` in `format`; for TraceV2 they are the data, with a default header.
-fn open(format: TraceFormat, bytes: &[u8], options: &TraceOptions) -> Answer {
+fn open(format: TraceFormat, bytes: &[u8], options: &TraceOptions) -> ReadResult {
     use blis_workload::{aiperf, bailian, burstgpt, otel, sglang_bench, vllm_bench, vllm_vcr};
     match format {
         TraceFormat::Azure => azure::read(bytes, "fuzz", options),

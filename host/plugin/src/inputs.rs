@@ -3,8 +3,8 @@
 
 use blis_sim::latency::Batch;
 use blis_sim::policy::{
-    Ages, BatchView, Changes, ClusterView, Event, EventKind, Events, InstanceInfo, QueuedView, Reads, RequestView,
-    Signals, Ties, Verdict, Versions,
+    Staleness, BatchView, Changes, ClusterView, Event, EventKind, Events, InstanceInfo, QueuedView, Reads, RequestView,
+    Signals, Ties, AdmissionDecision, Versions,
 };
 use blis_sim::request::{Content, Name, Request, Span, Tags};
 use blis_sim::rng::{Generator, Stream};
@@ -49,10 +49,10 @@ pub fn instances(n: usize) -> Vec<InstanceInfo> {
 pub struct Scene {
     now: Micros,
     request: Request,
-    urgency: i32,
+    class_priority: i32,
     instances: Vec<InstanceInfo>,
     signals: Signals,
-    ages: Ages,
+    staleness: Staleness,
     versions: Versions,
     tenants_in_flight: Vec<u32>,
 }
@@ -83,10 +83,10 @@ impl Scene {
         Self {
             now,
             request,
-            urgency: rng.random_range(-3..=4),
+            class_priority: rng.random_range(-3..=4),
             instances: instances(n),
             signals,
-            ages: Ages {
+            staleness: Staleness {
                 load: Micros(rng.random_range(0..50_000)),
                 cached_blocks: Micros(rng.random_range(0..50_000)),
                 in_flight: Micros::ZERO,
@@ -117,11 +117,11 @@ impl Scene {
         let mut smallest = all(0, 0.0, &usual);
         smallest.now = Micros::ZERO;
         smallest.request = Request::new(0, Micros::ZERO, 1, 1);
-        smallest.urgency = i32::MIN;
+        smallest.class_priority = i32::MIN;
         let mut largest = all(u32::MAX, 1.0, &usual);
         largest.now = Micros(i64::MAX.cast_unsigned());
-        largest.ages = Ages { load: largest.now, cached_blocks: largest.now, in_flight: Micros::ZERO };
-        largest.urgency = i32::MAX;
+        largest.staleness = Staleness { load: largest.now, cached_blocks: largest.now, in_flight: Micros::ZERO };
+        largest.class_priority = i32::MAX;
         largest.request.arrival = Micros::ZERO;
         largest.request.input_tokens = u32::MAX;
         largest.request.max_output_tokens = Some(u32::MAX - 1);
@@ -146,7 +146,7 @@ impl Scene {
     /// The request as policies see it.
     #[must_use]
     pub fn request(&self) -> RequestView<'_> {
-        RequestView::new(&self.request, self.urgency, BLOCK_SIZE)
+        RequestView::new(&self.request, self.class_priority, BLOCK_SIZE)
     }
 
     /// The service as policies see it.
@@ -156,7 +156,7 @@ impl Scene {
             now: self.now,
             instances: &self.instances,
             signals: &self.signals,
-            ages: self.ages,
+            staleness: self.staleness,
             versions: self.versions,
             in_flight_changes: Changes::UNKNOWN,
             tenants_in_flight: &self.tenants_in_flight,
@@ -229,7 +229,7 @@ impl Service {
         Self {
             scene: Scene { versions: Versions { load: 1, cached_blocks: 1 }, ..scenes[0].clone() },
             reports: scenes[..4].iter().map(|scene| scene.signals.clone()).collect(),
-            requests: scenes.into_iter().map(|scene| (scene.request, scene.urgency)).collect(),
+            requests: scenes.into_iter().map(|scene| (scene.request, scene.class_priority)).collect(),
             changes: (0, Vec::with_capacity(2 * Self::REMEMBERED)),
             decisions: 0,
         }
@@ -271,8 +271,8 @@ impl Service {
     /// The request of the decision.
     #[must_use]
     pub fn request(&self) -> RequestView<'_> {
-        let (request, urgency) = &self.requests[self.decisions % self.requests.len()];
-        RequestView::new(request, *urgency, BLOCK_SIZE)
+        let (request, class_priority) = &self.requests[self.decisions % self.requests.len()];
+        RequestView::new(request, *class_priority, BLOCK_SIZE)
     }
 
     /// The service as policies see it.
@@ -328,7 +328,7 @@ fn batch(n: usize, item: u64) -> BatchView {
         batch.priority.push(rng.random_range(-5..=5));
         batch.arrival.push(Micros(now.0 - rng.random_range(0..50_000_000)));
         batch.deadline.push(rng.random_bool(0.3).then(|| Micros(now.0 + rng.random_range(0..60_000_000))));
-        batch.urgency.push(rng.random_range(-3..=4));
+        batch.class_priority.push(rng.random_range(-3..=4));
         batch.tags.push(tags(rng));
         batch.input_tokens.push(input);
         batch.computed_tokens.push(input + generated);
@@ -347,7 +347,7 @@ fn extreme_batches(n: usize) -> Vec<(&'static str, BatchView)> {
     smallest.priority.fill(0);
     smallest.arrival.fill(Micros::ZERO);
     smallest.deadline.fill(None);
-    smallest.urgency.fill(0);
+    smallest.class_priority.fill(0);
     smallest.tags.fill(Tags::default());
     for column in [
         &mut smallest.id,
@@ -363,7 +363,7 @@ fn extreme_batches(n: usize) -> Vec<(&'static str, BatchView)> {
     largest.now = Micros(i64::MAX.cast_unsigned());
     largest.priority.fill(i64::MAX);
     largest.deadline.fill(Some(largest.now));
-    largest.urgency.fill(i32::MAX);
+    largest.class_priority.fill(i32::MAX);
     largest.wanting = n - 1;
     for column in [
         &mut largest.id,
@@ -466,7 +466,7 @@ pub enum Question {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     /// To [`Question::Admit`].
-    Verdict(Verdict),
+    Verdict(AdmissionDecision),
     /// A place, and the bits of the scores.
     Place(usize, Vec<u64>),
     /// Higher is more urgent.

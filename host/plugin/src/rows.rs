@@ -2,7 +2,7 @@
 
 use blis_sim::latency::Batch;
 use blis_sim::policy::{
-    Ages, BatchView, ClusterView, Event, EventKind, Events, QueuedView, Reads, RequestView, Versions,
+    Staleness, BatchView, ClusterView, Event, EventKind, Events, QueuedView, Reads, RequestView, Versions,
 };
 use blis_sim::request::Tags;
 use blis_sim::units::Micros;
@@ -139,7 +139,7 @@ pub fn request_row(request: &RequestView<'_>, now: Micros, tenant_in_flight: u32
         prompt_blocks: request.prompt_blocks,
         shared_blocks: request.shared_block_count(),
         block_size: request.block_size,
-        urgency: request.urgency,
+        urgency: request.class_priority,
         client_priority: request.client_priority.unwrap_or(NONE_I32),
         slo_class: slo_class.0,
         tenant: tenant.0,
@@ -162,7 +162,7 @@ pub fn decided_row(request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Requ
 /// The row of `ages`.
 #[must_use]
 #[inline]
-pub fn ages_row(ages: Ages) -> AgesRow {
+pub fn ages_row(ages: Staleness) -> AgesRow {
     AgesRow { load_us: ages.load.0, cached_blocks_us: ages.cached_blocks.0 }
 }
 
@@ -260,7 +260,7 @@ pub fn running_rows(batch: &BatchView) -> Vec<RunningRow> {
         generated_tokens: batch.generated_tokens[i],
         kv_blocks: batch.kv_blocks[i],
         preemptions: batch.preemptions[i],
-        urgency: batch.urgency[i],
+        urgency: batch.class_priority[i],
         slo_class: batch.tags[i].slo_class.0,
         tenant: batch.tags[i].tenant.0,
         session: batch.tags[i].session.0,
@@ -285,7 +285,7 @@ mod tests {
             now: Micros::ZERO,
             instances,
             signals,
-            ages: Ages::default(),
+            staleness: Staleness::default(),
             versions,
             in_flight_changes,
             tenants_in_flight: &[],

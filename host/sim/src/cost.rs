@@ -21,7 +21,7 @@ pub struct Cost {
     /// The part of [`Self::present`] before the first tokens of the requests.
     pub awaiting_first_token: Micros,
     /// Requests that were present within the window and did not complete, or never will.
-    pub unanswered: u32,
+    pub incomplete: u32,
     /// The outcome of the selected request, once it has ended.
     pub own: Option<Outcome>,
 }
@@ -30,24 +30,24 @@ impl Cost {
     /// The cost of the time between `from` and `to`, with request `id` selected.
     #[must_use]
     pub fn new(from: Micros, to: Micros, id: u32) -> Self {
-        Self { from, to, id, present: Micros::ZERO, awaiting_first_token: Micros::ZERO, unanswered: 0, own: None }
+        Self { from, to, id, present: Micros::ZERO, awaiting_first_token: Micros::ZERO, incomplete: 0, own: None }
     }
 
     /// The part of [`Self::present`] that belongs to the selected request.
     #[must_use]
     pub fn own_present(&self) -> Micros {
-        self.own.as_ref().map_or(Micros::ZERO, |own| self.within(own.arrival, answered(own)))
+        self.own.as_ref().map_or(Micros::ZERO, |own| self.within(own.arrival, completed_at(own)))
     }
 
     /// Adds the outcome of a request that ended.
     fn add(&mut self, outcome: &Outcome) {
-        let answered = answered(outcome);
-        let first_token = outcome.ttft.map(|ttft| outcome.arrival.saturating_add(ttft)).or(answered);
-        let present = self.within(outcome.arrival, answered);
+        let completed_at = completed_at(outcome);
+        let first_token = outcome.ttft.map(|ttft| outcome.arrival.saturating_add(ttft)).or(completed_at);
+        let present = self.within(outcome.arrival, completed_at);
         self.present = self.present.saturating_add(present);
         self.awaiting_first_token = self.awaiting_first_token.saturating_add(self.within(outcome.arrival, first_token));
         let lost = matches!(outcome.status, Status::TimedOut | Status::Dropped(_) | Status::Rejected(_));
-        self.unanswered += u32::from(lost && present > Micros::ZERO);
+        self.incomplete += u32::from(lost && present > Micros::ZERO);
         if outcome.id == self.id {
             self.own = Some(*outcome);
         }
@@ -60,7 +60,7 @@ impl Cost {
 }
 
 /// Time at which the output of a request was complete; `None` if it never was.
-fn answered(outcome: &Outcome) -> Option<Micros> {
+fn completed_at(outcome: &Outcome) -> Option<Micros> {
     outcome.e2e.map(|e2e| outcome.arrival.saturating_add(e2e))
 }
 
@@ -104,7 +104,7 @@ mod tests {
         }
         assert_eq!(cost.present, Micros(50 + 90 + 20 + 10));
         assert_eq!(cost.awaiting_first_token, Micros(20 + 20 + 20 + 10));
-        assert_eq!((cost.unanswered, cost.own_present()), (1, Micros(90)));
+        assert_eq!((cost.incomplete, cost.own_present()), (1, Micros(90)));
         assert_eq!(cost.own.and_then(|own| own.e2e), Some(Micros(500)));
     }
 }

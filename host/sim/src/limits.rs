@@ -1,6 +1,6 @@
 //! Every bound of a loop, a queue or a table in the simulator.
 //!
-//! Two bounds change results: [`USELESS_IN_A_ROW`] ends a simulation that makes no progress, and [`GPUS`] ends a search
+//! Two bounds change results: [`STEPS_WITHOUT_PROGRESS`] ends a simulation that makes no progress, and [`GPUS`] ends a search
 //! for enough GPUs. All others trade memory for time: beyond them the same result is computed by the slow path, or a
 //! buffer is compacted. Constants that belong to a policy are its parameters and stand beside it.
 
@@ -8,7 +8,7 @@
 
 /// Preemptions and empty steps in a row before progress is measured. Tests have small instances and use a smaller
 /// bound.
-pub(crate) const USELESS_IN_A_ROW: u32 = if cfg!(test) { 20 } else { 1000 };
+pub(crate) const STEPS_WITHOUT_PROGRESS: u32 = if cfg!(test) { 20 } else { 1000 };
 
 /// GPUs in a tensor-parallel group: 2¹⁰, the maximum of `--tensor-parallel-size`.
 pub(crate) const GPUS: f64 = 1024.0;
@@ -17,7 +17,7 @@ pub(crate) const GPUS: f64 = 1024.0;
 
 /// Requests that may wait to be handed to an instance before it catches up. The number is large enough that the
 /// instance works for a while on data that is in the cache.
-pub(crate) const UNTOUCHED_REQUESTS: usize = 32;
+pub(crate) const PENDING_ARRIVALS: usize = 32;
 
 /// Number of instances that stay in the processor's caches anyway. With no more than that, nothing is prefetched.
 pub(crate) const INSTANCES_AT_HAND: usize = 8;

@@ -4,7 +4,7 @@
 //! [`Observer`](crate::observer::Observer), and then forgets it: the state of the engine stays proportional to the
 //! number of live requests.
 
-use crate::policy::{Choice, ClusterView, Reads, RequestView, Verdict};
+use crate::policy::{RoutingDecision, ClusterView, Reads, RequestView, AdmissionDecision};
 use crate::request::{Request, Tags};
 use crate::units::Micros;
 
@@ -167,9 +167,9 @@ pub enum Decision<'a> {
         /// The service as the policy saw it.
         cluster: &'a ClusterView<'a>,
         /// Which columns are up to date, and which the policy read.
-        columns: Columns,
+        columns: SignalColumns,
         /// The result: admit, or reject with a reason.
-        verdict: &'a Verdict,
+        decision: &'a AdmissionDecision,
     },
     /// The instance to which a request is dispatched.
     Routing {
@@ -178,9 +178,9 @@ pub enum Decision<'a> {
         /// The service as the policy saw it.
         cluster: &'a ClusterView<'a>,
         /// Which columns are up to date, and which the policy read.
-        columns: Columns,
+        columns: SignalColumns,
         /// The result: the chosen instance, with a reason.
-        choice: &'a Choice,
+        choice: &'a RoutingDecision,
         /// A score for each instance; empty if the policy has none.
         scores: &'a [f64],
     },
@@ -192,7 +192,7 @@ pub enum Decision<'a> {
 
 /// Which columns of a view hold current values. The others are zeros or stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Columns {
+pub struct SignalColumns {
     /// Columns that are up to date, for this policy or for another reader.
     pub current: Reads,
     /// Columns that the deciding policy reads.
@@ -226,14 +226,14 @@ pub struct SchedulingDecision {
     /// Number of times it was preempted.
     pub preemptions: u32,
     /// Whether it was scheduled, or what it waits for.
-    pub entry: Entry,
+    pub result: SchedulingResult,
 }
 
 /// Whether the head of the waiting queue is scheduled into the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum SchedulingResult {
     /// It is scheduled in this step.
-    Enters {
+    Scheduled {
         /// Prompt tokens found in the prefix cache.
         cached_tokens: u32,
         /// Tokens that it computes in this step.
@@ -241,12 +241,12 @@ pub enum Entry {
     },
     /// It is not scheduled in this step. Reported once for each time that the request is at the head: at the first step
     /// that leaves it there.
-    Waits(Obstacle),
+    Waits(WaitReason),
 }
 
 /// Why a request is not scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Obstacle {
+pub enum WaitReason {
     /// The token budget of the step is used up.
     TokenBudget,
     /// The batch holds `max_num_seqs` requests.

@@ -27,7 +27,7 @@ pub struct Semantics {
     pub preempt_last_of_ties: bool,
     /// Of several blocks with the same content only the latest can be found, and evicting any of them hides it. vLLM
     /// keeps them all and finds the oldest.
-    pub forget_twins: bool,
+    pub forget_duplicate_blocks: bool,
     /// A block that starts during decode is hashed only when a later token fills it; with one-token blocks that never
     /// happens.
     pub skip_one_token_decode_blocks: bool,
@@ -41,7 +41,7 @@ pub struct Semantics {
     pub capped_itl_divides_by_one_less: bool,
     /// The router counts a request as completed when its last step starts. A real router counts it when the output is
     /// complete.
-    pub answered_at_step_start: bool,
+    pub completed_at_step_start: bool,
     /// All signals, free KV blocks included, are 0 until they are first read. Otherwise they start with the values of
     /// an idle instance.
     pub signals_start_at_zero: bool,
@@ -56,12 +56,12 @@ impl Semantics {
         hit_context_is_zero: false,
         preemption_restarts: false,
         preempt_last_of_ties: false,
-        forget_twins: false,
+        forget_duplicate_blocks: false,
         skip_one_token_decode_blocks: false,
         final_token_kv: false,
         itl_spans_waits: true,
         capped_itl_divides_by_one_less: false,
-        answered_at_step_start: false,
+        completed_at_step_start: false,
         signals_start_at_zero: false,
     };
 
@@ -73,12 +73,12 @@ impl Semantics {
         hit_context_is_zero: true,
         preemption_restarts: true,
         preempt_last_of_ties: true,
-        forget_twins: true,
+        forget_duplicate_blocks: true,
         skip_one_token_decode_blocks: true,
         final_token_kv: true,
         itl_spans_waits: false,
         capped_itl_divides_by_one_less: true,
-        answered_at_step_start: true,
+        completed_at_step_start: true,
         signals_start_at_zero: true,
     };
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use blis_sim::cluster::Abort;
-use blis_sim::policy::{EventKind, Reads, Reason, RequestView, RoutingPolicy as _, Ties, Verdict};
+use blis_sim::policy::{EventKind, Reads, Reason, RequestView, RoutingPolicy as _, Ties, AdmissionDecision};
 use blis_sim::rng::Stream;
 use rand::Rng as _;
 
@@ -182,9 +182,9 @@ fn a_library_learns_what_changed() {
     let plugin = load(&library, &Limits::default()).expect("a plugin");
     let (mut service, mut guest) = (inputs::Service::new(9), start::<dyn RoutingGuest>(plugin.as_ref(), &[], true));
     // How many changes the library saw; before the decision it is asked about the scores, whose answer is the same.
-    let ask = |guest: &mut dyn RoutingGuest, service: &inputs::Service, urgency| {
+    let ask = |guest: &mut dyn RoutingGuest, service: &inputs::Service, class_priority| {
         let (mut request, mut scores) = (service.request(), Vec::new());
-        request.urgency = urgency;
+        request.class_priority = class_priority;
         let answer = guest.route(&request, &service.cluster(), &TIES(), &mut scores)?;
         assert_eq!(scores, [answer as f64; 9]);
         Ok::<_, Fault>(answer)
@@ -211,7 +211,7 @@ fn a_library_learns_what_changed() {
 
     let mut gate = start::<dyn AdmissionGuest>(plugin.as_ref(), &[], true);
     let mut admit = |service: &inputs::Service| gate.admit(&service.request(), &service.cluster());
-    let verdict = |text: &str| Ok(Verdict::Reject(Reason::Text(text.into())));
+    let verdict = |text: &str| Ok(AdmissionDecision::Reject(Reason::Text(text.into())));
     assert_eq!([admit(&later), admit(&go_on(1))], [verdict("any"), verdict("few")]);
 }
 
@@ -308,17 +308,17 @@ fn every_kind_and_every_question_to_the_host() {
     // Names, ages and the number of rows.
     let scene = Scene::plausible(3, 1);
     let (request, cluster) = (scene.request(), scene.cluster());
-    let text = format!("{} 3 {}", inputs::NAMES[request.tags.tenant.index()], cluster.ages.load.0);
+    let text = format!("{} 3 {}", inputs::NAMES[request.tags.tenant.index()], cluster.staleness.load.0);
     assert_eq!(
         start::<dyn AdmissionGuest>(plugin.as_ref(), &[], true).admit(&request, &cluster),
-        Ok(Verdict::Reject(Reason::Text(text.into())))
+        Ok(AdmissionDecision::Reject(Reason::Text(text.into())))
     );
     let with = |input_tokens| blis_sim::request::Request::new(1, blis_sim::units::Micros::ZERO, input_tokens, 1);
     let (seven, eight) = (with(7), with(8));
     let admit = |request| {
         start::<dyn AdmissionGuest>(plugin.as_ref(), &[], true).admit(&RequestView::new(request, 0, 16), &cluster)
     };
-    assert_eq!(admit(&seven), Ok(Verdict::Admit));
+    assert_eq!(admit(&seven), Ok(AdmissionDecision::Admit));
     let neither = admit(&eight).expect_err("neither");
     assert_eq!(
         folder.shorter(&neither),

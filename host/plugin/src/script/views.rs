@@ -64,7 +64,7 @@ impl RequestFields {
             prompt_blocks: request.prompt_blocks,
             shared_blocks: request.shared_block_count(),
             block_size: request.block_size,
-            urgency: request.urgency,
+            urgency: request.class_priority,
             tags: request.tags,
             tenant_in_flight,
             blocks: wanted.blocks.then(|| Column::new(request.shared_blocks().map(f64::from))),
@@ -180,8 +180,8 @@ impl ClusterFields {
         let load = fresh(self.seen.load, cluster.versions.load);
         let cached_blocks = fresh(self.seen.cached_blocks, cluster.versions.cached_blocks);
         self.now = cluster.now;
-        self.load_age = cluster.ages.load;
-        self.cached_age = cluster.ages.cached_blocks;
+        self.load_age = cluster.staleness.load;
+        self.cached_age = cluster.staleness.cached_blocks;
         self.len = cluster.len();
         self.seen = cluster.versions;
         for (number, (column, (_, group))) in self.columns.iter_mut().zip(COLUMNS).enumerate() {
@@ -254,7 +254,7 @@ impl Running {
             column(&batch.priority, |priority| priority as f64),
             column(&batch.arrival, |at| at.0 as f64),
             column(&batch.deadline, |at| at.map_or(f64::INFINITY, |at| at.0 as f64)),
-            column(&batch.urgency, f64::from),
+            column(&batch.class_priority, f64::from),
             column(&batch.input_tokens, f64::from),
             column(&batch.computed_tokens, f64::from),
             column(&batch.generated_tokens, f64::from),

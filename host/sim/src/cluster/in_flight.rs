@@ -17,7 +17,7 @@ pub(super) struct InFlight {
     pub by_tenant: Vec<u32>,
     /// Requests that will be complete in the future: (time, instance, tenant).
     ending: BinaryHeap<Reverse<(Micros, u32, Name)>>,
-    /// [`Semantics::answered_at_step_start`](crate::semantics::Semantics::answered_at_step_start).
+    /// [`Semantics::completed_at_step_start`](crate::semantics::Semantics::completed_at_step_start).
     at_step_start: bool,
     counting: bool,
     /// Instances whose count changed, the latest last, after `changes_before` others.

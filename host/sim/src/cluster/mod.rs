@@ -39,13 +39,13 @@ use self::sessions::{ArrivalQueue, FollowUpObserver, ArrivalSource};
 pub use self::sessions::{FollowUps, SessionStates};
 use self::signals::{SignalBoard, SignalObserver, WatchedEvents};
 pub use self::timeline::{RecordedDecision, ForcedDecision, ArrivalList, PendingDecision, RecordedDecisions, Timeline};
-use crate::instance::{Distance, Instance, InstanceConfig, NoProgress};
+use crate::instance::{PrefetchDistance, Instance, InstanceConfig, NoProgress};
 use crate::limits;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Counters, Decision, Outcome, Rejection, Status};
 use crate::policy::{
-    AdmissionPolicy, Choice, Classes, Event, Events, PriorityPolicy, Reads, Reason, RequestView,
-    RoutingPolicy, Ties, Verdict,
+    AdmissionPolicy, RoutingDecision, Classes, Event, Events, PriorityPolicy, Reads, Reason, RequestView,
+    RoutingPolicy, Ties, AdmissionDecision,
 };
 use crate::request::{Name, Request};
 use crate::semantics::Semantics;
@@ -315,18 +315,18 @@ impl<I: Instance> Cluster<I> {
         let view = self.config.view(&request);
         self.board.probe(&view, self.admission_reads);
         let cluster = self.board.view(now);
-        let mut verdict = self.policies.admission.admit(&view, &cluster);
+        let mut decision = self.policies.admission.admit(&view, &cluster);
         if let Some(ForcedDecision::Admit(admit)) = forced(&mut self.forced, &request, FrontEvent::Admission) {
-            verdict = if admit { Verdict::Admit } else { Verdict::Reject(Reason::Forced) };
+            decision = if admit { AdmissionDecision::Admit } else { AdmissionDecision::Reject(Reason::Forced) };
         }
         if observer.interests().contains(Interests::DECISIONS) {
             let columns = self.board.columns(self.admission_reads);
-            let decision = Decision::Admission { request: &view, cluster: &cluster, columns, verdict: &verdict };
-            observer.record(&SimEvent::Decision(&decision));
+            let event = Decision::Admission { request: &view, cluster: &cluster, columns, decision: &decision };
+            observer.record(&SimEvent::Decision(&event));
         }
-        match verdict {
-            Verdict::Admit => self.admitted.push_back(request),
-            Verdict::Reject(_) => {
+        match decision {
+            AdmissionDecision::Admit => self.admitted.push_back(request),
+            AdmissionDecision::Reject(_) => {
                 self.lifecycle.decided(now, &view, None, &mut self.policies);
                 observer.record(&SimEvent::Outcome(&Outcome::new(&request, Status::Rejected(Rejection::Admission))));
             }
@@ -353,7 +353,7 @@ impl<I: Instance> Cluster<I> {
         self.scores.clear();
         let mut choice = self.policies.routing.route(&view, &cluster, &self.config.ties, &mut self.scores);
         if let Some(ForcedDecision::Route(target)) = forced(&mut self.forced, &request, FrontEvent::Routing) {
-            choice = Choice { target: target as usize, reason: Reason::Forced };
+            choice = RoutingDecision { target: target as usize, reason: Reason::Forced };
         }
         if observer.interests().contains(Interests::DECISIONS) {
             let (columns, scores) = (self.board.columns(self.routing_reads), &self.scores);
@@ -364,7 +364,7 @@ impl<I: Instance> Cluster<I> {
         let priority = self.policies.priority.priority(&view, now).saturating_neg();
         let instance = cluster.instances.get(choice.target).map(|info| info.id);
         if let Some(instance) = instance {
-            self.policies.routing.sent(&view, instance);
+            self.policies.routing.dispatched(&view, instance);
         }
         self.lifecycle.decided(now, &view, instance, &mut self.policies);
         request.priority = priority;
@@ -387,7 +387,7 @@ impl<I: Instance> Cluster<I> {
         self.board.dispatched(target, request.tags.tenant);
         match self.board.watches() {
             // No event makes this instance catch up, so its arrivals would pile up.
-            WatchedEvents::Nothing if self.instances[target].untouched() > limits::UNTOUCHED_REQUESTS => {
+            WatchedEvents::Nothing if self.instances[target].pending_arrivals() > limits::PENDING_ARRIVALS => {
                 self.catch_up(target, now, observer)?;
             }
             WatchedEvents::Nothing => {}
@@ -429,7 +429,7 @@ impl<I: Instance> Cluster<I> {
         if *instance != next {
             (*instance, *distance) = (next, 0);
         }
-        if let Some(&far) = Distance::ALL.get(*distance) {
+        if let Some(&far) = PrefetchDistance::ALL.get(*distance) {
             self.instances[next].prefetch(far);
             *distance += 1;
         }
@@ -437,7 +437,7 @@ impl<I: Instance> Cluster<I> {
 
     /// As [`Self::prefetch_next`], while the instances are visited one after the other.
     fn prefetch_after(&self, present: usize) {
-        for (ahead, distance) in (1..).zip(Distance::ALL.into_iter().rev()) {
+        for (ahead, distance) in (1..).zip(PrefetchDistance::ALL.into_iter().rev()) {
             self.instances.get(present + ahead).into_iter().for_each(|instance| instance.prefetch(distance));
         }
     }
@@ -508,7 +508,7 @@ impl ClusterConfig {
     }
 
     fn view<'a>(&self, request: &'a Request) -> RequestView<'a> {
-        RequestView::new(request, self.classes.urgency(request.tags.slo_class), self.block_size)
+        RequestView::new(request, self.classes.priority(request.tags.slo_class), self.block_size)
     }
 }
 

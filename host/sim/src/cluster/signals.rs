@@ -16,8 +16,8 @@ use super::in_flight::InFlight;
 use super::lifecycle::EventDelivery;
 use crate::instance::{Instance, InstanceConfig};
 use crate::observer::{Interests, Observer, SimEvent};
-use crate::outcome::Columns;
-use crate::policy::{Ages, ClusterView, Events, InstanceInfo, PrefixIndex, Reads, RequestView, Signals, Versions};
+use crate::outcome::SignalColumns;
+use crate::policy::{Staleness, ClusterView, Events, InstanceInfo, PrefixIndex, Reads, RequestView, Signals, Versions};
 use crate::request::Name;
 use crate::units::Micros;
 
@@ -85,7 +85,7 @@ impl SignalBoard {
             caches: SignalGroup::new(config.cache_signal_delay, n),
             cached: PrefixIndex::new(n),
             found_any: false,
-            in_flight: InFlight::new(config.semantics.answered_at_step_start),
+            in_flight: InFlight::new(config.semantics.completed_at_step_start),
             starts_at_zero: config.semantics.signals_start_at_zero,
             instances,
         }
@@ -109,8 +109,8 @@ impl SignalBoard {
 
     /// The columns that a policy with these `reads` sees. Columns that depend on the request are computed only if the
     /// policy reads them.
-    pub fn columns(&self, read: Reads) -> Columns {
-        Columns { current: Reads { cached_blocks: read.cached_blocks, ..self.reads }, read }
+    pub fn columns(&self, read: Reads) -> SignalColumns {
+        SignalColumns { current: Reads { cached_blocks: read.cached_blocks, ..self.reads }, read }
     }
 
     pub fn watches(&self) -> WatchedEvents {
@@ -184,7 +184,7 @@ impl SignalBoard {
             now,
             instances: &self.instances,
             signals: &self.signals,
-            ages: Ages {
+            staleness: Staleness {
                 load: now - self.load.read_at,
                 cached_blocks: now - self.caches.read_at,
                 in_flight: Micros::ZERO,

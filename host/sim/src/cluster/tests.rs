@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 
 use super::*;
-use crate::instance::{Fast, Load, Plain, Preemption, Scheduler};
+use crate::instance::{Fast, InstanceLoad, Plain, Preemption, Scheduler};
 use crate::latency::Blackbox;
 use crate::policy::{
     AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, ConstantPriority, EventKind, GaieLegacy, InvertedSlo,
@@ -65,8 +65,8 @@ impl<I: Instance> Instance for CheckedInstance<I> {
         self.inner.earliest_end(now, request)
     }
 
-    fn untouched(&self) -> usize {
-        self.inner.untouched()
+    fn pending_arrivals(&self) -> usize {
+        self.inner.pending_arrivals()
     }
 
     fn advance(&mut self, limit: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
@@ -81,7 +81,7 @@ impl<I: Instance> Instance for CheckedInstance<I> {
         Ok(())
     }
 
-    fn load(&self) -> Load {
+    fn load(&self) -> InstanceLoad {
         self.inner.load()
     }
 
@@ -167,8 +167,8 @@ impl Observer for SimulationLog {
 impl SimulationLog {
     fn decided(&mut self, decision: &Decision<'_>) {
         let (now, text) = match decision {
-            Decision::Admission { request, cluster, verdict, .. } => {
-                (cluster.now, format!("{} {verdict:?}", request.id))
+            Decision::Admission { request, cluster, decision, .. } => {
+                (cluster.now, format!("{} {decision:?}", request.id))
             }
             Decision::Routing { request, cluster, choice, scores, .. } => {
                 assert!(scores.is_empty() || scores.len() == cluster.len(), "a score for each or for none");
@@ -514,7 +514,7 @@ impl AdmissionPolicy for EventLogger {
         self.inner.reads()
     }
 
-    fn admit(&mut self, request: &RequestView<'_>, cluster: &crate::policy::ClusterView<'_>) -> Verdict {
+    fn admit(&mut self, request: &RequestView<'_>, cluster: &crate::policy::ClusterView<'_>) -> AdmissionDecision {
         self.events.lock().unwrap().push(LoggedEvent::Decision(cluster.now));
         self.inner.admit(request, cluster)
     }

@@ -19,7 +19,7 @@ use crate::model::Parallelism;
 use crate::model::samples::{h100, llama_8b};
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{
-    Counters, Decision, Entry, FirstToken, Obstacle, Outcome, PreemptionDecision, SchedulingDecision, Status,
+    Counters, Decision, SchedulingResult, FirstToken, WaitReason, Outcome, PreemptionDecision, SchedulingDecision, Status,
 };
 use crate::policy::{BatchView, Classes, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};
 use crate::request::{BlockKey, Content, Name, Request, Span, Tags};
@@ -71,7 +71,7 @@ impl EngineLog {
     fn is_consistent(&self) -> Result<(), TestCaseError> {
         prop_assert_eq!(self.preempted.len() as u64, self.counters.preemptions);
         prop_assert!(self.preempted.iter().all(|decision| decision.needed_kv_blocks > decision.free_kv_blocks), "a preemption without need");
-        let entered = |decision: &&SchedulingDecision| matches!(decision.entry, Entry::Enters { .. });
+        let entered = |decision: &&SchedulingDecision| matches!(decision.result, SchedulingResult::Scheduled { .. });
         let waited: Micros = self.scheduled.iter().filter(entered).map(|decision| decision.waited).sum();
         prop_assert!(waited <= self.counters.queue_time, "{waited:?} of {:?}", self.counters.queue_time);
         for outcome in &self.outcomes {
@@ -85,7 +85,7 @@ impl EngineLog {
             let back = outcome.status == Status::Queued || outcome.status == Status::TimedOut;
             let expected = outcome.preemptions as usize + 1;
             prop_assert!(entries.len() == expected || back && entries.len() + 1 == expected);
-            let Entry::Enters { cached_tokens, .. } = first.entry else { unreachable!("filtered") };
+            let SchedulingResult::Scheduled { cached_tokens, .. } = first.result else { unreachable!("filtered") };
             prop_assert_eq!(cached_tokens, outcome.cached_tokens);
         }
         Ok(())
@@ -190,7 +190,7 @@ fn semantics() -> impl Strategy<Value = Semantics> {
         hit_context_is_zero: b[3],
         preemption_restarts: b[4],
         preempt_last_of_ties: b[5],
-        forget_twins: b[6],
+        forget_duplicate_blocks: b[6],
         skip_one_token_decode_blocks: b[7],
         final_token_kv: b[8],
         itl_spans_waits: b[9],
@@ -535,12 +535,12 @@ fn random_loads_reach_the_difficult_cases() {
         timed_out += ended(Status::TimedOut);
         capped += ended(Status::LengthCapped);
         for decision in &log.scheduled {
-            match decision.entry {
-                Entry::Enters { .. } => {}
-                Entry::Waits(Obstacle::TokenBudget) => waits[0] += 1,
-                Entry::Waits(Obstacle::BatchFull) => waits[1] += 1,
-                Entry::Waits(Obstacle::UnsplitPrompt { .. }) => waits[2] += 1,
-                Entry::Waits(Obstacle::KvBlocks { .. }) => waits[3] += 1,
+            match decision.result {
+                SchedulingResult::Scheduled { .. } => {}
+                SchedulingResult::Waits(WaitReason::TokenBudget) => waits[0] += 1,
+                SchedulingResult::Waits(WaitReason::BatchFull) => waits[1] += 1,
+                SchedulingResult::Waits(WaitReason::UnsplitPrompt { .. }) => waits[2] += 1,
+                SchedulingResult::Waits(WaitReason::KvBlocks { .. }) => waits[3] += 1,
             }
         }
         coalesced += log.itl.values().filter(|&&count| count > 30).count();

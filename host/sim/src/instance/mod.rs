@@ -100,7 +100,7 @@ impl InstanceConfig {
 
 /// The load that an instance reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Load {
+pub struct InstanceLoad {
     /// Requests in the waiting queue, without those between arrival and queue.
     pub queue_depth: u32,
     /// Requests in the running batch, including those that keep their slot for one more plan (asynchronous scheduling).
@@ -119,7 +119,7 @@ pub struct Load {
 
 /// Number of pointers between an instance and the data that [`Instance::prefetch`] requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Distance {
+pub enum PrefetchDistance {
     /// The instance's own fields.
     Here,
     /// The queues and tables that the fields refer to.
@@ -130,7 +130,7 @@ pub enum Distance {
     Rest,
 }
 
-impl Distance {
+impl PrefetchDistance {
     /// All distances, from near to far.
     pub const ALL: [Self; 4] = [Self::Here, Self::Parts, Self::Request, Self::Rest];
 }
@@ -157,10 +157,10 @@ pub trait Instance {
 
     /// A hint that [`Self::advance`] will be called soon: prefetches the data at this `distance`. Each distance depends
     /// on data requested by the previous one, which takes some time to arrive.
-    fn prefetch(&self, _distance: Distance) {}
+    fn prefetch(&self, _distance: PrefetchDistance) {}
 
     /// Number of requests that have arrived and for which no event was executed since.
-    fn untouched(&self) -> usize;
+    fn pending_arrivals(&self) -> usize;
 
     /// Executes every event before `limit` (exclusive).
     ///
@@ -170,7 +170,7 @@ pub trait Instance {
 
     /// The load of the instance after the events executed so far: the effect of a step is visible from the start of the
     /// step on.
-    fn load(&self) -> Load;
+    fn load(&self) -> InstanceLoad;
 
     /// Whether a block with this content is in the prefix cache now.
     fn finds(&self, key: BlockKey) -> bool;

@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, VecDeque};
 use super::policy::{JoiningRequest, QueueKey};
 use super::record::StepRecord;
 use super::watchdog::Watchdog;
-use super::{Instance, InstanceConfig, Load, NoProgress};
+use super::{Instance, InstanceConfig, InstanceLoad, NoProgress};
 use crate::kv::plain::{AllocationRequest, PlainKv};
 use crate::latency::Batch;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{
-    Counters, Decision, Entry, FirstToken, Obstacle, Outcome, PreemptionDecision, SchedulingDecision, Status,
+    Counters, Decision, SchedulingResult, FirstToken, WaitReason, Outcome, PreemptionDecision, SchedulingDecision, Status,
 };
 use crate::policy::{BatchView, Progress};
 use crate::request::{BlockKey, Request};
@@ -255,7 +255,7 @@ impl Plain {
                 kv_blocks: self.kv.held_by(live.request.id),
                 preemptions: live.preemptions,
             };
-            batch.push(&live.request, self.config.classes.urgency(live.request.tags.slo_class), progress);
+            batch.push(&live.request, self.config.classes.priority(live.request.tags.slo_class), progress);
         }
         self.config.victim_by_view(&batch)
     }
@@ -318,14 +318,14 @@ impl Plain {
 
     /// Schedules new requests, strictly from the head of the queue.
     fn plan_waiting(&mut self, now: Micros, mut budget: u32, observer: &mut impl Observer) {
-        let mut obstacle = None;
+        let mut wait_reason = None;
         let reports = observer.interests().contains(Interests::SCHEDULING);
         while budget > 0 && self.running.len() < self.config.max_num_seqs as usize {
             let Some((&key, live)) = self.waiting.first_key_value() else { break };
             let (cached, num_tokens) = match self.admission(live, budget) {
                 Ok(admission) => admission,
                 Err(found) => {
-                    obstacle = Some(found);
+                    wait_reason = Some(found);
                     break;
                 }
             };
@@ -338,9 +338,9 @@ impl Plain {
                 in_flight: false,
                 cached: &cached,
             };
-            let decision = self.scheduling(live, budget, now, Entry::Enters { cached_tokens: start, num_tokens });
+            let decision = self.scheduling(live, budget, now, SchedulingResult::Scheduled { cached_tokens: start, num_tokens });
             if !self.kv.allocate(&request) {
-                obstacle = Some(Obstacle::KvBlocks { needed: self.kv.needs(start + num_tokens, &cached) });
+                wait_reason = Some(WaitReason::KvBlocks { needed: self.kv.needs(start + num_tokens, &cached) });
                 break;
             }
             if reports {
@@ -360,27 +360,27 @@ impl Plain {
             self.running.push(live);
         }
         if reports {
-            let obstacle = obstacle.unwrap_or(if budget == 0 { Obstacle::TokenBudget } else { Obstacle::BatchFull });
-            self.report_waiting(obstacle, budget, now, observer);
+            let wait_reason = wait_reason.unwrap_or(if budget == 0 { WaitReason::TokenBudget } else { WaitReason::BatchFull });
+            self.report_waiting(wait_reason, budget, now, observer);
         }
     }
 
     /// Reports why the head of the queue waits, unless that was reported before.
-    fn report_waiting(&mut self, obstacle: Obstacle, budget: u32, now: Micros, observer: &mut impl Observer) {
+    fn report_waiting(&mut self, wait_reason: WaitReason, budget: u32, now: Micros, observer: &mut impl Observer) {
         let Some((_, head)) = self.waiting.first_key_value() else { return };
         if self.reported_waiting != Some(head.request.id) {
             observer.record(&SimEvent::Decision(&Decision::Scheduling(self.scheduling(
                 head,
                 budget,
                 now,
-                Entry::Waits(obstacle),
+                SchedulingResult::Waits(wait_reason),
             ))));
             self.reported_waiting = Some(head.request.id);
         }
     }
 
     /// The record of a scheduling decision about `head`, the head of the queue.
-    fn scheduling(&self, head: &PlainRequest, token_budget: u32, now: Micros, entry: Entry) -> SchedulingDecision {
+    fn scheduling(&self, head: &PlainRequest, token_budget: u32, now: Micros, result: SchedulingResult) -> SchedulingDecision {
         SchedulingDecision {
             instance: self.config.index,
             now,
@@ -393,23 +393,23 @@ impl Plain {
             waited: now - head.queued_at,
             generated_tokens: head.generated,
             preemptions: head.preemptions,
-            entry,
+            result,
         }
     }
 
     /// The cached blocks and the number of tokens with which `live` would be scheduled, or the reason why it waits.
-    fn admission(&self, live: &PlainRequest, budget: u32) -> Result<(Vec<u32>, u32), Obstacle> {
+    fn admission(&self, live: &PlainRequest, budget: u32) -> Result<(Vec<u32>, u32), WaitReason> {
         // vLLM never takes the last token from the cache: something must be computed.
         let findable = if self.config.semantics.full_hit_is_free { live.target } else { live.target.saturating_sub(1) };
         let cached = self.kv.cached_prefix(&live.request, findable);
         let left = live.target - cached.len() as u32 * self.config.block_size;
         let chunk = self.config.chunk(left);
         if !self.config.enable_chunked_prefill && chunk > budget {
-            return Err(Obstacle::UnsplitPrompt { num_tokens: chunk });
+            return Err(WaitReason::UnsplitPrompt { num_tokens: chunk });
         }
         let needed = self.kv.needs(live.target, &cached);
         if self.config.reserve_full_prompt && needed > self.kv.free_blocks() {
-            return Err(Obstacle::KvBlocks { needed });
+            return Err(WaitReason::KvBlocks { needed });
         }
         Ok((cached, chunk.min(budget)))
     }
@@ -635,7 +635,7 @@ impl Instance for Plain {
         [queued, self.step_at, deadline].into_iter().flatten().min()
     }
 
-    fn untouched(&self) -> usize {
+    fn pending_arrivals(&self) -> usize {
         self.arriving.len()
     }
 
@@ -656,8 +656,8 @@ impl Instance for Plain {
         Ok(())
     }
 
-    fn load(&self) -> Load {
-        Load {
+    fn load(&self) -> InstanceLoad {
+        InstanceLoad {
             queue_depth: self.waiting.len() as u32,
             batch_size: self.running.len() as u32,
             used_kv_blocks: self.kv.held_blocks(),

@@ -99,10 +99,10 @@ impl InstanceConfig {
     /// As [`Self::queue_key`], always through the policy's view.
     pub(super) fn queue_key_by_view(&mut self, joining: &JoiningRequest<'_>) -> QueueKey {
         let &JoiningRequest { now, request, content, generated_tokens, preemptions, turn } = joining;
-        let urgency = self.classes.urgency(request.tags.slo_class);
+        let class_priority = self.classes.priority(request.tags.slo_class);
         let view = QueuedView {
             now,
-            request: RequestView::with_content(request, content, urgency, self.block_size),
+            request: RequestView::with_content(request, content, class_priority, self.block_size),
             priority: request.priority,
             generated_tokens,
             preemptions,

@@ -1,7 +1,7 @@
 //! Detection of livelock under KV pressure: "no progress" becomes an error instead of an endless simulation.
 
 use super::InstanceConfig;
-use crate::limits::USELESS_IN_A_ROW;
+use crate::limits::STEPS_WITHOUT_PROGRESS;
 use crate::request::Request;
 use crate::units::Micros;
 
@@ -19,7 +19,7 @@ impl Watchdog {
     /// measure progress.
     pub fn useless(&mut self) -> bool {
         self.useless += 1;
-        self.useless > USELESS_IN_A_ROW
+        self.useless > STEPS_WITHOUT_PROGRESS
     }
 
     /// Resets the count, because a request ended.
@@ -40,7 +40,7 @@ impl Watchdog {
 /// An instance that would execute for ever without completing a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no progress at {:.6} s: {USELESS_IN_A_ROW} preemptions or empty steps in a row brought no request any further. \
+    "no progress at {:.6} s: {STEPS_WITHOUT_PROGRESS} preemptions or empty steps in a row brought no request any further. \
      request_{id} has {generated} of {output_tokens} output tokens after a prompt of {input_tokens}; {running} running, \
      {queued} queued, {total_kv_blocks} KV blocks of {block_size} tokens",
     .at.as_secs_f64()

@@ -253,7 +253,7 @@ impl FastKv {
         let (held, needed) = (from.div_ceil(self.block_size), to.div_ceil(self.block_size));
         let first = from / self.block_size;
         let full = if self.caching { (to / self.block_size).min(keys.len()) } else { 0 };
-        if !self.semantics.forget_twins {
+        if !self.semantics.forget_duplicate_blocks {
             self.take(needed - held);
             for key in keys.from(first).take(full.saturating_sub(first) as usize) {
                 self.hash_block(holding, key);
@@ -365,7 +365,7 @@ impl FastKv {
     fn hash_block(&mut self, holding: &mut HeldBlocks, key: u64) {
         let node = self.new_node(BlockNode { key, count: 1, prev: NONE, next: NONE, duplicate: NONE });
         holding.keyed.push(node);
-        if self.semantics.forget_twins {
+        if self.semantics.forget_duplicate_blocks {
             self.set(key, node);
         } else if let Some(first) = self.enter(key, node) {
             let mut last = first;
@@ -379,7 +379,7 @@ impl FastKv {
     /// Removes block `node`, which is reused, from the table of contents.
     fn evict(&mut self, node: u32) {
         let BlockNode { key, duplicate, .. } = self.nodes[node as usize];
-        if self.semantics.forget_twins {
+        if self.semantics.forget_duplicate_blocks {
             self.set(key, NONE);
             return;
         }
@@ -402,7 +402,7 @@ impl FastKv {
 
     /// As [`Self::evict`], for a block whose owner has ended: its newer duplicates are useless, too.
     fn evict_private(&mut self, node: u32) {
-        if !self.semantics.forget_twins || self.find(self.nodes[node as usize].key) == node {
+        if !self.semantics.forget_duplicate_blocks || self.find(self.nodes[node as usize].key) == node {
             self.evict(node);
         }
     }

@@ -258,7 +258,7 @@ impl PlainKv {
         let block = self.free.pop_front().expect("allocate checked that there is room");
         let record = std::mem::take(&mut self.blocks[block as usize]);
         if let Some(hash) = record.hash {
-            if self.semantics.forget_twins {
+            if self.semantics.forget_duplicate_blocks {
                 self.by_hash.remove(&hash);
             } else if let Some(duplicates) = self.by_hash.get_mut(&hash) {
                 duplicates.retain(|&duplicate| duplicate != block);
@@ -279,7 +279,7 @@ impl PlainKv {
         }
         self.blocks[block as usize].hash = Some(hash);
         let duplicates = self.by_hash.entry(hash).or_default();
-        if self.semantics.forget_twins {
+        if self.semantics.forget_duplicate_blocks {
             duplicates.clear();
         }
         duplicates.push(block);

@@ -228,8 +228,8 @@ impl Metrics {
             *self.shed.entry(self.class(outcome.tags.slo_class)).or_default() += 1;
         }
         if let (true, Some(instance)) = (self.options.inversions, outcome.instance) {
-            let urgency = self.options.classes.urgency(outcome.tags.slo_class);
-            self.admissions[instance as usize].add(outcome, urgency);
+            let priority = self.options.classes.priority(outcome.tags.slo_class);
+            self.admissions[instance as usize].add(outcome, priority);
         }
     }
 

@@ -6,8 +6,8 @@ use crate::request::Name;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Classes {
     /// Indexed by [`Name`].
-    urgency: Vec<i32>,
-    most: i32,
+    priority: Vec<i32>,
+    highest: i32,
 }
 
 impl Classes {
@@ -22,25 +22,25 @@ impl Classes {
     /// [`Self::USUAL`].
     #[must_use]
     pub fn new<'a>(texts: impl IntoIterator<Item = &'a str>, overrides: &[(String, i32)]) -> Self {
-        let overridden = |text: &str| overrides.iter().rev().find(|(class, _)| class == text).map(|&(_, urgency)| urgency);
-        let usual = |text: &str| Self::USUAL.iter().find(|&&(class, _)| class == text).map(|&(_, urgency)| urgency);
-        let urgency = texts.into_iter().map(|text| overridden(text).or(usual(text)).unwrap_or(Self::UNKNOWN)).collect();
-        let table = Self::USUAL.iter().map(|&(class, urgency)| overridden(class).unwrap_or(urgency));
-        let most = table.chain(overrides.iter().map(|&(_, urgency)| urgency)).max().unwrap_or(Self::UNKNOWN);
-        Self { urgency, most }
+        let overridden = |text: &str| overrides.iter().rev().find(|(class, _)| class == text).map(|&(_, priority)| priority);
+        let usual = |text: &str| Self::USUAL.iter().find(|&&(class, _)| class == text).map(|&(_, priority)| priority);
+        let priority = texts.into_iter().map(|text| overridden(text).or(usual(text)).unwrap_or(Self::UNKNOWN)).collect();
+        let table = Self::USUAL.iter().map(|&(class, priority)| overridden(class).unwrap_or(priority));
+        let highest = table.chain(overrides.iter().map(|&(_, priority)| priority)).max().unwrap_or(Self::UNKNOWN);
+        Self { priority, highest }
     }
 
     /// The priority of class `name`.
     #[must_use]
-    pub fn urgency(&self, name: Name) -> i32 {
-        self.urgency.get(name.index()).copied().unwrap_or(Self::UNKNOWN)
+    pub fn priority(&self, name: Name) -> i32 {
+        self.priority.get(name.index()).copied().unwrap_or(Self::UNKNOWN)
     }
 
     /// The highest priority of all classes. BLIS sets the priority on an instance to `highest - priority`, because
     /// lower is served first there.
     #[must_use]
-    pub fn most(&self) -> i32 {
-        self.most
+    pub fn highest(&self) -> i32 {
+        self.highest
     }
 }
 
@@ -59,15 +59,15 @@ mod tests {
     fn classes_rank_as_in_blis() {
         let texts = ["", "critical", "standard", "batch", "sheddable", "background", "gold"];
         let classes = Classes::new(texts, &[]);
-        let urgency: Vec<i32> = (0..8).map(|number| classes.urgency(Name(number))).collect();
-        assert_eq!((urgency, classes.most()), (vec![3, 4, 3, -1, -2, -3, 3, 3], 4));
+        let priority: Vec<i32> = (0..8).map(|number| classes.priority(Name(number))).collect();
+        assert_eq!((priority, classes.highest()), (vec![3, 4, 3, -1, -2, -3, 3, 3], 4));
     }
 
     #[test]
     fn overrides_are_merged_over_the_table() {
         let overrides = [("batch".to_owned(), 7), ("gold".to_owned(), 9)];
         let classes = Classes::new(["", "batch", "gold", "critical"], &overrides);
-        let urgency: Vec<i32> = (0..4).map(|number| classes.urgency(Name(number))).collect();
-        assert_eq!((urgency, classes.most()), (vec![3, 7, 9, 4], 9));
+        let priority: Vec<i32> = (0..4).map(|number| classes.priority(Name(number))).collect();
+        assert_eq!((priority, classes.highest()), (vec![3, 7, 9, 4], 9));
     }
 }

@@ -107,7 +107,7 @@ pub struct BatchView {
     /// Times at which their clients time out (absolute); `None` if never.
     pub deadline: Vec<Option<Micros>>,
     /// Priorities of their service classes: higher is served first, below 0 may be shed.
-    pub urgency: Vec<i32>,
+    pub class_priority: Vec<i32>,
     /// Service classes, tenants, sessions and other metadata.
     pub tags: Vec<Tags>,
     /// Prompt lengths, tokens.
@@ -139,12 +139,12 @@ impl BatchView {
     }
 
     /// Appends the next request in the order of admission.
-    pub(crate) fn push(&mut self, request: &Request, urgency: i32, progress: Progress) {
+    pub(crate) fn push(&mut self, request: &Request, class_priority: i32, progress: Progress) {
         self.id.push(request.id);
         self.priority.push(request.priority);
         self.arrival.push(request.arrival);
         self.deadline.push(request.deadline);
-        self.urgency.push(urgency);
+        self.class_priority.push(class_priority);
         self.tags.push(request.tags);
         self.input_tokens.push(request.input_tokens);
         self.computed_tokens.push(progress.computed_tokens);

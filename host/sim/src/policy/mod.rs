@@ -40,7 +40,7 @@ pub use priority::{ClassPriority, ConstantPriority, InvertedSlo, SloBased};
 pub use routing::{
     AlwaysBusiest, CacheAndLoad, DEFAULT_PROFILE, LeastLoaded, PrefixAffinity, RoundRobin, ScorerKind, Weighted,
 };
-pub use view::{Ages, Changes, ClusterView, InstanceInfo, RequestView, Signals, Versions};
+pub use view::{Staleness, Changes, ClusterView, InstanceInfo, RequestView, Signals, Versions};
 
 use crate::request::Name;
 use crate::rng::Stream;
@@ -77,7 +77,7 @@ pub trait AdmissionPolicy: Debug + Send {
     fn reads(&self) -> Reads;
 
     /// Decides whether `request` is admitted.
-    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Verdict;
+    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> AdmissionDecision;
 
     /// The events that it receives. Called once.
     fn events(&self) -> Events {
@@ -95,7 +95,7 @@ pub trait AdmissionPolicy: Debug + Send {
 
 /// The result of an admission policy.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
+pub enum AdmissionDecision {
     /// The request continues to routing.
     Admit,
     /// The request is rejected, with the reason.
@@ -116,12 +116,12 @@ pub trait RoutingPolicy: Debug + Send {
         cluster: &ClusterView<'_>,
         ties: &Ties,
         scores: &mut Vec<f64>,
-    ) -> Choice;
+    ) -> RoutingDecision;
 
     /// `request`, the request of the last call of [`Self::route`], is dispatched to instance number `instance`: the
     /// choice of the policy, unless a counterfactual forces another. A policy that remembers its decisions records them
     /// here.
-    fn sent(&mut self, request: &RequestView<'_>, instance: u32) {
+    fn dispatched(&mut self, request: &RequestView<'_>, instance: u32) {
         let _ = (request, instance);
     }
 
@@ -141,7 +141,7 @@ pub trait RoutingPolicy: Debug + Send {
 
 /// The result of a routing policy.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Choice {
+pub struct RoutingDecision {
     /// Index of the chosen instance in the columns of the view.
     pub target: usize,
     /// Why the instance was chosen, for the decision trace.

@@ -1,6 +1,6 @@
 //! Small services and requests for the tests of policies.
 
-use super::{Ages, ClusterView, InstanceInfo, RequestView, Signals, Versions};
+use super::{Staleness, ClusterView, InstanceInfo, RequestView, Signals, Versions};
 use crate::request::{Content, Request, Span};
 use crate::units::Micros;
 
@@ -44,7 +44,7 @@ impl TestService {
             now: self.now,
             instances: &self.instances,
             signals: &self.signals,
-            ages: Ages::default(),
+            staleness: Staleness::default(),
             versions: Versions::default(),
             in_flight_changes: super::Changes::UNKNOWN,
             tenants_in_flight: &self.tenants_in_flight,

@@ -21,7 +21,7 @@ pub struct RequestView<'a> {
     /// Service class, tenant, session and other metadata.
     pub tags: Tags,
     /// Priority of its service class: higher is served first, below 0 may be shed.
-    pub urgency: i32,
+    pub class_priority: i32,
     /// Full KV blocks of the prompt.
     pub prompt_blocks: u32,
     /// Size of a KV block, tokens.
@@ -33,12 +33,12 @@ pub struct RequestView<'a> {
 impl<'a> RequestView<'a> {
     /// The view of `request` for an engine with KV blocks of `block_size` tokens.
     #[must_use]
-    pub fn new(request: &'a Request, urgency: i32, block_size: u32) -> Self {
-        Self::with_content(request, &request.content, urgency, block_size)
+    pub fn new(request: &'a Request, class_priority: i32, block_size: u32) -> Self {
+        Self::with_content(request, &request.content, class_priority, block_size)
     }
 
     /// As [`Self::new`], where `content` is stored apart from the request.
-    pub(crate) fn with_content(request: &Request, content: &'a Content, urgency: i32, block_size: u32) -> Self {
+    pub(crate) fn with_content(request: &Request, content: &'a Content, class_priority: i32, block_size: u32) -> Self {
         Self {
             id: request.id,
             arrival: request.arrival,
@@ -47,7 +47,7 @@ impl<'a> RequestView<'a> {
             deadline: request.deadline,
             client_priority: request.client_priority,
             tags: request.tags,
-            urgency,
+            class_priority,
             prompt_blocks: request.input_tokens / block_size,
             block_size,
             content,
@@ -110,7 +110,7 @@ pub struct Signals {
 
 /// The staleness of each group of signals: time since its last refresh.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ages {
+pub struct Staleness {
     /// Staleness of the periodic columns.
     pub load: Micros,
     /// Staleness of [`Signals::cached_blocks`].
@@ -172,7 +172,7 @@ pub struct ClusterView<'a> {
     /// Their signals, in the same order.
     pub signals: &'a Signals,
     /// Staleness of the signals.
-    pub ages: Ages,
+    pub staleness: Staleness,
     /// Versions of the signals, to detect unchanged columns.
     pub versions: Versions,
     /// Recent changes of [`Signals::in_flight`].

@@ -25,7 +25,7 @@ impl Observer for DecisionLog {
     fn record(&mut self, event: &SimEvent<'_>) {
         let SimEvent::Decision(decision) = event else { return self.simulation.record(event) };
         let (id, decision) = match decision {
-            Decision::Admission { request, verdict, .. } => (request.id, ForcedDecision::Admit(**verdict == Verdict::Admit)),
+            Decision::Admission { request, decision, .. } => (request.id, ForcedDecision::Admit(**decision == AdmissionDecision::Admit)),
             Decision::Routing { request, choice, .. } => (request.id, ForcedDecision::Route(choice.target as u32)),
             Decision::Scheduling(_) | Decision::Preemption(_) => return,
         };

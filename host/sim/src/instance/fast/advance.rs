@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Fast, NEVER};
-use crate::instance::{Distance, NoProgress};
+use crate::instance::{PrefetchDistance, NoProgress};
 use crate::latency::{Batch, ContextEffect, LatencyModel};
 use crate::limits::EQUAL_STEPS;
 use crate::observer::{Interests, Observer};
@@ -49,7 +49,7 @@ impl Fast {
     ///
     /// A head of the queue that lacks KV blocks continues to lack them: decoding takes free blocks one by one, and each
     /// of them the head either needed as a free block, or counted as cached and must now recompute. (Only BLIS can lose
-    /// several cached blocks by reusing one, see `forget_twins`; in that case the head is not remembered.) If waiting
+    /// several cached blocks by reusing one, see `forget_duplicate_blocks`; in that case the head is not remembered.) If waiting
     /// is `reported`, the waiting of this head must have been reported before.
     fn quiet(&self, reported: bool) -> bool {
         let budget = self.config.max_num_batched_tokens;
@@ -95,7 +95,7 @@ impl Fast {
     fn run_quietly(&mut self, now: Micros, until: Micros, observer: &mut impl Observer) -> bool {
         let finish_v = self.decoders.next_finish(0, &self.live).expect("every decoder finishes");
         let before = self.v;
-        self.prefetch_at(Distance::Rest);
+        self.prefetch_at(PrefetchDistance::Rest);
         let (end, last_start) = self.decode_until(now, until, finish_v, observer);
         if self.v == before {
             return false;
@@ -105,7 +105,7 @@ impl Fast {
         self.trim_log();
         if self.v == finish_v {
             self.complete_decoders(end, observer);
-            self.prefetch_at(Distance::Request);
+            self.prefetch_at(PrefetchDistance::Request);
             self.schedule_next(end);
         }
         true

@@ -39,7 +39,7 @@ use self::order::BatchOrder;
 use self::steplog::StepLog;
 use super::policy::{JoiningRequest, QueueKey};
 use super::watchdog::Watchdog;
-use super::{Distance, Instance, InstanceConfig, Load, StepRecord, NoProgress};
+use super::{PrefetchDistance, Instance, InstanceConfig, InstanceLoad, StepRecord, NoProgress};
 use crate::kv::fast::FastKv;
 use crate::limits::USUAL_REQUESTS;
 use crate::observer::{Observer, SimEvent};
@@ -354,11 +354,11 @@ impl Instance for Fast {
         self.soonest_end(self.queued_at(now, request), request)
     }
 
-    fn prefetch(&self, distance: Distance) {
+    fn prefetch(&self, distance: PrefetchDistance) {
         self.prefetch_at(distance);
     }
 
-    fn untouched(&self) -> usize {
+    fn pending_arrivals(&self) -> usize {
         self.arriving.len()
     }
 
@@ -366,8 +366,8 @@ impl Instance for Fast {
         self.catch_up(limit, observer)
     }
 
-    fn load(&self) -> Load {
-        Load {
+    fn load(&self) -> InstanceLoad {
+        InstanceLoad {
             queue_depth: self.waiting.len() as u32,
             batch_size: self.running,
             used_kv_blocks: self.kv.total_blocks() - self.kv.free_blocks(),

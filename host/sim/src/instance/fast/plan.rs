@@ -7,7 +7,7 @@ use crate::instance::policy::JoiningRequest;
 use crate::instance::{Preemption, PreemptionChoice, NoProgress};
 use crate::latency::Batch;
 use crate::observer::{Interests, Observer, SimEvent};
-use crate::outcome::{Decision, Entry, Obstacle, PreemptionDecision, SchedulingDecision};
+use crate::outcome::{Decision, SchedulingResult, WaitReason, PreemptionDecision, SchedulingDecision};
 use crate::policy::{BatchView, Progress};
 use crate::units::Micros;
 
@@ -104,7 +104,7 @@ impl Fast {
         }
         // If contents are both hashed and evicted in one step, the order can matter.
         let filling = self.decoders.fills_in(self.v);
-        let forgets = self.config.semantics.forget_twins && starting > 0;
+        let forgets = self.config.semantics.forget_duplicate_blocks && starting > 0;
         let mixed = !self.prefilling.is_empty() && !behind_all && (filling || forgets);
         let ordered = self.config.enable_prefix_caching && (mixed || filling && forgets);
         (blocks <= self.kv.free_blocks() && !ordered).then_some(budget)
@@ -281,7 +281,7 @@ impl Fast {
             if key == wanting {
                 batch.wanting = keys.len();
             }
-            batch.push(&live.request, self.config.classes.urgency(live.request.tags.slo_class), progress);
+            batch.push(&live.request, self.config.classes.priority(live.request.tags.slo_class), progress);
             keys.push(key);
         }
         keys[self.config.victim_by_view(&batch)]
@@ -367,7 +367,7 @@ impl Fast {
 
     /// Schedules new requests, strictly from the head of the queue.
     fn plan_waiting(&mut self, now: Micros, mut budget: u32, observer: &mut impl Observer) {
-        let mut obstacle = None;
+        let mut wait_reason = None;
         let reports = observer.interests().contains(Interests::SCHEDULING);
         while budget > 0 && self.running < self.config.max_num_seqs {
             let Some((&queue_key, &key)) = self.waiting.first_key_value() else { break };
@@ -375,13 +375,13 @@ impl Fast {
             let num_tokens = match self.admit(key, budget) {
                 Ok(num_tokens) => num_tokens,
                 Err(found) => {
-                    obstacle = Some(found);
+                    wait_reason = Some(found);
                     break;
                 }
             };
             if let Some(decision) = decision {
-                let entry = Entry::Enters { cached_tokens: self.live[key].computed, num_tokens };
-                observer.record(&SimEvent::Decision(&Decision::Scheduling(SchedulingDecision { entry, ..decision })));
+                let result = SchedulingResult::Scheduled { cached_tokens: self.live[key].computed, num_tokens };
+                observer.record(&SimEvent::Decision(&Decision::Scheduling(SchedulingDecision { result, ..decision })));
                 self.reported_waiting = None;
             }
             self.queue_changes(now);
@@ -401,15 +401,15 @@ impl Fast {
             self.prefilling.push(key);
         }
         if reports {
-            let obstacle = obstacle.unwrap_or(if budget == 0 { Obstacle::TokenBudget } else { Obstacle::BatchFull });
-            self.report_waiting(obstacle, budget, now, observer);
+            let wait_reason = wait_reason.unwrap_or(if budget == 0 { WaitReason::TokenBudget } else { WaitReason::BatchFull });
+            self.report_waiting(wait_reason, budget, now, observer);
         }
     }
 
     /// Reports why the head of the queue waits, unless that was reported before.
-    fn report_waiting(&mut self, obstacle: Obstacle, budget: u32, now: Micros, observer: &mut impl Observer) {
+    fn report_waiting(&mut self, wait_reason: WaitReason, budget: u32, now: Micros, observer: &mut impl Observer) {
         let Some((_, &head)) = self.waiting.first_key_value() else { return };
-        let decision = SchedulingDecision { entry: Entry::Waits(obstacle), ..self.scheduling(head, budget, now) };
+        let decision = SchedulingDecision { result: SchedulingResult::Waits(wait_reason), ..self.scheduling(head, budget, now) };
         if self.reported_waiting != Some(decision.request) {
             observer.record(&SimEvent::Decision(&Decision::Scheduling(decision)));
             self.reported_waiting = Some(decision.request);
@@ -431,13 +431,13 @@ impl Fast {
             waited: now - live.joined_at,
             generated_tokens: live.generated,
             preemptions: live.preemptions,
-            entry: Entry::Waits(Obstacle::BatchFull),
+            result: SchedulingResult::Waits(WaitReason::BatchFull),
         }
     }
 
     /// Allocates KV blocks, cached and new, for the waiting request `key`, and returns the number of tokens that it
     /// computes. If the request does not fit, nothing changes.
-    fn admit(&mut self, key: RequestKey, budget: u32) -> Result<u32, Obstacle> {
+    fn admit(&mut self, key: RequestKey, budget: u32) -> Result<u32, WaitReason> {
         let live = &mut self.live[key];
         // vLLM never takes the last token from the cache: something must be computed.
         let findable = if self.config.semantics.full_hit_is_free { live.target } else { live.target.saturating_sub(1) };
@@ -451,13 +451,13 @@ impl Fast {
         let whole = self.config.reserve_full_prompt && blocks(live.target) > free;
         let uncut = !self.config.enable_chunked_prefill && chunk > budget;
         if uncut || whole || blocks(start + num_tokens) > free {
-            if hit.blocks == 0 || !self.config.semantics.forget_twins {
+            if hit.blocks == 0 || !self.config.semantics.forget_duplicate_blocks {
                 self.refused = Some((key, budget));
             }
             return Err(match (uncut, whole) {
-                (true, _) => Obstacle::UnsplitPrompt { num_tokens: chunk },
-                (false, true) => Obstacle::KvBlocks { needed: blocks(live.target) },
-                (false, false) => Obstacle::KvBlocks { needed: blocks(start + num_tokens) },
+                (true, _) => WaitReason::UnsplitPrompt { num_tokens: chunk },
+                (false, true) => WaitReason::KvBlocks { needed: blocks(live.target) },
+                (false, false) => WaitReason::KvBlocks { needed: blocks(start + num_tokens) },
             });
         }
         live.computed = start;

@@ -1,6 +1,6 @@
 //! The admission policy `always-admit`.
 
-use crate::policy::{AdmissionPolicy, ClusterView, Reads, RequestView, Verdict};
+use crate::policy::{AdmissionPolicy, ClusterView, Reads, RequestView, AdmissionDecision};
 
 /// Admits every request.
 #[derive(Clone, Copy, Debug, Default)]
@@ -11,8 +11,8 @@ impl AdmissionPolicy for AlwaysAdmit {
         Reads::NOTHING
     }
 
-    fn admit(&mut self, _: &RequestView<'_>, _: &ClusterView<'_>) -> Verdict {
-        Verdict::Admit
+    fn admit(&mut self, _: &RequestView<'_>, _: &ClusterView<'_>) -> AdmissionDecision {
+        AdmissionDecision::Admit
     }
 
     fn fork(&self) -> Box<dyn AdmissionPolicy> {

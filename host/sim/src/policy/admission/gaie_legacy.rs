@@ -1,7 +1,7 @@
 //! The admission policy `gaie-legacy`.
 
 use super::positive;
-use crate::policy::{AdmissionPolicy, ClusterView, Reads, Reason, RequestView, Verdict};
+use crate::policy::{AdmissionPolicy, ClusterView, Reads, Reason, RequestView, AdmissionDecision};
 
 /// The rule of the Gateway API inference extension (GAIE) before flow control: classes that may be shed are rejected
 /// while the service is saturated.
@@ -45,15 +45,15 @@ impl AdmissionPolicy for GaieLegacy {
         Reads { load: true, in_flight: false, cached_blocks: false }
     }
 
-    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Verdict {
-        if request.urgency >= 0 {
-            return Verdict::Admit;
+    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> AdmissionDecision {
+        if request.class_priority >= 0 {
+            return AdmissionDecision::Admit;
         }
         let saturation = self.saturation(cluster);
         if saturation < 1.0 {
-            return Verdict::Admit;
+            return AdmissionDecision::Admit;
         }
-        Verdict::Reject(Reason::GaieSaturated { class: request.tags.slo_class, saturation })
+        AdmissionDecision::Reject(Reason::GaieSaturated { class: request.tags.slo_class, saturation })
     }
 
     fn fork(&self) -> Box<dyn AdmissionPolicy> {

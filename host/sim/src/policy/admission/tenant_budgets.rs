@@ -1,6 +1,6 @@
 //! Budgets of tenants, applied before any admission policy.
 
-use crate::policy::{AdmissionPolicy, ClusterView, Reads, Reason, RequestView, Verdict};
+use crate::policy::{AdmissionPolicy, ClusterView, Reads, Reason, RequestView, AdmissionDecision};
 use crate::request::Name;
 
 /// Limits each tenant to its share of the service's batch slots; requests within the share go to the inner policy.
@@ -54,9 +54,9 @@ impl AdmissionPolicy for TenantBudgets {
         Reads { in_flight: true, ..self.inner.reads() }
     }
 
-    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Verdict {
-        if request.urgency < 0 && self.is_over(request, cluster) {
-            return Verdict::Reject(Reason::TenantBudget);
+    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> AdmissionDecision {
+        if request.class_priority < 0 && self.is_over(request, cluster) {
+            return AdmissionDecision::Reject(Reason::TenantBudget);
         }
         self.inner.admit(request, cluster)
     }

@@ -1,6 +1,6 @@
 //! The admission policy `tier-shed`.
 
-use crate::policy::{AdmissionPolicy, ClusterView, Reads, Reason, RequestView, Verdict};
+use crate::policy::{AdmissionPolicy, ClusterView, Reads, Reason, RequestView, AdmissionDecision};
 
 /// Admits only classes of high priority while any instance is loaded.
 #[derive(Clone, Copy, Debug)]
@@ -23,16 +23,16 @@ impl AdmissionPolicy for TierShed {
         Reads { load: true, in_flight: true, cached_blocks: false }
     }
 
-    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Verdict {
-        if request.urgency >= self.min_priority {
-            return Verdict::Admit;
+    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> AdmissionDecision {
+        if request.class_priority >= self.min_priority {
+            return AdmissionDecision::Admit;
         }
         let load = (0..cluster.len()).map(|i| cluster.effective_load(i)).max().unwrap_or(0);
         if load <= self.threshold {
-            return Verdict::Admit;
+            return AdmissionDecision::Admit;
         }
-        let (class, priority, min) = (request.tags.slo_class, request.urgency, self.min_priority);
-        Verdict::Reject(Reason::TierShed { class, priority, min, load })
+        let (class, priority, min) = (request.tags.slo_class, request.class_priority, self.min_priority);
+        AdmissionDecision::Reject(Reason::TierShed { class, priority, min, load })
     }
 
     fn fork(&self) -> Box<dyn AdmissionPolicy> {

@@ -1,7 +1,7 @@
 //! The admission policy `token-bucket`.
 
 use super::positive;
-use crate::policy::{AdmissionPolicy, ClusterView, Reads, Reason, RequestView, Verdict};
+use crate::policy::{AdmissionPolicy, ClusterView, Reads, Reason, RequestView, AdmissionDecision};
 use crate::units::Micros;
 
 /// Limits the rate of prompt tokens, with bursts up to a capacity.
@@ -34,16 +34,16 @@ impl AdmissionPolicy for TokenBucket {
         Reads::NOTHING
     }
 
-    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Verdict {
+    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> AdmissionDecision {
         let elapsed_us = cluster.now.saturating_sub(self.filled_at).0 as f64;
         self.tokens = self.capacity.min(self.tokens + elapsed_us * self.refill_rate / 1e6);
         self.filled_at = cluster.now;
         let needed = f64::from(request.input_tokens);
         if self.tokens < needed {
-            return Verdict::Reject(Reason::InsufficientTokens);
+            return AdmissionDecision::Reject(Reason::InsufficientTokens);
         }
         self.tokens -= needed;
-        Verdict::Admit
+        AdmissionDecision::Admit
     }
 
     fn fork(&self) -> Box<dyn AdmissionPolicy> {

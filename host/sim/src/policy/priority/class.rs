@@ -10,14 +10,14 @@ use crate::units::Micros;
 /// unchanged.
 #[derive(Clone, Copy, Debug)]
 pub struct ClassPriority {
-    most: i32,
+    highest: i32,
 }
 
 impl ClassPriority {
     /// The policy for `classes`, of which only the highest priority is needed.
     #[must_use]
     pub fn new(classes: &Classes) -> Self {
-        Self { most: classes.most() }
+        Self { highest: classes.highest() }
     }
 }
 
@@ -25,7 +25,7 @@ impl PriorityPolicy for ClassPriority {
     fn priority(&mut self, request: &RequestView<'_>, _: Micros) -> i64 {
         match request.client_priority {
             Some(number) => -i64::from(number),
-            None => i64::from(request.urgency) - i64::from(self.most),
+            None => i64::from(request.class_priority) - i64::from(self.highest),
         }
     }
 

@@ -29,18 +29,18 @@ mod tests {
     use crate::policy::testing::{BLOCK_SIZE, request};
     use crate::policy::{Classes, PriorityPolicy};
 
-    /// The number that the instance gets, for a request of class priority `urgency` that arrived at `arrival`.
-    fn on_instance(policy: &dyn PriorityPolicy, urgency: i32, arrival: u64, client_priority: Option<i32>) -> i64 {
+    /// The number that the instance gets, for a request of class priority `class_priority` that arrived at `arrival`.
+    fn on_instance(policy: &dyn PriorityPolicy, class_priority: i32, arrival: u64, client_priority: Option<i32>) -> i64 {
         let mut request = request(0, 1, &[]);
         request.arrival = Micros(arrival);
         request.client_priority = client_priority;
-        -policy.fork().priority(&RequestView::new(&request, urgency, BLOCK_SIZE), Micros(1_000_000))
+        -policy.fork().priority(&RequestView::new(&request, class_priority, BLOCK_SIZE), Micros(1_000_000))
     }
 
     #[test]
     fn classes_give_the_numbers_of_blis() {
         let policy = ClassPriority::new(&Classes::default());
-        let numbers = [4, 3, -1, -2, -3].map(|urgency| on_instance(&policy, urgency, 0, None));
+        let numbers = [4, 3, -1, -2, -3].map(|class_priority| on_instance(&policy, class_priority, 0, None));
         assert_eq!(numbers, [0, 1, 5, 6, 7]);
     }
 

@@ -1,7 +1,7 @@
 //! The routing policy `cache-and-load`.
 
 use super::{LOAD, best, is_weight, loads};
-use crate::policy::{Choice, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
+use crate::policy::{RoutingDecision, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
 
 /// A weighted sum of free KV blocks and load: the meaning of `weighted` before scorers existed
 /// (`--routing-cache-weight` and `--routing-load-weight`). Among equally good instances it chooses the first.
@@ -44,14 +44,14 @@ impl RoutingPolicy for CacheAndLoad {
         cluster: &ClusterView<'_>,
         _: &Ties,
         scores: &mut Vec<f64>,
-    ) -> Choice {
+    ) -> RoutingDecision {
         let free = &cluster.signals.free_kv_blocks;
         let most_free = f64::from(free.iter().copied().max().unwrap_or(0).max(1));
         scores.extend(free.iter().zip(loads(cluster)).map(|(&free, load)| {
             self.cache_weight * (f64::from(free) / most_free) + self.load_weight * (1.0 / (1.0 + f64::from(load)))
         }));
         let target = best(scores, request.id, &Ties::LowestIndex);
-        Choice { target, reason: Reason::Weighted(scores[target]) }
+        RoutingDecision { target, reason: Reason::Weighted(scores[target]) }
     }
 
     fn fork(&self) -> Box<dyn RoutingPolicy> {

@@ -2,7 +2,7 @@
 
 use super::LOAD;
 use super::loads::LeastLoadedIndex;
-use crate::policy::{Choice, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
+use crate::policy::{RoutingDecision, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
 
 /// Chooses the instance with the smallest effective load ([`ClusterView::effective_load`]).
 #[derive(Clone, Debug, Default)]
@@ -15,9 +15,9 @@ impl RoutingPolicy for LeastLoaded {
         LOAD
     }
 
-    fn route(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, ties: &Ties, _: &mut Vec<f64>) -> Choice {
+    fn route(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, ties: &Ties, _: &mut Vec<f64>) -> RoutingDecision {
         let target = self.loads.least(request.id, cluster, ties);
-        Choice { target, reason: Reason::LeastLoaded(cluster.effective_load(target)) }
+        RoutingDecision { target, reason: Reason::LeastLoaded(cluster.effective_load(target)) }
     }
 
     fn fork(&self) -> Box<dyn RoutingPolicy> {

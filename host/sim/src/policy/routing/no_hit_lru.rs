@@ -43,7 +43,7 @@ impl ColdOrder {
     }
 
     /// Records that the request scored last is dispatched to instance number `instance`.
-    pub fn sent(&mut self, instance: u32) {
+    pub fn dispatched(&mut self, instance: u32) {
         if self.cold {
             self.used.retain(|&other| other != instance);
             self.used.push(instance);
@@ -79,11 +79,11 @@ mod tests {
         let mut order = ColdOrder::default();
         let third = 1.0 / 3.0;
         assert_eq!(scores(&mut order, &cold), [1.0, 1.0 - third, 1.0 - 2.0 / 3.0, 0.0]);
-        order.sent(1);
+        order.dispatched(1);
         assert_eq!(scores(&mut order, &cold), [1.0, 0.0, 1.0 - third, 1.0 - 2.0 / 3.0], "never used first");
-        order.sent(0);
+        order.dispatched(0);
         assert_eq!(scores(&mut order, &cold), [0.0, 1.0 - 2.0 / 3.0, 1.0, 1.0 - third]);
-        order.sent(1);
+        order.dispatched(1);
         assert_eq!(scores(&mut order, &cold), [1.0 - 2.0 / 3.0, 0.0, 1.0, 1.0 - third], "1 is the last used again");
     }
 
@@ -92,7 +92,7 @@ mod tests {
         let mut order = ColdOrder::default();
         let warm = TestService::idle(3).with(|signals| signals.cached_blocks[2] = 1);
         assert_eq!(scores(&mut order, &warm), [0.5; 3]);
-        order.sent(0);
+        order.dispatched(0);
         assert_eq!(scores(&mut order, &TestService::idle(3)), [1.0, 0.5, 0.0]);
     }
 
@@ -101,7 +101,7 @@ mod tests {
         let mut order = ColdOrder::default();
         for _ in 0..2 {
             assert_eq!(scores(&mut order, &TestService::idle(1)), [1.0]);
-            order.sent(0);
+            order.dispatched(0);
         }
     }
 
@@ -109,7 +109,7 @@ mod tests {
     fn instances_that_are_gone_are_forgotten() {
         let mut order = ColdOrder::default();
         scores(&mut order, &TestService::idle(3));
-        order.sent(0);
+        order.dispatched(0);
         let mut without_first = TestService::idle(3);
         without_first.instances.remove(0);
         without_first.signals.cached_blocks.remove(0);

@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use super::LOAD;
 use super::loads::LeastLoadedIndex;
-use crate::policy::{Choice, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
+use crate::policy::{RoutingDecision, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
 use crate::request::BlockKey;
 
 /// Routes a prompt to the instance that had the same prompt before, and any other prompt to the least loaded instance.
@@ -30,18 +30,18 @@ impl RoutingPolicy for PrefixAffinity {
         LOAD
     }
 
-    fn route(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, ties: &Ties, _: &mut Vec<f64>) -> Choice {
+    fn route(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, ties: &Ties, _: &mut Vec<f64>) -> RoutingDecision {
         let prompt = common_prompt(request);
         let home = prompt.and_then(|prompt| self.homes.get(&prompt));
         let home = home.and_then(|home| cluster.instances.iter().position(|instance| instance.id == *home));
         if let Some(target) = home {
-            return Choice { target, reason: Reason::PrefixAffinity { hit: true } };
+            return RoutingDecision { target, reason: Reason::PrefixAffinity { hit: true } };
         }
         let target = self.loads.least(request.id, cluster, ties);
-        Choice { target, reason: Reason::PrefixAffinity { hit: false } }
+        RoutingDecision { target, reason: Reason::PrefixAffinity { hit: false } }
     }
 
-    fn sent(&mut self, request: &RequestView<'_>, instance: u32) {
+    fn dispatched(&mut self, request: &RequestView<'_>, instance: u32) {
         if let Some(prompt) = common_prompt(request) {
             self.homes.insert(prompt, instance);
         }

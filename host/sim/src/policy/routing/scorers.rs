@@ -173,11 +173,11 @@ impl Scorer {
     }
 
     /// Records that `request`, scored last, is dispatched to instance number `instance`.
-    pub fn sent(&mut self, request: &RequestView<'_>, instance: u32) {
+    pub fn dispatched(&mut self, request: &RequestView<'_>, instance: u32) {
         match self {
             Self::Column(_) => {}
-            Self::PrefixAffinity(sent) => sent.sent(request, instance),
-            Self::NoHitLru(order) => order.sent(instance),
+            Self::PrefixAffinity(sent) => sent.dispatched(request, instance),
+            Self::NoHitLru(order) => order.dispatched(instance),
         }
     }
 }
@@ -366,7 +366,7 @@ mod tests {
                     let mut scores = vec![f64::NAN; service.instances.len()];
                     scorer.score(&view_of(&prompt), &service.view(), &mut scores);
                     prop_assert!(scores.iter().all(|score| (0.0..=1.0).contains(score)), "{} {:?}", kind, scores);
-                    scorer.sent(&view_of(&prompt), (*target % scores.len()) as u32);
+                    scorer.dispatched(&view_of(&prompt), (*target % scores.len()) as u32);
                 }
             }
         }

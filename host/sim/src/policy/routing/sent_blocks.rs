@@ -32,7 +32,7 @@ impl SentBlocks {
     }
 
     /// Records that `request` is dispatched to instance number `instance`.
-    pub fn sent(&mut self, request: &RequestView<'_>, instance: u32) {
+    pub fn dispatched(&mut self, request: &RequestView<'_>, instance: u32) {
         let instance = instance as usize;
         if instance >= self.sent.len() {
             self.sent.resize_with(instance + 1, || BlockLru::new(CAPACITY));
@@ -63,11 +63,11 @@ mod tests {
         let service = TestService::idle(3);
         let mut memory = SentBlocks::default();
         assert_eq!(scores(&mut memory, &request(0, 4, &[Span { first: 0, len: 4 }]), &service), [0.0; 3]);
-        memory.sent(&view_of(&request(0, 4, &[Span { first: 0, len: 4 }])), 1);
+        memory.dispatched(&view_of(&request(0, 4, &[Span { first: 0, len: 4 }])), 1);
         // Two blocks as before, then others; two more are unique. The partial block does not count.
         let similar = request(1, 8, &[Span { first: 0, len: 2 }, Span { first: 90, len: 4 }]);
         assert_eq!(scores(&mut memory, &similar, &service), [0.0, 0.25, 0.0]);
-        memory.sent(&view_of(&similar), 2);
+        memory.dispatched(&view_of(&similar), 2);
         assert_eq!(scores(&mut memory, &similar, &service), [0.0, 0.25, 0.75], "unique blocks never match");
         let short = request(2, 0, &[Span { first: 0, len: 4 }]);
         assert_eq!(scores(&mut memory, &short, &service), [0.0; 3]);
@@ -78,7 +78,7 @@ mod tests {
         let mut service = TestService::idle(3);
         let prompt = request(0, 1, &[Span { first: 0, len: 1 }]);
         let mut memory = SentBlocks::default();
-        memory.sent(&view_of(&prompt), 2);
+        memory.dispatched(&view_of(&prompt), 2);
         service.instances.remove(0);
         assert_eq!(scores(&mut memory, &prompt, &service), [0.0, 1.0]);
     }
@@ -88,10 +88,10 @@ mod tests {
         let service = TestService::idle(1);
         let prompt = request(0, 10, &[Span { first: 0, len: 10 }]);
         let mut memory = SentBlocks::default();
-        memory.sent(&view_of(&prompt), 0);
-        memory.sent(&view_of(&request(1, CAPACITY - 10, &[])), 0);
+        memory.dispatched(&view_of(&prompt), 0);
+        memory.dispatched(&view_of(&request(1, CAPACITY - 10, &[])), 0);
         assert_eq!(scores(&mut memory, &prompt, &service), [1.0], "just fits");
-        memory.sent(&view_of(&request(2, 1, &[])), 0);
+        memory.dispatched(&view_of(&request(2, 1, &[])), 0);
         assert_eq!(scores(&mut memory, &prompt, &service), [0.0], "its first block is the oldest, and gone");
     }
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::policy::testing::{TestService, request, view_of};
-use crate::policy::{Choice, Reason, RoutingPolicy, Versions};
+use crate::policy::{RoutingDecision, Reason, RoutingPolicy, Versions};
 use crate::request::{Request, Span};
 use crate::rng::Stream;
 
@@ -12,10 +12,10 @@ fn random() -> Ties {
     Ties::Random(Stream::new(42, "router"))
 }
 
-fn route(policy: &mut dyn RoutingPolicy, request: &Request, service: &TestService, ties: Ties) -> (Choice, Vec<f64>) {
+fn route(policy: &mut dyn RoutingPolicy, request: &Request, service: &TestService, ties: Ties) -> (RoutingDecision, Vec<f64>) {
     let mut scores = Vec::new();
     let choice = policy.route(&view_of(request), &service.view(), &ties, &mut scores);
-    policy.sent(&view_of(request), service.instances[choice.target].id);
+    policy.dispatched(&view_of(request), service.instances[choice.target].id);
     (choice, scores)
 }
 
@@ -47,8 +47,8 @@ fn loads_decide() {
     let service = loaded(&[2, 0, 0, 3], &[0, 2, 0, 3], &[3, 2, 4, 0]); // 5, 4, 4, 6
     let prompt = request(0, 1, &[]);
     let choose = |policy: &mut dyn RoutingPolicy| route(policy, &prompt, &service, Ties::LowestIndex);
-    assert_eq!(choose(&mut LeastLoaded::default()), (Choice { target: 1, reason: Reason::LeastLoaded(4) }, vec![]));
-    assert_eq!(choose(&mut AlwaysBusiest), (Choice { target: 3, reason: Reason::AlwaysBusiest(6) }, vec![]));
+    assert_eq!(choose(&mut LeastLoaded::default()), (RoutingDecision { target: 1, reason: Reason::LeastLoaded(4) }, vec![]));
+    assert_eq!(choose(&mut AlwaysBusiest), (RoutingDecision { target: 3, reason: Reason::AlwaysBusiest(6) }, vec![]));
     let equal = TestService::idle(3);
     assert_eq!(targets(&mut AlwaysBusiest, &[&equal]), [0]);
 }
@@ -76,7 +76,7 @@ fn the_default_profile_adds_up() {
     });
     let (choice, scores) = route(&mut Weighted::default(), &request(0, 8, &[]), &service, random());
     assert_eq!(scores, [0.375, 0.6875]); // 0.5·0 + 0.25·1 + 0.25·0.5, 0.5·1 + 0.25·0 + 0.25·0.75
-    assert_eq!(choice, Choice { target: 1, reason: Reason::Weighted(0.6875) });
+    assert_eq!(choice, RoutingDecision { target: 1, reason: Reason::Weighted(0.6875) });
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn cache_and_load_as_before_there_were_scorers() {
         let mut policy = CacheAndLoad::new(cache, load).unwrap();
         route(&mut policy, &request(0, 1, &[]), &service, random())
     };
-    assert_eq!(choose(1.0, 1.0), (Choice { target: 0, reason: Reason::Weighted(0.625) }, vec![0.625, 0.625]));
+    assert_eq!(choose(1.0, 1.0), (RoutingDecision { target: 0, reason: Reason::Weighted(0.625) }, vec![0.625, 0.625]));
     assert_eq!(choose(3.0, 1.0).1, [0.4375, 0.8125]);
     assert_eq!(choose(0.0, 5.0).1, [1.0, 0.25]);
     let full = TestService::idle(2).with(|signals| signals.free_kv_blocks = vec![0, 0]);

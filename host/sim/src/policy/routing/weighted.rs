@@ -2,7 +2,7 @@
 
 use super::scorers::{DEFAULT_PROFILE, Scorer, ScorerKind};
 use super::{highest, is_weight, larger, smaller};
-use crate::policy::{Choice, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
+use crate::policy::{RoutingDecision, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
 
 /// Chooses the instance with the largest weighted sum of scores.
 #[derive(Clone, Debug)]
@@ -75,18 +75,18 @@ impl RoutingPolicy for Weighted {
         cluster: &ClusterView<'_>,
         ties: &Ties,
         scores: &mut Vec<f64>,
-    ) -> Choice {
+    ) -> RoutingDecision {
         if self.evaluate(request, cluster) {
             self.add_up(cluster.len());
         }
         scores.extend_from_slice(&self.sums);
         let target = self.best[ties.pick(request.id, self.best.len())] as usize;
-        Choice { target, reason: Reason::Weighted(scores[target]) }
+        RoutingDecision { target, reason: Reason::Weighted(scores[target]) }
     }
 
-    fn sent(&mut self, request: &RequestView<'_>, instance: u32) {
+    fn dispatched(&mut self, request: &RequestView<'_>, instance: u32) {
         for term in &mut self.terms {
-            term.scorer.sent(request, instance);
+            term.scorer.dispatched(request, instance);
         }
     }
 
