@@ -24,7 +24,7 @@ use scenarios::{BenchScenario, ScenarioSize};
 
 #[derive(Debug, Parser)]
 struct BenchOptions {
-    /// Run only scenarios whose name contains this text
+    /// Run only scenarios with this text in their name
     filter: Option<String>,
     /// Runs of each scenario; scenarios of about a second run three times
     #[arg(long, value_name = "N", default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..))]

@@ -37,7 +37,7 @@ pub struct ScenarioLimits {
     pub peak_mb: Option<f64>,
 }
 
-/// Names of scenarios whose figures are compared with each other.
+/// Names of scenarios that are compared with each other.
 pub const CHAT: &str = "chat 10k";
 pub const CHAT_PLAIN: &str = "chat 10k, plain";
 pub const CHAT_100K: &str = "chat 100k";

@@ -39,7 +39,7 @@ pub enum SimEvent<'a> {
     InterTokenLatency {
         /// Index of the instance that generated the tokens.
         instance: u32,
-        /// The inter-token latency.
+        /// The inter-token latency of each token.
         gap: Micros,
         /// How many tokens had this latency.
         count: u64,
@@ -49,7 +49,7 @@ pub enum SimEvent<'a> {
     InterTokenLatencyRetracted {
         /// Index of the instance that generated the tokens.
         instance: u32,
-        /// The inter-token latency.
+        /// The inter-token latency of each token.
         gap: Micros,
         /// How many of them to subtract.
         count: u64,
@@ -72,7 +72,7 @@ pub trait Observer {
 pub struct Interests(u16);
 
 impl Interests {
-    /// The empty set.
+    /// The empty set: no events and no signals.
     pub const NONE: Self = Self(0);
     /// Every [`SimEvent::Arrival`], in the order of time.
     pub const ARRIVALS: Self = Self(1 << 0);

@@ -15,7 +15,7 @@ use crate::units::Micros;
 pub struct Request {
     /// Unique index in the workload; written as `request_<id>`.
     pub id: u32,
-    /// Prompt length, tokens.
+    /// Length of the prompt, tokens.
     pub input_tokens: u32,
     /// Output length, tokens. Only the engine may read it: no policy sees it.
     pub output_tokens: u32,

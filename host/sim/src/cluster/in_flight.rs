@@ -20,7 +20,7 @@ pub(super) struct InFlight {
     /// [`Semantics::completed_at_step_start`](crate::semantics::Semantics::completed_at_step_start).
     at_step_start: bool,
     counting: bool,
-    /// Instances whose count changed, the latest last, after `changes_before` others.
+    /// The instances of the latest changes of a count, the latest last, after `changes_before` others.
     changes: Vec<u32>,
     changes_before: u64,
 }

@@ -226,7 +226,7 @@ impl<I: Instance> Cluster<I> {
         self.run_sessions(arrivals, None, observer)
     }
 
-    /// As [`Self::run`], with closed-loop clients, whose further requests follow from the ends of earlier ones.
+    /// As [`Self::run`], with closed-loop clients: further requests follow from the ends of earlier ones.
     ///
     /// # Errors
     /// The same as of [`Self::run`].

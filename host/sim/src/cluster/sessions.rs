@@ -34,7 +34,7 @@ pub struct SessionStates {
     pub completed: u64,
     /// Sessions with a round that timed out, was dropped or rejected.
     pub cancelled: u64,
-    /// Sessions whose next round would have come after the end of the simulation, or of the client's active time.
+    /// Sessions with a next round after the end of the simulation, or of the client's active time.
     pub horizon_interrupted: u64,
     /// Sessions that ended because the number of requests was used up.
     pub budget_exhausted: u64,

@@ -201,8 +201,8 @@ fn semantics() -> impl Strategy<Value = Semantics> {
     prop_oneof![Just(Semantics::VLLM), Just(Semantics::BLIS), mixed]
 }
 
-/// A policy whose results depend on everything in its views so far: engines that show it different views, or call it at
-/// other times, soon diverge.
+/// A policy with results that depend on everything in its views so far: engines that show it different views, or
+/// call it at other times, soon diverge.
 #[derive(Clone, Debug)]
 struct ViewHashPolicy {
     state: u64,
@@ -296,9 +296,9 @@ fn config() -> impl Strategy<Value = InstanceConfig> {
 }
 
 /// (gap, input, output, deadline after, priority, family, branch, shared blocks)
-type RequestDraft = (u64, u32, u32, Option<u64>, i32, u32, u32, u32);
+type RequestNumbers = (u64, u32, u32, Option<u64>, i32, u32, u32, u32);
 
-fn drafts() -> impl Strategy<Value = Vec<RequestDraft>> {
+fn drafts() -> impl Strategy<Value = Vec<RequestNumbers>> {
     let gap = prop_oneof![3 => Just(0u64), 3 => 0u64..3000, 1 => 0u64..30_000];
     let deadline = prop_oneof![4 => Just(None), 1 => (0u64..40_000).prop_map(Some)];
     proptest::collection::vec(
@@ -307,7 +307,7 @@ fn drafts() -> impl Strategy<Value = Vec<RequestDraft>> {
     )
 }
 
-fn requests(drafts: &[RequestDraft], block_size: u32) -> Vec<Request> {
+fn requests(drafts: &[RequestNumbers], block_size: u32) -> Vec<Request> {
     let mut now = 0;
     let mut requests = Vec::new();
     for (id, &(gap, input, output, deadline, priority, family, branch, shared)) in drafts.iter().enumerate() {

@@ -137,7 +137,7 @@ impl PrefetchDistance {
 
 /// The operations on an instance that the event loop needs.
 pub trait Instance {
-    /// A request arrives at `now`, which is its arrival at the service or later. Arrivals come in order of time, before
+    /// A request arrives at `now`, which is its arrival at the service or later. Arrivals are passed in order of time, before
     /// any other event of the same tick. Events before `now` need not have been executed.
     fn arrive(&mut self, now: Micros, request: Request);
 

@@ -1,7 +1,7 @@
 //! The KV cache without the blocks that no request can look up.
 //!
 //! Most blocks have content that no other request shares: only their number matters. The queue of free blocks is
-//! therefore a list of *nodes*: a run of anonymous blocks, or one block whose content has a key and can be found. A
+//! therefore a list of *nodes*: a run of anonymous blocks, or one block with a key by which it can be found. A
 //! request holds a list of keyed blocks (its shared prefix) and a count of anonymous ones, and allocating k anonymous
 //! blocks costs O(1).
 //!
@@ -361,7 +361,7 @@ impl FastKv {
         holding.skipped = 0;
     }
 
-    /// Hashes the next block of `holding`, whose content is `key`.
+    /// Hashes the next block of `holding`; its content is `key`.
     fn hash_block(&mut self, holding: &mut HeldBlocks, key: u64) {
         let node = self.new_node(BlockNode { key, count: 1, prev: NONE, next: NONE, duplicate: NONE });
         holding.keyed.push(node);
@@ -400,7 +400,7 @@ impl FastKv {
         self.nodes[before as usize].duplicate = duplicate;
     }
 
-    /// As [`Self::evict`], for a block whose owner has ended: its newer duplicates are useless, too.
+    /// As [`Self::evict`], for a block of a request that has ended: its newer duplicates are useless, too.
     fn evict_private(&mut self, node: u32) {
         if !self.semantics.forget_duplicate_blocks || self.find(self.nodes[node as usize].key) == node {
             self.evict(node);

@@ -253,7 +253,7 @@ impl PlainKv {
         }
     }
 
-    /// Removes and returns the next block for reuse, whose content is evicted.
+    /// Removes and returns the next block for reuse, and evicts its content.
     fn take(&mut self) -> u32 {
         let block = self.free.pop_front().expect("allocate checked that there is room");
         let record = std::mem::take(&mut self.blocks[block as usize]);

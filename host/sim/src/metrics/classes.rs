@@ -12,11 +12,11 @@ use crate::units::Micros;
 /// SLO targets of one class; `None` or 0 means no target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SloTargets {
-    /// Maximum time to first token.
+    /// Maximum time to first token of a request.
     pub ttft: Option<Micros>,
     /// Maximum mean inter-token latency of a request.
     pub itl: Option<Micros>,
-    /// Maximum end-to-end latency.
+    /// Maximum end-to-end latency of a request.
     pub e2e: Option<Micros>,
 }
 

@@ -5,7 +5,7 @@ use crate::request::Name;
 /// Priorities of the classes of one workload: higher is served first, below 0 may be shed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Classes {
-    /// Indexed by [`Name`].
+    /// Priority of each class, indexed by [`Name`].
     priority: Vec<i32>,
     highest: i32,
 }

@@ -110,7 +110,7 @@ pub struct BatchView {
     pub class_priority: Vec<i32>,
     /// Service classes, tenants, sessions and other metadata.
     pub tags: Vec<Tags>,
-    /// Prompt lengths, tokens.
+    /// Lengths of the prompts, tokens.
     pub input_tokens: Vec<u32>,
     /// Tokens for which KV was computed before this step.
     pub computed_tokens: Vec<u32>,

@@ -260,8 +260,8 @@ struct QuietRun<'a> {
     finish_v: u64,
 }
 
-/// The number of steps from `batch` on, at most `most`, that take `each`, for a model whose steps never get shorter as
-/// the context grows: then a step as long as the first has only equal steps before it. `guess` is tried first.
+/// The number of steps from `batch` on, at most `most`, that take `each`, for a model in which steps never get shorter
+/// as the context grows: then a step as long as the first has only equal steps before it. `guess` is tried first.
 fn equal_steps(latency: &dyn LatencyModel, batch: Batch, each: Micros, most: u64, guess: u64) -> u64 {
     let equal = |steps: u64| {
         let decode_context = batch.decode_context + batch.decode_requests * (steps - 1);

@@ -2,7 +2,7 @@
 
 use crate::policy::{AdmissionPolicy, ClusterView, Reads, RequestView, AdmissionDecision};
 
-/// Admits every request.
+/// Admits every request at once.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AlwaysAdmit;
 

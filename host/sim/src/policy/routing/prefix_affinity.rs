@@ -21,8 +21,8 @@ pub struct PrefixAffinity {
     loads: LeastLoadedIndex,
 }
 
-/// A prompt that other requests may have: its last full block (whose key identifies all blocks before it, too) and its
-/// length in tokens.
+/// A prompt that other requests may have: its last full block (the key of which identifies all blocks before it, too)
+/// and its length in tokens.
 type PromptKey = (BlockKey, u32);
 
 impl RoutingPolicy for PrefixAffinity {
