@@ -4,7 +4,7 @@
 use std::fmt;
 
 use blis_config::LatencyKind;
-use blis_sim::cluster::{Abort, Cluster, ClusterConfig, ArrivalList, Policies, Timeline};
+use blis_sim::cluster::{Abort, ArrivalList, Cluster, ClusterConfig, Policies, Timeline};
 use blis_sim::instance::{Fast, Instance as _, InstanceConfig};
 use blis_sim::policy::{AlwaysAdmit, Classes, ConstantPriority, Reads, ScorerKind, Ties, Weighted};
 use blis_sim::request::{Content, Request, Span};

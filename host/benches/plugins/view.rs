@@ -1,7 +1,8 @@
 //! A cluster for routing decisions, and the built-in policy with which every plugin is compared.
 
 use blis_sim::policy::{
-    Staleness, Changes, ClusterView, InstanceInfo, LeastLoaded, RequestView, RoutingPolicy as _, Signals, Ties, Versions,
+    Changes, ClusterView, InstanceInfo, LeastLoaded, RequestView, RoutingPolicy as _, Signals, Staleness, Ties,
+    Versions,
 };
 use blis_sim::request::Request;
 use blis_sim::units::Micros;

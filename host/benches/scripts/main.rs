@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use blis_plugin::{Kind, Limits, Plugin, RoutingGuest, Setup, StartedGuest, script};
 use blis_sim::policy::{
-    Staleness, ClusterView, InstanceInfo, RequestView, RoutingPolicy, Signals, Ties, Versions, Weighted,
+    ClusterView, InstanceInfo, RequestView, RoutingPolicy, Signals, Staleness, Ties, Versions, Weighted,
 };
 use blis_sim::request::Request;
 use blis_sim::rng::Stream;

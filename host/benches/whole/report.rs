@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use crate::process::ProcessRun;
-use crate::scenarios::{CHAT, CHAT_1M, CHAT_100K, CHAT_PLAIN, FIXED, FIXED_PLAIN, SCALING, START_UP, BenchScenario};
+use crate::scenarios::{BenchScenario, CHAT, CHAT_1M, CHAT_100K, CHAT_PLAIN, FIXED, FIXED_PLAIN, SCALING, START_UP};
 
 /// A scenario with its measurements.
 #[derive(Debug)]

@@ -140,7 +140,10 @@ fn clusters() -> [BenchScenario; 3] {
     let published = "BLIS (Go): 136 s, 6.4 GB";
     let what = "64 instances, 20 req/s each";
     [
-        BenchScenario { published, ..cluster("64 x chat, least-loaded 200k", what, 64, 200_000, "least-loaded", small) },
+        BenchScenario {
+            published,
+            ..cluster("64 x chat, least-loaded 200k", what, 64, 200_000, "least-loaded", small)
+        },
         BenchScenario { published, ..cluster("64 x chat, weighted 200k", what, 64, 200_000, "weighted", small) },
         cluster("256 x chat, least-loaded 1M", "256 instances, 20 req/s each", 256, 1_000_000, "least-loaded", large),
     ]
@@ -198,7 +201,14 @@ fn scenario(name: &str, arguments: &str) -> BenchScenario {
     let always =
         "run --latency-model trained-physics --model meta-llama/llama-3.1-8b-instruct --output json --log error";
     let arguments = always.split(' ').chain(arguments.split_whitespace()).map(str::to_owned).collect();
-    BenchScenario { name: name.to_owned(), what: "", arguments, size: ScenarioSize::Quick, target: ScenarioLimits::default(), published: "" }
+    BenchScenario {
+        name: name.to_owned(),
+        what: "",
+        arguments,
+        size: ScenarioSize::Quick,
+        target: ScenarioLimits::default(),
+        published: "",
+    }
 }
 
 /// The path `../shared/<path>`, if it exists.

@@ -216,7 +216,8 @@ impl Choice<'_> {
     }
 
     fn physics(&self, parallelism: Parallelism, alpha: &[f64], beta: &[f64]) -> Result<Physics, LatencyError> {
-        let count = |name, expected, actual| LatencyError::CoefficientCount { model: "physics", name, expected, actual };
+        let count =
+            |name, expected, actual| LatencyError::CoefficientCount { model: "physics", name, expected, actual };
         let alpha: [f64; 3] = alpha.try_into().map_err(|_| count("alpha", "3", alpha.len()))?;
         let beta: [f64; 8] = beta.try_into().map_err(|_| count("beta", "8", beta.len()))?;
         let config = self.config.map(|model| &model.config).ok_or(LatencyError::Missing { field: "config.json" })?;

@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use blis_sim::latency::{Batch, ContextEffect, LatencyModel};
 use blis_sim::policy::{
-    AdmissionPolicy, BatchView, RoutingDecision, ClusterView, Event, Events, PreemptionPolicy, PriorityPolicy, QueuedView, Rank,
-    Reads, Reason, RequestView, RoutingPolicy, SchedulingPolicy, Ties, AdmissionDecision,
+    AdmissionDecision, AdmissionPolicy, BatchView, ClusterView, Event, Events, PreemptionPolicy, PriorityPolicy,
+    QueuedView, Rank, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, SchedulingPolicy, Ties,
 };
 use blis_sim::units::Micros;
 

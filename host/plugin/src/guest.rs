@@ -23,7 +23,7 @@ use std::fmt::Debug;
 use std::ops::{Deref, DerefMut};
 
 use blis_sim::latency::Batch;
-use blis_sim::policy::{BatchView, ClusterView, Event, QueuedView, RequestView, Ties, AdmissionDecision};
+use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, RequestView, Ties};
 use blis_sim::units::Micros;
 
 use super::{Constants, Fault, FaultKind, Kind};

@@ -3,8 +3,8 @@
 
 use blis_sim::latency::Batch;
 use blis_sim::policy::{
-    Staleness, BatchView, Changes, ClusterView, Event, EventKind, Events, InstanceInfo, QueuedView, Reads, RequestView,
-    Signals, Ties, AdmissionDecision, Versions,
+    AdmissionDecision, BatchView, Changes, ClusterView, Event, EventKind, Events, InstanceInfo, QueuedView, Reads,
+    RequestView, Signals, Staleness, Ties, Versions,
 };
 use blis_sim::request::{Content, Name, Request, Span, Tags};
 use blis_sim::rng::{Generator, Stream};

@@ -2,7 +2,7 @@
 
 use blis_sim::latency::Batch;
 use blis_sim::policy::{
-    Staleness, BatchView, ClusterView, Event, EventKind, Events, QueuedView, Reads, RequestView, Versions,
+    BatchView, ClusterView, Event, EventKind, Events, QueuedView, Reads, RequestView, Staleness, Versions,
 };
 use blis_sim::request::Tags;
 use blis_sim::units::Micros;

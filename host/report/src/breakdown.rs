@@ -259,10 +259,8 @@ struct BlockedJson {
 impl AnomaliesJson {
     /// `None` if nobody looked for any: one instance has no others to be compared with.
     fn new(anomalies: &Anomalies, instances: usize) -> Option<Self> {
-        let blocked = |&BlockedInstance { instance, mean_queue_length, others_mean_queue_length }: &BlockedInstance| BlockedJson {
-            instance_id: format!("instance_{instance}"),
-            mean_queue_length,
-            others_mean_queue_length,
+        let blocked = |&BlockedInstance { instance, mean_queue_length, others_mean_queue_length }: &BlockedInstance| {
+            BlockedJson { instance_id: format!("instance_{instance}"), mean_queue_length, others_mean_queue_length }
         };
         let priority_inversions = anomalies.priority_inversions;
         let head_of_line_blocking =

@@ -10,7 +10,7 @@ use std::fmt::{self, Display};
 
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::Decision;
-use blis_sim::policy::{ClusterView, AdmissionDecision};
+use blis_sim::policy::{AdmissionDecision, ClusterView};
 use serde::Serialize;
 
 /// Counts and score regret of every decision.

@@ -5,7 +5,7 @@
 
 use blis_sim::instance::StepRecord;
 use blis_sim::observer::{Interests, Observer, SimEvent};
-use blis_sim::outcome::{Decision, SchedulingResult, PreemptionDecision, SchedulingDecision};
+use blis_sim::outcome::{Decision, PreemptionDecision, SchedulingDecision, SchedulingResult};
 use blis_sim::policy::AdmissionDecision;
 use tracing::{Level, debug, trace};
 

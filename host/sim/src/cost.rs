@@ -92,8 +92,8 @@ mod tests {
     fn only_what_lies_in_the_window_counts() {
         let mut cost = Cost::new(Micros(100), Micros(200), 2);
         for outcome in [
-            ended(0, 10, Some(20), Some(80), Status::Completed),   // completed before the window
-            ended(1, 50, Some(70), Some(100), Status::Completed),  // first token at 120, completed at 150
+            ended(0, 10, Some(20), Some(80), Status::Completed), // completed before the window
+            ended(1, 50, Some(70), Some(100), Status::Completed), // first token at 120, completed at 150
             ended(2, 110, Some(20), Some(500), Status::Completed), // first token at 130, completed long after
             ended(3, 180, None, None, Status::Queued),
             ended(4, 190, None, None, Status::Rejected(Rejection::Admission)), // counts until 200

@@ -4,7 +4,7 @@
 //! [`Observer`](crate::observer::Observer), and then forgets it: the state of the engine stays proportional to the
 //! number of live requests.
 
-use crate::policy::{RoutingDecision, ClusterView, Reads, RequestView, AdmissionDecision};
+use crate::policy::{AdmissionDecision, ClusterView, Reads, RequestView, RoutingDecision};
 use crate::request::{Request, Tags};
 use crate::units::Micros;
 

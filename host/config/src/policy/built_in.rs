@@ -7,8 +7,8 @@ use std::sync::Arc;
 use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::latency::{Batch, ContextEffect, LatencyModel};
 use blis_sim::policy::{
-    AdmissionPolicy, BatchView, Classes, ClusterView, Event, Events, PreemptionPolicy, PriorityPolicy, QueuedView,
-    Reads, RequestView, RoutingPolicy, SchedulingPolicy, Ties, AdmissionDecision,
+    AdmissionDecision, AdmissionPolicy, BatchView, Classes, ClusterView, Event, Events, PreemptionPolicy,
+    PriorityPolicy, QueuedView, Reads, RequestView, RoutingPolicy, SchedulingPolicy, Ties,
 };
 use blis_sim::units::Micros;
 

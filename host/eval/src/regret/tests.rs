@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use blis_sim::cluster::{Abort, Cluster, ClusterConfig, ArrivalList, Policies, Timeline};
+use blis_sim::cluster::{Abort, ArrivalList, Cluster, ClusterConfig, Policies, Timeline};
 use blis_sim::instance::{Fast, InstanceConfig, Plain, Preemption, Scheduler};
 use blis_sim::latency::Blackbox;
 use blis_sim::outcome::Outcome;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use blis_abi::table::{self, Text};
 use blis_sim::latency::Batch;
-use blis_sim::policy::{BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties, AdmissionDecision};
+use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties};
 use blis_sim::units::Micros;
 
 use super::host::{About, Host, copied};

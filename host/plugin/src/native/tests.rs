@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use blis_sim::cluster::Abort;
-use blis_sim::policy::{EventKind, Reads, Reason, RequestView, RoutingPolicy as _, Ties, AdmissionDecision};
+use blis_sim::policy::{AdmissionDecision, EventKind, Reads, Reason, RequestView, RoutingPolicy as _, Ties};
 use blis_sim::rng::Stream;
 use rand::Rng as _;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use blis_sim::latency::Batch;
-use blis_sim::policy::{BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties, AdmissionDecision};
+use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties};
 use blis_sim::units::Micros;
 use rhai::{CallFnOptions, Dynamic, FuncArgs, Map, Scope};
 
@@ -293,7 +293,11 @@ impl AdmissionGuest for ScriptGuest {
         let views = self.views(request, cluster);
         let answer = self.call("admit", views, request.id, None)?;
         if let Ok(admitted) = answer.as_bool() {
-            return Ok(if admitted { AdmissionDecision::Admit } else { AdmissionDecision::Reject(Reason::Plugin(None)) });
+            return Ok(if admitted {
+                AdmissionDecision::Admit
+            } else {
+                AdmissionDecision::Reject(Reason::Plugin(None))
+            });
         }
         if let Ok(reason) = answer.as_immutable_string_ref() {
             let reason = call::cut(&reason, self.setup.limits.message_bytes);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use blis_sim::cluster::Abort;
 use blis_sim::latency::Batch;
 use blis_sim::policy::{
-    BatchView, ClusterView, Event, EventKind, InstanceInfo, LeastLoaded, QueuedView, Reads, RequestView, RoutingPolicy,
-    Signals, Ties, AdmissionDecision, Versions, Weighted,
+    AdmissionDecision, BatchView, ClusterView, Event, EventKind, InstanceInfo, LeastLoaded, QueuedView, Reads,
+    RequestView, RoutingPolicy, Signals, Ties, Versions, Weighted,
 };
 use blis_sim::request::{Content, Name, Request, Span, Tags};
 use blis_sim::rng::Stream;
@@ -57,7 +57,11 @@ impl Service {
             now: self.now,
             instances: &self.instances,
             signals: &self.signals,
-            staleness: blis_sim::policy::Staleness { load: Micros(20), cached_blocks: Micros(30), in_flight: Micros::ZERO },
+            staleness: blis_sim::policy::Staleness {
+                load: Micros(20),
+                cached_blocks: Micros(30),
+                in_flight: Micros::ZERO,
+            },
             versions: Versions::default(),
             in_flight_changes: blis_sim::policy::Changes::UNKNOWN,
             tenants_in_flight: &[0, 0, 5],
@@ -343,8 +347,14 @@ fn every_kind_has_its_function() {
     let request = request(9);
     let view = seen(&request);
     let service = Service::idle(2);
-    assert!(matches!(start::<dyn AdmissionGuest>(plugin).admit(&view, &service.view()), Ok(AdmissionDecision::Reject(_))));
-    assert!(matches!(start::<dyn AdmissionGuest>(plugin).admit(&view, &Service::idle(3).view()), Ok(AdmissionDecision::Admit)));
+    assert!(matches!(
+        start::<dyn AdmissionGuest>(plugin).admit(&view, &service.view()),
+        Ok(AdmissionDecision::Reject(_))
+    ));
+    assert!(matches!(
+        start::<dyn AdmissionGuest>(plugin).admit(&view, &Service::idle(3).view()),
+        Ok(AdmissionDecision::Admit)
+    ));
     assert_eq!(start::<dyn PriorityGuest>(plugin).priority(&view, Micros(1)), Ok(-200));
     let queued =
         QueuedView { now: Micros(5), request: view, priority: 3, generated_tokens: 10, preemptions: 1, turn: 4 };

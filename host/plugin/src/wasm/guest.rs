@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use blis_sim::latency::Batch;
-use blis_sim::policy::{BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties, AdmissionDecision};
+use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties};
 use blis_sim::units::Micros;
 use wasmtime::Store;
 
@@ -170,7 +170,9 @@ impl<F: Functions> AdmissionGuest for WasmGuest<F> {
         })?;
         Ok(match verdict {
             None => AdmissionDecision::Admit,
-            Some(text) => AdmissionDecision::Reject(Reason::Text(excerpt(&text, self.setup.limits.message_bytes).into())),
+            Some(text) => {
+                AdmissionDecision::Reject(Reason::Text(excerpt(&text, self.setup.limits.message_bytes).into()))
+            }
         })
     }
 }

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use blis_sim::cluster::Abort;
-use blis_sim::policy::{Staleness, ClusterView, InstanceInfo, RequestView, RoutingPolicy as _, Signals, Ties, Versions};
+use blis_sim::policy::{
+    ClusterView, InstanceInfo, RequestView, RoutingPolicy as _, Signals, Staleness, Ties, Versions,
+};
 use blis_sim::request::{Content, Request, Span};
 use blis_sim::rng::Stream;
 use blis_sim::units::Micros;

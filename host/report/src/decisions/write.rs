@@ -7,9 +7,10 @@ use std::path::Path;
 
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::{
-    SignalColumns, Decision, DropReason, SchedulingResult, WaitReason, Outcome, PreemptionDecision, Rejection, SchedulingDecision, Status,
+    Decision, DropReason, Outcome, PreemptionDecision, Rejection, SchedulingDecision, SchedulingResult, SignalColumns,
+    Status, WaitReason,
 };
-use blis_sim::policy::{RoutingDecision, ClusterView, Reads, Reason, RequestView, AdmissionDecision};
+use blis_sim::policy::{AdmissionDecision, ClusterView, Reads, Reason, RequestView, RoutingDecision};
 use blis_sim::request::Name;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -68,7 +69,13 @@ impl<'a, W: Write> DecisionLog<'a, W> {
         self.lines.finish()
     }
 
-    fn admission(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, read: Reads, decision: &AdmissionDecision) {
+    fn admission(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        read: Reads,
+        decision: &AdmissionDecision,
+    ) {
         self.reading(cluster, read.load);
         self.lines.begin("{\"kind\":\"admission\"");
         self.lines.int(key!("request"), request.id);

@@ -35,17 +35,17 @@ use thiserror::Error;
 
 use self::lifecycle::EventDelivery;
 use self::next_events::NextEvents;
-use self::sessions::{ArrivalQueue, FollowUpObserver, ArrivalSource};
+use self::sessions::{ArrivalQueue, ArrivalSource, FollowUpObserver};
 pub use self::sessions::{FollowUps, SessionStates};
 use self::signals::{SignalBoard, SignalObserver, WatchedEvents};
-pub use self::timeline::{RecordedDecision, ForcedDecision, ArrivalList, PendingDecision, RecordedDecisions, Timeline};
-use crate::instance::{PrefetchDistance, Instance, InstanceConfig, NoProgress};
+pub use self::timeline::{ArrivalList, ForcedDecision, PendingDecision, RecordedDecision, RecordedDecisions, Timeline};
+use crate::instance::{Instance, InstanceConfig, NoProgress, PrefetchDistance};
 use crate::limits;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Counters, Decision, Outcome, Rejection, Status};
 use crate::policy::{
-    AdmissionPolicy, RoutingDecision, Classes, Event, Events, PriorityPolicy, Reads, Reason, RequestView,
-    RoutingPolicy, Ties, AdmissionDecision,
+    AdmissionDecision, AdmissionPolicy, Classes, Event, Events, PriorityPolicy, Reads, Reason, RequestView,
+    RoutingDecision, RoutingPolicy, Ties,
 };
 use crate::request::{Name, Request};
 use crate::semantics::Semantics;
@@ -243,7 +243,11 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// Executes the events in front of the instances until `end`, inclusive.
-    fn execute_until(&mut self, end: Micros, clients: &mut FollowUpObserver<'_, impl ArrivalSource, impl Observer>) -> Result<(), Halt> {
+    fn execute_until(
+        &mut self,
+        end: Micros,
+        clients: &mut FollowUpObserver<'_, impl ArrivalSource, impl Observer>,
+    ) -> Result<(), Halt> {
         loop {
             let next = self.next(clients.arrivals).filter(|&(now, _)| now <= end);
             let until = next.map_or(end.saturating_add(Micros(1)), |(now, _)| now);
@@ -391,7 +395,9 @@ impl<I: Instance> Cluster<I> {
                 self.catch_up(target, now, observer)?;
             }
             WatchedEvents::Nothing => {}
-            WatchedEvents::Ends => self.next_events.not_after(target, self.instances[target].earliest_end(now, &request)),
+            WatchedEvents::Ends => {
+                self.next_events.not_after(target, self.instances[target].earliest_end(now, &request))
+            }
             WatchedEvents::Events => self.next_events.not_after(target, now),
         }
         self.instances[target].arrive(now, request);

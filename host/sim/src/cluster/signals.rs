@@ -17,7 +17,7 @@ use super::lifecycle::EventDelivery;
 use crate::instance::{Instance, InstanceConfig};
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::SignalColumns;
-use crate::policy::{Staleness, ClusterView, Events, InstanceInfo, PrefixIndex, Reads, RequestView, Signals, Versions};
+use crate::policy::{ClusterView, Events, InstanceInfo, PrefixIndex, Reads, RequestView, Signals, Staleness, Versions};
 use crate::request::Name;
 use crate::units::Micros;
 

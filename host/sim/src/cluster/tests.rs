@@ -74,7 +74,10 @@ impl<I: Instance> Instance for CheckedInstance<I> {
         let mut ended = EndCounter { observer, count: 0 };
         self.inner.advance(limit, &mut ended)?;
         if ended.count > 0 {
-            assert!(next_end.is_some_and(|at| at < limit), "a request ended before the next possible end: {next_end:?}");
+            assert!(
+                next_end.is_some_and(|at| at < limit),
+                "a request ended before the next possible end: {next_end:?}"
+            );
         }
         self.now = self.now.max(limit);
         self.check();

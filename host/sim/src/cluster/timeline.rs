@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::sessions::{FollowUpObserver, ArrivalSource};
+use super::sessions::{ArrivalSource, FollowUpObserver};
 use super::{Cluster, FrontEvent, Halt};
 use crate::instance::Instance;
 use crate::observer::Observer;
@@ -108,7 +108,11 @@ impl<I: Instance> Timeline<I> {
             match self.cluster.next(&mut self.arrivals).filter(|&(at, _)| at <= horizon) {
                 None => return Ok(false),
                 Some((at, FrontEvent::Arrival)) => {
-                    self.cluster.execute(at, FrontEvent::Arrival, &mut FollowUpObserver::new(&mut self.arrivals, observer))?;
+                    self.cluster.execute(
+                        at,
+                        FrontEvent::Arrival,
+                        &mut FollowUpObserver::new(&mut self.arrivals, observer),
+                    )?;
                 }
                 Some((_, FrontEvent::Admission | FrontEvent::Routing)) => return Ok(true),
             }

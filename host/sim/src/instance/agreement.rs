@@ -9,7 +9,8 @@ use proptest::prelude::*;
 use rustc_hash::FxHasher;
 
 use super::{
-    Fast, Instance, InstanceConfig, Plain, Preemption, PreemptionChoice, Scheduler, SchedulingChoice, NoProgress, run_alone,
+    Fast, Instance, InstanceConfig, NoProgress, Plain, Preemption, PreemptionChoice, Scheduler, SchedulingChoice,
+    run_alone,
 };
 use crate::latency::physics::samples::kernels;
 use crate::latency::{
@@ -19,7 +20,8 @@ use crate::model::Parallelism;
 use crate::model::samples::{h100, llama_8b};
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{
-    Counters, Decision, SchedulingResult, FirstToken, WaitReason, Outcome, PreemptionDecision, SchedulingDecision, Status,
+    Counters, Decision, FirstToken, Outcome, PreemptionDecision, SchedulingDecision, SchedulingResult, Status,
+    WaitReason,
 };
 use crate::policy::{BatchView, Classes, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};
 use crate::request::{BlockKey, Content, Name, Request, Span, Tags};
@@ -70,7 +72,10 @@ impl EngineLog {
     /// Checks that the decisions fit the outcomes of the requests.
     fn is_consistent(&self) -> Result<(), TestCaseError> {
         prop_assert_eq!(self.preempted.len() as u64, self.counters.preemptions);
-        prop_assert!(self.preempted.iter().all(|decision| decision.needed_kv_blocks > decision.free_kv_blocks), "a preemption without need");
+        prop_assert!(
+            self.preempted.iter().all(|decision| decision.needed_kv_blocks > decision.free_kv_blocks),
+            "a preemption without need"
+        );
         let entered = |decision: &&SchedulingDecision| matches!(decision.result, SchedulingResult::Scheduled { .. });
         let waited: Micros = self.scheduled.iter().filter(entered).map(|decision| decision.waited).sum();
         prop_assert!(waited <= self.counters.queue_time, "{waited:?} of {:?}", self.counters.queue_time);
@@ -149,14 +154,8 @@ impl LatencyModel for RandomLatency {
 
 fn shape() -> impl Strategy<Value = RandomLatency> {
     (0u64..300, 0u64..20, 0u64..30, prop_oneof![Just(0u64), 1u64..60, 1u64..2000], 0u64..500, 0u64..20, 0u64..9)
-        .prop_map(|(base, per_prefill, per_decode, per_context, queueing, queueing_per_token, per_output)| RandomLatency {
-            base,
-            per_prefill,
-            per_decode,
-            per_context,
-            queueing,
-            queueing_per_token,
-            per_output,
+        .prop_map(|(base, per_prefill, per_decode, per_context, queueing, queueing_per_token, per_output)| {
+            RandomLatency { base, per_prefill, per_decode, per_context, queueing, queueing_per_token, per_output }
         })
 }
 
@@ -603,7 +602,14 @@ fn queue_time_is_the_integral_of_the_queue_length() {
 /// The cost of a clone depends on the live requests, not on the number of requests so far.
 #[test]
 fn state_does_not_grow_with_history() {
-    let shape = RandomLatency { base: 500, per_prefill: 2, per_decode: 3, per_context: 40, queueing: 10, ..RandomLatency::CONSTANT };
+    let shape = RandomLatency {
+        base: 500,
+        per_prefill: 2,
+        per_decode: 3,
+        per_context: 40,
+        queueing: 10,
+        ..RandomLatency::CONSTANT
+    };
     let config = InstanceConfig { latency: Arc::new(shape), ..steady() };
     let size_after = |requests: u32| {
         let mut instance = Fast::new(config.clone());

@@ -12,7 +12,8 @@ use crate::kv::plain::{AllocationRequest, PlainKv};
 use crate::latency::Batch;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{
-    Counters, Decision, SchedulingResult, FirstToken, WaitReason, Outcome, PreemptionDecision, SchedulingDecision, Status,
+    Counters, Decision, FirstToken, Outcome, PreemptionDecision, SchedulingDecision, SchedulingResult, Status,
+    WaitReason,
 };
 use crate::policy::{BatchView, Progress};
 use crate::request::{BlockKey, Request};
@@ -229,7 +230,8 @@ impl Plain {
             self.useless(now)?;
             let victim = self.victim(*i, now);
             if observer.interests().contains(Interests::SCHEDULING) {
-                observer.record(&SimEvent::Decision(&Decision::Preemption(self.preemption(victim, *i, num_tokens, now))));
+                observer
+                    .record(&SimEvent::Decision(&Decision::Preemption(self.preemption(victim, *i, num_tokens, now))));
             }
             let was_scheduled = self.running[victim].num_new;
             *budget += was_scheduled;
@@ -338,7 +340,8 @@ impl Plain {
                 in_flight: false,
                 cached: &cached,
             };
-            let decision = self.scheduling(live, budget, now, SchedulingResult::Scheduled { cached_tokens: start, num_tokens });
+            let decision =
+                self.scheduling(live, budget, now, SchedulingResult::Scheduled { cached_tokens: start, num_tokens });
             if !self.kv.allocate(&request) {
                 wait_reason = Some(WaitReason::KvBlocks { needed: self.kv.needs(start + num_tokens, &cached) });
                 break;
@@ -360,7 +363,8 @@ impl Plain {
             self.running.push(live);
         }
         if reports {
-            let wait_reason = wait_reason.unwrap_or(if budget == 0 { WaitReason::TokenBudget } else { WaitReason::BatchFull });
+            let wait_reason =
+                wait_reason.unwrap_or(if budget == 0 { WaitReason::TokenBudget } else { WaitReason::BatchFull });
             self.report_waiting(wait_reason, budget, now, observer);
         }
     }
@@ -380,7 +384,13 @@ impl Plain {
     }
 
     /// The record of a scheduling decision about `head`, the head of the queue.
-    fn scheduling(&self, head: &PlainRequest, token_budget: u32, now: Micros, result: SchedulingResult) -> SchedulingDecision {
+    fn scheduling(
+        &self,
+        head: &PlainRequest,
+        token_budget: u32,
+        now: Micros,
+        result: SchedulingResult,
+    ) -> SchedulingDecision {
         SchedulingDecision {
             instance: self.config.index,
             now,

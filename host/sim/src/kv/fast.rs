@@ -337,7 +337,14 @@ impl FastKv {
 
     /// Releases all blocks of a preempted request, which may look up its blocks again: the first `hashed` of them now,
     /// at most the first `most` later.
-    pub fn release_for_resume(&mut self, holding: &mut HeldBlocks, keys: &mut BlockKeys, tokens: u32, hashed: u32, most: u32) {
+    pub fn release_for_resume(
+        &mut self,
+        holding: &mut HeldBlocks,
+        keys: &mut BlockKeys,
+        tokens: u32,
+        hashed: u32,
+        most: u32,
+    ) {
         if self.caching && holding.skipped == 0 {
             if keys.privates == 0 && most > keys.shared {
                 (keys.privates, keys.first_private) = (most - keys.shared, self.next_private);

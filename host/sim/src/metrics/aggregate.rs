@@ -84,7 +84,8 @@ impl InstanceSamples {
             self.flush();
         }
         let &Outcome { status, generated_tokens, ttft, e2e, scheduling_delay, .. } = outcome;
-        let latencies = [ttft, e2e, scheduling_delay].map(|latency| latency.map_or(EndedRequest::NONE, |Micros(us)| us));
+        let latencies =
+            [ttft, e2e, scheduling_delay].map(|latency| latency.map_or(EndedRequest::NONE, |Micros(us)| us));
         if self.recent.capacity() == 0 {
             self.recent.reserve(RECENT_OUTCOMES);
         }
@@ -123,13 +124,19 @@ impl InstanceSamples {
 }
 
 /// The figures of all instances together. `parts` are their samples, and those of requests that reached no instance.
-pub(super) fn cluster(parts: &[&InstanceSamples], itl: Distribution, instances: &[Aggregate], duration: Micros) -> Aggregate {
+pub(super) fn cluster(
+    parts: &[&InstanceSamples],
+    itl: Distribution,
+    instances: &[Aggregate],
+    duration: Micros,
+) -> Aggregate {
     let mut counts = Counts::default();
     parts.iter().for_each(|part| counts.add(&part.counts));
     let mut counters = Counters::default();
     instances.iter().for_each(|instance| add(&mut counters, &instance.counters));
     // One after the other, because each copies its samples.
-    let merged = |of: fn(&InstanceSamples) -> &Samples| Samples::merged(parts.iter().map(|part| of(part))).distribution();
+    let merged =
+        |of: fn(&InstanceSamples) -> &Samples| Samples::merged(parts.iter().map(|part| of(part))).distribution();
     Aggregate {
         counts,
         counters,

@@ -185,7 +185,11 @@ mod tests {
         let anomalies = Anomalies {
             priority_inversions: Some(1),
             head_of_line_blocking: vec![
-                BlockedInstance { instance: 0, mean_queue_length: 3.0, others_mean_queue_length: 0.0 };
+                BlockedInstance {
+                    instance: 0,
+                    mean_queue_length: 3.0,
+                    others_mean_queue_length: 0.0
+                };
                 2
             ],
             rejected_by_admission: 3,

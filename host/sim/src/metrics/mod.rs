@@ -174,7 +174,8 @@ impl Metrics {
         let tenants: Vec<_> = self.tenants.iter().map(|(&name, &counts)| (name, TenantReport { counts })).collect();
         let tokens: Vec<u64> = self.tenants.values().map(|counts| counts.output_tokens).collect();
         let shed = self.shed.iter().map(|(&name, &count)| (name, count)).collect();
-        let inversions = self.options.inversions.then(|| self.admissions.iter_mut().map(BatchAdmissions::inversions).sum());
+        let inversions =
+            self.options.inversions.then(|| self.admissions.iter_mut().map(BatchAdmissions::inversions).sum());
         let report = Report {
             arrived: self.offered.unwrap_or(cluster.counts.arrived()),
             jain_index: tenants::jain_index(&tokens),

@@ -49,7 +49,8 @@ impl SessionCollector {
         let rounds = if tags.round_index == 0 { &mut self.first_round } else { &mut self.later_rounds };
         rounds.extend(outcome.ttft);
         let completed = outcome.e2e.map(|e2e| arrival.saturating_add(e2e));
-        let times = self.times.entry(tags.session).or_insert(SessionTimes { first_arrival: arrival, last_completion: None });
+        let times =
+            self.times.entry(tags.session).or_insert(SessionTimes { first_arrival: arrival, last_completion: None });
         times.first_arrival = times.first_arrival.min(arrival);
         times.last_completion = times.last_completion.max(completed);
     }
@@ -101,6 +102,10 @@ mod tests {
         assert_eq!(report.sessions, 3);
         assert_eq!(figures(report.ttft_first_round), (2, 35.0, 40.0));
         assert_eq!(figures(report.ttft_later_rounds), (2, 6.0, 7.0));
-        assert_eq!(figures(report.duration), (2, 80.0, 100.0), "10 to 110 and 20 to 80; the third completed no request");
+        assert_eq!(
+            figures(report.duration),
+            (2, 80.0, 100.0),
+            "10 to 110 and 20 to 80; the third completed no request"
+        );
     }
 }

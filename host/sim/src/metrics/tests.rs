@@ -229,7 +229,11 @@ fn tenants_and_rejections_are_listed_by_name() {
     }
     let report = report_of(&mut metrics);
     let tenants = report.tenants.iter().map(|(name, tenant)| (*name, tenant.counts.output_tokens));
-    assert_eq!(tenants.collect::<Vec<_>>(), [(Name(7), 7), (Name(8), 0)], "a tenant of rejected requests is listed, too");
+    assert_eq!(
+        tenants.collect::<Vec<_>>(),
+        [(Name(7), 7), (Name(8), 0)],
+        "a tenant of rejected requests is listed, too"
+    );
     assert_eq!(report.jain_index, Some(0.5));
     assert_eq!(report.anomalies.shed, [(BATCH, 2)]);
     assert_eq!(report.anomalies.priority_inversions, None, "not enabled");

@@ -22,9 +22,11 @@ impl Classes {
     /// [`Self::USUAL`].
     #[must_use]
     pub fn new<'a>(texts: impl IntoIterator<Item = &'a str>, overrides: &[(String, i32)]) -> Self {
-        let overridden = |text: &str| overrides.iter().rev().find(|(class, _)| class == text).map(|&(_, priority)| priority);
+        let overridden =
+            |text: &str| overrides.iter().rev().find(|(class, _)| class == text).map(|&(_, priority)| priority);
         let usual = |text: &str| Self::USUAL.iter().find(|&&(class, _)| class == text).map(|&(_, priority)| priority);
-        let priority = texts.into_iter().map(|text| overridden(text).or(usual(text)).unwrap_or(Self::UNKNOWN)).collect();
+        let priority =
+            texts.into_iter().map(|text| overridden(text).or(usual(text)).unwrap_or(Self::UNKNOWN)).collect();
         let table = Self::USUAL.iter().map(|&(class, priority)| overridden(class).unwrap_or(priority));
         let highest = table.chain(overrides.iter().map(|&(_, priority)| priority)).max().unwrap_or(Self::UNKNOWN);
         Self { priority, highest }

@@ -1,6 +1,6 @@
 //! Small services and requests for the tests of policies.
 
-use super::{Staleness, ClusterView, InstanceInfo, RequestView, Signals, Versions};
+use super::{ClusterView, InstanceInfo, RequestView, Signals, Staleness, Versions};
 use crate::request::{Content, Request, Span};
 use crate::units::Micros;
 

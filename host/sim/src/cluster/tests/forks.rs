@@ -1,7 +1,7 @@
 //! Branches continue as the original does, and differently where a decision is forced.
 
 use super::*;
-use crate::cluster::{RecordedDecision, ForcedDecision, ArrivalList, RecordedDecisions, Timeline};
+use crate::cluster::{ArrivalList, ForcedDecision, RecordedDecision, RecordedDecisions, Timeline};
 
 /// A copy of the simulation and of its log, made before decision number `.0`.
 struct BranchPoint<I> {
@@ -25,7 +25,9 @@ impl Observer for DecisionLog {
     fn record(&mut self, event: &SimEvent<'_>) {
         let SimEvent::Decision(decision) = event else { return self.simulation.record(event) };
         let (id, decision) = match decision {
-            Decision::Admission { request, decision, .. } => (request.id, ForcedDecision::Admit(**decision == AdmissionDecision::Admit)),
+            Decision::Admission { request, decision, .. } => {
+                (request.id, ForcedDecision::Admit(**decision == AdmissionDecision::Admit))
+            }
             Decision::Routing { request, choice, .. } => (request.id, ForcedDecision::Route(choice.target as u32)),
             Decision::Scheduling(_) | Decision::Preemption(_) => return,
         };
@@ -101,7 +103,11 @@ fn check<I: Instance + Clone>(
             forced.timeline.force(id, decision);
         }
         // The reason of a rejection has no effect, and is not part of this log.
-        assert_eq!(forced.continue_to_end(pause).as_ref(), Ok(&original), "forcing the same decision changed the result");
+        assert_eq!(
+            forced.continue_to_end(pause).as_ref(),
+            Ok(&original),
+            "forcing the same decision changed the result"
+        );
         recorded.timeline.replay(Arc::new(decisions(&original)));
         let log = recorded.continue_to_end(pause).expect("as before");
         assert_eq!(log.simulation, original.simulation, "replaying the same decisions changed the result");

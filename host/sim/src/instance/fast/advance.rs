@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Fast, NEVER};
-use crate::instance::{PrefetchDistance, NoProgress};
+use crate::instance::{NoProgress, PrefetchDistance};
 use crate::latency::{Batch, ContextEffect, LatencyModel};
 use crate::limits::EQUAL_STEPS;
 use crate::observer::{Interests, Observer};

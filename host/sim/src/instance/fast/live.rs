@@ -3,7 +3,7 @@
 use slotmap::SlotMap;
 
 use crate::instance::policy::QueueKey;
-use crate::kv::fast::{HeldBlocks, BlockKeys};
+use crate::kv::fast::{BlockKeys, HeldBlocks};
 use crate::outcome::{Outcome, Status};
 use crate::policy::Rank;
 use crate::request::{Content, Request};

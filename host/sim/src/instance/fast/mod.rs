@@ -39,7 +39,7 @@ use self::order::BatchOrder;
 use self::steplog::StepLog;
 use super::policy::{JoiningRequest, QueueKey};
 use super::watchdog::Watchdog;
-use super::{PrefetchDistance, Instance, InstanceConfig, InstanceLoad, StepRecord, NoProgress};
+use super::{Instance, InstanceConfig, InstanceLoad, NoProgress, PrefetchDistance, StepRecord};
 use crate::kv::fast::FastKv;
 use crate::limits::USUAL_REQUESTS;
 use crate::observer::{Observer, SimEvent};

@@ -4,10 +4,10 @@ use super::arena::RequestKey;
 use super::live::{NOT_RUNNING, RequestState};
 use super::{Fast, NEVER};
 use crate::instance::policy::JoiningRequest;
-use crate::instance::{Preemption, PreemptionChoice, NoProgress};
+use crate::instance::{NoProgress, Preemption, PreemptionChoice};
 use crate::latency::Batch;
 use crate::observer::{Interests, Observer, SimEvent};
-use crate::outcome::{Decision, SchedulingResult, WaitReason, PreemptionDecision, SchedulingDecision};
+use crate::outcome::{Decision, PreemptionDecision, SchedulingDecision, SchedulingResult, WaitReason};
 use crate::policy::{BatchView, Progress};
 use crate::units::Micros;
 
@@ -182,7 +182,8 @@ impl Fast {
             self.useless(now)?;
             let victim = self.victim(key, now);
             if observer.interests().contains(Interests::SCHEDULING) {
-                observer.record(&SimEvent::Decision(&Decision::Preemption(self.preemption(victim, key, num_tokens, now))));
+                observer
+                    .record(&SimEvent::Decision(&Decision::Preemption(self.preemption(victim, key, num_tokens, now))));
             }
             plan.preempted = true;
             plan.budget += self.planned(victim);
@@ -340,8 +341,11 @@ impl Fast {
         let block_size = self.config.block_size;
         let unhashed = block_size == 1 && self.config.semantics.skip_one_token_decode_blocks;
         // With asynchronous scheduling, the last token allocated by decoding is still being generated.
-        let known =
-            if self.config.async_scheduling { allocated.saturating_sub(1).max(allocated.min(live.target)) } else { allocated };
+        let known = if self.config.async_scheduling {
+            allocated.saturating_sub(1).max(allocated.min(live.target))
+        } else {
+            allocated
+        };
         let hashed = if unhashed { known.min(live.target) } else { known / block_size };
         live.target = live.request.input_tokens + live.generated;
         let output_tokens = if self.config.semantics.preemption_restarts { 0 } else { live.request.output_tokens };
@@ -401,7 +405,8 @@ impl Fast {
             self.prefilling.push(key);
         }
         if reports {
-            let wait_reason = wait_reason.unwrap_or(if budget == 0 { WaitReason::TokenBudget } else { WaitReason::BatchFull });
+            let wait_reason =
+                wait_reason.unwrap_or(if budget == 0 { WaitReason::TokenBudget } else { WaitReason::BatchFull });
             self.report_waiting(wait_reason, budget, now, observer);
         }
     }
@@ -409,7 +414,8 @@ impl Fast {
     /// Reports why the head of the queue waits, unless that was reported before.
     fn report_waiting(&mut self, wait_reason: WaitReason, budget: u32, now: Micros, observer: &mut impl Observer) {
         let Some((_, &head)) = self.waiting.first_key_value() else { return };
-        let decision = SchedulingDecision { result: SchedulingResult::Waits(wait_reason), ..self.scheduling(head, budget, now) };
+        let decision =
+            SchedulingDecision { result: SchedulingResult::Waits(wait_reason), ..self.scheduling(head, budget, now) };
         if self.reported_waiting != Some(decision.request) {
             observer.record(&SimEvent::Decision(&Decision::Scheduling(decision)));
             self.reported_waiting = Some(decision.request);

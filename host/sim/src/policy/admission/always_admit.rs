@@ -1,6 +1,6 @@
 //! The admission policy `always-admit`.
 
-use crate::policy::{AdmissionPolicy, ClusterView, Reads, RequestView, AdmissionDecision};
+use crate::policy::{AdmissionDecision, AdmissionPolicy, ClusterView, Reads, RequestView};
 
 /// Admits every request at once.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,7 +1,7 @@
 //! The admission policy `gaie-legacy`.
 
 use super::positive;
-use crate::policy::{AdmissionPolicy, ClusterView, Reads, Reason, RequestView, AdmissionDecision};
+use crate::policy::{AdmissionDecision, AdmissionPolicy, ClusterView, Reads, Reason, RequestView};
 
 /// The rule of the Gateway API inference extension (GAIE) before flow control: classes that may be shed are rejected
 /// while the service is saturated.

@@ -22,12 +22,17 @@ fn positive(what: &str, value: f64) -> Result<(), String> {
 mod tests {
     use super::*;
     use crate::policy::testing::{BLOCK_SIZE, TestService};
-    use crate::policy::{AdmissionPolicy, Reads, Reason, RequestView, AdmissionDecision};
+    use crate::policy::{AdmissionDecision, AdmissionPolicy, Reads, Reason, RequestView};
     use crate::request::{Name, Request};
     use crate::units::Micros;
 
     /// The decision about a request of class 1 and tenant 2.
-    fn decide(policy: &mut dyn AdmissionPolicy, service: &TestService, input_tokens: u32, class_priority: i32) -> AdmissionDecision {
+    fn decide(
+        policy: &mut dyn AdmissionPolicy,
+        service: &TestService,
+        input_tokens: u32,
+        class_priority: i32,
+    ) -> AdmissionDecision {
         let mut request = Request::new(0, service.now, input_tokens, 1);
         request.tags.slo_class = Name(1);
         request.tags.tenant = Name(2);
@@ -68,7 +73,11 @@ mod tests {
         assert_eq!(decide(&mut policy, &at(4, 4, 5), 1, 3), AdmissionDecision::Admit);
         let reason = Reason::TierShed { class: Name(1), priority: 2, min: 3, load: 13 };
         assert_eq!(decide(&mut policy, &at(4, 4, 5), 1, 2), AdmissionDecision::Reject(reason));
-        assert_eq!(decide(&mut TierShed::new(0, 3), &TestService::idle(0), 1, -3), AdmissionDecision::Admit, "no instance, no load");
+        assert_eq!(
+            decide(&mut TierShed::new(0, 3), &TestService::idle(0), 1, -3),
+            AdmissionDecision::Admit,
+            "no instance, no load"
+        );
     }
 
     #[test]

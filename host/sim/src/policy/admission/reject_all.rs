@@ -1,6 +1,6 @@
 //! The admission policy `reject-all`.
 
-use crate::policy::{AdmissionPolicy, ClusterView, Reads, Reason, RequestView, AdmissionDecision};
+use crate::policy::{AdmissionDecision, AdmissionPolicy, ClusterView, Reads, Reason, RequestView};
 
 /// Rejects every request. It is a bad policy on purpose: evaluations must rank it last.
 #[derive(Clone, Copy, Debug, Default)]

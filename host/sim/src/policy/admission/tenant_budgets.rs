@@ -1,6 +1,6 @@
 //! Budgets of tenants, applied before any admission policy.
 
-use crate::policy::{AdmissionPolicy, ClusterView, Reads, Reason, RequestView, AdmissionDecision};
+use crate::policy::{AdmissionDecision, AdmissionPolicy, ClusterView, Reads, Reason, RequestView};
 use crate::request::Name;
 
 /// Limits each tenant to its share of the service's batch slots; requests within the share go to the inner policy.

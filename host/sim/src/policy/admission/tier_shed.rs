@@ -1,6 +1,6 @@
 //! The admission policy `tier-shed`.
 
-use crate::policy::{AdmissionPolicy, ClusterView, Reads, Reason, RequestView, AdmissionDecision};
+use crate::policy::{AdmissionDecision, AdmissionPolicy, ClusterView, Reads, Reason, RequestView};
 
 /// Admits only classes of high priority while any instance is loaded.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! The admission policy `token-bucket`.
 
 use super::positive;
-use crate::policy::{AdmissionPolicy, ClusterView, Reads, Reason, RequestView, AdmissionDecision};
+use crate::policy::{AdmissionDecision, AdmissionPolicy, ClusterView, Reads, Reason, RequestView};
 use crate::units::Micros;
 
 /// Limits the rate of prompt tokens, with bursts up to a capacity.

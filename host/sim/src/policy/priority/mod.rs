@@ -30,7 +30,12 @@ mod tests {
     use crate::policy::{Classes, PriorityPolicy};
 
     /// The number that the instance gets, for a request of class priority `class_priority` that arrived at `arrival`.
-    fn on_instance(policy: &dyn PriorityPolicy, class_priority: i32, arrival: u64, client_priority: Option<i32>) -> i64 {
+    fn on_instance(
+        policy: &dyn PriorityPolicy,
+        class_priority: i32,
+        arrival: u64,
+        client_priority: Option<i32>,
+    ) -> i64 {
         let mut request = request(0, 1, &[]);
         request.arrival = Micros(arrival);
         request.client_priority = client_priority;

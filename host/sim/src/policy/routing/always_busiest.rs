@@ -1,7 +1,7 @@
 //! The routing policy `always-busiest`.
 
 use super::{LOAD, loads};
-use crate::policy::{RoutingDecision, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
+use crate::policy::{ClusterView, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, Ties};
 
 /// Chooses the instance with the largest load, the first of several. It is a bad policy on purpose: evaluations must
 /// rank it last.

@@ -1,7 +1,7 @@
 //! The routing policy `cache-and-load`.
 
 use super::{LOAD, best, is_weight, loads};
-use crate::policy::{RoutingDecision, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
+use crate::policy::{ClusterView, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, Ties};
 
 /// A weighted sum of free KV blocks and load: the meaning of `weighted` before scorers existed
 /// (`--routing-cache-weight` and `--routing-load-weight`). Among equally good instances it chooses the first.

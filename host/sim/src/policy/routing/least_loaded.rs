@@ -2,7 +2,7 @@
 
 use super::LOAD;
 use super::loads::LeastLoadedIndex;
-use crate::policy::{RoutingDecision, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
+use crate::policy::{ClusterView, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, Ties};
 
 /// Chooses the instance with the smallest effective load ([`ClusterView::effective_load`]).
 #[derive(Clone, Debug, Default)]
@@ -15,7 +15,13 @@ impl RoutingPolicy for LeastLoaded {
         LOAD
     }
 
-    fn route(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, ties: &Ties, _: &mut Vec<f64>) -> RoutingDecision {
+    fn route(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        _: &mut Vec<f64>,
+    ) -> RoutingDecision {
         let target = self.loads.least(request.id, cluster, ties);
         RoutingDecision { target, reason: Reason::LeastLoaded(cluster.effective_load(target)) }
     }

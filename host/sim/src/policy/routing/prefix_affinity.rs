@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use super::LOAD;
 use super::loads::LeastLoadedIndex;
-use crate::policy::{RoutingDecision, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
+use crate::policy::{ClusterView, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, Ties};
 use crate::request::BlockKey;
 
 /// Routes a prompt to the instance that had the same prompt before, and any other prompt to the least loaded instance.
@@ -30,7 +30,13 @@ impl RoutingPolicy for PrefixAffinity {
         LOAD
     }
 
-    fn route(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, ties: &Ties, _: &mut Vec<f64>) -> RoutingDecision {
+    fn route(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        _: &mut Vec<f64>,
+    ) -> RoutingDecision {
         let prompt = common_prompt(request);
         let home = prompt.and_then(|prompt| self.homes.get(&prompt));
         let home = home.and_then(|home| cluster.instances.iter().position(|instance| instance.id == *home));

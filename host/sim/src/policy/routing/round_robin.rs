@@ -1,6 +1,6 @@
 //! The routing policy `round-robin`.
 
-use crate::policy::{RoutingDecision, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
+use crate::policy::{ClusterView, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, Ties};
 
 /// Chooses the instances in turn. The turn continues when the set of instances changes.
 #[derive(Clone, Copy, Debug, Default)]

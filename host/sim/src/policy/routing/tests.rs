@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::policy::testing::{TestService, request, view_of};
-use crate::policy::{RoutingDecision, Reason, RoutingPolicy, Versions};
+use crate::policy::{Reason, RoutingDecision, RoutingPolicy, Versions};
 use crate::request::{Request, Span};
 use crate::rng::Stream;
 
@@ -12,7 +12,12 @@ fn random() -> Ties {
     Ties::Random(Stream::new(42, "router"))
 }
 
-fn route(policy: &mut dyn RoutingPolicy, request: &Request, service: &TestService, ties: Ties) -> (RoutingDecision, Vec<f64>) {
+fn route(
+    policy: &mut dyn RoutingPolicy,
+    request: &Request,
+    service: &TestService,
+    ties: Ties,
+) -> (RoutingDecision, Vec<f64>) {
     let mut scores = Vec::new();
     let choice = policy.route(&view_of(request), &service.view(), &ties, &mut scores);
     policy.dispatched(&view_of(request), service.instances[choice.target].id);
@@ -47,7 +52,10 @@ fn loads_decide() {
     let service = loaded(&[2, 0, 0, 3], &[0, 2, 0, 3], &[3, 2, 4, 0]); // 5, 4, 4, 6
     let prompt = request(0, 1, &[]);
     let choose = |policy: &mut dyn RoutingPolicy| route(policy, &prompt, &service, Ties::LowestIndex);
-    assert_eq!(choose(&mut LeastLoaded::default()), (RoutingDecision { target: 1, reason: Reason::LeastLoaded(4) }, vec![]));
+    assert_eq!(
+        choose(&mut LeastLoaded::default()),
+        (RoutingDecision { target: 1, reason: Reason::LeastLoaded(4) }, vec![])
+    );
     assert_eq!(choose(&mut AlwaysBusiest), (RoutingDecision { target: 3, reason: Reason::AlwaysBusiest(6) }, vec![]));
     let equal = TestService::idle(3);
     assert_eq!(targets(&mut AlwaysBusiest, &[&equal]), [0]);

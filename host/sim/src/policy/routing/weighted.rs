@@ -2,7 +2,7 @@
 
 use super::scorers::{DEFAULT_PROFILE, Scorer, ScorerKind};
 use super::{highest, is_weight, larger, smaller};
-use crate::policy::{RoutingDecision, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
+use crate::policy::{ClusterView, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, Ties};
 
 /// Chooses the instance with the largest weighted sum of scores.
 #[derive(Clone, Debug)]
