@@ -270,7 +270,7 @@ impl Choice<'_> {
             }
             (u64::from(blocks) * RECORDED_BLOCK_SIZE / size, KvBlocksSource::CoefficientRow)
         } else {
-            let config = self.config_for("the size of the KV cache", ", or give `--total-kv-blocks`")?;
+            let config = self.config_for("the size of the KV cache", ", or set `--total-kv-blocks`")?;
             let blocks = self.capacity(config, tensor).map_err(|error| self.capacity_error(error))?;
             (blocks, KvBlocksSource::Computed)
         };

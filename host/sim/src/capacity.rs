@@ -85,7 +85,8 @@ impl CapacityError {
                 "one KV block of {block_size} tokens takes {block_gib:.1} GiB, and {free_gib:.1} GiB are free for the cache"
             ),
             Self::UnknownActivation { activation } => format!(
-                "cannot weigh a model with activation `{activation}`: only gated MLPs (silu, swiglu, geglu, situ) are known"
+                "the weights of a model with activation `{activation}` are unknown: only gated MLPs (silu, swiglu, geglu, situ) \
+                 are supported"
             ),
             Self::KvHeadsNotDivisible { kv_heads, tensor } => {
                 format!("{kv_heads} KV heads cannot be split over tensor parallel size {tensor}")
@@ -107,13 +108,13 @@ impl CapacityError {
         match self {
             Self::DoesNotFit { minimum_gpus, .. } => at_least(*minimum_gpus),
             Self::BlockTooLarge { .. } => "choose a smaller `--block-size-in-tokens`; 16 is usual".into(),
-            Self::UnknownActivation { .. } => "give `--total-kv-blocks`".into(),
+            Self::UnknownActivation { .. } => "set `--total-kv-blocks`".into(),
             Self::KvHeadsNotDivisible { kv_heads, .. } => {
                 format!("choose a `--tensor-parallel-size` that divides {kv_heads}")
             }
-            Self::HeadDimUnknown { .. } => "correct the config, or give `--total-kv-blocks`".into(),
-            Self::Missing { .. } => "every model and GPU has one; correct the file or the flag that gives it".into(),
-            Self::ExpertCountUnknown => "add `num_experts` to the config, or give `--total-kv-blocks`".into(),
+            Self::HeadDimUnknown { .. } => "correct the config, or set `--total-kv-blocks`".into(),
+            Self::Missing { .. } => "correct the file or the flag that sets it".into(),
+            Self::ExpertCountUnknown => "add `num_experts` to the config, or set `--total-kv-blocks`".into(),
         }
     }
 }
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn context_is_cut_to_the_cache() {
+    fn context_is_limited_to_the_cache() {
         assert_eq!(max_model_len(131_072, 20_000, 16), 131_072);
         assert_eq!(max_model_len(131_072, 8192, 16), 131_072);
         assert_eq!(max_model_len(131_073, 8192, 16), 131_072);

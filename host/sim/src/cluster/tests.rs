@@ -31,7 +31,7 @@ impl<I: Instance> CheckedInstance<I> {
     fn check(&self) {
         let load = self.inner.load();
         assert_eq!(load.total_kv_blocks, self.total_kv_blocks);
-        assert!(load.used_kv_blocks <= load.total_kv_blocks, "KV blocks appeared: {load:?}");
+        assert!(load.used_kv_blocks <= load.total_kv_blocks, "more KV blocks than there are: {load:?}");
         assert!(load.batch_size <= self.max_num_seqs, "{load:?}");
         if load.batch_size == 0 {
             assert_eq!(load.used_kv_blocks, 0, "KV blocks were lost: {load:?}");
@@ -46,7 +46,7 @@ impl<I: Instance> CheckedInstance<I> {
 impl<I: Instance> Instance for CheckedInstance<I> {
     fn arrive(&mut self, now: Micros, request: Request) {
         // A request that follows immediately from an end comes after the other events of that microsecond.
-        assert!(now.saturating_add(Micros(1)) >= self.now, "time runs backwards");
+        assert!(now.saturating_add(Micros(1)) >= self.now, "arrivals are out of order");
         self.now = self.now.min(now);
         assert!(request.arrival <= now, "dispatched before it arrived");
         self.inner.arrive(now, request);
@@ -179,7 +179,7 @@ impl SimulationLog {
             }
             Decision::Scheduling(_) | Decision::Preemption(_) => unreachable!("not of interest"),
         };
-        assert!(now >= self.last_decision, "decisions run backwards");
+        assert!(now >= self.last_decision, "decisions are out of order");
         self.last_decision = now;
         self.decisions.push(text);
     }

@@ -112,6 +112,6 @@ mod tests {
         assert_eq!(table.set(5, NONE), 3);
         assert_eq!(table.set(5, NONE), NONE);
         assert_eq!(table.get(5), NONE);
-        assert!(table.pages[0].is_none(), "an empty page goes");
+        assert!(table.pages[0].is_none(), "an empty page is freed");
     }
 }

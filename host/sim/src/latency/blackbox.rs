@@ -126,7 +126,7 @@ mod tests {
         let error = |alpha: &[f64], beta: &[f64]| Blackbox::new(alpha, beta).unwrap_err().to_string();
         insta::assert_snapshot!(error(&[0.0; 3], &[1.0; 4]), @r"
         blackbox takes 3 beta coefficients, not 4
-        hint: give that many with `--beta-coeffs`
+        hint: set as many with `--beta-coeffs`
         ");
         insta::assert_snapshot!(error(&[0.0, f64::NAN, 0.0], &[1.0; 3]), @r"
         alpha[1] is NaN

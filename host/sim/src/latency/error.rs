@@ -91,9 +91,9 @@ impl LatencyError {
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
-            Self::CoefficientCount { name, .. } => format!("give that many with `--{name}-coeffs`"),
+            Self::CoefficientCount { name, .. } => format!("set as many with `--{name}-coeffs`"),
             Self::CoefficientValue { .. } => "coefficients are finite and not negative".into(),
-            Self::Missing { .. } => "every model and GPU has one; correct the file or the flag that gives it".into(),
+            Self::Missing { .. } => "correct the file or the flag that sets it".into(),
             Self::HeadsNotDivisible { heads, .. } => {
                 format!("choose a `--tensor-parallel-size` that divides {heads}")
             }

@@ -233,7 +233,7 @@ mod tests {
     use crate::model::samples::{h100, llama_8b};
 
     #[test]
-    fn no_step_that_computes_is_shorter_than_the_shortest() {
+    fn shortest_step_is_a_lower_bound() {
         let one = Parallelism { tensor: 1, data: 1 };
         let alpha = [1563.2, 777.3, 45.9];
         let beta = [0.152128, 0.0, 1.36252915, 0.752037, 32.09546717, 4.41684444, 126.024825, 0.0, 0.0, 1.94710771];

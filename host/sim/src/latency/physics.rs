@@ -735,7 +735,7 @@ mod tests {
     }
 
     #[test]
-    fn large_batches_take_the_same_formula() {
+    fn batches_beyond_the_tables_use_the_same_formula() {
         let mut physics = physics(&qwen_moe(), 2, 1);
         let batches: Vec<Batch> = random_batches(2_000).map(|items| batch(&items)).collect();
         let tables: Vec<Micros> = batches.iter().map(|batch| physics.step_time(batch)).collect();
@@ -759,7 +759,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_share_the_work_and_pay_for_it() {
+    fn more_gpus_are_faster_with_overheads() {
         let step = |tensor, requests| {
             let physics = physics(&llama_8b(), tensor, 1);
             physics.step_time(&Batch { decode_requests: requests, decode_context: 500 * requests, ..Batch::default() })

@@ -54,7 +54,7 @@ fn targets([ttft, itl, e2e]: [u64; 3]) -> SloTargets {
 }
 
 #[test]
-fn statuses_count_where_they_belong() {
+fn every_status_has_its_count() {
     let mut metrics = one_instance();
     EVERY.iter().for_each(|&status| metrics.add(&finished(status)));
     let report = report_of(&mut metrics);
@@ -80,7 +80,7 @@ fn a_lost_request_is_a_bug() {
 }
 
 #[test]
-fn rates_guard_against_nothing() {
+fn rates_of_an_empty_simulation_are_zero() {
     let nothing = report_of(&mut one_instance()).cluster;
     assert_eq!((nothing.responses_per_second(), nothing.tokens_per_second(), nothing.cache_hit_rate), (0., 0., 0.));
     let counters = [Counters {
@@ -207,7 +207,7 @@ fn the_default_class_has_one_name() {
     metrics.add(&completed(DEFAULT, [1, 1, 1]));
     metrics.add(&completed(Name::NONE, [9, 9, 9]));
     let plain = report_of(&mut metrics);
-    assert_eq!(plain.classes, [], "one class is no class");
+    assert_eq!(plain.classes, [], "a single class is not listed");
     assert_eq!(plain.goodput.map(|goodput| goodput.slo_attainment), Some(0.5));
     metrics.add(&completed(GOLD, [1, 1, 1]));
     let classes = report_of(&mut metrics).classes;

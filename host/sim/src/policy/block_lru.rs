@@ -47,7 +47,7 @@ enum LruBlocks {
 impl BlockLru {
     /// An empty record of at most `capacity` blocks.
     pub fn new(capacity: u32) -> Self {
-        assert!(capacity > 0, "a memory of nothing");
+        assert!(capacity > 0, "the capacity is above 0");
         Self {
             capacity: u64::from(capacity),
             held: 0,

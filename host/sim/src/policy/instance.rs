@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_are_equal_and_nonsense_comes_last() {
+    fn zeros_are_equal_and_nan_ranks_last() {
         assert_eq!(Rank::real(-0.0), Rank::real(0.0));
         assert!(Rank::real(f64::INFINITY) < Rank::real(f64::NAN));
         assert_eq!(Rank::real(f64::NAN), Rank::real(-f64::NAN));

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn random_ties_fall_on_all_alike() {
+    fn random_ties_are_uniform() {
         let ties = Ties::Random(Stream::new(42, "router"));
         let mut counts = [0_u32; 4];
         for id in 0..40_000 {
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn without_randomness_the_first_wins() {
+    fn without_randomness_the_first_is_chosen() {
         let picks = [Ties::LowestIndex.pick(3, 5), Ties::Random(Stream::new(42, "router")).pick(3, 1)];
         assert_eq!(picks, [0, 0]);
     }

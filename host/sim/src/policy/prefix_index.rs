@@ -177,7 +177,7 @@ mod tests {
         }
         let mut counts = vec![99; 9];
         index.leading([7, 8, 9, 2000].into_iter(), &mut counts);
-        assert_eq!(counts, [3, 1, 0], "block 8 is a gap for 1, block 7 for 2, 2000 no instance has");
+        assert_eq!(counts, [3, 1, 0], "block 8 is a gap for 1, block 7 for 2, 2000 is on no instance");
         index.set(8, 0, false);
         index.leading([7, 8, 9].into_iter(), &mut counts);
         assert_eq!(counts, [1, 1, 0]);

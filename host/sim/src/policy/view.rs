@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_view_ends_where_the_prompt_ends() {
+    fn the_view_has_the_blocks_of_the_prompt_only() {
         let request = Request {
             id: 1,
             arrival: Micros(5),

@@ -65,11 +65,11 @@ impl Fast {
                     .waiting
                     .first_key_value()
                     .is_none_or(|(_, &head)| self.refused == Some((head, budget - self.running))))
-            && !(reported && self.head_is_news())
+            && !(reported && self.waiting_is_unreported())
     }
 
     /// Whether the head of the queue waits and that was not reported yet.
-    fn head_is_news(&self) -> bool {
+    fn waiting_is_unreported(&self) -> bool {
         let head = self.waiting.first_key_value();
         head.is_some_and(|(_, &head)| self.reported_waiting != Some(self.live[head].request.id))
     }

@@ -141,7 +141,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_map(steps in proptest::collection::vec(proptest::option::of(0usize..40), 0..200)) {
+        fn the_arena_equals_a_map(steps in proptest::collection::vec(proptest::option::of(0usize..40), 0..200)) {
             let mut arena = RequestArena::with_capacity(1);
             let (mut live, mut gone, mut most) = (Vec::new(), Vec::new(), 0);
             for (number, step) in steps.into_iter().enumerate() {

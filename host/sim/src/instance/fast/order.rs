@@ -93,7 +93,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_list(steps in proptest::collection::vec(proptest::option::of(0usize..40), 0..300), often: bool) {
+        fn the_order_equals_a_list(steps in proptest::collection::vec(proptest::option::of(0usize..40), 0..300), often: bool) {
             let mut live: RequestArena<u64> = RequestArena::with_capacity(0);
             let (mut order, mut list) = (BatchOrder::default(), Vec::new());
             for step in steps {

@@ -149,7 +149,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_list_of_durations(
+        fn the_log_equals_a_list_of_durations(
             pushed in proptest::collection::vec((1u64..4, prop_oneof![0u64..3, (1u64 << 32) - 2..(1 << 32) + 3]), 0..40),
             dropped: prop::sample::Index, from: prop::sample::Index, to: prop::sample::Index,
         ) {

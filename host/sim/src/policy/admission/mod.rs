@@ -44,15 +44,15 @@ mod tests {
         let mut service = TestService::idle(1);
         let mut policy = TokenBucket::new(100.0, 1000.0).unwrap();
         let insufficient = AdmissionDecision::Reject(Reason::InsufficientTokens);
-        assert_eq!(decide(&mut policy, &service, 100, 3), AdmissionDecision::Admit, "all of it");
+        assert_eq!(decide(&mut policy, &service, 100, 3), AdmissionDecision::Admit, "all tokens of the bucket");
         assert_eq!(decide(&mut policy, &service, 1, 3), insufficient);
         service.now = Micros(9_999);
         assert_eq!(decide(&mut policy, &service, 10, 3), insufficient, "9.999 tokens");
         let mut fork = policy.fork();
         service.now = Micros(10_000);
         for policy in [&mut policy, fork.as_mut()] {
-            assert_eq!(decide(policy, &service, 11, 3), insufficient, "no time counts twice");
-            assert_eq!(decide(policy, &service, 10, 3), AdmissionDecision::Admit, "a rejection takes nothing out");
+            assert_eq!(decide(policy, &service, 11, 3), insufficient, "elapsed time counts once");
+            assert_eq!(decide(policy, &service, 10, 3), AdmissionDecision::Admit, "a rejection removes no tokens");
         }
         service.now = Micros(1_000_000);
         assert_eq!(decide(&mut policy, &service, 101, 3), insufficient, "never above its capacity");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_of_nothing_lets_one_through() {
+    fn a_budget_of_zero_admits_one_request() {
         let mut service = TestService::idle(2);
         let mut policy = TenantBudgets::new([(Name(2), 0.0)], Box::new(AlwaysAdmit)).unwrap();
         assert_eq!(decide(&mut policy, &service, 1, -1), AdmissionDecision::Admit);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_read_what_they_look_at() {
+    fn policies_declare_the_signals_that_they_read() {
         let load = Reads { load: true, ..Reads::NOTHING };
         let budgets = TenantBudgets::new([], Box::new(TierShed::new(1, 1))).unwrap();
         assert_eq!(AlwaysAdmit.reads(), Reads::NOTHING);

@@ -43,21 +43,21 @@ mod tests {
     }
 
     #[test]
-    fn classes_give_the_numbers_of_blis() {
+    fn classes_have_the_numbers_of_blis() {
         let policy = ClassPriority::new(&Classes::default());
         let numbers = [4, 3, -1, -2, -3].map(|class_priority| on_instance(&policy, class_priority, 0, None));
         assert_eq!(numbers, [0, 1, 5, 6, 7]);
     }
 
     #[test]
-    fn the_instance_gets_the_number_of_the_client() {
+    fn the_instance_gets_the_priority_set_by_the_client() {
         let policy = ClassPriority::new(&Classes::default());
         let numbers = [i32::MIN, -2, 0, 9, i32::MAX].map(|number| on_instance(&policy, 4, 0, Some(number)));
         assert_eq!(numbers, [i64::from(i32::MIN), -2, 0, 9, i64::from(i32::MAX)]);
     }
 
     #[test]
-    fn age_puts_the_older_first_or_last() {
+    fn priorities_by_age_are_in_order_of_arrival() {
         assert!(on_instance(&SloBased, 3, 10, None) < on_instance(&SloBased, 3, 11, None));
         assert!(on_instance(&InvertedSlo, 3, 10, None) > on_instance(&InvertedSlo, 3, 11, None));
         assert_eq!(on_instance(&ConstantPriority, 3, 10, None), on_instance(&ConstantPriority, 4, 99, Some(1)));

@@ -117,7 +117,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_least_is_found_whatever_changed(
+        fn the_least_loaded_is_found_after_any_change(
             n in 1usize..50,
             rounds in prop::collection::vec(prop::collection::vec(change(), 0..6), 1..30),
             dropped in prop::collection::vec(any::<bool>(), 30),

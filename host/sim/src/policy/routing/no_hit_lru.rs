@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn cold_requests_go_round() {
+    fn cold_requests_rotate() {
         let cold = TestService::idle(4);
         let mut order = ColdOrder::default();
         let third = 1.0 / 3.0;
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hit_anywhere_says_nothing_and_is_not_remembered() {
+    fn a_hit_anywhere_scores_all_equally_and_is_not_recorded() {
         let mut order = ColdOrder::default();
         let warm = TestService::idle(3).with(|signals| signals.cached_blocks[2] = 1);
         assert_eq!(scores(&mut order, &warm), [0.5; 3]);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn instances_that_are_gone_are_forgotten() {
+    fn removed_instances_leave_the_order() {
         let mut order = ColdOrder::default();
         scores(&mut order, &TestService::idle(3));
         order.dispatched(0);
@@ -114,6 +114,6 @@ mod tests {
         without_first.instances.remove(0);
         without_first.signals.cached_blocks.remove(0);
         assert_eq!(scores(&mut order, &without_first), [1.0, 0.0]);
-        assert_eq!(scores(&mut order, &TestService::idle(3)), [1.0, 0.5, 0.0], "back, as if never used");
+        assert_eq!(scores(&mut order, &TestService::idle(3)), [1.0, 0.5, 0.0], "added again, as if never used");
     }
 }

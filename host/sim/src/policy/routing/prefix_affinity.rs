@@ -17,7 +17,7 @@ use crate::request::BlockKey;
 #[derive(Clone, Debug, Default)]
 pub struct PrefixAffinity {
     /// Number of the instance to which each prompt was sent.
-    homes: FxHashMap<PromptKey, u32>,
+    instances: FxHashMap<PromptKey, u32>,
     loads: LeastLoadedIndex,
 }
 
@@ -38,9 +38,9 @@ impl RoutingPolicy for PrefixAffinity {
         _: &mut Vec<f64>,
     ) -> RoutingDecision {
         let prompt = common_prompt(request);
-        let home = prompt.and_then(|prompt| self.homes.get(&prompt));
-        let home = home.and_then(|home| cluster.instances.iter().position(|instance| instance.id == *home));
-        if let Some(target) = home {
+        let known = prompt.and_then(|prompt| self.instances.get(&prompt));
+        let known = known.and_then(|known| cluster.instances.iter().position(|instance| instance.id == *known));
+        if let Some(target) = known {
             return RoutingDecision { target, reason: Reason::PrefixAffinity { hit: true } };
         }
         let target = self.loads.least(request.id, cluster, ties);
@@ -49,7 +49,7 @@ impl RoutingPolicy for PrefixAffinity {
 
     fn dispatched(&mut self, request: &RequestView<'_>, instance: u32) {
         if let Some(prompt) = common_prompt(request) {
-            self.homes.insert(prompt, instance);
+            self.instances.insert(prompt, instance);
         }
     }
 

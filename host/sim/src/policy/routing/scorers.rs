@@ -84,17 +84,17 @@ impl ScorerKind {
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
-            Self::QueueDepth => "Short wait queues",
+            Self::QueueDepth => "Short waiting queues",
             Self::KvUtilization => "Free KV blocks",
             Self::LoadBalance => "Few requests waiting, running and in flight",
             Self::ActiveRequests => "Few requests in flight",
             Self::RunningRequests => "Small batches",
-            Self::LoadAware => "Short wait queues, up to 128",
-            Self::VllmDp => "Few waiting and running, waiting counted four times",
-            Self::PrefixAffinity => "The prefix was routed there before",
-            Self::PrecisePrefixCache => "The prefix is in the cache",
-            Self::NoHitLru => "Cold prefixes to the instance that had none for longest",
-            Self::LoraAffinity => "The adapter is loaded",
+            Self::LoadAware => "Short waiting queues, up to 128",
+            Self::VllmDp => "Few requests waiting and running, waiting counted four times",
+            Self::PrefixAffinity => "The prefix was routed to the instance before",
+            Self::PrecisePrefixCache => "The prefix is in the prefix cache",
+            Self::NoHitLru => "Cold prefixes in rotation, least recently used instance first",
+            Self::LoraAffinity => "The LoRA adapter is loaded",
         }
     }
 
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn active_requests_are_bad_for_all_if_equal() {
+    fn active_requests_score_zero_if_equal() {
         let active = |a: &[u32]| scores(ScorerKind::ActiveRequests, a.len(), |signals| signals.in_flight = a.to_vec());
         assert_eq!(active(&[0, 4, 1]), [1.0, 0.0, 0.75]);
         assert_eq!(active(&[2, 4, 3]), [0.5, 0.0, 0.25], "against the most, not the range");
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scorer_is_of_its_kind() {
+    fn a_scorer_has_its_kind() {
         for kind in ScorerKind::ALL {
             assert_eq!(Scorer::new(kind).kind(), kind);
         }

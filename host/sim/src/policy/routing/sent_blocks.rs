@@ -92,6 +92,6 @@ mod tests {
         memory.dispatched(&view_of(&request(1, CAPACITY - 10, &[])), 0);
         assert_eq!(scores(&mut memory, &prompt, &service), [1.0], "just fits");
         memory.dispatched(&view_of(&request(2, 1, &[])), 0);
-        assert_eq!(scores(&mut memory, &prompt, &service), [0.0], "its first block is the oldest, and gone");
+        assert_eq!(scores(&mut memory, &prompt, &service), [0.0], "its first block is the oldest, and was evicted");
     }
 }

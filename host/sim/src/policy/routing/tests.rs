@@ -115,7 +115,7 @@ fn scorers_with_state_record_where_a_request_went() {
 }
 
 #[test]
-fn cold_requests_go_round_under_no_hit_lru() {
+fn cold_requests_rotate_under_no_hit_lru() {
     let service = TestService::idle(4);
     let weights = [(ScorerKind::NoHitLru, 2.0), (ScorerKind::PrecisePrefixCache, 1.0), (ScorerKind::LoadBalance, 1.0)];
     let mut policy = Weighted::new(weights.to_vec()).unwrap();
@@ -134,11 +134,11 @@ fn cache_and_load_as_before_there_were_scorers() {
     assert_eq!(choose(0.0, 5.0).1, [1.0, 0.25]);
     let full = TestService::idle(2).with(|signals| signals.free_kv_blocks = vec![0, 0]);
     let (choice, scores) = route(&mut CacheAndLoad::new(0.5, 0.5).unwrap(), &request(0, 1, &[]), &full, random());
-    assert_eq!((choice.target, scores), (0, vec![0.5; 2]), "nothing free is no score; ties to the first");
+    assert_eq!((choice.target, scores), (0, vec![0.5; 2]), "without free blocks the score is 0; ties go to the first");
 }
 
 #[test]
-fn the_same_prompt_goes_home() {
+fn the_same_prompt_goes_to_the_same_instance() {
     let (idle, busy) = (loaded(&[1, 0, 1], &[0; 3], &[0; 3]), loaded(&[0, 9, 0], &[0; 3], &[0; 3]));
     let shared = [Span { first: 0, len: 4 }];
     let mut policy = PrefixAffinity::default();
@@ -149,20 +149,20 @@ fn the_same_prompt_goes_home() {
     assert_eq!(choose(&request(0, 4, &shared), &idle), (1, false));
     assert_eq!(choose(&request(1, 4, &shared), &busy), (1, true));
     assert_eq!(choose(&request(2, 3, &shared), &busy), (0, false), "shorter");
-    assert_eq!(choose(&request(3, 5, &shared), &busy), (0, false), "a block of its own");
-    assert_eq!(choose(&request(3, 5, &shared), &idle), (1, false), "which no other prompt has");
+    assert_eq!(choose(&request(3, 5, &shared), &busy), (0, false), "one unique block");
+    assert_eq!(choose(&request(3, 5, &shared), &idle), (1, false), "with a block that no other prompt has");
     assert_eq!(choose(&request(4, 0, &shared), &busy), (0, false), "no full block");
     let mut without = busy.clone();
     for signal in [&mut without.signals.queue_depth, &mut without.signals.batch_size, &mut without.signals.in_flight] {
         signal.remove(1);
     }
     without.instances.remove(1);
-    assert_eq!(choose(&request(5, 4, &shared), &without), (0, false), "its home is gone");
-    assert_eq!(choose(&request(6, 4, &shared), &idle), (0, true), "it has a new one");
+    assert_eq!(choose(&request(5, 4, &shared), &without), (0, false), "its instance was removed");
+    assert_eq!(choose(&request(6, 4, &shared), &idle), (0, true), "it has a new instance");
 }
 
 #[test]
-fn policies_read_what_they_look_at() {
+fn policies_declare_the_signals_that_they_read() {
     let default = Reads { load: true, in_flight: false, cached_blocks: true };
     assert_eq!(RoundRobin::default().reads(), Reads::NOTHING);
     assert_eq!([LeastLoaded::default().reads(), AlwaysBusiest.reads(), PrefixAffinity::default().reads()], [LOAD; 3]);
@@ -189,7 +189,7 @@ fn invalid_parameters_are_refused_with_a_message() {
     weighted routing needs a scorer
     the weight of scorer `queue-depth` is a finite number above 0, not 0
     the weight of scorer `load-aware` is a finite number above 0, not NaN
-    scorer `queue-depth` is there twice: give it the sum of its weights once
+    scorer `queue-depth` is listed twice: list it once, with the sum of its weights
     the weights of the scorers are too large to add up
     the cache weight of routing is a finite number, 0 or more: not -1
     the load weight of routing is a finite number, 0 or more: not NaN
@@ -199,7 +199,7 @@ fn invalid_parameters_are_refused_with_a_message() {
 
 proptest! {
     #[test]
-    fn the_tied_are_counted_off(values in prop::collection::vec(0..3_u32, 1..100), id in any::<u32>()) {
+    fn ties_are_broken_by_index(values in prop::collection::vec(0..3_u32, 1..100), id in any::<u32>()) {
         let least = *values.iter().min().unwrap();
         let tied: Vec<usize> = (0..values.len()).filter(|&index| values[index] == least).collect();
         prop_assert_eq!(pick(&values, least, id, &random()), tied[random().pick(id, tied.len())]);
@@ -232,7 +232,7 @@ proptest! {
 proptest! {
     /// Values kept from the last decision equal the values computed anew.
     #[test]
-    fn what_is_kept_is_what_would_be_computed(
+    fn kept_values_equal_recomputed_values(
         n in 1usize..9,
         changes in proptest::collection::vec((0usize..9, 0u32..4, 0u8..4), 1..40),
     ) {

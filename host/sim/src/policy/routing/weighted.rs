@@ -39,7 +39,7 @@ impl Weighted {
                 return Err(format!("the weight of scorer `{kind}` is a finite number above 0, not {weight}"));
             }
             if scorers[..i].iter().any(|&(other, _)| other == kind) {
-                return Err(format!("scorer `{kind}` is there twice: give it the sum of its weights once"));
+                return Err(format!("scorer `{kind}` is listed twice: list it once, with the sum of its weights"));
             }
         }
         let sum: f64 = scorers.iter().map(|&(_, weight)| weight).sum();
