@@ -1,8 +1,8 @@
 //! Every bound of a loop, a queue or a table in the simulator.
 //!
-//! Two bounds change results: [`STEPS_WITHOUT_PROGRESS`] ends a simulation that makes no progress, and [`GPUS`] ends a search
-//! for enough GPUs. All others trade memory for time: beyond them the same result is computed by the slow path, or a
-//! buffer is compacted. Constants that belong to a policy are its parameters and stand beside it.
+//! Two bounds change results: [`STEPS_WITHOUT_PROGRESS`] ends a simulation that makes no progress, and [`GPUS`] ends a
+//! search for enough GPUs. All others trade memory for time: beyond them the same result is computed by the slow path,
+//! or a buffer is compacted. Constants that belong to a policy are its parameters and stand beside it.
 
 // Bounds that end something.
 

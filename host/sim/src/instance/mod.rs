@@ -137,8 +137,8 @@ impl PrefetchDistance {
 
 /// The operations on an instance that the event loop needs.
 pub trait Instance {
-    /// A request arrives at `now`, which is its arrival at the service or later. Arrivals are passed in order of time, before
-    /// any other event of the same tick. Events before `now` need not have been executed.
+    /// A request arrives at `now`, which is its arrival at the service or later. Arrivals are passed in order of time,
+    /// before any other event of the same tick. Events before `now` need not have been executed.
     fn arrive(&mut self, now: Micros, request: Request);
 
     /// Time of the next event; `None` if there is none without a further arrival.

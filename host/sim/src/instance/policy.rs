@@ -208,8 +208,8 @@ impl Ord for TextOrder {
         if self.0 == other.0 {
             return Ordering::Equal; // by far the most frequent case under FCFS
         }
-        // Pad the shorter number with zeros; if that makes them equal, the shorter text is a prefix of the longer and comes
-        // first.
+        // Pad the shorter number with zeros; if that makes them equal, the shorter text is a prefix of the longer and
+        // comes first.
         let digits = |n: u32| n.checked_ilog10().unwrap_or(0);
         let (a, b) = (digits(self.0), digits(other.0));
         let widest = a.max(b);

@@ -1,7 +1,7 @@
 //! The KV cache of one instance: blocks, their contents, and the order in which they are reused.
 //!
-//! [`plain::PlainKv`] keeps every block and every token count, and is the reference. `fast::FastKv` keeps only blocks that
-//! a request could find in the cache, and counts the others.
+//! [`plain::PlainKv`] keeps every block and every token count, and is the reference. `fast::FastKv` keeps only blocks
+//! that a request could find in the cache, and counts the others.
 //!
 //! Both implement BLIS f90a1e3a `kv_cache.go` and vLLM 0.15 `block_pool.py`, which agree except for the fields of
 //! [`Semantics`](crate::semantics::Semantics): free blocks form a queue in the order of their release, a request's last

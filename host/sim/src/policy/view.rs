@@ -66,7 +66,8 @@ impl<'a> RequestView<'a> {
         self.content.shared_blocks().min(self.prompt_blocks)
     }
 
-    /// Keys of the leading blocks of the prompt that may equal blocks of other requests, in order. The blocks behind them, up to [`Self::prompt_blocks`], are unique to the request.
+    /// Keys of the leading blocks of the prompt that may equal blocks of other requests, in order. The blocks behind
+    /// them, up to [`Self::prompt_blocks`], are unique to the request.
     pub fn shared_blocks(&self) -> impl Iterator<Item = BlockKey> + 'a {
         self.content.keys().take(self.prompt_blocks as usize)
     }

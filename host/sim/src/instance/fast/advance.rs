@@ -49,8 +49,8 @@ impl Fast {
     ///
     /// A head of the queue that lacks KV blocks continues to lack them: decoding takes free blocks one by one, and each
     /// of them the head either needed as a free block, or counted as cached and must now recompute. (Only BLIS can lose
-    /// several cached blocks by reusing one, see `forget_duplicate_blocks`; in that case the head is not remembered.) If waiting
-    /// is `reported`, the waiting of this head must have been reported before.
+    /// several cached blocks by reusing one, see `forget_duplicate_blocks`; in that case the head is not remembered.)
+    /// If waiting is `reported`, the waiting of this head must have been reported before.
     fn quiet(&self, reported: bool) -> bool {
         let budget = self.config.max_num_batched_tokens;
         self.decoders.count == self.running

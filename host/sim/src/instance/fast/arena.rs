@@ -1,11 +1,11 @@
 //! A slot for each live request.
 //!
-//! Why not `slotmap::SlotMap`, which holds rarer data ([`RareStates`](super::live::RareStates)): it cannot look up a value by
-//! slot index alone, so the finish heap and the deadlines would have to store whole keys, or a table of keys would be
-//! needed beside it; it gives no address to prefetch; and its slots do not start at a cache line. Measured with such a
-//! table (slotmap 1.1.1, one codegen unit): up to 5 % fewer instructions with one saturated instance, less than 1 %
-//! otherwise; but with 256 instances and 300 000 requests, where memory is the bottleneck, 0.47 s of CPU time at best
-//! instead of 0.41 s.
+//! Why not `slotmap::SlotMap`, which holds rarer data ([`RareStates`](super::live::RareStates)): it cannot look up a
+//! value by slot index alone, so the finish heap and the deadlines would have to store whole keys, or a table of keys
+//! would be needed beside it; it gives no address to prefetch; and its slots do not start at a cache line. Measured
+//! with such a table (slotmap 1.1.1, one codegen unit): up to 5 % fewer instructions with one saturated instance, less
+//! than 1 % otherwise; but with 256 instances and 300 000 requests, where memory is the bottleneck, 0.47 s of CPU time
+//! at best instead of 0.41 s.
 
 use std::ops::{Index, IndexMut};
 
@@ -29,8 +29,8 @@ impl RequestKey {
     }
 }
 
-/// Values by [`RequestKey`]. The generation that validates a key lies in front of the value, in the same cache line as its
-/// beginning.
+/// Values by [`RequestKey`]. The generation that validates a key lies in front of the value, in the same cache line as
+/// its beginning.
 #[derive(Clone, Debug)]
 pub(super) struct RequestArena<T> {
     slots: Vec<ArenaSlot<T>>,

@@ -168,8 +168,8 @@ impl Fast {
         Ok(plan)
     }
 
-    /// Allocates KV blocks for `num_tokens` tokens of `key`, preempting others as needed. Returns `false` if the request
-    /// itself was preempted.
+    /// Allocates KV blocks for `num_tokens` tokens of `key`, preempting others as needed. Returns `false` if the
+    /// request itself was preempted.
     fn obtain(
         &mut self,
         key: RequestKey,
