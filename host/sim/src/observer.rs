@@ -207,7 +207,7 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
     }
 }
 
-/// One that is used again afterwards.
+/// A borrowed observer, which the caller uses again afterwards.
 impl<O: Observer> Observer for &mut O {
     #[inline(always)]
     fn interests(&self) -> Interests {
@@ -220,7 +220,7 @@ impl<O: Observer> Observer for &mut O {
     }
 }
 
-/// One that may be switched off.
+/// An optional observer; `None` receives nothing.
 impl<O: Observer> Observer for Option<O> {
     #[inline(always)]
     fn interests(&self) -> Interests {
