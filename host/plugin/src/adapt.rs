@@ -1,14 +1,14 @@
-//! Guests as policies of the simulator. Every answer is checked here; an answer that cannot be used
-//! is an incident, and a built-in decides in its place so that the simulation stays whole until it
-//! ends, or is ended:
+//! Guests as policies of the simulator. This module checks every output of a guest. An output that cannot be used is
+//! recorded as an incident, and a built-in policy makes that decision, so that the simulation stays consistent until it
+//! ends or is cancelled:
 //!
-//! | kind | in place of a failed plugin |
+//! | kind | decision in place of a failed plugin |
 //! |---|---|
 //! | admission | admit |
-//! | routing | the least loaded, the first of equals |
+//! | routing | the least loaded instance, the first of several |
 //! | priority | 0 |
 //! | scheduling | first come, first served |
-//! | preemption | the last admitted |
+//! | preemption | the request that was admitted last |
 //! | latency | the deployment's built-in model |
 
 use std::fmt::Debug;
@@ -28,11 +28,11 @@ use super::{
     PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest,
 };
 
-/// A guest in the simulator: `PluginPolicy<dyn RoutingGuest>` routes, and so on.
+/// A guest as a policy of the simulator: `PluginPolicy<dyn RoutingGuest>` is a routing policy, and so on.
 #[derive(Debug)]
 pub struct PluginPolicy<G: ?Sized> {
     name: Arc<str>,
-    /// Locked only where the simulator shares policies between threads: to copy them.
+    /// Locked only where the simulator shares policies between threads in order to copy them.
     guest: Mutex<Box<G>>,
     reads: Reads,
     events: Events,
@@ -40,7 +40,7 @@ pub struct PluginPolicy<G: ?Sized> {
 }
 
 impl<G: GuestKind + ?Sized> PluginPolicy<G> {
-    /// `guest`, started from the plugin called `name`.
+    /// A policy of `guest`, which was started from the plugin called `name`.
     #[must_use]
     pub fn new(name: &str, description: &Description, guest: Box<G>, incidents: &Incidents) -> Self {
         let needed = match (G::KIND, incidents.on_error()) {
@@ -85,7 +85,7 @@ impl<G: GuestKind + ?Sized> PluginPolicy<G> {
         }
     }
 
-    /// After a call: what it used counts for all calls together.
+    /// Adds what the latest call used to the total of all calls.
     fn charge(&mut self, at: Micros) {
         let Self { guest, incidents, .. } = self;
         let guest = guest.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -111,7 +111,7 @@ impl<G: GuestKind + ?Sized> PluginPolicy<G> {
 }
 
 impl PluginPolicy<dyn RoutingGuest> {
-    /// The place of the instance, and its score if there is one.
+    /// The index of the chosen instance, and its score if the guest computes scores.
     fn routed(
         &mut self,
         request: &RequestView<'_>,
@@ -134,7 +134,7 @@ impl PluginPolicy<dyn RoutingGuest> {
     }
 }
 
-/// Takes the place of a guest that could not be copied.
+/// Replaces a guest that could not be copied; every call fails.
 #[derive(Debug)]
 struct Gone {
     kind: Kind,
@@ -324,7 +324,7 @@ impl PreemptionPolicy for PluginPolicy<dyn PreemptionGuest> {
     }
 }
 
-/// A guest as latency model. All instances ask the same one: its answers depend on the step alone.
+/// A guest as latency model. All instances share one guest: its outputs depend on the step alone.
 #[derive(Debug)]
 pub struct PluginLatency {
     name: Arc<str>,
@@ -336,11 +336,11 @@ pub struct PluginLatency {
 }
 
 impl PluginLatency {
-    /// `guest`, started for latency from the plugin called `name`; `instead` answers where it
-    /// cannot.
+    /// A latency model of `guest`, which was started from the plugin called `name`. `instead` computes the times when
+    /// the guest fails.
     ///
     /// # Errors
-    /// If it cannot say its constants.
+    /// If the guest fails to return its constants.
     pub fn new(
         name: &str,
         description: &Description,
@@ -386,12 +386,12 @@ impl PluginLatency {
 impl LatencyModel for PluginLatency {
     fn step_time(&self, batch: &Batch) -> Micros {
         let answer = |guest: &mut dyn LatencyGuest| guest.step_time(batch).and_then(|us| self.checked(batch, us));
-        // The fallback keeps the promise about the shortest step.
+        // The fallback keeps the guest's guarantee of a minimum step time.
         self.ask(answer, || self.instead.step_time(batch).max(Micros(self.constants.shortest_step)))
     }
 
     fn context_effect(&self) -> ContextEffect {
-        // A built-in that steps in now and then breaks any order.
+        // Occasional steps of the built-in model may break any monotonicity.
         if self.incidents.on_error() == OnError::Fallback { ContextEffect::Any } else { self.context_effect }
     }
 

@@ -1,9 +1,9 @@
-//! The conformance kit: is a plugin what the simulator relies on? Nothing in here depends on how fast
-//! the machine is.
+//! The conformance checks: does a plugin have the properties that the simulator relies on? No check depends on the
+//! speed of the machine.
 //!
-//! Each check stands for a promise: answers in range for any number of instances and at the edges of
-//! every field; the same answers to the same questions in every run; a fork that goes on as the
-//! original; a saved state that holds all it needs.
+//! Each check tests one property: outputs are in range for any number of instances and at the limits of every field;
+//! equal inputs give equal outputs in every run; a forked guest continues as the original does; a saved state is
+//! complete.
 
 use blis_sim::cluster::Abort;
 use blis_sim::latency::Batch;
@@ -13,64 +13,63 @@ use blis_sim::rng::Stream;
 use super::inputs::{self, Answer, Question};
 use super::{Fault, Kind, LatencyGuest, Limits, Plugin, Setup, StartedGuest, Technology};
 
-/// Instances (or requests in a batch) that plugins are asked about.
+/// Numbers of instances (or of requests in a batch) for which plugins are called.
 pub const SIZES: [usize; 3] = [1, 4, 1000];
-/// Those for which the cost of a call is of interest.
+/// Numbers of instances for which the cost of a call is measured.
 pub const COST_SIZES: [usize; 4] = [4, 64, 256, 1000];
-/// Questions of a sequence before it is forked or saved, and after.
+/// Calls of a sequence before the guest is forked or saved, and calls afterwards.
 const BEFORE: u64 = 100;
 const AFTER: u64 = 200;
 
-/// One check and how it went.
+/// One check and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// The kind it is about; `None` for the plugin as a whole.
+    /// The kind that the check is about; `None` for the plugin as a whole.
     pub kind: Option<Kind>,
-    /// What should hold.
+    /// The property that should hold.
     pub what: &'static str,
-    /// What was seen, or what is wrong and what to do.
+    /// What was observed; on failure, what is wrong and what to do.
     pub outcome: Result<String, String>,
 }
 
-/// What the calls of one kind use up.
+/// The resources that calls of one kind use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// The kind.
     pub kind: Kind,
-    /// Instances, or requests in a batch.
+    /// Number of instances, or of requests in the batch.
     pub n: usize,
-    /// The most fuel (components) or operations (scripts) of a call.
+    /// The largest use of a call: fuel (components) or operations (scripts).
     pub most: u64,
-    /// What a call may use.
+    /// The limit of a call, in the same unit.
     pub limit: u64,
 }
 
-/// What the kit found.
+/// All results of the conformance checks.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// In the order in which they were made.
+    /// Checks in the order in which they ran.
     pub checks: Vec<Check>,
-    /// Empty for native libraries and built-in policies, whose calls are not counted.
+    /// Empty for native libraries and built-in policies, whose instructions are not counted.
     pub usage: Vec<Usage>,
-    /// Checks that do not apply, and why.
+    /// Checks that do not apply: the kind, the check and the reason.
     pub not_applicable: Vec<(Kind, &'static str, &'static str)>,
 }
 
-/// What is not asked of built-in policies, and why.
+/// Checks that do not apply to built-in policies, with the reason.
 const NOT_OF_BUILT_INS: [(&str, &str); 2] = [
     ("a restored state goes on as the saved one", "a built-in policy is copied, not saved"),
     ("stays within its limits", "a built-in policy has none"),
 ];
 
 impl Findings {
-    /// Whether nothing failed.
+    /// Whether no check failed.
     #[must_use]
     pub fn passed(&self) -> bool {
         self.checks.iter().all(|check| check.outcome.is_ok())
     }
 }
 
-/// Puts `plugin` through its paces, as each of `kinds`.
+/// Runs all checks of `plugin`, for each of `kinds`.
 #[must_use]
 pub fn check(plugin: &dyn Plugin, kinds: &[Kind], limits: &Limits) -> Findings {
     let mut findings = Findings::default();
@@ -81,7 +80,7 @@ pub fn check(plugin: &dyn Plugin, kinds: &[Kind], limits: &Limits) -> Findings {
     findings
 }
 
-/// What a guest for `kind` of a service of `n` instances is told, with the defaults of its parameters.
+/// The setup of a guest for `kind` in a service of `n` instances, with the default values of the parameters.
 #[must_use]
 pub fn setup(plugin: &dyn Plugin, kind: Kind, n: usize, limits: &Limits) -> Setup {
     let of_one = matches!(kind, Kind::Scheduling | Kind::Preemption | Kind::Latency);
@@ -99,20 +98,20 @@ pub fn setup(plugin: &dyn Plugin, kind: Kind, n: usize, limits: &Limits) -> Setu
     }
 }
 
-/// How ties are broken in all questions.
+/// The tie-breaking of all calls in the checks.
 #[must_use]
 pub fn ties() -> Ties {
     Ties::Random(Stream::new(42, "router"))
 }
 
-/// A plugin used for one kind.
+/// A plugin that is checked for one kind.
 struct Subject<'a> {
     plugin: &'a dyn Plugin,
     kind: Kind,
     limits: Limits,
 }
 
-/// Answers, or the number of the question that had none.
+/// Outputs, or the name of the input whose call failed, with its fault.
 type Answers = Result<Vec<Answer>, (String, Fault)>;
 
 impl Subject<'_> {
@@ -158,7 +157,7 @@ impl Subject<'_> {
         self.plugin.start(&setup(self.plugin, self.kind, n, &self.limits))
     }
 
-    /// Answers to the questions `items` about `n`, with the events that it asked for in between.
+    /// Outputs for the inputs `items` with `n` instances; events that the plugin subscribes to come in between.
     fn sequence(&self, guest: &mut StartedGuest, n: usize, items: std::ops::Range<u64>) -> Answers {
         let (events, ties) = (self.plugin.description().events, ties());
         let mut answers = Vec::new();
@@ -193,7 +192,7 @@ impl Subject<'_> {
         Ok(format!("{} parameters", parameters.len()))
     }
 
-    /// How many there may be: a service without instances may ask for admission, and nothing else.
+    /// Possible numbers of instances: a service without instances calls its admission policy only.
     fn possible_sizes(&self) -> Vec<usize> {
         let none = (self.kind == Kind::Admission).then_some(0);
         none.into_iter().chain(SIZES).collect()
@@ -222,7 +221,7 @@ impl Subject<'_> {
         Ok(format!("{asked} questions: all 0, the largest numbers there are, all alike, one idle"))
     }
 
-    /// `shortest_step` and the effect of context, on which the simulator relies to skip steps.
+    /// Checks `shortest_step` and the effect of context, on which the simulator relies to skip steps.
     fn steps(&self) -> Result<String, String> {
         let guest = self.start(1).and_then(StartedGuest::into_kind::<dyn LatencyGuest>);
         let mut guest = guest.map_err(|fault| fault.to_string())?;
@@ -280,7 +279,7 @@ impl Subject<'_> {
         }
     }
 
-    /// One guest learns what changed between two decisions, the other is told that anything may have.
+    /// One guest gets the indices that changed between two decisions; for the other one any row may have changed.
     fn told_what_changed(&self) -> Result<String, String> {
         let description = self.plugin.description();
         let sizes = [4, 40];
@@ -288,7 +287,7 @@ impl Subject<'_> {
             let mut guests = [self.start(n).map_err(|f| f.to_string())?, self.start(n).map_err(|f| f.to_string())?];
             let mut service = inputs::Service::new(n);
             for item in 0..AFTER {
-                // Not everything that happens is followed by a decision of this policy.
+                // Some events are followed by no decision of this policy.
                 (0..1 + item % 3).for_each(|_| service.go_on(description.reads));
                 let known = service.cluster();
                 let unknown =
@@ -316,7 +315,7 @@ impl Subject<'_> {
             let mut guest = self.start(4).map_err(|fault| fault.to_string())?;
             self.sequence(&mut guest, 4, 0..AFTER).map_err(|(question, fault)| format!("{question}: {fault}"))
         };
-        // One after the other, then two side by side: what they share shows.
+        // Two runs in sequence, then two in parallel: state that they share shows as a difference.
         let (first, second) = (run()?, run()?);
         let (mut a, mut b) = (self.start(4).map_err(|f| f.to_string())?, self.start(4).map_err(|f| f.to_string())?);
         let mut side_by_side = Vec::new();
@@ -393,7 +392,7 @@ impl Subject<'_> {
         }
     }
 
-    /// The most that a call uses up, by size.
+    /// The largest resource use of a call, by number of instances.
     fn usage(&self) -> Result<Vec<Usage>, String> {
         let limit = match self.plugin.technology() {
             Technology::Script => self.limits.operations_per_call,
@@ -414,7 +413,7 @@ impl Subject<'_> {
     }
 }
 
-/// An admission or routing decision about a service as it is seen by `cluster`.
+/// An admission or routing decision about a service with the signals of `cluster`.
 fn decide(guest: &mut StartedGuest, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<Answer, Fault> {
     match guest {
         StartedGuest::Admission(guest) => guest.admit(request, cluster).map(Answer::Verdict),
@@ -427,7 +426,7 @@ fn decide(guest: &mut StartedGuest, request: &RequestView<'_>, cluster: &Cluster
     }
 }
 
-/// The place of the first pair that differs; beyond the end if one is shorter.
+/// The index of the first pair that differs; past the end if one is shorter.
 fn first_difference(a: &[Answer], b: &[Answer]) -> Option<usize> {
     let differs = a.iter().zip(b).position(|(a, b)| a != b);
     differs.or_else(|| (a.len() != b.len()).then(|| a.len().min(b.len())))

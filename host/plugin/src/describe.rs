@@ -1,4 +1,4 @@
-//! What a plugin says about itself, checked: the same rules for all three technologies.
+//! Validation of the description that a plugin returns: the same rules for all three technologies.
 
 use blis_diag::Location;
 
@@ -6,11 +6,11 @@ use super::limits::{PARAMETERS, WORD_BYTES};
 use super::{Description, Fault, FaultKind, Limits, Parameter};
 
 impl Description {
-    /// `self` if it makes sense. `file` is where it comes from.
+    /// `self` if it is valid. `file` is the path of the plugin, for messages.
     ///
     /// # Errors
-    /// If a name is missing, given twice or not a word, a text too long, no kind named, or a
-    /// parameter's default outside its range.
+    /// If a name is missing, duplicate or not a single word, a text is too long, no kind is named, or the default of a
+    /// parameter is outside its range.
     pub fn checked(self, file: &str, limits: &Limits) -> Result<Self, Fault> {
         let fault = |kind, what: String| Err(Fault::new(kind, format!("describe: {what}")).at(Location::file(file)));
         if !is_word(&self.name) {

@@ -1,7 +1,7 @@
-//! From a name to a plugin: which file it is, and what technology loads it.
+//! Resolves a name to a plugin: its file, and the technology that loads it.
 //!
-//! A name is looked up in the folders of `--policy-dir`, then in `policies/`, then among the policies
-//! that the program carries, then as a path. Names of built-ins are the caller's business.
+//! The search order is: the folders of `--policy-dir`, `policies/`, the policies embedded in the program, and last the
+//! name as a path. The caller resolves the names of built-in policies before.
 
 use std::borrow::Cow;
 use std::fs;
@@ -16,44 +16,41 @@ use blis_diag::{Location, display, nearest, unreadable};
 
 static POLICIES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../policies");
 
-/// Folder that is looked through without being asked for.
+/// The folder that is searched by default.
 const USUAL: &str = "policies";
 
-/// Where plugins are looked for, and what may be loaded.
+/// The search path for plugins, and the permissions and limits for loading them.
 #[derive(Clone, Debug)]
 pub struct Finder {
-    /// Folders to look through before `policies/`.
+    /// Folders that are searched before `policies/`.
     pub dirs: Vec<PathBuf>,
-    /// Whether native libraries may be loaded.
     pub allow_native: bool,
-    /// Of files.
+    /// Limits for the files and for the guests.
     pub limits: Limits,
-    /// How WebAssembly runs, and where compiled components are kept.
+    /// WebAssembly settings, including the folder for compiled components.
     pub wasm: wasm::Settings,
 }
 
 /// A file that may be a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Its name: that of the file without extension.
+    /// The name of the file without extension.
     pub name: String,
-    /// How it is run, by its extension.
+    /// The technology, determined by the extension.
     pub technology: Technology,
-    /// Where it lies.
     pub place: Place,
 }
 
-/// Where a plugin lies.
+/// The location of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A file.
     File(PathBuf),
-    /// One that the program carries: its path in the repository, and its content.
+    /// A policy embedded in the program: its path in the repository, and its content.
     Embedded(&'static str, &'static [u8]),
 }
 
 impl Place {
-    /// The path, as messages write it.
+    /// The path that messages show.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         match self {
@@ -64,10 +61,10 @@ impl Place {
 }
 
 impl Technology {
-    /// Those of files.
+    /// The technologies that have files.
     pub const ALL: [Self; 3] = [Self::Script, Self::Component, Self::Native];
 
-    /// As results write it.
+    /// The name in result documents.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -78,7 +75,7 @@ impl Technology {
         }
     }
 
-    /// That of a file called `path`.
+    /// The technology for the extension of `path`.
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()? {
@@ -91,17 +88,17 @@ impl Technology {
 }
 
 impl Finder {
-    /// Looks in `dirs` first, allows no native library.
+    /// Searches `dirs` first; allows no native library.
     #[must_use]
     pub fn new(dirs: Vec<PathBuf>) -> Self {
         Self { dirs, allow_native: false, limits: Limits::default(), wasm: wasm::Settings::default() }
     }
 
-    /// The plugin called `name`; `None` if nothing is called so, and it is no path.
+    /// The plugin called `name`; `None` if no plugin has that name and it is not a path.
     ///
     /// # Errors
-    /// If two files of one folder are called so, a folder of `dirs` cannot be read, or it looks like a
-    /// path and nothing is there, or nothing that its extension tells how to run.
+    /// If two files of one folder have that name, a folder of `dirs` cannot be read, or the name looks like a path and
+    /// either no file is there or its extension belongs to no technology.
     pub fn find(&self, name: &str) -> Result<Option<Found>, Fault> {
         for dir in self.dirs.iter().map(PathBuf::as_path).chain([Path::new(USUAL)]) {
             let mut of_that_name = self.files_in(dir)?.into_iter().filter(|found| found.name == name);
@@ -123,7 +120,7 @@ impl Finder {
         Ok(Some(Found { name: stem(path), technology, place: Place::File(path.to_owned()) }))
     }
 
-    /// What to tell about `name`, which is neither a plugin nor one of `built_ins`.
+    /// A hint for `name`, which is neither a plugin nor one of `built_ins`.
     #[must_use]
     pub fn hint(&self, name: &str, built_ins: &[&str]) -> String {
         let plugins: Vec<String> = self.all().into_iter().filter_map(Result::ok).map(|found| found.name).collect();
@@ -140,7 +137,7 @@ impl Finder {
         )
     }
 
-    /// Every plugin that [`Self::find`] would find by name, sorted; or why a folder has to be passed over.
+    /// Every plugin that [`Self::find`] finds by name, sorted; an error for each folder that cannot be read.
     #[must_use]
     pub fn all(&self) -> Vec<Result<Found, Fault>> {
         let mut all: Vec<Result<Found, Fault>> = Vec::new();
@@ -154,7 +151,7 @@ impl Finder {
                     continue;
                 }
             };
-            // What an earlier folder has hides it.
+            // A plugin in an earlier folder hides one of the same name in a later folder.
             let hidden =
                 |name: &str, all: &[Result<Found, Fault>]| all.iter().flatten().any(|known| known.name == name);
             let fresh: Vec<_> = found.into_iter().filter(|found| !hidden(&found.name, &all)).collect();
@@ -169,10 +166,11 @@ impl Finder {
         all
     }
 
-    /// Loads `found`.
+    /// Loads the plugin in `found`.
     ///
     /// # Errors
-    /// If it is native and that is not allowed, cannot be read, is too large, or is no plugin.
+    /// If it is native and native libraries are not allowed, if it cannot be read or is too large, or if it is not a
+    /// valid plugin.
     pub fn load(&self, found: &Found) -> Result<Loaded, Fault> {
         let path = found.place.path();
         if found.technology == Technology::Native && !self.allow_native {
@@ -202,7 +200,7 @@ impl Finder {
         read(path, self.limits.file_bytes)
     }
 
-    /// The plugins of a folder, sorted. A folder that is not there has none, unless it was asked for.
+    /// The plugins of a folder, sorted. A missing folder is empty, unless the user named it.
     fn files_in(&self, dir: &Path) -> Result<Vec<Found>, Fault> {
         let asked_for = self.dirs.iter().any(|asked| asked == dir);
         let entries = match fs::read_dir(dir) {
@@ -223,7 +221,7 @@ impl Finder {
 /// At most `most` bytes of the file `path`.
 ///
 /// # Errors
-/// If it cannot be read, is no file, or is larger.
+/// If the path cannot be read, is not a file, or the file is larger.
 pub fn read(path: &Path, most: u64) -> Result<Vec<u8>, Fault> {
     use std::io::Read as _;
     let metadata = fs::metadata(path).map_err(|error| unreadable_at(path, &error))?;
@@ -231,7 +229,7 @@ pub fn read(path: &Path, most: u64) -> Result<Vec<u8>, Fault> {
         return Err(at(path, FaultKind::Unreadable, "it is no file"));
     }
     let mut content = Vec::new();
-    // One more than allowed, should the file grow.
+    // Reads one byte more than allowed, in case the file grows meanwhile.
     let opened = fs::File::open(path).and_then(|opened| opened.take(most.saturating_add(1)).read_to_end(&mut content));
     opened.map_err(|error| unreadable_at(path, &error))?;
     if content.len() as u64 > most {
@@ -241,18 +239,18 @@ pub fn read(path: &Path, most: u64) -> Result<Vec<u8>, Fault> {
     Ok(content)
 }
 
-/// `path` cannot be read, or is not there.
+/// The fault for a `path` that cannot be read or does not exist.
 fn unreadable_at(path: &Path, error: &io::Error) -> Fault {
     let file = display(path);
     Fault::of(FaultKind::Unreadable, unreadable(&file, error).at(Location::file(file)))
 }
 
-/// The file `path` as a whole is at fault.
+/// A fault of the file `path` as a whole.
 fn at(path: &Path, kind: FaultKind, what: impl Into<String>) -> Fault {
     Fault::new(kind, what).at(Location::file(display(path)))
 }
 
-/// The text of a script.
+/// The text of a script, which must be UTF-8.
 fn text<'a>(path: &Path, content: &'a [u8]) -> Result<&'a str, Fault> {
     str::from_utf8(content).map_err(|error| {
         let line = content[..error.valid_up_to()].iter().filter(|&&byte| byte == b'\n').count() + 1;
@@ -261,7 +259,7 @@ fn text<'a>(path: &Path, content: &'a [u8]) -> Result<&'a str, Fault> {
     })
 }
 
-/// The plugins that the program carries, sorted.
+/// The embedded plugins, sorted by name.
 fn embedded() -> Vec<Found> {
     let found = |file: &'static include_dir::File<'static>| {
         let (path, technology) = (file.path(), Technology::of(file.path())?);
@@ -298,7 +296,7 @@ fn no_plugin(path: &Path) -> Fault {
 mod tests {
     use super::*;
 
-    /// A folder with empty files of those names, gone with the test.
+    /// A temporary folder with empty files of the given names, removed after the test.
     struct Folder(PathBuf);
 
     impl Folder {

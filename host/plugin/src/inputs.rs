@@ -1,5 +1,5 @@
-//! What plugins are asked when they are checked or measured: situations made up from a seed, the same
-//! on every machine, plausible ones and extreme ones.
+//! Inputs with which plugins are checked and measured: situations generated from a seed, equal on every machine, some
+//! plausible and some extreme.
 
 use blis_sim::latency::Batch;
 use blis_sim::policy::{
@@ -14,13 +14,12 @@ use rand::RngExt as _;
 use super::limits::LONGEST_US;
 use super::{Fault, FaultKind, Kind, RoutingGuest, StartedGuest};
 
-/// Tokens in a KV block.
 const BLOCK_SIZE: u32 = 16;
-/// Of every instance.
+/// Maximum batch size of every instance (sequences).
 const MAX_NUM_SEQS: u32 = 256;
 const TOTAL_KV_BLOCKS: u32 = 20_000;
 
-/// The texts of the names in all situations.
+/// The texts of all names that occur in the generated situations.
 pub const NAMES: [&str; 12] = [
     "",
     "critical",
@@ -36,7 +35,7 @@ pub const NAMES: [&str; 12] = [
     "group-1",
 ];
 
-/// The instances of a service of `n`.
+/// The configuration of each instance of a service of `n`.
 #[must_use]
 pub fn instances(n: usize) -> Vec<InstanceInfo> {
     let info =
@@ -44,7 +43,7 @@ pub fn instances(n: usize) -> Vec<InstanceInfo> {
     (0..n as u32).map(info).collect()
 }
 
-/// A request, and a service at the moment of a decision about it.
+/// A request, and the state of the service at the time of a decision about it.
 #[derive(Clone, Debug)]
 pub struct Scene {
     now: Micros,
@@ -96,7 +95,7 @@ impl Scene {
         }
     }
 
-    /// Situations at the edge of what can be, by name.
+    /// Situations with values at the limits of their ranges, by name.
     #[must_use]
     pub fn extreme(n: usize) -> Vec<(&'static str, Self)> {
         let usual = Self::plausible(n, 7);
@@ -143,13 +142,13 @@ impl Scene {
         ]
     }
 
-    /// The request as policies see it.
+    /// The request as policies get it.
     #[must_use]
     pub fn request(&self) -> RequestView<'_> {
         RequestView::new(&self.request, self.urgency, BLOCK_SIZE)
     }
 
-    /// The service as policies see it.
+    /// The service as policies get it.
     #[must_use]
     pub fn cluster(&self) -> ClusterView<'_> {
         ClusterView {
@@ -163,7 +162,7 @@ impl Scene {
         }
     }
 
-    /// The request as it joins a wait queue.
+    /// The request as it joins a waiting queue.
     fn queued(&self, priority: i64, turn: i64) -> QueuedView<'_> {
         let thrown_out = turn < 0;
         QueuedView {
@@ -176,7 +175,7 @@ impl Scene {
         }
     }
 
-    /// As `other` reports, but for what changes with every decision.
+    /// The same situation with the signals of `other`, except those that change at every decision.
     fn with_load_of(mut self, other: &Self, versions: Versions) -> Self {
         let (in_flight, cached_blocks) = (self.signals.in_flight, self.signals.cached_blocks);
         self.signals = Signals { in_flight, cached_blocks, ..other.signals.clone() };
@@ -185,8 +184,8 @@ impl Scene {
     }
 }
 
-/// Questions to measure calls with. Those that see the instances are of as many services, one after the
-/// other ("cold"): their signals lie in memory far away, and nobody knows what changed.
+/// Calls for measuring. Those that read the instances use as many services in turn ("cold"): their signals lie far
+/// apart in memory, and the indices that changed are unknown.
 #[must_use]
 pub fn traffic(kind: Kind, n: usize) -> Vec<Question> {
     const QUESTIONS: u64 = 64;
@@ -201,28 +200,28 @@ pub fn traffic(kind: Kind, n: usize) -> Vec<Question> {
             other => other,
         }
     };
-    // Latency models are asked about steps far more often than about anything else.
+    // A simulation calls a latency model for steps far more often than for queueing times.
     (0..QUESTIONS).map(question).filter(|question| !matches!(question, Question::Queueing(_))).collect()
 }
 
-/// A service of `n` instances in the course of a run, for decisions that see the instances: between two
-/// of them few things change, and who asks knows which.
+/// A service of `n` instances in the course of a run, for decisions that read the instances: little changes between two
+/// decisions, and the indices that changed are known.
 ///
-/// Requests come at 20 per second and instance and instances report every 50 ms, so there is a report
-/// every `n` decisions; and for each request that is handed over another one ends.
+/// Requests arrive at 20 per second and instance and instances report every 50 ms, so one instance reports every `n`
+/// decisions; for each request that is routed another one ends.
 #[derive(Clone, Debug)]
 pub struct Service {
     scene: Scene,
     requests: Vec<(Request, i32)>,
-    /// What the instances report in turn.
+    /// The signals that the instances report in turn.
     reports: Vec<Signals>,
-    /// Changes of the requests in flight: how many are forgotten, and the rest.
+    /// Log of the changes of `in_flight`: the number of entries dropped from its start, and the rest.
     changes: (u64, Vec<u32>),
     decisions: usize,
 }
 
 impl Service {
-    /// Of `n` instances, at least 1.
+    /// A service of `n` instances, at least 1.
     #[must_use]
     pub fn new(n: usize) -> Self {
         let scenes: Vec<_> = (0..64).map(|item| Scene::plausible(n, item)).collect();
@@ -235,10 +234,10 @@ impl Service {
         }
     }
 
-    /// Changes that are not forgotten, about.
+    /// Approximate number of log entries that are kept.
     const REMEMBERED: usize = 4096;
 
-    /// Up to the next decision. What nobody `reads` stays, as in a simulation.
+    /// Advances to the next decision. Signals that no policy `reads` stay as they are, as in a simulation.
     pub fn go_on(&mut self, reads: Reads) {
         let (n, number, scene) = (self.scene.instances.len(), self.decisions, &mut self.scene);
         self.decisions += 1;
@@ -268,14 +267,14 @@ impl Service {
         recent.extend([came as u32, ended as u32]);
     }
 
-    /// The request of the decision.
+    /// The request that the next decision is about.
     #[must_use]
     pub fn request(&self) -> RequestView<'_> {
         let (request, urgency) = &self.requests[self.decisions % self.requests.len()];
         RequestView::new(request, *urgency, BLOCK_SIZE)
     }
 
-    /// The service as policies see it.
+    /// The service as policies get it.
     #[must_use]
     pub fn cluster(&self) -> ClusterView<'_> {
         let (forgotten, recent) = &self.changes;
@@ -315,7 +314,7 @@ fn tags(rng: &mut Generator) -> Tags {
     }
 }
 
-/// A running batch of `n`, number `item`.
+/// A running batch of `n` requests, number `item`.
 fn batch(n: usize, item: u64) -> BatchView {
     let mut rng = generator("batch", item);
     let rng = &mut rng;
@@ -340,7 +339,7 @@ fn batch(n: usize, item: u64) -> BatchView {
     batch
 }
 
-/// Batches at the edge of what can be, by name.
+/// Batches with values at the limits of their ranges, by name.
 fn extreme_batches(n: usize) -> Vec<(&'static str, BatchView)> {
     let mut smallest = batch(n, 7);
     (smallest.now, smallest.wanting) = (Micros::ZERO, 0);
@@ -378,7 +377,7 @@ fn extreme_batches(n: usize) -> Vec<(&'static str, BatchView)> {
     vec![("everything 0", smallest), ("everything as large as it can be", largest)]
 }
 
-/// Step number `item` of about `n` requests.
+/// Engine step number `item`, of about `n` requests.
 fn step(n: usize, item: u64) -> Batch {
     let mut rng = generator("step", item);
     let mut batch = Batch::default();
@@ -414,7 +413,7 @@ fn extreme_steps() -> Vec<(&'static str, Batch)> {
     ]
 }
 
-/// Something that happened in a service of `n` instances, number `item`; of a kind that `wanted` has.
+/// Event number `item` in a service of `n` instances, of one of the kinds in `wanted`.
 #[must_use]
 pub fn event(n: usize, item: u64, wanted: Events) -> Option<Event> {
     use EventKind::{BlockEvicted, BlockStored, Completed, Ended, FirstToken, Rejected, Routed};
@@ -441,46 +440,40 @@ pub fn event(n: usize, item: u64, wanted: Events) -> Option<Event> {
     })
 }
 
-/// Something to ask a guest.
+/// A call of a guest, with its input.
 #[derive(Clone, Debug)]
 pub enum Question {
-    /// Admission.
     Admit(Scene),
-    /// Routing.
     Route(Scene),
-    /// Priority.
     Priority(Scene),
-    /// Scheduling: the request of the scene, and its priority and turn.
+    /// Scheduling: the request of the situation, its priority and its turn.
     Rank(Scene, i64, i64),
-    /// Preemption.
     Victim(BatchView),
-    /// Latency: a step.
+    /// Latency: the duration of a step.
     Step(Batch),
-    /// Latency: from arrival to the wait queue.
+    /// Latency: the queueing time for a number of input tokens.
     Queueing(u32),
-    /// Something happened.
+    /// Lifecycle: an event for the guest.
     Notice(Event),
 }
 
-/// What a guest answered, to the bit.
+/// The output of a guest; floating-point numbers are compared bit by bit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// To [`Question::Admit`].
     Verdict(Verdict),
-    /// A place, and the bits of the scores.
+    /// Routing or preemption: an index, and the bits of the scores.
     Place(usize, Vec<u64>),
-    /// Higher is more urgent.
     Priority(i64),
-    /// The bits of a number.
+    /// Scheduling: the bits of the rank.
     Rank(u64),
-    /// µs.
+    /// Latency: a duration in µs.
     Micros(u64),
-    /// To [`Question::Notice`].
+    /// No output, for [`Question::Notice`].
     Heard,
 }
 
 impl Question {
-    /// Question number `item` to a plugin of `kind`, about `n` instances or requests.
+    /// Call number `item` of a plugin of `kind`, with `n` instances or requests.
     #[must_use]
     pub fn plausible(kind: Kind, n: usize, item: u64) -> Self {
         let scene = || Scene::plausible(n, item);
@@ -495,7 +488,7 @@ impl Question {
         }
     }
 
-    /// Questions at the edge of what can be asked.
+    /// Calls with inputs at the limits of their ranges.
     #[must_use]
     pub fn extreme(kind: Kind, n: usize) -> Vec<(&'static str, Self)> {
         let scenes = |make: fn(Scene) -> Self| {
@@ -524,17 +517,17 @@ impl Question {
         }
     }
 
-    /// The request that joins a queue, if that is the question.
+    /// The request that joins a queue, if this is a call for scheduling.
     #[must_use]
     pub fn queued(&self) -> Option<QueuedView<'_>> {
         let Self::Rank(scene, priority, turn) = self else { return None };
         Some(scene.queued(*priority, *turn))
     }
 
-    /// Asks `guest`, and checks the range of the answer as the simulator does.
+    /// Calls `guest`, and checks the range of its output as the simulator does.
     ///
     /// # Errors
-    /// If it cannot answer, or the answer cannot be used.
+    /// If the guest fails, or its output cannot be used.
     pub fn ask(&self, guest: &mut StartedGuest, ties: &Ties) -> Result<Answer, Fault> {
         match (self, guest) {
             (Self::Admit(scene), StartedGuest::Admission(guest)) => {

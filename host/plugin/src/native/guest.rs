@@ -1,4 +1,4 @@
-//! A state of a library, and the calls into it.
+//! A guest of a native library: one state, and the calls to the functions of the library.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -20,10 +20,10 @@ use crate::{
     RoutingGuest, SchedulingGuest, Setup, StartedGuest,
 };
 
-/// What `host->random` draws from where a call is about no request.
+/// Stream index for `host->random` in a call that is about no request.
 const NO_REQUEST: u64 = u64::MAX;
 
-/// A state of `library`.
+/// One state of `library`.
 #[derive(Debug)]
 pub(super) struct NativeGuest {
     library: Arc<Library>,
@@ -33,8 +33,8 @@ pub(super) struct NativeGuest {
     rows: InstanceRows,
 }
 
-// SAFETY: the header says that a state is used by one thread at a time, by whichever, and that
-// states share nothing; what the host hands out (`Host`) belongs to this guest alone.
+// SAFETY: the header requires that a state is used by one thread at a time, which may be any thread, and that states
+// share nothing; the `Host` belongs to this guest alone.
 unsafe impl Send for NativeGuest {}
 
 impl NativeGuest {
@@ -53,13 +53,13 @@ impl NativeGuest {
         Ok(Self { library, host, setup: setup.clone(), state, rows: InstanceRows::default() })
     }
 
-    /// The function if the guest is used for `kind`, of which it is one.
+    /// The function if the guest was started for `kind` and the library has it.
     fn function<F>(&self, kind: Kind, function: Option<F>) -> Result<F, Fault> {
         let function = function.filter(|_| self.setup.kind == kind);
         function.ok_or_else(|| self.library.fault(FaultKind::MissingExport, &format!("nothing for `{kind}`")))
     }
 
-    /// Calls `function`, named for messages.
+    /// Calls `function`; `name` is its name in messages.
     fn call<T>(
         &self,
         function: &str,
@@ -95,7 +95,7 @@ fn create(library: &Library, host: &Host, setup: &Setup) -> Result<NonNull<c_voi
         fact_count: facts.len(),
     };
     let create = library.functions.create;
-    // SAFETY: of the type the header gives it; all pointers live until it returns.
+    // SAFETY: the header gives the function this type; all pointers live until it returns.
     let state = host.during(About::item(NO_REQUEST), |host| unsafe { create(host, &raw const told) });
     let state = state.map_err(|reason| library.fault(FaultKind::Refused, &format!("create: {reason}")))?;
     NonNull::new(state).ok_or_else(|| {
@@ -106,14 +106,14 @@ fn create(library: &Library, host: &Host, setup: &Setup) -> Result<NonNull<c_voi
 impl Drop for NativeGuest {
     fn drop(&mut self) {
         let destroy = self.library.functions.destroy;
-        // SAFETY: `state` came from `create` of the same library and is unused from here on.
+        // SAFETY: `state` came from `create` of the same library and is not used afterwards.
         unsafe { destroy(self.state.as_ptr()) };
     }
 }
 
-/// SAFETY, for all calls from here on: a function has the type that the header gives it, `host` and `state`
-/// are those of this guest, and every other pointer is to a value or a slice of the caller, of the
-/// given length, that lives until the function returns.
+/// SAFETY, for all calls from here on: a function has the type that the header gives it, `host` and `state` are those
+/// of this guest, and every other pointer is to a value or a slice of the caller, of the given length, that lives until
+/// the function returns.
 impl AdmissionGuest for NativeGuest {
     fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<Verdict, Fault> {
         let admit = self.function(Kind::Admission, self.library.table.admit)?;
@@ -130,7 +130,7 @@ impl AdmissionGuest for NativeGuest {
         match admitted {
             1 => Ok(Verdict::Admit),
             0 => {
-                // SAFETY: the header asks for a text that stays valid until the next call.
+                // SAFETY: the header requires a text that stays valid until the next call.
                 let reason = unsafe { copied(reason, self.setup.limits.message_bytes) };
                 Ok(Verdict::Reject(Reason::Text(reason.into())))
             }
@@ -156,7 +156,7 @@ impl RoutingGuest for NativeGuest {
         let (rows, count) = (rows.as_ptr().cast(), rows.len());
         let about = About { ties: Some(ties), changed, ..About::request(request) };
         if let (true, Some(explain)) = (self.setup.explain, self.library.table.scores) {
-            // What it leaves out is found.
+            // A score that the library does not write stays NaN, which the caller detects.
             scores.resize(count, f64::NAN);
             let out = scores.as_mut_ptr();
             let explained = self.call("scores", about, |host, state| {
@@ -253,7 +253,7 @@ impl Guest for NativeGuest {
     fn save(&mut self) -> Result<Vec<u8>, Fault> {
         let (save, most) = (self.library.functions.save, self.setup.limits.state_bytes);
         let mut state = vec![0; 256.min(most)];
-        // Once to learn how large it is, once more if it is larger than most.
+        // One call returns the size of the state, a second one is needed if the state exceeds the first buffer.
         for _ in 0..2 {
             let (buffer, capacity) = (state.as_mut_ptr(), state.len());
             let needed = self.call("save", About::item(NO_REQUEST), |host, own| {
@@ -293,5 +293,5 @@ impl Guest for NativeGuest {
     }
 }
 
-/// From one instance to the next, bytes.
+/// Distance from one instance to the next, bytes.
 const STRIDE: usize = size_of::<InstanceRow>();

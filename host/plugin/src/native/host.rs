@@ -1,4 +1,4 @@
-//! What a library may ask for while it is called: `blis_host` of `sdk/c/blis_policy.h`.
+//! The host functions that a library may call: `blis_host` of `sdk/c/blis_policy.h`.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -12,12 +12,12 @@ use rand::Rng as _;
 
 use crate::{Limits, Setup};
 
-/// The host as one guest sees it. It stays where it is: the library is given its address.
+/// The host functions of one guest. It does not move: the library holds its address.
 pub(super) struct Host {
     table: table::Host,
 }
 
-/// What the answers come from.
+/// The data behind the host functions.
 struct Context {
     names: Arc<[Box<str>]>,
     stream: Stream,
@@ -27,28 +27,28 @@ struct Context {
     log_lines: RefCell<u32>,
 }
 
-/// What belongs to the call under way.
+/// The call in progress.
 #[derive(Default)]
 struct Call {
-    /// Which number of the stream it draws from.
+    /// Index in the random-number stream of the guest.
     item: u64,
-    /// As long as the call lasts.
+    /// Valid during the call only.
     request: Option<*const RequestView<'static>>,
     ties: Option<Ties>,
     generator: Option<Generator>,
     blocks: Vec<u32>,
-    /// Rows that may differ from those of the call before, as long as the call lasts; `None` if any.
+    /// Rows that may differ from those of the previous call, valid during the call; `None` if any may.
     changed: Option<*const [u32]>,
     failed: Option<String>,
 }
 
-/// What a call is about.
+/// The input of a call as far as host functions need it.
 #[derive(Clone, Copy, Default)]
 pub(super) struct About<'a> {
     pub item: u64,
     pub request: Option<&'a RequestView<'a>>,
     pub ties: Option<&'a Ties>,
-    /// The places of the rows that may differ from those of the call before; `None` if any.
+    /// Indices of the rows that may differ from those of the previous call; `None` if any may.
     pub changed: Option<&'a [u32]>,
 }
 
@@ -57,7 +57,7 @@ impl<'a> About<'a> {
         Self { item: u64::from(request.id), request: Some(request), ..Self::default() }
     }
 
-    /// A call about no request, or one of which only the number is known.
+    /// A call about no request, or about a request of which only the number is known.
     pub fn item(item: u64) -> Self {
         Self { item, ..Self::default() }
     }
@@ -77,13 +77,12 @@ impl Host {
         Self { table: table::Host { context, log, fail, random, pick, prompt_blocks, text, changed } }
     }
 
-    /// Calls the library: `call` is given the host's address. If the library said that it cannot
-    /// answer, why.
+    /// Runs `call` with the address of the host functions. An error is the reason that the library passed to `fail`.
     pub fn during<T>(&self, about: About<'_>, call: impl FnOnce(*const table::Host) -> T) -> Result<T, String> {
         {
             let mut current = self.context().call.borrow_mut();
             current.item = about.item;
-            // Of another lifetime, hence pointers: taken back below, before what they point to is gone.
+            // The lifetime is erased by pointers, which are cleared below before their targets end.
             current.request = about.request.map(|request| std::ptr::from_ref(request).cast::<RequestView<'static>>());
             current.ties = about.ties.copied();
             current.changed = about.changed.map(std::ptr::from_ref);
@@ -98,7 +97,7 @@ impl Host {
     }
 
     fn context(&self) -> &Context {
-        // SAFETY: made by `Box::into_raw` in `new` and freed in `drop`; only ever shared.
+        // SAFETY: made by `Box::into_raw` in `new` and freed in `drop`; only shared references exist.
         unsafe { &*self.table.context.cast::<Context>() }
     }
 }
@@ -110,7 +109,7 @@ impl Drop for Host {
         if lines > most {
             tracing::warn!("{}: {} more lines of log were left out", context.file, lines - most);
         }
-        // SAFETY: made by `Box::into_raw` in `new`, freed nowhere else, and unused from here on.
+        // SAFETY: made by `Box::into_raw` in `new`, freed nowhere else, and not used afterwards.
         drop(unsafe { Box::from_raw(self.table.context.cast::<Context>()) });
     }
 }
@@ -121,15 +120,15 @@ impl Debug for Host {
     }
 }
 
-/// A copy of at most `most` bytes of `text`, without control characters but line breaks.
+/// A copy of at most `most` bytes of `text`, without control characters other than line breaks.
 ///
 /// # Safety
-/// `text` is empty, or points to as many readable bytes as it says.
+/// `text` is empty, or points to as many readable bytes as its length.
 pub(super) unsafe fn copied(text: Text, most: usize) -> String {
     if text.data.is_null() || text.len == 0 {
         return String::new();
     }
-    // SAFETY: readable as the caller promises, and no longer than it promises.
+    // SAFETY: the caller guarantees that these bytes are readable.
     let bytes = unsafe { std::slice::from_raw_parts(text.data, text.len.min(most)) };
     let mut copy = String::from_utf8_lossy(bytes).replace(|c: char| c.is_control() && c != '\n', " ");
     if text.len > most {
@@ -138,19 +137,19 @@ pub(super) unsafe fn copied(text: Text, most: usize) -> String {
     copy
 }
 
-/// The context behind what the library hands back.
+/// The context behind the pointer that the library passes.
 ///
 /// # Safety
 /// `context` is the one of a [`Host`] that is alive.
 unsafe fn known<'a>(context: *mut c_void) -> &'a Context {
-    // SAFETY: the header asks for `host->context`, which `Host` keeps alive for as long as it is called.
+    // SAFETY: the header requires `host->context`, which `Host` keeps alive during calls.
     unsafe { &*context.cast::<Context>() }
 }
 
-// The functions of the table. None of them may panic: that would end the program.
+// The functions of the table. None of them may panic, because a panic would abort the program.
 
 unsafe extern "C" fn log(context: *mut c_void, level: u32, message: Text) {
-    // SAFETY: as the header asks of the library, for both.
+    // SAFETY: the header requires valid arguments, for both.
     let (context, message) = unsafe {
         let context = known(context);
         (context, copied(message, context.limits.message_bytes))
@@ -170,17 +169,17 @@ unsafe extern "C" fn log(context: *mut c_void, level: u32, message: Text) {
 }
 
 unsafe extern "C" fn fail(context: *mut c_void, message: Text) {
-    // SAFETY: as the header asks of the library, for both.
+    // SAFETY: the header requires valid arguments, for both.
     let (context, message) = unsafe {
         let context = known(context);
         (context, copied(message, context.limits.message_bytes))
     };
-    // The first reason is the cause, the others follow from it.
+    // The first reason is the cause; later ones follow from it.
     context.call.borrow_mut().failed.get_or_insert(message);
 }
 
 unsafe extern "C" fn random(context: *mut c_void) -> u64 {
-    // SAFETY: as the header asks of the library.
+    // SAFETY: the header requires a valid context.
     let context = unsafe { known(context) };
     let mut call = context.call.borrow_mut();
     let item = call.item;
@@ -188,45 +187,45 @@ unsafe extern "C" fn random(context: *mut c_void) -> u64 {
 }
 
 unsafe extern "C" fn pick(context: *mut c_void, n: u32) -> u32 {
-    // SAFETY: as the header asks of the library.
+    // SAFETY: the header requires a valid context.
     let mut call = unsafe { known(context) }.call.borrow_mut();
     if n == 0 {
         call.failed.get_or_insert_with(|| "it asked to pick one of 0".to_owned());
         return 0;
     }
-    // Below n, hence a u32.
+    // The number is below n, hence a u32.
     let id = call.item as u32;
     call.ties.map_or(0, |ties| ties.pick(id, n as usize) as u32)
 }
 
 unsafe extern "C" fn prompt_blocks(context: *mut c_void, blocks: *mut *const u32) -> usize {
-    // SAFETY: as the header asks of the library.
+    // SAFETY: the header requires a valid context.
     let mut call = unsafe { known(context) }.call.borrow_mut();
     call.blocks.clear();
     if let Some(request) = call.request {
-        // SAFETY: `during` sets it for the length of the call, and this is in the middle of it.
+        // SAFETY: `during` sets it for the length of the call, which is in progress.
         let request = unsafe { &*request };
         call.blocks.extend(request.shared_blocks());
     }
     if !blocks.is_null() {
-        // SAFETY: as the header asks of the library: room for a pointer.
+        // SAFETY: the header requires space for a pointer.
         unsafe { blocks.write(call.blocks.as_ptr()) };
     }
     call.blocks.len()
 }
 
 unsafe extern "C" fn text(context: *mut c_void, name: u32) -> Text {
-    // SAFETY: as the header asks of the library.
+    // SAFETY: the header requires a valid context.
     let context = unsafe { known(context) };
     context.names.get(name as usize).map_or(Text::EMPTY, |text| Text::of(text))
 }
 
 unsafe extern "C" fn changed(context: *mut c_void, places: *mut *const u32) -> usize {
-    // SAFETY: as the header asks of the library.
+    // SAFETY: the header requires a valid context.
     let call = unsafe { known(context) }.call.borrow();
     let Some(changed) = call.changed else { return usize::MAX };
     if !places.is_null() {
-        // SAFETY: as the header asks of the library: room for a pointer.
+        // SAFETY: the header requires space for a pointer.
         unsafe { places.write(changed.cast()) };
     }
     changed.len()

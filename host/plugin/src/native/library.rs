@@ -1,4 +1,4 @@
-//! A library whose table is as the header says, and what it says about itself.
+//! A loaded library with a validated function table and description.
 
 use std::ffi::c_void;
 use std::fmt::{self, Debug};
@@ -12,10 +12,10 @@ use crate::limits::PARAMETERS;
 use crate::rows::{events_of, reads_of};
 use crate::{Description, Fault, FaultKind, Kind, Limits, Parameter};
 
-/// What to do about a library for another interface.
+/// The hint for a library that was built for another version of the interface.
 const REBUILD: &str = "build it anew with the sdk/c/blis_policy.h of this host";
 
-/// A library that is what it should be.
+/// A validated library.
 pub(super) struct Library {
     pub file: Arc<str>,
     pub table: Table,
@@ -23,7 +23,7 @@ pub(super) struct Library {
     pub description: Description,
 }
 
-/// What every library has.
+/// The functions that every library has.
 pub(super) struct Functions {
     pub create: unsafe extern "C" fn(*const table::Host, *const table::Setup) -> *mut c_void,
     pub destroy: unsafe extern "C" fn(*mut c_void),
@@ -50,9 +50,9 @@ impl Library {
             save: table.save.ok_or_else(|| missing("save"))?,
             restore: table.restore.ok_or_else(|| missing("restore"))?,
         };
-        // SAFETY: of the type the header gives it.
+        // SAFETY: the header gives the function this type.
         let described = unsafe { describe() };
-        // SAFETY: the header asks for a description that stays.
+        // SAFETY: the header requires a description that stays valid.
         let description = unsafe { description(described, &file, limits) }?.checked(&file, limits)?;
         if let Some(function) = lacks(&table, &description) {
             return Err(missing(function));
@@ -71,7 +71,7 @@ pub(super) fn at(file: &str, kind: FaultKind, what: &str) -> Fault {
     Fault::new(kind, what).at(blis_diag::Location::file(file))
 }
 
-/// What the loader says, without the layers around it.
+/// The message of the loader, without the errors that wrap it.
 pub(super) fn cause(error: &libloading::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(source) = cause.source() {
@@ -80,9 +80,9 @@ pub(super) fn cause(error: &libloading::Error) -> String {
     cause.to_string().replace(char::is_control, " ")
 }
 
-/// The table of `library`, whose version and sizes are ours.
+/// The table of `library`, if its version and struct sizes are those of this host.
 pub(super) fn table_of(library: &'static libloading::Library, file: &str) -> Result<Table, Fault> {
-    // SAFETY: if there is a symbol of that name, the header gives it that type.
+    // SAFETY: the header gives a symbol of that name this type.
     let Ok(entry) = (unsafe { library.get::<table::Entry>(b"blis_plugin_v1\0") }) else {
         return Err(no_entry(library, file));
     };
@@ -106,7 +106,7 @@ pub(super) fn table_of(library: &'static libloading::Library, file: &str) -> Res
         let what = format!("its table has {size} bytes, this host's has {expected}");
         return Err(at(file, FaultKind::VersionSkew, &what).hint(REBUILD));
     }
-    // SAFETY: it says that it is at least as large as what is read.
+    // SAFETY: its declared size is at least the size that is read.
     let table = unsafe { table.read() };
     for ((name, ours), theirs) in STRUCTS.into_iter().zip(table.struct_sizes) {
         if ours != theirs as usize {
@@ -121,7 +121,7 @@ pub(super) fn table_of(library: &'static libloading::Library, file: &str) -> Res
 fn no_entry(library: &'static libloading::Library, file: &str) -> Fault {
     let newer = (2..=9).find(|version| {
         let name = format!("blis_plugin_v{version}\0");
-        // SAFETY: it is looked for, not called.
+        // SAFETY: the symbol is looked up, not called.
         unsafe { library.get::<table::Entry>(name.as_bytes()) }.is_ok()
     });
     if let Some(version) = newer {
@@ -132,10 +132,10 @@ fn no_entry(library: &'static libloading::Library, file: &str) -> Fault {
         .hint("sdk/c/blis_policy.h declares it; in C++ it needs `extern \"C\"`")
 }
 
-/// A copy of what the library says about itself.
+/// A copy of the description that the library returned.
 ///
 /// # Safety
-/// `described` is NULL or points to a description whose texts and parameters are as it says.
+/// `described` is NULL or points to a valid description with valid texts and parameters.
 unsafe fn description(described: *const table::Description, file: &str, limits: &Limits) -> Result<Description, Fault> {
     if described.is_null() || !described.is_aligned() {
         return Err(at(
@@ -144,17 +144,17 @@ unsafe fn description(described: *const table::Description, file: &str, limits: 
             "describe returned nothing; return the address of a static description",
         ));
     }
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller guarantees it.
     let told = unsafe { described.read() };
     let count = told.parameter_count as usize;
     if count > PARAMETERS || (count > 0 && (told.parameters.is_null() || !told.parameters.is_aligned())) {
         let what = format!("describe: {count} parameters, or a NULL instead of them; there may be {PARAMETERS}");
         return Err(at(file, FaultKind::OutOfRange, &what));
     }
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller guarantees it.
     let text = |text: Text| unsafe { copied(text, limits.message_bytes) };
     let parameter = |i: usize| {
-        // SAFETY: there are `count` of them, as the caller promises.
+        // SAFETY: the caller guarantees that there are `count` of them.
         let told = unsafe { told.parameters.add(i).read() };
         let table::Parameter { name, about, default_value, min, max } = told;
         Parameter { name: text(name), default: default_value, min, max, about: text(about) }
@@ -181,7 +181,7 @@ unsafe fn description(described: *const table::Description, file: &str, limits: 
     })
 }
 
-/// A function that `table` should have, by what `description` says.
+/// The first function that the description requires and `table` lacks.
 fn lacks(table: &Table, description: &Description) -> Option<&'static str> {
     let has = |kind| description.kinds.contains(&kind);
     let needed = [

@@ -1,4 +1,4 @@
-//! Libraries as they come out of a C compiler. Without one these tests skip, saying so.
+//! Native libraries built by a C compiler. Without a compiler these tests print that they skip.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use super::*;
 use crate::inputs::{self, Answer, Question, Scene};
 use crate::{AdmissionGuest, GuestKind, Kind, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest};
 
-/// A folder of its own, gone with the test.
+/// A temporary folder, removed after the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -23,7 +23,7 @@ impl Folder {
         Self(folder)
     }
 
-    /// The library made of `source` with `-Dflag`; `None` without a compiler.
+    /// The library built from `source` with `-Dflag`; `None` without a compiler.
     fn library(&self, source: &str, flag: &str) -> Option<PathBuf> {
         let here = env!("CARGO_MANIFEST_DIR");
         let out = self.0.join(format!("{source}{flag}.so"));
@@ -40,12 +40,12 @@ impl Folder {
             println!("skipped: there is no C compiler");
             return None;
         };
-        // Unused functions are part of being wrong.
+        // Some wrong libraries have unused functions.
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
         Some(out)
     }
 
-    /// Why the library made of `source` with `flag` cannot be used, without the folder's name.
+    /// The message for the library built from `source` with `flag`, without the path of the folder.
     fn fault(&self, source: &str, flag: &str) -> Option<String> {
         let fault = load(&self.library(source, flag)?, &Limits::default()).expect_err("wrong");
         Some(self.shorter(&fault))
@@ -181,7 +181,8 @@ fn a_library_learns_what_changed() {
     let Some(library) = folder.library("changed", "") else { return };
     let plugin = load(&library, &Limits::default()).expect("a plugin");
     let (mut service, mut guest) = (inputs::Service::new(9), start::<dyn RoutingGuest>(plugin.as_ref(), &[], true));
-    // How many changes the library saw; before the decision it is asked about the scores, whose answer is the same.
+    // Number of changes that the library got. Before each decision `scores` is called, for which the result is the
+    // same.
     let ask = |guest: &mut dyn RoutingGuest, service: &inputs::Service, urgency| {
         let (mut request, mut scores) = (service.request(), Vec::new());
         request.urgency = urgency;
@@ -194,7 +195,7 @@ fn a_library_learns_what_changed() {
         (0..decisions).for_each(|_| service.go_on(reads));
         service.clone()
     };
-    // Signals are read anew every nine decisions.
+    // All signals are refreshed every nine decisions.
     let answers: Vec<_> = (0..20).map(|_| ask(&mut *guest, &go_on(1), 0).expect("an answer")).collect();
     assert_eq!(answers, [100, 2, 2, 2, 2, 2, 2, 2, 2, 100, 2, 2, 2, 2, 2, 2, 2, 2, 100, 2]);
     assert_eq!(ask(&mut *guest, &go_on(3), 0), Ok(6), "those of three decisions");
@@ -305,7 +306,7 @@ fn every_kind_and_every_question_to_the_host() {
         |kind, question: &Question| question.ask(&mut plugin.start(&setup(kind, &[], true)).expect("a guest"), &TIES());
     let ask_once = |kind| ask(kind, &Question::plausible(kind, 4, 1));
 
-    // Names, ages and the number of rows.
+    // Names, ages of the signals and the number of rows.
     let scene = Scene::plausible(3, 1);
     let (request, cluster) = (scene.request(), scene.cluster());
     let text = format!("{} 3 {}", inputs::NAMES[request.tags.tenant.index()], cluster.ages.load.0);
@@ -325,7 +326,7 @@ fn every_kind_and_every_question_to_the_host() {
         "everything.so: admit answered 2; it must be 1 to admit or 0 to reject [out-of-range]"
     );
 
-    // The blocks of the prompt, ties as the router breaks them, and what is not there to be explained.
+    // The blocks of the prompt, ties as the router breaks them, and no scores where there are none.
     let alone = Scene::plausible(1, 1);
     let sum = alone.request().shared_blocks().fold(0_u32, u32::wrapping_add);
     let mut scores = Vec::new();
@@ -338,7 +339,7 @@ fn every_kind_and_every_question_to_the_host() {
     assert_eq!((answer, scores.len()), (Ok(sum as usize), 0));
     assert_eq!(ask_once(Kind::Routing), Ok(Answer::Place(TIES().pick(1, 4), Vec::new())));
 
-    // Its own stream, by request, from the start at every call.
+    // The guest's own stream, by request, from the start at every call.
     let mut drawn = Stream::new(42, "plugin").at(1);
     let expected = (drawn.next_u64() ^ drawn.next_u64()).cast_signed();
     let mut guest = start::<dyn PriorityGuest>(plugin.as_ref(), &[], true);
@@ -362,7 +363,7 @@ fn every_kind_and_every_question_to_the_host() {
         super::super::Constants { shortest_step: 1, output_token: 2, post_decode: 3, scheduling: 4, preemption: 5 };
     assert_eq!(latency.constants(), Ok(constants));
 
-    // Events count in the state.
+    // Events are counted in the state.
     let all = plugin.description().events;
     let event = (0..).find_map(|item| inputs::event(4, item, all).filter(|e| e.kind == EventKind::Completed));
     let event = event.expect("one of them");

@@ -1,8 +1,8 @@
-//! What belongs to the call that is going on in this thread: what it may use up, whom it is about, and
-//! the host's functions `random`, `pick`, `changed` and `log`.
+//! State of the call in progress on this thread: its resource use, its input, and the host functions `random`, `pick`,
+//! `changed` and `log`.
 //!
-//! Functions registered with the script engine are shared by all guests of all threads; this is how
-//! they know for whom they work.
+//! All guests on all threads share the functions registered with the script engine; these thread-local values tell the
+//! functions which guest they serve.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(super) struct HostError {
     pub text: String,
 }
 
-/// The script did something that cannot be done; it may catch this.
+/// An error for an operation that is not possible; the script may catch it.
 pub(super) fn failure(text: String) -> Failure {
     host_error(FaultKind::Trap, text)
 }
@@ -34,7 +34,7 @@ fn host_error(kind: FaultKind, text: String) -> Failure {
     Box::new(EvalAltResult::ErrorRuntime(Dynamic::from(HostError { kind, text }), Position::NONE))
 }
 
-/// The script used up what it may; it cannot catch this.
+/// An error for an exceeded limit; the script cannot catch it.
 fn exhausted(kind: FaultKind, text: String) -> Failure {
     Box::new(EvalAltResult::ErrorTerminated(Dynamic::from(HostError { kind, text }), Position::NONE))
 }
@@ -47,7 +47,7 @@ thread_local! {
 struct Call {
     steps: Cell<u64>,
     began: Cell<Option<Instant>>,
-    /// Numbers of columns handled, and how many may be.
+    /// Column elements processed so far, and the limit.
     numbers: Cell<u64>,
     numbers_allowed: Cell<u64>,
     longest_column: Cell<usize>,
@@ -64,7 +64,7 @@ struct Call {
 /// Constants of a script and their values.
 pub(super) type Constants = Arc<[(String, Dynamic)]>;
 
-/// What a guest may still write to the log of the run.
+/// The log lines that a guest may still write.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Log {
     pub who: Arc<str>,
@@ -73,17 +73,17 @@ pub(super) struct Log {
     pub line_bytes: usize,
 }
 
-/// What a call is about.
+/// The input of a call as far as host functions need it.
 #[derive(Clone, Debug)]
 pub(super) struct About {
     pub request: u32,
     pub stream: Stream,
     pub ties: Option<Ties>,
-    /// The places of the instances that may differ from those of the call before; `None` if any.
+    /// Indices of the instances that may differ from those of the previous call; `None` if any may.
     pub changed: Option<Vec<u32>>,
 }
 
-/// Starts a call.
+/// Begins a call.
 pub(super) fn begin(limits: &Limits, constants: &Constants, abort: &Abort, about: About) {
     CALL.with(|call| {
         call.steps.set(0);
@@ -101,7 +101,7 @@ pub(super) fn begin(limits: &Limits, constants: &Constants, abort: &Abort, about
     });
 }
 
-/// The value of the constant `name` of the script at work.
+/// The value of the constant `name` in the running script.
 pub(super) fn constant(name: &str) -> Option<Dynamic> {
     CALL.with(|call| {
         let constants = call.constants.borrow();
@@ -109,17 +109,17 @@ pub(super) fn constant(name: &str) -> Option<Dynamic> {
     })
 }
 
-/// Exchanges the log of this thread's call for that of a guest, or back.
+/// Swaps the log of this thread's call with that of a guest.
 pub(super) fn swap_log(log: &mut Log) {
     CALL.with(|call| std::mem::swap(&mut *call.log.borrow_mut(), log));
 }
 
-/// Steps of the call so far, and numbers of columns handled.
+/// Operations of the call so far, and column elements processed.
 pub(super) fn used() -> (u64, u64) {
     CALL.with(|call| (call.steps.get(), call.numbers.get()))
 }
 
-/// Asked by the engine at every step.
+/// The engine calls this at every operation.
 pub(super) fn progress(steps: u64) -> Option<Dynamic> {
     CALL.with(|call| {
         call.steps.set(steps);
@@ -142,7 +142,7 @@ pub(super) fn progress(steps: u64) -> Option<Dynamic> {
     })
 }
 
-/// The call is about to handle that many numbers of columns.
+/// Charges the call for `numbers` column elements before they are processed.
 pub(super) fn charge(numbers: usize) -> Result<(), Failure> {
     CALL.with(|call| {
         let sum = call.numbers.get().saturating_add(numbers as u64 + 8);
@@ -155,7 +155,7 @@ pub(super) fn charge(numbers: usize) -> Result<(), Failure> {
     })
 }
 
-/// A length that a script asks for.
+/// Checks a length that a script passes.
 pub(super) fn length(len: INT) -> Result<usize, Failure> {
     let longest = CALL.with(|call| call.longest_column.get());
     let Ok(len) = usize::try_from(len) else {
@@ -173,7 +173,7 @@ pub(super) fn register(to: &mut Registry) {
     to.engine.register_type_with_name::<HostError>("error");
     to.add("to_string", |error: HostError| error.text);
     to.add("random", || -> FLOAT {
-        // The 53 bits that an f64 holds.
+        // An f64 holds 53 bits exactly.
         (next() >> 11) as f64 / (1_u64 << 53) as f64
     });
     to.add("pick", |n: INT| -> Result<INT, Failure> {
@@ -226,7 +226,7 @@ fn write(text: &str) {
     });
 }
 
-/// The start of `text` that fits `bytes`.
+/// The beginning of `text` that fits into `bytes`.
 pub(super) fn cut(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }

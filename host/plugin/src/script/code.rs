@@ -1,4 +1,4 @@
-//! A compiled script, and its code with certain values of its parameters.
+//! A compiled script, and its code for given values of its parameters.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::errors::Source;
 use super::views::Wanted;
 use crate::{Description, Fault};
 
-/// A compiled script.
+/// A compiled script, with the default values of its parameters.
 #[derive(Debug)]
 pub(super) struct Script {
     pub source: Source,
@@ -24,20 +24,20 @@ pub(super) struct Script {
     pub kit: Arc<Kit>,
 }
 
-/// A function that the host calls.
+/// A function of the script that the host calls.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Function {
     pub name: &'static str,
     pub parameters: usize,
-    /// The last line of its code.
+    /// The last line with code of this function.
     pub last_line: u64,
 }
 
-/// A script with certain values of its parameters.
+/// The code of a script for given values of its parameters.
 #[derive(Clone)]
 pub(super) struct Code {
     pub ast: Arc<AST>,
-    /// Parameters and constants.
+    /// Names and values of parameters and constants.
     pub constants: Constants,
 }
 
@@ -52,15 +52,15 @@ impl Script {
         self.functions.iter().find(|function| function.name == name)
     }
 
-    /// With `values` for the parameters. Parameters and constants become part of the code, so that
-    /// reading them costs nothing.
+    /// Compiles the script with `values` for its parameters. Parameters and constants are inlined into the code, so
+    /// that reading them costs nothing.
     pub fn compile(&self, values: &[f64]) -> Result<Code, Fault> {
         let mut scope = Scope::new();
         for (parameter, &value) in self.description.parameters.iter().zip(values) {
             scope.push_constant(parameter.name.as_str(), value);
         }
         let known = scope.len();
-        // What functions see of the constants below is their names, until their values are known.
+        // Before the values are known, functions see the constants below by name only.
         for name in &self.constants {
             scope.push(name.as_str(), ());
         }

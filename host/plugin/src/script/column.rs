@@ -1,8 +1,8 @@
-//! Columns: a number for each instance (or each request of a batch), and arithmetic on all of them
-//! at once. One operation of the script does the work of a loop, at the speed of compiled code.
+//! Columns: a number for each instance (or each request of a batch), and arithmetic on whole columns. One operation of
+//! the script does the work of a loop, at the speed of compiled code.
 //!
-//! Operations work in place where the column is used nowhere else. Their work is charged to the call
-//! ([`call::charge`]), as the script interpreter counts each of them as one step only.
+//! Operations reuse the memory of a column that has no other reference. Their work is charged to the call
+//! ([`call::charge`]), because the script interpreter counts each of them as one operation only.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use rhai::{Array, Dynamic, FLOAT, FnPtr, INT, NativeCallContext};
 use super::call::{self, failure};
 use super::registry::{Failure, Registry};
 
-/// Numbers, as many as there are instances or requests.
+/// One number for each instance or request.
 #[derive(Clone, Debug)]
 pub(super) struct Column(Arc<[f64]>);
 
 impl Column {
-    /// From a view: not charged to the script.
+    /// A column of values from a view; the script is not charged.
     pub fn new(values: impl IntoIterator<Item = f64>) -> Self {
         Self(values.into_iter().collect())
     }
@@ -29,7 +29,7 @@ impl Column {
         self.0.len()
     }
 
-    /// Overwrites `self`, keeping its memory where nobody else has it.
+    /// Overwrites `self`, and reuses its memory if there is no other reference.
     pub fn refill(&mut self, values: impl ExactSizeIterator<Item = f64>) {
         match Arc::get_mut(&mut self.0) {
             Some(own) if own.len() == values.len() => own.iter_mut().zip(values).for_each(|(own, new)| *own = new),
@@ -99,7 +99,7 @@ fn same_length(a: &Column, b: &Column) -> Result<(), Failure> {
     )))
 }
 
-/// A number as the scripts have them, whole or not, or a truth value.
+/// The value of a number (integer or float) or a truth value (0 or 1).
 pub(super) fn number(value: &Dynamic) -> Option<f64> {
     value
         .as_float()
@@ -108,7 +108,7 @@ pub(super) fn number(value: &Dynamic) -> Option<f64> {
         .ok()
 }
 
-/// The numbers of an array.
+/// The elements of an array as numbers.
 pub(super) fn numbers(array: &[Dynamic]) -> Result<Vec<f64>, Failure> {
     let one = |(i, value): (usize, &Dynamic)| {
         number(value).ok_or_else(|| failure(format!("entry {i} of the array is not a number but {}", type_name(value))))
@@ -120,7 +120,7 @@ fn truth(value: bool) -> f64 {
     f64::from(u8::from(value))
 }
 
-/// As Rust's `max`, but not-a-number is not swept under the carpet.
+/// As Rust's `max`, but NaN is propagated.
 fn larger(a: f64, b: f64) -> f64 {
     if a > b || a.is_nan() { a } else { b }
 }
@@ -137,7 +137,7 @@ fn extremes(values: &[f64]) -> (f64, f64) {
     extremes
 }
 
-/// The first place where `better(value, best so far)` holds against all others.
+/// The first index whose value is `better(value, best so far)` than all others.
 fn first_best(values: &[f64], better: impl Fn(f64, f64) -> bool) -> usize {
     let mut best = 0;
     for (i, &x) in values.iter().enumerate() {
@@ -148,19 +148,19 @@ fn first_best(values: &[f64], better: impl Fn(f64, f64) -> bool) -> usize {
     best
 }
 
-/// As the built-in scorers scale: the fewest 1, the most 0; 1 for all if equal.
+/// Scaled as in the built-in scorers: the smallest 1, the largest 0; 1 for all if equal.
 fn fewest_best(column: Column) -> Result<Column, Failure> {
     let (least, most) = extremes(&column.0);
     column.map(|x| if least == most { 1.0 } else { (most - x) / (most - least) })
 }
 
-/// As the built-in scorers scale: the most 1, the fewest 0; 1 for all if equal.
+/// Scaled as in the built-in scorers: the largest 1, the smallest 0; 1 for all if equal.
 fn most_best(column: Column) -> Result<Column, Failure> {
     let (least, most) = extremes(&column.0);
     column.map(|x| if least == most { 1.0 } else { (x - least) / (most - least) })
 }
 
-/// 0 for the smallest; equals share the rank of the first of them.
+/// Ranks from 0 for the smallest; equal values share the rank of the first of them.
 fn rank_of(column: &Column) -> Result<Column, Failure> {
     call::charge(column.len().saturating_mul(16))?;
     let mut sorted = column.0.to_vec();
@@ -249,7 +249,7 @@ fn operators(to: &mut Registry) {
     to.add("!", |a: Column| a.map(|a| truth(a == 0.0)));
 }
 
-/// `f` for columns of equal length, and for a column and a number.
+/// Registers `f` for two columns of equal length, and for a column and a number.
 fn binary(to: &mut Registry, name: &'static str, f: impl Fn(f64, f64) -> f64 + Copy + Send + Sync + 'static) {
     to.add(name, move |a: Column, b: Column| a.zip(b, f));
     to.add(name, move |a: Column, b: FLOAT| a.map(|a| f(a, b)));
@@ -258,7 +258,7 @@ fn binary(to: &mut Registry, name: &'static str, f: impl Fn(f64, f64) -> f64 + C
     to.add(name, move |a: INT, b: Column| b.map(|b| f(a as f64, b)));
 }
 
-/// `f` for a column, and for a number.
+/// Registers `f` for a column, and for a number.
 fn unary(to: &mut Registry, names: &[&'static str], f: impl Fn(f64) -> f64 + Copy + Send + Sync + 'static) {
     for name in names {
         to.add(name, move |a: Column| a.map(f));
@@ -339,7 +339,7 @@ fn bounds(low: &Dynamic, high: &Dynamic) -> Result<(f64, f64), Failure> {
     }
 }
 
-/// A column as it is, a number as a column of it.
+/// A column unchanged, or a number repeated to a column of length `len`.
 fn spread(value: &Dynamic, len: usize) -> Result<Column, Failure> {
     if let Some(column) = value.read_lock::<Column>() {
         return Ok(column.clone());
@@ -455,7 +455,7 @@ fn set(column: &mut Column, place: INT, value: &Dynamic) -> Result<(), Failure> 
     Ok(())
 }
 
-/// The type of `value`, as scripts and their authors call it.
+/// The type name of `value` in messages to script authors.
 pub(super) fn type_name(value: &Dynamic) -> &'static str {
     if value.is_unit() {
         "nothing"

@@ -1,4 +1,4 @@
-//! What the script engine reports, in plain words, with the line and what to do about it.
+//! Errors of the script engine in plain words, with the line and a hint.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::limits::ENTRIES;
 use crate::{Fault, FaultKind};
 use blis_diag::{Diagnostic, Location};
 
-/// A script's text and where it comes from, for messages.
+/// A script's text and path, for messages.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub path: Arc<str>,
@@ -21,14 +21,14 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Something is wrong at `place`, or with the script as a whole.
+    /// A fault at `place`, or of the script as a whole.
     pub fn fault(&self, kind: FaultKind, place: Option<Place<'_>>, text: &str) -> Fault {
         let Some(place) = place else { return Fault::new(kind, text).at(self.location()) };
         let len = place.text.chars().count() as u64;
         self.fault_at(kind, place.line, place.column, len, text)
     }
 
-    /// Something is wrong with what is said in `line`.
+    /// A fault of the comment or code in `line`.
     pub fn fault_in_line(&self, kind: FaultKind, line: u64, text: &str) -> Fault {
         let index = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
         let shown = self.text.split('\n').nth(index).unwrap_or_default();
@@ -61,7 +61,7 @@ impl Source {
         self.fault_by(kind, error.position(), cut(&text, kit.limits.message_bytes))
     }
 
-    /// `function` of the script, called by the host, ended with `error`.
+    /// A call of the script's `function` by the host ended with `error`.
     pub fn runtime(&self, error: &EvalAltResult, kit: &Kit, function: &str) -> Fault {
         let mut error = error;
         let mut position = Position::NONE;
@@ -84,14 +84,14 @@ impl Source {
         let text = cut(&text, kit.limits.message_bytes);
         let text = format!("in `{inside}`: {text}");
         let mut fault = if position.is_none() {
-            // The engine does not say where limits were passed; the function is known.
+            // The engine does not report where a limit was exceeded; the function is known.
             let scan = Scan::of(&self.text);
             let place = scan.functions.iter().find(|place| place.text == inside).copied();
             self.fault(kind, place, &text)
         } else {
             self.fault_by(kind, position, &text)
         };
-        // Of deep recursion, the first few will do.
+        // For deep recursion the first few callers are enough.
         let shown = callers.lines().rev().filter(|line| !line.is_empty()).take(4);
         let shown: String = shown.map(|line| format!("\n{line}")).collect();
         if !shown.is_empty() {
@@ -134,7 +134,7 @@ fn syntax_text(error: &ParseErrorType, visible: &[&str]) -> (FaultKind, String) 
     (FaultKind::Syntax, text)
 }
 
-/// `word` is reserved, or was disabled.
+/// The message for a `word` that is reserved or disabled.
 fn not_available(word: &str) -> String {
     match word {
         "print" | "debug" => format!("there is no `{word}`: `log(text)` writes to the log of the run"),
@@ -220,7 +220,7 @@ fn too_large(what: &str, kit: &Kit) -> String {
     }
 }
 
-/// `signature` is as in `foo (i64, column)`.
+/// `signature` has the form `foo (i64, column)`.
 fn no_function(signature: &str, kit: &Kit) -> String {
     let (name, arguments) = signature.split_once(" (").unwrap_or((signature, ")"));
     let arguments: Vec<_> = arguments.trim_end_matches(')').split(", ").filter(|word| !word.is_empty()).collect();
@@ -241,7 +241,7 @@ fn no_function(signature: &str, kit: &Kit) -> String {
     }
 }
 
-/// `text` is as in `Unknown property 'x' - a getter is not registered for type 'column'`.
+/// `text` has the form `Unknown property 'x' - a getter is not registered for type 'column'`.
 fn no_field(text: &str, kit: &Kit) -> String {
     let quoted: Vec<_> = text.split('\'').skip(1).step_by(2).collect();
     let [field, what, ..] = quoted[..] else { return text.to_owned() };
@@ -265,7 +265,7 @@ fn mismatch(wanted: &str, got: &str) -> String {
     format!("{} is needed here, not {}{hint}", article(wanted), article(got))
 }
 
-/// The engine's name of a type in plain words.
+/// The type name that script authors use for a type name of the engine.
 fn word(name: &str) -> String {
     match name.trim() {
         "i64" => "whole number",
@@ -276,7 +276,7 @@ fn word(name: &str) -> String {
         "char" => "character",
         "map" => "object map",
         "Fn" => "function",
-        // The engine's messages have some types by their names in Rust.
+        // Some messages of the engine contain Rust type paths.
         other => match other.rsplit("::").next().unwrap_or(other) {
             "Column" => "column",
             "Request" => "request",

@@ -1,4 +1,4 @@
-//! A script with a state: asks its functions and checks the form of what they answer.
+//! A guest of a script: calls its functions and checks the type of their results.
 
 use std::sync::Arc;
 
@@ -24,14 +24,14 @@ pub(super) struct ScriptGuest {
     code: Code,
     setup: Setup,
     names: NameTexts,
-    /// `this`.
+    /// The value of `this`.
     state: Dynamic,
-    /// Most that the state can have grown since it was measured, bytes.
+    /// Upper bound of the growth of the state since it was measured, bytes.
     grown: u64,
     cluster: Arc<ClusterFields>,
-    /// Of the decisions about the state, if the script asks what changed.
+    /// The latest view of the cluster, if the script calls `changed`.
     seen: Seen,
-    /// For the next call: what changed.
+    /// Result of `changed` for the next call.
     changed: Option<Vec<u32>>,
     log: Log,
     used: u64,
@@ -72,7 +72,7 @@ impl ScriptGuest {
         Ok(guest)
     }
 
-    /// What `init` makes of an empty state.
+    /// Calls `init`, which turns the empty state into the initial one.
     fn initialise(&mut self) -> Result<(), Fault> {
         self.state = Dynamic::from_map(Map::new());
         self.grown = 0;
@@ -90,7 +90,7 @@ impl ScriptGuest {
         Ok(())
     }
 
-    /// What `init` is told.
+    /// The argument of `init`.
     fn info(&self) -> Map {
         let int = |value: u32| Dynamic::from_int(i64::from(value));
         let instance = |info: &blis_sim::policy::InstanceInfo| {
@@ -130,10 +130,10 @@ impl ScriptGuest {
         call::swap_log(&mut self.log);
         let (steps, numbers) = call::used();
         self.used = steps;
-        // A step can add an entry of some 64 bytes, a number of a column is one of 8.
+        // One operation can add an entry of some 64 bytes; each column element has 8 bytes.
         self.grown = self.grown.saturating_add(steps.saturating_mul(64)).saturating_add(numbers.saturating_mul(8));
         let answer = answer.map_err(|error| {
-            // It may have asked what changed, and not got round to it.
+            // The call may have ended before the script used the result of `changed`.
             self.seen = Seen::default();
             self.script.source.runtime(&error, kit, function)
         });
@@ -143,7 +143,7 @@ impl ScriptGuest {
         answer
     }
 
-    /// Ends with an error, and a fresh state, if the state is too large or no object map.
+    /// Fails, and resets the state, if the state is too large or is not an object map.
     fn measure(&mut self, function: &'static str) -> Result<(), Fault> {
         let most = self.setup.limits.state_bytes;
         let fault = if !self.state.is_map() {
@@ -156,7 +156,7 @@ impl ScriptGuest {
             self.grown = 0;
             return Ok(());
         };
-        // Without calling `init`, which may be what makes it large.
+        // Does not call `init`, which may be what makes the state large.
         self.state = Dynamic::from_map(Map::new());
         self.seen = Seen::default();
         self.grown = 0;
@@ -166,7 +166,7 @@ impl ScriptGuest {
         Err(fault)
     }
 
-    /// Something is wrong with the answer of `function`: points at its last line.
+    /// A fault of the result of `function`, located at its last line.
     fn bad_answer(&self, function: &str, kind: FaultKind, text: &str) -> Fault {
         let line = self.script.function(function).map_or(1, |function| function.last_line);
         self.script.source.fault_in_line(kind, line, text)
@@ -185,11 +185,11 @@ impl ScriptGuest {
         Request(Arc::new(fields))
     }
 
-    /// Of a decision that sees the cluster.
+    /// The arguments of a decision that reads the cluster.
     fn views(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> (Request, Cluster) {
         let tenant_in_flight = cluster.tenant_in_flight(request.tags.tenant);
         let request = self.request(request, cluster.now, Some(tenant_in_flight));
-        // The script may have kept the view of an earlier call; then it keeps it as it was.
+        // If the script has kept the view of an earlier call, that view stays unchanged.
         Arc::make_mut(&mut self.cluster).update(cluster, &self.script.wanted);
         if self.script.wanted.changed {
             self.changed = self.seen.look(cluster).changed().map(<[u32]>::to_vec);
@@ -197,7 +197,7 @@ impl ScriptGuest {
         (request, Cluster(Arc::clone(&self.cluster)))
     }
 
-    /// A choice among `len`, by its place or by a score for each, of which the highest counts.
+    /// A choice among `len` from the result: an index, or a score for each, of which the highest wins.
     fn choice(
         &self,
         function: &str,
@@ -331,7 +331,7 @@ impl PriorityGuest for ScriptGuest {
         if let Ok(priority) = answer.as_int() {
             return Ok(priority);
         }
-        // Beyond the range it is the end of the range: infinitely urgent is as urgent as can be.
+        // Conversion to i64 saturates, so an infinite priority becomes the highest one.
         self.number("priority", &answer).map(|priority| priority.round() as i64)
     }
 }

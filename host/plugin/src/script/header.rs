@@ -1,5 +1,5 @@
-//! What a script says about itself, in comments: `// @name`, `// @about`, `// @version`, `// @events`,
-//! `// @param name default min max about`, `// @every_step`.
+//! The metadata of a script, in comments: `// @name`, `// @about`, `// @version`, `// @events`, `// @param name default
+//! min max about`, `// @every_step`.
 
 use blis_diag::most_alike;
 use blis_sim::policy::Events;
@@ -8,7 +8,7 @@ use super::scan::{Place, Scan};
 use crate::Parameter;
 use crate::limits::PARAMETERS;
 
-/// What the comments say.
+/// The metadata read from the comments.
 #[derive(Debug, Default)]
 pub(super) struct Header {
     pub name: Option<String>,
@@ -19,7 +19,7 @@ pub(super) struct Header {
     pub every_step: bool,
 }
 
-/// What is wrong, and where.
+/// An error in a comment, with its position.
 #[derive(Debug)]
 pub(super) struct Mistake<'a> {
     pub place: Place<'a>,
@@ -28,7 +28,7 @@ pub(super) struct Mistake<'a> {
 
 const KEYS: [&str; 6] = ["name", "about", "version", "events", "param", "every_step"];
 const EVENTS: [&str; 6] = ["routed", "first_token", "completed", "ended", "rejected", "blocks"];
-/// Words of the language, and names that functions are called with.
+/// Keywords of the language, and parameter names of the functions that the host calls.
 const RESERVED: [&str; 46] = [
     "let", "const", "if", "else", "switch", "do", "while", "until", "loop", "for", "in", "continue", "break", "return",
     "throw", "try", "catch", "fn", "private", "this", "true", "false", "import", "export", "as", "global", "static",
@@ -136,7 +136,7 @@ fn split_words<const N: usize>(mut text: &str) -> (Option<[&str; N]>, &str) {
     (Some(words), text)
 }
 
-/// `; did you mean …?` if one of `names` is near.
+/// The text `; did you mean …?` if one of `names` is similar to `name`.
 pub(super) fn near<'a, 'b: 'a>(name: &str, names: impl IntoIterator<Item = &'a &'b str>, sigil: &str) -> String {
     let names: Vec<&str> = names.into_iter().copied().collect();
     match most_alike(name, &names) {

@@ -1,13 +1,13 @@
-//! Rhai scripts as plugins: text in, policy out, within a millisecond and inside limits.
+//! Rhai scripts as plugins: compiled from text within a millisecond and limited in all resources.
 //!
 //! ```text
-//! text ── scan ──► header (`// @param` …) ── compile ──► Script ── start ──► ScriptGuest ── call ──► answer
+//! text ── scan ──► header (`// @param` …) ── compile ──► Script ── start ──► ScriptGuest ── call ──► output
 //! ```
 //!
-//! A script defines a function for each kind of decision it makes (`route(r, s)`, `admit(r, s)` …);
-//! which ones there are says what it can be used for. It sees the cluster as columns and computes with
-//! whole columns; the host takes the instance with the highest score. What scripts may use is written
-//! down in `sdk/rhai/README.md`, and a test holds that page to this code.
+//! A script defines a function for each kind of decision it makes (`route(r, s)`, `admit(r, s)` …); these functions
+//! determine its kinds. It reads the cluster as columns and computes with whole columns; the host chooses the instance
+//! with the highest score. `sdk/rhai/README.md` documents all that scripts may use, and a test compares that page with
+//! this code.
 
 mod call;
 mod code;
@@ -42,7 +42,7 @@ use blis_diag::Location;
 use super::limits::SCRIPT_BYTES;
 use super::{Description, Fault, FaultKind, Kind, Limits, Plugin, Setup, StartedGuest, Technology};
 
-/// Functions that the host calls, and what they are given.
+/// Functions that the host calls, with their kinds and parameters.
 const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 10] = [
     ("admit", Some(Kind::Admission), &["r", "s"]),
     ("route", Some(Kind::Routing), &["r", "s"]),
@@ -56,22 +56,22 @@ const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 10] = [
     ("init", None, &["info"]),
 ];
 
-/// A script with the default values of its parameters.
+/// A script compiled with the default values of its parameters.
 #[derive(Debug)]
 struct ScriptPlugin {
     script: Arc<Script>,
     code: Code,
 }
 
-/// The script in the file at `path`.
+/// Loads the script in the file at `path`.
 ///
 /// # Errors
-/// If it cannot be read, or as [`load`].
+/// If the file cannot be read, or as [`load`].
 pub fn load_file(path: &Path, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault> {
     let fault = |text: String| Fault::new(FaultKind::Unreadable, text).at(Location::file(blis_diag::display(path)));
     let most = limits.file_bytes.min(SCRIPT_BYTES);
     let mut bytes = Vec::new();
-    // One more than allowed tells what is too large, whatever the file system says about its size.
+    // Reading one byte more than allowed detects a file that is too large, whatever size the file system reports.
     let read = fs::File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes));
     read.map_err(|error| fault(format!("it cannot be read: {error}")))?;
     if bytes.len() as u64 > most {
@@ -85,10 +85,10 @@ pub fn load_file(path: &Path, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault>
     load(path, &source, limits)
 }
 
-/// The script `source`, which is called `path` in messages.
+/// Compiles the script `source`; messages call it `path`.
 ///
 /// # Errors
-/// If it does not compile, has no function for any kind of decision, or has one with other parameters.
+/// If it does not compile, has no function for any kind of decision, or a function has the wrong parameters.
 pub fn load(path: &Path, source: &str, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault> {
     let text = Source { path: path.display().to_string().into(), text: source.into() };
     let most = limits.file_bytes.min(SCRIPT_BYTES);
@@ -132,7 +132,7 @@ fn describe(path: &Path, header: &Header, scan: &Scan<'_>) -> Description {
     }
 }
 
-/// The functions that the host calls, with the parameters they must have.
+/// The functions that the host calls, checked for the right number of parameters.
 fn entries(ast: &AST, scan: &Scan<'_>, source: &Source) -> Result<Vec<Function>, Fault> {
     let mut entries = Vec::new();
     for (name, _, parameters) in FUNCTIONS {
@@ -157,7 +157,7 @@ fn entries(ast: &AST, scan: &Scan<'_>, source: &Source) -> Result<Vec<Function>,
     Ok(entries)
 }
 
-/// What the script can be used for.
+/// The kinds that the script implements.
 fn kinds(script: &Script, scan: &Scan<'_>, header: &Header) -> Result<Vec<Kind>, Fault> {
     let fault = |place: Option<Place<'_>>, text: &str| Err(script.source.fault(FaultKind::MissingExport, place, text));
     let has = |name: &str| script.function(name).is_some();
@@ -210,18 +210,18 @@ impl Plugin for ScriptPlugin {
     }
 }
 
-/// What a script looks like from afar, for searches that keep different ones.
+/// Features of a script with which a search keeps its candidates diverse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
-    /// Lines with code.
+    /// Number of lines with code.
     pub lines: usize,
-    /// Fields of requests, clusters and the like that it names, each counted once.
+    /// Number of different fields of requests, clusters and the like that the code reads.
     pub signals: usize,
-    /// Numbers in the code, and parameters.
+    /// Number of numeric literals in the code and of parameters.
     pub constants: usize,
 }
 
-/// The profile of `source`, which need not compile.
+/// The features of `source`, which need not compile.
 #[must_use]
 pub fn profile(source: &str) -> Profile {
     let scan = Scan::of(source);

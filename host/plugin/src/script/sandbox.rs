@@ -1,7 +1,7 @@
-//! Functions of the script language's own packages that a hostile or careless script could use to bring
-//! the host down, made anew: sorting with a comparison that contradicts itself (the standard library
-//! panics), `map` and `replace`, whose results can be many times larger than allowed before anybody
-//! looks, and mathematics that differs between platforms.
+//! Replacements for functions of Rhai's own packages with which a hostile or careless script could crash the host or
+//! exhaust its memory: sorting with an inconsistent comparison (the standard library panics), `map` and `replace`,
+//! whose results can be many times larger than the limit before the limit is checked, and mathematics that differs
+//! between platforms.
 
 use std::cmp::Ordering;
 
@@ -45,18 +45,18 @@ pub(super) fn register(to: &mut Registry) {
     to.add("float", |x: FLOAT| x);
 }
 
-/// FNV-1a (<http://www.isthe.com/chongo/tech/comp/fnv/>), without its sign.
+/// FNV-1a (<http://www.isthe.com/chongo/tech/comp/fnv/>), without its sign bit.
 fn hash(bytes: &[u8]) -> INT {
     let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     let mut hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325, step);
-    // Its low bits alone are poor for short texts, and they are what `%` looks at.
+    // For short texts the low bits alone are poorly distributed, and `%` uses only those.
     hash = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (hash >> 1).cast_signed()
 }
 
 type Function = fn(f64) -> f64;
 
-/// The same bits on every platform, which those of the standard library are not.
+/// Mathematical functions with equal bits on every platform, which the standard library does not guarantee.
 fn mathematics(to: &mut Registry) {
     let functions: [(&str, Function); 9] = [
         ("tan", libm::tan),
@@ -124,7 +124,7 @@ fn natural(a: &Dynamic, b: &Dynamic) -> Result<Ordering, Failure> {
     }
 }
 
-/// `order` answers a number below 0 (or `true`) if `a` comes first.
+/// Compares by `order`, which returns a number below 0 (or `true`) if `a` comes first.
 fn compare_by(context: &NativeCallContext, order: &FnPtr, a: &Dynamic, b: &Dynamic) -> Result<Ordering, Failure> {
     let answer = order.call_within_context::<Dynamic>(context, (a.clone(), b.clone()))?;
     if let Ok(first) = answer.as_bool() {
@@ -138,7 +138,7 @@ fn compare_by(context: &NativeCallContext, order: &FnPtr, a: &Dynamic, b: &Dynam
     Ok(answer.partial_cmp(&0.0).unwrap_or(Ordering::Equal))
 }
 
-/// Merge sort, stable: ends with some order whatever `compare` says, and stops at its first error.
+/// A stable merge sort: it ends with some order for any `compare`, and stops at its first error.
 fn sorted(
     mut items: Array,
     compare: &mut impl FnMut(&Dynamic, &Dynamic) -> Result<Ordering, Failure>,
@@ -160,7 +160,7 @@ fn sorted(
     Ok(merged)
 }
 
-/// `f` takes an item, or an item and its place.
+/// Applies `f`, which takes an item, or an item and its index.
 fn map(context: &NativeCallContext<'_>, array: Array, f: &FnPtr) -> Result<Array, Failure> {
     call::charge(array.len())?;
     let mut with_place = false;
@@ -193,7 +193,7 @@ fn zip(context: &NativeCallContext<'_>, a: Array, b: Array, f: &FnPtr) -> Result
     Ok(out.array)
 }
 
-/// An array that is looked at while it grows.
+/// An array whose size is checked while it grows.
 struct Growing<'a> {
     context: &'a NativeCallContext<'a>,
     array: Array,
@@ -209,7 +209,7 @@ impl<'a> Growing<'a> {
         let large = item.is_array() || item.is_map() || item.is_string();
         self.array.push(item);
         self.large += usize::from(large);
-        // Whatever a single item may be, sixteen of them are bearable.
+        // Sixteen items of any size are within bounds, so a check at every sixteenth item is enough.
         if large && self.large.is_multiple_of(16) {
             let so_far = Dynamic::from_array(std::mem::take(&mut self.array));
             self.context.engine().ensure_data_size_within_limits(&so_far)?;

@@ -1,4 +1,4 @@
-//! Scripts as plugins: what they answer, and how they fail.
+//! Scripts as plugins: their outputs and their failures.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::{
 mod hostile;
 mod page;
 
-/// Instances and what they report.
+/// Instances and their signals.
 #[derive(Clone, Debug)]
 struct Service {
     now: Micros,
@@ -65,7 +65,7 @@ impl Service {
     }
 }
 
-/// Of class 1, tenant 2 and session 3; two of its six blocks are shared.
+/// A request of class 1, tenant 2 and session 3; two of its six blocks are shared.
 fn request(id: u32) -> Request {
     let mut request = Request::new(id, Micros(400), 100, 50);
     request.deadline = Some(Micros(9000));
@@ -106,7 +106,7 @@ fn start<G: GuestKind + ?Sized>(plugin: &dyn Plugin) -> Box<G> {
     guest.unwrap_or_else(|fault| panic!("{fault}"))
 }
 
-/// Whoever was told to end went on for as long as the call took.
+/// Before, a cancelled simulation continued until the call returned.
 #[test]
 fn a_call_ends_with_the_simulation() {
     let plugin = script("fn route(r, s) { loop { } }").unwrap_or_else(|fault| panic!("{fault}"));
@@ -129,7 +129,7 @@ fn route_on(guest: &mut dyn RoutingGuest, service: &Service) -> Result<(usize, V
     Ok((place, scores))
 }
 
-/// What the expression is, by way of a rejection.
+/// The value of the expression, read from the reason of a rejection.
 fn value_of(expression: &str) -> String {
     let source = format!("fn admit(r, s) {{ `${{{expression}}}` }}");
     let service = Service::idle(3).with(|signals| signals.queue_depth = vec![4, 1, 2]);
@@ -291,7 +291,7 @@ proptest! {
     }
 }
 
-/// Columns of a version seen before are not read again, and all others are.
+/// Columns of an unchanged version are not read again; all others are.
 #[test]
 fn versions_are_heeded() {
     let mut guest = router("s.queue_depth * 100 + s.cached_blocks * 10 + s.in_flight");
@@ -419,7 +419,7 @@ fn a_fork_goes_on_alike_and_apart() {
 
 #[test]
 fn a_script_learns_what_changed() {
-    // Four places are too much for it.
+    // The test calls the script with four changed indices, of which the state has too few.
     let source = "// @events routed
         fn learned() {
             let places = changed();

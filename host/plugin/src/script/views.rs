@@ -1,5 +1,5 @@
-//! What scripts see: a request, the cluster as columns, a queued request, the running batch, an engine
-//! step, an event. Columns are made only if the script has a word of that name.
+//! The views that scripts get: a request, the cluster as columns, a queued request, the running batch, an engine step,
+//! an event. A column is built only if its name occurs in the script.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use blis_sim::request::session_text;
 type NameOf = fn(&Tags) -> Name;
 type SumOf = fn(&Batch) -> u64;
 
-/// The text of each name of the workload by number.
+/// The text of each name of the workload, by number.
 pub(super) type NameTexts = Arc<[Box<str>]>;
 
-/// `r`.
+/// The request, `r` in scripts.
 #[derive(Clone, Debug)]
 pub(super) struct Request(pub Arc<RequestFields>);
 
@@ -39,7 +39,7 @@ pub(super) struct RequestFields {
     block_size: u32,
     urgency: i32,
     tags: Tags,
-    /// Known to policies that see the cluster.
+    /// `None` for policies that do not get the cluster.
     tenant_in_flight: Option<u32>,
     blocks: Option<Column>,
     names: NameTexts,
@@ -73,7 +73,7 @@ impl RequestFields {
     }
 }
 
-/// `q`.
+/// The queued request, `q` in scripts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Queued {
     now: Micros,
@@ -90,7 +90,7 @@ impl From<&QueuedView<'_>> for Queued {
     }
 }
 
-/// `s`.
+/// The cluster, `s` in scripts.
 #[derive(Clone, Debug)]
 pub(super) struct Cluster(pub Arc<ClusterFields>);
 
@@ -104,22 +104,21 @@ pub(super) struct ClusterFields {
     seen: Versions,
 }
 
-/// `s[i]`.
+/// One instance, `s[i]` in scripts.
 #[derive(Clone, Debug)]
 pub(super) struct Instance {
     cluster: Arc<ClusterFields>,
     place: usize,
 }
 
-/// What a column of the cluster depends on.
+/// The signal that a column of the cluster depends on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Group {
     Load,
     InFlight,
     CachedBlocks,
-    /// The load, and what is in flight.
+    /// The load and the requests in flight.
     Both,
-    /// Never changes.
     Fixed,
 }
 
@@ -138,7 +137,7 @@ const COLUMNS: [(&str, Group); 12] = [
     ("id", Group::Fixed),
 ];
 
-/// What a script uses, by the words in it.
+/// The fields that a script uses, found by the words in its code.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     columns: [bool; COLUMNS.len()],
@@ -159,7 +158,7 @@ impl Wanted {
         }
     }
 
-    /// What must be kept up to date for that.
+    /// The columns that the host must keep up to date for these fields.
     pub fn reads(&self) -> Reads {
         let any = |groups: &[Group]| {
             self.columns.iter().zip(COLUMNS).any(|(&wanted, (_, group))| wanted && groups.contains(&group))
@@ -173,7 +172,7 @@ impl Wanted {
 }
 
 impl ClusterFields {
-    /// Brings the columns that are `wanted` up to date.
+    /// Updates the columns that are `wanted`.
     pub fn update(&mut self, cluster: &ClusterView<'_>, wanted: &Wanted) {
         let other = self.len != cluster.len();
         let fresh = |seen: u64, now: u64| other || now == 0 || seen != now;
@@ -188,7 +187,7 @@ impl ClusterFields {
             let outdated = match group {
                 Group::Load => load,
                 Group::CachedBlocks => cached_blocks,
-                // Which instances there are has no version.
+                // The set of instances has no version number.
                 Group::InFlight | Group::Both | Group::Fixed => true,
             };
             if wanted.columns[number] && outdated {
@@ -217,7 +216,7 @@ fn fill(number: usize, column: &mut Option<Column>, cluster: &ClusterView<'_>) {
     }
 }
 
-/// `b` of `victim`.
+/// The running batch, `b` of `victim`.
 #[derive(Clone, Debug)]
 pub(super) struct Running(Arc<RunningFields>);
 
@@ -272,11 +271,11 @@ impl Running {
     }
 }
 
-/// `b` of `step_time`.
+/// The engine step, `b` of `step_time`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step(pub Batch);
 
-/// `e`.
+/// The event, `e` of `observe`.
 #[derive(Clone, Debug)]
 pub(super) struct Happening {
     pub event: Event,
@@ -296,7 +295,7 @@ fn int(value: impl TryInto<INT>) -> Dynamic {
     Dynamic::from_int(value.try_into().unwrap_or(INT::MAX))
 }
 
-/// `()` where there is none.
+/// `()` for `None`, in scripts the value for a missing number.
 fn optional(value: Option<impl TryInto<INT>>) -> Dynamic {
     value.map_or(Dynamic::UNIT, int)
 }
@@ -305,7 +304,7 @@ fn text(names: &NameTexts, name: Name) -> Dynamic {
     names.get(name.index()).map_or("", |text| text).into()
 }
 
-/// Sessions have numbers behind those of the names.
+/// The numbers of sessions follow those of the other names.
 fn session(names: &NameTexts, name: Name) -> Dynamic {
     session_text(names, name).into_owned().into()
 }
@@ -338,8 +337,8 @@ fn request(to: &mut Registry) {
     to.field(WHAT, &["blocks"], |r: &Request| column_of(r.0.blocks.as_ref(), "blocks"));
 }
 
-/// The scan and the compiler see the same words, so this fails for nobody; but a wrong column must never be
-/// taken for a right one.
+/// Scan and compiler agree on the words of the script, so the column exists; the check makes sure that a missing column
+/// is never replaced by a wrong one.
 fn column_of(column: Option<&Column>, name: &str) -> Result<Dynamic, Failure> {
     let column = column.ok_or_else(|| failure(format!("the column `{name}` was not prepared for this script")))?;
     Ok(Dynamic::from(column.clone()))

@@ -1,5 +1,5 @@
-//! The types of the interface for components that are called through wasmtime's component layer: its macro makes
-//! them of the WIT package, and rows become its records here.
+//! Interface types for components that are called through wasmtime's component layer. Wasmtime's macro generates them
+//! from the WIT package; rows are converted to its records here.
 
 #[allow(clippy::all, clippy::pedantic, missing_docs, unsafe_code, unused_qualifications, dead_code)]
 mod package {
@@ -14,7 +14,7 @@ pub(super) use package::exports::blis::policy::plugin::{Description, Fact, Insta
 use super::describe::Declared;
 use crate::{Constants, Kind, Parameter};
 
-/// Rows and records of the same fields. The compiler refuses a field too many or too few; its type is the same.
+/// Converts rows to records with the same fields. A missing or additional field does not compile; the types are equal.
 macro_rules! records {
     ($($record:ident { $($field:ident),* $(,)? })*) => {$(
         impl From<&blis_abi::$record> for $record {

@@ -1,4 +1,4 @@
-//! Compiled code of a plugin: asked what it is, and made into instances.
+//! Compiled code of a plugin, from which instances are created, and its description.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::host::{Host, Log, Wants};
 use crate::limits::DESCRIPTION_BYTES;
 use crate::{Description, Fault, Limits};
 
-/// Compiled code whose functions are called as `F` does.
+/// Compiled code whose functions are called through `F`.
 pub(super) struct Compiled<F: Functions> {
     pub file: File,
     pub description: Description,
@@ -22,14 +22,14 @@ pub(super) struct Compiled<F: Functions> {
 }
 
 impl<F: Functions> Compiled<F> {
-    /// `code` of the plugin in `file`, which is asked what it is.
+    /// Compiles the plugin in `file` to `code` and reads its description.
     pub fn new(file: &File, code: F::Code, wants: Wants, limits: &Limits) -> Result<Self, Fault> {
         let mut compiled = Self { file: file.clone(), description: nothing_yet(), code, wants };
         compiled.describe(limits)?;
         Ok(compiled)
     }
 
-    /// Asks what it is, and checks that it has what that calls for.
+    /// Reads the description and checks that the plugin exports the functions that it requires.
     fn describe(&mut self, limits: &Limits) -> Result<(), Fault> {
         let stream = Stream::new(0, "describe");
         let host = Host::new(&self.file, *limits, &Arc::from([]), stream, Log::default());
@@ -45,16 +45,16 @@ impl<F: Functions> Compiled<F> {
         Ok(())
     }
 
-    /// Whether it wants to be told anything.
+    /// Whether the plugin subscribes to events.
     pub fn is_told(&self) -> bool {
         self.description.events != Events::NONE
     }
 
-    /// A fresh instance. What runs while it is made (a start function) is limited as a call is.
+    /// Creates an instance. Its start function runs under the limits of a call.
     pub fn instantiate(&self, host: Host, limits: &Limits) -> Result<(Store<Host>, F::Instance), Fault> {
         let mut store = Store::new(F::engine(&self.code), host);
         store.limiter(|host| host);
-        // Text and lists come out of its memory; that they overlap there does not matter here.
+        // Texts and lists come out of the guest's memory, so that size bounds them; lists may overlap there.
         store.set_hostcall_fuel(limits.memory_bytes);
         let instance = store.set_fuel(limits.fuel_per_call).and_then(|()| F::instantiate(&self.code, &mut store));
         match instance {
@@ -64,7 +64,7 @@ impl<F: Functions> Compiled<F> {
     }
 }
 
-/// Until a guest has said what it is.
+/// The description before the guest has returned its own.
 fn nothing_yet() -> Description {
     Description {
         name: String::new(),

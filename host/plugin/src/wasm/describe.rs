@@ -1,11 +1,11 @@
-//! What a guest says about itself, checked.
+//! Validation of the description that a guest returns.
 
 use super::fault::{File, excerpt};
 use crate::limits::{ABOUT_BYTES, NAME_BYTES, PARAMETERS};
 use crate::rows::{events_of, reads_of};
 use crate::{Description, Fault, FaultKind, Kind, Parameter};
 
-/// What a guest declares. Sets are bits; some of them may be unknown here.
+/// The description as a guest returns it. Sets are bits, some of which may be unknown to this host.
 pub(super) struct Declared {
     pub name: String,
     pub version: String,

@@ -1,10 +1,9 @@
-//! The functions of a component's core module, called without wasmtime's component layer.
+//! Calls the functions of a component's core module without wasmtime's component layer.
 //!
-//! That layer looks up the function, its options and its memory anew in every call, which is more than
-//! half of what a call costs. Components that are nothing but one core module behind the names of our
-//! interface (`standard.rs`) need none of it: their parameters and results are put into memory and
-//! taken out of it here, by the same rules (the canonical ABI), with the same checks and the same limits.
-//! All others go through `typed.rs`.
+//! That layer looks up the function, its options and its memory anew in every call, which is more than half of the cost
+//! of a call. A component that consists of one core module behind the names of our interface (`standard.rs`) does not
+//! need it: this module writes its parameters into memory and reads its results from there by the same rules (the
+//! canonical ABI), with the same checks and limits. All other components are called through `typed.rs`.
 
 use std::mem::offset_of;
 
@@ -28,7 +27,7 @@ use crate::{Constants, Fault, FaultKind, Kind, Parameter, Setup};
 #[cfg(target_endian = "big")]
 compile_error!("guests are little-endian: rows would have to be turned round, number by number");
 
-/// Lists and texts as they lie in a guest's memory, and what has them.
+/// Lists and texts in a guest's memory, and the structs that contain them.
 type List = canonical::List<u32>;
 type Decision = canonical::Decision<List>;
 type Fact = canonical::Fact<List>;
@@ -37,21 +36,22 @@ type ToldParameter = canonical::Parameter<List>;
 type Refusal = canonical::Refusal<List>;
 type Changed = canonical::Changed<List>;
 
-/// Where a field lies, as an address in a guest.
+/// The address of a field in a guest's memory.
 macro_rules! offset {
     ($record:ty, $field:ident) => {
         const { offset_of!($record, $field) as u32 }
     };
 }
 
-/// A compiled core module, linked.
+/// A compiled core module with its host functions linked.
 pub(super) struct Core {
     pre: InstancePre<Host>,
     exports: Exports,
 }
 
 impl Core {
-    /// `module`, of which `exports` are known. An error: it is not what `standard.rs` takes it for.
+    /// Links `module`, whose `exports` are known. An error means that the module is not a standard one as `standard.rs`
+    /// defines it.
     pub(super) fn link(module: &Module, exports: Exports) -> wasmtime::Result<Self> {
         let mut linker = Linker::new(module.engine());
         for import in module.imports() {
@@ -61,7 +61,7 @@ impl Core {
     }
 }
 
-/// Defines the function `name` of `host`.
+/// Links the function `name` of the interface `host`.
 fn define(linker: &mut Linker<Host>, module: &str, name: &str) -> wasmtime::Result<()> {
     match name {
         "log" => linker.func_wrap(module, name, |mut caller: Caller<'_, Host>, level: u32, at: u32, len: u32| {
@@ -111,7 +111,7 @@ fn memory_of(store: &StoreContextMut<'_, Host>) -> wasmtime::Result<GuestMemory>
     memory.ok_or_else(|| wasmtime::format_err!("its memory is not there yet: it asks while it is started"))
 }
 
-/// Where a list lies and how long it is, where the guest asked for that to be written.
+/// Writes the address and length of a list to the result area that the guest passed.
 fn put_pair(memory: &mut [u8], result: u32, at: u32, len: u32) -> wasmtime::Result<()> {
     if !result.is_multiple_of(4) {
         wasmtime::bail!("pointer not aligned");
@@ -124,7 +124,7 @@ fn put_pair(memory: &mut [u8], result: u32, at: u32, len: u32) -> wasmtime::Resu
     Ok(())
 }
 
-/// Which case of a [`Changed`] it is. Its list follows.
+/// Writes the case of a [`Changed`]. The list follows separately.
 fn put_case(memory: &mut [u8], result: u32, case: u8) -> wasmtime::Result<()> {
     if !result.is_multiple_of(4) {
         wasmtime::bail!("pointer not aligned");
@@ -136,10 +136,10 @@ fn put_case(memory: &mut [u8], result: u32, case: u8) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// Takes answers out of a guest's memory.
+/// Reads results from a guest's memory.
 struct Reader<'a> {
     memory: &'a [u8],
-    /// Bytes that it may still hand over.
+    /// Bytes that the guest may still return.
     left: &'a mut usize,
 }
 
@@ -149,7 +149,7 @@ impl Reader<'_> {
         bytes.copied().ok_or_else(|| wasmtime::format_err!("pointer out of bounds of memory"))
     }
 
-    /// A record of `size` bytes begins there.
+    /// Checks that a record of `size` bytes lies at this address.
     fn record(&self, at: u32, align: u32, size: usize) -> wasmtime::Result<()> {
         if !at.is_multiple_of(align) {
             wasmtime::bail!("return pointer not aligned");
@@ -182,7 +182,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// `len` elements of `size` bytes each, from `at` on.
+    /// The bytes of `len` elements of `size` bytes each, starting at `at`.
     fn elements(&mut self, at: u32, len: u32, size: usize, align: u32) -> wasmtime::Result<&[u8]> {
         let bytes = len as usize * size;
         if !at.is_multiple_of(align) {
@@ -203,13 +203,13 @@ impl Reader<'_> {
         Ok(str::from_utf8(bytes)?.to_owned())
     }
 
-    /// The text whose place and length lie at `at`.
+    /// The text whose address and length lie at `at`.
     fn text_at(&mut self, at: u32) -> wasmtime::Result<String> {
         let (text, len) = (self.u32(at)?, self.u32(at + 4)?);
         self.text(text, len)
     }
 
-    /// A `result<_, string>` or a `verdict`.
+    /// The text of a `result<_, string>` or a `decision`, if it is an error or a rejection.
     fn refusal(&mut self, at: u32) -> wasmtime::Result<Option<String>> {
         self.record(at, 4, size_of::<Refusal>())?;
         match self.u8(at + offset!(Refusal, refused))? {
@@ -219,7 +219,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The list whose place and length lie at `at`.
+    /// The list whose address and length lie at `at`.
     fn list_at(&mut self, at: u32, size: usize, align: u32) -> wasmtime::Result<&[u8]> {
         self.record(at, 4, 8)?;
         let (start, len) = (self.u32(at)?, self.u32(at + 4)?);
@@ -231,7 +231,7 @@ impl Reader<'_> {
         let name = self.text_at(at + offset!(ToldDescription, name))?;
         let version = self.text_at(at + offset!(ToldDescription, version))?;
         let about = self.text_at(at + offset!(ToldDescription, about))?;
-        // One byte each, from the kinds on.
+        // The sets and flags have one byte each, beginning with the kinds.
         let [kinds, reads, events, scores, every_step] = self.bytes(at + offset!(ToldDescription, kinds))?;
         let list = at + offset!(ToldDescription, parameters);
         let (start, count) = (self.u32(list)?, self.u32(list + 4)?);
@@ -261,14 +261,14 @@ impl Reader<'_> {
     }
 }
 
-/// A function whose answer lies in memory, and what to call once it was read.
+/// A function whose result lies in memory, and the function to call after the result was read.
 struct Told<P> {
     function: TypedFunc<P, u32>,
     after: Option<TypedFunc<u32, ()>>,
 }
 
 impl<P: WasmParams> Told<P> {
-    /// Calls it, and reads the answer by `read`, which begins at the place it is given.
+    /// Calls the function; `read` gets the address of the result.
     fn call<A>(
         &self,
         memory: &GuestMemory,
@@ -287,7 +287,7 @@ impl<P: WasmParams> Told<P> {
     }
 }
 
-/// The functions that belong to one kind of policy. Pointers are `u32`, as they are for wasmtime.
+/// The functions that belong to one kind of policy. Pointers are `u32`, as in wasmtime.
 enum Role {
     Admission { admit: Told<u32> },
     Routing { route: TypedFunc<u32, u32>, scores: Told<u32> },
@@ -508,8 +508,8 @@ impl Functions for Direct {
 }
 
 impl Direct {
-    /// Puts request, ages, and the place and number of the instances into the guest's memory: 23 numbers
-    /// are more than go as arguments.
+    /// Writes request, ages, and the address and number of the instances into the guest's memory: 23 numbers exceed the
+    /// 16 that the canonical ABI passes as arguments.
     #[inline]
     fn put_scene(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<u32> {
         let request = RequestRow::bytes(std::slice::from_ref(&scene.request));

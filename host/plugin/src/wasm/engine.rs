@@ -7,26 +7,26 @@ use wasmtime::{Config, Engine, WasmBacktraceDetails};
 
 use crate::{Fault, FaultKind};
 
-/// How WebAssembly runs in this process.
+/// Settings of WebAssembly in this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Whether not-a-number has the same bits on every kind of CPU. Costs up to 2.9 times the time of
-    /// a loop over floats, and matters only to a guest that looks at those bits.
+    /// Whether NaN has the same bits on every CPU architecture. This makes a loop over floats up to 2.9 times slower
+    /// and matters only to a guest that reads those bits.
     pub strict: bool,
-    /// Where compiled components are kept.
+    /// The folder for compiled components.
     pub kept: Kept,
 }
 
-/// Where compiled components are kept, by their content, the version of wasmtime and its settings.
-/// What is found there is run as it is: nobody else may be able to write to it.
+/// The folder for compiled components, whose file names depend on their content, the version of wasmtime and its
+/// settings. Code found there runs without further checks: no other user may have write access.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Kept {
-    /// In the user's cache folder, as the platform has it (`~/.cache/blis/compiled`).
+    /// The user's cache folder on this platform (`~/.cache/blis/compiled`).
     #[default]
     UserCache,
-    /// In this folder, an absolute path.
+    /// This folder, an absolute path.
     Folder(PathBuf),
-    /// Nowhere: compiled anew in every process (25 ms for 30 KB).
+    /// No folder: every process compiles anew (25 ms for 30 KB).
     Nowhere,
 }
 
@@ -50,15 +50,15 @@ pub(super) fn engine(settings: &Settings) -> Result<Engine, Fault> {
 fn config(settings: &Settings) -> Config {
     let mut config = Config::new();
     config
-        // Of all limits the one that falls on the same instruction everywhere. Bytes moved by
-        // `memory.copy` and its like count one each.
+        // Fuel is the only limit that stops at the same instruction on every machine. Bulk instructions such as
+        // `memory.copy` count one unit per byte.
         .consume_fuel(true)
         .cranelift_nan_canonicalization(settings.strict)
-        // Its results may differ between CPUs.
+        // Results of relaxed SIMD may differ between CPUs.
         .wasm_relaxed_simd(false)
         .wasm_memory64(false)
         .concurrency_support(false)
-        // Read when something trapped, and only then. The default would ask the environment.
+        // Debug information is read only after a trap. The default would depend on an environment variable.
         .wasm_backtrace_details(WasmBacktraceDetails::Enable);
     config
 }

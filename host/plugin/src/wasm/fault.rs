@@ -1,5 +1,5 @@
-//! What went wrong in a guest, in plain words: the file, the function that was asked, what happened,
-//! what the guest said last, and where in its code.
+//! Faults of a guest in plain words: the file, the function that was called, what happened, the last error that the
+//! guest logged, and the position in its code.
 
 use std::fmt::{self, Display, Write as _};
 use std::path::Path;
@@ -12,7 +12,7 @@ use wasmtime::{FrameInfo, Trap, WasmBacktrace};
 use crate::limits::{FRAME_CHARACTERS, FRAMES};
 use crate::{Fault, FaultKind, Limits};
 
-/// The file of a plugin, as its user calls it.
+/// The file of a plugin, by the path that the user gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct File(Arc<str>);
 
@@ -21,12 +21,12 @@ impl File {
         Self(path.display().to_string().into())
     }
 
-    /// `what` is wrong with it.
+    /// A fault of this file; `what` describes it.
     pub(super) fn fault(&self, kind: FaultKind, what: impl Display) -> Fault {
         Fault::new(kind, what.to_string()).at(Location::file(Arc::clone(&self.0)))
     }
 
-    /// A call of `function` ended in `error`; `said` is the last error it logged.
+    /// The fault for a call of `function` that ended in `error`; `said` is the last error that the guest logged.
     pub(super) fn failed(&self, function: &str, error: &wasmtime::Error, said: &str, limits: &Limits) -> Fault {
         let (kind, what) = explain(error, limits);
         let mut lines = String::new();
@@ -50,7 +50,7 @@ impl Display for File {
     }
 }
 
-/// A guest wanted more memory, or a larger table, than it is allowed.
+/// The error for a memory or table that would exceed its limit.
 #[derive(Debug)]
 pub(super) struct TooMuch {
     pub wanted: usize,
@@ -67,7 +67,7 @@ impl Display for TooMuch {
 
 impl std::error::Error for TooMuch {}
 
-/// A guest handed over more in one answer than the host takes.
+/// The error for a result that exceeds the limit of the host.
 #[derive(Debug)]
 pub(super) struct TooMuchData;
 
@@ -110,11 +110,11 @@ fn explain(error: &wasmtime::Error, limits: &Limits) -> (FaultKind, String) {
     (FaultKind::Trap, what.to_owned())
 }
 
-/// No trap: the guest handed over something that is not what it should be, or asked the host for
-/// something that it cannot answer.
+/// For errors that are not traps: the guest returned an invalid value, or called a host function with invalid
+/// arguments.
 fn broken_rules(error: &wasmtime::Error, limits: &Limits) -> (FaultKind, String) {
     let text = error.root_cause().to_string();
-    // wasmtime keeps this type to itself.
+    // wasmtime does not export this error type.
     if text.contains("fuel allocated for hostcalls") {
         return (FaultKind::OutOfMemory, TooMuchData.to_string());
     }
@@ -122,12 +122,12 @@ fn broken_rules(error: &wasmtime::Error, limits: &Limits) -> (FaultKind, String)
     (FaultKind::Trap, format!("broke the rules of its interface: {text}"))
 }
 
-/// The stand-ins that wit-component adds tell nobody anything.
+/// Whether the frame belongs to the guest's code; the adapter functions that wit-component adds do not help an author.
 fn of_the_guest(frame: &FrameInfo) -> bool {
     !frame.module().name().is_some_and(|name| name.starts_with("wit-component:"))
 }
 
-/// `blis_sdk::route (src/lib.rs:12:5)`, as far as the guest carries names and lines.
+/// The position of a frame, as `blis_sdk::route (src/lib.rs:12:5)`, if the guest has names and line numbers.
 fn place(frame: &FrameInfo) -> String {
     let symbol = frame.symbols().first();
     let mut place = String::new();
@@ -144,7 +144,7 @@ fn place(frame: &FrameInfo) -> String {
     place
 }
 
-/// At most `bytes` of `text`, on one line: what a guest says must not play with a terminal.
+/// At most `bytes` of `text`, on one line and without control characters, which could manipulate a terminal.
 pub(super) fn excerpt(text: &str, bytes: usize) -> String {
     let cut = &text[..text.floor_char_boundary(bytes)];
     let mut clean: String = cut.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();

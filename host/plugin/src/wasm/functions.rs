@@ -1,4 +1,4 @@
-//! The functions of an instance, whichever way they are called.
+//! The functions of an instance, independent of the way in which they are called.
 
 use wasmtime::{Engine, Store};
 
@@ -8,20 +8,19 @@ use super::host::Host;
 use crate::rows::{AgesRow, EventRow, InstanceRow, QueuedRow, RequestRow, RunningRow, StepRow};
 use crate::{Constants, Fault, Kind, Setup};
 
-/// The functions of an instance that a guest of one kind uses, and how they are called: `typed.rs` and
-/// `direct.rs`. Only those of that kind are called.
+/// The functions of an instance that a guest of one kind uses; `typed.rs` and `direct.rs` implement the calls. Only
+/// functions of that kind are called.
 pub(super) trait Functions: Sized + Send + 'static {
-    /// What instances are made of.
+    /// The code from which instances are created.
     type Code: Send + Sync;
-    /// An instance of it.
     type Instance;
 
     fn engine(code: &Self::Code) -> &Engine;
 
-    /// A fresh instance. Runs what it says is to be run at the start.
+    /// Creates an instance and runs its start function.
     fn instantiate(code: &Self::Code, store: &mut Store<Host>) -> wasmtime::Result<Self::Instance>;
 
-    /// What it says about itself.
+    /// Calls `describe` and returns the raw description.
     fn describe(
         file: &File,
         code: &Self::Code,
@@ -29,7 +28,7 @@ pub(super) trait Functions: Sized + Send + 'static {
         instance: &Self::Instance,
     ) -> Result<wasmtime::Result<Declared>, Fault>;
 
-    /// The functions that it must have to be used for `kind`; `told` what happens, if it is.
+    /// Looks up the functions required for `kind`, and `observe` if the guest subscribes to events.
     fn find(
         file: &File,
         code: &Self::Code,
@@ -43,7 +42,7 @@ pub(super) trait Functions: Sized + Send + 'static {
     fn save(&self, store: &mut Store<Host>) -> wasmtime::Result<Vec<u8>>;
     fn restore(&self, store: &mut Store<Host>, state: &[u8]) -> wasmtime::Result<Result<(), String>>;
     fn notice(&self, store: &mut Store<Host>, event: &EventRow) -> wasmtime::Result<()>;
-    /// The reason if it rejects.
+    /// Calls `admit`; returns the reason of a rejection.
     fn admit(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<Option<String>>;
     fn route(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<u32>;
     fn scores(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<Vec<f64>>;
@@ -56,7 +55,7 @@ pub(super) trait Functions: Sized + Send + 'static {
     fn step_time(&self, store: &mut Store<Host>, step: &StepRow) -> wasmtime::Result<u64>;
 }
 
-/// What an admission or routing policy is shown.
+/// The input of an admission or routing decision.
 pub(super) struct Scene<'a> {
     pub request: RequestRow,
     pub ages: AgesRow,

@@ -1,4 +1,4 @@
-//! A plugin with a state, as a [`Guest`]: what is the same whichever way its functions are called.
+//! A plugin with a state, as a [`Guest`]: the part that does not depend on the way in which functions are called.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::{
     RoutingGuest, SchedulingGuest, Setup, StartedGuest,
 };
 
-/// An instance, ready for questions.
+/// An instance that was configured and accepts calls.
 struct Live<F> {
     store: Store<Host>,
     functions: F,
 }
 
-/// A guest: what an instance is made from, and the instance unless it trapped.
+/// A guest: the code, the setup, and the instance unless it trapped.
 pub(super) struct WasmGuest<F: Functions> {
     plugin: Arc<Compiled<F>>,
     setup: Setup,
@@ -60,7 +60,7 @@ impl<F: Functions> WasmGuest<F> {
         &self.plugin.file
     }
 
-    /// Makes an instance if there is none.
+    /// Creates and configures an instance if there is none.
     #[inline]
     fn ready(&mut self) -> Result<(), Fault> {
         if self.live.is_some() { Ok(()) } else { self.begin_anew() }
@@ -89,7 +89,7 @@ impl<F: Functions> WasmGuest<F> {
         configured
     }
 
-    /// An error that the guest answered with.
+    /// Turns an error that the guest returned into a fault.
     fn agreed(&self, function: &str, answer: Result<(), String>) -> Result<(), Fault> {
         answer.map_err(|text| {
             let text = excerpt(&text, self.setup.limits.message_bytes);
@@ -97,7 +97,7 @@ impl<F: Functions> WasmGuest<F> {
         })
     }
 
-    /// Calls the function called `name` by `call`. Nothing here allocates unless something fails.
+    /// Calls the function called `name` by `call`. Allocates nothing unless the call fails.
     #[inline]
     fn ask<A>(
         &mut self,
@@ -113,7 +113,7 @@ impl<F: Functions> WasmGuest<F> {
         answer.map_err(|error| self.failed(name, &error))
     }
 
-    /// Refuses questions of another kind than it was started for.
+    /// Refuses calls of another kind than the guest was started for.
     #[inline]
     fn of(&mut self, kind: Kind) -> Result<(), Fault> {
         if self.setup.kind != kind {
@@ -122,7 +122,7 @@ impl<F: Functions> WasmGuest<F> {
         self.ready()
     }
 
-    /// An instance that trapped cannot go on: the next call makes another.
+    /// An instance cannot continue after a trap: the next call creates a new one.
     #[cold]
     fn failed(&mut self, function: &str, error: &wasmtime::Error) -> Fault {
         let live = self.live.take();
@@ -131,7 +131,7 @@ impl<F: Functions> WasmGuest<F> {
         self.file().failed(function, error, host.map_or("", Host::said), &self.setup.limits)
     }
 
-    /// What an admission or routing policy decides about, and may ask.
+    /// Prepares a call of an admission or routing function: its input, and the data of host functions.
     #[inline]
     fn decide<A>(
         &mut self,

@@ -1,4 +1,4 @@
-//! What a guest may ask for (`blis:policy/host`), and what it may take up.
+//! The host functions of a guest (`blis:policy/host`) and its resource limits.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::memory::GuestMemory;
 use crate::Limits;
 use crate::limits::{COMPONENT_PARTS, HOST_CALL_FUEL, TABLE_ELEMENTS};
 
-/// The host's side of one guest.
+/// The data behind the host functions of one guest.
 #[derive(Debug)]
 pub(super) struct Host {
     file: File,
@@ -24,45 +24,45 @@ pub(super) struct Host {
     table_elements: usize,
     log: Log,
     call: Call,
-    /// The guest's memory, where the host puts answers there itself (`direct.rs`).
+    /// The guest's memory, where `direct.rs` writes the results of host functions.
     pub(super) memory: Option<GuestMemory>,
 }
 
-/// How much a guest has logged, over all its instances.
+/// Number of lines that a guest has logged, over all its instances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Log {
     pub lines: u32,
     pub dropped: u64,
 }
 
-/// The call that is going on.
+/// The call in progress.
 #[derive(Debug, Default)]
 struct Call {
     request: u32,
     ties: Option<Ties>,
-    /// Blocks of the prompt, if the guest may ask for them.
+    /// Blocks of the prompt, if the guest imports that function.
     blocks: Vec<u32>,
-    /// Rows that may differ from those of the call before, if the guest may ask for them; `None` if any.
+    /// Rows that may differ from those of the previous call, if the guest imports that function; `None` if any may.
     changed: Option<Vec<u32>>,
     generator: Option<Generator>,
     /// The last error that the guest logged.
     said: String,
 }
 
-/// What a call is about.
+/// The input of a call as far as host functions need it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct About<'a> {
     /// Number of the request; 0 if there is none.
     pub id: u32,
-    /// The request, where a policy may look at its prompt.
+    /// The request, if the policy may read its prompt blocks.
     pub request: Option<&'a RequestView<'a>>,
-    /// How equals are told apart.
+    /// The tie-breaking rule for `pick`.
     pub ties: Option<&'a Ties>,
-    /// The places of the rows that may differ from those of the call before; `None` if any.
+    /// Indices of the rows that may differ from those of the previous call; `None` if any may.
     pub changed: Option<&'a [u32]>,
 }
 
-/// What a guest may ask for that has to be laid ready before a call.
+/// Data that must be prepared before each call because the guest imports the function that returns it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wants {
     pub blocks: bool,
@@ -70,7 +70,7 @@ pub(super) struct Wants {
 }
 
 impl Wants {
-    /// What a guest wants that imports `functions` of `host`.
+    /// The data needed by a guest that imports `functions` of `host`.
     pub(super) fn of<'a>(functions: impl Iterator<Item = &'a str>) -> Self {
         let mut wants = Self::default();
         for function in functions {
@@ -96,7 +96,7 @@ impl Host {
         }
     }
 
-    /// A call begins.
+    /// Begins a call.
     #[inline]
     pub(super) fn begin(&mut self, about: &About<'_>, wants: Wants) {
         let call = &mut self.call;
@@ -144,7 +144,7 @@ impl Host {
     }
 }
 
-// What the functions of `host` do, however they are called.
+// The host functions themselves, independent of the way in which they are linked.
 
 pub(super) fn log(
     mut store: StoreContextMut<'_, Host>,
@@ -191,14 +191,14 @@ pub(super) fn text(store: &mut StoreContextMut<'_, Host>, name: u32) -> wasmtime
     Ok(text)
 }
 
-/// Which rows may differ from those of the call before; `None` if any may.
+/// The rows that may differ from those of the previous call; `None` if any may.
 pub(super) fn changed(store: &mut StoreContextMut<'_, Host>) -> wasmtime::Result<Option<Vec<u32>>> {
     let changed = store.data().call.changed.clone();
     charge(store, HOST_CALL_FUEL + changed.as_ref().map_or(0, |places| places.len() as u64))?;
     Ok(changed)
 }
 
-/// Defines `host` for components, imported as `full_name`.
+/// Links `host` for components that import it as `full_name`.
 pub(super) fn link(linker: &mut Linker<Host>, full_name: &str) -> wasmtime::Result<()> {
     let mut host = linker.instance(full_name)?;
     host.func_wrap("log", |store: StoreContextMut<'_, Host>, (level, message): (u32, WasmStr)| {
@@ -217,8 +217,8 @@ fn charge(store: &mut StoreContextMut<'_, Host>, fuel: u64) -> wasmtime::Result<
     if left.is_none() { Err(Trap::OutOfFuel.into()) } else { Ok(()) }
 }
 
-/// Only what a guest itself declared as its maximum is refused in a way that it notices; everything
-/// else ends the call, so that how much there is makes no difference to a run.
+/// A guest can observe a refusal only at the maximum that it declared itself; every other limit ends the call, so that
+/// the memory of the machine has no influence on a run.
 impl ResourceLimiter for Host {
     fn memory_growing(&mut self, current: usize, desired: usize, max: Option<usize>) -> wasmtime::Result<bool> {
         if max.is_some_and(|max| desired > max) {

@@ -1,5 +1,5 @@
-//! What a file wants and offers, by names alone: before anything is compiled or linked, so that what
-//! does not fit is said in terms of versions and interfaces.
+//! Imports and exports of a file by name, read before anything is compiled or linked, so that messages about a mismatch
+//! name versions and interfaces.
 
 use std::collections::BTreeMap;
 
@@ -14,16 +14,16 @@ const OFFERED: (u64, u64) = (1, 0);
 /// The functions of the interface `host`.
 pub(super) const HOST_FUNCTIONS: [&str; 6] = ["log", "random", "pick", "prompt-blocks", "text", "changed"];
 
-/// The two kinds of WebAssembly files.
+/// The two formats of WebAssembly files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// A component: typed.
+    /// A component, which has typed interfaces.
     Component,
-    /// A core module, which `componentize` makes a component of.
+    /// A core module, which `componentize` converts to a component.
     Module,
 }
 
-/// What the first bytes say.
+/// The format according to the first bytes.
 pub(super) fn form(file: &File, bytes: &[u8]) -> Result<Form, Fault> {
     let refuse = |what: &str| Err(file.fault(FaultKind::Unreadable, what));
     let Some((magic, rest)) = bytes.split_at_checked(4) else {
@@ -50,7 +50,7 @@ pub(super) struct Exports {
 }
 
 impl Exports {
-    /// The full name of `interface`, if it is there.
+    /// The full name of `interface`, if it is exported.
     pub(super) fn full_name(&self, interface: &str) -> Option<&str> {
         self.interfaces.get(interface).map(String::as_str)
     }
@@ -60,13 +60,13 @@ impl Exports {
     }
 }
 
-/// Exports of a component, after a look at its imports.
+/// Exports of a component, after a check of its imports.
 ///
 /// # Errors
-/// If it wants what there is not, or another version.
+/// If it imports something that the host does not offer, or another version.
 pub(super) fn component(file: &File, bytes: &[u8]) -> Result<Exports, Fault> {
     let mut exports = Exports::default();
-    // Components nest: only the outermost is of interest.
+    // Components nest; only exports of the outermost count.
     let mut depth = 0_usize;
     for payload in Parser::new(0).parse_all(bytes) {
         match payload.map_err(|error| malformed(file, &error))? {
@@ -88,20 +88,20 @@ pub(super) fn component(file: &File, bytes: &[u8]) -> Result<Exports, Fault> {
     exports.some(file)
 }
 
-/// Names of a core module.
+/// Names in a core module.
 #[derive(Debug, Default)]
 pub(super) struct Module {
     pub exports: Exports,
-    /// All that it exports, as it is spelt.
+    /// All exported names, as they are spelt.
     pub names: Vec<String>,
-    /// Whether it carries its own WIT (what wit-bindgen leaves).
+    /// Whether the module has embedded WIT (from wit-bindgen).
     pub embedded_wit: bool,
 }
 
-/// Exports of a core module, after a look at its imports.
+/// Exports of a core module, after a check of its imports.
 ///
 /// # Errors
-/// If it wants what there is not, or another version.
+/// If it imports something that the host does not offer, or another version.
 pub(super) fn module(file: &File, bytes: &[u8]) -> Result<Module, Fault> {
     let mut module = Module::default();
     for payload in Parser::new(0).parse_all(bytes) {
@@ -125,7 +125,7 @@ pub(super) fn module(file: &File, bytes: &[u8]) -> Result<Module, Fault> {
             _ => {}
         }
     }
-    // With its own WIT, the names may be those of that WIT's choice.
+    // With embedded WIT the names may follow that WIT.
     if !module.embedded_wit {
         module.exports = module.exports.some(file)?;
     }
@@ -139,14 +139,14 @@ fn malformed(file: &File, error: &wasmparser::BinaryReaderError) -> Fault {
 }
 
 impl Exports {
-    /// Of the names of a core module's exports.
+    /// The interfaces among the names of a core module's exports.
     pub(super) fn of<'a>(file: &File, names: impl Iterator<Item = &'a str>) -> Result<Self, Fault> {
         let mut exports = Self::default();
         names.into_iter().try_for_each(|name| exports.add_function(file, name))?;
         Ok(exports)
     }
 
-    /// The interface of a core module's function.
+    /// Adds the interface of a core module's function.
     fn add_function(&mut self, file: &File, name: &str) -> Result<(), Fault> {
         match name.split_once('#') {
             Some((interface, _)) if !interface.starts_with("cabi_post_") => self.add(file, interface),
@@ -161,7 +161,7 @@ impl Exports {
         Ok(())
     }
 
-    /// These, if there are any.
+    /// `self`, or a fault if there is no interface.
     fn some(self, file: &File) -> Result<Self, Fault> {
         if self.interfaces.is_empty() {
             let what = "exports nothing of blis:policy, so it is no policy; build it with sdk/rust or sdk/c";
@@ -171,13 +171,13 @@ impl Exports {
     }
 }
 
-/// `routing` and `1.0.0` of `blis:policy/routing@1.0.0`.
+/// Splits `blis:policy/routing@1.0.0` into `routing` and `1.0.0`.
 fn policy_interface(name: &str) -> Option<(&str, &str)> {
     let rest = name.strip_prefix("blis:policy/")?;
     Some(rest.split_once('@').unwrap_or((rest, "")))
 }
 
-/// Of the versions of one interface, those with equal first two numbers are alike.
+/// Versions of an interface are compatible if their first two numbers are equal.
 fn check_version(file: &File, version: &str) -> Result<(), Fault> {
     let mut numbers = version.split(['.', '-', '+']).map(|number| number.parse::<u64>().ok());
     let built = (numbers.next().flatten(), numbers.next().flatten());
@@ -202,7 +202,7 @@ fn check_version(file: &File, version: &str) -> Result<(), Fault> {
 fn check_import(file: &File, name: &str) -> Result<(), Fault> {
     let Some((interface, version)) = policy_interface(name) else { return Err(forbidden(file, name)) };
     check_version(file, version)?;
-    // `types` holds types only, which have to be imported to be named.
+    // `types` has no functions; it must be imported because other interfaces use its types.
     if interface == "host" || interface == "types" { Ok(()) } else { Err(unknown(file, name)) }
 }
 
@@ -230,13 +230,13 @@ fn unknown(file: &File, name: &str) -> Fault {
     file.fault(FaultKind::ForbiddenImport, what)
 }
 
-/// An interface that what the plugin says about itself calls for.
+/// The fault for an interface that the plugin's description requires and the file does not export.
 pub(super) fn not_exported(file: &File, interface: &str) -> Fault {
     let what = format!("does not export blis:policy/{interface}, which what it says about itself calls for");
     file.fault(FaultKind::MissingExport, what)
 }
 
-/// A function that `host` does not have.
+/// The fault for an import of a function that `host` does not have.
 pub(super) fn no_such_function(file: &File, name: &str) -> Fault {
     let what = format!("wants host.{name}, which there is not; there are {}", HOST_FUNCTIONS.join(", "));
     file.fault(FaultKind::ForbiddenImport, what)

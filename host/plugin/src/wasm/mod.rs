@@ -1,21 +1,20 @@
 //! WebAssembly: sandboxed and deterministic, at about half the speed of native code.
 //!
 //! ```text
-//! bytes ─ form? ─► core module ─ componentize ─► component ─ inspect (names) ─► compile, or take what was kept
-//!                                                                                  │
-//!        guest ◄─ configure ◄─ instance ◄─ start ◄─ Plugin ◄─ describe, checked ◄──┘
+//! bytes ─ format? ─► core module ─ componentize ─► component ─ inspect (names) ─► compile, or read from the cache
+//!                                                                                   │
+//!      guest ◄─ configure ◄─ instance ◄─ start ◄─ Plugin ◄─ describe, validate ◄────┘
 //! ```
 //!
-//! A guest gets its memory, the five functions of `host`, and nothing else: no files, no clock, no
-//! network, no WASI. Every call gets its fuel anew; memory and tables have limits whose crossing ends
-//! the call. After that, and after any other trap, the instance is thrown away and the next call
-//! begins with a fresh one.
+//! A guest gets its memory, the functions of `host`, and nothing else: no files, no clock, no network, no WASI. Every
+//! call gets new fuel; memory and tables have limits, and a call that exceeds one ends. After that, and after any other
+//! trap, the instance is discarded and the next call starts a new one.
 //!
-//! Every file is compiled and looked at as a component first. If it is nothing but one core module behind
-//! the names of our interface, as what the SDKs make is (`standard.rs`), the functions of that module are
-//! called (`direct.rs`); all other components are called through wasmtime's component layer (`typed.rs`),
-//! which costs more. Tests compare the two. Where functions are called directly, rows cross as they lie in memory:
-//! a list is one copy. The component layer writes them field by field. docs/performance.md has what a call costs.
+//! Every file is first compiled and checked as a component. If it consists of one core module behind the names of our
+//! interface, as the SDKs produce it (`standard.rs`), the functions of that module are called directly (`direct.rs`);
+//! all other components are called through wasmtime's component layer (`typed.rs`), which is slower. Tests compare the
+//! two. Direct calls copy rows as they lie in memory: a list is one copy. The component layer writes them field by
+//! field. docs/performance.md states the cost of a call.
 
 mod bindings;
 mod compiled;
@@ -55,7 +54,7 @@ use self::inspect::{Exports, Form};
 use super::sha256::sha256;
 use super::{Description, Fault, FaultKind, Limits, Plugin, Setup, StartedGuest, Technology};
 
-/// The plugin in the file at `path`, a component or a core module.
+/// Loads the plugin in the file at `path`, a component or a core module.
 ///
 /// # Errors
 /// If it cannot be read, is larger than allowed, or as for [`load`].
@@ -63,10 +62,10 @@ pub fn open(path: &Path, limits: &Limits, settings: &Settings) -> Result<Arc<dyn
     load(path, &read(path, limits)?, limits, settings)
 }
 
-/// The bytes of the file at `path`, if they are not more than allowed: its size is looked at first.
+/// The bytes of the file at `path`. Its size is checked before it is read.
 ///
 /// # Errors
-/// If it cannot be read, is no file, or is too large.
+/// If it cannot be read, is not a file, or is too large.
 pub fn read(path: &Path, limits: &Limits) -> Result<Vec<u8>, Fault> {
     let file = File::new(path);
     let unreadable = |error: std::io::Error| file.fault(FaultKind::Unreadable, format_args!("cannot be read: {error}"));
@@ -75,7 +74,7 @@ pub fn read(path: &Path, limits: &Limits) -> Result<Vec<u8>, Fault> {
         return Err(file.fault(FaultKind::Unreadable, "is not a file"));
     }
     check_size(&file, known.len(), limits)?;
-    // It may grow meanwhile.
+    // The file may grow meanwhile.
     let mut bytes = Vec::new();
     let source = fs::File::open(path).map_err(unreadable)?;
     source.take(limits.file_bytes.saturating_add(1)).read_to_end(&mut bytes).map_err(unreadable)?;
@@ -92,12 +91,12 @@ fn check_size(file: &File, size: u64, limits: &Limits) -> Result<(), Fault> {
     Err(file.fault(FaultKind::Unreadable, what))
 }
 
-/// The plugin in `bytes`, a component or a core module, read from `path`. Compiles it, unless the
-/// same bytes were compiled before, and asks what it is.
+/// Loads the plugin in `bytes`, a component or a core module, read from `path`. Compiles it, unless the cache has the
+/// compiled code, and reads its description.
 ///
 /// # Errors
-/// If it is not WebAssembly, does not compile, wants what there is not or another version, lacks what
-/// it must have, or fails to describe itself.
+/// If it is not WebAssembly, does not compile, imports something that the host does not offer or another version, lacks
+/// a required export, or fails to describe itself.
 pub fn load(path: &Path, bytes: &[u8], limits: &Limits, settings: &Settings) -> Result<Arc<dyn Plugin>, Fault> {
     load_known(path, bytes, &sha256(bytes), limits, settings)
 }
@@ -117,7 +116,7 @@ pub fn load_known(
     check_size(&file, bytes.len() as u64, limits)?;
     let engine = engine::engine(settings).map_err(|fault| file.fault(fault.kind, fault.diagnostic.what))?;
     let kept = kept::Compiled::of(&engine, sha256, settings);
-    // What lies there was accepted as a component before.
+    // Code in the cache was checked as a component before.
     if let Some(module) = kept.module()
         && let Ok(plugin) = direct(&file, &module, limits)
     {
@@ -143,7 +142,7 @@ pub fn load_known(
     Ok(Arc::new(plugin))
 }
 
-/// The plugin with the functions of the component `bytes`.
+/// The plugin in the component `bytes`, called through the component layer.
 fn typed(
     file: &File,
     bytes: &[u8],
@@ -155,7 +154,7 @@ fn typed(
     let compile = || {
         let component = Component::new(engine, bytes)
             .map_err(|error| file.fault(FaultKind::Syntax, format_args!("does not compile: {error:#}")))?;
-        // Of the others, the module is kept.
+        // Of standard components, the core module is cached instead.
         if standard::main_module(bytes, exports).is_none() {
             kept.keep_component(&component);
         }
@@ -166,7 +165,7 @@ fn typed(
     Wasm::described(file, typed::Component { pre, exports: exports.clone() }, wants, limits)
 }
 
-/// The plugin with the functions of `module`.
+/// The plugin in `module`, called directly.
 fn direct(file: &File, module: &Module, limits: &Limits) -> Result<Wasm<direct::Direct>, Fault> {
     let exports = Exports::of(file, module.exports().map(|export| export.name()))?;
     let wants = Wants::of(module.imports().map(|import| import.name()));
@@ -175,7 +174,7 @@ fn direct(file: &File, module: &Module, limits: &Limits) -> Result<Wasm<direct::
     Wasm::described(file, code, wants, limits)
 }
 
-/// With the host's functions; and what of them has to be laid ready.
+/// Links the host functions; also returns the data that they need before each call.
 fn link(file: &File, engine: &Engine, component: &Component) -> Result<(InstancePre<Host>, Wants), Fault> {
     let mut linker = Linker::new(engine);
     let mut functions = Vec::new();

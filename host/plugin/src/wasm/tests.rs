@@ -21,7 +21,7 @@ use crate::{Kind, LatencyGuest, RoutingGuest};
 
 const LEAST_LOADED: &str = include_str!("fixtures/least_loaded.wat");
 
-/// The fixture with parts of its text changed.
+/// The fixture with parts of its text replaced.
 fn changed(changes: &[(&str, &str)]) -> String {
     changes.iter().fold(LEAST_LOADED.to_owned(), |text, (from, to)| {
         assert!(text.contains(from), "the fixture has no {from:?}");
@@ -29,7 +29,7 @@ fn changed(changes: &[(&str, &str)]) -> String {
     })
 }
 
-/// The fixture with other instructions at the start of `route`, and imports.
+/// The fixture with other instructions at the start of `route`, and other imports.
 fn routing(imports: &str, body: &str) -> String {
     changed(&[(";; imports", imports), (";; begin", body)])
 }
@@ -42,16 +42,16 @@ fn load_bytes(bytes: &[u8]) -> Result<Arc<dyn Plugin>, Fault> {
     load(Path::new("router.wasm"), bytes, &Limits::default(), &settings())
 }
 
-/// How functions are called.
+/// The two ways to call functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// As `direct.rs` does if possible.
+    /// Directly (`direct.rs`) if possible.
     Fastest,
-    /// As `typed.rs` does.
+    /// Always through `typed.rs`.
     Typed,
 }
 
-/// As `load` does, but for the way.
+/// As `load`, but with the given way to call functions.
 fn load_by(way: Way, name: &str, bytes: &[u8]) -> Result<Arc<dyn Plugin>, Fault> {
     let (path, limits) = (Path::new(name), Limits::default());
     let settings = settings();
@@ -95,7 +95,7 @@ fn router(plugin: &dyn Plugin, setup: &Setup) -> Result<Box<dyn RoutingGuest>, F
     plugin.start(setup).and_then(StartedGuest::into_kind)
 }
 
-/// Asks `guest` to route among instances with so many requests in flight.
+/// Calls `guest` to route among instances with these numbers of requests in flight.
 fn route(guest: &mut dyn RoutingGuest, in_flight: &[u32], scores: &mut Vec<f64>) -> Result<usize, Fault> {
     with_view(in_flight, |request, cluster| guest.route(request, cluster, &Ties::LowestIndex, scores))
 }
@@ -204,7 +204,7 @@ fn a_copy_goes_on_and_shares_nothing() {
 
 #[test]
 fn after_a_trap_it_begins_anew() {
-    // With 3 instances it gives up.
+    // With 3 instances the guest traps.
     let text = routing("", "(if (i32.eq (i32.load offset=108 (local.get $at)) (i32.const 3)) (then (unreachable)))");
     let mut guest = start(&text).expect("starts");
     assert_eq!(route(guest.as_mut(), &[1, 0], &mut Vec::new()), Ok(1));
@@ -230,7 +230,7 @@ fn a_guest_answers_for_its_kind_only() {
 
 #[test]
 fn the_host_answers() {
-    // pick of 3, blocks of the prompt, a name of 4 letters, randomness: all in the place.
+    // pick of 3, blocks of the prompt, a name of 4 letters, random numbers: the index combines all.
     let text = routing(
         r#"(import "blis:policy/host@1.0.0" "pick" (func $pick (param i32) (result i32)))
         (import "blis:policy/host@1.0.0" "random" (func $random (result i64)))
@@ -270,7 +270,7 @@ impl io::Write for Lines {
     }
 }
 
-/// What `work` logs.
+/// The log output of `work`.
 fn logged(work: impl FnOnce()) -> String {
     let lines = Lines::default();
     let writer = lines.clone();
@@ -308,7 +308,7 @@ fn a_long_log_line_is_cut() {
         let mut guest = start(&routing(LOG, long)).expect("starts");
         assert_eq!(route(guest.as_mut(), &[1, 0], &mut Vec::new()), Ok(1));
     });
-    // All zeros, which are control characters.
+    // All bytes are zero, which are control characters.
     assert_eq!(log.trim(), "INFO router.wasm: …", "{} bytes", log.len());
 }
 
@@ -321,7 +321,7 @@ fn fault_of(way: Way, text: &str) -> Fault {
     route(guest.as_mut(), &[1, 0], &mut Vec::new()).expect_err("a hostile guest fails")
 }
 
-/// Whatever else happened in this process, a good guest still works.
+/// Checks that a correct guest still works in this process.
 fn assert_alive() {
     let mut guest = start(LEAST_LOADED).expect("starts");
     assert_eq!(route(guest.as_mut(), &[1, 0], &mut Vec::new()), Ok(1));
@@ -452,11 +452,11 @@ fn calls_that_go_wrong_end_with_a_reason() {
     ");
 }
 
-/// What each of `attacks` is told, whichever way it is called.
+/// The messages for each of `attacks`, which are equal for both ways to call functions.
 fn told(attacks: &[(&str, String)]) -> String {
     let line = |(name, text): &(&str, String)| {
         let fault = fault_of(Way::Fastest, text);
-        // A component has a frame of its own around functions of the host.
+        // A component has a frame of its own around host functions.
         let mut typed = fault_of(Way::Typed, text);
         let excerpt = typed.diagnostic.excerpt.take().map(|lines| lines.replace("\n  at function 0", ""));
         typed.diagnostic.excerpt = excerpt.filter(|lines| !lines.is_empty()).map(Into::into);
@@ -628,9 +628,9 @@ fn nonsense_about_itself_is_refused() {
         ("text outside its memory", describe(about, r#""\20\01\00\00" "\0f\00\00\70""#)),
         ("a long version", describe(r#""\10\01\00\00" "\05\00\00\00""#, r#""\00\10\00\00" "\00\00\01\00""#)),
         ("2^32 parameters", describe(parameters, r#""\00\02\00\00" "\ff\ff\ff\ff")"#)),
-        // 5000 records of zeros that are all there.
+        // 5000 records of zeros within the memory.
         ("many parameters", describe(parameters, r#""\00\10\00\00" "\88\13\00\00")"#).replace("\") 2)", "\") 64)")),
-        // Each with the same text of 64 KB.
+        // Each record has the same text of 64 KB.
         ("text many times over", bomb()),
         ("no kind", describe(r#""\02" "\03""#, r#""\00" "\03""#)),
         ("a kind that it has no functions for", describe(r#""\02" "\03""#, r#""\03" "\03""#)),
@@ -689,7 +689,7 @@ fn nonsense_about_itself_is_refused() {
     "#);
 }
 
-/// 5000 parameters whose names are one and the same text of 64 KB: 320 MB for the host.
+/// 5000 parameters with the same text of 64 KB as name: 320 MB for the host.
 fn bomb() -> String {
     changed(&[
         (r#""\00\02\00\00" "\01\00\00\00")"#, r#""\00\10\00\00" "\88\13\00\00")"#),
@@ -762,7 +762,7 @@ fn large_files_are_refused_before_they_are_read() {
     let folder = tempfile("large");
     let path = folder.join("large.wasm");
     let file = fs::File::create(&path).expect("writable");
-    // A hole: reading it would take memory, making it does not.
+    // A sparse file: it needs no disk space, but reading it would need memory.
     file.set_len(50 << 20).expect("writable");
     let fault = open(&path, &Limits::default(), &settings()).map(|_| ()).expect_err("too large");
     let message = fault.to_string().replace(&folder.display().to_string(), "DIR");
@@ -774,7 +774,7 @@ fn large_files_are_refused_before_they_are_read() {
     fs::remove_dir_all(folder).expect("ours");
 }
 
-/// An empty folder of this test's own.
+/// An empty folder for this test.
 fn tempfile(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("blis-wasm-{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&folder);
@@ -782,7 +782,7 @@ fn tempfile(name: &str) -> PathBuf {
     folder
 }
 
-/// The fixture routes, loaded with compiled code kept in `folder`.
+/// Checks that the fixture routes, with compiled code cached in `folder`.
 fn routes_with_code_in(folder: &Path) {
     let settings = Settings { strict: true, kept: Kept::Folder(folder.to_owned()) };
     let core = wat::parse_str(LEAST_LOADED).expect("assembles");
@@ -805,7 +805,7 @@ fn compiled_code_is_kept() {
     let before = written(&files[0]);
     routes_with_code_in(&folder);
     assert_eq!((files_in(&folder), written(&files[0])), (files.clone(), before), "and used");
-    // What is no compiled code is not run, but replaced.
+    // A file without compiled code is not run, but replaced.
     fs::write(&files[0], "nonsense").expect("ours");
     routes_with_code_in(&folder);
     assert!(fs::metadata(&files[0]).expect("there").len() > 1000);

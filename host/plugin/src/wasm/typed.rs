@@ -1,4 +1,4 @@
-//! The functions of a component, as wasmtime calls them: for any component, however it was made.
+//! Calls the functions of a component through wasmtime's component layer: for any component, from any compiler.
 
 use wasmtime::component::{ComponentNamedList, Instance, InstancePre, Lift, Lower, TypedFunc};
 use wasmtime::{Engine, Store};
@@ -45,13 +45,13 @@ pub(super) struct Typed {
     notice: Option<TypedFunc<(Event,), ()>>,
 }
 
-/// A compiled component, linked.
+/// A compiled component with its host functions linked.
 pub(super) struct Component {
     pub pre: InstancePre<Host>,
     pub exports: Exports,
 }
 
-/// The function of another role: [`Functions`] are asked for that of their kind only.
+/// The function of a kind, or an error for another kind: [`Functions`] are called for their own kind only.
 macro_rules! role {
     ($self:ident, $pattern:pat => $function:expr) => {
         match $self.role {
@@ -189,7 +189,7 @@ impl Functions for Typed {
     }
 }
 
-/// Calls `function`. By value, so that its parameters may live as long as the call.
+/// Calls `function`. Parameters are passed by value, so that references in them live as long as the call.
 #[inline]
 fn called<P, R>(function: TypedFunc<P, R>, store: &mut Store<Host>, params: P) -> wasmtime::Result<R>
 where
@@ -199,7 +199,7 @@ where
     function.call(store, params)
 }
 
-/// Asks an admission or routing policy.
+/// Calls an admission or routing function.
 fn decided<A: Lift + 'static>(
     function: Decision<A>,
     store: &mut Store<Host>,

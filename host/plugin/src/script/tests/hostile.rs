@@ -1,4 +1,4 @@
-//! Scripts that are careless, wrong or hostile: each a named fault, and the host goes on.
+//! Scripts that are careless, wrong or hostile: each ends in a named fault, and the host continues.
 
 use super::*;
 
@@ -6,12 +6,12 @@ fn load_fault(source: &str) -> Fault {
     script(source).map(|plugin| panic!("{plugin:?} was loaded")).unwrap_err()
 }
 
-/// What asking the script for a place among four instances ends with.
+/// The fault of routing among four instances with the script.
 fn route_fault(source: &str) -> Fault {
     let mut guest = guest::<dyn RoutingGuest>(source);
     let service = Service::idle(4);
     let fault = route_on(guest.as_mut(), &service).expect_err(source);
-    // It can be asked again.
+    // The guest accepts further calls.
     let again = route_on(guest.as_mut(), &service).expect_err("again");
     assert_eq!(fault.kind, again.kind);
     fault

@@ -1,4 +1,4 @@
-//! The page for authors, `sdk/rhai/README.md`, says all there is, and nothing that there is not.
+//! The documentation for script authors, `sdk/rhai/README.md`, lists every function and field, and no others.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const PAGE: &str = include_str!("../../../../../sdk/rhai/README.md");
 
-/// What stands between backticks, cut into words.
+/// The texts between backticks, split into words.
 fn words() -> BTreeSet<&'static str> {
     let code = PAGE.split('`').skip(1).step_by(2);
     code.flat_map(|code| code.split(|c: char| c != '_' && !c.is_ascii_alphanumeric())).collect()
@@ -30,7 +30,7 @@ fn the_page_names_everything() {
     }
 }
 
-/// Functions of the language named on the page can be called with something.
+/// Each Rhai function named on the page accepts some arguments.
 #[test]
 fn the_language_has_the_functions_named() {
     let kit = engine::kit(&Limits::default());
@@ -70,7 +70,7 @@ fn every_script_of_the_repository_works() {
     }
 }
 
-/// Asks all its functions, several times.
+/// Calls all functions of the plugin, several times.
 fn exercise(plugin: &Arc<dyn Plugin>) {
     for &kind in &plugin.description().kinds {
         let mut guest = plugin.start(&setup(kind, plugin.as_ref())).unwrap_or_else(|fault| panic!("{fault}"));

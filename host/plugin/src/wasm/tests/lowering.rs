@@ -1,5 +1,5 @@
-//! Rows reach a guest's memory without the component layer as wasmtime's derived bindings put them there: field by
-//! field, each by its name.
+//! Without the component layer, rows arrive in a guest's memory exactly as wasmtime's derived bindings write them:
+//! field by field, each by its name.
 
 use proptest::prelude::*;
 use wasmtime::component::{ComponentNamedList, Instance, Lift, Lower};
@@ -10,8 +10,8 @@ use crate::wasm::bindings;
 use crate::wasm::direct::Direct;
 use crate::wasm::functions::Scene;
 
-/// Leaves the arguments of a call at 4096: those that come by memory are put there by `cabi_realloc`,
-/// the others here.
+/// A module that leaves the arguments of a call at address 4096: `cabi_realloc` puts those that are passed in memory
+/// there, the module the others.
 fn recorder() -> String {
     let numbers = |types: &[(&str, usize)]| {
         let params: String =
@@ -38,12 +38,12 @@ fn recorder() -> String {
     );
     changed(&[
         ("(memory (export", &functions),
-        // 16 KB from 4096 on are its state.
+        // The state is 16 KB from 4096 on.
         (r#""\90\02\00\00" "\08\00\00\00")"#, r#""\00\10\00\00" "\00\40\00\00")"#),
     ])
 }
 
-/// A guest of the recorder, to be called with any bindings.
+/// A guest of the recorder, callable with any bindings.
 struct Recorder {
     store: Store<Host>,
     instance: Instance,
@@ -64,7 +64,7 @@ impl Recorder {
         Self { store, instance }
     }
 
-    /// What the guest saw of `params`.
+    /// The bytes of `params` that arrived in the guest.
     fn bytes<P, R>(&mut self, interface: &str, function: &str, params: P) -> Vec<u8>
     where
         P: ComponentNamedList + Lower,
@@ -109,7 +109,7 @@ impl DirectRecorder {
         Self { store, instance, code }
     }
 
-    /// What the guest saw when it was asked as `kind`.
+    /// The bytes that arrived in the guest when it was called as `kind`.
     fn bytes<A>(&mut self, kind: Kind, ask: impl FnOnce(&Direct, &mut Store<Host>) -> wasmtime::Result<A>) -> Vec<u8> {
         let Self { store, instance, code } = self;
         let file = File::new(Path::new("recorder.wasm"));
@@ -119,7 +119,7 @@ impl DirectRecorder {
     }
 }
 
-/// A row with random numbers.
+/// A row of random numbers.
 macro_rules! random {
     ($source:ident, $row:ident { $($field:ident: $ty:ident),* $(,)? }) => {{
         $(let $field = random!(@number $source $ty);)*

@@ -1,4 +1,4 @@
-//! Two ways to call the same functions, one of them faster: nobody can tell which was taken.
+//! The two ways to call functions give the same results; only their speed differs.
 
 use blis_sim::policy::Reads;
 
@@ -88,7 +88,8 @@ fn the_host_answers_both() {
     assert_eq!(answers, [Ok(40 + usize::from(b'g')), Ok(40 + usize::from(b'g'))]);
 }
 
-/// As it learns what changed: the number of places and the first of them, or 100; four are too much for it.
+/// A guest that uses `changed`: it returns the number of indices plus the first of them, or 100 for none; four indices
+/// make it trap.
 const LEARNS: [&str; 2] = [
     r#"(import "blis:policy/host@1.0.0" "changed" (func $changed (param i32)))"#,
     "(call $changed (i32.const 700))
@@ -115,7 +116,8 @@ fn what_changed_is_told_both() {
         let ask = |guest: &mut dyn RoutingGuest, service: &inputs::Service| {
             guest.route(&service.request(), &service.cluster(), &Ties::LowestIndex, &mut Vec::new())
         };
-        // Where a request came in decision 0, 1, 2 …: 7 places further every time. In every ninth signals are read.
+        // The index of the request's instance in decisions 0, 1, 2 …: 7 further every time. All signals are refreshed
+        // every ninth decision.
         let answers: Vec<_> = (0..11).map(|_| ask(guest.as_mut(), &go_on(1)).expect("answers")).collect();
         assert_eq!(answers, [100, 27, 25, 23, 21, 28, 26, 24, 22, 100, 27], "{way:?}");
         let later = go_on(1);
@@ -149,7 +151,7 @@ fn where_the_answer_goes_is_checked() {
 fn a_component_of_more_than_one_module_is_not_standard() {
     let bytes = fixture();
     assert!(is_standard(&bytes));
-    // A further module, at the end; one that could be no table of functions.
+    // Adds a module at the end, which could not be one of the table modules.
     let with = |module: &str| {
         let module = wat::parse_str(module).expect("assembles");
         let mut more = bytes.clone();
@@ -178,7 +180,7 @@ fn a_function_to_be_called_after_a_number_is_not_standard() {
 
 #[test]
 fn what_is_called_after_an_answer_is_called() {
-    // It counts in the state, as `route` does.
+    // `observe` counts in the state, as `route` does.
     let text = changed(&[(
         ";; imports",
         r#"(func (export "cabi_post_blis:policy/routing@1.0.0#scores") (param i32)
