@@ -1,4 +1,4 @@
-//! Where the table comes from, and how good it is.
+//! The origin of the table, and its accuracy.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use blis_sim::latency::{Batch, LatencyModel, Roofline};
 use blis_sim::model::{Gpu, Mfu, ModelConfig, Parallelism};
 use learned_latency::{LearnedLatency, Piece, TABLE, features, piece, tokens};
 
-/// A step and how long it takes, µs.
+/// A step and its duration, µs.
 type Sample = (Step, f64);
 
 #[test]
@@ -43,7 +43,7 @@ fn no_step_is_shorter_than_the_shortest_and_context_never_helps() {
     assert!(model.step_time(&extreme) > 1_000_000_000);
 }
 
-/// Steps as an engine makes them: up to 255 requests decode, up to 4 read a chunk of their prompt.
+/// Random steps of an engine: up to 255 requests decode, up to 4 prefill a chunk of their prompt.
 fn samples(seed: u64, count: usize) -> Vec<Sample> {
     let model = model();
     let mut random = Random(seed);
@@ -80,7 +80,7 @@ fn step(batch: &Batch) -> Step {
     }
 }
 
-/// The piece of every row of the table, for the samples in its range.
+/// Fits every row of the table to the samples in its range.
 fn fit(samples: &[Sample]) -> Vec<Piece> {
     let of_row = |row: &Piece| {
         let within = |(step, _): &&Sample| piece(tokens(step)).from_tokens == row.from_tokens;
@@ -91,7 +91,7 @@ fn fit(samples: &[Sample]) -> Vec<Piece> {
     TABLE.iter().map(of_row).collect()
 }
 
-/// The coefficients from 0 on with the least sum of squared relative errors, by coordinate descent.
+/// The non-negative coefficients with the least sum of squared relative errors, by coordinate descent.
 fn least_squares<'a>(samples: impl Iterator<Item = &'a Sample>) -> [f64; 5] {
     let (mut products, mut targets) = ([[0.0; 5]; 5], [0.0; 5]);
     for (step, time) in samples {
@@ -115,7 +115,7 @@ fn least_squares<'a>(samples: impl Iterator<Item = &'a Sample>) -> [f64; 5] {
     coefficients
 }
 
-/// Rows as they are written in src/lib.rs.
+/// The rows as source code for src/lib.rs.
 fn source(pieces: &[Piece]) -> String {
     pieces.iter().fold(String::new(), |mut text, piece| {
         let Piece { from_tokens, base, per_token, per_request, per_kilo_context, per_mega_attention } = piece;
@@ -129,7 +129,7 @@ fn source(pieces: &[Piece]) -> String {
     })
 }
 
-/// What is sampled: the simulator's roofline model of Llama-3.1-8B on an H100.
+/// The source of the samples: the simulator's roofline model of Llama-3.1-8B on an H100.
 fn model() -> Roofline {
     let llama = ModelConfig {
         num_hidden_layers: 32,
@@ -160,7 +160,7 @@ fn model() -> Roofline {
     Roofline::new(&llama, &h100, one).expect("valid")
 }
 
-/// xorshift64*.
+/// The random-number generator xorshift64*.
 struct Random(u64);
 
 impl Random {

@@ -1,13 +1,12 @@
 //! The least loaded instance: the built-in policy `least-loaded`, written as a plugin.
 //!
-//! Load is what waits, what runs and what the router itself has in flight. The last is never stale, so
-//! a burst between two readings of the other signals spreads over the instances all the same. Ties go
-//! to any of the tied, as the host picks: always taking the first loads instances unevenly.
+//! Load is the number of requests waiting, running and in flight from the router. The last count is never stale, so a
+//! burst between two refreshes of the other signals still spreads over the instances. Ties are broken by the host's
+//! random pick: always taking the first would load instances unevenly.
 //!
-//! What it keeps (`loads.rs`) is there to save time: the next decision of a fresh state makes it anew, so nothing of it
-//! is saved. The same crate becomes a component
-//! (`policies/rust-least-loaded.wasm`) and a native library (`cargo build -p least-loaded --profile
-//! native`).
+//! The load index (`loads.rs`) only saves time: the next decision of a new state builds it again, so none of it is
+//! saved. The same crate becomes a component (`policies/rust-least-loaded.wasm`) and a native library (`cargo build -p
+//! least-loaded --profile native`).
 
 mod loads;
 
@@ -15,7 +14,7 @@ use blis_sdk::{Cluster, Description, Instance, Policy, Reads, Request, Routing, 
 use loads::{CHUNK, Loads};
 use serde::{Deserialize, Serialize};
 
-/// It remembers nothing that an answer depends on.
+/// The policy has no state that a decision depends on.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LeastLoaded {
     #[serde(skip)]
@@ -38,7 +37,7 @@ impl Policy for LeastLoaded {
 impl Routing for LeastLoaded {
     fn route(&mut self, _: &Request, cluster: &Cluster<'_>) -> usize {
         let Cluster { instances, .. } = *cluster;
-        // A few are as quickly looked at as followed.
+        // For a few instances, reading all is as fast as following the changes.
         let followed = instances.len() > CHUNK && blis_sdk::changed(|places| self.loads.follow(instances, places));
         if followed { self.loads.least(blis_sdk::pick) } else { argmin(instances.iter().map(Instance::effective_load)) }
     }

@@ -1,40 +1,41 @@
-//! The least load, kept from decision to decision.
+//! The least load, updated from decision to decision.
 //!
-//! Between two decisions a few loads change, and the host says which. So of every few neighbours the least load is
-//! kept, and how many have it: a decision looks at what changed and at a sixteenth of the rest.
+//! Between two decisions a few loads change, and the host reports which. The index keeps, for every chunk of
+//! neighbouring instances, the least load and how many instances have it: a decision reads the changed loads and a
+//! sixteenth of the rest.
 
 use blis_sdk::Instance;
 
-/// [`Instance::effective_load`] of every instance; what does not fit 32 bits counts as the largest.
+/// [`Instance::effective_load`] of every instance; a load that exceeds 32 bits counts as the largest.
 #[derive(Clone, Debug, Default)]
 pub struct Loads {
     all: Vec<u32>,
-    /// Of each [`CHUNK`] of `all`.
+    /// One entry for each [`CHUNK`] of `all`.
     least: Vec<Least>,
 }
 
-/// Neighbours.
+/// Number of neighbouring instances in a chunk.
 pub const CHUNK: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Least {
     load: u32,
-    /// How many have it.
+    /// Number of instances with this load.
     tied: u32,
 }
 
 impl Loads {
-    /// Brings the loads up to date: those at the places that `changed`, or all if nothing is known. `false`: any may
-    /// have changed, and as that may go on, nothing is kept.
+    /// Updates the loads: those at the indices in `changed`, or all if it is `None`. Returns `false`, and keeps
+    /// nothing, if any load may have changed, because the next decision may be the same.
     pub fn follow(&mut self, instances: &[Instance], changed: Option<&[u32]>) -> bool {
         match changed {
             Some(places) if self.all.len() == instances.len() => {
-                // First all loads, then the chunks: what was just written is slow to read again.
+                // Updates all loads before the chunks: reading what was just written is slow.
                 let places = || places.iter().map(|&place| place as usize);
                 places().for_each(|place| self.all[place] = load(&instances[place]));
                 for chunk in places().map(|place| place / CHUNK) {
                     let loads = &self.all[chunk * CHUNK..];
-                    // Of a length that the compiler knows, wherever possible.
+                    // A chunk of constant length compiles to faster code.
                     self.least[chunk] =
                         loads.first_chunk::<CHUNK>().map_or_else(|| Least::of(loads), |full| Least::of(full));
                 }
@@ -50,7 +51,7 @@ impl Loads {
         changed.is_some()
     }
 
-    /// The place of the least load, which is that of one instance at least; among equals, the `pick`ed of so many.
+    /// The index of the least load; among equal ones, the one that `pick` chooses from so many.
     pub fn least(&self, pick: impl FnOnce(u32) -> u32) -> usize {
         let least = self.least.iter().map(|chunk| chunk.load).fold(u32::MAX, u32::min);
         let tied = |chunk: &Least| if chunk.load == least { chunk.tied } else { 0 };
@@ -84,7 +85,7 @@ impl Least {
 mod tests {
     use super::*;
 
-    /// Numbers that look random.
+    /// Pseudo-random numbers.
     fn next(state: &mut u64) -> usize {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (*state >> 33) as usize
@@ -96,7 +97,7 @@ mod tests {
         let (mut loads, mut instances) = (Loads::default(), Vec::new());
         for round in 0..2000 {
             let load = |state: &mut u64| (next(state) % 3) as u32;
-            // Now and then another number of instances, of which nothing is known.
+            // Sometimes the number of instances changes, which makes all loads unknown.
             if round % 40 == 0 {
                 instances = vec![Instance::default(); 1 + round / 40];
                 instances.iter_mut().for_each(|instance| instance.queue_depth = load(&mut state));

@@ -1,27 +1,27 @@
-//! Serves first what must start first to meet its time to first token.
+//! Schedules first the request that must start first to meet its time to first token.
 //!
-//! Each class has a target for its time to first token. A request with a long prompt must start earlier
-//! than one with a short prompt to meet the same target, so what counts is the latest start:
+//! Each class has a target for its time to first token. A request with a long prompt must start earlier than one with a
+//! short prompt to meet the same target, so requests are ordered by their latest start:
 //!
 //! ```text
-//! rank = min(arrival + target of its class, when the client gives up) - time of its prefill
+//! rank = min(arrival + target of its class, deadline of the client) - duration of its prefill
 //! ```
 //!
-//! Earliest deadline first meets all deadlines whenever any order does (on one server, if work can be
-//! interrupted); under overload it degrades without cutting off anyone, because *age is in the rank*: a
-//! batch request with a target of 30 s comes before every critical one that arrives 30 s after it. Fixed
-//! priorities starve the lowest class under the same load.
+//! Earliest deadline first meets all deadlines whenever any order does (on one server with preemption); under overload
+//! it degrades without starving a class, because *age is in the rank*: a batch request with a target of 30 s is
+//! scheduled before every critical request that arrives 30 s after it. Fixed priorities starve the lowest class under
+//! the same load.
 //!
-//! A request that was thrown out of the batch has a client who watches an answer stand still: its next
-//! token is due now, so it comes before all that can still be in time, and after those that are late.
+//! A preempted request has a client whose output has stalled: its next token is due now, so it is scheduled before all
+//! requests that can still meet their target, and after those that are late.
 //!
-//! The prefill speed of an instance depends on what else runs; a constant estimate is enough here,
-//! because only differences between prompts matter.
+//! The prefill speed of an instance depends on its batch; a constant estimate is enough here, because only differences
+//! between prompts matter.
 
 use blis_sdk::{Description, Policy, Queued, Request, Scheduling, Setup};
 use serde::{Deserialize, Serialize};
 
-/// Targets for the time to first token, µs, and how long a token of a prompt takes.
+/// Targets for the time to first token, µs, and the prefill time per token, µs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SloScheduler {
     critical_us: f64,
@@ -59,7 +59,7 @@ impl Scheduling for SloScheduler {
             let target = request.arrival_us as f64 + self.target_us(request.urgency);
             request.deadline().map_or(target, |deadline| target.min(deadline as f64))
         };
-        // After a preemption, prompt and answer so far are computed again.
+        // After a preemption, prompt and generated tokens are computed again.
         let tokens = f64::from(request.input_tokens) + f64::from(queued.generated_tokens);
         due - tokens * self.us_per_token
     }

@@ -1,30 +1,30 @@
-//! Prefix caches weighed against load: the default profile of the built-in `weighted`
+//! Prefix-cache hits weighed against load: the default profile of the built-in `weighted`
 //! (`precise-prefix-cache:2,queue-depth:1,kv-utilization:1`), written as a plugin.
 //!
 //! Three scores from 0 to 1, higher being better, each with a weight:
 //!
-//! * *prefix*: leading blocks of the prompt in the instance's cache, scaled to the range over the
-//!   instances: the most 1, the fewest 0, all 1 if they are equal;
+//! * *prefix*: leading blocks of the prompt in the instance's cache, scaled to the range over the instances: the most
+//!   1, the fewest 0, all 1 if they are equal;
 //! * *queue*: requests waiting, scaled the same way, the fewest 1;
 //! * *kv*: the unused share of the KV blocks, not scaled.
 //!
-//! Two of them look at differences only, so a single cached block may outweigh a long queue; the third
-//! is absolute. Try weights: `--routing-policy rust-weighted-prefix` with `prefix_weight`,
-//! `queue_weight` and `kv_weight`.
+//! The first two depend on differences only, so a single cached block may outweigh a long queue; the third is absolute.
+//! To try other weights, use `--routing-policy rust-weighted-prefix` with `prefix_weight`, `queue_weight` and
+//! `kv_weight`.
 //!
-//! Every operation on floating-point numbers is the built-in's, in its order: sums that are equal there
-//! are equal here, so the same ties come up and every request goes to the same instance.
+//! Every floating-point operation is that of the built-in, in its order: sums that are equal there are equal here, so
+//! ties are the same and every request is routed to the same instance.
 
 use blis_sdk::{Cluster, Description, Instance, Policy, Reads, Request, Routing, Setup, argmax};
 use serde::{Deserialize, Serialize};
 
-/// Weights, which add up to 1.
+/// The weights, normalised to a sum of 1.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WeightedPrefix {
     prefix: f64,
     queue: f64,
     kv: f64,
-    /// Kept from call to call so that nothing is allocated. No part of the state.
+    /// A buffer kept from call to call to avoid allocation; not part of the state.
     #[serde(skip)]
     sums: Vec<f64>,
 }
@@ -81,8 +81,7 @@ impl WeightedPrefix {
     }
 }
 
-/// The smallest and the largest value of a column; one apart if all are equal, so that nothing needs
-/// to be asked row by row.
+/// The smallest and the largest value of a column; one apart if all are equal, so that no division by 0 can occur.
 #[derive(Clone, Copy)]
 struct Range {
     least: u32,

@@ -1,4 +1,4 @@
-//! The C header has the structs and bits of this crate: as its text says, and as a C compiler lays it out.
+//! The C header has the structs and bits of this crate: in its text, and in the layout that a C compiler gives it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,7 +11,7 @@ use blis_abi::{
     Running, Step,
 };
 
-/// A struct of the header, as this crate has it.
+/// A struct of the header, with the layout that this crate gives it.
 struct Struct {
     name: String,
     size: usize,
@@ -46,7 +46,7 @@ impl Struct {
     }
 }
 
-/// `InstanceInfo` as `blis_instance_info`.
+/// `InstanceInfo` as `blis_instance_info`, `CSetup` as `blis_setup`.
 fn c_name(prefix: &str, name: &str) -> String {
     name.chars().fold(prefix.to_owned(), |mut text, letter| {
         if letter.is_uppercase() {
@@ -57,7 +57,7 @@ fn c_name(prefix: &str, name: &str) -> String {
     })
 }
 
-/// The constants of the header, with the values that they have here.
+/// The constants of the header, with their values in this crate.
 fn constants() -> Vec<(String, u32)> {
     let upper = |prefix: &str, name: &str| format!("BLIS_{prefix}{}", name.to_uppercase().replace('-', "_"));
     let mut all = vec![("BLIS_ABI_VERSION".to_owned(), ABI_VERSION)];
@@ -81,7 +81,7 @@ fn header() -> String {
     code
 }
 
-/// The fields in the body of `typedef struct NAME { … }`: what is before each name, and the name.
+/// The fields in the body of `typedef struct NAME { … }`: the text before each name, and the name.
 fn fields<'h>(header: &'h str, name: &str) -> Vec<(&'h str, &'h str)> {
     let (_, body) = header.split_once(&format!("typedef struct {name} {{")).expect("the header has the struct");
     let (body, _) = body.split_once(&format!("}} {name};")).expect("it ends");
@@ -100,7 +100,7 @@ fn declared(declaration: &str) -> Vec<(&str, &str)> {
     names.map(|name| (ty.trim(), name.split('[').next().unwrap_or(name))).collect()
 }
 
-/// What the type of a field is called in C, if it is a number.
+/// The C type of a numeric field.
 fn number(ty: &str) -> Option<&'static str> {
     Some(match ty {
         "u32" => "uint32_t",
@@ -147,7 +147,7 @@ fn the_header_has_every_bit() {
     assert_eq!(ours, theirs);
 }
 
-/// Assertions about the header for a C compiler.
+/// Assertions about the header, as source for a C compiler.
 fn assertions() -> String {
     let mut text = "#include \"blis_policy.h\"\n".to_owned();
     let mut check = |what: String, value: usize| {

@@ -11,7 +11,7 @@ use wit_parser::{Function, Interface, PackageId, Record, Resolve, SizeAlign, Typ
 
 type Address = List<u32>;
 
-/// The frozen package, and the sizes of its types where addresses have 4 bytes.
+/// The WIT package, and the sizes of its types where addresses have 4 bytes.
 struct Wit {
     resolve: Resolve,
     package: PackageId,
@@ -51,7 +51,7 @@ impl Wit {
         &self.interface(interface).functions[name]
     }
 
-    /// Offsets of values that lie one behind the other, and the size of all.
+    /// Offsets of values that lie one after the other, and their total size.
     fn laid_out<'a>(&self, types: impl IntoIterator<Item = &'a Type>) -> (Vec<usize>, usize) {
         let types: Vec<&Type> = types.into_iter().collect();
         let offsets = self.sizes.field_offsets(types.iter().copied());
@@ -60,7 +60,7 @@ impl Wit {
     }
 }
 
-/// The record called `name` is `R`: names, types, offsets and size.
+/// Checks that the record called `name` equals `R`: names, types, offsets and size.
 fn is_row<R: Layout>(wit: &Wit, interface: &str, name: &str) {
     let record = wit.record(interface, name);
     let (offsets, size) = wit.laid_out(record.fields.iter().map(|field| &field.ty));

@@ -1,29 +1,29 @@
-//! The best of many, with ties broken as the built-in policies break them.
+//! The best of many values, with ties broken as the built-in policies break them.
 
-/// The place of the smallest value. Where several are the smallest, the host picks one of them
-/// ([`crate::pick`]), as it does for its own policies. Not-a-number is never the smallest.
+/// The index of the smallest value. If several values are the smallest, the host picks one of them ([`crate::pick`]),
+/// as it does for its own policies. NaN is never the smallest.
 ///
 /// # Panics
-/// If there is no value but not-a-number.
+/// If all values are NaN, or there is none.
 #[inline]
 pub fn argmin<T: PartialOrd + Copy>(values: impl IntoIterator<Item = T, IntoIter: Clone>) -> usize {
     first_by(values.into_iter(), |a, b| a <= b)
 }
 
-/// The place of the largest value; ties and not-a-number as in [`argmin`].
+/// The index of the largest value; ties and NaN as in [`argmin`].
 ///
 /// # Panics
-/// If there is no value but not-a-number.
+/// If all values are NaN, or there is none.
 #[inline]
 pub fn argmax<T: PartialOrd + Copy>(values: impl IntoIterator<Item = T, IntoIter: Clone>) -> usize {
     first_by(values.into_iter(), |a, b| a >= b)
 }
 
-/// So many places of equally good values are remembered; those behind them are looked for again.
+/// Number of indices of equally good values that are kept; later ones are searched again.
 const REMEMBERED: usize = 16;
 
-/// Tuned for WebAssembly, whose compilers move variables between registers and memory in large loops:
-/// four values at a time are passed over by one branch, and what is rare is in functions of its own.
+/// Tuned for WebAssembly, whose compilers move variables between registers and memory in large loops: one branch skips
+/// four values at a time, and rare cases are in separate functions.
 #[inline]
 fn first_by<T: PartialOrd + Copy>(values: impl Iterator<Item = T> + Clone, no_worse: impl Fn(T, T) -> bool) -> usize {
     let mut rest = values;
@@ -33,7 +33,7 @@ fn first_by<T: PartialOrd + Copy>(values: impl Iterator<Item = T> + Clone, no_wo
     let mut places = [0_usize; REMEMBERED];
     places[0] = first;
     let (mut tied, mut place) = (1, first + 1);
-    // Behind the last of them.
+    // The values after the last kept index.
     let mut later = rest.clone();
     'all: loop {
         let mut ahead = rest.clone();
@@ -69,8 +69,7 @@ fn first_by<T: PartialOrd + Copy>(values: impl Iterator<Item = T> + Clone, no_wo
     }
 }
 
-/// The place of the value equal to `best` after `skipped` other such values. The first of `values` has
-/// place `from`.
+/// The index of the value equal to `best` after `skipped` other such values. `values` begins at index `from`.
 #[inline(never)]
 fn behind<T: PartialOrd + Copy>(
     mut values: impl Iterator<Item = T> + Clone,

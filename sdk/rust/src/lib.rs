@@ -1,13 +1,13 @@
 //! Policies for BLIS in Rust.
 //!
-//! A policy is a struct, its state; a trait for each kind of decision it takes; and one line that
-//! exports them:
+//! A policy is a struct with its state; a trait for each kind of decision that it makes; and one line that exports
+//! them:
 //!
 //! ```
 //! use blis_sdk::{Cluster, Description, Policy, Reads, Request, Routing, Setup};
 //! use serde::{Deserialize, Serialize};
 //!
-//! /// The shortest wait queue.
+//! /// The shortest waiting queue.
 //! #[derive(Serialize, Deserialize)]
 //! struct ShortestQueue;
 //!
@@ -32,8 +32,8 @@
 //! ```
 //!
 //! Compiled for `wasm32-unknown-unknown` it is a sandboxed module with the exports of the WIT package
-//! `blis:policy@1.0.0`; compiled for the machine at hand, a native library with the table of
-//! `sdk/c/blis_policy.h`. `sdk/rust/README.md` says how to build both.
+//! `blis:policy@1.0.0`; compiled for the machine at hand it is a native library with the table of
+//! `sdk/c/blis_policy.h`. `sdk/rust/README.md` describes how to build both.
 
 #![warn(missing_docs)]
 
@@ -53,7 +53,7 @@ pub use host::{Level, changed, log, pick, prompt_blocks, random, text};
 pub use policy::{Admission, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling, Verdict};
 pub use rows::{Ages, Cluster, Constants, Event, EventKind, Instance, InstanceInfo, Queued, Request, Running, Step};
 
-/// The policy in the README compiles.
+/// Compiles the policy in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

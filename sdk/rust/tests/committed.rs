@@ -1,4 +1,4 @@
-//! The modules in `policies/` are what `policies/SOURCES.toml` says, built from the sources that lie here.
+//! The modules in `policies/` have the hashes in `policies/SOURCES.toml` and were built from the current sources.
 
 use std::fmt::Write as _;
 use std::fs;

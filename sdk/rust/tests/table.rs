@@ -1,4 +1,4 @@
-//! A policy of every kind through the table of a native library, as a host calls it.
+//! A policy of every kind, called by a host through the table of a native library.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -11,7 +11,7 @@ use blis_sdk::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Answers that show what was asked.
+/// A policy whose results show its inputs.
 #[derive(Serialize, Deserialize)]
 struct Everything {
     offset: f64,
@@ -49,7 +49,7 @@ impl Admission for Everything {
 impl Routing for Everything {
     fn route(&mut self, _: &Request, cluster: &Cluster<'_>) -> usize {
         blis_sdk::log!("{} instances", cluster.instances.len());
-        // With four instances any may have changed.
+        // With four instances any row may have changed.
         let expected: Option<&[u32]> = (cluster.instances.len() != 4).then_some(&[2, 0]);
         blis_sdk::changed(|places| assert!(places == expected, "changed are {places:?}"));
         let blocks = blis_sdk::prompt_blocks();
@@ -111,7 +111,7 @@ type State = *mut c_void;
 /// Calls a function of the table.
 macro_rules! call {
     ($table:expr, $function:ident($($argument:expr),* $(,)?)) => {
-        // SAFETY: the arguments are as the header says; where they are not on purpose, the SDK checks them.
+        // SAFETY: the arguments are as the header requires; the tests pass wrong ones only where the SDK checks them.
         unsafe { $table.$function.expect("filled in")($($argument),*) }
     };
 }
@@ -120,13 +120,13 @@ unsafe extern "C" {
     safe fn blis_plugin_v1() -> *const Table;
 }
 
-/// What the host heard.
+/// Records the calls of host functions.
 #[derive(Default)]
 struct Heard {
     log: Vec<(u32, String)>,
     failures: Vec<String>,
     picks: Vec<u32>,
-    /// Whether it does not say what changed.
+    /// Whether `changed` reports that any row may have changed.
     any_changed: bool,
 }
 
@@ -136,7 +136,7 @@ fn string(text: Text) -> String {
 }
 
 fn heard(context: *mut c_void) -> &'static mut Heard {
-    // SAFETY: every host of this file has such a context, leaked, of one thread.
+    // SAFETY: every host of this file has such a context, leaked, used by one thread.
     unsafe { &mut *context.cast() }
 }
 
@@ -159,7 +159,7 @@ extern "C" fn pick(context: *mut c_void, n: u32) -> u32 {
 
 extern "C" fn prompt_blocks(_: *mut c_void, blocks: *mut *const u32) -> usize {
     static BLOCKS: [u32; 2] = [7, 8];
-    // SAFETY: the library passes a place for the pointer.
+    // SAFETY: the library passes valid memory for the pointer.
     unsafe { *blocks = BLOCKS.as_ptr() };
     2
 }

@@ -10,7 +10,7 @@ use std::panic::PanicHookInfo;
 use crate::description::{Description, Events, Kind};
 use crate::policy::Policy;
 
-/// What `export_policy!` names, as a set of kinds, and whether it names `Lifecycle`.
+/// The kinds that `export_policy!` names, and whether it names `Lifecycle`.
 #[derive(Clone, Copy, Debug)]
 pub struct Exported {
     kinds: u32,
@@ -37,7 +37,7 @@ impl Exported {
     }
 }
 
-/// What `P` says about itself, if it fits what is exported.
+/// The description of `P`, checked against what is exported.
 fn description<P: Policy>(exported: Exported) -> Description {
     let description = P::describe();
     assert!(
@@ -53,7 +53,7 @@ fn description<P: Policy>(exported: Exported) -> Description {
     description
 }
 
-/// The state of `policy` as bytes. The same state, the same bytes.
+/// Serialises the state of `policy`. Equal states give equal bytes.
 fn save<P: Policy>(policy: &P) -> Vec<u8> {
     match postcard::to_allocvec(policy) {
         Ok(bytes) => bytes,
@@ -61,7 +61,7 @@ fn save<P: Policy>(policy: &P) -> Vec<u8> {
     }
 }
 
-/// The policy whose state `bytes` is.
+/// Deserialises the policy with the state `bytes`.
 fn restored<P: Policy>(bytes: &[u8]) -> Result<P, String> {
     match postcard::take_from_bytes(bytes) {
         Ok((policy, [])) => Ok(policy),
@@ -70,7 +70,7 @@ fn restored<P: Policy>(bytes: &[u8]) -> Result<P, String> {
     }
 }
 
-/// What a panic says, and where.
+/// The message of a panic, with its source location.
 fn panic_text(info: &PanicHookInfo<'_>) -> String {
     let what = info.payload_as_str().unwrap_or("panic");
     match info.location() {
@@ -79,13 +79,13 @@ fn panic_text(info: &PanicHookInfo<'_>) -> String {
     }
 }
 
-/// Exports a policy: its type, and the traits it implements.
+/// Exports a policy: its type, and the traits that it implements.
 ///
 /// ```text
 /// blis_sdk::export_policy!(MyPolicy: Routing, Lifecycle);
 /// ```
 ///
-/// Once per crate, whose `crate-type` contains `"cdylib"`.
+/// Used once per crate, whose `crate-type` contains `"cdylib"`.
 #[macro_export]
 macro_rules! export_policy {
     ($policy:ty: $($kind:ident),+ $(,)?) => {

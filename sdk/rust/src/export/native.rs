@@ -1,6 +1,6 @@
 //! The table of `sdk/c/blis_policy.h`: a policy as a native library.
 //!
-//! A panic does not leave the library: it becomes the host's failure of that call, with text and place.
+//! A panic does not leave the library: it becomes a failure of that call, with message and source location.
 
 #![allow(unsafe_code)] // the boundary itself
 
@@ -28,14 +28,14 @@ unsafe fn owned(text: Text) -> String {
     String::from_utf8_lossy(unsafe { array(text.data, text.len) }).into_owned()
 }
 
-/// The state behind the host's pointer.
+/// The state behind the pointer that the host holds.
 struct State<P> {
     policy: P,
     /// The latest reason of a rejection, which must outlive the call.
     reason: String,
 }
 
-/// `blis_policy_v1`, of policy `P`.
+/// `blis_policy_v1` for policy `P`.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Table<P> {
@@ -44,7 +44,7 @@ pub struct Table<P> {
 }
 
 impl<P: Policy> Table<P> {
-    /// Without any kind.
+    /// A table without the functions of any kind.
     #[must_use]
     pub const fn new(describe: extern "C" fn() -> *const table::Description) -> Self {
         Self::with(table::Table {
@@ -62,7 +62,7 @@ impl<P: Policy> Table<P> {
     }
 }
 
-/// With the functions of a kind, named as its trait.
+/// Adds the functions of a kind; each method has the name of its trait.
 #[allow(non_snake_case, missing_docs)]
 impl<P: Policy> Table<P> {
     pub const fn Admission(self) -> Self
@@ -124,19 +124,19 @@ impl<P: Policy> Table<P> {
 #[derive(Debug)]
 pub struct Described(OnceLock<table::Description>);
 
-// SAFETY: written once, and points only to leaked memory that nobody writes again.
+// SAFETY: written once, and points only to leaked memory that is never written again.
 unsafe impl Sync for Described {}
 // SAFETY: the same.
 unsafe impl Send for Described {}
 
 impl Described {
-    /// Empty.
+    /// An empty cell, filled in at the first call of `describe`.
     #[must_use]
     pub const fn new() -> Self {
         Self(OnceLock::new())
     }
 
-    /// What `P` says about itself; null if it panics.
+    /// The description of `P`; null if `describe` panics.
     pub fn of<P: Policy>(&'static self, exported: Exported) -> *const table::Description {
         let raw = || self.0.get_or_init(|| leak(description::<P>(exported), exported));
         catch_unwind(raw).map_or(ptr::null(), ptr::from_ref)
@@ -174,13 +174,13 @@ fn leak(description: Description, exported: Exported) -> table::Description {
 }
 
 thread_local! {
-    /// Who asks, during a call.
+    /// The host of the call in progress; null between calls.
     static ASKING: Cell<*const Host> = const { Cell::new(ptr::null()) };
-    /// What the latest panic said.
+    /// The message of the latest panic.
     static PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// One call of the host; `otherwise` if the policy panics.
+/// One call by the host; returns `otherwise` if the policy panics.
 ///
 /// # Safety
 /// `host` is valid during the call.
@@ -207,7 +207,7 @@ unsafe fn fail(host: *const Host, message: &str) {
     unsafe { ((*host).fail)((*host).context, Text::of(message)) }
 }
 
-/// Panics during calls are kept for the host; all others go where they went before.
+/// Keeps the messages of panics during calls for the host; all others go to the previous panic hook.
 fn keep_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -230,7 +230,8 @@ unsafe fn array<'a, T>(start: *const T, len: usize) -> &'a [T] {
     unsafe { slice::from_raw_parts(start, len) }
 }
 
-/// Rows that are `stride` bytes apart: where they lie, or, if the host's are longer, their beginnings.
+/// Rows that are `stride` bytes apart: borrowed if the distance is the size of `T`, otherwise copies of their
+/// beginnings.
 ///
 /// # Safety
 /// `start` points to `count` rows of `stride` bytes, each of which begins with a `T`.
@@ -318,14 +319,14 @@ unsafe extern "C" fn restore_state<P: Policy>(
     made.map_err(|message| unsafe { fail(host, &message) }).is_ok().into()
 }
 
-/// One call of the host to the policy behind `state`.
+/// One call by the host of the policy behind `state`.
 #[inline]
 unsafe fn ask<P, T>(host: *const Host, state: *mut c_void, otherwise: T, answer: impl FnOnce(&mut State<P>) -> T) -> T {
     // SAFETY: `state` is from `create`, and the host uses it on one thread at a time.
     unsafe { call(host, otherwise, || answer(&mut *state.cast())) }
 }
 
-/// The same without a change.
+/// The same for functions that do not change the state.
 #[inline]
 unsafe fn look<P, T>(host: *const Host, state: *const c_void, otherwise: T, answer: impl FnOnce(&P) -> T) -> T {
     // SAFETY: as above.
@@ -456,7 +457,7 @@ unsafe extern "C" fn notice<P: Lifecycle>(host: *const Host, state: *mut c_void,
     unsafe { ask(host, state, (), |state: &mut State<P>| state.policy.notice(&*event)) }
 }
 
-/// The host that asks, if one does.
+/// Calls the host of the call in progress, or the host of the test if there is none.
 #[inline]
 fn asking<T>(question: impl FnOnce(&Host) -> T, in_tests: impl FnOnce(&mut testing::Host) -> T) -> T {
     let host = ASKING.get();

@@ -1,11 +1,11 @@
-//! The exports of `sdk/wit/since-v1.0.0/policy.wit` by the rules of the component model's canonical
-//! ABI, without generated code: `blis` makes the component out of the names of the exports.
+//! The exports of `sdk/wit/since-v1.0.0/policy.wit` by the rules of the component model's canonical ABI, without
+//! generated code: `blis` builds the component from the names of the exports.
 //!
-//! * More than 16 numbers of parameters come as one pointer to all of them ([`Decision`]); more than
-//!   one number of results goes back as a pointer. Records lie in memory as `repr(C)` structs do.
-//! * What the host passes lies in memory from [`realloc`], an arena that is emptied when the call
-//!   returns: no `malloc` and `free` per call. The host copies results before it does anything else, so
-//!   they lie in fields of [`Guest`] and need no function that frees them.
+//! * Parameters of more than 16 numbers are passed as one pointer to all of them ([`HostDecision`]); results of more
+//!   than one number are returned as a pointer. Records lie in memory as `repr(C)` structs do.
+//! * The host allocates parameters with [`realloc`] in an arena that is emptied when the call returns: no `malloc` and
+//!   `free` per call. The host copies results before its next call, so they lie in fields of [`ModulePolicy`] and need
+//!   no function that frees them.
 
 #![allow(unsafe_code)] // the boundary itself
 
@@ -43,7 +43,7 @@ pub use imports::{pick, random};
 
 pub fn prompt_blocks() -> Vec<u32> {
     let mut list = empty();
-    // SAFETY: the host writes the list into the arena, and where it lies into `list`.
+    // SAFETY: the host writes the elements into the arena, and their address into `list`.
     unsafe {
         imports::prompt_blocks(&raw mut list);
         slice(list).to_vec()
@@ -62,8 +62,8 @@ pub fn text(name: u32) -> String {
 
 pub fn changed<T>(look: impl FnOnce(Option<&[u32]>) -> T) -> T {
     let mut changed = Changed { is_known: 0, places: empty() };
-    // SAFETY: the host writes the list into the arena, where it stays until the call ends, which is after `look`;
-    // and where it lies into `changed`.
+    // SAFETY: the host writes the elements into the arena, where they stay until the call ends, which is after `look`,
+    // and their address into `changed`.
     let places = unsafe {
         imports::changed(&raw mut changed);
         (changed.is_known != 0).then(|| slice(changed.places))
@@ -75,7 +75,7 @@ pub fn changed<T>(look: impl FnOnce(Option<&[u32]>) -> T) -> T {
 pub type List<T> = canonical::List<*const T>;
 /// The parameters of `admit`, `route` and `scores`.
 pub type Decision = canonical::Decision<List<Instance>>;
-/// A `result<_, string>`, or a `verdict`.
+/// A `result<_, string>`, or a `decision`.
 pub type Refusal = canonical::Refusal<List<u8>>;
 type Changed = canonical::Changed<List<u32>>;
 type Fact = canonical::Fact<List<u8>>;
@@ -107,11 +107,11 @@ unsafe fn cluster(decision: &Decision) -> Cluster<'_> {
     Cluster { ages: decision.ages, instances: unsafe { slice(decision.instances) } }
 }
 
-/// The policy of this module, and what its latest answer points to.
+/// The policy of this module, and the memory of its latest result.
 pub struct Guest<P>(UnsafeCell<Inner<P>>);
 
 struct Inner<P> {
-    /// `None` until `configure`.
+    /// `None` before the first call of `configure`.
     policy: Option<P>,
     scores: Vec<f64>,
     bytes: Vec<u8>,
@@ -137,7 +137,7 @@ impl<P: Policy> Guest<P> {
         }))
     }
 
-    /// One call of the host: `answer`, then the arena is empty again.
+    /// One call by the host: runs `function`, then empties the arena.
     #[inline]
     fn call<T>(&self, answer: impl FnOnce(&mut Inner<P>) -> T) -> T {
         // SAFETY: calls do not overlap: the host enters no module that it is in.
@@ -146,7 +146,7 @@ impl<P: Policy> Guest<P> {
         answer
     }
 
-    /// One call that needs the policy.
+    /// One call by the host that uses the policy.
     #[inline]
     fn ask<T>(&self, answer: impl FnOnce(&mut P) -> T) -> T {
         self.call(|inner| answer(inner.policy()))
@@ -163,7 +163,7 @@ impl<P: Policy> Guest<P> {
             max: parameter.max,
             about: text(parameter.about),
         });
-        // Asked once per module; kept as long as it.
+        // Called once per module, so the memory is leaked.
         let parameters: Vec<_> = parameters.collect();
         let raw = Box::leak(Box::new(RawDescription {
             name: text(description.name),
@@ -352,18 +352,18 @@ pub const fn list<T>(start: *const T, len: usize) -> List<T> {
     List { start, len: len as u32 }
 }
 
-/// A panic says what and where in the log of the run, and traps.
+/// Makes a panic write its message and location to the log of the run before it traps.
 fn report_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| std::panic::set_hook(Box::new(|info| log(0, &panic_text(info)))));
 }
 
-/// Memory for what the host passes.
+/// Memory for the parameters that the host passes.
 struct Arena {
     start: *mut u8,
     size: usize,
     used: usize,
-    /// Of this call, too small by now.
+    /// Blocks of this call that became too small.
     outgrown: Vec<(*mut u8, usize)>,
 }
 
@@ -378,10 +378,10 @@ unsafe impl Sync for Global {}
 static ARENA: Global =
     Global(UnsafeCell::new(Arena { start: std::ptr::null_mut(), size: 0, used: 0, outgrown: Vec::new() }));
 
-/// `cabi_realloc`.
+/// The export `cabi_realloc`.
 ///
 /// # Safety
-/// Called by the host.
+/// Only the host calls it.
 #[inline]
 pub unsafe fn realloc(old: *mut u8, old_size: usize, align: usize, size: usize) -> *mut u8 {
     // SAFETY: only the host calls this, at times when no other function of this file uses the arena.
@@ -403,8 +403,8 @@ pub unsafe fn realloc(old: *mut u8, old_size: usize, align: usize, size: usize) 
 }
 
 impl Arena {
-    /// A larger block that begins with `size` bytes in use. The block before it stays until the call
-    /// returns: parameters lie in it.
+    /// Allocates a larger block, of which the first `size` bytes are in use. The previous block stays until the call
+    /// returns, because parameters lie in it.
     #[cold]
     fn grow(&mut self, size: usize) -> *mut u8 {
         if self.size > 0 {
@@ -432,7 +432,7 @@ impl Arena {
 
 #[inline]
 fn empty_arena() {
-    // SAFETY: one thread; no parameter of the call is in use.
+    // SAFETY: there is one thread, and no parameter of the call is in use.
     let arena = unsafe { &mut *ARENA.0.get() };
     arena.used = 0;
     if !arena.outgrown.is_empty() {
