@@ -97,13 +97,13 @@ impl<G: GuestKind + ?Sized> PluginPolicy<G> {
     }
 
     fn out_of_range(&self, function: &str, answer: impl Debug, range: &str) -> Fault {
-        let message = format!("{}: {function} answered {answer:?}; it must be {range}", self.name);
+        let message = format!("{}: {function} returned {answer:?}; it must be {range}", self.name);
         Fault::new(FaultKind::OutOfRange, message)
     }
 
     fn not_a_number(&self, function: &str, place: &str) -> Fault {
         let message = format!(
-            "{}: {function} answered NaN{place}; look for 0/0, infinity minus infinity, or a root of a negative number",
+            "{}: {function} returned NaN{place}; look for 0/0, infinity minus infinity, or a root of a negative number",
             self.name
         );
         Fault::new(FaultKind::NotANumber, message)
@@ -121,7 +121,7 @@ impl PluginPolicy<dyn RoutingGuest> {
     ) -> Result<Choice, Fault> {
         let target = self.guest().route(request, cluster, ties, scores)?;
         if target >= cluster.len() {
-            return Err(self.out_of_range("route", target, &format!("a place from 0 to {}", cluster.len() - 1)));
+            return Err(self.out_of_range("route", target, &format!("an index from 0 to {}", cluster.len() - 1)));
         }
         if !scores.is_empty() && scores.len() != cluster.len() {
             let answer = format_args!("{} scores", scores.len()).to_string();
@@ -307,7 +307,7 @@ impl PreemptionPolicy for PluginPolicy<dyn PreemptionGuest> {
     fn victim(&mut self, batch: &BatchView) -> usize {
         let victim = match self.guest().victim(batch) {
             Ok(victim) if victim >= batch.len() => {
-                Err(self.out_of_range("victim", victim, &format!("a place from 0 to {}", batch.len() - 1)))
+                Err(self.out_of_range("victim", victim, &format!("an index from 0 to {}", batch.len() - 1)))
             }
             answer => answer,
         };
@@ -376,7 +376,7 @@ impl PluginLatency {
             return Ok(Micros(us));
         }
         let message = format!(
-            "{}: step_time answered {us} µs; it must be at least {least} (its own shortest step) and at most a day",
+            "{}: step_time returned {us} µs; it must be at least {least} (its own shortest step) and at most a day",
             self.name
         );
         Err(Fault::new(FaultKind::OutOfRange, message))

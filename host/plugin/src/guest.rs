@@ -188,7 +188,7 @@ impl StartedGuest {
     /// The fault for a call of another kind than the guest's, where the kind of the call is known at run time only.
     #[must_use]
     pub fn mismatch(&self) -> Fault {
-        let what = format!("a guest for `{}` is asked something else", self.kind());
+        let what = format!("a guest for `{}` is called as another kind", self.kind());
         Fault::new(FaultKind::MissingExport, what)
     }
 

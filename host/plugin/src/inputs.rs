@@ -539,19 +539,19 @@ impl Question {
             }
             (Self::Rank(scene, priority, turn), StartedGuest::Scheduling(guest)) => {
                 let rank = guest.rank(&scene.queued(*priority, *turn))?;
-                if rank.is_nan() { not_a_number("rank answered NaN".into()) } else { Ok(Answer::Rank(rank.to_bits())) }
+                if rank.is_nan() { not_a_number("rank returned NaN".into()) } else { Ok(Answer::Rank(rank.to_bits())) }
             }
             (Self::Victim(batch), StartedGuest::Preemption(guest)) => {
                 let place = guest.victim(batch)?;
                 if place >= batch.len() {
-                    return out_of_range(format!("victim answered {place}; it must be from 0 to {}", batch.len() - 1));
+                    return out_of_range(format!("victim returned {place}; it must be from 0 to {}", batch.len() - 1));
                 }
                 Ok(Answer::Place(place, Vec::new()))
             }
             (Self::Step(batch), StartedGuest::Latency(guest)) => {
                 let us = guest.step_time(batch)?;
                 if !(1..=LONGEST_US).contains(&us) {
-                    return out_of_range(format!("step_time answered {us} µs; it must be from 1 to a day"));
+                    return out_of_range(format!("step_time returned {us} µs; it must be from 1 to a day"));
                 }
                 Ok(Answer::Micros(us))
             }
@@ -574,7 +574,7 @@ fn routed(scene: &Scene, guest: &mut dyn RoutingGuest, ties: &Ties) -> Result<An
     let (cluster, mut scores) = (scene.cluster(), Vec::new());
     let place = guest.route(&scene.request(), &cluster, ties, &mut scores)?;
     if place >= cluster.len() {
-        return out_of_range(format!("route answered {place}; it must be from 0 to {}", cluster.len() - 1));
+        return out_of_range(format!("route returned {place}; it must be from 0 to {}", cluster.len() - 1));
     }
     if !scores.is_empty() && scores.len() != cluster.len() {
         return out_of_range(format!("{} scores for {} instances", scores.len(), cluster.len()));

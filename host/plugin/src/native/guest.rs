@@ -72,7 +72,7 @@ impl NativeGuest {
 
     #[cold]
     fn refused(&self, function: &str, reason: &str) -> Fault {
-        self.library.fault(FaultKind::Refused, &format!("{function} cannot answer: {reason}"))
+        self.library.fault(FaultKind::Refused, &format!("{function} failed: {reason}"))
     }
 }
 
@@ -135,7 +135,7 @@ impl AdmissionGuest for NativeGuest {
                 Ok(Verdict::Reject(Reason::Text(reason.into())))
             }
             other => {
-                let what = format!("admit answered {other}; it must be 1 to admit or 0 to reject");
+                let what = format!("admit returned {other}; it must be 1 to admit or 0 to reject");
                 Err(self.library.fault(FaultKind::OutOfRange, &what))
             }
         }
@@ -269,7 +269,7 @@ impl Guest for NativeGuest {
                 return Ok(state);
             }
         }
-        Err(self.library.fault(FaultKind::OutOfRange, "save wanted more room when asked again; it must change nothing"))
+        Err(self.library.fault(FaultKind::OutOfRange, "save needed more bytes at its second call; it must change nothing"))
     }
 
     fn restore(&mut self, state: &[u8]) -> Result<(), Fault> {

@@ -190,7 +190,7 @@ unsafe extern "C" fn pick(context: *mut c_void, n: u32) -> u32 {
     // SAFETY: the header requires a valid context.
     let mut call = unsafe { known(context) }.call.borrow_mut();
     if n == 0 {
-        call.failed.get_or_insert_with(|| "it asked to pick one of 0".to_owned());
+        call.failed.get_or_insert_with(|| "`pick` was called with 0 choices".to_owned());
         return 0;
     }
     // The number is below n, hence a u32.

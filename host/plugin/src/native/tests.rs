@@ -167,7 +167,7 @@ fn a_fork_and_a_restored_guest_go_on_as_the_original() {
     restored.restore(&state).expect("it takes its own");
     for guest in [&mut guest, &mut fork, &mut restored] {
         let third = ask(guest).expect_err("it counts");
-        assert_eq!(folder.shorter(&third), "routerFAILS.so: route cannot answer: the third is one too many [refused]");
+        assert_eq!(folder.shorter(&third), "routerFAILS.so: route failed: the third is one too many [refused]");
         assert_eq!(ask(guest), Ok(first.clone()), "it can be asked again");
     }
     assert_eq!(guest.save(), fork.save());
@@ -323,7 +323,7 @@ fn every_kind_and_every_question_to_the_host() {
     let neither = admit(&eight).expect_err("neither");
     assert_eq!(
         folder.shorter(&neither),
-        "everything.so: admit answered 2; it must be 1 to admit or 0 to reject [out-of-range]"
+        "everything.so: admit returned 2; it must be 1 to admit or 0 to reject [out-of-range]"
     );
 
     // The blocks of the prompt, ties as the router breaks them, and no scores where there are none.
@@ -375,6 +375,6 @@ fn every_kind_and_every_question_to_the_host() {
     let refused = guest.notice(&blis_sim::policy::Event { kind: EventKind::Rejected, ..event });
     assert_eq!(
         refused.map_err(|fault| folder.shorter(&fault)),
-        Err("everything.so: notice cannot answer: rejections are not for me [refused]".to_owned())
+        Err("everything.so: notice failed: rejections are not for me [refused]".to_owned())
     );
 }

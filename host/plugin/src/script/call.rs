@@ -127,7 +127,7 @@ pub(super) fn progress(steps: u64) -> Option<Dynamic> {
             return None;
         }
         if call.abort.borrow().as_ref().is_some_and(Abort::is_set) {
-            let text = "the simulation was told to end".to_owned();
+            let text = "the simulation was cancelled".to_owned();
             return Some(Dynamic::from(HostError { kind: FaultKind::OutOfTime, text }));
         }
         let now = Instant::now();

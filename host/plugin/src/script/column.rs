@@ -72,8 +72,8 @@ impl Column {
         let place = usize::try_from(index).ok().filter(|&place| place < self.len());
         place.ok_or_else(|| {
             failure(match self.len() {
-                0 => format!("there is no place {index}: the column is empty"),
-                n => format!("there is no place {index}: the column has the places 0 to {}", n - 1),
+                0 => format!("there is no index {index}: the column is empty"),
+                n => format!("there is no index {index}: the column has the indices 0 to {}", n - 1),
             })
         })
     }
@@ -170,7 +170,7 @@ fn rank_of(column: &Column) -> Result<Column, Failure> {
 
 fn quantile(column: &Column, share: f64) -> Result<f64, Failure> {
     if !(0.0..=1.0).contains(&share) {
-        return Err(failure(format!("a quantile is asked for by a share from 0 to 1, not {share}")));
+        return Err(failure(format!("a quantile takes a share from 0 to 1, not {share}")));
     }
     call::charge(column.len().saturating_mul(16))?;
     column.fold("quantile", |values| {
@@ -326,7 +326,7 @@ fn elementwise(to: &mut Registry) {
         call::charge(a.len())?;
         let one = |&x: &f64| -> Result<f64, Failure> {
             let y = f.call_within_context::<Dynamic>(&context, (x,))?;
-            number(&y).ok_or_else(|| failure(format!("the function given to `map` answered {}", type_name(&y))))
+            number(&y).ok_or_else(|| failure(format!("the function given to `map` returned {}", type_name(&y))))
         };
         Ok(Column(a.0.iter().map(one).collect::<Result<Vec<_>, _>>()?.into()))
     });
@@ -442,7 +442,7 @@ fn whole(place: f64) -> Result<INT, Failure> {
     if place.fract() == 0.0 && place.abs() < 1e15 {
         return Ok(place as INT);
     }
-    Err(failure(format!("a place is a whole number, not {place}")))
+    Err(failure(format!("an index is a whole number, not {place}")))
 }
 
 fn set(column: &mut Column, place: INT, value: &Dynamic) -> Result<(), Failure> {

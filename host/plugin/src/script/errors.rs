@@ -168,11 +168,11 @@ fn runtime_text(error: &EvalAltResult, kit: &Kit) -> (FaultKind, String) {
             let (what, index) = text.trim_end_matches(']').split_once(" [").unwrap_or((text, ""));
             format!("{} has no [{}]", article(what), word(index))
         }
-        E::ErrorArrayBounds(0, index, _) => format!("there is no place {index}: the array is empty"),
+        E::ErrorArrayBounds(0, index, _) => format!("there is no index {index}: the array is empty"),
         E::ErrorArrayBounds(len, index, _) => {
-            format!("there is no place {index}: the array has the places 0 to {}", len - 1)
+            format!("there is no index {index}: the array has the indices 0 to {}", len - 1)
         }
-        E::ErrorStringBounds(len, index, _) => format!("there is no place {index}: the text has {len} characters"),
+        E::ErrorStringBounds(len, index, _) => format!("there is no index {index}: the text has {len} characters"),
         E::ErrorArithmetic(text, _) => {
             let hint = if text.contains("ivision by zero") || text.contains("odulo") {
                 "; whole numbers cannot be divided by zero: check first, or divide by a number with a fraction (`x / float(y)`)"

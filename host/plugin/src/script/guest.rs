@@ -84,7 +84,7 @@ impl ScriptGuest {
         if answer.is_map() {
             self.state = answer;
         } else if !answer.is_unit() {
-            let text = format!("init answered {}; it answers the state, an object map `#{{…}}`", type_name(&answer));
+            let text = format!("init returned {}; it must return the state, an object map `#{{…}}`", type_name(&answer));
             return Err(self.bad_answer("init", FaultKind::Refused, &text));
         }
         Ok(())
@@ -219,18 +219,18 @@ impl ScriptGuest {
         {
             return self.place(function, place, len);
         } else {
-            let text = format!("{function} answered {}; it answers a column of scores, or a place", type_name(answer));
+            let text = format!("{function} returned {}; it must return a column of scores, or an index", type_name(answer));
             let hint = if answer.is_unit() { ": does its last line end in `;`?" } else { "" };
             return bad(FaultKind::Trap, format!("{text}{hint}"));
         }
         if scores.len() != len {
-            let text = format!("{function} answered {} scores; it answers one for each of {len}", scores.len());
+            let text = format!("{function} returned {} scores; it must return one for each of {len}", scores.len());
             scores.clear();
             return bad(FaultKind::OutOfRange, text);
         }
         if let Some(place) = scores.iter().position(|score| score.is_nan()) {
             scores.clear();
-            let text = format!("{function} answered not-a-number (NaN) as score of place {place}; {NAN_COMES_FROM}");
+            let text = format!("{function} returned not-a-number (NaN) as score of index {place}; {NAN_COMES_FROM}");
             return bad(FaultKind::NotANumber, text);
         }
         let best = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -238,7 +238,7 @@ impl ScriptGuest {
         if tied == 0 {
             return bad(
                 FaultKind::OutOfRange,
-                format!("{function} answered no scores: there is nothing to choose from"),
+                format!("{function} returned no scores: there is nothing to choose from"),
             );
         }
         let mut places = scores.iter().enumerate().filter(|&(_, &score)| score == best).map(|(place, _)| place);
@@ -247,7 +247,7 @@ impl ScriptGuest {
 
     fn place(&self, function: &str, place: f64, len: usize) -> Result<usize, Fault> {
         if place.is_nan() {
-            let text = format!("{function} answered not-a-number (NaN); {NAN_COMES_FROM}");
+            let text = format!("{function} returned not-a-number (NaN); {NAN_COMES_FROM}");
             return Err(self.bad_answer(function, FaultKind::NotANumber, &text));
         }
         if place.fract() == 0.0 && place >= 0.0 && place < len as f64 {
@@ -256,20 +256,20 @@ impl ScriptGuest {
         let range = if len == 0 {
             "there is nothing to choose from".to_owned()
         } else {
-            format!("a place from 0 to {}", len - 1)
+            format!("an index from 0 to {}", len - 1)
         };
-        let text = format!("{function} answered {place}; it must be {range}");
+        let text = format!("{function} returned {place}; it must be {range}");
         Err(self.bad_answer(function, FaultKind::OutOfRange, &text))
     }
 
     fn number(&self, function: &str, answer: &Dynamic) -> Result<f64, Fault> {
         let Some(value) = number(answer).filter(|_| !answer.is_bool()) else {
             let hint = if answer.is_unit() { ": does its last line end in `;`?" } else { "" };
-            let text = format!("{function} answered {}; it answers a number{hint}", type_name(answer));
+            let text = format!("{function} returned {}; it must return a number{hint}", type_name(answer));
             return Err(self.bad_answer(function, FaultKind::Trap, &text));
         };
         if value.is_nan() {
-            let text = format!("{function} answered not-a-number (NaN); {NAN_COMES_FROM}");
+            let text = format!("{function} returned not-a-number (NaN); {NAN_COMES_FROM}");
             return Err(self.bad_answer(function, FaultKind::NotANumber, &text));
         }
         Ok(value)
@@ -280,7 +280,7 @@ impl ScriptGuest {
         if (0.0..=LONGEST_US as f64).contains(&us) {
             return Ok(us.round() as u64);
         }
-        let text = format!("{function} answered {us} µs; it must be at least 0 and at most a day");
+        let text = format!("{function} returned {us} µs; it must be at least 0 and at most a day");
         Err(self.bad_answer(function, FaultKind::OutOfRange, &text))
     }
 }
@@ -301,7 +301,7 @@ impl AdmissionGuest for ScriptGuest {
         }
         let hint = if answer.is_unit() { ": does its last line end in `;`?" } else { "" };
         let text = format!(
-            "admit answered {}; it answers true, or false or a text (the reason) to reject{hint}",
+            "admit returned {}; it must return true, or false or a text (the reason) to reject{hint}",
             type_name(&answer)
         );
         Err(self.bad_answer("admit", FaultKind::Trap, &text))
@@ -379,7 +379,7 @@ impl LatencyGuest for ScriptGuest {
         }
         let answer = self.call("constants", (), 0, None)?;
         let Ok(map) = answer.as_map_ref() else {
-            let text = format!("constants answered {}; it answers an object map", type_name(&answer));
+            let text = format!("constants returned {}; it must return an object map", type_name(&answer));
             return Err(self.bad_answer("constants", FaultKind::Trap, &text));
         };
         for (name, value) in map.iter() {

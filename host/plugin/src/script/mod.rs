@@ -170,11 +170,11 @@ fn kinds(script: &Script, scan: &Scan<'_>, header: &Header) -> Result<Vec<Kind>,
     }
     let wants = header.events != blis_sim::policy::Events::NONE;
     if has("notice") && !wants {
-        let text = "`notice` is never called: say of what, as in `// @events completed, routed`";
+        let text = "`observe` is never called: name its events, as in `// @events completed, routed`";
         return fault(place("notice"), text);
     }
     if wants && !has("notice") {
-        return fault(None, "it asks for events (`// @events`) but has no function `notice(e)` to take them");
+        return fault(None, "it subscribes to events (`// @events`) but has no function `observe(e)`");
     }
     if kinds.is_empty() {
         let names = FUNCTIONS.map(|(name, ..)| name);

@@ -132,7 +132,7 @@ fn compare_by(context: &NativeCallContext, order: &FnPtr, a: &Dynamic, b: &Dynam
     }
     let answer = number(&answer).ok_or_else(|| {
         failure(
-            "a comparison for sorting answers a number (below 0 if the first comes first) or a truth value".to_owned(),
+            "a comparison for sorting must return a number (below 0 if the first comes first) or a truth value".to_owned(),
         )
     })?;
     Ok(answer.partial_cmp(&0.0).unwrap_or(Ordering::Equal))

@@ -108,7 +108,7 @@ fn define(linker: &mut Linker<Host>, module: &str, name: &str) -> wasmtime::Resu
 
 fn memory_of(store: &StoreContextMut<'_, Host>) -> wasmtime::Result<GuestMemory> {
     let memory = store.data().memory.clone();
-    memory.ok_or_else(|| wasmtime::format_err!("its memory is not there yet: it asks while it is started"))
+    memory.ok_or_else(|| wasmtime::format_err!("its memory does not exist yet: its start function called the host"))
 }
 
 /// Writes the address and length of a list to the result area that the guest passed.

@@ -31,7 +31,7 @@ impl File {
         let (kind, what) = explain(error, limits);
         let mut lines = String::new();
         if !said.is_empty() {
-            let _ = write!(lines, "\n  it said: {said}");
+            let _ = write!(lines, "\n  it logged: {said}");
         }
         if let Some(trace) = error.downcast_ref::<WasmBacktrace>() {
             for frame in trace.frames().iter().filter(|frame| of_the_guest(frame)).take(FRAMES) {
@@ -61,7 +61,7 @@ pub(super) struct TooMuch {
 impl Display for TooMuch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { wanted, allowed, unit } = self;
-        write!(f, "wanted {wanted} {unit}; it may have {allowed}")
+        write!(f, "needed {wanted} {unit}; the limit is {allowed}")
     }
 }
 
@@ -73,7 +73,7 @@ pub(super) struct TooMuchData;
 
 impl Display for TooMuchData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("handed over more data than allowed")
+        f.write_str("returned more data than allowed")
     }
 }
 
@@ -99,7 +99,7 @@ fn explain(error: &wasmtime::Error, limits: &Limits) -> (FaultKind, String) {
             let what = "called functions too deeply; look for a recursion that does not end";
             return (FaultKind::TooDeep, what.to_owned());
         }
-        Trap::UnreachableCodeReached => "gave up (a panic, an abort, or `unreachable`)",
+        Trap::UnreachableCodeReached => "trapped (a panic, an abort, or `unreachable`)",
         Trap::MemoryOutOfBounds => "read or wrote outside its memory",
         Trap::TableOutOfBounds | Trap::IndirectCallToNull | Trap::BadSignature => "called a function that is not there",
         Trap::IntegerDivisionByZero => "divided a whole number by zero",
@@ -119,7 +119,7 @@ fn broken_rules(error: &wasmtime::Error, limits: &Limits) -> (FaultKind, String)
         return (FaultKind::OutOfMemory, TooMuchData.to_string());
     }
     let text = excerpt(&text, limits.message_bytes);
-    (FaultKind::Trap, format!("broke the rules of its interface: {text}"))
+    (FaultKind::Trap, format!("violated its interface: {text}"))
 }
 
 /// Whether the frame belongs to the guest's code; the adapter functions that wit-component adds do not help an author.

@@ -219,14 +219,14 @@ fn check_core_import(file: &File, module: &str, name: &str) -> Result<(), Fault>
 
 fn forbidden(file: &File, name: &str) -> Fault {
     let what = format!(
-        "wants {name}: policies get no files, clock or network, only blis:policy/host; build it for \
+        "imports {name}: policies get no files, clock or network, only blis:policy/host; build it for \
          wasm32-unknown-unknown"
     );
     file.fault(FaultKind::ForbiddenImport, what)
 }
 
 fn unknown(file: &File, name: &str) -> Fault {
-    let what = format!("wants {name}, which there is not; a policy may import blis:policy/host and nothing else");
+    let what = format!("imports {name}, which does not exist; a policy may import blis:policy/host and nothing else");
     file.fault(FaultKind::ForbiddenImport, what)
 }
 
@@ -238,6 +238,6 @@ pub(super) fn not_exported(file: &File, interface: &str) -> Fault {
 
 /// The fault for an import of a function that `host` does not have.
 pub(super) fn no_such_function(file: &File, name: &str) -> Fault {
-    let what = format!("wants host.{name}, which there is not; there are {}", HOST_FUNCTIONS.join(", "));
+    let what = format!("imports host.{name}, which does not exist; there are {}", HOST_FUNCTIONS.join(", "));
     file.fault(FaultKind::ForbiddenImport, what)
 }

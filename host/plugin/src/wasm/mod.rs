@@ -194,7 +194,7 @@ fn link(file: &File, engine: &Engine, component: &Component) -> Result<(Instance
         }
     }
     let pre = linker.instantiate_pre(component).map_err(|error| {
-        let what = format!("wants functions of the host with other types than they have: {error:#}");
+        let what = format!("imports functions of the host with wrong types: {error:#}");
         file.fault(FaultKind::ForbiddenImport, what)
     })?;
     Ok((pre, Wants::of(functions.iter().map(String::as_str))))

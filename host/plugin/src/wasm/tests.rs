@@ -399,11 +399,11 @@ fn calls_that_go_wrong_end_with_a_reason() {
     router.wasm: route: used more than 50000000 instructions (fuel); look for a loop that does not end
       at route [out-of-fuel]
     # gives up
-    router.wasm: route: gave up (a panic, an abort, or `unreachable`)
+    router.wasm: route: trapped (a panic, an abort, or `unreachable`)
       at route [trap]
     # says why, and gives up
-    router.wasm: route: gave up (a panic, an abort, or `unreachable`)
-      it said: least-loaded
+    router.wasm: route: trapped (a panic, an abort, or `unreachable`)
+      it logged: least-loaded
       at route [trap]
     # calls itself
     router.wasm: route: called functions too deeply; look for a recursion that does not end
@@ -425,10 +425,10 @@ fn calls_that_go_wrong_end_with_a_reason() {
     router.wasm: route: called a function that is not there
       at route [trap]
     # wants 2 GB
-    router.wasm: route: wanted 2147614720 bytes of memory; it may have 67108864
+    router.wasm: route: needed 2147614720 bytes of memory; the limit is 67108864
       at route [out-of-memory]
     # wants a large table
-    router.wasm: route: wanted 10000001 elements of tables; it may have 100000
+    router.wasm: route: needed 10000001 elements of tables; the limit is 100000
       at route [out-of-memory]
     # fills its memory again and again
     router.wasm: route: used more than 50000000 instructions (fuel); look for a loop that does not end
@@ -437,18 +437,18 @@ fn calls_that_go_wrong_end_with_a_reason() {
     router.wasm: route: used more than 50000000 instructions (fuel); look for a loop that does not end
       at route [out-of-fuel]
     # picks of nothing
-    router.wasm: route: broke the rules of its interface: host.pick(0): there must be something to choose from
+    router.wasm: route: violated its interface: host.pick(0): there must be something to choose from
       at route [trap]
     # logs what is not text
-    router.wasm: route: broke the rules of its interface: invalid utf-8 sequence of 1 bytes from index 0
+    router.wasm: route: violated its interface: invalid utf-8 sequence of 1 bytes from index 0
       at route [trap]
     # logs what it does not have
-    router.wasm: route: broke the rules of its interface: string pointer/length out of bounds of memory
+    router.wasm: route: violated its interface: string pointer/length out of bounds of memory
       at route [trap]
     # takes rows where there is no memory
-    router.wasm: configure: broke the rules of its interface: realloc return: beyond end of memory [trap]
+    router.wasm: configure: violated its interface: realloc return: beyond end of memory [trap]
     # takes rows at odd places
-    router.wasm: configure: broke the rules of its interface: realloc return: result not aligned [trap]
+    router.wasm: configure: violated its interface: realloc return: result not aligned [trap]
     ");
 }
 
@@ -525,19 +525,19 @@ fn files_that_do_not_fit_are_refused_with_a_reason() {
     ];
     insta::assert_snapshot!(told(&attacks), @r#"
     # wants WASI
-    router.wasm: wants wasi_snapshot_preview1/clock_time_get: policies get no files, clock or network, only blis:policy/host; build it for wasm32-unknown-unknown [forbidden-import]
+    router.wasm: imports wasi_snapshot_preview1/clock_time_get: policies get no files, clock or network, only blis:policy/host; build it for wasm32-unknown-unknown [forbidden-import]
     # wants another interface
-    router.wasm: wants blis:policy/clock@1.0.0, which there is not; a policy may import blis:policy/host and nothing else [forbidden-import]
+    router.wasm: imports blis:policy/clock@1.0.0, which does not exist; a policy may import blis:policy/host and nothing else [forbidden-import]
     # wants another function
-    router.wasm: wants host.time, which there is not; there are log, random, pick, prompt-blocks, text, changed [forbidden-import]
+    router.wasm: imports host.time, which does not exist; there are log, random, pick, prompt-blocks, text, changed [forbidden-import]
     # wants another type
     router.wasm: no component can be made of it: failed to validate import interface `blis:policy/host@1.0.0`: type mismatch for function `random`: expected `[] -> [I64]` but found `[] -> [I32]` [forbidden-import]
     # component that wants WASI
-    router.wasm: wants wasi:cli/environment@0.2.0: policies get no files, clock or network, only blis:policy/host; build it for wasm32-unknown-unknown [forbidden-import]
+    router.wasm: imports wasi:cli/environment@0.2.0: policies get no files, clock or network, only blis:policy/host; build it for wasm32-unknown-unknown [forbidden-import]
     # component that wants another function
-    router.wasm: wants host.time, which there is not; there are log, random, pick, prompt-blocks, text, changed [forbidden-import]
+    router.wasm: imports host.time, which does not exist; there are log, random, pick, prompt-blocks, text, changed [forbidden-import]
     # component that wants another type
-    router.wasm: wants functions of the host with other types than they have: component imports instance `blis:policy/host@1.0.0`, but a matching implementation was not found in the linker: instance export `random` has the wrong type: type mismatch with results: expected `u64` found `u32` [forbidden-import]
+    router.wasm: imports functions of the host with wrong types: component imports instance `blis:policy/host@1.0.0`, but a matching implementation was not found in the linker: instance export `random` has the wrong type: type mismatch with results: expected `u64` found `u32` [forbidden-import]
     # built for the future
     router.wasm: built for blis:policy 1.2, this host offers 1.0: rebuild it with sdk 1.0, or use a newer blis [version-skew]
     # built for the past
@@ -570,7 +570,7 @@ fn files_that_do_not_fit_are_refused_with_a_reason() {
     router.wasm: start: used more than 50000000 instructions (fuel); look for a loop that does not end
       at begin [out-of-fuel]
     # begins with 2 GB
-    router.wasm: start: wanted 2147483648 bytes of memory; it may have 67108864 [out-of-memory]
+    router.wasm: start: needed 2147483648 bytes of memory; the limit is 67108864 [out-of-memory]
     # begins with data outside its memory
     router.wasm: start: read or wrote outside its memory [trap]
     "#);
@@ -657,21 +657,21 @@ fn nonsense_about_itself_is_refused() {
     ];
     insta::assert_snapshot!(told(&attacks), @r#"
     # a name that is no text
-    router.wasm: describe: broke the rules of its interface: invalid utf-8 sequence of 1 bytes from index 0 [trap]
+    router.wasm: describe: violated its interface: invalid utf-8 sequence of 1 bytes from index 0 [trap]
     # a name with a bell in it
     router.wasm: describe: "least loaded" is no name; use 1 to 64 of a-z A-Z 0-9 _ - . [out-of-range]
     # no name
     router.wasm: describe: "" is no name; use 1 to 64 of a-z A-Z 0-9 _ - . [out-of-range]
     # text outside its memory
-    router.wasm: describe: broke the rules of its interface: string pointer/length out of bounds of memory [trap]
+    router.wasm: describe: violated its interface: string pointer/length out of bounds of memory [trap]
     # a long version
     router.wasm: describe: the version has 65536 bytes, at most 64 are allowed [out-of-range]
     # 2^32 parameters
-    router.wasm: describe: broke the rules of its interface: list pointer/length out of bounds of memory [trap]
+    router.wasm: describe: violated its interface: list pointer/length out of bounds of memory [trap]
     # many parameters
-    router.wasm: describe: handed over more data than allowed [out-of-memory]
+    router.wasm: describe: returned more data than allowed [out-of-memory]
     # text many times over
-    router.wasm: describe: handed over more data than allowed [out-of-memory]
+    router.wasm: describe: returned more data than allowed [out-of-memory]
     # no kind
     router.wasm: describe: no kind of policy; name at least one of admission, routing, priority, scheduling, preemption, latency [out-of-range]
     # a kind that it has no functions for
@@ -736,7 +736,7 @@ fn states_have_limits() {
     );
     insta::assert_snapshot!(told.concat(), @r"
     # a gigabyte that is not there
-    router.wasm: save: broke the rules of its interface: list pointer/length out of bounds of memory [trap]
+    router.wasm: save: violated its interface: list pointer/length out of bounds of memory [trap]
     # more than allowed
     router.wasm: save: the state has 16777216 bytes; it may have 1048576 [out-of-memory]
     # refuses it
@@ -754,7 +754,7 @@ fn a_place_outside_the_cluster_is_an_incident() {
         with_view(&[1, 0], |request, cluster| policy.route(request, cluster, &Ties::LowestIndex, &mut Vec::new()));
     assert_eq!(choice.target, 1, "the least loaded instead");
     let fault = incidents.first().expect("recorded").fault;
-    insta::assert_snapshot!(fault, @"router.wasm: route answered 4294967295; it must be a place from 0 to 1 [out-of-range]");
+    insta::assert_snapshot!(fault, @"router.wasm: route returned 4294967295; it must be an index from 0 to 1 [out-of-range]");
 }
 
 #[test]

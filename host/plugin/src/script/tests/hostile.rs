@@ -142,31 +142,31 @@ fn answers_of_the_wrong_form_are_named() {
         body_fault("this = 5; 0"),
         body_fault("()"),
     ]), @r#"
-    test.rhai:2:5: route answered not-a-number (NaN) as score of place 0; look for 0/0, infinity minus infinity, or a root or logarithm of a negative number
+    test.rhai:2:5: route returned not-a-number (NaN) as score of index 0; look for 0/0, infinity minus infinity, or a root or logarithm of a negative number
       2 |     s.queue_depth / s.batch_size
         |     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^ [not-a-number]
-    test.rhai:2:5: route answered not-a-number (NaN); look for 0/0, infinity minus infinity, or a root or logarithm of a negative number
+    test.rhai:2:5: route returned not-a-number (NaN); look for 0/0, infinity minus infinity, or a root or logarithm of a negative number
       2 |     0.0 / 0.0
         |     ^^^^^^^^^ [not-a-number]
-    test.rhai:2:5: route answered 99; it must be a place from 0 to 3
+    test.rhai:2:5: route returned 99; it must be an index from 0 to 3
       2 |     99
         |     ^^ [out-of-range]
-    test.rhai:2:5: route answered -1; it must be a place from 0 to 3
+    test.rhai:2:5: route returned -1; it must be an index from 0 to 3
       2 |     -1
         |     ^^ [out-of-range]
-    test.rhai:2:5: route answered 1.5; it must be a place from 0 to 3
+    test.rhai:2:5: route returned 1.5; it must be an index from 0 to 3
       2 |     1.5
         |     ^^^ [out-of-range]
-    test.rhai:2:5: route answered a text; it answers a column of scores, or a place
+    test.rhai:2:5: route returned a text; it must return a column of scores, or an index
       2 |     "instance_1"
         |     ^^^^^^^^^^^^ [trap]
-    test.rhai:2:5: route answered a truth value; it answers a column of scores, or a place
+    test.rhai:2:5: route returned a truth value; it must return a column of scores, or an index
       2 |     true
         |     ^^^^ [trap]
-    test.rhai:2:5: route answered nothing; it answers a column of scores, or a place: does its last line end in `;`?
+    test.rhai:2:5: route returned nothing; it must return a column of scores, or an index: does its last line end in `;`?
       2 |     let x = -s.queue_depth;
         |     ^^^^^^^^^^^^^^^^^^^^^^^ [trap]
-    test.rhai:2:5: route answered 2 scores; it answers one for each of 4
+    test.rhai:2:5: route returned 2 scores; it must return one for each of 4
       2 |     [1, 2]
         |     ^^^^^^ [out-of-range]
     test.rhai:1:4: in `route`: entry 2 of the array is not a number but a text
@@ -175,7 +175,7 @@ fn answers_of_the_wrong_form_are_named() {
     test.rhai:2:5: `this` became a whole number; it stays an object map
       2 |     this = 5; 0
         |     ^^^^^^^^^^^ [trap]
-    test.rhai:2:5: route answered nothing; it answers a column of scores, or a place: does its last line end in `;`?
+    test.rhai:2:5: route returned nothing; it must return a column of scores, or an index: does its last line end in `;`?
       2 |     ()
         |     ^^ [trap]
     "#);
@@ -243,16 +243,16 @@ fn errors_of_the_script_come_with_their_line() {
         test.rhai:2:22: in `route`: a truth value is needed here, not a column; `&` and `|` combine columns, `any(column)` and `all(column)` make a truth value of one
           2 |     if s.queue_depth > 1 { 0 } else { 1 }
             |                      ^ [trap]
-        test.rhai:2:18: in `route`: there is no place 4: the column has the places 0 to 3
+        test.rhai:2:18: in `route`: there is no index 4: the column has the indices 0 to 3
           2 |     s.queue_depth[4]
             |                  ^ [trap]
-        test.rhai:2:18: in `route`: there is no place -1: the column has the places 0 to 3
+        test.rhai:2:18: in `route`: there is no index -1: the column has the indices 0 to 3
           2 |     s.queue_depth[-1]
             |                  ^ [trap]
         test.rhai:2:6: in `route`: there is no instance 9: there are 4
           2 |     s[9].queue_depth
             |      ^ [trap]
-        test.rhai:2:23: in `route`: there is no place 7: the array has the places 0 to 1
+        test.rhai:2:23: in `route`: there is no index 7: the array has the indices 0 to 1
           2 |     let a = [1, 2]; a[7]
             |                       ^ [trap]
         test.rhai:2:19: in `route`: one column has 4 entries and the other 2; only columns over the same things go together
@@ -359,7 +359,7 @@ fn what_does_not_compile_says_why() {
     test.rhai:1:1: `import` is not available to policies
       1 | import "x" as y;
         | ^^^^^^ [syntax]
-    test.rhai:1:15: in `the script`: there is no place 3: the array has the places 0 to 0
+    test.rhai:1:15: in `the script`: there is no index 3: the array has the indices 0 to 0
       1 | const A = [1][3];
         |               ^ [trap]
     test.rhai:1:6: in `the script`: more than 1000000 steps in one call: does a loop not end?
@@ -402,10 +402,10 @@ fn what_is_no_policy_is_named() {
     test.rhai:1:4: priority takes 1 parameter (r); line 1 has 0
       1 | fn priority() { 0 }
         |    ^^^^^^^^ [missing-export]
-    test.rhai:2:4: `notice` is never called: say of what, as in `// @events completed, routed`
+    test.rhai:2:4: `observe` is never called: name its events, as in `// @events completed, routed`
       2 | fn notice(e) { }
         |    ^^^^^^ [missing-export]
-    test.rhai: it asks for events (`// @events`) but has no function `notice(e)` to take them [missing-export]
+    test.rhai: it subscribes to events (`// @events`) but has no function `observe(e)` [missing-export]
     test.rhai:2:4: `constants` belongs to a latency model, which has `step_time(b)`
       2 | fn constants() { #{} }
         |    ^^^^^^^^^ [missing-export]
@@ -424,7 +424,7 @@ fn a_script_that_cannot_start_says_so() {
         start("fn init(info) {\n    info.facts.nothing * 2\n}\nfn route(r, s) { 0 }"),
         start("fn init() { loop {} } fn route(r, s) { 0 }"),
     ]), @r"
-    test.rhai:1:1: init answered a whole number; it answers the state, an object map `#{…}`
+    test.rhai:1:1: init returned a whole number; it must return the state, an object map `#{…}`
       1 | fn init() { 5 } fn route(r, s) { 0 }
         | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ [refused]
     test.rhai:2:24: in `init`: `*` does not work on nothing and a whole number; nothing, `()`, is what a missing entry or field holds: give another value with `??`
