@@ -1,7 +1,7 @@
 //! Plugins that loaded: they are asked a little.
 
 use blis_plugin::check::{setup, ties};
-use blis_plugin::inputs::Question;
+use blis_plugin::inputs::GuestCall;
 use blis_plugin::{Limits, Plugin};
 
 /// Starts `plugin` as everything it says it is, and asks it about four instances. An answer is in range,
@@ -17,7 +17,7 @@ pub fn ask_a_little(plugin: &dyn Plugin, limits: &Limits) {
             }
         };
         for item in [0, 15] {
-            if let Err(fault) = Question::plausible(kind, 4, item).ask(&mut guest, &ties()) {
+            if let Err(fault) = GuestCall::plausible(kind, 4, item).run(&mut guest, &ties()) {
                 assert!(!fault.to_string().is_empty());
             }
         }

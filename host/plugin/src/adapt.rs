@@ -24,7 +24,7 @@ use blis_sim::units::Micros;
 use super::incidents::{Incidents, OnError};
 use super::limits::LONGEST_US;
 use super::{
-    AdmissionGuest, Constants, Description, Fault, FaultKind, Guest, GuestKind, Kind, LatencyGuest, PreemptionGuest,
+    AdmissionGuest, LatencyConstants, PolicyDescription, Fault, FaultKind, Guest, GuestKind, Kind, LatencyGuest, PreemptionGuest,
     PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest,
 };
 
@@ -42,7 +42,7 @@ pub struct PluginPolicy<G: ?Sized> {
 impl<G: GuestKind + ?Sized> PluginPolicy<G> {
     /// A policy of `guest`, which was started from the plugin called `name`.
     #[must_use]
-    pub fn new(name: &str, description: &Description, guest: Box<G>, incidents: &Incidents) -> Self {
+    pub fn new(name: &str, description: &PolicyDescription, guest: Box<G>, incidents: &Incidents) -> Self {
         let needed = match (G::KIND, incidents.on_error()) {
             (Kind::Routing, OnError::Fallback) => Reads { load: true, in_flight: true, cached_blocks: false },
             _ => Reads::NOTHING,
@@ -68,7 +68,7 @@ impl<G: GuestKind + ?Sized> PluginPolicy<G> {
         let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
         let guest = guest.fork().and_then(StartedGuest::into_kind).unwrap_or_else(|fault| {
             self.failed(Micros::ZERO, fault.clone());
-            G::narrowed(Gone { kind: G::KIND, fault })
+            G::narrowed(LostGuest { kind: G::KIND, fault })
         });
         Self {
             name: Arc::clone(&self.name),
@@ -80,7 +80,7 @@ impl<G: GuestKind + ?Sized> PluginPolicy<G> {
     }
 
     fn tell(&mut self, event: &Event) {
-        if let Err(fault) = self.guest().notice(event) {
+        if let Err(fault) = self.guest().observe(event) {
             self.failed(event.at, fault);
         }
     }
@@ -96,14 +96,14 @@ impl<G: GuestKind + ?Sized> PluginPolicy<G> {
         }
     }
 
-    fn out_of_range(&self, function: &str, answer: impl Debug, range: &str) -> Fault {
-        let message = format!("{}: {function} returned {answer:?}; it must be {range}", self.name);
+    fn out_of_range(&self, function: &str, output: impl Debug, range: &str) -> Fault {
+        let message = format!("{}: {function} returned {output:?}; it must be {range}", self.name);
         Fault::new(FaultKind::OutOfRange, message)
     }
 
-    fn not_a_number(&self, function: &str, place: &str) -> Fault {
+    fn not_a_number(&self, function: &str, index: &str) -> Fault {
         let message = format!(
-            "{}: {function} returned NaN{place}; look for 0/0, infinity minus infinity, or a root of a negative number",
+            "{}: {function} returned NaN{index}; look for 0/0, infinity minus infinity, or a root of a negative number",
             self.name
         );
         Fault::new(FaultKind::NotANumber, message)
@@ -124,11 +124,11 @@ impl PluginPolicy<dyn RoutingGuest> {
             return Err(self.out_of_range("route", target, &format!("an index from 0 to {}", cluster.len() - 1)));
         }
         if !scores.is_empty() && scores.len() != cluster.len() {
-            let answer = format_args!("{} scores", scores.len()).to_string();
-            return Err(self.out_of_range("scores", answer, &format!("one for each of {} instances", cluster.len())));
+            let output = format_args!("{} scores", scores.len()).to_string();
+            return Err(self.out_of_range("scores", output, &format!("one for each of {} instances", cluster.len())));
         }
-        if let Some(place) = scores.iter().position(|score| score.is_nan()) {
-            return Err(self.not_a_number("scores", &format!(" for instance {place}")));
+        if let Some(index) = scores.iter().position(|score| score.is_nan()) {
+            return Err(self.not_a_number("scores", &format!(" for instance {index}")));
         }
         Ok(Choice { target, reason: Reason::Plugin(scores.get(target).copied()) })
     }
@@ -136,12 +136,12 @@ impl PluginPolicy<dyn RoutingGuest> {
 
 /// Replaces a guest that could not be copied; every call fails.
 #[derive(Debug)]
-struct Gone {
+struct LostGuest {
     kind: Kind,
     fault: Fault,
 }
 
-impl Guest for Gone {
+impl Guest for LostGuest {
     fn save(&mut self) -> Result<Vec<u8>, Fault> {
         Err(self.fault.clone())
     }
@@ -155,37 +155,37 @@ impl Guest for Gone {
     }
 }
 
-impl AdmissionGuest for Gone {
+impl AdmissionGuest for LostGuest {
     fn admit(&mut self, _: &RequestView<'_>, _: &ClusterView<'_>) -> Result<Verdict, Fault> {
         Err(self.fault.clone())
     }
 }
 
-impl RoutingGuest for Gone {
+impl RoutingGuest for LostGuest {
     fn route(&mut self, _: &RequestView<'_>, _: &ClusterView<'_>, _: &Ties, _: &mut Vec<f64>) -> Result<usize, Fault> {
         Err(self.fault.clone())
     }
 }
 
-impl PriorityGuest for Gone {
+impl PriorityGuest for LostGuest {
     fn priority(&mut self, _: &RequestView<'_>, _: Micros) -> Result<i64, Fault> {
         Err(self.fault.clone())
     }
 }
 
-impl SchedulingGuest for Gone {
+impl SchedulingGuest for LostGuest {
     fn rank(&mut self, _: &QueuedView<'_>) -> Result<f64, Fault> {
         Err(self.fault.clone())
     }
 }
 
-impl PreemptionGuest for Gone {
+impl PreemptionGuest for LostGuest {
     fn victim(&mut self, _: &BatchView) -> Result<usize, Fault> {
         Err(self.fault.clone())
     }
 }
 
-impl LatencyGuest for Gone {
+impl LatencyGuest for LostGuest {
     fn step_time(&mut self, _: &Batch) -> Result<u64, Fault> {
         Err(self.fault.clone())
     }
@@ -194,7 +194,7 @@ impl LatencyGuest for Gone {
         Err(self.fault.clone())
     }
 
-    fn constants(&mut self) -> Result<Constants, Fault> {
+    fn constants(&mut self) -> Result<LatencyConstants, Fault> {
         Err(self.fault.clone())
     }
 }
@@ -205,19 +205,19 @@ impl AdmissionPolicy for PluginPolicy<dyn AdmissionGuest> {
     }
 
     fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Verdict {
-        let verdict = self.guest().admit(request, cluster).unwrap_or_else(|fault| {
+        let decision = self.guest().admit(request, cluster).unwrap_or_else(|fault| {
             self.failed(cluster.now, fault);
             Verdict::Admit
         });
         self.charge(cluster.now);
-        verdict
+        decision
     }
 
     fn events(&self) -> Events {
         self.events
     }
 
-    fn notice(&mut self, event: &Event) {
+    fn observe(&mut self, event: &Event) {
         self.tell(event);
     }
 
@@ -288,7 +288,7 @@ impl SchedulingPolicy for PluginPolicy<dyn SchedulingGuest> {
     fn rank(&mut self, queued: &QueuedView<'_>) -> Rank {
         let rank = match self.guest().rank(queued) {
             Ok(rank) if rank.is_nan() => Err(self.not_a_number("rank", "")),
-            answer => answer,
+            result => result,
         };
         let rank = rank.unwrap_or_else(|fault| {
             self.failed(queued.now, fault);
@@ -309,7 +309,7 @@ impl PreemptionPolicy for PluginPolicy<dyn PreemptionGuest> {
             Ok(victim) if victim >= batch.len() => {
                 Err(self.out_of_range("victim", victim, &format!("an index from 0 to {}", batch.len() - 1)))
             }
-            answer => answer,
+            result => result,
         };
         let victim = victim.unwrap_or_else(|fault| {
             self.failed(batch.now, fault);
@@ -329,7 +329,7 @@ impl PreemptionPolicy for PluginPolicy<dyn PreemptionGuest> {
 pub struct PluginLatency {
     name: Arc<str>,
     guest: Mutex<Box<dyn LatencyGuest>>,
-    constants: Constants,
+    constants: LatencyConstants,
     context_effect: ContextEffect,
     instead: Arc<dyn LatencyModel>,
     incidents: Incidents,
@@ -343,14 +343,14 @@ impl PluginLatency {
     /// If the guest fails to return its constants.
     pub fn new(
         name: &str,
-        description: &Description,
+        description: &PolicyDescription,
         mut guest: Box<dyn LatencyGuest>,
         instead: Arc<dyn LatencyModel>,
         incidents: &Incidents,
     ) -> Result<Self, Fault> {
         let constants = guest.constants()?;
-        if constants.shortest_step == 0 {
-            let message = format!("{name}: the shortest step is 0 µs; it must be at least 1");
+        if constants.shortest_step_us == 0 {
+            let message = format!("{name}: shortest_step_us is 0; it must be at least 1");
             return Err(Fault::new(FaultKind::OutOfRange, message));
         }
         let context_effect = if description.every_step { ContextEffect::Any } else { ContextEffect::NonDecreasing };
@@ -358,7 +358,7 @@ impl PluginLatency {
         Ok(Self { name: name.into(), guest: Mutex::new(guest), constants, context_effect, instead, incidents })
     }
 
-    fn ask<T>(
+    fn call<T>(
         &self,
         question: impl FnOnce(&mut dyn LatencyGuest) -> Result<T, Fault>,
         instead: impl FnOnce() -> T,
@@ -371,12 +371,12 @@ impl PluginLatency {
     }
 
     fn checked(&self, batch: &Batch, us: u64) -> Result<Micros, Fault> {
-        let least = if batch.tokens() > 0 { self.constants.shortest_step } else { 1 };
+        let least = if batch.tokens() > 0 { self.constants.shortest_step_us } else { 1 };
         if (least..=LONGEST_US).contains(&us) {
             return Ok(Micros(us));
         }
         let message = format!(
-            "{}: step_time returned {us} µs; it must be at least {least} (its own shortest step) and at most a day",
+            "{}: step_time returned {us} µs; it must be at least {least} (its own shortest_step_us) and at most a day",
             self.name
         );
         Err(Fault::new(FaultKind::OutOfRange, message))
@@ -385,9 +385,9 @@ impl PluginLatency {
 
 impl LatencyModel for PluginLatency {
     fn step_time(&self, batch: &Batch) -> Micros {
-        let answer = |guest: &mut dyn LatencyGuest| guest.step_time(batch).and_then(|us| self.checked(batch, us));
+        let compute = |guest: &mut dyn LatencyGuest| guest.step_time(batch).and_then(|us| self.checked(batch, us));
         // The fallback keeps the guest's guarantee of a minimum step time.
-        self.ask(answer, || self.instead.step_time(batch).max(Micros(self.constants.shortest_step)))
+        self.call(compute, || self.instead.step_time(batch).max(Micros(self.constants.shortest_step_us)))
     }
 
     fn context_effect(&self) -> ContextEffect {
@@ -396,28 +396,28 @@ impl LatencyModel for PluginLatency {
     }
 
     fn shortest_step(&self) -> Micros {
-        Micros(self.constants.shortest_step)
+        Micros(self.constants.shortest_step_us)
     }
 
     fn queueing_time(&self, input_tokens: u32) -> Micros {
-        let answer =
+        let compute =
             |guest: &mut dyn LatencyGuest| guest.queueing_time(input_tokens).map(|us| Micros(us.min(LONGEST_US)));
-        self.ask(answer, || self.instead.queueing_time(input_tokens))
+        self.call(compute, || self.instead.queueing_time(input_tokens))
     }
 
     fn output_token_time(&self) -> Micros {
-        Micros(self.constants.output_token)
+        Micros(self.constants.output_token_us)
     }
 
     fn post_decode_time(&self) -> Micros {
-        Micros(self.constants.post_decode)
+        Micros(self.constants.post_decode_us)
     }
 
     fn scheduling_time(&self) -> Micros {
-        Micros(self.constants.scheduling)
+        Micros(self.constants.scheduling_us)
     }
 
     fn preemption_time(&self) -> Micros {
-        Micros(self.constants.preemption)
+        Micros(self.constants.preemption_us)
     }
 }

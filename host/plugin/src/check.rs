@@ -10,8 +10,8 @@ use blis_sim::latency::Batch;
 use blis_sim::policy::{Changes, ClusterView, Events, RequestView, Ties, Versions};
 use blis_sim::rng::Stream;
 
-use super::inputs::{self, Answer, Question};
-use super::{Fault, Kind, LatencyGuest, Limits, Plugin, Setup, StartedGuest, Technology};
+use super::inputs::{self, GuestOutput, GuestCall};
+use super::{Fault, Kind, LatencyGuest, Limits, Plugin, GuestSetup, StartedGuest, Technology};
 
 /// Numbers of instances (or of requests in a batch) for which plugins are called.
 pub const SIZES: [usize; 3] = [1, 4, 1000];
@@ -57,8 +57,8 @@ pub struct Findings {
 
 /// Checks that do not apply to built-in policies, with the reason.
 const NOT_OF_BUILT_INS: [(&str, &str); 2] = [
-    ("a restored state goes on as the saved one", "a built-in policy is copied, not saved"),
-    ("stays within its limits", "a built-in policy has none"),
+    ("a restored state continues as the saved one", "a built-in policy is copied, not saved"),
+    ("calls stay within the limits", "a built-in policy has none"),
 ];
 
 impl Findings {
@@ -82,15 +82,15 @@ pub fn check(plugin: &dyn Plugin, kinds: &[Kind], limits: &Limits) -> Findings {
 
 /// The setup of a guest for `kind` in a service of `n` instances, with the default values of the parameters.
 #[must_use]
-pub fn setup(plugin: &dyn Plugin, kind: Kind, n: usize, limits: &Limits) -> Setup {
+pub fn setup(plugin: &dyn Plugin, kind: Kind, n: usize, limits: &Limits) -> GuestSetup {
     let of_one = matches!(kind, Kind::Scheduling | Kind::Preemption | Kind::Latency);
-    let facts = [("num_layers", 32.0), ("hidden_size", 4096.0), ("tensor_parallel_size", 1.0)];
-    Setup {
+    let model_facts = [("num_layers", 32.0), ("hidden_size", 4096.0), ("tensor_parallel_size", 1.0)];
+    GuestSetup {
         kind,
         parameters: plugin.description().parameters.iter().map(|parameter| parameter.default).collect(),
         instances: inputs::instances(if of_one { 1 } else { n }).into(),
         names: inputs::NAMES.into_iter().map(Box::from).collect(),
-        facts: facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        model_facts: model_facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         stream: Stream::new(42, "plugin"),
         explain: plugin.description().scores,
         limits: *limits,
@@ -112,7 +112,7 @@ struct Subject<'a> {
 }
 
 /// Outputs, or the name of the input whose call failed, with its fault.
-type Answers = Result<Vec<Answer>, (String, Fault)>;
+type Outputs = Result<Vec<GuestOutput>, (String, Fault)>;
 
 impl Subject<'_> {
     fn check(&self, findings: &mut Findings) {
@@ -124,30 +124,30 @@ impl Subject<'_> {
         if !add("starts with its defaults", self.start(4).map(|_| String::new()).map_err(|fault| fault.to_string())) {
             return;
         }
-        add("starts and answers at the ends of its parameters", self.parameters());
-        add("answers in range", self.sizes());
-        add("answers in range at the edges", self.edges());
+        add("works at both ends of each parameter", self.parameters());
+        add("outputs are in range", self.sizes());
+        add("outputs are in range for extreme inputs", self.edges());
         if self.kind == Kind::Latency {
-            add("promises about steps hold", self.steps());
+            add("step times have the declared properties", self.steps());
         }
         if self.kind == Kind::Routing && self.plugin.description().scores {
-            add("explaining changes no decision", self.explained());
+            add("computing scores changes no decision", self.explained());
         }
         if matches!(self.kind, Kind::Admission | Kind::Routing) {
-            add("what changed is all that changes an answer", self.told_what_changed());
+            add("`changed` names all instances that affect an output", self.changed_indices());
         }
-        add("two guests agree", self.agree());
-        add("a fork goes on as the original", self.fork());
+        add("two guests return the same outputs", self.agree());
+        add("a fork continues as the original", self.fork());
         if self.plugin.technology() == Technology::BuiltIn {
             findings.not_applicable.extend(NOT_OF_BUILT_INS.map(|(what, why)| (self.kind, what, why)));
             return;
         }
-        add("a restored state goes on as the saved one", self.restore());
+        add("a restored state continues as the saved one", self.restore());
         if self.plugin.technology() != Technology::Native {
             match self.usage() {
                 Ok(usage) => findings.usage.extend(usage),
-                Err(told) => {
-                    add("stays within its limits", Err(told));
+                Err(message) => {
+                    add("calls stay within the limits", Err(message));
                 }
             }
         }
@@ -158,18 +158,18 @@ impl Subject<'_> {
     }
 
     /// Outputs for the inputs `items` with `n` instances; events that the plugin subscribes to come in between.
-    fn sequence(&self, guest: &mut StartedGuest, n: usize, items: std::ops::Range<u64>) -> Answers {
+    fn sequence(&self, guest: &mut StartedGuest, n: usize, items: std::ops::Range<u64>) -> Outputs {
         let (events, ties) = (self.plugin.description().events, ties());
-        let mut answers = Vec::new();
+        let mut outputs = Vec::new();
         for item in items {
             let event = (events != Events::NONE).then(|| inputs::event(n, item, events)).flatten();
-            let questions = event.map(Question::Notice).into_iter().chain([Question::plausible(self.kind, n, item)]);
-            for question in questions {
-                let answer = question.ask(guest, &ties);
-                answers.push(answer.map_err(|fault| (format!("question {item} about N = {n}"), fault))?);
+            let calls = event.map(GuestCall::Observe).into_iter().chain([GuestCall::plausible(self.kind, n, item)]);
+            for call in calls {
+                let output = call.run(guest, &ties);
+                outputs.push(output.map_err(|fault| (format!("call {item} with N = {n}"), fault))?);
             }
         }
-        Ok(answers)
+        Ok(outputs)
     }
 
     fn parameters(&self) -> Result<String, String> {
@@ -178,15 +178,15 @@ impl Subject<'_> {
             return Ok("it has none".into());
         }
         let usual = setup(self.plugin, self.kind, 4, &self.limits);
-        for (place, parameter) in parameters.iter().enumerate() {
+        for (index, parameter) in parameters.iter().enumerate() {
             for value in [parameter.min, parameter.max] {
                 let mut setup = usual.clone();
-                setup.parameters[place] = value;
-                let told = |fault: &Fault| {
-                    format!("{} = {value}: {fault}; narrow the range, or make sense of its ends", parameter.name)
+                setup.parameters[index] = value;
+                let message = |fault: &Fault| {
+                    format!("{} = {value}: {fault}; narrow the range, or handle its ends", parameter.name)
                 };
-                let mut guest = self.plugin.start(&setup).map_err(|fault| told(&fault))?;
-                self.sequence(&mut guest, 4, 0..5).map_err(|(_, fault)| told(&fault))?;
+                let mut guest = self.plugin.start(&setup).map_err(|fault| message(&fault))?;
+                self.sequence(&mut guest, 4, 0..5).map_err(|(_, fault)| message(&fault))?;
             }
         }
         Ok(format!("{} parameters", parameters.len()))
@@ -202,33 +202,33 @@ impl Subject<'_> {
         let sizes = self.possible_sizes();
         for &n in &sizes {
             let mut guest = self.start(n).map_err(|fault| format!("N = {n}: {fault}"))?;
-            self.sequence(&mut guest, n, 0..50).map_err(|(question, fault)| format!("{question}: {fault}"))?;
+            self.sequence(&mut guest, n, 0..50).map_err(|(call, fault)| format!("{call}: {fault}"))?;
         }
-        Ok(format!("50 questions each about N = {}", list(&sizes)))
+        Ok(format!("50 calls each with N = {}", list(&sizes)))
     }
 
     fn edges(&self) -> Result<String, String> {
         let sizes = self.possible_sizes();
-        let mut asked = 0;
+        let mut calls = 0;
         for &n in &sizes {
-            for (name, question) in Question::extreme(self.kind, n) {
-                let told = |fault: Fault| format!("{name}, N = {n}: {fault}");
-                let mut guest = self.start(n).map_err(told)?;
-                question.ask(&mut guest, &ties()).map_err(told)?;
-                asked += 1;
+            for (name, call) in GuestCall::extreme(self.kind, n) {
+                let message = |fault: Fault| format!("{name}, N = {n}: {fault}");
+                let mut guest = self.start(n).map_err(message)?;
+                call.run(&mut guest, &ties()).map_err(message)?;
+                calls += 1;
             }
         }
-        Ok(format!("{asked} questions: all 0, the largest numbers there are, all alike, one idle"))
+        Ok(format!("{calls} calls: all 0, the largest numbers, all equal, one idle instance"))
     }
 
-    /// Checks `shortest_step` and the effect of context, on which the simulator relies to skip steps.
+    /// Checks `shortest_step_us` and the effect of context, on which the simulator relies to skip steps.
     fn steps(&self) -> Result<String, String> {
         let guest = self.start(1).and_then(StartedGuest::into_kind::<dyn LatencyGuest>);
         let mut guest = guest.map_err(|fault| fault.to_string())?;
         let constants = guest.constants().map_err(|fault| fault.to_string())?;
-        let shortest = constants.shortest_step;
+        let shortest = constants.shortest_step_us;
         if shortest == 0 {
-            return Err("the shortest step is 0 µs; it must be at least 1".into());
+            return Err("shortest_step_us is 0; it must be at least 1".into());
         }
         let mut step_time = |batch: &Batch| guest.step_time(batch).map_err(|fault| fault.to_string());
         for requests in [1_u64, 2, 16, 200] {
@@ -238,7 +238,7 @@ impl Subject<'_> {
                 let us = step_time(&batch)?;
                 if us != step_time(&batch)? {
                     return Err(
-                        "the same step takes another time when asked again; it may depend on the step alone".into()
+                        "the same step has a different time in a second call; it must depend on the step only".into()
                     );
                 }
                 if us < shortest {
@@ -260,134 +260,134 @@ impl Subject<'_> {
 
     fn explained(&self) -> Result<String, String> {
         let usual = setup(self.plugin, self.kind, 4, &self.limits);
-        let silent = Setup { explain: false, ..usual.clone() };
-        let places = |setup: &Setup| {
+        let silent = GuestSetup { explain: false, ..usual.clone() };
+        let indices = |setup: &GuestSetup| {
             let mut guest = self.plugin.start(setup).map_err(|fault| fault.to_string())?;
-            let answers =
-                self.sequence(&mut guest, 4, 0..AFTER).map_err(|(question, fault)| format!("{question}: {fault}"))?;
-            let place = |answer| match answer {
-                Answer::Place(place, _) => Answer::Place(place, Vec::new()),
+            let outputs =
+                self.sequence(&mut guest, 4, 0..AFTER).map_err(|(call, fault)| format!("{call}: {fault}"))?;
+            let index = |output| match output {
+                GuestOutput::Index(index, _) => GuestOutput::Index(index, Vec::new()),
                 other => other,
             };
-            Ok::<_, String>(answers.into_iter().map(place).collect::<Vec<_>>())
+            Ok::<_, String>(outputs.into_iter().map(index).collect::<Vec<_>>())
         };
-        match first_difference(&places(&usual)?, &places(&silent)?) {
+        match first_difference(&indices(&usual)?, &indices(&silent)?) {
             None => Ok(format!("{AFTER} decisions")),
-            Some(place) => {
-                Err(format!("answer {place} differs when scores are asked for; `scores` must change nothing"))
+            Some(index) => {
+                Err(format!("output {index} differs when scores are computed; `scores` must change nothing"))
             }
         }
     }
 
     /// One guest gets the indices that changed between two decisions; for the other one any row may have changed.
-    fn told_what_changed(&self) -> Result<String, String> {
+    fn changed_indices(&self) -> Result<String, String> {
         let description = self.plugin.description();
         let sizes = [4, 40];
         for n in sizes {
             let mut guests = [self.start(n).map_err(|f| f.to_string())?, self.start(n).map_err(|f| f.to_string())?];
-            let mut service = inputs::Service::new(n);
+            let mut service = inputs::SyntheticService::new(n);
             for item in 0..AFTER {
                 // Some events are followed by no decision of this policy.
-                (0..1 + item % 3).for_each(|_| service.go_on(description.reads));
+                (0..1 + item % 3).for_each(|_| service.advance(description.reads));
                 let known = service.cluster();
                 let unknown =
                     ClusterView { versions: Versions::default(), in_flight_changes: Changes::UNKNOWN, ..known };
-                let mut answers = Vec::new();
+                let mut outputs = Vec::new();
                 for (guest, cluster) in guests.iter_mut().zip([known, unknown]) {
-                    let heard = inputs::event(n, item, description.events).map_or(Ok(()), |event| guest.notice(&event));
-                    let answer = heard.and_then(|()| decide(guest, &service.request(), &cluster));
-                    answers.push(answer.map_err(|fault| format!("decision {item} about N = {n}: {fault}"))?);
+                    let observed = inputs::event(n, item, description.events).map_or(Ok(()), |event| guest.observe(&event));
+                    let output = observed.and_then(|()| decide(guest, &service.request(), &cluster));
+                    outputs.push(output.map_err(|fault| format!("decision {item} with N = {n}: {fault}"))?);
                 }
-                if answers[0] != answers[1] {
+                if outputs[0] != outputs[1] {
                     return Err(format!(
-                        "decision {item} about N = {n}: {:?} if it learns what changed, {:?} if anything may have; keep \
-                         nothing of instances that `changed` names, and ask at every decision",
-                        answers[0], answers[1]
+                        "decision {item} with N = {n}: {:?} with the indices from `changed`, {:?} if any row may have changed; \
+                         discard values of instances that `changed` names, and call it at every decision",
+                        outputs[0], outputs[1]
                     ));
                 }
             }
         }
-        Ok(format!("{AFTER} decisions each about N = {}", list(&sizes)))
+        Ok(format!("{AFTER} decisions each with N = {}", list(&sizes)))
     }
 
     fn agree(&self) -> Result<String, String> {
         let run = || {
             let mut guest = self.start(4).map_err(|fault| fault.to_string())?;
-            self.sequence(&mut guest, 4, 0..AFTER).map_err(|(question, fault)| format!("{question}: {fault}"))
+            self.sequence(&mut guest, 4, 0..AFTER).map_err(|(call, fault)| format!("{call}: {fault}"))
         };
         // Two runs in sequence, then two in parallel: state that they share shows as a difference.
         let (first, second) = (run()?, run()?);
         let (mut a, mut b) = (self.start(4).map_err(|f| f.to_string())?, self.start(4).map_err(|f| f.to_string())?);
-        let mut side_by_side = Vec::new();
+        let mut in_parallel = Vec::new();
         for item in 0..AFTER {
             for guest in [&mut a, &mut b] {
-                let answers = self.sequence(guest, 4, item..item + 1);
-                side_by_side.push(answers.map_err(|(question, fault)| format!("{question}: {fault}"))?);
+                let outputs = self.sequence(guest, 4, item..item + 1);
+                in_parallel.push(outputs.map_err(|(call, fault)| format!("{call}: {fault}"))?);
             }
         }
-        let of = |which: usize| side_by_side.iter().skip(which).step_by(2).flatten().cloned().collect::<Vec<_>>();
+        let of = |which: usize| in_parallel.iter().skip(which).step_by(2).flatten().cloned().collect::<Vec<_>>();
         for (other, how) in [
             (&second, "a second guest"),
-            (&of(0), "one of two side by side"),
-            (&of(1), "the other of two side by side"),
+            (&of(0), "one of two in parallel"),
+            (&of(1), "the other of two in parallel"),
         ] {
-            if let Some(place) = first_difference(&first, other) {
+            if let Some(index) = first_difference(&first, other) {
                 return Err(format!(
-                    "{how} gives another answer to question {place}: {:?}, not {:?}; keep everything in the state, \
+                    "{how} returns another output in call {index}: {:?}, not {:?}; keep everything in the state, \
                      nothing in globals, and use no randomness but the host's",
-                    other.get(place),
-                    first.get(place)
+                    other.get(index),
+                    first.get(index)
                 ));
             }
         }
-        Ok(format!("{AFTER} decisions, one after the other and side by side"))
+        Ok(format!("{AFTER} decisions, in sequence and in parallel"))
     }
 
     fn fork(&self) -> Result<String, String> {
         let mut original = self.warmed_up()?;
         let mut fork = original.fork().map_err(|fault| format!("it cannot be forked: {fault}"))?;
-        self.go_on_alike(&mut original, &mut fork, "the fork")
+        self.continue_alike(&mut original, &mut fork, "the fork")
     }
 
     fn restore(&self) -> Result<String, String> {
-        let told = |fault: Fault| fault.to_string();
+        let message = |fault: Fault| fault.to_string();
         let mut original = self.warmed_up()?;
-        let state = original.save().map_err(told)?;
-        let mut restored = self.start(4).map_err(told)?;
-        restored.restore(&state).map_err(|fault| format!("it does not take its own state: {fault}"))?;
-        if restored.save().map_err(told)? != state {
+        let state = original.save().map_err(message)?;
+        let mut restored = self.start(4).map_err(message)?;
+        restored.restore(&state).map_err(|fault| format!("it cannot restore its own state: {fault}"))?;
+        if restored.save().map_err(message)? != state {
             return Err("saved again, the restored state has other bytes; save and restore must be inverse, and the \
                         same state must give the same bytes"
                 .into());
         }
         let bytes = state.len();
-        self.go_on_alike(&mut original, &mut restored, "the restored one").map(|told| format!("{bytes} bytes; {told}"))
+        self.continue_alike(&mut original, &mut restored, "the restored one").map(|message| format!("{bytes} bytes; {message}"))
     }
 
     fn warmed_up(&self) -> Result<StartedGuest, String> {
         let mut guest = self.start(4).map_err(|fault| fault.to_string())?;
-        self.sequence(&mut guest, 4, 0..BEFORE).map_err(|(question, fault)| format!("{question}: {fault}"))?;
+        self.sequence(&mut guest, 4, 0..BEFORE).map_err(|(call, fault)| format!("{call}: {fault}"))?;
         Ok(guest)
     }
 
-    fn go_on_alike(
+    fn continue_alike(
         &self,
         original: &mut StartedGuest,
         other: &mut StartedGuest,
         which: &str,
     ) -> Result<String, String> {
-        let go_on = |guest: &mut StartedGuest| {
-            let answers = self.sequence(guest, 4, BEFORE..BEFORE + AFTER);
-            answers.map_err(|(question, fault)| format!("{question}: {fault}"))
+        let advance = |guest: &mut StartedGuest| {
+            let outputs = self.sequence(guest, 4, BEFORE..BEFORE + AFTER);
+            outputs.map_err(|(call, fault)| format!("{call}: {fault}"))
         };
-        let (expected, seen) = (go_on(original)?, go_on(other)?);
-        match first_difference(&expected, &seen) {
+        let (expected, actual) = (advance(original)?, advance(other)?);
+        match first_difference(&expected, &actual) {
             None => Ok(format!("{AFTER} decisions after {BEFORE}")),
-            Some(place) => Err(format!(
-                "{which} gives another answer {place} questions later: {:?}, not {:?}; save and restore everything that \
-                 answers depend on",
-                seen.get(place),
-                expected.get(place)
+            Some(index) => Err(format!(
+                "{which} returns another output {index} calls later: {:?}, not {:?}; save and restore everything that \
+                 outputs depend on",
+                actual.get(index),
+                expected.get(index)
             )),
         }
     }
@@ -403,8 +403,8 @@ impl Subject<'_> {
             let mut guest = self.start(n).map_err(|fault| fault.to_string())?;
             let mut most = None;
             for item in 0..50 {
-                let answer = Question::plausible(self.kind, n, item).ask(&mut guest, &ties());
-                answer.map_err(|fault| format!("question {item} about N = {n}: {fault}"))?;
+                let output = GuestCall::plausible(self.kind, n, item).run(&mut guest, &ties());
+                output.map_err(|fault| format!("call {item} with N = {n}: {fault}"))?;
                 most = most.max(guest.used());
             }
             all.extend(most.map(|most| Usage { kind: self.kind, n, most, limit }));
@@ -414,20 +414,20 @@ impl Subject<'_> {
 }
 
 /// An admission or routing decision about a service with the signals of `cluster`.
-fn decide(guest: &mut StartedGuest, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<Answer, Fault> {
+fn decide(guest: &mut StartedGuest, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<GuestOutput, Fault> {
     match guest {
-        StartedGuest::Admission(guest) => guest.admit(request, cluster).map(Answer::Verdict),
+        StartedGuest::Admission(guest) => guest.admit(request, cluster).map(GuestOutput::Decision),
         StartedGuest::Routing(guest) => {
             let mut scores = Vec::new();
-            let place = guest.route(request, cluster, &ties(), &mut scores)?;
-            Ok(Answer::Place(place, scores.into_iter().map(f64::to_bits).collect()))
+            let index = guest.route(request, cluster, &ties(), &mut scores)?;
+            Ok(GuestOutput::Index(index, scores.into_iter().map(f64::to_bits).collect()))
         }
         other => Err(other.mismatch()),
     }
 }
 
 /// The index of the first pair that differs; past the end if one is shorter.
-fn first_difference(a: &[Answer], b: &[Answer]) -> Option<usize> {
+fn first_difference(a: &[GuestOutput], b: &[GuestOutput]) -> Option<usize> {
     let differs = a.iter().zip(b).position(|(a, b)| a != b);
     differs.or_else(|| (a.len() != b.len()).then(|| a.len().min(b.len())))
 }

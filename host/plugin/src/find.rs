@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use include_dir::{Dir, include_dir};
 
 pub use super::sha256::sha256;
-use super::{Fault, FaultKind, Limits, Loaded, Technology, native, script, wasm};
+use super::{Fault, FaultKind, Limits, LoadedPlugin, Technology, native, script, wasm};
 use blis_diag::{Location, display, nearest, unreadable};
 
 static POLICIES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../policies");
 
 /// The folder that is searched by default.
-const USUAL: &str = "policies";
+const DEFAULT_FOLDER: &str = "policies";
 
 /// The search path for plugins, and the permissions and limits for loading them.
 #[derive(Clone, Debug)]
@@ -28,34 +28,34 @@ pub struct Finder {
     /// Limits for the files and for the guests.
     pub limits: Limits,
     /// WebAssembly settings, including the folder for compiled components.
-    pub wasm: wasm::Settings,
+    pub wasm: wasm::WasmSettings,
 }
 
 /// A file that may be a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct PluginFile {
     /// The name of the file without extension.
     pub name: String,
     /// The technology, determined by the extension.
     pub technology: Technology,
-    pub place: Place,
+    pub location: PluginLocation,
 }
 
 /// The location of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum PluginLocation {
     File(PathBuf),
     /// A policy embedded in the program: its path in the repository, and its content.
     Embedded(&'static str, &'static [u8]),
 }
 
-impl Place {
+impl PluginLocation {
     /// The path that messages show.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         match self {
             Self::File(path) => path.clone(),
-            Self::Embedded(name, _) => Path::new(USUAL).join(name),
+            Self::Embedded(name, _) => Path::new(DEFAULT_FOLDER).join(name),
         }
     }
 }
@@ -91,7 +91,7 @@ impl Finder {
     /// Searches `dirs` first; allows no native library.
     #[must_use]
     pub fn new(dirs: Vec<PathBuf>) -> Self {
-        Self { dirs, allow_native: false, limits: Limits::default(), wasm: wasm::Settings::default() }
+        Self { dirs, allow_native: false, limits: Limits::default(), wasm: wasm::WasmSettings::default() }
     }
 
     /// The plugin called `name`; `None` if no plugin has that name and it is not a path.
@@ -99,8 +99,8 @@ impl Finder {
     /// # Errors
     /// If two files of one folder have that name, a folder of `dirs` cannot be read, or the name looks like a path and
     /// either no file is there or its extension belongs to no technology.
-    pub fn find(&self, name: &str) -> Result<Option<Found>, Fault> {
-        for dir in self.dirs.iter().map(PathBuf::as_path).chain([Path::new(USUAL)]) {
+    pub fn find(&self, name: &str) -> Result<Option<PluginFile>, Fault> {
+        for dir in self.dirs.iter().map(PathBuf::as_path).chain([Path::new(DEFAULT_FOLDER)]) {
             let mut of_that_name = self.files_in(dir)?.into_iter().filter(|found| found.name == name);
             if let (Some(first), second) = (of_that_name.next(), of_that_name.next()) {
                 return second.map_or(Ok(Some(first.clone())), |second| Err(twice(name, &first, &second)));
@@ -117,7 +117,7 @@ impl Finder {
         if let Err(error) = fs::metadata(path) {
             return Err(unreadable_at(path, &error));
         }
-        Ok(Some(Found { name: stem(path), technology, place: Place::File(path.to_owned()) }))
+        Ok(Some(PluginFile { name: stem(path), technology, location: PluginLocation::File(path.to_owned()) }))
     }
 
     /// A hint for `name`, which is neither a plugin nor one of `built_ins`.
@@ -128,7 +128,7 @@ impl Finder {
         if let Some(near) = nearest(name, &known) {
             return format!("did you mean `{near}`?");
         }
-        let dirs: Vec<_> = self.dirs.iter().map(|dir| dir.display().to_string()).chain([format!("{USUAL}/")]).collect();
+        let dirs: Vec<_> = self.dirs.iter().map(|dir| dir.display().to_string()).chain([format!("{DEFAULT_FOLDER}/")]).collect();
         format!(
             "built in are {}; there is no `{name}.rhai`, `.wasm` or `.so` in {}, and no file `{name}`; \
              `blis plugin list` shows what there is",
@@ -139,9 +139,9 @@ impl Finder {
 
     /// Every plugin that [`Self::find`] finds by name, sorted; an error for each folder that cannot be read.
     #[must_use]
-    pub fn all(&self) -> Vec<Result<Found, Fault>> {
-        let mut all: Vec<Result<Found, Fault>> = Vec::new();
-        let dirs = self.dirs.iter().map(PathBuf::as_path).chain([Path::new(USUAL)]);
+    pub fn all(&self) -> Vec<Result<PluginFile, Fault>> {
+        let mut all: Vec<Result<PluginFile, Fault>> = Vec::new();
+        let dirs = self.dirs.iter().map(PathBuf::as_path).chain([Path::new(DEFAULT_FOLDER)]);
         let folders = dirs.map(|dir| self.files_in(dir)).chain([Ok(embedded())]);
         for folder in folders {
             let found = match folder {
@@ -153,10 +153,10 @@ impl Finder {
             };
             // A plugin in an earlier folder hides one of the same name in a later folder.
             let hidden =
-                |name: &str, all: &[Result<Found, Fault>]| all.iter().flatten().any(|known| known.name == name);
+                |name: &str, all: &[Result<PluginFile, Fault>]| all.iter().flatten().any(|known| known.name == name);
             let fresh: Vec<_> = found.into_iter().filter(|found| !hidden(&found.name, &all)).collect();
-            for (place, found) in fresh.iter().enumerate() {
-                all.push(match fresh[..place].iter().find(|other| other.name == found.name) {
+            for (index, found) in fresh.iter().enumerate() {
+                all.push(match fresh[..index].iter().find(|other| other.name == found.name) {
                     Some(other) => Err(twice(&found.name, other, found)),
                     None => Ok(found.clone()),
                 });
@@ -171,13 +171,13 @@ impl Finder {
     /// # Errors
     /// If it is native and native libraries are not allowed, if it cannot be read or is too large, or if it is not a
     /// valid plugin.
-    pub fn load(&self, found: &Found) -> Result<Loaded, Fault> {
-        let path = found.place.path();
+    pub fn load(&self, found: &PluginFile) -> Result<LoadedPlugin, Fault> {
+        let path = found.location.path();
         if found.technology == Technology::Native && !self.allow_native {
             let fault = at(&path, FaultKind::NotAllowed, "a native library runs outside the sandbox, with your rights");
             return Err(fault.hint("if you trust it, add `--allow-native`"));
         }
-        let content = self.content(&found.place)?;
+        let content = self.content(&found.location)?;
         let sha256 = sha256(&content);
         let plugin = match found.technology {
             Technology::Component => wasm::load_known(&path, &content, &sha256, &self.limits, &self.wasm)?,
@@ -189,31 +189,31 @@ impl Finder {
             }
         };
         let (name, file) = (found.name.clone(), path.display().to_string());
-        Ok(Loaded { name, file, sha256, bytes: content.len() as u64, plugin })
+        Ok(LoadedPlugin { name, file, sha256, bytes: content.len() as u64, plugin })
     }
 
-    fn content(&self, place: &Place) -> Result<Vec<u8>, Fault> {
-        let path = match place {
-            Place::File(path) => path,
-            Place::Embedded(_, content) => return Ok(content.to_vec()),
+    fn content(&self, location: &PluginLocation) -> Result<Vec<u8>, Fault> {
+        let path = match location {
+            PluginLocation::File(path) => path,
+            PluginLocation::Embedded(_, content) => return Ok(content.to_vec()),
         };
         read(path, self.limits.file_bytes)
     }
 
     /// The plugins of a folder, sorted. A missing folder is empty, unless the user named it.
-    fn files_in(&self, dir: &Path) -> Result<Vec<Found>, Fault> {
-        let asked_for = self.dirs.iter().any(|asked| asked == dir);
+    fn files_in(&self, dir: &Path) -> Result<Vec<PluginFile>, Fault> {
+        let named = self.dirs.iter().any(|named| named == dir);
         let entries = match fs::read_dir(dir) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !asked_for => return Ok(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !named => return Ok(Vec::new()),
             entries => entries.and_then(Iterator::collect::<Result<Vec<_>, _>>),
         };
         let entries = entries.map_err(|error| unreadable_at(dir, &error))?;
         let files = entries.into_iter().map(|entry| entry.path()).filter(|path| path.is_file());
         let found = |path: PathBuf| {
-            Some(Found { name: stem(&path), technology: Technology::of(&path)?, place: Place::File(path) })
+            Some(PluginFile { name: stem(&path), technology: Technology::of(&path)?, location: PluginLocation::File(path) })
         };
-        let mut all: Vec<Found> = files.filter_map(found).collect();
-        all.sort_by_key(|found| found.place.path());
+        let mut all: Vec<PluginFile> = files.filter_map(found).collect();
+        all.sort_by_key(|found| found.location.path());
         Ok(all)
     }
 }
@@ -260,13 +260,13 @@ fn text<'a>(path: &Path, content: &'a [u8]) -> Result<&'a str, Fault> {
 }
 
 /// The embedded plugins, sorted by name.
-fn embedded() -> Vec<Found> {
+fn embedded() -> Vec<PluginFile> {
     let found = |file: &'static include_dir::File<'static>| {
         let (path, technology) = (file.path(), Technology::of(file.path())?);
-        Some(Found { name: stem(path), technology, place: Place::Embedded(path.to_str()?, file.contents()) })
+        Some(PluginFile { name: stem(path), technology, location: PluginLocation::Embedded(path.to_str()?, file.contents()) })
     };
     let mut all: Vec<_> = POLICIES.files().filter_map(found).collect();
-    all.sort_by_key(|found| found.place.path());
+    all.sort_by_key(|found| found.location.path());
     all
 }
 
@@ -274,15 +274,15 @@ fn stem(path: &Path) -> String {
     path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn key(found: &Result<Found, Fault>) -> (Cow<'_, str>, PathBuf) {
+fn key(found: &Result<PluginFile, Fault>) -> (Cow<'_, str>, PathBuf) {
     match found {
-        Ok(found) => (Cow::Borrowed(&found.name), found.place.path()),
+        Ok(found) => (Cow::Borrowed(&found.name), found.location.path()),
         Err(fault) => (Cow::Owned(fault.message()), PathBuf::new()),
     }
 }
 
-fn twice(name: &str, first: &Found, second: &Found) -> Fault {
-    let (first, second) = (first.place.path(), second.place.path());
+fn twice(name: &str, first: &PluginFile, second: &PluginFile) -> Fault {
+    let (first, second) = (first.location.path(), second.location.path());
     at(&first, FaultKind::Unreadable, format!("`{name}` is also {}", second.display()))
         .hint("give the path of the one you mean, or rename the other")
 }
@@ -297,9 +297,9 @@ mod tests {
     use super::*;
 
     /// A temporary folder with empty files of the given names, removed after the test.
-    struct Folder(PathBuf);
+    struct PluginFolder(PathBuf);
 
-    impl Folder {
+    impl PluginFolder {
         fn new(test: &str, files: &[&str]) -> Self {
             let folder = std::env::temp_dir().join(format!("blis-find-{test}-{}", std::process::id()));
             fs::create_dir_all(&folder).expect("a folder");
@@ -311,12 +311,12 @@ mod tests {
             Finder::new(vec![self.0.clone()])
         }
 
-        fn told(&self, fault: &Fault) -> String {
+        fn message(&self, fault: &Fault) -> String {
             fault.to_string().replace(&self.0.display().to_string(), "DIR")
         }
     }
 
-    impl Drop for Folder {
+    impl Drop for PluginFolder {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -324,20 +324,20 @@ mod tests {
 
     #[test]
     fn names_are_files_of_the_folders() {
-        let first = Folder::new("first", &["mine.rhai", "notes.txt", "two.rhai", "two.wasm"]);
-        let second = Folder::new("second", &["mine.wasm", "native.so"]);
+        let first = PluginFolder::new("first", &["mine.rhai", "notes.txt", "two.rhai", "two.wasm"]);
+        let second = PluginFolder::new("second", &["mine.wasm", "native.so"]);
         let finder = Finder::new(vec![first.0.clone(), second.0.clone()]);
-        let found = |name: &str| finder.find(name).expect("no error").map(|found| (found.technology, found.place));
-        let file = |folder: &Folder, name: &str| Place::File(folder.0.join(name));
+        let found = |name: &str| finder.find(name).expect("no error").map(|found| (found.technology, found.location));
+        let file = |folder: &PluginFolder, name: &str| PluginLocation::File(folder.0.join(name));
         assert_eq!(found("mine"), Some((Technology::Script, file(&first, "mine.rhai"))), "the first folder wins");
         assert_eq!(found("native"), Some((Technology::Native, file(&second, "native.so"))));
         assert_eq!(found("notes"), None);
         let path = second.0.join("mine.wasm");
-        assert_eq!(found(path.to_str().expect("text")), Some((Technology::Component, Place::File(path))));
+        assert_eq!(found(path.to_str().expect("text")), Some((Technology::Component, PluginLocation::File(path))));
         let names: Vec<_> = finder.all().into_iter().map(|found| found.map(|found| found.name)).collect();
         assert!(names.contains(&Ok("mine".into())) && names.contains(&Ok("native".into())), "{names:?}");
         let twice = finder.find("two").expect_err("which one?");
-        insta::assert_snapshot!(first.told(&twice), @r"
+        insta::assert_snapshot!(first.message(&twice), @r"
         DIR/two.rhai: `two` is also DIR/two.wasm
         hint: give the path of the one you mean, or rename the other [unreadable]
         ");
@@ -345,15 +345,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_told() {
-        let folder = Folder::new("absent", &["prefix-aware.rhai", "x.so", "readme.md"]);
+    fn missing_plugins_get_a_hint() {
+        let folder = PluginFolder::new("absent", &["prefix-aware.rhai", "x.so", "readme.md"]);
         let finder = folder.finder();
         let hint = finder.hint("prefix-awre", &["round-robin"]).replace(&folder.0.display().to_string(), "DIR");
         assert_eq!(hint, "did you mean `prefix-aware`?");
         let hint = finder.hint("zzzzzzzz", &["round-robin"]).replace(&folder.0.display().to_string(), "DIR");
         assert!(hint.contains("round-robin") && hint.contains("DIR, policies/"), "{hint}");
         let fault = |name: &str| {
-            folder.told(&finder.find(&name.replace("DIR", folder.0.to_str().expect("text"))).expect_err("nothing"))
+            folder.message(&finder.find(&name.replace("DIR", folder.0.to_str().expect("text"))).expect_err("nothing"))
         };
         insta::assert_snapshot!([fault("DIR/no.rhai"), fault("DIR/readme.md")].join("\n"), @r"
         DIR/no.rhai: `DIR/no.rhai` does not exist
@@ -363,15 +363,15 @@ mod tests {
         ");
         let gone = Finder::new(vec![folder.0.join("gone")]);
         assert!(
-            folder.told(&gone.find("x").expect_err("no folder")).starts_with("DIR/gone: `DIR/gone` does not exist")
+            folder.message(&gone.find("x").expect_err("no folder")).starts_with("DIR/gone: `DIR/gone` does not exist")
         );
     }
 
     #[test]
     fn native_libraries_have_to_be_allowed() {
-        let folder = Folder::new("native", &["x.so"]);
+        let folder = PluginFolder::new("native", &["x.so"]);
         let found = folder.finder().find("x").expect("no error").expect("it is there");
-        insta::assert_snapshot!(folder.told(&folder.finder().load(&found).expect_err("not allowed")), @r"
+        insta::assert_snapshot!(folder.message(&folder.finder().load(&found).expect_err("not allowed")), @r"
         DIR/x.so: a native library runs outside the sandbox, with your rights
         hint: if you trust it, add `--allow-native` [not-allowed]
         ");
@@ -379,12 +379,12 @@ mod tests {
 
     #[test]
     fn large_files_are_not_read() {
-        let folder = Folder::new("large", &[]);
+        let folder = PluginFolder::new("large", &[]);
         let path = folder.0.join("large.wasm");
         fs::File::create(&path).and_then(|file| file.set_len(50_000_000)).expect("a file");
         let found = folder.finder().find("large").expect("no error").expect("it is there");
-        let told = folder.told(&folder.finder().load(&found).expect_err("too large"));
-        assert_eq!(told, "DIR/large.wasm: it has 50000000 bytes; a plugin may have 33554432 [unreadable]");
+        let message = folder.message(&folder.finder().load(&found).expect_err("too large"));
+        assert_eq!(message, "DIR/large.wasm: it has 50000000 bytes; a plugin may have 33554432 [unreadable]");
     }
 
     #[test]

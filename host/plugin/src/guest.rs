@@ -6,7 +6,7 @@
 //! ```
 //! # use blis_plugin::RoutingGuest;
 //! # use blis_sim::policy::{ClusterView, RequestView, Ties};
-//! fn ask(guest: &mut dyn RoutingGuest, request: &RequestView<'_>, cluster: &ClusterView<'_>) {
+//! fn decide(guest: &mut dyn RoutingGuest, request: &RequestView<'_>, cluster: &ClusterView<'_>) {
 //!     let _ = guest.route(request, cluster, &Ties::LowestIndex, &mut Vec::new());
 //! }
 //! ```
@@ -14,7 +14,7 @@
 //! ```compile_fail,E0599
 //! # use blis_plugin::{AdmissionGuest, RoutingGuest};
 //! # use blis_sim::policy::{ClusterView, RequestView, Ties};
-//! fn ask(guest: &mut dyn RoutingGuest, request: &RequestView<'_>, cluster: &ClusterView<'_>) {
+//! fn decide(guest: &mut dyn RoutingGuest, request: &RequestView<'_>, cluster: &ClusterView<'_>) {
 //!     let _ = guest.admit(request, cluster);
 //! }
 //! ```
@@ -26,7 +26,7 @@ use blis_sim::latency::Batch;
 use blis_sim::policy::{BatchView, ClusterView, Event, QueuedView, RequestView, Ties, Verdict};
 use blis_sim::units::Micros;
 
-use super::{Constants, Fault, FaultKind, Kind};
+use super::{LatencyConstants, Fault, FaultKind, Kind};
 
 /// A plugin with a state, of any kind. After a fault the guest is in the state that `start` gives it (a WebAssembly
 /// instance cannot continue after a trap) or in the state before the call; further calls are allowed.
@@ -35,7 +35,7 @@ pub trait Guest: Debug + Send {
     ///
     /// # Errors
     /// If the guest fails.
-    fn notice(&mut self, event: &Event) -> Result<(), Fault> {
+    fn observe(&mut self, event: &Event) -> Result<(), Fault> {
         let _ = event;
         Ok(())
     }
@@ -134,7 +134,7 @@ pub trait LatencyGuest: Guest {
     ///
     /// # Errors
     /// If the guest fails.
-    fn constants(&mut self) -> Result<Constants, Fault>;
+    fn constants(&mut self) -> Result<LatencyConstants, Fault>;
 }
 
 /// The guest of one technology, with the functions of all kinds, before it is narrowed to one kind.

@@ -45,10 +45,10 @@ pub fn instances(n: usize) -> Vec<InstanceInfo> {
 
 /// A request, and the state of the service at the time of a decision about it.
 #[derive(Clone, Debug)]
-pub struct Scene {
+pub struct DecisionPoint {
     now: Micros,
     request: Request,
-    urgency: i32,
+    class_priority: i32,
     instances: Vec<InstanceInfo>,
     signals: Signals,
     ages: Ages,
@@ -56,7 +56,7 @@ pub struct Scene {
     tenants_in_flight: Vec<u32>,
 }
 
-impl Scene {
+impl DecisionPoint {
     /// Situation number `item` of a service of `n` instances under load.
     #[must_use]
     pub fn plausible(n: usize, item: u64) -> Self {
@@ -82,7 +82,7 @@ impl Scene {
         Self {
             now,
             request,
-            urgency: rng.random_range(-3..=4),
+            class_priority: rng.random_range(-3..=4),
             instances: instances(n),
             signals,
             ages: Ages {
@@ -99,9 +99,9 @@ impl Scene {
     #[must_use]
     pub fn extreme(n: usize) -> Vec<(&'static str, Self)> {
         let usual = Self::plausible(n, 7);
-        let all = |load: u32, share: f64, scene: &Self| {
-            let mut scene = scene.clone();
-            scene.signals = Signals {
+        let all = |load: u32, share: f64, point: &Self| {
+            let mut point = point.clone();
+            point.signals = Signals {
                 queue_depth: vec![load; n],
                 batch_size: vec![load; n],
                 kv_utilization: vec![share; n],
@@ -109,18 +109,18 @@ impl Scene {
                 cache_hit_rate: vec![share; n],
                 preemption_count: vec![load.into(); n],
                 in_flight: vec![load; n],
-                cached_blocks: vec![if load == 0 { 0 } else { scene.request.input_tokens / BLOCK_SIZE }; n],
+                cached_blocks: vec![if load == 0 { 0 } else { point.request.input_tokens / BLOCK_SIZE }; n],
             };
-            scene
+            point
         };
         let mut smallest = all(0, 0.0, &usual);
         smallest.now = Micros::ZERO;
         smallest.request = Request::new(0, Micros::ZERO, 1, 1);
-        smallest.urgency = i32::MIN;
+        smallest.class_priority = i32::MIN;
         let mut largest = all(u32::MAX, 1.0, &usual);
         largest.now = Micros(i64::MAX.cast_unsigned());
         largest.ages = Ages { load: largest.now, cached_blocks: largest.now, in_flight: Micros::ZERO };
-        largest.urgency = i32::MAX;
+        largest.class_priority = i32::MAX;
         largest.request.arrival = Micros::ZERO;
         largest.request.input_tokens = u32::MAX;
         largest.request.max_output_tokens = Some(u32::MAX - 1);
@@ -145,7 +145,7 @@ impl Scene {
     /// The request as policies get it.
     #[must_use]
     pub fn request(&self) -> RequestView<'_> {
-        RequestView::new(&self.request, self.urgency, BLOCK_SIZE)
+        RequestView::new(&self.request, self.class_priority, BLOCK_SIZE)
     }
 
     /// The service as policies get it.
@@ -164,13 +164,13 @@ impl Scene {
 
     /// The request as it joins a waiting queue.
     fn queued(&self, priority: i64, turn: i64) -> QueuedView<'_> {
-        let thrown_out = turn < 0;
+        let preempted = turn < 0;
         QueuedView {
             now: self.now,
             request: self.request(),
             priority,
-            generated_tokens: if thrown_out { 17 } else { 0 },
-            preemptions: thrown_out.into(),
+            generated_tokens: if preempted { 17 } else { 0 },
+            preemptions: preempted.into(),
             turn,
         }
     }
@@ -187,21 +187,21 @@ impl Scene {
 /// Calls for measuring. Those that read the instances use as many services in turn ("cold"): their signals lie far
 /// apart in memory, and the indices that changed are unknown.
 #[must_use]
-pub fn traffic(kind: Kind, n: usize) -> Vec<Question> {
-    const QUESTIONS: u64 = 64;
+pub fn traffic(kind: Kind, n: usize) -> Vec<GuestCall> {
+    const CALLS: u64 = 64;
     const PER_REPORT: u64 = 16;
-    let question = |item: u64| {
+    let call = |item: u64| {
         let report = item / PER_REPORT;
         let versions = Versions { load: 1 + report, cached_blocks: 1 + item };
-        let shared = |scene: Scene| scene.with_load_of(&Scene::plausible(n, report * PER_REPORT), versions);
-        match Question::plausible(kind, n, item) {
-            Question::Admit(scene) => Question::Admit(shared(scene)),
-            Question::Route(scene) => Question::Route(shared(scene)),
+        let shared = |point: DecisionPoint| point.with_load_of(&DecisionPoint::plausible(n, report * PER_REPORT), versions);
+        match GuestCall::plausible(kind, n, item) {
+            GuestCall::Admit(point) => GuestCall::Admit(shared(point)),
+            GuestCall::Route(point) => GuestCall::Route(shared(point)),
             other => other,
         }
     };
     // A simulation calls a latency model for steps far more often than for queueing times.
-    (0..QUESTIONS).map(question).filter(|question| !matches!(question, Question::Queueing(_))).collect()
+    (0..CALLS).map(call).filter(|call| !matches!(call, GuestCall::Queueing(_))).collect()
 }
 
 /// A service of `n` instances in the course of a run, for decisions that read the instances: little changes between two
@@ -210,8 +210,8 @@ pub fn traffic(kind: Kind, n: usize) -> Vec<Question> {
 /// Requests arrive at 20 per second and instance and instances report every 50 ms, so one instance reports every `n`
 /// decisions; for each request that is routed another one ends.
 #[derive(Clone, Debug)]
-pub struct Service {
-    scene: Scene,
+pub struct SyntheticService {
+    point: DecisionPoint,
     requests: Vec<(Request, i32)>,
     /// The signals that the instances report in turn.
     reports: Vec<Signals>,
@@ -220,15 +220,15 @@ pub struct Service {
     decisions: usize,
 }
 
-impl Service {
+impl SyntheticService {
     /// A service of `n` instances, at least 1.
     #[must_use]
     pub fn new(n: usize) -> Self {
-        let scenes: Vec<_> = (0..64).map(|item| Scene::plausible(n, item)).collect();
+        let points: Vec<_> = (0..64).map(|item| DecisionPoint::plausible(n, item)).collect();
         Self {
-            scene: Scene { versions: Versions { load: 1, cached_blocks: 1 }, ..scenes[0].clone() },
-            reports: scenes[..4].iter().map(|scene| scene.signals.clone()).collect(),
-            requests: scenes.into_iter().map(|scene| (scene.request, scene.urgency)).collect(),
+            point: DecisionPoint { versions: Versions { load: 1, cached_blocks: 1 }, ..points[0].clone() },
+            reports: points[..4].iter().map(|point| point.signals.clone()).collect(),
+            requests: points.into_iter().map(|point| (point.request, point.class_priority)).collect(),
             changes: (0, Vec::with_capacity(2 * Self::REMEMBERED)),
             decisions: 0,
         }
@@ -238,10 +238,10 @@ impl Service {
     const REMEMBERED: usize = 4096;
 
     /// Advances to the next decision. Signals that no policy `reads` stay as they are, as in a simulation.
-    pub fn go_on(&mut self, reads: Reads) {
-        let (n, number, scene) = (self.scene.instances.len(), self.decisions, &mut self.scene);
+    pub fn advance(&mut self, reads: Reads) {
+        let (n, number, point) = (self.point.instances.len(), self.decisions, &mut self.point);
         self.decisions += 1;
-        let signals = &mut scene.signals;
+        let signals = &mut point.signals;
         if reads.load && number % n == 0 {
             let report = &self.reports[number / n % self.reports.len()];
             signals.queue_depth.copy_from_slice(&report.queue_depth);
@@ -250,11 +250,11 @@ impl Service {
             signals.free_kv_blocks.copy_from_slice(&report.free_kv_blocks);
             signals.cache_hit_rate.copy_from_slice(&report.cache_hit_rate);
             signals.preemption_count.copy_from_slice(&report.preemption_count);
-            scene.versions.load += 1;
+            point.versions.load += 1;
         }
         if reads.cached_blocks {
             signals.cached_blocks.copy_from_slice(&self.reports[number % self.reports.len()].cached_blocks);
-            scene.versions.cached_blocks += 1;
+            point.versions.cached_blocks += 1;
         }
         let (forgotten, recent) = &mut self.changes;
         if recent.len() >= Self::REMEMBERED {
@@ -270,15 +270,15 @@ impl Service {
     /// The request that the next decision is about.
     #[must_use]
     pub fn request(&self) -> RequestView<'_> {
-        let (request, urgency) = &self.requests[self.decisions % self.requests.len()];
-        RequestView::new(request, *urgency, BLOCK_SIZE)
+        let (request, class_priority) = &self.requests[self.decisions % self.requests.len()];
+        RequestView::new(request, *class_priority, BLOCK_SIZE)
     }
 
     /// The service as policies get it.
     #[must_use]
     pub fn cluster(&self) -> ClusterView<'_> {
         let (forgotten, recent) = &self.changes;
-        ClusterView { in_flight_changes: Changes::new(*forgotten, recent), ..self.scene.cluster() }
+        ClusterView { in_flight_changes: Changes::new(*forgotten, recent), ..self.point.cluster() }
     }
 }
 
@@ -320,10 +320,10 @@ fn batch(n: usize, item: u64) -> BatchView {
     let rng = &mut rng;
     let now = Micros(100_000_000 + 1_000 * item);
     let mut batch = BatchView { now, last_of_ties: true, ..BatchView::default() };
-    for place in 0..n as u32 {
+    for index in 0..n as u32 {
         let input: u32 = rng.random_range(1..4_000);
         let generated = rng.random_range(0..500);
-        batch.id.push(place + item as u32);
+        batch.id.push(index + item as u32);
         batch.priority.push(rng.random_range(-5..=5));
         batch.arrival.push(Micros(now.0 - rng.random_range(0..50_000_000)));
         batch.deadline.push(rng.random_bool(0.3).then(|| Micros(now.0 + rng.random_range(0..60_000_000))));
@@ -442,46 +442,46 @@ pub fn event(n: usize, item: u64, wanted: Events) -> Option<Event> {
 
 /// A call of a guest, with its input.
 #[derive(Clone, Debug)]
-pub enum Question {
-    Admit(Scene),
-    Route(Scene),
-    Priority(Scene),
+pub enum GuestCall {
+    Admit(DecisionPoint),
+    Route(DecisionPoint),
+    Priority(DecisionPoint),
     /// Scheduling: the request of the situation, its priority and its turn.
-    Rank(Scene, i64, i64),
+    Rank(DecisionPoint, i64, i64),
     Victim(BatchView),
     /// Latency: the duration of a step.
     Step(Batch),
     /// Latency: the queueing time for a number of input tokens.
     Queueing(u32),
     /// Lifecycle: an event for the guest.
-    Notice(Event),
+    Observe(Event),
 }
 
 /// The output of a guest; floating-point numbers are compared bit by bit.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
-    Verdict(Verdict),
+pub enum GuestOutput {
+    Decision(Verdict),
     /// Routing or preemption: an index, and the bits of the scores.
-    Place(usize, Vec<u64>),
+    Index(usize, Vec<u64>),
     Priority(i64),
     /// Scheduling: the bits of the rank.
     Rank(u64),
     /// Latency: a duration in µs.
     Micros(u64),
-    /// No output, for [`Question::Notice`].
-    Heard,
+    /// No output, for [`GuestCall::Observe`].
+    None,
 }
 
-impl Question {
+impl GuestCall {
     /// Call number `item` of a plugin of `kind`, with `n` instances or requests.
     #[must_use]
     pub fn plausible(kind: Kind, n: usize, item: u64) -> Self {
-        let scene = || Scene::plausible(n, item);
+        let point = || DecisionPoint::plausible(n, item);
         match kind {
-            Kind::Admission => Self::Admit(scene()),
-            Kind::Routing => Self::Route(scene()),
-            Kind::Priority => Self::Priority(scene()),
-            Kind::Scheduling => Self::Rank(scene(), (item % 11) as i64 - 5, item as i64 + 1),
+            Kind::Admission => Self::Admit(point()),
+            Kind::Routing => Self::Route(point()),
+            Kind::Priority => Self::Priority(point()),
+            Kind::Scheduling => Self::Rank(point(), (item % 11) as i64 - 5, item as i64 + 1),
             Kind::Preemption => Self::Victim(batch(n, item)),
             Kind::Latency if item % 16 == 15 => Self::Queueing((item * 37 % 4_000) as u32),
             Kind::Latency => Self::Step(step(n, item)),
@@ -491,18 +491,18 @@ impl Question {
     /// Calls with inputs at the limits of their ranges.
     #[must_use]
     pub fn extreme(kind: Kind, n: usize) -> Vec<(&'static str, Self)> {
-        let scenes = |make: fn(Scene) -> Self| {
-            Scene::extreme(n).into_iter().map(|(name, scene)| (name, make(scene))).collect::<Vec<_>>()
+        let points = |make: fn(DecisionPoint) -> Self| {
+            DecisionPoint::extreme(n).into_iter().map(|(name, point)| (name, make(point))).collect::<Vec<_>>()
         };
         match kind {
-            Kind::Admission => scenes(Self::Admit),
-            Kind::Routing => scenes(Self::Route),
-            Kind::Priority => scenes(Self::Priority),
+            Kind::Admission => points(Self::Admit),
+            Kind::Routing => points(Self::Route),
+            Kind::Priority => points(Self::Priority),
             Kind::Scheduling => {
-                let mut all = scenes(|scene| Self::Rank(scene, 0, 1));
-                let ends = [("the least urgent", i64::MAX, i64::MAX), ("the most urgent", i64::MIN, i64::MIN)];
+                let mut all = points(|point| Self::Rank(point, 0, 1));
+                let ends = [("the lowest priority", i64::MAX, i64::MAX), ("the highest priority", i64::MIN, i64::MIN)];
                 all.extend(
-                    ends.map(|(name, priority, turn)| (name, Self::Rank(Scene::plausible(n, 3), priority, turn))),
+                    ends.map(|(name, priority, turn)| (name, Self::Rank(DecisionPoint::plausible(n, 3), priority, turn))),
                 );
                 all
             }
@@ -520,67 +520,67 @@ impl Question {
     /// The request that joins a queue, if this is a call for scheduling.
     #[must_use]
     pub fn queued(&self) -> Option<QueuedView<'_>> {
-        let Self::Rank(scene, priority, turn) = self else { return None };
-        Some(scene.queued(*priority, *turn))
+        let Self::Rank(point, priority, turn) = self else { return None };
+        Some(point.queued(*priority, *turn))
     }
 
     /// Calls `guest`, and checks the range of its output as the simulator does.
     ///
     /// # Errors
     /// If the guest fails, or its output cannot be used.
-    pub fn ask(&self, guest: &mut StartedGuest, ties: &Ties) -> Result<Answer, Fault> {
+    pub fn run(&self, guest: &mut StartedGuest, ties: &Ties) -> Result<GuestOutput, Fault> {
         match (self, guest) {
-            (Self::Admit(scene), StartedGuest::Admission(guest)) => {
-                guest.admit(&scene.request(), &scene.cluster()).map(Answer::Verdict)
+            (Self::Admit(point), StartedGuest::Admission(guest)) => {
+                guest.admit(&point.request(), &point.cluster()).map(GuestOutput::Decision)
             }
-            (Self::Route(scene), StartedGuest::Routing(guest)) => routed(scene, guest.as_mut(), ties),
-            (Self::Priority(scene), StartedGuest::Priority(guest)) => {
-                guest.priority(&scene.request(), scene.now).map(Answer::Priority)
+            (Self::Route(point), StartedGuest::Routing(guest)) => routed(point, guest.as_mut(), ties),
+            (Self::Priority(point), StartedGuest::Priority(guest)) => {
+                guest.priority(&point.request(), point.now).map(GuestOutput::Priority)
             }
-            (Self::Rank(scene, priority, turn), StartedGuest::Scheduling(guest)) => {
-                let rank = guest.rank(&scene.queued(*priority, *turn))?;
-                if rank.is_nan() { not_a_number("rank returned NaN".into()) } else { Ok(Answer::Rank(rank.to_bits())) }
+            (Self::Rank(point, priority, turn), StartedGuest::Scheduling(guest)) => {
+                let rank = guest.rank(&point.queued(*priority, *turn))?;
+                if rank.is_nan() { not_a_number("rank returned NaN".into()) } else { Ok(GuestOutput::Rank(rank.to_bits())) }
             }
             (Self::Victim(batch), StartedGuest::Preemption(guest)) => {
-                let place = guest.victim(batch)?;
-                if place >= batch.len() {
-                    return out_of_range(format!("victim returned {place}; it must be from 0 to {}", batch.len() - 1));
+                let index = guest.victim(batch)?;
+                if index >= batch.len() {
+                    return out_of_range(format!("victim returned {index}; it must be from 0 to {}", batch.len() - 1));
                 }
-                Ok(Answer::Place(place, Vec::new()))
+                Ok(GuestOutput::Index(index, Vec::new()))
             }
             (Self::Step(batch), StartedGuest::Latency(guest)) => {
                 let us = guest.step_time(batch)?;
                 if !(1..=LONGEST_US).contains(&us) {
                     return out_of_range(format!("step_time returned {us} µs; it must be from 1 to a day"));
                 }
-                Ok(Answer::Micros(us))
+                Ok(GuestOutput::Micros(us))
             }
-            (Self::Queueing(tokens), StartedGuest::Latency(guest)) => guest.queueing_time(*tokens).map(Answer::Micros),
-            (Self::Notice(event), guest) => guest.notice(event).map(|()| Answer::Heard),
+            (Self::Queueing(tokens), StartedGuest::Latency(guest)) => guest.queueing_time(*tokens).map(GuestOutput::Micros),
+            (Self::Observe(event), guest) => guest.observe(event).map(|()| GuestOutput::None),
             (_, guest) => Err(guest.mismatch()),
         }
     }
 }
 
-fn out_of_range(told: String) -> Result<Answer, Fault> {
-    Err(Fault::new(FaultKind::OutOfRange, told))
+fn out_of_range(message: String) -> Result<GuestOutput, Fault> {
+    Err(Fault::new(FaultKind::OutOfRange, message))
 }
 
-fn not_a_number(told: String) -> Result<Answer, Fault> {
-    Err(Fault::new(FaultKind::NotANumber, told))
+fn not_a_number(message: String) -> Result<GuestOutput, Fault> {
+    Err(Fault::new(FaultKind::NotANumber, message))
 }
 
-fn routed(scene: &Scene, guest: &mut dyn RoutingGuest, ties: &Ties) -> Result<Answer, Fault> {
-    let (cluster, mut scores) = (scene.cluster(), Vec::new());
-    let place = guest.route(&scene.request(), &cluster, ties, &mut scores)?;
-    if place >= cluster.len() {
-        return out_of_range(format!("route returned {place}; it must be from 0 to {}", cluster.len() - 1));
+fn routed(point: &DecisionPoint, guest: &mut dyn RoutingGuest, ties: &Ties) -> Result<GuestOutput, Fault> {
+    let (cluster, mut scores) = (point.cluster(), Vec::new());
+    let index = guest.route(&point.request(), &cluster, ties, &mut scores)?;
+    if index >= cluster.len() {
+        return out_of_range(format!("route returned {index}; it must be from 0 to {}", cluster.len() - 1));
     }
     if !scores.is_empty() && scores.len() != cluster.len() {
         return out_of_range(format!("{} scores for {} instances", scores.len(), cluster.len()));
     }
-    if let Some(place) = scores.iter().position(|score| score.is_nan()) {
-        return not_a_number(format!("the score of instance {place} is NaN"));
+    if let Some(index) = scores.iter().position(|score| score.is_nan()) {
+        return not_a_number(format!("the score of instance {index} is NaN"));
     }
-    Ok(Answer::Place(place, scores.into_iter().map(f64::to_bits).collect()))
+    Ok(GuestOutput::Index(index, scores.into_iter().map(f64::to_bits).collect()))
 }

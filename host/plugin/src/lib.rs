@@ -36,7 +36,7 @@ pub mod script;
 mod sha256;
 pub mod wasm;
 
-pub use blis_abi::{Constants, Kind};
+pub use blis_abi::{LatencyConstants, Kind};
 pub use fault::{Fault, FaultKind};
 pub use guest::{
     AdmissionGuest, Guest, GuestKind, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest,
@@ -46,7 +46,7 @@ pub use limits::Limits;
 
 /// The description that a plugin returns.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Description {
+pub struct PolicyDescription {
     /// The name of the policy, one word.
     pub name: String,
     /// Version of the policy; empty if it has none.
@@ -64,12 +64,12 @@ pub struct Description {
     /// Latency: every step must be computed by the guest (`ContextEffect::Any`); otherwise `NonDecreasing`.
     pub every_step: bool,
     /// The parameters that users may set; their names are unique.
-    pub parameters: Vec<Parameter>,
+    pub parameters: Vec<PolicyParameter>,
 }
 
 /// A numeric parameter that users may set.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Parameter {
+pub struct PolicyParameter {
     pub name: String,
     /// The value unless the user sets one.
     pub default: f64,
@@ -82,7 +82,7 @@ pub struct Parameter {
 /// A compiled plugin.
 pub trait Plugin: Debug + Send + Sync {
     /// The validated description of the plugin.
-    fn description(&self) -> &Description;
+    fn description(&self) -> &PolicyDescription;
 
     fn technology(&self) -> Technology;
 
@@ -90,12 +90,12 @@ pub trait Plugin: Debug + Send + Sync {
     ///
     /// # Errors
     /// If the guest cannot be created, or refuses the setup.
-    fn start(&self, setup: &Setup) -> Result<StartedGuest, Fault>;
+    fn start(&self, setup: &GuestSetup) -> Result<StartedGuest, Fault>;
 }
 
 /// A plugin that was found and compiled.
 #[derive(Clone, Debug)]
-pub struct Loaded {
+pub struct LoadedPlugin {
     /// The name of the file without extension.
     pub name: String,
     /// The path of the file.
@@ -122,7 +122,7 @@ pub enum Technology {
 
 /// The configuration that a guest gets once, before its first decision.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct GuestSetup {
     /// The kind for which it is started.
     pub kind: Kind,
     /// Values of the declared parameters, in their order, within their ranges.

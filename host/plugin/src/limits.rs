@@ -61,7 +61,7 @@ pub(crate) const ABOUT_BYTES: usize = 500;
 /// Total bytes of the description that a component returns.
 pub(crate) const DESCRIPTION_BYTES: usize = 256 << 10;
 /// Bytes that a guest may return in one result: all of its memory once.
-pub(crate) const ANSWER_BYTES: usize = 64 << 20;
+pub(crate) const RESULT_BYTES: usize = 64 << 20;
 /// Fuel of one call to the host: about its cost, so that such calls cannot make a decision arbitrarily slow.
 pub(crate) const HOST_CALL_FUEL: u64 = 100;
 /// Elements of all tables of a guest (functions that are called through a pointer).

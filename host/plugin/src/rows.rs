@@ -8,13 +8,13 @@ use blis_sim::request::Tags;
 use blis_sim::units::Micros;
 
 pub use blis_abi::{
-    Ages as AgesRow, Event as EventRow, Instance as InstanceRow, NONE_I32, NONE_U32, NONE_U64, Queued as QueuedRow,
+    Staleness as StalenessRow, Event as EventRow, Instance as InstanceRow, NONE_I32, NONE_U32, NONE_U64, Queued as QueuedRow,
     Request as RequestRow, Row, Running as RunningRow, Step as StepRow,
 };
 
 /// The versions that a guest got at its latest decision: only what changed since is written or read again.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Seen {
+pub struct LatestView {
     instances: usize,
     versions: Versions,
     /// Number of changes of `in_flight` by then.
@@ -23,7 +23,7 @@ pub struct Seen {
 
 /// What may have changed since the latest decision.
 #[derive(Clone, Copy, Debug)]
-pub struct Since<'a> {
+pub struct ViewChanges<'a> {
     /// Number of instances in the service.
     instances: usize,
     /// Whether everything changed, because the instances are others.
@@ -34,12 +34,12 @@ pub struct Since<'a> {
     in_flight: Option<&'a [u32]>,
 }
 
-impl Seen {
+impl LatestView {
     /// Compares `cluster` with the latest view and replaces it.
-    pub fn look<'a>(&mut self, cluster: &ClusterView<'a>) -> Since<'a> {
+    pub fn advance<'a>(&mut self, cluster: &ClusterView<'a>) -> ViewChanges<'a> {
         let all = self.instances != cluster.len();
-        let fresh = |seen: u64, now: u64| all || now == 0 || seen != now;
-        let since = Since {
+        let fresh = |before: u64, now: u64| all || now == 0 || before != now;
+        let since = ViewChanges {
             instances: cluster.len(),
             all,
             load: fresh(self.versions.load, cluster.versions.load),
@@ -52,13 +52,13 @@ impl Seen {
     }
 }
 
-impl<'a> Since<'a> {
+impl<'a> ViewChanges<'a> {
     /// The indices of the instances whose rows may have changed, some more than once; `None` if all may have, or so
     /// many that reading all rows is as fast. The result of `host.changed`.
     #[must_use]
     pub fn changed(&self) -> Option<&'a [u32]> {
-        let few = |places: &&[u32]| {
-            places.len() < self.instances && places.iter().all(|&place| (place as usize) < self.instances)
+        let few = |indices: &&[u32]| {
+            indices.len() < self.instances && indices.iter().all(|&index| (index as usize) < self.instances)
         };
         self.in_flight.filter(few).filter(|_| !self.load && !self.cached_blocks)
     }
@@ -68,7 +68,7 @@ impl<'a> Since<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct InstanceRows {
     rows: Vec<InstanceRow>,
-    seen: Seen,
+    latest: LatestView,
 }
 
 /// The instances of one decision.
@@ -76,7 +76,7 @@ pub struct InstanceRows {
 pub struct Rows<'r, 'c> {
     /// One row per instance.
     pub rows: &'r [InstanceRow],
-    /// The result of [`Since::changed`] since the call before.
+    /// The result of [`ViewChanges::changed`] since the call before.
     pub changed: Option<&'c [u32]>,
 }
 
@@ -84,7 +84,7 @@ impl InstanceRows {
     /// Updates the rows from `cluster`.
     pub fn of<'c>(&mut self, cluster: &ClusterView<'c>) -> Rows<'_, 'c> {
         let signals = cluster.signals;
-        let since = self.seen.look(cluster);
+        let since = self.latest.advance(cluster);
         if since.all {
             self.rows.clear();
             let info = |info: &blis_sim::policy::InstanceInfo| InstanceRow {
@@ -139,7 +139,7 @@ pub fn request_row(request: &RequestView<'_>, now: Micros, tenant_in_flight: u32
         prompt_blocks: request.prompt_blocks,
         shared_blocks: request.shared_block_count(),
         block_size: request.block_size,
-        urgency: request.urgency,
+        class_priority: request.urgency,
         client_priority: request.client_priority.unwrap_or(NONE_I32),
         slo_class: slo_class.0,
         tenant: tenant.0,
@@ -155,15 +155,15 @@ pub fn request_row(request: &RequestView<'_>, now: Micros, tenant_in_flight: u32
 /// The row of `request` for a decision that reads the cluster.
 #[must_use]
 #[inline]
-pub fn decided_row(request: &RequestView<'_>, cluster: &ClusterView<'_>) -> RequestRow {
+pub fn decision_row(request: &RequestView<'_>, cluster: &ClusterView<'_>) -> RequestRow {
     request_row(request, cluster.now, cluster.tenant_in_flight(request.tags.tenant))
 }
 
 /// The row of the ages of the signals.
 #[must_use]
 #[inline]
-pub fn ages_row(ages: Ages) -> AgesRow {
-    AgesRow { load_us: ages.load.0, cached_blocks_us: ages.cached_blocks.0 }
+pub fn staleness_row(ages: Ages) -> StalenessRow {
+    StalenessRow { load_us: ages.load.0, cached_blocks_us: ages.cached_blocks.0 }
 }
 
 /// The scheduling row of a request that joins a waiting queue; its [`request_row`] is separate.
@@ -226,7 +226,7 @@ pub fn event_row(event: &Event) -> EventRow {
 /// The columns that a plugin reads, from the bits that it declares.
 #[must_use]
 pub fn reads_of(bits: u32) -> Reads {
-    use blis_abi::Reads as Bits;
+    use blis_abi::ColumnSet as Bits;
     let has = |column| Bits::from_bits(bits).contains(column);
     Reads { load: has(Bits::LOAD), in_flight: has(Bits::IN_FLIGHT), cached_blocks: has(Bits::CACHED_BLOCKS) }
 }
@@ -234,7 +234,7 @@ pub fn reads_of(bits: u32) -> Reads {
 /// The events that a plugin subscribes to, from the bits that it declares.
 #[must_use]
 pub fn events_of(bits: u32) -> Events {
-    use blis_abi::Events as Bits;
+    use blis_abi::EventSet as Bits;
     let has = |event| Bits::from_bits(bits).contains(event);
     Events {
         routed: has(Bits::ROUTED),
@@ -259,7 +259,7 @@ pub fn running_rows(batch: &BatchView) -> Vec<RunningRow> {
         generated_tokens: batch.generated_tokens[i],
         kv_blocks: batch.kv_blocks[i],
         preemptions: batch.preemptions[i],
-        urgency: batch.urgency[i],
+        class_priority: batch.urgency[i],
         slo_class: batch.tags[i].slo_class.0,
         tenant: batch.tags[i].tenant.0,
         session: batch.tags[i].session.0,
@@ -316,13 +316,13 @@ mod tests {
             // At the latest view: the rows, the number of changes if it was counted, and the versions.
             let mut last: Option<(Vec<InstanceRow>, Option<usize>, Versions)> = None;
             let (mut log, mut versions) = (Vec::new(), Versions { load: 1, cached_blocks: 1 });
-            for (place, value, load, look, forgotten) in steps {
-                signals.in_flight[place % n] = value;
-                log.push((place % n) as u32);
+            for (index, value, load, look, forgotten) in steps {
+                signals.in_flight[index % n] = value;
+                log.push((index % n) as u32);
                 if let Some(load) = load {
-                    signals.queue_depth[place % n] = load;
-                    signals.kv_utilization[place % n] = f64::from(load) / 5.0;
-                    signals.cached_blocks[place % n] = load;
+                    signals.queue_depth[index % n] = load;
+                    signals.kv_utilization[index % n] = f64::from(load) / 5.0;
+                    signals.cached_blocks[index % n] = load;
                     versions = Versions { load: versions.load + 1, cached_blocks: versions.cached_blocks + 1 };
                 }
                 if look {

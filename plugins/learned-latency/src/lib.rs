@@ -19,7 +19,7 @@
 //! No coefficient is below 0: more context never makes a step shorter, so the simulator may skip equal steps
 //! (`every_step` is not set).
 
-use blis_sdk::{Constants, Description, Latency, Policy, Setup, Step};
+use blis_sdk::{Description, Latency, LatencyConstants, Policy, Setup, Step};
 use serde::{Deserialize, Serialize};
 
 /// One row of the table: steps of at least `from_tokens` tokens, up to the next row. All times are µs.
@@ -94,9 +94,9 @@ pub fn piece(tokens: u64) -> &'static Piece {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LearnedLatency {
     factor: f64,
-    queueing: u64,
-    output_token: u64,
-    post_decode: u64,
+    queueing_us: u64,
+    output_token_us: u64,
+    post_decode_us: u64,
 }
 
 impl Policy for LearnedLatency {
@@ -104,18 +104,18 @@ impl Policy for LearnedLatency {
         Description::new("learned-latency")
             .version(env!("CARGO_PKG_VERSION"))
             .about("Step times from a table fitted to samples: Llama-3.1-8B on an H100.")
-            .parameter("factor", 1.0, 0.01..=100.0, "on the time of every step: below 1 for a faster machine")
-            .parameter("queueing_us", 0.0, 0.0..=1e7, "from arrival to the wait queue: HTTP, tokenising")
-            .parameter("output_token_us", 0.0, 0.0..=1e7, "until a generated token reaches the client")
-            .parameter("post_decode_us", 0.0, 0.0..=1e7, "after the last token of an answer")
+            .parameter("factor", 1.0, 0.01..=100.0, "factor on the duration of every step: below 1 for a faster machine")
+            .parameter("queueing_us", 0.0, 0.0..=1e7, "time from arrival to the waiting queue (HTTP, tokenising)")
+            .parameter("output_token_us", 0.0, 0.0..=1e7, "time until a generated token reaches the client")
+            .parameter("post_decode_us", 0.0, 0.0..=1e7, "time after the last output token")
     }
 
     fn new(setup: &Setup) -> Result<Self, String> {
         Ok(Self {
             factor: setup.parameter("factor"),
-            queueing: setup.parameter("queueing_us") as u64,
-            output_token: setup.parameter("output_token_us") as u64,
-            post_decode: setup.parameter("post_decode_us") as u64,
+            queueing_us: setup.parameter("queueing_us") as u64,
+            output_token_us: setup.parameter("output_token_us") as u64,
+            post_decode_us: setup.parameter("post_decode_us") as u64,
         })
     }
 }
@@ -126,18 +126,18 @@ impl Latency for LearnedLatency {
     }
 
     fn queueing_time(&self, _: u32) -> u64 {
-        self.queueing
+        self.queueing_us
     }
 
-    fn constants(&self) -> Constants {
+    fn constants(&self) -> LatencyConstants {
         // No feature is smaller than for one request with the fewest tokens of the row.
         let least = |piece: &Piece| piece.base + piece.per_token * piece.from_tokens.max(1) as f64 + piece.per_request;
         let shortest = TABLE.iter().map(least).fold(f64::INFINITY, f64::min);
-        Constants {
-            shortest_step: self.rounded(shortest),
-            output_token: self.output_token,
-            post_decode: self.post_decode,
-            ..Constants::default()
+        LatencyConstants {
+            shortest_step_us: self.rounded(shortest),
+            output_token_us: self.output_token_us,
+            post_decode_us: self.post_decode_us,
+            ..LatencyConstants::default()
         }
     }
 }

@@ -8,7 +8,7 @@ use blis_sim::model::{Gpu, Mfu, ModelConfig, Parallelism};
 use learned_latency::{LearnedLatency, Piece, TABLE, features, piece, tokens};
 
 /// A step and its duration, µs.
-type Sample = (Step, f64);
+type StepSample = (Step, f64);
 
 #[test]
 fn the_table_is_what_a_fit_gives() {
@@ -34,7 +34,7 @@ fn the_table_holds_for_steps_it_has_not_seen() {
 fn no_step_is_shorter_than_the_shortest_and_context_never_helps() {
     let model = LearnedLatency::new(&Setup::of(Kind::Latency, &LearnedLatency::describe())).unwrap();
     for (step, _) in samples(3, 4000) {
-        assert!(model.step_time(&step) >= model.constants().shortest_step, "{step:?}");
+        assert!(model.step_time(&step) >= model.constants().shortest_step_us, "{step:?}");
         let more = Step { decode_context: step.decode_context + 1000, ..step };
         assert!(model.step_time(&more) >= model.step_time(&step), "{step:?}");
     }
@@ -43,10 +43,10 @@ fn no_step_is_shorter_than_the_shortest_and_context_never_helps() {
     assert!(model.step_time(&extreme) > 1_000_000_000);
 }
 
-/// Random steps of an engine: up to 255 requests decode, up to 4 prefill a chunk of their prompt.
-fn samples(seed: u64, count: usize) -> Vec<Sample> {
+/// XorShift steps of an engine: up to 255 requests decode, up to 4 prefill a chunk of their prompt.
+fn samples(seed: u64, count: usize) -> Vec<StepSample> {
     let model = model();
-    let mut random = Random(seed);
+    let mut random = XorShift(seed);
     let mut sample = || {
         let mut batch = Batch::default();
         let decoding = 1 << random.below(9);
@@ -81,9 +81,9 @@ fn step(batch: &Batch) -> Step {
 }
 
 /// Fits every row of the table to the samples in its range.
-fn fit(samples: &[Sample]) -> Vec<Piece> {
+fn fit(samples: &[StepSample]) -> Vec<Piece> {
     let of_row = |row: &Piece| {
-        let within = |(step, _): &&Sample| piece(tokens(step)).from_tokens == row.from_tokens;
+        let within = |(step, _): &&StepSample| piece(tokens(step)).from_tokens == row.from_tokens;
         let [base, per_token, per_request, per_kilo_context, per_mega_attention] =
             least_squares(samples.iter().filter(within));
         Piece { from_tokens: row.from_tokens, base, per_token, per_request, per_kilo_context, per_mega_attention }
@@ -92,7 +92,7 @@ fn fit(samples: &[Sample]) -> Vec<Piece> {
 }
 
 /// The non-negative coefficients with the least sum of squared relative errors, by coordinate descent.
-fn least_squares<'a>(samples: impl Iterator<Item = &'a Sample>) -> [f64; 5] {
+fn least_squares<'a>(samples: impl Iterator<Item = &'a StepSample>) -> [f64; 5] {
     let (mut products, mut targets) = ([[0.0; 5]; 5], [0.0; 5]);
     for (step, time) in samples {
         let x = features(step).map(|feature| feature / time);
@@ -161,9 +161,9 @@ fn model() -> Roofline {
 }
 
 /// The random-number generator xorshift64*.
-struct Random(u64);
+struct XorShift(u64);
 
-impl Random {
+impl XorShift {
     fn below(&mut self, bound: u32) -> u32 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;

@@ -8,43 +8,43 @@ use blis_sdk::Instance;
 
 /// [`Instance::effective_load`] of every instance; a load that exceeds 32 bits counts as the largest.
 #[derive(Clone, Debug, Default)]
-pub struct Loads {
+pub struct LoadIndex {
     all: Vec<u32>,
     /// One entry for each [`CHUNK`] of `all`.
-    least: Vec<Least>,
+    least: Vec<ChunkLoad>,
 }
 
 /// Number of neighbouring instances in a chunk.
 pub const CHUNK: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Least {
+struct ChunkLoad {
     load: u32,
     /// Number of instances with this load.
     tied: u32,
 }
 
-impl Loads {
+impl LoadIndex {
     /// Updates the loads: those at the indices in `changed`, or all if it is `None`. Returns `false`, and keeps
     /// nothing, if any load may have changed, because the next decision may be the same.
     pub fn follow(&mut self, instances: &[Instance], changed: Option<&[u32]>) -> bool {
         match changed {
-            Some(places) if self.all.len() == instances.len() => {
+            Some(indices) if self.all.len() == instances.len() => {
                 // Updates all loads before the chunks: reading what was just written is slow.
-                let places = || places.iter().map(|&place| place as usize);
-                places().for_each(|place| self.all[place] = load(&instances[place]));
-                for chunk in places().map(|place| place / CHUNK) {
+                let indices = || indices.iter().map(|&index| index as usize);
+                indices().for_each(|index| self.all[index] = load(&instances[index]));
+                for chunk in indices().map(|index| index / CHUNK) {
                     let loads = &self.all[chunk * CHUNK..];
                     // A chunk of constant length compiles to faster code.
                     self.least[chunk] =
-                        loads.first_chunk::<CHUNK>().map_or_else(|| Least::of(loads), |full| Least::of(full));
+                        loads.first_chunk::<CHUNK>().map_or_else(|| ChunkLoad::of(loads), |full| ChunkLoad::of(full));
                 }
             }
             Some(_) => {
                 self.all.clear();
                 self.all.extend(instances.iter().map(load));
                 self.least.clear();
-                self.least.extend(self.all.chunks(CHUNK).map(Least::of));
+                self.least.extend(self.all.chunks(CHUNK).map(ChunkLoad::of));
             }
             None => self.all.clear(),
         }
@@ -54,14 +54,14 @@ impl Loads {
     /// The index of the least load; among equal ones, the one that `pick` chooses from so many.
     pub fn least(&self, pick: impl FnOnce(u32) -> u32) -> usize {
         let least = self.least.iter().map(|chunk| chunk.load).fold(u32::MAX, u32::min);
-        let tied = |chunk: &Least| if chunk.load == least { chunk.tied } else { 0 };
+        let tied = |chunk: &ChunkLoad| if chunk.load == least { chunk.tied } else { 0 };
         let all_tied: u32 = self.least.iter().map(tied).sum();
         let mut nth = if all_tied == 1 { 0 } else { pick(all_tied) };
         for (number, (chunk, loads)) in self.least.iter().zip(self.all.chunks(CHUNK)).enumerate() {
             let tied = tied(chunk);
             if nth < tied {
-                let mut places = (0..loads.len()).filter(|&place| loads[place] == least);
-                return number * CHUNK + places.nth(nth as usize).expect("it is one of them");
+                let mut indices = (0..loads.len()).filter(|&index| loads[index] == least);
+                return number * CHUNK + indices.nth(nth as usize).expect("it is one of them");
             }
             nth -= tied;
         }
@@ -73,7 +73,7 @@ fn load(instance: &Instance) -> u32 {
     u32::try_from(instance.effective_load()).unwrap_or(u32::MAX)
 }
 
-impl Least {
+impl ChunkLoad {
     #[inline]
     fn of(loads: &[u32]) -> Self {
         let load = loads.iter().copied().fold(u32::MAX, u32::min);
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn the_least_is_found_whatever_changed() {
         let mut state = 42;
-        let (mut loads, mut instances) = (Loads::default(), Vec::new());
+        let (mut loads, mut instances) = (LoadIndex::default(), Vec::new());
         for round in 0..2000 {
             let load = |state: &mut u64| (next(state) % 3) as u32;
             // Sometimes the number of instances changes, which makes all loads unknown.
@@ -104,25 +104,25 @@ mod tests {
                 assert!(!loads.follow(&instances, None));
             }
             let n = instances.len();
-            let places: Vec<u32> = (0..next(&mut state) % 4).map(|_| (next(&mut state) % n) as u32).collect();
-            places.iter().for_each(|&place| instances[place as usize].in_flight = load(&mut state));
-            assert!(loads.follow(&instances, Some(&places)));
+            let indices: Vec<u32> = (0..next(&mut state) % 4).map(|_| (next(&mut state) % n) as u32).collect();
+            indices.iter().for_each(|&index| instances[index as usize].in_flight = load(&mut state));
+            assert!(loads.follow(&instances, Some(&indices)));
             let least = instances.iter().map(Instance::effective_load).min();
             let tied: Vec<_> = (0..n).filter(|&i| Some(instances[i].effective_load()) == least).collect();
-            for (number, &place) in tied.iter().enumerate() {
+            for (number, &index) in tied.iter().enumerate() {
                 let chosen = loads.least(|count| {
                     assert_eq!(count as usize, tied.len());
                     number as u32
                 });
-                assert_eq!(chosen, place, "round {round}");
+                assert_eq!(chosen, index, "round {round}");
             }
         }
     }
 
     #[test]
-    fn the_largest_loads_are_alike() {
+    fn the_largest_loads_are_equal() {
         let instance = |queue_depth| Instance { queue_depth, batch_size: u32::MAX, ..Instance::default() };
-        let mut loads = Loads::default();
+        let mut loads = LoadIndex::default();
         assert!(loads.follow(&[0, 1, u32::MAX].map(instance), Some(&[])));
         assert_eq!(loads.least(|tied| tied - 1), 2, "none is less than 32 bits hold");
     }

@@ -35,10 +35,10 @@ impl Policy for SloScheduler {
         Description::new("slo-scheduler")
             .version(env!("CARGO_PKG_VERSION"))
             .about("Earliest latest-start first: targets by class for the time to first token, less the prefill.")
-            .parameter("critical_ms", 500.0, 1.0..=3_600_000.0, "target of classes of urgency 4 and above")
-            .parameter("standard_ms", 2_000.0, 1.0..=3_600_000.0, "target of classes of urgency 0 to 3")
-            .parameter("batch_ms", 30_000.0, 1.0..=3_600_000.0, "target of classes below 0, which may be shed")
-            .parameter("prefill_tokens_per_s", 20_000.0, 1.0..=1e9, "how fast an instance reads prompts")
+            .parameter("critical_ms", 500.0, 1.0..=3_600_000.0, "target of classes of priority 4 and above")
+            .parameter("standard_ms", 2_000.0, 1.0..=3_600_000.0, "target of classes of priority 0 to 3")
+            .parameter("batch_ms", 30_000.0, 1.0..=3_600_000.0, "target of classes of priority below 0, which may be rejected under load")
+            .parameter("prefill_tokens_per_s", 20_000.0, 1.0..=1e9, "prefill speed of an instance")
     }
 
     fn new(setup: &Setup) -> Result<Self, String> {
@@ -56,7 +56,7 @@ impl Scheduling for SloScheduler {
         let due = if queued.generated_tokens > 0 {
             request.now_us as f64
         } else {
-            let target = request.arrival_us as f64 + self.target_us(request.urgency);
+            let target = request.arrival_us as f64 + self.target_us(request.class_priority);
             request.deadline().map_or(target, |deadline| target.min(deadline as f64))
         };
         // After a preemption, prompt and generated tokens are computed again.
@@ -66,8 +66,8 @@ impl Scheduling for SloScheduler {
 }
 
 impl SloScheduler {
-    fn target_us(&self, urgency: i32) -> f64 {
-        match urgency {
+    fn target_us(&self, class_priority: i32) -> f64 {
+        match class_priority {
             4.. => self.critical_us,
             0..4 => self.standard_us,
             ..0 => self.batch_us,
@@ -88,8 +88,8 @@ mod tests {
         SloScheduler::new(&setup).unwrap().rank(&request, &queued)
     }
 
-    fn at(arrival_us: u64, urgency: i32, input_tokens: u32) -> Request {
-        Request { arrival_us, now_us: arrival_us, urgency, input_tokens, ..Request::default() }
+    fn at(arrival_us: u64, class_priority: i32, input_tokens: u32) -> Request {
+        Request { arrival_us, now_us: arrival_us, class_priority, input_tokens, ..Request::default() }
     }
 
     fn fresh(request: Request) -> f64 {
@@ -97,14 +97,14 @@ mod tests {
     }
 
     #[test]
-    fn urgent_classes_and_long_prompts_start_first() {
+    fn high_priority_classes_and_long_prompts_start_first() {
         assert!(fresh(at(0, 4, 100)) < fresh(at(0, 3, 100)));
         assert!(fresh(at(0, 3, 100)) < fresh(at(0, -3, 100)));
         assert!(fresh(at(0, 3, 8000)) < fresh(at(0, 3, 100)), "it needs more time");
     }
 
     #[test]
-    fn nobody_waits_for_ever() {
+    fn no_class_starves() {
         let batch = fresh(at(0, -1, 100));
         assert!(fresh(at(29_000_000, 4, 100)) < batch);
         assert!(batch < fresh(at(30_000_000, 4, 100)), "after 30 s it comes before new critical requests");

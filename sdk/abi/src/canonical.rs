@@ -5,13 +5,13 @@
 //! returned as a pointer. A [`Row`](crate::Row) is copied as it lies in memory. The Rust SDK, compiled for wasm32,
 //! fills in these structs with pointers; the host reads and writes them with addresses (u32).
 
-use crate::rows::{Ages, Queued, Request};
+use crate::rows::{Queued, Request, Staleness};
 
 /// `list<T>` or `string`; `A` is the address of its elements.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct List<A> {
-    /// Address of the first element.
+    /// WasmList of the first element.
     pub start: A,
     /// Number of elements (of a `string`: bytes).
     pub len: u32,
@@ -20,11 +20,11 @@ pub struct List<A> {
 /// The parameters of `admit`, `route` and `scores`: 23 numbers. `I` is the list of the instances.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Decision<I> {
+pub struct DecisionParameters<I> {
     /// The request of the decision.
     pub request: Request,
     /// Staleness of the signals, µs.
-    pub ages: Ages,
+    pub staleness: Staleness,
     /// The row of each instance, in the order of their ids.
     pub instances: I,
 }
@@ -32,7 +32,7 @@ pub struct Decision<I> {
 /// The parameters of `rank`: 23 numbers.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Joining {
+pub struct RankParameters {
     /// The request that joins the waiting queue.
     pub request: Request,
     /// Its priority and turn on the instance.
@@ -42,7 +42,7 @@ pub struct Joining {
 /// One number of the metadata of model and hardware; `T` is a text.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Fact<T> {
+pub struct ModelFact<T> {
     /// Name of the value, as `num_layers`.
     pub name: T,
     /// The value, in the unit that its name implies.
@@ -52,7 +52,7 @@ pub struct Fact<T> {
 /// A parameter that a policy declares; `T` is a text.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Parameter<T> {
+pub struct ParameterRecord<T> {
     /// Name of the parameter, one word.
     pub name: T,
     /// The value unless the user sets one.
@@ -68,7 +68,7 @@ pub struct Parameter<T> {
 /// The description that a policy returns; `T` is a text, `P` the list of its parameters.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Description<T, P> {
+pub struct DescriptionRecord<T, P> {
     /// Name of the policy, one word.
     pub name: T,
     /// Version of the policy, in any form.
@@ -102,19 +102,19 @@ pub struct Refusal<T> {
 /// An `option<list<u32>>`: 1 with a list, 0 without. `L` is the list.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Changed<L> {
+pub struct ChangedIndices<L> {
     /// Whether there is a list: 1 or 0.
     pub is_known: u8,
     /// Indices of rows, if there is a list.
-    pub places: L,
+    pub indices: L,
 }
 
 // The tests compute the same sizes from the WIT package, where addresses have 4 bytes.
 const _: () = {
-    type Address = List<u32>;
-    assert!(size_of::<Address>() == 8);
-    assert!(size_of::<Decision<Address>>() == 112 && size_of::<Joining>() == 112);
-    assert!(size_of::<Fact<Address>>() == 16 && size_of::<Parameter<Address>>() == 40);
-    assert!(size_of::<Description<Address, Address>>() == 40);
-    assert!(size_of::<Refusal<Address>>() == 12 && size_of::<Changed<Address>>() == 12);
+    type WasmList = List<u32>;
+    assert!(size_of::<WasmList>() == 8);
+    assert!(size_of::<DecisionParameters<WasmList>>() == 112 && size_of::<RankParameters>() == 112);
+    assert!(size_of::<ModelFact<WasmList>>() == 16 && size_of::<ParameterRecord<WasmList>>() == 40);
+    assert!(size_of::<DescriptionRecord<WasmList, WasmList>>() == 40);
+    assert!(size_of::<Refusal<WasmList>>() == 12 && size_of::<ChangedIndices<WasmList>>() == 12);
 };

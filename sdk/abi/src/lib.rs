@@ -4,7 +4,7 @@
 //! | here | WIT (`sdk/wit/since-v1.0.0/policy.wit`) | C (`sdk/c/blis_policy.h`) |
 //! |---|---|---|
 //! | [`Request`], [`Instance`], … ([`Row`]) | records of the same names | structs of the same names |
-//! | [`Kind`], [`Reads`], [`Events`] | flags | enums of bits |
+//! | [`Kind`], [`ColumnSet`], [`EventSet`] | flags | enums of bits |
 //! | [`canonical`] | parameters and results by the canonical ABI | |
 //! | [`table`] | | the table of functions and the structs that it uses |
 //!
@@ -22,6 +22,7 @@ pub mod table;
 
 pub use layout::{Field, Layout, Row};
 pub use rows::{
-    Ages, Constants, Event, Instance, InstanceInfo, NONE_I32, NONE_U32, NONE_U64, Queued, Request, Running, Step,
+    Event, Instance, InstanceInfo, LatencyConstants, NONE_I32, NONE_U32, NONE_U64, Queued, Request, Running, Staleness,
+    Step,
 };
-pub use sets::{EventKind, Events, Kind, Reads};
+pub use sets::{ColumnSet, EventKind, EventSet, Kind};

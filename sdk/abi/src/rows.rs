@@ -44,7 +44,7 @@ rows! {
         /// Size of a KV block, tokens.
         pub block_size: u32,
         /// Priority of its service class: a higher number goes first; below 0 may be rejected under load.
-        pub urgency: i32,
+        pub class_priority: i32,
         /// Priority set by the client, a lower number goes first (as in vLLM); the smallest number if it set none
         /// ([`Self::client_priority`]).
         pub client_priority: i32,
@@ -69,7 +69,7 @@ rows! {
 
     /// Staleness of the signals: time since they were refreshed.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct Ages {
+    pub struct Staleness {
         /// Of all columns except the two below, µs.
         pub load_us: u64,
         /// Of [`Instance::cached_blocks`], µs. ([`Instance::in_flight`] is never stale.)
@@ -135,7 +135,7 @@ rows! {
         /// Number of earlier preemptions of this request.
         pub preemptions: u32,
         /// Priority of its service class: a higher number goes first.
-        pub urgency: i32,
+        pub class_priority: i32,
         /// Name of the service class.
         pub slo_class: u32,
         /// Name of the tenant.
@@ -199,17 +199,17 @@ rows! {
 
     /// The constant times of a latency model, µs.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Constants {
+    pub struct LatencyConstants {
         /// Lower bound of the duration of every step that computes a token, at least 1 µs.
-        pub shortest_step: u64,
+        pub shortest_step_us: u64,
         /// Added to TTFT and to every inter-token latency, µs.
-        pub output_token: u64,
+        pub output_token_us: u64,
         /// Added to the end-to-end latency, µs.
-        pub post_decode: u64,
+        pub post_decode_us: u64,
         /// Added to the scheduling delay, µs.
-        pub scheduling: u64,
+        pub scheduling_us: u64,
         /// Duration of a preemption, µs; recorded only.
-        pub preemption: u64,
+        pub preemption_us: u64,
     }
 
     /// The capacity of an instance, which is constant during a run.
@@ -235,13 +235,13 @@ impl Request {
 
     /// Maximum number of output tokens that the client allows, if it set a limit.
     #[must_use]
-    pub fn budget(&self) -> Option<u32> {
+    pub fn output_limit(&self) -> Option<u32> {
         (self.max_output_tokens != NONE_U32).then_some(self.max_output_tokens)
     }
 
     /// Priority set by the client, if any: a lower number goes first.
     #[must_use]
-    pub fn asked_priority(&self) -> Option<i32> {
+    pub fn client_priority(&self) -> Option<i32> {
         (self.client_priority != NONE_I32).then_some(self.client_priority)
     }
 }
@@ -313,8 +313,8 @@ impl Default for Event {
 }
 
 /// A lower bound of 1 µs for steps; all other constants are 0.
-impl Default for Constants {
+impl Default for LatencyConstants {
     fn default() -> Self {
-        Self { shortest_step: 1, ..Self::ZERO }
+        Self { shortest_step_us: 1, ..Self::ZERO }
     }
 }

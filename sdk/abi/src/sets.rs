@@ -72,9 +72,9 @@ impl fmt::Display for Kind {
 
 /// A set of columns of [`crate::Instance`]. Columns that no policy reads are not computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reads(u32);
+pub struct ColumnSet(u32);
 
-impl Reads {
+impl ColumnSet {
     /// The empty set of columns.
     pub const NOTHING: Self = Self(0);
     /// All columns except the two below.
@@ -89,24 +89,24 @@ impl Reads {
         [("load", Self::LOAD), ("in-flight", Self::IN_FLIGHT), ("cached-blocks", Self::CACHED_BLOCKS)];
 }
 
-/// A set of kinds of [`crate::Event`]s. Events that no policy subscribes to are not computed.
+/// A set of kinds of [`crate::Event`]s. EventSet that no policy subscribes to are not computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Events(u32);
+pub struct EventSet(u32);
 
-impl Events {
+impl EventSet {
     /// The empty set of events.
     pub const NONE: Self = Self(0);
-    /// Events of the kind [`EventKind::Routed`].
+    /// EventSet of the kind [`EventKind::Routed`].
     pub const ROUTED: Self = Self(1);
-    /// Events of the kind [`EventKind::FirstToken`].
+    /// EventSet of the kind [`EventKind::FirstToken`].
     pub const FIRST_TOKEN: Self = Self(2);
-    /// Events of the kind [`EventKind::Completed`].
+    /// EventSet of the kind [`EventKind::Completed`].
     pub const COMPLETED: Self = Self(4);
-    /// Events of the kind [`EventKind::Ended`].
+    /// EventSet of the kind [`EventKind::Ended`].
     pub const ENDED: Self = Self(8);
-    /// Events of the kind [`EventKind::Rejected`].
+    /// EventSet of the kind [`EventKind::Rejected`].
     pub const REJECTED: Self = Self(16);
-    /// Events of the kinds [`EventKind::BlockStored`] and [`EventKind::BlockEvicted`].
+    /// EventSet of the kinds [`EventKind::BlockStored`] and [`EventKind::BlockEvicted`].
     pub const BLOCKS: Self = Self(32);
 
     /// The members in the order of their bits, with their names in the interfaces.
@@ -153,7 +153,7 @@ macro_rules! sets {
     )*};
 }
 
-sets!(Reads, Events);
+sets!(ColumnSet, EventSet);
 
 /// The kind of an [`crate::Event`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,18 +5,18 @@ use core::ffi::c_void;
 use core::ptr;
 
 use crate::layout::structs;
-use crate::rows::{Ages, Constants, Event, Instance, InstanceInfo, Queued, Request, Running, Step};
+use crate::rows::{Staleness, LatencyConstants, Event, Instance, InstanceInfo, Queued, Request, Running, Step};
 
 /// The version of the C interface, `BLIS_ABI_VERSION`.
 pub const ABI_VERSION: u32 = 1;
 
 /// The type of the only symbol that a library exports, `blis_plugin_v1`.
-pub type Entry = unsafe extern "C" fn() -> *const Table;
+pub type EntryPoint = unsafe extern "C" fn() -> *const PolicyTable;
 
 /// The structs whose sizes a table contains, in that order.
 pub const STRUCTS: [(&str, usize); 7] = [
     ("blis_request", size_of::<Request>()),
-    ("blis_ages", size_of::<Ages>()),
+    ("blis_staleness", size_of::<Staleness>()),
     ("blis_instance", size_of::<Instance>()),
     ("blis_queued", size_of::<Queued>()),
     ("blis_running", size_of::<Running>()),
@@ -27,7 +27,7 @@ pub const STRUCTS: [(&str, usize); 7] = [
 structs! {
     /// `blis_policy_v1`. Functions of kinds that the description does not name may be missing.
     #[derive(Clone, Copy, Debug)]
-    pub struct Table {
+    pub struct PolicyTable {
         /// Version of the interface: [`ABI_VERSION`].
         pub abi_version: u32,
         /// Size of this struct, bytes.
@@ -37,54 +37,54 @@ structs! {
         /// Reserved; must be 0.
         pub reserved: u32,
         /// Returns the description, which is valid as long as the library.
-        pub describe: Option<unsafe extern "C" fn() -> *const Description>,
+        pub describe: Option<unsafe extern "C" fn() -> *const CDescription>,
         /// Creates a state; returns null, after a call of `fail`, if that is impossible.
-        pub create: Option<unsafe extern "C" fn(*const Host, *const Setup) -> *mut c_void>,
+        pub create: Option<unsafe extern "C" fn(*const CHost, *const CSetup) -> *mut c_void>,
         /// Frees a state that `create` returned.
         pub destroy: Option<unsafe extern "C" fn(*mut c_void)>,
         /// Writes a state into a buffer of the given capacity, and returns how many bytes the state needs.
-        pub save: Option<unsafe extern "C" fn(*const Host, *const c_void, *mut u8, usize) -> usize>,
+        pub save: Option<unsafe extern "C" fn(*const CHost, *const c_void, *mut u8, usize) -> usize>,
         /// Restores a saved state; returns 0 if that is impossible.
-        pub restore: Option<unsafe extern "C" fn(*const Host, *mut c_void, *const u8, usize) -> u32>,
+        pub restore: Option<unsafe extern "C" fn(*const CHost, *mut c_void, *const u8, usize) -> u32>,
         /// Returns 1 to admit; 0 to reject, with a reason that stays valid until the next call.
         pub admit: Option<unsafe extern "C" fn(
-            *const Host, *mut c_void, *const Request, *const Ages, *const c_void, usize, usize, *mut Text,
+            *const CHost, *mut c_void, *const Request, *const Staleness, *const c_void, usize, usize, *mut CText,
         ) -> u32>,
         /// Returns the index of the chosen instance.
         pub route: Option<unsafe extern "C" fn(
-            *const Host, *mut c_void, *const Request, *const Ages, *const c_void, usize, usize,
+            *const CHost, *mut c_void, *const Request, *const Staleness, *const c_void, usize, usize,
         ) -> u32>,
         /// Writes one score per instance.
         pub scores: Option<unsafe extern "C" fn(
-            *const Host, *const c_void, *const Request, *const Ages, *const c_void, usize, usize, *mut f64,
+            *const CHost, *const c_void, *const Request, *const Staleness, *const c_void, usize, usize, *mut f64,
         )>,
         /// Returns the priority: a higher number goes first.
-        pub priority: Option<unsafe extern "C" fn(*const Host, *mut c_void, *const Request) -> i64>,
+        pub priority: Option<unsafe extern "C" fn(*const CHost, *mut c_void, *const Request) -> i64>,
         /// Returns the rank: the smallest is scheduled first.
-        pub rank: Option<unsafe extern "C" fn(*const Host, *mut c_void, *const Request, *const Queued) -> f64>,
+        pub rank: Option<unsafe extern "C" fn(*const CHost, *mut c_void, *const Request, *const Queued) -> f64>,
         /// Returns the index of the preemption victim.
         pub victim: Option<unsafe extern "C" fn(
-            *const Host, *mut c_void, u64, u32, *const c_void, usize, usize,
+            *const CHost, *mut c_void, u64, u32, *const c_void, usize, usize,
         ) -> u32>,
         /// Writes the constant times of a latency model, µs.
-        pub constants: Option<unsafe extern "C" fn(*const Host, *const c_void, *mut Constants)>,
+        pub constants: Option<unsafe extern "C" fn(*const CHost, *const c_void, *mut LatencyConstants)>,
         /// Returns the time from arrival to the waiting queue, µs.
-        pub queueing_time: Option<unsafe extern "C" fn(*const Host, *const c_void, u32) -> u64>,
+        pub queueing_time: Option<unsafe extern "C" fn(*const CHost, *const c_void, u32) -> u64>,
         /// Returns the duration of an engine step, µs.
-        pub step_time: Option<unsafe extern "C" fn(*const Host, *const c_void, *const Step) -> u64>,
+        pub step_time: Option<unsafe extern "C" fn(*const CHost, *const c_void, *const Step) -> u64>,
         /// Delivers an event that the policy subscribes to.
-        pub notice: Option<unsafe extern "C" fn(*const Host, *mut c_void, *const Event)>,
+        pub observe: Option<unsafe extern "C" fn(*const CHost, *mut c_void, *const Event)>,
     }
 
     /// `blis_description`: what a policy is and needs.
     #[derive(Debug)]
-    pub struct Description {
+    pub struct CDescription {
         /// Name of the policy, one word.
-        pub name: Text,
+        pub name: CText,
         /// Version of the policy, in any form.
-        pub version: Text,
+        pub version: CText,
         /// One line about the policy.
-        pub about: Text,
+        pub about: CText,
         /// Bits of [`crate::Kind`].
         pub kinds: u32,
         /// Bits of [`crate::ColumnSet`].
@@ -98,16 +98,16 @@ structs! {
         /// Number of parameters.
         pub parameter_count: u32,
         /// Address of the first parameter.
-        pub parameters: *const Parameter,
+        pub parameters: *const CParameter,
     }
 
     /// `blis_parameter`: a number that users may set.
     #[derive(Debug)]
-    pub struct Parameter {
+    pub struct CParameter {
         /// Name of the parameter, one word.
-        pub name: Text,
+        pub name: CText,
         /// One line about the parameter.
-        pub about: Text,
+        pub about: CText,
         /// The value unless the user sets one.
         pub default_value: f64,
         /// Smallest value that is allowed.
@@ -118,7 +118,7 @@ structs! {
 
     /// `blis_text`: any bytes, without a terminating 0.
     #[derive(Clone, Copy, Debug)]
-    pub struct Text {
+    pub struct CText {
         /// Address of the first byte.
         pub data: *const u8,
         /// Length of the text, bytes.
@@ -127,13 +127,13 @@ structs! {
 
     /// `blis_host`: the functions that a policy may call during a call. The context is the first argument of each.
     #[derive(Debug)]
-    pub struct Host {
+    pub struct CHost {
         /// Private data of the host.
         pub context: *mut c_void,
         /// Writes a line to the log of the run.
-        pub log: unsafe extern "C" fn(*mut c_void, u32, Text),
+        pub log: unsafe extern "C" fn(*mut c_void, u32, CText),
         /// Reports that the call in progress cannot return a valid result.
-        pub fail: unsafe extern "C" fn(*mut c_void, Text),
+        pub fail: unsafe extern "C" fn(*mut c_void, CText),
         /// Returns the next number of the policy's stream.
         pub random: unsafe extern "C" fn(*mut c_void) -> u64,
         /// Returns one of n equally good choices.
@@ -141,7 +141,7 @@ structs! {
         /// The blocks of the prompt that may be shared: their number, and their address.
         pub prompt_blocks: unsafe extern "C" fn(*mut c_void, *mut *const u32) -> usize,
         /// Returns the text of a name.
-        pub text: unsafe extern "C" fn(*mut c_void, u32) -> Text,
+        pub text: unsafe extern "C" fn(*mut c_void, u32) -> CText,
         /// The indices of instances that may differ from the previous decision: their number, and their address;
         /// `usize::MAX` if any may.
         pub changed: unsafe extern "C" fn(*mut c_void, *mut *const u32) -> usize,
@@ -149,7 +149,7 @@ structs! {
 
     /// `blis_setup`: the configuration of a state.
     #[derive(Debug)]
-    pub struct Setup {
+    pub struct CSetup {
         /// The bit of the kind for which the state is used.
         pub kind: u32,
         /// Number of instances of the service.
@@ -159,22 +159,22 @@ structs! {
         /// Values of the parameters, as many as declared, in that order.
         pub parameters: *const f64,
         /// Metadata of model and hardware.
-        pub facts: *const Fact,
+        pub model_facts: *const CModelFact,
         /// Number of metadata values.
-        pub fact_count: usize,
+        pub model_fact_count: usize,
     }
 
     /// `blis_model_fact`: one number of the metadata.
     #[derive(Debug)]
-    pub struct Fact {
+    pub struct CModelFact {
         /// Name of the value, as `num_layers`.
-        pub name: Text,
+        pub name: CText,
         /// The value, in the unit that its name implies.
         pub value: f64,
     }
 }
 
-impl Text {
+impl CText {
     /// The empty text, with a null pointer.
     pub const EMPTY: Self = Self { data: ptr::null(), len: 0 };
 
@@ -185,7 +185,7 @@ impl Text {
     }
 }
 
-impl Table {
+impl PolicyTable {
     /// A table of this version, without functions.
     pub const EMPTY: Self = {
         let mut struct_sizes = [0; STRUCTS.len()];
@@ -213,7 +213,7 @@ impl Table {
             constants: None,
             queueing_time: None,
             step_time: None,
-            notice: None,
+            observe: None,
         }
     };
 }

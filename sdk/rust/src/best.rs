@@ -30,9 +30,9 @@ fn first_by<T: PartialOrd + Copy>(values: impl Iterator<Item = T> + Clone, no_wo
     let Some((first, mut best)) = rest.by_ref().enumerate().find(|&(_, value)| comparable(value)) else {
         panic!("there is nothing to choose from: no value, or none that is a number");
     };
-    let mut places = [0_usize; REMEMBERED];
-    places[0] = first;
-    let (mut tied, mut place) = (1, first + 1);
+    let mut indices = [0_usize; REMEMBERED];
+    indices[0] = first;
+    let (mut tied, mut index) = (1, first + 1);
     // The values after the last kept index.
     let mut later = rest.clone();
     'all: loop {
@@ -41,7 +41,7 @@ fn first_by<T: PartialOrd + Copy>(values: impl Iterator<Item = T> + Clone, no_wo
             && !(no_worse(a, best) | no_worse(b, best) | no_worse(c, best) | no_worse(d, best))
         {
             rest = ahead;
-            place += 4;
+            index += 4;
             continue;
         }
         for _ in 0..4 {
@@ -50,22 +50,22 @@ fn first_by<T: PartialOrd + Copy>(values: impl Iterator<Item = T> + Clone, no_wo
                 if value != best {
                     (best, tied) = (value, 0);
                 }
-                if let Some(room) = places.get_mut(tied) {
-                    *room = place;
+                if let Some(room) = indices.get_mut(tied) {
+                    *room = index;
                     later = rest.clone();
                 }
                 tied += 1;
             }
-            place += 1;
+            index += 1;
         }
     }
     if tied == 1 {
-        return places[0];
+        return indices[0];
     }
     let chosen = crate::pick(tied as u32) as usize;
-    match places.get(chosen) {
-        Some(&place) => place,
-        None => behind(later, best, places[REMEMBERED - 1] + 1, chosen - REMEMBERED),
+    match indices.get(chosen) {
+        Some(&index) => index,
+        None => behind(later, best, indices[REMEMBERED - 1] + 1, chosen - REMEMBERED),
     }
 }
 
@@ -77,7 +77,7 @@ fn behind<T: PartialOrd + Copy>(
     from: usize,
     skipped: usize,
 ) -> usize {
-    let (mut place, mut left) = (from, skipped);
+    let (mut index, mut left) = (from, skipped);
     loop {
         let mut ahead = values.clone();
         let (Some(a), Some(b), Some(c), Some(d)) = (ahead.next(), ahead.next(), ahead.next(), ahead.next()) else {
@@ -87,10 +87,10 @@ fn behind<T: PartialOrd + Copy>(
         if equal > left {
             break;
         }
-        (values, place, left) = (ahead, place + 4, left - equal);
+        (values, index, left) = (ahead, index + 4, left - equal);
     }
     let found = values.enumerate().filter(|&(_, value)| value == best).nth(left);
-    place + found.expect("pick answers with a number below the one it was given").0
+    index + found.expect("pick answers with a number below the one it was given").0
 }
 
 #[expect(clippy::eq_op, reason = "not-a-number is not equal to itself")]
@@ -108,18 +108,18 @@ mod tests {
     #[test]
     fn ties_are_counted_and_picked_in_order() {
         let values = [3, 1, 2, 1, 1];
-        for (pick, place) in [(0, 1), (1, 3), (2, 4)] {
+        for (pick, index) in [(0, 1), (1, 3), (2, 4)] {
             let (chosen, host) = with(Host { picks: vec![pick], ..Host::default() }, || argmin(values));
-            assert_eq!((chosen, host.asked), (place, vec![3]), "3 are equally good");
+            assert_eq!((chosen, host.asked), (index, vec![3]), "3 are equally good");
         }
     }
 
     #[test]
     fn so_many_ties_that_not_all_are_remembered() {
-        let value = |place: usize| u8::from(place.is_multiple_of(3)); // 1, 2, 4, 5, 7, 8, …
-        for (pick, place) in [(0, 1), (15, 23), (16, 25), (65, 98)] {
+        let value = |index: usize| u8::from(index.is_multiple_of(3)); // 1, 2, 4, 5, 7, 8, …
+        for (pick, index) in [(0, 1), (15, 23), (16, 25), (65, 98)] {
             let (chosen, host) = with(Host { picks: vec![pick], ..Host::default() }, || argmin((0..99).map(value)));
-            assert_eq!((chosen, host.asked), (place, vec![66]));
+            assert_eq!((chosen, host.asked), (index, vec![66]));
         }
     }
 
@@ -138,10 +138,10 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_is_better_than_the_best(values in prop::collection::vec(0_u8..6, 1..40)) {
-            let (place, _) = with(Host::default(), || argmax(values.iter().copied()));
-            prop_assert_eq!(values[place], *values.iter().max().unwrap());
-            let (place, _) = with(Host::default(), || argmin(values.iter().copied()));
-            prop_assert_eq!(values[place], *values.iter().min().unwrap());
+            let (index, _) = with(Host::default(), || argmax(values.iter().copied()));
+            prop_assert_eq!(values[index], *values.iter().max().unwrap());
+            let (index, _) = with(Host::default(), || argmin(values.iter().copied()));
+            prop_assert_eq!(values[index], *values.iter().min().unwrap());
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-pub use blis_abi::{Events, Kind, Reads};
+pub use blis_abi::{ColumnSet, EventSet, Kind};
 
 use crate::rows::InstanceInfo;
 
@@ -12,8 +12,8 @@ pub struct Description {
     pub(crate) name: String,
     pub(crate) version: String,
     pub(crate) about: String,
-    pub(crate) reads: Reads,
-    pub(crate) events: Events,
+    pub(crate) reads: ColumnSet,
+    pub(crate) events: EventSet,
     pub(crate) scores: bool,
     pub(crate) every_step: bool,
     pub(crate) parameters: Vec<Parameter>,
@@ -38,8 +38,8 @@ impl Description {
             name: name.to_owned(),
             version: String::new(),
             about: String::new(),
-            reads: Reads::NOTHING,
-            events: Events::NONE,
+            reads: ColumnSet::NOTHING,
+            events: EventSet::NONE,
             scores: false,
             every_step: false,
             parameters: Vec::new(),
@@ -62,14 +62,14 @@ impl Description {
 
     /// Sets the columns that the host keeps up to date for the policy.
     #[must_use]
-    pub fn reads(mut self, reads: Reads) -> Self {
+    pub fn reads(mut self, reads: ColumnSet) -> Self {
         self.reads = reads;
         self
     }
 
     /// Sets the events that the policy subscribes to ([`crate::Lifecycle`]).
     #[must_use]
-    pub fn events(mut self, events: Events) -> Self {
+    pub fn events(mut self, events: EventSet) -> Self {
         self.events = events;
         self
     }
@@ -106,7 +106,7 @@ pub struct Setup {
     /// The instances of the service; for scheduling, preemption and latency the one that the policy serves.
     pub instances: Vec<InstanceInfo>,
     pub(crate) parameters: Vec<(String, f64)>,
-    pub(crate) facts: Vec<(String, f64)>,
+    pub(crate) model_facts: Vec<(String, f64)>,
 }
 
 impl Setup {
@@ -115,7 +115,7 @@ impl Setup {
     pub fn of(kind: Kind, description: &Description) -> Self {
         let info = InstanceInfo { id: 0, max_num_seqs: 256, total_kv_blocks: 10_000, block_size: 16 };
         let parameters = description.parameters.iter().map(|p| (p.name.clone(), p.default)).collect();
-        Self { kind, instances: vec![info], parameters, facts: Vec::new() }
+        Self { kind, instances: vec![info], parameters, model_facts: Vec::new() }
     }
 
     /// For tests: the same setup with parameter `name` set to `value`.
@@ -131,8 +131,8 @@ impl Setup {
 
     /// For tests: the same setup with the metadata value `name` set to `value`.
     #[must_use]
-    pub fn fact_is(mut self, name: &str, value: f64) -> Self {
-        self.facts.push((name.to_owned(), value));
+    pub fn with_model_fact(mut self, name: &str, value: f64) -> Self {
+        self.model_facts.push((name.to_owned(), value));
         self
     }
 
@@ -148,12 +148,12 @@ impl Setup {
 
     /// The metadata value `name` of model and hardware, as `num_layers`, if it is known.
     #[must_use]
-    pub fn fact(&self, name: &str) -> Option<f64> {
-        self.facts.iter().find(|(known, _)| known == name).map(|&(_, value)| value)
+    pub fn model_fact(&self, name: &str) -> Option<f64> {
+        self.model_facts.iter().find(|(known, _)| known == name).map(|&(_, value)| value)
     }
 
     /// All metadata of model and hardware, as names with values.
-    pub fn facts(&self) -> impl Iterator<Item = (&str, f64)> {
-        self.facts.iter().map(|(name, value)| (name.as_str(), *value))
+    pub fn model_facts(&self) -> impl Iterator<Item = (&str, f64)> {
+        self.model_facts.iter().map(|(name, value)| (name.as_str(), *value))
     }
 }

@@ -4,7 +4,7 @@
 //! them:
 //!
 //! ```
-//! use blis_sdk::{Cluster, Description, Policy, Reads, Request, Routing, Setup};
+//! use blis_sdk::{Cluster, ColumnSet, Description, Policy, Request, Routing, Setup};
 //! use serde::{Deserialize, Serialize};
 //!
 //! /// The shortest waiting queue.
@@ -13,7 +13,7 @@
 //!
 //! impl Policy for ShortestQueue {
 //!     fn describe() -> Description {
-//!         Description::new("shortest-queue").about("The shortest wait queue.").reads(Reads::LOAD)
+//!         Description::new("shortest-queue").about("The shortest waiting queue.").reads(ColumnSet::LOAD)
 //!     }
 //!
 //!     fn new(_: &Setup) -> Result<Self, String> {
@@ -48,12 +48,14 @@ mod rows;
 pub mod testing;
 
 pub use best::{argmax, argmin};
-pub use description::{Description, Events, Kind, Parameter, Reads, Setup};
+pub use description::{ColumnSet, Description, EventSet, Kind, Parameter, Setup};
 pub use host::{Level, changed, log, pick, prompt_blocks, random, text};
-pub use policy::{Admission, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling, Verdict};
-pub use rows::{Ages, Cluster, Constants, Event, EventKind, Instance, InstanceInfo, Queued, Request, Running, Step};
+pub use policy::{Admission, AdmissionDecision, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling};
+pub use rows::{
+    Cluster, Event, EventKind, Instance, InstanceInfo, LatencyConstants, Queued, Request, Running, Staleness, Step,
+};
 
 /// Compiles the policy in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
-struct Readme;
+struct ReadmeExamples;

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::description::{Description, Setup};
-use crate::rows::{Cluster, Constants, Event, Queued, Request, Running, Step};
+use crate::rows::{Cluster, LatencyConstants, Event, Queued, Request, Running, Step};
 
 /// A policy. Its fields are its state: their serialised form is saved, restored and copied when a simulation forks. So
 /// every value that later decisions depend on must be a field, and no state may be in statics.
@@ -23,12 +23,12 @@ pub trait Policy: Serialize + DeserializeOwned {
 /// An admission policy, called once per arrival.
 pub trait Admission: Policy {
     /// Admits or rejects `request`.
-    fn admit(&mut self, request: &Request, cluster: &Cluster<'_>) -> Verdict;
+    fn admit(&mut self, request: &Request, cluster: &Cluster<'_>) -> AdmissionDecision;
 }
 
 /// The decision of an admission policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AdmissionDecision {
     /// The request is admitted.
     Admit,
     /// The request is rejected; the text is the reason.
@@ -64,7 +64,7 @@ pub trait Scheduling: Policy {
 pub trait Preemption: Policy {
     /// The index of the victim in `batch`, which is in the order of admission and not empty. Called again until the
     /// request at index `requester` has its blocks; choosing that request ends the calls.
-    fn victim(&mut self, now_us: u64, wanting: usize, batch: &[Running]) -> usize;
+    fn victim(&mut self, now_us: u64, requester: usize, batch: &[Running]) -> usize;
 }
 
 /// A latency model; all times are microseconds.
@@ -79,13 +79,13 @@ pub trait Latency: Policy {
     }
 
     /// The constant times of the model, µs. Called once.
-    fn constants(&self) -> Constants {
-        Constants::default()
+    fn constants(&self) -> LatencyConstants {
+        LatencyConstants::default()
     }
 }
 
 /// Events for policies that subscribe to them ([`Description::events`]).
 pub trait Lifecycle: Policy {
     /// Delivers an event. Events come in simulated order, before any later decision.
-    fn notice(&mut self, event: &Event);
+    fn observe(&mut self, event: &Event);
 }

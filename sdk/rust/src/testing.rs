@@ -18,7 +18,7 @@ pub struct Host {
     /// Results of [`crate::pick`], the first one first; 0 when there are no more.
     pub picks: Vec<u32>,
     /// The n of every call of [`crate::pick`].
-    pub asked: Vec<u32>,
+    pub pick_sizes: Vec<u32>,
     /// Result of [`crate::prompt_blocks`]: block ids.
     pub prompt_blocks: Vec<u32>,
     /// Result of [`crate::changed`]: indices of instances.
@@ -38,18 +38,18 @@ thread_local! {
 /// Runs `test` with `host`; returns the result of `test` and the host afterwards.
 pub fn with<T>(host: Host, test: impl FnOnce() -> T) -> (T, Host) {
     let before = HOST.replace(host);
-    let answer = test();
-    (answer, HOST.replace(before))
+    let result = test();
+    (result, HOST.replace(before))
 }
 
 /// Calls a function of the host of this thread's test.
-pub(crate) fn ask<T>(question: impl FnOnce(&mut Host) -> T) -> T {
-    HOST.with_borrow_mut(question)
+pub(crate) fn call<T>(function: impl FnOnce(&mut Host) -> T) -> T {
+    HOST.with_borrow_mut(function)
 }
 
 impl Host {
     pub(crate) fn pick(&mut self, n: u32) -> u32 {
-        self.asked.push(n);
+        self.pick_sizes.push(n);
         if self.picks.is_empty() { 0 } else { self.picks.remove(0) }
     }
 

@@ -5,31 +5,31 @@ use std::ffi::c_void;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use blis_abi::table::{self, Text};
+use blis_abi::table::{self, CText};
 use blis_sim::policy::{RequestView, Ties};
 use blis_sim::rng::{Generator, Stream};
 use rand::Rng as _;
 
-use crate::{Limits, Setup};
+use crate::{Limits, GuestSetup};
 
 /// The host functions of one guest. It does not move: the library holds its address.
-pub(super) struct Host {
-    table: table::Host,
+pub(super) struct NativeHost {
+    table: table::CHost,
 }
 
 /// The data behind the host functions.
-struct Context {
+struct HostContext {
     names: Arc<[Box<str>]>,
     stream: Stream,
     file: Arc<str>,
     limits: Limits,
-    call: RefCell<Call>,
+    call: RefCell<NativeCall>,
     log_lines: RefCell<u32>,
 }
 
 /// The call in progress.
 #[derive(Default)]
-struct Call {
+struct NativeCall {
     /// Index in the random-number stream of the guest.
     item: u64,
     /// Valid during the call only.
@@ -44,7 +44,7 @@ struct Call {
 
 /// The input of a call as far as host functions need it.
 #[derive(Clone, Copy, Default)]
-pub(super) struct About<'a> {
+pub(super) struct NativeCallInput<'a> {
     pub item: u64,
     pub request: Option<&'a RequestView<'a>>,
     pub ties: Option<&'a Ties>,
@@ -52,7 +52,7 @@ pub(super) struct About<'a> {
     pub changed: Option<&'a [u32]>,
 }
 
-impl<'a> About<'a> {
+impl<'a> NativeCallInput<'a> {
     pub fn request(request: &'a RequestView<'a>) -> Self {
         Self { item: u64::from(request.id), request: Some(request), ..Self::default() }
     }
@@ -63,9 +63,9 @@ impl<'a> About<'a> {
     }
 }
 
-impl Host {
-    pub fn new(file: &Arc<str>, setup: &Setup) -> Self {
-        let context = Box::new(Context {
+impl NativeHost {
+    pub fn new(file: &Arc<str>, setup: &GuestSetup) -> Self {
+        let context = Box::new(HostContext {
             names: Arc::clone(&setup.names),
             stream: setup.stream,
             file: Arc::clone(file),
@@ -74,11 +74,11 @@ impl Host {
             log_lines: RefCell::default(),
         });
         let context = Box::into_raw(context).cast::<c_void>();
-        Self { table: table::Host { context, log, fail, random, pick, prompt_blocks, text, changed } }
+        Self { table: table::CHost { context, log, fail, random, pick, prompt_blocks, text, changed } }
     }
 
     /// Runs `call` with the address of the host functions. An error is the reason that the library passed to `fail`.
-    pub fn during<T>(&self, about: About<'_>, call: impl FnOnce(*const table::Host) -> T) -> Result<T, String> {
+    pub fn during<T>(&self, about: NativeCallInput<'_>, call: impl FnOnce(*const table::CHost) -> T) -> Result<T, String> {
         {
             let mut current = self.context().call.borrow_mut();
             current.item = about.item;
@@ -89,20 +89,20 @@ impl Host {
             current.generator = None;
             current.failed = None;
         }
-        let answer = call(&raw const self.table);
+        let result = call(&raw const self.table);
         let mut current = self.context().call.borrow_mut();
         current.request = None;
         current.changed = None;
-        current.failed.take().map_or(Ok(answer), Err)
+        current.failed.take().map_or(Ok(result), Err)
     }
 
-    fn context(&self) -> &Context {
+    fn context(&self) -> &HostContext {
         // SAFETY: made by `Box::into_raw` in `new` and freed in `drop`; only shared references exist.
-        unsafe { &*self.table.context.cast::<Context>() }
+        unsafe { &*self.table.context.cast::<HostContext>() }
     }
 }
 
-impl Drop for Host {
+impl Drop for NativeHost {
     fn drop(&mut self) {
         let context = self.context();
         let (lines, most) = (*context.log_lines.borrow(), context.limits.log_lines);
@@ -110,13 +110,13 @@ impl Drop for Host {
             tracing::warn!("{}: {} more lines of log were left out", context.file, lines - most);
         }
         // SAFETY: made by `Box::into_raw` in `new`, freed nowhere else, and not used afterwards.
-        drop(unsafe { Box::from_raw(self.table.context.cast::<Context>()) });
+        drop(unsafe { Box::from_raw(self.table.context.cast::<HostContext>()) });
     }
 }
 
-impl Debug for Host {
+impl Debug for NativeHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Host").field("file", &self.context().file).finish_non_exhaustive()
+        f.debug_struct("NativeHost").field("file", &self.context().file).finish_non_exhaustive()
     }
 }
 
@@ -124,7 +124,7 @@ impl Debug for Host {
 ///
 /// # Safety
 /// `text` is empty, or points to as many readable bytes as its length.
-pub(super) unsafe fn copied(text: Text, most: usize) -> String {
+pub(super) unsafe fn copied(text: CText, most: usize) -> String {
     if text.data.is_null() || text.len == 0 {
         return String::new();
     }
@@ -140,15 +140,15 @@ pub(super) unsafe fn copied(text: Text, most: usize) -> String {
 /// The context behind the pointer that the library passes.
 ///
 /// # Safety
-/// `context` is the one of a [`Host`] that is alive.
-unsafe fn known<'a>(context: *mut c_void) -> &'a Context {
-    // SAFETY: the header requires `host->context`, which `Host` keeps alive during calls.
-    unsafe { &*context.cast::<Context>() }
+/// `context` is the one of a [`NativeHost`] that is alive.
+unsafe fn known<'a>(context: *mut c_void) -> &'a HostContext {
+    // SAFETY: the header requires `host->context`, which `NativeHost` keeps alive during calls.
+    unsafe { &*context.cast::<HostContext>() }
 }
 
 // The functions of the table. None of them may panic, because a panic would abort the program.
 
-unsafe extern "C" fn log(context: *mut c_void, level: u32, message: Text) {
+unsafe extern "C" fn log(context: *mut c_void, level: u32, message: CText) {
     // SAFETY: the header requires valid arguments, for both.
     let (context, message) = unsafe {
         let context = known(context);
@@ -168,7 +168,7 @@ unsafe extern "C" fn log(context: *mut c_void, level: u32, message: Text) {
     }
 }
 
-unsafe extern "C" fn fail(context: *mut c_void, message: Text) {
+unsafe extern "C" fn fail(context: *mut c_void, message: CText) {
     // SAFETY: the header requires valid arguments, for both.
     let (context, message) = unsafe {
         let context = known(context);
@@ -214,19 +214,19 @@ unsafe extern "C" fn prompt_blocks(context: *mut c_void, blocks: *mut *const u32
     call.blocks.len()
 }
 
-unsafe extern "C" fn text(context: *mut c_void, name: u32) -> Text {
+unsafe extern "C" fn text(context: *mut c_void, name: u32) -> CText {
     // SAFETY: the header requires a valid context.
     let context = unsafe { known(context) };
-    context.names.get(name as usize).map_or(Text::EMPTY, |text| Text::of(text))
+    context.names.get(name as usize).map_or(CText::EMPTY, |text| CText::of(text))
 }
 
-unsafe extern "C" fn changed(context: *mut c_void, places: *mut *const u32) -> usize {
+unsafe extern "C" fn changed(context: *mut c_void, indices: *mut *const u32) -> usize {
     // SAFETY: the header requires a valid context.
     let call = unsafe { known(context) }.call.borrow();
     let Some(changed) = call.changed else { return usize::MAX };
-    if !places.is_null() {
+    if !indices.is_null() {
         // SAFETY: the header requires space for a pointer.
-        unsafe { places.write(changed.cast()) };
+        unsafe { indices.write(changed.cast()) };
     }
     changed.len()
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use self::guest::NativeGuest;
 use self::library::{Library, at, cause, table_of};
-use super::{Description, Fault, FaultKind, Limits, Plugin, Setup, StartedGuest, Technology};
+use super::{PolicyDescription, Fault, FaultKind, Limits, Plugin, GuestSetup, StartedGuest, Technology};
 use blis_diag::{Location, unreadable};
 
 /// Loads the library at `path` and reads its description.
@@ -56,7 +56,7 @@ struct Native {
 }
 
 impl Plugin for Native {
-    fn description(&self) -> &Description {
+    fn description(&self) -> &PolicyDescription {
         &self.library.description
     }
 
@@ -64,7 +64,7 @@ impl Plugin for Native {
         Technology::Native
     }
 
-    fn start(&self, setup: &Setup) -> Result<StartedGuest, Fault> {
+    fn start(&self, setup: &GuestSetup) -> Result<StartedGuest, Fault> {
         Ok(StartedGuest::of(setup.kind, NativeGuest::start(Arc::clone(&self.library), setup)?))
     }
 }

@@ -14,7 +14,7 @@ use blis_sim::rng::{Generator, Stream};
 use rand::Rng as _;
 use rhai::{Dynamic, EvalAltResult, FLOAT, INT, Position};
 
-use super::registry::{Failure, Registry};
+use super::registry::{ScriptError, Registry};
 use crate::limits::{CALL_S, CLOCK_OPERATIONS, NUMBERS_PER_OPERATION};
 use crate::{FaultKind, Limits};
 
@@ -26,16 +26,16 @@ pub(super) struct HostError {
 }
 
 /// An error for an operation that is not possible; the script may catch it.
-pub(super) fn failure(text: String) -> Failure {
+pub(super) fn failure(text: String) -> ScriptError {
     host_error(FaultKind::Trap, text)
 }
 
-fn host_error(kind: FaultKind, text: String) -> Failure {
+fn host_error(kind: FaultKind, text: String) -> ScriptError {
     Box::new(EvalAltResult::ErrorRuntime(Dynamic::from(HostError { kind, text }), Position::NONE))
 }
 
 /// An error for an exceeded limit; the script cannot catch it.
-fn exhausted(kind: FaultKind, text: String) -> Failure {
+fn exhausted(kind: FaultKind, text: String) -> ScriptError {
     Box::new(EvalAltResult::ErrorTerminated(Dynamic::from(HostError { kind, text }), Position::NONE))
 }
 
@@ -57,16 +57,16 @@ struct Call {
     ties: Cell<Option<Ties>>,
     changed: RefCell<Option<Vec<u32>>>,
     generator: RefCell<Option<Generator>>,
-    log: RefCell<Log>,
-    constants: RefCell<Option<Constants>>,
+    log: RefCell<ScriptLog>,
+    constants: RefCell<Option<ScriptConstants>>,
 }
 
 /// Constants of a script and their values.
-pub(super) type Constants = Arc<[(String, Dynamic)]>;
+pub(super) type ScriptConstants = Arc<[(String, Dynamic)]>;
 
 /// The log lines that a guest may still write.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Log {
+pub(super) struct ScriptLog {
     pub who: Arc<str>,
     pub lines_left: u32,
     pub unwritten: u64,
@@ -75,7 +75,7 @@ pub(super) struct Log {
 
 /// The input of a call as far as host functions need it.
 #[derive(Clone, Debug)]
-pub(super) struct About {
+pub(super) struct ScriptCallInput {
     pub request: u32,
     pub stream: Stream,
     pub ties: Option<Ties>,
@@ -84,7 +84,7 @@ pub(super) struct About {
 }
 
 /// Begins a call.
-pub(super) fn begin(limits: &Limits, constants: &Constants, abort: &Abort, about: About) {
+pub(super) fn begin(limits: &Limits, constants: &ScriptConstants, abort: &Abort, about: ScriptCallInput) {
     CALL.with(|call| {
         call.steps.set(0);
         call.began.set(None);
@@ -110,7 +110,7 @@ pub(super) fn constant(name: &str) -> Option<Dynamic> {
 }
 
 /// Swaps the log of this thread's call with that of a guest.
-pub(super) fn swap_log(log: &mut Log) {
+pub(super) fn swap_log(log: &mut ScriptLog) {
     CALL.with(|call| std::mem::swap(&mut *call.log.borrow_mut(), log));
 }
 
@@ -143,7 +143,7 @@ pub(super) fn progress(steps: u64) -> Option<Dynamic> {
 }
 
 /// Charges the call for `numbers` column elements before they are processed.
-pub(super) fn charge(numbers: usize) -> Result<(), Failure> {
+pub(super) fn charge(numbers: usize) -> Result<(), ScriptError> {
     CALL.with(|call| {
         let sum = call.numbers.get().saturating_add(numbers as u64 + 8);
         call.numbers.set(sum);
@@ -156,7 +156,7 @@ pub(super) fn charge(numbers: usize) -> Result<(), Failure> {
 }
 
 /// Checks a length that a script passes.
-pub(super) fn length(len: INT) -> Result<usize, Failure> {
+pub(super) fn length(len: INT) -> Result<usize, ScriptError> {
     let longest = CALL.with(|call| call.longest_column.get());
     let Ok(len) = usize::try_from(len) else {
         return Err(failure(format!("a column has a length of 0 or more, not {len}")));
@@ -176,7 +176,7 @@ pub(super) fn register(to: &mut Registry) {
         // An f64 holds 53 bits exactly.
         (next() >> 11) as f64 / (1_u64 << 53) as f64
     });
-    to.add("pick", |n: INT| -> Result<INT, Failure> {
+    to.add("pick", |n: INT| -> Result<INT, ScriptError> {
         let choices = usize::try_from(n).ok().filter(|&n| n > 0);
         let choices = choices.ok_or_else(|| failure(format!("`pick` needs 1 choice or more, not {n}")))?;
         Ok(CALL.with(|call| {
@@ -184,15 +184,15 @@ pub(super) fn register(to: &mut Registry) {
             call.ties.get().unwrap_or_else(fallback).pick(call.request.get(), choices) as INT
         }))
     });
-    to.add("changed", || -> Result<Dynamic, Failure> {
+    to.add("changed", || -> Result<Dynamic, ScriptError> {
         CALL.with(|call| {
             let changed = call.changed.borrow();
-            let Some(places) = &*changed else { return Ok(Dynamic::UNIT) };
-            charge(places.len())?;
-            Ok(Dynamic::from_array(places.iter().map(|&place| Dynamic::from_int(place.into())).collect()))
+            let Some(indices) = &*changed else { return Ok(Dynamic::UNIT) };
+            charge(indices.len())?;
+            Ok(Dynamic::from_array(indices.iter().map(|&index| Dynamic::from_int(index.into())).collect()))
         })
     });
-    to.add("log", |text: Dynamic| -> Result<(), Failure> {
+    to.add("log", |text: Dynamic| -> Result<(), ScriptError> {
         if text.is_int() || text.is_float() {
             let text =
                 "`log` writes a text to the log of the run; for logarithms there are ln(x), log10(x) and log2(x)";

@@ -10,7 +10,7 @@ use rhai::packages::{
     LogicPackage, MoreStringPackage, Package as _,
 };
 
-use super::registry::{Names, Registry};
+use super::registry::{KnownNames, Registry};
 use super::{call, column, sandbox, views};
 use crate::Limits;
 use crate::limits::{ENTRIES, FUNCTIONS, NESTED_EXPRESSIONS, VARIABLES};
@@ -85,7 +85,7 @@ pub(super) const LANGUAGE_FUNCTIONS: [&str; 63] = [
 /// An engine, and the names of its functions and fields.
 pub(super) struct Kit {
     pub engine: Engine,
-    pub names: Names,
+    pub names: KnownNames,
     pub limits: Limits,
 }
 
@@ -110,7 +110,7 @@ impl fmt::Debug for Kit {
 
 impl Kit {
     fn new(limits: &Limits) -> Self {
-        let mut registry = Registry { engine: Engine::new_raw(), names: Names::default() };
+        let mut registry = Registry { engine: Engine::new_raw(), names: KnownNames::default() };
         confine(&mut registry.engine, limits);
         packages(&mut registry.engine);
         column::register(&mut registry);

@@ -8,24 +8,24 @@ use rhai::{Dynamic, EvalAltResult, ParseError, ParseErrorType, Position};
 use super::call::{HostError, cut};
 use super::engine::Kit;
 use super::header::near;
-use super::scan::{Place, Scan};
+use super::scan::{SourceSpan, Scan};
 use crate::limits::ENTRIES;
 use crate::{Fault, FaultKind};
 use blis_diag::{Diagnostic, Location};
 
 /// A script's text and path, for messages.
 #[derive(Clone, Debug)]
-pub(super) struct Source {
+pub(super) struct ScriptSource {
     pub path: Arc<str>,
     pub text: Arc<str>,
 }
 
-impl Source {
-    /// A fault at `place`, or of the script as a whole.
-    pub fn fault(&self, kind: FaultKind, place: Option<Place<'_>>, text: &str) -> Fault {
-        let Some(place) = place else { return Fault::new(kind, text).at(self.location()) };
-        let len = place.text.chars().count() as u64;
-        self.fault_at(kind, place.line, place.column, len, text)
+impl ScriptSource {
+    /// A fault at `span`, or of the script as a whole.
+    pub fn fault(&self, kind: FaultKind, span: Option<SourceSpan<'_>>, text: &str) -> Fault {
+        let Some(span) = span else { return Fault::new(kind, text).at(self.location()) };
+        let len = span.text.chars().count() as u64;
+        self.fault_at(kind, span.line, span.column, len, text)
     }
 
     /// A fault of the comment or code in `line`.
@@ -86,8 +86,8 @@ impl Source {
         let mut fault = if position.is_none() {
             // The engine does not report where a limit was exceeded; the function is known.
             let scan = Scan::of(&self.text);
-            let place = scan.functions.iter().find(|place| place.text == inside).copied();
-            self.fault(kind, place, &text)
+            let span = scan.functions.iter().find(|span| span.text == inside).copied();
+            self.fault(kind, span, &text)
         } else {
             self.fault_by(kind, position, &text)
         };
@@ -147,7 +147,7 @@ fn runtime_text(error: &EvalAltResult, kit: &Kit) -> (FaultKind, String) {
     use EvalAltResult as E;
     let limits = &kit.limits;
     let text = match error {
-        E::ErrorRuntime(value, _) | E::ErrorTerminated(value, _) => return thrown(value),
+        E::ErrorRuntime(value, _) | E::ErrorTerminated(value, _) => return thrown_value(value),
         E::ErrorTooManyOperations(_) => {
             let most = limits.operations_per_call;
             return (FaultKind::OutOfFuel, format!("more than {most} steps in one call: does a loop not end?"));
@@ -163,7 +163,7 @@ fn runtime_text(error: &EvalAltResult, kit: &Kit) -> (FaultKind, String) {
         E::ErrorDotExpr(text, _) => no_field(text, kit),
         E::ErrorVariableNotFound(name, _) => format!("there is no `{name}` here"),
         E::ErrorPropertyNotFound(name, _) => format!("there is no `{name}` in this object map"),
-        E::ErrorMismatchDataType(wanted, got, _) | E::ErrorMismatchOutputType(wanted, got, _) => mismatch(wanted, got),
+        E::ErrorMismatchDataType(expected, got, _) | E::ErrorMismatchOutputType(expected, got, _) => mismatch(expected, got),
         E::ErrorIndexingType(text, _) => {
             let (what, index) = text.trim_end_matches(']').split_once(" [").unwrap_or((text, ""));
             format!("{} has no [{}]", article(what), word(index))
@@ -202,7 +202,7 @@ fn runtime_text(error: &EvalAltResult, kit: &Kit) -> (FaultKind, String) {
     (FaultKind::Trap, text)
 }
 
-fn thrown(value: &Dynamic) -> (FaultKind, String) {
+fn thrown_value(value: &Dynamic) -> (FaultKind, String) {
     if let Some(error) = value.read_lock::<HostError>() {
         return (error.kind, error.text.clone());
     }
@@ -254,15 +254,15 @@ fn no_field(text: &str, kit: &Kit) -> String {
     format!("{} has no field `{field}`{hint}{nothing}", article(what))
 }
 
-fn mismatch(wanted: &str, got: &str) -> String {
-    let hint = match (word(wanted).as_str(), word(got).as_str()) {
+fn mismatch(expected: &str, got: &str) -> String {
+    let hint = match (word(expected).as_str(), word(got).as_str()) {
         ("truth value", "column") => {
             "; `&` and `|` combine columns, `any(column)` and `all(column)` make a truth value of one"
         }
         ("truth value", "nothing") => "; compare with `()` if something may be missing",
         _ => "",
     };
-    format!("{} is needed here, not {}{hint}", article(wanted), article(got))
+    format!("{} is needed here, not {}{hint}", article(expected), article(got))
 }
 
 /// The type name that script authors use for a type name of the engine.
@@ -285,7 +285,7 @@ fn word(name: &str) -> String {
             "Queued" => "queued request",
             "Running" => "running batch",
             "Step" => "step",
-            "Happening" => "event",
+            "EventObject" => "event",
             other => other,
         },
     }

@@ -31,16 +31,16 @@ use std::sync::Arc;
 
 use rhai::AST;
 
-use self::code::{Code, Function, Script};
-use self::errors::Source;
+use self::code::{SpecializedCode, EntryPoint, Script};
+use self::errors::ScriptSource;
 use self::guest::ScriptGuest;
-use self::header::{Header, near};
-use self::scan::{Place, Scan};
-use self::views::Wanted;
+use self::header::{ScriptHeader, near};
+use self::scan::{SourceSpan, Scan};
+use self::views::UsedFields;
 use blis_diag::Location;
 
 use super::limits::SCRIPT_BYTES;
-use super::{Description, Fault, FaultKind, Kind, Limits, Plugin, Setup, StartedGuest, Technology};
+use super::{PolicyDescription, Fault, FaultKind, Kind, Limits, Plugin, GuestSetup, StartedGuest, Technology};
 
 /// Functions that the host calls, with their kinds and parameters.
 const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 10] = [
@@ -52,7 +52,7 @@ const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 10] = [
     ("step_time", Some(Kind::Latency), &["b"]),
     ("queueing_time", None, &["tokens"]),
     ("constants", None, &[]),
-    ("notice", None, &["e"]),
+    ("observe", None, &["e"]),
     ("init", None, &["info"]),
 ];
 
@@ -60,7 +60,7 @@ const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 10] = [
 #[derive(Debug)]
 struct ScriptPlugin {
     script: Arc<Script>,
-    code: Code,
+    code: SpecializedCode,
 }
 
 /// Loads the script in the file at `path`.
@@ -90,19 +90,19 @@ pub fn load_file(path: &Path, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault>
 /// # Errors
 /// If it does not compile, has no function for any kind of decision, or a function has the wrong parameters.
 pub fn load(path: &Path, source: &str, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault> {
-    let text = Source { path: path.display().to_string().into(), text: source.into() };
+    let text = ScriptSource { path: path.display().to_string().into(), text: source.into() };
     let most = limits.file_bytes.min(SCRIPT_BYTES);
     if source.len() as u64 > most {
         return Err(text.fault(FaultKind::Unreadable, None, &too_long(most)));
     }
     let scan = Scan::of(source);
     let header =
-        Header::of(&scan).map_err(|mistake| text.fault(FaultKind::Syntax, Some(mistake.place), &mistake.text))?;
+        ScriptHeader::of(&scan).map_err(|error| text.fault(FaultKind::Syntax, Some(error.span), &error.text))?;
     let mut script = Script {
         description: describe(path, &header, &scan),
         source: text,
         functions: Vec::new(),
-        wanted: Wanted::by(&scan),
+        used_fields: UsedFields::by(&scan),
         constants: scan.constants.iter().map(|&name| name.to_owned()).collect(),
         kit: engine::kit(limits),
     };
@@ -117,14 +117,14 @@ fn too_long(most: u64) -> String {
     format!("it has more than {most} bytes, which is more than a script may have")
 }
 
-fn describe(path: &Path, header: &Header, scan: &Scan<'_>) -> Description {
+fn describe(path: &Path, header: &ScriptHeader, scan: &Scan<'_>) -> PolicyDescription {
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-    Description {
+    PolicyDescription {
         name: header.name.clone().or(stem).unwrap_or_else(|| "script".to_owned()),
         version: header.version.clone(),
         about: header.about.clone(),
         kinds: Vec::new(),
-        reads: Wanted::by(scan).reads(),
+        reads: UsedFields::by(scan).reads(),
         events: header.events,
         scores: true,
         every_step: header.every_step,
@@ -133,11 +133,11 @@ fn describe(path: &Path, header: &Header, scan: &Scan<'_>) -> Description {
 }
 
 /// The functions that the host calls, checked for the right number of parameters.
-fn entries(ast: &AST, scan: &Scan<'_>, source: &Source) -> Result<Vec<Function>, Fault> {
+fn entries(ast: &AST, scan: &Scan<'_>, source: &ScriptSource) -> Result<Vec<EntryPoint>, Fault> {
     let mut entries = Vec::new();
     for (name, _, parameters) in FUNCTIONS {
-        let places: Vec<_> = scan.functions.iter().filter(|place| place.text == name).collect();
-        let Some(first) = places.first() else { continue };
+        let definitions: Vec<_> = scan.functions.iter().filter(|span| span.text == name).collect();
+        let Some(first) = definitions.first() else { continue };
         let arities: Vec<_> = ast.iter_functions().filter(|f| f.name == name).map(|f| f.params.len()).collect();
         let accepts = |&n: &usize| n == parameters.len() || (name == "init" && n == 0);
         let Some(arity) = arities.iter().copied().find(accepts) else {
@@ -151,34 +151,34 @@ fn entries(ast: &AST, scan: &Scan<'_>, source: &Source) -> Result<Vec<Function>,
             );
             return Err(source.fault(FaultKind::MissingExport, Some(**first), &text));
         };
-        let last_line = places.iter().map(|place| place.last_line).max().unwrap_or(1);
-        entries.push(Function { name, parameters: arity, last_line });
+        let last_line = definitions.iter().map(|span| span.last_line).max().unwrap_or(1);
+        entries.push(EntryPoint { name, parameters: arity, last_line });
     }
     Ok(entries)
 }
 
 /// The kinds that the script implements.
-fn kinds(script: &Script, scan: &Scan<'_>, header: &Header) -> Result<Vec<Kind>, Fault> {
-    let fault = |place: Option<Place<'_>>, text: &str| Err(script.source.fault(FaultKind::MissingExport, place, text));
+fn kinds(script: &Script, scan: &Scan<'_>, header: &ScriptHeader) -> Result<Vec<Kind>, Fault> {
+    let fault = |span: Option<SourceSpan<'_>>, text: &str| Err(script.source.fault(FaultKind::MissingExport, span, text));
     let has = |name: &str| script.function(name).is_some();
     let kinds: Vec<_> = FUNCTIONS.into_iter().filter(|(name, ..)| has(name)).filter_map(|(_, kind, _)| kind).collect();
-    let place = |name: &str| scan.functions.iter().find(|place| place.text == name).copied();
+    let span = |name: &str| scan.functions.iter().find(|span| span.text == name).copied();
     for name in ["queueing_time", "constants"] {
         if has(name) && !has("step_time") {
-            return fault(place(name), &format!("`{name}` belongs to a latency model, which has `step_time(b)`"));
+            return fault(span(name), &format!("`{name}` belongs to a latency model, which has `step_time(b)`"));
         }
     }
-    let wants = header.events != blis_sim::policy::Events::NONE;
-    if has("notice") && !wants {
+    let subscribed = header.events != blis_sim::policy::Events::NONE;
+    if has("observe") && !subscribed {
         let text = "`observe` is never called: name its events, as in `// @events completed, routed`";
-        return fault(place("notice"), text);
+        return fault(span("observe"), text);
     }
-    if wants && !has("notice") {
+    if subscribed && !has("observe") {
         return fault(None, "it subscribes to events (`// @events`) but has no function `observe(e)`");
     }
     if kinds.is_empty() {
         let names = FUNCTIONS.map(|(name, ..)| name);
-        let hint = scan.functions.iter().map(|place| near(place.text, &names, "")).find(|hint| !hint.is_empty());
+        let hint = scan.functions.iter().map(|span| near(span.text, &names, "")).find(|hint| !hint.is_empty());
         let text = "it has none of the functions that policies are made of: admit(r, s), route(r, s), priority(r), \
                     rank(r, q), victim(b), step_time(b)";
         return fault(scan.functions.first().copied(), &format!("{text}{}", hint.unwrap_or_default()));
@@ -187,7 +187,7 @@ fn kinds(script: &Script, scan: &Scan<'_>, header: &Header) -> Result<Vec<Kind>,
 }
 
 impl Plugin for ScriptPlugin {
-    fn description(&self) -> &Description {
+    fn description(&self) -> &PolicyDescription {
         &self.script.description
     }
 
@@ -195,7 +195,7 @@ impl Plugin for ScriptPlugin {
         Technology::Script
     }
 
-    fn start(&self, setup: &Setup) -> Result<StartedGuest, Fault> {
+    fn start(&self, setup: &GuestSetup) -> Result<StartedGuest, Fault> {
         let declared = &self.script.description.parameters;
         let defaults = declared.iter().map(|parameter| parameter.default);
         let code = if setup.parameters.iter().copied().eq(defaults) {
@@ -212,7 +212,7 @@ impl Plugin for ScriptPlugin {
 
 /// Features of a script with which a search keeps its candidates diverse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Profile {
+pub struct ScriptProfile {
     /// Number of lines with code.
     pub lines: usize,
     /// Number of different fields of requests, clusters and the like that the code reads.
@@ -223,7 +223,7 @@ pub struct Profile {
 
 /// The features of `source`, which need not compile.
 #[must_use]
-pub fn profile(source: &str) -> Profile {
+pub fn profile(source: &str) -> ScriptProfile {
     let scan = Scan::of(source);
     let kit = engine::kit(&Limits::default());
     let fields: std::collections::BTreeSet<&str> = kit.names.fields.values().flatten().copied().collect();
@@ -232,7 +232,7 @@ pub fn profile(source: &str) -> Profile {
         let words = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '.' && c != '_');
         words.filter(|word| word.starts_with(|c: char| c.is_ascii_digit())).count()
     };
-    Profile {
+    ScriptProfile {
         lines: code().filter(|line| !line.is_empty()).count(),
         signals: scan.words.iter().filter(|word| fields.contains(*word)).count(),
         constants: code().map(numbers).sum::<usize>()

@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use rhai::{Dynamic, Engine, EvalAltResult, RhaiNativeFunc};
 
 /// An error that a host function returns to the script engine.
-pub(super) type Failure = Box<EvalAltResult>;
+pub(super) type ScriptError = Box<EvalAltResult>;
 
 /// The names of all functions and fields.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct KnownNames {
     pub functions: BTreeSet<&'static str>,
     /// The names of fields by the name of the type that has them (`request`, `cluster` …).
     pub fields: BTreeMap<&'static str, BTreeSet<&'static str>>,
@@ -19,7 +19,7 @@ pub(super) struct Names {
 /// An engine under construction, with the names registered so far.
 pub(super) struct Registry {
     pub engine: Engine,
-    pub names: Names,
+    pub names: KnownNames,
 }
 
 impl Registry {
@@ -38,7 +38,7 @@ impl Registry {
         &mut self,
         what: &'static str,
         names: &[&'static str],
-        get: impl Fn(&T) -> Result<Dynamic, Failure> + Copy + Send + Sync + 'static,
+        get: impl Fn(&T) -> Result<Dynamic, ScriptError> + Copy + Send + Sync + 'static,
     ) {
         for name in names {
             self.engine.register_get(name, move |view: &mut T| get(view));

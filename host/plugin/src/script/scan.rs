@@ -9,16 +9,16 @@ pub(super) struct Scan<'a> {
     /// The words of the code, including those in text literals (`${…}` contains code).
     pub words: HashSet<&'a str>,
     /// The functions, in the order of the text.
-    pub functions: Vec<Place<'a>>,
+    pub functions: Vec<SourceSpan<'a>>,
     /// Names that `const` declares.
     pub constants: Vec<&'a str>,
     /// The `// …` comments without slashes, trimmed.
-    pub comments: Vec<Place<'a>>,
+    pub comments: Vec<SourceSpan<'a>>,
 }
 
 /// A piece of the text. Lines and columns count from 1; columns are characters.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct SourceSpan<'a> {
     pub text: &'a str,
     pub line: u64,
     pub column: u64,
@@ -60,7 +60,7 @@ impl<'a> Scanner<'a> {
         if let Some(comment) = rest.strip_prefix("//") {
             let comment = comment.split('\n').next().unwrap_or_default();
             let text = comment.trim_start_matches(['/', '!']).trim();
-            scan.comments.push(self.place(text));
+            scan.comments.push(self.span(text));
             self.advance(2 + comment.len());
         } else if rest.starts_with("/*") {
             self.advance(block_comment(rest));
@@ -98,7 +98,7 @@ impl<'a> Scanner<'a> {
 
     fn word(&mut self, word: &'a str, scan: &mut Scan<'a>) {
         match self.before {
-            "fn" => scan.functions.push(self.place(word)),
+            "fn" => scan.functions.push(self.span(word)),
             "const" => scan.constants.push(word),
             _ => {}
         }
@@ -107,8 +107,8 @@ impl<'a> Scanner<'a> {
         self.before = word;
     }
 
-    fn place(&self, text: &'a str) -> Place<'a> {
-        Place { text, line: self.line, column: self.column, last_line: 0 }
+    fn span(&self, text: &'a str) -> SourceSpan<'a> {
+        SourceSpan { text, line: self.line, column: self.column, last_line: 0 }
     }
 
     fn advance(&mut self, bytes: usize) {
@@ -182,7 +182,7 @@ fn helper() {}
 "#;
 
     #[test]
-    fn code_and_comments_are_told_apart() {
+    fn code_and_comments_are_separated() {
         let scan = Scan::of(SCRIPT);
         let functions: Vec<_> = scan.functions.iter().map(|f| (f.text, f.line, f.column, f.last_line)).collect();
         assert_eq!(functions, [("route", 3, 17, 5), ("helper", 8, 4, 8)]);

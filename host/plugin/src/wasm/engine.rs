@@ -1,4 +1,4 @@
-//! The engine that compiles and runs guests: one per process and [`Settings`].
+//! The engine that compiles and runs guests: one per process and [`WasmSettings`].
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -9,33 +9,33 @@ use crate::{Fault, FaultKind};
 
 /// Settings of WebAssembly in this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct WasmSettings {
     /// Whether NaN has the same bits on every CPU architecture. This makes a loop over floats up to 2.9 times slower
     /// and matters only to a guest that reads those bits.
     pub strict: bool,
     /// The folder for compiled components.
-    pub kept: Kept,
+    pub cache: CompileCache,
 }
 
 /// The folder for compiled components, whose file names depend on their content, the version of wasmtime and its
 /// settings. Code found there runs without further checks: no other user may have write access.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Kept {
+pub enum CompileCache {
     /// The user's cache folder on this platform (`~/.cache/blis/compiled`).
     #[default]
     UserCache,
     /// This folder, an absolute path.
     Folder(PathBuf),
     /// No folder: every process compiles anew (25 ms for 30 KB).
-    Nowhere,
+    Disabled,
 }
 
 /// The engine for `settings`.
 ///
 /// # Errors
 /// If this machine cannot run WebAssembly.
-pub(super) fn engine(settings: &Settings) -> Result<Engine, Fault> {
-    static ENGINES: Mutex<Vec<(Settings, Engine)>> = Mutex::new(Vec::new());
+pub(super) fn engine(settings: &WasmSettings) -> Result<Engine, Fault> {
+    static ENGINES: Mutex<Vec<(WasmSettings, Engine)>> = Mutex::new(Vec::new());
     let mut engines = ENGINES.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, engine)) = engines.iter().find(|(known, _)| known == settings) {
         return Ok(engine.clone());
@@ -47,7 +47,7 @@ pub(super) fn engine(settings: &Settings) -> Result<Engine, Fault> {
     Ok(engine)
 }
 
-fn config(settings: &Settings) -> Config {
+fn config(settings: &WasmSettings) -> Config {
     let mut config = Config::new();
     config
         // Fuel is the only limit that stops at the same instruction on every machine. Bulk instructions such as

@@ -14,9 +14,9 @@ use crate::{Fault, FaultKind, Limits};
 
 /// The file of a plugin, by the path that the user gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct File(Arc<str>);
+pub(super) struct PluginPath(Arc<str>);
 
-impl File {
+impl PluginPath {
     pub(super) fn new(path: &Path) -> Self {
         Self(path.display().to_string().into())
     }
@@ -26,16 +26,16 @@ impl File {
         Fault::new(kind, what.to_string()).at(Location::file(Arc::clone(&self.0)))
     }
 
-    /// The fault for a call of `function` that ended in `error`; `said` is the last error that the guest logged.
-    pub(super) fn failed(&self, function: &str, error: &wasmtime::Error, said: &str, limits: &Limits) -> Fault {
+    /// The fault for a call of `function` that ended in `error`; `last_error` is the last error that the guest logged.
+    pub(super) fn failed(&self, function: &str, error: &wasmtime::Error, last_error: &str, limits: &Limits) -> Fault {
         let (kind, what) = explain(error, limits);
         let mut lines = String::new();
-        if !said.is_empty() {
-            let _ = write!(lines, "\n  it logged: {said}");
+        if !last_error.is_empty() {
+            let _ = write!(lines, "\n  it logged: {last_error}");
         }
         if let Some(trace) = error.downcast_ref::<WasmBacktrace>() {
             for frame in trace.frames().iter().filter(|frame| of_the_guest(frame)).take(FRAMES) {
-                let _ = write!(lines, "\n  at {}", excerpt(&place(frame), FRAME_CHARACTERS));
+                let _ = write!(lines, "\n  at {}", excerpt(&position(frame), FRAME_CHARACTERS));
             }
         }
         let mut fault = self.fault(kind, format_args!("{function}: {what}"));
@@ -44,7 +44,7 @@ impl File {
     }
 }
 
-impl Display for File {
+impl Display for PluginPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -52,39 +52,39 @@ impl Display for File {
 
 /// The error for a memory or table that would exceed its limit.
 #[derive(Debug)]
-pub(super) struct TooMuch {
-    pub wanted: usize,
+pub(super) struct LimitExceeded {
+    pub needed: usize,
     pub allowed: usize,
     pub unit: &'static str,
 }
 
-impl Display for TooMuch {
+impl Display for LimitExceeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { wanted, allowed, unit } = self;
-        write!(f, "needed {wanted} {unit}; the limit is {allowed}")
+        let Self { needed, allowed, unit } = self;
+        write!(f, "needed {needed} {unit}; the limit is {allowed}")
     }
 }
 
-impl std::error::Error for TooMuch {}
+impl std::error::Error for LimitExceeded {}
 
 /// The error for a result that exceeds the limit of the host.
 #[derive(Debug)]
-pub(super) struct TooMuchData;
+pub(super) struct ResultTooLarge;
 
-impl Display for TooMuchData {
+impl Display for ResultTooLarge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("returned more data than allowed")
     }
 }
 
-impl std::error::Error for TooMuchData {}
+impl std::error::Error for ResultTooLarge {}
 
 fn explain(error: &wasmtime::Error, limits: &Limits) -> (FaultKind, String) {
-    if let Some(too_much) = error.downcast_ref::<TooMuch>() {
+    if let Some(too_much) = error.downcast_ref::<LimitExceeded>() {
         return (FaultKind::OutOfMemory, too_much.to_string());
     }
-    if error.is::<TooMuchData>() {
-        return (FaultKind::OutOfMemory, TooMuchData.to_string());
+    if error.is::<ResultTooLarge>() {
+        return (FaultKind::OutOfMemory, ResultTooLarge.to_string());
     }
     let Some(trap) = error.downcast_ref::<Trap>() else { return broken_rules(error, limits) };
     let what = match trap {
@@ -116,7 +116,7 @@ fn broken_rules(error: &wasmtime::Error, limits: &Limits) -> (FaultKind, String)
     let text = error.root_cause().to_string();
     // wasmtime does not export this error type.
     if text.contains("fuel allocated for hostcalls") {
-        return (FaultKind::OutOfMemory, TooMuchData.to_string());
+        return (FaultKind::OutOfMemory, ResultTooLarge.to_string());
     }
     let text = excerpt(&text, limits.message_bytes);
     (FaultKind::Trap, format!("violated its interface: {text}"))
@@ -128,20 +128,20 @@ fn of_the_guest(frame: &FrameInfo) -> bool {
 }
 
 /// The position of a frame, as `blis_sdk::route (src/lib.rs:12:5)`, if the guest has names and line numbers.
-fn place(frame: &FrameInfo) -> String {
+fn position(frame: &FrameInfo) -> String {
     let symbol = frame.symbols().first();
-    let mut place = String::new();
+    let mut position = String::new();
     let _ = match symbol.and_then(|symbol| symbol.name()).or(frame.func_name()) {
-        Some(name) => wasmtime_environ::demangle_function_name(&mut place, name),
-        None => write!(place, "function {}", frame.func_index()),
+        Some(name) => wasmtime_environ::demangle_function_name(&mut position, name),
+        None => write!(position, "function {}", frame.func_index()),
     };
-    let Some((symbol, file)) = symbol.and_then(|symbol| Some((symbol, symbol.file()?))) else { return place };
-    let _ = write!(place, " ({file}");
+    let Some((symbol, file)) = symbol.and_then(|symbol| Some((symbol, symbol.file()?))) else { return position };
+    let _ = write!(position, " ({file}");
     for number in [symbol.line(), symbol.column()].into_iter().flatten() {
-        let _ = write!(place, ":{number}");
+        let _ = write!(position, ":{number}");
     }
-    place.push(')');
-    place
+    position.push(')');
+    position
 }
 
 /// At most `bytes` of `text`, on one line and without control characters, which could manipulate a terminal.

@@ -23,7 +23,7 @@ const IN_MEMORY: [&str; 7] = ["describe", "configure", "save", "restore", "admit
 /// The byte range of the only module in `component`, if the component is standard. `exports` are those of the
 /// component.
 pub(super) fn main_module(component: &[u8], exports: &Exports) -> Option<Range<usize>> {
-    let mut parts = Parts::default();
+    let mut parts = ComponentParts::default();
     for payload in Parser::new(0).parse_all(component) {
         parts.add(payload.ok()?)?;
     }
@@ -64,8 +64,8 @@ fn is_host_function(name: &str) -> bool {
 
 /// The parts of a component.
 #[derive(Default)]
-struct Parts {
-    modules: Vec<Module>,
+struct ComponentParts {
+    modules: Vec<ModuleParts>,
     /// Open components and modules, from the outermost to the current one.
     open: Vec<Open>,
     /// Core functions of the outermost component, by index; `None` for those that are not exports of an instance.
@@ -81,7 +81,7 @@ enum Open {
 }
 
 #[derive(Default)]
-struct Module {
+struct ModuleParts {
     range: Range<usize>,
     imports: Vec<(String, String)>,
     exports: BTreeSet<String>,
@@ -89,7 +89,7 @@ struct Module {
     has_state: bool,
 }
 
-impl Module {
+impl ModuleParts {
     /// Whether this is one of the two modules that wit-component adds: host functions need the memory of a module that
     /// in turn imports them, so they are called through a table that is filled in later.
     fn is_table(&self) -> bool {
@@ -99,7 +99,7 @@ impl Module {
     }
 }
 
-impl Parts {
+impl ComponentParts {
     /// Returns `None` if the component has more than one module of its own.
     fn add(&mut self, payload: Payload<'_>) -> Option<()> {
         match payload {
@@ -108,7 +108,7 @@ impl Parts {
                     return None; // a module within a component within this one
                 }
                 self.open.push(Open::Module);
-                self.modules.push(Module { range: unchecked_range, ..Module::default() });
+                self.modules.push(ModuleParts { range: unchecked_range, ..ModuleParts::default() });
             }
             Payload::ComponentSection { .. } => self.open.push(Open::Component),
             Payload::End(_) => {

@@ -12,11 +12,11 @@ use blis_sim::rng::Stream;
 use blis_sim::units::Micros;
 use wasmtime::Store;
 
-use super::host::Log;
+use super::host::WasmLog;
 use super::*;
 use crate::adapt::PluginPolicy;
 use crate::incidents::{Incidents, OnError};
-use crate::inputs::Question;
+use crate::inputs::GuestCall;
 use crate::{Kind, LatencyGuest, RoutingGuest};
 
 const LEAST_LOADED: &str = include_str!("fixtures/least_loaded.wat");
@@ -34,8 +34,8 @@ fn routing(imports: &str, body: &str) -> String {
     changed(&[(";; imports", imports), (";; begin", body)])
 }
 
-fn settings() -> Settings {
-    Settings { strict: false, kept: Kept::Nowhere }
+fn settings() -> WasmSettings {
+    WasmSettings { strict: false, cache: CompileCache::Disabled }
 }
 
 fn load_bytes(bytes: &[u8]) -> Result<Arc<dyn Plugin>, Fault> {
@@ -65,7 +65,7 @@ fn load_by(way: Way, name: &str, bytes: &[u8]) -> Result<Arc<dyn Plugin>, Fault>
     };
     let exports = inspect::component(&file, &component)?;
     let engine = engine::engine(&settings)?;
-    let kept = kept::Compiled::of(&engine, "", &settings);
+    let kept = code_cache::CachedCode::of(&engine, "", &settings);
     Ok(Arc::new(typed(&file, &component, &exports, &engine, &kept, &limits)?))
 }
 
@@ -73,13 +73,13 @@ fn load_text(text: &str) -> Result<Arc<dyn Plugin>, Fault> {
     load_bytes(&wat::parse_str(text).expect("the fixture assembles"))
 }
 
-fn setup(kind: Kind) -> Setup {
-    Setup {
+fn setup(kind: Kind) -> GuestSetup {
+    GuestSetup {
         kind,
         parameters: vec![2.0],
         instances: [InstanceInfo { id: 0, max_num_seqs: 256, total_kv_blocks: 1000, block_size: 16 }].into(),
         names: ["".into(), "gold".into()].into(),
-        facts: [("num_layers".to_owned(), 32.0)].into(),
+        model_facts: [("num_layers".to_owned(), 32.0)].into(),
         stream: Stream::new(42, "plugin"),
         explain: false,
         limits: Limits::default(),
@@ -91,7 +91,7 @@ fn start(text: &str) -> Result<Box<dyn RoutingGuest>, Fault> {
     router(load_text(text)?.as_ref(), &setup(Kind::Routing))
 }
 
-fn router(plugin: &dyn Plugin, setup: &Setup) -> Result<Box<dyn RoutingGuest>, Fault> {
+fn router(plugin: &dyn Plugin, setup: &GuestSetup) -> Result<Box<dyn RoutingGuest>, Fault> {
     plugin.start(setup).and_then(StartedGuest::into_kind)
 }
 
@@ -100,7 +100,7 @@ fn route(guest: &mut dyn RoutingGuest, in_flight: &[u32], scores: &mut Vec<f64>)
     with_view(in_flight, |request, cluster| guest.route(request, cluster, &Ties::LowestIndex, scores))
 }
 
-fn with_view<T>(in_flight: &[u32], ask: impl FnOnce(&RequestView<'_>, &ClusterView<'_>) -> T) -> T {
+fn with_view<T>(in_flight: &[u32], call: impl FnOnce(&RequestView<'_>, &ClusterView<'_>) -> T) -> T {
     let n = in_flight.len();
     let mut request = Request::new(7, Micros(100), 512, 64);
     request.content = Content::shared(&[Span { first: 10, len: 2 }, Span { first: 40, len: 1 }]);
@@ -125,7 +125,7 @@ fn with_view<T>(in_flight: &[u32], ask: impl FnOnce(&RequestView<'_>, &ClusterVi
         in_flight_changes: blis_sim::policy::Changes::UNKNOWN,
         tenants_in_flight: &[],
     };
-    ask(&RequestView::new(&request, 0, 16), &cluster)
+    call(&RequestView::new(&request, 0, 16), &cluster)
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn a_core_module_says_what_it_is() {
     let plugin = load_text(LEAST_LOADED).expect("loads");
     assert_eq!(plugin.technology(), Technology::Component);
     insta::assert_debug_snapshot!(plugin.description(), @r#"
-    Description {
+    PolicyDescription {
         name: "least-loaded",
         version: "1.0.0",
         about: "fewest requests",
@@ -156,7 +156,7 @@ fn a_core_module_says_what_it_is() {
         scores: true,
         every_step: false,
         parameters: [
-            Parameter {
+            PolicyParameter {
                 name: "weight",
                 default: 1.0,
                 min: 0.0,
@@ -173,7 +173,7 @@ fn it_routes() {
     let mut guest = start(LEAST_LOADED).expect("starts");
     let mut scores = Vec::new();
     assert_eq!(route(guest.as_mut(), &[3, 1, 4, 1], &mut scores), Ok(1), "the first of equals");
-    assert!(scores.is_empty(), "nobody asked for them");
+    assert!(scores.is_empty(), "they were not requested");
     let few = guest.used().expect("counted");
     assert_eq!(route(guest.as_mut(), &[0; 1000], &mut scores), Ok(0));
     assert!(guest.used().expect("counted") > few, "fuel of the latest call");
@@ -182,7 +182,7 @@ fn it_routes() {
 
 #[test]
 fn scores_come_if_somebody_reads_them() {
-    let explain = Setup { explain: true, ..setup(Kind::Routing) };
+    let explain = GuestSetup { explain: true, ..setup(Kind::Routing) };
     let mut guest = load_text(LEAST_LOADED).and_then(|plugin| router(plugin.as_ref(), &explain)).expect("starts");
     let mut scores = Vec::new();
     assert_eq!(route(guest.as_mut(), &[3, 1], &mut scores), Ok(1));
@@ -192,10 +192,10 @@ fn scores_come_if_somebody_reads_them() {
 #[test]
 fn a_copy_goes_on_and_shares_nothing() {
     let mut guest = start(LEAST_LOADED).expect("starts");
-    let ask = |guest: &mut dyn RoutingGuest| route(guest, &[1, 0], &mut Vec::new()).expect("routes");
-    ask(guest.as_mut());
+    let call = |guest: &mut dyn RoutingGuest| route(guest, &[1, 0], &mut Vec::new()).expect("routes");
+    call(guest.as_mut());
     let mut copy = guest.fork().and_then(StartedGuest::into_kind::<dyn RoutingGuest>).expect("forks");
-    ask(copy.as_mut());
+    call(copy.as_mut());
     let count = |guest: &mut Box<dyn RoutingGuest>| guest.save().expect("saves")[0];
     assert_eq!((count(&mut guest), count(&mut copy)), (1, 2));
     copy.restore(&guest.save().expect("saves")).expect("restores");
@@ -208,19 +208,19 @@ fn after_a_trap_it_begins_anew() {
     let text = routing("", "(if (i32.eq (i32.load offset=108 (local.get $at)) (i32.const 3)) (then (unreachable)))");
     let mut guest = start(&text).expect("starts");
     assert_eq!(route(guest.as_mut(), &[1, 0], &mut Vec::new()), Ok(1));
-    let fault = route(guest.as_mut(), &[1, 0, 2], &mut Vec::new()).expect_err("gives up");
+    let fault = route(guest.as_mut(), &[1, 0, 2], &mut Vec::new()).expect_err("traps");
     assert_eq!(fault.kind, FaultKind::Trap);
     assert_eq!(guest.save().expect("saves")[0], 0, "its state is gone");
     assert_eq!(route(guest.as_mut(), &[1, 0], &mut Vec::new()), Ok(1));
 }
 
 #[test]
-fn a_guest_answers_for_its_kind_only() {
+fn a_guest_serves_its_kind_only() {
     let start = || load_text(LEAST_LOADED).and_then(|plugin| plugin.start(&setup(Kind::Routing))).expect("starts");
     let mut guest = start();
     assert_eq!(guest.kind(), Kind::Routing);
-    let question = Question::plausible(Kind::Admission, 1, 0);
-    let fault = question.ask(&mut guest, &Ties::LowestIndex).expect_err("no admission");
+    let question = GuestCall::plausible(Kind::Admission, 1, 0);
+    let fault = question.run(&mut guest, &Ties::LowestIndex).expect_err("no admission");
     assert_eq!(fault.kind, FaultKind::MissingExport);
     let fault = start().into_kind::<dyn LatencyGuest>().expect_err("no latency");
     assert_eq!(fault.kind, FaultKind::MissingExport);
@@ -229,7 +229,7 @@ fn a_guest_answers_for_its_kind_only() {
 }
 
 #[test]
-fn the_host_answers() {
+fn host_functions_return_values() {
     // pick of 3, blocks of the prompt, a name of 4 letters, random numbers: the index combines all.
     let text = routing(
         r#"(import "blis:policy/host@1.0.0" "pick" (func $pick (param i32) (result i32)))
@@ -250,16 +250,16 @@ fn the_host_answers() {
                   (i32.wrap_i64 (i64.rem_u (call $random) (i64.const 100))))))))",
     );
     let mut guest = start(&text).expect("starts");
-    let answer = route(guest.as_mut(), &[0], &mut Vec::new()).expect("answers");
+    let result = route(guest.as_mut(), &[0], &mut Vec::new()).expect("a result");
     let random = rand::Rng::next_u64(&mut Stream::new(42, "plugin").at(7)) % 100;
-    assert_eq!(answer as u64, 340_400 + random, "3 blocks, the last is 40; gold has 4 letters; the first is picked");
-    assert_eq!(route(guest.as_mut(), &[0], &mut Vec::new()), Ok(answer), "the same request, the same answer");
+    assert_eq!(result as u64, 340_400 + random, "3 blocks, the last is 40; gold has 4 letters; the first is picked");
+    assert_eq!(route(guest.as_mut(), &[0], &mut Vec::new()), Ok(result), "the same request, the same result");
 }
 
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+struct LogLines(Arc<Mutex<Vec<u8>>>);
 
-impl io::Write for Lines {
+impl io::Write for LogLines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().expect("unpoisoned").extend(bytes);
         Ok(bytes.len())
@@ -272,7 +272,7 @@ impl io::Write for Lines {
 
 /// The log output of `work`.
 fn logged(work: impl FnOnce()) -> String {
-    let lines = Lines::default();
+    let lines = LogLines::default();
     let writer = lines.clone();
     let subscriber = tracing_subscriber::fmt()
         .with_ansi(false)
@@ -332,9 +332,9 @@ fn calls_that_go_wrong_end_with_a_reason() {
     let host = |function: &str, ty: &str| format!(r#"(import "blis:policy/host@1.0.0" "{function}" {ty})"#);
     let attacks: Vec<(&str, String)> = vec![
         ("loops for ever", routing("", "(loop $again (br $again))")),
-        ("gives up", routing("", "(unreachable)")),
+        ("traps", routing("", "(unreachable)")),
         (
-            "says why, and gives up",
+            "logs the reason, and traps",
             routing(LOG, "(call $log (i32.const 0) (i32.const 256) (i32.const 12)) (unreachable)"),
         ),
         (
@@ -351,9 +351,9 @@ fn calls_that_go_wrong_end_with_a_reason() {
                 "(return (call_indirect (type $f) (i32.const 0)))",
             ),
         ),
-        ("wants 2 GB", routing("", "(drop (memory.grow (i32.const 32768)))")),
+        ("allocates 2 GB", routing("", "(drop (memory.grow (i32.const 32768)))")),
         (
-            "wants a large table",
+            "allocates a large table",
             routing("(table $t 1 funcref)", "(drop (table.grow $t (ref.null func) (i32.const 10000000)))"),
         ),
         (
@@ -361,7 +361,7 @@ fn calls_that_go_wrong_end_with_a_reason() {
             routing("", "(loop $again (memory.fill (i32.const 4096) (i32.const 1) (i32.const 120000)) (br $again))"),
         ),
         (
-            "asks again and again",
+            "calls the host again and again",
             routing(&host("random", "(func $random (result i64))"), "(loop $again (drop (call $random)) (br $again))"),
         ),
         (
@@ -387,21 +387,21 @@ fn calls_that_go_wrong_end_with_a_reason() {
             )]),
         ),
         (
-            "takes rows at odd places",
+            "takes rows at odd addresses",
             changed(&[(
                 "    (local.get $at))\n\n  (func $describe (export",
                 "    (i32.const 4097))\n\n  (func $describe (export",
             )]),
         ),
     ];
-    insta::assert_snapshot!(told(&attacks), @r"
+    insta::assert_snapshot!(messages(&attacks), @r"
     # loops for ever
     router.wasm: route: used more than 50000000 instructions (fuel); look for a loop that does not end
       at route [out-of-fuel]
-    # gives up
+    # traps
     router.wasm: route: trapped (a panic, an abort, or `unreachable`)
       at route [trap]
-    # says why, and gives up
+    # logs the reason, and traps
     router.wasm: route: trapped (a panic, an abort, or `unreachable`)
       it logged: least-loaded
       at route [trap]
@@ -424,16 +424,16 @@ fn calls_that_go_wrong_end_with_a_reason() {
     # calls a function that is not there
     router.wasm: route: called a function that is not there
       at route [trap]
-    # wants 2 GB
+    # allocates 2 GB
     router.wasm: route: needed 2147614720 bytes of memory; the limit is 67108864
       at route [out-of-memory]
-    # wants a large table
+    # allocates a large table
     router.wasm: route: needed 10000001 elements of tables; the limit is 100000
       at route [out-of-memory]
     # fills its memory again and again
     router.wasm: route: used more than 50000000 instructions (fuel); look for a loop that does not end
       at route [out-of-fuel]
-    # asks again and again
+    # calls the host again and again
     router.wasm: route: used more than 50000000 instructions (fuel); look for a loop that does not end
       at route [out-of-fuel]
     # picks of nothing
@@ -447,13 +447,13 @@ fn calls_that_go_wrong_end_with_a_reason() {
       at route [trap]
     # takes rows where there is no memory
     router.wasm: configure: violated its interface: realloc return: beyond end of memory [trap]
-    # takes rows at odd places
+    # takes rows at odd addresses
     router.wasm: configure: violated its interface: realloc return: result not aligned [trap]
     ");
 }
 
 /// The messages for each of `attacks`, which are equal for both ways to call functions.
-fn told(attacks: &[(&str, String)]) -> String {
+fn messages(attacks: &[(&str, String)]) -> String {
     let line = |(name, text): &(&str, String)| {
         let fault = fault_of(Way::Fastest, text);
         // A component has a frame of its own around host functions.
@@ -471,29 +471,29 @@ fn told(attacks: &[(&str, String)]) -> String {
 fn files_that_do_not_fit_are_refused_with_a_reason() {
     let attacks: Vec<(&str, String)> = vec![
         (
-            "wants WASI",
+            "imports WASI",
             routing(
                 r#"(import "wasi_snapshot_preview1" "clock_time_get" (func (param i32 i64 i32) (result i32)))"#,
                 "",
             ),
         ),
-        ("wants another interface", routing(r#"(import "blis:policy/clock@1.0.0" "now" (func (result i64)))"#, "")),
-        ("wants another function", routing(r#"(import "blis:policy/host@1.0.0" "time" (func (result i64)))"#, "")),
-        ("wants another type", routing(r#"(import "blis:policy/host@1.0.0" "random" (func (result i32)))"#, "")),
+        ("imports another interface", routing(r#"(import "blis:policy/clock@1.0.0" "now" (func (result i64)))"#, "")),
+        ("imports another function", routing(r#"(import "blis:policy/host@1.0.0" "time" (func (result i64)))"#, "")),
+        ("imports another type", routing(r#"(import "blis:policy/host@1.0.0" "random" (func (result i32)))"#, "")),
         (
-            "component that wants WASI",
+            "component that imports WASI",
             r#"(component (import "wasi:cli/environment@0.2.0" (instance (export "get-environment" (func)))))"#
                 .to_owned(),
         ),
         (
-            "component that wants another function",
+            "component that imports another function",
             r#"(component
                 (import "blis:policy/host@1.0.0" (instance (export "time" (func (result u64)))))
                 (instance (export "blis:policy/plugin@1.0.0")))"#
                 .to_owned(),
         ),
         (
-            "component that wants another type",
+            "component that imports another type",
             r#"(component
                 (import "blis:policy/host@1.0.0" (instance (export "random" (func (result u32)))))
                 (instance (export "blis:policy/plugin@1.0.0")))"#
@@ -523,20 +523,20 @@ fn files_that_do_not_fit_are_refused_with_a_reason() {
         ("begins with 2 GB", changed(&[("(export \"memory\") 2)", "(export \"memory\") 32768)")])),
         ("begins with data outside its memory", changed(&[("(data (i32.const 256)", "(data (i32.const 200000)")])),
     ];
-    insta::assert_snapshot!(told(&attacks), @r#"
-    # wants WASI
+    insta::assert_snapshot!(messages(&attacks), @r#"
+    # imports WASI
     router.wasm: imports wasi_snapshot_preview1/clock_time_get: policies get no files, clock or network, only blis:policy/host; build it for wasm32-unknown-unknown [forbidden-import]
-    # wants another interface
+    # imports another interface
     router.wasm: imports blis:policy/clock@1.0.0, which does not exist; a policy may import blis:policy/host and nothing else [forbidden-import]
-    # wants another function
+    # imports another function
     router.wasm: imports host.time, which does not exist; there are log, random, pick, prompt-blocks, text, changed [forbidden-import]
-    # wants another type
+    # imports another type
     router.wasm: no component can be made of it: failed to validate import interface `blis:policy/host@1.0.0`: type mismatch for function `random`: expected `[] -> [I64]` but found `[] -> [I32]` [forbidden-import]
-    # component that wants WASI
+    # component that imports WASI
     router.wasm: imports wasi:cli/environment@0.2.0: policies get no files, clock or network, only blis:policy/host; build it for wasm32-unknown-unknown [forbidden-import]
-    # component that wants another function
+    # component that imports another function
     router.wasm: imports host.time, which does not exist; there are log, random, pick, prompt-blocks, text, changed [forbidden-import]
-    # component that wants another type
+    # component that imports another type
     router.wasm: imports functions of the host with wrong types: component imports instance `blis:policy/host@1.0.0`, but a matching implementation was not found in the linker: instance export `random` has the wrong type: type mismatch with results: expected `u64` found `u32` [forbidden-import]
     # built for the future
     router.wasm: built for blis:policy 1.2, this host offers 1.0: rebuild it with sdk 1.0, or use a newer blis [version-skew]
@@ -655,7 +655,7 @@ fn nonsense_about_itself_is_refused() {
             )]),
         ),
     ];
-    insta::assert_snapshot!(told(&attacks), @r#"
+    insta::assert_snapshot!(messages(&attacks), @r#"
     # a name that is no text
     router.wasm: describe: violated its interface: invalid utf-8 sequence of 1 bytes from index 0 [trap]
     # a name with a bell in it
@@ -723,18 +723,18 @@ fn states_have_limits() {
         "(i64.store (i32.const 656) (i64.load (local.get $state)))",
         "(i32.store (i32.const 800) (i32.const 1)) (i32.store (i32.const 804) (i32.const 272)) (i32.store (i32.const 808) (i32.const 5)) (return (i32.const 800))",
     )]);
-    let told = [("a gigabyte that is not there", gigabyte), ("more than allowed", large), ("refuses it", refuses)].map(
+    let messages = [("a gigabyte that is not there", gigabyte), ("more than allowed", large), ("refuses it", refuses)].map(
         |(name, text)| {
             let limits = Limits { state_bytes: 1 << 20, ..Limits::default() };
             let mut guest = load_text(&text)
-                .and_then(|plugin| router(plugin.as_ref(), &Setup { limits, ..setup(Kind::Routing) }))
+                .and_then(|plugin| router(plugin.as_ref(), &GuestSetup { limits, ..setup(Kind::Routing) }))
                 .expect("starts");
             let fault = guest.fork().map(|_| ()).expect_err(name);
-            assert_eq!(route(guest.as_mut(), &[1, 0], &mut Vec::new()), Ok(1), "it can still be asked");
+            assert_eq!(route(guest.as_mut(), &[1, 0], &mut Vec::new()), Ok(1), "it accepts further calls");
             format!("# {name}\n{fault}\n")
         },
     );
-    insta::assert_snapshot!(told.concat(), @r"
+    insta::assert_snapshot!(messages.concat(), @r"
     # a gigabyte that is not there
     router.wasm: save: violated its interface: list pointer/length out of bounds of memory [trap]
     # more than allowed
@@ -745,7 +745,7 @@ fn states_have_limits() {
 }
 
 #[test]
-fn a_place_outside_the_cluster_is_an_incident() {
+fn an_index_outside_the_cluster_is_an_incident() {
     let plugin = load_text(&routing("", "(return (i32.const -1))")).expect("loads");
     let guest = router(plugin.as_ref(), &setup(Kind::Routing)).expect("starts");
     let incidents = Incidents::new(OnError::Fallback, Abort::default());
@@ -784,7 +784,7 @@ fn tempfile(name: &str) -> PathBuf {
 
 /// Checks that the fixture routes, with compiled code cached in `folder`.
 fn routes_with_code_in(folder: &Path) {
-    let settings = Settings { strict: true, kept: Kept::Folder(folder.to_owned()) };
+    let settings = WasmSettings { strict: true, cache: CompileCache::Folder(folder.to_owned()) };
     let core = wat::parse_str(LEAST_LOADED).expect("assembles");
     let plugin = load(Path::new("router.wasm"), &core, &Limits::default(), &settings).expect("loads");
     let mut guest = router(plugin.as_ref(), &setup(Kind::Routing)).expect("starts");

@@ -7,7 +7,7 @@ pub mod wasm;
 
 use std::panic::PanicHookInfo;
 
-use crate::description::{Description, Events, Kind};
+use crate::description::{Description, EventSet, Kind};
 use crate::policy::Policy;
 
 /// The kinds that `export_policy!` names, and whether it names `Lifecycle`.
@@ -41,13 +41,13 @@ impl Exported {
 fn description<P: Policy>(exported: Exported) -> Description {
     let description = P::describe();
     assert!(
-        description.events == Events::NONE || exported.lifecycle,
-        "`{}` asks for events: add Lifecycle to export_policy!",
+        description.events == EventSet::NONE || exported.lifecycle,
+        "`{}` subscribes to events: add Lifecycle to export_policy!",
         description.name
     );
     assert!(
         !description.scores || exported.kinds & Kind::Routing.bit() != 0,
-        "`{}` has scores, which are of routing: add Routing to export_policy!",
+        "`{}` implements scores, which belong to routing: add Routing to export_policy!",
         description.name
     );
     description
@@ -97,7 +97,7 @@ macro_rules! export_policy {
             const EXPORTED: __sdk::Exported = __sdk::Exported::NOTHING$(.and(__sdk::Exported::$kind))+;
 
             #[cfg(target_arch = "wasm32")]
-            static GUEST: __sdk::wasm::Guest<__Policy> = __sdk::wasm::Guest::new();
+            static GUEST: __sdk::wasm::ModulePolicy<__Policy> = __sdk::wasm::ModulePolicy::new();
             #[cfg(target_arch = "wasm32")]
             $crate::__blis_wasm!(Plugin);
             $(
@@ -106,18 +106,18 @@ macro_rules! export_policy {
             )+
 
             #[cfg(not(target_arch = "wasm32"))]
-            extern "C" fn describe() -> *const __sdk::native::table::Description {
-                static DESCRIPTION: __sdk::native::Described = __sdk::native::Described::new();
+            extern "C" fn describe() -> *const __sdk::native::table::CDescription {
+                static DESCRIPTION: __sdk::native::DescriptionCell = __sdk::native::DescriptionCell::new();
                 DESCRIPTION.of::<__Policy>(EXPORTED)
             }
 
             #[cfg(not(target_arch = "wasm32"))]
-            static TABLE: __sdk::native::Table<__Policy> =
-                __sdk::native::Table::<__Policy>::new(describe)$(.$kind())+;
+            static TABLE: __sdk::native::NativeTable<__Policy> =
+                __sdk::native::NativeTable::<__Policy>::new(describe)$(.$kind())+;
 
             #[cfg(not(target_arch = "wasm32"))]
             #[unsafe(no_mangle)]
-            extern "C" fn blis_plugin_v1() -> *const __sdk::native::Table<__Policy> {
+            extern "C" fn blis_plugin_v1() -> *const __sdk::native::NativeTable<__Policy> {
                 &raw const TABLE
             }
         };

@@ -9,7 +9,7 @@ fn load_fault(source: &str) -> Fault {
 /// The fault of routing among four instances with the script.
 fn route_fault(source: &str) -> Fault {
     let mut guest = guest::<dyn RoutingGuest>(source);
-    let service = Service::idle(4);
+    let service = TestService::idle(4);
     let fault = route_on(guest.as_mut(), &service).expect_err(source);
     // The guest accepts further calls.
     let again = route_on(guest.as_mut(), &service).expect_err("again");
@@ -34,7 +34,7 @@ fn what_does_not_end_is_ended() {
         route_fault("fn f(n) { f(n + 1) }\nfn route(r, s) { f(0) }"),
         route_fault("fn f(n) { 1 + (2 * (3 + (4 * (5 + (6 * f(n + 1)))))) }\nfn route(r, s) { f(0) }"),
         body_fault("let f = |g| g.call(g); f.call(f)"),
-        body_fault("let c = s.places; for i in 0..300000 { c = c + column(65536, 1.0).sum(); }"),
+        body_fault("let c = s.indices; for i in 0..300000 { c = c + column(65536, 1.0).sum(); }"),
         body_fault("for i in range(0, 1000000000000) { } 0"),
     ]), @r"
     test.rhai:1:4: in `route`: more than 1000000 steps in one call: does a loop not end?
@@ -115,7 +115,7 @@ fn what_grows_without_bound_is_stopped() {
 fn a_state_has_its_size() {
     let source = "fn init() { #{ all: [] } } fn route(r, s) { this.all.push(column(65000, 1.0)); 0 }";
     let mut guest = guest::<dyn RoutingGuest>(source);
-    let service = Service::idle(4);
+    let service = TestService::idle(4);
     let faults: Vec<_> = (0..100).filter_map(|_| route_on(guest.as_mut(), &service).err()).collect();
     assert!(faults.len() > 1 && faults.len() < 10, "the state is fresh after each: {}", faults.len());
     assert!(guest.save().unwrap().len() < Limits::default().state_bytes);
@@ -127,7 +127,7 @@ fn a_state_has_its_size() {
 }
 
 #[test]
-fn answers_of_the_wrong_form_are_named() {
+fn results_of_the_wrong_type_are_named() {
     insta::assert_snapshot!(all(&[
         body_fault("s.queue_depth / s.batch_size"),
         body_fault("0.0 / 0.0"),
@@ -387,7 +387,7 @@ fn what_is_no_policy_is_named() {
         load_fault("fn rout(r, s) { 0 }"),
         load_fault("fn route(r, s, x) { 0 }"),
         load_fault("fn priority() { 0 }"),
-        load_fault("fn route(r, s) { 0 }\nfn notice(e) { }"),
+        load_fault("fn route(r, s) { 0 }\nfn observe(e) { }"),
         load_fault("// @events routed\nfn route(r, s) { 0 }"),
         load_fault("fn route(r, s) { 0 }\nfn constants() { #{} }"),
         load_fault(&"x".repeat(10 << 20)),
@@ -403,7 +403,7 @@ fn what_is_no_policy_is_named() {
       1 | fn priority() { 0 }
         |    ^^^^^^^^ [missing-export]
     test.rhai:2:4: `observe` is never called: name its events, as in `// @events completed, routed`
-      2 | fn notice(e) { }
+      2 | fn observe(e) { }
         |    ^^^^^^ [missing-export]
     test.rhai: it subscribes to events (`// @events`) but has no function `observe(e)` [missing-export]
     test.rhai:2:4: `constants` belongs to a latency model, which has `step_time(b)`
@@ -421,21 +421,21 @@ fn a_script_that_cannot_start_says_so() {
     };
     insta::assert_snapshot!(all(&[
         start("fn init() { 5 } fn route(r, s) { 0 }"),
-        start("fn init(info) {\n    info.facts.nothing * 2\n}\nfn route(r, s) { 0 }"),
+        start("fn init(info) {\n    info.model_facts.nothing * 2\n}\nfn route(r, s) { 0 }"),
         start("fn init() { loop {} } fn route(r, s) { 0 }"),
     ]), @r"
     test.rhai:1:1: init returned a whole number; it must return the state, an object map `#{…}`
       1 | fn init() { 5 } fn route(r, s) { 0 }
         | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ [refused]
     test.rhai:2:24: in `init`: `*` does not work on nothing and a whole number; nothing, `()`, is what a missing entry or field holds: give another value with `??`
-      2 |     info.facts.nothing * 2
+      2 |     info.model_facts.nothing * 2
         |                        ^ [trap]
     test.rhai:1:4: in `init`: more than 1000000 steps in one call: does a loop not end?
       1 | fn init() { loop {} } fn route(r, s) { 0 }
         |    ^^^^ [out-of-fuel]
     ");
     let mut guest = guest::<dyn RoutingGuest>("fn route(r, s) { this.f = |x| x; this.view = s; 0 }");
-    route_on(guest.as_mut(), &Service::idle(4)).unwrap();
+    route_on(guest.as_mut(), &TestService::idle(4)).unwrap();
     insta::assert_snapshot!(all(&[
         guest.save().unwrap_err(),
         guest.fork().map(|_| ()).unwrap_err(),
@@ -478,7 +478,7 @@ fn files_are_checked_before_they_are_read() {
 #[test]
 fn nothing_takes_more_than_a_small_stack() {
     let attacks = || {
-        let service = Service::idle(4);
+        let service = TestService::idle(4);
         for body in [
             "let a = []; loop { a = [a]; }",
             "let m = #{}; loop { m = #{ m: m }; }",

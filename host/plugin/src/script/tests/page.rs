@@ -75,15 +75,15 @@ fn exercise(plugin: &Arc<dyn Plugin>) {
     for &kind in &plugin.description().kinds {
         let mut guest = plugin.start(&setup(kind, plugin.as_ref())).unwrap_or_else(|fault| panic!("{fault}"));
         for id in 0..5 {
-            ask(&mut guest, &request(id)).unwrap_or_else(|fault| panic!("{fault}"));
+            call_all(&mut guest, &request(id)).unwrap_or_else(|fault| panic!("{fault}"));
         }
         guest.fork().unwrap_or_else(|fault| panic!("{fault}"));
     }
 }
 
-fn ask(guest: &mut StartedGuest, request: &Request) -> Result<(), Fault> {
+fn call_all(guest: &mut StartedGuest, request: &Request) -> Result<(), Fault> {
     let view = seen(request);
-    let service = Service::idle(2);
+    let service = TestService::idle(2);
     let event = Event {
         at: Micros(9),
         kind: EventKind::Completed,
@@ -96,7 +96,7 @@ fn ask(guest: &mut StartedGuest, request: &Request) -> Result<(), Fault> {
         tags: request.tags,
         block: 0,
     };
-    guest.notice(&event)?;
+    guest.observe(&event)?;
     match guest {
         StartedGuest::Admission(guest) => guest.admit(&view, &service.view()).map(|_| ()),
         StartedGuest::Routing(guest) => {
@@ -138,7 +138,7 @@ fn ask(guest: &mut StartedGuest, request: &Request) -> Result<(), Fault> {
             let mut step = Batch::default();
             step.add_decode(100);
             let time = guest.step_time(&step)?;
-            assert!(time >= constants.shortest_step, "{time}");
+            assert!(time >= constants.shortest_step_us, "{time}");
             Ok(())
         }
     }

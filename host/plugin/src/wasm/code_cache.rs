@@ -19,27 +19,27 @@ use wasmtime::component::Component;
 use wasmtime::{Engine, Module};
 
 use super::componentize::WIT;
-use super::{Kept, Settings};
+use super::{CompileCache, WasmSettings};
 use crate::limits::COMPILED_FILES;
 
 /// The cache entry of one plugin, which need not exist yet.
-pub(super) struct Compiled<'a> {
+pub(super) struct CachedCode<'a> {
     engine: &'a Engine,
     /// The path without extension; `None` if there is no cache.
     path: Option<PathBuf>,
 }
 
-impl<'a> Compiled<'a> {
+impl<'a> CachedCode<'a> {
     /// The entry for the plugin whose SHA-256 is `sha256`.
-    pub(super) fn of(engine: &'a Engine, sha256: &str, settings: &Settings) -> Self {
-        let path = folder(&settings.kept).map(|folder| folder.join(name(engine, sha256)));
+    pub(super) fn of(engine: &'a Engine, sha256: &str, settings: &WasmSettings) -> Self {
+        let path = folder(&settings.cache).map(|folder| folder.join(name(engine, sha256)));
         Self { engine, path }
     }
 
     /// The compiled core module, if it is in the cache.
     pub(super) fn module(&self) -> Option<Module> {
         let file = self.found("module")?;
-        // SAFETY: only `keep` writes such files, in a folder that only the user can write to; wasmtime produced their
+        // SAFETY: only `store` writes such files, in a folder that only the user can write to; wasmtime produced their
         // content and checks that version and settings are the same.
         self.usable(&file, unsafe { Module::deserialize_file(self.engine, &file) })
     }
@@ -51,12 +51,12 @@ impl<'a> Compiled<'a> {
         self.usable(&file, unsafe { Component::deserialize_file(self.engine, &file) })
     }
 
-    pub(super) fn keep_module(&self, module: &Module) {
-        self.keep("module", || module.serialize());
+    pub(super) fn store_module(&self, module: &Module) {
+        self.store("module", || module.serialize());
     }
 
-    pub(super) fn keep_component(&self, component: &Component) {
-        self.keep("component", || component.serialize());
+    pub(super) fn store_component(&self, component: &Component) {
+        self.store("component", || component.serialize());
     }
 
     fn found(&self, form: &str) -> Option<PathBuf> {
@@ -69,22 +69,22 @@ impl<'a> Compiled<'a> {
     }
 
     /// Writes to the cache. Errors are ignored: without the cache loading only takes longer.
-    fn keep(&self, form: &str, code: impl FnOnce() -> wasmtime::Result<Vec<u8>>) {
+    fn store(&self, form: &str, code: impl FnOnce() -> wasmtime::Result<Vec<u8>>) {
         let Some(path) = &self.path else { return };
-        let kept = code().map_err(|error| format!("{error:#}")).and_then(|code| {
+        let stored = code().map_err(|error| format!("{error:#}")).and_then(|code| {
             write(&path.with_extension(form), &code).map_err(|error| format!("{}: {error}", path.display()))
         });
-        if let Err(error) = kept {
-            tracing::warn!("a compiled plugin is not kept for the next run: {error}");
+        if let Err(error) = stored {
+            tracing::warn!("a compiled plugin was not cached: {error}");
         }
     }
 }
 
-fn folder(kept: &Kept) -> Option<PathBuf> {
-    match kept {
-        Kept::Nowhere => None,
-        Kept::Folder(folder) => Some(folder.clone()),
-        Kept::UserCache => Some(user_cache()?.join("blis").join("compiled")),
+fn folder(cache: &CompileCache) -> Option<PathBuf> {
+    match cache {
+        CompileCache::Disabled => None,
+        CompileCache::Folder(folder) => Some(folder.clone()),
+        CompileCache::UserCache => Some(user_cache()?.join("blis").join("compiled")),
     }
 }
 
@@ -108,7 +108,7 @@ fn name(engine: &Engine, sha256: &str) -> String {
             self.0.update(bytes);
         }
         fn finish(&self) -> u64 {
-            0 // nobody asks
+            0 // not called
         }
     }
     let mut digest = Digest(Sha256::new());
@@ -137,7 +137,7 @@ fn write(file: &Path, code: &[u8]) -> std::io::Result<()> {
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(folder)?;
     if !is_private(folder) {
-        return Err(std::io::Error::other("others may write to that folder"));
+        return Err(std::io::Error::other("other users may write to that folder"));
     }
     make_room(folder)?;
     // The name is unique to this process and thread.
@@ -151,7 +151,7 @@ fn write(file: &Path, code: &[u8]) -> std::io::Result<()> {
     written
 }
 
-/// Whether only its owner, who must be the current user, may write to `folder`.
+/// Whether `folder` belongs to the current user and no other user may write to it.
 #[cfg(unix)]
 fn is_private(folder: &Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;
