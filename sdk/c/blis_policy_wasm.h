@@ -185,7 +185,7 @@ static const blis_host blis_w_host = {0,           blis_w_log,           blis_w_
 
 static void *blis_w_state;
 
-/* The end of a call. A policy that said it cannot answer has said why; the host learns it from the log. */
+/* The end of a call. If the policy called fail, the reason goes to the host's log and the call traps. */
 static void blis_w_done(void) {
     if (blis_w_failed) {
         blis_w_import_log(0, blis_w_failure, blis_w_failure_len);
@@ -195,13 +195,13 @@ static void blis_w_done(void) {
     while (blis_w_outgrown_count > 0) blis_free(blis_w_outgrown[--blis_w_outgrown_count]);
 }
 
-/* `result<_, string>` and `verdict`: 1 with a text, or 0. */
+/* `result<_, string>` and `decision`: 1 with a text, or 0. */
 typedef struct blis_w_refusal {
     uint8_t refused;
     blis_text text;
 } blis_w_refusal;
 
-static blis_w_refusal blis_w_answer;
+static blis_w_refusal blis_w_result;
 static blis_w_list blis_w_bytes;
 
 static const blis_w_refusal *blis_w_refuse_if(uint32_t refused) {
@@ -210,13 +210,13 @@ static const blis_w_refusal *blis_w_refuse_if(uint32_t refused) {
         blis_text unsaid = BLIS_TEXT("the policy does not say why");
         blis_w_fail(0, unsaid);
     }
-    blis_w_answer.refused = refused != 0;
-    blis_w_answer.text.data = blis_w_failure;
-    blis_w_answer.text.len = refused ? blis_w_failure_len : 0;
+    blis_w_result.refused = refused != 0;
+    blis_w_result.text.data = blis_w_failure;
+    blis_w_result.text.len = refused ? blis_w_failure_len : 0;
     blis_w_failed = 0;
     blis_w_failure_len = 0;
     blis_w_done();
-    return &blis_w_answer;
+    return &blis_w_result;
 }
 
 typedef struct blis_w_parameter {

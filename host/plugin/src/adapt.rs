@@ -2,7 +2,7 @@
 //! recorded as an incident, and a built-in policy makes that decision, so that the simulation stays consistent until it
 //! ends or is cancelled:
 //!
-//! | kind | decision in place of a failed plugin |
+//! | kind | decision instead of a failed plugin |
 //! |---|---|
 //! | admission | admit |
 //! | routing | the least loaded instance, the first of several |

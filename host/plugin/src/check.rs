@@ -49,7 +49,7 @@ pub struct Usage {
 pub struct Findings {
     /// Checks in the order in which they ran.
     pub checks: Vec<Check>,
-    /// Empty for native libraries and built-in policies, whose instructions are not counted.
+    /// Empty for native libraries and built-in policies: their instructions are not counted.
     pub usage: Vec<Usage>,
     /// Checks that do not apply: the kind, the check and the reason.
     pub not_applicable: Vec<(Kind, &'static str, &'static str)>,
@@ -111,7 +111,7 @@ struct Subject<'a> {
     limits: Limits,
 }
 
-/// Outputs, or the name of the input whose call failed, with its fault.
+/// Outputs, or the name of the call that failed, with its fault.
 type Outputs = Result<Vec<GuestOutput>, (String, Fault)>;
 
 impl Subject<'_> {
@@ -157,7 +157,7 @@ impl Subject<'_> {
         self.plugin.start(&setup(self.plugin, self.kind, n, &self.limits))
     }
 
-    /// Outputs for the inputs `items` with `n` instances; events that the plugin subscribes to come in between.
+    /// Outputs for the inputs `items` with `n` instances; events that the plugin subscribes to are delivered in between.
     fn sequence(&self, guest: &mut StartedGuest, n: usize, items: std::ops::Range<u64>) -> Outputs {
         let (events, ties) = (self.plugin.description().events, ties());
         let mut outputs = Vec::new();

@@ -24,7 +24,7 @@ pub enum OnError {
 pub struct Incidents {
     on_error: OnError,
     abort: Abort,
-    log: Arc<Mutex<Log>>,
+    log: Arc<Mutex<IncidentLog>>,
     meter: Option<Arc<Meter>>,
 }
 
@@ -51,7 +51,7 @@ impl Meter {
 }
 
 #[derive(Debug, Default)]
-struct Log {
+struct IncidentLog {
     first: Option<Incident>,
     counts: BTreeMap<(Arc<str>, Kind, FaultKind), Incident>,
 }
@@ -131,7 +131,7 @@ impl Incidents {
         log.counts.insert(key, incident);
     }
 
-    fn log(&self) -> MutexGuard<'_, Log> {
+    fn log(&self) -> MutexGuard<'_, IncidentLog> {
         // No code panics while it holds the lock, so the content is consistent even after poisoning.
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }

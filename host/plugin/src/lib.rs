@@ -6,7 +6,7 @@
 //!                            simulator ◄── policy traits ◄── adapt ◄─────┘
 //! ```
 //!
-//! Three technologies, one interface: [`wasm`], [`script`] and [`native`] each provide [`Guest`]s, whose functions take
+//! Three technologies, one interface: [`wasm`], [`script`] and [`native`] each provide [`Guest`]s; their functions take
 //! what the policy traits of the simulator take. The type of a guest names its kind ([`RoutingGuest`] …), so that a
 //! call of another kind does not compile. [`adapt`] turns a guest into a policy of the simulator; there and nowhere
 //! else outputs are checked and failures become errors or counted fallbacks.
@@ -79,7 +79,7 @@ pub struct PolicyParameter {
     pub about: String,
 }
 
-/// A compiled plugin.
+/// A compiled plugin, from which guests are started.
 pub trait Plugin: Debug + Send + Sync {
     /// The validated description of the plugin.
     fn description(&self) -> &PolicyDescription;

@@ -30,7 +30,7 @@ pub struct ViewChanges<'a> {
     all: bool,
     load: bool,
     cached_blocks: bool,
-    /// Indices whose `in_flight` changed; `None` if any may have.
+    /// Indices with a changed `in_flight`; `None` if any may have.
     in_flight: Option<&'a [u32]>,
 }
 
@@ -53,7 +53,7 @@ impl LatestView {
 }
 
 impl<'a> ViewChanges<'a> {
-    /// The indices of the instances whose rows may have changed, some more than once; `None` if all may have, or so
+    /// The indices of the instances with rows that may have changed, some more than once; `None` if all may have, or so
     /// many that reading all rows is as fast. The result of `host.changed`.
     #[must_use]
     pub fn changed(&self) -> Option<&'a [u32]> {

@@ -85,7 +85,7 @@ impl ChunkLoad {
 mod tests {
     use super::*;
 
-    /// Pseudo-random numbers.
+    /// The next pseudo-random number of a linear congruential generator.
     fn next(state: &mut u64) -> usize {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (*state >> 33) as usize

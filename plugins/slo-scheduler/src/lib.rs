@@ -12,7 +12,7 @@
 //! scheduled before every critical request that arrives 30 s after it. Fixed priorities starve the lowest class under
 //! the same load.
 //!
-//! A preempted request has a client whose output has stalled: its next token is due now, so it is scheduled before all
+//! The output of a preempted request has stalled: its next token is due now, so it is scheduled before all
 //! requests that can still meet their target, and after those that are late.
 //!
 //! The prefill speed of an instance depends on its batch; a constant estimate is enough here, because only differences
@@ -118,11 +118,11 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_stands_still_is_due_now() {
+    fn a_preempted_request_is_due_now() {
         let request = Request { now_us: 7_000_000, ..at(6_900_000, 3, 100) };
-        let thrown_out = Queued { generated_tokens: 300, preemptions: 1, turn: -1, ..Queued::default() };
-        assert_eq!(rank(request, thrown_out), 7_000_000.0 - 20_000.0);
-        assert!(rank(request, thrown_out) < fresh(at(7_000_000, 4, 100)));
-        assert!(fresh(at(5_000_000, 3, 1000)) < rank(request, thrown_out), "that one is late");
+        let preempted = Queued { generated_tokens: 300, preemptions: 1, turn: -1, ..Queued::default() };
+        assert_eq!(rank(request, preempted), 7_000_000.0 - 20_000.0);
+        assert!(rank(request, preempted) < fresh(at(7_000_000, 4, 100)));
+        assert!(fresh(at(5_000_000, 3, 1000)) < rank(request, preempted), "that one is late");
     }
 }

@@ -58,7 +58,7 @@ rows! {
         pub model: u32,
         /// Name of the load generator's client.
         pub client: u32,
-        /// Name of the prefix group, whose requests start with the same tokens.
+        /// Name of the prefix group: its requests start with the same tokens.
         pub prefix_group: u32,
         /// Round in its session, from 0.
         pub round_index: u32,
@@ -126,7 +126,7 @@ rows! {
         pub id: u32,
         /// Length of the prompt, tokens.
         pub input_tokens: u32,
-        /// Number of tokens whose KV is computed.
+        /// Number of tokens with computed KV.
         pub computed_tokens: u32,
         /// Output tokens generated so far.
         pub generated_tokens: u32,
@@ -191,7 +191,7 @@ rows! {
         pub tenant: u32,
         /// Name of the session.
         pub session: u32,
-        /// Name of the prefix group, whose requests start with the same tokens.
+        /// Name of the prefix group: its requests start with the same tokens.
         pub prefix_group: u32,
         /// Id of the block, as `prompt_blocks` of the host returns it; 0 for events of requests.
         pub block: u32,

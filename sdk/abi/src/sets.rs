@@ -57,7 +57,7 @@ impl Kind {
         1 << self as u32
     }
 
-    /// The kind whose bit `bits` is, if it is exactly one.
+    /// The kind with the bit `bits`, if `bits` is exactly one bit.
     #[must_use]
     pub fn of(bits: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.bit() == bits)

@@ -13,7 +13,7 @@ pub const ABI_VERSION: u32 = 1;
 /// The type of the only symbol that a library exports, `blis_plugin_v1`.
 pub type EntryPoint = unsafe extern "C" fn() -> *const PolicyTable;
 
-/// The structs whose sizes a table contains, in that order.
+/// The structs with sizes in the table, in that order.
 pub const STRUCTS: [(&str, usize); 7] = [
     ("blis_request", size_of::<Request>()),
     ("blis_staleness", size_of::<Staleness>()),
@@ -95,7 +95,7 @@ structs! {
         pub scores: u32,
         /// 1 if a step may get shorter as contexts grow.
         pub every_step: u32,
-        /// Number of parameters.
+        /// Number of declared parameters.
         pub parameter_count: u32,
         /// Address of the first parameter.
         pub parameters: *const CParameter,

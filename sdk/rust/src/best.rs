@@ -22,7 +22,7 @@ pub fn argmax<T: PartialOrd + Copy>(values: impl IntoIterator<Item = T, IntoIter
 /// Number of indices of equally good values that are kept; later ones are searched again.
 const REMEMBERED: usize = 16;
 
-/// Tuned for WebAssembly, whose compilers move variables between registers and memory in large loops: one branch skips
+/// Tuned for compilers to WebAssembly, which move variables between registers and memory in large loops: one branch skips
 /// four values at a time, and rare cases are in separate functions.
 #[inline]
 fn first_by<T: PartialOrd + Copy>(values: impl Iterator<Item = T> + Clone, no_worse: impl Fn(T, T) -> bool) -> usize {
@@ -90,7 +90,7 @@ fn behind<T: PartialOrd + Copy>(
         (values, index, left) = (ahead, index + 4, left - equal);
     }
     let found = values.enumerate().filter(|&(_, value)| value == best).nth(left);
-    index + found.expect("pick answers with a number below the one it was given").0
+    index + found.expect("pick returns a number below its argument").0
 }
 
 #[expect(clippy::eq_op, reason = "not-a-number is not equal to itself")]

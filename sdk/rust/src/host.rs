@@ -68,10 +68,10 @@ pub fn text(name: u32) -> String {
 ///
 /// impl Loads {
 ///     fn follow(&mut self, cluster: &Cluster<'_>) {
-///         blis_sdk::changed(|places| match places {
-///             Some(places) if self.0.len() == cluster.instances.len() => {
-///                 for &place in places {
-///                     self.0[place as usize] = cluster.instances[place as usize].effective_load();
+///         blis_sdk::changed(|indices| match indices {
+///             Some(indices) if self.0.len() == cluster.instances.len() => {
+///                 for &index in indices {
+///                     self.0[index as usize] = cluster.instances[index as usize].effective_load();
 ///                 }
 ///             }
 ///             _ => self.0 = cluster.instances.iter().map(Instance::effective_load).collect(),

@@ -86,6 +86,6 @@ pub trait Latency: Policy {
 
 /// Events for policies that subscribe to them ([`Description::events`]).
 pub trait Lifecycle: Policy {
-    /// Delivers an event. Events come in simulated order, before any later decision.
+    /// Delivers an event, in simulated order and before any later decision.
     fn observe(&mut self, event: &Event);
 }

@@ -12,7 +12,7 @@ use blis_sdk::{
 };
 use serde::{Deserialize, Serialize};
 
-/// A policy whose results show its inputs.
+/// A policy with results that show its inputs.
 #[derive(Serialize, Deserialize)]
 struct Everything {
     offset: f64,

@@ -15,7 +15,7 @@ use crate::{PolicyDescription, Fault, FaultKind, Kind, Limits, PolicyParameter};
 /// The hint for a library that was built for another version of the interface.
 const REBUILD: &str = "build it anew with the sdk/c/blis_policy.h of this host";
 
-/// A validated library.
+/// A library with a validated table and description.
 pub(super) struct Library {
     pub file: Arc<str>,
     pub table: PolicyTable,

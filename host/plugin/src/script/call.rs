@@ -83,7 +83,7 @@ pub(super) struct ScriptCallInput {
     pub changed: Option<Vec<u32>>,
 }
 
-/// Begins a call.
+/// Begins a call: stores its input and resets its use of resources.
 pub(super) fn begin(limits: &Limits, constants: &ScriptConstants, abort: &Abort, about: ScriptCallInput) {
     CALL.with(|call| {
         call.steps.set(0);

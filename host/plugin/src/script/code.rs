@@ -18,7 +18,7 @@ use crate::{PolicyDescription, Fault};
 pub(super) struct Script {
     pub source: ScriptSource,
     pub description: PolicyDescription,
-    pub functions: Vec<EntryPoint>,
+    pub functions: Vec<ScriptFunction>,
     pub used_fields: UsedFields,
     pub constants: Vec<String>,
     pub kit: Arc<Kit>,
@@ -26,7 +26,7 @@ pub(super) struct Script {
 
 /// A function of the script that the host calls.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct EntryPoint {
+pub(super) struct ScriptFunction {
     pub name: &'static str,
     pub parameters: usize,
     /// The last line with code of this function.
@@ -48,7 +48,7 @@ impl fmt::Debug for SpecializedCode {
 }
 
 impl Script {
-    pub fn function(&self, name: &str) -> Option<&EntryPoint> {
+    pub fn function(&self, name: &str) -> Option<&ScriptFunction> {
         self.functions.iter().find(|function| function.name == name)
     }
 

@@ -137,7 +137,7 @@ fn extremes(values: &[f64]) -> (f64, f64) {
     extremes
 }
 
-/// The first index whose value is `better(value, best so far)` than all others.
+/// The first index with a value that is `better(value, best so far)` than all others.
 fn first_best(values: &[f64], better: impl Fn(f64, f64) -> bool) -> usize {
     let mut best = 0;
     for (i, &x) in values.iter().enumerate() {

@@ -101,7 +101,7 @@ pub(super) fn kit(limits: &Limits) -> Arc<Kit> {
     kit
 }
 
-/// Omits the engine, whose some hundred functions would flood the output.
+/// Omits the engine: its hundreds of functions would flood the output.
 impl fmt::Debug for Kit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Kit").field("limits", &self.limits).finish_non_exhaustive()

@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use rhai::AST;
 
-use self::code::{SpecializedCode, EntryPoint, Script};
+use self::code::{SpecializedCode, ScriptFunction, Script};
 use self::errors::ScriptSource;
 use self::guest::ScriptGuest;
 use self::header::{ScriptHeader, near};
@@ -133,7 +133,7 @@ fn describe(path: &Path, header: &ScriptHeader, scan: &Scan<'_>) -> PolicyDescri
 }
 
 /// The functions that the host calls, checked for the right number of parameters.
-fn entries(ast: &AST, scan: &Scan<'_>, source: &ScriptSource) -> Result<Vec<EntryPoint>, Fault> {
+fn entries(ast: &AST, scan: &Scan<'_>, source: &ScriptSource) -> Result<Vec<ScriptFunction>, Fault> {
     let mut entries = Vec::new();
     for (name, _, parameters) in FUNCTIONS {
         let definitions: Vec<_> = scan.functions.iter().filter(|span| span.text == name).collect();
@@ -152,7 +152,7 @@ fn entries(ast: &AST, scan: &Scan<'_>, source: &ScriptSource) -> Result<Vec<Entr
             return Err(source.fault(FaultKind::MissingExport, Some(**first), &text));
         };
         let last_line = definitions.iter().map(|span| span.last_line).max().unwrap_or(1);
-        entries.push(EntryPoint { name, parameters: arity, last_line });
+        entries.push(ScriptFunction { name, parameters: arity, last_line });
     }
     Ok(entries)
 }

@@ -23,7 +23,7 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    /// Registers a function.
+    /// Registers a function under `name` and keeps the name.
     pub fn add<A: 'static, const N: usize, const X: bool, R: Clone + Send + Sync + 'static, const F: bool>(
         &mut self,
         name: &'static str,

@@ -1,6 +1,6 @@
 //! Replacements for functions of Rhai's own packages with which a hostile or careless script could crash the host or
 //! exhaust its memory: sorting with an inconsistent comparison (the standard library panics), `map` and `replace`,
-//! whose results can be many times larger than the limit before the limit is checked, and mathematics that differs
+//! with results that can be many times larger than the limit before the limit is checked, and mathematics that differs
 //! between platforms.
 
 use std::cmp::Ordering;
@@ -193,7 +193,7 @@ fn zip(context: &NativeCallContext<'_>, a: Array, b: Array, f: &FnPtr) -> Result
     Ok(out.array)
 }
 
-/// An array whose size is checked while it grows.
+/// An array with a size check while it grows.
 struct Growing<'a> {
     context: &'a NativeCallContext<'a>,
     array: Array,

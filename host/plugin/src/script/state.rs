@@ -22,7 +22,7 @@ pub(super) fn save(state: &Dynamic, longest: usize) -> Result<Vec<u8>, (FaultKin
 /// # Errors
 /// If [`save`] cannot have written these bytes.
 pub(super) fn restore(bytes: &[u8]) -> Result<Dynamic, String> {
-    let mut reader = Reader { bytes, depth: 0 };
+    let mut reader = StateReader { bytes, depth: 0 };
     let value = reader.value().ok_or("it is damaged, or not a state of a script")?;
     if reader.bytes.is_empty() && value.is_map() { Ok(value) } else { Err("it is not a state of a script".to_owned()) }
 }
@@ -121,12 +121,12 @@ impl Writer {
     }
 }
 
-struct Reader<'a> {
+struct StateReader<'a> {
     bytes: &'a [u8],
     depth: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> StateReader<'a> {
     fn value(&mut self) -> Option<Dynamic> {
         self.depth += 1;
         if self.depth > STATE_DEPTH {

@@ -30,7 +30,7 @@ pub(super) struct CachedCode<'a> {
 }
 
 impl<'a> CachedCode<'a> {
-    /// The entry for the plugin whose SHA-256 is `sha256`.
+    /// The entry for the plugin with the SHA-256 `sha256`.
     pub(super) fn of(engine: &'a Engine, sha256: &str, settings: &WasmSettings) -> Self {
         let path = folder(&settings.cache).map(|folder| folder.join(name(engine, sha256)));
         Self { engine, path }

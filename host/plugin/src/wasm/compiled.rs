@@ -13,7 +13,7 @@ use super::host::{WasmHost, WasmLog, HostInputs};
 use crate::limits::DESCRIPTION_BYTES;
 use crate::{PolicyDescription, Fault, Limits};
 
-/// Compiled code whose functions are called through `F`.
+/// Compiled code with functions that are called through `F`.
 pub(super) struct CompiledPlugin<F: Functions> {
     pub file: PluginPath,
     pub description: PolicyDescription,

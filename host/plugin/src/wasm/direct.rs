@@ -50,7 +50,7 @@ pub(super) struct LinkedModule {
 }
 
 impl LinkedModule {
-    /// Links `module`, whose `exports` are known. An error means that the module is not a standard one as `standard.rs`
+    /// Links `module` with the known `exports`. An error means that the module is not a standard one as `standard.rs`
     /// defines it.
     pub(super) fn link(module: &Module, exports: Exports) -> wasmtime::Result<Self> {
         let mut linker = Linker::new(module.engine());
@@ -203,7 +203,7 @@ impl ResultReader<'_> {
         Ok(str::from_utf8(bytes)?.to_owned())
     }
 
-    /// The text whose address and length lie at `at`.
+    /// The text with the address and length that lie at `at`.
     fn text_at(&mut self, at: u32) -> wasmtime::Result<String> {
         let (text, len) = (self.u32(at)?, self.u32(at + 4)?);
         self.text(text, len)
@@ -219,7 +219,7 @@ impl ResultReader<'_> {
         }
     }
 
-    /// The list whose address and length lie at `at`.
+    /// The list with the address and length that lie at `at`.
     fn list_at(&mut self, at: u32, size: usize, align: u32) -> wasmtime::Result<&[u8]> {
         self.record(at, 4, 8)?;
         let (start, len) = (self.u32(at)?, self.u32(at + 4)?);
@@ -261,7 +261,7 @@ impl ResultReader<'_> {
     }
 }
 
-/// A function whose result lies in memory, and the function to call after the result was read.
+/// A function with its result in memory, and the function to call after the result was read.
 struct MemoryResult<P> {
     function: TypedFunc<P, u32>,
     after: Option<TypedFunc<u32, ()>>,

@@ -17,7 +17,7 @@ pub struct WasmSettings {
     pub cache: CompileCache,
 }
 
-/// The folder for compiled components, whose file names depend on their content, the version of wasmtime and its
+/// The folder for compiled components, with file names that depend on their content, the version of wasmtime and its
 /// settings. Code found there runs without further checks: no other user may have write access.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum CompileCache {

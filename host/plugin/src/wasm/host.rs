@@ -96,7 +96,7 @@ impl WasmHost {
         }
     }
 
-    /// Begins a call.
+    /// Begins a call: stores its input and resets its state.
     #[inline]
     pub(super) fn begin(&mut self, about: &WasmCallInput<'_>, inputs: HostInputs) {
         let call = &mut self.call;

@@ -17,7 +17,7 @@ pub(super) const INITIALIZE: &str = "_initialize";
 /// Prefix of the functions that are called after a result was read.
 pub(super) const POST_RETURN: &str = "cabi_post_";
 
-/// Functions whose results lie in memory: only they may have a function that is called afterwards.
+/// Functions with results in memory: only they may have a function that is called afterwards.
 const IN_MEMORY: [&str; 7] = ["describe", "configure", "save", "restore", "admit", "scores", "constants"];
 
 /// The byte range of the only module in `component`, if the component is standard. `exports` are those of the

@@ -181,7 +181,7 @@ fn it_routes() {
 }
 
 #[test]
-fn scores_come_if_somebody_reads_them() {
+fn scores_are_returned_if_they_are_recorded() {
     let explain = GuestSetup { explain: true, ..setup(Kind::Routing) };
     let mut guest = load_text(LEAST_LOADED).and_then(|plugin| router(plugin.as_ref(), &explain)).expect("starts");
     let mut scores = Vec::new();

@@ -85,7 +85,7 @@ fn panic_text(info: &PanicHookInfo<'_>) -> String {
 /// blis_sdk::export_policy!(MyPolicy: Routing, Lifecycle);
 /// ```
 ///
-/// Used once per crate, whose `crate-type` contains `"cdylib"`.
+/// Used once per crate, with a `crate-type` that contains `"cdylib"`.
 #[macro_export]
 macro_rules! export_policy {
     ($policy:ty: $($kind:ident),+ $(,)?) => {

@@ -96,7 +96,7 @@ unsafe fn slice<'a, T>(list: HostList<T>) -> &'a [T] {
     if list.len == 0 {
         return &[];
     }
-    // SAFETY: the host has written `len` elements where `realloc` told it to.
+    // SAFETY: the host has written `len` elements where `realloc` returned memory.
     unsafe { std::slice::from_raw_parts(list.start, list.len as usize) }
 }
 

@@ -184,7 +184,7 @@ fn results_of_the_wrong_type_are_named() {
 #[test]
 fn errors_of_the_script_come_with_their_line() {
     insta::assert_snapshot!(all(&[
-        body_fault("throw \"I give up\";"),
+        body_fault("throw \"no decision\";"),
         body_fault("throw #{ code: 5 };"),
         body_fault("s.queue_depht"),
         body_fault("r.prompt"),
@@ -216,8 +216,8 @@ fn errors_of_the_script_come_with_their_line() {
         route_fault("fn helper() { this.x }\nfn route(r, s) {\n    helper()\n}"),
         body_fault("let a = [1.0, 0.0/0.0, 2.0]; a.sort(|x, y| x / 0.0); a.sort(); throw a;"),
     ]), @r#"
-        test.rhai:2:5: in `route`: it threw: I give up
-          2 |     throw "I give up";
+        test.rhai:2:5: in `route`: it threw: no decision
+          2 |     throw "no decision";
             |     ^^^^^ [trap]
         test.rhai:2:5: in `route`: it threw: #{"code": 5}
           2 |     throw #{ code: 5 };
