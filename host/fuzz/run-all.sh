@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the fuzz targets and runs each for SECONDS, so many at a time; says what each executed and covered.
+# Builds the fuzz targets and runs each for SECONDS, JOBS at a time; prints executions and coverage of each.
 #
 #   host/fuzz/run-all.sh [-j JOBS] [SECONDS [TARGET…]]      default: one at a time, 600 s, all targets
 #
@@ -21,7 +21,7 @@ if ((${#targets[@]} == 0)); then mapfile -t targets < <(cargo +nightly fuzz list
 mkdir -p target/logs
 cargo +nightly fuzz build --fuzz-dir . --sanitizer "${SANITIZER:-address}"
 
-# Starts the program itself: cargo would wait for the one before.
+# Starts the program itself, because cargo would wait for the previous target.
 one() {
     local target=$1 log=target/logs/$1.log dictionary=() status=0 executed covered
     if [[ -f dictionaries/$target.dict ]]; then dictionary=("-dict=dictionaries/$target.dict"); fi

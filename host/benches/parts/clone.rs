@@ -1,9 +1,10 @@
-//! A copy of a running instance, to try something out on. Costs what is live, not what has been.
+//! Cloning a running instance, as a counterfactual does. The cost depends on the live requests, not on those that have
+//! ended.
 
 use std::fmt;
 
 use blis_config::LatencyKind;
-use blis_sim::cluster::{Abort, Cluster, ClusterConfig, Listed, Policies, Timeline};
+use blis_sim::cluster::{Abort, ArrivalList, Cluster, ClusterConfig, Policies, Timeline};
 use blis_sim::instance::{Fast, Instance as _, InstanceConfig};
 use blis_sim::policy::{AlwaysAdmit, Classes, ConstantPriority, Reads, ScorerKind, Ties, Weighted};
 use blis_sim::request::{Content, Request, Span};
@@ -11,39 +12,39 @@ use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 use divan::Bencher;
 
-use crate::setup::{BLOCK, Count, chat, instance, request};
+use crate::setup::{BLOCK, OutcomeCounter, chat, instance, request};
 
-/// An instance in the middle of its work.
+/// A state of an instance: requests in the batch, and requests that have finished before.
 #[derive(Clone, Copy, Debug)]
-struct Moment {
+struct InstanceState {
     busy: u32,
     finished: u32,
 }
 
-/// Prompts that have nothing in common.
-#[divan::bench(args = moments([1000, 100_000]))]
-fn unique_prompts(bencher: Bencher, moment: Moment) {
-    let instance = moment.reach(|_| Content::UNIQUE);
+/// Prompts without shared blocks.
+#[divan::bench(args = states([1000, 100_000]))]
+fn unique_prompts(bencher: Bencher, state: InstanceState) {
+    let instance = state.reach(|_| Content::UNIQUE);
     bencher.bench_local(|| instance.clone());
 }
 
-/// Prompts of 1000 conversations. The cache is live as well: by 20 000 requests it is full of
-/// blocks that can be found again.
-#[divan::bench(args = moments([20_000, 200_000]))]
-fn recurring_prompts(bencher: Bencher, moment: Moment) {
-    let instance = moment.reach(|index| Content::shared(&[Span { first: index % 1000 * 16, len: 16 }]));
+/// Prompts of 1000 conversations. The cache is part of the state as well: after 20 000 requests it is full of blocks
+/// that can be found again.
+#[divan::bench(args = states([20_000, 200_000]))]
+fn recurring_prompts(bencher: Bencher, state: InstanceState) {
+    let instance = state.reach(|index| Content::shared(&[Span { first: index % 1000 * 16, len: 16 }]));
     bencher.bench_local(|| instance.clone());
 }
 
-/// Prompts that could be found again, but are always new ones.
-#[divan::bench(args = moments([20_000, 200_000]))]
-fn new_prompts(bencher: Bencher, moment: Moment) {
-    let instance = moment.reach(|index| Content::shared(&[Span { first: index * 16, len: 16 }]));
+/// Prompts with shareable blocks, of which no two are equal.
+#[divan::bench(args = states([20_000, 200_000]))]
+fn new_prompts(bencher: Bencher, state: InstanceState) {
+    let instance = state.reach(|index| Content::shared(&[Span { first: index * 16, len: 16 }]));
     bencher.bench_local(|| instance.clone());
 }
 
-/// A service of 16 instances, about 100 requests on each, with weighted routing that remembers prompts: what a
-/// counterfactual costs before it begins. At most 1 ms.
+/// A service of 16 instances, about 100 requests on each, with weighted routing that remembers prompts: the cost of a
+/// counterfactual before its first event. At most 1 ms.
 #[divan::bench(args = [2_000, 20_000])]
 fn service(bencher: Bencher, routed: usize) {
     let requests: Vec<Request> = chat(routed as u64 + 1, 200.0)
@@ -72,8 +73,8 @@ fn service(bencher: Bencher, routed: usize) {
         priority: Box::new(ConstantPriority),
     };
     let cluster = Cluster::new(config, policies, instances, Fast::new);
-    let mut timeline = Timeline::new(cluster, Listed::new(requests.into()), Reads::NOTHING);
-    let mut sink = Count::default();
+    let mut timeline = Timeline::new(cluster, ArrivalList::new(requests.into()), Reads::NOTHING);
+    let mut sink = OutcomeCounter::default();
     for _ in 0..2 * routed {
         assert!(timeline.next_decision(&mut sink).expect("it does not get stuck"));
         timeline.decide(&mut sink).expect("it does not get stuck");
@@ -81,19 +82,19 @@ fn service(bencher: Bencher, routed: usize) {
     bencher.bench_local(|| timeline.clone());
 }
 
-fn moments(finished: [u32; 2]) -> impl Iterator<Item = Moment> {
-    [16, 256].into_iter().flat_map(move |busy| finished.map(|finished| Moment { busy, finished }))
+fn states(finished: [u32; 2]) -> impl Iterator<Item = InstanceState> {
+    [16, 256].into_iter().flat_map(move |busy| finished.map(|finished| InstanceState { busy, finished }))
 }
 
-impl Moment {
-    /// Keeps `busy` requests in the batch until `finished` have left it.
+impl InstanceState {
+    /// Keeps `busy` requests in the batch until `finished` have completed.
     fn reach(self, content: impl Fn(u32) -> Content) -> Fast {
         let mut instance = Fast::new(instance(LatencyKind::TrainedPhysics));
-        let mut sink = Count::default();
+        let mut sink = OutcomeCounter::default();
         let (mut now, mut arrived) = (Micros::ZERO, 0);
         while sink.0 < self.finished {
             while arrived - sink.0 < self.busy {
-                // Answers of 128 to 384 tokens, so that requests do not finish together.
+                // Outputs of 128 to 384 tokens, so that requests do not finish together.
                 let output_tokens = 128 + arrived * 97 % 257;
                 instance.arrive(now, request(arrived, now, 256, output_tokens, content(arrived)));
                 arrived += 1;
@@ -105,7 +106,7 @@ impl Moment {
     }
 }
 
-impl fmt::Display for Moment {
+impl fmt::Display for InstanceState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} busy, {} finished", self.busy, self.finished)
     }

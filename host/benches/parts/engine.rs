@@ -1,4 +1,4 @@
-//! The engine alone, on requests made beforehand, into a sink that keeps nothing.
+//! The engine alone, on requests generated beforehand, with an observer that keeps nothing.
 
 use blis_config::LatencyKind;
 use blis_sim::instance::{Fast, InstanceConfig, Plain};
@@ -7,18 +7,18 @@ use blis_sim::units::Micros;
 use divan::Bencher;
 use divan::counter::ItemsCount;
 
-use crate::setup::{Count, chat, deployment, instance_of};
+use crate::setup::{OutcomeCounter, chat, deployment, instance_of};
 
 const REQUESTS: u64 = 10_000;
 const MODELS: [LatencyKind; 2] = [LatencyKind::Blackbox, LatencyKind::TrainedPhysics];
 
-/// Part of the batch is busy, and many steps do nothing but decode.
+/// Part of the batch is used, and many steps only decode.
 #[divan::bench(args = MODELS)]
 fn chat_at_20_per_second(bencher: Bencher, model: LatencyKind) {
     measure(bencher, model, 20.0, fast);
 }
 
-/// The batch is full, the queue is long, somebody finishes at almost every step.
+/// The batch is full, the queue is long, and some request finishes at almost every step.
 #[divan::bench(args = MODELS)]
 fn chat_at_saturation(bencher: Bencher, model: LatencyKind) {
     measure(bencher, model, 1000.0, fast);
@@ -38,13 +38,13 @@ fn measure(bencher: Bencher, model: LatencyKind, rate: f64, run: fn(InstanceConf
 }
 
 fn fast(config: InstanceConfig, requests: Vec<Request>) -> u32 {
-    let mut ended = Count::default();
+    let mut ended = OutcomeCounter::default();
     blis_sim::instance::run_alone(Fast::new(config), requests, Micros::MAX, &mut ended).expect("it does not get stuck");
     ended.0
 }
 
 fn plain(config: InstanceConfig, requests: Vec<Request>) -> u32 {
-    let mut ended = Count::default();
+    let mut ended = OutcomeCounter::default();
     blis_sim::instance::run_alone(Plain::new(config), requests, Micros::MAX, &mut ended)
         .expect("it does not get stuck");
     ended.0

@@ -1,5 +1,5 @@
-//! The KV cache, seen through the engine: requests of 512 blocks, one after the other, that ask
-//! for a single token. Items are blocks; `unique` is what everything but the cache costs.
+//! The KV cache, measured through the engine: requests of 512 blocks, one after the other, with a single output token.
+//! Items are blocks; `unique` is the cost of everything except the cache.
 
 use blis_config::LatencyKind;
 use blis_sim::instance::Fast;
@@ -8,12 +8,12 @@ use blis_sim::units::Micros;
 use divan::Bencher;
 use divan::counter::ItemsCount;
 
-use crate::setup::{BLOCK, Count, deployment, instance_of, request};
+use crate::setup::{BLOCK, OutcomeCounter, deployment, instance_of, request};
 
 const BLOCKS: u32 = 512;
 const REQUESTS: u32 = 1000;
 
-/// Blocks of no interest to others: counted, not kept.
+/// Blocks that no other request can share: counted, not kept.
 #[divan::bench]
 fn unique(bencher: Bencher) {
     measure(bencher, |_| Content::UNIQUE);
@@ -26,7 +26,7 @@ fn found(bencher: Bencher) {
     measure(bencher, |_| content.clone());
 }
 
-/// Every block is looked for in vain, taken from an older content, remembered and released.
+/// Every block misses, is allocated (which evicts an older content), hashed and released.
 #[divan::bench]
 fn new_every_time(bencher: Bencher) {
     measure(bencher, |index| Content::shared(&[Span { first: index * BLOCKS, len: BLOCKS }]));
@@ -42,7 +42,7 @@ fn measure(bencher: Bencher, content: impl Fn(u32) -> Content) {
         .counter(ItemsCount::new(BLOCKS * REQUESTS))
         .with_inputs(|| (Fast::new(instance_of(&deployment)), requests.clone()))
         .bench_values(|(instance, requests)| {
-            let mut ended = Count::default();
+            let mut ended = OutcomeCounter::default();
             blis_sim::instance::run_alone(instance, requests, Micros::MAX, &mut ended).expect("it does not get stuck");
             ended.0
         });

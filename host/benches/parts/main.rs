@@ -1,4 +1,4 @@
-//! What the parts of a simulation cost, in this process and without reading or printing anything.
+//! The cost of the parts of a simulation, in this process and without input or output.
 //!
 //! `cargo bench --bench parts [-- FILTER]`
 

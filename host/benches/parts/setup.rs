@@ -1,4 +1,4 @@
-//! Instances and requests to measure with: llama-3.1-8b on one H100, vLLM's defaults.
+//! Instances and requests for the benchmarks: llama-3.1-8b on one H100, vLLM's defaults.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 use blis_workload::distribution::DistributionSpec;
 
-/// Tokens per KV block.
+/// Size of a KV block, tokens.
 pub const BLOCK: u32 = 16;
 
 pub fn deployment(latency: LatencyKind) -> Deployment {
@@ -48,7 +48,7 @@ pub fn instance_of(deployment: &Deployment) -> InstanceConfig {
     }
 }
 
-/// Requests of the preset `chatbot` (256 ± 100 in, 256 ± 100 out), evenly spaced, without
+/// Requests of the preset `chatbot` (256 ± 100 in, 256 ± 100 out) with constant inter-arrival times and without
 /// deadlines.
 pub fn chat(requests: u64, rate: f64) -> Vec<Request> {
     let preset = DistributionSpec::preset("chatbot").expect("it exists");
@@ -60,11 +60,11 @@ pub fn request(id: u32, arrival: Micros, input_tokens: u32, output_tokens: u32, 
     Request { content, ..Request::new(id, arrival, input_tokens, output_tokens) }
 }
 
-/// Keeps nothing but the number of requests that ended.
+/// An observer that counts the requests that ended.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Count(pub u32);
+pub struct OutcomeCounter(pub u32);
 
-impl Observer for Count {
+impl Observer for OutcomeCounter {
     #[inline]
     fn interests(&self) -> Interests {
         Interests::OUTCOMES

@@ -1,4 +1,4 @@
-//! One question to a latency model: it is asked once per engine step.
+//! One call of a latency model, as it happens once per engine step.
 
 use blis_config::LatencyKind;
 use blis_sim::latency::Batch;
@@ -6,7 +6,7 @@ use divan::{Bencher, black_box};
 
 use crate::setup::deployment;
 
-/// 64 requests: one reads a prompt of 512 tokens, 63 answer.
+/// 64 requests: one prefills a prompt of 512 tokens, 63 decode.
 #[divan::bench(args = LatencyKind::ALL)]
 fn step_time_of_64(bencher: Bencher, kind: LatencyKind) {
     let latency = deployment(kind).latency;

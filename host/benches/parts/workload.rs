@@ -1,4 +1,4 @@
-//! Making requests, and nothing else.
+//! Generation of requests, without simulation.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
@@ -12,13 +12,13 @@ use crate::setup::BLOCK;
 
 const REQUESTS: u64 = 1_000_000;
 
-/// Fifty clients: every arrival process, prefixes, classes.
+/// Fifty clients: every arrival process, shared prefixes, several classes.
 #[divan::bench(sample_count = 5)]
 fn a_million_requests_of_fifty_clients(bencher: Bencher) {
     measure(bencher, "");
 }
 
-/// The same in conversations that grow: block keys are handed out.
+/// The same clients with growing conversations, for which block keys are assigned.
 #[divan::bench(sample_count = 5)]
 fn a_million_rounds_of_conversations(bencher: Bencher) {
     let turns = "{ max_rounds: 5, think_time_us: 5000000, context_growth: accumulate }";

@@ -1,4 +1,4 @@
-//! What a plugin costs beside a built-in policy: one routing call, and what comes before the first.
+//! The cost of a plugin beside a built-in policy: one routing call, and loading before the first call.
 //!
 //! `cargo bench --bench plugins [-- FILTER]`
 

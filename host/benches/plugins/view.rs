@@ -1,24 +1,25 @@
-//! A cluster to decide about, and the built-in router that every plugin is measured against.
+//! A cluster for routing decisions, and the built-in policy with which every plugin is compared.
 
 use blis_sim::policy::{
-    Ages, Changes, ClusterView, InstanceInfo, LeastLoaded, RequestView, RoutingPolicy as _, Signals, Ties, Versions,
+    Changes, ClusterView, InstanceInfo, LeastLoaded, RequestView, RoutingPolicy as _, Signals, Staleness, Ties,
+    Versions,
 };
 use blis_sim::request::Request;
 use blis_sim::units::Micros;
 use divan::{Bencher, black_box};
 
-/// Sizes of clusters.
+/// Numbers of instances of the measured clusters.
 pub const SIZES: [usize; 3] = [4, 64, 256];
 
 /// Instances with different loads.
-pub struct Cluster {
+pub struct BenchCluster {
     request: Request,
     instances: Vec<InstanceInfo>,
     signals: Signals,
 }
 
-impl Cluster {
-    /// `n` instances.
+impl BenchCluster {
+    /// A cluster of `n` instances with different loads.
     pub fn new(n: usize) -> Self {
         let load = |i: usize, step: usize, modulo: usize| u32::try_from(i * step % modulo).expect("small");
         let column = |step, modulo| (0..n).map(|i| load(i, step, modulo)).collect::<Vec<_>>();
@@ -39,8 +40,7 @@ impl Cluster {
         }
     }
 
-    /// Measures `route`. `fresh`: whether all signals are new at every call, and not only the
-    /// requests in flight.
+    /// Measures `route`. `fresh`: whether all signals are refreshed for every call, not only the requests in flight.
     pub fn bench<T>(&mut self, bencher: Bencher, fresh: bool, mut route: impl FnMut(&RequestView, &ClusterView) -> T) {
         let request = RequestView::new(&self.request, 0, 16);
         let signals = &mut self.signals;
@@ -55,7 +55,7 @@ impl Cluster {
                 now: Micros(200),
                 instances: &self.instances,
                 signals: black_box(signals),
-                ages: Ages::default(),
+                staleness: Staleness::default(),
                 versions: Versions { load: version, cached_blocks: version },
                 in_flight_changes: Changes::new(call as u64 - 1, &changed),
                 tenants_in_flight: &[],
@@ -65,12 +65,12 @@ impl Cluster {
     }
 }
 
-/// The built-in.
+/// The built-in policy `least-loaded`, for comparison.
 #[divan::bench(args = SIZES)]
 fn built_in(bencher: Bencher, n: usize) {
     let mut policy = LeastLoaded::default();
     let mut scores = Vec::with_capacity(n);
-    Cluster::new(n).bench(bencher, false, |request, cluster| {
+    BenchCluster::new(n).bench(bencher, false, |request, cluster| {
         scores.clear();
         policy.route(request, cluster, &Ties::LowestIndex, &mut scores)
     });

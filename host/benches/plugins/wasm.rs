@@ -1,4 +1,4 @@
-//! Components.
+//! The cost of plugins that are WebAssembly components.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use blis_sim::policy::Ties;
 use blis_sim::rng::Stream;
 use divan::Bencher;
 
-use crate::view::{Cluster, SIZES};
+use crate::view::{BenchCluster, SIZES};
 
-/// Least loaded, by hand: what the way into a guest and back costs, with as little work as there is.
+/// The policy `least-loaded`, written by hand: the cost of the call into a guest and back, with a minimum of work.
 fn component() -> Vec<u8> {
     let core = wat::parse_str(include_str!("../../plugin/src/wasm/fixtures/least_loaded.wat")).expect("assembles");
     componentize(Path::new("least_loaded.wasm"), &core).expect("becomes a component")
@@ -43,24 +43,24 @@ fn start(plugin: &dyn Plugin) -> Box<dyn RoutingGuest> {
 fn route(bencher: Bencher, n: usize, fresh: bool) {
     let mut guest = start(plugin(&component()).as_ref());
     let mut scores = Vec::new();
-    Cluster::new(n).bench(bencher, fresh, |request, cluster| {
+    BenchCluster::new(n).bench(bencher, fresh, |request, cluster| {
         guest.route(request, cluster, &Ties::LowestIndex, &mut scores).expect("routes")
     });
 }
 
-/// One call, with signals that are as they were but for the requests in flight.
+/// One call, where only the requests in flight have changed since the last call.
 #[divan::bench(args = SIZES)]
 fn component_routes(bencher: Bencher, n: usize) {
     route(bencher, n, false);
 }
 
-/// One call, with signals that are all new.
+/// One call, where all signals were refreshed since the last call.
 #[divan::bench(args = SIZES)]
 fn component_routes_by_fresh_signals(bencher: Bencher, n: usize) {
     route(bencher, n, true);
 }
 
-/// From the bytes of a component that was compiled before to a plugin that has described itself.
+/// Loading the bytes of a component that was compiled before, including its description.
 #[divan::bench]
 fn load_compiled_before(bencher: Bencher) {
     let component = component();
@@ -68,7 +68,7 @@ fn load_compiled_before(bencher: Bencher) {
     bencher.bench(|| plugin(&component));
 }
 
-/// A state for a simulation.
+/// Starting a guest for a simulation.
 #[divan::bench]
 fn start_component(bencher: Bencher) {
     let plugin = plugin(&component());

@@ -1,5 +1,5 @@
-//! What a decision costs in a Rhai script, beside the built-in that decides alike, and what loading one
-//! costs.
+//! The cost of a decision in a Rhai script, beside the built-in policy with the same rule, and the cost of loading a
+//! script.
 //!
 //! `cargo bench --bench scripts [-- FILTER]`
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use blis_plugin::{Kind, Limits, Plugin, RoutingGuest, GuestSetup, StartedGuest, script};
 use blis_sim::policy::{
-    Ages, ClusterView, InstanceInfo, RequestView, RoutingPolicy, Signals, Ties, Versions, Weighted,
+    ClusterView, InstanceInfo, RequestView, RoutingPolicy, Signals, Staleness, Ties, Versions, Weighted,
 };
 use blis_sim::request::Request;
 use blis_sim::rng::Stream;
@@ -21,7 +21,7 @@ const COLUMNS: &str = "fn route(r, s) {
     2.0*most_best(s.cached_blocks) + fewest_best(s.queue_depth) + (1.0 - s.kv_utilization)
 }";
 
-/// The same in a loop, as one should not.
+/// The same policy in a loop, which is slower.
 const ROWS: &str = "fn route(r, s) {
     let best = 0;
     let highest = -1e9;
@@ -38,7 +38,7 @@ fn main() {
 
 #[divan::bench(args = SIZES)]
 fn built_in(bencher: Bencher, n: u32) {
-    let service = Service::new(n);
+    let service = BenchService::new(n);
     let mut policy = Weighted::default();
     let mut scores = Vec::new();
     let request = Request::new(1, Micros(5), 1000, 100);
@@ -65,7 +65,7 @@ fn empty_call(bencher: Bencher) {
 
 #[divan::bench]
 fn load_first_time(bencher: Bencher) {
-    // Other limits, another engine; a few hundred engines are kept.
+    // Other limits need another engine; a few hundred engines are kept.
     let mut operations_per_call = Limits::default().operations_per_call;
     bencher.bench_local(|| {
         operations_per_call += 1;
@@ -79,13 +79,13 @@ fn load_again(bencher: Bencher) {
 }
 
 fn routing(bencher: Bencher, n: u32, source: &str) {
-    let service = Service::new(n);
+    let service = BenchService::new(n);
     let mut guest = start(&service, source);
     let mut scores = Vec::new();
     let request = Request::new(1, Micros(5), 1000, 100);
     bencher.bench_local(|| {
         scores.clear();
-        guest.route(&RequestView::new(&request, 0, 16), &service.view(), &ties(), &mut scores).expect("it answers")
+        guest.route(&RequestView::new(&request, 0, 16), &service.view(), &ties(), &mut scores).expect("it routes")
     });
 }
 
@@ -97,7 +97,7 @@ fn load(source: &str, limits: &Limits) -> Arc<dyn Plugin> {
     script::load(Path::new("bench.rhai"), source, limits).expect("it compiles")
 }
 
-fn start(service: &Service, source: &str) -> Box<dyn RoutingGuest> {
+fn start(service: &BenchService, source: &str) -> Box<dyn RoutingGuest> {
     let setup = GuestSetup {
         kind: Kind::Routing,
         parameters: Vec::new(),
@@ -112,13 +112,13 @@ fn start(service: &Service, source: &str) -> Box<dyn RoutingGuest> {
     load(source, &Limits::default()).start(&setup).and_then(StartedGuest::into_kind).expect("it starts")
 }
 
-/// Instances that differ.
-struct Service {
+/// Instances with different loads.
+struct BenchService {
     instances: Vec<InstanceInfo>,
     signals: Signals,
 }
 
-impl Service {
+impl BenchService {
     fn new(n: u32) -> Self {
         let info = |id| InstanceInfo { id, max_num_seqs: 256, total_kv_blocks: 10_000, block_size: 16 };
         let some = |step: u32, most: u32| (0..n).map(|i| (i + 1).wrapping_mul(step) % most).collect::<Vec<_>>();
@@ -137,13 +137,13 @@ impl Service {
         }
     }
 
-    /// Without versions: everything is new each time.
+    /// The view without versions, so that all signals count as refreshed each time.
     fn view(&self) -> ClusterView<'_> {
         ClusterView {
             now: Micros(1000),
             instances: &self.instances,
             signals: &self.signals,
-            ages: Ages::default(),
+            staleness: Staleness::default(),
             versions: Versions::default(),
             in_flight_changes: blis_sim::policy::Changes::UNKNOWN,
             tenants_in_flight: &[],

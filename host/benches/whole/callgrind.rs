@@ -1,4 +1,4 @@
-//! Instruction counts of the whole process: they do not depend on what else the machine does.
+//! Instruction counts of the whole process: they do not depend on the load of the machine.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,13 +7,13 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::process::BLIS;
 
-/// Whether there is a valgrind to ask.
+/// Whether valgrind is installed.
 pub fn is_installed() -> bool {
     let version = Command::new("valgrind").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     version.is_ok_and(|status| status.success())
 }
 
-/// Instructions that `blis` executes with `arguments`. The profile goes to `target/tmp`.
+/// Number of instructions that `blis` executes with `arguments`. The profile is written to `target/tmp`.
 pub fn count(name: &str, arguments: &[String]) -> Result<u64> {
     let words: Vec<&str> = name.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
     let profile = Path::new(env!("CARGO_TARGET_TMPDIR")).join(words.join("-") + ".callgrind");
@@ -29,10 +29,10 @@ pub fn count(name: &str, arguments: &[String]) -> Result<u64> {
         .context("valgrind does not start")?;
     let log = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "under valgrind: {}\n{log}", output.status);
-    collected(&log).with_context(|| format!("valgrind says no `Collected`:\n{log}"))
+    collected(&log).with_context(|| format!("no `Collected` in the output of valgrind:\n{log}"))
 }
 
-/// From a line like `==4711== Collected : 29871045`.
+/// Parses a line like `==4711== Collected : 29871045`.
 fn collected(log: &str) -> Option<u64> {
     let line = log.lines().find(|line| line.contains("Collected :"))?;
     line.rsplit(':').next()?.trim().parse().ok()

@@ -1,4 +1,4 @@
-//! One run of `blis`, and what the kernel says it used.
+//! One run of `blis`, with the resources that the kernel reports.
 
 use std::io::Read as _;
 use std::process::{Command, Stdio};
@@ -8,23 +8,23 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use wait4::Wait4 as _;
 
-/// The program under test, built with the same profile as this one.
+/// The program under test, built with the same profile as this benchmark.
 pub const BLIS: &str = env!("CARGO_BIN_EXE_blis");
 
-/// What one run used.
+/// Resources used by one run.
 #[derive(Clone, Copy, Debug)]
-pub struct Run {
-    /// User and system time.
+pub struct ProcessRun {
+    /// User and system time of the process.
     pub cpu: Duration,
-    /// The most memory it had resident at once. Counts this program's own few megabytes if they
-    /// are more: a child starts out as its parent.
+    /// Peak resident memory, bytes. At least the few megabytes of this program, because a child process starts as a
+    /// copy of its parent.
     pub peak_bytes: u64,
-    /// Requests it simulated.
+    /// Number of requests that were simulated.
     pub requests: u64,
 }
 
-/// Runs `blis` with `arguments`, which let it print JSON.
-pub fn run(arguments: &[String]) -> Result<Run> {
+/// Runs `blis` with `arguments`, which must select JSON output.
+pub fn run(arguments: &[String]) -> Result<ProcessRun> {
     let mut child = Command::new(BLIS)
         .args(arguments)
         .stdin(Stdio::null())
@@ -37,5 +37,5 @@ pub fn run(arguments: &[String]) -> Result<Run> {
     ensure!(used.status.success(), "`blis {}` ended with {}", arguments.join(" "), used.status);
     let results: Value = serde_json::from_slice(&printed)?;
     let requests = results["injected_requests"].as_u64().context("`injected_requests` is missing")?;
-    Ok(Run { cpu: used.rusage.utime + used.rusage.stime, peak_bytes: used.rusage.maxrss, requests })
+    Ok(ProcessRun { cpu: used.rusage.utime + used.rusage.stime, peak_bytes: used.rusage.maxrss, requests })
 }

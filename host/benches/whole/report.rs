@@ -4,19 +4,19 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::process::Run;
-use crate::scenarios::{CHAT, CHAT_1M, CHAT_100K, CHAT_PLAIN, FIXED, FIXED_PLAIN, SCALING, START_UP, Scenario};
+use crate::process::ProcessRun;
+use crate::scenarios::{BenchScenario, CHAT, CHAT_1M, CHAT_100K, CHAT_PLAIN, FIXED, FIXED_PLAIN, SCALING, START_UP};
 
-/// A scenario and what came out.
+/// A scenario with its measurements.
 #[derive(Debug)]
-pub struct Measured {
-    pub scenario: Scenario,
-    pub runs: Vec<Run>,
+pub struct ScenarioFigures {
+    pub scenario: BenchScenario,
+    pub runs: Vec<ProcessRun>,
     pub instructions: Option<u64>,
 }
 
-impl Measured {
-    pub fn new(scenario: Scenario) -> Self {
+impl ScenarioFigures {
+    pub fn new(scenario: BenchScenario) -> Self {
         Self { scenario, runs: Vec::new(), instructions: None }
     }
 
@@ -52,8 +52,8 @@ impl Measured {
         self.instructions.map(|count| count as f64)
     }
 
-    /// Its limits, each with whether it was kept.
-    fn verdicts(&self) -> Vec<(String, bool)> {
+    /// The limits of the scenario, each with whether it was met.
+    fn limits_met(&self) -> Vec<(String, bool)> {
         let target = self.scenario.target;
         let cpu = target.cpu_s.map(|most| (format!("≤ {most} CPU s"), self.cpu_min_s() <= most));
         let peak = target.peak_mb.map(|most| (format!("≤ {most} MB"), self.peak_bytes() <= most * 1e6));
@@ -61,11 +61,11 @@ impl Measured {
     }
 }
 
-/// Everything, to read.
-pub fn text(measured: &[Measured]) -> String {
+/// The report as text: table, descriptions and comparisons.
+pub fn text(measured: &[ScenarioFigures]) -> String {
     let mut text = table(measured);
     text.push('\n');
-    for Measured { scenario, .. } in measured {
+    for ScenarioFigures { scenario, .. } in measured {
         let _ = writeln!(text, "* {}: {}", scenario.name, scenario.what);
     }
     let compared = comparisons(measured);
@@ -75,7 +75,7 @@ pub fn text(measured: &[Measured]) -> String {
     text
 }
 
-fn table(measured: &[Measured]) -> String {
+fn table(measured: &[ScenarioFigures]) -> String {
     let head = [
         "scenario",
         "requests",
@@ -102,16 +102,16 @@ fn table(measured: &[Measured]) -> String {
             grouped(measured.peak_bytes() / 1e6, 1),
             instructions(1e6, 2),
             instructions(measured.requests(), 0),
-            verdict(measured),
+            limits_text(measured),
             measured.scenario.published.to_owned(),
         ]
     });
     markdown(&head.map(str::to_owned), &rows.collect::<Vec<_>>())
 }
 
-fn verdict(measured: &Measured) -> String {
-    let told = |(limit, kept): (String, bool)| if kept { format!("{limit} ✓") } else { format!("{limit} MISSED") };
-    measured.verdicts().into_iter().map(told).collect::<Vec<_>>().join(", ")
+fn limits_text(measured: &ScenarioFigures) -> String {
+    let text = |(limit, kept): (String, bool)| if kept { format!("{limit} ✓") } else { format!("{limit} MISSED") };
+    measured.limits_met().into_iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
 fn markdown<const N: usize>(head: &[String; N], rows: &[[String; N]]) -> String {
@@ -131,18 +131,18 @@ fn markdown<const N: usize>(head: &[String; N], rows: &[[String; N]]) -> String 
     [line(head), rule].into_iter().chain(rows.iter().map(line)).collect()
 }
 
-/// Figures stand to the right; the first column and the last two are words.
+/// Whether a column has figures, which are right-aligned; the first column and the last two have text.
 fn is_figure(column: usize, columns: usize) -> bool {
     column > 0 && column < columns - 2
 }
 
-/// What follows from two scenarios together.
-fn comparisons(measured: &[Measured]) -> Vec<String> {
+/// Comparisons of pairs of scenarios.
+fn comparisons(measured: &[ScenarioFigures]) -> Vec<String> {
     let find = |name: &str| measured.iter().find(|measured| measured.scenario.name == name);
     let mut lines = Vec::new();
-    for (lazy, plain) in [(CHAT, CHAT_PLAIN), (FIXED, FIXED_PLAIN)] {
-        if let (Some(lazy), Some(plain)) = (find(lazy), find(plain)) {
-            lines.push(laziness(lazy, plain));
+    for (fast, plain) in [(CHAT, CHAT_PLAIN), (FIXED, FIXED_PLAIN)] {
+        if let (Some(fast), Some(plain)) = (find(fast), find(plain)) {
+            lines.push(engines(fast, plain));
         }
     }
     for (small, large) in [(CHAT, CHAT_100K), (CHAT_100K, CHAT_1M)] {
@@ -158,19 +158,19 @@ fn comparisons(measured: &[Measured]) -> Vec<String> {
     lines
 }
 
-/// The same load on each of more instances. Start-up is taken off: it is a fifth of the smaller run, and
+/// Compares the same load per instance on more instances. Start-up is subtracted: it is a fifth of the smaller run, and
 /// would hide as much of the growth.
-fn scaling(start: &Measured, few: &Measured, many: &Measured) -> String {
+fn scaling(start: &ScenarioFigures, few: &ScenarioFigures, many: &ScenarioFigures) -> String {
     const LIMIT: f64 = 1.5;
     let kept = |growth: f64| if growth <= LIMIT { "✓" } else { "MISSED" };
-    let per_request = |of: fn(&Measured) -> f64, run: &Measured| (of(run) - of(start)) / run.requests();
-    let grows = |of: fn(&Measured) -> f64| per_request(of, many) / per_request(of, few);
-    let cpu = grows(Measured::cpu_min_s);
+    let per_request = |of: fn(&ScenarioFigures) -> f64, run: &ScenarioFigures| (of(run) - of(start)) / run.requests();
+    let grows = |of: fn(&ScenarioFigures) -> f64| per_request(of, many) / per_request(of, few);
+    let cpu = grows(ScenarioFigures::cpu_min_s);
     let (few_name, many_name) = (&few.scenario.name, &many.scenario.name);
     let mut line =
         format!("Per request, {many_name} costs {cpu:.2} times the CPU of {few_name} (≤ {LIMIT} {})", kept(cpu));
-    // A short run finds a quiet moment on a busy machine more easily than a long one.
-    let typical = grows(Measured::cpu_median_s);
+    // On a busy machine, a short run finds a quiet moment more easily than a long one.
+    let typical = grows(ScenarioFigures::cpu_median_s);
     let _ = write!(line, ", by medians {typical:.2} ({})", kept(typical));
     if [start, few, many].iter().all(|measured| measured.instructions.is_some()) {
         let growth = grows(|measured| measured.instructions().unwrap_or(f64::NAN));
@@ -179,20 +179,20 @@ fn scaling(start: &Measured, few: &Measured, many: &Measured) -> String {
     line
 }
 
-fn laziness(lazy: &Measured, plain: &Measured) -> String {
+fn engines(fast: &ScenarioFigures, plain: &ScenarioFigures) -> String {
     let mut line = format!(
-        "What laziness gains, {}: {:.1} times less CPU",
-        lazy.scenario.name,
-        plain.cpu_min_s() / lazy.cpu_min_s()
+        "Fast engine beside plain engine, {}: {:.1} times less CPU",
+        fast.scenario.name,
+        plain.cpu_min_s() / fast.cpu_min_s()
     );
-    if let (Some(lazy), Some(plain)) = (lazy.instructions(), plain.instructions()) {
-        let _ = write!(line, ", {:.1} times fewer instructions", plain / lazy);
+    if let (Some(fast), Some(plain)) = (fast.instructions(), plain.instructions()) {
+        let _ = write!(line, ", {:.1} times fewer instructions", plain / fast);
     }
     line
 }
 
-/// Cost per further request, so that start-up does not count.
-fn growth(small: &Measured, large: &Measured) -> String {
+/// Cost per additional request, so that start-up does not count.
+fn growth(small: &ScenarioFigures, large: &ScenarioFigures) -> String {
     let more = large.requests() - small.requests();
     let cpu_us = (large.cpu_min_s() - small.cpu_min_s()) * 1e6 / more;
     let bytes = (large.peak_bytes() - small.peak_bytes()) / more;
@@ -206,15 +206,15 @@ fn growth(small: &Measured, large: &Measured) -> String {
     line
 }
 
-/// The most memory a finished request may leave behind.
+/// Maximum memory that a finished request may leave behind, bytes.
 const BYTES_PER_REQUEST: f64 = 100.0;
 
-/// Everything, for programs.
-pub fn json(measured: &[Measured]) -> Value {
+/// The report as JSON: one object per scenario.
+pub fn json(measured: &[ScenarioFigures]) -> Value {
     measured
         .iter()
         .map(|measured| {
-            let Measured { scenario, runs, instructions } = measured;
+            let ScenarioFigures { scenario, runs, instructions } = measured;
             json!({
                 "scenario": scenario.name,
                 "what": scenario.what,
@@ -228,14 +228,14 @@ pub fn json(measured: &[Measured]) -> Value {
                 "instructions": instructions,
                 "target_cpu_s": scenario.target.cpu_s,
                 "target_peak_mb": scenario.target.peak_mb,
-                "targets_met": measured.verdicts().iter().all(|(_, kept)| *kept),
+                "targets_met": measured.limits_met().iter().all(|(_, kept)| *kept),
                 "published": scenario.published,
             })
         })
         .collect()
 }
 
-/// `12 345.6`.
+/// Formats a figure in groups of three digits, such as `12 345.6`.
 fn grouped(figure: f64, digits: usize) -> String {
     let plain = format!("{figure:.digits$}");
     let (whole, rest) = plain.split_at(plain.find('.').unwrap_or(plain.len()));

@@ -216,7 +216,8 @@ impl Choice<'_> {
     }
 
     fn physics(&self, parallelism: Parallelism, alpha: &[f64], beta: &[f64]) -> Result<Physics, LatencyError> {
-        let count = |name, expected, given| LatencyError::CoefficientCount { model: "physics", name, expected, given };
+        let count =
+            |name, expected, actual| LatencyError::CoefficientCount { model: "physics", name, expected, actual };
         let alpha: [f64; 3] = alpha.try_into().map_err(|_| count("alpha", "3", alpha.len()))?;
         let beta: [f64; 8] = beta.try_into().map_err(|_| count("beta", "8", beta.len()))?;
         let config = self.config.map(|model| &model.config).ok_or(LatencyError::Missing { field: "config.json" })?;
@@ -269,7 +270,7 @@ impl Choice<'_> {
             }
             (u64::from(blocks) * RECORDED_BLOCK_SIZE / size, KvBlocksSource::CoefficientRow)
         } else {
-            let config = self.config_for("the size of the KV cache", ", or give `--total-kv-blocks`")?;
+            let config = self.config_for("the size of the KV cache", ", or set `--total-kv-blocks`")?;
             let blocks = self.capacity(config, tensor).map_err(|error| self.capacity_error(error))?;
             (blocks, KvBlocksSource::Computed)
         };

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use blis_sim::cluster::{Listed, Timeline};
+use blis_sim::cluster::{ArrivalList, Timeline};
 use blis_sim::instance::{Fast, Instance, InstanceConfig, Plain};
 use blis_sim::metrics::{Metrics, Report};
 use blis_sim::outcome::Outcome;
@@ -55,7 +55,7 @@ pub fn survey(config: &Experiment, oracle: bool) -> Result<Surveyed, Failure> {
     let regret = judge(&config, &deployment, named, survey)?;
     let bound = oracle.then(|| {
         let window = Micros::from_f64(regret.window_s * 1e6);
-        Bound::new(&config, &deployment, named, Listed::new(arrivals), window, &measured.report)
+        Bound::new(&config, &deployment, named, ArrivalList::new(arrivals), window, &measured.report)
     });
     Ok(Surveyed { regret, bound: bound.transpose()?, warnings })
 }
@@ -73,7 +73,7 @@ pub(crate) fn surveyor(
     let default = names.find("default");
     let missed = move |outcome: &Outcome| {
         let class = if Some(outcome.tags.slo_class) == default { Name::NONE } else { outcome.tags.slo_class };
-        targets.iter().any(|(name, targets)| *name == class && !targets.kept(outcome))
+        targets.iter().any(|(name, targets)| *name == class && !targets.met(outcome))
     };
     Some(Surveyor { survey: Survey::default(), missed })
 }
@@ -93,7 +93,7 @@ pub(crate) fn judge(
     let window = survey.window(&options);
     let samples = survey.sample(&options);
     let settled = survey.settled();
-    let worlds = Worlds { config, deployment, names: named.0, arrivals: Listed::new(survey.arrivals()) };
+    let worlds = Worlds { config, deployment, names: named.0, arrivals: ArrivalList::new(survey.arrivals()) };
     let judged = match config.engine.engine {
         EngineName::Fast => worlds.judge(Fast::new, |timeline| {
             judge_samples(timeline, &samples, &settled, (window, alternatives), &ClassTexts(named.0))
@@ -123,7 +123,7 @@ struct Worlds<'a> {
     config: &'a Experiment,
     deployment: &'a Deployment,
     names: &'a Names,
-    arrivals: Listed,
+    arrivals: ArrivalList,
 }
 
 impl Worlds<'_> {
@@ -171,7 +171,7 @@ impl Bound {
         config: &Experiment,
         deployment: &Deployment,
         (names, targets): (&Names, &BTreeMap<String, GoodputTargets>),
-        arrivals: Listed,
+        arrivals: ArrivalList,
         window: Micros,
         policy: &Report,
     ) -> Result<Self, Failure> {

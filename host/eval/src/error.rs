@@ -106,7 +106,7 @@ impl Failure {
 impl From<Halt> for Failure {
     fn from(halt: Halt) -> Self {
         match halt {
-            Halt::Stuck(stuck) => Self::runtime(stuck)
+            Halt::NoProgress(stuck) => Self::runtime(stuck)
                 .hint("give it more with `--total-kv-blocks`, or limit the answers with `--max-model-len`"),
             Halt::Aborted => Self::runtime(halt),
         }

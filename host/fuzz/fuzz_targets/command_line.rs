@@ -4,11 +4,11 @@ use std::ffi::OsString;
 
 use blis_eval::{FitnessScale, FitnessWeights};
 
-// A line is a word of the command line. Nothing is run and no file is read.
+// Each line is an argument of the command line. No simulation runs and no file is read.
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let words: Vec<OsString> = std::iter::once("blis").chain(text.lines()).map(OsString::from).collect();
-    if let Err(told) = blis::cli::check_words(&words) {
-        assert!(!told.is_empty());
+    if let Err(message) = blis::cli::check_words(&words) {
+        assert!(!message.is_empty());
     }
     for scale in FitnessScale::ALL {
         match FitnessWeights::parse(text, scale) {

@@ -1,4 +1,4 @@
 #![no_main]
 
-// What is read, written as another trace and read again is the same.
+// A trace that is written in another format and read again is the same.
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| blis_fuzz::reread(bytes));

@@ -2,7 +2,7 @@
 
 use blis_workload::spec::NoFiles;
 
-// inference-perf's own file, which is told from ours by its key `load`, and ours with a section of it.
+// inference-perf's own format, which is recognised by its key `load`, and our format with a section of it.
 libfuzzer_sys::fuzz_target!(|text: &str| {
     blis_fuzz::check_spec(text, &NoFiles);
     if !text.lines().any(|line| line.starts_with("load:")) {

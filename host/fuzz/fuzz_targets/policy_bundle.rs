@@ -3,7 +3,7 @@
 use blis_config::policy::{Bundle, Choices, NoPlugins, PolicySettings};
 use blis_diag::Page;
 
-// Whatever is understood can be explained, and then says the same again.
+// An accepted bundle can be explained, and its explanation is a bundle with the same settings.
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let read =
         |text: &str| PolicySettings::choose(&Choices::default(), Some(&Bundle::parse("fuzz", text)?), &NoPlugins);

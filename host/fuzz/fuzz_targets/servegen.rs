@@ -5,10 +5,10 @@ use std::path::Path;
 
 use blis_workload::spec::Files;
 
-/// A folder with one client: both files are in the input, `---` between them.
-struct Folder<'a>(&'a str, &'a str);
+/// A folder with one client: both files are in the input, separated by `---`.
+struct ClientFolder<'a>(&'a str, &'a str);
 
-impl Files for Folder<'_> {
+impl Files for ClientFolder<'_> {
     fn read(&self, path: &Path) -> io::Result<String> {
         Ok(if path.to_string_lossy().ends_with(".csv") { self.0 } else { self.1 }.to_owned())
     }
@@ -20,5 +20,5 @@ impl Files for Folder<'_> {
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let (trace, dataset) = text.split_once("---").unwrap_or((text, "{}"));
-    blis_fuzz::check_spec("servegen_data: { path: folder }", &Folder(trace, dataset));
+    blis_fuzz::check_spec("servegen_data: { path: folder }", &ClientFolder(trace, dataset));
 });

@@ -3,7 +3,7 @@
 use blis_diag::Diagnose as _;
 use blis_eval::suite::{Split, Suite};
 
-// What is understood has what a search needs; what is not is refused with a place and a remedy.
+// An accepted suite has the splits that a search needs; a refused one has an error with a location and a hint.
 libfuzzer_sys::fuzz_target!(|text: &str| match Suite::parse("fuzz.yaml", text) {
     Ok(suite) => {
         for split in [Split::Smoke, Split::Train] {

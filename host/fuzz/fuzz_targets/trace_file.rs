@@ -5,8 +5,8 @@ use std::fs;
 use blis_workload::profile::{Profile, ProfileText};
 use blis_workload::{TraceOptions, open_trace};
 
-// A file as `blis workload inspect` takes it: gzipped or not, in a format told from its content. TraceV2 is
-// two files, of which one is missing here.
+// A file as `blis workload inspect` reads it: gzip-compressed or not, in a format detected from its content. TraceV2
+// has two files, of which one is missing here.
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let path = std::env::temp_dir().join(format!("blis-fuzz-{}", std::process::id()));
     fs::write(&path, bytes).expect("the folder for temporary files can be written");

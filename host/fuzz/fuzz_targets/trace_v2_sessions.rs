@@ -5,7 +5,7 @@ use blis_workload::profile::Profile;
 use blis_workload::trace_v2::{ClosedLoop, ThinkTime, read, read_header};
 use blis_sim::units::Micros;
 
-// Both files of a trace, a line `---` between them: as recorded, and in closed loop.
+// Both files of a trace, separated by a line `---`: as recorded, and in closed loop.
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let (header, data) = text.split_once("\n---\n").unwrap_or(("", text));
     let Ok(header) = read_header(header.as_bytes(), "fuzz.yaml") else { return };

@@ -1,11 +1,11 @@
-//! Files of an input, without a file system.
+//! The files of a specification, without a file system.
 
 use std::io;
 use std::path::Path;
 
 use blis_workload::spec::Files;
 
-/// Every file that a specification names has this text, and no folder has any.
+/// Every file that a specification names has this text, and every folder is empty.
 pub struct OneFile<'a>(pub &'a str);
 
 impl Files for OneFile<'_> {

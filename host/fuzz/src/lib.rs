@@ -1,4 +1,4 @@
-//! What must hold of everything that is read, whatever its bytes.
+//! Properties that every reader must have, whatever the input bytes.
 
 mod files;
 mod plugins;
@@ -6,6 +6,6 @@ mod specs;
 mod traces;
 
 pub use files::OneFile;
-pub use plugins::ask_a_little;
+pub use plugins::call_a_few_times;
 pub use specs::{check_spec, simulate_a_step};
 pub use traces::{check, follow, read, reread};

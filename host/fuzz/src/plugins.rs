@@ -1,12 +1,12 @@
-//! Plugins that loaded: they are asked a little.
+//! Plugins that could be loaded are called a few times.
 
 use blis_plugin::check::{setup, ties};
 use blis_plugin::inputs::GuestCall;
 use blis_plugin::{Limits, Plugin};
 
-/// Starts `plugin` as everything it says it is, and asks it about four instances. An answer is in range,
-/// or a fault that says something; the state that it saves is one that it takes back.
-pub fn ask_a_little(plugin: &dyn Plugin, limits: &Limits) {
+/// Starts `plugin` as every kind that it declares, and calls it for four instances. A result is in range, or a fault
+/// with a message; a saved state can be restored.
+pub fn call_a_few_times(plugin: &dyn Plugin, limits: &Limits) {
     for &kind in &plugin.description().kinds {
         let start = || plugin.start(&setup(plugin, kind, 4, limits));
         let mut guest = match start() {

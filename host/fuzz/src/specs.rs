@@ -1,4 +1,4 @@
-//! Specifications and models: what is understood can be used.
+//! Specifications and models: input that is accepted can be used.
 
 use std::num::NonZeroU32;
 
@@ -9,7 +9,7 @@ use blis_sim::latency::{Batch, LatencyModel, MoeComm, Roofline, TrainedPhysics};
 use blis_sim::model::{ModelConfig, Parallelism};
 use blis_sim::units::Micros;
 
-/// Whatever is understood of `text` gives requests in order, or says why not.
+/// An accepted `text` generates requests in order; a refused one has an error with a hint.
 pub fn check_spec(text: &str, files: &dyn Files) {
     let spec = match Spec::parse("fuzz", text, files) {
         Ok(spec) => spec,
@@ -20,7 +20,7 @@ pub fn check_spec(text: &str, files: &dyn Files) {
     };
     let members: u64 = spec.cohorts.iter().map(|cohort| u64::from(cohort.population)).sum();
     if members + spec.clients.len() as u64 > 5_000 || filled(&spec) > 1e5 {
-        return; // correct, and slow
+        return; // valid, but slow
     }
     let options = GenerateOptions {
         seed: 1,
@@ -39,10 +39,10 @@ pub fn check_spec(text: &str, files: &dyn Files) {
     }
 }
 
-/// Where a specification says none.
+/// The horizon for specifications without one.
 const HORIZON: Micros = Micros(1_000_000_000);
 
-/// Requests of all windows at most, which are drawn before the first one arrives.
+/// An upper bound of the requests of all windows, which are drawn before the first one arrives.
 fn filled(spec: &Spec) -> f64 {
     let horizon = spec.horizon.unwrap_or(HORIZON);
     let cohorts = spec.cohorts.iter().flat_map(|cohort| cohort.windows());
@@ -58,20 +58,20 @@ fn filled(spec: &Spec) -> f64 {
     windows.map(requests).sum()
 }
 
-/// Generated requests make sense.
+/// Checks that generated requests are valid.
 fn check_drawn(requests: impl Iterator<Item = Drawn>, block_size: u32) {
     let mut before = Micros::ZERO;
     for (id, drawn) in requests.enumerate() {
         let request = drawn.request;
         assert!(before <= request.arrival && request.id as usize == id, "out of order");
-        assert!(request.input_tokens > 0 && request.output_tokens > 0, "an empty prompt or answer");
+        assert!(request.input_tokens > 0 && request.output_tokens > 0, "an empty prompt or output");
         let tokens = u64::from(request.input_tokens) + u64::from(request.output_tokens);
         assert!(u64::from(request.content.shared_blocks()) * u64::from(block_size) <= tokens);
         before = request.arrival;
     }
 }
 
-/// Computes what a deployment computes from `model`: it is refused, or it gives a step a length.
+/// Runs the computations of a deployment on `model`: it is refused, or a step has a duration.
 pub fn simulate_a_step(model: &ModelConfig) {
     let catalogue = Catalogue::load(None).expect("built in");
     let gpu = &catalogue.find("H100").expect("built in").gpu;

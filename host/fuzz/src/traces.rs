@@ -1,4 +1,4 @@
-//! Traces: what is read makes sense, and can be written and read again.
+//! Traces: requests that were read are valid, and can be written and read again.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -10,12 +10,12 @@ use blis_sim::outcome::{Outcome, Status};
 use blis_sim::request::Request;
 use blis_sim::units::Micros;
 
-/// What every parser answers.
-type Answer = Result<Workload, TraceError>;
+/// The result of every trace reader.
+type ReadResult = Result<Workload, TraceError>;
 
-/// Reads `bytes` strictly, leniently, and a part of them, changed; what comes out must make sense, and
-/// errors must print.
-pub fn read(bytes: &[u8], parser: impl Fn(&[u8], &str, &TraceOptions) -> Answer) {
+/// Reads `bytes` strictly, leniently, and a transformed part of them. The requests must be valid, and errors must have
+/// a message.
+pub fn read(bytes: &[u8], parser: impl Fn(&[u8], &str, &TraceOptions) -> ReadResult) {
     let lenient = TraceOptions { skip_bad_lines: true, ..TraceOptions::default() };
     let part = TraceOptions {
         block_size: NonZeroU32::new(7).expect("not 0"),
@@ -39,7 +39,7 @@ pub fn read(bytes: &[u8], parser: impl Fn(&[u8], &str, &TraceOptions) -> Answer)
     }
 }
 
-/// The requests of a trace make sense, and are as many as it says.
+/// Checks that the requests of a trace are valid, and as many as it declares.
 pub fn check(workload: Workload, options: &TraceOptions) {
     let mut before = Micros::ZERO;
     let mut count = 0;
@@ -59,8 +59,8 @@ fn check_request(request: &Request, block_size: NonZeroU32) {
     assert!(shared <= tokens, "{shared} shared tokens of {tokens}");
 }
 
-/// Answers the requests of `workload`, `most` of them at most, every fifth one with a failure and the
-/// others with some of their tokens: what follows makes sense and never comes before the answer.
+/// Completes at most `most` requests of `workload`, every fifth one by a timeout and the others with some of their
+/// tokens: requests that follow are valid and never arrive before the end of the previous one.
 pub fn follow(workload: Workload, most: usize) {
     let mut answered = workload.follow_ups;
     let mut waiting: VecDeque<Request> = workload.requests.take(most).collect();
@@ -73,18 +73,18 @@ pub fn follow(workload: Workload, most: usize) {
         let generated_tokens = request.output_tokens / (1 + count % 2) as u32;
         let outcome = Outcome { generated_tokens, ..Outcome::new(&request, status) }.ended_at(ended_at);
         if let Some(next) = answered.as_mut().and_then(|answered| answered.next(&outcome)) {
-            assert!(next.arrival >= ended_at, "it follows before the answer");
+            assert!(next.arrival >= ended_at, "it arrives before the end of the previous request");
             waiting.push_back(next);
         }
     }
 }
 
-/// Times that a 64-bit float tells apart to the µs, and the half µs.
+/// Largest time for which a 64-bit float distinguishes half microseconds, µs.
 const EXACT: u64 = 1 << 51;
-/// Tokens of a trace that are written one by one.
+/// Maximum number of tokens of a trace that are written one by one.
 const WRITTEN: u64 = 100_000;
 
-/// Writes what `bytes` say in every format that can be written, reads that again, and compares.
+/// Writes the requests of `bytes` in every format that can be written, reads them again, and compares.
 pub fn reread(bytes: &[u8]) {
     let Ok(format) = TraceFormat::detect("fuzz", bytes) else { return };
     for target in [Target::TraceV2, Target::Mooncake, Target::BlisCsv, Target::Azure] {
@@ -126,19 +126,19 @@ pub fn reread(bytes: &[u8]) {
             Target::Azure => azure::read(&*text, "again", &strict),
         };
         let workload = workload.unwrap_or_else(|error| panic!("{target:?}: {error}\n{written}"));
-        let seen = |request: Request| (request.arrival, request.input_tokens, request.output_tokens);
-        // These two begin with the first arrival.
+        let figures = |request: Request| (request.arrival, request.input_tokens, request.output_tokens);
+        // These two formats begin with the first arrival.
         let cut = matches!(target, Target::Azure | Target::Mooncake);
         let start = if cut { requests[0].arrival } else { Micros::ZERO };
         let shifted = |request: Request| Request { arrival: request.arrival - start, ..request };
-        let expected: Vec<_> = requests.into_iter().map(shifted).map(seen).collect();
-        let found: Vec<_> = workload.requests.map(seen).collect();
+        let expected: Vec<_> = requests.into_iter().map(shifted).map(figures).collect();
+        let found: Vec<_> = workload.requests.map(figures).collect();
         assert_eq!(found, expected, "{target:?}\n{written}");
     }
 }
 
-/// `bytes` in `format`; of TraceV2 the data, with a usual header.
-fn open(format: TraceFormat, bytes: &[u8], options: &TraceOptions) -> Answer {
+/// Reads `bytes` in `format`; for TraceV2 they are the data, with a default header.
+fn open(format: TraceFormat, bytes: &[u8], options: &TraceOptions) -> ReadResult {
     use blis_workload::{aiperf, bailian, burstgpt, otel, sglang_bench, vllm_bench, vllm_vcr};
     match format {
         TraceFormat::Azure => azure::read(bytes, "fuzz", options),

@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use blis_sim::latency::{Batch, ContextEffect, LatencyModel};
 use blis_sim::policy::{
-    AdmissionPolicy, BatchView, Choice, ClusterView, Event, Events, PreemptionPolicy, PriorityPolicy, QueuedView, Rank,
-    Reads, Reason, RequestView, RoutingPolicy, SchedulingPolicy, Ties, Verdict,
+    AdmissionDecision, AdmissionPolicy, BatchView, ClusterView, Event, Events, PreemptionPolicy, PriorityPolicy,
+    QueuedView, Rank, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, SchedulingPolicy, Ties,
 };
 use blis_sim::units::Micros;
 
@@ -118,7 +118,7 @@ impl PluginPolicy<dyn RoutingGuest> {
         cluster: &ClusterView<'_>,
         ties: &Ties,
         scores: &mut Vec<f64>,
-    ) -> Result<Choice, Fault> {
+    ) -> Result<RoutingDecision, Fault> {
         let target = self.guest().route(request, cluster, ties, scores)?;
         if target >= cluster.len() {
             return Err(self.out_of_range("route", target, &format!("an index from 0 to {}", cluster.len() - 1)));
@@ -130,7 +130,7 @@ impl PluginPolicy<dyn RoutingGuest> {
         if let Some(index) = scores.iter().position(|score| score.is_nan()) {
             return Err(self.not_a_number("scores", &format!(" for instance {index}")));
         }
-        Ok(Choice { target, reason: Reason::Plugin(scores.get(target).copied()) })
+        Ok(RoutingDecision { target, reason: Reason::Plugin(scores.get(target).copied()) })
     }
 }
 
@@ -156,7 +156,7 @@ impl Guest for LostGuest {
 }
 
 impl AdmissionGuest for LostGuest {
-    fn admit(&mut self, _: &RequestView<'_>, _: &ClusterView<'_>) -> Result<Verdict, Fault> {
+    fn admit(&mut self, _: &RequestView<'_>, _: &ClusterView<'_>) -> Result<AdmissionDecision, Fault> {
         Err(self.fault.clone())
     }
 }
@@ -204,10 +204,10 @@ impl AdmissionPolicy for PluginPolicy<dyn AdmissionGuest> {
         self.reads
     }
 
-    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Verdict {
+    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> AdmissionDecision {
         let decision = self.guest().admit(request, cluster).unwrap_or_else(|fault| {
             self.failed(cluster.now, fault);
-            Verdict::Admit
+            AdmissionDecision::Admit
         });
         self.charge(cluster.now);
         decision
@@ -237,12 +237,12 @@ impl RoutingPolicy for PluginPolicy<dyn RoutingGuest> {
         cluster: &ClusterView<'_>,
         ties: &Ties,
         scores: &mut Vec<f64>,
-    ) -> Choice {
+    ) -> RoutingDecision {
         let choice = self.routed(request, cluster, ties, scores).unwrap_or_else(|fault| {
             self.failed(cluster.now, fault);
             scores.clear();
             let least = (0..cluster.len()).min_by_key(|&i| cluster.effective_load(i));
-            Choice { target: least.unwrap_or(0), reason: Reason::Fallback }
+            RoutingDecision { target: least.unwrap_or(0), reason: Reason::Fallback }
         });
         self.charge(cluster.now);
         choice

@@ -23,7 +23,7 @@ use std::fmt::Debug;
 use std::ops::{Deref, DerefMut};
 
 use blis_sim::latency::Batch;
-use blis_sim::policy::{BatchView, ClusterView, Event, QueuedView, RequestView, Ties, Verdict};
+use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, RequestView, Ties};
 use blis_sim::units::Micros;
 
 use super::{LatencyConstants, Fault, FaultKind, Kind};
@@ -70,7 +70,7 @@ pub trait AdmissionGuest: Guest {
     ///
     /// # Errors
     /// If the guest fails.
-    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<Verdict, Fault>;
+    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<AdmissionDecision, Fault>;
 }
 
 /// A guest that chooses the instance of a request.

@@ -3,8 +3,8 @@
 
 use blis_sim::latency::Batch;
 use blis_sim::policy::{
-    Ages, BatchView, Changes, ClusterView, Event, EventKind, Events, InstanceInfo, QueuedView, Reads, RequestView,
-    Signals, Ties, Verdict, Versions,
+    AdmissionDecision, BatchView, Changes, ClusterView, Event, EventKind, Events, InstanceInfo, QueuedView, Reads,
+    RequestView, Signals, Staleness, Ties, Versions,
 };
 use blis_sim::request::{Content, Name, Request, Span, Tags};
 use blis_sim::rng::{Generator, Stream};
@@ -51,7 +51,7 @@ pub struct DecisionPoint {
     class_priority: i32,
     instances: Vec<InstanceInfo>,
     signals: Signals,
-    ages: Ages,
+    staleness: Staleness,
     versions: Versions,
     tenants_in_flight: Vec<u32>,
 }
@@ -85,7 +85,7 @@ impl DecisionPoint {
             class_priority: rng.random_range(-3..=4),
             instances: instances(n),
             signals,
-            ages: Ages {
+            staleness: Staleness {
                 load: Micros(rng.random_range(0..50_000)),
                 cached_blocks: Micros(rng.random_range(0..50_000)),
                 in_flight: Micros::ZERO,
@@ -119,7 +119,7 @@ impl DecisionPoint {
         smallest.class_priority = i32::MIN;
         let mut largest = all(u32::MAX, 1.0, &usual);
         largest.now = Micros(i64::MAX.cast_unsigned());
-        largest.ages = Ages { load: largest.now, cached_blocks: largest.now, in_flight: Micros::ZERO };
+        largest.staleness = Staleness { load: largest.now, cached_blocks: largest.now, in_flight: Micros::ZERO };
         largest.class_priority = i32::MAX;
         largest.request.arrival = Micros::ZERO;
         largest.request.input_tokens = u32::MAX;
@@ -155,7 +155,7 @@ impl DecisionPoint {
             now: self.now,
             instances: &self.instances,
             signals: &self.signals,
-            ages: self.ages,
+            staleness: self.staleness,
             versions: self.versions,
             in_flight_changes: Changes::UNKNOWN,
             tenants_in_flight: &self.tenants_in_flight,
@@ -327,7 +327,7 @@ fn batch(n: usize, item: u64) -> BatchView {
         batch.priority.push(rng.random_range(-5..=5));
         batch.arrival.push(Micros(now.0 - rng.random_range(0..50_000_000)));
         batch.deadline.push(rng.random_bool(0.3).then(|| Micros(now.0 + rng.random_range(0..60_000_000))));
-        batch.urgency.push(rng.random_range(-3..=4));
+        batch.class_priority.push(rng.random_range(-3..=4));
         batch.tags.push(tags(rng));
         batch.input_tokens.push(input);
         batch.computed_tokens.push(input + generated);
@@ -346,7 +346,7 @@ fn extreme_batches(n: usize) -> Vec<(&'static str, BatchView)> {
     smallest.priority.fill(0);
     smallest.arrival.fill(Micros::ZERO);
     smallest.deadline.fill(None);
-    smallest.urgency.fill(0);
+    smallest.class_priority.fill(0);
     smallest.tags.fill(Tags::default());
     for column in [
         &mut smallest.id,
@@ -362,7 +362,7 @@ fn extreme_batches(n: usize) -> Vec<(&'static str, BatchView)> {
     largest.now = Micros(i64::MAX.cast_unsigned());
     largest.priority.fill(i64::MAX);
     largest.deadline.fill(Some(largest.now));
-    largest.urgency.fill(i32::MAX);
+    largest.class_priority.fill(i32::MAX);
     largest.wanting = n - 1;
     for column in [
         &mut largest.id,
@@ -460,7 +460,7 @@ pub enum GuestCall {
 /// The output of a guest; floating-point numbers are compared bit by bit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GuestOutput {
-    Decision(Verdict),
+    Decision(AdmissionDecision),
     /// Routing or preemption: an index, and the bits of the scores.
     Index(usize, Vec<u64>),
     Priority(i64),

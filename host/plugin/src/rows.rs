@@ -2,7 +2,7 @@
 
 use blis_sim::latency::Batch;
 use blis_sim::policy::{
-    Ages, BatchView, ClusterView, Event, EventKind, Events, QueuedView, Reads, RequestView, Versions,
+    BatchView, ClusterView, Event, EventKind, Events, QueuedView, Reads, RequestView, Staleness, Versions,
 };
 use blis_sim::request::Tags;
 use blis_sim::units::Micros;
@@ -139,7 +139,7 @@ pub fn request_row(request: &RequestView<'_>, now: Micros, tenant_in_flight: u32
         prompt_blocks: request.prompt_blocks,
         shared_blocks: request.shared_block_count(),
         block_size: request.block_size,
-        class_priority: request.urgency,
+        class_priority: request.class_priority,
         client_priority: request.client_priority.unwrap_or(NONE_I32),
         slo_class: slo_class.0,
         tenant: tenant.0,
@@ -159,11 +159,11 @@ pub fn decision_row(request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Req
     request_row(request, cluster.now, cluster.tenant_in_flight(request.tags.tenant))
 }
 
-/// The row of the ages of the signals.
+/// The row of the staleness of the signals.
 #[must_use]
 #[inline]
-pub fn staleness_row(ages: Ages) -> StalenessRow {
-    StalenessRow { load_us: ages.load.0, cached_blocks_us: ages.cached_blocks.0 }
+pub fn staleness_row(staleness: Staleness) -> StalenessRow {
+    StalenessRow { load_us: staleness.load.0, cached_blocks_us: staleness.cached_blocks.0 }
 }
 
 /// The scheduling row of a request that joins a waiting queue; its [`request_row`] is separate.
@@ -259,7 +259,7 @@ pub fn running_rows(batch: &BatchView) -> Vec<RunningRow> {
         generated_tokens: batch.generated_tokens[i],
         kv_blocks: batch.kv_blocks[i],
         preemptions: batch.preemptions[i],
-        class_priority: batch.urgency[i],
+        class_priority: batch.class_priority[i],
         slo_class: batch.tags[i].slo_class.0,
         tenant: batch.tags[i].tenant.0,
         session: batch.tags[i].session.0,
@@ -284,7 +284,7 @@ mod tests {
             now: Micros::ZERO,
             instances,
             signals,
-            ages: Ages::default(),
+            staleness: Staleness::default(),
             versions,
             in_flight_changes,
             tenants_in_flight: &[],

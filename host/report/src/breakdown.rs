@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use blis_sim::cluster::SessionStates;
 use blis_sim::metrics::{
-    Anomalies, Blocked, ClassGoodput, ClassReport, Counts, Distribution, Goodput, Report, SessionReport,
+    Anomalies, BlockedInstance, ClassGoodput, ClassReport, Counts, Distribution, Goodput, Report, SessionReport,
 };
 use blis_sim::request::Name;
 use serde::Serialize;
@@ -259,10 +259,8 @@ struct BlockedJson {
 impl AnomaliesJson {
     /// `None` if nobody looked for any: one instance has no others to be compared with.
     fn new(anomalies: &Anomalies, instances: usize) -> Option<Self> {
-        let blocked = |&Blocked { instance, mean_queue_length, others_mean_queue_length }: &Blocked| BlockedJson {
-            instance_id: format!("instance_{instance}"),
-            mean_queue_length,
-            others_mean_queue_length,
+        let blocked = |&BlockedInstance { instance, mean_queue_length, others_mean_queue_length }: &BlockedInstance| {
+            BlockedJson { instance_id: format!("instance_{instance}"), mean_queue_length, others_mean_queue_length }
         };
         let priority_inversions = anomalies.priority_inversions;
         let head_of_line_blocking =

@@ -10,7 +10,7 @@ use std::fmt::{self, Display};
 
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::Decision;
-use blis_sim::policy::{ClusterView, Verdict};
+use blis_sim::policy::{AdmissionDecision, ClusterView};
 use serde::Serialize;
 
 /// Counts and score regret of every decision.
@@ -50,11 +50,11 @@ impl Display for DecisionSummary {
 impl DecisionSummary {
     fn add(&mut self, decision: &Decision<'_>) {
         match *decision {
-            Decision::Admission { verdict, .. } => {
+            Decision::Admission { decision, .. } => {
                 self.total_decisions += 1;
-                match verdict {
-                    Verdict::Admit => self.admitted += 1,
-                    Verdict::Reject(_) => self.rejected += 1,
+                match decision {
+                    AdmissionDecision::Admit => self.admitted += 1,
+                    AdmissionDecision::Reject(_) => self.rejected += 1,
                 }
             }
             Decision::Routing { cluster, choice, scores, .. } => {

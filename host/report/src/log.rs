@@ -5,8 +5,8 @@
 
 use blis_sim::instance::StepRecord;
 use blis_sim::observer::{Interests, Observer, SimEvent};
-use blis_sim::outcome::{Decision, Entry, PreemptionDecision, SchedulingDecision};
-use blis_sim::policy::Verdict;
+use blis_sim::outcome::{Decision, PreemptionDecision, SchedulingDecision, SchedulingResult};
+use blis_sim::policy::AdmissionDecision;
 use tracing::{Level, debug, trace};
 
 /// Writes to the log what happens in a simulation.
@@ -39,11 +39,11 @@ impl Observer for EventLog {
 
 fn log_decision(decision: &Decision<'_>) {
     match decision {
-        Decision::Admission { request, cluster, verdict, .. } => {
+        Decision::Admission { request, cluster, decision, .. } => {
             let (request, time_us) = (request.id, cluster.now.0);
-            match verdict {
-                Verdict::Admit => debug!(request, time_us, "admitted"),
-                Verdict::Reject(reason) => debug!(request, time_us, %reason, "rejected"),
+            match decision {
+                AdmissionDecision::Admit => debug!(request, time_us, "admitted"),
+                AdmissionDecision::Reject(reason) => debug!(request, time_us, %reason, "rejected"),
             }
         }
         Decision::Routing { request, cluster, choice, scores, .. } => {
@@ -58,12 +58,12 @@ fn log_decision(decision: &Decision<'_>) {
 fn log_scheduling(told: &SchedulingDecision) {
     let &SchedulingDecision { request, now, instance, running, waiting, free_kv_blocks, token_budget, .. } = told;
     let time_us = now.0;
-    match told.entry {
-        Entry::Enters { cached_tokens, num_tokens } => debug!(
+    match told.result {
+        SchedulingResult::Scheduled { cached_tokens, num_tokens } => debug!(
             request,
             time_us, instance, running, waiting, free_kv_blocks, token_budget, cached_tokens, num_tokens, "scheduled"
         ),
-        Entry::Waits(obstacle) => {
+        SchedulingResult::Waits(reason) => {
             debug!(request, time_us, instance, running, waiting, free_kv_blocks, token_budget, ?obstacle, "waits");
         }
     }

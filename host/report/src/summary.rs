@@ -318,7 +318,7 @@ mod tests {
     use super::*;
     use blis_sim::cluster::SessionStates;
     use blis_sim::metrics::{
-        Anomalies, Blocked, ClassGoodput, ClassReport, Counts, Goodput, SessionReport, TenantReport,
+        Anomalies, BlockedInstance, ClassGoodput, ClassReport, Counts, Goodput, SessionReport, TenantReport,
     };
     use blis_sim::outcome::Counters;
     use blis_sim::units::Micros;
@@ -419,7 +419,7 @@ mod tests {
             }),
             anomalies: Anomalies {
                 priority_inversions: Some(1_007),
-                head_of_line_blocking: vec![Blocked {
+                head_of_line_blocking: vec![BlockedInstance {
                     instance: 1,
                     mean_queue_length: 6.5,
                     others_mean_queue_length: 0.5,

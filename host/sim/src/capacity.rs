@@ -1,7 +1,7 @@
-//! How many KV blocks fit beside the weights, and how long a request may get.
+//! The number of KV blocks that fit beside the weights, and the longest request that fits them.
 //!
-//! Formulas: BLIS f90a1e3a (`engine.md` §4.5). Everything is computed in `f64`, which is exact for
-//! real models (all products stay below 2^53) and cannot overflow on absurd ones.
+//! Formulas: BLIS f90a1e3a (`engine.md` §4.5). Everything is computed in `f64`, which is exact for real models (all
+//! products stay below 2^53) and cannot overflow on absurd ones.
 
 use thiserror::Error;
 
@@ -10,7 +10,7 @@ use crate::model::{Gpu, ModelConfig, Parallelism};
 
 const GIB: f64 = 1_073_741_824.0;
 
-/// Peak activation memory BLIS reserves, GiB: dense and mixture-of-experts models.
+/// Peak activation memory that BLIS reserves, GiB: dense and mixture-of-experts models.
 const ACTIVATION_GIB: f64 = 5.5;
 const MOE_ACTIVATION_GIB: f64 = 8.0;
 
@@ -18,63 +18,63 @@ const MOE_ACTIVATION_GIB: f64 = 8.0;
 const RUNTIME_GIB: f64 = 0.15;
 const RUNTIME_TP_GIB: f64 = 0.6;
 
-/// Activations of MLPs with three matrices (gate, up, down), which is what the weight formula counts.
+/// Activations of MLPs with three matrices (gate, up, down), as counted by the weight formula.
 const GATED_ACTIVATIONS: [&str; 5] = ["silu", "swiglu", "geglu", "situ", ""];
 
-/// Why the KV capacity cannot be computed, or is none.
+/// The KV capacity cannot be computed, or is zero.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[error("{}\nhint: {}", self.what(), self.hint())]
 pub enum CapacityError {
-    /// Weights and activations leave nothing for the KV cache.
+    /// Weights and activations leave no memory for the KV cache.
     DoesNotFit {
         /// Weights, activations and runtime, GiB, over all GPUs of the group.
         needed_gib: f64,
         /// Usable memory of the group, GiB.
         available_gib: f64,
-        /// GPUs in the group.
+        /// Number of GPUs in the group.
         gpus: u32,
         /// The smallest group that holds weights and activations; `None` if no group does.
         minimum_gpus: Option<u64>,
     },
-    /// There is room, but less than one block.
+    /// There is free memory, but less than one block.
     BlockTooLarge {
-        /// Tokens per block.
+        /// Size of a block, tokens.
         block_size: u32,
-        /// Its size on one GPU, GiB.
+        /// Size of a block on one GPU, GiB.
         block_gib: f64,
         /// Memory left for the cache, GiB.
         free_gib: f64,
     },
     /// The weight formula counts three matrices per MLP; this activation has two.
     UnknownActivation {
-        /// `hidden_act` of the config.
+        /// Activation in the config (`hidden_act`).
         activation: String,
     },
-    /// KV heads cannot be split evenly.
+    /// KV heads cannot be split evenly over the GPUs.
     KvHeadsNotDivisible {
-        /// KV heads of the model.
+        /// Number of KV heads of the model.
         kv_heads: u32,
-        /// Tensor parallel degree.
+        /// Tensor-parallel degree (number of GPUs).
         tensor: u32,
     },
-    /// There is no integer head width, and the config states none.
+    /// The head width is no integer, and the config has no `head_dim`.
     HeadDimUnknown {
-        /// Width of the model.
+        /// Width of the model (`hidden_size`).
         hidden_size: u32,
-        /// Query heads.
+        /// Number of query heads of the model.
         heads: u32,
     },
-    /// A number the formula divides by, or multiplies everything with, is zero.
+    /// A number is zero by which the formula divides, or multiplies everything.
     Missing {
         /// Its name in `config.json`, in the hardware file, or among the options.
         field: &'static str,
     },
-    /// A mixture of experts whose size is unknown cannot be weighed.
+    /// The weights of a mixture of experts of unknown size cannot be computed.
     ExpertCountUnknown,
 }
 
 impl CapacityError {
-    /// What is wrong.
+    /// The message without its hint.
     #[must_use]
     pub fn what(&self) -> String {
         match self {
@@ -85,7 +85,8 @@ impl CapacityError {
                 "one KV block of {block_size} tokens takes {block_gib:.1} GiB, and {free_gib:.1} GiB are free for the cache"
             ),
             Self::UnknownActivation { activation } => format!(
-                "cannot weigh a model with activation `{activation}`: only gated MLPs (silu, swiglu, geglu, situ) are known"
+                "the weights of a model with activation `{activation}` are unknown: only gated MLPs (silu, swiglu, geglu, situ) \
+                 are supported"
             ),
             Self::KvHeadsNotDivisible { kv_heads, tensor } => {
                 format!("{kv_heads} KV heads cannot be split over tensor parallel size {tensor}")
@@ -101,19 +102,19 @@ impl CapacityError {
         }
     }
 
-    /// What to do about it.
+    /// The hint: what to change.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
             Self::DoesNotFit { minimum_gpus, .. } => at_least(*minimum_gpus),
             Self::BlockTooLarge { .. } => "choose a smaller `--block-size-in-tokens`; 16 is usual".into(),
-            Self::UnknownActivation { .. } => "give `--total-kv-blocks`".into(),
+            Self::UnknownActivation { .. } => "set `--total-kv-blocks`".into(),
             Self::KvHeadsNotDivisible { kv_heads, .. } => {
                 format!("choose a `--tensor-parallel-size` that divides {kv_heads}")
             }
-            Self::HeadDimUnknown { .. } => "correct the config, or give `--total-kv-blocks`".into(),
-            Self::Missing { .. } => "every model and GPU has one; correct the file or the flag that gives it".into(),
-            Self::ExpertCountUnknown => "add `num_experts` to the config, or give `--total-kv-blocks`".into(),
+            Self::HeadDimUnknown { .. } => "correct the config, or set `--total-kv-blocks`".into(),
+            Self::Missing { .. } => "correct the file or the flag that sets it".into(),
+            Self::ExpertCountUnknown => "add `num_experts` to the config, or set `--total-kv-blocks`".into(),
         }
     }
 }
@@ -125,7 +126,7 @@ fn at_least(gpus: Option<u64>) -> String {
     )
 }
 
-/// The memory an instance may use.
+/// The memory that an instance may use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MemoryBudget {
     /// Share of each GPU's memory given to the engine, in (0, 1] (`--gpu-memory-utilization`).
@@ -137,7 +138,7 @@ pub struct MemoryBudget {
 /// KV blocks of `block_size` tokens that fit beside the weights, over all data-parallel ranks.
 ///
 /// # Errors
-/// When nothing is left for the cache, or the model cannot be weighed.
+/// If no memory is left for the cache, or the size of the weights cannot be computed.
 pub fn kv_blocks(
     model: &ModelConfig,
     gpu: &Gpu,
@@ -159,7 +160,7 @@ pub fn kv_blocks(
     let usable_per_gpu = gpu.memory_gib * budget.utilization;
     let available_gib = usable_per_gpu * tp;
     let blocks = (((available_gib - overhead_gib) * GIB).trunc() / per_block).floor();
-    // A cache of this many tokens is of no use to anyone: then it is the memory that is short.
+    // If not even this many tokens fit the cache, the memory is too small, not the block too large.
     const SMALL_BLOCK: f64 = 256.0;
     let free_gib = available_gib - overhead_gib;
     let fits_small_blocks = free_gib * GIB >= per_block / f64::from(block_size) * SMALL_BLOCK;
@@ -181,8 +182,8 @@ pub fn kv_blocks(
     Ok((blocks as u64).saturating_mul(ranks))
 }
 
-/// The longest request (prompt and answer, tokens) a cache of that size can hold: `model_len`, cut to
-/// the cache if it needs more blocks than there are. BLIS f90a1e3a, `engine.md` §4.5.
+/// The longest request (prompt and output, tokens) that a cache of that size can hold: `model_len`, limited to the
+/// cache if it needs more blocks than there are. BLIS f90a1e3a, `engine.md` §4.5.
 #[must_use]
 pub fn max_model_len(model_len: u64, total_blocks: u64, block_size: u32) -> u64 {
     if model_len.div_ceil(u64::from(block_size.max(1))) > total_blocks {
@@ -225,13 +226,13 @@ fn check(model: &ModelConfig, gpu: &Gpu, parallelism: Parallelism, block_size: u
     Ok(())
 }
 
-/// Width of a head: stated, or the integer quotient.
+/// Width of a head: as in the config, or the integer quotient.
 fn head_dim(model: &ModelConfig) -> f64 {
     f64::from(model.head_dim.unwrap_or(model.hidden_size / model.num_attention_heads))
 }
 
-/// Bytes one GPU of the group caches per token. Latent attention caches one vector per layer, which
-/// every GPU holds whole; fewer KV heads than GPUs are divided all the same (optimistic, as in BLIS).
+/// Bytes that one GPU of the group caches per token. Latent attention caches one vector per layer, which is replicated
+/// on every GPU; fewer KV heads than GPUs are divided nevertheless (optimistic, as in BLIS).
 fn kv_bytes_per_token(model: &ModelConfig, tp: f64) -> f64 {
     let layers = f64::from(model.num_hidden_layers);
     match model.mla {
@@ -240,8 +241,8 @@ fn kv_bytes_per_token(model: &ModelConfig, tp: f64) -> f64 {
     }
 }
 
-/// Number of weights. Every layer outside the first `first_k_dense_replace` of a mixture of experts is
-/// counted with experts, interleaved or not.
+/// Number of weights. In a mixture of experts, every layer after the first `first_k_dense_replace` is counted with
+/// experts, interleaved or not.
 fn parameters(model: &ModelConfig) -> f64 {
     let (layers, d) = (f64::from(model.num_hidden_layers), f64::from(model.hidden_size));
     let kv_width = f64::from(model.num_key_value_heads) * head_dim(model);
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn too_large_a_model_says_how_many_gpus_it_needs() {
+    fn the_error_of_a_too_large_model_names_the_gpus_that_it_needs() {
         let error = blocks(&scout_fp8(), 1).unwrap_err();
         assert!(matches!(error, CapacityError::DoesNotFit { minimum_gpus: Some(2), .. }), "{error:?}");
         insta::assert_snapshot!(error, @r"
@@ -297,20 +298,20 @@ mod tests {
     }
 
     #[test]
-    fn a_model_too_large_for_any_group_is_told_as_such() {
+    fn a_model_too_large_for_any_group_has_a_message_of_its_own() {
         let moe = Moe { num_experts: u32::MAX, ..qwen_moe().moe.expect("it has experts") };
         let model = ModelConfig { intermediate_size: u32::MAX, moe: Some(moe), ..qwen_moe() };
-        let told = blocks(&model, 1).unwrap_err().to_string();
+        let message = blocks(&model, 1).unwrap_err().to_string();
         assert!(
-            told.ends_with(
+            message.ends_with(
                 "hint: no number of these GPUs is enough; choose larger ones, or raise `--gpu-memory-utilization`"
             ),
-            "{told}"
+            "{message}"
         );
     }
 
     #[test]
-    fn what_cannot_be_weighed_is_refused() {
+    fn models_of_unknown_size_are_refused() {
         let model = ModelConfig { hidden_act: "gelu".into(), ..llama_8b() };
         assert_eq!(blocks(&model, 1), Err(CapacityError::UnknownActivation { activation: "gelu".into() }));
         assert_eq!(blocks(&llama_8b(), 3), Err(CapacityError::KvHeadsNotDivisible { kv_heads: 8, tensor: 3 }));
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn context_is_cut_to_the_cache() {
+    fn context_is_limited_to_the_cache() {
         assert_eq!(max_model_len(131_072, 20_000, 16), 131_072);
         assert_eq!(max_model_len(131_072, 8192, 16), 131_072);
         assert_eq!(max_model_len(131_073, 8192, 16), 131_072);

@@ -1,66 +1,66 @@
-//! What a stretch of time cost those who waited in it.
+//! The cost of a time window: how long requests were present in it.
 //!
-//! The sum over requests of the time they spend in the service within a window: the integral of the
-//! number of requests present (by Little's law, what mean latency comes from). It needs no request to
-//! end within the window, so that two worlds can be compared before everything has run out; and it
-//! includes what a decision does to others. Who never gets an answer (rejected, dropped, timed out)
-//! counts as waiting until the window closes: else turning everybody away would be free.
+//! The cost is the sum over requests of the time that they spend in the service within the window, which is the
+//! integral of the number of requests present (by Little's law, the quantity behind mean latency). No request needs to
+//! end within the window, so two branches of a counterfactual can be compared before all requests have completed; and
+//! the sum includes the effect of a decision on other requests. A request that never completes (rejected, dropped,
+//! timed out) counts as present until the window closes: otherwise rejecting every request would cost nothing.
 
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Outcome, Status};
 use crate::units::Micros;
 
-/// The cost of a window, and what became of one request.
+/// The cost of a window, and the outcome of one selected request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cost {
     from: Micros,
     to: Micros,
     id: u32,
-    /// Time present within the window, Σ over requests.
+    /// Time present within the window, summed over requests.
     pub present: Micros,
-    /// The part of it until their first tokens.
+    /// The part of [`Self::present`] before the first tokens of the requests.
     pub awaiting_first_token: Micros,
-    /// Requests that were there within the window and never got, or will never get, an answer.
-    pub unanswered: u32,
-    /// What became of the one request, once known.
+    /// Requests that were present within the window and did not complete, or never will.
+    pub incomplete: u32,
+    /// The outcome of the selected request, once it has ended.
     pub own: Option<Outcome>,
 }
 
 impl Cost {
-    /// Of the time between `from` and `to`, and of request `id`.
+    /// The cost of the time between `from` and `to`, with request `id` selected.
     #[must_use]
     pub fn new(from: Micros, to: Micros, id: u32) -> Self {
-        Self { from, to, id, present: Micros::ZERO, awaiting_first_token: Micros::ZERO, unanswered: 0, own: None }
+        Self { from, to, id, present: Micros::ZERO, awaiting_first_token: Micros::ZERO, incomplete: 0, own: None }
     }
 
-    /// The part of [`Self::present`] that is the one request's own.
+    /// The part of [`Self::present`] that belongs to the selected request.
     #[must_use]
     pub fn own_present(&self) -> Micros {
-        self.own.as_ref().map_or(Micros::ZERO, |own| self.within(own.arrival, answered(own)))
+        self.own.as_ref().map_or(Micros::ZERO, |own| self.within(own.arrival, completed_at(own)))
     }
 
-    /// A request ended.
+    /// Adds the outcome of a request that ended.
     fn add(&mut self, outcome: &Outcome) {
-        let answered = answered(outcome);
-        let first_token = outcome.ttft.map(|ttft| outcome.arrival.saturating_add(ttft)).or(answered);
-        let present = self.within(outcome.arrival, answered);
+        let completed_at = completed_at(outcome);
+        let first_token = outcome.ttft.map(|ttft| outcome.arrival.saturating_add(ttft)).or(completed_at);
+        let present = self.within(outcome.arrival, completed_at);
         self.present = self.present.saturating_add(present);
         self.awaiting_first_token = self.awaiting_first_token.saturating_add(self.within(outcome.arrival, first_token));
         let lost = matches!(outcome.status, Status::TimedOut | Status::Dropped(_) | Status::Rejected(_));
-        self.unanswered += u32::from(lost && present > Micros::ZERO);
+        self.incomplete += u32::from(lost && present > Micros::ZERO);
         if outcome.id == self.id {
             self.own = Some(*outcome);
         }
     }
 
-    /// How much of the time between `arrival` and `end` lies in the window.
+    /// The part of the time between `arrival` and `end` that lies in the window.
     fn within(&self, arrival: Micros, end: Option<Micros>) -> Micros {
         end.map_or(self.to, |end| end.min(self.to)).saturating_sub(arrival.max(self.from))
     }
 }
 
-/// When a request had all of its answer.
-fn answered(outcome: &Outcome) -> Option<Micros> {
+/// Time at which the output of a request was complete; `None` if it never was.
+fn completed_at(outcome: &Outcome) -> Option<Micros> {
     outcome.e2e.map(|e2e| outcome.arrival.saturating_add(e2e))
 }
 
@@ -92,19 +92,19 @@ mod tests {
     fn only_what_lies_in_the_window_counts() {
         let mut cost = Cost::new(Micros(100), Micros(200), 2);
         for outcome in [
-            ended(0, 10, Some(20), Some(80), Status::Completed),   // over before
-            ended(1, 50, Some(70), Some(100), Status::Completed),  // first token at 120, done at 150
-            ended(2, 110, Some(20), Some(500), Status::Completed), // first token at 130, done long after
+            ended(0, 10, Some(20), Some(80), Status::Completed), // completed before the window
+            ended(1, 50, Some(70), Some(100), Status::Completed), // first token at 120, completed at 150
+            ended(2, 110, Some(20), Some(500), Status::Completed), // first token at 130, completed long after
             ended(3, 180, None, None, Status::Queued),
             ended(4, 190, None, None, Status::Rejected(Rejection::Admission)), // counts until 200
-            ended(5, 250, Some(1), Some(2), Status::Completed),                // comes later
+            ended(5, 250, Some(1), Some(2), Status::Completed),                // arrives later
             ended(6, 300, None, None, Status::Rejected(Rejection::Admission)),
         ] {
             cost.add(&outcome);
         }
         assert_eq!(cost.present, Micros(50 + 90 + 20 + 10));
         assert_eq!(cost.awaiting_first_token, Micros(20 + 20 + 20 + 10));
-        assert_eq!((cost.unanswered, cost.own_present()), (1, Micros(90)));
+        assert_eq!((cost.incomplete, cost.own_present()), (1, Micros(90)));
         assert_eq!(cost.own.and_then(|own| own.e2e), Some(Micros(500)));
     }
 }

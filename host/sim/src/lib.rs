@@ -1,8 +1,8 @@
 //! The simulator of BLIS: requests, one clock, serving instances, a KV cache and latency models.
 //!
-//! Pure: it names no file, reads no clock, starts no thread and hosts no plugin technology.
+//! It is pure: it opens no file, reads no clock, starts no thread and hosts no plugin technology.
 //!
-//! Start with [`cluster`] and its [`run`](cluster::Cluster::run), then [`instance`].
+//! Read [`cluster`] first, with its [`run`](cluster::Cluster::run), then [`instance`].
 
 #![warn(missing_docs)]
 

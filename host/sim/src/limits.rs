@@ -1,79 +1,85 @@
 //! Every bound of a loop, a queue or a table in the simulator.
 //!
-//! Two bounds change results: [`USELESS_IN_A_ROW`] ends a simulation that goes nowhere, and [`GPUS`] ends a search for
-//! enough GPUs. All others trade memory for time: beyond them the same answer takes the slow way, or room is
-//! made. Figures that belong to a policy are its parameters, and live with it.
+//! Two bounds change results: [`STEPS_WITHOUT_PROGRESS`] ends a simulation that makes no progress, and [`GPUS`] ends a
+//! search for enough GPUs. All others trade memory for time: beyond them the same result is computed by the slow path,
+//! or a buffer is compacted. Constants that belong to a policy are its parameters and stand beside it.
 
-// What ends.
+// Bounds that end something.
 
-/// Preemptions and empty steps in a row before progress is measured. Tests have small instances, and less patience.
-pub(crate) const USELESS_IN_A_ROW: u32 = if cfg!(test) { 20 } else { 1000 };
+/// Preemptions and empty steps in a row before progress is measured. Tests have small instances and use a smaller
+/// bound.
+pub(crate) const STEPS_WITHOUT_PROGRESS: u32 = if cfg!(test) { 20 } else { 1000 };
 
-/// GPUs in a tensor-parallel group: 2¹⁰, the most of `--tensor-parallel-size`.
+/// GPUs in a tensor-parallel group: 2¹⁰, the maximum of `--tensor-parallel-size`.
 pub(crate) const GPUS: f64 = 1024.0;
 
 // The cluster.
 
-/// Requests an instance may be behind. Enough to work for a while on what is at hand.
-pub(crate) const UNTOUCHED_REQUESTS: usize = 32;
+/// Requests that may wait to be handed to an instance before it catches up. The number is large enough that the
+/// instance works for a while on data that is in the cache.
+pub(crate) const PENDING_ARRIVALS: usize = 32;
 
-/// Instances that stay in the processor's caches anyway: no more are asked of memory beforehand.
+/// Number of instances that stay in the processor's caches anyway. With no more than that, nothing is prefetched.
 pub(crate) const INSTANCES_AT_HAND: usize = 8;
 
-/// Changes of requests in flight worth knowing one by one: whoever looks less often looks at all instances.
+/// Changes of the requests in flight that are listed one by one. A reader that falls further behind reads all
+/// instances.
 pub(crate) const IN_FLIGHT_CHANGES: usize = 512;
 
 // The fast engine.
 
-/// Requests for which there is room from the start. What grows from nothing is copied again and
-/// again, and for most instances a simulation is not long enough to pay for that. But queues go round
-/// in all the room they have, and with many instances that shall fit the caches.
+/// Requests for which memory is reserved from the start. A vector that grows from empty is copied repeatedly, and the
+/// simulation of most instances is too short to amortise that. On the other hand, queues cycle through all the memory
+/// they have, and with many instances that memory must fit the caches.
 pub(crate) const USUAL_REQUESTS: usize = 128;
 
-/// Shortest run of equal steps worth searching for: the search asks the latency model a few times.
+/// Shortest run of equal steps worth searching for: the search calls the latency model several times.
 pub(crate) const EQUAL_STEPS: u64 = 4;
 
-/// Entries of the step log before anybody looks for what can be dropped.
+/// Entries of the step log before it is searched for entries that can be dropped.
 pub(crate) const STEP_LOG_ENTRIES: usize = 192;
 
-/// Gaps in the order of the batch that are not worth closing, beside three for each running request.
+/// Gaps in the order of the batch that are not worth closing, in addition to three for each running request.
 pub(crate) const ORDER_GAPS: usize = 256;
 
-/// Deadlines of ended requests that are not worth forgetting, beside half of all.
+/// Deadlines of ended requests that are not worth removing, in addition to half of all deadlines.
 pub(crate) const DEADLINES_GONE: usize = 32;
 
 // The KV cache.
 
-/// Changes of findable blocks that are not worth looking through for those that cancel out.
+/// Changes of the set of cached blocks before the list is searched for changes that cancel each other.
 pub(crate) const CACHE_CHANGES: usize = if cfg!(test) { 8 } else { 1024 };
 
 // Metrics.
 
-/// Inter-token latencies of all instances written down before they are handed on: 32 KiB.
+/// Inter-token latencies of all instances that are buffered before they are counted: 32 KiB.
 pub(crate) const RECENT_GAPS: usize = 4096;
 
-/// Instances whose histograms are at hand anyway: theirs are not written down first.
+/// Number of instances for which the histograms stay in the processor's caches anyway: nothing is buffered for them.
 pub(crate) const HISTOGRAMS_AT_HAND: usize = 8;
 
-/// Durations of an instance listed before they are counted: 64 KiB, less than the counters of as many values take.
+/// Durations of an instance that are listed before they are counted: 64 KiB, less than the counters of as many values
+/// take.
 pub(crate) const LISTED_DURATIONS: usize = 8192;
 
-/// Durations below have counters in pages, µs: 256 pages at most, 1 MiB. A step seldom takes longer (131 ms).
+/// Durations below this bound have counters in pages, µs: at most 256 pages, 1 MiB. A step seldom takes longer (131
+/// ms).
 pub(crate) const DENSE_DURATIONS_US: u64 = 1 << 17;
 
-/// Outcomes of an instance written down before they are sorted in.
+/// Outcomes of an instance that are buffered before they are sorted.
 pub(crate) const RECENT_OUTCOMES: usize = 64;
 
-/// Samples for which there is room to begin with: 2 KiB. What grows from nothing is copied again and again.
+/// Samples for which memory is reserved from the start: 2 KiB. A vector that grows from empty is copied repeatedly.
 pub(crate) const FIRST_SAMPLES: usize = 512;
 
 // Latency models.
 
-/// Tokens of a step of which `physics` keeps a table: 64 kB.
+/// Number of tokens in a step up to which `physics` keeps a table: 64 kB.
 pub(crate) const PHYSICS_TOKENS: u64 = 8192;
 
-/// Requests of a step of which `physics` keeps a table: 8 kB.
+/// Number of requests in a step up to which `physics` keeps a table: 8 kB.
 pub(crate) const PHYSICS_REQUESTS: u64 = 1024;
 
-/// Tokens of a step of which `roofline` keeps a table of weights read: 64 kB. Only extremely sparse models have more.
+/// Number of tokens in a step up to which `roofline` keeps a table of weights read: 64 kB. Only extremely sparse models
+/// need more.
 pub(crate) const ROOFLINE_TOKENS: u64 = 8192;

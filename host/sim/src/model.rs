@@ -1,21 +1,21 @@
-//! What the formulas need to know about a model and a GPU: numbers, already read and named.
+//! The properties of a model and a GPU that the formulas use: numbers, already read and named.
 //!
-//! Reading them from `config.json` and hardware files is the host's business.
+//! Other crates read them from `config.json` and hardware files.
 
 /// Architecture of a transformer. The names are those of Hugging Face's `config.json`.
 ///
 /// Rules for reading it: BLIS f90a1e3a, `engine.md` §4.1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelConfig {
-    /// Transformer layers (`num_hidden_layers`).
+    /// Number of transformer layers (`num_hidden_layers`).
     pub num_hidden_layers: u32,
     /// Width of the residual stream (`hidden_size`).
     pub hidden_size: u32,
-    /// Query heads (`num_attention_heads`).
+    /// Number of query heads (`num_attention_heads`).
     pub num_attention_heads: u32,
-    /// KV heads (`num_key_value_heads`); equal to the query heads without grouping.
+    /// Number of KV heads (`num_key_value_heads`); equal to the query heads without grouping.
     pub num_key_value_heads: u32,
-    /// Width of one head where the config states it; otherwise `hidden_size / num_attention_heads`.
+    /// Width of one head, if the config has it; otherwise it is `hidden_size / num_attention_heads`.
     pub head_dim: Option<u32>,
     /// Rows of the embedding (`vocab_size`).
     pub vocab_size: u32,
@@ -23,7 +23,7 @@ pub struct ModelConfig {
     pub intermediate_size: u32,
     /// Width of the MLP of dense layers, where it differs (`intermediate_size_mlp`, Llama 4).
     pub dense_intermediate_size: Option<u32>,
-    /// MLP activation (`hidden_act`); empty if the config is silent.
+    /// MLP activation (`hidden_act`); empty if the config has none.
     pub hidden_act: String,
     /// Whether input and output embedding are one matrix (`tie_word_embeddings`).
     pub tie_word_embeddings: bool,
@@ -33,7 +33,7 @@ pub struct ModelConfig {
     pub weight_bytes: f64,
     /// Mixture of experts; `None` for a dense model.
     pub moe: Option<Moe>,
-    /// The config has traits of a mixture of experts, but does not say how many experts there are.
+    /// Whether the config describes a mixture of experts without the number of experts.
     pub moe_without_expert_count: bool,
     /// Multi-head latent attention; `None` for ordinary attention.
     pub mla: Option<Mla>,
@@ -46,29 +46,29 @@ pub struct ModelConfig {
 pub struct Moe {
     /// Routed experts per layer, at least 2.
     pub num_experts: u32,
-    /// Experts each token visits (`num_experts_per_tok`); 0 if the config is silent.
+    /// Number of experts that each token visits (`num_experts_per_tok`); 0 if the config has none.
     pub num_experts_per_tok: u32,
     /// Width of one expert (`moe_intermediate_size`), where it differs from `intermediate_size`.
     pub moe_intermediate_size: Option<u32>,
     /// Width of the shared experts together; 0 if there are none.
     pub shared_intermediate_size: u32,
-    /// `interleave_moe_layer_step`: BLIS takes one layer in `step + 1` for MoE. 0: every layer.
+    /// `interleave_moe_layer_step`: BLIS counts one layer in `step + 1` as MoE. 0: every layer.
     pub interleave_moe_layer_step: u32,
-    /// Leading dense layers (`first_k_dense_replace`). The KV capacity honours them, step times do not.
+    /// Leading dense layers (`first_k_dense_replace`). The KV capacity considers them, step times do not.
     pub first_k_dense_replace: u32,
 }
 
-/// Multi-head latent attention: what is cached per token instead of keys and values.
+/// Multi-head latent attention: the vectors that are cached per token instead of keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mla {
-    /// `kv_lora_rank`, at least 1.
+    /// Width of the compressed KV vector (`kv_lora_rank`), at least 1.
     pub kv_lora_rank: u32,
-    /// `qk_rope_head_dim`.
+    /// Width of the position-dependent part (`qk_rope_head_dim`).
     pub qk_rope_head_dim: u32,
 }
 
 impl ModelConfig {
-    /// Layers with experts, as the step-time formulas count them.
+    /// Number of layers with experts, as the step-time formulas count them.
     #[must_use]
     pub fn moe_layers(&self) -> u32 {
         match self.moe {
@@ -78,7 +78,7 @@ impl ModelConfig {
         }
     }
 
-    /// Width of an expert; of the MLP in a dense model.
+    /// Width of an expert; in a dense model, of the MLP.
     #[must_use]
     pub fn expert_width(&self) -> u32 {
         self.moe.and_then(|moe| moe.moe_intermediate_size).unwrap_or(self.intermediate_size)
@@ -91,7 +91,7 @@ impl ModelConfig {
     }
 }
 
-/// One GPU, from its data sheet.
+/// Performance and memory of one GPU, from its data sheet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gpu {
     /// Dense FP16/BF16 tensor-core peak, TFLOPS.
@@ -100,7 +100,7 @@ pub struct Gpu {
     pub tflops_fp8: f64,
     /// Memory bandwidth, TB/s.
     pub hbm_tb_s: f64,
-    /// Memory, GiB.
+    /// Size of the memory, GiB.
     pub memory_gib: f64,
     /// Attainable share of the peak. Only the roofline model uses it.
     pub mfu: Option<Mfu>,
@@ -109,27 +109,27 @@ pub struct Gpu {
 /// Model FLOPS utilisation: attainable share of a GPU's peak, in (0, 1].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mfu {
-    /// While computing prompts.
+    /// Attainable share in prefill.
     pub prefill: f64,
-    /// While generating.
+    /// Attainable share in decode.
     pub decode: f64,
 }
 
 impl Gpu {
-    /// Peak compute for weights of that many bytes, TFLOPS: the FP8 figure for exactly one byte where
-    /// there is one, otherwise FP16 (4-bit weights are computed in FP16). BLIS f90a1e3a, `engine.md` §4.2.
+    /// Peak compute for weights of that many bytes, TFLOPS: the FP8 figure for exactly one byte if the GPU has one,
+    /// otherwise FP16 (4-bit weights are computed in FP16). BLIS f90a1e3a, `engine.md` §4.2.
     #[must_use]
     pub fn peak_tflops(&self, weight_bytes: f64) -> f64 {
         if weight_bytes == 1.0 && self.tflops_fp8 > 0.0 { self.tflops_fp8 } else { self.tflops_fp16 }
     }
 }
 
-/// How an engine instance is spread over GPUs.
+/// How an engine instance is distributed over GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parallelism {
-    /// Tensor parallel degree, at least 1.
+    /// Tensor-parallel degree, at least 1.
     pub tensor: u32,
-    /// Data parallel degree (attention replicas that share experts), at least 1.
+    /// Data-parallel degree (attention replicas that share experts), at least 1.
     pub data: u32,
 }
 
@@ -138,7 +138,7 @@ pub(crate) mod samples {
     //! Models for tests, from their public configs.
     use super::*;
 
-    /// Llama-3.1-8B.
+    /// Llama-3.1-8B, a dense model.
     pub fn llama_8b() -> ModelConfig {
         ModelConfig {
             num_hidden_layers: 32,

@@ -1,13 +1,13 @@
-//! What a simulation tells those who watch it: one type of event, one method that takes it.
+//! Events of a simulation for its observers: one type of event, one method that receives it.
 //!
 //! ```text
 //! arrival ─► decision: admission, routing ─► decision: scheduling, preemption ─► step ─► first token,
 //!                                                                                   inter-token latency ─► outcome
 //! ```
 //!
-//! An observer says beforehand what it is interested in; the rest need not be told, and some of it (steps, decisions
-//! inside instances) is not even computed. It is known when the simulation is compiled, so that an event for
-//! which nobody has a use costs nothing. An observer never calls back.
+//! An observer declares beforehand which events it is interested in. Other events need not be reported, and some of
+//! them (steps, decisions inside instances) are not even computed. The interests are known at compile time, so an event
+//! without an interested observer costs nothing. An observer never calls back into the simulation.
 
 use std::ops::BitOr;
 
@@ -17,99 +17,99 @@ use crate::policy::Reads;
 use crate::request::Request;
 use crate::units::Micros;
 
-/// Something that happened.
+/// One event of a simulation.
 #[derive(Clone, Copy, Debug)]
 pub enum SimEvent<'a> {
-    /// A request arrived at the service. Told in the order in which they do.
+    /// A request arrived at the service. Reported in the order of arrival.
     Arrival(&'a Request),
     /// A policy decided: [`Interests::DECISIONS`] or [`Interests::SCHEDULING`].
     Decision(&'a Decision<'a>),
-    /// A step was planned, and what it does is known. Only of instances that keep a record of every step
+    /// A step was planned, and its content is known. Reported only by instances that keep a record of every step
     /// ([`Fast::recording`](crate::instance::Fast::recording); the plain engine always does).
     Step {
-        /// Number of the instance.
+        /// Index of the instance that executes it.
         instance: u32,
-        /// What it does.
+        /// The requests and tokens of the step, with its start and end.
         step: &'a StepRecord,
     },
-    /// A request got its first token: told when the step that gives it begins. For a request thrown
-    /// out of the batch that starts anew (BLIS), told again.
+    /// A request generates its first token: reported when the step that generates it begins. Reported again for a
+    /// preempted request that starts anew (BLIS).
     FirstToken(&'a FirstToken),
-    /// Time passed between one token of a request and the next.
+    /// Time passed between one token of a request and its next.
     InterTokenLatency {
-        /// Number of the instance.
+        /// Index of the instance that generated the tokens.
         instance: u32,
-        /// How much.
+        /// The inter-token latency of each token.
         gap: Micros,
-        /// So many times.
+        /// How many tokens had this latency.
         count: u64,
     },
-    /// Inter-token latencies told before belong to requests that did not complete: the published figure
-    /// pools completed requests only.
+    /// Inter-token latencies reported before belong to requests that did not complete. The published figure pools
+    /// completed requests only.
     InterTokenLatencyRetracted {
-        /// Number of the instance.
+        /// Index of the instance that generated the tokens.
         instance: u32,
-        /// How long each was.
+        /// The inter-token latency of each token.
         gap: Micros,
-        /// So many of them.
+        /// How many of them to subtract.
         count: u64,
     },
-    /// A request ended. Told once per request, in the order in which they end.
+    /// A request ended. Reported once for each request, in the order in which they end.
     Outcome(&'a Outcome),
 }
 
-/// Who watches a simulation.
+/// A receiver of the events of a simulation.
 pub trait Observer {
-    /// What it wants to be told. The same throughout a simulation.
+    /// The events that it receives. The set must not change during a simulation.
     fn interests(&self) -> Interests;
 
-    /// Takes an event. It may be one of no interest to this observer, which others want to be told.
+    /// Receives an event. It may be an event outside of its interests that is reported for another observer.
     fn record(&mut self, event: &SimEvent<'_>);
 }
 
-/// What an observer wants to be told, and which signals of a decision it looks at: a set.
+/// A set: the events that an observer receives, and the signals that it reads in a decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interests(u16);
 
 impl Interests {
-    /// Nothing.
+    /// The empty set: no events and no signals.
     pub const NONE: Self = Self(0);
-    /// [`SimEvent::Arrival`].
+    /// Every [`SimEvent::Arrival`], in the order of time.
     pub const ARRIVALS: Self = Self(1 << 0);
     /// [`SimEvent::Decision`] in front of the instances: [`Decision::Admission`] and [`Decision::Routing`].
     pub const DECISIONS: Self = Self(1 << 1);
     /// [`SimEvent::Decision`] inside instances: [`Decision::Scheduling`] and [`Decision::Preemption`].
     pub const SCHEDULING: Self = Self(1 << 2);
-    /// [`SimEvent::Step`]. Costs the runs of equal steps.
+    /// Every [`SimEvent::Step`]. Prevents the fast engine from executing runs of equal steps at once.
     pub const STEPS: Self = Self(1 << 3);
-    /// [`SimEvent::FirstToken`].
+    /// Every [`SimEvent::FirstToken`], in BLIS semantics again after a preemption.
     pub const FIRST_TOKENS: Self = Self(1 << 4);
     /// [`SimEvent::InterTokenLatency`] and [`SimEvent::InterTokenLatencyRetracted`].
     pub const INTER_TOKEN_LATENCIES: Self = Self(1 << 5);
-    /// [`SimEvent::Outcome`].
+    /// Every [`SimEvent::Outcome`], one for each request.
     pub const OUTCOMES: Self = Self(1 << 6);
-    /// [`Reads::load`]: kept up to date for decisions, whatever the policies read.
+    /// [`Reads::load`]: kept up to date for decisions, even if no policy reads it.
     pub const LOAD: Self = Self(1 << 7);
-    /// [`Reads::in_flight`], likewise.
+    /// [`Reads::in_flight`]: kept up to date for decisions, even if no policy reads it.
     pub const IN_FLIGHT: Self = Self(1 << 8);
-    /// [`Reads::cached_blocks`], likewise.
+    /// [`Reads::cached_blocks`]: kept up to date for decisions, even if no policy reads it.
     pub const CACHED_BLOCKS: Self = Self(1 << 9);
 
-    /// Everything in either.
+    /// The union of both sets.
     #[inline]
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether all of `other` is in it.
+    /// Whether `other` is a subset of this set.
     #[inline]
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// The signals among them.
+    /// The signals in the set.
     #[must_use]
     pub const fn reads(self) -> Reads {
         Reads {
@@ -138,7 +138,7 @@ impl From<Reads> for Interests {
     }
 }
 
-/// Nobody watches.
+/// The empty observer, which costs nothing.
 impl Observer for () {
     #[inline(always)]
     fn interests(&self) -> Interests {
@@ -149,7 +149,7 @@ impl Observer for () {
     fn record(&mut self, _event: &SimEvent<'_>) {}
 }
 
-/// Both are told everything.
+/// A pair of observers, each of which receives all events of either.
 impl<A: Observer, B: Observer> Observer for (A, B) {
     #[inline(always)]
     fn interests(&self) -> Interests {
@@ -163,7 +163,7 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
     }
 }
 
-/// One that may be switched off.
+/// An optional observer; `None` receives nothing.
 impl<O: Observer> Observer for Option<O> {
     #[inline(always)]
     fn interests(&self) -> Interests {

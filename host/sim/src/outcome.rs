@@ -1,9 +1,10 @@
-//! What becomes of a request, and what was decided about it.
+//! The outcome of a request, and the decisions about it.
 //!
-//! The engine reports every request exactly once, when it ends (or when the simulation does), and
-//! keeps nothing: its own state stays proportional to what is live. [`Observer`](crate::observer::Observer)s are told.
+//! The engine reports every request exactly once, when it ends (or when the simulation does), to an
+//! [`Observer`](crate::observer::Observer), and then forgets it: the state of the engine stays proportional to the
+//! number of live requests.
 
-use crate::policy::{Choice, ClusterView, Reads, RequestView, Verdict};
+use crate::policy::{AdmissionDecision, ClusterView, Reads, RequestView, RoutingDecision};
 use crate::request::{Request, Tags};
 use crate::units::Micros;
 
@@ -12,28 +13,28 @@ use crate::units::Micros;
 pub enum Status {
     /// All output tokens were generated.
     Completed,
-    /// Ended early at `max_model_len`. Counts as completed.
+    /// The output ended early, at `max_model_len`. Counts as completed.
     LengthCapped,
     /// The client's deadline passed first.
     TimedOut,
-    /// Refused on arrival: it can never be served.
+    /// Dropped on arrival: the request can never be served.
     Dropped(DropReason),
-    /// Still in the wait queue at the end of the simulation.
+    /// Still in the waiting queue at the end of the simulation.
     Queued,
     /// Still in the running batch at the end of the simulation.
     Running,
-    /// Between arrival and wait queue at the end of the simulation.
+    /// Between arrival and waiting queue at the end of the simulation.
     Arriving,
-    /// Refused by the service; no instance saw it.
+    /// Rejected by the service; it reached no instance.
     Rejected(Rejection),
 }
 
-/// Who refused a request.
+/// What rejected a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
-    /// The admission policy.
+    /// The admission policy rejected it.
     Admission,
-    /// Nobody: no instance serves the model it asks for.
+    /// No instance serves the model that it names, so it could not be routed.
     Routing,
 }
 
@@ -42,31 +43,31 @@ pub enum Rejection {
 pub enum DropReason {
     /// The prompt alone reaches `max_model_len`.
     PromptTooLong,
-    /// Prompt plus the client's budget exceed `max_model_len` (BLIS only; vLLM caps the answer).
+    /// Prompt plus `max_tokens` exceed `max_model_len` (BLIS only; vLLM caps the output).
     BudgetTooLong,
     /// The prompt needs more KV blocks than the instance has.
     KvTooSmall,
 }
 
-/// The life of one request. Times are durations from its arrival.
+/// The timeline of one request. Times are durations from its arrival.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
     /// [`crate::request::Request::id`].
     pub id: u32,
-    /// When it arrived.
+    /// Time of arrival at the service.
     pub arrival: Micros,
-    /// Prompt tokens.
+    /// Length of the prompt, tokens.
     pub input_tokens: u32,
-    /// Output tokens the request asked for.
+    /// Length of the whole output, tokens.
     pub output_tokens: u32,
-    /// Output tokens it got.
+    /// Output tokens that were generated.
     pub generated_tokens: u32,
-    /// How it ended.
+    /// How the request ended.
     pub status: Status,
-    /// When the instance was done with it: end of its last step, or the moment its client gave up. Its
-    /// arrival if it reached no instance, or had not ended.
+    /// When the instance had finished it: the end of its last step, or the moment its client timed out. Equal to the
+    /// arrival if it reached no instance or had not ended.
     pub ended_at: Micros,
-    /// The instance that had it; `None` if it reached none.
+    /// Index of the instance that served it; `None` if it reached none.
     pub instance: Option<u32>,
     /// [`crate::request::Request::tags`].
     pub tags: Tags,
@@ -74,22 +75,22 @@ pub struct Outcome {
     pub ttft: Option<Micros>,
     /// End-to-end latency; `None` unless it completed.
     pub e2e: Option<Micros>,
-    /// Σ inter-token latencies of the finished request; 0 unless it completed.
+    /// Sum of its inter-token latencies; 0 unless it completed.
     pub itl_sum: Micros,
-    /// How many inter-token latencies that sum has.
+    /// Number of inter-token latencies in that sum.
     pub itl_count: u32,
-    /// Mean inter-token latency, µs; 0 unless it completed with at least one gap.
+    /// Mean inter-token latency, µs; 0 unless it completed with at least two tokens.
     pub itl_mean_us: f64,
-    /// From arrival to the (last) admission into the running batch; `None` if never admitted.
+    /// From arrival to the (last) admission into the running batch; `None` if it was never admitted.
     pub scheduling_delay: Option<Micros>,
-    /// Times it was thrown out of the batch.
+    /// Number of times it was preempted.
     pub preemptions: u32,
-    /// Prompt tokens found in the prefix cache at its first admission.
+    /// Prompt tokens found in the prefix cache at its first admission to the batch.
     pub cached_tokens: u32,
 }
 
 impl Outcome {
-    /// A request to which nothing happened but its end.
+    /// A request that ended before anything else happened to it.
     #[must_use]
     pub fn new(request: &Request, status: Status) -> Self {
         Self {
@@ -113,38 +114,38 @@ impl Outcome {
         }
     }
 
-    /// The same, ended at `at`.
+    /// The same outcome, with `at` as the time of its end.
     #[must_use]
     pub fn ended_at(self, at: Micros) -> Self {
         Self { ended_at: at, ..self }
     }
 
-    /// Completed, capped or not.
+    /// Whether it completed, length-capped or not.
     #[must_use]
     pub fn completed(&self) -> bool {
         matches!(self.status, Status::Completed | Status::LengthCapped)
     }
 }
 
-/// A request got its first token.
+/// A request generated its first token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstToken {
     /// [`crate::request::Request::id`].
     pub id: u32,
-    /// Where.
+    /// Index of the instance that serves it.
     pub instance: u32,
-    /// When it arrived.
+    /// Time of arrival at the service.
     pub arrival: Micros,
-    /// How long after its arrival the token was out.
+    /// Time from its arrival to the token.
     pub ttft: Micros,
-    /// Prompt tokens.
+    /// Length of the prompt, tokens.
     pub input_tokens: u32,
     /// [`crate::request::Request::tags`].
     pub tags: Tags,
 }
 
 impl FirstToken {
-    /// `request` got it on `instance`, `ttft` after its arrival.
+    /// `request` generated its first token on `instance`, `ttft` after its arrival.
     #[must_use]
     pub fn new(request: &Request, instance: u32, ttft: Micros) -> Self {
         let &Request { id, arrival, input_tokens, tags, .. } = request;
@@ -154,160 +155,161 @@ impl FirstToken {
 
 /// A decision, and what the policy saw.
 ///
-/// Those in front of the instances come in the order of time, and so do those of any one instance. But
-/// an instance may be told of later than what happened after it elsewhere.
+/// Decisions in front of the instances are reported in the order of time, and so are the decisions inside any one
+/// instance. Between instances there is no such order: a decision inside an instance may be reported later than events
+/// that follow it elsewhere.
 #[derive(Clone, Copy, Debug)]
 pub enum Decision<'a> {
-    /// Whether a request may enter.
+    /// Whether a request is admitted to the service.
     Admission {
-        /// The request.
+        /// The request that arrived, as policies see it.
         request: &'a RequestView<'a>,
-        /// The service.
+        /// The service as the policy saw it.
         cluster: &'a ClusterView<'a>,
-        /// Which columns are up to date, and whether the policy looked.
-        columns: Columns,
-        /// The answer.
-        verdict: &'a Verdict,
+        /// Which columns are up to date, and which the policy read.
+        columns: SignalColumns,
+        /// The result: admit, or reject with a reason.
+        decision: &'a AdmissionDecision,
     },
-    /// Where it goes.
+    /// The instance to which a request is dispatched.
     Routing {
-        /// The request.
+        /// The request that was admitted, as policies see it.
         request: &'a RequestView<'a>,
-        /// The service.
+        /// The service as the policy saw it.
         cluster: &'a ClusterView<'a>,
-        /// Which columns are up to date, and whether the policy looked.
-        columns: Columns,
-        /// The answer.
-        choice: &'a Choice,
+        /// Which columns are up to date, and which the policy read.
+        columns: SignalColumns,
+        /// The result: the chosen instance, with a reason.
+        choice: &'a RoutingDecision,
         /// A score for each instance; empty if the policy has none.
         scores: &'a [f64],
     },
-    /// Whether the head of a wait queue enters the batch.
+    /// Whether the head of a waiting queue is scheduled into the batch.
     Scheduling(SchedulingDecision),
-    /// Who leaves the batch because KV blocks ran out.
+    /// Which request is preempted because no KV blocks are free.
     Preemption(PreemptionDecision),
 }
 
-/// What a view shows beyond zeros and what is long past.
+/// Which columns of a view hold current values. The others are zeros or stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Columns {
-    /// Up to date, whoever wants them to be.
+pub struct SignalColumns {
+    /// Columns that are up to date, for this policy or for another reader.
     pub current: Reads,
-    /// Read by the policy that decided.
+    /// Columns that the deciding policy reads.
     pub read: Reads,
 }
 
-/// The head of a wait queue, and whether it enters the batch. Nobody else can: service is strictly from
-/// the head, and the scheduling policy's word was its place in the queue.
+/// The head of a waiting queue, and whether it is scheduled into the batch. No other request can be: service is
+/// strictly from the head, and the scheduling policy has decided only the position in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchedulingDecision {
-    /// Where.
+    /// Index of the instance that schedules.
     pub instance: u32,
-    /// When: the start of a step.
+    /// Time of the decision: the start of a step.
     pub now: Micros,
     /// [`crate::request::Request::id`].
     pub request: u32,
-    /// Its priority on the instance: lower is more urgent.
+    /// Its priority on the instance: lower is served first.
     pub priority: i64,
-    /// Requests in the wait queue, with this one.
+    /// Requests in the waiting queue, this one included.
     pub waiting: u32,
     /// Requests in the batch, without this one.
     pub running: u32,
-    /// KV blocks nobody holds.
+    /// KV blocks that no request holds.
     pub free_kv_blocks: u32,
-    /// What is left of the step's token budget.
+    /// What is left of the step's token budget, tokens.
     pub token_budget: u32,
-    /// Since it joined the queue, the last time if it was there before.
+    /// Time since it joined the queue; after a preemption, since it joined again.
     pub waited: Micros,
     /// Tokens generated so far; more than 0 only after a preemption.
     pub generated_tokens: u32,
-    /// Times it was thrown out of the batch.
+    /// Number of times it was preempted.
     pub preemptions: u32,
-    /// The answer.
-    pub entry: Entry,
+    /// Whether it was scheduled, or what it waits for.
+    pub result: SchedulingResult,
 }
 
-/// Whether a request enters the batch.
+/// Whether the head of the waiting queue is scheduled into the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
-    /// It does.
-    Enters {
-        /// Tokens found in the prefix cache.
+pub enum SchedulingResult {
+    /// It is scheduled in this step.
+    Scheduled {
+        /// Prompt tokens found in the prefix cache.
         cached_tokens: u32,
-        /// Tokens it computes in this step.
+        /// Tokens that it computes in this step.
         num_tokens: u32,
     },
-    /// Not in this step. Told once for each time that a request is at the head: at the first step that
-    /// leaves it there.
-    Waits(Obstacle),
+    /// It is not scheduled in this step. Reported once for each time that the request is at the head: at the first step
+    /// that leaves it there.
+    Waits(WaitReason),
 }
 
-/// Why a request does not enter the batch.
+/// Why a request is not scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Obstacle {
+pub enum WaitReason {
     /// The token budget of the step is used up.
     TokenBudget,
-    /// There are `max_num_seqs` requests in the batch.
+    /// The batch holds `max_num_seqs` requests.
     BatchFull,
-    /// Its prompt must not be split over steps, and is longer than what is left of the token budget.
+    /// Its prompt must not be chunked, and is longer than what is left of the token budget.
     UnsplitPrompt {
-        /// What it would compute, tokens.
+        /// Tokens that it would compute.
         num_tokens: u32,
     },
     /// There are not enough free KV blocks.
     KvBlocks {
-        /// What it takes, blocks.
+        /// KV blocks that it needs.
         needed: u32,
     },
 }
 
-/// A request that leaves the batch so that another can go on.
+/// The preemption of a request, which leaves the batch so that another can continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PreemptionDecision {
-    /// Where.
+    /// Index of the instance that preempts.
     pub instance: u32,
-    /// When: the start of a step.
+    /// Time of the decision: the start of a step.
     pub now: Micros,
-    /// [`crate::request::Request::id`] of the one that leaves.
+    /// [`crate::request::Request::id`] of the preempted request.
     pub victim: u32,
-    /// The one that needs room; it may be the victim itself.
+    /// The request that needs KV blocks; it may be the victim itself.
     pub wanting: u32,
-    /// KV blocks that one needs beyond those it has.
+    /// KV blocks that it needs beyond those that it holds.
     pub needed_kv_blocks: u32,
-    /// KV blocks nobody holds: fewer.
+    /// KV blocks that no request holds: fewer than needed.
     pub free_kv_blocks: u32,
-    /// Requests in the batch, with the victim.
+    /// Requests in the batch, the victim included.
     pub running: u32,
-    /// Requests in the wait queue, without the victim.
+    /// Requests in the waiting queue, without the victim.
     pub waiting: u32,
-    /// Tokens the victim has computed, which are lost but for what the prefix cache keeps.
+    /// Tokens that the victim has computed. They are lost except for those in the prefix cache.
     pub computed_tokens: u32,
-    /// Tokens the victim has generated.
+    /// Tokens that the victim has generated.
     pub generated_tokens: u32,
-    /// How often the victim was thrown out before.
+    /// Number of times the victim was preempted before.
     pub preemptions: u32,
 }
 
-/// The instance's own counters at the end of a simulation.
+/// Counters of one instance at the end of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Counters {
-    /// Requests thrown out of the running batch.
+    /// Preemptions of running requests.
     pub preemptions: u64,
     /// Σ [`LatencyModel::preemption_time`](crate::latency::LatencyModel::preemption_time).
     pub preemption_time: Micros,
     /// Final-token KV allocations that failed (BLIS semantics only).
     pub kv_allocation_failures: u64,
-    /// Prefix-cache look-ups that found their block.
+    /// KV blocks of prompts that were found in the prefix cache.
     pub cache_hits: u64,
-    /// KV blocks taken fresh.
+    /// KV blocks that were allocated without a prefix-cache hit.
     pub cache_misses: u64,
-    /// Σ prompt tokens of the requests that passed the arrival checks.
+    /// Sum of the prompt lengths of the requests that passed the checks on arrival, tokens.
     pub input_tokens: u64,
-    /// Σ over requests of the time spent in the wait queue, until the last executed event. Divided
-    /// by the duration: the mean queue length (Little's law).
+    /// Sum over requests of the time spent in the waiting queue, until the last executed event. Divided by the duration
+    /// it is the mean queue length (Little's law).
     pub queue_time: Micros,
-    /// Engine steps taken.
+    /// Number of engine steps executed.
     pub steps: u64,
     /// Time of the last executed event.
     pub clock: Micros,

@@ -1,12 +1,12 @@
-//! Asking for memory before it is needed.
+//! Memory prefetch: requesting data before it is needed.
 //!
-//! With hundreds of instances none of them is in the processor's near caches when its turn comes.
-//! Which one is next is known a while before, so that the wait can be for nothing else.
+//! With hundreds of instances, the data of an instance is not in the near caches when the next event is its own. Which
+//! instance is next is known some time before, so that the latency of memory can be overlapped with other work.
 
-/// Bytes that come together.
+/// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// `value` will be looked at soon. Changes nothing but the time that takes.
+/// Prefetches `value`, which will be read soon. It affects only speed.
 #[inline]
 pub(crate) fn soon<T: ?Sized>(value: &T) {
     let start = std::ptr::from_ref(value).cast::<u8>();
@@ -15,7 +15,7 @@ pub(crate) fn soon<T: ?Sized>(value: &T) {
     }
 }
 
-/// Something will be added to the end of `heap` soon.
+/// Prefetches the end of `heap`, where an element will be added soon, and the parent of that element.
 #[inline]
 pub(crate) fn prefetch_end<T>(heap: &[T]) {
     let parent = heap.get(heap.len() / 2);
@@ -27,7 +27,7 @@ pub(crate) fn prefetch_end<T>(heap: &[T]) {
 #[expect(unsafe_code, reason = "the intrinsic takes any address")]
 fn line(address: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: a hint. It reads nothing, and faults for no address.
+    // SAFETY: a hint to the processor. It reads nothing, and no address makes it fault.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
 }
 

@@ -1,44 +1,43 @@
 //! A request as the simulator sees it: numbers, no strings.
 //!
-//! Names (tenant, session, class …) are numbers here; the workload keeps the text behind them.
+//! Names (tenant, session, class …) are numbers here; the workload keeps the text for each.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::units::Micros;
 
-/// One request on its way in.
+/// One request of the workload.
 ///
-/// What is read once more when it ends lies together, in the first cache line.
+/// The fields that are read once more when the request ends lie together, in the first cache line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Request {
-    /// Number in the workload, unique; written as `request_<id>`.
+    /// Unique index in the workload; written as `request_<id>`.
     pub id: u32,
-    /// Prompt length, tokens.
+    /// Length of the prompt, tokens.
     pub input_tokens: u32,
-    /// Length of the answer, tokens. Only the engine may look: no policy sees it.
+    /// Output length, tokens. Only the engine may read it: no policy sees it.
     pub output_tokens: u32,
-    /// What the request says about itself.
+    /// The metadata that the client sent with the request.
     pub tags: Tags,
-    /// When it reaches the service.
+    /// Time at which it reaches the service.
     pub arrival: Micros,
-    /// Instance priority: lower is more urgent, as in vLLM. The cluster's priority policy sets it
-    /// when the request is handed to an instance.
+    /// Priority on the instance: lower is served first, as in vLLM. The cluster's priority policy sets it when the
+    /// request is dispatched to an instance.
     pub priority: i64,
-    /// When the client gives up (absolute); `None` if never.
+    /// Time at which the client times out (absolute); `None` if never.
     pub deadline: Option<Micros>,
-    /// The client's budget for the answer (`max_tokens`), tokens; `None` if it gave none.
+    /// The client's limit on output tokens (`max_tokens`); `None` if it set none.
     pub max_output_tokens: Option<u32>,
-    /// Priority the client asks for: lower is more urgent (vLLM's `priority`); `None` if it left
-    /// that to the service.
+    /// Priority set by the client: lower is served first (vLLM's `priority`); `None` if it left that to the service.
     pub client_priority: Option<i32>,
-    /// Which of its KV blocks may equal blocks of other requests.
+    /// The KV blocks of the request that may equal blocks of other requests.
     pub content: Content,
 }
 
 impl Request {
-    /// A request that says nothing else about itself.
+    /// A request without metadata, deadline, limits or shared blocks.
     #[must_use]
     pub fn new(id: u32, arrival: Micros, input_tokens: u32, output_tokens: u32) -> Self {
         Self {
@@ -56,42 +55,42 @@ impl Request {
     }
 }
 
-/// Number of a name in the workload's table; equal names have equal numbers.
+/// Index of a name in the workload's table. Equal names have equal indices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(pub u32);
 
 impl Name {
-    /// Nothing was said.
+    /// No name was given.
     pub const NONE: Self = Self(0);
 
-    /// Its place in a column over names.
+    /// Index of the name in a column over names.
     #[must_use]
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// What a request says about itself, as production would know it.
+/// Metadata of a request, as a production service would have it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tags {
-    /// Service class, as `critical` or `batch`.
+    /// Service class, such as `critical` or `batch`.
     pub slo_class: Name,
-    /// Who pays.
+    /// The tenant that is billed for the request.
     pub tenant: Name,
-    /// The conversation it belongs to.
+    /// The session (conversation) that the request belongs to.
     pub session: Name,
-    /// The model asked for.
+    /// The model that the request names.
     pub model: Name,
-    /// The load generator's client.
+    /// The client of the load generator that sent it.
     pub client: Name,
-    /// Requests of one group start with the same tokens.
+    /// The prefix group: requests of one group start with the same tokens.
     pub prefix_group: Name,
-    /// Round in its session, from 0.
+    /// Index of the round in its session, from 0.
     pub round_index: u32,
 }
 
-/// Identity of a KV block that two requests may share: an index handed out when the workload was
-/// loaded. Equal key ⇔ equal tokens in the block *and in everything before it*.
+/// Identity of a KV block that several requests may share: an index assigned when the workload was loaded. Equal key ⇔
+/// equal tokens in the block *and in everything before it*.
 pub type BlockKey = u32;
 
 /// A run of consecutive block keys: `first, first + 1, … first + len - 1`.
@@ -99,36 +98,36 @@ pub type BlockKey = u32;
 pub struct Span {
     /// Key of the first block of the run.
     pub first: BlockKey,
-    /// How many blocks.
+    /// Number of blocks in the run.
     pub len: u32,
 }
 
-/// The full KV blocks of a request, from its first token on, that can be found in or left for
-/// other requests. Blocks behind them are unique to the request, which alone may find them again
-/// (after a preemption). The spans cover prompt and, where its tokens are known, output.
+/// The full KV blocks of a request, from its first token on, that may be shared with other requests through the prefix
+/// cache. Blocks behind them are unique to the request: only the request itself may find them again (after a
+/// preemption). The spans cover the prompt and, where its tokens are known, the output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
-    /// Behind one pointer more than needed, so that this is small where there are none.
+    /// One more pointer than needed, so that the field is small where there are no spans.
     spans: Option<Arc<Box<[Span]>>>,
 }
 
 impl Content {
-    /// Nothing in common with any other request.
+    /// No block is shared with any other request.
     pub const UNIQUE: Self = Self { spans: None };
 
-    /// Shared blocks in the order of the tokens.
+    /// The shareable blocks in the order of the tokens.
     #[must_use]
     pub fn shared(spans: &[Span]) -> Self {
         if spans.iter().all(|span| span.len == 0) { Self::UNIQUE } else { Self { spans: Some(Arc::new(spans.into())) } }
     }
 
-    /// The runs, in order.
+    /// The runs of shareable blocks, in order.
     #[must_use]
     pub fn spans(&self) -> &[Span] {
         self.spans.as_deref().map_or(&[], |spans| spans)
     }
 
-    /// How many leading blocks are shareable.
+    /// Number of leading blocks that are shareable.
     #[must_use]
     pub fn shared_blocks(&self) -> u32 {
         self.spans().iter().map(|span| span.len).sum()
@@ -140,8 +139,8 @@ impl Content {
     }
 }
 
-/// The text of a session, where `texts` are all names of the workload by number: its own, or `sess_0` for the
-/// first number behind them, `sess_1` for the next.
+/// The text of a session, where `texts` are all names of the workload by index: its own text, or `sess_0` for the first
+/// index beyond them, `sess_1` for the next.
 #[must_use]
 pub fn session_text(texts: &[Box<str>], session: Name) -> Cow<'_, str> {
     match texts.get(session.index()) {

@@ -1,11 +1,11 @@
-//! Randomness: one seed, named streams, and a generator per item of a stream.
+//! Random numbers: one seed, named streams, and a generator for each item of a stream.
 //!
-//! What is drawn for item `n` of stream `s` depends on (seed, s, n) and on nothing else, so no
-//! policy, flag or order of evaluation can shift what another part of the simulation draws.
+//! The numbers drawn for item `n` of stream `s` depend on (seed, s, n) and on nothing else. A policy, a flag or the
+//! order of evaluation therefore cannot shift the numbers that another part of the simulation draws.
 
 use rand_pcg::Pcg64Mcg;
 
-/// The generator handed out by [`Stream::at`]: small, fast, the same on every platform.
+/// The generator returned by [`Stream::at`]: small, fast, and the same on every platform.
 pub type Generator = Pcg64Mcg;
 
 /// A named stream of randomness under one seed.

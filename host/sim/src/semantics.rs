@@ -1,49 +1,49 @@
-//! Where the real vLLM scheduler and the published BLIS differ: one named field each.
+//! The differences between the real vLLM scheduler and the published BLIS: one named field each.
 //!
-//! [`Semantics::VLLM`] is the default: what vLLM 0.15 does. [`Semantics::BLIS`] reproduces BLIS
-//! (commit f90a1e3a) to the microsecond, quirks included. Both engines read the same fields.
+//! [`Semantics::VLLM`] is the default: the behaviour of vLLM 0.15. [`Semantics::BLIS`] reproduces BLIS (commit
+//! f90a1e3a) to the microsecond, quirks included. Both engines read the same fields.
 
-/// Every difference, in the order in which a request meets it.
+/// Every difference, in the order in which it affects a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Semantics {
-    /// Refuse a request whose prompt plus budget exceeds `max_model_len`. vLLM's scheduler admits
-    /// it and stops the answer at the limit.
+    /// Refuse a request if its prompt plus `max_tokens` exceeds `max_model_len`. vLLM's scheduler admits it and ends
+    /// the output at the limit.
     pub drop_over_budget: bool,
-    /// Refuse on arrival what can never finish: prompt and answer need more KV than there is, or
-    /// an unchunked prompt exceeds the token budget. vLLM refuses to start in such a
-    /// configuration; BLIS admits the request and preempts it for ever.
+    /// Refuse on arrival a request that can never finish: its prompt and output need more KV blocks than there are, or
+    /// its unchunked prompt exceeds the token budget. vLLM refuses to start in such a configuration; BLIS admits the
+    /// request and preempts it for ever.
     pub refuse_unfinishable: bool,
-    /// A prompt found whole in the prefix cache costs nothing and does not claim its blocks, so
-    /// they can be evicted under it. vLLM always recomputes the last block.
+    /// A prompt that is found completely in the prefix cache costs nothing and does not claim its blocks, so they can
+    /// be evicted while it runs. vLLM always recomputes the last block.
     pub full_hit_is_free: bool,
-    /// The step that admits a request sees a context of 0 even if a prefix was cached: BLIS
-    /// writes the progress after it asked for the step time.
+    /// The step that admits a request sees a context of 0 even if a prefix was cached: BLIS updates the progress after
+    /// it has computed the step time.
     pub hit_context_is_zero: bool,
-    /// A preempted request forgets what it generated. vLLM keeps the tokens and recomputes their
-    /// KV as part of the prompt.
+    /// A preempted request loses its generated tokens. vLLM keeps the tokens and recomputes their KV as part of the
+    /// prompt.
     pub preemption_restarts: bool,
-    /// Among full ties of (priority, arrival), preempt the request admitted last; vLLM takes the
-    /// one admitted first.
+    /// Among requests of equal priority and arrival, preempt the one admitted last; vLLM preempts the one admitted
+    /// first.
     pub preempt_last_of_ties: bool,
-    /// Of several blocks with the same content only the latest can be found, and evicting any of
-    /// them hides it. vLLM keeps them all and finds the oldest.
-    pub forget_twins: bool,
-    /// A block that starts during decode is hashed only when a later token fills it, so with
-    /// one-token blocks never.
+    /// Of several blocks with the same content only the latest can be found, and evicting any of them hides it. vLLM
+    /// keeps them all and finds the oldest.
+    pub forget_duplicate_blocks: bool,
+    /// A block that starts during decode is hashed only when a later token fills it; with one-token blocks that never
+    /// happens.
     pub skip_one_token_decode_blocks: bool,
-    /// Completion allocates KV for the last output token, which nothing will read. The failure
-    /// of that allocation is counted.
+    /// Completion allocates KV for the last output token, although nothing reads it. A failure of that allocation is
+    /// counted.
     pub final_token_kv: bool,
-    /// An inter-token latency spans the wait since the previous token (steps that left the
-    /// request out, a preemption). BLIS counts the step that made the token and nothing else.
+    /// An inter-token latency includes the time in which the request was not scheduled since its previous token (steps
+    /// without it, a preemption). BLIS counts only the step that generated the token.
     pub itl_spans_waits: bool,
     /// The mean inter-token latency of a length-capped request divides by one too few.
     pub capped_itl_divides_by_one_less: bool,
-    /// A router counts a request as answered when the step starts that ends it. A real one hears
-    /// of it when the answer is complete.
-    pub answered_at_step_start: bool,
-    /// Signals are 0 until they are first read, free KV blocks too. They start as idle instances
-    /// are.
+    /// The router counts a request as completed when its last step starts. A real router counts it when the output is
+    /// complete.
+    pub completed_at_step_start: bool,
+    /// All signals, free KV blocks included, are 0 until they are first read. Otherwise they start with the values of
+    /// an idle instance.
     pub signals_start_at_zero: bool,
 }
 
@@ -56,12 +56,12 @@ impl Semantics {
         hit_context_is_zero: false,
         preemption_restarts: false,
         preempt_last_of_ties: false,
-        forget_twins: false,
+        forget_duplicate_blocks: false,
         skip_one_token_decode_blocks: false,
         final_token_kv: false,
         itl_spans_waits: true,
         capped_itl_divides_by_one_less: false,
-        answered_at_step_start: false,
+        completed_at_step_start: false,
         signals_start_at_zero: false,
     };
 
@@ -73,12 +73,12 @@ impl Semantics {
         hit_context_is_zero: true,
         preemption_restarts: true,
         preempt_last_of_ties: true,
-        forget_twins: true,
+        forget_duplicate_blocks: true,
         skip_one_token_decode_blocks: true,
         final_token_kv: true,
         itl_spans_waits: false,
         capped_itl_divides_by_one_less: true,
-        answered_at_step_start: true,
+        completed_at_step_start: true,
         signals_start_at_zero: true,
     };
 }

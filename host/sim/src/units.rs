@@ -1,7 +1,7 @@
 //! Time: integer microseconds from the start of the simulation.
 //!
-//! Floats never enter the order of events. A float becomes a time exactly once, here, by
-//! truncation toward zero, which is what the published BLIS does.
+//! Floats never enter the order of events. A float becomes a time exactly once, here, by truncation toward zero, as in
+//! the published BLIS.
 
 use std::fmt;
 use std::iter::Sum;
@@ -12,46 +12,46 @@ use std::ops::{Add, AddAssign, Sub, SubAssign};
 pub struct Micros(pub u64);
 
 impl Micros {
-    /// The start of the simulation; the empty duration.
+    /// The start of the simulation, or an empty duration.
     pub const ZERO: Self = Self(0);
-    /// Later than every event: "no horizon", "no deadline".
-    /// The largest signed 64-bit value, so that traces written elsewhere read the same.
+    /// A time later than every event: "no horizon", "no deadline". It is the largest signed 64-bit value, so that
+    /// traces written by other programs mean the same.
     pub const MAX: Self = Self(i64::MAX as u64);
 
-    /// Truncates toward zero. Negative becomes 0; NaN and anything ≥ 2^63 becomes [`Micros::MAX`].
+    /// Truncates toward zero. Negative values become 0; NaN and anything ≥ 2^63 become [`Micros::MAX`].
     #[must_use]
     pub fn from_f64(us: f64) -> Self {
         if us.is_nan() {
             return Self::MAX;
         }
-        Self((us as i64).max(0) as u64) // `as` stops at the ends of i64
+        Self((us as i64).max(0) as u64) // `as` saturates at both ends of i64
     }
 
-    /// A duration given in seconds, truncated to whole microseconds.
+    /// Converts a duration in seconds, truncated to whole microseconds.
     #[must_use]
     pub fn from_secs_f64(seconds: f64) -> Self {
         Self::from_f64(seconds * 1e6)
     }
 
-    /// In milliseconds, for output.
+    /// The time in milliseconds, for output.
     #[must_use]
     pub fn as_millis_f64(self) -> f64 {
         self.0 as f64 / 1e3
     }
 
-    /// In seconds, for output.
+    /// The time in seconds, for output.
     #[must_use]
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e6
     }
 
-    /// Addition that stays at [`Micros::MAX`] instead of wrapping.
+    /// Addition that saturates at [`Micros::MAX`] instead of wrapping.
     #[must_use]
     pub fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0).min(Self::MAX.0))
     }
 
-    /// The difference, 0 if `other` is later.
+    /// The difference; 0 if `other` is later.
     #[must_use]
     pub fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::latency::{Batch, ContextEffect, LatencyModel};
 use blis_sim::policy::{
-    AdmissionPolicy, BatchView, Classes, ClusterView, Event, Events, PreemptionPolicy, PriorityPolicy, QueuedView,
-    Reads, RequestView, RoutingPolicy, SchedulingPolicy, Ties, Verdict,
+    AdmissionDecision, AdmissionPolicy, BatchView, Classes, ClusterView, Event, Events, PreemptionPolicy,
+    PriorityPolicy, QueuedView, Reads, RequestView, RoutingPolicy, SchedulingPolicy, Ties,
 };
 use blis_sim::units::Micros;
 
@@ -215,7 +215,7 @@ impl<P: Policy> Guest for BuiltInGuest<P> {
 }
 
 impl AdmissionGuest for BuiltInGuest<Box<dyn AdmissionPolicy>> {
-    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<Verdict, Fault> {
+    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<AdmissionDecision, Fault> {
         Ok(self.0.admit(request, cluster))
     }
 }
@@ -231,7 +231,7 @@ impl RoutingGuest for BuiltInGuest<Box<dyn RoutingPolicy>> {
     ) -> Result<usize, Fault> {
         let target = self.0.route(request, cluster, ties, scores).target;
         if let Some(instance) = cluster.instances.get(target) {
-            self.0.sent(request, instance.id);
+            self.0.dispatched(request, instance.id);
         }
         Ok(target)
     }

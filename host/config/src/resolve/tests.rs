@@ -166,7 +166,7 @@ fn the_number_of_coefficients_selects_the_latency_model() {
     ");
     insta::assert_snapshot!(given(&[1.0; 2], &[1.0; 7]).unwrap_err(), @r"
     trained-physics for `llama-3.1-8b-instruct` on H100: trained-physics takes 3 alpha coefficients, not 2
-    hint: give that many with `--alpha-coeffs`
+    hint: set as many with `--alpha-coeffs`
     ");
     insta::assert_snapshot!(given(&[1.0; 3], &[1.0, f64::INFINITY, 1.0]).unwrap_err(), @r"
     blackbox for `llama-3.1-8b-instruct` on H100: beta[1] is inf

@@ -35,7 +35,7 @@ mod worlds;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use blis_sim::cluster::{Force, Halt, Settled, Timeline};
+use blis_sim::cluster::{ForcedDecision, Halt, RecordedDecisions, Timeline};
 use blis_sim::cost::Cost;
 use blis_sim::instance::Instance;
 use blis_sim::units::Micros;
@@ -225,7 +225,7 @@ pub trait Texts: Sync {
 pub fn judge<I: Instance + Clone + Send>(
     mut timeline: Timeline<I>,
     samples: &[Sample],
-    settled: &Arc<Settled>,
+    settled: &Arc<RecordedDecisions>,
     (window, alternatives): (Micros, usize),
     texts: &impl Texts,
 ) -> Result<Vec<Judged>, Halt> {
@@ -259,7 +259,7 @@ pub fn judge<I: Instance + Clone + Send>(
 /// A world from `timeline` to the end of the window, and on until the request has ended if `to_its_end`.
 fn run_world<I: Instance>(
     mut timeline: Timeline<I>,
-    force: Option<(u32, Force)>,
+    force: Option<(u32, ForcedDecision)>,
     mut cost: Cost,
     (from, window): (Micros, Micros),
     to_its_end: bool,

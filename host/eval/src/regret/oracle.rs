@@ -5,7 +5,7 @@
 //! of answers, so no real policy can do that. It is a bound found by search, not the optimum: a policy that
 //! beats it is possible, far from it is not.
 
-use blis_sim::cluster::{Force, Halt, Timeline};
+use blis_sim::cluster::{ForcedDecision, Halt, Timeline};
 use blis_sim::cost::Cost;
 use blis_sim::instance::Instance;
 use blis_sim::observer::Observer;
@@ -43,7 +43,7 @@ pub fn look_ahead<I: Instance + Clone + Send + Sync>(
         if let Some((at, request)) = pending.map(|pending| (pending.at, pending.request.clone())) {
             let mut sight = Sight::default();
             timeline.clone().decide(&mut sight)?;
-            if let Some(Force::Route(chosen)) = sight.answer {
+            if let Some(ForcedDecision::Route(chosen)) = sight.answer {
                 let mut fork = timeline.clone();
                 let mut past = Cost::new(at, at.saturating_add(window), request.id);
                 fork.catch_up(at, &mut past)?;
@@ -54,7 +54,7 @@ pub fn look_ahead<I: Instance + Clone + Send + Sync>(
                 let costs: Vec<Result<Cost, Halt>> = worlds
                     .into_par_iter()
                     .map(|(world, place)| {
-                        let force = Some((request.id, Force::Route(place)));
+                        let force = Some((request.id, ForcedDecision::Route(place)));
                         run_world(world, force, past.clone(), (at, window), false)
                     })
                     .collect();
@@ -64,7 +64,7 @@ pub fn look_ahead<I: Instance + Clone + Send + Sync>(
                 oracle.decisions += 1;
                 if best != chosen {
                     oracle.changed += 1;
-                    timeline.force(request.id, Force::Route(best));
+                    timeline.force(request.id, ForcedDecision::Route(best));
                 }
             }
         }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use blis_sim::cluster::{Fate, Settled};
+use blis_sim::cluster::{RecordedDecision, RecordedDecisions};
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::{Decision, Outcome};
-use blis_sim::policy::Verdict;
+use blis_sim::policy::AdmissionDecision;
 use blis_sim::request::Request;
 use blis_sim::rng::Stream;
 use blis_sim::units::Micros;
@@ -67,11 +67,11 @@ impl Survey {
 
     /// Every decision about who comes in and who goes where.
     #[must_use]
-    pub fn settled(&self) -> Arc<Settled> {
+    pub fn settled(&self) -> Arc<RecordedDecisions> {
         let fate = |noted: &Noted| match noted.target {
-            Some(target) => Fate::Routed(target),
-            None if noted.rejected => Fate::Rejected,
-            None => Fate::Admitted,
+            Some(target) => RecordedDecision::Routed(target),
+            None if noted.rejected => RecordedDecision::Rejected,
+            None => RecordedDecision::Admitted,
         };
         // Of the two about one request that of routing is the later one.
         Arc::new(self.decisions.iter().map(|noted| (noted.request, fate(noted))).collect())
@@ -221,12 +221,12 @@ impl<F: Fn(&Outcome) -> bool> Surveyor<F> {
 impl Survey {
     fn decided(&mut self, decision: &Decision<'_>) {
         let noted = match *decision {
-            Decision::Admission { request, verdict, .. } => Noted {
+            Decision::Admission { request, decision, .. } => Noted {
                 request: request.id,
                 target: None,
                 kind: DecisionKind::Admission,
                 margin: None,
-                rejected: *verdict != Verdict::Admit,
+                rejected: *decision != AdmissionDecision::Admit,
                 queued: false,
             },
             Decision::Routing { request, cluster, scores, choice, .. } => Noted {

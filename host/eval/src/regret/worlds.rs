@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use blis_sim::cluster::{Force, Halt, Settled, Timeline};
+use blis_sim::cluster::{ForcedDecision, Halt, RecordedDecisions, Timeline};
 use blis_sim::cost::Cost;
 use blis_sim::instance::Instance;
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::{Decision, Status};
-use blis_sim::policy::Verdict;
+use blis_sim::policy::AdmissionDecision;
 use blis_sim::request::Request;
 use blis_sim::units::Micros;
 
@@ -26,7 +26,7 @@ impl<I: Instance + Clone> Fork<I> {
         mut self,
         window: Micros,
         most: usize,
-        settled: &Arc<Settled>,
+        settled: &Arc<RecordedDecisions>,
         texts: &impl Texts,
     ) -> Result<Option<Judged>, Halt> {
         let Some(pending) = self.timeline.pending() else { return Ok(None) };
@@ -47,7 +47,7 @@ impl<I: Instance + Clone> Fork<I> {
         self,
         span: (Micros, Micros),
         most: usize,
-        (past, request, settled): (Cost, &Request, &Arc<Settled>),
+        (past, request, settled): (Cost, &Request, &Arc<RecordedDecisions>),
         state: State,
         texts: &impl Texts,
     ) -> Result<Option<Judged>, Halt> {
@@ -55,14 +55,14 @@ impl<I: Instance + Clone> Fork<I> {
         self.timeline.clone().decide(&mut sight)?;
         let Some(answer) = sight.answer else { return Ok(None) }; // nobody was asked: no instance serves it
         let alternatives = match answer {
-            Force::Admit(admitted) => vec![Force::Admit(!admitted)],
-            Force::Route(chosen) => {
-                candidates(&sight.scores(), &state, chosen, most).into_iter().map(Force::Route).collect()
+            ForcedDecision::Admit(admitted) => vec![ForcedDecision::Admit(!admitted)],
+            ForcedDecision::Route(chosen) => {
+                candidates(&sight.scores(), &state, chosen, most).into_iter().map(ForcedDecision::Route).collect()
             }
         };
         let mut worlds = Vec::with_capacity(alternatives.len() + 1);
         let held = |mut timeline: Timeline<I>| {
-            timeline.settle(Arc::clone(settled));
+            timeline.replay(Arc::clone(settled));
             timeline
         };
         let actual = run_world(held(self.timeline.clone()), None, past.clone(), span, true)?;
@@ -74,8 +74,8 @@ impl<I: Instance + Clone> Fork<I> {
             worlds.push(world(told(force), &cost, &reacting));
         }
         let situations = match answer {
-            Force::Admit(_) => Vec::new(),
-            Force::Route(chosen) => situations(chosen as usize, &state, sight.seen.as_ref()),
+            ForcedDecision::Admit(_) => Vec::new(),
+            ForcedDecision::Route(chosen) => situations(chosen as usize, &state, sight.seen.as_ref()),
         };
         let Sight { reason, seen, score_regret, .. } = sight;
         let about = About { kind: self.kind, stratum: self.stratum, request, at: span.0, situations };
@@ -86,7 +86,7 @@ impl<I: Instance + Clone> Fork<I> {
     fn judge_scheduling(
         self,
         (at, window): (Micros, Micros),
-        (past, settled): (Cost, &Arc<Settled>),
+        (past, settled): (Cost, &Arc<RecordedDecisions>),
         state: State,
         texts: &impl Texts,
     ) -> Result<Option<Judged>, Halt> {
@@ -104,7 +104,7 @@ impl<I: Instance + Clone> Fork<I> {
         other.serve_next(instance, second);
         let reacting = run_world(other.clone(), None, cost(), (at, window), false)?;
         let held = |mut timeline: Timeline<I>| {
-            timeline.settle(Arc::clone(settled));
+            timeline.replay(Arc::clone(settled));
             run_world(timeline, None, cost(), (at, window), true)
         };
         let (actual, other) = (held(self.timeline)?, held(other)?);
@@ -176,7 +176,7 @@ fn world(answer: String, cost: &Cost, reacting: &Cost) -> World {
         cost_s: cost.present.as_secs_f64(),
         reacting_cost_s: reacting.present.as_secs_f64(),
         awaiting_first_token_s: cost.awaiting_first_token.as_secs_f64(),
-        unanswered: cost.unanswered,
+        unanswered: cost.incomplete,
         own_s: cost.own_present().as_secs_f64(),
     }
 }
@@ -191,11 +191,11 @@ fn status(status: Status) -> &'static str {
     }
 }
 
-fn told(force: Force) -> String {
+fn told(force: ForcedDecision) -> String {
     match force {
-        Force::Admit(true) => "admitted".to_owned(),
-        Force::Admit(false) => "rejected".to_owned(),
-        Force::Route(place) => format!("instance_{place}"),
+        ForcedDecision::Admit(true) => "admitted".to_owned(),
+        ForcedDecision::Admit(false) => "rejected".to_owned(),
+        ForcedDecision::Route(place) => format!("instance_{place}"),
     }
 }
 
@@ -207,7 +207,7 @@ pub(super) fn state<I: Instance>(timeline: &Timeline<I>, request: &Request) -> S
         let load = instance.load();
         state.queue_depth.push(load.queue_depth);
         state.batch_size.push(load.batch_size);
-        state.arriving.push(instance.untouched() as u32);
+        state.arriving.push(instance.pending_arrivals() as u32);
         state.free_kv_blocks.push(load.total_kv_blocks - load.used_kv_blocks);
     }
     state
@@ -264,7 +264,7 @@ fn situations(chosen: usize, state: &State, seen: Option<&Seen>) -> Vec<Situatio
 /// The first decision that it is told of.
 #[derive(Default)]
 pub(super) struct Sight {
-    pub answer: Option<Force>,
+    pub answer: Option<ForcedDecision>,
     reason: String,
     seen: Option<Seen>,
     score_regret: Option<f64>,
@@ -296,15 +296,15 @@ impl Sight {
             return;
         }
         let (cluster, scores) = match *decision {
-            Decision::Admission { cluster, verdict, .. } => {
-                self.answer = Some(Force::Admit(*verdict == Verdict::Admit));
-                if let Verdict::Reject(reason) = verdict {
+            Decision::Admission { cluster, decision, .. } => {
+                self.answer = Some(ForcedDecision::Admit(*decision == AdmissionDecision::Admit));
+                if let AdmissionDecision::Reject(reason) = decision {
                     self.reason = reason.to_string();
                 }
                 (cluster, &[][..])
             }
             Decision::Routing { cluster, choice, scores, .. } => {
-                self.answer = Some(Force::Route(choice.target as u32));
+                self.answer = Some(ForcedDecision::Route(choice.target as u32));
                 self.reason = choice.reason.to_string();
                 self.score_regret = Some(blis_report::score_regret(cluster, scores, choice.target));
                 (cluster, scores)
@@ -313,7 +313,7 @@ impl Sight {
         };
         let signals = cluster.signals;
         self.seen = Some(Seen {
-            age_us: cluster.ages.load.0,
+            age_us: cluster.staleness.load.0,
             queue_depth: signals.queue_depth.clone(),
             batch_size: signals.batch_size.clone(),
             in_flight: signals.in_flight.clone(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use blis_abi::table::{self, CText};
 use blis_sim::latency::Batch;
-use blis_sim::policy::{BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties, Verdict};
+use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties};
 use blis_sim::units::Micros;
 
 use super::host::{NativeCallInput, NativeHost, copied};
@@ -115,9 +115,9 @@ impl Drop for NativeGuest {
 /// of this guest, and every other pointer is to a value or a slice of the caller, of the given length, that lives until
 /// the function returns.
 impl AdmissionGuest for NativeGuest {
-    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<Verdict, Fault> {
+    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<AdmissionDecision, Fault> {
         let admit = self.function(Kind::Admission, self.library.table.admit)?;
-        let (row, staleness) = (decision_row(request, cluster), staleness_row(cluster.ages));
+        let (row, staleness) = (decision_row(request, cluster), staleness_row(cluster.staleness));
         let Rows { rows, changed } = self.rows.of(cluster);
         let (rows, count) = (rows.as_ptr().cast(), rows.len());
         let about = NativeCallInput { changed, ..NativeCallInput::request(request) };
@@ -128,11 +128,11 @@ impl AdmissionGuest for NativeGuest {
         });
         let admitted = admitted.inspect_err(|_| self.rows.forget())?;
         match admitted {
-            1 => Ok(Verdict::Admit),
+            1 => Ok(AdmissionDecision::Admit),
             0 => {
                 // SAFETY: the header requires a text that stays valid until the next call.
                 let reason = unsafe { copied(reason, self.setup.limits.message_bytes) };
-                Ok(Verdict::Reject(Reason::Text(reason.into())))
+                Ok(AdmissionDecision::Reject(Reason::Text(reason.into())))
             }
             other => {
                 let what = format!("admit returned {other}; it must be 1 to admit or 0 to reject");
@@ -151,7 +151,7 @@ impl RoutingGuest for NativeGuest {
         scores: &mut Vec<f64>,
     ) -> Result<usize, Fault> {
         let route = self.function(Kind::Routing, self.library.table.route)?;
-        let (row, staleness) = (decision_row(request, cluster), staleness_row(cluster.ages));
+        let (row, staleness) = (decision_row(request, cluster), staleness_row(cluster.staleness));
         let Rows { rows, changed } = self.rows.of(cluster);
         let (rows, count) = (rows.as_ptr().cast(), rows.len());
         let about = NativeCallInput { ties: Some(ties), changed, ..NativeCallInput::request(request) };

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use blis_sim::cluster::Abort;
-use blis_sim::policy::{EventKind, Reads, Reason, RequestView, RoutingPolicy as _, Ties, Verdict};
+use blis_sim::policy::{AdmissionDecision, EventKind, Reads, Reason, RequestView, RoutingPolicy as _, Ties};
 use blis_sim::rng::Stream;
 use rand::Rng as _;
 
@@ -185,7 +185,7 @@ fn a_library_gets_what_changed() {
     // same.
     let call = |guest: &mut dyn RoutingGuest, service: &inputs::SyntheticService, class_priority| {
         let (mut request, mut scores) = (service.request(), Vec::new());
-        request.urgency = class_priority;
+        request.class_priority = class_priority;
         let result = guest.route(&request, &service.cluster(), &TIES(), &mut scores)?;
         assert_eq!(scores, [result as f64; 9]);
         Ok::<_, Fault>(result)
@@ -212,7 +212,7 @@ fn a_library_gets_what_changed() {
 
     let mut gate = start::<dyn AdmissionGuest>(plugin.as_ref(), &[], true);
     let mut admit = |service: &inputs::SyntheticService| gate.admit(&service.request(), &service.cluster());
-    let decision = |text: &str| Ok(Verdict::Reject(Reason::Text(text.into())));
+    let decision = |text: &str| Ok(AdmissionDecision::Reject(Reason::Text(text.into())));
     assert_eq!([admit(&later), admit(&advance(1))], [decision("any"), decision("few")]);
 }
 
@@ -306,20 +306,20 @@ fn every_kind_and_every_question_to_the_host() {
         |kind, question: &GuestCall| question.run(&mut plugin.start(&setup(kind, &[], true)).expect("a guest"), &TIES());
     let call_once = |kind| call(kind, &GuestCall::plausible(kind, 4, 1));
 
-    // Names, ages of the signals and the number of rows.
+    // Names, staleness of the signals and the number of rows.
     let point = DecisionPoint::plausible(3, 1);
     let (request, cluster) = (point.request(), point.cluster());
-    let text = format!("{} 3 {}", inputs::NAMES[request.tags.tenant.index()], cluster.ages.load.0);
+    let text = format!("{} 3 {}", inputs::NAMES[request.tags.tenant.index()], cluster.staleness.load.0);
     assert_eq!(
         start::<dyn AdmissionGuest>(plugin.as_ref(), &[], true).admit(&request, &cluster),
-        Ok(Verdict::Reject(Reason::Text(text.into())))
+        Ok(AdmissionDecision::Reject(Reason::Text(text.into())))
     );
     let with = |input_tokens| blis_sim::request::Request::new(1, blis_sim::units::Micros::ZERO, input_tokens, 1);
     let (seven, eight) = (with(7), with(8));
     let admit = |request| {
         start::<dyn AdmissionGuest>(plugin.as_ref(), &[], true).admit(&RequestView::new(request, 0, 16), &cluster)
     };
-    assert_eq!(admit(&seven), Ok(Verdict::Admit));
+    assert_eq!(admit(&seven), Ok(AdmissionDecision::Admit));
     let neither = admit(&eight).expect_err("neither");
     assert_eq!(
         folder.shorter(&neither),

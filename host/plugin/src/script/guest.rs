@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use blis_sim::latency::Batch;
-use blis_sim::policy::{BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties, Verdict};
+use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties};
 use blis_sim::units::Micros;
 use rhai::{CallFnOptions, Dynamic, FuncArgs, Map, Scope};
 
@@ -288,16 +288,16 @@ impl ScriptGuest {
 const NAN_COMES_FROM: &str = "look for 0/0, infinity minus infinity, or a root or logarithm of a negative number";
 
 impl AdmissionGuest for ScriptGuest {
-    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<Verdict, Fault> {
+    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<AdmissionDecision, Fault> {
         self.missing("admit", Kind::Admission)?;
         let views = self.views(request, cluster);
         let output = self.call("admit", views, request.id, None)?;
         if let Ok(admitted) = output.as_bool() {
-            return Ok(if admitted { Verdict::Admit } else { Verdict::Reject(Reason::Plugin(None)) });
+            return Ok(if admitted { AdmissionDecision::Admit } else { AdmissionDecision::Reject(Reason::Plugin(None)) });
         }
         if let Ok(reason) = output.as_immutable_string_ref() {
             let reason = call::cut(&reason, self.setup.limits.message_bytes);
-            return Ok(Verdict::Reject(Reason::Text(reason.into())));
+            return Ok(AdmissionDecision::Reject(Reason::Text(reason.into())));
         }
         let hint = if output.is_unit() { ": does its last line end in `;`?" } else { "" };
         let text = format!(

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use blis_sim::cluster::Abort;
 use blis_sim::latency::Batch;
 use blis_sim::policy::{
-    BatchView, ClusterView, Event, EventKind, InstanceInfo, LeastLoaded, QueuedView, Reads, RequestView, RoutingPolicy,
-    Signals, Ties, Verdict, Versions, Weighted,
+    AdmissionDecision, BatchView, ClusterView, Event, EventKind, InstanceInfo, LeastLoaded, QueuedView, Reads,
+    RequestView, RoutingPolicy, Signals, Ties, Versions, Weighted,
 };
 use blis_sim::request::{Content, Name, Request, Span, Tags};
 use blis_sim::rng::Stream;
@@ -57,7 +57,11 @@ impl TestService {
             now: self.now,
             instances: &self.instances,
             signals: &self.signals,
-            ages: blis_sim::policy::Ages { load: Micros(20), cached_blocks: Micros(30), in_flight: Micros::ZERO },
+            staleness: blis_sim::policy::Staleness {
+                load: Micros(20),
+                cached_blocks: Micros(30),
+                in_flight: Micros::ZERO,
+            },
             versions: Versions::default(),
             in_flight_changes: blis_sim::policy::Changes::UNKNOWN,
             tenants_in_flight: &[0, 0, 5],
@@ -134,7 +138,7 @@ fn value_of(expression: &str) -> String {
     let source = format!("fn admit(r, s) {{ `${{{expression}}}` }}");
     let service = TestService::idle(3).with(|signals| signals.queue_depth = vec![4, 1, 2]);
     match guest::<dyn AdmissionGuest>(&source).admit(&seen(&request(9)), &service.view()) {
-        Ok(Verdict::Reject(reason)) => reason.to_string(),
+        Ok(AdmissionDecision::Reject(reason)) => reason.to_string(),
         other => panic!("{expression}: {other:?}"),
     }
 }
@@ -343,8 +347,8 @@ fn every_kind_has_its_function() {
     let request = request(9);
     let view = seen(&request);
     let service = TestService::idle(2);
-    assert!(matches!(start::<dyn AdmissionGuest>(plugin).admit(&view, &service.view()), Ok(Verdict::Reject(_))));
-    assert!(matches!(start::<dyn AdmissionGuest>(plugin).admit(&view, &TestService::idle(3).view()), Ok(Verdict::Admit)));
+    assert!(matches!(start::<dyn AdmissionGuest>(plugin).admit(&view, &service.view()), Ok(AdmissionDecision::Reject(_))));
+    assert!(matches!(start::<dyn AdmissionGuest>(plugin).admit(&view, &TestService::idle(3).view()), Ok(AdmissionDecision::Admit)));
     assert_eq!(start::<dyn PriorityGuest>(plugin).priority(&view, Micros(1)), Ok(-200));
     let queued =
         QueuedView { now: Micros(5), request: view, priority: 3, generated_tokens: 10, preemptions: 1, turn: 4 };
@@ -354,7 +358,7 @@ fn every_kind_has_its_function() {
         priority: vec![0; 3],
         arrival: vec![Micros(1); 3],
         deadline: vec![None; 3],
-        urgency: vec![0; 3],
+        class_priority: vec![0; 3],
         tags: vec![request.tags; 3],
         input_tokens: vec![1; 3],
         computed_tokens: vec![1; 3],
@@ -442,7 +446,7 @@ fn a_script_gets_what_changed() {
     let call = |guest: &mut dyn AdmissionGuest, service: &inputs::SyntheticService| match guest
         .admit(&service.request(), &service.cluster())
     {
-        Ok(Verdict::Reject(reason)) => reason.to_string(),
+        Ok(AdmissionDecision::Reject(reason)) => reason.to_string(),
         other => panic!("{other:?}"),
     };
     let outputs: Vec<_> = (0..5).map(|_| call(guest.as_mut(), &advance(1))).collect();

@@ -64,7 +64,7 @@ impl RequestFields {
             prompt_blocks: request.prompt_blocks,
             shared_blocks: request.shared_block_count(),
             block_size: request.block_size,
-            class_priority: request.urgency,
+            class_priority: request.class_priority,
             tags: request.tags,
             tenant_in_flight,
             blocks: used_fields.blocks.then(|| Column::new(request.shared_blocks().map(f64::from))),
@@ -179,8 +179,8 @@ impl ClusterFields {
         let load = fresh(self.versions.load, cluster.versions.load);
         let cached_blocks = fresh(self.versions.cached_blocks, cluster.versions.cached_blocks);
         self.now = cluster.now;
-        self.load_staleness = cluster.ages.load;
-        self.cached_blocks_staleness = cluster.ages.cached_blocks;
+        self.load_staleness = cluster.staleness.load;
+        self.cached_blocks_staleness = cluster.staleness.cached_blocks;
         self.len = cluster.len();
         self.versions = cluster.versions;
         for (number, (column, (_, source))) in self.columns.iter_mut().zip(COLUMNS).enumerate() {
@@ -253,7 +253,7 @@ impl BatchObject {
             column(&batch.priority, |priority| priority as f64),
             column(&batch.arrival, |at| at.0 as f64),
             column(&batch.deadline, |at| at.map_or(f64::INFINITY, |at| at.0 as f64)),
-            column(&batch.urgency, f64::from),
+            column(&batch.class_priority, f64::from),
             column(&batch.input_tokens, f64::from),
             column(&batch.computed_tokens, f64::from),
             column(&batch.generated_tokens, f64::from),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use blis_sim::latency::Batch;
-use blis_sim::policy::{BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties, Verdict};
+use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties};
 use blis_sim::units::Micros;
 use wasmtime::Store;
 
@@ -142,7 +142,7 @@ impl<F: Functions> WasmGuest<F> {
     ) -> Result<A, Fault> {
         let mut rows = std::mem::take(&mut self.rows);
         let Rows { rows: instances, changed } = rows.of(cluster);
-        let input = DecisionRows { request: decision_row(request, cluster), staleness: staleness_row(cluster.ages), instances };
+        let input = DecisionRows { request: decision_row(request, cluster), staleness: staleness_row(cluster.staleness), instances };
         let about = WasmCallInput { id: request.id, request: Some(request), ties, changed };
         let result = call(self, &input, &about);
         if result.is_err() {
@@ -163,14 +163,14 @@ impl<F: Functions> WasmGuest<F> {
 }
 
 impl<F: Functions> AdmissionGuest for WasmGuest<F> {
-    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<Verdict, Fault> {
+    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<AdmissionDecision, Fault> {
         self.of(Kind::Admission)?;
         let decision = self.decide(request, cluster, None, |guest, input, about| {
             guest.call("admit", about, |functions, store| functions.admit(store, input))
         })?;
         Ok(match decision {
-            None => Verdict::Admit,
-            Some(text) => Verdict::Reject(Reason::Text(excerpt(&text, self.setup.limits.message_bytes).into())),
+            None => AdmissionDecision::Admit,
+            Some(text) => AdmissionDecision::Reject(Reason::Text(excerpt(&text, self.setup.limits.message_bytes).into())),
         })
     }
 }

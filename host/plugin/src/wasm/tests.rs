@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use blis_sim::cluster::Abort;
-use blis_sim::policy::{Ages, ClusterView, InstanceInfo, RequestView, RoutingPolicy as _, Signals, Ties, Versions};
+use blis_sim::policy::{
+    ClusterView, InstanceInfo, RequestView, RoutingPolicy as _, Signals, Staleness, Ties, Versions,
+};
 use blis_sim::request::{Content, Request, Span};
 use blis_sim::rng::Stream;
 use blis_sim::units::Micros;
@@ -120,7 +122,7 @@ fn with_view<T>(in_flight: &[u32], call: impl FnOnce(&RequestView<'_>, &ClusterV
         now: Micros(200),
         instances: &instances,
         signals: &signals,
-        ages: Ages::default(),
+        staleness: Staleness::default(),
         versions: Versions::default(),
         in_flight_changes: blis_sim::policy::Changes::UNKNOWN,
         tenants_in_flight: &[],

@@ -7,9 +7,10 @@ use std::path::Path;
 
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::{
-    Columns, Decision, DropReason, Entry, Obstacle, Outcome, PreemptionDecision, Rejection, SchedulingDecision, Status,
+    Decision, DropReason, Outcome, PreemptionDecision, Rejection, SchedulingDecision, SchedulingResult, SignalColumns,
+    Status, WaitReason,
 };
-use blis_sim::policy::{Choice, ClusterView, Reads, Reason, RequestView, Verdict};
+use blis_sim::policy::{AdmissionDecision, ClusterView, Reads, Reason, RequestView, RoutingDecision};
 use blis_sim::request::Name;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -68,14 +69,20 @@ impl<'a, W: Write> DecisionLog<'a, W> {
         self.lines.finish()
     }
 
-    fn admission(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, read: Reads, verdict: &Verdict) {
+    fn admission(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        read: Reads,
+        decision: &AdmissionDecision,
+    ) {
         self.reading(cluster, read.load);
         self.lines.begin("{\"kind\":\"admission\"");
         self.lines.int(key!("request"), request.id);
         self.lines.int(key!("time_us"), cluster.now.0);
-        match verdict {
-            Verdict::Admit => self.lines.raw(",\"admitted\":true"),
-            Verdict::Reject(reason) => {
+        match decision {
+            AdmissionDecision::Admit => self.lines.raw(",\"admitted\":true"),
+            AdmissionDecision::Reject(reason) => {
                 self.lines.raw(",\"admitted\":false");
                 self.reason(reason);
             }
@@ -94,7 +101,7 @@ impl<'a, W: Write> DecisionLog<'a, W> {
         if read.in_flight && tags.tenant != Name::NONE {
             self.lines.int(key!("tenant_in_flight"), cluster.tenant_in_flight(tags.tenant));
         }
-        self.seen(cluster, Columns { current: read, read });
+        self.seen(cluster, SignalColumns { current: read, read });
         self.lines.end();
     }
 
@@ -102,8 +109,8 @@ impl<'a, W: Write> DecisionLog<'a, W> {
         &mut self,
         request: &RequestView<'_>,
         cluster: &ClusterView<'_>,
-        columns: Columns,
-        (choice, scores): (&Choice, &[f64]),
+        columns: SignalColumns,
+        (choice, scores): (&RoutingDecision, &[f64]),
     ) {
         self.reading(cluster, columns.current.load);
         self.lines.begin("{\"kind\":\"routing\"");
@@ -134,7 +141,7 @@ impl<'a, W: Write> DecisionLog<'a, W> {
         written.reading += 1;
         self.lines.begin("{\"kind\":\"signals\"");
         self.lines.int(key!("reading"), written.reading);
-        self.lines.int(key!("time_us"), cluster.now.saturating_sub(cluster.ages.load).0);
+        self.lines.int(key!("time_us"), cluster.now.saturating_sub(cluster.staleness.load).0);
         self.lines.ints(key!("queue_depth"), &signals.queue_depth);
         self.lines.ints(key!("batch_size"), &signals.batch_size);
         self.lines.ints(key!("free_kv_blocks"), &signals.free_kv_blocks);
@@ -150,17 +157,17 @@ impl<'a, W: Write> DecisionLog<'a, W> {
     }
 
     /// What of the view is up to date. What the policy did not look at is named.
-    fn seen(&mut self, cluster: &ClusterView<'_>, Columns { current, read }: Columns) {
+    fn seen(&mut self, cluster: &ClusterView<'_>, SignalColumns { current, read }: SignalColumns) {
         if current.load {
             self.lines.int(key!("reading"), self.signals.reading);
-            self.lines.int(key!("reading_age_us"), cluster.ages.load.0);
+            self.lines.int(key!("reading_age_us"), cluster.staleness.load.0);
         }
         if current.in_flight {
             self.lines.ints(key!("in_flight"), &cluster.signals.in_flight);
         }
         if current.cached_blocks {
             self.lines.ints(key!("cached_blocks"), &cluster.signals.cached_blocks);
-            self.lines.int(key!("cached_blocks_age_us"), cluster.ages.cached_blocks.0);
+            self.lines.int(key!("cached_blocks_age_us"), cluster.staleness.cached_blocks.0);
         }
         match (current.load && !read.load, current.in_flight && !read.in_flight) {
             (true, true) => self.lines.raw(",\"unread\":[\"reading\",\"in_flight\"]"),
@@ -199,23 +206,23 @@ impl<'a, W: Write> DecisionLog<'a, W> {
         self.lines.int(key!("request"), told.request);
         self.lines.int(key!("time_us"), told.now.0);
         self.lines.int(key!("instance"), told.instance);
-        match told.entry {
-            Entry::Enters { cached_tokens, num_tokens } => {
+        match told.result {
+            SchedulingResult::Scheduled { cached_tokens, num_tokens } => {
                 self.lines.raw(",\"answer\":\"enters\"");
                 self.lines.int(key!("num_tokens"), num_tokens);
                 self.lines.int(key!("cached_blocks"), cached_tokens / self.block_size);
             }
-            Entry::Waits(obstacle) => {
-                self.lines.raw(match obstacle {
-                    Obstacle::TokenBudget => ",\"answer\":\"waits\",\"obstacle\":\"token-budget\"",
-                    Obstacle::BatchFull => ",\"answer\":\"waits\",\"obstacle\":\"batch-full\"",
-                    Obstacle::UnsplitPrompt { .. } => ",\"answer\":\"waits\",\"obstacle\":\"unsplit-prompt\"",
-                    Obstacle::KvBlocks { .. } => ",\"answer\":\"waits\",\"obstacle\":\"kv-blocks\"",
+            SchedulingResult::Waits(reason) => {
+                self.lines.raw(match reason {
+                    WaitReason::TokenBudget => ",\"answer\":\"waits\",\"obstacle\":\"token-budget\"",
+                    WaitReason::BatchFull => ",\"answer\":\"waits\",\"obstacle\":\"batch-full\"",
+                    WaitReason::UnsplitPrompt { .. } => ",\"answer\":\"waits\",\"obstacle\":\"unsplit-prompt\"",
+                    WaitReason::KvBlocks { .. } => ",\"answer\":\"waits\",\"obstacle\":\"kv-blocks\"",
                 });
-                match obstacle {
-                    Obstacle::UnsplitPrompt { num_tokens } => self.lines.int(key!("num_tokens"), num_tokens),
-                    Obstacle::KvBlocks { needed } => self.lines.int(key!("needed_kv_blocks"), needed),
-                    Obstacle::TokenBudget | Obstacle::BatchFull => {}
+                match reason {
+                    WaitReason::UnsplitPrompt { num_tokens } => self.lines.int(key!("num_tokens"), num_tokens),
+                    WaitReason::KvBlocks { needed } => self.lines.int(key!("needed_kv_blocks"), needed),
+                    WaitReason::TokenBudget | WaitReason::BatchFull => {}
                 }
             }
         }
@@ -279,8 +286,8 @@ impl<'a, W: Write> DecisionLog<'a, W> {
 impl<W: Write> DecisionLog<'_, W> {
     fn decided(&mut self, decision: &Decision<'_>) {
         match *decision {
-            Decision::Admission { request, cluster, columns, verdict } => {
-                self.admission(request, cluster, columns.read, verdict);
+            Decision::Admission { request, cluster, columns, decision } => {
+                self.admission(request, cluster, columns.read, decision);
             }
             Decision::Routing { request, cluster, columns, choice, scores } => {
                 self.routing(request, cluster, columns, (choice, scores));

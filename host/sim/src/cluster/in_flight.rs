@@ -1,5 +1,5 @@
-//! Requests handed to an instance and not yet answered: the one signal a router counts itself.
-//! `column` is the count by instance, [`Signals::in_flight`](crate::policy::Signals::in_flight).
+//! Requests dispatched to an instance and not yet completed: the only signal that the router counts itself. `column` is
+//! the count by instance, [`Signals::in_flight`](crate::policy::Signals::in_flight).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,17 +10,17 @@ use crate::policy::{Changes, Reads};
 use crate::request::Name;
 use crate::units::Micros;
 
-/// Counts by instance and by tenant.
+/// Counts of requests in flight, by instance and by tenant.
 #[derive(Clone, Debug, Default)]
 pub(super) struct InFlight {
-    /// By name; grows as tenants appear.
+    /// Requests in flight, indexed by tenant name; grows when tenants appear.
     pub by_tenant: Vec<u32>,
-    /// Answers that are complete in the future: (when, instance, tenant).
+    /// Requests that will be complete in the future: (time, instance, tenant).
     ending: BinaryHeap<Reverse<(Micros, u32, Name)>>,
-    /// [`Semantics::answered_at_step_start`](crate::semantics::Semantics::answered_at_step_start).
+    /// [`Semantics::completed_at_step_start`](crate::semantics::Semantics::completed_at_step_start).
     at_step_start: bool,
     counting: bool,
-    /// Instances whose count changed, the latest last, after `changes_before` others.
+    /// The instances of the latest changes of a count, the latest last, after `changes_before` others.
     changes: Vec<u32>,
     changes_before: u64,
 }
@@ -30,12 +30,12 @@ impl InFlight {
         Self { at_step_start, ..Self::default() }
     }
 
-    /// Counts only if anybody looks.
+    /// Counts only if the signal is read.
     pub fn start(&mut self, reads: Reads) {
         self.counting = reads.in_flight;
     }
 
-    /// A request of `tenant` is handed to `instance`.
+    /// Counts a request of `tenant` that is dispatched to `instance`.
     pub fn dispatched(&mut self, column: &mut [u32], instance: usize, tenant: Name) {
         if !self.counting {
             return;
@@ -50,7 +50,7 @@ impl InFlight {
         }
     }
 
-    /// Answers complete before `now` are no longer in flight.
+    /// Removes the requests that were complete before `now`.
     pub fn catch_up(&mut self, column: &mut [u32], now: Micros) {
         while let Some(&Reverse((at, instance, tenant))) = self.ending.peek()
             && at < now
@@ -60,7 +60,7 @@ impl InFlight {
         }
     }
 
-    /// A request ended.
+    /// Removes a request that ended, now or when its output will be complete.
     pub fn ended(&mut self, column: &mut [u32], outcome: &Outcome) {
         let Some(instance) = outcome.instance.filter(|_| self.counting) else { return };
         match (outcome.status, outcome.e2e) {
@@ -72,7 +72,7 @@ impl InFlight {
         }
     }
 
-    /// What changed lately.
+    /// The recent changes of the counts by instance.
     pub fn changes(&self) -> Changes<'_> {
         Changes::new(self.changes_before, &self.changes)
     }

@@ -1,7 +1,7 @@
-//! Tells policies what happened, in the order in which it happened.
+//! Delivers events to policies in the order in which they happened.
 //!
-//! Instances run ahead of the service: a step that starts now gives tokens later. So what they
-//! report waits here until its time has come.
+//! Instances run ahead of the service: a step that starts now generates tokens later. The events that they report are
+//! therefore queued until their time has passed.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,24 +12,24 @@ use crate::policy::{Event, EventKind, Events, RequestView};
 use crate::request::{BlockKey, Tags};
 use crate::units::Micros;
 
-/// What happened and was not told yet.
+/// Events that were not delivered yet.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Lifecycle {
+pub(super) struct EventDelivery {
     wanted: Events,
-    waiting: BinaryHeap<Reverse<Waiting>>,
-    /// Changes of prefix caches that were just read.
+    waiting: BinaryHeap<Reverse<QueuedEvent>>,
+    /// Changes of prefix caches from the latest refresh.
     blocks: Vec<Event>,
-    /// Events ever: the order among those of one instance at one time.
+    /// Number of events so far: the order among simultaneous events of one instance.
     reported: u64,
 }
 
 #[derive(Clone, Debug)]
-struct Waiting {
+struct QueuedEvent {
     event: Event,
     number: u64,
 }
 
-impl Lifecycle {
+impl EventDelivery {
     pub fn new(wanted: Events) -> Self {
         Self { wanted, ..Self::default() }
     }
@@ -38,7 +38,7 @@ impl Lifecycle {
         self.wanted
     }
 
-    /// A request got its first token, or will.
+    /// Queues the first token of a request, which may lie in the future.
     pub fn first_token(&mut self, first: &FirstToken) {
         if !self.wanted.first_token {
             return;
@@ -57,12 +57,12 @@ impl Lifecycle {
         });
     }
 
-    /// A request ended on an instance.
+    /// Queues the end of a request on an instance.
     pub fn ended(&mut self, outcome: &Outcome) {
         let kind = match outcome.status {
             Status::Completed | Status::LengthCapped => EventKind::Completed,
             Status::TimedOut | Status::Dropped(_) => EventKind::Ended,
-            // Nothing happened to it: the simulation did end.
+            // The simulation ended, not the request.
             Status::Queued | Status::Running | Status::Arriving | Status::Rejected(_) => return,
         };
         if !self.wanted.include(kind) {
@@ -82,7 +82,7 @@ impl Lifecycle {
         });
     }
 
-    /// The cache signal shows at `now` that `instance` has the block `key`, or no longer has it.
+    /// Queues a change of the cache signal: at `now` it shows that `instance` has the block `key`, or no longer has it.
     pub fn block(&mut self, now: Micros, instance: u32, key: BlockKey, present: bool) {
         if !self.wanted.blocks {
             return;
@@ -101,19 +101,19 @@ impl Lifecycle {
         });
     }
 
-    /// Tells everything that happened before `now`, then the changes of caches just read.
+    /// Delivers all events before `now`, then the changes of caches from the latest refresh.
     pub fn deliver(&mut self, now: Micros, policies: &mut Policies) {
         while self.waiting.peek().is_some_and(|Reverse(first)| first.event.at < now) {
-            if let Some(Reverse(Waiting { event, .. })) = self.waiting.pop() {
+            if let Some(Reverse(QueuedEvent { event, .. })) = self.waiting.pop() {
                 policies.notice(&event);
             }
         }
-        // All of one reading happened at any time since the last: their order is that of numbers.
+        // Changes found by one refresh have no order in time: they are ordered by instance and block.
         self.blocks.sort_unstable_by_key(|event| (event.instance, event.block));
         self.blocks.drain(..).for_each(|event| policies.notice(&event));
     }
 
-    /// `request` was handed to `instance` at `now`, or rejected.
+    /// Delivers the decision about `request` at `now`: dispatched to `instance`, or rejected.
     pub fn decided(&self, now: Micros, request: &RequestView<'_>, instance: Option<u32>, policies: &mut Policies) {
         let kind = if instance.is_some() { EventKind::Routed } else { EventKind::Rejected };
         if !self.wanted.include(kind) {
@@ -134,32 +134,32 @@ impl Lifecycle {
     }
 
     fn report(&mut self, event: Event) {
-        self.waiting.push(Reverse(Waiting { event, number: self.reported }));
+        self.waiting.push(Reverse(QueuedEvent { event, number: self.reported }));
         self.reported += 1;
     }
 }
 
-impl Waiting {
+impl QueuedEvent {
     fn key(&self) -> (Micros, Option<u32>, u64) {
         (self.event.at, self.event.instance, self.number)
     }
 }
 
-impl PartialEq for Waiting {
+impl PartialEq for QueuedEvent {
     fn eq(&self, other: &Self) -> bool {
         self.key() == other.key()
     }
 }
 
-impl Eq for Waiting {}
+impl Eq for QueuedEvent {}
 
-impl PartialOrd for Waiting {
+impl PartialOrd for QueuedEvent {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Waiting {
+impl Ord for QueuedEvent {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.key().cmp(&other.key())
     }

@@ -3,22 +3,22 @@
 //! ```text
 //! arrival ── admission latency ──► admit? ── routing latency ──► which instance? ──► its queue …
 //!                                    │                              │
-//!                                rejected              rejected: nobody serves that model
+//!                                rejected              rejected: no instance serves that model
 //! ```
 //!
-//! Everything in front of the instances happens in [`Cluster::run`], one event after the other.
-//! At the same microsecond the order is:
+//! The events in front of the instances are executed by [`Cluster::run`], one after the other. At the same microsecond
+//! the order is:
 //!
-//! | rank | event | why there |
+//! | rank | event | reason |
 //! |---|---|---|
 //! | 0 | arrival | decisions of a tick are made in the order of arrival |
 //! | 1 | admission | a request is routed after it was admitted |
 //! | 2 | routing | |
-//! | 3 | instances, lowest number first | a router sees what was reported before, not what happens now |
+//! | 3 | instances, lowest number first | a router sees signals reported before, not events of this moment |
 //!
-//! Instances do not know of each other. So they need not move in step: an instance catches up
-//! when a decision is about to look at something that may have changed on it. Which ones that
-//! are is kept in a tournament tree; nothing scans them but the periodic refresh.
+//! Instances do not interact with each other. They need not advance in lockstep: an instance catches up when a decision
+//! is about to read something that may have changed on it. A tournament tree finds those instances; only the periodic
+//! refresh scans all of them.
 
 mod in_flight;
 mod lifecycle;
@@ -33,35 +33,35 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use thiserror::Error;
 
-use self::lifecycle::Lifecycle;
+use self::lifecycle::EventDelivery;
 use self::next_events::NextEvents;
-use self::sessions::{Arrivals, Clients, Source};
+use self::sessions::{ArrivalQueue, ArrivalSource, FollowUpObserver};
 pub use self::sessions::{FollowUps, SessionStates};
-use self::signals::{Board, Watched, Watches};
-pub use self::timeline::{Fate, Force, Listed, Pending, Settled, Timeline};
-use crate::instance::{Distance, Instance, InstanceConfig, Stuck};
+use self::signals::{SignalBoard, SignalObserver, WatchedEvents};
+pub use self::timeline::{ArrivalList, ForcedDecision, PendingDecision, RecordedDecision, RecordedDecisions, Timeline};
+use crate::instance::{Instance, InstanceConfig, NoProgress, PrefetchDistance};
 use crate::limits;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Counters, Decision, Outcome, Rejection, Status};
 use crate::policy::{
-    AdmissionPolicy, Choice, Classes, Event as Happened, Events, PriorityPolicy, Reads, Reason, RequestView,
-    RoutingPolicy, Ties, Verdict,
+    AdmissionDecision, AdmissionPolicy, Classes, Event, Events, PriorityPolicy, Reads, Reason, RequestView,
+    RoutingDecision, RoutingPolicy, Ties,
 };
 use crate::request::{Name, Request};
 use crate::semantics::Semantics;
 use crate::units::Micros;
 
-/// Ends a simulation early, from inside a policy that can go no further.
+/// Ends a simulation early, from inside a policy that cannot continue.
 #[derive(Clone, Debug, Default)]
 pub struct Abort(Arc<AtomicBool>);
 
 impl Abort {
-    /// The simulation ends before its next decision, with [`Halt::Aborted`].
+    /// Ends the simulation before its next decision, with [`Halt::Aborted`].
     pub fn set(&self) {
         self.0.store(true, Relaxed);
     }
 
-    /// Whether it was set.
+    /// Whether the simulation is to end.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.0.load(Relaxed)
@@ -72,53 +72,53 @@ impl Abort {
     }
 }
 
-/// Why a simulation ended without an answer.
+/// Why a simulation ended without a result.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Halt {
-    /// An instance would work for ever without finishing anything.
+    /// An instance would execute for ever without completing a request.
     #[error(transparent)]
-    Stuck(#[from] Stuck),
-    /// A policy said so ([`Abort`]); it knows why.
+    NoProgress(#[from] NoProgress),
+    /// A policy ended the simulation ([`Abort`]) and keeps the reason.
     #[error("a policy ended the simulation")]
     Aborted,
 }
 
-/// What stands in front of the instances.
+/// The configuration of everything in front of the instances.
 #[derive(Clone, Debug)]
 pub struct ClusterConfig {
-    /// From arrival to the admission decision.
+    /// Time from arrival to the admission decision.
     pub admission_latency: Micros,
-    /// From the admission decision to the routing decision.
+    /// Time from the admission decision to the routing decision.
     pub routing_latency: Micros,
-    /// Age at which the periodic signals are read anew; 0 for always fresh.
+    /// Refresh interval of the periodic signals; 0 for always fresh.
     pub snapshot_refresh_interval: Micros,
-    /// Age at which the contents of the prefix caches are read anew; 0 for always fresh.
+    /// Refresh interval of the signal of prefix-cache contents; 0 for always fresh.
     pub cache_signal_delay: Micros,
-    /// What to do among equally good instances.
+    /// Which instance is chosen among equally good ones.
     pub ties: Ties,
-    /// Urgency of the SLO classes.
+    /// Priorities of the SLO classes.
     pub classes: Classes,
-    /// Names of the model that is served. A request that names another one is rejected; one that
-    /// names none takes what there is.
+    /// Names of the model that is served. A request that names another model is rejected; one that names none is
+    /// served.
     pub serves: Vec<Name>,
-    /// Tokens per KV block of every instance.
+    /// Size of a KV block on every instance, tokens.
     pub block_size: u32,
-    /// vLLM's or BLIS's ways.
+    /// Behaviour where vLLM and BLIS differ.
     pub semantics: Semantics,
     /// End of the simulation, inclusive.
     pub horizon: Micros,
-    /// Ends it earlier.
+    /// Lets a policy end the simulation before the horizon.
     pub abort: Abort,
 }
 
-/// Who decides.
+/// The policies in front of the instances.
 #[derive(Debug)]
 pub struct Policies {
-    /// Who may enter.
+    /// Decides whether a request is admitted.
     pub admission: Box<dyn AdmissionPolicy>,
-    /// Where a request goes.
+    /// Chooses the instance of a request.
     pub routing: Box<dyn RoutingPolicy>,
-    /// How urgent it is there.
+    /// Sets the priority of a request on its instance.
     pub priority: Box<dyn PriorityPolicy>,
 }
 
@@ -127,8 +127,8 @@ impl Policies {
         self.admission.events().and(self.routing.events()).and(self.priority.events())
     }
 
-    /// To whoever wants to know.
-    fn notice(&mut self, event: &Happened) {
+    /// Delivers an event to the policies that receive its kind.
+    fn notice(&mut self, event: &Event) {
         if self.admission.events().include(event.kind) {
             self.admission.notice(event);
         }
@@ -147,42 +147,42 @@ impl Clone for Policies {
     }
 }
 
-/// A service in the middle of its work. Cloning it copies what is live, not what has been.
+/// A service during a simulation. A clone copies the live requests, not those that have ended.
 #[derive(Clone, Debug)]
 pub struct Cluster<I> {
     config: ClusterConfig,
     policies: Policies,
     instances: Vec<I>,
     next_events: NextEvents,
-    /// The instance expected to be next, and how far memory was asked for it.
-    expected: (usize, usize),
-    board: Board,
-    lifecycle: Lifecycle,
-    /// What the policies read; asked once.
+    /// The instance to be prefetched next, and how far its prefetch has progressed.
+    prefetching: (usize, usize),
+    board: SignalBoard,
+    lifecycle: EventDelivery,
+    /// The signals that the policies read; each policy declares them once.
     admission_reads: Reads,
     routing_reads: Reads,
-    /// Arrived, on their way to admission.
+    /// Requests that have arrived and wait for admission.
     arrived: VecDeque<Request>,
-    /// Admitted, on their way to routing.
+    /// Requests that were admitted and wait for routing.
     admitted: VecDeque<Request>,
     /// The routing policy's scores of the present decision.
     scores: Vec<f64>,
-    /// The next decision of this kind about this request is not the policy's.
-    forced: Option<(u32, Force)>,
-    /// Decisions that are made already.
-    settled: Option<Arc<Settled>>,
+    /// The next decision of this kind about this request, which is forced.
+    forced: Option<(u32, ForcedDecision)>,
+    /// Recorded decisions that are replayed instead of made.
+    recorded: Option<Arc<RecordedDecisions>>,
 }
 
-/// What happens next in front of the instances, in the order of ranks.
+/// The events in front of the instances, in the order of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Event {
+enum FrontEvent {
     Arrival,
     Admission,
     Routing,
 }
 
 impl<I: Instance> Cluster<I> {
-    /// An idle service; `instances` are made by `engine`, one for each of `configs`.
+    /// An idle service; `engine` makes an instance for each of `configs`.
     pub fn new(
         config: ClusterConfig,
         policies: Policies,
@@ -197,9 +197,9 @@ impl<I: Instance> Cluster<I> {
         }
         Self {
             next_events: NextEvents::new(instances.len()),
-            expected: (0, 0),
-            board: Board::new(infos, &config),
-            lifecycle: Lifecycle::new(policies.events()),
+            prefetching: (0, 0),
+            board: SignalBoard::new(infos, &config),
+            lifecycle: EventDelivery::new(policies.events()),
             instances,
             admission_reads: policies.admission.reads(),
             routing_reads: policies.routing.reads(),
@@ -207,17 +207,17 @@ impl<I: Instance> Cluster<I> {
             admitted: VecDeque::new(),
             scores: Vec::new(),
             forced: None,
-            settled: None,
+            recorded: None,
             policies,
             config,
         }
     }
 
-    /// Simulates the service under `arrivals` (in order of time) up to the horizon. Returns the
-    /// counters of each instance.
+    /// Simulates the service under `arrivals` (in order of time) up to the horizon. Returns the counters of each
+    /// instance.
     ///
     /// # Errors
-    /// [`Halt`] if an instance would work for ever without finishing anything, or a policy gives up.
+    /// [`Halt`] if an instance would execute for ever without completing a request, or if a policy ends the simulation.
     pub fn run(
         self,
         arrivals: impl IntoIterator<Item = Request>,
@@ -226,10 +226,10 @@ impl<I: Instance> Cluster<I> {
         self.run_sessions(arrivals, None, observer)
     }
 
-    /// As [`Self::run`], with clients whose further requests follow from the ends of earlier ones.
+    /// As [`Self::run`], with closed-loop clients: further requests follow from the ends of earlier ones.
     ///
     /// # Errors
-    /// The same.
+    /// The same as of [`Self::run`].
     pub fn run_sessions(
         mut self,
         arrivals: impl IntoIterator<Item = Request>,
@@ -237,48 +237,52 @@ impl<I: Instance> Cluster<I> {
         observer: &mut impl Observer,
     ) -> Result<Vec<Counters>, Halt> {
         self.start(observer.interests().reads(), follow_ups.is_some());
-        let mut arrivals = Arrivals::new(arrivals.into_iter(), follow_ups);
-        self.work(self.config.horizon, &mut Clients::new(&mut arrivals, observer))?;
+        let mut arrivals = ArrivalQueue::new(arrivals.into_iter(), follow_ups);
+        self.execute_until(self.config.horizon, &mut FollowUpObserver::new(&mut arrivals, observer))?;
         self.finish(observer)
     }
 
-    /// Everything in front of the instances until `end`, inclusive.
-    fn work(&mut self, end: Micros, clients: &mut Clients<'_, impl Source, impl Observer>) -> Result<(), Halt> {
+    /// Executes the events in front of the instances until `end`, inclusive.
+    fn execute_until(
+        &mut self,
+        end: Micros,
+        clients: &mut FollowUpObserver<'_, impl ArrivalSource, impl Observer>,
+    ) -> Result<(), Halt> {
         loop {
             let next = self.next(clients.arrivals).filter(|&(now, _)| now <= end);
             let until = next.map_or(end.saturating_add(Micros(1)), |(now, _)| now);
             if clients.arrivals.wait_for_ends() && self.next_end_before(until, clients)? {
-                continue; // it may be followed by something that comes first
+                continue; // its end may cause an earlier event
             }
             let Some((now, event)) = next else { return Ok(()) };
-            self.happen(now, event, clients)?;
+            self.execute(now, event, clients)?;
         }
     }
 
-    /// What is next in front of the instances.
-    fn happen(
+    /// Executes one event in front of the instances.
+    fn execute(
         &mut self,
         now: Micros,
-        event: Event,
-        clients: &mut Clients<'_, impl Source, impl Observer>,
+        event: FrontEvent,
+        clients: &mut FollowUpObserver<'_, impl ArrivalSource, impl Observer>,
     ) -> Result<(), Halt> {
         self.config.abort.check()?;
-        self.expect();
+        self.prefetch_next();
         clients.now = now;
         match event {
-            Event::Arrival => self.arrive(clients),
-            Event::Admission => self.admit(now, clients)?,
-            Event::Routing => self.route(now, clients)?,
+            FrontEvent::Arrival => self.arrive(clients),
+            FrontEvent::Admission => self.admit(now, clients)?,
+            FrontEvent::Routing => self.route(now, clients)?,
         }
         Ok(())
     }
 
-    /// The earliest event in front of the instances; among equals the one of lowest rank.
-    fn next(&self, arrivals: &mut impl Source) -> Option<(Micros, Event)> {
-        let arrival = arrivals.next_at().map(|at| (at, Event::Arrival));
-        let admission = self.arrived.front().map(|request| (self.admission_at(request), Event::Admission));
-        let routing = self.admitted.front().map(|request| (self.routing_at(request), Event::Routing));
-        // The first of equal minima.
+    /// The earliest event in front of the instances; among simultaneous ones that of lowest rank.
+    fn next(&self, arrivals: &mut impl ArrivalSource) -> Option<(Micros, FrontEvent)> {
+        let arrival = arrivals.next_at().map(|at| (at, FrontEvent::Arrival));
+        let admission = self.arrived.front().map(|request| (self.admission_at(request), FrontEvent::Admission));
+        let routing = self.admitted.front().map(|request| (self.routing_at(request), FrontEvent::Routing));
+        // `min_by_key` returns the first of equal minima.
         [arrival, admission, routing].into_iter().flatten().min_by_key(|&(at, _)| at)
     }
 
@@ -290,43 +294,43 @@ impl<I: Instance> Cluster<I> {
         self.admission_at(request).saturating_add(self.config.routing_latency)
     }
 
-    /// The next request is there.
-    fn arrive(&mut self, clients: &mut Clients<'_, impl Source, impl Observer>) {
+    /// The next request arrives at the service.
+    fn arrive(&mut self, clients: &mut FollowUpObserver<'_, impl ArrivalSource, impl Observer>) {
         let Some(request) = clients.arrivals.take() else { return };
         clients.record(&SimEvent::Arrival(&request));
         self.arrived.push_back(request);
     }
 
-    /// Asks the admission policy about the request whose turn it is.
-    fn admit(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
+    /// Makes the admission decision about the next request.
+    fn admit(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         let request = self.arrived.pop_front().expect("an admission is due");
-        match self.settled(&request) {
-            Some(Fate::Admitted | Fate::Routed(_)) => {
+        match self.recorded(&request) {
+            Some(RecordedDecision::Admitted | RecordedDecision::Routed(_)) => {
                 self.admitted.push_back(request);
                 return Ok(());
             }
-            Some(Fate::Rejected) => {
+            Some(RecordedDecision::Rejected) => {
                 observer.record(&SimEvent::Outcome(&Outcome::new(&request, Status::Rejected(Rejection::Admission))));
                 return Ok(());
             }
             None => {}
         }
-        self.look(now, observer)?;
+        self.refresh_signals(now, observer)?;
         let view = self.config.view(&request);
         self.board.probe(&view, self.admission_reads);
         let cluster = self.board.view(now);
-        let mut verdict = self.policies.admission.admit(&view, &cluster);
-        if let Some(Force::Admit(admit)) = forced(&mut self.forced, &request, Event::Admission) {
-            verdict = if admit { Verdict::Admit } else { Verdict::Reject(Reason::Forced) };
+        let mut decision = self.policies.admission.admit(&view, &cluster);
+        if let Some(ForcedDecision::Admit(admit)) = forced(&mut self.forced, &request, FrontEvent::Admission) {
+            decision = if admit { AdmissionDecision::Admit } else { AdmissionDecision::Reject(Reason::Forced) };
         }
         if observer.interests().contains(Interests::DECISIONS) {
             let columns = self.board.columns(self.admission_reads);
-            let decision = Decision::Admission { request: &view, cluster: &cluster, columns, verdict: &verdict };
-            observer.record(&SimEvent::Decision(&decision));
+            let event = Decision::Admission { request: &view, cluster: &cluster, columns, decision: &decision };
+            observer.record(&SimEvent::Decision(&event));
         }
-        match verdict {
-            Verdict::Admit => self.admitted.push_back(request),
-            Verdict::Reject(_) => {
+        match decision {
+            AdmissionDecision::Admit => self.admitted.push_back(request),
+            AdmissionDecision::Reject(_) => {
                 self.lifecycle.decided(now, &view, None, &mut self.policies);
                 observer.record(&SimEvent::Outcome(&Outcome::new(&request, Status::Rejected(Rejection::Admission))));
             }
@@ -334,14 +338,14 @@ impl<I: Instance> Cluster<I> {
         Ok(())
     }
 
-    /// Asks the routing policy about the request whose turn it is, and hands it over.
-    fn route(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
+    /// Makes the routing decision about the next request, and dispatches it.
+    fn route(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         let mut request = self.admitted.pop_front().expect("a routing is due");
-        if let Some(Fate::Routed(target)) = self.settled(&request) {
+        if let Some(RecordedDecision::Routed(target)) = self.recorded(&request) {
             request.priority = self.policies.priority.priority(&self.config.view(&request), now).saturating_neg();
-            return self.hand_over(now, request, target as usize, observer);
+            return self.dispatch(now, request, target as usize, observer);
         }
-        self.look(now, observer)?;
+        self.refresh_signals(now, observer)?;
         if !self.config.serves(request.tags.model) {
             self.lifecycle.decided(now, &self.config.view(&request), None, &mut self.policies);
             observer.record(&SimEvent::Outcome(&Outcome::new(&request, Status::Rejected(Rejection::Routing))));
@@ -352,59 +356,61 @@ impl<I: Instance> Cluster<I> {
         let cluster = self.board.view(now);
         self.scores.clear();
         let mut choice = self.policies.routing.route(&view, &cluster, &self.config.ties, &mut self.scores);
-        if let Some(Force::Route(target)) = forced(&mut self.forced, &request, Event::Routing) {
-            choice = Choice { target: target as usize, reason: Reason::Forced };
+        if let Some(ForcedDecision::Route(target)) = forced(&mut self.forced, &request, FrontEvent::Routing) {
+            choice = RoutingDecision { target: target as usize, reason: Reason::Forced };
         }
         if observer.interests().contains(Interests::DECISIONS) {
             let (columns, scores) = (self.board.columns(self.routing_reads), &self.scores);
             let decision = Decision::Routing { request: &view, cluster: &cluster, columns, choice: &choice, scores };
             observer.record(&SimEvent::Decision(&decision));
         }
-        // Lower is more urgent on an instance.
+        // The policy's numbers go up with priority, those of an instance go down.
         let priority = self.policies.priority.priority(&view, now).saturating_neg();
         let instance = cluster.instances.get(choice.target).map(|info| info.id);
         if let Some(instance) = instance {
-            self.policies.routing.sent(&view, instance);
+            self.policies.routing.dispatched(&view, instance);
         }
         self.lifecycle.decided(now, &view, instance, &mut self.policies);
         request.priority = priority;
-        self.hand_over(now, request, choice.target, observer)
+        self.dispatch(now, request, choice.target, observer)
     }
 
-    /// What was decided about `request` before it was asked; not if something else is forced.
-    fn settled(&self, request: &Request) -> Option<Fate> {
-        let answer = self.settled.as_ref()?.get(&request.id)?;
-        self.forced.is_none_or(|(id, _)| id != request.id).then_some(*answer)
+    /// The recorded decision about `request`, unless a decision about it is forced.
+    fn recorded(&self, request: &Request) -> Option<RecordedDecision> {
+        let decision = self.recorded.as_ref()?.get(&request.id)?;
+        self.forced.is_none_or(|(id, _)| id != request.id).then_some(*decision)
     }
 
-    fn hand_over(
+    fn dispatch(
         &mut self,
         now: Micros,
         request: Request,
         target: usize,
         observer: &mut impl Observer,
-    ) -> Result<(), Stuck> {
+    ) -> Result<(), NoProgress> {
         self.board.dispatched(target, request.tags.tenant);
         match self.board.watches() {
-            // Nobody else makes it work, and what has arrived would pile up.
-            Watches::Nothing if self.instances[target].untouched() > limits::UNTOUCHED_REQUESTS => {
+            // No event makes this instance catch up, so its arrivals would pile up.
+            WatchedEvents::Nothing if self.instances[target].pending_arrivals() > limits::PENDING_ARRIVALS => {
                 self.catch_up(target, now, observer)?;
             }
-            Watches::Nothing => {}
-            Watches::Ends => self.next_events.not_after(target, self.instances[target].earliest_end(now, &request)),
-            Watches::Events => self.next_events.not_after(target, now),
+            WatchedEvents::Nothing => {}
+            WatchedEvents::Ends => {
+                self.next_events.not_after(target, self.instances[target].earliest_end(now, &request))
+            }
+            WatchedEvents::Events => self.next_events.not_after(target, now),
         }
         self.instances[target].arrive(now, request);
-        self.board.touched(target);
-        self.expect();
+        self.board.mark_dirty(target);
+        self.prefetch_next();
         Ok(())
     }
 
-    /// Brings the signals up to date as far as anybody reads them.
-    fn look(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
-        if self.board.is_due(now) && self.board.watches() != Watches::Events {
+    /// Refreshes the signals that a policy or an observer reads.
+    fn refresh_signals(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
+        if self.board.is_due(now) && self.board.watches() != WatchedEvents::Events {
             for behind in 0..self.instances.len() {
-                self.expect_after(behind);
+                self.prefetch_after(behind);
                 if self.instances[behind].next_event().is_some_and(|at| at < now) {
                     self.catch_up(behind, now, observer)?;
                 }
@@ -419,31 +425,31 @@ impl<I: Instance> Cluster<I> {
         Ok(())
     }
 
-    /// Asks memory for the instance that will be next, a little further at every call.
-    fn expect(&mut self) {
+    /// Prefetches the instance of the next event, a little further at every call.
+    fn prefetch_next(&mut self) {
         if self.instances.len() <= limits::INSTANCES_AT_HAND {
             return;
         }
         let Some(next) = self.next_events.first_before(Micros::MAX) else { return };
-        let (expected, distance) = &mut self.expected;
-        if *expected != next {
-            (*expected, *distance) = (next, 0);
+        let (instance, distance) = &mut self.prefetching;
+        if *instance != next {
+            (*instance, *distance) = (next, 0);
         }
-        if let Some(&far) = Distance::ALL.get(*distance) {
+        if let Some(&far) = PrefetchDistance::ALL.get(*distance) {
             self.instances[next].prefetch(far);
             *distance += 1;
         }
     }
 
-    /// As [`Self::expect`], when one after the other has its turn.
-    fn expect_after(&self, present: usize) {
-        for (ahead, distance) in (1..).zip(Distance::ALL.into_iter().rev()) {
+    /// As [`Self::prefetch_next`], while the instances are visited one after the other.
+    fn prefetch_after(&self, present: usize) {
+        for (ahead, distance) in (1..).zip(PrefetchDistance::ALL.into_iter().rev()) {
             self.instances.get(present + ahead).into_iter().for_each(|instance| instance.prefetch(distance));
         }
     }
 
-    /// Goes to the first moment before `until` at which a request may end on an instance, there only.
-    /// `false` if there is none.
+    /// Advances the first instance on which a request may end before `until`, up to that moment. Returns `false` if
+    /// there is none.
     fn next_end_before(&mut self, until: Micros, observer: &mut impl Observer) -> Result<bool, Halt> {
         let Some(instance) = self.next_events.first_before(until) else { return Ok(false) };
         self.config.abort.check()?;
@@ -453,25 +459,25 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// Executes the events of instance `behind` before `now`.
-    fn catch_up(&mut self, behind: usize, now: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
+    fn catch_up(&mut self, behind: usize, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         self.instances[behind]
-            .advance(now, &mut Watched { observer, board: &mut self.board, lifecycle: &mut self.lifecycle })?;
-        self.board.touched(behind);
+            .advance(now, &mut SignalObserver { observer, board: &mut self.board, lifecycle: &mut self.lifecycle })?;
+        self.board.mark_dirty(behind);
         self.watch(behind);
         Ok(())
     }
 
-    /// Notes when to look at `instance` again.
+    /// Records when `instance` must be advanced again.
     fn watch(&mut self, instance: usize) {
         let next = match self.board.watches() {
-            Watches::Nothing => return,
-            Watches::Ends => self.instances[instance].next_end(),
-            Watches::Events => self.instances[instance].next_event(),
+            WatchedEvents::Nothing => return,
+            WatchedEvents::Ends => self.instances[instance].next_end(),
+            WatchedEvents::Events => self.instances[instance].next_event(),
         };
         self.next_events.set(instance, next);
     }
 
-    /// What is read decides what is kept up to date.
+    /// Starts to keep the signals up to date that are read.
     fn start(&mut self, observed: Reads, ends_matter: bool) {
         let reads = self.admission_reads.and(self.routing_reads).and(observed);
         self.board.start(reads, self.lifecycle.wanted(), ends_matter, &mut self.instances);
@@ -492,12 +498,12 @@ impl<I: Instance> Cluster<I> {
     }
 }
 
-/// Takes what this decision about `request` is to be, if it is not the policy's.
-fn forced(forced: &mut Option<(u32, Force)>, request: &Request, event: Event) -> Option<Force> {
+/// Removes and returns the forced decision, if it is about `request` and of this kind.
+fn forced(forced: &mut Option<(u32, ForcedDecision)>, request: &Request, event: FrontEvent) -> Option<ForcedDecision> {
     let &(id, force) = forced.as_ref()?;
     let kind = match force {
-        Force::Admit(_) => Event::Admission,
-        Force::Route(_) => Event::Routing,
+        ForcedDecision::Admit(_) => FrontEvent::Admission,
+        ForcedDecision::Route(_) => FrontEvent::Routing,
     };
     if (id, kind) == (request.id, event) { forced.take().map(|(_, force)| force) } else { None }
 }
@@ -508,7 +514,7 @@ impl ClusterConfig {
     }
 
     fn view<'a>(&self, request: &'a Request) -> RequestView<'a> {
-        RequestView::new(request, self.classes.urgency(request.tags.slo_class), self.block_size)
+        RequestView::new(request, self.classes.priority(request.tags.slo_class), self.block_size)
     }
 }
 

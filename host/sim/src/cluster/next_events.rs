@@ -1,25 +1,25 @@
-//! Which instance does something next.
+//! The instance with the earliest next event.
 //!
-//! A tournament tree with a leaf per instance: changing one costs a walk to the root, 8 levels
-//! for 256 instances, and the winner is at hand.
+//! A tournament tree with a leaf per instance: a change costs a walk to the root, 8 levels for 256 instances, and the
+//! winner is read in constant time.
 
 use crate::units::Micros;
 
-/// Times of next events, by instance.
+/// Times of the next events of instances.
 #[derive(Clone, Debug)]
 pub(super) struct NextEvents {
-    /// `times[width + i]` is the time of instance `i`; above, each node is the smaller of its two.
+    /// `times[width + i]` is the time of instance `i`; every inner node is the smaller of its two children.
     times: Vec<Micros>,
-    /// The instance with that time, the lower number among equals.
+    /// The instance with that time; among equal times the lower number.
     winners: Vec<u32>,
     width: usize,
 }
 
-/// Later than every event: nothing will happen.
+/// A time later than every event.
 const NEVER: Micros = Micros(u64::MAX);
 
 impl NextEvents {
-    /// Nothing will happen on any of `instances`.
+    /// No instance has an event.
     pub fn new(instances: usize) -> Self {
         let width = instances.next_power_of_two();
         let mut winners: Vec<u32> = (0..2 * width as u32).map(|node| node.wrapping_sub(width as u32)).collect();
@@ -29,32 +29,32 @@ impl NextEvents {
         Self { times: vec![NEVER; 2 * width], winners, width }
     }
 
-    /// `instance` does something at `at`; `None`: never by itself.
+    /// The next event of `instance` is at `at`; `None` if it has none by itself.
     pub fn set(&mut self, instance: usize, at: Option<Micros>) {
         let mut node = self.width + instance;
         self.times[node] = at.unwrap_or(NEVER);
         while node > 1 {
             node /= 2;
-            // At equal times the left one, which has the lower number.
+            // At equal times the left child, which has the lower number.
             let winner = 2 * node + usize::from(self.times[2 * node + 1] < self.times[2 * node]);
             self.times[node] = self.times[winner];
             self.winners[node] = self.winners[winner];
         }
     }
 
-    /// `instance` may do something as early as `at`.
+    /// The next event of `instance` may be as early as `at`.
     pub fn not_after(&mut self, instance: usize, at: Micros) {
         if at < self.times[self.width + instance] {
             self.set(instance, Some(at));
         }
     }
 
-    /// When `instance` may do something.
+    /// Time of the next event of `instance`.
     pub fn time(&self, instance: usize) -> Micros {
         self.times[self.width + instance]
     }
 
-    /// The instance whose next event is the earliest, if that is before `limit`.
+    /// The instance with the earliest next event, if that is before `limit`.
     pub fn first_before(&self, limit: Micros) -> Option<usize> {
         (self.times[1] < limit).then(|| self.winners[1] as usize)
     }

@@ -1,8 +1,8 @@
-//! Clients that wait for an answer before they go on.
+//! Closed-loop clients, which wait for the end of a request before they send the next.
 //!
-//! Their next request does not stand in any list: it follows from the end of the one before. So while
-//! any of them may come, an end must be known before anything later happens. Instances then move from
-//! one possible end to the next, the earliest first, and no further.
+//! Their requests are in no list: each follows from the end of the one before. As long as such requests may follow, an
+//! end must be known before any later event is executed. Instances then advance from one possible end to the next, the
+//! earliest first, and no further.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,37 +13,37 @@ use crate::outcome::{Outcome, Status};
 use crate::request::Request;
 use crate::units::Micros;
 
-/// What follows when requests end.
+/// The source of requests that follow from the ends of others.
 pub trait FollowUps {
-    /// Told once of every request that ended before the end of the simulation, in the order of the events
-    /// that end them: of requests that complete, that is when their last step starts.
+    /// Called once for every request that ended before the end of the simulation, in the order of the events that end
+    /// them; for a completed request that event is the start of its last step.
     ///
     /// Returns the request that follows, if any. It arrives at [`Outcome::ended_at`] or later.
     fn next(&mut self, ended: &Outcome) -> Option<Request>;
 
-    /// What became of the sessions that have begun.
+    /// The states of the sessions that have begun.
     fn states(&self) -> SessionStates {
         SessionStates::default()
     }
 }
 
-/// What became of sessions in closed loop. Each is in one of these.
+/// Numbers of closed-loop sessions by state. Each session is counted once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionStates {
-    /// All their rounds were answered.
+    /// Sessions of which every round completed.
     pub completed: u64,
-    /// A round was not answered: it timed out, was dropped or rejected.
+    /// Sessions with a round that timed out, was dropped or rejected.
     pub cancelled: u64,
-    /// The next round would have come after the end of the simulation, or of the client's time.
+    /// Sessions with a next round after the end of the simulation, or of the client's active time.
     pub horizon_interrupted: u64,
-    /// The number of requests was used up.
+    /// Sessions that ended because the number of requests was used up.
     pub budget_exhausted: u64,
-    /// They waited for an answer when the simulation ended.
+    /// Sessions that had a request in the service when the simulation ended.
     pub active: u64,
 }
 
 impl SessionStates {
-    /// All sessions.
+    /// Number of sessions in any state.
     #[must_use]
     pub fn sessions(&self) -> u64 {
         let Self { completed, cancelled, horizon_interrupted, budget_exhausted, active } = *self;
@@ -51,54 +51,54 @@ impl SessionStates {
     }
 }
 
-/// Where requests come from, in the order of time.
-pub(super) trait Source {
-    /// When the next one arrives, as far as known.
+/// A source of requests in the order of time.
+pub(super) trait ArrivalSource {
+    /// Arrival of the next request, as far as it is known.
     fn next_at(&mut self) -> Option<Micros>;
 
-    /// Takes it.
+    /// Removes and returns the next request.
     fn take(&mut self) -> Option<Request>;
 
-    /// Whether further ones may follow from ends.
+    /// Whether further requests may follow from the ends of others.
     fn wait_for_ends(&self) -> bool {
         false
     }
 
-    /// A request ended.
+    /// Receives the outcome of a request that ended.
     fn ended(&mut self, outcome: &Outcome) {
         let _ = outcome;
     }
 }
 
-/// Those of a list, and those that follow.
-pub(super) struct Arrivals<'a, I: Iterator<Item = Request>> {
+/// Requests from a list, merged with those that follow from ends.
+pub(super) struct ArrivalQueue<'a, I: Iterator<Item = Request>> {
     list: Peekable<I>,
     follow_ups: Option<&'a mut dyn FollowUps>,
-    /// By time, then in the order in which they became known.
-    following: BinaryHeap<Reverse<Next>>,
+    /// Ordered by time, then as they became known.
+    following: BinaryHeap<Reverse<FollowUp>>,
     known: u64,
 }
 
-struct Next {
+struct FollowUp {
     at: Micros,
     turn: u64,
     request: Request,
 }
 
-impl<'a, I: Iterator<Item = Request>> Arrivals<'a, I> {
+impl<'a, I: Iterator<Item = Request>> ArrivalQueue<'a, I> {
     pub fn new(list: I, follow_ups: Option<&'a mut dyn FollowUps>) -> Self {
         Self { list: list.peekable(), follow_ups, following: BinaryHeap::new(), known: 0 }
     }
 }
 
-impl<I: Iterator<Item = Request>> Source for Arrivals<'_, I> {
+impl<I: Iterator<Item = Request>> ArrivalSource for ArrivalQueue<'_, I> {
     fn next_at(&mut self) -> Option<Micros> {
         let listed = self.list.peek().map(|request| request.arrival);
         let following = self.following.peek().map(|Reverse(next)| next.at);
         listed.into_iter().chain(following).min()
     }
 
-    /// At equal times the listed one first.
+    /// At equal times the request of the list is first.
     fn take(&mut self) -> Option<Request> {
         let listed = self.list.peek().map(|request| request.arrival);
         match (listed, self.following.peek()) {
@@ -115,27 +115,27 @@ impl<I: Iterator<Item = Request>> Source for Arrivals<'_, I> {
 
     fn ended(&mut self, outcome: &Outcome) {
         let Some(request) = self.follow_ups.as_mut().and_then(|follow_ups| follow_ups.next(outcome)) else { return };
-        debug_assert!(request.arrival >= outcome.ended_at, "an answer is there before it is answered");
+        debug_assert!(request.arrival >= outcome.ended_at, "a follow-up arrives before the end of its predecessor");
         self.known += 1;
-        self.following.push(Reverse(Next { at: request.arrival, turn: self.known, request }));
+        self.following.push(Reverse(FollowUp { at: request.arrival, turn: self.known, request }));
     }
 }
 
-/// An observer that passes everything on, and lets the clients know what ended.
-pub(super) struct Clients<'s, A, O> {
+/// An observer that passes every event on, and passes outcomes to the closed-loop clients.
+pub(super) struct FollowUpObserver<'s, A, O> {
     pub arrivals: &'s mut A,
     observer: &'s mut O,
     /// The time of the present event in front of the instances.
     pub now: Micros,
 }
 
-impl<'s, A: Source, O: Observer> Clients<'s, A, O> {
+impl<'s, A: ArrivalSource, O: Observer> FollowUpObserver<'s, A, O> {
     pub fn new(arrivals: &'s mut A, observer: &'s mut O) -> Self {
         Self { arrivals, observer, now: Micros::ZERO }
     }
 }
 
-impl<A: Source, O: Observer> Observer for Clients<'_, A, O> {
+impl<A: ArrivalSource, O: Observer> Observer for FollowUpObserver<'_, A, O> {
     #[inline(always)]
     fn interests(&self) -> Interests {
         self.observer.interests() | Interests::OUTCOMES
@@ -153,21 +153,21 @@ impl<A: Source, O: Observer> Observer for Clients<'_, A, O> {
     }
 }
 
-impl PartialEq for Next {
+impl PartialEq for FollowUp {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Next {}
+impl Eq for FollowUp {}
 
-impl PartialOrd for Next {
+impl PartialOrd for FollowUp {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Next {
+impl Ord for FollowUp {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.at, self.turn).cmp(&(other.at, other.turn))
     }

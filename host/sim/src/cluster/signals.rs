@@ -1,38 +1,39 @@
-//! What instances report, and how old it is.
+//! The signals that instances report, and their staleness.
 //!
-//! | group | how fresh |
+//! | group | freshness |
 //! |---|---|
-//! | queue, batch, KV, hit rate, preemptions | read anew when looked at and older than the refresh interval |
-//! | contents of the prefix caches | the same, with a delay of its own; all instances together |
+//! | queue, batch, KV, hit rate, preemptions | refreshed when a decision reads them and they are older than the refresh
+//! interval |
+//! | contents of the prefix caches | the same, with an interval of its own; all instances together |
 //! | in flight | always fresh: the router counts it |
 //!
-//! Reading anew costs as much as has changed: instances to which nothing happened are skipped,
-//! and the caches hand over what came and went since the last time. That is a copy on write of
-//! all caches, in one index from block to the set of instances that have it.
+//! The cost of a refresh is proportional to the changes: instances without an event are skipped, and the caches report
+//! the blocks stored and evicted since the last refresh. The effect is a copy on write of all caches, in one index from
+//! a block to the set of instances that have it.
 
 use super::ClusterConfig;
 use super::in_flight::InFlight;
-use super::lifecycle::Lifecycle;
+use super::lifecycle::EventDelivery;
 use crate::instance::{Instance, InstanceConfig};
 use crate::observer::{Interests, Observer, SimEvent};
-use crate::outcome::Columns;
-use crate::policy::{Ages, ClusterView, Events, InstanceInfo, PrefixIndex, Reads, RequestView, Signals, Versions};
+use crate::outcome::SignalColumns;
+use crate::policy::{ClusterView, Events, InstanceInfo, PrefixIndex, Reads, RequestView, Signals, Staleness, Versions};
 use crate::request::Name;
 use crate::units::Micros;
 
-/// The signals as they were last read.
+/// The signals as of their last refresh.
 #[derive(Clone, Debug)]
-pub(super) struct Board {
+pub(super) struct SignalBoard {
     instances: Vec<InstanceInfo>,
     signals: Signals,
     versions: Versions,
     reads: Reads,
-    /// What policies want to be told.
+    /// The events that policies receive.
     events: Events,
-    /// Whether clients wait for their answers.
+    /// Whether closed-loop clients wait for the ends of requests.
     ends_matter: bool,
-    load: Group,
-    caches: Group,
+    load: SignalGroup,
+    caches: SignalGroup,
     cached: PrefixIndex,
     /// Whether the column of cached blocks may hold anything but 0.
     found_any: bool,
@@ -40,29 +41,29 @@ pub(super) struct Board {
     starts_at_zero: bool,
 }
 
-/// Of which events on an instance a decision must know.
+/// The events on an instance before which a decision must make it catch up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Watches {
-    /// Of none, or only when signals are read anew.
+pub(super) enum WatchedEvents {
+    /// No event; instances catch up when signals are refreshed.
     Nothing,
-    /// Of those that end requests: they are no longer in flight.
+    /// Events that end requests, which are then no longer in flight.
     Ends,
-    /// Of all: what instances report is read at every decision.
+    /// Every event: the signals are refreshed at every decision.
     Events,
 }
 
-/// Signals that are read together.
+/// Signals that are refreshed together.
 #[derive(Clone, Debug)]
-struct Group {
-    /// Read anew from this age on.
+struct SignalGroup {
+    /// Age at which the signals are refreshed.
     interval: Micros,
     read_at: Micros,
-    /// Instances to which something happened since, and whether each is among them.
-    touched: Vec<u32>,
-    is_touched: Vec<bool>,
+    /// Instances with events since the last refresh, and for each instance whether it is listed.
+    dirty: Vec<u32>,
+    is_dirty: Vec<bool>,
 }
 
-impl Board {
+impl SignalBoard {
     pub fn new(instances: Vec<InstanceInfo>, config: &ClusterConfig) -> Self {
         let n = instances.len();
         Self {
@@ -80,19 +81,19 @@ impl Board {
             reads: Reads::NOTHING,
             events: Events::NONE,
             ends_matter: false,
-            load: Group::new(config.snapshot_refresh_interval, n),
-            caches: Group::new(config.cache_signal_delay, n),
+            load: SignalGroup::new(config.snapshot_refresh_interval, n),
+            caches: SignalGroup::new(config.cache_signal_delay, n),
             cached: PrefixIndex::new(n),
             found_any: false,
-            in_flight: InFlight::new(config.semantics.answered_at_step_start),
+            in_flight: InFlight::new(config.semantics.completed_at_step_start),
             starts_at_zero: config.semantics.signals_start_at_zero,
             instances,
         }
     }
 
-    /// From now on `reads` are kept up to date, and `events` noticed; ends in any case if they matter.
+    /// From now on keeps `reads` up to date and collects `events`; and the ends of requests if `ends_matter`.
     pub fn start<I: Instance>(&mut self, reads: Reads, events: Events, ends_matter: bool, instances: &mut [I]) {
-        // Changes of the caches are found where the caches are read.
+        // Changes of the caches are found by a refresh of the cache signal.
         let reads = Reads { cached_blocks: reads.cached_blocks || events.blocks, ..reads };
         self.reads = reads;
         self.events = events;
@@ -106,45 +107,46 @@ impl Board {
         }
     }
 
-    /// What a policy that reads `read` is shown. What depends on the request is only filled in if it is read.
-    pub fn columns(&self, read: Reads) -> Columns {
-        Columns { current: Reads { cached_blocks: read.cached_blocks, ..self.reads }, read }
+    /// The columns that a policy with these `reads` sees. Columns that depend on the request are computed only if the
+    /// policy reads them.
+    pub fn columns(&self, read: Reads) -> SignalColumns {
+        SignalColumns { current: Reads { cached_blocks: read.cached_blocks, ..self.reads }, read }
     }
 
-    pub fn watches(&self) -> Watches {
-        let always = |group: &Group, read: bool| read && group.interval == Micros::ZERO;
+    pub fn watches(&self) -> WatchedEvents {
+        let always = |group: &SignalGroup, read: bool| read && group.interval == Micros::ZERO;
         let Events { first_token, completed, ended, .. } = self.events;
         if first_token || always(&self.load, self.reads.load) || always(&self.caches, self.reads.cached_blocks) {
-            Watches::Events
+            WatchedEvents::Events
         } else if self.reads.in_flight || completed || ended || self.ends_matter {
-            Watches::Ends
+            WatchedEvents::Ends
         } else {
-            Watches::Nothing
+            WatchedEvents::Nothing
         }
     }
 
-    /// Whether signals that somebody reads have become too old.
+    /// Whether a signal that is read has become too old.
     pub fn is_due(&self, now: Micros) -> bool {
         self.reads.load && self.load.is_due(now) || self.reads.cached_blocks && self.caches.is_due(now)
     }
 
-    /// Something happened to `instance`.
-    pub fn touched(&mut self, instance: usize) {
+    /// Marks `instance` as dirty: an event happened on it.
+    pub fn mark_dirty(&mut self, instance: usize) {
         if self.reads.load {
-            self.load.touch(instance);
+            self.load.mark_dirty(instance);
         }
         if self.reads.cached_blocks {
-            self.caches.touch(instance);
+            self.caches.mark_dirty(instance);
         }
     }
 
-    /// A request of `tenant` is handed to `instance`.
+    /// Counts a request of `tenant` that is dispatched to `instance`.
     pub fn dispatched(&mut self, instance: usize, tenant: Name) {
         self.in_flight.dispatched(&mut self.signals.in_flight, instance, tenant);
     }
 
-    /// Reads what is due. Instances must have caught up with `now`.
-    pub fn refresh<I: Instance>(&mut self, now: Micros, instances: &mut [I], lifecycle: &mut Lifecycle) {
+    /// Refreshes the signals that are due. Instances must have caught up with `now`.
+    pub fn refresh<I: Instance>(&mut self, now: Micros, instances: &mut [I], lifecycle: &mut EventDelivery) {
         self.in_flight.catch_up(&mut self.signals.in_flight, now);
         let signals = &mut self.signals;
         if self.load.refresh(now, |i| signals.read(i, &instances[i])) {
@@ -160,7 +162,7 @@ impl Board {
         });
     }
 
-    /// Fills in what depends on the request, if the policy about to be asked reads it.
+    /// Computes the columns that depend on the request, if the policy to be called reads them.
     pub fn probe(&mut self, request: &RequestView<'_>, reads: Reads) {
         if !reads.cached_blocks {
             return;
@@ -172,7 +174,7 @@ impl Board {
         } else if std::mem::take(&mut self.found_any) {
             column.fill(0);
         } else {
-            return; // nobody had any of the last request's blocks, nor of this one's
+            return; // neither the last request nor this one has a block that any instance has
         }
         self.versions.cached_blocks += 1;
     }
@@ -182,7 +184,7 @@ impl Board {
             now,
             instances: &self.instances,
             signals: &self.signals,
-            ages: Ages {
+            staleness: Staleness {
                 load: now - self.load.read_at,
                 cached_blocks: now - self.caches.read_at,
                 in_flight: Micros::ZERO,
@@ -207,16 +209,16 @@ impl Signals {
     }
 }
 
-impl Group {
+impl SignalGroup {
     fn new(interval: Micros, instances: usize) -> Self {
-        // The first time, all are read.
-        let touched = (0..instances as u32).collect();
-        Self { interval, read_at: Micros::ZERO, touched, is_touched: vec![true; instances] }
+        // The first refresh reads all instances.
+        let dirty = (0..instances as u32).collect();
+        Self { interval, read_at: Micros::ZERO, dirty, is_dirty: vec![true; instances] }
     }
 
-    fn touch(&mut self, instance: usize) {
-        if !std::mem::replace(&mut self.is_touched[instance], true) {
-            self.touched.push(instance as u32);
+    fn mark_dirty(&mut self, instance: usize) {
+        if !std::mem::replace(&mut self.is_dirty[instance], true) {
+            self.dirty.push(instance as u32);
         }
     }
 
@@ -224,33 +226,33 @@ impl Group {
         now - self.read_at >= self.interval
     }
 
-    /// Reads the instances that changed, if it is time. Whether there were any.
+    /// Refreshes the changed instances, if the interval has passed. Returns whether there were any.
     fn refresh(&mut self, now: Micros, mut read: impl FnMut(usize)) -> bool {
         if !self.is_due(now) {
             return false;
         }
         self.read_at = now;
-        let any = !self.touched.is_empty();
-        for instance in self.touched.drain(..) {
-            self.is_touched[instance as usize] = false;
+        let any = !self.dirty.is_empty();
+        for instance in self.dirty.drain(..) {
+            self.is_dirty[instance as usize] = false;
             read(instance as usize);
         }
         any
     }
 }
 
-/// An observer that passes everything on, and notices what ends.
-pub(super) struct Watched<'a, O> {
+/// An observer that passes every event on, and updates the signals with those of this instance.
+pub(super) struct SignalObserver<'a, O> {
     pub observer: &'a mut O,
-    pub board: &'a mut Board,
-    pub lifecycle: &'a mut Lifecycle,
+    pub board: &'a mut SignalBoard,
+    pub lifecycle: &'a mut EventDelivery,
 }
 
-impl<O: Observer> Observer for Watched<'_, O> {
+impl<O: Observer> Observer for SignalObserver<'_, O> {
     #[inline(always)]
     fn interests(&self) -> Interests {
-        let told = if self.lifecycle.wanted().first_token { Interests::FIRST_TOKENS } else { Interests::NONE };
-        self.observer.interests() | Interests::OUTCOMES | told
+        let first_tokens = if self.lifecycle.wanted().first_token { Interests::FIRST_TOKENS } else { Interests::NONE };
+        self.observer.interests() | Interests::OUTCOMES | first_tokens
     }
 
     #[inline(always)]

@@ -1,4 +1,4 @@
-//! Invariants over random clusters, for every built-in policy, both engines.
+//! Invariants over random clusters, for every built-in policy and both engines.
 
 mod forks;
 
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 
 use super::*;
-use crate::instance::{Fast, Load, Plain, Preemption, Scheduler};
+use crate::instance::{Fast, InstanceLoad, Plain, Preemption, Scheduler};
 use crate::latency::Blackbox;
 use crate::policy::{
     AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, ConstantPriority, EventKind, GaieLegacy, InvertedSlo,
@@ -18,37 +18,37 @@ use crate::policy::{
 use crate::request::{BlockKey, Content, Span, Tags};
 use crate::rng::Stream;
 
-/// An instance that checks itself whenever it is asked for anything.
+/// An instance that checks its invariants at every call.
 #[derive(Clone, Debug)]
-struct Checked<I> {
+struct CheckedInstance<I> {
     inner: I,
     now: Micros,
     total_kv_blocks: u32,
     max_num_seqs: u32,
 }
 
-impl<I: Instance> Checked<I> {
+impl<I: Instance> CheckedInstance<I> {
     fn check(&self) {
         let load = self.inner.load();
         assert_eq!(load.total_kv_blocks, self.total_kv_blocks);
-        assert!(load.used_kv_blocks <= load.total_kv_blocks, "KV blocks appeared: {load:?}");
+        assert!(load.used_kv_blocks <= load.total_kv_blocks, "more KV blocks than there are: {load:?}");
         assert!(load.batch_size <= self.max_num_seqs, "{load:?}");
         if load.batch_size == 0 {
             assert_eq!(load.used_kv_blocks, 0, "KV blocks were lost: {load:?}");
         }
         if load.queue_depth + load.batch_size > 0 {
-            assert!(self.inner.next_event().is_some(), "work waits and nothing will happen: {load:?}");
+            assert!(self.inner.next_event().is_some(), "requests wait without a next event: {load:?}");
         }
         assert!(self.inner.next_event().is_none_or(|at| at >= self.now), "an event in the past");
     }
 }
 
-impl<I: Instance> Instance for Checked<I> {
+impl<I: Instance> Instance for CheckedInstance<I> {
     fn arrive(&mut self, now: Micros, request: Request) {
-        // What follows from an end at once comes behind what else happened in that microsecond.
-        assert!(now.saturating_add(Micros(1)) >= self.now, "time runs backwards");
+        // A request that follows immediately from an end comes after the other events of that microsecond.
+        assert!(now.saturating_add(Micros(1)) >= self.now, "arrivals are out of order");
         self.now = self.now.min(now);
-        assert!(request.arrival <= now, "handed over before it arrived");
+        assert!(request.arrival <= now, "dispatched before it arrived");
         self.inner.arrive(now, request);
         self.check();
     }
@@ -65,23 +65,26 @@ impl<I: Instance> Instance for Checked<I> {
         self.inner.earliest_end(now, request)
     }
 
-    fn untouched(&self) -> usize {
-        self.inner.untouched()
+    fn pending_arrivals(&self) -> usize {
+        self.inner.pending_arrivals()
     }
 
-    fn advance(&mut self, limit: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
+    fn advance(&mut self, limit: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         let next_end = self.inner.next_end();
-        let mut ended = Ended { observer, count: 0 };
+        let mut ended = EndCounter { observer, count: 0 };
         self.inner.advance(limit, &mut ended)?;
         if ended.count > 0 {
-            assert!(next_end.is_some_and(|at| at < limit), "a request ended although none would: {next_end:?}");
+            assert!(
+                next_end.is_some_and(|at| at < limit),
+                "a request ended before the next possible end: {next_end:?}"
+            );
         }
         self.now = self.now.max(limit);
         self.check();
         Ok(())
     }
 
-    fn load(&self) -> Load {
+    fn load(&self) -> InstanceLoad {
         self.inner.load()
     }
 
@@ -110,13 +113,13 @@ impl<I: Instance> Instance for Checked<I> {
     }
 }
 
-/// Counts what ends.
-struct Ended<'a, O> {
+/// Counts the requests that end.
+struct EndCounter<'a, O> {
     observer: &'a mut O,
     count: u32,
 }
 
-impl<O: Observer> Observer for Ended<'_, O> {
+impl<O: Observer> Observer for EndCounter<'_, O> {
     fn interests(&self) -> Interests {
         self.observer.interests() | Interests::OUTCOMES
     }
@@ -127,9 +130,9 @@ impl<O: Observer> Observer for Ended<'_, O> {
     }
 }
 
-/// Everything a simulation says.
+/// The events and results of a simulation.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Story {
+struct SimulationLog {
     outcomes: BTreeMap<u32, Outcome>,
     itl: BTreeMap<(u32, Micros), u64>,
     decisions: Vec<String>,
@@ -138,7 +141,7 @@ struct Story {
     counters: Vec<Counters>,
 }
 
-impl Observer for Story {
+impl Observer for SimulationLog {
     fn interests(&self) -> Interests {
         Interests::DECISIONS | Interests::INTER_TOKEN_LATENCIES | Interests::OUTCOMES | self.reads.into()
     }
@@ -164,26 +167,26 @@ impl Observer for Story {
     }
 }
 
-impl Story {
+impl SimulationLog {
     fn decided(&mut self, decision: &Decision<'_>) {
-        let (now, told) = match decision {
-            Decision::Admission { request, cluster, verdict, .. } => {
-                (cluster.now, format!("{} {verdict:?}", request.id))
+        let (now, text) = match decision {
+            Decision::Admission { request, cluster, decision, .. } => {
+                (cluster.now, format!("{} {decision:?}", request.id))
             }
             Decision::Routing { request, cluster, choice, scores, .. } => {
                 assert!(scores.is_empty() || scores.len() == cluster.len(), "a score for each or for none");
                 (cluster.now, format!("{} {choice:?} {scores:?}", request.id))
             }
-            Decision::Scheduling(_) | Decision::Preemption(_) => unreachable!("not wanted"),
+            Decision::Scheduling(_) | Decision::Preemption(_) => unreachable!("not of interest"),
         };
-        assert!(now >= self.last_decision, "decisions run backwards");
+        assert!(now >= self.last_decision, "decisions are out of order");
         self.last_decision = now;
-        self.decisions.push(told);
+        self.decisions.push(text);
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Draft {
+struct RequestDraft {
     gap: u64,
     input: u32,
     output: u32,
@@ -195,12 +198,12 @@ struct Draft {
     model: u32,
 }
 
-fn draft() -> impl Strategy<Value = Draft> {
+fn draft() -> impl Strategy<Value = RequestDraft> {
     (
         (prop_oneof![Just(0u64), 0u64..40_000], 1u32..60, 0u32..25, proptest::option::weighted(0.2, 1u64..400_000)),
         (0u32..3, 0u32..8, 0u32..6, 0u32..3, prop_oneof![9 => Just(0u32), 1 => 7u32..9]),
     )
-        .prop_map(|((gap, input, output, deadline), (family, shared, class, tenant, model))| Draft {
+        .prop_map(|((gap, input, output, deadline), (family, shared, class, tenant, model))| RequestDraft {
             gap,
             input,
             output,
@@ -215,7 +218,7 @@ fn draft() -> impl Strategy<Value = Draft> {
 
 const TENANTS: u32 = 10;
 
-fn requests(drafts: &[Draft], block_size: u32) -> Vec<Request> {
+fn requests(drafts: &[RequestDraft], block_size: u32) -> Vec<Request> {
     let mut now = 0;
     let requests = drafts.iter().enumerate().map(|(id, draft)| {
         now += draft.gap;
@@ -236,14 +239,14 @@ fn requests(drafts: &[Draft], block_size: u32) -> Vec<Request> {
 }
 
 #[derive(Clone, Debug)]
-struct Setup {
+struct ClusterSetup {
     config: ClusterConfig,
     instances: Vec<InstanceConfig>,
     policies: Policies,
     fcfs: bool,
 }
 
-fn setup() -> impl Strategy<Value = Setup> {
+fn setup() -> impl Strategy<Value = ClusterSetup> {
     let sizes = (1u32..6, 1u32..6, 8u32..50, 1u32..9, 12u32..60);
     let pause = || proptest::sample::select(vec![0u64, 700, 5_000, 50_000]);
     let times = (prop_oneof![Just(0u64), 1u64..3_000], prop_oneof![Just(0u64), 1u64..3_000], pause(), pause());
@@ -263,7 +266,7 @@ fn setup() -> impl Strategy<Value = Setup> {
                 long_prefill_token_threshold: 0,
                 max_model_len: None,
                 block_size,
-                // Every request fits, so that nothing is preempted for ever under BLIS's ways.
+                // Every request fits, so that nothing is preempted for ever under BLIS's semantics.
                 total_kv_blocks: blocks.max(90u32.div_ceil(block_size)),
                 enable_prefix_caching: true,
                 enable_chunked_prefill: true,
@@ -278,7 +281,7 @@ fn setup() -> impl Strategy<Value = Setup> {
                 latency: latency.clone(),
             };
             let classes = ["", "critical", "standard", "batch", "sheddable", "background"];
-            Setup {
+            ClusterSetup {
                 config: ClusterConfig {
                     admission_latency: Micros(admission),
                     routing_latency: Micros(routing),
@@ -328,46 +331,46 @@ fn policies(admission: usize, routing: usize, priority: usize) -> Policies {
     Policies { admission, routing, priority }
 }
 
-fn tell<I: Instance>(
-    setup: &Setup,
+fn simulate<I: Instance>(
+    setup: &ClusterSetup,
     engine: impl Fn(InstanceConfig) -> I,
     requests: &[Request],
     reads: Reads,
-) -> Result<Story, Halt> {
-    tell_sessions(setup, engine, requests, None, reads)
+) -> Result<SimulationLog, Halt> {
+    simulate_sessions(setup, engine, requests, None, reads)
 }
 
-fn tell_sessions<I: Instance>(
-    setup: &Setup,
+fn simulate_sessions<I: Instance>(
+    setup: &ClusterSetup,
     engine: impl Fn(InstanceConfig) -> I,
     requests: &[Request],
     follow_ups: Option<&mut dyn FollowUps>,
     reads: Reads,
-) -> Result<Story, Halt> {
-    let checked = |config: InstanceConfig| Checked {
+) -> Result<SimulationLog, Halt> {
+    let checked = |config: InstanceConfig| CheckedInstance {
         now: Micros::ZERO,
         total_kv_blocks: config.total_kv_blocks,
         max_num_seqs: config.max_num_seqs,
         inner: engine(config),
     };
     let cluster = Cluster::new(setup.config.clone(), setup.policies.clone(), setup.instances.clone(), checked);
-    let mut story = Story { reads, ..Story::default() };
-    story.counters = cluster.run_sessions(requests.iter().cloned(), follow_ups, &mut story)?;
-    story.reads = Reads::NOTHING;
-    Ok(story)
+    let mut log = SimulationLog { reads, ..SimulationLog::default() };
+    log.counters = cluster.run_sessions(requests.iter().cloned(), follow_ups, &mut log)?;
+    log.reads = Reads::NOTHING;
+    Ok(log)
 }
 
-/// What must hold of every run.
-fn assert_sound(setup: &Setup, requests: &[Request], story: &Story) {
+/// Invariants of every run.
+fn assert_sound(setup: &ClusterSetup, requests: &[Request], log: &SimulationLog) {
     let horizon = setup.config.horizon;
     let injected = requests.iter().filter(|request| request.arrival <= horizon);
-    assert!(injected.map(|request| request.id).eq(story.outcomes.keys().copied()), "a request was lost or made up");
-    for (outcome, request) in story.outcomes.values().zip(requests) {
+    assert!(injected.map(|request| request.id).eq(log.outcomes.keys().copied()), "a request was lost or duplicated");
+    for (outcome, request) in log.outcomes.values().zip(requests) {
         assert_eq!((outcome.arrival, outcome.tags), (request.arrival, request.tags));
         if let (Some(ttft), Some(admitted)) = (outcome.ttft, outcome.scheduling_delay)
             && outcome.preemptions == 0
         {
-            assert!(ttft > admitted, "a token came out before the request was scheduled");
+            assert!(ttft > admitted, "a token was generated before the request was scheduled");
         }
         if let Some(e2e) = outcome.e2e {
             assert!(Some(e2e) >= outcome.ttft && outcome.completed());
@@ -380,21 +383,21 @@ fn assert_sound(setup: &Setup, requests: &[Request], story: &Story) {
         if horizon == Micros::MAX {
             assert!(
                 outcome.completed() || refused || matches!(outcome.status, Status::TimedOut | Status::Dropped(_)),
-                "left behind with nothing to do: {outcome:?}"
+                "unfinished at the end of the simulation: {outcome:?}"
             );
-            assert!(!foreign || refused, "served a model that is not there");
+            assert!(!foreign || refused, "a request for another model was served");
         }
     }
     if setup.fcfs {
-        assert_in_order(story);
+        assert_in_order(log);
     }
 }
 
-/// Under fcfs nobody overtakes: requests enter the batch in the order in which they joined the queue.
-fn assert_in_order(story: &Story) {
+/// Under fcfs no request overtakes another: requests enter the batch in the order in which they joined the queue.
+fn assert_in_order(log: &SimulationLog) {
     let mut latest: BTreeMap<u32, (Micros, Micros)> = BTreeMap::new();
     let fixed_delay = Micros(232 + 2 * 60);
-    for outcome in story.outcomes.values().filter(|outcome| outcome.preemptions == 0) {
+    for outcome in log.outcomes.values().filter(|outcome| outcome.preemptions == 0) {
         let (Some(instance), Some(delay)) = (outcome.instance, outcome.scheduling_delay) else { continue };
         let entered = outcome.arrival + delay;
         if let Some(&(arrival, before)) = latest.get(&instance)
@@ -410,7 +413,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, max_shrink_iters: 1000, ..ProptestConfig::default() })]
 
     #[test]
-    fn random_clusters_keep_the_laws(
+    fn random_clusters_keep_the_invariants(
         mut setup in setup(),
         drafts in proptest::collection::vec(draft(), 1..50),
         horizon in prop_oneof![3 => Just(Micros::MAX), 1 => (1_000u64..900_000).prop_map(Micros)],
@@ -418,14 +421,14 @@ proptest! {
         setup.config.horizon = horizon;
         let requests = requests(&drafts, setup.config.block_size);
         let everything = Reads { load: true, in_flight: true, cached_blocks: true };
-        match (tell(&setup, Fast::new, &requests, Reads::NOTHING), tell(&setup, Plain::new, &requests, Reads::NOTHING)) {
+        match (simulate(&setup, Fast::new, &requests, Reads::NOTHING), simulate(&setup, Plain::new, &requests, Reads::NOTHING)) {
             (Ok(fast), Ok(plain)) => {
                 assert_sound(&setup, &requests, &fast);
                 prop_assert_eq!(&fast, &plain);
-                // Whoever looks on changes nothing.
-                prop_assert_eq!(&tell(&setup, Fast::new, &requests, everything).expect("as before"), &fast);
+                // An observer that reads everything changes nothing.
+                prop_assert_eq!(&simulate(&setup, Fast::new, &requests, everything).expect("as before"), &fast);
             }
-            // Only BLIS's ways let requests preempt each other for ever.
+            // Only under BLIS's semantics can requests preempt each other for ever.
             (Err(fast), Err(plain)) => {
                 prop_assert!(setup.config.semantics == Semantics::BLIS, "{fast}");
                 prop_assert_eq!(fast, plain);
@@ -436,16 +439,16 @@ proptest! {
 }
 
 /// After each of the first requests come some more like it, however it ended.
-struct Rounds<'a> {
+struct RoundClients<'a> {
     first: &'a [Request],
     rounds: u32,
-    /// Pause before a round.
+    /// Think time before a round.
     think: u64,
-    /// In the order in which they became known.
+    /// Ordered as they became known.
     followed: Vec<Request>,
 }
 
-impl FollowUps for Rounds<'_> {
+impl FollowUps for RoundClients<'_> {
     fn next(&mut self, ended: &Outcome) -> Option<Request> {
         let first = &self.first[ended.id as usize % self.first.len()];
         let round = ended.id / self.first.len() as u32 + 1;
@@ -466,7 +469,7 @@ impl FollowUps for Rounds<'_> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, max_shrink_iters: 1000, ..ProptestConfig::default() })]
 
-    /// Whoever waits for answers makes the same requests as somebody who knew the times beforehand.
+    /// Closed-loop clients send the same requests as an open-loop list with the same arrival times.
     #[test]
     fn closed_loops_are_open_loops_of_the_same_arrivals(
         mut setup in setup(),
@@ -477,45 +480,45 @@ proptest! {
     ) {
         setup.config.horizon = horizon;
         let first = requests(&drafts, setup.config.block_size);
-        let mut sessions = [(); 2].map(|()| Rounds { first: &first, rounds, think, followed: Vec::new() });
+        let mut sessions = [(); 2].map(|()| RoundClients { first: &first, rounds, think, followed: Vec::new() });
         let [fast_sessions, plain_sessions] = &mut sessions;
         let nothing = Reads::NOTHING;
-        let fast = tell_sessions(&setup, Fast::new, &first, Some(fast_sessions), nothing);
-        let plain = tell_sessions(&setup, Plain::new, &first, Some(plain_sessions), nothing);
+        let fast = simulate_sessions(&setup, Fast::new, &first, Some(fast_sessions), nothing);
+        let plain = simulate_sessions(&setup, Plain::new, &first, Some(plain_sessions), nothing);
         let (Ok(fast), Ok(plain)) = (fast, plain) else {
-            prop_assert!(setup.config.semantics == Semantics::BLIS, "only BLIS's ways let requests preempt each other for ever");
+            prop_assert!(setup.config.semantics == Semantics::BLIS, "only under BLIS's semantics can requests preempt each other for ever");
             return Ok(());
         };
         prop_assert_eq!(&fast, &plain);
         if think == 0 {
-            return Ok(()); // what follows at once comes behind what was decided in the same microsecond
+            return Ok(()); // a request that follows immediately comes after the decisions of the same microsecond
         }
         let mut all: Vec<Request> = first.iter().chain(&sessions[0].followed).cloned().collect();
         all.sort_by_key(|request| request.arrival);
-        prop_assert_eq!(&tell(&setup, Fast::new, &all, nothing).expect("as before"), &fast);
+        prop_assert_eq!(&simulate(&setup, Fast::new, &all, nothing).expect("as before"), &fast);
     }
 }
 
-/// Wants to be told everything, and writes it down; decides as the one inside.
+/// An admission policy that logs all events and decides as the inner policy does.
 #[derive(Debug)]
-struct Listener {
+struct EventLogger {
     inner: Box<dyn AdmissionPolicy>,
-    told: Arc<Mutex<Vec<Told>>>,
+    events: Arc<Mutex<Vec<LoggedEvent>>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Told {
-    Event(Happened),
+enum LoggedEvent {
+    Event(Event),
     Decision(Micros),
 }
 
-impl AdmissionPolicy for Listener {
+impl AdmissionPolicy for EventLogger {
     fn reads(&self) -> Reads {
         self.inner.reads()
     }
 
-    fn admit(&mut self, request: &RequestView<'_>, cluster: &crate::policy::ClusterView<'_>) -> Verdict {
-        self.told.lock().unwrap().push(Told::Decision(cluster.now));
+    fn admit(&mut self, request: &RequestView<'_>, cluster: &crate::policy::ClusterView<'_>) -> AdmissionDecision {
+        self.events.lock().unwrap().push(LoggedEvent::Decision(cluster.now));
         self.inner.admit(request, cluster)
     }
 
@@ -523,46 +526,46 @@ impl AdmissionPolicy for Listener {
         Events { routed: true, first_token: true, completed: true, ended: true, rejected: true, blocks: true }
     }
 
-    fn notice(&mut self, event: &Happened) {
-        self.told.lock().unwrap().push(Told::Event(*event));
+    fn notice(&mut self, event: &Event) {
+        self.events.lock().unwrap().push(LoggedEvent::Event(*event));
     }
 
     fn fork(&self) -> Box<dyn AdmissionPolicy> {
-        Box::new(Self { inner: self.inner.fork(), told: Arc::clone(&self.told) })
+        Box::new(Self { inner: self.inner.fork(), events: Arc::clone(&self.events) })
     }
 }
 
-impl Setup {
-    fn with_listener(&self) -> (Self, Arc<Mutex<Vec<Told>>>) {
-        let told = Arc::default();
+impl ClusterSetup {
+    fn with_logger(&self) -> (Self, Arc<Mutex<Vec<LoggedEvent>>>) {
+        let events = Arc::default();
         let mut setup = self.clone();
         let inner = self.policies.admission.fork();
-        setup.policies.admission = Box::new(Listener { inner, told: Arc::clone(&told) });
-        (setup, told)
+        setup.policies.admission = Box::new(EventLogger { inner, events: Arc::clone(&events) });
+        (setup, events)
     }
 }
 
-/// Everything is told in order, in time and once.
-fn assert_told(told: &[Told], story: &Story) {
+/// Every event is delivered in order, in time and once.
+fn assert_events(events: &[LoggedEvent], log: &SimulationLog) {
     let (mut now, mut latest) = (Micros::ZERO, Micros::ZERO);
     let mut ends: BTreeMap<u32, EventKind> = BTreeMap::new();
     let mut first_tokens: BTreeMap<u32, Micros> = BTreeMap::new();
     let mut cached = std::collections::BTreeSet::new();
-    for told in told {
-        let event = match told {
-            Told::Decision(at) => {
-                assert!(latest <= *at, "told at {at:?} what happens at {latest:?}");
+    for entry in events {
+        let event = match entry {
+            LoggedEvent::Decision(at) => {
+                assert!(latest <= *at, "delivered before {at:?} what happens at {latest:?}");
                 now = *at;
                 continue;
             }
-            Told::Event(event) => event,
+            LoggedEvent::Event(event) => event,
         };
         assert!(event.at >= latest, "out of order: {event:?} after {latest:?}");
         latest = event.at;
         match event.kind {
             EventKind::Completed | EventKind::Ended | EventKind::Rejected => {
                 assert_eq!(ends.insert(event.request, event.kind), None, "{event:?} twice");
-                let outcome = &story.outcomes[&event.request];
+                let outcome = &log.outcomes[&event.request];
                 assert_eq!((event.e2e, event.ttft, event.tags), (outcome.e2e, outcome.ttft, outcome.tags));
                 assert_eq!(event.instance, outcome.instance);
             }
@@ -572,11 +575,11 @@ fn assert_told(told: &[Told], story: &Story) {
             EventKind::Routed => {}
         }
     }
-    for outcome in story.outcomes.values() {
+    for outcome in log.outcomes.values() {
         let done = outcome.e2e.map_or(outcome.ended_at, |e2e| outcome.arrival + e2e);
         let ended = outcome.completed() || matches!(outcome.status, Status::TimedOut | Status::Dropped(_));
         if ended && done < now {
-            assert!(ends.contains_key(&outcome.id), "nobody was told of {outcome:?} before {now:?}");
+            assert!(ends.contains_key(&outcome.id), "{outcome:?} was not delivered before {now:?}");
         }
         if let Some(ttft) = outcome.ttft.filter(|&ttft| outcome.arrival + ttft < now) {
             assert_eq!(first_tokens.get(&outcome.id), Some(&ttft), "{outcome:?}");
@@ -588,24 +591,24 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn policies_are_told_what_happened_in_order(setup in setup(), drafts in proptest::collection::vec(draft(), 1..60)) {
+    fn policies_receive_events_in_order(setup in setup(), drafts in proptest::collection::vec(draft(), 1..60)) {
         let requests = requests(&drafts, setup.config.block_size);
-        let quiet = tell(&setup, Fast::new, &requests, Reads::NOTHING);
+        let quiet = simulate(&setup, Fast::new, &requests, Reads::NOTHING);
         let mut logs = Vec::new();
         for plain in [false, true] {
-            let (listening, told) = setup.with_listener();
-            let story = if plain {
-                tell(&listening, Plain::new, &requests, Reads::NOTHING)
+            let (listening, events) = setup.with_logger();
+            let log = if plain {
+                simulate(&listening, Plain::new, &requests, Reads::NOTHING)
             } else {
-                tell(&listening, Fast::new, &requests, Reads::NOTHING)
+                simulate(&listening, Fast::new, &requests, Reads::NOTHING)
             };
-            prop_assert_eq!(&story, &quiet, "listening changes nothing");
-            let told = told.lock().unwrap().clone();
-            if let Ok(story) = story {
-                assert_told(&told, &story);
+            prop_assert_eq!(&log, &quiet, "receiving events changes nothing");
+            let events = events.lock().unwrap().clone();
+            if let Ok(log) = log {
+                assert_events(&events, &log);
             }
-            logs.push(told);
+            logs.push(events);
         }
-        prop_assert_eq!(&logs[0], &logs[1], "both engines tell the same");
+        prop_assert_eq!(&logs[0], &logs[1], "both engines report the same events");
     }
 }

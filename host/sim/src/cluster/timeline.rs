@@ -1,21 +1,20 @@
-//! A simulation that stops before any decision, can be copied there, and goes on otherwise.
+//! A simulation that stops before each decision, can be copied there, and continues with the same or another decision.
 //!
-//! Whatever happens later follows from what is live now and from the arrivals to come. So a copy of
-//! those two is a second world, equal to the first but for what is done to it: a decision is forced to
-//! have another outcome ([`Timeline::force`]), or a waiting request is served first
-//! ([`Timeline::serve_next`]). The policies are part of the copy and go on deciding; a decision that is
-//! forced is asked for all the same, so that their state moves on as ever, and they are told what
-//! became of it ([`RoutingPolicy::sent`](crate::policy::RoutingPolicy::sent)).
+//! Everything later follows from the present state and from the arrivals to come. A copy of those two is therefore a
+//! branch, equal to the original except for the intervention: a decision is forced to another result
+//! ([`Timeline::force`]), or a waiting request is served first ([`Timeline::serve_next`]). The policies are part of the
+//! copy and continue to decide. A policy is also called for a forced decision, so that its state changes as always, and
+//! it then receives the actual target ([`RoutingPolicy::sent`](crate::policy::RoutingPolicy::sent)).
 //!
-//! Arrivals are a list here. Clients in closed loop wait for answers, so that their requests depend on
-//! what is decided; held to the times at which they really came, they are a list, too.
+//! Arrivals are a list here. Closed-loop clients wait for the ends of requests, so their arrivals depend on the
+//! decisions; with the arrival times of a recorded run they become a list, too.
 
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::sessions::{Clients, Source};
-use super::{Cluster, Event, Halt};
+use super::sessions::{ArrivalSource, FollowUpObserver};
+use super::{Cluster, FrontEvent, Halt};
 use crate::instance::Instance;
 use crate::observer::Observer;
 use crate::outcome::Counters;
@@ -23,29 +22,29 @@ use crate::policy::Reads;
 use crate::request::{BlockKey, Request};
 use crate::units::Micros;
 
-/// A simulation on its way.
+/// A simulation that can be stopped and copied.
 #[derive(Clone, Debug)]
 pub struct Timeline<I> {
     cluster: Cluster<I>,
-    arrivals: Listed,
+    arrivals: ArrivalList,
 }
 
 /// Requests in the order of their arrival, shared by all copies.
 #[derive(Clone, Debug)]
-pub struct Listed {
+pub struct ArrivalList {
     all: Arc<[Request]>,
     next: usize,
 }
 
-impl Listed {
-    /// All of them.
+impl ArrivalList {
+    /// The list of all requests.
     #[must_use]
     pub fn new(all: Arc<[Request]>) -> Self {
         Self { all, next: 0 }
     }
 }
 
-impl Source for Listed {
+impl ArrivalSource for ArrivalList {
     fn next_at(&mut self) -> Option<Micros> {
         self.all.get(self.next).map(|request| request.arrival)
     }
@@ -57,48 +56,49 @@ impl Source for Listed {
     }
 }
 
-/// What a decision is to be, whatever the policy says.
+/// A decision that is forced, whatever the policy decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Force {
-    /// Of admission: let in or rejected.
+pub enum ForcedDecision {
+    /// The admission decision: admit (`true`) or reject.
     Admit(bool),
-    /// Of routing: place of the instance in the columns.
+    /// The routing decision: index of the instance in the columns.
     Route(u32),
 }
 
-/// Decisions that are no longer the policies': by request, what was decided about it.
-pub type Settled = FxHashMap<u32, Fate>;
+/// The recorded decision about each request, to be replayed instead of calling policies.
+pub type RecordedDecisions = FxHashMap<u32, RecordedDecision>;
 
-/// How far a request came in front of the instances.
+/// The last decision about a request in front of the instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// Admission rejected it.
+pub enum RecordedDecision {
+    /// The admission policy rejected the request.
     Rejected,
-    /// Admission let it in; no policy was asked where it goes.
+    /// The admission policy admitted the request; it was not routed.
     Admitted,
-    /// It went to the instance at this place in the columns.
+    /// The request was dispatched to the instance at this index in the columns.
     Routed(u32),
 }
 
-/// The decision that comes next.
+/// The next decision of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pending<'a> {
-    /// When.
+pub struct PendingDecision<'a> {
+    /// Time of the decision.
     pub at: Micros,
-    /// About whom.
+    /// The request that the decision is about.
     pub request: &'a Request,
-    /// Whether it is that of admission; else that of routing.
+    /// Whether it is the admission decision; otherwise the routing decision.
     pub is_admission: bool,
 }
 
 impl<I: Instance> Timeline<I> {
-    /// `cluster`, which is idle, under `arrivals`. An observer of its decisions will want `reads`.
-    pub fn new(mut cluster: Cluster<I>, arrivals: Listed, reads: Reads) -> Self {
+    /// A simulation of `cluster`, which is idle, under `arrivals`. `reads` are the signals that an observer of its
+    /// decisions will read.
+    pub fn new(mut cluster: Cluster<I>, arrivals: ArrivalList, reads: Reads) -> Self {
         cluster.start(reads, false);
         Self { cluster, arrivals }
     }
 
-    /// Goes on to the next decision up to the horizon; `false` if there is none.
+    /// Continues to the next decision up to the horizon. Returns `false` if there is none.
     ///
     /// # Errors
     /// As [`Cluster::run`].
@@ -107,56 +107,60 @@ impl<I: Instance> Timeline<I> {
             let horizon = self.cluster.config.horizon;
             match self.cluster.next(&mut self.arrivals).filter(|&(at, _)| at <= horizon) {
                 None => return Ok(false),
-                Some((at, Event::Arrival)) => {
-                    self.cluster.happen(at, Event::Arrival, &mut Clients::new(&mut self.arrivals, observer))?;
+                Some((at, FrontEvent::Arrival)) => {
+                    self.cluster.execute(
+                        at,
+                        FrontEvent::Arrival,
+                        &mut FollowUpObserver::new(&mut self.arrivals, observer),
+                    )?;
                 }
-                Some((_, Event::Admission | Event::Routing)) => return Ok(true),
+                Some((_, FrontEvent::Admission | FrontEvent::Routing)) => return Ok(true),
             }
         }
     }
 
-    /// The decision at which [`Self::next_decision`] has stopped.
-    pub fn pending(&mut self) -> Option<Pending<'_>> {
+    /// The decision before which [`Self::next_decision`] has stopped.
+    pub fn pending(&mut self) -> Option<PendingDecision<'_>> {
         let (at, event) = self.cluster.next(&mut self.arrivals)?;
         let (request, is_admission) = match event {
-            Event::Arrival => return None,
-            Event::Admission => (self.cluster.arrived.front()?, true),
-            Event::Routing => (self.cluster.admitted.front()?, false),
+            FrontEvent::Arrival => return None,
+            FrontEvent::Admission => (self.cluster.arrived.front()?, true),
+            FrontEvent::Routing => (self.cluster.admitted.front()?, false),
         };
-        Some(Pending { at, request, is_admission })
+        Some(PendingDecision { at, request, is_admission })
     }
 
-    /// The next decision of that kind about request `id` has this outcome.
-    pub fn force(&mut self, id: u32, what: Force) {
+    /// Forces the next decision of that kind about request `id`.
+    pub fn force(&mut self, id: u32, what: ForcedDecision) {
         self.cluster.forced = Some((id, what));
     }
 
-    /// From now on these decisions are as they are, but for one that is forced. The policies are not asked
-    /// about them, and learn nothing of them.
-    pub fn settle(&mut self, decisions: Arc<Settled>) {
-        self.cluster.settled = Some(decisions);
+    /// From now on replays these decisions, except for a forced one. The policies are not called for them, and their
+    /// state does not change.
+    pub fn replay(&mut self, decisions: Arc<RecordedDecisions>) {
+        self.cluster.recorded = Some(decisions);
     }
 
-    /// What comes next in front of the instances happens: the pending decision is made.
+    /// Executes the next event in front of the instances: the pending decision.
     ///
     /// # Errors
     /// As [`Cluster::run`].
     pub fn decide(&mut self, observer: &mut impl Observer) -> Result<(), Halt> {
         let Some((at, event)) = self.cluster.next(&mut self.arrivals) else { return Ok(()) };
-        self.cluster.happen(at, event, &mut Clients::new(&mut self.arrivals, observer))
+        self.cluster.execute(at, event, &mut FollowUpObserver::new(&mut self.arrivals, observer))
     }
 
-    /// Everything until `end` happens, there inclusive, but no later than the horizon.
+    /// Executes all events until `end`, inclusive, but not beyond the horizon.
     ///
     /// # Errors
     /// As [`Cluster::run`].
     pub fn run_until(&mut self, end: Micros, observer: &mut impl Observer) -> Result<(), Halt> {
         let end = end.min(self.cluster.config.horizon);
-        self.cluster.work(end, &mut Clients::new(&mut self.arrivals, observer))?;
+        self.cluster.execute_until(end, &mut FollowUpObserver::new(&mut self.arrivals, observer))?;
         self.catch_up(end.saturating_add(Micros(1)), observer)
     }
 
-    /// Every instance does what it does before `now`; nothing in front of them happens.
+    /// Executes all events of the instances before `now`, and none in front of the instances.
     ///
     /// # Errors
     /// As [`Cluster::run`].
@@ -165,7 +169,7 @@ impl<I: Instance> Timeline<I> {
         self.cluster.config.abort.check()
     }
 
-    /// Whether anything may still happen before the horizon.
+    /// Whether no event is left before the horizon.
     pub fn is_over(&mut self) -> bool {
         let horizon = self.cluster.config.horizon;
         let front = self.cluster.next(&mut self.arrivals).map(|(at, _)| at);
@@ -173,7 +177,8 @@ impl<I: Instance> Timeline<I> {
         instances.chain(front).all(|at| at > horizon)
     }
 
-    /// Ends it at `end`, or at the horizon if that is before: reports what is left, and the counters.
+    /// Ends the simulation at `end`, or at the horizon if that is earlier. Reports the requests that are left, and
+    /// returns the counters.
     ///
     /// # Errors
     /// As [`Cluster::run`].
@@ -183,24 +188,24 @@ impl<I: Instance> Timeline<I> {
         self.cluster.finish(observer)
     }
 
-    /// The instances as they are, having done what [`Self::catch_up`] says.
+    /// The instances in their present state; see [`Self::catch_up`].
     #[must_use]
     pub fn instances(&self) -> &[I] {
         &self.cluster.instances
     }
 
-    /// The waiting request `id` goes to the head of its instance's queue, against the scheduling policy.
+    /// Moves the waiting request `id` to the head of its instance's queue, against the scheduling policy. Returns
     /// `false` if it does not wait.
     pub fn serve_next(&mut self, instance: usize, id: u32) -> bool {
         let served = self.cluster.instances[instance].serve_next(id);
         if served {
-            self.cluster.board.touched(instance);
+            self.cluster.board.mark_dirty(instance);
             self.cluster.watch(instance);
         }
         served
     }
 
-    /// For each instance, how many leading blocks of `keys` its cache has.
+    /// For each instance, the number of leading blocks of `keys` in its prefix cache.
     #[must_use]
     pub fn cached(&self, keys: &[BlockKey]) -> Vec<u32> {
         let found = |instance: &I| keys.iter().take_while(|&&key| instance.finds(key)).count() as u32;

@@ -1,4 +1,4 @@
-//! The two engines give the same answers to the microsecond, whatever the load.
+//! Property tests: the two engines give the same results to the microsecond, whatever the load.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -9,7 +9,8 @@ use proptest::prelude::*;
 use rustc_hash::FxHasher;
 
 use super::{
-    Fast, Instance, InstanceConfig, Plain, Preemption, PreemptionChoice, Scheduler, SchedulingChoice, Stuck, run_alone,
+    Fast, Instance, InstanceConfig, NoProgress, Plain, Preemption, PreemptionChoice, Scheduler, SchedulingChoice,
+    run_alone,
 };
 use crate::latency::physics::samples::kernels;
 use crate::latency::{
@@ -19,16 +20,17 @@ use crate::model::Parallelism;
 use crate::model::samples::{h100, llama_8b};
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{
-    Counters, Decision, Entry, FirstToken, Obstacle, Outcome, PreemptionDecision, SchedulingDecision, Status,
+    Counters, Decision, FirstToken, Outcome, PreemptionDecision, SchedulingDecision, SchedulingResult, Status,
+    WaitReason,
 };
 use crate::policy::{BatchView, Classes, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};
 use crate::request::{BlockKey, Content, Name, Request, Span, Tags};
 use crate::semantics::Semantics;
 use crate::units::Micros;
 
-/// Everything a simulation says, in the order in which it says it.
+/// The events and results of a simulation, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Story {
+struct EngineLog {
     outcomes: Vec<Outcome>,
     first_tokens: Vec<FirstToken>,
     itl: BTreeMap<Micros, u64>,
@@ -36,22 +38,22 @@ struct Story {
     stuck: Option<String>,
     scheduled: Vec<SchedulingDecision>,
     preempted: Vec<PreemptionDecision>,
-    /// To decisions.
-    deaf: bool,
+    /// Whether it ignores decisions.
+    without_decisions: bool,
 }
 
-impl Observer for Story {
+impl Observer for EngineLog {
     fn interests(&self) -> Interests {
-        let told = Interests::FIRST_TOKENS | Interests::INTER_TOKEN_LATENCIES | Interests::OUTCOMES;
-        if self.deaf { told } else { told | Interests::SCHEDULING }
+        let interests = Interests::FIRST_TOKENS | Interests::INTER_TOKEN_LATENCIES | Interests::OUTCOMES;
+        if self.without_decisions { interests } else { interests | Interests::SCHEDULING }
     }
 
     fn record(&mut self, event: &SimEvent<'_>) {
         match *event {
             SimEvent::Decision(Decision::Scheduling(decision)) => self.scheduled.push(*decision),
             SimEvent::Decision(Decision::Preemption(decision)) => self.preempted.push(*decision),
-            SimEvent::Decision(_) | SimEvent::Arrival(_) => unreachable!("nothing stands in front"),
-            SimEvent::Step { .. } => unreachable!("not wanted"),
+            SimEvent::Decision(_) | SimEvent::Arrival(_) => unreachable!("there is no admission or routing here"),
+            SimEvent::Step { .. } => unreachable!("not of interest"),
             SimEvent::Outcome(outcome) => self.outcomes.push(*outcome),
             SimEvent::FirstToken(first) => self.first_tokens.push(*first),
             SimEvent::InterTokenLatency { gap, count, .. } => *self.itl.entry(gap).or_default() += count,
@@ -66,46 +68,49 @@ impl Observer for Story {
     }
 }
 
-impl Story {
-    /// What is told of decisions fits what became of the requests.
+impl EngineLog {
+    /// Checks that the decisions fit the outcomes of the requests.
     fn is_consistent(&self) -> Result<(), TestCaseError> {
         prop_assert_eq!(self.preempted.len() as u64, self.counters.preemptions);
-        prop_assert!(self.preempted.iter().all(|told| told.needed_kv_blocks > told.free_kv_blocks), "out of need");
-        let entered = |told: &&SchedulingDecision| matches!(told.entry, Entry::Enters { .. });
-        let waited: Micros = self.scheduled.iter().filter(entered).map(|told| told.waited).sum();
+        prop_assert!(
+            self.preempted.iter().all(|decision| decision.needed_kv_blocks > decision.free_kv_blocks),
+            "a preemption without need"
+        );
+        let entered = |decision: &&SchedulingDecision| matches!(decision.result, SchedulingResult::Scheduled { .. });
+        let waited: Micros = self.scheduled.iter().filter(entered).map(|decision| decision.waited).sum();
         prop_assert!(waited <= self.counters.queue_time, "{waited:?} of {:?}", self.counters.queue_time);
         for outcome in &self.outcomes {
-            let of = self.scheduled.iter().filter(|told| told.request == outcome.id);
+            let of = self.scheduled.iter().filter(|decision| decision.request == outcome.id);
             let entries: Vec<_> = of.filter(entered).collect();
             let Some(first) = entries.first() else {
                 prop_assert_eq!(outcome.scheduling_delay, None);
                 continue;
             };
-            // A draining request that is thrown out does not come back.
+            // A draining request that is preempted does not come back.
             let back = outcome.status == Status::Queued || outcome.status == Status::TimedOut;
             let expected = outcome.preemptions as usize + 1;
             prop_assert!(entries.len() == expected || back && entries.len() + 1 == expected);
-            let Entry::Enters { cached_tokens, .. } = first.entry else { unreachable!("filtered") };
+            let SchedulingResult::Scheduled { cached_tokens, .. } = first.result else { unreachable!("filtered") };
             prop_assert_eq!(cached_tokens, outcome.cached_tokens);
         }
         Ok(())
     }
 }
 
-/// A latency model of random shape.
+/// A latency model with random coefficients.
 #[derive(Debug, Clone)]
-struct Shape {
+struct RandomLatency {
     base: u64,
     per_prefill: u64,
     per_decode: u64,
-    /// Per 1024 tokens of context; 0 makes steps repeat.
+    /// Time per 1024 tokens of context, µs; 0 makes steps repeat.
     per_context: u64,
     queueing: u64,
     queueing_per_token: u64,
     per_output: u64,
 }
 
-impl Shape {
+impl RandomLatency {
     const CONSTANT: Self = Self {
         base: 100,
         per_prefill: 0,
@@ -117,7 +122,7 @@ impl Shape {
     };
 }
 
-impl LatencyModel for Shape {
+impl LatencyModel for RandomLatency {
     fn step_time(&self, batch: &Batch) -> Micros {
         let context = batch.decode_context + batch.prefill_context + batch.prefill_tokens_by_context / 8;
         let us = self.base
@@ -147,20 +152,14 @@ impl LatencyModel for Shape {
     }
 }
 
-fn shape() -> impl Strategy<Value = Shape> {
+fn shape() -> impl Strategy<Value = RandomLatency> {
     (0u64..300, 0u64..20, 0u64..30, prop_oneof![Just(0u64), 1u64..60, 1u64..2000], 0u64..500, 0u64..20, 0u64..9)
-        .prop_map(|(base, per_prefill, per_decode, per_context, queueing, queueing_per_token, per_output)| Shape {
-            base,
-            per_prefill,
-            per_decode,
-            per_context,
-            queueing,
-            queueing_per_token,
-            per_output,
+        .prop_map(|(base, per_prefill, per_decode, per_context, queueing, queueing_per_token, per_output)| {
+            RandomLatency { base, per_prefill, per_decode, per_context, queueing, queueing_per_token, per_output }
         })
 }
 
-/// The models users choose, on a small scale of time; and shapes that stress the engines more.
+/// The models that users choose, on a small time scale; and random models that stress the engines more.
 fn latency() -> impl Strategy<Value = Arc<dyn LatencyModel>> {
     let one = Parallelism { tensor: 1, data: 1 };
     let blackbox: Arc<dyn LatencyModel> =
@@ -190,35 +189,35 @@ fn semantics() -> impl Strategy<Value = Semantics> {
         hit_context_is_zero: b[3],
         preemption_restarts: b[4],
         preempt_last_of_ties: b[5],
-        forget_twins: b[6],
+        forget_duplicate_blocks: b[6],
         skip_one_token_decode_blocks: b[7],
         final_token_kv: b[8],
         itl_spans_waits: b[9],
         capped_itl_divides_by_one_less: b[10],
-        // The cluster's business.
+        // The remaining fields concern the cluster.
         ..Semantics::VLLM
     });
     prop_oneof![Just(Semantics::VLLM), Just(Semantics::BLIS), mixed]
 }
 
-/// A policy whose answers depend on everything it was ever shown: engines that show it something
-/// different, or ask at other times, soon part.
+/// A policy with results that depend on everything in its views so far: engines that show it different views, or
+/// call it at other times, soon diverge.
 #[derive(Clone, Debug)]
-struct Moody {
-    mood: u64,
+struct ViewHashPolicy {
+    state: u64,
 }
 
-impl Moody {
+impl ViewHashPolicy {
     fn next(&mut self, view: &impl Debug) -> u64 {
         let mut hasher = FxHasher::default();
-        hasher.write_u64(self.mood);
+        hasher.write_u64(self.state);
         hasher.write(format!("{view:?}").as_bytes());
-        self.mood = hasher.finish();
-        self.mood >> 32
+        self.state = hasher.finish();
+        self.state >> 32
     }
 }
 
-impl SchedulingPolicy for Moody {
+impl SchedulingPolicy for ViewHashPolicy {
     fn rank(&mut self, request: &QueuedView<'_>) -> Rank {
         Rank::real((self.next(request) % 7) as f64 - 3.0)
     }
@@ -228,7 +227,7 @@ impl SchedulingPolicy for Moody {
     }
 }
 
-impl PreemptionPolicy for Moody {
+impl PreemptionPolicy for ViewHashPolicy {
     fn victim(&mut self, batch: &BatchView) -> usize {
         self.next(batch) as usize % (batch.len() + 1)
     }
@@ -244,7 +243,7 @@ fn scheduling() -> impl Strategy<Value = SchedulingChoice> {
         Just(Scheduler::PriorityFcfs.into()),
         Just(Scheduler::Sjf.into()),
         Just(Scheduler::ReversePriority.into()),
-        any::<u64>().prop_map(|mood| SchedulingChoice::Custom(Box::new(Moody { mood }))),
+        any::<u64>().prop_map(|state| SchedulingChoice::Custom(Box::new(ViewHashPolicy { state }))),
     ]
 }
 
@@ -252,12 +251,12 @@ fn preemption() -> impl Strategy<Value = PreemptionChoice> {
     prop_oneof![
         Just(Preemption::Fcfs.into()),
         Just(Preemption::Priority.into()),
-        any::<u64>().prop_map(|mood| PreemptionChoice::Custom(Box::new(Moody { mood }))),
+        any::<u64>().prop_map(|state| PreemptionChoice::Custom(Box::new(ViewHashPolicy { state }))),
     ]
 }
 
-/// The same, with policies that are not built in but do what the built-in ones do.
-fn imitated(config: &InstanceConfig) -> InstanceConfig {
+/// The same configuration, with custom policies that do what the built-in ones do.
+fn with_custom_policies(config: &InstanceConfig) -> InstanceConfig {
     let mut config = config.clone();
     if let SchedulingChoice::BuiltIn(scheduler) = config.scheduler {
         config.scheduler = SchedulingChoice::Custom(Box::new(scheduler));
@@ -296,9 +295,9 @@ fn config() -> impl Strategy<Value = InstanceConfig> {
 }
 
 /// (gap, input, output, deadline after, priority, family, branch, shared blocks)
-type Draft = (u64, u32, u32, Option<u64>, i32, u32, u32, u32);
+type RequestNumbers = (u64, u32, u32, Option<u64>, i32, u32, u32, u32);
 
-fn drafts() -> impl Strategy<Value = Vec<Draft>> {
+fn drafts() -> impl Strategy<Value = Vec<RequestNumbers>> {
     let gap = prop_oneof![3 => Just(0u64), 3 => 0u64..3000, 1 => 0u64..30_000];
     let deadline = prop_oneof![4 => Just(None), 1 => (0u64..40_000).prop_map(Some)];
     proptest::collection::vec(
@@ -307,7 +306,7 @@ fn drafts() -> impl Strategy<Value = Vec<Draft>> {
     )
 }
 
-fn requests(drafts: &[Draft], block_size: u32) -> Vec<Request> {
+fn requests(drafts: &[RequestNumbers], block_size: u32) -> Vec<Request> {
     let mut now = 0;
     let mut requests = Vec::new();
     for (id, &(gap, input, output, deadline, priority, family, branch, shared)) in drafts.iter().enumerate() {
@@ -328,54 +327,54 @@ fn requests(drafts: &[Draft], block_size: u32) -> Vec<Request> {
     requests
 }
 
-/// As [`tell`], but from the middle of the run on it is a copy that tells.
-fn tell_forked(mut instance: Fast, requests: &[Request], horizon: Micros) -> Story {
-    let mut story = Story::default();
+/// As [`simulate`], but from the middle of the run on with a clone.
+fn simulate_with_clone(mut instance: Fast, requests: &[Request], horizon: Micros) -> EngineLog {
+    let mut log = EngineLog::default();
     let (before, after) = requests.split_at(requests.len() / 2);
     for request in before.iter().filter(|request| request.arrival <= horizon) {
-        if instance.advance(request.arrival, &mut story).is_err() {
-            return tell(instance, &[], horizon);
+        if instance.advance(request.arrival, &mut log).is_err() {
+            return simulate(instance, &[], horizon);
         }
         instance.arrive(request.arrival, request.clone());
     }
     let copy = instance.clone();
-    // The original goes its own way; what it does must not show in the copy.
-    let _ = instance.advance(horizon, &mut Story { itl: story.itl.clone(), ..Story::default() });
-    match run_alone(copy, after.iter().cloned(), horizon, &mut story) {
-        Ok(counters) => Story { counters, ..story },
-        Err(stuck) => Story { stuck: Some(stuck.to_string()), ..Story::default() },
+    // The original continues separately; its events must not affect the clone.
+    let _ = instance.advance(horizon, &mut EngineLog { itl: log.itl.clone(), ..EngineLog::default() });
+    match run_alone(copy, after.iter().cloned(), horizon, &mut log) {
+        Ok(counters) => EngineLog { counters, ..log },
+        Err(stuck) => EngineLog { stuck: Some(stuck.to_string()), ..EngineLog::default() },
     }
 }
 
-fn tell(instance: impl Instance, requests: &[Request], horizon: Micros) -> Story {
-    tell_on(Story::default(), instance, requests, horizon)
+fn simulate(instance: impl Instance, requests: &[Request], horizon: Micros) -> EngineLog {
+    simulate_into(EngineLog::default(), instance, requests, horizon)
 }
 
-fn tell_on(mut story: Story, instance: impl Instance, requests: &[Request], horizon: Micros) -> Story {
-    match run_alone(instance, requests.iter().cloned(), horizon, &mut story) {
-        Ok(counters) => story.counters = counters,
-        // What was told before the watchdog barked may differ: the engines report in other units.
-        Err(stuck) => return Story { stuck: Some(stuck.to_string()), ..Story::default() },
+fn simulate_into(mut log: EngineLog, instance: impl Instance, requests: &[Request], horizon: Micros) -> EngineLog {
+    match run_alone(instance, requests.iter().cloned(), horizon, &mut log) {
+        Ok(counters) => log.counters = counters,
+        // The events before livelock is detected may differ: the engines report in other units.
+        Err(stuck) => return EngineLog { stuck: Some(stuck.to_string()), ..EngineLog::default() },
     }
-    story
+    log
 }
 
-/// An instance, what it has told, and the shared keys that it says can be found.
+/// An instance, its reported events, and the shared keys that it reports as cached.
 #[derive(Clone)]
-struct Watched<I> {
+struct WatchedInstance<I> {
     instance: I,
-    story: Story,
+    log: EngineLog,
     present: BTreeSet<BlockKey>,
 }
 
-impl<I: Instance + Clone> Watched<I> {
+impl<I: Instance + Clone> WatchedInstance<I> {
     fn new(mut instance: I) -> Self {
         instance.watch_cache();
-        Self { instance, story: Story::default(), present: BTreeSet::new() }
+        Self { instance, log: EngineLog::default(), present: BTreeSet::new() }
     }
 
-    fn advance(&mut self, limit: Micros) -> Result<(), Stuck> {
-        self.instance.advance(limit, &mut self.story)
+    fn advance(&mut self, limit: Micros) -> Result<(), NoProgress> {
+        self.instance.advance(limit, &mut self.log)
     }
 
     fn catch_up(&mut self) -> &BTreeSet<BlockKey> {
@@ -391,32 +390,32 @@ impl<I: Instance + Clone> Watched<I> {
     }
 }
 
-/// Both engines side by side, and all keys there are.
-struct Pair {
-    plain: Watched<Plain>,
-    fast: Watched<Fast>,
+/// Both engines side by side, and all keys in the requests.
+struct EnginePair {
+    plain: WatchedInstance<Plain>,
+    fast: WatchedInstance<Fast>,
     keys: BTreeSet<BlockKey>,
 }
 
-impl Pair {
+impl EnginePair {
     fn new(config: &InstanceConfig, requests: &[Request]) -> Self {
         Self {
-            plain: Watched::new(Plain::new(config.clone())),
-            fast: Watched::new(Fast::new(config.clone())),
+            plain: WatchedInstance::new(Plain::new(config.clone())),
+            fast: WatchedInstance::new(Fast::new(config.clone())),
             keys: requests.iter().flat_map(|request| request.content.keys()).collect(),
         }
     }
 
-    /// `false` if both are stuck.
+    /// Advances both engines. Returns `false` if both are stuck.
     fn advance(&mut self, limit: Micros) -> Result<bool, TestCaseError> {
         let (plain, fast) = (self.plain.advance(limit), self.fast.advance(limit));
         prop_assert_eq!(&plain, &fast);
         Ok(plain.is_ok())
     }
 
-    /// What is reported of load and cache is the same and true; also in a copy made before anyone
-    /// asked.
-    fn compare(&mut self, goes_on_as_copy: bool) -> Result<(), TestCaseError> {
+    /// Checks that load and cached blocks are reported correctly and equally by both, and by a clone made before the
+    /// changes were read.
+    fn compare(&mut self, continue_with_clone: bool) -> Result<(), TestCaseError> {
         prop_assert_eq!(self.plain.instance.load(), self.fast.instance.load());
         let mut copy = self.fast.clone();
         let plain = self.plain.catch_up();
@@ -427,7 +426,7 @@ impl Pair {
         };
         prop_assert_eq!(&self.plain.present, &found(&|key| self.plain.instance.finds(key)));
         prop_assert_eq!(&self.fast.present, &found(&|key| self.fast.instance.finds(key)));
-        if goes_on_as_copy {
+        if continue_with_clone {
             self.fast = copy;
         }
         Ok(())
@@ -435,20 +434,20 @@ impl Pair {
 
     fn finish(self, horizon: Micros) -> Result<(), TestCaseError> {
         let (mut plain, mut fast) = (self.plain, self.fast);
-        plain.story.counters = plain.instance.finish(horizon, &mut plain.story);
-        fast.story.counters = fast.instance.finish(horizon, &mut fast.story);
-        prop_assert_eq!(plain.story, fast.story);
+        plain.log.counters = plain.instance.finish(horizon, &mut plain.log);
+        fast.log.counters = fast.instance.finish(horizon, &mut fast.log);
+        prop_assert_eq!(plain.log, fast.log);
         Ok(())
     }
 }
 
-/// What both report of load and cache at the times of `looks`: (time since the one before, whether
-/// a copy goes on).
-fn watch(config: &InstanceConfig, requests: &[Request], looks: &[(u64, bool)]) -> Result<(), TestCaseError> {
-    let mut pair = Pair::new(config, requests);
+/// Compares the reports of load and cache at the times of `reports`: (time since the previous one, whether to continue
+/// with a clone).
+fn watch(config: &InstanceConfig, requests: &[Request], reports: &[(u64, bool)]) -> Result<(), TestCaseError> {
+    let mut pair = EnginePair::new(config, requests);
     let mut arrivals = requests.iter().peekable();
     let mut now = 0;
-    for &(gap, goes_on_as_copy) in looks {
+    for &(gap, continue_with_clone) in reports {
         now += gap;
         while let Some(request) = arrivals.next_if(|request| request.arrival.0 <= now) {
             if !pair.advance(request.arrival)? {
@@ -460,7 +459,7 @@ fn watch(config: &InstanceConfig, requests: &[Request], looks: &[(u64, bool)]) -
         if !pair.advance(Micros(now))? {
             return Ok(());
         }
-        pair.compare(goes_on_as_copy)?;
+        pair.compare(continue_with_clone)?;
     }
     pair.finish(Micros(now.saturating_sub(1)))
 }
@@ -469,29 +468,29 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn fast_is_plain(
+    fn fast_equals_plain(
         config in config(),
         drafts in drafts(),
         horizon in prop_oneof![3 => Just(Micros::MAX), 1 => (1000u64..200_000).prop_map(Micros)],
     ) {
         let requests = requests(&drafts, config.block_size);
-        let plain = tell(Plain::new(config.clone()), &requests, horizon);
-        let fast = tell(Fast::new(config.clone()), &requests, horizon);
+        let plain = simulate(Plain::new(config.clone()), &requests, horizon);
+        let fast = simulate(Fast::new(config.clone()), &requests, horizon);
         prop_assert_eq!(&plain, &fast);
-        let imitating = tell(Fast::new(imitated(&config)), &requests, horizon);
-        prop_assert_eq!(&plain, &imitating);
+        let custom = simulate(Fast::new(with_custom_policies(&config)), &requests, horizon);
+        prop_assert_eq!(&plain, &custom);
         let fast_instance = Fast::new(config.clone());
-        let recording = tell(Fast::new(config.clone()).recording(), &requests, horizon);
+        let recording = simulate(Fast::new(config.clone()).recording(), &requests, horizon);
         prop_assert_eq!(&plain, &recording);
         if plain.stuck.is_none() {
-            let deaf = Story { deaf: true, ..Story::default() };
-            let undisturbed = tell_on(deaf, Fast::new(config), &requests, horizon);
-            let expected = Story { scheduled: Vec::new(), preempted: Vec::new(), deaf: true, ..plain.clone() };
-            prop_assert_eq!(&expected, &undisturbed, "listening changes nothing");
+            let without_decisions = EngineLog { without_decisions: true, ..EngineLog::default() };
+            let undisturbed = simulate_into(without_decisions, Fast::new(config), &requests, horizon);
+            let expected = EngineLog { scheduled: Vec::new(), preempted: Vec::new(), without_decisions: true, ..plain.clone() };
+            prop_assert_eq!(&expected, &undisturbed, "observing decisions changes nothing");
             plain.is_consistent()?;
         }
         if plain.stuck.is_none() {
-            let forked = tell_forked(fast_instance, &requests, horizon);
+            let forked = simulate_with_clone(fast_instance, &requests, horizon);
             prop_assert_eq!(&plain, &forked);
         }
         if plain.stuck.is_none() {
@@ -505,19 +504,19 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn both_report_the_same_and_the_truth(
+    fn both_report_the_same_and_correctly(
         config in config(),
         drafts in drafts(),
-        looks in proptest::collection::vec((prop_oneof![1u64..2000, 1u64..40_000], any::<bool>()), 1..40),
+        reports in proptest::collection::vec((prop_oneof![1u64..2000, 1u64..40_000], any::<bool>()), 1..40),
     ) {
         let requests = requests(&drafts, config.block_size);
-        watch(&config, &requests, &looks)?;
+        watch(&config, &requests, &reports)?;
     }
 }
 
-/// The random loads are worth something only if they reach what is difficult.
+/// Random loads are a useful test only if they reach the difficult cases.
 #[test]
-fn the_loads_reach_what_is_difficult() {
+fn random_loads_reach_the_difficult_cases() {
     use proptest::strategy::ValueTree as _;
     use proptest::test_runner::TestRunner;
 
@@ -527,23 +526,23 @@ fn the_loads_reach_what_is_difficult() {
     for _ in 0..1000 {
         let config = config().new_tree(&mut runner).expect("a config").current();
         let requests = requests(&drafts().new_tree(&mut runner).expect("drafts").current(), config.block_size);
-        let story = tell(Fast::new(config), &requests, Micros::MAX);
-        preemptions += story.counters.preemptions;
-        hits += story.counters.cache_hits;
-        failures += story.counters.kv_allocation_failures;
-        let ended = |status| story.outcomes.iter().filter(|outcome| outcome.status == status).count();
+        let log = simulate(Fast::new(config), &requests, Micros::MAX);
+        preemptions += log.counters.preemptions;
+        hits += log.counters.cache_hits;
+        failures += log.counters.kv_allocation_failures;
+        let ended = |status| log.outcomes.iter().filter(|outcome| outcome.status == status).count();
         timed_out += ended(Status::TimedOut);
         capped += ended(Status::LengthCapped);
-        for told in &story.scheduled {
-            match told.entry {
-                Entry::Enters { .. } => {}
-                Entry::Waits(Obstacle::TokenBudget) => waits[0] += 1,
-                Entry::Waits(Obstacle::BatchFull) => waits[1] += 1,
-                Entry::Waits(Obstacle::UnsplitPrompt { .. }) => waits[2] += 1,
-                Entry::Waits(Obstacle::KvBlocks { .. }) => waits[3] += 1,
+        for decision in &log.scheduled {
+            match decision.result {
+                SchedulingResult::Scheduled { .. } => {}
+                SchedulingResult::Waits(WaitReason::TokenBudget) => waits[0] += 1,
+                SchedulingResult::Waits(WaitReason::BatchFull) => waits[1] += 1,
+                SchedulingResult::Waits(WaitReason::UnsplitPrompt { .. }) => waits[2] += 1,
+                SchedulingResult::Waits(WaitReason::KvBlocks { .. }) => waits[3] += 1,
             }
         }
-        coalesced += story.itl.values().filter(|&&count| count > 30).count();
+        coalesced += log.itl.values().filter(|&&count| count > 30).count();
     }
     for (what, count) in [
         ("preemptions", preemptions),
@@ -553,7 +552,7 @@ fn the_loads_reach_what_is_difficult() {
         ("length caps", capped as u64),
         ("long runs of equal steps", coalesced as u64),
         ("waits for the next step's tokens", waits[0]),
-        ("waits for a place", waits[1]),
+        ("waits for a slot in the batch", waits[1]),
         ("waits for a whole step's tokens", waits[2]),
         ("waits for KV blocks", waits[3]),
     ] {
@@ -561,7 +560,7 @@ fn the_loads_reach_what_is_difficult() {
     }
 }
 
-/// An instance whose steps all take 100 µs.
+/// An instance with steps that all take 100 µs.
 fn steady() -> InstanceConfig {
     InstanceConfig {
         index: 0,
@@ -579,11 +578,11 @@ fn steady() -> InstanceConfig {
         preemption: Preemption::Fcfs.into(),
         classes: Arc::default(),
         semantics: Semantics::VLLM,
-        latency: Arc::new(Shape::CONSTANT),
+        latency: Arc::new(RandomLatency::CONSTANT),
     }
 }
 
-/// Three requests at once, one place in the batch, one token each: steps at 0, 100 and 200 µs.
+/// Three requests at once, a batch of one, one token each: steps at 0, 100 and 200 µs.
 #[test]
 fn queue_time_is_the_integral_of_the_queue_length() {
     let requests: Vec<Request> = (0..3).map(|id| Request::new(id, Micros(0), 10, 1)).collect();
@@ -595,22 +594,29 @@ fn queue_time_is_the_integral_of_the_queue_length() {
         (Micros(0), 0),
     ] {
         let (plain, fast) = (Plain::new(config.clone()), Fast::new(config.clone()));
-        assert_eq!(tell(plain, &requests, horizon).counters.queue_time, Micros(queue_time), "{horizon:?}");
-        assert_eq!(tell(fast, &requests, horizon).counters.queue_time, Micros(queue_time), "{horizon:?}");
+        assert_eq!(simulate(plain, &requests, horizon).counters.queue_time, Micros(queue_time), "{horizon:?}");
+        assert_eq!(simulate(fast, &requests, horizon).counters.queue_time, Micros(queue_time), "{horizon:?}");
     }
 }
 
-/// What a copy costs follows what is live, not what has been.
+/// The cost of a clone depends on the live requests, not on the number of requests so far.
 #[test]
 fn state_does_not_grow_with_history() {
-    let shape = Shape { base: 500, per_prefill: 2, per_decode: 3, per_context: 40, queueing: 10, ..Shape::CONSTANT };
+    let shape = RandomLatency {
+        base: 500,
+        per_prefill: 2,
+        per_decode: 3,
+        per_context: 40,
+        queueing: 10,
+        ..RandomLatency::CONSTANT
+    };
     let config = InstanceConfig { latency: Arc::new(shape), ..steady() };
     let size_after = |requests: u32| {
         let mut instance = Fast::new(config.clone());
-        let mut story = Story::default();
+        let mut log = EngineLog::default();
         for id in 0..requests {
             let arrival = Micros(u64::from(id) * 5000);
-            instance.advance(arrival, &mut story).expect("not stuck");
+            instance.advance(arrival, &mut log).expect("not stuck");
             instance.arrive(
                 arrival,
                 Request {

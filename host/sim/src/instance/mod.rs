@@ -1,29 +1,29 @@
-//! One serving instance: a wait queue, a running batch, a KV cache and a latency model.
+//! One serving instance: a waiting queue, a running batch, a KV cache and a latency model.
 //!
-//! There are two engines with one truth. [`Plain`] touches every running request at every step
-//! and is kept simple enough to be believed. [`Fast`] touches only requests to which something
-//! happens and gives the same answers to the microsecond; property tests hold them together.
+//! There are two engines with the same results. [`Plain`] updates every running request at every step and is kept
+//! simple enough to be checked by reading. [`Fast`] updates only requests to which something happens, and gives the
+//! same results to the microsecond; property tests compare both.
 //!
-//! The life of a request, in either:
+//! The states of a request, in either engine:
 //!
 //! ```text
-//! arrive ─ queueing time ─► guards ─► wait queue ─► running batch ─► finished
+//! arrive ─ queueing time ─► guards ─► waiting queue ─► running batch ─► finished
 //!                             │          ▲  │            │
 //!                          dropped       │  └ timed out ─┤
 //!                                        └── preempted ──┘
 //! ```
 //!
-//! Events of one instance at the same microsecond happen in this order, each for a reason:
+//! Events of one instance at the same microsecond are executed in this order, each for a reason:
 //!
-//! | rank | event | why there |
+//! | rank | event | reason |
 //! |---|---|---|
-//! | 0 | arrival | everything else sees the requests of its own tick |
-//! | 1 | queued | a step forms its batch from all requests that made it into the queue by its start |
+//! | 0 | arrival | all other events see the requests of their own tick |
+//! | 1 | queued | a step forms its batch from all requests that joined the queue by its start |
 //! | 3 | step | |
-//! | 6 | timeout | a request that completes in a step that starts at its deadline has made it |
+//! | 6 | timeout | a request that completes in a step that starts at its deadline has not timed out |
 //!
-//! Ranks are BLIS's; 2, 4 and 5 are adapter loads and two markers without effect. Among equals
-//! the first one scheduled goes first.
+//! The ranks are BLIS's; 2, 4 and 5 are adapter loads and two markers without effect. Among equals the event scheduled
+//! first is executed first.
 
 #[cfg(test)]
 mod agreement;
@@ -40,7 +40,7 @@ pub use fast::Fast;
 pub use plain::Plain;
 pub use policy::{Preemption, PreemptionChoice, Scheduler, SchedulingChoice};
 pub use record::StepRecord;
-pub use watchdog::Stuck;
+pub use watchdog::NoProgress;
 
 use crate::latency::LatencyModel;
 use crate::observer::{Observer, SimEvent};
@@ -50,104 +50,102 @@ use crate::request::{BlockKey, Request};
 use crate::semantics::Semantics;
 use crate::units::Micros;
 
-/// What one instance is made of. A copy has copies of the policies.
+/// The configuration of one instance. A clone has copies of the policies.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct InstanceConfig {
-    /// How long a step takes.
+    /// The latency model, which computes the duration of a step.
     pub latency: Arc<dyn LatencyModel>,
-    /// Its number in the cluster, from 0.
+    /// Number of the instance in the cluster, from 0.
     pub index: u32,
-    /// Most requests in the running batch (vLLM `max_num_seqs`), ≥ 1.
+    /// Maximum number of requests in the running batch (vLLM `max_num_seqs`), ≥ 1.
     pub max_num_seqs: u32,
     /// Token budget of one step (vLLM `max_num_batched_tokens`), ≥ 1.
     pub max_num_batched_tokens: u32,
-    /// Tokens per KV block, ≥ 1.
+    /// Size of a KV block, tokens, ≥ 1.
     pub block_size: u32,
     /// Usable KV blocks, ≥ 1. (vLLM's `num_gpu_blocks` includes one null block.)
     pub total_kv_blocks: u32,
-    /// Cap on one request's prefill tokens per step; 0 for none.
+    /// Maximum number of prefill tokens of one request in a step; 0 for no limit.
     pub long_prefill_token_threshold: u32,
-    /// Longest prompt plus answer, tokens; `None` for unlimited.
+    /// Maximum length of prompt plus output, tokens; `None` for unlimited.
     pub max_model_len: Option<u32>,
-    /// Whether blocks are found again by content.
+    /// Whether blocks with equal content are shared through the prefix cache.
     pub enable_prefix_caching: bool,
-    /// Whether a prompt may be split over steps. If not, one that exceeds the budget left waits.
+    /// Whether a prompt may be chunked over several steps. If not, a prompt that exceeds the remaining budget waits.
     pub enable_chunked_prefill: bool,
-    /// vLLM's asynchronous scheduling: a step is planned before the previous one's output is
-    /// known, so a finished request keeps its place and KV for one more plan.
+    /// vLLM's asynchronous scheduling: a step is planned before the previous one's output is known, so a finished
+    /// request keeps its slot and KV blocks for one more plan.
     pub async_scheduling: bool,
-    /// Admit a request only if its whole prompt fits the free KV (vLLM's
-    /// `scheduler_reserve_full_isl`): far fewer preemptions under pressure.
+    /// Admit a request to the batch only if its whole prompt fits the free KV blocks (vLLM's
+    /// `scheduler_reserve_full_isl`): far fewer preemptions under memory pressure.
     pub reserve_full_prompt: bool,
-    /// vLLM's or BLIS's ways.
+    /// Behaviour where vLLM and BLIS differ.
     pub semantics: Semantics,
-    /// Order of the wait queue.
+    /// The order of the waiting queue.
     pub scheduler: SchedulingChoice,
-    /// Who leaves when KV runs out.
+    /// The choice of the preemption victim.
     pub preemption: PreemptionChoice,
-    /// How urgent the SLO classes are. Only policies that are not built in look.
+    /// Priorities of the SLO classes. Only policies that are not built in read them.
     pub classes: Arc<Classes>,
 }
 
 impl InstanceConfig {
-    /// What observers are told: `count` inter-token latencies of `gap` happened here.
+    /// The event for observers that `count` inter-token latencies of `gap` occurred here.
     #[inline]
     fn latencies(&self, gap: Micros, count: u64) -> SimEvent<'static> {
         SimEvent::InterTokenLatency { instance: self.index, gap, count }
     }
 }
 
-/// What an instance reports about itself.
+/// The load that an instance reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Load {
-    /// Requests in the wait queue; not those between arrival and queue.
+pub struct InstanceLoad {
+    /// Requests in the waiting queue, without those between arrival and queue.
     pub queue_depth: u32,
-    /// Requests in the running batch, with those that keep their place for one more plan
-    /// (asynchronous scheduling).
+    /// Requests in the running batch, including those that keep their slot for one more plan (asynchronous scheduling).
     pub batch_size: u32,
-    /// KV blocks that some request holds.
+    /// KV blocks held by requests.
     pub used_kv_blocks: u32,
     /// All usable KV blocks.
     pub total_kv_blocks: u32,
-    /// Requests thrown out of the batch since the start.
+    /// Number of preemptions since the start.
     pub preemptions: u64,
-    /// Prefix-cache look-ups since the start that found their block.
+    /// KV blocks of prompts found in the prefix cache since the start.
     pub cache_hits: u64,
-    /// KV blocks taken fresh since the start.
+    /// KV blocks allocated without a prefix-cache hit since the start.
     pub cache_misses: u64,
 }
 
-/// How far from an instance, for [`Instance::prefetch`].
+/// Number of pointers between an instance and the data that [`Instance::prefetch`] requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Distance {
-    /// The instance itself.
+pub enum PrefetchDistance {
+    /// The instance's own fields.
     Here,
-    /// Its queues and tables.
+    /// The queues and tables that the fields refer to.
     Parts,
     /// The request that finishes next.
     Request,
-    /// What is known of that.
+    /// The further data of that request.
     Rest,
 }
 
-impl Distance {
-    /// In the order in which to go.
+impl PrefetchDistance {
+    /// All distances, from near to far.
     pub const ALL: [Self; 4] = [Self::Here, Self::Parts, Self::Request, Self::Rest];
 }
 
-/// What the event loop needs of an instance.
+/// The operations on an instance that the event loop needs.
 pub trait Instance {
-    /// A request arrives at `now`, which is its arrival at the service or later. Arrivals come in
-    /// order of time, before any event of the same tick. Events before `now` need not have been
-    /// executed.
+    /// A request arrives at `now`, which is its arrival at the service or later. Arrivals are passed in order of time,
+    /// before any other event of the same tick. Events before `now` need not have been executed.
     fn arrive(&mut self, now: Micros, request: Request);
 
-    /// Time of the next event; `None` when nothing will ever happen by itself.
+    /// Time of the next event; `None` if there is none without a further arrival.
     fn next_event(&self) -> Option<Micros>;
 
-    /// No request ends in an event before this; `None` when none ever will by itself. Whoever only
-    /// waits for requests to end need not look earlier.
+    /// A time before which no event ends a request; `None` if none will without a further arrival. A caller that waits
+    /// only for the ends of requests need not check earlier.
     fn next_end(&self) -> Option<Micros> {
         self.next_event()
     }
@@ -157,57 +155,57 @@ pub trait Instance {
         now
     }
 
-    /// A hint that [`Self::advance`] comes soon: what it will look at is asked of memory, as far as
-    /// `distance` pointers away. Each distance wants what the one before has asked for, which takes a while.
-    fn prefetch(&self, _distance: Distance) {}
+    /// A hint that [`Self::advance`] will be called soon: prefetches the data at this `distance`. Each distance depends
+    /// on data requested by the previous one, which takes some time to arrive.
+    fn prefetch(&self, _distance: PrefetchDistance) {}
 
-    /// Requests that have arrived, and that no event has touched since.
-    fn untouched(&self) -> usize;
+    /// Number of requests that have arrived and for which no event was executed since.
+    fn pending_arrivals(&self) -> usize;
 
     /// Executes every event before `limit` (exclusive).
     ///
     /// # Errors
-    /// [`Stuck`] if the instance can make no progress.
-    fn advance(&mut self, limit: Micros, observer: &mut impl Observer) -> Result<(), Stuck>;
+    /// [`NoProgress`] if the instance can make no progress.
+    fn advance(&mut self, limit: Micros, observer: &mut impl Observer) -> Result<(), NoProgress>;
 
-    /// What the instance reports about itself, after the events executed so far: a step's effect
-    /// shows from the start of the step on.
-    fn load(&self) -> Load;
+    /// The load of the instance after the events executed so far: the effect of a step is visible from the start of the
+    /// step on.
+    fn load(&self) -> InstanceLoad;
 
-    /// Whether a block with this content can be found in the prefix cache now.
+    /// Whether a block with this content is in the prefix cache now.
     fn finds(&self, key: BlockKey) -> bool;
 
-    /// Requests in the wait queue, in its order: [`Request::id`].
+    /// The waiting queue in its order: [`Request::id`] of each request.
     fn queue(&self) -> Vec<u32>;
 
-    /// Moves the waiting request `id` to the head of the wait queue, against the scheduling policy. `false`
+    /// Moves the waiting request `id` to the head of the waiting queue, against the scheduling policy. Returns `false`
     /// if it does not wait.
     fn serve_next(&mut self, id: u32) -> bool;
 
-    /// From now on changes of the prefix cache are kept for [`Self::cache_changes`]. What is not
-    /// watched costs nothing.
+    /// From now on changes of the prefix cache are collected for [`Self::cache_changes`]. Without this call they cost
+    /// nothing.
     fn watch_cache(&mut self);
 
-    /// Takes what changed since the last call: `each(key, present)` says whether the block `key`
-    /// can be found now. A key may come more than once; the last word counts. Only keys that
-    /// requests may share, never those of one request alone. Nothing if the cache is not watched.
+    /// Removes and returns the changes since the last call: `each(key, present)` is called with each changed block and
+    /// whether it is in the cache now. A key may occur more than once; the last call counts. Only blocks that requests
+    /// may share are reported, never those of one request alone. Nothing is reported unless the cache is watched.
     fn cache_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool));
 
-    /// Ends the simulation at `horizon` (inclusive): reports what is left, and the counters.
+    /// Ends the simulation at `horizon` (inclusive): reports the requests that are left, and returns the counters.
     fn finish(self, horizon: Micros, observer: &mut impl Observer) -> Counters;
 }
 
-/// Simulates one instance under `arrivals` (in order of time) up to and including `horizon`, with
-/// nothing in front of it.
+/// Simulates one instance under `arrivals` (in order of time) up to and including `horizon`, without admission and
+/// routing.
 ///
 /// # Errors
-/// [`Stuck`] if the instance would work for ever without finishing anything.
+/// [`NoProgress`] if the instance would execute for ever without completing a request.
 pub fn run_alone<I: Instance>(
     mut instance: I,
     arrivals: impl IntoIterator<Item = Request>,
     horizon: Micros,
     observer: &mut impl Observer,
-) -> Result<Counters, Stuck> {
+) -> Result<Counters, NoProgress> {
     for request in arrivals {
         if request.arrival > horizon {
             break;

@@ -1,18 +1,19 @@
-//! The engine as the specification tells it: every running request is touched at every step.
+//! The engine as the specification describes it: every running request is updated at every step.
 //!
-//! Kept simple rather than fast. [`Fast`](super::Fast) is tested against it.
+//! It is kept simple rather than fast. [`Fast`](super::Fast) is tested against it.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::policy::{Joining, QueueKey};
+use super::policy::{JoiningRequest, QueueKey};
 use super::record::StepRecord;
 use super::watchdog::Watchdog;
-use super::{Instance, InstanceConfig, Load, Stuck};
-use crate::kv::plain::{PlainKv, Want};
+use super::{Instance, InstanceConfig, InstanceLoad, NoProgress};
+use crate::kv::plain::{AllocationRequest, PlainKv};
 use crate::latency::Batch;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{
-    Counters, Decision, Entry, FirstToken, Obstacle, Outcome, PreemptionDecision, SchedulingDecision, Status,
+    Counters, Decision, FirstToken, Outcome, PreemptionDecision, SchedulingDecision, SchedulingResult, Status,
+    WaitReason,
 };
 use crate::policy::{BatchView, Progress};
 use crate::request::{BlockKey, Request};
@@ -20,36 +21,35 @@ use crate::units::Micros;
 
 /// One request between its arrival and its end.
 #[derive(Clone, Debug)]
-struct Live {
+struct PlainRequest {
     request: Request,
-    /// Tokens whose KV is computed.
+    /// Tokens for which KV is computed.
     computed: u32,
-    /// Tokens to compute before the next token comes out: the prompt, and what was generated
-    /// before a preemption.
+    /// Tokens to compute before the next token is generated: the prompt, and the tokens generated before a preemption.
     target: u32,
     generated: u32,
-    /// The most tokens it had computed before a preemption.
+    /// Maximum number of tokens that it had computed before a preemption.
     furthest: u32,
-    /// Its prompt is complete: every further token is an output token.
+    /// Whether its prompt is complete: every further token is an output token.
     decoding: bool,
     /// Tokens computed in the present step.
     num_new: u32,
-    /// Context the latency model sees in the present step.
+    /// Context length for the latency model in the present step.
     context: u32,
     ttft: Option<Micros>,
-    /// When the latest token came out, in engine time.
+    /// Engine time at which the latest token was generated.
     last_token: Micros,
     itl: Vec<Micros>,
     scheduling_delay: Option<Micros>,
     cached_tokens: u32,
     preemptions: u32,
-    /// When it last joined the wait queue.
+    /// Time at which it last joined the waiting queue.
     queued_at: Micros,
-    /// Done, but still in the batch for one more plan (asynchronous scheduling).
+    /// Whether it has finished, but stays in the batch for one more plan (asynchronous scheduling).
     draining: bool,
 }
 
-impl Live {
+impl PlainRequest {
     fn prefilling(&self) -> bool {
         self.computed < self.target
     }
@@ -68,40 +68,40 @@ impl Live {
 }
 
 impl Counters {
-    /// One request was in the wait queue from `since` to `now`.
+    /// Counts the time that one request was in the waiting queue, from `since` to `now`.
     fn waited(&mut self, since: Micros, now: Micros) {
         self.queue_time = self.queue_time.saturating_add(now.saturating_sub(since));
     }
 }
 
-/// The plain engine.
+/// The reference engine, which updates every running request at every step.
 #[derive(Clone, Debug)]
 pub struct Plain {
     config: InstanceConfig,
     kv: PlainKv,
-    /// Between arrival and queue, with the time of queueing, in its order.
-    arriving: VecDeque<(Micros, Live)>,
-    waiting: BTreeMap<QueueKey, Live>,
-    /// In the order of admission.
-    running: Vec<Live>,
-    /// Requests in queue and batch, counted where they come and go.
+    /// Requests between arrival and queue, with the time of queueing, in that order.
+    arriving: VecDeque<(Micros, PlainRequest)>,
+    waiting: BTreeMap<QueueKey, PlainRequest>,
+    /// The running batch in the order of admission.
+    running: Vec<PlainRequest>,
+    /// Number of requests in queue and batch, counted when they join and leave.
     present: usize,
     deadlines: BTreeMap<(Micros, i64), u32>,
     step_at: Option<Micros>,
     turn_back: i64,
     turn_front: i64,
     watchdog: Watchdog,
-    /// The head of the queue of which was said that it has to wait.
-    told_waiting: Option<u32>,
+    /// The head of the queue, if its waiting was reported already.
+    reported_waiting: Option<u32>,
     /// End of the last step in which a request finished.
     left_at: Micros,
     counters: Counters,
-    /// What the last step did, for tests that compare step by step.
+    /// Record of the last step, for tests that compare step by step.
     pub last_step: StepRecord,
 }
 
 impl Plain {
-    /// An idle instance.
+    /// An idle instance with this configuration.
     #[must_use]
     pub fn new(config: InstanceConfig) -> Self {
         let kv =
@@ -118,19 +118,19 @@ impl Plain {
             turn_back: 0,
             turn_front: 0,
             watchdog: Watchdog::default(),
-            told_waiting: None,
+            reported_waiting: None,
             left_at: Micros::ZERO,
             counters: Counters::default(),
             last_step: StepRecord::default(),
         }
     }
 
-    /// One engine step. The order of things is `reference/engine.md` §1.5.
-    fn step(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
+    /// Executes one engine step. The order of operations is `reference/engine.md` §1.5.
+    fn step(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         self.step_at = None;
         self.last_step = StepRecord { now, ..StepRecord::default() };
         if self.running.is_empty() && self.waiting.is_empty() {
-            return Ok(()); // everything this step was for has timed out
+            return Ok(()); // all requests of this step have timed out
         }
         self.counters.steps += 1;
         let budget = self.plan_running(now, observer)?;
@@ -161,23 +161,23 @@ impl Plain {
         Ok(())
     }
 
-    /// What holds after every step, whatever happened in it. The step was that of `batch`.
+    /// Checks the invariants that hold after every step. `batch` is the batch of that step.
     fn check_conservation(&self, batch: &Batch) {
         let (running, waiting) = (self.running.len(), self.waiting.len());
         assert_eq!(
             running + waiting,
             self.present,
-            "requests in batch and queue, and those that came and did not leave"
+            "requests in batch and queue, and requests that joined and did not leave"
         );
         assert!(running <= self.config.max_num_seqs as usize, "{running} requests in the batch");
         assert!(batch.tokens() <= u64::from(self.config.max_num_batched_tokens), "{} tokens in a step", batch.tokens());
         let (free, held) = (self.kv.free_blocks(), self.kv.held_blocks());
         assert_eq!(free + held, self.config.total_kv_blocks, "KV blocks: {free} free, {held} held");
-        assert!(running > 0 || held == 0, "nobody is in the batch, and {held} KV blocks are held");
+        assert!(running > 0 || held == 0, "the batch is empty, and {held} KV blocks are held");
     }
 
-    /// Running requests first, in batch order. Returns the token budget left.
-    fn plan_running(&mut self, now: Micros, observer: &mut impl Observer) -> Result<u32, Stuck> {
+    /// Schedules the running requests first, in batch order. Returns the remaining token budget.
+    fn plan_running(&mut self, now: Micros, observer: &mut impl Observer) -> Result<u32, NoProgress> {
         for live in &mut self.running {
             live.num_new = 0;
         }
@@ -185,14 +185,14 @@ impl Plain {
         let mut i = 0;
         while i < self.running.len() && budget > 0 {
             let live = &self.running[i];
-            let want = if live.draining {
+            let num_tokens = if live.draining {
                 0
             } else if live.prefilling() {
                 self.config.chunk(live.target - live.computed).min(budget)
             } else {
                 1
             };
-            if want > 0 && !self.obtain(&mut i, want, &mut budget, now, observer)? {
+            if num_tokens > 0 && !self.obtain(&mut i, num_tokens, &mut budget, now, observer)? {
                 break;
             }
             i += 1;
@@ -200,37 +200,38 @@ impl Plain {
         Ok(budget)
     }
 
-    /// Makes room for `want` tokens of the request at `*i`, preempting others as needed (then
-    /// `*i` follows it). `false` if the request itself had to leave.
+    /// Allocates KV blocks for `num_tokens` tokens of the request at `*i`, preempting others as needed (then `*i` is
+    /// adjusted). Returns `false` if the request itself was preempted.
     fn obtain(
         &mut self,
         i: &mut usize,
-        want: u32,
+        num_tokens: u32,
         budget: &mut u32,
         now: Micros,
         observer: &mut impl Observer,
-    ) -> Result<bool, Stuck> {
+    ) -> Result<bool, NoProgress> {
         loop {
             let live = &self.running[*i];
-            let request = Want {
+            let request = AllocationRequest {
                 request: &live.request,
                 start: live.computed,
-                end: live.computed + want,
+                end: live.computed + num_tokens,
                 prefill: live.prefilling(),
                 in_flight: self.config.async_scheduling && !live.prefilling(),
                 cached: &[],
             };
             if self.kv.allocate(&request) {
                 let live = &mut self.running[*i];
-                live.num_new = want;
+                live.num_new = num_tokens;
                 live.context = live.computed;
-                *budget -= want;
+                *budget -= num_tokens;
                 return Ok(true);
             }
             self.useless(now)?;
             let victim = self.victim(*i, now);
             if observer.interests().contains(Interests::SCHEDULING) {
-                observer.record(&SimEvent::Decision(&Decision::Preemption(self.preemption(victim, *i, want, now))));
+                observer
+                    .record(&SimEvent::Decision(&Decision::Preemption(self.preemption(victim, *i, num_tokens, now))));
             }
             let was_scheduled = self.running[victim].num_new;
             *budget += was_scheduled;
@@ -245,7 +246,7 @@ impl Plain {
         }
     }
 
-    /// Who leaves so that the request at `wanting` gets room.
+    /// Chooses the preemption victim for the request at `wanting`.
     fn victim(&mut self, wanting: usize, now: Micros) -> usize {
         let mut batch = BatchView::new(now, self.config.semantics.preempt_last_of_ties);
         batch.wanting = wanting;
@@ -256,13 +257,13 @@ impl Plain {
                 kv_blocks: self.kv.held_by(live.request.id),
                 preemptions: live.preemptions,
             };
-            batch.push(&live.request, self.config.classes.urgency(live.request.tags.slo_class), progress);
+            batch.push(&live.request, self.config.classes.priority(live.request.tags.slo_class), progress);
         }
         self.config.victim_by_view(&batch)
     }
 
-    /// What is said of the `victim` that leaves so that the request at `wanting` gets room for `want` tokens.
-    fn preemption(&self, victim: usize, wanting: usize, want: u32, now: Micros) -> PreemptionDecision {
+    /// The record of the preemption of `victim` so that the request at `wanting` gets blocks for `num_tokens` tokens.
+    fn preemption(&self, victim: usize, wanting: usize, num_tokens: u32, now: Micros) -> PreemptionDecision {
         let (victim, wanting) = (&self.running[victim], &self.running[wanting]);
         let blocks = |tokens: u32| tokens.div_ceil(self.config.block_size);
         PreemptionDecision {
@@ -270,7 +271,7 @@ impl Plain {
             now,
             victim: victim.request.id,
             wanting: wanting.request.id,
-            needed_kv_blocks: blocks(wanting.computed + want) - blocks(wanting.computed),
+            needed_kv_blocks: blocks(wanting.computed + num_tokens) - blocks(wanting.computed),
             free_kv_blocks: self.kv.free_blocks(),
             running: self.running.len() as u32,
             waiting: self.waiting.len() as u32,
@@ -288,7 +289,7 @@ impl Plain {
         self.kv.release(live.request.id);
         if live.draining {
             self.present -= 1;
-            return; // its last token is out: it only leaves earlier
+            return; // its last token was generated: it only leaves earlier
         }
         live.preemptions += 1;
         live.furthest = live.furthest.max(live.computed);
@@ -304,9 +305,9 @@ impl Plain {
         self.join_queue(live, self.turn_front, now);
     }
 
-    fn join_queue(&mut self, mut live: Live, turn: i64, now: Micros) {
+    fn join_queue(&mut self, mut live: PlainRequest, turn: i64, now: Micros) {
         live.queued_at = now;
-        let place = self.config.place_by_view(&Joining {
+        let queue_key = self.config.queue_key_by_view(&JoiningRequest {
             now,
             request: &live.request,
             content: &live.request.content,
@@ -314,40 +315,41 @@ impl Plain {
             preemptions: live.preemptions,
             turn,
         });
-        self.waiting.insert(place, live);
+        self.waiting.insert(queue_key, live);
     }
 
-    /// New requests, strictly from the head of the queue.
+    /// Schedules new requests, strictly from the head of the queue.
     fn plan_waiting(&mut self, now: Micros, mut budget: u32, observer: &mut impl Observer) {
-        let mut obstacle = None;
-        let tells = observer.interests().contains(Interests::SCHEDULING);
+        let mut wait_reason = None;
+        let reports = observer.interests().contains(Interests::SCHEDULING);
         while budget > 0 && self.running.len() < self.config.max_num_seqs as usize {
             let Some((&key, live)) = self.waiting.first_key_value() else { break };
-            let (cached, want) = match self.admission(live, budget) {
+            let (cached, num_tokens) = match self.admission(live, budget) {
                 Ok(admission) => admission,
                 Err(found) => {
-                    obstacle = Some(found);
+                    wait_reason = Some(found);
                     break;
                 }
             };
             let start = cached.len() as u32 * self.config.block_size;
-            let request = Want {
+            let request = AllocationRequest {
                 request: &live.request,
                 start,
-                end: start + want,
+                end: start + num_tokens,
                 prefill: true,
                 in_flight: false,
                 cached: &cached,
             };
-            let decision = self.scheduling(live, budget, now, Entry::Enters { cached_tokens: start, num_tokens: want });
+            let decision =
+                self.scheduling(live, budget, now, SchedulingResult::Scheduled { cached_tokens: start, num_tokens });
             if !self.kv.allocate(&request) {
-                obstacle = Some(Obstacle::KvBlocks { needed: self.kv.needs(start + want, &cached) });
+                wait_reason = Some(WaitReason::KvBlocks { needed: self.kv.needs(start + num_tokens, &cached) });
                 break;
             }
-            if tells {
+            if reports {
                 observer.record(&SimEvent::Decision(&Decision::Scheduling(decision)));
             }
-            self.told_waiting = None;
+            self.reported_waiting = None;
             let mut live = self.waiting.remove(&key).expect("it is the first");
             self.counters.waited(live.queued_at, now);
             if live.scheduling_delay.is_none() {
@@ -355,33 +357,40 @@ impl Plain {
             }
             live.scheduling_delay = Some(now - live.request.arrival + self.config.latency.scheduling_time());
             live.computed = start;
-            live.num_new = want;
+            live.num_new = num_tokens;
             live.context = if self.config.semantics.hit_context_is_zero { 0 } else { start };
-            budget -= want;
+            budget -= num_tokens;
             self.running.push(live);
         }
-        if tells {
-            let obstacle = obstacle.unwrap_or(if budget == 0 { Obstacle::TokenBudget } else { Obstacle::BatchFull });
-            self.tell_waiting(obstacle, budget, now, observer);
+        if reports {
+            let wait_reason =
+                wait_reason.unwrap_or(if budget == 0 { WaitReason::TokenBudget } else { WaitReason::BatchFull });
+            self.report_waiting(wait_reason, budget, now, observer);
         }
     }
 
-    /// Says why the head of the queue stays there, unless that was said before.
-    fn tell_waiting(&mut self, obstacle: Obstacle, budget: u32, now: Micros, observer: &mut impl Observer) {
+    /// Reports why the head of the queue waits, unless that was reported before.
+    fn report_waiting(&mut self, wait_reason: WaitReason, budget: u32, now: Micros, observer: &mut impl Observer) {
         let Some((_, head)) = self.waiting.first_key_value() else { return };
-        if self.told_waiting != Some(head.request.id) {
+        if self.reported_waiting != Some(head.request.id) {
             observer.record(&SimEvent::Decision(&Decision::Scheduling(self.scheduling(
                 head,
                 budget,
                 now,
-                Entry::Waits(obstacle),
+                SchedulingResult::Waits(wait_reason),
             ))));
-            self.told_waiting = Some(head.request.id);
+            self.reported_waiting = Some(head.request.id);
         }
     }
 
-    /// What is said of `head`, which is the head of the queue.
-    fn scheduling(&self, head: &Live, token_budget: u32, now: Micros, entry: Entry) -> SchedulingDecision {
+    /// The record of a scheduling decision about `head`, the head of the queue.
+    fn scheduling(
+        &self,
+        head: &PlainRequest,
+        token_budget: u32,
+        now: Micros,
+        result: SchedulingResult,
+    ) -> SchedulingDecision {
         SchedulingDecision {
             instance: self.config.index,
             now,
@@ -394,23 +403,23 @@ impl Plain {
             waited: now - head.queued_at,
             generated_tokens: head.generated,
             preemptions: head.preemptions,
-            entry,
+            result,
         }
     }
 
-    /// The cached blocks and the number of tokens with which `live` could enter the batch.
-    fn admission(&self, live: &Live, budget: u32) -> Result<(Vec<u32>, u32), Obstacle> {
+    /// The cached blocks and the number of tokens with which `live` would be scheduled, or the reason why it waits.
+    fn admission(&self, live: &PlainRequest, budget: u32) -> Result<(Vec<u32>, u32), WaitReason> {
         // vLLM never takes the last token from the cache: something must be computed.
         let findable = if self.config.semantics.full_hit_is_free { live.target } else { live.target.saturating_sub(1) };
         let cached = self.kv.cached_prefix(&live.request, findable);
         let left = live.target - cached.len() as u32 * self.config.block_size;
         let chunk = self.config.chunk(left);
         if !self.config.enable_chunked_prefill && chunk > budget {
-            return Err(Obstacle::UnsplitPrompt { num_tokens: chunk });
+            return Err(WaitReason::UnsplitPrompt { num_tokens: chunk });
         }
         let needed = self.kv.needs(live.target, &cached);
         if self.config.reserve_full_prompt && needed > self.kv.free_blocks() {
-            return Err(Obstacle::KvBlocks { needed });
+            return Err(WaitReason::KvBlocks { needed });
         }
         Ok((cached, chunk.min(budget)))
     }
@@ -441,13 +450,13 @@ impl Plain {
         batch
     }
 
-    /// The step's effect on each request: tokens computed, tokens out.
+    /// Applies the step to each request: tokens computed, tokens generated.
     fn execute(&mut self, now: Micros, end: Micros, observer: &mut impl Observer) {
         let per_token = self.config.latency.output_token_time();
         let spans_waits = self.config.semantics.itl_spans_waits;
         for live in &mut self.running {
             live.computed += live.num_new;
-            // A free full hit computes nothing and still gets its first token.
+            // A free full hit computes nothing and still generates its first token.
             if live.prefilling() || (live.decoding && live.num_new == 0) {
                 continue;
             }
@@ -468,7 +477,7 @@ impl Plain {
         }
     }
 
-    /// Ends what is finished, in batch order.
+    /// Ends the requests that are finished, in batch order.
     fn complete(&mut self, end: Micros, observer: &mut impl Observer) {
         let cap = self.config.length_cap();
         let mut i = 0;
@@ -500,13 +509,13 @@ impl Plain {
         }
     }
 
-    /// BLIS gives the last output token its KV, which nobody reads, before it frees everything.
+    /// Allocates KV for the last output token, as BLIS does before it frees the request, although nothing reads it.
     fn write_final_token(&mut self, index: usize, status: Status) {
         let live = &self.running[index];
         if !self.config.semantics.final_token_kv || status == Status::LengthCapped || live.request.output_tokens == 0 {
             return;
         }
-        let want = Want {
+        let allocation = AllocationRequest {
             request: &live.request,
             start: live.computed,
             end: live.computed + 1,
@@ -514,7 +523,7 @@ impl Plain {
             in_flight: false,
             cached: &[],
         };
-        if !self.kv.allocate(&want) {
+        if !self.kv.allocate(&allocation) {
             self.counters.kv_allocation_failures += 1;
         }
     }
@@ -545,21 +554,21 @@ impl Plain {
         self.left_at = end;
     }
 
-    /// A preemption is about to happen, or the batch is empty while requests wait.
-    fn useless(&mut self, now: Micros) -> Result<(), Stuck> {
+    /// Counts an event without progress: a preemption, or an empty batch while requests wait.
+    fn useless(&mut self, now: Micros) -> Result<(), NoProgress> {
         if !self.watchdog.useless() {
             return Ok(());
         }
-        let everyone = self.running.iter().chain(self.waiting.values());
-        if !self.watchdog.stuck(everyone.map(|live| u64::from(live.furthest.max(live.computed))).sum()) {
+        let requests = self.running.iter().chain(self.waiting.values());
+        if !self.watchdog.stuck(requests.map(|live| u64::from(live.furthest.max(live.computed))).sum()) {
             return Ok(());
         }
-        let live = self.running.iter().chain(self.waiting.values()).next().expect("somebody is in the way");
-        Err(Stuck::new(now, &live.request, live.generated, (self.running.len(), self.waiting.len()), &self.config))
+        let live = self.running.iter().chain(self.waiting.values()).next().expect("a request is waiting or running");
+        Err(NoProgress::new(now, &live.request, live.generated, (self.running.len(), self.waiting.len()), &self.config))
     }
 
-    /// The guards, then the wait queue.
-    fn enqueue(&mut self, now: Micros, live: Live, observer: &mut impl Observer) {
+    /// Checks a request and puts it into the waiting queue.
+    fn enqueue(&mut self, now: Micros, live: PlainRequest, observer: &mut impl Observer) {
         if let Some(reason) = self.config.refuses(&live.request) {
             observer
                 .record(&SimEvent::Outcome(&live.outcome(self.config.index, Status::Dropped(reason)).ended_at(now)));
@@ -579,7 +588,7 @@ impl Plain {
         self.step_at.get_or_insert(now);
     }
 
-    /// The client gives up on request `id`.
+    /// Times out request `id`. Returns `false` if it ended before.
     fn time_out(&mut self, now: Micros, id: u32, observer: &mut impl Observer) -> bool {
         if let Some(index) = self.running.iter().position(|live| live.request.id == id) {
             if self.running[index].draining {
@@ -608,7 +617,7 @@ impl Instance for Plain {
     fn arrive(&mut self, now: Micros, request: Request) {
         self.counters.clock = self.counters.clock.max(now);
         let queued_at = now.saturating_add(self.config.latency.queueing_time(request.input_tokens));
-        let live = Live {
+        let live = PlainRequest {
             computed: 0,
             target: request.input_tokens,
             generated: 0,
@@ -626,8 +635,8 @@ impl Instance for Plain {
             draining: false,
             request,
         };
-        let place = self.arriving.partition_point(|&(at, _)| at <= queued_at);
-        self.arriving.insert(place, (queued_at, live));
+        let index = self.arriving.partition_point(|&(at, _)| at <= queued_at);
+        self.arriving.insert(index, (queued_at, live));
     }
 
     fn next_event(&self) -> Option<Micros> {
@@ -636,11 +645,11 @@ impl Instance for Plain {
         [queued, self.step_at, deadline].into_iter().flatten().min()
     }
 
-    fn untouched(&self) -> usize {
+    fn pending_arrivals(&self) -> usize {
         self.arriving.len()
     }
 
-    fn advance(&mut self, limit: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
+    fn advance(&mut self, limit: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         while let Some(now) = self.next_event().filter(|&at| at < limit) {
             if self.arriving.front().is_some_and(|&(at, _)| at == now) {
                 let (_, live) = self.arriving.pop_front().expect("just seen");
@@ -650,15 +659,15 @@ impl Instance for Plain {
             } else if let Some((_, id)) = self.deadlines.pop_first()
                 && !self.time_out(now, id, observer)
             {
-                continue; // it ended before: nothing happens, not even the clock
+                continue; // it ended before: this is no event, and the clock stays
             }
             self.counters.clock = self.counters.clock.max(now);
         }
         Ok(())
     }
 
-    fn load(&self) -> Load {
-        Load {
+    fn load(&self) -> InstanceLoad {
+        InstanceLoad {
             queue_depth: self.waiting.len() as u32,
             batch_size: self.running.len() as u32,
             used_kv_blocks: self.kv.held_blocks(),

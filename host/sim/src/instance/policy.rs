@@ -1,4 +1,4 @@
-//! The built-in orders of the wait queue and choices of a victim, and how others take their place.
+//! The built-in scheduling and preemption policies of an instance, and the calls of custom ones.
 
 use std::cmp::Ordering;
 
@@ -7,50 +7,51 @@ use crate::policy::{BatchView, PreemptionPolicy, QueuedView, Rank, RequestView, 
 use crate::request::{Content, Request};
 use crate::units::Micros;
 
-/// Who orders the wait queue.
+/// The scheduling policy of an instance.
 #[derive(Debug)]
 pub enum SchedulingChoice {
-    /// BLIS's and vLLM's own.
+    /// A policy of BLIS and vLLM, which the engine computes without a view.
     BuiltIn(Scheduler),
-    /// Any other.
+    /// A custom policy, such as a plugin.
     Custom(Box<dyn SchedulingPolicy>),
 }
 
-/// Who chooses the victims of preemption.
+/// The preemption policy of an instance.
 #[derive(Debug)]
 pub enum PreemptionChoice {
-    /// BLIS's and vLLM's own.
+    /// A policy of BLIS and vLLM, which the engine computes without a view.
     BuiltIn(Preemption),
-    /// Any other.
+    /// A custom policy, such as a plugin.
     Custom(Box<dyn PreemptionPolicy>),
 }
 
-/// Order of the wait queue. Ties go to the earlier arrival, then to the request id *as text*
-/// (`request_10` before `request_2`), which is what both vLLM and BLIS compare.
+/// The built-in orders of the waiting queue. Among equal ranks the earlier arrival is first, then the smaller request
+/// id *as text* (`request_10` before `request_2`), which is what both vLLM and BLIS compare.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheduler {
-    /// In the order of insertion; preempted requests go to the front.
+    /// First come, first served; preempted requests go to the front.
     #[default]
     Fcfs,
-    /// Most urgent first (vLLM's `priority` policy).
+    /// Highest priority first (vLLM's `priority` policy).
     PriorityFcfs,
-    /// Shortest prompt first.
+    /// Shortest job first: the request with the shortest prompt.
     Sjf,
-    /// Least urgent first: pathological, for comparison.
+    /// Lowest priority first: a bad policy on purpose, for comparison.
     ReversePriority,
 }
 
-/// Who leaves the batch when KV runs out.
+/// The built-in choices of the preemption victim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preemption {
     /// The request admitted last.
     #[default]
     Fcfs,
-    /// The least urgent; among equals the one that arrived last.
+    /// The request of lowest priority; among equals the one that arrived last.
     Priority,
 }
 
-/// Place of a request in the wait queue: smaller is served first. Total, because ids are unique.
+/// Sort key of a request in the waiting queue: the smallest is served first. The order is total, because ids are
+/// unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct QueueKey {
     pub rank: Rank,
@@ -76,8 +77,8 @@ impl Scheduler {
     }
 }
 
-/// What [`QueuedView`] shows, before it is a view.
-pub(super) struct Joining<'a> {
+/// The data for a [`QueuedView`], before the view is built.
+pub(super) struct JoiningRequest<'a> {
     pub now: Micros,
     pub request: &'a Request,
     pub content: &'a Content,
@@ -87,21 +88,21 @@ pub(super) struct Joining<'a> {
 }
 
 impl InstanceConfig {
-    /// The place of a request that joins the queue. Built-in policies see no view.
-    pub(super) fn place(&mut self, joining: &Joining<'_>) -> QueueKey {
+    /// The sort key of a request that joins the queue. Built-in policies need no view.
+    pub(super) fn queue_key(&mut self, joining: &JoiningRequest<'_>) -> QueueKey {
         match self.scheduler {
             SchedulingChoice::BuiltIn(scheduler) => scheduler.key(joining.request, joining.turn),
-            SchedulingChoice::Custom(_) => self.place_by_view(joining),
+            SchedulingChoice::Custom(_) => self.queue_key_by_view(joining),
         }
     }
 
-    /// As [`Self::place`], whoever decides.
-    pub(super) fn place_by_view(&mut self, joining: &Joining<'_>) -> QueueKey {
-        let &Joining { now, request, content, generated_tokens, preemptions, turn } = joining;
-        let urgency = self.classes.urgency(request.tags.slo_class);
+    /// As [`Self::queue_key`], always through the policy's view.
+    pub(super) fn queue_key_by_view(&mut self, joining: &JoiningRequest<'_>) -> QueueKey {
+        let &JoiningRequest { now, request, content, generated_tokens, preemptions, turn } = joining;
+        let class_priority = self.classes.priority(request.tags.slo_class);
         let view = QueuedView {
             now,
-            request: RequestView::with_content(request, content, urgency, self.block_size),
+            request: RequestView::with_content(request, content, class_priority, self.block_size),
             priority: request.priority,
             generated_tokens,
             preemptions,
@@ -110,7 +111,7 @@ impl InstanceConfig {
         QueueKey::new(self.scheduler.policy().rank(&view), request)
     }
 
-    /// The place in `batch` of the request that leaves, whoever decides.
+    /// The index in `batch` of the preemption victim, always through the policy's view.
     pub(super) fn victim_by_view(&mut self, batch: &BatchView) -> usize {
         self.preemption.policy().victim(batch).min(batch.len() - 1)
     }
@@ -134,11 +135,11 @@ impl SchedulingPolicy for Scheduler {
 impl PreemptionPolicy for Preemption {
     fn victim(&mut self, batch: &BatchView) -> usize {
         let rank = |i: usize| (batch.priority[i], batch.arrival[i]);
-        let everyone = 0..batch.len();
+        let all = 0..batch.len();
         let victim = match self {
-            Self::Fcfs => everyone.last(),
-            Self::Priority if batch.last_of_ties => everyone.max_by_key(|&i| rank(i)),
-            Self::Priority => everyone.rev().max_by_key(|&i| rank(i)),
+            Self::Fcfs => all.last(),
+            Self::Priority if batch.last_of_ties => all.max_by_key(|&i| rank(i)),
+            Self::Priority => all.rev().max_by_key(|&i| rank(i)),
         };
         victim.expect("the batch has at least one request")
     }
@@ -166,7 +167,7 @@ impl PreemptionChoice {
     }
 }
 
-/// A copy forks the policy.
+/// A clone forks the policy.
 impl Clone for SchedulingChoice {
     fn clone(&self) -> Self {
         match self {
@@ -176,7 +177,7 @@ impl Clone for SchedulingChoice {
     }
 }
 
-/// A copy forks the policy.
+/// A clone forks the policy.
 impl Clone for PreemptionChoice {
     fn clone(&self) -> Self {
         match self {
@@ -207,8 +208,8 @@ impl Ord for TextOrder {
         if self.0 == other.0 {
             return Ordering::Equal; // by far the most frequent case under FCFS
         }
-        // Pad the shorter number with zeros; if that makes them equal, the shorter text is a
-        // prefix of the longer and comes first.
+        // Pad the shorter number with zeros; if that makes them equal, the shorter text is a prefix of the longer and
+        // comes first.
         let digits = |n: u32| n.checked_ilog10().unwrap_or(0);
         let (a, b) = (digits(self.0), digits(other.0));
         let widest = a.max(b);

@@ -1,23 +1,23 @@
-//! What a step computed, for observers that look at single steps.
+//! The record of a step, for observers of single steps.
 
 use crate::units::Micros;
 
-/// What one step did: the observable part of a plan.
+/// What one step computed: the observable part of its plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepRecord {
-    /// When it started.
+    /// Start of the step.
     pub now: Micros,
-    /// When it ends.
+    /// End of the step.
     pub end: Micros,
-    /// Requests in the wait queue after planning.
+    /// Requests in the waiting queue after planning.
     pub waiting: u32,
     /// Requests in the batch after planning.
     pub running: u32,
-    /// (request, tokens computed, context before) in batch order; only those that compute.
+    /// (request, tokens computed, context before) in batch order; only requests that compute.
     pub scheduled: Vec<(u32, u32, u32)>,
-    /// Requests thrown out, in the order in which it happened.
+    /// Preempted requests, in the order of preemption.
     pub preempted: Vec<u32>,
-    /// Requests that left the batch at the end, in batch order.
+    /// Requests that finished at the end of the step, in batch order.
     pub finished: Vec<u32>,
     /// Free KV blocks after planning.
     pub free_blocks_planned: u32,

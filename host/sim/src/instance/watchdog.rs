@@ -1,33 +1,33 @@
-//! Turns "no progress" into an error, so that nothing can hang under KV pressure.
+//! Detection of livelock under KV pressure: "no progress" becomes an error instead of an endless simulation.
 
 use super::InstanceConfig;
-use crate::limits::USELESS_IN_A_ROW;
+use crate::limits::STEPS_WITHOUT_PROGRESS;
 use crate::request::Request;
 use crate::units::Micros;
 
-/// Counts what brings nothing. Progress is a request that gets further than it ever was: if a
-/// thousand preemptions bring none, and nothing finishes or leaves, nothing ever will.
+/// Counts events without progress. Progress means that a request gets further than it ever was: if a thousand
+/// preemptions in a row bring none, and no request finishes or leaves, none ever will.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Watchdog {
     useless: u32,
-    /// Σ over requests of the tokens they once had in place, when last measured.
+    /// Sum over requests of the maximum number of tokens that each has had computed, at the last measurement.
     furthest: u64,
 }
 
 impl Watchdog {
-    /// A preemption, or a step that computes nothing while requests wait. `true` if it is time
-    /// to measure.
+    /// Counts a preemption, or a step that computes nothing while requests wait. Returns `true` if it is time to
+    /// measure progress.
     pub fn useless(&mut self) -> bool {
         self.useless += 1;
-        self.useless > USELESS_IN_A_ROW
+        self.useless > STEPS_WITHOUT_PROGRESS
     }
 
-    /// A request ended.
+    /// Resets the count, because a request ended.
     pub fn progress(&mut self) {
         *self = Self::default();
     }
 
-    /// Whether nothing moved since the last measurement. `furthest` is as in the field.
+    /// Whether there was no progress since the last measurement. `furthest` is as in the field.
     pub fn stuck(&mut self, furthest: u64) -> bool {
         if furthest <= self.furthest {
             return true;
@@ -37,36 +37,36 @@ impl Watchdog {
     }
 }
 
-/// An instance that would run for ever without finishing anything.
+/// An instance that would execute for ever without completing a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no progress at {:.6} s: {USELESS_IN_A_ROW} preemptions or empty steps in a row brought no request any further. \
+    "no progress at {:.6} s: {STEPS_WITHOUT_PROGRESS} preemptions or empty steps in a row brought no request any further. \
      request_{id} has {generated} of {output_tokens} output tokens after a prompt of {input_tokens}; {running} running, \
      {queued} queued, {total_kv_blocks} KV blocks of {block_size} tokens",
     .at.as_secs_f64()
 )]
-pub struct Stuck {
-    /// When.
+pub struct NoProgress {
+    /// Time at which the lack of progress was detected.
     pub at: Micros,
     /// The request that cannot advance.
     pub id: u32,
-    /// Its prompt, tokens.
+    /// Length of its prompt, tokens.
     pub input_tokens: u32,
-    /// The answer it wants, tokens.
+    /// Length of its whole output, tokens.
     pub output_tokens: u32,
-    /// What it got so far, tokens.
+    /// Output tokens that it has generated so far.
     pub generated: u32,
-    /// Requests in the batch.
+    /// Number of requests in the batch.
     pub running: u32,
-    /// Requests in the wait queue.
+    /// Number of requests in the waiting queue.
     pub queued: u32,
     /// Size of the KV cache, blocks.
     pub total_kv_blocks: u32,
-    /// Size of a block, tokens.
+    /// Size of a KV block, tokens.
     pub block_size: u32,
 }
 
-impl Stuck {
+impl NoProgress {
     pub(super) fn new(
         at: Micros,
         request: &Request,

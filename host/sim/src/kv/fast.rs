@@ -1,11 +1,11 @@
-//! The cache without the blocks nobody will ask for.
+//! The KV cache without the blocks that no request can look up.
 //!
-//! Most blocks have content that no other request shares: they matter by their number alone. So
-//! the queue of free blocks is a list of *nodes*: a run of anonymous blocks, or one block whose
-//! content has a key and can be found again. A request holds a list of keyed blocks (its shared
-//! prefix) and a count of anonymous ones, and taking k anonymous blocks costs O(1).
+//! Most blocks have content that no other request shares: only their number matters. The queue of free blocks is
+//! therefore a list of *nodes*: a run of anonymous blocks, or one block with a key by which it can be found. A
+//! request holds a list of keyed blocks (its shared prefix) and a count of anonymous ones, and allocating k anonymous
+//! blocks costs O(1).
 //!
-//! A preempted request may find its own blocks again. When that happens they get *private* keys.
+//! A preempted request may find its own blocks again. When it is preempted, these blocks get *private* keys.
 
 use rustc_hash::FxHashMap;
 
@@ -15,49 +15,49 @@ use crate::prefetch::soon;
 use crate::request::{BlockKey, Content};
 use crate::semantics::Semantics;
 
-/// Keys from here on belong to one preempted request each; those below come from the workload.
+/// Keys from here on belong to one preempted request each; smaller keys come from the workload.
 const FIRST_PRIVATE: u64 = 1 << 32;
 /// The key of a run of anonymous blocks.
 const ANONYMOUS: u64 = u64::MAX;
 
 #[derive(Clone, Copy, Debug)]
-struct Node {
+struct BlockNode {
     key: u64,
-    /// Anonymous: length of the run. Keyed: requests that hold the block; on the list at 0.
+    /// Anonymous: length of the run. Keyed: number of requests that hold the block; at 0 it is in the free list.
     count: u32,
     prev: u32,
     next: u32,
     /// The next block with the same content, in the order of their creation.
-    twin: u32,
+    duplicate: u32,
 }
 
-/// What a request's blocks contain: keys shared with others, then keys of its own.
+/// The contents of a request's blocks: keys shared with others, then keys of its own.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Keys {
+pub(crate) struct BlockKeys {
     pub content: Content,
     shared: u32,
-    /// How many private keys, and the first of them; none before a preemption.
+    /// Number of private keys, and the first of them; none before a preemption.
     privates: u32,
     first_private: u64,
 }
 
-impl Keys {
+impl BlockKeys {
     pub fn new(content: Content) -> Self {
         let shared = content.shared_blocks();
         Self { content, shared, privates: 0, first_private: FIRST_PRIVATE }
     }
 
-    /// How many leading blocks other requests may have too.
+    /// Number of leading blocks that other requests may have, too.
     pub fn shared(&self) -> u32 {
         self.shared
     }
 
-    /// How many leading blocks have keys.
+    /// Number of leading blocks that have keys.
     fn len(&self) -> u32 {
         self.shared + self.privates
     }
 
-    /// Keys of the blocks from number `start` on.
+    /// Keys of the blocks from index `start` on.
     fn from(&self, start: u32) -> impl Iterator<Item = u64> + '_ {
         let mut skip = start;
         let shared = self.content.spans().iter().flat_map(move |span| {
@@ -71,72 +71,72 @@ impl Keys {
     }
 }
 
-/// The blocks one request holds: keyed ones from its first block on, then anonymous ones, as
-/// many as its tokens need.
+/// The blocks that one request holds: keyed ones from its first block on, then anonymous ones, as many as its tokens
+/// need.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Holding {
+pub(crate) struct HeldBlocks {
     keyed: Vec<u32>,
-    /// Blocks of the request before the first one it holds: a free full hit claims nothing.
+    /// Number of blocks of the request before the first one that it holds: a free full hit claims nothing.
     pub skipped: u32,
 }
 
-impl Holding {
-    /// How many leading blocks can be found by others.
+impl HeldBlocks {
+    /// Number of leading blocks that other requests can find.
     pub fn keyed_blocks(&self) -> u32 {
         self.keyed.len() as u32
     }
 }
 
-/// Result of a look-up: the cached blocks themselves are in [`Kv::found`].
+/// The result of a look-up; the cached blocks themselves are in [`FastKv::found`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Hit {
-    /// Leading full blocks in the cache.
+pub(crate) struct PrefixHit {
+    /// Number of leading full blocks that are in the cache.
     pub blocks: u32,
-    /// Those of them that nobody holds: claiming them uses up free blocks.
+    /// Number of these blocks that no request holds: claiming them uses up free blocks.
     pub unheld: u32,
 }
 
-/// Shared keys that became findable or ceased to be since somebody last asked, once for each time.
+/// Shared keys that were stored in or evicted from the cache since they were last read, once for each time.
 #[derive(Clone, Debug, Default)]
-struct Flips {
+struct CacheChanges {
     keys: Vec<BlockKey>,
-    /// Length at which to look for what can be dropped.
-    tidy_at: usize,
+    /// Length at which to drop keys that flipped an even number of times.
+    compact_at: usize,
 }
 
-impl Flips {
+impl CacheChanges {
     fn push(&mut self, key: BlockKey) {
-        if self.keys.len() >= self.tidy_at {
-            self.tidy();
+        if self.keys.len() >= self.compact_at {
+            self.compact();
         }
         self.keys.push(key);
     }
 
-    /// A key that flipped an even number of times is as it was when last told. What is left was
-    /// findable then or is now, so no more keys than blocks on either side.
-    fn tidy(&mut self) {
+    /// Drops keys that flipped an even number of times: their state is as it was when last reported. Each remaining key
+    /// was in the cache then or is now, so at most twice as many keys remain as there are blocks.
+    fn compact(&mut self) {
         self.keys.sort_unstable();
         let odd = |run: &[BlockKey]| (!run.len().is_multiple_of(2)).then_some(run[0]);
         self.keys = self.keys.chunk_by(BlockKey::eq).filter_map(odd).collect();
-        self.tidy_at = (2 * self.keys.len()).max(CACHE_CHANGES);
+        self.compact_at = (2 * self.keys.len()).max(CACHE_CHANGES);
     }
 }
 
 /// The KV cache of one instance.
 ///
-/// What plain decoding needs, and what is reported, is the first cache line.
+/// The fields that plain decoding needs, and those that are reported, lie in the first cache line.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
-pub(crate) struct Kv {
+pub(crate) struct FastKv {
     free: u32,
     total: u32,
     head: u32,
     tail: u32,
-    nodes: Vec<Node>,
+    nodes: Vec<BlockNode>,
     pub misses: u64,
     pub hits: u64,
-    /// Kept only if the cache is watched, from the first one on.
-    flips: Option<Box<Flips>>,
+    /// The changes to report; allocated at the first change if the cache is watched.
+    changes: Option<Box<CacheChanges>>,
     block_size: u32,
     caching: bool,
     watched: bool,
@@ -149,7 +149,7 @@ pub(crate) struct Kv {
     found: Vec<u32>,
 }
 
-impl Kv {
+impl FastKv {
     pub fn new(total: u32, block_size: u32, caching: bool, semantics: Semantics) -> Self {
         let mut kv = Self {
             block_size,
@@ -165,7 +165,7 @@ impl Kv {
             private: FxHashMap::default(),
             next_private: FIRST_PRIVATE,
             found: Vec::new(),
-            flips: None,
+            changes: None,
             watched: false,
             hits: 0,
             misses: 0,
@@ -176,8 +176,8 @@ impl Kv {
 
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        let flips = self.flips.as_ref().map_or(0, |flips| flips.keys.len());
-        self.nodes.len() + self.private.len() + self.shared.len() + flips
+        let changes = self.changes.as_ref().map_or(0, |changes| changes.keys.len());
+        self.nodes.len() + self.private.len() + self.shared.len() + changes
     }
 
     /// Whether a look-up would find the block `key`.
@@ -185,40 +185,40 @@ impl Kv {
         self.shared.get(key) != NONE
     }
 
-    /// From now on [`Self::take_changes`] has something to tell.
+    /// From now on changes are collected for [`Self::take_changes`].
     pub fn watch(&mut self) {
         self.watched = true;
     }
 
-    /// Says of each shared key that may have become findable, or ceased to be, since the last call
-    /// whether it can be found.
+    /// Calls `each` for every shared key that may have been stored or evicted since the last call, with its present
+    /// state.
     pub fn take_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool)) {
-        let Some(flips) = &mut self.flips else { return };
-        for key in flips.keys.drain(..) {
+        let Some(changes) = &mut self.changes else { return };
+        for key in changes.keys.drain(..) {
             each(key, self.shared.get(key) != NONE);
         }
     }
 
-    /// Where blocks are taken and given back will be looked at soon.
+    /// Prefetches both ends of the free list, where blocks are allocated and released.
     pub fn prefetch(&self) {
         let ends = [self.head, self.tail].map(|node| self.nodes.get(node as usize));
         ends.into_iter().flatten().for_each(soon);
     }
 
-    /// Blocks in all.
+    /// Number of all blocks, used and free.
     pub fn total_blocks(&self) -> u32 {
         self.total
     }
 
-    /// Blocks nobody holds.
+    /// Number of blocks that no request holds.
     pub fn free_blocks(&self) -> u32 {
         self.free
     }
 
-    /// The leading full blocks of the first `tokens` tokens that are in the cache.
-    pub fn look_up(&mut self, keys: &Keys, tokens: u32) -> Hit {
+    /// Looks up the leading full blocks of the first `tokens` tokens.
+    pub fn look_up(&mut self, keys: &BlockKeys, tokens: u32) -> PrefixHit {
         self.found.clear();
-        let mut hit = Hit::default();
+        let mut hit = PrefixHit::default();
         if !self.caching {
             return hit;
         }
@@ -234,8 +234,8 @@ impl Kv {
         hit
     }
 
-    /// Gives the blocks of the latest look-up to a request that holds nothing yet.
-    pub fn claim_found(&mut self, holding: &mut Holding) {
+    /// Assigns the blocks of the latest look-up to a request that holds nothing yet.
+    pub fn claim_found(&mut self, holding: &mut HeldBlocks) {
         for i in 0..self.found.len() {
             let node = self.found[i];
             if self.nodes[node as usize].count == 0 {
@@ -248,37 +248,37 @@ impl Kv {
         holding.keyed.extend_from_slice(&self.found);
     }
 
-    /// Places the tokens `from..to` of a prompt. The caller has checked that there is room.
-    pub fn extend(&mut self, holding: &mut Holding, keys: &Keys, from: u32, to: u32) {
+    /// Allocates the tokens `from..to` of a prompt. The caller has checked that there are enough free blocks.
+    pub fn extend(&mut self, holding: &mut HeldBlocks, keys: &BlockKeys, from: u32, to: u32) {
         let (held, needed) = (from.div_ceil(self.block_size), to.div_ceil(self.block_size));
         let first = from / self.block_size;
         let full = if self.caching { (to / self.block_size).min(keys.len()) } else { 0 };
-        if !self.semantics.forget_twins {
+        if !self.semantics.forget_duplicate_blocks {
             self.take(needed - held);
             for key in keys.from(first).take(full.saturating_sub(first) as usize) {
-                self.remember(holding, key);
+                self.hash_block(holding, key);
             }
             return;
         }
-        // Reusing a block can hide a twin remembered just before: one block at a time.
+        // Reusing a block can hide a duplicate hashed just before: one block at a time.
         let mut started = held;
         for (index, key) in (first..full).zip(keys.from(first)) {
             if index >= started {
                 self.take(1);
                 started += 1;
             }
-            self.remember(holding, key);
+            self.hash_block(holding, key);
         }
         self.take(needed - started);
     }
 
-    /// A block of shared content became full during decode.
-    pub fn filled(&mut self, holding: &mut Holding, keys: &Keys, index: u32) {
+    /// Hashes a block of shared content that became full during decode.
+    pub fn filled(&mut self, holding: &mut HeldBlocks, keys: &BlockKeys, index: u32) {
         let key = keys.from(index).next().expect("the caller asks only for keyed blocks");
-        self.remember(holding, key);
+        self.hash_block(holding, key);
     }
 
-    /// Takes `count` blocks for reuse. The caller has checked that there are as many.
+    /// Allocates `count` blocks. The caller has checked that there are as many free blocks.
     #[inline]
     pub fn take(&mut self, count: u32) {
         if count > 0 {
@@ -302,7 +302,7 @@ impl Kv {
                 left -= node.count;
             } else {
                 left -= 1;
-                self.forget(head);
+                self.evict(head);
             }
             self.head = next;
             match next {
@@ -313,8 +313,8 @@ impl Kv {
         }
     }
 
-    /// Gives back everything, the last block first; `tokens` tokens are in place.
-    pub fn release(&mut self, holding: &mut Holding, tokens: u32) {
+    /// Releases all blocks, the last block first; `tokens` tokens are allocated.
+    pub fn release(&mut self, holding: &mut HeldBlocks, tokens: u32) {
         let anonymous = tokens.div_ceil(self.block_size) - holding.skipped - holding.keyed.len() as u32;
         self.append_anonymous(anonymous);
         while let Some(node) = holding.keyed.pop() {
@@ -324,7 +324,7 @@ impl Kv {
                 continue;
             }
             if record.key >= FIRST_PRIVATE {
-                self.forget_private(node); // its owner is gone: nobody can ask for it
+                self.evict_private(node); // its owner has ended: no request can look it up
                 self.unused.push(node);
                 self.append_anonymous(1);
             } else {
@@ -335,9 +335,16 @@ impl Kv {
         holding.skipped = 0;
     }
 
-    /// Gives back everything of a preempted request, which may look for its blocks again: for the
-    /// first `hashed` of them now, for the first `most` ever.
-    pub fn release_for_resume(&mut self, holding: &mut Holding, keys: &mut Keys, tokens: u32, hashed: u32, most: u32) {
+    /// Releases all blocks of a preempted request, which may look up its blocks again: the first `hashed` of them now,
+    /// at most the first `most` later.
+    pub fn release_for_resume(
+        &mut self,
+        holding: &mut HeldBlocks,
+        keys: &mut BlockKeys,
+        tokens: u32,
+        hashed: u32,
+        most: u32,
+    ) {
         if self.caching && holding.skipped == 0 {
             if keys.privates == 0 && most > keys.shared {
                 (keys.privates, keys.first_private) = (most - keys.shared, self.next_private);
@@ -346,7 +353,7 @@ impl Kv {
             let full = hashed.min(most).min(keys.len());
             let known = holding.keyed.len() as u32;
             for (_, key) in (known..full).zip(keys.from(known)) {
-                self.remember(holding, key);
+                self.hash_block(holding, key);
             }
         }
         let anonymous = tokens.div_ceil(self.block_size) - holding.skipped - holding.keyed.len() as u32;
@@ -361,49 +368,49 @@ impl Kv {
         holding.skipped = 0;
     }
 
-    /// The next block of `holding` now has content `key`.
-    fn remember(&mut self, holding: &mut Holding, key: u64) {
-        let node = self.new_node(Node { key, count: 1, prev: NONE, next: NONE, twin: NONE });
+    /// Hashes the next block of `holding`; its content is `key`.
+    fn hash_block(&mut self, holding: &mut HeldBlocks, key: u64) {
+        let node = self.new_node(BlockNode { key, count: 1, prev: NONE, next: NONE, duplicate: NONE });
         holding.keyed.push(node);
-        if self.semantics.forget_twins {
+        if self.semantics.forget_duplicate_blocks {
             self.set(key, node);
         } else if let Some(first) = self.enter(key, node) {
             let mut last = first;
-            while self.nodes[last as usize].twin != NONE {
-                last = self.nodes[last as usize].twin;
+            while self.nodes[last as usize].duplicate != NONE {
+                last = self.nodes[last as usize].duplicate;
             }
-            self.nodes[last as usize].twin = node;
+            self.nodes[last as usize].duplicate = node;
         }
     }
 
-    /// Block `node` is reused: its content can no longer be found in it.
-    fn forget(&mut self, node: u32) {
-        let Node { key, twin, .. } = self.nodes[node as usize];
-        if self.semantics.forget_twins {
+    /// Removes block `node`, which is reused, from the table of contents.
+    fn evict(&mut self, node: u32) {
+        let BlockNode { key, duplicate, .. } = self.nodes[node as usize];
+        if self.semantics.forget_duplicate_blocks {
             self.set(key, NONE);
             return;
         }
-        if key < FIRST_PRIVATE && self.shared.replace(key as u32, node, twin) {
-            if twin == NONE {
-                self.flipped(key as u32);
+        if key < FIRST_PRIVATE && self.shared.replace(key as u32, node, duplicate) {
+            if duplicate == NONE {
+                self.record_change(key as u32);
             }
             return;
         }
         let mut before = self.find(key);
         if before == node {
-            self.set(key, twin);
+            self.set(key, duplicate);
             return;
         }
-        while self.nodes[before as usize].twin != node {
-            before = self.nodes[before as usize].twin;
+        while self.nodes[before as usize].duplicate != node {
+            before = self.nodes[before as usize].duplicate;
         }
-        self.nodes[before as usize].twin = twin;
+        self.nodes[before as usize].duplicate = duplicate;
     }
 
-    /// As [`Self::forget`], for a block whose owner has ended: newer twins are of no use either.
-    fn forget_private(&mut self, node: u32) {
-        if !self.semantics.forget_twins || self.find(self.nodes[node as usize].key) == node {
-            self.forget(node);
+    /// As [`Self::evict`], for a block of a request that has ended: its newer duplicates are useless, too.
+    fn evict_private(&mut self, node: u32) {
+        if !self.semantics.forget_duplicate_blocks || self.find(self.nodes[node as usize].key) == node {
+            self.evict(node);
         }
     }
 
@@ -411,12 +418,12 @@ impl Kv {
         if key < FIRST_PRIVATE { self.shared.get(key as u32) } else { self.private.get(&key).copied().unwrap_or(NONE) }
     }
 
-    /// `node` is where `key` is found, unless there is one already, which is returned.
+    /// Enters `node` for `key`, unless there is an entry already, which is returned.
     fn enter(&mut self, key: u64, node: u32) -> Option<u32> {
         if key < FIRST_PRIVATE {
             let first = self.shared.get_or_insert(key as u32, node);
             if first.is_none() {
-                self.flipped(key as u32);
+                self.record_change(key as u32);
             }
             return first;
         }
@@ -428,7 +435,7 @@ impl Kv {
         if key < FIRST_PRIVATE {
             let before = self.shared.set(key as u32, node);
             if (before == NONE) != (node == NONE) {
-                self.flipped(key as u32);
+                self.record_change(key as u32);
             }
         } else if node == NONE {
             self.private.remove(&key);
@@ -437,14 +444,14 @@ impl Kv {
         }
     }
 
-    /// The shared block `key` became findable or ceased to be.
-    fn flipped(&mut self, key: BlockKey) {
+    /// Records that the shared block `key` was stored in or evicted from the cache.
+    fn record_change(&mut self, key: BlockKey) {
         if self.watched {
-            self.flips.get_or_insert_default().push(key);
+            self.changes.get_or_insert_default().push(key);
         }
     }
 
-    fn new_node(&mut self, node: Node) -> u32 {
+    fn new_node(&mut self, node: BlockNode) -> u32 {
         if let Some(index) = self.unused.pop() {
             self.nodes[index as usize] = node;
             index
@@ -463,7 +470,7 @@ impl Kv {
             self.nodes[self.tail as usize].count += count;
             return;
         }
-        let node = self.new_node(Node { key: ANONYMOUS, count, prev: NONE, next: NONE, twin: NONE });
+        let node = self.new_node(BlockNode { key: ANONYMOUS, count, prev: NONE, next: NONE, duplicate: NONE });
         self.append(node);
     }
 
@@ -477,9 +484,9 @@ impl Kv {
         self.tail = node;
     }
 
-    /// Takes `node` off the list; anonymous runs that become neighbours become one.
+    /// Removes `node` from the free list; anonymous runs that become neighbours are merged.
     fn unlink(&mut self, node: u32) {
-        let Node { prev, next, .. } = self.nodes[node as usize];
+        let BlockNode { prev, next, .. } = self.nodes[node as usize];
         match prev {
             NONE => self.head = next,
             prev => self.nodes[prev as usize].next = next,

@@ -1,23 +1,23 @@
-//! A table from dense keys to node numbers that holds pages only where there are entries, so that
-//! a copy costs what is in it.
+//! A table from dense keys to node indices that allocates pages only where there are entries, so that the cost of a
+//! copy is proportional to the entries.
 
-/// No entry.
+/// Marks the absence of an entry.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Large, because a copy pays for a pointer per page that ever was; small, because it pays for
-/// whole pages where there are entries.
+/// Keys per page. Large, because a copy costs a pointer for every page ever used; small, because it costs a whole page
+/// wherever there is an entry.
 const PAGE: usize = 512;
 
 #[derive(Clone, Debug)]
-struct Page {
+struct KeyPage {
     entries: u32,
     slots: [u32; PAGE],
 }
 
-/// Key → number, [`NONE`] where nothing was set.
+/// A map from keys to numbers, with [`NONE`] for keys that were not set.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pages {
-    pages: Vec<Option<Box<Page>>>,
+    pages: Vec<Option<Box<KeyPage>>>,
 }
 
 impl Pages {
@@ -33,7 +33,7 @@ impl Pages {
         }
     }
 
-    /// Enters `value` (not [`NONE`]) if `key` has no entry; else returns the entry it has.
+    /// Inserts `value` (not [`NONE`]) if `key` has no entry; otherwise returns its entry.
     pub(super) fn get_or_insert(&mut self, key: u32, value: u32) -> Option<u32> {
         let page = self.page(key);
         let slot = &mut page.slots[key as usize % PAGE];
@@ -45,7 +45,7 @@ impl Pages {
         None
     }
 
-    /// Enters `value`, or with [`NONE`] removes the entry. Returns the entry there was.
+    /// Sets the entry to `value`; [`NONE`] removes it. Returns the previous entry.
     pub(super) fn set(&mut self, key: u32, value: u32) -> u32 {
         if value == NONE {
             return self.remove(key);
@@ -59,7 +59,7 @@ impl Pages {
         }
     }
 
-    /// Puts `next` in the place of `value`, if that is the entry of `key`; [`NONE`] removes it.
+    /// Replaces `value` by `next` if `value` is the entry of `key`; [`NONE`] as `next` removes the entry.
     pub(super) fn replace(&mut self, key: u32, value: u32, next: u32) -> bool {
         let index = key as usize / PAGE;
         let Some(Some(page)) = self.pages.get_mut(index) else { return false };
@@ -78,12 +78,12 @@ impl Pages {
     }
 
     #[inline]
-    fn page(&mut self, key: u32) -> &mut Page {
+    fn page(&mut self, key: u32) -> &mut KeyPage {
         let index = key as usize / PAGE;
         if index >= self.pages.len() {
             self.pages.resize(index + 1, None);
         }
-        self.pages[index].get_or_insert_with(|| Box::new(Page { entries: 0, slots: [NONE; PAGE] }))
+        self.pages[index].get_or_insert_with(|| Box::new(KeyPage { entries: 0, slots: [NONE; PAGE] }))
     }
 
     fn remove(&mut self, key: u32) -> u32 {
@@ -112,6 +112,6 @@ mod tests {
         assert_eq!(table.set(5, NONE), 3);
         assert_eq!(table.set(5, NONE), NONE);
         assert_eq!(table.get(5), NONE);
-        assert!(table.pages[0].is_none(), "an empty page goes");
+        assert!(table.pages[0].is_none(), "an empty page is freed");
     }
 }

@@ -1,4 +1,4 @@
-//! The cache as the specification tells it: one record per block, one list per request.
+//! The reference KV cache as the specification describes it: one record per block, one list per request.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -7,10 +7,10 @@ use rustc_hash::FxHashMap;
 use crate::request::{BlockKey, Request};
 use crate::semantics::Semantics;
 
-/// Identity of a full block's content, everything before it included.
+/// Identity of a full block's content, including everything before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Hash {
-    /// Known to the workload: other requests may have it too.
+enum BlockHash {
+    /// A content that the workload has identified: other requests may have it, too.
     Shared(BlockKey),
     /// Block `index` of request `id`, which no other request has.
     Own { id: u32, index: u32 },
@@ -20,35 +20,35 @@ enum Hash {
 struct Block {
     refs: u32,
     tokens: u32,
-    hash: Option<Hash>,
+    hash: Option<BlockHash>,
 }
 
-/// The blocks one request holds.
+/// The blocks that one request holds.
 #[derive(Clone, Debug, Default)]
-struct Owned {
+struct OwnedBlocks {
     blocks: Vec<u32>,
     /// Index, in the request, of the first of `blocks`: not 0 only after a free full hit.
     first_index: u32,
 }
 
-/// What a request asks room for.
-pub struct Want<'a> {
-    /// Who.
+/// A request for KV blocks.
+pub struct AllocationRequest<'a> {
+    /// The request that needs the blocks.
     pub request: &'a Request,
-    /// First token to place; everything before is in place.
+    /// First token to allocate; everything before is allocated.
     pub start: u32,
-    /// Behind the last token to place.
+    /// End of the tokens to allocate, exclusive.
     pub end: u32,
     /// Whether the request is in prefill.
     pub prefill: bool,
-    /// Whether the last of these tokens is still being generated (asynchronous scheduling): then
-    /// a block that it fills can be hashed only with the next one.
+    /// Whether the last of these tokens is still being generated (asynchronous scheduling): then a block that it fills
+    /// can be hashed only with the next token.
     pub in_flight: bool,
-    /// Cached blocks to claim, from [`PlainKv::cached_prefix`]; empty unless it enters the batch.
+    /// Cached blocks to claim, from [`PlainKv::cached_prefix`]; empty unless the request enters the batch.
     pub cached: &'a [u32],
 }
 
-/// Every block, in use or free.
+/// The state of all blocks, used and free.
 #[derive(Clone, Debug)]
 pub struct PlainKv {
     block_size: u32,
@@ -56,20 +56,21 @@ pub struct PlainKv {
     semantics: Semantics,
     blocks: Vec<Block>,
     free: VecDeque<u32>,
-    /// Blocks with `refs` above 0, counted where that changes: with those in `free` they are all there are.
+    /// Number of blocks with `refs` above 0, counted where that changes: together with those in `free` they are all
+    /// blocks.
     held: u32,
-    by_hash: FxHashMap<Hash, Vec<u32>>,
-    owned: BTreeMap<u32, Owned>,
-    /// The shared keys that could be found when that was last reported, if anyone wants to know.
+    by_hash: FxHashMap<BlockHash, Vec<u32>>,
+    owned: BTreeMap<u32, OwnedBlocks>,
+    /// The shared keys in the cache at the last report, if the cache is watched.
     reported: Option<BTreeSet<BlockKey>>,
-    /// Cached blocks claimed.
+    /// Number of cached blocks that were claimed.
     pub hits: u64,
-    /// Blocks taken fresh.
+    /// Number of blocks that were allocated without a hit.
     pub misses: u64,
 }
 
 impl PlainKv {
-    /// `total` empty blocks.
+    /// A cache of `total` empty blocks of `block_size` tokens.
     #[must_use]
     pub fn new(total: u32, block_size: u32, caching: bool, semantics: Semantics) -> Self {
         Self {
@@ -87,32 +88,32 @@ impl PlainKv {
         }
     }
 
-    /// Blocks nobody holds.
+    /// Number of blocks that no request holds.
     #[must_use]
     pub fn free_blocks(&self) -> u32 {
         self.free.len() as u32
     }
 
-    /// Blocks that some request holds.
+    /// Number of blocks that requests hold.
     #[must_use]
     pub fn held_blocks(&self) -> u32 {
         self.held
     }
 
-    /// Blocks that request `id` holds, whether alone or with others.
+    /// Number of blocks that request `id` holds, alone or together with others.
     #[must_use]
     pub fn held_by(&self, id: u32) -> u32 {
         self.owned.get(&id).map_or(0, |owned| owned.blocks.len() as u32)
     }
 
-    /// From now on [`Self::take_changes`] has something to tell.
+    /// From now on changes are collected for [`Self::take_changes`].
     pub fn watch(&mut self) {
         if self.reported.is_none() {
             self.reported = Some(self.shared_keys());
         }
     }
 
-    /// Says of each shared key whether it can be found, if that changed since the last call.
+    /// Calls `each` for every shared key that was stored or evicted since the last call, with its present state.
     pub fn take_changes(&mut self, each: &mut dyn FnMut(BlockKey, bool)) {
         let Some(before) = &self.reported else { return };
         let now = self.shared_keys();
@@ -123,16 +124,16 @@ impl PlainKv {
     }
 
     fn shared_keys(&self) -> BTreeSet<BlockKey> {
-        let shared = |hash: &Hash| match *hash {
-            Hash::Shared(key) => Some(key),
-            Hash::Own { .. } => None,
+        let shared = |hash: &BlockHash| match *hash {
+            BlockHash::Shared(key) => Some(key),
+            BlockHash::Own { .. } => None,
         };
         self.by_hash.keys().filter_map(shared).collect()
     }
 
     /// Whether a look-up would find the block `key`.
     pub(crate) fn finds(&self, key: BlockKey) -> bool {
-        self.find(Hash::Shared(key)).is_some()
+        self.find(BlockHash::Shared(key)).is_some()
     }
 
     /// The leading full blocks of the first `tokens` tokens of `request` that are in the cache.
@@ -145,46 +146,46 @@ impl PlainKv {
         (0..tokens / self.block_size).map_while(|index| self.find(hash_of(request, &keys, index))).collect()
     }
 
-    /// How many free blocks the first `tokens` tokens of a request would take, `cached` being claimed.
+    /// Number of free blocks that the first `tokens` tokens of a request need, after claiming `cached`.
     #[must_use]
     pub fn needs(&self, tokens: u32, cached: &[u32]) -> u32 {
         tokens.div_ceil(self.block_size) - cached.len() as u32 + self.on_free_list(cached)
     }
 
-    /// Places tokens, or changes nothing and returns `false`.
-    pub fn allocate(&mut self, want: &Want<'_>) -> bool {
-        let id = want.request.id;
+    /// Allocates blocks for the tokens, or changes nothing and returns `false`.
+    pub fn allocate(&mut self, allocation: &AllocationRequest<'_>) -> bool {
+        let id = allocation.request.id;
         let owned = self.owned.get(&id);
         let spare =
             owned.and_then(|o| o.blocks.last()).map_or(0, |&last| self.block_size - self.blocks[last as usize].tokens);
-        let fresh = (want.end - want.start).saturating_sub(spare).div_ceil(self.block_size);
-        if fresh + self.on_free_list(want.cached) > self.free_blocks() {
+        let fresh = (allocation.end - allocation.start).saturating_sub(spare).div_ceil(self.block_size);
+        if fresh + self.on_free_list(allocation.cached) > self.free_blocks() {
             return false;
         }
-        if want.start == want.end {
-            return true; // nothing to place: not even the cached blocks are claimed
+        if allocation.start == allocation.end {
+            return true; // nothing to allocate: not even the cached blocks are claimed
         }
         if owned.is_none() {
-            for &block in want.cached {
+            for &block in allocation.cached {
                 self.claim(block);
             }
-            let first_index = if want.prefill { 0 } else { want.start / self.block_size };
-            self.owned.insert(id, Owned { blocks: want.cached.to_vec(), first_index });
+            let first_index = if allocation.prefill { 0 } else { allocation.start / self.block_size };
+            self.owned.insert(id, OwnedBlocks { blocks: allocation.cached.to_vec(), first_index });
         }
-        self.place(want);
+        self.write_tokens(allocation);
         true
     }
 
-    /// The last of `computed` tokens is no longer in flight: a block that it filled can be found.
+    /// Hashes a block that the last of `computed` tokens filled, because that token is no longer in flight.
     pub fn finish_in_flight(&mut self, request: &Request, computed: u32) {
         let one_token = self.block_size == 1 && self.semantics.skip_one_token_decode_blocks;
         if computed.is_multiple_of(self.block_size) && !one_token && self.owned.contains_key(&request.id) {
             let keys: Vec<u32> = request.content.keys().collect();
-            self.remember_last(request, &keys);
+            self.hash_last_block(request, &keys);
         }
     }
 
-    /// Gives back everything `id` holds, its last block first.
+    /// Releases all blocks that `id` holds, its last block first.
     pub fn release(&mut self, id: u32) {
         let Some(owned) = self.owned.remove(&id) else { return };
         for &block in owned.blocks.iter().rev() {
@@ -210,14 +211,14 @@ impl PlainKv {
         self.hits += 1;
     }
 
-    fn place(&mut self, want: &Want<'_>) {
-        let id = want.request.id;
-        let keys: Vec<u32> = want.request.content.keys().collect();
+    fn write_tokens(&mut self, allocation: &AllocationRequest<'_>) {
+        let id = allocation.request.id;
+        let keys: Vec<u32> = allocation.request.content.keys().collect();
         let one_token = self.block_size == 1 && self.semantics.skip_one_token_decode_blocks;
-        if want.in_flight && want.start.is_multiple_of(self.block_size) && !one_token {
-            self.remember_last(want.request, &keys);
+        if allocation.in_flight && allocation.start.is_multiple_of(self.block_size) && !one_token {
+            self.hash_last_block(allocation.request, &keys);
         }
-        let mut left = want.end - want.start;
+        let mut left = allocation.end - allocation.start;
         while left > 0 {
             let owned = &self.owned[&id];
             let partial =
@@ -230,38 +231,38 @@ impl PlainKv {
                 self.owned.get_mut(&id).expect("inserted by allocate").blocks.push(block);
             }
             let record = &mut self.blocks[block as usize];
-            let placed = left.min(self.block_size - record.tokens);
-            record.tokens += placed;
-            left -= placed;
+            let written = left.min(self.block_size - record.tokens);
+            record.tokens += written;
+            left -= written;
             let full = record.tokens == self.block_size;
-            let unhashed = started && !want.prefill && self.semantics.skip_one_token_decode_blocks;
-            if full && !unhashed && !want.in_flight {
-                self.remember_last(want.request, &keys);
+            let unhashed = started && !allocation.prefill && self.semantics.skip_one_token_decode_blocks;
+            if full && !unhashed && !allocation.in_flight {
+                self.hash_last_block(allocation.request, &keys);
             }
         }
     }
 
     /// Hashes the last block of `request`, which is full.
-    fn remember_last(&mut self, request: &Request, keys: &[u32]) {
+    fn hash_last_block(&mut self, request: &Request, keys: &[u32]) {
         let owned = &self.owned[&request.id];
         let Some(&block) = owned.blocks.last() else { return };
-        // Blocks behind a free full hit are chained to nothing: nobody can look for them.
+        // Blocks behind a free full hit have no chain of hashes: no request can look them up.
         if owned.first_index == 0 && self.blocks[block as usize].hash.is_none() {
             let index = owned.blocks.len() as u32 - 1;
-            self.remember(block, hash_of(request, keys, index));
+            self.hash_block(block, hash_of(request, keys, index));
         }
     }
 
-    /// The next block for reuse, emptied and forgotten.
+    /// Removes and returns the next block for reuse, and evicts its content.
     fn take(&mut self) -> u32 {
         let block = self.free.pop_front().expect("allocate checked that there is room");
         let record = std::mem::take(&mut self.blocks[block as usize]);
         if let Some(hash) = record.hash {
-            if self.semantics.forget_twins {
+            if self.semantics.forget_duplicate_blocks {
                 self.by_hash.remove(&hash);
-            } else if let Some(twins) = self.by_hash.get_mut(&hash) {
-                twins.retain(|&twin| twin != block);
-                if twins.is_empty() {
+            } else if let Some(duplicates) = self.by_hash.get_mut(&hash) {
+                duplicates.retain(|&duplicate| duplicate != block);
+                if duplicates.is_empty() {
                     self.by_hash.remove(&hash);
                 }
             }
@@ -272,26 +273,26 @@ impl PlainKv {
         block
     }
 
-    fn remember(&mut self, block: u32, hash: Hash) {
+    fn hash_block(&mut self, block: u32, hash: BlockHash) {
         if !self.caching {
             return;
         }
         self.blocks[block as usize].hash = Some(hash);
-        let twins = self.by_hash.entry(hash).or_default();
-        if self.semantics.forget_twins {
-            twins.clear();
+        let duplicates = self.by_hash.entry(hash).or_default();
+        if self.semantics.forget_duplicate_blocks {
+            duplicates.clear();
         }
-        twins.push(block);
+        duplicates.push(block);
     }
 
-    fn find(&self, hash: Hash) -> Option<u32> {
-        self.by_hash.get(&hash).and_then(|twins| twins.first().copied())
+    fn find(&self, hash: BlockHash) -> Option<u32> {
+        self.by_hash.get(&hash).and_then(|duplicates| duplicates.first().copied())
     }
 }
 
-fn hash_of(request: &Request, keys: &[u32], index: u32) -> Hash {
+fn hash_of(request: &Request, keys: &[u32], index: u32) -> BlockHash {
     match keys.get(index as usize) {
-        Some(&key) => Hash::Shared(key),
-        None => Hash::Own { id: request.id, index },
+        Some(&key) => BlockHash::Shared(key),
+        None => BlockHash::Own { id: request.id, index },
     }
 }

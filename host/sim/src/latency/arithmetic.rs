@@ -1,13 +1,13 @@
 //! Arithmetic of the hot path: fewer instructions, the same bits.
 
-/// A sum of a [`super::Batch`] as a float. The sums are far below 2^53, so this is exact; going through
-/// `i64` takes one instruction instead of several.
+/// A sum of a [`super::Batch`] as a float. The sums are far below 2^53, so the conversion is exact; through `i64` it
+/// takes one instruction instead of several.
 pub(super) fn exact(sum: u64) -> f64 {
     sum as i64 as f64
 }
 
-/// `x / gpus / rate`, in this order. Dividing by a power of two is exact, so that for the usual numbers
-/// of GPUs one division by `gpus · rate` gives the same bits.
+/// Computes `x / gpus / rate`, in this order. Dividing by a power of two is exact, so for the usual numbers of GPUs one
+/// division by `gpus · rate` gives the same bits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PerGpu {
     gpus: f64,

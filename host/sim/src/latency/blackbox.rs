@@ -1,7 +1,7 @@
 //! `blackbox`: a straight line through measurements, one line per (model, GPU, TP, vLLM version).
 //!
-//! It knows nothing but how many tokens a step computes, which makes it the one built-in model that
-//! ignores how long the contexts are.
+//! Its only input is the number of tokens that a step computes. It is the only built-in model that ignores the context
+//! lengths.
 
 use super::arithmetic::exact;
 use super::error::check_coefficients;
@@ -18,19 +18,18 @@ pub struct Blackbox {
 }
 
 impl Blackbox {
-    /// α: µs per request, per prompt token, per output token. β: µs per step, per prompt token, per
-    /// decode token.
+    /// α: µs per request, per prompt token, per output token. β: µs per step, per prompt token, per decode token.
     ///
     /// # Errors
     /// Unless there are three of each, finite and not negative.
     pub fn new(alpha: &[f64], beta: &[f64]) -> Result<Self, LatencyError> {
         let host = HostTimes::new("blackbox", alpha)?;
-        let given = beta.len();
+        let actual = beta.len();
         let beta = <[f64; 3]>::try_from(beta).map_err(|_| LatencyError::CoefficientCount {
             model: "blackbox",
             name: "beta",
             expected: "3",
-            given,
+            actual,
         })?;
         check_coefficients("beta", &beta)?;
         Ok(Self { host, beta })
@@ -65,7 +64,7 @@ impl LatencyModel for Blackbox {
     }
 }
 
-/// The α terms of `blackbox` and `roofline`: what the host does around the engine.
+/// The α terms of `blackbox` and `roofline`: delays on the host around the engine.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct HostTimes {
     alpha: [f64; 3],
@@ -75,12 +74,12 @@ impl HostTimes {
     pub(super) const NONE: Self = Self { alpha: [0.0; 3] };
 
     pub(super) fn new(model: &'static str, alpha: &[f64]) -> Result<Self, LatencyError> {
-        let given = alpha.len();
+        let actual = alpha.len();
         let alpha = <[f64; 3]>::try_from(alpha).map_err(|_| LatencyError::CoefficientCount {
             model,
             name: "alpha",
             expected: "3",
-            given,
+            actual,
         })?;
         check_coefficients("alpha", &alpha)?;
         Ok(Self { alpha })
@@ -127,7 +126,7 @@ mod tests {
         let error = |alpha: &[f64], beta: &[f64]| Blackbox::new(alpha, beta).unwrap_err().to_string();
         insta::assert_snapshot!(error(&[0.0; 3], &[1.0; 4]), @r"
         blackbox takes 3 beta coefficients, not 4
-        hint: give that many with `--beta-coeffs`
+        hint: set as many with `--beta-coeffs`
         ");
         insta::assert_snapshot!(error(&[0.0, f64::NAN, 0.0], &[1.0; 3]), @r"
         alpha[1] is NaN

@@ -1,4 +1,4 @@
-//! Why a latency model cannot be built.
+//! Errors of building a latency model.
 
 use thiserror::Error;
 
@@ -8,52 +8,52 @@ use crate::model::ModelConfig;
 #[derive(Clone, Debug, Error, PartialEq)]
 #[error("{}\nhint: {}", self.what(), self.hint())]
 pub enum LatencyError {
-    /// The wrong number of coefficients.
+    /// The number of coefficients is wrong.
     CoefficientCount {
-        /// Which latency model.
+        /// Name of the latency model.
         model: &'static str,
-        /// `alpha` or `beta`.
+        /// The list of coefficients: `alpha` or `beta`.
         name: &'static str,
-        /// What it takes.
+        /// Number of coefficients that the model takes.
         expected: &'static str,
-        /// How many there were.
-        given: usize,
+        /// Number of coefficients that were given.
+        actual: usize,
     },
     /// A coefficient is negative, infinite or not a number.
     CoefficientValue {
-        /// `alpha` or `beta`.
+        /// The list of coefficients: `alpha` or `beta`.
         name: &'static str,
-        /// Which one, from 0.
+        /// Index of the coefficient, from 0.
         index: usize,
-        /// Its value.
+        /// The invalid value of the coefficient.
         value: f64,
     },
-    /// A number of the model, the GPU or the deployment that may not be zero is.
+    /// A number of the model, the GPU or the deployment is zero, although it may not be.
     Missing {
         /// Its name in `config.json`, in the hardware file, or among the options.
         field: &'static str,
     },
     /// Heads cannot be split evenly over the GPUs.
     HeadsNotDivisible {
-        /// `attention` or `KV`.
+        /// The kind of heads: `attention` or `KV`.
         kind: &'static str,
-        /// How many the model has.
+        /// Number of heads of the model.
         heads: u32,
-        /// Tensor parallel degree.
+        /// Tensor-parallel degree (number of GPUs).
         tensor: u32,
     },
-    /// Experts that no token visits, or more visits than experts.
+    /// A token visits no expert, or more experts than there are.
     ExpertsPerToken {
-        /// What the config says.
+        /// Number of experts per token in the config.
         experts_per_token: u32,
-        /// Routed experts.
+        /// Number of routed experts in a layer.
         experts: u32,
     },
     /// A mixture of experts of unknown size.
     ExpertCountUnknown,
-    /// A model without experts, or one the formula does not cover, on data-parallel ranks.
+    /// Data parallelism with a model without experts, or with a formula that does not cover it.
     DataParallel {
-        /// Data parallel degree.
+        /// Data-parallel degree (number of ranks).
         data: u32,
     },
     /// The GPU's attainable share of peak is unknown.
@@ -61,12 +61,12 @@ pub enum LatencyError {
 }
 
 impl LatencyError {
-    /// What is wrong.
+    /// The message without its hint.
     #[must_use]
     pub fn what(&self) -> String {
         match self {
-            Self::CoefficientCount { model, name, expected, given } => {
-                format!("{model} takes {expected} {name} coefficients, not {given}")
+            Self::CoefficientCount { model, name, expected, actual } => {
+                format!("{model} takes {expected} {name} coefficients, not {actual}")
             }
             Self::CoefficientValue { name, index, value } => format!("{name}[{index}] is {value}"),
             Self::Missing { field } => format!("`{field}` is missing or zero"),
@@ -87,13 +87,13 @@ impl LatencyError {
         }
     }
 
-    /// What to do about it.
+    /// The hint: what to change.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
-            Self::CoefficientCount { name, .. } => format!("give that many with `--{name}-coeffs`"),
+            Self::CoefficientCount { name, .. } => format!("set as many with `--{name}-coeffs`"),
             Self::CoefficientValue { .. } => "coefficients are finite and not negative".into(),
-            Self::Missing { .. } => "every model and GPU has one; correct the file or the flag that gives it".into(),
+            Self::Missing { .. } => "correct the file or the flag that sets it".into(),
             Self::HeadsNotDivisible { heads, .. } => {
                 format!("choose a `--tensor-parallel-size` that divides {heads}")
             }
@@ -105,7 +105,7 @@ impl LatencyError {
     }
 }
 
-/// Coefficients are finite and at least 0.
+/// Checks that coefficients are finite and at least 0.
 pub(super) fn check_coefficients(name: &'static str, values: &[f64]) -> Result<(), LatencyError> {
     match values.iter().position(|value| !(value.is_finite() && *value >= 0.0)) {
         None => Ok(()),
@@ -113,7 +113,7 @@ pub(super) fn check_coefficients(name: &'static str, values: &[f64]) -> Result<(
     }
 }
 
-/// What every formula divides by or multiplies with must be there.
+/// Checks that numbers by which formulas divide or multiply are above 0.
 pub(super) fn check_nonzero(fields: &[(&'static str, f64)]) -> Result<(), LatencyError> {
     match fields.iter().find(|(_, value)| !(value.is_finite() && *value > 0.0)) {
         None => Ok(()),
@@ -121,7 +121,7 @@ pub(super) fn check_nonzero(fields: &[(&'static str, f64)]) -> Result<(), Latenc
     }
 }
 
-/// The numbers every formula takes from the architecture.
+/// Checks the numbers of the architecture that every formula uses.
 pub(super) fn check_model(model: &ModelConfig) -> Result<(), LatencyError> {
     check_nonzero(&[
         ("num_hidden_layers", f64::from(model.num_hidden_layers)),

@@ -1,8 +1,8 @@
-//! How long things take: the latency models.
+//! The latency models, which compute the duration of a step and the delays around it.
 //!
-//! A step's time is a function of a few sums over the batch ([`Batch`]), so that the engine can
-//! keep those sums instead of touching every request. Every sum is an integer far below 2^53:
-//! as an `f64` it is exact, whatever the order in which it was added up.
+//! A step's time is a function of a few sums over the batch ([`Batch`]), so that the engine can keep those sums instead
+//! of reading every request. Every sum is an integer far below 2^53: as an `f64` it is exact, whatever the order of its
+//! terms.
 
 mod arithmetic;
 pub mod blackbox;
@@ -21,25 +21,25 @@ use crate::units::Micros;
 
 /// The requests of one step, in sums. Only requests that compute at least one token count.
 ///
-/// For a request, `n` is the number of tokens it computes in this step, `context` the number
-/// already computed, `input` its prompt length. It is in *prefill* while `context < input`.
+/// For a request, `n` is the number of tokens that it computes in this step, `context` the number already computed,
+/// `input` its prompt length. It is in *prefill* while `context < input`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// Requests in prefill.
+    /// Number of requests in prefill.
     pub prefill_requests: u64,
-    /// Σ n over prefill.
+    /// Σ n over requests in prefill.
     pub prefill_tokens: u64,
-    /// Σ n² over prefill.
+    /// Σ n² over requests in prefill.
     pub prefill_tokens_squared: u64,
-    /// Σ n·input over prefill.
+    /// Σ n·input over requests in prefill.
     pub prefill_tokens_by_input: u64,
-    /// Σ n·context over prefill.
+    /// Σ n·context over requests in prefill.
     pub prefill_tokens_by_context: u64,
-    /// Σ context over prefill.
+    /// Σ context over requests in prefill.
     pub prefill_context: u64,
-    /// Requests that decode, one token each.
+    /// Number of decoding requests, which compute one token each.
     pub decode_requests: u64,
-    /// Σ context over decode.
+    /// Σ context over decoding requests.
     pub decode_context: u64,
 }
 
@@ -61,21 +61,20 @@ impl Batch {
         self.decode_context += u64::from(context);
     }
 
-    /// Requests that compute something in this step.
+    /// Number of requests that compute a token in this step.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.prefill_requests + self.decode_requests
     }
 
-    /// Tokens computed in this step.
+    /// Number of tokens computed in this step.
     #[must_use]
     pub fn tokens(&self) -> u64 {
         self.prefill_tokens + self.decode_requests
     }
 }
 
-/// [`LatencyModel::shortest_step`] of a model whose steps do not get shorter by any further token
-/// or context.
+/// [`LatencyModel::shortest_step`] of a model in which further tokens and context never shorten a step.
 fn shortest_of_monotone(model: &impl LatencyModel) -> Micros {
     let (mut decode, mut prefill) = (Batch::default(), Batch::default());
     decode.add_decode(0);
@@ -86,68 +85,68 @@ fn shortest_of_monotone(model: &impl LatencyModel) -> Micros {
 /// How the duration of a step depends on `decode_context`, all else being equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContextEffect {
-    /// Not at all: the same requests take equally long at every step.
+    /// The context has no effect: the same requests take equally long at every step.
     None,
-    /// More context never makes a step shorter, not by a bit: sums and products of numbers ≥ 0
-    /// and maxima qualify, rounding included, since IEEE rounding keeps order.
+    /// More context never makes a step shorter, not by a bit: sums and products of numbers ≥ 0 and maxima qualify,
+    /// rounding included, since IEEE rounding keeps order.
     NonDecreasing,
-    /// In any way.
+    /// Any other dependence on the context.
     Any,
 }
 
-/// The time of a step of decoding requests, as a line over their context.
+/// The time of a step of decoding requests, as a linear function of their context.
 #[derive(Clone, Copy, Debug)]
 pub struct OverContext {
-    /// µs without any context, ≥ 0.
+    /// Time without any context, µs, ≥ 0.
     pub fixed_us: f64,
-    /// µs per token of context, ≥ 0.
+    /// Time per token of context, µs, ≥ 0.
     pub token_us: f64,
 }
 
 impl OverContext {
-    /// At least 1 µs, as of any step.
+    /// The duration of a step with that context: at least 1 µs, as of any step.
     #[inline]
     pub(crate) fn step_time(self, context: u64) -> Micros {
         Micros::from_f64(self.fixed_us + self.token_us * arithmetic::exact(context)).max(Micros(1))
     }
 }
 
-/// What a latency model answers. All are part of the vocabulary; the rare ones default to 0.
+/// A latency model: the durations that a simulation needs. Those that few models have default to 0.
 pub trait LatencyModel: std::fmt::Debug + Send + Sync {
     /// Duration of one engine step. At least 1 µs, also for an empty batch.
     fn step_time(&self, batch: &Batch) -> Micros;
 
-    /// How a step of decoding requests alone depends on their context. Lets the engine take many
-    /// equal steps at once; [`ContextEffect::Any`] is always true.
+    /// How the duration of a step with decoding requests only depends on their context. Lets the engine execute many
+    /// equal steps at once; [`ContextEffect::Any`] is always correct.
     fn context_effect(&self) -> ContextEffect {
         ContextEffect::Any
     }
 
-    /// The step time of the decoding requests of `batch`, which is nothing else, over their context: what
-    /// [`Self::step_time`] gives, to the bit, where it is a line at all.
+    /// The step time of `batch`, which has decoding requests only, as a linear function of their context: equal to
+    /// [`Self::step_time`] to the bit. `None` if it is not linear.
     fn over_context(&self, _batch: &Batch) -> Option<OverContext> {
         None
     }
 
-    /// No step that computes a token takes less. Lets a cluster leave an instance alone while no
-    /// request of it can end; 1 µs is always true.
+    /// A lower bound of the duration of steps that compute a token. Lets a cluster skip an instance while no request of
+    /// it can end; 1 µs is always correct.
     fn shortest_step(&self) -> Micros {
         Micros(1)
     }
 
-    /// From arrival to the wait queue (tokenisation, HTTP). Does not occupy the engine.
+    /// Time from arrival to the waiting queue (tokenisation, HTTP). It does not occupy the engine.
     fn queueing_time(&self, _input_tokens: u32) -> Micros {
         Micros::ZERO
     }
 
-    /// Added once to TTFT and once to every inter-token latency; never delays a step.
+    /// Added once to TTFT and once to every inter-token latency; it delays no step.
     fn output_token_time(&self) -> Micros {
         Micros::ZERO
     }
 
-    /// Added once to TTFT, and so to the end-to-end latency, of a request whose first token comes out of a
-    /// step of that length; never delays a step. What lies between plan and client: steps that were planned
-    /// before, output processing.
+    /// Added once to TTFT, and so to the end-to-end latency, of a request with a first token from a step of
+    /// that length; it delays no step. It covers the delays between scheduling and client: steps that were planned
+    /// before, and output processing.
     fn first_token_time(&self, _step: Micros) -> Micros {
         Micros::ZERO
     }
@@ -162,7 +161,7 @@ pub trait LatencyModel: std::fmt::Debug + Send + Sync {
         Micros::ZERO
     }
 
-    /// Bookkeeping time of a preemption; recorded, moves no event.
+    /// Bookkeeping time of a preemption; it is recorded and delays no event.
     fn preemption_time(&self) -> Micros {
         Micros::ZERO
     }
@@ -170,29 +169,29 @@ pub trait LatencyModel: std::fmt::Debug + Send + Sync {
 
 #[cfg(test)]
 pub(crate) mod testing {
-    //! Random batches, request by request, for comparing a model with its formula written out.
+    //! Random batches, request by request, to compare a model with its formula written out.
     use rand::{RngExt, SeedableRng};
 
     use super::Batch;
 
     /// One request of a batch.
     #[derive(Clone, Copy, Debug)]
-    pub struct Item {
+    pub struct BatchItem {
         /// Tokens computed in this step.
         pub n: u32,
-        /// Tokens computed before.
+        /// Tokens computed in earlier steps.
         pub context: u32,
-        /// Prompt length.
+        /// Length of the prompt, tokens.
         pub input: u32,
     }
 
-    impl Item {
+    impl BatchItem {
         pub fn is_prefill(self) -> bool {
             self.context < self.input
         }
     }
 
-    pub fn batch(items: &[Item]) -> Batch {
+    pub fn batch(items: &[BatchItem]) -> Batch {
         let mut batch = Batch::default();
         for item in items {
             if item.is_prefill() {
@@ -204,8 +203,8 @@ pub(crate) mod testing {
         batch
     }
 
-    /// `count` batches of up to 64 requests: prompts only, answers only, and both.
-    pub fn random_batches(count: usize) -> impl Iterator<Item = Vec<Item>> {
+    /// `count` batches of up to 64 requests: prefill only, decode only, and both.
+    pub fn random_batches(count: usize) -> impl Iterator<Item = Vec<BatchItem>> {
         let mut rng = rand_pcg::Pcg64Mcg::seed_from_u64(7);
         (0..count).map(move |_| {
             let requests = rng.random_range(1..=64);
@@ -216,9 +215,9 @@ pub(crate) mod testing {
                     let input = rng.random_range(1..=longest);
                     if rng.random_range(0..100) < prefill_percent {
                         let context = rng.random_range(0..input);
-                        Item { n: rng.random_range(1..=(input - context).min(8192)), context, input }
+                        BatchItem { n: rng.random_range(1..=(input - context).min(8192)), context, input }
                     } else {
-                        Item { n: 1, context: input + rng.random_range(0..2000), input }
+                        BatchItem { n: 1, context: input + rng.random_range(0..2000), input }
                     }
                 })
                 .collect()
@@ -234,7 +233,7 @@ mod tests {
     use crate::model::samples::{h100, llama_8b};
 
     #[test]
-    fn no_step_that_computes_is_shorter_than_the_shortest() {
+    fn shortest_step_is_a_lower_bound() {
         let one = Parallelism { tensor: 1, data: 1 };
         let alpha = [1563.2, 777.3, 45.9];
         let beta = [0.152128, 0.0, 1.36252915, 0.752037, 32.09546717, 4.41684444, 126.024825, 0.0, 0.0, 1.94710771];
@@ -245,7 +244,7 @@ mod tests {
         ];
         for model in models {
             let shortest = model.shortest_step();
-            assert!(shortest > Micros(50), "worth knowing: {model:?}");
+            assert!(shortest > Micros(50), "a useful bound: {model:?}");
             for items in random_batches(5_000) {
                 assert!(model.step_time(&batch(&items)) >= shortest, "{items:?}");
                 assert!(model.step_time(&batch(&items[..1])) >= shortest, "{items:?}");

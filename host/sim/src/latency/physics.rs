@@ -1,16 +1,16 @@
-//! `physics`: a step as the sum of its kernels, each on the curve of its GPU, plus what the host adds.
+//! `physics`: a step as the sum of its kernels, each on the curve of its GPU, plus overheads of the host.
 //!
 //! ```text
 //! step = β·(GEMMs, experts, attention of decodes, attention of prompts, collectives, layers, requests, 1)
 //! ```
 //!
-//! The curves ([`Kernels`]) are a few numbers per GPU, fitted to measured kernels, so that the times are
-//! already right to some 10 % with every weight β at 1. Training moves the weights and adds what kernels
-//! do not show: µs per layer, per request and per step. A model never measured takes the weights of the
-//! others, since nothing in them depends on its size.
+//! The curves ([`Kernels`]) are a few numbers per GPU, fitted to measured kernels, so that the times are already right
+//! to some 10 % with every weight β at 1. Training adjusts the weights and adds overheads that kernels do not include:
+//! µs per layer, per request and per step. A model that was never measured uses the weights of other models, since no
+//! weight depends on the size of the model.
 //!
-//! A token costs the same wherever it comes from, so all that depends on the number of tokens lies in one
-//! table, all that depends on the number of answers in another, and a step is two look-ups and a dozen
+//! A token costs the same in prefill and decode, so all terms that depend on the number of tokens are in one table, all
+//! terms that depend on the number of requests in another, and a step is two table look-ups and a dozen
 //! multiplications.
 
 use super::arithmetic::exact;
@@ -20,31 +20,32 @@ use crate::limits::{PHYSICS_REQUESTS, PHYSICS_TOKENS};
 use crate::model::{Gpu, ModelConfig, Moe, Parallelism};
 use crate::units::Micros;
 
-/// What the kernels of one GPU attain. Shares are of the data sheet's peak; a time is per kernel, µs.
+/// The attainable performance of the kernels of one GPU. Shares are relative to the data sheet's peak; a time is per
+/// kernel, µs.
 ///
-/// A matrix product of `F` FLOP and `B` bytes takes `launch + ⁴√((B/bandwidth)⁴ + (F/flops)⁴)`: bound by
-/// memory for few tokens, by arithmetic for many, and a little worse than either where both matter.
+/// A matrix product of `F` FLOP and `B` bytes takes `launch + ⁴√((B/bandwidth)⁴ + (F/flops)⁴)`: bound by memory for few
+/// tokens, by arithmetic for many, and a little slower than either where both matter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kernels {
-    /// Matrix products with 16-bit weights; those with 4-bit weights too, which are unpacked first.
+    /// Matrix products with 16-bit weights; also those with 4-bit weights, which are dequantised first.
     pub gemm: Curve,
-    /// Matrix products with 8-bit weights, the scaling of their input included.
+    /// Matrix products with 8-bit weights, including the scaling of their input.
     pub gemm_8bit: Curve,
     /// Fused experts, with weights of the model's own width.
     pub experts: Curve,
     /// Fused experts with 8-bit weights.
     pub experts_8bit: Curve,
-    /// Times that the traffic of an expert's input and output takes the time of one pass, ≥ 0.
+    /// Factor on the time of one pass over an expert's input and output, ≥ 0.
     pub expert_activations: f64,
-    /// Attention, one kernel: µs.
+    /// Launch time of one attention kernel, µs.
     pub attention_launch_us: f64,
-    /// Attention of decoding requests: µs per request and KV head.
+    /// Time of attention per decoding request and KV head, µs.
     pub attention_head_us: f64,
     /// Share of the memory bandwidth with which attention reads the KV cache.
     pub attention_bandwidth: f64,
-    /// Share of the peak in the attention of prompts.
+    /// Share of the FLOP peak that attention of prompts attains.
     pub attention_flops: f64,
-    /// All-reduce in one pass, every GPU reading from every other: µs, and GB/s.
+    /// All-reduce in one pass, in which every GPU reads from every other: µs, and GB/s.
     pub reduce_once: Link,
     /// All-reduce in two passes (reduce-scatter, all-gather): µs, and GB/s.
     pub reduce_twice: Link,
@@ -53,7 +54,7 @@ pub struct Kernels {
 /// Launch time and attainable shares of one kind of matrix product.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Curve {
-    /// Time of the smallest, µs.
+    /// Time of the smallest product, µs.
     pub launch_us: f64,
     /// Share of the memory bandwidth, in (0, 1.5].
     pub bandwidth: f64,
@@ -61,12 +62,12 @@ pub struct Curve {
     pub flops: f64,
 }
 
-/// One way of exchanging data between GPUs.
+/// One algorithm of exchanging data between GPUs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
     /// Time of the smallest message, µs.
     pub launch_us: f64,
-    /// Bytes one GPU receives in a second, 10⁹.
+    /// Data that one GPU receives in a second, 10⁹ bytes.
     pub gb_s: f64,
 }
 
@@ -99,6 +100,8 @@ impl Kernels {
         ]
     }
 
+    /// Checks that every number is valid.
+    ///
     /// # Errors
     /// If a number is missing, negative or not a number.
     pub fn check(&self) -> Result<(), LatencyError> {
@@ -106,15 +109,15 @@ impl Kernels {
     }
 }
 
-/// What the host does around the engine: α of [`Physics`].
+/// Overheads of the host around the engine: α of [`Physics`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PhysicsAlpha {
-    /// From arrival to the wait queue, µs per request.
+    /// Time from arrival to the waiting queue, µs per request.
     pub arrival_us: f64,
-    /// And per prompt token (tokenisation).
+    /// Additional time per prompt token (tokenisation), µs.
     pub input_token_us: f64,
-    /// From the end of the step that makes the first token until the client has it, in steps of that
-    /// length: with asynchronous scheduling a step is planned and another one computed in between.
+    /// Time from the end of the step that generates the first token until the client has it, in units of that step's
+    /// length: with asynchronous scheduling one step is planned and another one computed in between.
     pub first_token_steps: f64,
 }
 
@@ -122,7 +125,7 @@ impl PhysicsAlpha {
     /// Names in coefficient files, in the order of [`Self::to_array`].
     pub const NAMES: [&'static str; 3] = ["arrival_us", "input_token_us", "first_token_steps"];
 
-    /// In the order of `--alpha-coeffs`.
+    /// The coefficients in the order of `--alpha-coeffs`.
     #[must_use]
     pub fn to_array(self) -> [f64; 3] {
         [self.arrival_us, self.input_token_us, self.first_token_steps]
@@ -138,13 +141,13 @@ impl From<[f64; 3]> for PhysicsAlpha {
 /// Weights of the parts of a step: β of [`Physics`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PhysicsBeta {
-    /// Matrix products and what lies between them; 1 is the curve of the GPU, here and below.
+    /// Matrix products and the kernels between them; 1 is the curve of the GPU, here and below.
     pub gemm: f64,
-    /// Routed experts.
+    /// Routed experts, their weights and activations.
     pub experts: f64,
     /// Attention of decoding requests.
     pub decode_attention: f64,
-    /// Attention of prompts.
+    /// Attention of requests in prefill.
     pub prefill_attention: f64,
     /// All-reduces and the exchange with experts.
     pub collectives: f64,
@@ -152,7 +155,7 @@ pub struct PhysicsBeta {
     pub layer_us: f64,
     /// Sampling and bookkeeping, µs per request in the batch.
     pub request_us: f64,
-    /// Planning, input and output, µs per step.
+    /// Scheduling, input and output, µs per step.
     pub step_us: f64,
 }
 
@@ -169,7 +172,7 @@ impl PhysicsBeta {
         "step_us",
     ];
 
-    /// In the order of `--beta-coeffs`.
+    /// The coefficients in the order of `--beta-coeffs`.
     #[must_use]
     pub fn to_array(self) -> [f64; 8] {
         [
@@ -192,27 +195,27 @@ impl From<[f64; 8]> for PhysicsBeta {
     }
 }
 
-/// The latency model `physics`; see the top of this file.
+/// The latency model `physics`, described at the top of this file.
 #[derive(Clone, Debug)]
 pub struct Physics {
     alpha: PhysicsAlpha,
     beta: PhysicsBeta,
-    parts: Parts,
-    /// Weighted µs of what depends on the number of tokens, and on that of answers; the rest of the step's
-    /// constants is in the former.
+    parts: StepParts,
+    /// Weighted µs of the terms that depend on the number of tokens, and of those that depend on the number of
+    /// requests; the constants of the step are in the former.
     by_tokens: Vec<f64>,
     by_requests: Vec<f64>,
     /// Weighted µs per decoding request, and per token of its context.
     decode_request_us: f64,
     decode_context_us: f64,
-    /// Weighted µs per pair of a prompt token and a token it attends to, and per token of KV read.
+    /// Weighted µs per pair of a prompt token and a token that it attends to, and per token of KV read.
     prefill_pair_us: f64,
     prefill_context_us: f64,
 }
 
 impl Physics {
-    /// α and β as in [`PhysicsAlpha::to_array`] and [`PhysicsBeta::to_array`]. With `expert_parallel` whole
-    /// experts are spread over the GPUs instead of slices of each.
+    /// α and β as in [`PhysicsAlpha::to_array`] and [`PhysicsBeta::to_array`]. With `expert_parallel`, whole experts
+    /// are distributed over the GPUs instead of slices of each.
     ///
     /// # Errors
     /// If a coefficient is negative, a number is missing, or heads or experts do not fit the GPUs.
@@ -228,7 +231,7 @@ impl Physics {
         check_coefficients("beta", &beta.to_array())?;
         kernels.check()?;
         check(model, gpu, parallelism)?;
-        let parts = Parts::new(model, gpu, kernels, parallelism, expert_parallel);
+        let parts = StepParts::new(model, gpu, kernels, parallelism, expert_parallel);
         let attention = parts.layers / parts.ranks;
         let mut physics = Self {
             alpha,
@@ -246,7 +249,7 @@ impl Physics {
         Ok(physics)
     }
 
-    /// Weighted µs of a step with that many tokens, before attention and answers.
+    /// Weighted µs of a step with that many tokens, without attention and sampling.
     fn of_tokens(&self, tokens: u64) -> f64 {
         let (beta, parts) = (&self.beta, &self.parts);
         let tokens = exact(tokens);
@@ -258,13 +261,13 @@ impl Physics {
             + beta.step_us
     }
 
-    /// Weighted µs of the answers of a step.
+    /// Weighted µs of the outputs of a step with that many requests: last matrix and sampling.
     fn of_requests(&self, requests: u64) -> f64 {
         let requests = exact(requests);
-        self.beta.gemm * self.parts.answers(requests) + self.beta.request_us * requests
+        self.beta.gemm * self.parts.logits(requests) + self.beta.request_us * requests
     }
 
-    /// Weighted µs of a step but for what depends on context and on prompts.
+    /// Weighted µs of a step, without the terms of context and of prefill attention.
     fn fixed_us(&self, batch: &Batch) -> f64 {
         let tokens = match self.by_tokens.get(batch.tokens() as usize) {
             Some(&us) => us,
@@ -303,7 +306,7 @@ impl LatencyModel for Physics {
     }
 
     fn over_context(&self, batch: &Batch) -> Option<OverContext> {
-        // The sum of `us` in its order.
+        // The same sum as in `us`, in the same order.
         let fixed_us = self.fixed_us(batch) + self.decode_request_us * exact(batch.decode_requests);
         Some(OverContext { fixed_us, token_us: self.decode_context_us })
     }
@@ -321,33 +324,33 @@ impl LatencyModel for Physics {
     }
 }
 
-/// The unweighted parts of a step, from architecture and curves.
+/// The unweighted parts of a step, computed from architecture and curves.
 #[derive(Clone, Debug)]
-struct Parts {
+struct StepParts {
     layers: f64,
     /// Data-parallel ranks: each has its share of the requests.
     ranks: f64,
-    /// Matrix products of a step and how many there are of each; of the answers.
+    /// Matrix products of a step with the number of each; and the product that gives the output logits.
     products: Vec<(f64, Product)>,
-    answer: Product,
+    logits: Product,
     routed: Option<Experts>,
-    /// µs per token of norms, activations and the like, all layers.
+    /// Time per token of norms, activations and similar kernels, all layers, µs.
     between: f64,
     attention_launch: f64,
     /// One layer, one GPU: µs per decoding request; per token of KV; per pair of prompt tokens.
     decode_request: f64,
     context_token: f64,
     prefill_pair: f64,
-    network: Network,
+    network: Collectives,
 }
 
-impl Parts {
+impl StepParts {
     fn new(model: &ModelConfig, gpu: &Gpu, kernels: &Kernels, parallelism: Parallelism, expert_parallel: bool) -> Self {
         let machine = Machine::new(model, gpu, kernels);
         let (tp, ranks) = (f64::from(parallelism.tensor), f64::from(parallelism.data));
         let (layers, d) = (f64::from(model.num_hidden_layers), f64::from(model.hidden_size));
         let heads = f64::from(model.num_attention_heads) / tp;
-        // Fewer KV heads than GPUs: every GPU keeps a copy of one.
+        // Fewer KV heads than GPUs: every GPU keeps a copy of one head.
         let kv_heads = (f64::from(model.num_key_value_heads) / tp).max(1.0);
         let head = head_dim(model);
         let moe_layers = moe_layers(model);
@@ -360,7 +363,7 @@ impl Parts {
                 products.push((count, machine.product(outputs, inputs)));
             }
         };
-        // KV elements per token and layer, width of what queries and answers of attention are multiplied with.
+        // KV elements per token and layer; widths of queries and values in attention; KV heads per GPU.
         let (kv_elements, query, value, sharing) = match model.mla {
             None => {
                 add(layers, (heads + 2.0 * kv_heads) * head, d);
@@ -369,8 +372,8 @@ impl Parts {
             Some(mla) => {
                 let (rank, rope) = (f64::from(mla.kv_lora_rank), f64::from(mla.qk_rope_head_dim));
                 add(layers, heads * (head + rope), d);
-                add(layers, rank + rope, d); // every GPU has it whole
-                add(2.0 * layers, heads * head, rank); // absorbed into query and answer
+                add(layers, rank + rope, d); // replicated on every GPU
+                add(2.0 * layers, heads * head, rank); // absorbed into query and output
                 (rank + rope, rank + rope, rank, 1.0)
             }
         };
@@ -393,7 +396,7 @@ impl Parts {
             layers,
             ranks,
             products,
-            answer: machine.product(f64::from(model.vocab_size) / tp, d),
+            logits: machine.product(f64::from(model.vocab_size) / tp, d),
             routed,
             between: between * model.dtype_bytes / (machine.bandwidth * kernels.attention_bandwidth),
             attention_launch: kernels.attention_launch_us,
@@ -401,7 +404,7 @@ impl Parts {
             context_token: (kv_elements * model.dtype_bytes / (machine.bandwidth * kernels.attention_bandwidth))
                 .max(heads * 2.0 * (query + value) / (machine.flops_16bit * kernels.attention_flops)),
             prefill_pair: heads * 2.0 * (query + value) / (machine.flops_16bit * kernels.attention_flops),
-            network: Network {
+            network: Collectives {
                 gpus: tp,
                 reductions: 2.0 * layers - dispatched,
                 dispatches: 2.0 * dispatched,
@@ -411,7 +414,7 @@ impl Parts {
         }
     }
 
-    /// µs of all matrix products but the experts' and the answers'.
+    /// Time of all matrix products except those of experts and output logits, µs.
     fn gemms(&self, tokens: f64) -> f64 {
         let tokens = (tokens / self.ranks).ceil();
         self.products.iter().map(|(count, product)| count * product.us(tokens)).sum::<f64>() + self.between * tokens
@@ -426,13 +429,13 @@ impl Parts {
         self.network.us(tokens)
     }
 
-    /// µs of the last matrix, from which tokens are sampled.
-    fn answers(&self, requests: f64) -> f64 {
-        self.answer.us((requests / self.ranks).ceil())
+    /// Time of the last matrix product, which gives the logits for sampling, µs.
+    fn logits(&self, requests: f64) -> f64 {
+        self.logits.us((requests / self.ranks).ceil())
     }
 }
 
-/// A GPU under the weights of one model: rates in bytes/µs and FLOP/µs.
+/// A GPU with the weights of one model: rates in bytes/µs and FLOP/µs.
 struct Machine<'a> {
     kernels: &'a Kernels,
     bandwidth: f64,
@@ -454,7 +457,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Tensor cores work on 8 bits.
+    /// Whether the tensor cores compute with 8-bit weights.
     fn is_8bit(&self) -> bool {
         self.weight_bytes == 1.0 && self.flops > self.flops_16bit
     }
@@ -488,8 +491,8 @@ impl Product {
     }
 }
 
-/// The larger of two times, and a little more where they are alike. Two square roots: `powf` may differ in
-/// the last bit from machine to machine.
+/// The larger of two times, and a little more where they are similar. It uses two square roots because `powf` may
+/// differ in the last bit between machines.
 fn slower(memory: f64, arithmetic: f64) -> f64 {
     let (memory, arithmetic) = (memory * memory, arithmetic * arithmetic);
     (memory * memory + arithmetic * arithmetic).sqrt().sqrt()
@@ -500,17 +503,17 @@ fn slower(memory: f64, arithmetic: f64) -> f64 {
 struct Experts {
     layers: f64,
     launch: f64,
-    /// Experts of this GPU, and the chance that a token misses a given one.
+    /// Number of experts on this GPU, and the probability that a token misses a given one.
     experts: f64,
     miss: f64,
-    /// µs: the weights of one expert; arithmetic and traffic of one token.
+    /// µs: the weights of one expert; arithmetic and memory traffic of one token.
     weights: f64,
     arithmetic: f64,
     activations: f64,
 }
 
 impl Experts {
-    /// `spread`: GPUs, and whether they hold whole experts.
+    /// `spread`: number of GPUs, and whether they hold whole experts.
     fn new(machine: &Machine<'_>, model: &ModelConfig, moe: &Moe, layers: f64, spread: (f64, bool)) -> Self {
         let (gpus, whole) = spread;
         let curve = if machine.is_8bit() { machine.kernels.experts_8bit } else { machine.kernels.experts };
@@ -518,7 +521,7 @@ impl Experts {
         let (experts, visits) = (f64::from(moe.num_experts), f64::from(moe.num_experts_per_tok));
         let (bandwidth, flops) = (machine.bandwidth * curve.bandwidth, machine.flops * curve.flops);
         let width_here = if whole { width } else { width / gpus };
-        // Visits of one token to this GPU.
+        // Visits of one token to experts on this GPU.
         let visits_here = if whole { visits / gpus } else { visits };
         Self {
             layers,
@@ -544,20 +547,20 @@ impl Experts {
     }
 }
 
-/// What GPUs exchange in one step.
+/// The collectives of one step.
 #[derive(Clone, Copy, Debug)]
-struct Network {
-    /// GPUs of a tensor-parallel group.
+struct Collectives {
+    /// Number of GPUs in a tensor-parallel group.
     gpus: f64,
-    /// All-reduces, and exchanges with the experts of other ranks.
+    /// Number of all-reduces, and of exchanges with the experts of other ranks.
     reductions: f64,
     dispatches: f64,
-    /// Bytes per token.
+    /// Size of a message, bytes per token.
     message: f64,
     kernels: Kernels,
 }
 
-impl Network {
+impl Collectives {
     fn us(&self, tokens: f64) -> f64 {
         let bytes = self.message * tokens;
         let Kernels { reduce_once, reduce_twice, .. } = self.kernels;
@@ -565,7 +568,7 @@ impl Network {
         let mut us = 0.0;
         if self.gpus > 1.0 {
             let others = self.gpus - 1.0;
-            // Whichever way is faster: reading everything at once, or a part twice.
+            // The faster of two algorithms: one pass over everything, or two passes over parts.
             let once = over(reduce_once, others * bytes);
             let twice = over(reduce_twice, 2.0 * others / self.gpus * bytes);
             us += self.reductions * once.min(twice);
@@ -605,12 +608,12 @@ fn check(model: &ModelConfig, gpu: &Gpu, parallelism: Parallelism) -> Result<(),
     }
 }
 
-/// The config's own `head_dim` where it has one.
+/// Width of a head: the config's own `head_dim` where it has one.
 fn head_dim(model: &ModelConfig) -> f64 {
     model.head_dim.map_or(f64::from(model.hidden_size) / f64::from(model.num_attention_heads), f64::from)
 }
 
-/// Layers with experts: unlike in BLIS, leading dense layers have none.
+/// Number of layers with experts. Unlike in BLIS, leading dense layers have none.
 fn moe_layers(model: &ModelConfig) -> f64 {
     let dense = model.moe.map_or(0, |moe| moe.first_k_dense_replace);
     f64::from(model.moe_layers().min(model.num_hidden_layers.saturating_sub(dense)))
@@ -633,7 +636,7 @@ fn power(mut base: f64, mut exponent: u64) -> f64 {
 pub(crate) mod samples {
     use super::{Curve, Kernels, Link};
 
-    /// Curves like those of an H100.
+    /// Curves similar to those of an H100.
     pub fn kernels() -> Kernels {
         Kernels {
             gemm: Curve { launch_us: 3.5, bandwidth: 0.9, flops: 0.89 },
@@ -657,7 +660,7 @@ mod tests {
 
     use super::samples::kernels;
     use super::*;
-    use crate::latency::testing::{Item, batch, random_batches};
+    use crate::latency::testing::{BatchItem, batch, random_batches};
     use crate::model::samples::{deepseek_lite, h100, llama_8b, qwen_moe, scout_fp8};
 
     const ALPHA: PhysicsAlpha = PhysicsAlpha { arrival_us: 4500.0, input_token_us: 0.5, first_token_steps: 1.25 };
@@ -677,8 +680,8 @@ mod tests {
         Physics::new(model, (&h100(), &kernels()), parallelism, false, ALPHA, BETA).unwrap()
     }
 
-    /// A dense model on one rank, kernel by kernel and request by request.
-    fn written_out(m: &ModelConfig, tp: f64, items: &[Item]) -> f64 {
+    /// The formula of a dense model on one rank, kernel by kernel and request by request.
+    fn written_out(m: &ModelConfig, tp: f64, items: &[BatchItem]) -> f64 {
         let (k, bandwidth, flops) = (kernels(), 3.35e6, 989.5e6);
         let (l, d, h) =
             (f64::from(m.num_hidden_layers), f64::from(m.hidden_size), f64::from(m.num_attention_heads) / tp);
@@ -732,7 +735,7 @@ mod tests {
     }
 
     #[test]
-    fn large_batches_take_the_same_formula() {
+    fn batches_beyond_the_tables_use_the_same_formula() {
         let mut physics = physics(&qwen_moe(), 2, 1);
         let batches: Vec<Batch> = random_batches(2_000).map(|items| batch(&items)).collect();
         let tables: Vec<Micros> = batches.iter().map(|batch| physics.step_time(batch)).collect();
@@ -756,7 +759,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_share_the_work_and_pay_for_it() {
+    fn more_gpus_are_faster_with_overheads() {
         let step = |tensor, requests| {
             let physics = physics(&llama_8b(), tensor, 1);
             physics.step_time(&Batch { decode_requests: requests, decode_context: 500 * requests, ..Batch::default() })
@@ -790,7 +793,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn invalid_configurations_are_refused() {
         let error = |model: &ModelConfig, tensor, data, kernels: &Kernels, beta| {
             let parallelism = Parallelism { tensor, data };
             Physics::new(model, (&h100(), kernels), parallelism, false, ALPHA, beta).unwrap_err()
@@ -816,7 +819,7 @@ mod tests {
     }
 
     proptest! {
-        /// Beyond the tables too, and to the bit.
+        /// Equal to the bit, also beyond the tables.
         #[test]
         fn over_its_context_a_step_is_a_line(
             physics in any_physics(), requests in 1u64..9_000, contexts in prop::collection::vec(0u64..4_000_000, 1..50),
@@ -830,7 +833,7 @@ mod tests {
             }
         }
 
-        /// More of anything is never faster, and nothing is faster than the shortest step.
+        /// More tokens or context never make a step faster, and no step is faster than the shortest step.
         #[test]
         fn steps_are_monotone(
             physics in any_physics(),

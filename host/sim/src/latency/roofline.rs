@@ -1,6 +1,6 @@
-//! `roofline`: the slower of arithmetic and memory traffic, nothing else.
+//! `roofline`: the maximum of arithmetic time and memory time, without overheads.
 //!
-//! No training, no communication, no overhead per layer or request: a lower bound that needs only the
+//! It has no training, no communication, and no overhead per layer or request: a lower bound that needs only the
 //! architecture and the data sheet.
 
 use super::arithmetic::{PerGpu, exact};
@@ -13,33 +13,33 @@ use crate::units::Micros;
 
 /// Step time max(compute, memory) from first principles.
 ///
-/// Source: BLIS f90a1e3a, `engine.md` §4.4. A request with `n` new tokens after `seq` others costs
-/// `flops = n·linear + n·(seq + (n−1)/2)·quadratic` and moves `n·activations + (n + seq)·kv` bytes, so the
-/// sums Σn, Σn·seq, Σn² and Σseq are all a step needs.
+/// Source: BLIS f90a1e3a, `engine.md` §4.4. A request with `n` new tokens after `seq` others costs `flops = n·linear +
+/// n·(seq + (n−1)/2)·quadratic` and moves `n·activations + (n + seq)·kv` bytes, so a step needs only the sums Σn,
+/// Σn·seq, Σn² and Σseq.
 #[derive(Clone, Debug)]
 pub struct Roofline {
     host: HostTimes,
-    /// FLOP per token.
+    /// FLOP per computed token.
     linear: f64,
-    /// FLOP per token and token attended to.
+    /// FLOP per pair of a computed token and a token that it attends to.
     quadratic: f64,
-    /// Bytes per token, and per token and token attended to.
+    /// Bytes per computed token, and per token attended to.
     activation_bytes: f64,
     kv_bytes: f64,
     tp: f64,
-    /// FLOP to seconds.
+    /// Converts FLOP to seconds, in prefill and in decode.
     prefill: PerGpu,
     decode: PerGpu,
-    /// Bytes/s.
+    /// Memory bandwidth, bytes per second.
     bandwidth: f64,
-    weights: Weights,
+    weights: WeightReads,
 }
 
 impl Roofline {
-    /// The model on `parallelism.tensor` GPUs. Without α terms: BLIS's roofline takes none.
+    /// The model on `parallelism.tensor` GPUs. It has no α terms: BLIS's roofline takes none.
     ///
     /// # Errors
-    /// If a number is missing, the experts are inconsistent, or data parallelism is asked for.
+    /// If a number is missing, the experts are inconsistent, or the data-parallel degree is above 1.
     pub fn new(model: &ModelConfig, gpu: &Gpu, parallelism: Parallelism) -> Result<Self, LatencyError> {
         let mfu = gpu.mfu.ok_or(LatencyError::MfuUnknown)?;
         check_model(model)?;
@@ -65,7 +65,7 @@ impl Roofline {
         let moe_layers = f64::from(model.moe_layers());
         let dense_layers = layers - moe_layers;
         let experts_per_token = model.moe.map_or(0.0, |moe| f64::from(moe.num_experts_per_tok));
-        // Two matrices per MLP, not three; normalisation and softmax as vector work.
+        // Two matrices per MLP, not three; normalisation and softmax as vector operations.
         let gemm = layers * (2.0 * (d * d + 2.0 * d * kv_width) + 2.0 * d * d)
             + moe_layers * 2.0 * (2.0 * d * f64::from(model.expert_width())) * experts_per_token
             + dense_layers * 2.0 * (2.0 * d * f64::from(model.dense_width()));
@@ -81,7 +81,7 @@ impl Roofline {
             prefill: PerGpu::new(parallelism.tensor, peak * mfu.prefill),
             decode: PerGpu::new(parallelism.tensor, peak * mfu.decode),
             bandwidth: gpu.hbm_tb_s * 1e12,
-            weights: Weights::new(model, kv_width, tp),
+            weights: WeightReads::new(model, kv_width, tp),
         })
     }
 }
@@ -125,17 +125,17 @@ impl LatencyModel for Roofline {
     }
 }
 
-/// Weight bytes a step reads: all dense ones, and the experts its tokens visit.
+/// Weight bytes that a step reads: all dense weights, and the experts that its tokens visit.
 ///
-/// With E experts of which each token visits k at random, n tokens visit E·(1 − ((E−k)/E)^n) of them.
-/// The power is too slow for every step, so the first few thousand answers are kept.
+/// With E experts of which each token visits k at random, n tokens visit E·(1 − ((E−k)/E)^n) of them. The power is too
+/// slow to be computed at every step, so the first few thousand results are kept in a table.
 #[derive(Clone, Debug)]
-struct Weights {
+struct WeightReads {
     fixed: f64,
     /// Bytes of one expert in all layers.
     expert: f64,
     experts: f64,
-    /// (E−k)/E: the chance that a token misses a given expert.
+    /// (E−k)/E: the probability that a token misses a given expert.
     miss: f64,
     weight_bytes: f64,
     tp: f64,
@@ -143,7 +143,7 @@ struct Weights {
     per_gpu: Vec<f64>,
 }
 
-impl Weights {
+impl WeightReads {
     fn new(model: &ModelConfig, kv_width: f64, tp: f64) -> Self {
         let (layers, d) = (f64::from(model.num_hidden_layers), f64::from(model.hidden_size));
         let moe_layers = f64::from(model.moe_layers());
@@ -201,11 +201,11 @@ fn power(mut base: f64, mut exponent: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::latency::testing::{Item, batch, random_batches};
+    use crate::latency::testing::{BatchItem, batch, random_batches};
     use crate::model::samples::{deepseek_lite, h100, llama_8b, qwen_moe, scout_fp8};
 
-    /// `engine.md` §4.4 word for word, request by request.
-    fn written_out(model: &ModelConfig, gpu: &Gpu, tp: f64, items: &[Item]) -> u64 {
+    /// The formula of `engine.md` §4.4 as it is written there, request by request.
+    fn written_out(model: &ModelConfig, gpu: &Gpu, tp: f64, items: &[BatchItem]) -> u64 {
         let (l, d) = (f64::from(model.num_hidden_layers), f64::from(model.hidden_size));
         let (h, kv) = (f64::from(model.num_attention_heads), f64::from(model.num_key_value_heads));
         let (ffm, ffd) = (f64::from(model.expert_width()), f64::from(model.dense_width()));

@@ -1,8 +1,7 @@
 //! `trained-physics`, the default: physical times, each with a trained weight.
 //!
-//! Arithmetic, KV traffic, weight loading and collectives are computed from architecture and data
-//! sheet; the weights (β) say how much of each a real engine shows, and add overheads per layer, per
-//! request and per step.
+//! Arithmetic, KV traffic, weight loading and collectives are computed from architecture and data sheet. The weights
+//! (β) scale these times to those of a real engine, and add overheads per layer, per request and per step.
 
 use super::arithmetic::{PerGpu, exact};
 use super::error::{check_coefficients, check_model, check_nonzero};
@@ -12,27 +11,27 @@ use crate::units::Micros;
 
 /// Step time as a weighted sum of physical times.
 ///
-/// Source: BLIS f90a1e3a, `engine.md` §4.3, in its order of operations: the answers are those of BLIS to
-/// the microsecond. Products of integers are computed in advance where they are exact (below 2^53).
+/// Source: BLIS f90a1e3a, `engine.md` §4.3, in its order of operations: the results are those of BLIS to the
+/// microsecond. Products of integers are computed in advance where they are exact (below 2^53).
 ///
-/// Known simplifications, kept for parity: a head is `hidden_size / num_attention_heads` wide even if
-/// the config says otherwise, KV elements take two bytes, latent attention counts as full KV, and the
-/// attention of a prompt chunk counts the whole prompt.
+/// Known simplifications, kept for parity: a head is `hidden_size / num_attention_heads` wide even if the config has
+/// another width, KV elements take two bytes, latent attention counts as full KV, and the attention of a prompt chunk
+/// counts the whole prompt.
 #[derive(Clone, Debug)]
 pub struct TrainedPhysics {
     alpha: [f64; 3],
-    beta: Beta,
+    beta: TrainedBeta,
     kv_split: KvSplit,
-    physics: Physics,
-    /// b2·weight loading; b4·layers; b7·MoE layers, µs.
+    physics: PhysicalTimes,
+    /// Constants: b2·weight loading; b4·layers; b7·MoE layers, µs.
     weights_us: f64,
     layers_us: f64,
     interleaved_us: f64,
 }
 
-/// Trained weights by what they multiply.
+/// Trained weights, named by the term that they multiply.
 #[derive(Clone, Copy, Debug, Default)]
-struct Beta {
+struct TrainedBeta {
     prefill_compute: f64,
     decode_compute: f64,
     weight_loading: f64,
@@ -46,7 +45,7 @@ struct Beta {
     dispatch: f64,
 }
 
-/// Which phases weigh KV traffic on its own (added) instead of taking max(compute, KV).
+/// The phases in which KV traffic has its own weight (and is added) instead of max(compute, KV).
 #[derive(Clone, Copy, Debug)]
 struct KvSplit {
     prefill: bool,
@@ -54,8 +53,8 @@ struct KvSplit {
 }
 
 impl TrainedPhysics {
-    /// α: µs per request before the queue, after the last token, and per output token.
-    /// β: 7 to 11 trained weights, in the order b0 … b10 of `engine.md` §4.3.
+    /// α: µs per request before the queue, after the last token, and per output token. β: 7 to 11 trained weights, in
+    /// the order b0 … b10 of `engine.md` §4.3.
     ///
     /// # Errors
     /// If the coefficients are malformed, a number is missing, or heads or experts do not fit the GPUs.
@@ -77,7 +76,7 @@ impl TrainedPhysics {
             return Err(count("beta", "7 to 11", beta.len()));
         }
         let optional = |index: usize| rest.get(index).copied();
-        let beta = Beta {
+        let beta = TrainedBeta {
             prefill_compute: b0,
             decode_compute: b1,
             weight_loading: b2,
@@ -91,7 +90,7 @@ impl TrainedPhysics {
             dispatch: optional(3).unwrap_or(b3),
         };
         check(model, gpu, parallelism)?;
-        let physics = Physics::new(model, gpu, parallelism, comm);
+        let physics = PhysicalTimes::new(model, gpu, parallelism, comm);
         let interleaved = model.moe.is_some_and(|moe| moe.interleave_moe_layer_step > 0);
         Ok(Self {
             alpha,
@@ -173,8 +172,8 @@ impl LatencyModel for TrainedPhysics {
     }
 }
 
-fn count(name: &'static str, expected: &'static str, given: usize) -> LatencyError {
-    LatencyError::CoefficientCount { model: "trained-physics", name, expected, given }
+fn count(name: &'static str, expected: &'static str, actual: usize) -> LatencyError {
+    LatencyError::CoefficientCount { model: "trained-physics", name, expected, actual }
 }
 
 fn check(model: &ModelConfig, gpu: &Gpu, parallelism: Parallelism) -> Result<(), LatencyError> {
@@ -200,27 +199,27 @@ fn check(model: &ModelConfig, gpu: &Gpu, parallelism: Parallelism) -> Result<(),
     }
 }
 
-/// How the ranks of a data-parallel group exchange tokens with the experts of the others.
+/// How the ranks of a data-parallel group exchange tokens with the experts of other ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MoeComm {
-    /// Each token travels once (`naive`, `allgather_reducescatter`).
+    /// Each token is sent once (`naive`, `allgather_reducescatter`).
     #[default]
     AllGather,
-    /// Each token travels once per expert it visits (`pplx`, `deepep_*`, `mori`, `flashinfer_all2allv`).
+    /// Each token is sent once per expert that it visits (`pplx`, `deepep_*`, `mori`, `flashinfer_all2allv`).
     AllToAll,
 }
 
 /// The physical times, µs, before their weights. Constants that are integers are exact.
 #[derive(Clone, Copy, Debug)]
-struct Physics {
-    /// FLOP/µs and byte/µs of one GPU.
+struct PhysicalTimes {
+    /// Performance of one GPU: FLOP/µs and bytes/µs.
     flops: f64,
     bandwidth: f64,
-    /// Bytes, times tp, to µs of an all-reduce.
+    /// Converts the bytes of an all-reduce, times tp, to µs.
     reduce: PerGpu,
     tp: f64,
     dp: f64,
-    /// GPUs of the group, tp·dp, and those over which experts are spread.
+    /// Number of GPUs of the group, tp·dp, and of those over which experts are distributed.
     gpus: f64,
     expert_gpus: f64,
     layers: f64,
@@ -245,11 +244,11 @@ struct Physics {
     dispatch_layers: f64,
     copies_per_token: f64,
     dtype_bytes: f64,
-    /// Whether GPUs exchange anything at all.
+    /// Whether there is any exchange between GPUs.
     collectives: bool,
 }
 
-impl Physics {
+impl PhysicalTimes {
     fn new(model: &ModelConfig, gpu: &Gpu, parallelism: Parallelism, comm: MoeComm) -> Self {
         let (layers, d) = (f64::from(model.num_hidden_layers), f64::from(model.hidden_size));
         let moe_layers = f64::from(model.moe_layers());
@@ -328,17 +327,17 @@ impl Physics {
             + dense
     }
 
-    /// All-reduces within the tensor-parallel group.
+    /// Time of the all-reduces within the tensor-parallel group, µs.
     fn all_reduce(&self, tokens: f64) -> f64 {
         let time = |bytes_per_token: f64| self.reduce.time(bytes_per_token * tokens);
         let attention = time(self.reduce_attention) / self.dp;
         if self.moe_layers == 0.0 {
-            return attention + attention; // every layer reduces after its dense MLP, too
+            return attention + attention; // every layer also reduces after its dense MLP
         }
         attention + time(self.reduce_dense) / self.dp + time(self.reduce_experts)
     }
 
-    /// Exchange of tokens between data-parallel ranks and experts.
+    /// Time of the exchange of tokens between data-parallel ranks and experts, µs.
     fn dispatch(&self, tokens: f64) -> f64 {
         if self.dispatch_layers == 0.0 {
             return 0.0;
@@ -351,8 +350,8 @@ impl Physics {
     }
 }
 
-/// Reading every weight of one GPU once, µs.
-fn weight_loading_us(model: &ModelConfig, physics: &Physics) -> f64 {
+/// Time of reading every weight of one GPU once, µs.
+fn weight_loading_us(model: &ModelConfig, physics: &PhysicalTimes) -> f64 {
     let (layers, d, tp) = (physics.layers, physics.hidden, physics.tp);
     let dense_layers = layers - physics.moe_layers;
     let head_dim = f64::from(model.hidden_size / model.num_attention_heads);
@@ -370,7 +369,7 @@ fn weight_loading_us(model: &ModelConfig, physics: &Physics) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::latency::testing::{Item, batch, random_batches};
+    use crate::latency::testing::{BatchItem, batch, random_batches};
     use crate::model::samples::{deepseek_lite, h100, llama_8b, qwen_moe, scout_fp8};
 
     const ALPHA: [f64; 3] = [15563.199579, 777.3455, 45.907545];
@@ -388,8 +387,8 @@ mod tests {
         0.752037,
     ];
 
-    /// `engine.md` §4.3 word for word, request by request.
-    fn written_out(m: &ModelConfig, gpu: &Gpu, par: Parallelism, comm: MoeComm, b: &[f64], items: &[Item]) -> u64 {
+    /// The formula of `engine.md` §4.3 as it is written there, request by request.
+    fn written_out(m: &ModelConfig, gpu: &Gpu, par: Parallelism, comm: MoeComm, b: &[f64], items: &[BatchItem]) -> u64 {
         let (l, d, h) = (f64::from(m.num_hidden_layers), f64::from(m.hidden_size), f64::from(m.num_attention_heads));
         let (tp, dp) = (f64::from(par.tensor), f64::from(par.data));
         let (td, f, w) = (tp * dp, gpu.peak_tflops(m.weight_bytes) * 1e6, gpu.hbm_tb_s * 1e6);
@@ -505,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn invalid_configurations_are_refused() {
         let error = |model: &ModelConfig, tensor, data, beta: &[f64]| {
             let parallelism = Parallelism { tensor, data };
             TrainedPhysics::new(model, &h100(), parallelism, MoeComm::AllGather, &ALPHA, beta).unwrap_err()

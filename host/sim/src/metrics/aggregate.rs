@@ -1,4 +1,4 @@
-//! The figures of one instance, and of all of them together.
+//! The figures of one instance, and of all instances together.
 
 use super::counts::Counts;
 use super::distribution::{Distribution, Samples};
@@ -6,28 +6,28 @@ use crate::limits::RECENT_OUTCOMES;
 use crate::outcome::{Counters, Outcome, Status};
 use crate::units::Micros;
 
-/// What one simulation came to, for one instance or for the cluster.
+/// The figures of one instance or of the cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Aggregate {
-    /// Requests by the way they ended. Those that reached no instance are in the cluster's only.
+    /// Requests by their final status. Those that reached no instance are only counted for the cluster.
     pub counts: Counts,
-    /// The instance's own counters; of the cluster: their sums, and the latest clock.
+    /// The instance's own counters; for the cluster their sums, and the latest clock.
     pub counters: Counters,
-    /// Simulated time: the last executed event, at most the horizon. Of the cluster: the longest.
+    /// Simulated time: the last executed event, at most the horizon. For the cluster: the longest.
     pub duration: Micros,
-    /// Share of prefix-cache look-ups that found their block, 0 to 1; 0 without look-ups. Of the
-    /// cluster: the mean over its instances, as published.
+    /// Prefix-cache hit rate over blocks, 0 to 1; 0 without look-ups. For the cluster: the mean over its instances, as
+    /// published.
     pub cache_hit_rate: f64,
-    /// Requests in the wait queue, averaged over the duration *of the cluster*, so that instances
-    /// compare; of the cluster: in all wait queues together.
+    /// Mean number of requests in the waiting queue over the duration *of the cluster*, so that instances are
+    /// comparable; for the cluster: in all waiting queues together.
     pub mean_queue_length: f64,
-    /// Time to first token of every request that got one, completed or not.
+    /// Time to first token of every request that generated one, completed or not.
     pub ttft: Distribution,
     /// Inter-token latencies of completed requests, pooled.
     pub itl: Distribution,
     /// End-to-end latency of completed requests.
     pub e2e: Distribution,
-    /// Arrival to (last) admission into the batch, of every request ever admitted.
+    /// Time from arrival to (last) admission into the batch, of every request ever admitted to it.
     pub scheduling_delay: Distribution,
 }
 
@@ -45,68 +45,69 @@ impl Aggregate {
     }
 }
 
-/// 0 if no time passed.
+/// Events per second; 0 if no time passed.
 pub(super) fn per_second(count: u64, duration: Micros) -> f64 {
     if duration == Micros::ZERO { 0.0 } else { count as f64 / duration.as_secs_f64() }
 }
 
-/// What [`Aggregate`] is made of.
+/// The samples and counts of an [`Aggregate`].
 ///
-/// Every instance has one, and with many instances they do not fit the processor's caches; so what
-/// ends is written down in one place and sorted in some dozens at a time.
+/// Every instance has one, and with many instances they do not fit the processor's caches. Outcomes are therefore
+/// buffered in one buffer per instance and sorted some dozens at a time.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Collected {
-    /// Not sorted in yet.
-    recent: Vec<Ended>,
+pub(super) struct InstanceSamples {
+    /// Outcomes that are not sorted yet.
+    recent: Vec<EndedRequest>,
     pub counts: Counts,
     ttft: Samples,
     e2e: Samples,
     scheduling_delay: Samples,
 }
 
-/// What counts of an outcome: half a cache line.
+/// The parts of an outcome that are counted: half a cache line.
 #[derive(Clone, Copy, Debug)]
-struct Ended {
-    /// TTFT, end-to-end latency and scheduling delay in µs; [`Ended::NONE`] where there is none.
+struct EndedRequest {
+    /// TTFT, end-to-end latency and scheduling delay in µs; [`EndedRequest::NONE`] where there is none.
     latencies: [u64; 3],
     generated_tokens: u32,
     status: Status,
 }
 
-impl Ended {
-    /// No duration is that long.
+impl EndedRequest {
+    /// Marks a missing latency: no duration is that long.
     const NONE: u64 = u64::MAX;
 }
 
-impl Collected {
+impl InstanceSamples {
     pub fn add(&mut self, outcome: &Outcome) {
         if self.recent.len() == RECENT_OUTCOMES {
-            self.settle();
+            self.flush();
         }
         let &Outcome { status, generated_tokens, ttft, e2e, scheduling_delay, .. } = outcome;
-        let latencies = [ttft, e2e, scheduling_delay].map(|latency| latency.map_or(Ended::NONE, |Micros(us)| us));
+        let latencies =
+            [ttft, e2e, scheduling_delay].map(|latency| latency.map_or(EndedRequest::NONE, |Micros(us)| us));
         if self.recent.capacity() == 0 {
             self.recent.reserve(RECENT_OUTCOMES);
         }
-        self.recent.push(Ended { latencies, generated_tokens, status });
+        self.recent.push(EndedRequest { latencies, generated_tokens, status });
     }
 
-    /// Sorts in what was written down: before anything is read.
-    pub fn settle(&mut self) {
+    /// Sorts the buffered outcomes; called before the samples are read.
+    pub fn flush(&mut self) {
         let mut recent = std::mem::take(&mut self.recent);
         for ended in recent.drain(..) {
             self.counts.count(ended.status, ended.generated_tokens);
             let samples = [&mut self.ttft, &mut self.e2e, &mut self.scheduling_delay];
             for (samples, us) in samples.into_iter().zip(ended.latencies) {
-                samples.extend((us != Ended::NONE).then_some(Micros(us)));
+                samples.extend((us != EndedRequest::NONE).then_some(Micros(us)));
             }
         }
         self.recent = recent;
     }
 
-    /// `itl` are its inter-token latencies; `whole` is the duration of the cluster.
+    /// The figures. `itl` are its inter-token latencies; `whole` is the duration of the cluster.
     pub fn aggregate(&mut self, itl: Distribution, counters: &Counters, horizon: Micros, whole: Micros) -> Aggregate {
-        self.settle();
+        self.flush();
         let lookups = counters.cache_hits + counters.cache_misses;
         Aggregate {
             counts: self.counts,
@@ -122,14 +123,20 @@ impl Collected {
     }
 }
 
-/// All instances together. `parts` are what they collected, and what no instance did.
-pub(super) fn cluster(parts: &[&Collected], itl: Distribution, instances: &[Aggregate], duration: Micros) -> Aggregate {
+/// The figures of all instances together. `parts` are their samples, and those of requests that reached no instance.
+pub(super) fn cluster(
+    parts: &[&InstanceSamples],
+    itl: Distribution,
+    instances: &[Aggregate],
+    duration: Micros,
+) -> Aggregate {
     let mut counts = Counts::default();
     parts.iter().for_each(|part| counts.add(&part.counts));
     let mut counters = Counters::default();
     instances.iter().for_each(|instance| add(&mut counters, &instance.counters));
-    // One after the other: each copies its samples.
-    let merged = |of: fn(&Collected) -> &Samples| Samples::merged(parts.iter().map(|part| of(part))).distribution();
+    // One after the other, because each copies its samples.
+    let merged =
+        |of: fn(&InstanceSamples) -> &Samples| Samples::merged(parts.iter().map(|part| of(part))).distribution();
     Aggregate {
         counts,
         counters,
@@ -143,7 +150,7 @@ pub(super) fn cluster(parts: &[&Collected], itl: Distribution, instances: &[Aggr
     }
 }
 
-/// By Little's law.
+/// Mean queue length over `duration`, by Little's law.
 fn mean_queue_length(counters: &Counters, duration: Micros) -> f64 {
     if duration == Micros::ZERO { 0.0 } else { counters.queue_time.0 as f64 / duration.0 as f64 }
 }

@@ -1,30 +1,30 @@
-//! What went wrong, counted; each with its definition in words.
+//! Anomalies: counts of undesired events, each with its definition.
 
 use super::aggregate::Aggregate;
 use super::counts::Counts;
 use crate::request::Name;
 
-/// What may go wrong.
+/// The kinds of anomalies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anomaly {
-    /// A request overtook another one.
+    /// A request was admitted to the batch before an earlier one of at least its priority.
     PriorityInversion,
-    /// One instance has a queue, the others have not.
+    /// One instance has a long waiting queue while the others do not.
     HeadOfLineBlocking,
-    /// Kept out.
+    /// The admission policy rejected a request.
     RejectedByAdmission,
-    /// No instance for it.
+    /// No instance serves the model of a request.
     RejectedByRouting,
-    /// Unservable.
+    /// A request can never be served.
     Dropped,
-    /// Given up.
+    /// A request timed out at its deadline.
     TimedOut,
-    /// Cut off.
+    /// The output of a request was ended at the maximum model length.
     LengthCapped,
 }
 
 impl Anomaly {
-    /// All of them, in the order of reports.
+    /// All kinds, in the order of reports.
     pub const ALL: [Self; 7] = [
         Self::PriorityInversion,
         Self::HeadOfLineBlocking,
@@ -49,57 +49,57 @@ impl Anomaly {
         }
     }
 
-    /// What exactly is counted.
+    /// The definition of the count.
     #[must_use]
     pub fn definition(self) -> &'static str {
         match self {
             Self::PriorityInversion => {
-                "requests that entered the batch of an instance while another request there that had arrived \
-                 earlier, and whose SLO class is at least as urgent, had yet to enter it. Requests that never \
-                 entered count as overtaken only if they are still queued at the end; preempted ones never do"
+                "requests that entered the batch of an instance before another request there that had arrived \
+                 earlier and has an SLO class of at least the same priority. Requests that never entered count \
+                 as overtaken only if they are still queued at the end; preempted ones never do"
             }
             Self::HeadOfLineBlocking => {
-                "instances whose wait queue, averaged over the simulated time, holds at least 1 request and more \
+                "instances with a waiting queue that, averaged over the simulated time, holds at least 1 request and more \
                  than twice as many as the queues of the other instances do on average"
             }
-            Self::RejectedByAdmission => "requests that the admission policy turned away",
+            Self::RejectedByAdmission => "requests that the admission policy rejected",
             Self::RejectedByRouting => "requests for a model that no instance serves",
             Self::Dropped => {
                 "requests that can never be served: too long for the model, the KV cache or the token budget of a step"
             }
             Self::TimedOut => "requests whose deadline passed before they completed",
-            Self::LengthCapped => "completed requests whose answer was cut off at the maximum model length",
+            Self::LengthCapped => "completed requests with an output that ended early at the maximum model length",
         }
     }
 }
 
-/// What went wrong, counted. [`Anomaly::definition`] says what each figure means.
+/// The counts of anomalies. [`Anomaly::definition`] defines each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Anomalies {
-    /// [`Anomaly::PriorityInversion`]; `None` unless asked for.
+    /// [`Anomaly::PriorityInversion`]; `None` unless enabled.
     pub priority_inversions: Option<u64>,
     /// [`Anomaly::HeadOfLineBlocking`]: the instances, lowest first.
-    pub head_of_line_blocking: Vec<Blocked>,
-    /// [`Anomaly::RejectedByAdmission`].
+    pub head_of_line_blocking: Vec<BlockedInstance>,
+    /// [`Anomaly::RejectedByAdmission`]: number of requests.
     pub rejected_by_admission: u64,
     /// The same by SLO class.
     pub shed: Vec<(Name, u64)>,
-    /// [`Anomaly::RejectedByRouting`].
+    /// [`Anomaly::RejectedByRouting`]: number of requests.
     pub rejected_by_routing: u64,
-    /// [`Anomaly::Dropped`].
+    /// [`Anomaly::Dropped`]: number of requests.
     pub dropped: u64,
-    /// [`Anomaly::TimedOut`].
+    /// [`Anomaly::TimedOut`]: number of requests.
     pub timed_out: u64,
-    /// [`Anomaly::LengthCapped`].
+    /// [`Anomaly::LengthCapped`]: number of requests.
     pub length_capped: u64,
 }
 
 /// An instance with head-of-line blocking.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Blocked {
-    /// Its number.
+pub struct BlockedInstance {
+    /// Number of the instance in the cluster.
     pub instance: u32,
-    /// Requests in its wait queue, averaged over the simulated time.
+    /// Mean number of requests in its waiting queue over the simulated time.
     pub mean_queue_length: f64,
     /// The mean of that over the other instances.
     pub others_mean_queue_length: f64,
@@ -124,7 +124,7 @@ impl Anomalies {
         }
     }
 
-    /// How often `anomaly` occurred; `None` if nobody looked.
+    /// How often `anomaly` occurred; `None` if it was not counted.
     #[must_use]
     pub fn count(&self, anomaly: Anomaly) -> Option<u64> {
         match anomaly {
@@ -139,18 +139,19 @@ impl Anomalies {
     }
 }
 
-/// BLIS compares with the mean over all instances, which two of them can never exceed twofold.
-fn head_of_line_blocking(instances: &[Aggregate]) -> Vec<Blocked> {
+/// The instances with head-of-line blocking. BLIS compares with the mean over all instances, which an instance can
+/// never exceed twofold if there are two.
+fn head_of_line_blocking(instances: &[Aggregate]) -> Vec<BlockedInstance> {
     if instances.len() < 2 {
         return Vec::new();
     }
     let queue = |instance: &Aggregate| instance.mean_queue_length;
     let waiting = (0..).zip(instances).filter(|(_, instance)| queue(instance) >= 1.0);
     let compared = waiting.map(|(number, instance)| {
-        // Added up each time: subtracting from the sum would leave digits that mean nothing.
+        // Summed for each instance: subtracting from the total would leave meaningless digits.
         let (before, after) = (&instances[..number as usize], &instances[number as usize + 1..]);
         let others = before.iter().chain(after).map(queue).sum::<f64>() / (instances.len() - 1) as f64;
-        Blocked { instance: number, mean_queue_length: queue(instance), others_mean_queue_length: others }
+        BlockedInstance { instance: number, mean_queue_length: queue(instance), others_mean_queue_length: others }
     });
     compared.filter(|it| it.mean_queue_length > 2.0 * it.others_mean_queue_length).collect()
 }
@@ -184,7 +185,11 @@ mod tests {
         let anomalies = Anomalies {
             priority_inversions: Some(1),
             head_of_line_blocking: vec![
-                Blocked { instance: 0, mean_queue_length: 3.0, others_mean_queue_length: 0.0 };
+                BlockedInstance {
+                    instance: 0,
+                    mean_queue_length: 3.0,
+                    others_mean_queue_length: 0.0
+                };
                 2
             ],
             rejected_by_admission: 3,

@@ -1,4 +1,4 @@
-//! Requests by SLO class, and how many of them were served as their class was promised.
+//! Figures by SLO class: SLO attainment and goodput.
 
 use std::collections::BTreeMap;
 
@@ -9,35 +9,35 @@ use crate::outcome::Outcome;
 use crate::request::Name;
 use crate::units::Micros;
 
-/// What was promised to one class; `None` or 0: nothing.
+/// SLO targets of one class; `None` or 0 means no target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SloTargets {
-    /// Time to first token at most.
+    /// Maximum time to first token of a request.
     pub ttft: Option<Micros>,
-    /// Mean inter-token latency of a request at most.
+    /// Maximum mean inter-token latency of a request.
     pub itl: Option<Micros>,
-    /// End-to-end latency at most.
+    /// Maximum end-to-end latency of a request.
     pub e2e: Option<Micros>,
 }
 
 impl SloTargets {
-    /// Without targets of 0.
+    /// The same targets without those of 0.
     pub(super) fn normal(self) -> Self {
         let positive = |target: Option<Micros>| target.filter(|&target| target > Micros::ZERO);
         Self { ttft: positive(self.ttft), itl: positive(self.itl), e2e: positive(self.e2e) }
     }
 
-    /// Whether a request that ended kept to all targets. Without an answer it kept to none; without a
-    /// target, to all.
+    /// Whether a request that ended met all targets. A request that did not complete met none; a class without targets
+    /// is always met.
     #[must_use]
-    pub fn kept(&self, outcome: &Outcome) -> bool {
-        let met = self.normal().met(outcome);
+    pub fn met(&self, outcome: &Outcome) -> bool {
+        let met = self.normal().met_each(outcome);
         met.iter().all(|met| met.is_none_or(|met| met && outcome.completed()))
     }
 
-    /// TTFT, ITL and E2E: whether a completed request kept to the target; `None` without one. What
-    /// was not measured (no first token, no second token) keeps to none.
-    fn met(&self, outcome: &Outcome) -> [Option<bool>; 3] {
+    /// TTFT, ITL and E2E: whether a completed request met the target; `None` without a target. A latency that does not
+    /// exist (no first token, no second token) does not meet its target.
+    fn met_each(&self, outcome: &Outcome) -> [Option<bool>; 3] {
         let within = |target: Option<Micros>, value: Option<Micros>| {
             target.map(|target| value.is_some_and(|value| value <= target))
         };
@@ -46,17 +46,17 @@ impl SloTargets {
     }
 }
 
-/// Of a completed request with two tokens or more, µs.
+/// Mean inter-token latency of a completed request with two tokens or more, µs.
 fn itl_mean_us(outcome: &Outcome) -> Option<f64> {
     (outcome.completed() && outcome.itl_count > 0).then_some(outcome.itl_mean_us)
 }
 
-/// The requests of one class.
+/// The figures of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ClassReport {
-    /// By the way they ended.
+    /// Requests by their final status.
     pub counts: Counts,
-    /// Time to first token of every request that got one.
+    /// Time to first token of every request that generated one.
     pub ttft: Distribution,
     /// Mean inter-token latency of each completed request that has any.
     pub itl: Distribution,
@@ -64,57 +64,57 @@ pub struct ClassReport {
     pub e2e: Distribution,
 }
 
-/// How well the targets were kept, over the classes that have one.
+/// SLO attainment and goodput over the classes with targets.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Goodput {
-    /// Good requests per simulated second.
+    /// Requests that met all targets, per simulated second.
     pub goodput_rps: f64,
-    /// Good requests / requests that arrived, 0 to 1: rejected, dropped, timed-out and unfinished
-    /// ones count as missed.
+    /// Requests that met all targets / requests that arrived, 0 to 1: rejected, dropped, timed-out and unfinished ones
+    /// count as missed.
     pub slo_attainment: f64,
-    /// By class, those without targets or without requests left out.
+    /// The figures by class, without classes that have no targets or no requests.
     pub per_class: Vec<(Name, ClassGoodput)>,
 }
 
-/// How well the targets of one class were kept.
+/// SLO attainment and goodput of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ClassGoodput {
     /// Requests of the class that arrived: the denominator of its attainment.
     pub count: u64,
-    /// Completed requests that kept to every target of the class.
+    /// Completed requests that met every target of the class.
     pub good: u64,
-    /// Good requests per simulated second.
+    /// Requests that met every target, per simulated second.
     pub goodput_rps: f64,
     /// `good / count`, 0 to 1.
     pub slo_attainment: f64,
-    /// Share of the *completed* requests, 0 to 1, that kept to the TTFT target; `None` without one.
+    /// Share of the *completed* requests, 0 to 1, that met the TTFT target; `None` without one.
     pub ttft_attainment: Option<f64>,
-    /// The same for the mean ITL.
+    /// The same for the target of the mean ITL.
     pub itl_attainment: Option<f64>,
-    /// The same for E2E.
+    /// The same for the E2E target.
     pub e2e_attainment: Option<f64>,
-    /// 99th percentile of TTFT.
+    /// 99th percentile of TTFT, ms.
     pub ttft_p99_ms: f64,
-    /// Mean over requests of their mean ITL.
+    /// Mean over requests of their mean ITL, ms.
     pub itl_mean_ms: f64,
-    /// 99th percentile of E2E.
+    /// 99th percentile of E2E, ms.
     pub e2e_p99_ms: f64,
 }
 
-/// What the two reports are made of: 16 bytes per request, 8 more for durations above 71 minutes.
+/// The samples of both reports: 16 bytes per request, 8 more for durations above 71 minutes.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Class {
+pub(super) struct ClassSamples {
     counts: Counts,
     ttft: Samples,
     itl: Means,
     e2e: Samples,
     targets: SloTargets,
     good: u64,
-    /// Completed requests that kept to the target: TTFT, ITL, E2E.
+    /// Completed requests that met the target: TTFT, ITL, E2E.
     met: [u64; 3],
 }
 
-impl Class {
+impl ClassSamples {
     pub fn new(targets: SloTargets) -> Self {
         Self { targets, ..Self::default() }
     }
@@ -127,7 +127,7 @@ impl Class {
         }
         self.e2e.extend(outcome.e2e);
         if outcome.completed() {
-            let met = self.targets.met(outcome);
+            let met = self.targets.met_each(outcome);
             self.met.iter_mut().zip(met).for_each(|(count, met)| *count += u64::from(met == Some(true)));
             self.good += u64::from(met.iter().all(|&met| met != Some(false)));
         }
@@ -142,7 +142,7 @@ impl Class {
         }
     }
 
-    /// `None` for a class without targets.
+    /// The figures of the class; `None` without targets.
     fn goodput(&self, report: &ClassReport, duration: Micros) -> Option<ClassGoodput> {
         let SloTargets { ttft, itl, e2e } = self.targets;
         if self.targets == SloTargets::default() {
@@ -166,17 +166,17 @@ impl Class {
     }
 }
 
-/// `None` if no request came that was promised anything.
+/// The figures of all classes; `None` if no request has a class with targets.
 pub(super) fn goodput(
-    classes: &BTreeMap<Name, Class>,
+    classes: &BTreeMap<Name, ClassSamples>,
     reports: &[(Name, ClassReport)],
     duration: Micros,
 ) -> Option<Goodput> {
-    let promised = classes
+    let with_targets = classes
         .values()
         .zip(reports)
         .filter_map(|(class, &(name, report))| Some((name, class.goodput(&report, duration)?)));
-    let per_class: Vec<(Name, ClassGoodput)> = promised.collect();
+    let per_class: Vec<(Name, ClassGoodput)> = with_targets.collect();
     let sum = |of: fn(&ClassGoodput) -> u64| per_class.iter().map(|(_, class)| of(class)).sum::<u64>();
     let (good, count) = (sum(|class| class.good), sum(|class| class.count));
     (count > 0).then(|| Goodput {

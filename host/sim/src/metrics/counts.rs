@@ -1,58 +1,57 @@
-//! Requests by the way they ended.
+//! Requests by their final status.
 
 use crate::outcome::{DropReason, Rejection, Status};
 
-/// Requests by the way they ended. Every request that arrived is in exactly one of `completed`,
-/// `queued`, `running`, `arriving`, `timed_out`, the three `dropped_…` and the two `rejected_…`.
+/// Requests by their final status. Every request that arrived is in exactly one of `completed`, `queued`, `running`,
+/// `arriving`, `timed_out`, the three `dropped_…` and the two `rejected_…`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// All output tokens generated, or ended early at `max_model_len`.
+    /// All output tokens were generated, or the output ended early at `max_model_len`.
     pub completed: u64,
-    /// Those of `completed` that ended early at `max_model_len`.
+    /// The part of `completed` that ended early at `max_model_len`.
     pub length_capped: u64,
-    /// In the wait queue at the end of the simulation.
+    /// In the waiting queue at the end of the simulation.
     pub queued: u64,
     /// In the running batch at the end of the simulation.
     pub running: u64,
-    /// Between arrival and wait queue at the end of the simulation.
+    /// Between arrival and waiting queue at the end of the simulation.
     pub arriving: u64,
-    /// Given up by the client.
+    /// Timed out at the client's deadline.
     pub timed_out: u64,
-    /// Refused: the prompt alone reaches `max_model_len`.
+    /// Dropped: the prompt alone reaches `max_model_len`.
     pub dropped_prompt_too_long: u64,
-    /// Refused: prompt and budget exceed `max_model_len`.
+    /// Dropped: prompt and `max_tokens` exceed `max_model_len`.
     pub dropped_budget_too_long: u64,
-    /// Refused: the prompt needs more KV blocks than there are.
+    /// Dropped: the prompt needs more KV blocks than there are.
     pub dropped_kv_too_small: u64,
-    /// Refused by the admission policy.
+    /// Rejected by the admission policy.
     pub rejected_by_admission: u64,
-    /// Refused because no instance serves their model.
+    /// Rejected because no instance serves their model.
     pub rejected_by_routing: u64,
-    /// Σ generated tokens of completed requests.
+    /// Sum of the generated tokens of completed requests.
     pub output_tokens: u64,
 }
 
 impl Counts {
-    /// Requests refused because they can never be served.
+    /// Requests that were dropped because they can never be served.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped_prompt_too_long + self.dropped_budget_too_long + self.dropped_kv_too_small
     }
 
-    /// Requests that no instance saw because the service refused them.
+    /// Requests that reached no instance because the service rejected them.
     #[must_use]
     pub fn rejected(&self) -> u64 {
         self.rejected_by_admission + self.rejected_by_routing
     }
 
-    /// Requests that reached an instance, as published: without those rejected and those still
-    /// arriving.
+    /// Requests that reached an instance, as published: without those rejected and those still arriving.
     #[must_use]
     pub fn injected(&self) -> u64 {
         self.completed + self.queued + self.running + self.dropped() + self.timed_out
     }
 
-    /// Requests that arrived at the service, whatever became of them.
+    /// Requests that arrived at the service, whatever their status.
     #[must_use]
     pub fn arrived(&self) -> u64 {
         self.injected() + self.arriving + self.rejected()

@@ -1,34 +1,34 @@
-//! Distributions of durations in figures, and what they are taken from.
+//! Distributions of durations, and the samples that they are computed from.
 
 use crate::limits::FIRST_SAMPLES;
 use crate::units::Micros;
 
 /// A distribution of durations in figures. All in ms; all 0 if there are no samples.
 ///
-/// The percentile p of n ascending samples x lies at rank `p/100·(n − 1)`, linearly interpolated
-/// between its neighbours (Hyndman and Fan 1996, type 7; numpy's default).
+/// The percentile p of n ascending samples x lies at rank `p/100·(n − 1)`, linearly interpolated between its neighbours
+/// (Hyndman and Fan 1996, type 7; numpy's default).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Distribution {
-    /// Samples.
+    /// Number of samples, not in ms.
     pub count: u64,
-    /// Mean.
+    /// Arithmetic mean of the samples.
     pub mean_ms: f64,
-    /// Smallest.
+    /// Smallest of the samples.
     pub min_ms: f64,
-    /// Largest.
+    /// Largest of the samples.
     pub max_ms: f64,
-    /// Median.
+    /// Median of the samples (50th percentile).
     pub p50_ms: f64,
-    /// 90th percentile.
+    /// 90th percentile of the samples.
     pub p90_ms: f64,
-    /// 95th percentile.
+    /// 95th percentile of the samples.
     pub p95_ms: f64,
-    /// 99th percentile.
+    /// 99th percentile of the samples.
     pub p99_ms: f64,
 }
 
 impl Distribution {
-    /// Of `samples`, which it reorders. O(n).
+    /// The distribution of `samples`, which it reorders. O(n).
     #[must_use]
     pub fn of(samples: &mut [Micros]) -> Self {
         let sum: u128 = samples.iter().map(|sample| u128::from(sample.0)).sum();
@@ -36,8 +36,8 @@ impl Distribution {
         Self::from_order(select.0.len() as u64, sum as f64, |rank| select.at(rank).0 as f64)
     }
 
-    /// `at(rank)` is the sample (µs) of that rank, 0 being the smallest; ranks are asked for in
-    /// ascending order.
+    /// The distribution of `count` samples, where `at(rank)` is the sample (µs) of that rank, 0 being the smallest.
+    /// Ranks are read in ascending order.
     pub(super) fn from_order(count: u64, sum: f64, mut at: impl FnMut(u64) -> f64) -> Self {
         if count == 0 {
             return Self::default();
@@ -60,7 +60,7 @@ impl Distribution {
 
 /// Order statistics by repeated selection: linear, where sorting is not.
 ///
-/// Everything before the last rank asked for is smaller, so only the rest is searched again.
+/// Everything before the last selected rank is smaller, so only the rest is searched again.
 struct Selection<'a, T>(&'a mut [T], usize);
 
 impl<'a, T: Ord + Copy> Selection<'a, T> {
@@ -68,7 +68,7 @@ impl<'a, T: Ord + Copy> Selection<'a, T> {
         Self(samples, 0)
     }
 
-    /// The sample of that rank, which may not be lower than the one before.
+    /// The sample of that rank, which may not be lower than the previous one.
     fn at(&mut self, rank: u64) -> T {
         let rank = rank as usize;
         if rank >= self.1 {
@@ -83,7 +83,7 @@ impl<'a, T: Ord + Copy> Selection<'a, T> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Samples {
     small: Vec<u32>,
-    /// Above [`u32::MAX`] µs, that is 71 minutes: larger than all of `small`.
+    /// Samples above [`u32::MAX`] µs, that is 71 minutes: larger than all of `small`.
     large: Vec<u64>,
 }
 
@@ -99,7 +99,7 @@ impl Samples {
         }
     }
 
-    /// All of several.
+    /// The samples of all `parts` together.
     pub fn merged<'a>(parts: impl Iterator<Item = &'a Self> + Clone) -> Self {
         let (mut small, mut large) = (Vec::new(), Vec::new());
         small.reserve_exact(parts.clone().map(|part| part.small.len()).sum());
@@ -123,7 +123,7 @@ impl Samples {
     }
 }
 
-/// Durations that are means themselves and so no whole µs. 8 bytes each.
+/// Durations that are means and therefore not whole µs. 8 bytes each.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Means(Vec<f64>);
 
@@ -132,8 +132,8 @@ impl Means {
         self.0.push(us);
     }
 
-    /// O(n log n): summed in ascending order, so that the order in which they came does not show in
-    /// the last digits.
+    /// The distribution. O(n log n): summed in ascending order, so that the order of arrival does not affect the last
+    /// digits.
     pub fn distribution(&mut self) -> Distribution {
         self.0.sort_unstable_by(f64::total_cmp);
         Distribution::from_order(self.0.len() as u64, self.0.iter().sum(), |rank| self.0[rank as usize])
@@ -192,7 +192,7 @@ pub(super) mod tests {
             .collect()
     }
 
-    /// Straddles the boundary of 32-bit samples.
+    /// Durations around the boundary of 32-bit samples.
     fn duration() -> impl Strategy<Value = u64> {
         prop_oneof![0..200u64, 4_294_967_290..4_294_967_300u64, 0..1u64 << 50]
     }

@@ -1,5 +1,5 @@
-//! Inter-token latencies: they outnumber requests a thousandfold but take few values, so in the end
-//! every value has a counter.
+//! Histograms of inter-token latencies: they outnumber requests a thousandfold but have few distinct values, so each
+//! value has a counter.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,28 +10,29 @@ use crate::units::Micros;
 
 /// The inter-token latencies of every instance.
 ///
-/// With many instances their histograms do not fit the processor's caches, and every step would
-/// wait for one. So latencies of all instances are written down one after the other in one place
-/// that does fit, and handed to the instances some thousands at a time. A few instances get theirs at once.
+/// With many instances their histograms do not fit the processor's caches, and every step would wait for one. Latencies
+/// of all instances are therefore appended to one buffer that does fit, and moved to the instances some thousands at a
+/// time. With few instances they are moved immediately.
 #[derive(Clone, Debug)]
-pub(super) struct Gaps {
-    recent: Vec<Recent>,
-    /// The latest of `recent` of each instance, [`NONE`] if it has none. Empty for [`HISTOGRAMS_AT_HAND`] instances.
+pub(super) struct InterTokenLatencies {
+    recent: Vec<RecentGap>,
+    /// The latest entry of `recent` of each instance, [`NONE`] if it has none. Empty for at most [`HISTOGRAMS_AT_HAND`]
+    /// instances.
     latest: Vec<u16>,
     instances: Vec<Histogram>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Recent {
+struct RecentGap {
     us: u32,
     count: u16,
-    /// The one before of the same instance.
+    /// The previous entry of the same instance.
     before: u16,
 }
 
 const NONE: u16 = u16::MAX;
 
-impl Gaps {
+impl InterTokenLatencies {
     pub fn new(instances: usize) -> Self {
         let many = instances > HISTOGRAMS_AT_HAND;
         Self {
@@ -52,41 +53,41 @@ impl Gaps {
             return;
         }
         if self.recent.len() == RECENT_GAPS {
-            self.settle();
+            self.flush();
         }
         let before = std::mem::replace(&mut self.latest[instance as usize], self.recent.len() as u16);
-        self.recent.push(Recent { us, count, before });
+        self.recent.push(RecentGap { us, count, before });
     }
 
-    /// Takes back what was added before: never more of a value than there is.
+    /// Subtracts values that were added before, never more of a value than were added.
     pub fn retract(&mut self, instance: u32, Micros(us): Micros, count: u64) {
         if !self.latest.is_empty() {
-            self.hand_on(instance as usize);
+            self.flush_instance(instance as usize);
         }
         let histogram = &mut self.instances[instance as usize];
-        histogram.settle();
+        histogram.flush();
         histogram.counted.retract(us, count);
     }
 
-    /// Hands on all that was written down.
-    fn settle(&mut self) {
-        (0..self.latest.len()).for_each(|instance| self.hand_on(instance));
+    /// Moves all buffered values to the instances.
+    fn flush(&mut self) {
+        (0..self.latest.len()).for_each(|instance| self.flush_instance(instance));
         self.recent.clear();
     }
 
-    fn hand_on(&mut self, instance: usize) {
+    fn flush_instance(&mut self, instance: usize) {
         let mut at = std::mem::replace(&mut self.latest[instance], NONE);
         while at != NONE {
-            let Recent { us, count, before } = self.recent[at as usize];
+            let RecentGap { us, count, before } = self.recent[at as usize];
             self.instances[instance].add(us, count.into());
             at = before;
         }
     }
 
-    /// The distribution of each instance's and of all.
+    /// The distribution of each instance and of all together.
     pub fn distributions(&mut self) -> (Vec<Distribution>, Distribution) {
-        self.settle();
-        let Scratch { mut one, mut all, mut values } = SCRATCH.take();
+        self.flush();
+        let HistogramScratch { mut one, mut all, mut values } = SCRATCH.take();
         let mut each = Vec::with_capacity(self.instances.len());
         for histogram in &self.instances {
             histogram.add_to(&mut one);
@@ -96,82 +97,83 @@ impl Gaps {
         }
         all.take(&mut values);
         let whole = distribution(&values);
-        SCRATCH.set(Scratch { one, all, values });
+        SCRATCH.set(HistogramScratch { one, all, values });
         (each, whole)
     }
 }
 
 thread_local! {
-    /// Empty counters whose pages stay: for who simulates shortly and often, a sixth of the time goes into new ones.
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
+    /// Empty counters that keep their pages: in short and frequent simulations, a sixth of the time would be spent on
+    /// new ones.
+    static SCRATCH: RefCell<HistogramScratch> = RefCell::default();
 }
 
 #[derive(Debug, Default)]
-struct Scratch {
-    /// Of one instance, of all.
-    one: Counters,
-    all: Counters,
+struct HistogramScratch {
+    /// Counters of one instance, and of all.
+    one: ValueCounters,
+    all: ValueCounters,
     values: Vec<(u64, u64)>,
 }
 
-/// The durations of one instance. A short simulation makes do with a list of them.
+/// The durations of one instance. A short simulation needs only the list.
 #[derive(Clone, Debug, Default)]
 struct Histogram {
-    /// Not counted yet: (value, how often).
+    /// Values that are not counted yet: (value, count).
     listed: Vec<(u32, u32)>,
-    counted: Counters,
+    counted: ValueCounters,
 }
 
 impl Histogram {
     #[inline]
     fn add(&mut self, us: u32, count: u32) {
         if self.listed.len() == self.listed.capacity() {
-            self.make_room();
+            self.reserve();
         }
         self.listed.push((us, count));
     }
 
     #[cold]
-    fn make_room(&mut self) {
-        self.settle();
+    fn reserve(&mut self) {
+        self.flush();
         self.listed.reserve_exact(LISTED_DURATIONS); // memory is used only where it is written to
     }
 
-    /// Counts what is listed.
-    fn settle(&mut self) {
+    /// Counts the values in the list.
+    fn flush(&mut self) {
         self.listed.drain(..).for_each(|(us, count)| self.counted.add(us.into(), count.into()));
     }
 
-    fn add_to(&self, all: &mut Counters) {
+    fn add_to(&self, all: &mut ValueCounters) {
         self.listed.iter().for_each(|&(us, count)| all.add(us.into(), count.into()));
         self.counted.values().for_each(|(us, count)| all.add(us, count));
     }
 }
 
-/// A counter per value.
+/// One counter per value.
 ///
-/// They come in pages, which exist once a value of theirs was seen: step times keep to a few
+/// The counters lie in pages, which are allocated when one of their values first occurs: step times vary within a few
 /// milliseconds.
 #[derive(Clone, Debug, Default)]
-struct Counters {
-    /// Of the values below [`DENSE_DURATIONS_US`]; grows to the largest one seen.
-    pages: Vec<Option<Box<Page>>>,
-    /// The rest.
+struct ValueCounters {
+    /// Counters of the values below [`DENSE_DURATIONS_US`]; grows to the largest one that occurs.
+    pages: Vec<Option<Box<CounterPage>>>,
+    /// Counters of all larger values.
     sparse: BTreeMap<u64, u64>,
 }
 
-/// Few values of a page are ever seen, so those that were are marked.
+/// A page of counters. Few values of a page ever occur, so those that do are marked.
 #[derive(Clone, Debug)]
-struct Page {
+struct CounterPage {
     counts: [u64; PAGE],
-    /// A bit per count: clear only where the count is zero.
+    /// A bit per counter: clear only where the counter is zero.
     seen: [u64; PAGE / 64],
 }
 
 /// Values per page: 4 KiB.
 const PAGE: usize = 512;
 
-impl Page {
+impl CounterPage {
     const EMPTY: Self = Self { counts: [0; PAGE], seen: [0; PAGE / 64] };
 
     #[inline]
@@ -180,7 +182,7 @@ impl Page {
         self.seen[at / 64] |= 1 << (at % 64);
     }
 
-    /// Where a count may be other than zero, ascending.
+    /// Indices at which a counter may be other than zero, ascending.
     fn seen(&self) -> impl Iterator<Item = usize> + use<> {
         self.seen.into_iter().enumerate().flat_map(|(word, mut bits)| {
             std::iter::from_fn(move || {
@@ -192,7 +194,7 @@ impl Page {
     }
 }
 
-impl Counters {
+impl ValueCounters {
     fn add(&mut self, us: u64, count: u64) {
         match self.pages.get_mut(us as usize / PAGE) {
             Some(Some(page)) => page.add(us as usize % PAGE, count),
@@ -210,7 +212,7 @@ impl Counters {
         if page >= self.pages.len() {
             self.pages.resize(page + 1, None);
         }
-        self.pages[page].get_or_insert_with(|| Box::new(Page::EMPTY)).add(at, count);
+        self.pages[page].get_or_insert_with(|| Box::new(CounterPage::EMPTY)).add(at, count);
     }
 
     fn retract(&mut self, us: u64, count: u64) {
@@ -227,7 +229,7 @@ impl Counters {
         }
     }
 
-    /// (value, count) in ascending order, without empty ones.
+    /// (value, count) in ascending order, without values of count 0.
     fn values(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let pages = self.pages.iter().enumerate().filter_map(|(number, page)| Some((number, page.as_deref()?)));
         let dense =
@@ -235,7 +237,7 @@ impl Counters {
         dense.chain(self.sparse.iter().map(|(&us, &count)| (us, count))).filter(|&(_, count)| count > 0)
     }
 
-    /// Writes [`Self::values`] into `values` and starts anew. The pages stay, for the next.
+    /// Moves [`Self::values`] to `values` and resets the counters. The pages stay allocated.
     fn take(&mut self, values: &mut Vec<(u64, u64)>) {
         values.clear();
         for (number, page) in self.pages.iter_mut().enumerate() {
@@ -252,7 +254,7 @@ impl Counters {
     }
 }
 
-/// Of (value, count) in ascending order.
+/// The distribution of (value, count) in ascending order.
 fn distribution(values: &[(u64, u64)]) -> Distribution {
     let count = values.iter().map(|&(_, n)| n).sum();
     let sum: u128 = values.iter().map(|&(us, n)| u128::from(us) * u128::from(n)).sum();
@@ -273,7 +275,7 @@ mod tests {
     use crate::metrics::distribution::tests::of;
     use proptest::prelude::*;
 
-    /// Straddles the end of the pages.
+    /// Durations around the end of the pages.
     fn duration() -> impl Strategy<Value = u64> {
         prop_oneof![0..2_000u64, DENSE_DURATIONS_US - 5..DENSE_DURATIONS_US + 5, 0..1u64 << 50]
     }
@@ -282,14 +284,14 @@ mod tests {
         prop::collection::vec((duration(), 1..20u64), 0..30)
     }
 
-    /// The first instance of two gets `one`, the second `other`.
-    fn gaps(one: &[(u64, u64)], other: &[(u64, u64)]) -> Gaps {
+    /// Two instances: the first with the values `one`, the second with `other`.
+    fn gaps(one: &[(u64, u64)], other: &[(u64, u64)]) -> InterTokenLatencies {
         of_instances(2, one, other)
     }
 
-    /// Of two instances, but made as for `as_for`.
-    fn of_instances(as_for: usize, one: &[(u64, u64)], other: &[(u64, u64)]) -> Gaps {
-        let mut gaps = Gaps::new(as_for);
+    /// Two instances, in the form used for `as_for` instances.
+    fn of_instances(as_for: usize, one: &[(u64, u64)], other: &[(u64, u64)]) -> InterTokenLatencies {
+        let mut gaps = InterTokenLatencies::new(as_for);
         gaps.instances.truncate(2);
         gaps.latest.truncate(2);
         one.iter().for_each(|&(us, count)| gaps.add(0, Micros(us), count));

@@ -1,50 +1,50 @@
-//! Priority inversions: who overtook whom on the way into the batch.
+//! Priority inversions: requests that entered the batch before earlier requests of at least the same priority.
 
 use crate::outcome::{Outcome, Status};
 use crate::units::Micros;
 
-/// When the requests of one instance entered its batch. 24 bytes each.
+/// Times at which the requests of one instance entered its batch. 24 bytes each.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Admissions(Vec<Admission>);
+pub(super) struct BatchAdmissions(Vec<BatchAdmission>);
 
 #[derive(Clone, Copy, Debug)]
-struct Admission {
+struct BatchAdmission {
     arrival: Micros,
-    /// [`Micros::MAX`] for a request still in the queue at the end.
+    /// Admission to the batch; [`Micros::MAX`] for a request that is still queued at the end.
     at: Micros,
-    /// [`crate::policy::Classes::urgency`].
-    urgency: i32,
-    /// Its last admission is not its first, and when it waited in between is not known.
+    /// Priority of its class, [`crate::policy::Classes::priority`].
+    priority: i32,
+    /// Whether its last admission is not its first: the time of its waiting in between is not known.
     preempted: bool,
 }
 
-impl Admissions {
-    /// Requests that left without ever entering the batch are left out: they may not have waited.
-    pub fn add(&mut self, outcome: &Outcome, urgency: i32) {
+impl BatchAdmissions {
+    /// Adds a request. Requests that ended without ever entering the batch are left out: they may not have waited.
+    pub fn add(&mut self, outcome: &Outcome, priority: i32) {
         let at = match (outcome.scheduling_delay, outcome.status) {
             (Some(delay), _) => outcome.arrival.saturating_add(delay),
             (None, Status::Queued) => Micros::MAX,
             (None, _) => return,
         };
-        self.0.push(Admission { arrival: outcome.arrival, at, urgency, preempted: outcome.preemptions > 0 });
+        self.0.push(BatchAdmission { arrival: outcome.arrival, at, priority, preempted: outcome.preemptions > 0 });
     }
 
-    /// How many requests entered the batch before another one that had arrived earlier and was at
-    /// least as urgent. O(n log n + n·urgencies); reorders.
+    /// Number of requests that entered the batch before another one that had arrived earlier and had at least the same
+    /// priority. O(n log n + n·priorities); reorders.
     pub fn inversions(&mut self) -> u64 {
-        let mut urgencies: Vec<i32> = self.0.iter().map(|admission| admission.urgency).collect();
-        urgencies.sort_unstable();
-        urgencies.dedup();
-        let level = |urgency| urgencies.partition_point(|&other| other < urgency);
+        let mut priorities: Vec<i32> = self.0.iter().map(|admission| admission.priority).collect();
+        priorities.sort_unstable();
+        priorities.dedup();
+        let level = |priority| priorities.partition_point(|&other| other < priority);
         self.0.sort_unstable_by_key(|admission| admission.arrival);
-        // By urgency: the last admission among those that arrived earlier.
-        let mut last = vec![Micros::ZERO; urgencies.len()];
+        // By priority: the last admission among those that arrived earlier.
+        let mut last = vec![Micros::ZERO; priorities.len()];
         let mut inversions = 0;
         for together in self.0.chunk_by(|one, other| one.arrival == other.arrival) {
-            let overtakes = |one: &&Admission| last[level(one.urgency)..].iter().any(|&other| other > one.at);
+            let overtakes = |one: &&BatchAdmission| last[level(one.priority)..].iter().any(|&other| other > one.at);
             inversions += together.iter().filter(overtakes).count() as u64;
             for one in together.iter().filter(|one| !one.preempted) {
-                let last = &mut last[level(one.urgency)];
+                let last = &mut last[level(one.priority)];
                 *last = one.at.max(*last);
             }
         }
@@ -58,19 +58,19 @@ mod tests {
     use crate::request::Request;
     use proptest::prelude::*;
 
-    /// (arrival, delay until admission, urgency)
-    fn admissions(requests: &[(u64, Option<u64>, i32)]) -> Admissions {
-        let mut admissions = Admissions::default();
-        for &(arrival, delay, urgency) in requests {
+    /// (arrival, delay until admission, priority)
+    fn admissions(requests: &[(u64, Option<u64>, i32)]) -> BatchAdmissions {
+        let mut admissions = BatchAdmissions::default();
+        for &(arrival, delay, priority) in requests {
             let status = if delay.is_some() { Status::Completed } else { Status::Queued };
             let outcome = Outcome::new(&Request::new(0, Micros(arrival), 1, 1), status);
-            admissions.add(&Outcome { scheduling_delay: delay.map(Micros), ..outcome }, urgency);
+            admissions.add(&Outcome { scheduling_delay: delay.map(Micros), ..outcome }, priority);
         }
         admissions
     }
 
     #[test]
-    fn overtaking_the_less_urgent_is_no_inversion() {
+    fn overtaking_lower_priority_is_no_inversion() {
         // Arrived at 0 and 1; admitted at 9 and 2.
         assert_eq!(admissions(&[(0, Some(9), 3), (1, Some(1), 4)]).inversions(), 0);
         assert_eq!(admissions(&[(0, Some(9), 3), (1, Some(1), 3)]).inversions(), 1);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_to_have_waited_is_not_overtaken() {
+    fn requests_that_may_not_have_waited_are_not_overtaken() {
         let mut admissions = admissions(&[(5, Some(1), 0)]);
         let request = Request::new(0, Micros(0), 1, 1);
         admissions.add(&Outcome::new(&request, Status::TimedOut), 0);

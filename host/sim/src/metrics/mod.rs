@@ -1,12 +1,11 @@
-//! The figures of a simulation: counts, and the distributions of its latencies, for the cluster,
-//! its instances, SLO classes and tenants.
+//! The figures of a simulation: counts and latency distributions of the cluster, its instances, SLO classes and
+//! tenants.
 //!
-//! [`Metrics`] is an [`Observer`] that keeps three durations per request (12 bytes, 8 more for each that
-//! exceeds 71 minutes) with the instance that served it and, for inter-token latencies, a list of
-//! (value, how often), or one counter per distinct value where that list gets long: they outnumber
-//! requests a thousandfold but take few values. The cluster's
-//! distributions are those of all samples together, merged when [`Metrics::report`] asks for them.
-//! Classes and inversions cost 16 and 24 bytes more per request, where asked for.
+//! [`Metrics`] is an [`Observer`] that keeps three durations per request (12 bytes, 8 more for each that exceeds 71
+//! minutes) with the instance that served it. For inter-token latencies it keeps a list of (value, count), or one
+//! counter per distinct value where that list gets long: they outnumber requests a thousandfold but have few distinct
+//! values. The cluster's distributions are those of all samples together, merged by [`Metrics::report`]. Classes and
+//! inversions cost 16 and 24 further bytes per request, if enabled.
 
 mod aggregate;
 mod anomalies;
@@ -21,7 +20,7 @@ mod tenants;
 use std::collections::BTreeMap;
 
 pub use aggregate::Aggregate;
-pub use anomalies::{Anomalies, Anomaly, Blocked};
+pub use anomalies::{Anomalies, Anomaly, BlockedInstance};
 pub use classes::{ClassGoodput, ClassReport, Goodput, SloTargets};
 pub use counts::Counts;
 pub use distribution::Distribution;
@@ -33,34 +32,33 @@ use crate::outcome::{Counters, Outcome, Rejection, Status};
 use crate::policy::Classes;
 use crate::request::Name;
 use crate::units::Micros;
-use aggregate::Collected;
-use classes::Class;
-use histogram::Gaps;
-use inversions::Admissions;
-use sessions::Sessions;
+use aggregate::InstanceSamples;
+use classes::ClassSamples;
+use histogram::InterTokenLatencies;
+use inversions::BatchAdmissions;
+use sessions::SessionCollector;
 
-/// What to collect.
+/// The figures to collect.
 #[derive(Clone, Debug)]
 pub struct MetricsOptions {
-    /// How many instances there are, at least 1.
+    /// Number of instances, at least 1.
     pub instances: u32,
-    /// How urgent each SLO class is, for [`Self::inversions`].
+    /// Priority of each SLO class, for [`Self::inversions`].
     pub classes: Classes,
-    /// The workload's name that means the same as none: the number of `default`, if a request
-    /// calls its class so.
+    /// The workload's name that is equivalent to no class: the index of `default`, if a request names that class.
     pub default_class: Option<Name>,
-    /// [`Report::classes`].
+    /// Whether to collect [`Report::classes`].
     pub per_class: bool,
-    /// [`Report::tenants`].
+    /// Whether to collect [`Report::tenants`].
     pub per_tenant: bool,
-    /// [`Anomalies::priority_inversions`].
+    /// Whether to collect [`Anomalies::priority_inversions`].
     pub inversions: bool,
-    /// What was promised to which class; [`Name::NONE`] is the class of requests that name none.
+    /// SLO targets of the classes; [`Name::NONE`] is the class of requests that name none.
     pub targets: Vec<(Name, SloTargets)>,
 }
 
 impl Default for MetricsOptions {
-    /// One instance, nothing extra.
+    /// One instance, no optional figures.
     fn default() -> Self {
         Self {
             instances: 1,
@@ -74,52 +72,52 @@ impl Default for MetricsOptions {
     }
 }
 
-/// Collects what [`Report`] needs.
+/// Collects the data of a [`Report`].
 #[derive(Clone, Debug)]
 pub struct Metrics {
     options: MetricsOptions,
-    instances: Vec<Collected>,
-    itl: Gaps,
-    /// Of requests that reached no instance.
-    elsewhere: Collected,
-    classes: BTreeMap<Name, Class>,
+    instances: Vec<InstanceSamples>,
+    itl: InterTokenLatencies,
+    /// Requests that reached no instance.
+    elsewhere: InstanceSamples,
+    classes: BTreeMap<Name, ClassSamples>,
     tenants: BTreeMap<Name, Counts>,
     shed: BTreeMap<Name, u64>,
-    /// By instance; none unless asked for.
-    admissions: Vec<Admissions>,
-    sessions: Sessions,
+    /// Indexed by instance; empty unless inversions are enabled.
+    admissions: Vec<BatchAdmissions>,
+    sessions: SessionCollector,
     offered: Option<u64>,
 }
 
-/// What a simulation came to. Lists by name are in the order of the names' numbers.
+/// The figures of a simulation. Lists by name are in the order of the names' indices.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// Requests that arrived until the horizon: as many as [`Metrics::offered`] said, else as many
-    /// as ended.
+    /// Requests that arrived until the horizon: the number given to [`Metrics::offered`], otherwise the number of
+    /// requests that ended.
     pub arrived: u64,
     /// All instances together, and the requests that reached none.
     pub cluster: Aggregate,
-    /// Each instance.
+    /// The figures of each instance, in order.
     pub instances: Vec<Aggregate>,
-    /// By SLO class; [`Name::NONE`] are the requests that name none. Empty unless asked for, and if
-    /// no request names a class.
+    /// Figures by SLO class; [`Name::NONE`] is the class of requests that name none. Empty unless enabled, and if no
+    /// request names a class.
     pub classes: Vec<(Name, ClassReport)>,
-    /// By tenant. Empty unless asked for; requests that name no tenant are in none.
+    /// Figures by tenant. Empty unless enabled; requests that name no tenant are not included.
     pub tenants: Vec<(Name, TenantReport)>,
-    /// Jain's index, 1/n to 1, over the output tokens that the tenants' completed requests got; 1
-    /// if there are none; `None` without tenants.
+    /// Jain's fairness index, 1/n to 1, of the output tokens of completed requests per tenant; 1 if there are none;
+    /// `None` without tenants.
     pub jain_index: Option<f64>,
-    /// How well the targets were kept; `None` if no request came that was promised anything.
+    /// SLO attainment and goodput; `None` if no request has a class with targets.
     pub goodput: Option<Goodput>,
-    /// `None` if no request names a session.
+    /// Figures of sessions; `None` if no request names a session.
     pub sessions: Option<SessionReport>,
-    /// What went wrong.
+    /// Counts of anomalies, such as rejections and timeouts.
     pub anomalies: Anomalies,
 }
 
 impl Report {
-    /// Conservation: every request that arrived is completed, queued, running, arriving, dropped,
-    /// timed out or rejected, and none is two of these.
+    /// Conservation: every request that arrived is completed, queued, running, arriving, dropped, timed out or
+    /// rejected, and none is counted twice.
     #[must_use]
     pub fn conserved(&self) -> bool {
         self.arrived == self.cluster.counts.arrived()
@@ -127,23 +125,23 @@ impl Report {
 }
 
 impl Metrics {
-    /// Nothing collected yet.
+    /// An empty collection.
     ///
     /// # Panics
-    /// Without instances.
+    /// If the number of instances is 0.
     #[must_use]
     pub fn new(options: MetricsOptions) -> Self {
         assert!(options.instances > 0, "a simulation has at least one instance");
         let instances = options.instances as usize;
         let mut metrics = Self {
-            instances: vec![Collected::default(); instances],
-            itl: Gaps::new(instances),
-            elsewhere: Collected::default(),
+            instances: vec![InstanceSamples::default(); instances],
+            itl: InterTokenLatencies::new(instances),
+            elsewhere: InstanceSamples::default(),
             classes: BTreeMap::new(),
             tenants: BTreeMap::new(),
             shed: BTreeMap::new(),
-            admissions: vec![Admissions::default(); if options.inversions { instances } else { 0 }],
-            sessions: Sessions::default(),
+            admissions: vec![BatchAdmissions::default(); if options.inversions { instances } else { 0 }],
+            sessions: SessionCollector::default(),
             offered: None,
             options,
         };
@@ -152,14 +150,14 @@ impl Metrics {
         metrics
     }
 
-    /// How many requests arrived until the horizon, counted where they come from:
-    /// [`Metrics::report`] compares.
+    /// Sets the number of requests that arrived until the horizon, as counted by their source; [`Metrics::report`]
+    /// compares it with the requests that ended.
     pub fn offered(&mut self, requests: u64) {
         self.offered = Some(requests);
     }
 
-    /// Sums up. `counters` are those of each instance. O(n), reorders its samples; may be called
-    /// again after more outcomes.
+    /// Computes the report. `counters` are those of each instance. O(n), reorders the samples; may be called again
+    /// after more outcomes.
     ///
     /// # Panics
     /// If there are not as many counters as instances; in debug builds, if a request was lost.
@@ -176,7 +174,8 @@ impl Metrics {
         let tenants: Vec<_> = self.tenants.iter().map(|(&name, &counts)| (name, TenantReport { counts })).collect();
         let tokens: Vec<u64> = self.tenants.values().map(|counts| counts.output_tokens).collect();
         let shed = self.shed.iter().map(|(&name, &count)| (name, count)).collect();
-        let inversions = self.options.inversions.then(|| self.admissions.iter_mut().map(Admissions::inversions).sum());
+        let inversions =
+            self.options.inversions.then(|| self.admissions.iter_mut().map(BatchAdmissions::inversions).sum());
         let report = Report {
             arrived: self.offered.unwrap_or(cluster.counts.arrived()),
             jain_index: tenants::jain_index(&tokens),
@@ -193,14 +192,14 @@ impl Metrics {
     }
 
     fn cluster(&mut self, itl: Distribution, instances: &[Aggregate], duration: Micros) -> Aggregate {
-        self.elsewhere.settle();
+        self.elsewhere.flush();
         if let [only] = instances {
             // Requests that reached no instance have no latencies: nothing to merge.
             let mut counts = only.counts;
             counts.add(&self.elsewhere.counts);
             return Aggregate { counts, ..*only };
         }
-        let parts: Vec<&Collected> = self.instances.iter().chain([&self.elsewhere]).collect();
+        let parts: Vec<&InstanceSamples> = self.instances.iter().chain([&self.elsewhere]).collect();
         aggregate::cluster(&parts, itl, instances, duration)
     }
 
@@ -212,7 +211,7 @@ impl Metrics {
         if Some(name) == self.options.default_class { Name::NONE } else { name }
     }
 
-    /// A request ended. Apart, so that what is left of `record` is small.
+    /// Adds the outcome of a request. Not inlined, so that the rest of `record` stays small.
     #[inline(never)]
     fn add(&mut self, outcome: &Outcome) {
         match outcome.instance {
@@ -230,8 +229,8 @@ impl Metrics {
             *self.shed.entry(self.class(outcome.tags.slo_class)).or_default() += 1;
         }
         if let (true, Some(instance)) = (self.options.inversions, outcome.instance) {
-            let urgency = self.options.classes.urgency(outcome.tags.slo_class);
-            self.admissions[instance as usize].add(outcome, urgency);
+            let priority = self.options.classes.priority(outcome.tags.slo_class);
+            self.admissions[instance as usize].add(outcome, priority);
         }
     }
 
@@ -243,7 +242,7 @@ impl Metrics {
         }
         let targets = self.options.targets.iter().rev().find(|&&(other, _)| other == name).map(|&(_, targets)| targets);
         if self.options.per_class || targets.is_some() {
-            let mut class = Class::new(targets.unwrap_or_default());
+            let mut class = ClassSamples::new(targets.unwrap_or_default());
             class.add(outcome);
             self.classes.insert(name, class);
         }

@@ -1,4 +1,5 @@
-//! Sessions: the first round against those that find its context in the cache, and how long they take.
+//! Figures of sessions: TTFT of the first round and of later rounds, which may find their context in the cache, and
+//! durations.
 
 use rustc_hash::FxHashMap;
 
@@ -8,37 +9,38 @@ use crate::outcome::Outcome;
 use crate::request::Name;
 use crate::units::Micros;
 
-/// The requests that name a session.
+/// The figures of requests that name a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SessionReport {
-    /// Sessions of which a request arrived.
+    /// Number of sessions of which a request arrived.
     pub sessions: u64,
     /// TTFT of first rounds (round 0), of every request that has one.
     pub ttft_first_round: Distribution,
-    /// TTFT of all later rounds.
+    /// TTFT of all later rounds, of every request that has one.
     pub ttft_later_rounds: Distribution,
-    /// From the first arrival of a session to the end of its last answer; sessions that got none are not in it.
+    /// Time from the first arrival of a session to the completion of its last request; sessions without a completed
+    /// request are not included.
     pub duration: Distribution,
-    /// How they ended; `None` unless they are in closed loop.
+    /// Number of sessions by state; `None` unless they are in closed loop.
     pub states: Option<SessionStates>,
 }
 
 /// Collects [`SessionReport`]: 24 bytes per session, 4 per request.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sessions {
+pub(super) struct SessionCollector {
     first_round: Samples,
     later_rounds: Samples,
-    times: FxHashMap<Name, Times>,
+    times: FxHashMap<Name, SessionTimes>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Times {
+struct SessionTimes {
     first_arrival: Micros,
-    last_answer: Option<Micros>,
+    last_completion: Option<Micros>,
 }
 
-impl Sessions {
-    /// Requests of no session count nowhere.
+impl SessionCollector {
+    /// Adds a request; requests without a session are ignored.
     pub fn add(&mut self, outcome: &Outcome) {
         let Outcome { tags, arrival, .. } = *outcome;
         if tags.session == Name::NONE {
@@ -46,15 +48,16 @@ impl Sessions {
         }
         let rounds = if tags.round_index == 0 { &mut self.first_round } else { &mut self.later_rounds };
         rounds.extend(outcome.ttft);
-        let answered = outcome.e2e.map(|e2e| arrival.saturating_add(e2e));
-        let times = self.times.entry(tags.session).or_insert(Times { first_arrival: arrival, last_answer: None });
+        let completed = outcome.e2e.map(|e2e| arrival.saturating_add(e2e));
+        let times =
+            self.times.entry(tags.session).or_insert(SessionTimes { first_arrival: arrival, last_completion: None });
         times.first_arrival = times.first_arrival.min(arrival);
-        times.last_answer = times.last_answer.max(answered);
+        times.last_completion = times.last_completion.max(completed);
     }
 
-    /// `None` without sessions.
+    /// The figures; `None` if there are no sessions.
     pub fn report(&mut self) -> Option<SessionReport> {
-        let durations = self.times.values().filter_map(|times| Some(times.last_answer? - times.first_arrival));
+        let durations = self.times.values().filter_map(|times| Some(times.last_completion? - times.first_arrival));
         let mut durations: Vec<Micros> = durations.collect();
         (!self.times.is_empty()).then(|| SessionReport {
             sessions: self.times.len() as u64,
@@ -84,11 +87,11 @@ mod tests {
     }
 
     #[test]
-    fn rounds_are_told_apart_and_sessions_last_until_their_last_answer() {
-        let mut sessions = Sessions::default();
+    fn rounds_are_distinguished_and_sessions_last_until_their_last_completion() {
+        let mut sessions = SessionCollector::default();
         sessions.add(&outcome((0, 0), 0, Some(999), Some(999)));
         assert_eq!(sessions.report(), None);
-        // In no order: a later round may end before an earlier one where sessions are replayed as recorded.
+        // In any order: a later round may end before an earlier one where sessions are replayed as recorded.
         sessions.add(&outcome((7, 1), 50, Some(5), Some(20)));
         sessions.add(&outcome((7, 0), 10, Some(30), Some(100)));
         sessions.add(&outcome((8, 0), 20, Some(40), Some(60)));
@@ -99,6 +102,10 @@ mod tests {
         assert_eq!(report.sessions, 3);
         assert_eq!(figures(report.ttft_first_round), (2, 35.0, 40.0));
         assert_eq!(figures(report.ttft_later_rounds), (2, 6.0, 7.0));
-        assert_eq!(figures(report.duration), (2, 80.0, 100.0), "10 to 110 and 20 to 80; the third got no answer");
+        assert_eq!(
+            figures(report.duration),
+            (2, 80.0, 100.0),
+            "10 to 110 and 20 to 80; the third completed no request"
+        );
     }
 }

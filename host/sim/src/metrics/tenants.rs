@@ -1,17 +1,17 @@
-//! Requests by tenant, and how evenly tenants were served.
+//! Requests by tenant, and fairness between tenants.
 
 use super::counts::Counts;
 
 /// The requests of one tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TenantReport {
-    /// By the way they ended, and the output tokens of those completed.
+    /// Requests by their final status, and the output tokens of completed ones.
     pub counts: Counts,
 }
 
-/// Jain's index of fairness, `(Σx)²/(n·Σx²)` (Jain, Chiu and Hawe 1984): 1 if all n tenants got
-/// the same, 1/n if one got everything. x is what a tenant received: output tokens of completed
-/// requests. 1 if nobody got anything; `None` without tenants.
+/// Jain's index of fairness, `(Σx)²/(n·Σx²)` (Jain, Chiu and Hawe 1984): 1 if all n tenants received the same, 1/n if
+/// one received everything. x are the output tokens of a tenant's completed requests. 1 if no tenant received any;
+/// `None` without tenants.
 pub(super) fn jain_index(tokens: &[u64]) -> Option<f64> {
     if tokens.is_empty() {
         return None;

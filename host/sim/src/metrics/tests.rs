@@ -35,7 +35,7 @@ fn finished(status: Status) -> Outcome {
     Outcome { generated_tokens: 7, instance, ..Outcome::new(&request, status) }
 }
 
-/// Completed within these milliseconds, with 2 gaps of `itl` ms.
+/// A request that completed with these latencies in ms, with 2 inter-token latencies of `itl`.
 fn completed(slo_class: Name, [ttft, itl, e2e]: [u64; 3]) -> Outcome {
     Outcome {
         ttft: Some(Micros(ttft * 1_000)),
@@ -54,7 +54,7 @@ fn targets([ttft, itl, e2e]: [u64; 3]) -> SloTargets {
 }
 
 #[test]
-fn statuses_count_where_they_belong() {
+fn every_status_has_its_count() {
     let mut metrics = one_instance();
     EVERY.iter().for_each(|&status| metrics.add(&finished(status)));
     let report = report_of(&mut metrics);
@@ -80,7 +80,7 @@ fn a_lost_request_is_a_bug() {
 }
 
 #[test]
-fn rates_guard_against_nothing() {
+fn rates_of_an_empty_simulation_are_zero() {
     let nothing = report_of(&mut one_instance()).cluster;
     assert_eq!((nothing.responses_per_second(), nothing.tokens_per_second(), nothing.cache_hit_rate), (0., 0., 0.));
     let counters = [Counters {
@@ -151,7 +151,7 @@ fn instances_keep_their_own_and_the_cluster_has_all() {
 }
 
 #[test]
-fn good_requests_keep_to_every_target() {
+fn good_requests_meet_every_target() {
     let options = MetricsOptions {
         targets: vec![
             (GOLD, targets([20, 8, 500])),
@@ -171,7 +171,7 @@ fn good_requests_keep_to_every_target() {
     metrics.add(&completed(Name::NONE, [1, 1, 1]));
     let counters = [Counters { clock: Micros(4_000_000), ..Counters::default() }];
     let report = metrics.report(&counters, Micros::MAX);
-    assert_eq!(report.classes, [], "not asked for");
+    assert_eq!(report.classes, [], "not enabled");
     let goodput = report.goodput.expect("targets");
     assert_eq!((goodput.goodput_rps, goodput.slo_attainment), (0.5, 2.0 / 6.0));
     let [(GOLD, gold), (BATCH, batch)] = goodput.per_class[..] else { panic!("{goodput:?}") };
@@ -182,14 +182,14 @@ fn good_requests_keep_to_every_target() {
 }
 
 #[test]
-fn no_promise_no_goodput() {
+fn without_targets_there_is_no_goodput() {
     let goodput = |targets| {
         let mut metrics = Metrics::new(MetricsOptions { targets, ..MetricsOptions::default() });
         metrics.add(&completed(GOLD, [1, 1, 1]));
         report_of(&mut metrics).goodput
     };
     assert_eq!(goodput(vec![]), None);
-    assert_eq!(goodput(vec![(BATCH, targets([1, 1, 1]))]), None, "nobody of that class came");
+    assert_eq!(goodput(vec![(BATCH, targets([1, 1, 1]))]), None, "no request has that class");
     assert_eq!(goodput(vec![(GOLD, targets([0, 0, 0]))]), None, "0 is no target");
     let kept = goodput(vec![(GOLD, targets([0, 0, 0])), (GOLD, targets([1, 0, 0]))]).expect("the last one counts");
     assert_eq!((kept.slo_attainment, kept.goodput_rps), (1.0, 0.0));
@@ -207,7 +207,7 @@ fn the_default_class_has_one_name() {
     metrics.add(&completed(DEFAULT, [1, 1, 1]));
     metrics.add(&completed(Name::NONE, [9, 9, 9]));
     let plain = report_of(&mut metrics);
-    assert_eq!(plain.classes, [], "one class is no class");
+    assert_eq!(plain.classes, [], "a single class is not listed");
     assert_eq!(plain.goodput.map(|goodput| goodput.slo_attainment), Some(0.5));
     metrics.add(&completed(GOLD, [1, 1, 1]));
     let classes = report_of(&mut metrics).classes;
@@ -229,10 +229,14 @@ fn tenants_and_rejections_are_listed_by_name() {
     }
     let report = report_of(&mut metrics);
     let tenants = report.tenants.iter().map(|(name, tenant)| (*name, tenant.counts.output_tokens));
-    assert_eq!(tenants.collect::<Vec<_>>(), [(Name(7), 7), (Name(8), 0)], "who was turned away is a tenant too");
+    assert_eq!(
+        tenants.collect::<Vec<_>>(),
+        [(Name(7), 7), (Name(8), 0)],
+        "a tenant of rejected requests is listed, too"
+    );
     assert_eq!(report.jain_index, Some(0.5));
     assert_eq!(report.anomalies.shed, [(BATCH, 2)]);
-    assert_eq!(report.anomalies.priority_inversions, None, "nobody looked");
+    assert_eq!(report.anomalies.priority_inversions, None, "not enabled");
 }
 
 #[test]

@@ -1,53 +1,53 @@
-//! A router's memory of the prompt blocks it sent to one instance: the last so many, least
-//! recently sent forgotten first.
+//! A router's record of the prompt blocks that it sent to one instance: a bounded number, with the least recently sent
+//! evicted first.
 //!
-//! Every full block of a prompt takes a place, also those that no other request can match. A
-//! request sends such blocks once and in one go, so they are kept as a counted run, which shrinks
-//! block by block from its old end.
+//! Every full block of a prompt takes an entry of the capacity, including blocks that no other request can match. A
+//! request sends such blocks once and all together, so they are kept as a counted run, which shrinks block by block
+//! from its oldest end.
 
 use rustc_hash::FxHashMap;
 
 use crate::request::BlockKey;
 
-/// No entry.
+/// Marks the absence of an entry.
 const NONE: u32 = u32::MAX;
 
-/// The last blocks sent to one instance.
+/// The blocks most recently sent to one instance.
 #[derive(Clone, Debug)]
 pub(super) struct BlockLru {
-    /// Blocks.
+    /// Maximum number of blocks.
     capacity: u64,
-    /// Blocks remembered.
+    /// Number of blocks held.
     held: u64,
-    /// Linked by age.
-    entries: Vec<Entry>,
-    /// Unused places in `entries`.
+    /// The entries, linked from oldest to newest.
+    entries: Vec<LruEntry>,
+    /// Unused indices of `entries`.
     free: Vec<u32>,
     oldest: u32,
     newest: u32,
-    /// Entry of each remembered key.
-    places: FxHashMap<BlockKey, u32>,
+    /// Index of the entry of each held key.
+    indices: FxHashMap<BlockKey, u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct LruEntry {
     older: u32,
     newer: u32,
-    what: What,
+    what: LruBlocks,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum What {
+enum LruBlocks {
     /// A block that other requests may send, too.
     Shared(BlockKey),
-    /// So many blocks of one request that no other has; more than 0.
+    /// A run of blocks that only one request has; its length is more than 0.
     Unique(u64),
 }
 
 impl BlockLru {
-    /// Nothing remembered yet.
+    /// An empty record of at most `capacity` blocks.
     pub fn new(capacity: u32) -> Self {
-        assert!(capacity > 0, "a memory of nothing");
+        assert!(capacity > 0, "the capacity is above 0");
         Self {
             capacity: u64::from(capacity),
             held: 0,
@@ -55,12 +55,12 @@ impl BlockLru {
             free: Vec::new(),
             oldest: NONE,
             newest: NONE,
-            places: FxHashMap::default(),
+            indices: FxHashMap::default(),
         }
     }
 
-    /// A prompt of so many `blocks` was sent: the `shared` ones, then unique ones. Tells `changed` of
-    /// every shared block newly known (`true`) or forgotten (`false`), as it happens.
+    /// Records that a prompt of `blocks` blocks was sent: the `shared` ones, then unique ones. Calls `changed` for
+    /// every shared block that is inserted (`true`) or evicted (`false`), in that order.
     pub fn record(
         &mut self,
         shared: impl Iterator<Item = BlockKey>,
@@ -70,29 +70,29 @@ impl BlockLru {
         let mut unique = u64::from(blocks);
         for key in shared {
             unique -= 1;
-            if let Some(&place) = self.places.get(&key) {
-                self.unlink(place);
-                self.link_newest(place);
+            if let Some(&index) = self.indices.get(&key) {
+                self.unlink(index);
+                self.link_newest(index);
             } else {
-                let place = self.insert(What::Shared(key), 1);
-                self.places.insert(key, place);
+                let index = self.insert(LruBlocks::Shared(key), 1);
+                self.indices.insert(key, index);
                 changed(key, true);
                 self.shrink(changed);
             }
         }
         if unique > 0 {
-            self.insert(What::Unique(unique), unique);
+            self.insert(LruBlocks::Unique(unique), unique);
             self.shrink(changed);
         }
     }
 
-    /// Adds `what`, which is `blocks` long, as the newest.
-    fn insert(&mut self, what: What, blocks: u64) -> u32 {
-        let entry = Entry { older: NONE, newer: NONE, what };
-        let place = match self.free.pop() {
-            Some(place) => {
-                self.entries[place as usize] = entry;
-                place
+    /// Adds `what`, which has `blocks` blocks, as the newest entry.
+    fn insert(&mut self, what: LruBlocks, blocks: u64) -> u32 {
+        let entry = LruEntry { older: NONE, newer: NONE, what };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.entries[index as usize] = entry;
+                index
             }
             None => {
                 self.entries.push(entry);
@@ -100,46 +100,46 @@ impl BlockLru {
             }
         };
         self.held += blocks;
-        self.link_newest(place);
-        place
+        self.link_newest(index);
+        index
     }
 
-    /// Forgets the oldest until the rest fits.
+    /// Evicts the oldest blocks until the rest fits.
     fn shrink(&mut self, changed: &mut impl FnMut(BlockKey, bool)) {
         while self.held > self.capacity {
-            let place = self.oldest;
+            let index = self.oldest;
             let excess = self.held - self.capacity;
-            let gone = match &mut self.entries[place as usize].what {
-                What::Unique(blocks) if *blocks > excess => {
+            let gone = match &mut self.entries[index as usize].what {
+                LruBlocks::Unique(blocks) if *blocks > excess => {
                     *blocks -= excess;
                     self.held = self.capacity;
                     return;
                 }
-                What::Unique(blocks) => *blocks,
-                What::Shared(key) => {
-                    self.places.remove(key);
+                LruBlocks::Unique(blocks) => *blocks,
+                LruBlocks::Shared(key) => {
+                    self.indices.remove(key);
                     changed(*key, false);
                     1
                 }
             };
             self.held -= gone;
-            self.unlink(place);
-            self.free.push(place);
+            self.unlink(index);
+            self.free.push(index);
         }
     }
 
-    fn link_newest(&mut self, place: u32) {
-        let older = std::mem::replace(&mut self.newest, place);
-        let entry = &mut self.entries[place as usize];
+    fn link_newest(&mut self, index: u32) {
+        let older = std::mem::replace(&mut self.newest, index);
+        let entry = &mut self.entries[index as usize];
         (entry.older, entry.newer) = (older, NONE);
         match older {
-            NONE => self.oldest = place,
-            older => self.entries[older as usize].newer = place,
+            NONE => self.oldest = index,
+            older => self.entries[older as usize].newer = index,
         }
     }
 
-    fn unlink(&mut self, place: u32) {
-        let Entry { older, newer, .. } = self.entries[place as usize];
+    fn unlink(&mut self, index: u32) {
+        let LruEntry { older, newer, .. } = self.entries[index as usize];
         match older {
             NONE => self.oldest = newer,
             older => self.entries[older as usize].newer = newer,
@@ -160,16 +160,17 @@ mod tests {
 
     use super::*;
 
-    /// One hash per block, as BLIS keeps them: shared ones by key, unique ones by a fresh number.
+    /// The reference implementation: one hash per block, as in BLIS. Shared blocks are hashed by key, unique ones by a
+    /// fresh number.
     #[derive(Default)]
-    struct Naive {
+    struct HashPerBlock {
         capacity: usize,
         hashes: VecDeque<u64>,
         fresh: u64,
     }
 
-    impl Naive {
-        fn touch(&mut self, hash: u64) {
+    impl HashPerBlock {
+        fn send(&mut self, hash: u64) {
             self.hashes.retain(|&other| other != hash);
             self.hashes.push_back(hash);
             if self.hashes.len() > self.capacity {
@@ -179,11 +180,11 @@ mod tests {
 
         fn record(&mut self, shared: &[BlockKey], unique: u32) {
             for &key in shared {
-                self.touch(u64::from(key));
+                self.send(u64::from(key));
             }
             for _ in 0..unique {
                 self.fresh += 1;
-                self.touch(u64::from(u32::MAX) + self.fresh);
+                self.send(u64::from(u32::MAX) + self.fresh);
             }
         }
 
@@ -199,13 +200,13 @@ mod tests {
             prompts in prop::collection::vec((0..6_u32, 0..6_u32, 0..15_u32), 1..60),
         ) {
             let mut lru = BlockLru::new(capacity);
-            let mut naive = Naive { capacity: capacity as usize, ..Naive::default() };
+            let mut naive = HashPerBlock { capacity: capacity as usize, ..HashPerBlock::default() };
             let mut known = FxHashSet::default();
             for (first, len, unique) in prompts {
                 let shared: Vec<BlockKey> = (first..first + len).collect();
                 lru.record(shared.iter().copied(), len + unique, &mut |key, present| {
-                    let news = if present { known.insert(key) } else { known.remove(&key) };
-                    assert!(news, "told twice of {key}");
+                    let is_change = if present { known.insert(key) } else { known.remove(&key) };
+                    assert!(is_change, "{key} reported twice");
                 });
                 naive.record(&shared, unique);
                 prop_assert_eq!(&known, &naive.shared());

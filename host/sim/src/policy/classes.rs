@@ -1,50 +1,53 @@
-//! SLO classes and how urgent they are.
+//! SLO classes and their priorities.
 
 use crate::request::Name;
 
-/// Urgency by class, for the names of one workload: bigger is more urgent, below 0 may be shed.
+/// Priorities of the classes of one workload: higher is served first, below 0 may be shed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Classes {
-    /// By [`Name`].
-    urgency: Vec<i32>,
-    most: i32,
+    /// Priority of each class, indexed by [`Name`].
+    priority: Vec<i32>,
+    highest: i32,
 }
 
 impl Classes {
-    /// BLIS's table (llm-d's numbers).
+    /// The default table of BLIS, which has llm-d's numbers.
     pub const USUAL: [(&'static str, i32); 5] =
         [("critical", 4), ("standard", 3), ("batch", -1), ("sheddable", -2), ("background", -3)];
 
-    /// Of requests that name no class, or an unknown one.
+    /// Priority of requests without a class or with an unknown one.
     pub const UNKNOWN: i32 = 3;
 
-    /// For the names `texts`, by number; `overrides` come before [`Self::USUAL`].
+    /// The priorities for the names `texts`, in the order of their indices; `overrides` take precedence over
+    /// [`Self::USUAL`].
     #[must_use]
     pub fn new<'a>(texts: impl IntoIterator<Item = &'a str>, overrides: &[(String, i32)]) -> Self {
-        let given = |text: &str| overrides.iter().rev().find(|(class, _)| class == text).map(|&(_, urgency)| urgency);
-        let usual = |text: &str| Self::USUAL.iter().find(|&&(class, _)| class == text).map(|&(_, urgency)| urgency);
-        let urgency = texts.into_iter().map(|text| given(text).or(usual(text)).unwrap_or(Self::UNKNOWN)).collect();
-        let table = Self::USUAL.iter().map(|&(class, urgency)| given(class).unwrap_or(urgency));
-        let most = table.chain(overrides.iter().map(|&(_, urgency)| urgency)).max().unwrap_or(Self::UNKNOWN);
-        Self { urgency, most }
+        let overridden =
+            |text: &str| overrides.iter().rev().find(|(class, _)| class == text).map(|&(_, priority)| priority);
+        let usual = |text: &str| Self::USUAL.iter().find(|&&(class, _)| class == text).map(|&(_, priority)| priority);
+        let priority =
+            texts.into_iter().map(|text| overridden(text).or(usual(text)).unwrap_or(Self::UNKNOWN)).collect();
+        let table = Self::USUAL.iter().map(|&(class, priority)| overridden(class).unwrap_or(priority));
+        let highest = table.chain(overrides.iter().map(|&(_, priority)| priority)).max().unwrap_or(Self::UNKNOWN);
+        Self { priority, highest }
     }
 
-    /// Of class `name`.
+    /// The priority of class `name`.
     #[must_use]
-    pub fn urgency(&self, name: Name) -> i32 {
-        self.urgency.get(name.index()).copied().unwrap_or(Self::UNKNOWN)
+    pub fn priority(&self, name: Name) -> i32 {
+        self.priority.get(name.index()).copied().unwrap_or(Self::UNKNOWN)
     }
 
-    /// The most urgent class of all. BLIS gives an instance `most - urgency`, lower being more
-    /// urgent there.
+    /// The highest priority of all classes. BLIS sets the priority on an instance to `highest - priority`, because
+    /// lower is served first there.
     #[must_use]
-    pub fn most(&self) -> i32 {
-        self.most
+    pub fn highest(&self) -> i32 {
+        self.highest
     }
 }
 
 impl Default for Classes {
-    /// No names.
+    /// Classes for a workload without names.
     fn default() -> Self {
         Self::new([], &[])
     }
@@ -58,15 +61,15 @@ mod tests {
     fn classes_rank_as_in_blis() {
         let texts = ["", "critical", "standard", "batch", "sheddable", "background", "gold"];
         let classes = Classes::new(texts, &[]);
-        let urgency: Vec<i32> = (0..8).map(|number| classes.urgency(Name(number))).collect();
-        assert_eq!((urgency, classes.most()), (vec![3, 4, 3, -1, -2, -3, 3, 3], 4));
+        let priority: Vec<i32> = (0..8).map(|number| classes.priority(Name(number))).collect();
+        assert_eq!((priority, classes.highest()), (vec![3, 4, 3, -1, -2, -3, 3, 3], 4));
     }
 
     #[test]
     fn overrides_are_merged_over_the_table() {
         let overrides = [("batch".to_owned(), 7), ("gold".to_owned(), 9)];
         let classes = Classes::new(["", "batch", "gold", "critical"], &overrides);
-        let urgency: Vec<i32> = (0..4).map(|number| classes.urgency(Name(number))).collect();
-        assert_eq!((urgency, classes.most()), (vec![3, 7, 9, 4], 9));
+        let priority: Vec<i32> = (0..4).map(|number| classes.priority(Name(number))).collect();
+        assert_eq!((priority, classes.highest()), (vec![3, 7, 9, 4], 9));
     }
 }

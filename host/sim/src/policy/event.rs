@@ -1,35 +1,35 @@
-//! What happens to requests and prefix caches, for policies that want to be told.
+//! Events of requests and prefix caches, for policies that subscribe to them.
 //!
-//! Events are delivered in the order in which they happened (by time, then by instance), before any
-//! decision at a later time. Completions are known when the answer is complete; blocks when the
-//! cache signal is read anew, all of one reading in the order of instances and blocks.
+//! Events are delivered in the order in which they happened (by time, then by instance), before any decision at a later
+//! time. A completion is delivered when the output is complete. Changes of cached blocks are delivered when the cache
+//! signal is refreshed: all of one refresh together, in the order of instances and blocks.
 
 use crate::request::{BlockKey, Tags};
 use crate::units::Micros;
 
-/// Which events a policy wants. What nobody wants costs nothing.
+/// The kinds of events that a policy receives. A kind that no policy receives costs nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Events {
-    /// [`EventKind::Routed`].
+    /// Whether it receives [`EventKind::Routed`].
     pub routed: bool,
-    /// [`EventKind::FirstToken`].
+    /// Whether it receives [`EventKind::FirstToken`].
     pub first_token: bool,
-    /// [`EventKind::Completed`].
+    /// Whether it receives [`EventKind::Completed`].
     pub completed: bool,
-    /// [`EventKind::Ended`].
+    /// Whether it receives [`EventKind::Ended`].
     pub ended: bool,
-    /// [`EventKind::Rejected`].
+    /// Whether it receives [`EventKind::Rejected`].
     pub rejected: bool,
-    /// [`EventKind::BlockStored`] and [`EventKind::BlockEvicted`].
+    /// Whether it receives [`EventKind::BlockStored`] and [`EventKind::BlockEvicted`].
     pub blocks: bool,
 }
 
 impl Events {
-    /// None of them.
+    /// The empty set: the policy receives no events.
     pub const NONE: Self =
         Self { routed: false, first_token: false, completed: false, ended: false, rejected: false, blocks: false };
 
-    /// What either of two policies wants.
+    /// The union of the kinds of two policies.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -42,7 +42,7 @@ impl Events {
         }
     }
 
-    /// Whether events of `kind` are among them.
+    /// Whether events of `kind` are in the set.
     #[must_use]
     pub fn include(self, kind: EventKind) -> bool {
         match kind {
@@ -56,46 +56,46 @@ impl Events {
     }
 }
 
-/// What happened.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EventKind {
-    /// A request was handed to an instance.
+    /// A request was dispatched to an instance.
     Routed,
-    /// Its first token reached the client.
+    /// The first token of a request reached the client.
     FirstToken,
-    /// Its answer is complete.
+    /// The output of a request is complete.
     Completed,
-    /// It ended without: the client gave up, or the instance refused it.
+    /// A request ended without completing: its client timed out, or the instance dropped it.
     Ended,
-    /// The service refused it.
+    /// The service rejected a request.
     Rejected,
-    /// A block can be found in an instance's prefix cache.
+    /// A block was stored in an instance's prefix cache and can be found there.
     BlockStored,
-    /// It no longer can.
+    /// A block was evicted from an instance's prefix cache.
     BlockEvicted,
 }
 
-/// Something that happened.
+/// An event that a policy receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When.
+    /// Time of the event.
     pub at: Micros,
-    /// What.
+    /// The kind, which decides the meaning of the other fields.
     pub kind: EventKind,
-    /// The request's number in the workload; of blocks: 0.
+    /// Index of the request in the workload; 0 for block events.
     pub request: u32,
-    /// The instance; `None` if it reached none.
+    /// Number of the instance; `None` if the request reached none.
     pub instance: Option<u32>,
-    /// Prompt length, tokens; of blocks: 0.
+    /// Prompt length, tokens; 0 for block events.
     pub input_tokens: u32,
-    /// Tokens generated so far; of blocks: 0.
+    /// Tokens generated so far; 0 for block events.
     pub generated_tokens: u32,
-    /// Time to first token, if there was one by now.
+    /// Time to first token, if there was a first token by now.
     pub ttft: Option<Micros>,
-    /// End-to-end latency, if it completed.
+    /// End-to-end latency, if the request completed.
     pub e2e: Option<Micros>,
-    /// Names of the request.
+    /// Metadata of the request.
     pub tags: Tags,
-    /// The block, as [`super::RequestView::shared_blocks`] names it; of requests: 0.
+    /// Key of the block, as in [`super::RequestView::shared_blocks`]; 0 for request events.
     pub block: BlockKey,
 }

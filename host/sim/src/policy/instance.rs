@@ -1,6 +1,6 @@
-//! Policies inside an instance: the order of the wait queue, and who leaves the batch.
+//! Policies inside an instance: the order of the waiting queue, and the choice of the preemption victim.
 //!
-//! They are part of an instance, which threads may share to copy it; hence `Sync`.
+//! They are part of an instance, which may be copied while several threads share it; hence `Sync`.
 
 use std::fmt::Debug;
 
@@ -8,121 +8,122 @@ use super::RequestView;
 use crate::request::{Request, Tags};
 use crate::units::Micros;
 
-/// The order of an instance's wait queue. Service is strictly from its head: a head that does not
-/// fit holds up everybody behind it.
+/// Decides the order of an instance's waiting queue. Service is strictly from the head: a head that does not fit blocks
+/// all requests behind it.
 pub trait SchedulingPolicy: Debug + Send + Sync {
-    /// The place of `request`, which joins the queue. It keeps it until it leaves the queue, and
-    /// is asked about again if it comes back after a preemption.
+    /// The rank of `request`, which joins the queue. It holds until the request leaves the queue; after a preemption
+    /// the policy is called again.
     fn rank(&mut self, request: &QueuedView<'_>) -> Rank;
 
-    /// A copy with the same state.
+    /// A copy of the policy with the same state.
     fn fork(&self) -> Box<dyn SchedulingPolicy>;
 }
 
-/// Who leaves the running batch when KV blocks run out.
+/// Chooses the preemption victim when no KV blocks are free.
 pub trait PreemptionPolicy: Debug + Send + Sync {
-    /// Chooses the victim: a place in the columns of `batch`, which has at least one entry. Beyond
-    /// the end means the last. Asked again as long as there is not enough room; choosing
-    /// [`BatchView::wanting`] ends that.
+    /// Returns the index of the victim in the columns of `batch`, which has at least one entry. An index beyond the end
+    /// means the last entry. Called again as long as there are not enough free blocks; choosing [`BatchView::wanting`]
+    /// ends that.
     fn victim(&mut self, batch: &BatchView) -> usize;
 
-    /// A copy with the same state.
+    /// A copy of the policy with the same state.
     fn fork(&self) -> Box<dyn PreemptionPolicy>;
 }
 
-/// A place in a wait queue: the smaller is served first. Among equals it is the earlier arrival,
-/// then the request id *as text* (`request_10` before `request_2`).
+/// Sort key in a waiting queue: the smallest rank is served first. Among equal ranks the earlier arrival is first, then
+/// the smaller request id *as text* (`request_10` before `request_2`).
 ///
-/// Made of a whole number or of a real one; the two do not compare in a meaningful way, so a policy
-/// uses one kind.
+/// A rank is made from an integer or from a real number. The two kinds do not compare in a meaningful way, so a policy
+/// must use only one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank(i64);
 
 impl Rank {
-    /// A whole number.
+    /// The rank for an integer: the smaller is served first.
     #[must_use]
     pub fn new(rank: i64) -> Self {
         Self(rank)
     }
 
-    /// What it was made of, if that was a whole number.
+    /// The integer from which the rank was made, if it was made from one.
     #[must_use]
     pub fn number(self) -> i64 {
         self.0
     }
 
-    /// The one just in front of it.
+    /// The rank immediately in front of this one.
     #[must_use]
     pub fn before(self) -> Self {
         Self(self.0.saturating_sub(1))
     }
 
-    /// A real number. Both zeros are equal; not-a-number comes behind everything.
+    /// The rank for a real number. Both zeros are equal; NaN ranks behind everything.
     #[must_use]
     pub fn real(rank: f64) -> Self {
         if rank.is_nan() {
             return Self(i64::MAX);
         }
-        // As integers, the bits of positive floats are in order and those of negative ones in
-        // reverse; adding 0.0 makes -0.0 positive.
+        // Read as integers, the bits of positive floats are in ascending order and those of negative floats in
+        // descending order; adding 0.0 makes -0.0 positive.
         let bits = (rank + 0.0).to_bits().cast_signed();
         Self(if bits < 0 { bits ^ i64::MAX } else { bits })
     }
 }
 
-/// A request that joins a wait queue, as its instance knows it.
+/// A request that joins a waiting queue, as its instance sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct QueuedView<'a> {
-    /// The time.
+    /// Time at which it joins.
     pub now: Micros,
-    /// What it was on arrival.
+    /// The request as it was on arrival.
     pub request: RequestView<'a>,
-    /// Its priority on the instance: lower is more urgent.
+    /// Its priority on the instance: lower is served first.
     pub priority: i64,
     /// Tokens generated so far; more than 0 only after a preemption.
     pub generated_tokens: u32,
-    /// Times it was thrown out of the batch, this one included.
+    /// Number of times it was preempted, including the preemption that put it here.
     pub preemptions: u32,
-    /// Its number in the order of joining: up from 1 for those that come, down from -1 for those
-    /// thrown out of the batch, which go to the front under first come, first served.
+    /// Sequence number of joining: 1, 2, … for arriving requests, −1, −2, … for preempted ones, which go to the front
+    /// of the queue under first come, first served.
     pub turn: i64,
 }
 
-/// The running batch: a column each, in the order of admission.
+/// The running batch: a column for each property, in the order of admission.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BatchView {
-    /// The time.
+    /// Time of the decision.
     pub now: Micros,
-    /// Place of the request that needs room.
+    /// Index of the request that needs KV blocks.
     pub wanting: usize,
-    /// Built-in policies take, of equals, the one admitted last, as BLIS does; vLLM the first.
+    /// Tie-breaking of built-in policies: among equals they choose the request admitted last, as BLIS does; otherwise
+    /// the first, as vLLM does.
     pub last_of_ties: bool,
-    /// Numbers in the workload.
+    /// Indices of the requests in the workload.
     pub id: Vec<u32>,
-    /// Priorities on the instance: lower is more urgent.
+    /// Priorities on the instance: lower is served first.
     pub priority: Vec<i64>,
-    /// When each reached the service.
+    /// Times at which they reached the service.
     pub arrival: Vec<Micros>,
-    /// When each client gives up (absolute); `None` if never.
+    /// Times at which their clients time out (absolute); `None` if never.
     pub deadline: Vec<Option<Micros>>,
-    /// Urgency of its class: bigger is more urgent, below 0 may be shed.
-    pub urgency: Vec<i32>,
-    /// Names.
+    /// Priorities of their service classes: higher is served first, below 0 may be shed.
+    pub class_priority: Vec<i32>,
+    /// Service classes, tenants, sessions and other metadata.
     pub tags: Vec<Tags>,
-    /// Prompt length, tokens.
+    /// Lengths of the prompts, tokens.
     pub input_tokens: Vec<u32>,
-    /// Tokens whose KV is computed, before this step.
+    /// Tokens for which KV was computed before this step.
     pub computed_tokens: Vec<u32>,
     /// Tokens generated so far.
     pub generated_tokens: Vec<u32>,
-    /// KV blocks held, shared ones included, with what this step gave it so far. Shared ones do not
-    /// become free as long as others hold them.
+    /// KV blocks held, including shared ones and those allocated by this step so far. A shared block does not become
+    /// free as long as another request holds it.
     pub kv_blocks: Vec<u32>,
-    /// Times it was thrown out of the batch before.
+    /// Number of times each was preempted before.
     pub preemptions: Vec<u32>,
 }
 
-/// What an engine knows of a running request besides the request itself.
+/// Progress of a running request, which only the engine has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress {
     pub computed_tokens: u32,
@@ -132,18 +133,18 @@ pub(crate) struct Progress {
 }
 
 impl BatchView {
-    /// An empty batch.
+    /// An empty batch at time `now`.
     pub(crate) fn new(now: Micros, last_of_ties: bool) -> Self {
         Self { now, last_of_ties, ..Self::default() }
     }
 
-    /// The next request in the order of admission.
-    pub(crate) fn push(&mut self, request: &Request, urgency: i32, progress: Progress) {
+    /// Appends the next request in the order of admission.
+    pub(crate) fn push(&mut self, request: &Request, class_priority: i32, progress: Progress) {
         self.id.push(request.id);
         self.priority.push(request.priority);
         self.arrival.push(request.arrival);
         self.deadline.push(request.deadline);
-        self.urgency.push(urgency);
+        self.class_priority.push(class_priority);
         self.tags.push(request.tags);
         self.input_tokens.push(request.input_tokens);
         self.computed_tokens.push(progress.computed_tokens);
@@ -158,7 +159,7 @@ impl BatchView {
         self.id.len()
     }
 
-    /// Whether nobody is in it; never when a policy is asked.
+    /// Whether the batch is empty; never when a policy is called.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.id.is_empty()
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_are_equal_and_nonsense_comes_last() {
+    fn zeros_are_equal_and_nan_ranks_last() {
         assert_eq!(Rank::real(-0.0), Rank::real(0.0));
         assert!(Rank::real(f64::INFINITY) < Rank::real(f64::NAN));
         assert_eq!(Rank::real(f64::NAN), Rank::real(-f64::NAN));

@@ -1,19 +1,18 @@
-//! What a policy is: five kinds of decision, one vocabulary, one view of the world.
+//! Policies: five kinds of decision, one set of names, one view of the service.
 //!
-//! | kind | asked | answers |
+//! | kind | called | result |
 //! |---|---|---|
 //! | [`AdmissionPolicy`] | once per arrival | admit, or reject with a reason |
 //! | [`RoutingPolicy`] | once per admitted request | an instance; optionally a score for each |
-//! | [`PriorityPolicy`] | when a request is handed to its instance | a number, higher is more urgent |
-//! | [`SchedulingPolicy`] | when a request joins a wait queue | its place in the queue |
-//! | [`PreemptionPolicy`] | when KV blocks run out | who leaves the batch |
+//! | [`PriorityPolicy`] | when a request is dispatched to its instance | a number, higher is served first |
+//! | [`SchedulingPolicy`] | when a request joins a waiting queue | its rank in the queue |
+//! | [`PreemptionPolicy`] | when no KV blocks are free | the preemption victim |
 //!
-//! A view holds what production would know. The true output length is in none of these types, so
-//! no policy can read it. Signals come as columns over instances, with their age.
+//! A view holds what a production service would have. The true output length is in none of these types, so no policy
+//! can read it. Signals are columns over instances, with their staleness.
 //!
-//! A policy says beforehand what it reads ([`Reads`]); only that is brought up to date. It keeps
-//! its state in itself and can be copied at any time (`fork`): a counterfactual runs on with a copy
-//! of everything.
+//! A policy declares beforehand which signals it reads ([`Reads`]); only those are kept up to date. Its whole state
+//! lies in itself and can be copied at any time (`fork`): a counterfactual continues with a copy of everything.
 
 mod admission;
 mod block_lru;
@@ -41,27 +40,27 @@ pub use priority::{ClassPriority, ConstantPriority, InvertedSlo, SloBased};
 pub use routing::{
     AlwaysBusiest, CacheAndLoad, DEFAULT_PROFILE, LeastLoaded, PrefixAffinity, RoundRobin, ScorerKind, Weighted,
 };
-pub use view::{Ages, Changes, ClusterView, InstanceInfo, RequestView, Signals, Versions};
+pub use view::{Changes, ClusterView, InstanceInfo, RequestView, Signals, Staleness, Versions};
 
 use crate::request::Name;
 use crate::rng::Stream;
 
-/// Which columns of [`Signals`] a policy looks at. What nobody reads is not kept up to date.
+/// The columns of [`Signals`] that a policy reads. Columns that no policy reads are not kept up to date.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reads {
-    /// The periodic columns: queue, batch, KV, cache hit rate, preemptions.
+    /// The periodic columns: queue depth, batch size, KV blocks, cache hit rate, preemptions.
     pub load: bool,
     /// [`Signals::in_flight`] and [`ClusterView::tenants_in_flight`].
     pub in_flight: bool,
-    /// [`Signals::cached_blocks`].
+    /// [`Signals::cached_blocks`], computed for the prompt of each request.
     pub cached_blocks: bool,
 }
 
 impl Reads {
-    /// Nothing: the policy does not look at instances.
+    /// No column: the policy does not depend on the state of instances.
     pub const NOTHING: Self = Self { load: false, in_flight: false, cached_blocks: false };
 
-    /// What either of two policies reads.
+    /// The union of the columns of two policies.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -72,157 +71,157 @@ impl Reads {
     }
 }
 
-/// Who may enter the service.
+/// Decides whether a request is admitted to the service.
 pub trait AdmissionPolicy: Debug + Send {
-    /// What it looks at. Asked once.
+    /// The signals that it reads. Called once.
     fn reads(&self) -> Reads;
 
-    /// Decides about `request`.
-    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Verdict;
+    /// Decides whether `request` is admitted.
+    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> AdmissionDecision;
 
-    /// What it wants to be told. Asked once.
+    /// The events that it receives. Called once.
     fn events(&self) -> Events {
         Events::NONE
     }
 
-    /// Something happened that it wants to be told.
+    /// Receives an event of [`Self::events`].
     fn notice(&mut self, event: &Event) {
         let _ = event;
     }
 
-    /// A copy with the same state.
+    /// A copy of the policy with the same state.
     fn fork(&self) -> Box<dyn AdmissionPolicy>;
 }
 
-/// The answer of an admission policy.
+/// The result of an admission policy.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
-    /// Come in.
+pub enum AdmissionDecision {
+    /// The request continues to routing.
     Admit,
-    /// Stay out, and why.
+    /// The request is rejected, with the reason.
     Reject(Reason),
 }
 
-/// Which instance serves a request.
+/// Chooses the instance that serves a request.
 pub trait RoutingPolicy: Debug + Send {
-    /// What it looks at. Asked once.
+    /// The signals that it reads. Called once.
     fn reads(&self) -> Reads;
 
-    /// Chooses among the instances of `cluster`, of which there is at least one. A policy that
-    /// has a score for every instance pushes them onto `scores` (empty at the call) in the order
-    /// of the columns, higher being better.
+    /// Chooses among the instances of `cluster`, of which there is at least one. A policy that computes a score for
+    /// every instance pushes the scores onto `scores` (empty at the call) in the order of the columns; higher is
+    /// better.
     fn route(
         &mut self,
         request: &RequestView<'_>,
         cluster: &ClusterView<'_>,
         ties: &Ties,
         scores: &mut Vec<f64>,
-    ) -> Choice;
+    ) -> RoutingDecision;
 
-    /// `request`, about which it was just asked, goes to instance number `instance`: its own choice, unless
-    /// a counterfactual forces another. Whoever remembers what went where does it here.
-    fn sent(&mut self, request: &RequestView<'_>, instance: u32) {
+    /// `request`, the request of the last call of [`Self::route`], is dispatched to instance number `instance`: the
+    /// choice of the policy, unless a counterfactual forces another. A policy that remembers its decisions records them
+    /// here.
+    fn dispatched(&mut self, request: &RequestView<'_>, instance: u32) {
         let _ = (request, instance);
     }
 
-    /// What it wants to be told. Asked once.
+    /// The events that it receives. Called once.
     fn events(&self) -> Events {
         Events::NONE
     }
 
-    /// Something happened that it wants to be told.
+    /// Receives an event of [`Self::events`].
     fn notice(&mut self, event: &Event) {
         let _ = event;
     }
 
-    /// A copy with the same state.
+    /// A copy of the policy with the same state.
     fn fork(&self) -> Box<dyn RoutingPolicy>;
 }
 
-/// The answer of a routing policy.
+/// The result of a routing policy.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Choice {
-    /// Place of the chosen instance in the columns of the view.
+pub struct RoutingDecision {
+    /// Index of the chosen instance in the columns of the view.
     pub target: usize,
-    /// Why.
+    /// Why the instance was chosen, for the decision trace.
     pub reason: Reason,
 }
 
-/// How urgent a request is on its instance.
+/// Sets the priority of a request on its instance.
 pub trait PriorityPolicy: Debug + Send {
-    /// Higher is more urgent. `request` is about to be handed to its instance at `now`. Instances
-    /// count the other way, as vLLM does: [`crate::request::Request::priority`] is the negated
-    /// answer.
+    /// Returns the priority: higher is served first. `request` is about to be dispatched to its instance at `now`. On
+    /// instances, as in vLLM, lower is served first: [`crate::request::Request::priority`] is the negated result.
     fn priority(&mut self, request: &RequestView<'_>, now: crate::units::Micros) -> i64;
 
-    /// What it wants to be told. Asked once.
+    /// The events that it receives. Called once.
     fn events(&self) -> Events {
         Events::NONE
     }
 
-    /// Something happened that it wants to be told.
+    /// Receives an event of [`Self::events`].
     fn notice(&mut self, event: &Event) {
         let _ = event;
     }
 
-    /// A copy with the same state.
+    /// A copy of the policy with the same state.
     fn fork(&self) -> Box<dyn PriorityPolicy>;
 }
 
-/// Why a policy decided as it did, for people. Built only where somebody reads it.
+/// The reason for a decision, for people. The text is built only when it is read.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reason {
-    /// Nothing to say.
+    /// The policy gave no reason.
     None,
-    /// BLIS's words, with the number that decided.
+    /// The number of the turn, from 0. The texts are those of BLIS, each with the number that decided.
     RoundRobin(u64),
-    /// The load of the chosen instance.
+    /// The load of the chosen instance, the smallest one.
     LeastLoaded(u64),
     /// The score of the chosen instance.
     Weighted(f64),
-    /// The load of the chosen instance.
+    /// The load of the chosen instance, the largest one.
     AlwaysBusiest(u64),
-    /// Whether the same prompt went there before.
+    /// Whether the same prompt was sent to the chosen instance before.
     PrefixAffinity {
-        /// It did.
+        /// It was: the prompt is probably cached there.
         hit: bool,
     },
-    /// The token bucket holds fewer tokens than the prompt.
+    /// The token bucket holds fewer tokens than the prompt has.
     InsufficientTokens,
-    /// Nobody comes in.
+    /// The policy rejects every request.
     RejectAll,
-    /// Not urgent enough for a loaded service.
+    /// The priority of the class is too low for the present load.
     TierShed {
         /// Service class of the request.
         class: Name,
-        /// Its urgency.
+        /// The priority of its class.
         priority: i32,
-        /// The least urgency let in.
+        /// The lowest priority that is admitted.
         min: i32,
-        /// The largest load of an instance.
+        /// The largest effective load of an instance, requests.
         load: u64,
     },
     /// The service is saturated and the class may be shed.
     GaieSaturated {
         /// Service class of the request.
         class: Name,
-        /// Mean over the instances, ≥ 1.
+        /// Mean saturation over the instances, at least 1.
         saturation: f64,
     },
-    /// The tenant has more in flight than its share.
+    /// The tenant has more requests in flight than its share.
     TenantBudget,
-    /// A policy from outside, with the score of the chosen instance if it has scores.
+    /// A policy that was loaded as a plugin, with the score of the chosen instance if it has scores.
     Plugin(Option<f64>),
-    /// A policy from outside failed; the least loaded instance was taken.
+    /// A plugin failed; the least loaded instance was chosen instead.
     Fallback,
-    /// Nobody decided so: what would have happened, if.
+    /// A counterfactual forced this decision.
     Forced,
-    /// Any other text.
+    /// Any other reason, in the words of the policy.
     Text(Box<str>),
 }
 
 impl Reason {
-    /// In words, with the text of each class by its number.
+    /// The reason as text. `class_text` gives the name of a class.
     #[must_use]
     pub fn text<'a>(&self, class_text: &dyn Fn(Name) -> &'a str) -> String {
         match self {
@@ -241,7 +240,7 @@ fn gaie_saturated(class: impl Display, saturation: f64) -> String {
     format!("gaie-saturated: class={class} saturation={saturation:.2}")
 }
 
-/// As [`Reason::text`], with numbers for the classes.
+/// As [`Reason::text`], with the indices of classes instead of their names.
 impl Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -266,19 +265,19 @@ impl Display for Reason {
     }
 }
 
-/// What happens when several instances are equally good.
+/// Which instance is chosen among equally good ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ties {
-    /// Any of them, with equal chances, drawn from the router's own stream for that request. Always
-    /// taking the first loads instances unevenly: 6.8 times more variance of the p95 between seeds
+    /// Each of them with equal probability, drawn from the router's own stream for that request. Always choosing the
+    /// first one loads instances unevenly: the variance of the p95 latency between seeds is then 6.8 times as large
     /// (`reference/cluster.md` §1.5).
     Random(Stream),
-    /// The first: for comparison with recorded answers.
+    /// The one with the lowest index: for comparison with recorded results.
     LowestIndex,
 }
 
 impl Ties {
-    /// Which of `tied` ≥ 1 equally good instances request `id` goes to: 0 is the first of them.
+    /// Which of `tied` ≥ 1 equally good instances serves request `id`; 0 is the first of them.
     #[must_use]
     pub fn pick(&self, id: u32, tied: usize) -> usize {
         match self {
@@ -328,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn random_ties_fall_on_all_alike() {
+    fn random_ties_are_uniform() {
         let ties = Ties::Random(Stream::new(42, "router"));
         let mut counts = [0_u32; 4];
         for id in 0..40_000 {
@@ -340,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn without_randomness_the_first_wins() {
+    fn without_randomness_the_first_is_chosen() {
         let picks = [Ties::LowestIndex.pick(3, 5), Ties::Random(Stream::new(42, "router")).pick(3, 1)];
         assert_eq!(picks, [0, 0]);
     }

@@ -1,48 +1,48 @@
-//! Which instances know which prefix blocks: a bit per instance for every block key.
+//! Index of cached prefix blocks: a bit per instance for every block key.
 //!
-//! Routing asks "how many leading blocks of this prompt does each instance know?". One walk along
-//! the prompt answers it for all instances at once: the sets of the keys are intersected until
-//! nobody is left, and an instance's answer is the depth at which it drops out. With 256 instances
-//! a key costs four words, where a table per instance would cost 256 look-ups.
+//! Routing needs, for each instance, the number of leading blocks of a prompt that the instance has. One walk along the
+//! prompt computes it for all instances at once: the sets of the keys are intersected until the intersection is empty,
+//! and the count of an instance is the depth at which it leaves the intersection. With 256 instances a key costs four
+//! words, where a table per instance would cost 256 look-ups.
 //!
-//! Keys are dense numbers ([`BlockKey`]), so sets lie in pages of [`PAGE_KEYS`] keys, and a page
-//! exists only once one of its keys is known somewhere. Clones share pages until one side writes,
-//! so that a frozen copy (a stale signal, a fork) costs a pointer per page.
+//! Keys are dense numbers ([`BlockKey`]), so sets lie in pages of [`PAGE_KEYS`] keys, and a page is allocated only when
+//! one of its keys is first set. Clones share pages until one side writes, so a frozen copy (a stale signal, a fork)
+//! costs a pointer per page.
 
 use std::sync::Arc;
 
 use crate::request::BlockKey;
 
-/// Keys per page.
+/// Number of keys in a page.
 const PAGE_KEYS: usize = 512;
 
-/// Instances per word of a set.
+/// Number of instances in a word of a set.
 const WORD_BITS: usize = u64::BITS as usize;
 
-/// Key → set of instances.
+/// A map from block keys to sets of instances.
 #[derive(Clone, Debug, Default)]
 pub struct PrefixIndex {
     instances: usize,
-    /// `PAGE_KEYS` sets one after the other, each of [`Self::words`] words.
+    /// Each page: `PAGE_KEYS` sets one after the other, each of [`Self::words`] words.
     pages: Vec<Option<Arc<[u64]>>>,
-    /// Instances that knew every block so far, during [`Self::leading`].
+    /// The instances that have every block so far, during [`Self::leading`].
     alive: Vec<u64>,
 }
 
 impl PrefixIndex {
-    /// Nobody knows anything, with instances `0..instances`.
+    /// An index for instances `0..instances` in which no block is set.
     #[must_use]
     pub fn new(instances: usize) -> Self {
         Self { instances, pages: Vec::new(), alive: Vec::new() }
     }
 
-    /// Number of instances.
+    /// Number of instances in a set.
     #[must_use]
     pub fn instances(&self) -> usize {
         self.instances
     }
 
-    /// Makes room for instances `0..instances`, where that is more; the new ones know nothing.
+    /// Makes room for instances `0..instances`, if these are more than before; the new ones have no blocks.
     pub fn grow(&mut self, instances: usize) {
         if instances <= self.instances {
             return;
@@ -61,11 +61,11 @@ impl PrefixIndex {
         }
     }
 
-    /// From now on `instance` knows `key`, or no longer does. Whether that is news.
+    /// Sets whether `instance` has `key`. Returns whether that changed anything.
     pub fn set(&mut self, key: BlockKey, instance: usize, present: bool) -> bool {
         assert!(instance < self.instances, "instance {instance} of {}", self.instances);
         let words = self.words();
-        let (page, place) = place(key, words);
+        let (page, offset) = position(key, words);
         if page >= self.pages.len() {
             if !present {
                 return false;
@@ -77,21 +77,20 @@ impl PrefixIndex {
             None if !present => return false,
             slot => slot.insert(vec![0; PAGE_KEYS * words].into()),
         };
-        let word = &mut Arc::make_mut(page)[place + instance / WORD_BITS];
+        let word = &mut Arc::make_mut(page)[offset + instance / WORD_BITS];
         let bit = 1 << (instance % WORD_BITS);
-        let known = *word & bit != 0;
+        let cached = *word & bit != 0;
         *word = if present { *word | bit } else { *word & !bit };
-        known != present
+        cached != present
     }
 
-    /// Whether `instance` knows `key`.
+    /// Whether `instance` has `key`.
     #[must_use]
-    pub fn knows(&self, key: BlockKey, instance: usize) -> bool {
+    pub fn contains(&self, key: BlockKey, instance: usize) -> bool {
         self.row(key).is_some_and(|set| set[instance / WORD_BITS] >> (instance % WORD_BITS) & 1 == 1)
     }
 
-    /// For each instance, how many of `keys` it knows from the first on without a gap. `counts` is
-    /// overwritten.
+    /// For each instance, the number of `keys` that it has from the first on without a gap. `counts` is overwritten.
     pub fn leading(&mut self, keys: impl Iterator<Item = BlockKey>, counts: &mut Vec<u32>) {
         counts.clear();
         counts.resize(self.instances, 0);
@@ -104,8 +103,8 @@ impl PrefixIndex {
         self.alive = alive;
     }
 
-    /// Goes along `keys` while anybody in `alive` knows them; writes the counts of those who drop
-    /// out and gives the depth reached.
+    /// Walks along `keys` as long as any instance in `alive` has them. Writes the counts of the instances that leave
+    /// the intersection, and returns the depth reached.
     fn walk(&self, keys: impl Iterator<Item = BlockKey>, alive: &mut [u64], counts: &mut [u32]) -> u32 {
         let mut depth = 0;
         for key in keys {
@@ -130,23 +129,23 @@ impl PrefixIndex {
     /// The set of `key`, if its page exists.
     fn row(&self, key: BlockKey) -> Option<&[u64]> {
         let words = self.words();
-        let (page, place) = place(key, words);
-        self.pages.get(page)?.as_ref().map(|page| &page[place..place + words])
+        let (page, offset) = position(key, words);
+        self.pages.get(page)?.as_ref().map(|page| &page[offset..offset + words])
     }
 
-    /// Words in a set.
+    /// Number of words in a set.
     fn words(&self) -> usize {
         self.instances.div_ceil(WORD_BITS)
     }
 }
 
-/// Page of `key`, and where its set starts in it.
-fn place(key: BlockKey, words: usize) -> (usize, usize) {
+/// Page of `key`, and the offset of its set in it.
+fn position(key: BlockKey, words: usize) -> (usize, usize) {
     let key = key as usize;
     (key / PAGE_KEYS, key % PAGE_KEYS * words)
 }
 
-/// The set of `0..instances`.
+/// Writes the full set `0..instances` to `set`.
 fn all(instances: usize, set: &mut Vec<u64>) {
     set.clear();
     set.resize(instances.div_ceil(WORD_BITS), u64::MAX);
@@ -155,7 +154,7 @@ fn all(instances: usize, set: &mut Vec<u64>) {
     }
 }
 
-/// `counts[i] = depth` for the members of word number `word` of a set.
+/// Sets `counts[i] = depth` for the members of word number `word` of a set.
 fn write(counts: &mut [u32], word: usize, mut set: u64, depth: u32) {
     while set != 0 {
         counts[word * WORD_BITS + set.trailing_zeros() as usize] = depth;
@@ -178,14 +177,14 @@ mod tests {
         }
         let mut counts = vec![99; 9];
         index.leading([7, 8, 9, 2000].into_iter(), &mut counts);
-        assert_eq!(counts, [3, 1, 0], "block 8 is a gap for 1, block 7 for 2, 2000 nobody knows");
+        assert_eq!(counts, [3, 1, 0], "block 8 is a gap for 1, block 7 for 2, 2000 is on no instance");
         index.set(8, 0, false);
         index.leading([7, 8, 9].into_iter(), &mut counts);
         assert_eq!(counts, [1, 1, 0]);
     }
 
     #[test]
-    fn a_prompt_without_shared_blocks_is_known_nowhere() {
+    fn a_prompt_without_shared_blocks_is_cached_nowhere() {
         let mut counts = Vec::new();
         PrefixIndex::new(2).leading(std::iter::empty(), &mut counts);
         assert_eq!(counts, [0, 0]);
@@ -197,51 +196,51 @@ mod tests {
         index.set(5, 0, true);
         let frozen = index.clone();
         index.set(5, 0, false);
-        assert_eq!((frozen.knows(5, 0), index.knows(5, 0)), (true, false));
+        assert_eq!((frozen.contains(5, 0), index.contains(5, 0)), (true, false));
     }
 
-    /// What happens to an index and its naive twin.
+    /// An operation on an index and on its reference implementation.
     #[derive(Clone, Debug)]
-    enum Event {
+    enum IndexOperation {
         Set { key: BlockKey, instance: usize, present: bool },
         Grow { instances: usize },
-        Ask { keys: Vec<BlockKey> },
+        LookUp { keys: Vec<BlockKey> },
     }
 
-    fn events() -> impl Strategy<Value = Vec<Event>> {
-        // Few keys, so that prompts hit, across a page boundary.
+    fn operations() -> impl Strategy<Value = Vec<IndexOperation>> {
+        // Few keys, so that prompts hit, and across a page boundary.
         let key = || prop_oneof![0..4_u32, 510..514_u32];
-        let event = prop_oneof![
+        let operation = prop_oneof![
             8 => (key(), 0..200_usize, prop::bool::weighted(0.8))
-                .prop_map(|(key, instance, present)| Event::Set { key, instance, present }),
-            1 => (1..200_usize).prop_map(|instances| Event::Grow { instances }),
-            3 => prop::collection::vec(key(), 0..6).prop_map(|keys| Event::Ask { keys }),
+                .prop_map(|(key, instance, present)| IndexOperation::Set { key, instance, present }),
+            1 => (1..200_usize).prop_map(|instances| IndexOperation::Grow { instances }),
+            3 => prop::collection::vec(key(), 0..6).prop_map(|keys| IndexOperation::LookUp { keys }),
         ];
-        prop::collection::vec(event, 1..200)
+        prop::collection::vec(operation, 1..200)
     }
 
     proptest! {
         #[test]
-        fn agrees_with_a_set_per_instance(first in 1..200_usize, events in events()) {
+        fn agrees_with_a_set_per_instance(first in 1..200_usize, operations in operations()) {
             let mut index = PrefixIndex::new(first);
             let mut naive = vec![FxHashSet::default(); first];
             let mut counts = Vec::new();
-            for event in events {
-                match event {
-                    Event::Set { key, instance, present } => {
+            for operation in operations {
+                match operation {
+                    IndexOperation::Set { key, instance, present } => {
                         let instance = instance % naive.len();
                         index.set(key, instance, present);
                         if present { naive[instance].insert(key); } else { naive[instance].remove(&key); }
                     }
-                    Event::Grow { instances } => {
+                    IndexOperation::Grow { instances } => {
                         index.grow(instances);
                         naive.resize(instances.max(naive.len()), FxHashSet::default());
                     }
-                    Event::Ask { keys } => {
+                    IndexOperation::LookUp { keys } => {
                         index.leading(keys.iter().copied(), &mut counts);
                         let expected: Vec<u32> = naive
                             .iter()
-                            .map(|known| keys.iter().take_while(|&key| known.contains(key)).count() as u32)
+                            .map(|cached| keys.iter().take_while(|&key| cached.contains(key)).count() as u32)
                             .collect();
                         prop_assert_eq!(&counts, &expected);
                     }

@@ -1,22 +1,22 @@
 //! Small services and requests for the tests of policies.
 
-use super::{Ages, ClusterView, InstanceInfo, RequestView, Signals, Versions};
+use super::{ClusterView, InstanceInfo, RequestView, Signals, Staleness, Versions};
 use crate::request::{Content, Request, Span};
 use crate::units::Micros;
 
-/// Tokens in a KV block.
+/// Size of a KV block, tokens.
 pub(super) const BLOCK_SIZE: u32 = 16;
 
-/// Instances and what they report.
+/// Instances with their signals.
 #[derive(Clone, Debug)]
-pub(super) struct Service {
+pub(super) struct TestService {
     pub now: Micros,
     pub instances: Vec<InstanceInfo>,
     pub signals: Signals,
     pub tenants_in_flight: Vec<u32>,
 }
 
-impl Service {
+impl TestService {
     /// `n` idle instances of 64 sequences and 1000 blocks.
     pub fn idle(n: usize) -> Self {
         let info = |id| InstanceInfo { id, max_num_seqs: 64, total_kv_blocks: 1000, block_size: BLOCK_SIZE };
@@ -44,7 +44,7 @@ impl Service {
             now: self.now,
             instances: &self.instances,
             signals: &self.signals,
-            ages: Ages::default(),
+            staleness: Staleness::default(),
             versions: Versions::default(),
             in_flight_changes: super::Changes::UNKNOWN,
             tenants_in_flight: &self.tenants_in_flight,
@@ -52,14 +52,14 @@ impl Service {
     }
 }
 
-/// A request of `blocks` full prompt blocks and 3 more tokens; `shared` are the first of them.
+/// A request of `blocks` full prompt blocks and 3 more tokens; `shared` are its leading blocks.
 pub(super) fn request(id: u32, blocks: u32, shared: &[Span]) -> Request {
     let mut request = Request::new(id, Micros(u64::from(id)), blocks * BLOCK_SIZE + 3, 10);
     request.content = Content::shared(shared);
     request
 }
 
-/// Of a request without a class.
-pub(super) fn seen(request: &Request) -> RequestView<'_> {
+/// The view of a request without a class.
+pub(super) fn view_of(request: &Request) -> RequestView<'_> {
     RequestView::new(request, 3, BLOCK_SIZE)
 }

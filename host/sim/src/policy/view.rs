@@ -1,44 +1,44 @@
-//! What policies see of requests and instances.
+//! Views: the part of a request and of the instances that policies can read.
 
 use crate::request::{BlockKey, Content, Name, Request, Tags};
 use crate::units::Micros;
 
-/// A request as the service knows it on arrival.
+/// A request as the service receives it.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestView<'a> {
-    /// Number in the workload.
+    /// Index of the request in the workload.
     pub id: u32,
-    /// When it reached the service.
+    /// Time at which it reached the service.
     pub arrival: Micros,
-    /// Prompt length, tokens.
+    /// Length of the prompt, tokens.
     pub input_tokens: u32,
-    /// The client's budget for the answer, tokens; `None` if it gave none.
+    /// The client's limit on output tokens (`max_tokens`); `None` if it set none.
     pub max_output_tokens: Option<u32>,
-    /// When the client gives up (absolute); `None` if never.
+    /// Time at which the client times out (absolute); `None` if never.
     pub deadline: Option<Micros>,
-    /// Priority the client asks for; lower is more urgent.
+    /// Priority set by the client; lower is served first.
     pub client_priority: Option<i32>,
-    /// Names.
+    /// Service class, tenant, session and other metadata.
     pub tags: Tags,
-    /// Urgency of its class: bigger is more urgent, below 0 may be shed.
-    pub urgency: i32,
+    /// Priority of its service class: higher is served first, below 0 may be shed.
+    pub class_priority: i32,
     /// Full KV blocks of the prompt.
     pub prompt_blocks: u32,
-    /// Tokens in a KV block.
+    /// Size of a KV block, tokens.
     pub block_size: u32,
-    /// Private: it may tell the length of the answer. [`Self::shared_blocks`] does not.
+    /// Private, because its length may reveal the output length. [`Self::shared_blocks`] does not.
     content: &'a Content,
 }
 
 impl<'a> RequestView<'a> {
-    /// `request` for an engine with KV blocks of `block_size` tokens.
+    /// The view of `request` for an engine with KV blocks of `block_size` tokens.
     #[must_use]
-    pub fn new(request: &'a Request, urgency: i32, block_size: u32) -> Self {
-        Self::with_content(request, &request.content, urgency, block_size)
+    pub fn new(request: &'a Request, class_priority: i32, block_size: u32) -> Self {
+        Self::with_content(request, &request.content, class_priority, block_size)
     }
 
-    /// As [`Self::new`], where `content` is kept apart from the request.
-    pub(crate) fn with_content(request: &Request, content: &'a Content, urgency: i32, block_size: u32) -> Self {
+    /// As [`Self::new`], where `content` is stored apart from the request.
+    pub(crate) fn with_content(request: &Request, content: &'a Content, class_priority: i32, block_size: u32) -> Self {
         Self {
             id: request.id,
             arrival: request.arrival,
@@ -47,116 +47,115 @@ impl<'a> RequestView<'a> {
             deadline: request.deadline,
             client_priority: request.client_priority,
             tags: request.tags,
-            urgency,
+            class_priority,
             prompt_blocks: request.input_tokens / block_size,
             block_size,
             content,
         }
     }
 
-    /// Whether any block of the prompt may equal one of another request.
+    /// Whether any block of the prompt may equal a block of another request.
     #[must_use]
     pub fn shares_blocks(&self) -> bool {
         self.prompt_blocks > 0 && !self.content.spans().is_empty()
     }
 
-    /// How many blocks [`Self::shared_blocks`] names.
+    /// Number of blocks that [`Self::shared_blocks`] yields.
     #[must_use]
     pub fn shared_block_count(&self) -> u32 {
         self.content.shared_blocks().min(self.prompt_blocks)
     }
 
-    /// Identity of the leading blocks of the prompt that may equal blocks of other requests, in
-    /// order. The blocks behind them, up to [`Self::prompt_blocks`], are unique to the request.
+    /// Keys of the leading blocks of the prompt that may equal blocks of other requests, in order. The blocks behind
+    /// them, up to [`Self::prompt_blocks`], are unique to the request.
     pub fn shared_blocks(&self) -> impl Iterator<Item = BlockKey> + 'a {
         self.content.keys().take(self.prompt_blocks as usize)
     }
 }
 
-/// What is known of an instance beforehand.
+/// The constant properties of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InstanceInfo {
     /// Number in the cluster, from 0; written as `instance_<id>`.
     pub id: u32,
-    /// Most requests in its batch.
+    /// Maximum batch size, requests.
     pub max_num_seqs: u32,
-    /// Its KV blocks.
+    /// KV blocks of the instance, used and unused.
     pub total_kv_blocks: u32,
-    /// Tokens in one of them.
+    /// Size of a KV block, tokens.
     pub block_size: u32,
 }
 
-/// What instances report: a column each, over the instances of the view.
+/// The signals of the instances: a column each, indexed by the instances of the view.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Signals {
-    /// Requests in the wait queue. Periodic, as all but the last two.
+    /// Requests in the waiting queue. A periodic signal, as all but the last two.
     pub queue_depth: Vec<u32>,
     /// Requests in the running batch.
     pub batch_size: Vec<u32>,
     /// Used share of the KV blocks, 0 to 1.
     pub kv_utilization: Vec<f64>,
-    /// Unused KV blocks.
+    /// KV blocks that are not used.
     pub free_kv_blocks: Vec<u32>,
-    /// Share of prefix-cache look-ups that hit since the start, 0 to 1.
+    /// Prefix-cache hit rate since the start, 0 to 1.
     pub cache_hit_rate: Vec<f64>,
-    /// Requests thrown out of the batch since the start.
+    /// Number of preemptions since the start.
     pub preemption_count: Vec<u64>,
-    /// Requests handed to the instance and not yet answered. The router counts them itself, so
-    /// this is never stale.
+    /// Requests dispatched to the instance and not yet completed. The router counts them itself, so the signal is never
+    /// stale.
     pub in_flight: Vec<u32>,
-    /// Leading blocks of this request's prompt in the instance's prefix cache, as of the cache
-    /// signal. Filled in only for policies that read it.
+    /// Leading blocks of this request's prompt in the instance's prefix cache, as of the last refresh of the cache
+    /// signal. Computed only for policies that read it.
     pub cached_blocks: Vec<u32>,
 }
 
-/// How old each group of signals is.
+/// The staleness of each group of signals: time since its last refresh.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ages {
-    /// The periodic columns.
+pub struct Staleness {
+    /// Staleness of the periodic columns.
     pub load: Micros,
-    /// [`Signals::cached_blocks`].
+    /// Staleness of [`Signals::cached_blocks`].
     pub cached_blocks: Micros,
-    /// [`Signals::in_flight`]: always 0.
+    /// Staleness of [`Signals::in_flight`]: always 0.
     pub in_flight: Micros,
 }
 
-/// Numbers that tell whether columns are the same as at an earlier decision, so that what follows
-/// from them need not be computed again. Equal numbers: equal columns, of the same instances. 0
-/// promises nothing.
+/// Version numbers of columns. Equal numbers mean equal columns of the same instances as at an earlier decision, so
+/// that values computed from them can be reused. 0 means unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Versions {
-    /// The periodic columns.
+    /// Version of the periodic columns.
     pub load: u64,
-    /// [`Signals::cached_blocks`].
+    /// Version of [`Signals::cached_blocks`].
     pub cached_blocks: u64,
 }
 
-/// Which entries of a column changed lately, so that a copy of it can follow without looking at all.
+/// The entries of a column that changed recently, so that a copy can be updated without reading the whole column.
 #[derive(Clone, Copy, Debug)]
 pub struct Changes<'a> {
-    /// How many changes there were before the first of `recent`; [`u64::MAX`] if nobody counts.
+    /// Number of changes before the first of `recent`; [`u64::MAX`] if changes are not counted.
     before: u64,
     recent: &'a [u32],
 }
 
 impl<'a> Changes<'a> {
-    /// Anything may have changed.
+    /// No information: any entry may have changed.
     pub const UNKNOWN: Self = Self { before: u64::MAX, recent: &[] };
 
-    /// `recent` are the entries that changed last, after `before` changes.
+    /// `recent` are the entries that changed last, after `before` earlier changes.
     #[must_use]
     pub fn new(before: u64, recent: &'a [u32]) -> Self {
         Self { before, recent }
     }
 
-    /// How many there were ever; to be given to [`Self::since`] later.
+    /// Number of changes so far, to be passed to [`Self::since`] later.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.before.saturating_add(self.recent.len() as u64)
     }
 
-    /// The entries that changed since there were `seen` changes, some of them more than once; `None` if
-    /// that is too long ago to be known.
+    /// The entries that changed since there were `seen` changes, some of them more than once; `None` if the list does
+    /// not reach that far back.
     #[must_use]
     pub fn since(&self, seen: u64) -> Option<&'a [u32]> {
         let counted = self.before != u64::MAX;
@@ -164,22 +163,22 @@ impl<'a> Changes<'a> {
     }
 }
 
-/// The service at the moment of a decision.
+/// The service at the time of a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterView<'a> {
-    /// The time.
+    /// Time of the decision.
     pub now: Micros,
     /// The instances that may be chosen.
     pub instances: &'a [InstanceInfo],
-    /// What they report, in the same order.
+    /// Their signals, in the same order.
     pub signals: &'a Signals,
-    /// How old that is.
-    pub ages: Ages,
-    /// Whether it is what it was.
+    /// Staleness of the signals.
+    pub staleness: Staleness,
+    /// Versions of the signals, to detect unchanged columns.
     pub versions: Versions,
-    /// Changes of [`Signals::in_flight`].
+    /// Recent changes of [`Signals::in_flight`].
     pub in_flight_changes: Changes<'a>,
-    /// Requests in flight by tenant name; tenants beyond its end have none.
+    /// Requests in flight, indexed by tenant name; tenants beyond the end have none.
     pub tenants_in_flight: &'a [u32],
 }
 
@@ -190,21 +189,21 @@ impl ClusterView<'_> {
         self.instances.len()
     }
 
-    /// Whether nothing can be chosen.
+    /// Whether there is no instance to choose.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.instances.is_empty()
     }
 
-    /// BLIS's load of instance `i`: waiting, running and in flight. A request on the instance is
-    /// counted twice, once fresh and once as old as the signals are.
+    /// BLIS's effective load of instance `i`: requests waiting, running and in flight. A request on the instance is
+    /// counted twice, once as in flight and once in the periodic signals.
     #[must_use]
     pub fn effective_load(&self, i: usize) -> u64 {
         let signals = self.signals;
         [signals.queue_depth[i], signals.batch_size[i], signals.in_flight[i]].into_iter().map(u64::from).sum()
     }
 
-    /// Requests of `tenant` in flight.
+    /// Number of requests of `tenant` in flight.
     #[must_use]
     pub fn tenant_in_flight(&self, tenant: Name) -> u32 {
         self.tenants_in_flight.get(tenant.index()).copied().unwrap_or(0)
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_view_ends_where_the_prompt_ends() {
+    fn the_view_has_the_blocks_of_the_prompt_only() {
         let request = Request {
             id: 1,
             arrival: Micros(5),

@@ -121,7 +121,7 @@ fn call_all(guest: &mut StartedGuest, request: &Request) -> Result<(), Fault> {
                 priority: vec![0; 2],
                 arrival: vec![Micros(1); 2],
                 deadline: vec![None; 2],
-                urgency: vec![0; 2],
+                class_priority: vec![0; 2],
                 tags: vec![request.tags; 2],
                 input_tokens: vec![1; 2],
                 computed_tokens: vec![1; 2],

@@ -150,7 +150,7 @@ proptest! {
         })).collect();
         let records: Vec<_> = instances.iter().map(bindings::Instance::from).collect();
         let derived = recorder.bytes::<_, (u32,)>("routing", "route", (
-            bindings::Request::from(&request), bindings::Ages::from(&staleness), records.as_slice(),
+            bindings::Request::from(&request), bindings::Staleness::from(&staleness), records.as_slice(),
         ));
         let input = DecisionRows { request, staleness, instances: &instances };
         let ours = direct.bytes(Kind::Routing, |functions, store| functions.route(store, &input));
@@ -197,7 +197,7 @@ fn the_recorder_tells_rows_apart() {
     let mut recorder = Recorder::new();
     let mut saw = |id| {
         let request = RequestRow { id, ..RequestRow::default() };
-        let (request, staleness) = (bindings::Request::from(&request), bindings::Ages::from(&StalenessRow::default()));
+        let (request, staleness) = (bindings::Request::from(&request), bindings::Staleness::from(&StalenessRow::default()));
         recorder.bytes::<_, (u32,)>("routing", "route", (request, staleness, [].as_slice() as &[bindings::Instance]))
     };
     let (one, two) = (saw(1), saw(2));

@@ -1,110 +1,116 @@
-//! Copies in the middle go on as the original does, and otherwise when told to.
+//! Branches continue as the original does, and differently where a decision is forced.
 
 use super::*;
-use crate::cluster::{Fate, Force, Listed, Settled, Timeline};
+use crate::cluster::{ArrivalList, ForcedDecision, RecordedDecision, RecordedDecisions, Timeline};
 
-/// A copy with everything that was told so far, before decision number `.0`.
-struct Fork<I> {
+/// A copy of the simulation and of its log, made before decision number `.0`.
+struct BranchPoint<I> {
     number: usize,
     timeline: Timeline<I>,
-    story: Told,
+    log: DecisionLog,
 }
 
-/// A story that knows the answers.
+/// A simulation log with the decisions about each request.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Told {
-    story: Story,
-    answers: Vec<(u32, Force)>,
+struct DecisionLog {
+    simulation: SimulationLog,
+    decisions: Vec<(u32, ForcedDecision)>,
 }
 
-impl Observer for Told {
+impl Observer for DecisionLog {
     fn interests(&self) -> Interests {
-        self.story.interests()
+        self.simulation.interests()
     }
 
     fn record(&mut self, event: &SimEvent<'_>) {
-        let SimEvent::Decision(decision) = event else { return self.story.record(event) };
-        let (id, answer) = match decision {
-            Decision::Admission { request, verdict, .. } => (request.id, Force::Admit(**verdict == Verdict::Admit)),
-            Decision::Routing { request, choice, .. } => (request.id, Force::Route(choice.target as u32)),
+        let SimEvent::Decision(decision) = event else { return self.simulation.record(event) };
+        let (id, decision) = match decision {
+            Decision::Admission { request, decision, .. } => {
+                (request.id, ForcedDecision::Admit(**decision == AdmissionDecision::Admit))
+            }
+            Decision::Routing { request, choice, .. } => (request.id, ForcedDecision::Route(choice.target as u32)),
             Decision::Scheduling(_) | Decision::Preemption(_) => return,
         };
-        self.answers.push((id, answer));
+        self.decisions.push((id, decision));
     }
 }
 
 /// A whole run, and copies made before each of the decisions `at`.
 fn run<I: Instance + Clone>(
-    setup: &Setup,
+    setup: &ClusterSetup,
     engine: impl Fn(InstanceConfig) -> I,
     requests: &[Request],
     at: &[usize],
-) -> Result<(Told, Vec<Fork<I>>), Halt> {
+) -> Result<(DecisionLog, Vec<BranchPoint<I>>), Halt> {
     let cluster = Cluster::new(setup.config.clone(), setup.policies.clone(), setup.instances.clone(), engine);
-    let mut timeline = Timeline::new(cluster, Listed::new(requests.into()), Reads::NOTHING);
-    let (mut told, mut forks) = (Told::default(), Vec::new());
-    while timeline.next_decision(&mut told)? {
-        let number = told.answers.len();
+    let mut timeline = Timeline::new(cluster, ArrivalList::new(requests.into()), Reads::NOTHING);
+    let (mut log, mut forks) = (DecisionLog::default(), Vec::new());
+    while timeline.next_decision(&mut log)? {
+        let number = log.decisions.len();
         if at.contains(&number) {
-            forks.push(Fork { number, timeline: timeline.clone(), story: told.clone() });
+            forks.push(BranchPoint { number, timeline: timeline.clone(), log: log.clone() });
         }
-        timeline.decide(&mut told)?;
+        timeline.decide(&mut log)?;
     }
-    told.story.counters = timeline.finish(Micros::MAX, &mut told)?;
-    Ok((told, forks))
+    log.simulation.counters = timeline.finish(Micros::MAX, &mut log)?;
+    Ok((log, forks))
 }
 
-impl<I: Instance> Fork<I> {
-    /// To the end, looking in between at times that are no events'.
-    fn go_on(mut self, pause: Micros) -> Result<Told, Halt> {
+impl<I: Instance> BranchPoint<I> {
+    /// Runs to the end, with pauses at times without an event.
+    fn continue_to_end(mut self, pause: Micros) -> Result<DecisionLog, Halt> {
         let at = self.timeline.pending().expect("it was").at;
-        self.timeline.catch_up(at, &mut self.story)?;
+        self.timeline.catch_up(at, &mut self.log)?;
         for pauses in 1..4 {
-            self.timeline.run_until(at.saturating_add(Micros(pauses * pause.0)), &mut self.story)?;
+            self.timeline.run_until(at.saturating_add(Micros(pauses * pause.0)), &mut self.log)?;
         }
-        self.story.story.counters = self.timeline.finish(Micros::MAX, &mut self.story)?;
-        Ok(self.story)
+        self.log.simulation.counters = self.timeline.finish(Micros::MAX, &mut self.log)?;
+        Ok(self.log)
     }
 }
 
-/// What was decided about each request.
-fn answers(told: &Told) -> Settled {
-    let mut settled = Settled::default();
-    for &(id, answer) in &told.answers {
-        let fate = match answer {
-            Force::Admit(false) => Fate::Rejected,
-            Force::Admit(true) => Fate::Admitted,
-            Force::Route(place) => Fate::Routed(place),
+/// The last decision about each request.
+fn decisions(log: &DecisionLog) -> RecordedDecisions {
+    let mut recorded = RecordedDecisions::default();
+    for &(id, decision) in &log.decisions {
+        let decision = match decision {
+            ForcedDecision::Admit(false) => RecordedDecision::Rejected,
+            ForcedDecision::Admit(true) => RecordedDecision::Admitted,
+            ForcedDecision::Route(target) => RecordedDecision::Routed(target),
         };
-        settled.insert(id, fate);
+        recorded.insert(id, decision);
     }
-    settled
+    recorded
 }
 
 fn check<I: Instance + Clone>(
-    setup: &Setup,
+    setup: &ClusterSetup,
     engine: impl Fn(InstanceConfig) -> I + Copy,
     requests: &[Request],
     at: &[usize],
     pause: Micros,
 ) {
     let Ok((original, forks)) = run(setup, engine, requests, at) else { return };
-    let whole = tell(setup, engine, requests, Reads::NOTHING).expect("as before");
-    assert_eq!((&original.story.outcomes, &original.story.itl), (&whole.outcomes, &whole.itl));
-    assert_eq!(original.story.counters, whole.counters);
+    let whole = simulate(setup, engine, requests, Reads::NOTHING).expect("as before");
+    assert_eq!((&original.simulation.outcomes, &original.simulation.itl), (&whole.outcomes, &whole.itl));
+    assert_eq!(original.simulation.counters, whole.counters);
     for fork in forks {
-        let mut forced = Fork { timeline: fork.timeline.clone(), story: fork.story.clone(), ..fork };
-        let mut settled = Fork { timeline: fork.timeline.clone(), story: fork.story.clone(), ..fork };
-        assert_eq!(fork.go_on(pause).as_ref(), Ok(&original), "a copy goes on differently");
-        // None if only requests that nobody serves were still to come.
-        if let Some(&(id, answer)) = original.answers.get(forced.number) {
-            forced.timeline.force(id, answer);
+        let mut forced = BranchPoint { timeline: fork.timeline.clone(), log: fork.log.clone(), ..fork };
+        let mut recorded = BranchPoint { timeline: fork.timeline.clone(), log: fork.log.clone(), ..fork };
+        assert_eq!(fork.continue_to_end(pause).as_ref(), Ok(&original), "a clone continues differently");
+        // None if only requests for models that are not served were still to come.
+        if let Some(&(id, decision)) = original.decisions.get(forced.number) {
+            forced.timeline.force(id, decision);
         }
-        // Why somebody was rejected is of no consequence, and not told here.
-        assert_eq!(forced.go_on(pause).as_ref(), Ok(&original), "what was decided anyway was forced");
-        settled.timeline.settle(Arc::new(answers(&original)));
-        let told = settled.go_on(pause).expect("as before");
-        assert_eq!(told.story, original.story, "what was decided anyway was settled");
+        // The reason of a rejection has no effect, and is not part of this log.
+        assert_eq!(
+            forced.continue_to_end(pause).as_ref(),
+            Ok(&original),
+            "forcing the same decision changed the result"
+        );
+        recorded.timeline.replay(Arc::new(decisions(&original)));
+        let log = recorded.continue_to_end(pause).expect("as before");
+        assert_eq!(log.simulation, original.simulation, "replaying the same decisions changed the result");
     }
 }
 
@@ -112,7 +118,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, max_shrink_iters: 1000, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_copy_goes_on_as_the_original_does(
+    fn a_clone_continues_as_the_original_does(
         mut setup in setup(),
         drafts in proptest::collection::vec(draft(), 1..50),
         horizon in prop_oneof![3 => Just(Micros::MAX), 1 => (1_000u64..900_000).prop_map(Micros)],
@@ -126,7 +132,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_forced_happens_and_nothing_before(
+    fn a_forced_decision_changes_nothing_before_it(
         setup in setup(),
         drafts in proptest::collection::vec(draft(), 1..50),
         at in 0usize..60,
@@ -135,29 +141,29 @@ proptest! {
         let requests = requests(&drafts, setup.config.block_size);
         let Ok((original, forks)) = run(&setup, Fast::new, &requests, &[at]) else { return Ok(()) };
         let Some(mut fork) = forks.into_iter().next() else { return Ok(()) };
-        let Some(&(id, answer)) = original.answers.get(at) else { return Ok(()) };
-        let other = match answer {
-            Force::Admit(admitted) => Force::Admit(!admitted),
-            Force::Route(_) => Force::Route((target % setup.instances.len()) as u32),
+        let Some(&(id, decision)) = original.decisions.get(at) else { return Ok(()) };
+        let other = match decision {
+            ForcedDecision::Admit(admitted) => ForcedDecision::Admit(!admitted),
+            ForcedDecision::Route(_) => ForcedDecision::Route((target % setup.instances.len()) as u32),
         };
         fork.timeline.force(id, other);
-        let Ok(told) = fork.go_on(Micros(1_000)) else { return Ok(()) };
-        prop_assert_eq!(&told.answers[..at], &original.answers[..at]);
-        prop_assert_eq!(told.answers[at], (id, other));
-        let outcome = &told.story.outcomes[&id];
+        let Ok(log) = fork.continue_to_end(Micros(1_000)) else { return Ok(()) };
+        prop_assert_eq!(&log.decisions[..at], &original.decisions[..at]);
+        prop_assert_eq!(log.decisions[at], (id, other));
+        let outcome = &log.simulation.outcomes[&id];
         match other {
-            Force::Admit(admit) => {
+            ForcedDecision::Admit(admit) => {
                 let rejected = outcome.status == Status::Rejected(Rejection::Admission);
                 prop_assert_eq!(rejected, !admit);
             }
-            Force::Route(place) => prop_assert_eq!(outcome.instance, Some(place)),
+            ForcedDecision::Route(target) => prop_assert_eq!(outcome.instance, Some(target)),
         }
-        // Everybody who arrived is accounted for in either world.
-        prop_assert!(told.story.outcomes.keys().eq(original.story.outcomes.keys()));
+        // Both branches have an outcome for every request that arrived.
+        prop_assert!(log.simulation.outcomes.keys().eq(original.simulation.outcomes.keys()));
     }
 
     #[test]
-    fn whoever_is_served_next_is_at_the_head_and_nobody_gets_lost(
+    fn a_request_served_next_is_at_the_head_and_no_request_is_lost(
         setup in setup(),
         drafts in proptest::collection::vec(draft(), 5..50),
         at in 3usize..60,
@@ -168,17 +174,17 @@ proptest! {
             let (original, forks) = run(&setup, engine, &requests, &[at]).ok()?;
             let mut fork = forks.into_iter().next()?;
             let now = fork.timeline.pending()?.at;
-            fork.timeline.catch_up(now, &mut fork.story).ok()?;
+            fork.timeline.catch_up(now, &mut fork.log).ok()?;
             let instances = fork.timeline.instances();
             let (busiest, queue) = instances.iter().map(Instance::queue).enumerate().max_by_key(|(_, queue)| queue.len())?;
             let &id = queue.get(which % queue.len().max(1))?;
             assert!(fork.timeline.serve_next(busiest, id));
             assert_eq!(fork.timeline.instances()[busiest].queue()[0], id);
             assert!(!fork.timeline.serve_next(busiest, u32::MAX));
-            let told = fork.go_on(Micros(1_000)).ok()?;
-            Some((original, told))
+            let log = fork.continue_to_end(Micros(1_000)).ok()?;
+            Some((original, log))
         };
-        let Some((original, told)) = serve(Fast::new) else { return Ok(()) };
-        prop_assert!(told.story.outcomes.keys().eq(original.story.outcomes.keys()));
+        let Some((original, log)) = serve(Fast::new) else { return Ok(()) };
+        prop_assert!(log.simulation.outcomes.keys().eq(original.simulation.outcomes.keys()));
     }
 }

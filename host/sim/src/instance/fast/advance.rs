@@ -1,9 +1,9 @@
-//! From event to event, and through quiet runs of steps.
+//! Execution of events, and of quiet runs of steps.
 
 use std::sync::Arc;
 
 use super::{Fast, NEVER};
-use crate::instance::{Distance, Stuck};
+use crate::instance::{NoProgress, PrefetchDistance};
 use crate::latency::{Batch, ContextEffect, LatencyModel};
 use crate::limits::EQUAL_STEPS;
 use crate::observer::{Interests, Observer};
@@ -12,7 +12,7 @@ use crate::units::Micros;
 
 impl Fast {
     /// Executes every event before `limit`.
-    pub(super) fn catch_up(&mut self, limit: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
+    pub(super) fn catch_up(&mut self, limit: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         loop {
             let (queued, deadline) = (self.next_queued, self.next_deadline);
             let step = self.step_at;
@@ -26,17 +26,17 @@ impl Fast {
                 self.arriving.front().into_iter().for_each(|(_, next)| soon(&**next));
                 self.enqueue(now, request, observer);
             } else if step == now {
-                // A step that starts at a deadline still goes first.
+                // A step that starts at a deadline is executed first.
                 let until = limit.min(queued).min(deadline.saturating_add(Micros(1)));
-                let told = observer.interests().contains(Interests::SCHEDULING);
-                if !(self.quiet(told) && self.run_quietly(now, until, observer)) {
+                let reported = observer.interests().contains(Interests::SCHEDULING);
+                if !(self.quiet(reported) && self.run_quietly(now, until, observer)) {
                     self.step(now, observer)?;
                 }
             } else {
                 let popped = self.deadlines.pop();
                 self.next_deadline = self.deadlines.next();
-                let Some((key, _)) = popped.and_then(|place| self.live.at(place)) else {
-                    continue; // it ended before: nothing happens, not even for the clock
+                let Some((key, _)) = popped.and_then(|slot| self.live.at(slot)) else {
+                    continue; // it ended before: this is no event, and the clock stays
                 };
                 self.time_out(now, key, observer);
             }
@@ -44,14 +44,14 @@ impl Fast {
         }
     }
 
-    /// Whether the next steps do nothing but decode, until something from outside happens or a
-    /// request finishes: everyone in the batch decodes and gets its token, and nobody can enter.
+    /// Whether the next steps do nothing but decode until an event of another kind or a finish: every request in the
+    /// batch decodes and gets its token, and no request can be scheduled.
     ///
-    /// A head of the queue that KV refused stays refused: decoding takes free blocks one by one,
-    /// each of which the head was either counting on as free, or counting on as cached and needs
-    /// to recompute. (Only BLIS can lose several cached blocks by reusing one, see
-    /// `forget_twins`; such a refusal is not remembered.) If that is to be `told`, somebody has yet to say so.
-    fn quiet(&self, told: bool) -> bool {
+    /// A head of the queue that lacks KV blocks continues to lack them: decoding takes free blocks one by one, and each
+    /// of them the head either needed as a free block, or counted as cached and must now recompute. (Only BLIS can lose
+    /// several cached blocks by reusing one, see `forget_duplicate_blocks`; in that case the head is not remembered.)
+    /// If waiting is `reported`, the waiting of this head must have been reported before.
+    fn quiet(&self, reported: bool) -> bool {
         let budget = self.config.max_num_batched_tokens;
         self.decoders.count == self.running
             && self.running > 0
@@ -65,18 +65,18 @@ impl Fast {
                     .waiting
                     .first_key_value()
                     .is_none_or(|(_, &head)| self.refused == Some((head, budget - self.running))))
-            && !(told && self.head_is_news())
+            && !(reported && self.waiting_is_unreported())
     }
 
-    /// Whether nobody has said yet that the head of the queue has to wait.
-    fn head_is_news(&self) -> bool {
+    /// Whether the head of the queue waits and that was not reported yet.
+    fn waiting_is_unreported(&self) -> bool {
         let head = self.waiting.first_key_value();
-        head.is_some_and(|(_, &head)| self.told_waiting != Some(self.live[head].request.id))
+        head.is_some_and(|(_, &head)| self.reported_waiting != Some(self.live[head].request.id))
     }
 
-    /// A time before which no step starts that ends a request in queue or batch; the next step starts
-    /// at `next`. Whatever else happens, a request computes one token per step, and no step that
-    /// computes is shorter than the shortest.
+    /// A lower bound of the start of the next step that ends a request in queue or batch; the next step starts at
+    /// `next`. Whatever else happens, a request computes one token per step, and no step that computes is shorter than
+    /// the shortest step.
     pub(super) fn last_step_at(&self, next: Micros) -> Micros {
         let decoding = u32::try_from(self.decoders.soonest_finish().saturating_sub(self.v)).unwrap_or(u32::MAX);
         let prefilling = self.prefilling.iter().map(|&key| {
@@ -90,12 +90,12 @@ impl Fast {
         self.after_steps(next, fewest)
     }
 
-    /// Takes quiet steps that start before `until`, up to the one in which the next request
-    /// finishes. `false` if not even one is possible, for want of KV.
+    /// Executes quiet steps that start before `until`, up to the step in which the next request finishes. Returns
+    /// `false` if not even one is possible, because KV blocks are short.
     fn run_quietly(&mut self, now: Micros, until: Micros, observer: &mut impl Observer) -> bool {
         let finish_v = self.decoders.next_finish(0, &self.live).expect("every decoder finishes");
         let before = self.v;
-        self.ask_for(Distance::Rest);
+        self.prefetch_at(PrefetchDistance::Rest);
         let (end, last_start) = self.decode_until(now, until, finish_v, observer);
         if self.v == before {
             return false;
@@ -105,14 +105,14 @@ impl Fast {
         self.trim_log();
         if self.v == finish_v {
             self.complete_decoders(end, observer);
-            self.ask_for(Distance::Request);
+            self.prefetch_at(PrefetchDistance::Request);
             self.schedule_next(end);
         }
         true
     }
 
-    /// Quiet steps: runs of equal ones at once where they are long enough, else one by one.
-    /// Returns the end and the start of the last one.
+    /// Executes quiet steps: runs of equal steps at once where they are long enough, otherwise one by one. Returns the
+    /// end and the start of the last step.
     fn decode_until(
         &mut self,
         now: Micros,
@@ -121,7 +121,7 @@ impl Fast {
         observer: &mut impl Observer,
     ) -> (Micros, Micros) {
         let latency = Arc::clone(&self.config.latency);
-        let mut quiet = Quiet {
+        let mut quiet = QuietRun {
             latency: latency.as_ref(),
             per_token: self.per_token,
             batch: Batch {
@@ -153,7 +153,7 @@ impl Fast {
         (quiet.now, quiet.last_start)
     }
 
-    fn decode_in_runs(&mut self, quiet: &mut Quiet<'_>, observer: &mut impl Observer) {
+    fn decode_in_runs(&mut self, quiet: &mut QuietRun<'_>, observer: &mut impl Observer) {
         let count = quiet.batch.decode_requests;
         let ignored = quiet.latency.context_effect() == ContextEffect::None;
         while quiet.now < quiet.until && self.v < quiet.finish_v {
@@ -186,7 +186,7 @@ impl Fast {
 
     fn decode_one_by_one(
         &mut self,
-        quiet: &mut Quiet<'_>,
+        quiet: &mut QuietRun<'_>,
         step_time: impl Fn(&Batch) -> Micros,
         observer: &mut impl Observer,
     ) {
@@ -211,19 +211,19 @@ impl Fast {
         }
         let steps = self.v - first_v;
         if first == Some(each) && steps >= EQUAL_STEPS {
-            self.grew_by(steps * count); // equal ones after all
+            self.grew_by(steps * count); // they were equal after all
         }
     }
 
-    /// A run of equal steps ended, in which the context grew by `tokens`.
+    /// Records that a run of equal steps ended, in which the context grew by `tokens`.
     fn grew_by(&mut self, tokens: u64) {
-        self.equal_tokens = tokens.try_into().unwrap_or(u32::MAX); // a guess
+        self.equal_tokens = tokens.try_into().unwrap_or(u32::MAX); // an estimate
     }
 
-    /// The largest number of steps, fewer than `steps`, whose new blocks are free.
+    /// The largest number of steps, fewer than `steps`, for which there are enough free blocks.
     fn steps_that_fit(&self, steps: u64) -> u64 {
         let free = u64::from(self.kv.free_blocks());
-        // The need grows with the number of steps.
+        // The number of blocks grows with the number of steps.
         let (mut fits, mut exceeds) = (0, steps);
         while exceeds - fits > 1 {
             let middle = u64::midpoint(fits, exceeds);
@@ -232,21 +232,21 @@ impl Fast {
         fits
     }
 
-    /// After a step that ended at `end`.
+    /// Schedules the step after the one that ended at `end`.
     pub(super) fn schedule_next(&mut self, end: Micros) {
         self.step_at = if self.running > 0 || !self.waiting.is_empty() { end } else { NEVER };
     }
 
-    /// Forgets step durations that no running request needs.
+    /// Drops step durations that no running request needs any more.
     pub(super) fn trim_log(&mut self) {
-        if self.log.wants_trim() {
+        if self.log.needs_trim() {
             self.log.drop_before(self.order.first().map_or(self.v, |key| self.live[key].admitted_v));
         }
     }
 }
 
-/// A run of quiet steps under way.
-struct Quiet<'a> {
+/// A run of quiet steps in progress.
+struct QuietRun<'a> {
     latency: &'a dyn LatencyModel,
     /// Added to every inter-token latency.
     per_token: Micros,
@@ -254,15 +254,14 @@ struct Quiet<'a> {
     now: Micros,
     /// Start of the latest step.
     last_start: Micros,
-    /// No step may start at or after this.
+    /// No step may start at or after this time.
     until: Micros,
-    /// Nor go beyond this virtual time.
+    /// No step may go beyond this virtual time.
     finish_v: u64,
 }
 
-/// How many steps from `batch` on, at most `most`, take `each`, for a model whose steps never get
-/// shorter as the context grows: then a step as long as the first has none of another length
-/// before it. `guess` is tried first.
+/// The number of steps from `batch` on, at most `most`, that take `each`, for a model in which steps never get shorter
+/// as the context grows: then a step as long as the first has only equal steps before it. `guess` is tried first.
 fn equal_steps(latency: &dyn LatencyModel, batch: Batch, each: Micros, most: u64, guess: u64) -> u64 {
     let equal = |steps: u64| {
         let decode_context = batch.decode_context + batch.decode_requests * (steps - 1);

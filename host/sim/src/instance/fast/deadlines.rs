@@ -1,4 +1,4 @@
-//! When the clients of queued and running requests give up.
+//! Deadlines of queued and running requests.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,21 +8,21 @@ use crate::limits::DEADLINES_GONE;
 use crate::prefetch::{prefetch_end, soon};
 use crate::units::Micros;
 
-/// Deadlines by time. Most requests end long before theirs, and looking whether one has would mean
-/// to touch it; so every deadline has a number (32 bits, as requests have), and a bit says whether it still matters. To forget one
-/// takes one cache line of this.
+/// Deadlines ordered by time. Most requests end long before their deadline, and a check whether a request has ended
+/// would have to read the request. Therefore every deadline has a number (32 bits, as requests have) and a bit that
+/// says whether it is still needed: removing a deadline reads one cache line of these bits.
 #[derive(Clone, Debug, Default)]
 #[repr(C, align(64))]
 pub(super) struct Deadlines {
-    /// (when, number, the request's place), with entries of requests that ended since.
+    /// (time, number, slot of the request), including entries of requests that have ended since.
     heap: BinaryHeap<Reverse<(Micros, u32, u32)>>,
     /// Whether the request has ended, by number from `64 * first` on.
     ended: Vec<u64>,
-    /// Words of bits dropped in front.
+    /// Number of words of bits dropped in front.
     first: u32,
-    /// Entries of ended requests.
+    /// Number of entries of ended requests.
     gone: u32,
-    /// Deadlines ever.
+    /// Number of deadlines so far.
     numbers: u32,
 }
 
@@ -31,30 +31,29 @@ impl Deadlines {
         Self { heap: BinaryHeap::with_capacity(requests), ..Self::default() }
     }
 
-    /// The request at `place` gives up at `at`. Returns the number of this deadline, not 0.
-    pub fn watch(&mut self, at: Micros, place: u32) -> u32 {
+    /// Adds the deadline `at` of the request in `slot`. Returns the number of this deadline, not 0.
+    pub fn watch(&mut self, at: Micros, slot: u32) -> u32 {
         self.numbers = self.numbers.checked_add(1).expect("request ids are of 32 bits");
         let number = self.numbers;
         if number / 64 - self.first >= self.ended.len() as u32 {
             self.ended.push(0);
         }
-        self.heap.push(Reverse((at, number, place)));
+        self.heap.push(Reverse((at, number, slot)));
         number
     }
 
-    /// Where a new deadline goes will be looked at soon.
+    /// Prefetches the ends of the tables, where a new deadline will be added.
     pub fn prefetch(&self) {
         self.ended.last().into_iter().for_each(soon);
         prefetch_end(self.heap.as_slice());
     }
 
-    /// As will be what says whether that one still matters.
+    /// Prefetches the bit of the deadline with that number.
     pub fn prefetch_number(&self, number: u32) {
         self.ended.get((number / 64).wrapping_sub(self.first) as usize).into_iter().for_each(soon);
     }
 
-    /// The request with deadline `number` has ended otherwise. Whether [`Self::next`] may be
-    /// another now.
+    /// Removes deadline `number`, because its request has ended. Returns whether [`Self::next`] may have changed.
     pub fn forget(&mut self, number: u32) -> bool {
         self.ended[(number / 64 - self.first) as usize] |= 1 << (number % 64);
         self.gone += 1;
@@ -65,19 +64,19 @@ impl Deadlines {
         much
     }
 
-    /// The next one, perhaps of a request that has ended; [`NEVER`] without any.
+    /// Time of the next deadline, perhaps of a request that has ended; [`NEVER`] if there is none.
     pub fn next(&self) -> Micros {
         self.heap.peek().map_or(NEVER, |&Reverse((at, _, _))| at)
     }
 
-    /// Takes the next one and says where its request is; `None` if that has ended.
+    /// Removes the next deadline and returns the slot of its request; `None` if the request has ended.
     pub fn pop(&mut self) -> Option<u32> {
-        let Reverse((_, number, place)) = self.heap.pop()?;
+        let Reverse((_, number, slot)) = self.heap.pop()?;
         if self.has_ended(number) {
             self.gone -= 1;
             return None;
         }
-        Some(place)
+        Some(slot)
     }
 
     fn has_ended(&self, number: u32) -> bool {
@@ -108,18 +107,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_those_who_wait_give_up(
+        fn only_waiting_requests_time_out(
             steps in proptest::collection::vec((0u8..3, 0u64..50, 0usize..40), 0..400),
         ) {
-            let mut places = 0;
+            let mut slots = 0;
             let mut deadlines = Deadlines::default();
             let mut waiting: Vec<(u64, u32, u32)> = Vec::new();
             for (what, at, which) in steps {
                 match what {
                     0 => {
-                        places += 1;
-                        let place = places;
-                        waiting.push((at, deadlines.watch(Micros(at), place), place));
+                        slots += 1;
+                        let slot = slots;
+                        waiting.push((at, deadlines.watch(Micros(at), slot), slot));
                     }
                     1 if !waiting.is_empty() => {
                         let (_, number, _) = waiting.swap_remove(which % waiting.len());
@@ -128,8 +127,8 @@ mod tests {
                     _ => {
                         let popped = std::iter::from_fn(|| (deadlines.next() != NEVER).then(|| deadlines.pop())).flatten().next();
                         let expected = waiting.iter().copied().min();
-                        prop_assert_eq!(popped, expected.map(|(_, _, place)| place));
-                        waiting.retain(|&(_, _, place)| Some(place) != popped);
+                        prop_assert_eq!(popped, expected.map(|(_, _, slot)| slot));
+                        waiting.retain(|&(_, _, slot)| Some(slot) != popped);
                     }
                 }
                 prop_assert!(deadlines.heap.len() <= 2 * waiting.len() + 2 * DEADLINES_GONE + 2);

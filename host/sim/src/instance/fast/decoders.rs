@@ -1,32 +1,32 @@
-//! The requests that compute one token per step, without touching them.
+//! The requests that compute one token per step, as sums that are updated without reading the requests.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::arena::{Arena, Key};
-use super::live::{Live, State};
+use super::arena::{RequestArena, RequestKey};
+use super::live::{LiveRequest, RequestState};
 use crate::prefetch::{prefetch_end, soon};
 
-/// A cache line, and `fills`.
+/// One cache line, and `fills`.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(super) struct Decoders {
-    /// Virtual time 0 of `finish`.
+    /// The step number that corresponds to virtual time 0 in `finish`.
     origin: u64,
-    /// Σ computed.
+    /// Sum of the tokens computed by the decoders.
     pub context: u64,
-    /// By `v mod block_size`: how many start a new KV block in such a step.
+    /// Indexed by `v mod block_size`: the number of decoders that start a new KV block in such a step.
     starts: Box<[u32]>,
-    /// Virtual time of the last token after `origin`, in the upper half, and the request's place in
-    /// the lower: with many instances half as many cache lines. With entries of requests that left
-    /// since.
+    /// Each entry holds the virtual time of a last token, relative to `origin`, in the upper half, and the slot of the
+    /// request in the lower: with many instances this needs half as many cache lines. Includes entries of requests that
+    /// left since.
     finish: BinaryHeap<Reverse<u64>>,
     pub count: u32,
-    /// Entries in `fills`.
+    /// Number of entries in `fills`.
     tracked: u32,
-    /// Those whose blocks other requests may ask for, by the `v mod block_size` of the step that
-    /// fills a block. With entries of requests that left since.
-    fills: Vec<Vec<Key>>,
+    /// The decoders with blocks that other requests may share, by the `v mod block_size` of the step that fills a
+    /// block. Includes entries of requests that left since.
+    fills: Vec<Vec<RequestKey>>,
 }
 
 impl Decoders {
@@ -42,7 +42,7 @@ impl Decoders {
         }
     }
 
-    /// What a step and a finish touch will be looked at soon.
+    /// Prefetches the data that a step and a finish will read.
     pub fn prefetch(&self) {
         soon(&*self.starts);
         let finish = self.finish.as_slice();
@@ -50,13 +50,13 @@ impl Decoders {
         prefetch_end(finish);
     }
 
-    /// The place of a request that is the next to finish, if it has not left since.
+    /// The slot of the request that finishes next, unless it has left since.
     pub fn next_to_finish(&self) -> Option<u32> {
         self.finish.peek().map(|&Reverse(entry)| entry as u32)
     }
 
-    /// A request that has computed `computed` tokens before step `v` joins.
-    pub fn join(&mut self, key: Key, computed: u32, v: u64, finish_v: u64) {
+    /// Adds a request that has computed `computed` tokens before step `v`.
+    pub fn join(&mut self, key: RequestKey, computed: u32, v: u64, finish_v: u64) {
         self.count += 1;
         self.context += u64::from(computed);
         let phase = self.phase(computed, v);
@@ -64,15 +64,15 @@ impl Decoders {
         self.will_finish(key, v, finish_v);
     }
 
-    fn will_finish(&mut self, key: Key, v: u64, finish_v: u64) {
+    fn will_finish(&mut self, key: RequestKey, v: u64, finish_v: u64) {
         if finish_v - self.origin > u64::from(u32::MAX) {
             self.move_origin(v);
         }
-        self.finish.push(Reverse((finish_v - self.origin) << 32 | u64::from(key.place())));
+        self.finish.push(Reverse((finish_v - self.origin) << 32 | u64::from(key.slot_index())));
     }
 
-    /// To the present: nobody finishes 2^32 steps ahead, and entries of the past are of requests that
-    /// left.
+    /// Moves the origin to the present step: no request finishes 2^32 steps ahead, and entries of the past belong to
+    /// requests that left.
     fn move_origin(&mut self, v: u64) {
         let passed = v - self.origin;
         let later = |Reverse(entry): Reverse<u64>| {
@@ -83,7 +83,7 @@ impl Decoders {
         self.origin = v;
     }
 
-    /// It leaves, having computed `computed` tokens before step `v`.
+    /// Removes a request that has computed `computed` tokens before step `v`.
     pub fn leave(&mut self, computed: u32, v: u64) {
         self.count -= 1;
         self.context -= u64::from(computed);
@@ -91,17 +91,17 @@ impl Decoders {
         self.starts[phase] -= 1;
     }
 
-    /// A decoder was left out of the step that ended: at `v` it still has `computed` tokens.
-    pub fn delay(&mut self, key: Key, computed: u32, v: u64, finish_v: u64) {
+    /// Delays a decoder that was left out of the step that ended: at `v` it still has `computed` tokens.
+    pub fn delay(&mut self, key: RequestKey, computed: u32, v: u64, finish_v: u64) {
         let (before, after) = (self.phase(computed + 1, v), self.phase(computed, v));
         self.starts[before] -= 1;
         self.starts[after] += 1;
         self.will_finish(key, v, finish_v);
     }
 
-    /// From now on [`Self::take_filling`] names the request when it fills a block; or one step
-    /// later, if what fills it is known only then.
-    pub fn track(&mut self, key: Key, computed: u32, v: u64, one_later: bool) {
+    /// From now on [`Self::take_filling`] returns the request when it fills a block; or one step later, if the content
+    /// of the block is known only then.
+    pub fn track(&mut self, key: RequestKey, computed: u32, v: u64, one_later: bool) {
         if self.fills.is_empty() {
             self.fills = vec![Vec::new(); self.starts.len()];
         }
@@ -131,8 +131,9 @@ impl Decoders {
         self.tracked > 0 && !self.fills[self.phase_of(v)].is_empty()
     }
 
-    /// Takes the requests that may fill a block in step `v`; give back those that stay tracked.
-    pub fn take_filling(&mut self, v: u64) -> Vec<Key> {
+    /// Removes and returns the requests that may fill a block in step `v`; the caller adds those again that remain
+    /// tracked.
+    pub fn take_filling(&mut self, v: u64) -> Vec<RequestKey> {
         if self.tracked == 0 {
             return Vec::new();
         }
@@ -142,18 +143,18 @@ impl Decoders {
         keys
     }
 
-    /// New KV blocks needed by step `v`.
+    /// Number of new KV blocks needed by step `v`.
     #[inline]
     pub fn starting(&self, v: u64) -> u32 {
         self.starts[self.phase_of(v)]
     }
 
-    /// Steps of the same phase need the same number of new KV blocks.
+    /// The phase of step `v`. Steps of the same phase need the same number of new KV blocks.
     pub fn phase_of(&self, v: u64) -> usize {
         (v % self.block_size()) as usize
     }
 
-    /// New KV blocks needed by a step of that phase, which becomes that of the step after.
+    /// Number of new KV blocks needed by a step of `phase`, which is then advanced to the next step's.
     #[inline]
     pub fn starting_in_turn(&self, phase: &mut usize) -> u32 {
         let blocks = self.starts[*phase];
@@ -161,7 +162,7 @@ impl Decoders {
         blocks
     }
 
-    /// New KV blocks needed by `steps` steps from `v` on, in O(block size).
+    /// Number of new KV blocks needed by `steps` steps from `v` on, in O(block size).
     pub fn starting_in(&self, v: u64, steps: u64) -> u64 {
         let cycles = steps / self.block_size() * u64::from(self.count);
         let (phase, rest) = (self.phase_of(v), (steps % self.block_size()) as usize);
@@ -170,19 +171,19 @@ impl Decoders {
         cycles + sum(&self.starts[phase..end.min(size)]) + sum(&self.starts[..end.saturating_sub(size)])
     }
 
-    /// No decoder finishes before this virtual time.
+    /// A lower bound of the virtual time at which the next decoder finishes.
     pub fn soonest_finish(&self) -> u64 {
         self.finish.peek().map_or(0, |&Reverse(entry)| self.origin + (entry >> 32))
     }
 
-    /// The virtual time of the next finish. `popped` decoders were taken by [`Self::pop_finished`] and
-    /// have not left yet.
-    pub fn next_finish(&mut self, popped: usize, live: &Arena<Live>) -> Option<u64> {
-        // As many entries as decoders, each of which has one: all of them count.
+    /// The virtual time of the next finish. `popped` decoders were removed by [`Self::pop_finished`] and have not left
+    /// yet.
+    pub fn next_finish(&mut self, popped: usize, live: &RequestArena<LiveRequest>) -> Option<u64> {
+        // There are as many entries as decoders, and each decoder has one: all entries are valid.
         let all_stand = self.finish.len() + popped == self.count as usize;
         while let Some(&Reverse(entry)) = self.finish.peek() {
             let finish_v = self.origin + (entry >> 32);
-            let stands = |live: &Live| live.finish_v == finish_v && live.state == State::Decoding;
+            let stands = |live: &LiveRequest| live.finish_v == finish_v && live.state == RequestState::Decoding;
             if all_stand || live.at(entry as u32).is_some_and(|(_, live)| stands(live)) {
                 return Some(finish_v);
             }
@@ -191,13 +192,13 @@ impl Decoders {
         None
     }
 
-    /// The place of the next request whose last token is out at `v`.
-    pub fn pop_finished(&mut self, v: u64, popped: usize, live: &Arena<Live>) -> Option<u32> {
+    /// The slot of the next request that generates its last token at `v`.
+    pub fn pop_finished(&mut self, v: u64, popped: usize, live: &RequestArena<LiveRequest>) -> Option<u32> {
         (self.next_finish(popped, live)? == v).then(|| self.finish.pop().expect("peeked").0 as u32)
     }
 
-    /// `v mod block_size` of the steps in which a request that has `computed` tokens before step
-    /// `v` starts a block: those where `computed` has become a multiple of the block size.
+    /// `v mod block_size` of the steps in which a request that has `computed` tokens before step `v` starts a block:
+    /// those where `computed` has become a multiple of the block size.
     fn phase(&self, computed: u32, v: u64) -> usize {
         let until = (self.block_size() - u64::from(computed) % self.block_size()) % self.block_size();
         self.phase_of(v + until)

@@ -1,25 +1,25 @@
-//! The effect of a step: tokens computed, tokens out, requests finished.
+//! The effect of a step: tokens computed, tokens generated, requests finished.
 
 use super::Fast;
-use super::arena::Key;
-use super::live::{Live, State};
-use super::plan::Plan;
+use super::arena::RequestKey;
+use super::live::{LiveRequest, RequestState};
+use super::plan::StepPlan;
 use crate::instance::InstanceConfig;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{FirstToken, Outcome, Status};
 use crate::units::Micros;
 
 impl Fast {
-    /// The step `now..end` happens.
-    pub(super) fn execute(&mut self, now: Micros, end: Micros, plan: &Plan, observer: &mut impl Observer) {
+    /// Executes the step `now..end`.
+    pub(super) fn execute(&mut self, now: Micros, end: Micros, plan: &StepPlan, observer: &mut impl Observer) {
         self.decode(now, end, plan, observer);
         let mut finished = self.finish_prefills(now, end, observer);
         self.pop_finished(&mut finished);
         self.complete_all(finished, end, observer);
     }
 
-    /// One token for each decoder, but for those left out.
-    fn decode(&mut self, now: Micros, end: Micros, plan: &Plan, observer: &mut impl Observer) {
+    /// Generates one token for each decoder, except those left out.
+    fn decode(&mut self, now: Micros, end: Micros, plan: &StepPlan, observer: &mut impl Observer) {
         let (each, per_token) = (end - now, self.per_token);
         let participants = self.decoders.count - plan.left_out.len() as u32;
         let waited = self.end_waits(end, plan);
@@ -40,9 +40,9 @@ impl Fast {
         }
     }
 
-    /// Decoders that were left out before and get a token now: the gap includes their wait, if
-    /// waits count. Returns how many such gaps there are.
-    fn end_waits(&mut self, end: Micros, plan: &Plan) -> u32 {
+    /// Ends the waits of decoders that were left out before and get a token now: their gap includes the wait, if the
+    /// semantics count waits. Returns the number of such gaps.
+    fn end_waits(&mut self, end: Micros, plan: &StepPlan) -> u32 {
         let per_token = self.per_token;
         let mut waited = 0;
         for key in std::mem::take(&mut self.stalled) {
@@ -53,7 +53,7 @@ impl Fast {
             let live = &mut self.live[key];
             live.stalled = false;
             if !self.config.semantics.itl_spans_waits {
-                continue; // its next gap is the step alone, like everybody's
+                continue; // its next gap is the step alone, as for all decoders
             }
             self.rares.of(live).resumes(end, per_token);
             live.generated += 1;
@@ -64,8 +64,8 @@ impl Fast {
         waited
     }
 
-    /// `key` gets no token in the step `now..end` with number `self.v`.
-    fn leave_out(&mut self, key: Key, now: Micros, end: Micros, observer: &mut impl Observer) {
+    /// Leaves `key` out of the step `now..end` with number `self.v`.
+    fn leave_out(&mut self, key: RequestKey, now: Micros, end: Micros, observer: &mut impl Observer) {
         self.close_period(key, now, observer);
         let live = &mut self.live[key];
         live.base -= 1;
@@ -78,9 +78,8 @@ impl Fast {
         }
     }
 
-    /// Takes the inter-token latencies of `key` since it joined the step log back, into
-    /// its own account.
-    fn close_period(&mut self, key: Key, now: Micros, observer: &mut impl Observer) {
+    /// Retracts the inter-token latencies of `key` since it joined the step log, and stores them with the request.
+    fn close_period(&mut self, key: RequestKey, now: Micros, observer: &mut impl Observer) {
         let per_token = self.per_token;
         let live = &mut self.live[key];
         if !live.stalled {
@@ -101,21 +100,21 @@ impl Fast {
         live.joined_v = self.v;
     }
 
-    /// `key` stops decoding without having finished. It stays in the batch.
-    pub(super) fn leave_decoders(&mut self, key: Key, now: Micros, observer: &mut impl Observer) {
+    /// Removes `key`, which has not finished, from the decoders. It stays in the batch.
+    pub(super) fn leave_decoders(&mut self, key: RequestKey, now: Micros, observer: &mut impl Observer) {
         self.close_period(key, now, observer);
         let live = &mut self.live[key];
         live.computed = live.computed_at(self.v);
-        live.state = State::Prefilling;
+        live.state = RequestState::Prefilling;
         self.decoders.leave(live.computed, self.v);
         if std::mem::take(&mut live.stalled) {
             self.stalled.retain(|&other| other != key);
         }
     }
 
-    /// Prompt tokens are computed; a prompt that is complete gives a token. Returns the requests
-    /// that are finished by it.
-    fn finish_prefills(&mut self, now: Micros, end: Micros, observer: &mut impl Observer) -> Vec<Key> {
+    /// Computes the prompt tokens of the step; a prompt that is complete generates a token. Returns the requests that
+    /// are finished by it.
+    fn finish_prefills(&mut self, now: Micros, end: Micros, observer: &mut impl Observer) -> Vec<RequestKey> {
         let per_token = self.per_token;
         let first_tokens = observer.interests().contains(Interests::FIRST_TOKENS);
         let mut finished = Vec::new();
@@ -149,10 +148,10 @@ impl Fast {
         finished
     }
 
-    /// `key` decodes from the next step on, `left` tokens.
-    fn join_decoders(&mut self, key: Key, left: u32, end: Micros) {
+    /// Adds `key` to the decoders from the next step on, for `left` tokens.
+    fn join_decoders(&mut self, key: RequestKey, left: u32, end: Micros) {
         let live = &mut self.live[key];
-        live.state = State::Decoding;
+        live.state = RequestState::Decoding;
         live.base = i64::from(live.computed) - self.v as i64;
         live.joined_v = self.v;
         live.joined_at = end;
@@ -162,38 +161,38 @@ impl Fast {
         self.track(key, computed, self.v);
     }
 
-    /// Watches for the blocks that `key` will fill, if anyone may ask for them.
-    pub(super) fn track(&mut self, key: Key, computed: u32, v: u64) {
+    /// Tracks the blocks that `key` will fill, if other requests may share them.
+    pub(super) fn track(&mut self, key: RequestKey, computed: u32, v: u64) {
         if self.config.fills_shared_blocks(&self.live[key]) {
             self.decoders.track(key, computed, v, self.config.async_scheduling);
         }
     }
 
-    /// Ends the decoders whose last token came out when the clock reached `self.v`.
+    /// Ends the decoders that generated their last token when the clock reached `self.v`.
     pub(super) fn complete_decoders(&mut self, end: Micros, observer: &mut impl Observer) {
         let mut finished = Vec::new();
         self.pop_finished(&mut finished);
         self.complete_all(finished, end, observer);
     }
 
-    fn pop_finished(&mut self, finished: &mut Vec<Key>) {
+    fn pop_finished(&mut self, finished: &mut Vec<RequestKey>) {
         let live = &self.live;
         let before = finished.len();
-        while let Some(place) = self.decoders.pop_finished(self.v, finished.len() - before, live) {
-            finished.extend(live.at(place).map(|(key, _)| key));
+        while let Some(slot) = self.decoders.pop_finished(self.v, finished.len() - before, live) {
+            finished.extend(live.at(slot).map(|(key, _)| key));
         }
     }
 
     /// Ends requests in batch order.
-    fn complete_all(&mut self, mut finished: Vec<Key>, end: Micros, observer: &mut impl Observer) {
+    fn complete_all(&mut self, mut finished: Vec<RequestKey>, end: Micros, observer: &mut impl Observer) {
         finished.sort_unstable_by_key(|&key| self.live[key].seq);
-        finished.dedup(); // a request that left and joined again may stand twice in the finish heap
+        finished.dedup(); // a request that left and joined again may be in the finish heap twice
         for key in finished {
             self.complete(key, end, observer);
         }
     }
 
-    fn complete(&mut self, key: Key, end: Micros, observer: &mut impl Observer) {
+    fn complete(&mut self, key: RequestKey, end: Micros, observer: &mut impl Observer) {
         let v = self.v;
         let live = &mut self.live[key];
         let (generated, computed) = (live.generated_at(v), live.computed_at(v));
@@ -205,12 +204,12 @@ impl Fast {
             observer.record(&self.config.latencies(gap, u64::from(count)));
         }
         observer.record(&SimEvent::Outcome(&outcome));
-        if live.state == State::Decoding {
+        if live.state == RequestState::Decoding {
             self.decoders.leave(computed, v);
         }
         live.computed = computed;
         live.generated = generated;
-        live.state = State::Draining;
+        live.state = RequestState::Draining;
         if live.deadline != 0 && self.deadlines.forget(live.deadline) {
             self.next_deadline = self.deadlines.next();
         }
@@ -223,39 +222,39 @@ impl Fast {
             self.draining.push(key);
             return;
         }
-        let placed = self.write_final_token(key, capped);
+        let allocated = self.write_final_token(key, capped);
         self.leave_batch(key);
-        self.kv.release(&mut self.live[key].holding, placed);
+        self.kv.release(&mut self.live[key].holding, allocated);
         if let Some(live) = self.live.remove(key) {
             self.rares.forget(&live);
         }
         self.refused = None;
     }
 
-    /// BLIS gives the last output token its KV, which nobody reads. Returns the tokens in place.
-    fn write_final_token(&mut self, key: Key, capped: bool) -> u32 {
+    /// Allocates KV for the last output token, as BLIS does, although nothing reads it. Returns the tokens with KV.
+    fn write_final_token(&mut self, key: RequestKey, capped: bool) -> u32 {
         let live = &mut self.live[key];
-        let placed = live.computed;
+        let allocated = live.computed;
         if !self.config.semantics.final_token_kv || capped || live.request.output_tokens == 0 {
-            return placed;
+            return allocated;
         }
-        if placed.is_multiple_of(self.config.block_size) {
+        if allocated.is_multiple_of(self.config.block_size) {
             if self.kv.free_blocks() == 0 {
                 self.counters.kv_allocation_failures += 1;
-                return placed;
+                return allocated;
             }
             self.kv.take(1);
         }
-        if let Some(index) = self.config.shared_block_filled(live, placed) {
+        if let Some(index) = self.config.shared_block_filled(live, allocated) {
             self.kv.filled(&mut live.holding, &live.keys, index);
         }
-        placed + 1
+        allocated + 1
     }
 }
 
 impl InstanceConfig {
-    /// Whether blocks that `live` fills from now on may be found by other requests.
-    fn fills_shared_blocks(&self, live: &Live) -> bool {
+    /// Whether blocks that `live` fills from now on may be shared with other requests.
+    fn fills_shared_blocks(&self, live: &LiveRequest) -> bool {
         let unhashed = self.block_size == 1 && self.semantics.skip_one_token_decode_blocks;
         self.enable_prefix_caching
             && !unhashed
@@ -263,24 +262,24 @@ impl InstanceConfig {
             && live.holding.keyed_blocks() < live.keys.shared()
     }
 
-    /// The number of the shared block that can be hashed when token number `token` is decoded.
-    pub(super) fn shared_block_filled(&self, live: &Live, token: u32) -> Option<u32> {
-        // Asynchronously the token itself is still being generated when its place is planned.
+    /// The index of the shared block that can be hashed when token number `token` is decoded.
+    pub(super) fn shared_block_filled(&self, live: &LiveRequest, token: u32) -> Option<u32> {
+        // With asynchronous scheduling, the token itself is still being generated when its position is planned.
         let known = if self.async_scheduling { token } else { token + 1 };
         let next = live.holding.keyed_blocks();
         (known == (next + 1) * self.block_size && self.fills_shared_blocks(live)).then_some(next)
     }
 
-    /// The outcome of a request whose last token came out at `end`, virtual time `v`.
+    /// The outcome of a request that generated its last token at `end`, virtual time `v`.
     fn completion(
         &self,
-        live: &Live,
+        live: &LiveRequest,
         saved: &[(Micros, u32)],
         status: Status,
         (v, end): (u64, Micros),
         per_token: Micros,
     ) -> Outcome {
-        let logged = if live.state == State::Decoding { v.saturating_sub(live.joined_v) } else { 0 };
+        let logged = if live.state == RequestState::Decoding { v.saturating_sub(live.joined_v) } else { 0 };
         let mut itl_sum: Micros = saved.iter().map(|&(gap, count)| Micros(gap.0 * u64::from(count))).sum();
         let mut gaps: u32 = saved.iter().map(|&(_, count)| count).sum();
         if logged > 0 {

@@ -1,60 +1,60 @@
-//! One request between queue and end.
+//! The state of one request between queue and end.
 
 use slotmap::SlotMap;
 
 use crate::instance::policy::QueueKey;
-use crate::kv::fast::{Holding, Keys};
+use crate::kv::fast::{BlockKeys, HeldBlocks};
 use crate::outcome::{Outcome, Status};
 use crate::policy::Rank;
 use crate::request::{Content, Request};
 use crate::units::Micros;
 
-/// [`Live::seq`] of a request outside the batch.
+/// [`LiveRequest::seq`] of a request outside the batch.
 pub(super) const NOT_RUNNING: u64 = u64::MAX;
 
-/// A duration not known yet: no duration is that long.
+/// Marks a duration that is not known yet: no duration is that long.
 const UNKNOWN: Micros = Micros(u64::MAX);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum RequestState {
     Waiting,
     Prefilling,
-    /// One of the [`Decoders`](super::decoders::Decoders): `computed` and `generated` stand still
-    /// at their values of when it joined.
+    /// One of the [`Decoders`](super::decoders::Decoders): `computed` and `generated` keep their values from the time
+    /// when it joined.
     Decoding,
     Draining,
 }
 
-/// With many instances a request is no longer in the processor's caches when something happens to
-/// it. So this is three cache lines together with what the arena adds in front, and what most requests
-/// never need is elsewhere ([`Rare`]).
+/// The state of one request. With many instances it is no longer in the processor's caches when an event of the request
+/// comes. It therefore fits three cache lines, together with the data that the arena puts in front, and data that most
+/// requests never need is stored elsewhere ([`RareState`]).
 #[derive(Clone, Debug)]
 #[repr(C)]
-pub(super) struct Live {
-    /// Number of its admission, or [`NOT_RUNNING`].
+pub(super) struct LiveRequest {
+    /// Admission number in the batch, or [`NOT_RUNNING`].
     pub seq: u64,
-    /// Decoding: `computed - v` at any `v`.
+    /// Decoding: `computed - v`, which is the same at any `v`.
     pub base: i64,
-    /// Decoding: the step from which on its inter-token latencies are those of the step log.
+    /// Decoding: the first step of which its inter-token latencies are in the step log.
     pub joined_v: u64,
-    /// When its inter-token latencies of the step log began. Waiting: when it joined the queue.
+    /// Time at which its inter-token latencies in the step log began. Waiting: when it joined the queue.
     pub joined_at: Micros,
-    /// Tokens whose KV is computed (see [`State::Decoding`]).
+    /// Tokens for which KV is computed (see [`RequestState::Decoding`]).
     pub computed: u32,
-    /// Tokens out (see [`State::Decoding`]).
+    /// Tokens generated (see [`RequestState::Decoding`]).
     pub generated: u32,
-    /// Tokens to compute before the next token comes out.
+    /// Tokens to compute before the next token is generated.
     pub target: u32,
-    pub state: State,
-    /// It was left out of the last step: its last token is older than that.
+    pub state: RequestState,
+    /// Whether it was left out of the last step, so that its last token is older than that step.
     pub stalled: bool,
-    /// Decoding: it was given a token in the present request-by-request plan.
+    /// Decoding: whether it was given a token in the present request-by-request plan.
     pub planned: bool,
     pub preemptions: u32,
     pub cached_tokens: u32,
-    /// Decoding: the virtual time at which its last token is out.
+    /// Decoding: the virtual time at which its last token is generated.
     pub finish_v: u64,
-    /// Without its content, which is in `keys`.
+    /// The request, without its content, which is in `keys`.
     pub request: Box<Request>,
     pub rare: Option<RareKey>,
     ttft: Micros,
@@ -63,71 +63,71 @@ pub(super) struct Live {
     pub deadline: u32,
     /// The virtual time at which it was last admitted to the batch.
     pub admitted_v: u64,
-    /// Rank of its place in the wait queue.
+    /// Rank of its sort key in the waiting queue.
     pub rank: Rank,
-    pub holding: Holding,
-    pub keys: Keys,
-    /// Tokens it computes in the present step, if it is in prefill.
+    pub holding: HeldBlocks,
+    pub keys: BlockKeys,
+    /// Tokens that it computes in the present step, if it is in prefill.
     pub num_new: u32,
-    /// Context the latency model sees in the present step, if it is in prefill.
+    /// Context length for the latency model in the present step, if it is in prefill.
     pub context: u32,
 }
 
-const _: () = assert!(size_of::<Live>() <= 3 * 64 - 8);
+const _: () = assert!(size_of::<LiveRequest>() <= 3 * 64 - 8);
 
 slotmap::new_key_type! {
-    /// Where the [`Rare`] part of a request is.
+    /// Key of the [`RareState`] part of a request.
     pub(super) struct RareKey;
 }
 
-/// What only requests have that were preempted or left out of a step.
+/// Data that is needed only for requests that were preempted or left out of a step.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Rare {
-    /// The most tokens it had computed before a preemption.
+pub(super) struct RareState {
+    /// Maximum number of tokens that it had computed before a preemption.
     pub furthest: u32,
-    /// When its last token came out; only kept up to date outside the step log.
+    /// Time of its last token; only kept up to date while it is not in the step log.
     pub last_token: Micros,
-    /// Inter-token latencies that are not, or no longer, told: (gap, count).
+    /// Inter-token latencies that are not reported yet, or were retracted: (gap, count).
     pub saved: Vec<(Micros, u32)>,
 }
 
 /// The rare parts of all requests of an instance that have one.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Rares(SlotMap<RareKey, Rare>);
+pub(super) struct RareStates(SlotMap<RareKey, RareState>);
 
-impl Rares {
-    /// That of `live`, which has one from now on.
-    pub fn of(&mut self, live: &mut Live) -> &mut Rare {
-        let key = *live.rare.get_or_insert_with(|| self.0.insert(Rare::default()));
+impl RareStates {
+    /// The rare part of `live`, created if it does not exist.
+    pub fn of(&mut self, live: &mut LiveRequest) -> &mut RareState {
+        let key = *live.rare.get_or_insert_with(|| self.0.insert(RareState::default()));
         &mut self.0[key]
     }
 
-    /// The most tokens `live` ever had computed, before step `v`.
-    pub fn furthest_at(&self, live: &Live, v: u64) -> u32 {
+    /// Maximum number of tokens that `live` ever had computed, before step `v`.
+    pub fn furthest_at(&self, live: &LiveRequest, v: u64) -> u32 {
         live.rare.map_or(0, |key| self.0[key].furthest).max(live.computed_at(v))
     }
 
-    /// [`Rare::saved`].
-    pub fn saved(&self, live: &Live) -> &[(Micros, u32)] {
+    /// [`RareState::saved`], empty if `live` has no rare part.
+    pub fn saved(&self, live: &LiveRequest) -> &[(Micros, u32)] {
         live.rare.map_or(&[], |key| &self.0[key].saved)
     }
 
-    /// `live` is gone.
-    pub fn forget(&mut self, live: &Live) {
+    /// Removes the rare part of `live`, which has ended.
+    pub fn forget(&mut self, live: &LiveRequest) {
         if let Some(key) = live.rare {
             self.0.remove(key);
         }
     }
 }
 
-impl Rare {
-    /// A token comes out at `end` that was not in the step log's turn.
+impl RareState {
+    /// Records the latency of a token generated at `end` that is not in the step log.
     pub fn resumes(&mut self, end: Micros, per_token: Micros) {
         self.saved.push((end - self.last_token + per_token, 1));
     }
 }
 
-impl Live {
+impl LiveRequest {
     pub fn new(mut request: Box<Request>, rank: Rank, queued_at: Micros) -> Self {
         let content = std::mem::replace(&mut request.content, Content::UNIQUE);
         Self {
@@ -140,7 +140,7 @@ impl Live {
             generated: 0,
             preemptions: 0,
             cached_tokens: 0,
-            state: State::Waiting,
+            state: RequestState::Waiting,
             stalled: false,
             planned: false,
             rare: None,
@@ -148,8 +148,8 @@ impl Live {
             scheduling_delay: UNKNOWN,
             admitted_v: 0,
             deadline: 0,
-            holding: Holding::default(),
-            keys: Keys::new(content),
+            holding: HeldBlocks::default(),
+            keys: BlockKeys::new(content),
             rank,
             target: request.input_tokens,
             num_new: 0,
@@ -158,23 +158,23 @@ impl Live {
         }
     }
 
-    /// Its place in the wait queue, when it has one.
-    pub fn place(&self) -> QueueKey {
+    /// Its sort key in the waiting queue, while it waits.
+    pub fn queue_key(&self) -> QueueKey {
         QueueKey::new(self.rank, &self.request)
     }
 
-    /// Decoding: tokens whose KV is computed before step `v`.
+    /// Tokens for which KV is computed before step `v`.
     pub fn computed_at(&self, v: u64) -> u32 {
         match self.state {
-            State::Decoding => (self.base + v as i64) as u32,
+            RequestState::Decoding => (self.base + v as i64) as u32,
             _ => self.computed,
         }
     }
 
-    /// Tokens out before step `v`.
+    /// Tokens generated before step `v`.
     pub fn generated_at(&self, v: u64) -> u32 {
         match self.state {
-            State::Decoding => self.generated + v.saturating_sub(self.joined_v) as u32,
+            RequestState::Decoding => self.generated + v.saturating_sub(self.joined_v) as u32,
             _ => self.generated,
         }
     }

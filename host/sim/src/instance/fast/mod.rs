@@ -1,24 +1,22 @@
-//! The engine that touches only requests to which something happens.
+//! The engine that updates only requests to which something happens.
 //!
-//! In a step, every decoding request computes one token. So nothing is written per request:
-//! * a *virtual step counter* `v` counts steps; a request that joined the decoders has
-//!   `computed = base + v`, and finishes when `v` reaches a number known when it joins
-//!   (the finish heap);
-//! * a request needs a new KV block when its `computed` is a multiple of the block size, so a
-//!   histogram over `-base mod block_size` says how many blocks step `v` needs;
-//! * the latency model is asked about sums, and the sum of contexts grows by the number of
-//!   decoders;
-//! * inter-token latencies are told by the batch, and the log of step durations can take
-//!   them back for the few requests that never complete.
+//! In a step, every decoding request computes one token, so nothing is written per request:
+//! * a *virtual step counter* `v` counts steps; a request that joined the decoders has `computed = base + v`, and
+//! finishes when `v` reaches a number that is known when it joins (the finish heap);
+//! * a request needs a new KV block when its `computed` is a multiple of the block size, so a histogram over `-base mod
+//! block_size` gives the number of blocks that step `v` needs;
+//! * the latency model reads sums, and the sum of contexts grows by the number of decoders;
+//! * inter-token latencies are reported for the whole batch, and the log of step durations lets the engine retract
+//! those of the few requests that never complete.
 //!
-//! A *quiet* run of steps (no prefill, nobody to admit) is a tight loop, or one multiplication if
-//! the latency model does not look at contexts. It ends before whatever comes first: a finish, a
-//! request that joins the queue, a deadline, a shortage of KV.
+//! A *quiet* run of steps (no prefill, no request to schedule) is a tight loop, or one multiplication if the latency
+//! model does not depend on the context. It ends before the next event of another kind: a finish, a request that joins
+//! the queue, a deadline, a shortage of KV blocks.
 //!
-//! Exact because a step's duration is an integer function of the same sums in both engines, and
-//! because a queue head that was refused stays refused while nothing is released: decoding only
-//! uses KV up (`quiet` has the conditions). Steps in which requests get less than they ask for
-//! (token budget, KV, preemption) go request by request in batch order, as in the plain engine.
+//! The engine is exact because a step's duration is an integer function of the same sums in both engines, and because
+//! the head of the queue, once it cannot be scheduled, stays so while nothing is released: decoding only uses up KV
+//! blocks (`quiet` has the conditions). Steps in which a request gets less than it could use (token budget, KV blocks,
+//! preemption) are computed request by request in batch order, as in the plain engine.
 
 mod advance;
 mod arena;
@@ -33,107 +31,108 @@ mod steplog;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use self::arena::{Arena, Key};
+use self::arena::{RequestArena, RequestKey};
 use self::deadlines::Deadlines;
 use self::decoders::Decoders;
-use self::live::{Live, Rares, State};
-use self::order::Order;
+use self::live::{LiveRequest, RareStates, RequestState};
+use self::order::BatchOrder;
 use self::steplog::StepLog;
-use super::policy::{Joining, QueueKey};
+use super::policy::{JoiningRequest, QueueKey};
 use super::watchdog::Watchdog;
-use super::{Distance, Instance, InstanceConfig, Load, StepRecord, Stuck};
-use crate::kv::fast::Kv;
+use super::{Instance, InstanceConfig, InstanceLoad, NoProgress, PrefetchDistance, StepRecord};
+use crate::kv::fast::FastKv;
 use crate::limits::USUAL_REQUESTS;
 use crate::observer::{Observer, SimEvent};
 use crate::outcome::{Counters, Outcome, Status};
 use crate::request::{BlockKey, Request};
 use crate::units::Micros;
 
-/// The fast engine. Cloning it copies what is live, not what has been.
+/// The fast engine. A clone copies the live requests, not those that have ended.
 ///
-/// With many instances none of this is in the processor's caches when an instance is looked at
-/// again. So what is needed together lies together, in the order of how often it is: the first
-/// lines say what happens next and what is reported, and with them quiet steps can be taken.
+/// With many instances, none of this is in the processor's caches when an event of the instance comes. Fields that are
+/// used together therefore lie together, ordered by the frequency of use: the first cache lines hold the next events
+/// and the reported load, and with them quiet steps can be executed.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct Fast {
-    /// When the next step starts; [`NEVER`] if there is none.
+    /// Start of the next step; [`NEVER`] if there is none.
     step_at: Micros,
-    /// When the first of `arriving` joins the queue; [`NEVER`] if there is none.
+    /// Time at which the first of `arriving` joins the queue; [`NEVER`] if there is none.
     next_queued: Micros,
-    /// That of `deadlines`.
+    /// Time of the first deadline in `deadlines`; [`NEVER`] if there is none.
     next_deadline: Micros,
-    /// Requests in the batch.
+    /// Number of requests in the batch.
     running: u32,
-    /// Context by which the last run of equal steps grew: tells how long the next may be.
+    /// Growth of the context during the last run of equal steps, tokens: an estimate for the length of the next run.
     equal_tokens: u32,
-    /// Requests thrown out of the batch.
+    /// Number of preemptions since the start.
     preemptions: u64,
-    waiting: BTreeMap<QueueKey, Key>,
-    // Their first lines are what decoding needs.
-    kv: Kv,
+    waiting: BTreeMap<QueueKey, RequestKey>,
+    // The first cache lines of the following two hold what decoding needs.
+    kv: FastKv,
     decoders: Decoders,
-    /// Decoders left out of the step before.
-    stalled: Vec<Key>,
+    /// Decoders that were left out of the previous step.
+    stalled: Vec<RequestKey>,
     log: StepLog,
-    /// Ends with the clock. Steps, preemptions and what the cache counts are counted elsewhere.
+    /// The counters, of which the last field is the clock. Steps, preemptions and prefix-cache hits are counted
+    /// elsewhere.
     counters: Counters,
-    /// Steps taken: the virtual clock of the decoders.
+    /// Number of steps executed: the virtual clock of the decoders.
     v: u64,
     /// [`LatencyModel::output_token_time`](crate::latency::LatencyModel::output_token_time).
     per_token: Micros,
-    /// Filled in by every step if present; then every step goes through `step`.
+    /// The record of the last step if steps are recorded; then every step is executed by `step`.
     record: Option<Box<StepRecord>>,
     config: InstanceConfig,
-    /// When the length of the queue last changed.
+    /// Time at which the length of the queue last changed.
     queue_changed: Micros,
-    /// The head of the queue and the token budget with which it was refused, until something is
-    /// released.
-    refused: Option<(Key, u32)>,
-    /// No request in the wait queue has fewer tokens left.
+    /// The head of the queue that could not be scheduled, with the token budget at that time; reset when blocks or
+    /// slots are released.
+    refused: Option<(RequestKey, u32)>,
+    /// A lower bound of the tokens left of any request in the waiting queue.
     fewest_waiting: u32,
     turn_back: i64,
     watchdog: Watchdog,
-    /// The head of the queue of which was said that it has to wait.
-    told_waiting: Option<u32>,
+    /// The head of the queue, if its waiting was reported already.
+    reported_waiting: Option<u32>,
     /// Every request in the queue or the batch.
-    live: Arena<Live>,
-    /// Between arrival and queue, with the time of queueing, in its order.
+    live: RequestArena<LiveRequest>,
+    /// Requests between arrival and queue, with the time of queueing, in that order.
     arriving: VecDeque<(Micros, Box<Request>)>,
     /// The batch in the order of admission.
-    order: Order,
+    order: BatchOrder,
     /// End of the last step in which a request finished.
     left_at: Micros,
     /// [`LatencyModel::shortest_step`](crate::latency::LatencyModel::shortest_step).
     shortest_step: Micros,
     /// Requests of the batch in prefill, in batch order.
-    prefilling: Vec<Key>,
-    /// Finished requests that keep their place for one more plan (asynchronous scheduling).
-    draining: Vec<Key>,
+    prefilling: Vec<RequestKey>,
+    /// Finished requests that keep their slot for one more plan (asynchronous scheduling).
+    draining: Vec<RequestKey>,
     turn_front: i64,
     deadlines: Deadlines,
-    rares: Rares,
+    rares: RareStates,
 }
 
-/// Later than every event.
+/// A time later than every event.
 const NEVER: Micros = Micros(u64::MAX);
 
 impl Fast {
-    /// An idle instance.
+    /// An idle instance with this configuration.
     #[must_use]
     pub fn new(config: InstanceConfig) -> Self {
-        let kv = Kv::new(config.total_kv_blocks, config.block_size, config.enable_prefix_caching, config.semantics);
+        let kv = FastKv::new(config.total_kv_blocks, config.block_size, config.enable_prefix_caching, config.semantics);
         Self {
             kv,
             per_token: config.latency.output_token_time(),
             shortest_step: config.latency.shortest_step(),
             fewest_waiting: u32::MAX,
-            live: Arena::with_capacity(USUAL_REQUESTS / 2),
-            rares: Rares::default(),
+            live: RequestArena::with_capacity(USUAL_REQUESTS / 2),
+            rares: RareStates::default(),
             arriving: VecDeque::new(),
             waiting: BTreeMap::new(),
             queue_changed: Micros::ZERO,
-            order: Order::with_capacity(USUAL_REQUESTS),
+            order: BatchOrder::with_capacity(USUAL_REQUESTS),
             running: 0,
             decoders: Decoders::new(config.block_size, USUAL_REQUESTS),
             prefilling: Vec::new(),
@@ -151,7 +150,7 @@ impl Fast {
             preemptions: 0,
             stalled: Vec::new(),
             watchdog: Watchdog::default(),
-            told_waiting: None,
+            reported_waiting: None,
             left_at: Micros::ZERO,
             counters: Counters::default(),
             record: None,
@@ -159,32 +158,32 @@ impl Fast {
         }
     }
 
-    /// Keeps a record of every step from now on, for comparison. Costs the runs of quiet steps.
+    /// Records every step from now on, for comparison. Prevents runs of quiet steps from being executed at once.
     #[must_use]
     pub fn recording(mut self) -> Self {
         self.record = Some(Box::default());
         self
     }
 
-    /// What the last step did, if recording.
+    /// The record of the last step, if steps are recorded.
     #[must_use]
     pub fn last_step(&self) -> Option<&StepRecord> {
         self.record.as_deref()
     }
 
-    /// Entries in everything that a copy copies.
+    /// Number of entries that a clone copies.
     #[cfg(test)]
     pub(super) fn state_size(&self) -> usize {
         let lists = self.arriving.len() + self.waiting.len() + self.order.len() + self.prefilling.len();
         let saved: usize = self.live.values().map(|live| self.rares.saved(live).len()).sum();
-        lists + saved + self.live.places() + self.deadlines.len() + self.log.len() + self.decoders.len() + self.kv.len()
+        lists + saved + self.live.slots() + self.deadlines.len() + self.log.len() + self.decoders.len() + self.kv.len()
     }
 
     fn queued_at(&self, now: Micros, request: &Request) -> Micros {
         now.saturating_add(self.config.latency.queueing_time(request.input_tokens))
     }
 
-    /// A time before which `request`, which joins the queue at `queued_at`, does not end.
+    /// A lower bound of the time at which `request`, which joins the queue at `queued_at`, ends.
     fn soonest_end(&self, queued_at: Micros, request: &Request) -> Micros {
         if self.config.refuses(request).is_some() {
             return queued_at;
@@ -194,26 +193,25 @@ impl Fast {
         request.deadline.map_or(served, |deadline| served.min(deadline.max(queued_at)))
     }
 
-    /// When the last of `tokens` tokens may come out at the earliest, the first one in a step that
-    /// starts at `next` or later.
+    /// The earliest time at which the last of `tokens` tokens may be generated, if the first one is generated in a step
+    /// that starts at `next` or later.
     fn after_steps(&self, next: Micros, tokens: u32) -> Micros {
         next.saturating_add(Micros(self.shortest_step.0 * u64::from(tokens.saturating_sub(1))))
     }
 
-    /// How many tokens may come out of a step that computes nothing: the first one, if the whole
-    /// prompt was found in the cache and costs nothing.
+    /// Number of tokens that a step without computation may generate: the first token, if the whole prompt was found in
+    /// the prefix cache and costs nothing.
     pub(super) fn free_tokens(&self) -> u32 {
         u32::from(self.config.semantics.full_hit_is_free)
     }
 
-    /// Tokens that come out until `request` ends, of which it has `generated` after a prompt of
-    /// `target`.
+    /// Tokens to generate until `request` ends, of which it has `generated` after a prompt of `target`.
     fn tokens_left(&self, request: &Request, target: u32, generated: u32) -> u32 {
         let room = self.config.length_cap().saturating_sub(target);
         request.output_tokens.saturating_sub(generated).min(room)
     }
 
-    /// The guards, then the wait queue.
+    /// Checks a request and puts it into the waiting queue.
     fn enqueue(&mut self, now: Micros, request: Box<Request>, observer: &mut impl Observer) {
         if let Some(reason) = self.config.refuses(&request) {
             observer
@@ -227,7 +225,7 @@ impl Fast {
             return;
         }
         self.turn_back += 1;
-        let place = self.config.place(&Joining {
+        let queue_key = self.config.queue_key(&JoiningRequest {
             now,
             request: &request,
             content: &request.content,
@@ -237,11 +235,11 @@ impl Fast {
         });
         let left = self.tokens_left(&request, request.input_tokens, 0);
         self.fewest_waiting = if self.waiting.is_empty() { left } else { self.fewest_waiting.min(left) };
-        let key = self.live.insert(Live::new(request, place.rank, now));
+        let key = self.live.insert(LiveRequest::new(request, queue_key.rank, now));
         self.queue_changes(now);
-        self.waiting.insert(place, key);
+        self.waiting.insert(queue_key, key);
         if let Some(deadline) = deadline {
-            self.live[key].deadline = self.deadlines.watch(deadline, key.place());
+            self.live[key].deadline = self.deadlines.watch(deadline, key.slot_index());
             self.next_deadline = self.next_deadline.min(deadline);
         }
         if self.step_at == NEVER {
@@ -249,38 +247,39 @@ impl Fast {
         }
     }
 
-    /// The end of a request that never was in the queue.
+    /// The outcome of a request that was never in the queue.
     fn untouched_outcome(&self, request: &Request, status: Status) -> Outcome {
         Outcome { instance: Some(self.config.index), ..Outcome::new(request, status) }
     }
 
-    /// The length of the wait queue is about to change: what was until now is added to its integral.
+    /// Adds the time since the last change of the queue's length to the integral of the length, before the length
+    /// changes again.
     fn queue_changes(&mut self, now: Micros) {
         let waited = now.saturating_sub(self.queue_changed).0.saturating_mul(self.waiting.len() as u64);
         self.counters.queue_time = self.counters.queue_time.saturating_add(Micros(waited));
         self.queue_changed = now;
     }
 
-    /// The client of `key` gives up. `false` if the request ended before.
-    fn time_out(&mut self, now: Micros, key: Key, observer: &mut impl Observer) -> bool {
+    /// Times out the request of `key`. Returns `false` if it ended before.
+    fn time_out(&mut self, now: Micros, key: RequestKey, observer: &mut impl Observer) -> bool {
         match self.live.get(key).map(|live| live.state) {
-            None | Some(State::Draining) => return false,
-            Some(State::Waiting) => {
+            None | Some(RequestState::Draining) => return false,
+            Some(RequestState::Waiting) => {
                 self.queue_changes(now);
-                self.waiting.remove(&self.live[key].place());
+                self.waiting.remove(&self.live[key].queue_key());
             }
-            Some(State::Prefilling) => {
+            Some(RequestState::Prefilling) => {
                 self.prefilling.retain(|&other| other != key);
                 self.leave_batch(key);
             }
-            Some(State::Decoding) => {
+            Some(RequestState::Decoding) => {
                 self.leave_decoders(key, now, observer);
                 self.leave_batch(key);
             }
         }
         let mut live = self.live.remove(key).expect("it has a state");
         self.rares.forget(&live);
-        if live.state != State::Waiting {
+        if live.state != RequestState::Waiting {
             self.kv.release(&mut live.holding, live.computed);
             self.refused = None;
         }
@@ -294,34 +293,34 @@ impl Fast {
         true
     }
 
-    /// `key` is no longer in the batch.
-    fn leave_batch(&mut self, key: Key) {
+    /// Removes `key` from the batch.
+    fn leave_batch(&mut self, key: RequestKey) {
         self.order.leave(std::mem::replace(&mut self.live[key].seq, live::NOT_RUNNING));
         self.running -= 1;
-        if self.order.wants_compaction() {
+        if self.order.needs_compaction() {
             let live = &mut self.live;
             self.order.compact(|key, number| live[key].seq = number);
         }
     }
 
     /// Whether `key`, which was in the batch, still is.
-    fn is_running(&self, key: Key) -> bool {
+    fn is_running(&self, key: RequestKey) -> bool {
         self.live.get(key).is_some_and(|live| live.seq != live::NOT_RUNNING)
     }
 
-    /// A preemption is about to happen, or the batch is empty while requests wait.
-    fn useless(&mut self, now: Micros) -> Result<(), Stuck> {
+    /// Counts an event without progress: a preemption, or an empty batch while requests wait.
+    fn useless(&mut self, now: Micros) -> Result<(), NoProgress> {
         if !self.watchdog.useless() {
             return Ok(());
         }
-        let everyone: Vec<Key> = self.order.iter().chain(self.waiting.values().copied()).collect();
-        let furthest = |&key: &Key| u64::from(self.rares.furthest_at(&self.live[key], self.v));
-        if !self.watchdog.stuck(everyone.iter().map(furthest).sum()) {
+        let requests: Vec<RequestKey> = self.order.iter().chain(self.waiting.values().copied()).collect();
+        let furthest = |&key: &RequestKey| u64::from(self.rares.furthest_at(&self.live[key], self.v));
+        if !self.watchdog.stuck(requests.iter().map(furthest).sum()) {
             return Ok(());
         }
-        let live = &self.live[everyone[0]];
+        let live = &self.live[requests[0]];
         let counts = (self.running as usize, self.waiting.len());
-        Err(Stuck::new(now, &live.request, live.generated_at(self.v), counts, &self.config))
+        Err(NoProgress::new(now, &live.request, live.generated_at(self.v), counts, &self.config))
     }
 }
 
@@ -333,8 +332,8 @@ impl Instance for Fast {
         if self.arriving.back().is_none_or(|&(at, _)| at <= queued_at) {
             self.arriving.push_back((queued_at, request));
         } else {
-            let place = self.arriving.partition_point(|&(at, _)| at <= queued_at);
-            self.arriving.insert(place, (queued_at, request));
+            let index = self.arriving.partition_point(|&(at, _)| at <= queued_at);
+            self.arriving.insert(index, (queued_at, request));
         }
         self.next_queued = self.next_queued.min(queued_at);
     }
@@ -355,20 +354,20 @@ impl Instance for Fast {
         self.soonest_end(self.queued_at(now, request), request)
     }
 
-    fn prefetch(&self, distance: Distance) {
-        self.ask_for(distance);
+    fn prefetch(&self, distance: PrefetchDistance) {
+        self.prefetch_at(distance);
     }
 
-    fn untouched(&self) -> usize {
+    fn pending_arrivals(&self) -> usize {
         self.arriving.len()
     }
 
-    fn advance(&mut self, limit: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
+    fn advance(&mut self, limit: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         self.catch_up(limit, observer)
     }
 
-    fn load(&self) -> Load {
-        Load {
+    fn load(&self) -> InstanceLoad {
+        InstanceLoad {
             queue_depth: self.waiting.len() as u32,
             batch_size: self.running,
             used_kv_blocks: self.kv.total_blocks() - self.kv.free_blocks(),
@@ -391,9 +390,9 @@ impl Instance for Fast {
         let Some((&head, _)) = self.waiting.first_key_value() else { return false };
         let Some(&key) = self.waiting.values().find(|&&key| self.live[key].request.id == id) else { return false };
         let live = &mut self.live[key];
-        self.waiting.remove(&live.place());
+        self.waiting.remove(&live.queue_key());
         live.rank = head.rank.before();
-        self.waiting.insert(live.place(), key);
+        self.waiting.insert(live.queue_key(), key);
         self.refused = None;
         true
     }
@@ -410,9 +409,9 @@ impl Instance for Fast {
         let now = if self.step_at == NEVER { self.counters.clock } else { self.step_at };
         for key in std::mem::take(&mut self.order).iter() {
             match self.live[key].state {
-                State::Draining => continue,
-                State::Decoding => self.leave_decoders(key, now, observer),
-                State::Prefilling | State::Waiting => {}
+                RequestState::Draining => continue,
+                RequestState::Decoding => self.leave_decoders(key, now, observer),
+                RequestState::Prefilling | RequestState::Waiting => {}
             }
             let live = &self.live[key];
             observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, live.generated, Status::Running)));

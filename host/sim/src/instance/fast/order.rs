@@ -2,79 +2,79 @@
 
 use std::collections::VecDeque;
 
-use super::arena::Key;
+use super::arena::RequestKey;
 use crate::limits::ORDER_GAPS;
 use crate::prefetch::soon;
 
-/// Running requests by the number of their admission. Whoever leaves is crossed out by number, so
-/// that nobody else is looked at.
+/// Running requests by the number of their admission. A request that leaves is removed by its number, without reading
+/// other requests.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Order {
-    /// Null for those who left.
-    keys: VecDeque<Key>,
-    /// Number of the first.
+pub(super) struct BatchOrder {
+    /// The keys in the order of admission; null for requests that have left.
+    keys: VecDeque<RequestKey>,
+    /// Admission number of the first key.
     first: u64,
     running: usize,
 }
 
-impl Order {
+impl BatchOrder {
     pub fn with_capacity(requests: usize) -> Self {
         Self { keys: VecDeque::with_capacity(requests), ..Self::default() }
     }
 
-    /// `key` joins. Returns its number, larger than all before.
-    pub fn join(&mut self, key: Key) -> u64 {
+    /// Adds `key` to the batch. Returns its admission number, larger than all before.
+    pub fn join(&mut self, key: RequestKey) -> u64 {
         self.keys.push_back(key);
         self.running += 1;
         self.first + self.keys.len() as u64 - 1
     }
 
-    /// The request with that number leaves.
+    /// Removes the request with that number.
     pub fn leave(&mut self, number: u64) {
-        self.keys[(number - self.first) as usize] = Key::NULL;
+        self.keys[(number - self.first) as usize] = RequestKey::NULL;
         self.running -= 1;
-        while self.keys.front().is_some_and(|&key| key == Key::NULL) {
+        while self.keys.front().is_some_and(|&key| key == RequestKey::NULL) {
             self.keys.pop_front();
             self.first += 1;
         }
     }
 
-    /// Whether it is worth to close the gaps: a request that runs for long keeps the entries of all
-    /// that came and went since.
-    pub fn wants_compaction(&self) -> bool {
+    /// Whether closing the gaps is worth the cost: a request that runs for long keeps the entries of all later requests
+    /// that have left.
+    pub fn needs_compaction(&self) -> bool {
         self.keys.len() > 4 * self.running + ORDER_GAPS
     }
 
-    /// Closes the gaps. `renumber` is told the new number of each, in order.
-    pub fn compact(&mut self, mut renumber: impl FnMut(Key, u64)) {
+    /// Closes the gaps. `renumber` is called with the new number of each request, in order.
+    pub fn compact(&mut self, mut renumber: impl FnMut(RequestKey, u64)) {
         self.first += (self.keys.len() - self.running) as u64;
-        self.keys.retain(|&key| key != Key::NULL);
+        self.keys.retain(|&key| key != RequestKey::NULL);
         for (number, &key) in (self.first..).zip(&self.keys) {
             renumber(key, number);
         }
     }
 
-    /// In the order of admission.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Key> + '_ {
-        self.keys.iter().copied().filter(|&key| key != Key::NULL)
+    /// The requests in the order of admission.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = RequestKey> + '_ {
+        self.keys.iter().copied().filter(|&key| key != RequestKey::NULL)
     }
 
-    /// The one admitted first.
-    pub fn first(&self) -> Option<Key> {
+    /// The request admitted first.
+    pub fn first(&self) -> Option<RequestKey> {
         self.keys.front().copied()
     }
 
-    /// The one admitted last.
-    pub fn last(&self) -> Option<Key> {
+    /// The request admitted last.
+    pub fn last(&self) -> Option<RequestKey> {
         self.iter().next_back()
     }
 
-    /// Both ends will be looked at soon.
+    /// Prefetches both ends, which will be read soon.
     pub fn prefetch(&self) {
         self.keys.front().into_iter().chain(self.keys.back()).for_each(soon);
     }
 
-    /// As will be the entry with that number.
+    /// Prefetches the entry with that number.
     pub fn prefetch_number(&self, number: u64) {
         self.keys.get(number.wrapping_sub(self.first) as usize).into_iter().for_each(soon);
     }
@@ -87,15 +87,15 @@ impl Order {
 
 #[cfg(test)]
 mod tests {
-    use super::super::arena::Arena;
+    use super::super::arena::RequestArena;
     use super::*;
     use proptest::prelude::*;
 
     proptest! {
         #[test]
-        fn it_is_a_list(steps in proptest::collection::vec(proptest::option::of(0usize..40), 0..300), often: bool) {
-            let mut live: Arena<u64> = Arena::with_capacity(0);
-            let (mut order, mut list) = (Order::default(), Vec::new());
+        fn the_order_equals_a_list(steps in proptest::collection::vec(proptest::option::of(0usize..40), 0..300), often: bool) {
+            let mut live: RequestArena<u64> = RequestArena::with_capacity(0);
+            let (mut order, mut list) = (BatchOrder::default(), Vec::new());
             for step in steps {
                 match step.filter(|_| !list.is_empty()) {
                     None => {
@@ -103,12 +103,12 @@ mod tests {
                         live[key] = order.join(key);
                         list.push(key);
                     }
-                    Some(place) => {
-                        let key = list.remove(place % list.len());
+                    Some(index) => {
+                        let key = list.remove(index % list.len());
                         order.leave(live.remove(key).expect("it is live"));
                     }
                 }
-                if often || order.wants_compaction() {
+                if often || order.needs_compaction() {
                     order.compact(|key, number| live[key] = number);
                 }
                 prop_assert!(order.iter().eq(list.iter().copied()));

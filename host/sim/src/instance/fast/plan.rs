@@ -1,37 +1,37 @@
-//! Forming the batch of one step: who computes how many tokens, who is admitted, who must leave.
+//! Planning of one step: the tokens of each running request, the requests scheduled from the queue, and preemptions.
 
-use super::arena::Key;
-use super::live::{NOT_RUNNING, State};
+use super::arena::RequestKey;
+use super::live::{NOT_RUNNING, RequestState};
 use super::{Fast, NEVER};
-use crate::instance::policy::Joining;
-use crate::instance::{Preemption, PreemptionChoice, Stuck};
+use crate::instance::policy::JoiningRequest;
+use crate::instance::{NoProgress, Preemption, PreemptionChoice};
 use crate::latency::Batch;
 use crate::observer::{Interests, Observer, SimEvent};
-use crate::outcome::{Decision, Entry, Obstacle, PreemptionDecision, SchedulingDecision};
+use crate::outcome::{Decision, PreemptionDecision, SchedulingDecision, SchedulingResult, WaitReason};
 use crate::policy::{BatchView, Progress};
 use crate::units::Micros;
 
-/// What the running pass decided.
+/// The result of scheduling the running requests.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
-    /// Token budget left for new requests.
+pub(super) struct StepPlan {
+    /// Remaining token budget for new requests.
     budget: u32,
     preempted: bool,
     /// Decoders that get no token in this step.
-    pub left_out: Vec<Key>,
+    pub left_out: Vec<RequestKey>,
 }
 
 impl Fast {
-    /// One engine step that is not quiet. The order of things is `reference/engine.md` §1.5.
-    pub(super) fn step(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), Stuck> {
+    /// Executes one engine step that is not quiet. The order of operations is `reference/engine.md` §1.5.
+    pub(super) fn step(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         self.step_at = NEVER;
         if let Some(record) = &mut self.record {
             **record = super::StepRecord { now, ..super::StepRecord::default() };
         }
         if self.running == 0 && self.waiting.is_empty() {
-            return Ok(()); // everything this step was for has timed out
+            return Ok(()); // all requests of this step have timed out
         }
-        let plan = match self.everyone_served() {
+        let plan = match self.budget_if_all_fit() {
             Some(budget) => self.plan_together(budget),
             None => self.plan_one_by_one(now, observer)?,
         };
@@ -63,22 +63,22 @@ impl Fast {
         Ok(())
     }
 
-    /// What holds after every step, whatever happened in it, as far as a comparison tells. The step was that of
-    /// `batch`. 0.2 to 0.6 % of the instructions of a run; quiet steps check their KV blocks beforehand.
+    /// Checks the invariants that hold after every step, as far as comparisons can. `batch` is the batch of that step.
+    /// The checks cost 0.2 to 0.6 % of the instructions of a run; quiet steps check their KV blocks beforehand.
     #[inline]
     fn check_conservation(&self, batch: &Batch) {
         let in_batch = self.decoders.count as usize + self.prefilling.len() + self.draining.len();
-        assert_eq!(in_batch, self.running as usize, "requests in the batch by state, and all of them");
-        assert_eq!(in_batch + self.waiting.len(), self.live.len(), "requests in batch and queue, and all there are");
+        assert_eq!(in_batch, self.running as usize, "requests in the batch, by state and in total");
+        assert_eq!(in_batch + self.waiting.len(), self.live.len(), "requests in batch and queue, and live requests");
         assert!(self.running <= self.config.max_num_seqs, "{} requests in the batch", self.running);
         assert!(batch.tokens() <= u64::from(self.config.max_num_batched_tokens), "{} tokens in a step", batch.tokens());
         let (free, total) = (self.kv.free_blocks(), self.kv.total_blocks());
         assert!(free <= total && (self.running > 0 || free == total), "KV blocks: {free} of {total} are free");
     }
 
-    /// The token budget left, if every running request gets all it can use whatever the order in
-    /// which they are served. Sets the chunks of the requests in prefill.
-    fn everyone_served(&mut self) -> Option<u32> {
+    /// The remaining token budget, if every running request gets all that it can use, in whatever order they are
+    /// served; otherwise `None`. Sets the chunks of the requests in prefill.
+    fn budget_if_all_fit(&mut self) -> Option<u32> {
         let mut budget = self.config.max_num_batched_tokens.checked_sub(self.decoders.count)?;
         let starting = self.decoders.starting(self.v);
         let mut blocks = starting;
@@ -102,40 +102,40 @@ impl Fast {
             budget -= chunk;
             blocks += self.blocks_for(key, chunk);
         }
-        // Where contents are remembered and forgotten in one step, the order can matter.
+        // If contents are both hashed and evicted in one step, the order can matter.
         let filling = self.decoders.fills_in(self.v);
-        let forgets = self.config.semantics.forget_twins && starting > 0;
+        let forgets = self.config.semantics.forget_duplicate_blocks && starting > 0;
         let mixed = !self.prefilling.is_empty() && !behind_all && (filling || forgets);
         let ordered = self.config.enable_prefix_caching && (mixed || filling && forgets);
         (blocks <= self.kv.free_blocks() && !ordered).then_some(budget)
     }
 
-    /// The running pass when there is enough of everything.
-    fn plan_together(&mut self, budget: u32) -> Plan {
+    /// Schedules the running requests if budget and blocks suffice for all of them.
+    fn plan_together(&mut self, budget: u32) -> StepPlan {
         self.kv.take(self.decoders.starting(self.v));
         let mut filling = self.decoders.take_filling(self.v);
-        filling.retain(|&key| self.live.get(key).is_some_and(|live| live.state == State::Decoding));
+        filling.retain(|&key| self.live.get(key).is_some_and(|live| live.state == RequestState::Decoding));
         filling.sort_unstable_by_key(|&key| self.live[key].seq);
-        filling.dedup(); // a request that left and joined again may stand twice
+        filling.dedup(); // a request that left and joined again may be in the list twice
         for key in filling {
             self.fill(key);
             let computed = self.live[key].computed_at(self.v);
-            // A request delayed since is watched for in other steps.
+            // A request that was delayed since fills its blocks in other steps.
             let filled_at = if self.config.async_scheduling { 0 } else { self.config.block_size - 1 };
             if computed % self.config.block_size == filled_at {
                 self.track(key, computed + 1, self.v + 1);
             }
         }
         for i in 0..self.prefilling.len() {
-            self.place_prefill(self.prefilling[i]);
+            self.allocate_prefill(self.prefilling[i]);
         }
-        Plan { budget, ..Plan::default() }
+        StepPlan { budget, ..StepPlan::default() }
     }
 
-    /// The running pass in batch order: someone gets less than it asks for, or must leave.
-    fn plan_one_by_one(&mut self, now: Micros, observer: &mut impl Observer) -> Result<Plan, Stuck> {
-        let order: Vec<Key> = self.order.iter().collect();
-        let mut plan = Plan { budget: self.config.max_num_batched_tokens, ..Plan::default() };
+    /// Schedules the running requests in batch order: some get fewer tokens than they could use, or are preempted.
+    fn plan_one_by_one(&mut self, now: Micros, observer: &mut impl Observer) -> Result<StepPlan, NoProgress> {
+        let order: Vec<RequestKey> = self.order.iter().collect();
+        let mut plan = StepPlan { budget: self.config.max_num_batched_tokens, ..StepPlan::default() };
         for i in 0..self.prefilling.len() {
             let key = self.prefilling[i];
             self.live[key].num_new = 0;
@@ -148,19 +148,19 @@ impl Fast {
                 continue; // preempted in this step
             }
             let live = &self.live[key];
-            let want = match live.state {
-                State::Draining | State::Waiting => 0,
-                State::Prefilling => self.config.chunk(live.target - live.computed).min(plan.budget),
-                State::Decoding => 1,
+            let num_tokens = match live.state {
+                RequestState::Draining | RequestState::Waiting => 0,
+                RequestState::Prefilling => self.config.chunk(live.target - live.computed).min(plan.budget),
+                RequestState::Decoding => 1,
             };
-            if want > 0 && !self.obtain(key, want, &mut plan, now, observer)? {
+            if num_tokens > 0 && !self.obtain(key, num_tokens, &mut plan, now, observer)? {
                 break;
             }
         }
         for key in order {
             if let Some(live) = self.live.get_mut(key).filter(|live| live.seq != NOT_RUNNING)
                 && !std::mem::take(&mut live.planned)
-                && live.state == State::Decoding
+                && live.state == RequestState::Decoding
             {
                 plan.left_out.push(key);
             }
@@ -168,21 +168,22 @@ impl Fast {
         Ok(plan)
     }
 
-    /// Makes room for `want` tokens of `key`, preempting others as needed. `false` if the request
-    /// itself had to leave.
+    /// Allocates KV blocks for `num_tokens` tokens of `key`, preempting others as needed. Returns `false` if the
+    /// request itself was preempted.
     fn obtain(
         &mut self,
-        key: Key,
-        want: u32,
-        plan: &mut Plan,
+        key: RequestKey,
+        num_tokens: u32,
+        plan: &mut StepPlan,
         now: Micros,
         observer: &mut impl Observer,
-    ) -> Result<bool, Stuck> {
-        while self.blocks_for(key, want) > self.kv.free_blocks() {
+    ) -> Result<bool, NoProgress> {
+        while self.blocks_for(key, num_tokens) > self.kv.free_blocks() {
             self.useless(now)?;
             let victim = self.victim(key, now);
             if observer.interests().contains(Interests::SCHEDULING) {
-                observer.record(&SimEvent::Decision(&Decision::Preemption(self.preemption(victim, key, want, now))));
+                observer
+                    .record(&SimEvent::Decision(&Decision::Preemption(self.preemption(victim, key, num_tokens, now))));
             }
             plan.preempted = true;
             plan.budget += self.planned(victim);
@@ -191,50 +192,50 @@ impl Fast {
                 return Ok(false);
             }
         }
-        plan.budget -= want;
+        plan.budget -= num_tokens;
         let computed = self.live[key].computed_at(self.v);
         let live = &mut self.live[key];
-        if live.state == State::Decoding {
+        if live.state == RequestState::Decoding {
             live.planned = true;
             let starts = computed.is_multiple_of(self.config.block_size);
             if starts && self.config.async_scheduling {
-                self.fill(key); // the block before: known complete only now
+                self.fill(key); // the previous block is known to be complete only now
             }
             self.kv.take(u32::from(starts));
             if !self.config.async_scheduling {
                 self.fill(key);
             }
         } else {
-            live.num_new = want;
+            live.num_new = num_tokens;
             live.context = computed;
-            self.place_prefill(key);
+            self.allocate_prefill(key);
         }
         Ok(true)
     }
 
-    /// Tokens `key` was given earlier in the present running pass.
-    fn planned(&self, key: Key) -> u32 {
+    /// Tokens that `key` was given earlier in the present pass over the running requests.
+    fn planned(&self, key: RequestKey) -> u32 {
         let live = &self.live[key];
         match live.state {
-            State::Prefilling => live.num_new,
-            State::Decoding => u32::from(live.planned),
-            State::Draining | State::Waiting => 0,
+            RequestState::Prefilling => live.num_new,
+            RequestState::Decoding => u32::from(live.planned),
+            RequestState::Draining | RequestState::Waiting => 0,
         }
     }
 
-    /// New KV blocks for `want` more tokens of a running request.
-    fn blocks_for(&self, key: Key, want: u32) -> u32 {
+    /// New KV blocks for `num_tokens` more tokens of a running request.
+    fn blocks_for(&self, key: RequestKey, num_tokens: u32) -> u32 {
         let computed = self.live[key].computed_at(self.v);
-        (computed + want).div_ceil(self.config.block_size) - computed.div_ceil(self.config.block_size)
+        (computed + num_tokens).div_ceil(self.config.block_size) - computed.div_ceil(self.config.block_size)
     }
 
-    fn place_prefill(&mut self, key: Key) {
+    fn allocate_prefill(&mut self, key: RequestKey) {
         let live = &mut self.live[key];
         self.kv.extend(&mut live.holding, &live.keys, live.computed, live.computed + live.num_new);
     }
 
-    /// Remembers the block that decoding `key` fills in this step, if anyone may ask for it.
-    fn fill(&mut self, key: Key) {
+    /// Hashes the block that the decoding request `key` fills in this step, if other requests may share it.
+    fn fill(&mut self, key: RequestKey) {
         let live = &mut self.live[key];
         let computed = live.computed_at(self.v);
         if let Some(index) = self.config.shared_block_filled(live, computed) {
@@ -242,19 +243,19 @@ impl Fast {
         }
     }
 
-    /// Who leaves so that `wanting` gets room.
-    fn victim(&mut self, wanting: Key, now: Micros) -> Key {
-        let last = self.order.last().expect("the request that wants room is running");
+    /// Chooses the preemption victim for `wanting`.
+    fn victim(&mut self, wanting: RequestKey, now: Micros) -> RequestKey {
+        let last = self.order.last().expect("the request that needs blocks is running");
         match self.config.preemption {
             PreemptionChoice::BuiltIn(Preemption::Fcfs) => last,
-            PreemptionChoice::BuiltIn(Preemption::Priority) => self.least_urgent(last),
+            PreemptionChoice::BuiltIn(Preemption::Priority) => self.lowest_priority(last),
             PreemptionChoice::Custom(_) => self.victim_by_view(wanting, now),
         }
     }
 
-    /// `last` is the last of the batch.
-    fn least_urgent(&self, last: Key) -> Key {
-        let rank = |key: Key| (self.live[key].request.priority, self.live[key].request.arrival);
+    /// The request of lowest priority; `last` is the last of the batch.
+    fn lowest_priority(&self, last: RequestKey) -> RequestKey {
+        let rank = |key: RequestKey| (self.live[key].request.priority, self.live[key].request.arrival);
         let mut victim = last;
         for key in self.order.iter().rev().skip(1) {
             let tied = rank(key) == rank(victim) && !self.config.semantics.preempt_last_of_ties;
@@ -265,37 +266,37 @@ impl Fast {
         victim
     }
 
-    fn victim_by_view(&mut self, wanting: Key, now: Micros) -> Key {
+    fn victim_by_view(&mut self, wanting: RequestKey, now: Micros) -> RequestKey {
         let mut batch = BatchView::new(now, self.config.semantics.preempt_last_of_ties);
         let mut keys = Vec::with_capacity(self.running as usize);
         for key in self.order.iter() {
             let live = &self.live[key];
             let computed_tokens = live.computed_at(self.v);
-            let placed = computed_tokens + self.planned(key);
+            let allocated = computed_tokens + self.planned(key);
             let progress = Progress {
                 computed_tokens,
                 generated_tokens: live.generated_at(self.v),
-                kv_blocks: placed.div_ceil(self.config.block_size) - live.holding.skipped,
+                kv_blocks: allocated.div_ceil(self.config.block_size) - live.holding.skipped,
                 preemptions: live.preemptions,
             };
             if key == wanting {
                 batch.wanting = keys.len();
             }
-            batch.push(&live.request, self.config.classes.urgency(live.request.tags.slo_class), progress);
+            batch.push(&live.request, self.config.classes.priority(live.request.tags.slo_class), progress);
             keys.push(key);
         }
         keys[self.config.victim_by_view(&batch)]
     }
 
-    /// What is said of the `victim` that leaves so that `wanting` gets room for `want` tokens.
-    fn preemption(&self, victim: Key, wanting: Key, want: u32, now: Micros) -> PreemptionDecision {
+    /// The record of the preemption of `victim` so that `wanting` gets blocks for `num_tokens` tokens.
+    fn preemption(&self, victim: RequestKey, wanting: RequestKey, num_tokens: u32, now: Micros) -> PreemptionDecision {
         let live = &self.live[victim];
         PreemptionDecision {
             instance: self.config.index,
             now,
             victim: live.request.id,
             wanting: self.live[wanting].request.id,
-            needed_kv_blocks: self.blocks_for(wanting, want),
+            needed_kv_blocks: self.blocks_for(wanting, num_tokens),
             free_kv_blocks: self.kv.free_blocks(),
             running: self.running,
             waiting: self.waiting.len() as u32,
@@ -305,26 +306,26 @@ impl Fast {
         }
     }
 
-    /// Throws `key` out of the batch, to the front of the queue.
-    fn preempt(&mut self, key: Key, now: Micros, observer: &mut impl Observer) {
+    /// Preempts `key`: it leaves the batch and joins the front of the queue.
+    fn preempt(&mut self, key: RequestKey, now: Micros, observer: &mut impl Observer) {
         self.preemptions += 1;
         self.counters.preemption_time += self.config.latency.preemption_time();
-        let placed = self.live[key].computed_at(self.v) + self.planned(key);
+        let allocated = self.live[key].computed_at(self.v) + self.planned(key);
         if let Some(record) = &mut self.record {
             record.preempted.push(self.live[key].request.id);
         }
         self.leave_batch(key);
         match self.live[key].state {
-            State::Draining => {
-                // Its last token is out: it only leaves earlier.
+            RequestState::Draining => {
+                // Its last token was generated: it only leaves earlier.
                 let mut live = self.live.remove(key).expect("running");
                 self.rares.forget(&live);
-                self.kv.release(&mut live.holding, placed);
+                self.kv.release(&mut live.holding, allocated);
                 self.draining.retain(|&other| other != key);
                 return;
             }
-            State::Decoding => self.leave_decoders(key, now, observer),
-            State::Prefilling | State::Waiting => self.prefilling.retain(|&other| other != key),
+            RequestState::Decoding => self.leave_decoders(key, now, observer),
+            RequestState::Prefilling | RequestState::Waiting => self.prefilling.retain(|&other| other != key),
         }
         let live = &mut self.live[key];
         if self.config.semantics.preemption_restarts {
@@ -339,16 +340,19 @@ impl Fast {
         live.num_new = 0;
         let block_size = self.config.block_size;
         let unhashed = block_size == 1 && self.config.semantics.skip_one_token_decode_blocks;
-        // Asynchronously the last token placed by decoding is still being generated.
-        let known =
-            if self.config.async_scheduling { placed.saturating_sub(1).max(placed.min(live.target)) } else { placed };
+        // With asynchronous scheduling, the last token allocated by decoding is still being generated.
+        let known = if self.config.async_scheduling {
+            allocated.saturating_sub(1).max(allocated.min(live.target))
+        } else {
+            allocated
+        };
         let hashed = if unhashed { known.min(live.target) } else { known / block_size };
         live.target = live.request.input_tokens + live.generated;
-        let answer = if self.config.semantics.preemption_restarts { 0 } else { live.request.output_tokens };
-        let most = (live.request.input_tokens + answer) / block_size;
-        self.kv.release_for_resume(&mut live.holding, &mut live.keys, placed, hashed, most);
+        let output_tokens = if self.config.semantics.preemption_restarts { 0 } else { live.request.output_tokens };
+        let most = (live.request.input_tokens + output_tokens) / block_size;
+        self.kv.release_for_resume(&mut live.holding, &mut live.keys, allocated, hashed, most);
         self.turn_front -= 1;
-        let place = self.config.place(&Joining {
+        let queue_key = self.config.queue_key(&JoiningRequest {
             now,
             request: &live.request,
             content: &live.keys.content,
@@ -356,68 +360,70 @@ impl Fast {
             preemptions: live.preemptions,
             turn: self.turn_front,
         });
-        live.state = State::Waiting;
+        live.state = RequestState::Waiting;
         live.joined_at = now;
-        live.rank = place.rank;
+        live.rank = queue_key.rank;
         self.queue_changes(now);
         let left = self.tokens_left(&self.live[key].request, self.live[key].target, self.live[key].generated);
         self.fewest_waiting = if self.waiting.is_empty() { left } else { self.fewest_waiting.min(left) };
-        self.waiting.insert(place, key);
+        self.waiting.insert(queue_key, key);
     }
 
-    /// New requests, strictly from the head of the queue.
+    /// Schedules new requests, strictly from the head of the queue.
     fn plan_waiting(&mut self, now: Micros, mut budget: u32, observer: &mut impl Observer) {
-        let mut obstacle = None;
-        let tells = observer.interests().contains(Interests::SCHEDULING);
+        let mut wait_reason = None;
+        let reports = observer.interests().contains(Interests::SCHEDULING);
         while budget > 0 && self.running < self.config.max_num_seqs {
-            let Some((&place, &key)) = self.waiting.first_key_value() else { break };
-            let told = tells.then(|| self.scheduling(key, budget, now));
-            let want = match self.admit(key, budget) {
-                Ok(want) => want,
+            let Some((&queue_key, &key)) = self.waiting.first_key_value() else { break };
+            let decision = reports.then(|| self.scheduling(key, budget, now));
+            let num_tokens = match self.admit(key, budget) {
+                Ok(num_tokens) => num_tokens,
                 Err(found) => {
-                    obstacle = Some(found);
+                    wait_reason = Some(found);
                     break;
                 }
             };
-            if let Some(told) = told {
-                let entry = Entry::Enters { cached_tokens: self.live[key].computed, num_tokens: want };
-                observer.record(&SimEvent::Decision(&Decision::Scheduling(SchedulingDecision { entry, ..told })));
-                self.told_waiting = None;
+            if let Some(decision) = decision {
+                let result = SchedulingResult::Scheduled { cached_tokens: self.live[key].computed, num_tokens };
+                observer.record(&SimEvent::Decision(&Decision::Scheduling(SchedulingDecision { result, ..decision })));
+                self.reported_waiting = None;
             }
             self.queue_changes(now);
-            self.waiting.remove(&place);
-            budget -= want;
+            self.waiting.remove(&queue_key);
+            budget -= num_tokens;
             let live = &mut self.live[key];
             if live.scheduling_delay().is_none() {
                 live.cached_tokens = live.computed;
             }
             live.set_scheduling_delay(now - live.request.arrival + self.config.latency.scheduling_time());
-            live.num_new = want;
+            live.num_new = num_tokens;
             live.context = if self.config.semantics.hit_context_is_zero { 0 } else { live.computed };
-            live.state = State::Prefilling;
+            live.state = RequestState::Prefilling;
             live.seq = self.order.join(key);
             live.admitted_v = self.v;
             self.running += 1;
             self.prefilling.push(key);
         }
-        if tells {
-            let obstacle = obstacle.unwrap_or(if budget == 0 { Obstacle::TokenBudget } else { Obstacle::BatchFull });
-            self.tell_waiting(obstacle, budget, now, observer);
+        if reports {
+            let wait_reason =
+                wait_reason.unwrap_or(if budget == 0 { WaitReason::TokenBudget } else { WaitReason::BatchFull });
+            self.report_waiting(wait_reason, budget, now, observer);
         }
     }
 
-    /// Says why the head of the queue stays there, unless that was said before.
-    fn tell_waiting(&mut self, obstacle: Obstacle, budget: u32, now: Micros, observer: &mut impl Observer) {
+    /// Reports why the head of the queue waits, unless that was reported before.
+    fn report_waiting(&mut self, wait_reason: WaitReason, budget: u32, now: Micros, observer: &mut impl Observer) {
         let Some((_, &head)) = self.waiting.first_key_value() else { return };
-        let decision = SchedulingDecision { entry: Entry::Waits(obstacle), ..self.scheduling(head, budget, now) };
-        if self.told_waiting != Some(decision.request) {
+        let decision =
+            SchedulingDecision { result: SchedulingResult::Waits(wait_reason), ..self.scheduling(head, budget, now) };
+        if self.reported_waiting != Some(decision.request) {
             observer.record(&SimEvent::Decision(&Decision::Scheduling(decision)));
-            self.told_waiting = Some(decision.request);
+            self.reported_waiting = Some(decision.request);
         }
     }
 
-    /// What is said of `head`, which is the head of the queue, before the answer is known.
-    fn scheduling(&self, head: Key, token_budget: u32, now: Micros) -> SchedulingDecision {
+    /// The record of a scheduling decision about `head`, the head of the queue, before its result is known.
+    fn scheduling(&self, head: RequestKey, token_budget: u32, now: Micros) -> SchedulingDecision {
         let live = &self.live[head];
         SchedulingDecision {
             instance: self.config.index,
@@ -431,13 +437,13 @@ impl Fast {
             waited: now - live.joined_at,
             generated_tokens: live.generated,
             preemptions: live.preemptions,
-            entry: Entry::Waits(Obstacle::BatchFull),
+            result: SchedulingResult::Waits(WaitReason::BatchFull),
         }
     }
 
-    /// Gives the waiting request `key` its KV, cached and new, and says how many tokens it
-    /// computes; nothing changed, if it does not fit.
-    fn admit(&mut self, key: Key, budget: u32) -> Result<u32, Obstacle> {
+    /// Allocates KV blocks, cached and new, for the waiting request `key`, and returns the number of tokens that it
+    /// computes. If the request does not fit, nothing changes.
+    fn admit(&mut self, key: RequestKey, budget: u32) -> Result<u32, WaitReason> {
         let live = &mut self.live[key];
         // vLLM never takes the last token from the cache: something must be computed.
         let findable = if self.config.semantics.full_hit_is_free { live.target } else { live.target.saturating_sub(1) };
@@ -445,29 +451,29 @@ impl Fast {
         let start = hit.blocks * self.config.block_size;
         let left = live.target - start;
         let chunk = self.config.chunk(left);
-        let want = chunk.min(budget);
+        let num_tokens = chunk.min(budget);
         let blocks = |tokens: u32| tokens.div_ceil(self.config.block_size) - hit.blocks + hit.unheld;
         let free = self.kv.free_blocks();
         let whole = self.config.reserve_full_prompt && blocks(live.target) > free;
         let uncut = !self.config.enable_chunked_prefill && chunk > budget;
-        if uncut || whole || blocks(start + want) > free {
-            if hit.blocks == 0 || !self.config.semantics.forget_twins {
+        if uncut || whole || blocks(start + num_tokens) > free {
+            if hit.blocks == 0 || !self.config.semantics.forget_duplicate_blocks {
                 self.refused = Some((key, budget));
             }
             return Err(match (uncut, whole) {
-                (true, _) => Obstacle::UnsplitPrompt { num_tokens: chunk },
-                (false, true) => Obstacle::KvBlocks { needed: blocks(live.target) },
-                (false, false) => Obstacle::KvBlocks { needed: blocks(start + want) },
+                (true, _) => WaitReason::UnsplitPrompt { num_tokens: chunk },
+                (false, true) => WaitReason::KvBlocks { needed: blocks(live.target) },
+                (false, false) => WaitReason::KvBlocks { needed: blocks(start + num_tokens) },
             });
         }
         live.computed = start;
-        if want == 0 {
-            live.holding.skipped = hit.blocks; // a free full hit: nothing to place, nothing claimed
+        if num_tokens == 0 {
+            live.holding.skipped = hit.blocks; // a free full hit: nothing to allocate, nothing claimed
         } else {
             self.kv.claim_found(&mut live.holding);
-            self.kv.extend(&mut live.holding, &live.keys, start, start + want);
+            self.kv.extend(&mut live.holding, &live.keys, start, start + num_tokens);
         }
-        Ok(want)
+        Ok(num_tokens)
     }
 
     fn release_drained(&mut self) {
@@ -485,7 +491,7 @@ impl Fast {
         }
     }
 
-    fn batch(&self, plan: &Plan) -> Batch {
+    fn batch(&self, plan: &StepPlan) -> Batch {
         let mut batch = Batch::default();
         for live in self.prefilling.iter().map(|&key| &self.live[key]).filter(|live| live.num_new > 0) {
             batch.add_prefill(live.num_new, live.context, live.target);
@@ -496,7 +502,7 @@ impl Fast {
         batch
     }
 
-    fn record_plan(&mut self, plan: &Plan, planned: u32) {
+    fn record_plan(&mut self, plan: &StepPlan, planned: u32) {
         let Some(mut record) = self.record.take() else { return };
         record.free_blocks_planned = planned;
         (record.waiting, record.running) = (self.waiting.len() as u32, self.running);
@@ -504,10 +510,10 @@ impl Fast {
             let live = &self.live[key];
             let computed = live.computed_at(self.v);
             match live.state {
-                State::Prefilling if live.num_new > 0 => {
+                RequestState::Prefilling if live.num_new > 0 => {
                     record.scheduled.push((live.request.id, live.num_new, computed));
                 }
-                State::Decoding if !plan.left_out.contains(&key) => {
+                RequestState::Decoding if !plan.left_out.contains(&key) => {
                     record.scheduled.push((live.request.id, 1, computed));
                 }
                 _ => {}

@@ -1,14 +1,14 @@
-//! What the next visit of an instance will look at, asked of memory beforehand.
+//! Prefetch of the data that the next events of an instance will read.
 
 use super::Fast;
-use crate::instance::Distance;
+use crate::instance::PrefetchDistance;
 use crate::prefetch::soon;
 
 impl Fast {
-    pub(super) fn ask_for(&self, distance: Distance) {
+    pub(super) fn prefetch_at(&self, distance: PrefetchDistance) {
         match distance {
-            Distance::Here => soon(self),
-            Distance::Parts => {
+            PrefetchDistance::Here => soon(self),
+            PrefetchDistance::Parts => {
                 self.decoders.prefetch();
                 self.kv.prefetch();
                 self.log.prefetch();
@@ -17,11 +17,11 @@ impl Fast {
                 self.live.prefetch_free();
                 self.arriving.front().into_iter().for_each(|(_, request)| soon(&**request));
             }
-            Distance::Request => {
-                self.decoders.next_to_finish().into_iter().for_each(|place| self.live.prefetch(place));
+            PrefetchDistance::Request => {
+                self.decoders.next_to_finish().into_iter().for_each(|slot| self.live.prefetch(slot));
             }
-            Distance::Rest => {
-                if let Some((_, live)) = self.decoders.next_to_finish().and_then(|place| self.live.at(place)) {
+            PrefetchDistance::Rest => {
+                if let Some((_, live)) = self.decoders.next_to_finish().and_then(|slot| self.live.at(slot)) {
                     soon(&*live.request);
                     self.order.prefetch_number(live.seq);
                     self.deadlines.prefetch_number(live.deadline);

@@ -1,5 +1,4 @@
-//! The durations of recent steps: what is needed to take back the inter-token latencies of a
-//! request that does not complete.
+//! The durations of recent steps, needed to retract the inter-token latencies of a request that does not complete.
 
 use std::collections::VecDeque;
 
@@ -7,24 +6,24 @@ use crate::limits::STEP_LOG_ENTRIES;
 use crate::prefetch::soon;
 use crate::units::Micros;
 
-/// Steps of equal duration, one after the other.
+/// Consecutive steps of equal duration.
 #[derive(Clone, Copy, Debug)]
-struct Run {
-    /// At least one; 0 says that `each` is the upper half of the next run's.
+struct StepRun {
+    /// Number of steps; 0 means that `each` is the upper half of the next run's duration.
     steps: u32,
-    /// Duration of each, µs.
+    /// Duration of each step, µs.
     each: u32,
 }
 
-/// Runs of equally long steps, oldest first. Small, because every step of every instance writes to
-/// its end: a step that takes longer than 71 minutes takes two entries.
+/// Runs of equally long steps, oldest first. The entries are small because every step of every instance writes to the
+/// end of the list: a step that takes longer than 71 minutes takes two entries.
 #[derive(Clone, Debug, Default)]
 #[repr(C)]
 pub(super) struct StepLog {
-    runs: VecDeque<Run>,
-    /// Length at which the owner should look for what can be dropped.
+    runs: VecDeque<StepRun>,
+    /// Length at which the owner should drop unneeded entries.
     trim_at: usize,
-    /// Number of the first step in it.
+    /// Number of the first step in the log.
     first: u64,
 }
 
@@ -33,15 +32,15 @@ impl StepLog {
         Self { runs: VecDeque::with_capacity(runs), ..Self::default() }
     }
 
-    /// `steps` steps of `each` happened, after all before.
+    /// Appends `steps` steps of duration `each`.
     #[inline]
     pub fn push(&mut self, steps: u64, each: Micros) {
-        let fits = |run: &Run| u64::from(run.each) == each.0 && steps <= u64::from(u32::MAX - run.steps);
+        let fits = |run: &StepRun| u64::from(run.each) == each.0 && steps <= u64::from(u32::MAX - run.steps);
         let continues = self.runs.back().is_some_and(fits) && !self.ends_long();
         match self.runs.back_mut() {
             Some(last) if continues => last.steps += steps as u32,
             _ => match (u32::try_from(steps), u32::try_from(each.0)) {
-                (Ok(steps @ 1..), Ok(each)) => self.runs.push_back(Run { steps, each }),
+                (Ok(steps @ 1..), Ok(each)) => self.runs.push_back(StepRun { steps, each }),
                 _ => self.push_large(steps, each),
             },
         }
@@ -53,19 +52,19 @@ impl StepLog {
         while left > 0 {
             let steps = u32::try_from(left).unwrap_or(u32::MAX);
             if each > u64::from(u32::MAX) {
-                self.runs.push_back(Run { steps: 0, each: (each >> 32) as u32 });
+                self.runs.push_back(StepRun { steps: 0, each: (each >> 32) as u32 });
             }
-            self.runs.push_back(Run { steps, each: each as u32 });
+            self.runs.push_back(StepRun { steps, each: each as u32 });
             left -= u64::from(steps);
         }
     }
 
-    /// Whether the steps of the last run take longer than fits it.
+    /// Whether the duration of the last run takes two entries.
     fn ends_long(&self) -> bool {
         self.runs.iter().nth_back(1).is_some_and(|run| run.steps == 0)
     }
 
-    /// Its end will be looked at soon.
+    /// Prefetches the end of the log, which will be read soon.
     pub fn prefetch(&self) {
         self.runs.back().into_iter().for_each(soon);
     }
@@ -77,11 +76,11 @@ impl StepLog {
 
     /// Whether it is time to call [`Self::drop_before`].
     #[inline]
-    pub fn wants_trim(&self) -> bool {
+    pub fn needs_trim(&self) -> bool {
         self.runs.len() > self.trim_at.max(STEP_LOG_ENTRIES)
     }
 
-    /// Steps before number `v` are no longer needed.
+    /// Drops steps before number `v`, which are no longer needed.
     pub fn drop_before(&mut self, v: u64) {
         let mut done = 0;
         for (entry, run) in self.runs.iter().enumerate().filter(|(_, run)| run.steps > 0) {
@@ -95,7 +94,7 @@ impl StepLog {
         self.trim_at = self.runs.len() + self.runs.len() / 4;
     }
 
-    /// The runs of steps `from..to`: (duration, how many).
+    /// The runs of steps `from..to`: (duration, number of steps).
     pub fn between(&self, from: u64, to: u64) -> impl Iterator<Item = (Micros, u64)> + '_ {
         let (mut next, mut upper) = (self.first, 0);
         let numbered = self.runs.iter().filter_map(move |run| {
@@ -150,7 +149,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_list_of_durations(
+        fn the_log_equals_a_list_of_durations(
             pushed in proptest::collection::vec((1u64..4, prop_oneof![0u64..3, (1u64 << 32) - 2..(1 << 32) + 3]), 0..40),
             dropped: prop::sample::Index, from: prop::sample::Index, to: prop::sample::Index,
         ) {

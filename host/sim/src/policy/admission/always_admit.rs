@@ -1,8 +1,8 @@
-//! `always-admit`.
+//! The admission policy `always-admit`.
 
-use crate::policy::{AdmissionPolicy, ClusterView, Reads, RequestView, Verdict};
+use crate::policy::{AdmissionDecision, AdmissionPolicy, ClusterView, Reads, RequestView};
 
-/// Everybody.
+/// Admits every request at once.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AlwaysAdmit;
 
@@ -11,8 +11,8 @@ impl AdmissionPolicy for AlwaysAdmit {
         Reads::NOTHING
     }
 
-    fn admit(&mut self, _: &RequestView<'_>, _: &ClusterView<'_>) -> Verdict {
-        Verdict::Admit
+    fn admit(&mut self, _: &RequestView<'_>, _: &ClusterView<'_>) -> AdmissionDecision {
+        AdmissionDecision::Admit
     }
 
     fn fork(&self) -> Box<dyn AdmissionPolicy> {

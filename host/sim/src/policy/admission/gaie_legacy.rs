@@ -1,10 +1,10 @@
-//! `gaie-legacy`.
+//! The admission policy `gaie-legacy`.
 
 use super::positive;
-use crate::policy::{AdmissionPolicy, ClusterView, Reads, Reason, RequestView, Verdict};
+use crate::policy::{AdmissionDecision, AdmissionPolicy, ClusterView, Reads, Reason, RequestView};
 
-/// The rule of the Gateway API inference extension (GAIE) before flow control: classes that may be
-/// shed stay out while the service is saturated.
+/// The rule of the Gateway API inference extension (GAIE) before flow control: classes that may be shed are rejected
+/// while the service is saturated.
 #[derive(Clone, Copy, Debug)]
 pub struct GaieLegacy {
     queue_depth: f64,
@@ -12,12 +12,12 @@ pub struct GaieLegacy {
 }
 
 impl GaieLegacy {
-    /// An instance is saturated with `queue_depth` requests waiting, or with `kv_utilization` of
-    /// its KV blocks used.
+    /// An instance is saturated with `queue_depth` requests waiting, or with the share `kv_utilization` of its KV
+    /// blocks used.
     ///
     /// # Errors
     ///
-    /// Says which of the two is out of range: `queue_depth` > 0, 0 < `kv_utilization` ≤ 1.
+    /// A message if one of the two is out of range: `queue_depth` > 0, 0 < `kv_utilization` ≤ 1.
     pub fn new(queue_depth: f64, kv_utilization: f64) -> Result<Self, String> {
         positive("the queue depth of gaie-legacy", queue_depth)?;
         if !(kv_utilization > 0.0 && kv_utilization <= 1.0) {
@@ -28,7 +28,7 @@ impl GaieLegacy {
         Ok(Self { queue_depth, kv_utilization })
     }
 
-    /// Mean over instances of how full each is, 1 being saturated; 1 without instances.
+    /// Mean saturation over the instances, where 1 means saturated; 1 without instances.
     fn saturation(self, cluster: &ClusterView<'_>) -> f64 {
         if cluster.is_empty() {
             return 1.0;
@@ -45,15 +45,15 @@ impl AdmissionPolicy for GaieLegacy {
         Reads { load: true, in_flight: false, cached_blocks: false }
     }
 
-    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Verdict {
-        if request.urgency >= 0 {
-            return Verdict::Admit;
+    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> AdmissionDecision {
+        if request.class_priority >= 0 {
+            return AdmissionDecision::Admit;
         }
         let saturation = self.saturation(cluster);
         if saturation < 1.0 {
-            return Verdict::Admit;
+            return AdmissionDecision::Admit;
         }
-        Verdict::Reject(Reason::GaieSaturated { class: request.tags.slo_class, saturation })
+        AdmissionDecision::Reject(Reason::GaieSaturated { class: request.tags.slo_class, saturation })
     }
 
     fn fork(&self) -> Box<dyn AdmissionPolicy> {

@@ -1,4 +1,4 @@
-//! Who may enter the service: the built-in admission policies (`reference/cluster.md` §1.4), a file each.
+//! The built-in admission policies (`reference/cluster.md` §1.4), a file each.
 
 mod always_admit;
 mod gaie_legacy;
@@ -21,98 +21,107 @@ fn positive(what: &str, value: f64) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::testing::{BLOCK_SIZE, Service};
-    use crate::policy::{AdmissionPolicy, Reads, Reason, RequestView, Verdict};
+    use crate::policy::testing::{BLOCK_SIZE, TestService};
+    use crate::policy::{AdmissionDecision, AdmissionPolicy, Reads, Reason, RequestView};
     use crate::request::{Name, Request};
     use crate::units::Micros;
 
-    /// Asks about a request of class 1 and tenant 2.
-    fn ask(policy: &mut dyn AdmissionPolicy, service: &Service, input_tokens: u32, urgency: i32) -> Verdict {
+    /// The decision about a request of class 1 and tenant 2.
+    fn decide(
+        policy: &mut dyn AdmissionPolicy,
+        service: &TestService,
+        input_tokens: u32,
+        class_priority: i32,
+    ) -> AdmissionDecision {
         let mut request = Request::new(0, service.now, input_tokens, 1);
         request.tags.slo_class = Name(1);
         request.tags.tenant = Name(2);
-        policy.admit(&RequestView::new(&request, urgency, BLOCK_SIZE), &service.view())
+        policy.admit(&RequestView::new(&request, class_priority, BLOCK_SIZE), &service.view())
     }
 
     #[test]
     fn a_bucket_starts_full_and_refills_with_time() {
-        let mut service = Service::idle(1);
+        let mut service = TestService::idle(1);
         let mut policy = TokenBucket::new(100.0, 1000.0).unwrap();
-        let insufficient = Verdict::Reject(Reason::InsufficientTokens);
-        assert_eq!(ask(&mut policy, &service, 100, 3), Verdict::Admit, "all of it");
-        assert_eq!(ask(&mut policy, &service, 1, 3), insufficient);
+        let insufficient = AdmissionDecision::Reject(Reason::InsufficientTokens);
+        assert_eq!(decide(&mut policy, &service, 100, 3), AdmissionDecision::Admit, "all tokens of the bucket");
+        assert_eq!(decide(&mut policy, &service, 1, 3), insufficient);
         service.now = Micros(9_999);
-        assert_eq!(ask(&mut policy, &service, 10, 3), insufficient, "9.999 tokens");
+        assert_eq!(decide(&mut policy, &service, 10, 3), insufficient, "9.999 tokens");
         let mut fork = policy.fork();
         service.now = Micros(10_000);
         for policy in [&mut policy, fork.as_mut()] {
-            assert_eq!(ask(policy, &service, 11, 3), insufficient, "no time counts twice");
-            assert_eq!(ask(policy, &service, 10, 3), Verdict::Admit, "a rejection takes nothing out");
+            assert_eq!(decide(policy, &service, 11, 3), insufficient, "elapsed time counts once");
+            assert_eq!(decide(policy, &service, 10, 3), AdmissionDecision::Admit, "a rejection removes no tokens");
         }
         service.now = Micros(1_000_000);
-        assert_eq!(ask(&mut policy, &service, 101, 3), insufficient, "never above its capacity");
-        assert_eq!(ask(&mut policy, &service, 100, 3), Verdict::Admit);
+        assert_eq!(decide(&mut policy, &service, 101, 3), insufficient, "never above its capacity");
+        assert_eq!(decide(&mut policy, &service, 100, 3), AdmissionDecision::Admit);
     }
 
     #[test]
     fn tiers_are_shed_above_the_threshold() {
         let at = |queue, batch, in_flight| {
-            Service::idle(3).with(|signals| {
+            TestService::idle(3).with(|signals| {
                 signals.queue_depth[1] = queue;
                 signals.batch_size[1] = batch;
                 signals.in_flight[1] = in_flight;
             })
         };
         let mut policy = TierShed::new(12, 3);
-        assert_eq!(ask(&mut policy, &at(4, 4, 4), 1, -3), Verdict::Admit);
-        assert_eq!(ask(&mut policy, &at(4, 4, 5), 1, 3), Verdict::Admit);
+        assert_eq!(decide(&mut policy, &at(4, 4, 4), 1, -3), AdmissionDecision::Admit);
+        assert_eq!(decide(&mut policy, &at(4, 4, 5), 1, 3), AdmissionDecision::Admit);
         let reason = Reason::TierShed { class: Name(1), priority: 2, min: 3, load: 13 };
-        assert_eq!(ask(&mut policy, &at(4, 4, 5), 1, 2), Verdict::Reject(reason));
-        assert_eq!(ask(&mut TierShed::new(0, 3), &Service::idle(0), 1, -3), Verdict::Admit, "no instance, no load");
+        assert_eq!(decide(&mut policy, &at(4, 4, 5), 1, 2), AdmissionDecision::Reject(reason));
+        assert_eq!(
+            decide(&mut TierShed::new(0, 3), &TestService::idle(0), 1, -3),
+            AdmissionDecision::Admit,
+            "no instance, no load"
+        );
     }
 
     #[test]
     fn saturation_is_a_mean_of_the_fuller_measure() {
-        let service = Service::idle(2).with(|signals| {
+        let service = TestService::idle(2).with(|signals| {
             signals.queue_depth = vec![1, 5];
             signals.kv_utilization = vec![0.8, 0.2];
         });
         let mut policy = GaieLegacy::new(5.0, 0.8).unwrap();
-        let saturated = |saturation| Verdict::Reject(Reason::GaieSaturated { class: Name(1), saturation });
-        assert_eq!(ask(&mut policy, &service, 1, -1), saturated(1.0), "queue 1 on one, KV 1 on the other");
-        assert_eq!(ask(&mut policy, &service, 1, 0), Verdict::Admit);
+        let saturated = |saturation| AdmissionDecision::Reject(Reason::GaieSaturated { class: Name(1), saturation });
+        assert_eq!(decide(&mut policy, &service, 1, -1), saturated(1.0), "queue 1 on one, KV 1 on the other");
+        assert_eq!(decide(&mut policy, &service, 1, 0), AdmissionDecision::Admit);
         let service = service.with(|signals| signals.kv_utilization[0] = 0.79);
-        assert_eq!(ask(&mut policy, &service, 1, -1), Verdict::Admit);
-        assert_eq!(ask(&mut policy, &Service::idle(0), 1, -1), saturated(1.0));
+        assert_eq!(decide(&mut policy, &service, 1, -1), AdmissionDecision::Admit);
+        assert_eq!(decide(&mut policy, &TestService::idle(0), 1, -1), saturated(1.0));
     }
 
     #[test]
     fn budgets_come_before_the_inner_policy_and_bind_what_may_be_shed() {
-        let mut service = Service::idle(2); // 128 slots
+        let mut service = TestService::idle(2); // 128 slots
         let mut policy = TenantBudgets::new([(Name(2), 0.25)], Box::new(RejectAll)).unwrap();
-        let over = Verdict::Reject(Reason::TenantBudget);
-        let inner = Verdict::Reject(Reason::RejectAll);
+        let over = AdmissionDecision::Reject(Reason::TenantBudget);
+        let inner = AdmissionDecision::Reject(Reason::RejectAll);
         service.tenants_in_flight = vec![0, 0, 32];
-        assert_eq!(ask(&mut policy, &service, 1, -1), inner, "32 of 32 is not over");
+        assert_eq!(decide(&mut policy, &service, 1, -1), inner, "32 of 32 is not over");
         service.tenants_in_flight = vec![0, 0, 33];
-        assert_eq!(ask(&mut policy, &service, 1, -1), over);
-        assert_eq!(ask(policy.fork().as_mut(), &service, 1, -1), over);
-        assert_eq!(ask(&mut policy, &service, 1, 0), inner, "not sheddable");
+        assert_eq!(decide(&mut policy, &service, 1, -1), over);
+        assert_eq!(decide(policy.fork().as_mut(), &service, 1, -1), over);
+        assert_eq!(decide(&mut policy, &service, 1, 0), inner, "not sheddable");
         let mut other = TenantBudgets::new([(Name(3), 0.0)], Box::new(AlwaysAdmit)).unwrap();
-        assert_eq!(ask(&mut other, &service, 1, -1), Verdict::Admit, "no budget, no limit");
+        assert_eq!(decide(&mut other, &service, 1, -1), AdmissionDecision::Admit, "no budget, no limit");
     }
 
     #[test]
-    fn a_budget_of_nothing_lets_one_through() {
-        let mut service = Service::idle(2);
+    fn a_budget_of_zero_admits_one_request() {
+        let mut service = TestService::idle(2);
         let mut policy = TenantBudgets::new([(Name(2), 0.0)], Box::new(AlwaysAdmit)).unwrap();
-        assert_eq!(ask(&mut policy, &service, 1, -1), Verdict::Admit);
+        assert_eq!(decide(&mut policy, &service, 1, -1), AdmissionDecision::Admit);
         service.tenants_in_flight = vec![0, 0, 1];
-        assert_eq!(ask(&mut policy, &service, 1, -1), Verdict::Reject(Reason::TenantBudget));
+        assert_eq!(decide(&mut policy, &service, 1, -1), AdmissionDecision::Reject(Reason::TenantBudget));
     }
 
     #[test]
-    fn policies_read_what_they_look_at() {
+    fn policies_declare_the_signals_that_they_read() {
         let load = Reads { load: true, ..Reads::NOTHING };
         let budgets = TenantBudgets::new([], Box::new(TierShed::new(1, 1))).unwrap();
         assert_eq!(AlwaysAdmit.reads(), Reads::NOTHING);
@@ -122,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_in_words() {
+    fn invalid_parameters_are_refused_with_a_message() {
         let budgets =
             |budgets: &[(Name, f64)]| TenantBudgets::new(budgets.to_vec(), Box::new(AlwaysAdmit)).unwrap_err();
         let errors = [

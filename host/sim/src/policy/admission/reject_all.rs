@@ -1,8 +1,8 @@
-//! `reject-all`.
+//! The admission policy `reject-all`.
 
-use crate::policy::{AdmissionPolicy, ClusterView, Reads, Reason, RequestView, Verdict};
+use crate::policy::{AdmissionDecision, AdmissionPolicy, ClusterView, Reads, Reason, RequestView};
 
-/// Nobody: for tests of what notices that.
+/// Rejects every request. It is a bad policy on purpose: evaluations must rank it last.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RejectAll;
 
@@ -11,8 +11,8 @@ impl AdmissionPolicy for RejectAll {
         Reads::NOTHING
     }
 
-    fn admit(&mut self, _: &RequestView<'_>, _: &ClusterView<'_>) -> Verdict {
-        Verdict::Reject(Reason::RejectAll)
+    fn admit(&mut self, _: &RequestView<'_>, _: &ClusterView<'_>) -> AdmissionDecision {
+        AdmissionDecision::Reject(Reason::RejectAll)
     }
 
     fn fork(&self) -> Box<dyn AdmissionPolicy> {

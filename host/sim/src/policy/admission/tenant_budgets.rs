@@ -1,27 +1,26 @@
-//! Budgets of tenants, asked before any admission policy.
+//! Budgets of tenants, applied before any admission policy.
 
-use crate::policy::{AdmissionPolicy, ClusterView, Reads, Reason, RequestView, Verdict};
+use crate::policy::{AdmissionDecision, AdmissionPolicy, ClusterView, Reads, Reason, RequestView};
 use crate::request::Name;
 
-/// Each tenant its share of the service's batch slots, before another policy is asked.
+/// Limits each tenant to its share of the service's batch slots; requests within the share go to the inner policy.
 ///
-/// A tenant may pass its share by one request (the comparison is strict), and only classes that
-/// may be shed (urgency below 0) are held to it. A request counts from the moment it is routed, so
-/// that requests admitted but not yet routed do not count.
+/// A tenant may exceed its share by one request (the comparison is strict), and the limit applies only to classes that
+/// may be shed (priority below 0). A request counts from the moment it is routed: requests that are admitted but not
+/// yet routed do not count.
 #[derive(Debug)]
 pub struct TenantBudgets {
-    /// By tenant, sorted.
+    /// Share of each limited tenant, 0 to 1, sorted by tenant.
     budgets: Vec<(Name, f64)>,
     inner: Box<dyn AdmissionPolicy>,
 }
 
 impl TenantBudgets {
-    /// `budgets` are shares of the sum of all instances' `max_num_seqs`; tenants without one are
-    /// not limited.
+    /// `budgets` are shares of the sum of all instances' `max_num_seqs`; tenants without a budget are not limited.
     ///
     /// # Errors
     ///
-    /// Says which budget is not a share from 0 to 1, or is there twice.
+    /// A message if a budget is not a share from 0 to 1, or a tenant has two.
     pub fn new(
         budgets: impl IntoIterator<Item = (Name, f64)>,
         inner: Box<dyn AdmissionPolicy>,
@@ -40,24 +39,24 @@ impl TenantBudgets {
         Ok(Self { budgets, inner })
     }
 
-    /// Whether the tenant of `request` has more in flight than its share.
+    /// Whether the tenant of `request` has more requests in flight than its share.
     fn is_over(&self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> bool {
         let tenant = request.tags.tenant;
-        let Ok(place) = self.budgets.binary_search_by_key(&tenant, |&(tenant, _)| tenant) else { return false };
+        let Ok(index) = self.budgets.binary_search_by_key(&tenant, |&(tenant, _)| tenant) else { return false };
         let slots: u64 = cluster.instances.iter().map(|instance| u64::from(instance.max_num_seqs)).sum();
-        f64::from(cluster.tenant_in_flight(tenant)) > self.budgets[place].1 * slots as f64
+        f64::from(cluster.tenant_in_flight(tenant)) > self.budgets[index].1 * slots as f64
     }
 }
 
 impl AdmissionPolicy for TenantBudgets {
     fn reads(&self) -> Reads {
-        // Tenants are counted along with the instances.
+        // The requests of tenants are counted together with those of instances.
         Reads { in_flight: true, ..self.inner.reads() }
     }
 
-    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Verdict {
-        if request.urgency < 0 && self.is_over(request, cluster) {
-            return Verdict::Reject(Reason::TenantBudget);
+    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> AdmissionDecision {
+        if request.class_priority < 0 && self.is_over(request, cluster) {
+            return AdmissionDecision::Reject(Reason::TenantBudget);
         }
         self.inner.admit(request, cluster)
     }

@@ -1,8 +1,8 @@
-//! `tier-shed`.
+//! The admission policy `tier-shed`.
 
-use crate::policy::{AdmissionPolicy, ClusterView, Reads, Reason, RequestView, Verdict};
+use crate::policy::{AdmissionDecision, AdmissionPolicy, ClusterView, Reads, Reason, RequestView};
 
-/// Only urgent classes while some instance is loaded.
+/// Admits only classes of high priority while any instance is loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct TierShed {
     threshold: u64,
@@ -10,8 +10,8 @@ pub struct TierShed {
 }
 
 impl TierShed {
-    /// While the load of an instance ([`ClusterView::effective_load`]) is above `threshold`, only
-    /// classes of urgency `min_priority` or more come in.
+    /// While the load of any instance ([`ClusterView::effective_load`]) is above `threshold`, only classes of priority
+    /// `min_priority` or higher are admitted.
     #[must_use]
     pub fn new(threshold: u64, min_priority: i32) -> Self {
         Self { threshold, min_priority }
@@ -23,16 +23,16 @@ impl AdmissionPolicy for TierShed {
         Reads { load: true, in_flight: true, cached_blocks: false }
     }
 
-    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Verdict {
-        if request.urgency >= self.min_priority {
-            return Verdict::Admit;
+    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> AdmissionDecision {
+        if request.class_priority >= self.min_priority {
+            return AdmissionDecision::Admit;
         }
         let load = (0..cluster.len()).map(|i| cluster.effective_load(i)).max().unwrap_or(0);
         if load <= self.threshold {
-            return Verdict::Admit;
+            return AdmissionDecision::Admit;
         }
-        let (class, priority, min) = (request.tags.slo_class, request.urgency, self.min_priority);
-        Verdict::Reject(Reason::TierShed { class, priority, min, load })
+        let (class, priority, min) = (request.tags.slo_class, request.class_priority, self.min_priority);
+        AdmissionDecision::Reject(Reason::TierShed { class, priority, min, load })
     }
 
     fn fork(&self) -> Box<dyn AdmissionPolicy> {

@@ -1,22 +1,23 @@
-//! `class`.
+//! The priority policy `class`.
 
 use crate::policy::{Classes, PriorityPolicy, RequestView};
 use crate::units::Micros;
 
-/// By service class; a priority the client asks for comes before.
+/// Priority by service class; a priority set by the client takes precedence.
 ///
-/// The answer is `urgency - most`, at most 0, so that the instance gets BLIS's number
-/// `most - urgency`: 0 for the most urgent class. A client's number is taken as the instance's.
+/// The result is `priority of the class - highest priority`, at most 0, so that the instance gets BLIS's number
+/// `highest - priority`: 0 for the class of highest priority. A number set by the client becomes the instance's number
+/// unchanged.
 #[derive(Clone, Copy, Debug)]
 pub struct ClassPriority {
-    most: i32,
+    highest: i32,
 }
 
 impl ClassPriority {
-    /// With urgencies up to that of the most urgent of `classes`.
+    /// The policy for `classes`, of which only the highest priority is needed.
     #[must_use]
     pub fn new(classes: &Classes) -> Self {
-        Self { most: classes.most() }
+        Self { highest: classes.highest() }
     }
 }
 
@@ -24,7 +25,7 @@ impl PriorityPolicy for ClassPriority {
     fn priority(&mut self, request: &RequestView<'_>, _: Micros) -> i64 {
         match request.client_priority {
             Some(number) => -i64::from(number),
-            None => i64::from(request.urgency) - i64::from(self.most),
+            None => i64::from(request.class_priority) - i64::from(self.highest),
         }
     }
 

@@ -1,9 +1,9 @@
-//! `constant`.
+//! The priority policy `constant`.
 
 use crate::policy::{PriorityPolicy, RequestView};
 use crate::units::Micros;
 
-/// All alike.
+/// The same priority, 0, for every request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConstantPriority;
 

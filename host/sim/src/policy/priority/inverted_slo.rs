@@ -1,10 +1,10 @@
-//! `inverted-slo`.
+//! The priority policy `inverted-slo`.
 
 use super::arrival;
 use crate::policy::{PriorityPolicy, RequestView};
 use crate::units::Micros;
 
-/// The newer the more urgent: for tests of what notices that.
+/// A higher priority for later arrivals. It is a bad policy on purpose: evaluations must rank it last.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InvertedSlo;
 

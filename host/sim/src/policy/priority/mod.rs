@@ -1,10 +1,9 @@
-//! How urgent a request is on its instance: constant, by class, or by age.
+//! The built-in priority policies: constant, by class, or by age.
 //!
-//! A number is given once, when the request is handed over, and holds for good. That is enough for
-//! the policies by age, which older versions of BLIS computed anew at every step as
-//! `base ± weight · (now - arrival)`: `now` is the same for all requests compared, so the order of
-//! any two ages is the order of their arrivals at every step, and the arrival itself serves as the
-//! number (`reference/cluster.md` §1.3).
+//! A priority is computed once, when the request is dispatched, and never changes. That is sufficient for the policies
+//! by age, which older versions of BLIS recomputed at every step as `base ± weight · (now - arrival)`: `now` is the
+//! same for all compared requests, so the order of any two ages is the order of their arrivals at every step, and the
+//! arrival itself can serve as the priority (`reference/cluster.md` §1.3).
 
 mod class;
 mod constant;
@@ -19,7 +18,7 @@ pub use slo_based::SloBased;
 use super::RequestView;
 use crate::units::Micros;
 
-/// In µs; times end at [`Micros::MAX`], the largest `i64`.
+/// The arrival in µs as a signed number; times end at [`Micros::MAX`], the largest `i64`.
 fn arrival(request: &RequestView<'_>) -> i64 {
     request.arrival.min(Micros::MAX).0 as i64
 }
@@ -30,30 +29,35 @@ mod tests {
     use crate::policy::testing::{BLOCK_SIZE, request};
     use crate::policy::{Classes, PriorityPolicy};
 
-    /// The number an instance gets, for a request of `urgency` that arrived at `arrival`.
-    fn on_instance(policy: &dyn PriorityPolicy, urgency: i32, arrival: u64, client_priority: Option<i32>) -> i64 {
+    /// The number that the instance gets, for a request of class priority `class_priority` that arrived at `arrival`.
+    fn on_instance(
+        policy: &dyn PriorityPolicy,
+        class_priority: i32,
+        arrival: u64,
+        client_priority: Option<i32>,
+    ) -> i64 {
         let mut request = request(0, 1, &[]);
         request.arrival = Micros(arrival);
         request.client_priority = client_priority;
-        -policy.fork().priority(&RequestView::new(&request, urgency, BLOCK_SIZE), Micros(1_000_000))
+        -policy.fork().priority(&RequestView::new(&request, class_priority, BLOCK_SIZE), Micros(1_000_000))
     }
 
     #[test]
-    fn classes_give_the_numbers_of_blis() {
+    fn classes_have_the_numbers_of_blis() {
         let policy = ClassPriority::new(&Classes::default());
-        let numbers = [4, 3, -1, -2, -3].map(|urgency| on_instance(&policy, urgency, 0, None));
+        let numbers = [4, 3, -1, -2, -3].map(|class_priority| on_instance(&policy, class_priority, 0, None));
         assert_eq!(numbers, [0, 1, 5, 6, 7]);
     }
 
     #[test]
-    fn the_instance_gets_the_number_of_the_client() {
+    fn the_instance_gets_the_priority_set_by_the_client() {
         let policy = ClassPriority::new(&Classes::default());
         let numbers = [i32::MIN, -2, 0, 9, i32::MAX].map(|number| on_instance(&policy, 4, 0, Some(number)));
         assert_eq!(numbers, [i64::from(i32::MIN), -2, 0, 9, i64::from(i32::MAX)]);
     }
 
     #[test]
-    fn age_puts_the_older_first_or_last() {
+    fn priorities_by_age_are_in_order_of_arrival() {
         assert!(on_instance(&SloBased, 3, 10, None) < on_instance(&SloBased, 3, 11, None));
         assert!(on_instance(&InvertedSlo, 3, 10, None) > on_instance(&InvertedSlo, 3, 11, None));
         assert_eq!(on_instance(&ConstantPriority, 3, 10, None), on_instance(&ConstantPriority, 4, 99, Some(1)));

@@ -1,10 +1,10 @@
-//! `slo-based`.
+//! The priority policy `slo-based`.
 
 use super::arrival;
 use crate::policy::{PriorityPolicy, RequestView};
 use crate::units::Micros;
 
-/// The older the more urgent: the order of arrival at the service.
+/// A higher priority for earlier arrivals: requests are served in the order of arrival at the service.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SloBased;
 

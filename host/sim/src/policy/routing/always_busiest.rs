@@ -1,9 +1,10 @@
-//! `always-busiest`.
+//! The routing policy `always-busiest`.
 
 use super::{LOAD, loads};
-use crate::policy::{Choice, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
+use crate::policy::{ClusterView, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, Ties};
 
-/// The largest load, the first of those: for tests of what notices that.
+/// Chooses the instance with the largest load, the first of several. It is a bad policy on purpose: evaluations must
+/// rank it last.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AlwaysBusiest;
 
@@ -12,10 +13,10 @@ impl RoutingPolicy for AlwaysBusiest {
         LOAD
     }
 
-    fn route(&mut self, _: &RequestView<'_>, cluster: &ClusterView<'_>, _: &Ties, _: &mut Vec<f64>) -> Choice {
+    fn route(&mut self, _: &RequestView<'_>, cluster: &ClusterView<'_>, _: &Ties, _: &mut Vec<f64>) -> RoutingDecision {
         let most = loads(cluster).fold(0, u32::max);
         let target = loads(cluster).position(|load| load == most).expect("it is one of them");
-        Choice { target, reason: Reason::AlwaysBusiest(cluster.effective_load(target)) }
+        RoutingDecision { target, reason: Reason::AlwaysBusiest(cluster.effective_load(target)) }
     }
 
     fn fork(&self) -> Box<dyn RoutingPolicy> {

@@ -1,24 +1,24 @@
-//! `cache-and-load`.
+//! The routing policy `cache-and-load`.
 
 use super::{LOAD, best, is_weight, loads};
-use crate::policy::{Choice, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
+use crate::policy::{ClusterView, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, Ties};
 
-/// What `weighted` meant before there were scorers: `--routing-cache-weight` and
-/// `--routing-load-weight`. Equally good: the first.
+/// A weighted sum of free KV blocks and load: the meaning of `weighted` before scorers existed
+/// (`--routing-cache-weight` and `--routing-load-weight`). Among equally good instances it chooses the first.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheAndLoad {
-    /// Both add up to 1.
+    /// Weight of the free KV blocks; both weights add up to 1.
     cache_weight: f64,
     load_weight: f64,
 }
 
 impl CacheAndLoad {
-    /// `cache_weight` for the unused KV blocks against the most of an instance, `load_weight` for
-    /// 1 / (1 + load); scaled to add up to 1.
+    /// Routing with `cache_weight` for the free KV blocks relative to the instance with most of them, and `load_weight`
+    /// for 1 / (1 + load). The weights are scaled to add up to 1.
     ///
     /// # Errors
     ///
-    /// Says which weight is not a finite number from 0 on, or that both are 0.
+    /// A message if a weight is not a finite number from 0 on, or if both are 0.
     pub fn new(cache_weight: f64, load_weight: f64) -> Result<Self, String> {
         for (name, weight) in [("cache", cache_weight), ("load", load_weight)] {
             if !(weight.is_finite() && weight >= 0.0) {
@@ -44,14 +44,14 @@ impl RoutingPolicy for CacheAndLoad {
         cluster: &ClusterView<'_>,
         _: &Ties,
         scores: &mut Vec<f64>,
-    ) -> Choice {
+    ) -> RoutingDecision {
         let free = &cluster.signals.free_kv_blocks;
         let most_free = f64::from(free.iter().copied().max().unwrap_or(0).max(1));
         scores.extend(free.iter().zip(loads(cluster)).map(|(&free, load)| {
             self.cache_weight * (f64::from(free) / most_free) + self.load_weight * (1.0 / (1.0 + f64::from(load)))
         }));
         let target = best(scores, request.id, &Ties::LowestIndex);
-        Choice { target, reason: Reason::Weighted(scores[target]) }
+        RoutingDecision { target, reason: Reason::Weighted(scores[target]) }
     }
 
     fn fork(&self) -> Box<dyn RoutingPolicy> {

@@ -1,13 +1,13 @@
-//! `least-loaded`.
+//! The routing policy `least-loaded`.
 
 use super::LOAD;
-use super::loads::Loads;
-use crate::policy::{Choice, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
+use super::loads::LeastLoadedIndex;
+use crate::policy::{ClusterView, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, Ties};
 
-/// The smallest load ([`ClusterView::effective_load`]).
+/// Chooses the instance with the smallest effective load ([`ClusterView::effective_load`]).
 #[derive(Clone, Debug, Default)]
 pub struct LeastLoaded {
-    loads: Loads,
+    loads: LeastLoadedIndex,
 }
 
 impl RoutingPolicy for LeastLoaded {
@@ -15,9 +15,15 @@ impl RoutingPolicy for LeastLoaded {
         LOAD
     }
 
-    fn route(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, ties: &Ties, _: &mut Vec<f64>) -> Choice {
+    fn route(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        _: &mut Vec<f64>,
+    ) -> RoutingDecision {
         let target = self.loads.least(request.id, cluster, ties);
-        Choice { target, reason: Reason::LeastLoaded(cluster.effective_load(target)) }
+        RoutingDecision { target, reason: Reason::LeastLoaded(cluster.effective_load(target)) }
     }
 
     fn fork(&self) -> Box<dyn RoutingPolicy> {

@@ -1,7 +1,7 @@
-//! Which instance serves a request: the built-in routing policies (`reference/cluster.md` §1.5), a file each.
+//! The built-in routing policies (`reference/cluster.md` §1.5), a file each.
 //!
-//! They scan columns; what depends only on columns that have not changed since the last decision is
-//! kept ([`Versions`](super::Versions)). Nothing is allocated once warmed up.
+//! They scan columns. Values that depend only on columns that have not changed since the last decision are kept
+//! ([`Versions`](super::Versions)). After warm-up nothing is allocated.
 
 mod always_busiest;
 mod cache_and_load;
@@ -26,28 +26,28 @@ pub use weighted::Weighted;
 
 use super::{ClusterView, Reads, Ties};
 
-/// What [`ClusterView::effective_load`] looks at.
+/// The signals of [`ClusterView::effective_load`].
 const LOAD: Reads = Reads { load: true, in_flight: true, cached_blocks: false };
 
-/// Whether `weight` can weigh a term.
+/// Whether `weight` is valid: finite and above 0.
 fn is_weight(weight: f64) -> bool {
     weight.is_finite() && weight > 0.0
 }
 
-/// [`ClusterView::effective_load`] of every instance. Half as wide, so that twice as many fit a
-/// vector register; what does not fit counts as the largest.
+/// [`ClusterView::effective_load`] of every instance. Half as wide, so that twice as many fit a vector register; a
+/// value that exceeds 32 bits counts as the largest.
 fn loads(cluster: &ClusterView<'_>) -> impl Iterator<Item = u32> + Clone {
     let signals = cluster.signals;
     let columns = signals.queue_depth.iter().zip(&signals.batch_size).zip(&signals.in_flight);
     columns.map(|((&waiting, &running), &in_flight)| waiting.saturating_add(running).saturating_add(in_flight))
 }
 
-/// Place of the highest score.
+/// Index of the highest score, with ties broken by `ties`.
 fn best(scores: &[f64], id: u32, ties: &Ties) -> usize {
     pick(scores, highest(scores), id, ties)
 }
 
-/// In eight lanes: one comparison need not wait for the one before.
+/// The maximum, computed in eight lanes, so that one comparison does not depend on the one before.
 fn highest(scores: &[f64]) -> f64 {
     let (chunks, rest) = scores.as_chunks::<8>();
     let mut lanes = [f64::NEG_INFINITY; 8];
@@ -59,7 +59,7 @@ fn highest(scores: &[f64]) -> f64 {
     lanes.iter().chain(rest).copied().fold(f64::NEG_INFINITY, larger)
 }
 
-/// One machine instruction each, which `f64::max`, `min` and `clamp` are not: they care for NaN.
+/// One machine instruction, which `f64::max`, `min` and `clamp` are not, because they handle NaN.
 fn larger(a: f64, b: f64) -> f64 {
     if a > b { a } else { b }
 }
@@ -68,16 +68,16 @@ fn smaller(a: f64, b: f64) -> f64 {
     if a < b { a } else { b }
 }
 
-/// Place of the value that is `best`; where there are several, of the one that `ties` picks for
-/// request `id`. Counts in chunks, and looks at single values only in the chunk with that one.
+/// Index of the value that equals `best`; if there are several, of the one that `ties` selects for request `id`. Counts
+/// in chunks, and compares single values only in the chunk that contains the result.
 fn pick<T: Copy + PartialEq>(values: &[T], best: T, id: u32, ties: &Ties) -> usize {
     const CHUNK: usize = 16;
     let mut nth = ties.pick(id, count(values, best));
     for (number, chunk) in values.chunks(CHUNK).enumerate() {
         let tied = count(chunk, best);
         if nth < tied {
-            let mut places = (0..chunk.len()).filter(|&place| chunk[place] == best);
-            return number * CHUNK + places.nth(nth).expect("it is one of them");
+            let mut indices = (0..chunk.len()).filter(|&index| chunk[index] == best);
+            return number * CHUNK + indices.nth(nth).expect("it is one of them");
         }
         nth -= tied;
     }

@@ -1,63 +1,63 @@
-//! The scorer `no-hit-lru`: requests that find nothing cached go round the instances, the one that
-//! got such a request longest ago first, so that new prefixes spread.
+//! The scorer `no-hit-lru`: requests without a prefix-cache hit on any instance ("cold" requests) rotate over the
+//! instances, least recently used first, so that new prefixes spread.
 
 use crate::policy::ClusterView;
 
-/// No place in the columns.
+/// Marks an instance that is not in the columns.
 const NONE: u32 = u32::MAX;
 
-/// Who got a cold request, and in which order.
+/// The order in which instances were last sent a cold request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ColdOrder {
-    /// Instance numbers, longest ago first.
+    /// Instance numbers, least recently used first.
     used: Vec<u32>,
-    /// Whether nobody had anything of the request scored last.
+    /// Whether the request scored last had no hit on any instance.
     cold: bool,
-    /// Place in the columns by instance number.
-    places: Vec<u32>,
+    /// Index in the columns of each instance number.
+    columns: Vec<u32>,
 }
 
 impl ColdOrder {
-    /// 0.5 for all if anybody has cached a block of the prompt. Otherwise from 1 down to 0 by rank:
-    /// those never used in the order of the columns, then those used longest ago; 1 for a single
-    /// instance. Instances that are gone are forgotten.
+    /// 0.5 for all instances if any of them has cached a block of the prompt. Otherwise from 1 down to 0 by rank: first
+    /// the instances that were never used, in the order of the columns, then the others, least recently used first; 1
+    /// for a single instance. Instances that no longer exist are removed from the order.
     pub fn score(&mut self, cluster: &ClusterView<'_>, scores: &mut [f64]) {
         self.cold = cluster.signals.cached_blocks.iter().all(|&blocks| blocks == 0);
         if !self.cold {
             scores.fill(0.5);
             return;
         }
-        self.find_places(cluster);
-        self.used.retain(|&instance| self.places.get(instance as usize).is_some_and(|&place| place != NONE));
+        self.find_columns(cluster);
+        self.used.retain(|&instance| self.columns.get(instance as usize).is_some_and(|&column| column != NONE));
         let last = (cluster.len() - 1).max(1) as f64;
         let score = |rank: usize| 1.0 - rank as f64 / last;
         let unused = cluster.len() - self.used.len();
         for (rank, &instance) in (unused..).zip(&self.used) {
-            let place = std::mem::replace(&mut self.places[instance as usize], NONE);
-            scores[place as usize] = score(rank);
+            let column = std::mem::replace(&mut self.columns[instance as usize], NONE);
+            scores[column as usize] = score(rank);
         }
-        let never = cluster.instances.iter().map(|instance| self.places[instance.id as usize]).filter(|&p| p != NONE);
-        for (rank, place) in never.enumerate() {
-            scores[place as usize] = score(rank);
+        let never = cluster.instances.iter().map(|instance| self.columns[instance.id as usize]).filter(|&p| p != NONE);
+        for (rank, column) in never.enumerate() {
+            scores[column as usize] = score(rank);
         }
     }
 
-    /// The request scored last goes to instance number `instance`.
-    pub fn sent(&mut self, instance: u32) {
+    /// Records that the request scored last is dispatched to instance number `instance`.
+    pub fn dispatched(&mut self, instance: u32) {
         if self.cold {
             self.used.retain(|&other| other != instance);
             self.used.push(instance);
         }
     }
 
-    fn find_places(&mut self, cluster: &ClusterView<'_>) {
-        self.places.fill(NONE);
-        for (place, instance) in (0..).zip(cluster.instances) {
+    fn find_columns(&mut self, cluster: &ClusterView<'_>) {
+        self.columns.fill(NONE);
+        for (column, instance) in (0..).zip(cluster.instances) {
             let number = instance.id as usize;
-            if number >= self.places.len() {
-                self.places.resize(number + 1, NONE);
+            if number >= self.columns.len() {
+                self.columns.resize(number + 1, NONE);
             }
-            self.places[number] = place;
+            self.columns[number] = column;
         }
     }
 }
@@ -65,55 +65,55 @@ impl ColdOrder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::testing::Service;
+    use crate::policy::testing::TestService;
 
-    fn scores(order: &mut ColdOrder, service: &Service) -> Vec<f64> {
+    fn scores(order: &mut ColdOrder, service: &TestService) -> Vec<f64> {
         let mut scores = vec![f64::NAN; service.instances.len()];
         order.score(&service.view(), &mut scores);
         scores
     }
 
     #[test]
-    fn cold_requests_go_round() {
-        let cold = Service::idle(4);
+    fn cold_requests_rotate() {
+        let cold = TestService::idle(4);
         let mut order = ColdOrder::default();
         let third = 1.0 / 3.0;
         assert_eq!(scores(&mut order, &cold), [1.0, 1.0 - third, 1.0 - 2.0 / 3.0, 0.0]);
-        order.sent(1);
+        order.dispatched(1);
         assert_eq!(scores(&mut order, &cold), [1.0, 0.0, 1.0 - third, 1.0 - 2.0 / 3.0], "never used first");
-        order.sent(0);
+        order.dispatched(0);
         assert_eq!(scores(&mut order, &cold), [0.0, 1.0 - 2.0 / 3.0, 1.0, 1.0 - third]);
-        order.sent(1);
+        order.dispatched(1);
         assert_eq!(scores(&mut order, &cold), [1.0 - 2.0 / 3.0, 0.0, 1.0, 1.0 - third], "1 is the last used again");
     }
 
     #[test]
-    fn a_hit_anywhere_says_nothing_and_is_not_remembered() {
+    fn a_hit_anywhere_scores_all_equally_and_is_not_recorded() {
         let mut order = ColdOrder::default();
-        let warm = Service::idle(3).with(|signals| signals.cached_blocks[2] = 1);
+        let warm = TestService::idle(3).with(|signals| signals.cached_blocks[2] = 1);
         assert_eq!(scores(&mut order, &warm), [0.5; 3]);
-        order.sent(0);
-        assert_eq!(scores(&mut order, &Service::idle(3)), [1.0, 0.5, 0.0]);
+        order.dispatched(0);
+        assert_eq!(scores(&mut order, &TestService::idle(3)), [1.0, 0.5, 0.0]);
     }
 
     #[test]
     fn one_instance_is_best() {
         let mut order = ColdOrder::default();
         for _ in 0..2 {
-            assert_eq!(scores(&mut order, &Service::idle(1)), [1.0]);
-            order.sent(0);
+            assert_eq!(scores(&mut order, &TestService::idle(1)), [1.0]);
+            order.dispatched(0);
         }
     }
 
     #[test]
-    fn instances_that_are_gone_are_forgotten() {
+    fn removed_instances_leave_the_order() {
         let mut order = ColdOrder::default();
-        scores(&mut order, &Service::idle(3));
-        order.sent(0);
-        let mut without_first = Service::idle(3);
+        scores(&mut order, &TestService::idle(3));
+        order.dispatched(0);
+        let mut without_first = TestService::idle(3);
         without_first.instances.remove(0);
         without_first.signals.cached_blocks.remove(0);
         assert_eq!(scores(&mut order, &without_first), [1.0, 0.0]);
-        assert_eq!(scores(&mut order, &Service::idle(3)), [1.0, 0.5, 0.0], "back, as if never used");
+        assert_eq!(scores(&mut order, &TestService::idle(3)), [1.0, 0.5, 0.0], "added again, as if never used");
     }
 }

@@ -1,8 +1,8 @@
-//! `round-robin`.
+//! The routing policy `round-robin`.
 
-use crate::policy::{Choice, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
+use crate::policy::{ClusterView, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, Ties};
 
-/// In turn. The turn goes on when the instances to choose from change.
+/// Chooses the instances in turn. The turn continues when the set of instances changes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RoundRobin {
     turn: u64,
@@ -13,10 +13,10 @@ impl RoutingPolicy for RoundRobin {
         Reads::NOTHING
     }
 
-    fn route(&mut self, _: &RequestView<'_>, cluster: &ClusterView<'_>, _: &Ties, _: &mut Vec<f64>) -> Choice {
+    fn route(&mut self, _: &RequestView<'_>, cluster: &ClusterView<'_>, _: &Ties, _: &mut Vec<f64>) -> RoutingDecision {
         let turn = self.turn;
         self.turn += 1;
-        Choice { target: (turn % cluster.len() as u64) as usize, reason: Reason::RoundRobin(turn) }
+        RoutingDecision { target: (turn % cluster.len() as u64) as usize, reason: Reason::RoundRobin(turn) }
     }
 
     fn fork(&self) -> Box<dyn RoutingPolicy> {

@@ -1,9 +1,9 @@
-//! The terms of `weighted` routing: eleven ways to score instances from 0 to 1, higher being
-//! better (`reference/cluster.md` §1.5).
+//! The terms of `weighted` routing: eleven scorers of instances from 0 to 1, where higher is better
+//! (`reference/cluster.md` §1.5).
 //!
-//! Four of them scale what they look at to the range over the instances, so that a difference of a
-//! single request counts as much as one of a hundred; others are absolute. A mixture of both
-//! kinds therefore weighs its terms differently as load changes.
+//! Four of them scale a signal to its range over the instances, so a difference of one request counts as much as a
+//! difference of a hundred; the others are absolute. With both kinds in one sum, the effective weights of the terms
+//! change with the load.
 
 use std::fmt::{self, Display};
 
@@ -11,44 +11,43 @@ use super::no_hit_lru::ColdOrder;
 use super::sent_blocks::SentBlocks;
 use crate::policy::{ClusterView, Reads, RequestView, Versions};
 
-/// The terms of `weighted` if none are given, with their weights.
+/// The default terms of `weighted`, with their weights.
 pub const DEFAULT_PROFILE: [(ScorerKind, f64); 3] =
     [(ScorerKind::PrecisePrefixCache, 2.0), (ScorerKind::QueueDepth, 1.0), (ScorerKind::KvUtilization, 1.0)];
 
-/// Name of a scorer.
+/// The kinds of scorers, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScorerKind {
-    /// Requests waiting, scaled: the fewest 1, the most 0; 1 for all if equal.
+    /// Requests waiting, scaled to the range: fewest 1, most 0; 1 for all if equal.
     QueueDepth,
-    /// Share of the KV blocks unused.
+    /// Share of the KV blocks that is free.
     KvUtilization,
-    /// 1 / (1 + load), see [`ClusterView::effective_load`].
+    /// 1 / (1 + load), with the load of [`ClusterView::effective_load`].
     LoadBalance,
-    /// Requests in flight against the most of an instance: none 1, the most 0. Equal and not 0: 0
-    /// for all.
+    /// Requests in flight relative to the instance with most of them: none 1, most 0. If all are equal and not 0: 0 for
+    /// all.
     ActiveRequests,
-    /// Requests in the batch, scaled: the fewest 1, the most 0; 1 for all if equal.
+    /// Requests in the batch, scaled to the range: fewest 1, most 0; 1 for all if equal.
     RunningRequests,
-    /// Requests waiting: from 0.5 for none down to 0 for 128 and more.
+    /// Requests waiting: from 0.5 for none down to 0 for 128 or more.
     LoadAware,
-    /// vLLM's own balancer for data-parallel ranks: 4 · waiting + running, scaled as
-    /// [`Self::QueueDepth`].
+    /// vLLM's own balancer for data-parallel ranks: 4 · waiting + running, scaled as [`Self::QueueDepth`].
     VllmDp,
-    /// Share of the prompt's full blocks, from the first on, that the router sent there before.
+    /// Share of the prompt's full blocks, from the first on, that the router sent to the instance before.
     PrefixAffinity,
-    /// Leading blocks of the prompt in the prefix cache, scaled: the most 1, the fewest 0; 1 for
-    /// all if equal, also if nobody has any.
+    /// Leading blocks of the prompt in the prefix cache, scaled to the range: most 1, fewest 0; 1 for all if equal,
+    /// also if no instance has any.
     PrecisePrefixCache,
-    /// Requests that nobody has cached anything of go where such a one went longest ago; 0.5 for
-    /// all others.
+    /// For a request without a cached block on any instance, instances that were sent such a request least recently
+    /// score highest; for all other requests 0.5.
     NoHitLru,
-    /// Whether the adapter of the request is loaded. Requests have no adapter here, and BLIS gives
-    /// 1 to all for those.
+    /// Whether the LoRA adapter of the request is loaded. Requests have no adapter here, and BLIS scores 1 for such
+    /// requests.
     LoraAffinity,
 }
 
 impl ScorerKind {
-    /// All of them.
+    /// Every kind of scorer.
     pub const ALL: [Self; 11] = [
         Self::QueueDepth,
         Self::KvUtilization,
@@ -63,7 +62,7 @@ impl ScorerKind {
         Self::LoraAffinity,
     ];
 
-    /// As flags and bundles write it.
+    /// The name in flags and bundles.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -81,31 +80,31 @@ impl ScorerKind {
         }
     }
 
-    /// What it prefers, in a line.
+    /// The instances that it prefers, in one line.
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
-            Self::QueueDepth => "Short wait queues",
+            Self::QueueDepth => "Short waiting queues",
             Self::KvUtilization => "Free KV blocks",
             Self::LoadBalance => "Few requests waiting, running and in flight",
             Self::ActiveRequests => "Few requests in flight",
             Self::RunningRequests => "Small batches",
-            Self::LoadAware => "Short wait queues, up to 128",
-            Self::VllmDp => "Few waiting and running, waiting counted four times",
-            Self::PrefixAffinity => "The prefix was routed there before",
-            Self::PrecisePrefixCache => "The prefix is in the cache",
-            Self::NoHitLru => "Cold prefixes to the instance that had none for longest",
-            Self::LoraAffinity => "The adapter is loaded",
+            Self::LoadAware => "Short waiting queues, up to 128",
+            Self::VllmDp => "Few requests waiting and running, waiting counted four times",
+            Self::PrefixAffinity => "The prefix was routed to the instance before",
+            Self::PrecisePrefixCache => "The prefix is in the prefix cache",
+            Self::NoHitLru => "Cold prefixes in rotation, least recently used instance first",
+            Self::LoraAffinity => "The LoRA adapter is loaded",
         }
     }
 
-    /// The one called `name`.
+    /// The scorer called `name`.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// What it looks at.
+    /// The signals that it reads.
     #[must_use]
     pub fn reads(self) -> Reads {
         let load = Reads { load: true, ..Reads::NOTHING };
@@ -120,7 +119,7 @@ impl ScorerKind {
 }
 
 impl ScorerKind {
-    /// Version of everything its scores depend on; 0 if they depend on more than has one.
+    /// Version of the columns on which its scores depend; 0 if they depend on anything without a version.
     pub(super) fn version(self, versions: &Versions) -> u64 {
         match self {
             Self::QueueDepth | Self::KvUtilization | Self::RunningRequests | Self::LoadAware | Self::VllmDp => {
@@ -138,10 +137,10 @@ impl Display for ScorerKind {
     }
 }
 
-/// A scorer with what it remembers.
+/// A scorer with its state.
 #[derive(Clone, Debug)]
 pub(super) enum Scorer {
-    /// Remembers nothing.
+    /// A scorer without state, computed from columns.
     Column(ScorerKind),
     PrefixAffinity(SentBlocks),
     NoHitLru(ColdOrder),
@@ -173,17 +172,17 @@ impl Scorer {
         }
     }
 
-    /// `request`, scored last, goes to instance number `instance`.
-    pub fn sent(&mut self, request: &RequestView<'_>, instance: u32) {
+    /// Records that `request`, scored last, is dispatched to instance number `instance`.
+    pub fn dispatched(&mut self, request: &RequestView<'_>, instance: u32) {
         match self {
             Self::Column(_) => {}
-            Self::PrefixAffinity(sent) => sent.sent(request, instance),
-            Self::NoHitLru(order) => order.sent(instance),
+            Self::PrefixAffinity(sent) => sent.dispatched(request, instance),
+            Self::NoHitLru(order) => order.dispatched(instance),
         }
     }
 }
 
-/// The scorers that only look at columns.
+/// Scores for the scorers without state.
 fn score_column(kind: ScorerKind, cluster: &ClusterView<'_>, scores: &mut [f64]) {
     let signals = cluster.signals;
     match kind {
@@ -206,11 +205,11 @@ fn score_column(kind: ScorerKind, cluster: &ClusterView<'_>, scores: &mut [f64])
         }
         ScorerKind::PrecisePrefixCache => most_best(signals.cached_blocks.iter().copied(), scores),
         ScorerKind::LoraAffinity => scores.fill(1.0),
-        ScorerKind::PrefixAffinity | ScorerKind::NoHitLru => unreachable!("{kind} remembers"),
+        ScorerKind::PrefixAffinity | ScorerKind::NoHitLru => unreachable!("{kind} has state"),
     }
 }
 
-/// (most − x) / (most − least), or 1 if all are equal.
+/// Scores (most − x) / (most − least), or 1 if all are equal.
 fn fewest_best(column: impl Iterator<Item = u32> + Clone, scores: &mut [f64]) {
     match extremes(column.clone()) {
         (least, most) if least < most => fill(scores, column.map(|x| f64::from(most - x) / f64::from(most - least))),
@@ -218,7 +217,7 @@ fn fewest_best(column: impl Iterator<Item = u32> + Clone, scores: &mut [f64]) {
     }
 }
 
-/// (x − least) / (most − least), or 1 if all are equal.
+/// Scores (x − least) / (most − least), or 1 if all are equal.
 fn most_best(column: impl Iterator<Item = u32> + Clone, scores: &mut [f64]) {
     match extremes(column.clone()) {
         (least, most) if least < most => fill(scores, column.map(|x| f64::from(x - least) / f64::from(most - least))),
@@ -226,12 +225,12 @@ fn most_best(column: impl Iterator<Item = u32> + Clone, scores: &mut [f64]) {
     }
 }
 
-/// The smallest and the largest.
+/// The smallest and the largest value.
 fn extremes(column: impl Iterator<Item = u32>) -> (u32, u32) {
     column.fold((u32::MAX, 0), |(least, most), x| (least.min(x), most.max(x)))
 }
 
-/// (most − x) / most, or 1 where x is 0.
+/// Scores (most − x) / most, or 1 where x is 0.
 fn active_requests(in_flight: &[u32], scores: &mut [f64]) {
     match in_flight.iter().copied().fold(0, u32::max) {
         0 => scores.fill(1.0),
@@ -251,13 +250,13 @@ mod tests {
 
     use super::*;
     use crate::policy::Signals;
-    use crate::policy::testing::{Service, request, seen};
+    use crate::policy::testing::{TestService, request, view_of};
     use crate::request::Span;
 
     fn scores(kind: ScorerKind, n: usize, change: impl FnOnce(&mut Signals)) -> Vec<f64> {
-        let service = Service::idle(n).with(change);
+        let service = TestService::idle(n).with(change);
         let mut scores = vec![f64::NAN; n];
-        Scorer::new(kind).score(&seen(&request(0, 2, &[])), &service.view(), &mut scores);
+        Scorer::new(kind).score(&view_of(&request(0, 2, &[])), &service.view(), &mut scores);
         scores
     }
 
@@ -291,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn active_requests_are_bad_for_all_if_equal() {
+    fn active_requests_score_zero_if_equal() {
         let active = |a: &[u32]| scores(ScorerKind::ActiveRequests, a.len(), |signals| signals.in_flight = a.to_vec());
         assert_eq!(active(&[0, 4, 1]), [1.0, 0.0, 0.75]);
         assert_eq!(active(&[2, 4, 3]), [0.5, 0.0, 0.25], "against the most, not the range");
@@ -331,12 +330,12 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_an_adapter_to_load() {
+    fn requests_have_no_adapter() {
         assert_eq!(scores(ScorerKind::LoraAffinity, 2, |_| ()), [1.0; 2]);
     }
 
     #[test]
-    fn a_scorer_is_of_its_kind() {
+    fn a_scorer_has_its_kind() {
         for kind in ScorerKind::ALL {
             assert_eq!(Scorer::new(kind).kind(), kind);
         }
@@ -344,8 +343,8 @@ mod tests {
 
     prop_compose! {
         /// What a few instances may report, many of them alike.
-        fn signals()(rows in prop::collection::vec((0..4_u32, 0..300_u32, 0.0..=1.0, 0..3_u32, 0..3_u32), 1..9)) -> Service {
-            Service::idle(rows.len()).with(|signals| {
+        fn signals()(rows in prop::collection::vec((0..4_u32, 0..300_u32, 0.0..=1.0, 0..3_u32, 0..3_u32), 1..9)) -> TestService {
+            TestService::idle(rows.len()).with(|signals| {
                 for (i, &(queue_depth, batch_size, kv_utilization, in_flight, cached_blocks)) in rows.iter().enumerate() {
                     signals.queue_depth[i] = queue_depth;
                     signals.batch_size[i] = batch_size;
@@ -365,9 +364,9 @@ mod tests {
                 for (id, (service, target)) in (0..).zip(&services) {
                     let prompt = request(id, 3, &[Span { first: 0, len: 2 }]);
                     let mut scores = vec![f64::NAN; service.instances.len()];
-                    scorer.score(&seen(&prompt), &service.view(), &mut scores);
+                    scorer.score(&view_of(&prompt), &service.view(), &mut scores);
                     prop_assert!(scores.iter().all(|score| (0.0..=1.0).contains(score)), "{} {:?}", kind, scores);
-                    scorer.sent(&seen(&prompt), (*target % scores.len()) as u32);
+                    scorer.dispatched(&view_of(&prompt), (*target % scores.len()) as u32);
                 }
             }
         }

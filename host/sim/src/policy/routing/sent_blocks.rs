@@ -1,27 +1,27 @@
-//! The scorer `prefix-affinity`: who was sent this prompt's leading blocks before?
+//! The scorer `prefix-affinity`: the share of the prompt that was sent to each instance before.
 //!
-//! The router remembers what it sent, so the answer is never stale; but it does not know what an
+//! The router records the blocks that it sent, so the score is never stale. But the record does not contain what an
 //! instance has evicted since, nor what it drops before it runs.
 
 use crate::policy::block_lru::BlockLru;
 use crate::policy::{ClusterView, PrefixIndex, RequestView};
 
-/// Blocks remembered per instance, as in BLIS.
+/// Maximum number of blocks recorded per instance, as in BLIS.
 const CAPACITY: u32 = 10_000;
 
-/// What was sent where.
+/// The blocks sent to each instance.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SentBlocks {
-    /// By instance number.
+    /// The record of each instance, indexed by instance number.
     sent: Vec<BlockLru>,
     index: PrefixIndex,
-    /// Leading blocks of this prompt, by instance number.
+    /// Leading blocks of the present prompt, indexed by instance number.
     counts: Vec<u32>,
 }
 
 impl SentBlocks {
-    /// Share of the prompt's full blocks that are leading and were sent to the instance; 0 for
-    /// prompts shorter than a block. Asking keeps nothing longer.
+    /// Share of the prompt's full blocks that are leading and were sent to the instance; 0 for prompts shorter than a
+    /// block. Scoring does not change the order of eviction.
     pub fn score(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, scores: &mut [f64]) {
         self.index.leading(request.shared_blocks(), &mut self.counts);
         let total = f64::from(request.prompt_blocks.max(1));
@@ -31,8 +31,8 @@ impl SentBlocks {
         }
     }
 
-    /// `request` goes to instance number `instance`.
-    pub fn sent(&mut self, request: &RequestView<'_>, instance: u32) {
+    /// Records that `request` is dispatched to instance number `instance`.
+    pub fn dispatched(&mut self, request: &RequestView<'_>, instance: u32) {
         let instance = instance as usize;
         if instance >= self.sent.len() {
             self.sent.resize_with(instance + 1, || BlockLru::new(CAPACITY));
@@ -49,49 +49,49 @@ impl SentBlocks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::testing::{Service, request, seen};
+    use crate::policy::testing::{TestService, request, view_of};
     use crate::request::{Request, Span};
 
-    fn scores(memory: &mut SentBlocks, request: &Request, service: &Service) -> Vec<f64> {
+    fn scores(memory: &mut SentBlocks, request: &Request, service: &TestService) -> Vec<f64> {
         let mut scores = vec![f64::NAN; service.instances.len()];
-        memory.score(&seen(request), &service.view(), &mut scores);
+        memory.score(&view_of(request), &service.view(), &mut scores);
         scores
     }
 
     #[test]
     fn scores_are_the_leading_share_of_the_full_blocks() {
-        let service = Service::idle(3);
+        let service = TestService::idle(3);
         let mut memory = SentBlocks::default();
         assert_eq!(scores(&mut memory, &request(0, 4, &[Span { first: 0, len: 4 }]), &service), [0.0; 3]);
-        memory.sent(&seen(&request(0, 4, &[Span { first: 0, len: 4 }])), 1);
+        memory.dispatched(&view_of(&request(0, 4, &[Span { first: 0, len: 4 }])), 1);
         // Two blocks as before, then others; two more are unique. The partial block does not count.
         let similar = request(1, 8, &[Span { first: 0, len: 2 }, Span { first: 90, len: 4 }]);
         assert_eq!(scores(&mut memory, &similar, &service), [0.0, 0.25, 0.0]);
-        memory.sent(&seen(&similar), 2);
+        memory.dispatched(&view_of(&similar), 2);
         assert_eq!(scores(&mut memory, &similar, &service), [0.0, 0.25, 0.75], "unique blocks never match");
         let short = request(2, 0, &[Span { first: 0, len: 4 }]);
         assert_eq!(scores(&mut memory, &short, &service), [0.0; 3]);
     }
 
     #[test]
-    fn instances_go_by_number_not_by_place() {
-        let mut service = Service::idle(3);
+    fn instances_are_identified_by_number_not_by_column() {
+        let mut service = TestService::idle(3);
         let prompt = request(0, 1, &[Span { first: 0, len: 1 }]);
         let mut memory = SentBlocks::default();
-        memory.sent(&seen(&prompt), 2);
+        memory.dispatched(&view_of(&prompt), 2);
         service.instances.remove(0);
         assert_eq!(scores(&mut memory, &prompt, &service), [0.0, 1.0]);
     }
 
     #[test]
-    fn unique_blocks_push_out_shared_ones() {
-        let service = Service::idle(1);
+    fn unique_blocks_evict_shared_ones() {
+        let service = TestService::idle(1);
         let prompt = request(0, 10, &[Span { first: 0, len: 10 }]);
         let mut memory = SentBlocks::default();
-        memory.sent(&seen(&prompt), 0);
-        memory.sent(&seen(&request(1, CAPACITY - 10, &[])), 0);
+        memory.dispatched(&view_of(&prompt), 0);
+        memory.dispatched(&view_of(&request(1, CAPACITY - 10, &[])), 0);
         assert_eq!(scores(&mut memory, &prompt, &service), [1.0], "just fits");
-        memory.sent(&seen(&request(2, 1, &[])), 0);
-        assert_eq!(scores(&mut memory, &prompt, &service), [0.0], "its first block is the oldest, and gone");
+        memory.dispatched(&view_of(&request(2, 1, &[])), 0);
+        assert_eq!(scores(&mut memory, &prompt, &service), [0.0], "its first block is the oldest, and was evicted");
     }
 }

@@ -1,10 +1,10 @@
-//! Where requests go, and what is refused.
+//! Tests of the routing policies: the chosen instance, and parameters that are refused.
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::policy::testing::{Service, request, seen};
-use crate::policy::{Choice, Reason, RoutingPolicy, Versions};
+use crate::policy::testing::{TestService, request, view_of};
+use crate::policy::{Reason, RoutingDecision, RoutingPolicy, Versions};
 use crate::request::{Request, Span};
 use crate::rng::Stream;
 
@@ -12,21 +12,26 @@ fn random() -> Ties {
     Ties::Random(Stream::new(42, "router"))
 }
 
-fn route(policy: &mut dyn RoutingPolicy, request: &Request, service: &Service, ties: Ties) -> (Choice, Vec<f64>) {
+fn route(
+    policy: &mut dyn RoutingPolicy,
+    request: &Request,
+    service: &TestService,
+    ties: Ties,
+) -> (RoutingDecision, Vec<f64>) {
     let mut scores = Vec::new();
-    let choice = policy.route(&seen(request), &service.view(), &ties, &mut scores);
-    policy.sent(&seen(request), service.instances[choice.target].id);
+    let choice = policy.route(&view_of(request), &service.view(), &ties, &mut scores);
+    policy.dispatched(&view_of(request), service.instances[choice.target].id);
     (choice, scores)
 }
 
-/// Where requests of one block go, one after the other, with ties to the first.
-fn targets(policy: &mut dyn RoutingPolicy, services: &[&Service]) -> Vec<usize> {
+/// The targets of a sequence of requests of one block, with ties to the lowest index.
+fn targets(policy: &mut dyn RoutingPolicy, services: &[&TestService]) -> Vec<usize> {
     let one = |(id, service)| route(policy, &request(id, 1, &[]), service, Ties::LowestIndex).0.target;
     (0..).zip(services.iter().copied()).map(one).collect()
 }
 
-fn loaded(queue: &[u32], batch: &[u32], in_flight: &[u32]) -> Service {
-    Service::idle(queue.len()).with(|signals| {
+fn loaded(queue: &[u32], batch: &[u32], in_flight: &[u32]) -> TestService {
+    TestService::idle(queue.len()).with(|signals| {
         signals.queue_depth = queue.to_vec();
         signals.batch_size = batch.to_vec();
         signals.in_flight = in_flight.to_vec();
@@ -35,7 +40,7 @@ fn loaded(queue: &[u32], batch: &[u32], in_flight: &[u32]) -> Service {
 
 #[test]
 fn round_robin_counts_on_when_instances_change() {
-    let (three, two) = (Service::idle(3), Service::idle(2));
+    let (three, two) = (TestService::idle(3), TestService::idle(2));
     let mut policy = RoundRobin::default();
     assert_eq!(targets(&mut policy, &[&three, &three, &three, &three, &two, &two]), [0, 1, 2, 0, 0, 1]);
     let (choice, scores) = route(policy.fork().as_mut(), &request(0, 1, &[]), &three, random());
@@ -47,14 +52,17 @@ fn loads_decide() {
     let service = loaded(&[2, 0, 0, 3], &[0, 2, 0, 3], &[3, 2, 4, 0]); // 5, 4, 4, 6
     let prompt = request(0, 1, &[]);
     let choose = |policy: &mut dyn RoutingPolicy| route(policy, &prompt, &service, Ties::LowestIndex);
-    assert_eq!(choose(&mut LeastLoaded::default()), (Choice { target: 1, reason: Reason::LeastLoaded(4) }, vec![]));
-    assert_eq!(choose(&mut AlwaysBusiest), (Choice { target: 3, reason: Reason::AlwaysBusiest(6) }, vec![]));
-    let equal = Service::idle(3);
+    assert_eq!(
+        choose(&mut LeastLoaded::default()),
+        (RoutingDecision { target: 1, reason: Reason::LeastLoaded(4) }, vec![])
+    );
+    assert_eq!(choose(&mut AlwaysBusiest), (RoutingDecision { target: 3, reason: Reason::AlwaysBusiest(6) }, vec![]));
+    let equal = TestService::idle(3);
     assert_eq!(targets(&mut AlwaysBusiest, &[&equal]), [0]);
 }
 
 #[test]
-fn ties_go_to_all_tied_and_to_nobody_else() {
+fn ties_go_to_all_tied_instances_and_to_no_other() {
     let service = loaded(&[1, 0, 1, 0, 0], &[0; 5], &[0; 5]);
     for policy in [&mut LeastLoaded::default() as &mut dyn RoutingPolicy, &mut Weighted::default()] {
         let mut counts = [0_u32; 5];
@@ -69,14 +77,14 @@ fn ties_go_to_all_tied_and_to_nobody_else() {
 
 #[test]
 fn the_default_profile_adds_up() {
-    let service = Service::idle(2).with(|signals| {
+    let service = TestService::idle(2).with(|signals| {
         signals.cached_blocks = vec![0, 8];
         signals.queue_depth = vec![0, 3];
         signals.kv_utilization = vec![0.5, 0.25];
     });
     let (choice, scores) = route(&mut Weighted::default(), &request(0, 8, &[]), &service, random());
     assert_eq!(scores, [0.375, 0.6875]); // 0.5·0 + 0.25·1 + 0.25·0.5, 0.5·1 + 0.25·0 + 0.25·0.75
-    assert_eq!(choice, Choice { target: 1, reason: Reason::Weighted(0.6875) });
+    assert_eq!(choice, RoutingDecision { target: 1, reason: Reason::Weighted(0.6875) });
 }
 
 #[test]
@@ -92,8 +100,8 @@ fn weights_are_shares() {
 }
 
 #[test]
-fn scorers_that_remember_hear_where_a_request_went() {
-    let service = Service::idle(3);
+fn scorers_with_state_record_where_a_request_went() {
+    let service = TestService::idle(3);
     let weights = vec![(ScorerKind::PrefixAffinity, 1.0), (ScorerKind::LoadBalance, 1.0)];
     let mut policy = Weighted::new(weights).unwrap();
     let prompt = |id| request(id, 2, &[Span { first: 0, len: 2 }]);
@@ -107,8 +115,8 @@ fn scorers_that_remember_hear_where_a_request_went() {
 }
 
 #[test]
-fn cold_requests_go_round_under_no_hit_lru() {
-    let service = Service::idle(4);
+fn cold_requests_rotate_under_no_hit_lru() {
+    let service = TestService::idle(4);
     let weights = [(ScorerKind::NoHitLru, 2.0), (ScorerKind::PrecisePrefixCache, 1.0), (ScorerKind::LoadBalance, 1.0)];
     let mut policy = Weighted::new(weights.to_vec()).unwrap();
     assert_eq!(targets(&mut policy, &[&service; 6]), [0, 1, 2, 3, 0, 1]);
@@ -121,40 +129,40 @@ fn cache_and_load_as_before_there_were_scorers() {
         let mut policy = CacheAndLoad::new(cache, load).unwrap();
         route(&mut policy, &request(0, 1, &[]), &service, random())
     };
-    assert_eq!(choose(1.0, 1.0), (Choice { target: 0, reason: Reason::Weighted(0.625) }, vec![0.625, 0.625]));
+    assert_eq!(choose(1.0, 1.0), (RoutingDecision { target: 0, reason: Reason::Weighted(0.625) }, vec![0.625, 0.625]));
     assert_eq!(choose(3.0, 1.0).1, [0.4375, 0.8125]);
     assert_eq!(choose(0.0, 5.0).1, [1.0, 0.25]);
-    let full = Service::idle(2).with(|signals| signals.free_kv_blocks = vec![0, 0]);
+    let full = TestService::idle(2).with(|signals| signals.free_kv_blocks = vec![0, 0]);
     let (choice, scores) = route(&mut CacheAndLoad::new(0.5, 0.5).unwrap(), &request(0, 1, &[]), &full, random());
-    assert_eq!((choice.target, scores), (0, vec![0.5; 2]), "nothing free is no score; ties to the first");
+    assert_eq!((choice.target, scores), (0, vec![0.5; 2]), "without free blocks the score is 0; ties go to the first");
 }
 
 #[test]
-fn the_same_prompt_goes_home() {
+fn the_same_prompt_goes_to_the_same_instance() {
     let (idle, busy) = (loaded(&[1, 0, 1], &[0; 3], &[0; 3]), loaded(&[0, 9, 0], &[0; 3], &[0; 3]));
     let shared = [Span { first: 0, len: 4 }];
     let mut policy = PrefixAffinity::default();
-    let mut choose = |request: &Request, service: &Service| {
+    let mut choose = |request: &Request, service: &TestService| {
         let choice = route(&mut policy, request, service, Ties::LowestIndex).0;
         (choice.target, choice.reason == Reason::PrefixAffinity { hit: true })
     };
     assert_eq!(choose(&request(0, 4, &shared), &idle), (1, false));
     assert_eq!(choose(&request(1, 4, &shared), &busy), (1, true));
     assert_eq!(choose(&request(2, 3, &shared), &busy), (0, false), "shorter");
-    assert_eq!(choose(&request(3, 5, &shared), &busy), (0, false), "a block of its own");
-    assert_eq!(choose(&request(3, 5, &shared), &idle), (1, false), "which no other prompt has");
+    assert_eq!(choose(&request(3, 5, &shared), &busy), (0, false), "one unique block");
+    assert_eq!(choose(&request(3, 5, &shared), &idle), (1, false), "with a block that no other prompt has");
     assert_eq!(choose(&request(4, 0, &shared), &busy), (0, false), "no full block");
     let mut without = busy.clone();
     for signal in [&mut without.signals.queue_depth, &mut without.signals.batch_size, &mut without.signals.in_flight] {
         signal.remove(1);
     }
     without.instances.remove(1);
-    assert_eq!(choose(&request(5, 4, &shared), &without), (0, false), "its home is gone");
-    assert_eq!(choose(&request(6, 4, &shared), &idle), (0, true), "it has a new one");
+    assert_eq!(choose(&request(5, 4, &shared), &without), (0, false), "its instance was removed");
+    assert_eq!(choose(&request(6, 4, &shared), &idle), (0, true), "it has a new instance");
 }
 
 #[test]
-fn policies_read_what_they_look_at() {
+fn policies_declare_the_signals_that_they_read() {
     let default = Reads { load: true, in_flight: false, cached_blocks: true };
     assert_eq!(RoundRobin::default().reads(), Reads::NOTHING);
     assert_eq!([LeastLoaded::default().reads(), AlwaysBusiest.reads(), PrefixAffinity::default().reads()], [LOAD; 3]);
@@ -165,7 +173,7 @@ fn policies_read_what_they_look_at() {
 }
 
 #[test]
-fn nonsense_is_refused_in_words() {
+fn invalid_parameters_are_refused_with_a_message() {
     let queue = ScorerKind::QueueDepth;
     let errors = [
         Weighted::new(vec![]).unwrap_err(),
@@ -181,7 +189,7 @@ fn nonsense_is_refused_in_words() {
     weighted routing needs a scorer
     the weight of scorer `queue-depth` is a finite number above 0, not 0
     the weight of scorer `load-aware` is a finite number above 0, not NaN
-    scorer `queue-depth` is there twice: give it the sum of its weights once
+    scorer `queue-depth` is listed twice: list it once, with the sum of its weights
     the weights of the scorers are too large to add up
     the cache weight of routing is a finite number, 0 or more: not -1
     the load weight of routing is a finite number, 0 or more: not NaN
@@ -191,9 +199,9 @@ fn nonsense_is_refused_in_words() {
 
 proptest! {
     #[test]
-    fn the_tied_are_counted_off(values in prop::collection::vec(0..3_u32, 1..100), id in any::<u32>()) {
+    fn ties_are_broken_by_index(values in prop::collection::vec(0..3_u32, 1..100), id in any::<u32>()) {
         let least = *values.iter().min().unwrap();
-        let tied: Vec<usize> = (0..values.len()).filter(|&place| values[place] == least).collect();
+        let tied: Vec<usize> = (0..values.len()).filter(|&index| values[index] == least).collect();
         prop_assert_eq!(pick(&values, least, id, &random()), tied[random().pick(id, tied.len())]);
         prop_assert_eq!(pick(&values, least, id, &Ties::LowestIndex), tied[0]);
         let scores: Vec<f64> = values.iter().map(|&value| f64::from(value) / 2.0).collect();
@@ -222,9 +230,9 @@ proptest! {
 }
 
 proptest! {
-    /// What is kept from the last decision is what would be computed again.
+    /// Values kept from the last decision equal the values computed anew.
     #[test]
-    fn what_is_kept_is_what_would_be_computed(
+    fn kept_values_equal_recomputed_values(
         n in 1usize..9,
         changes in proptest::collection::vec((0usize..9, 0u32..4, 0u8..4), 1..40),
     ) {
@@ -233,15 +241,15 @@ proptest! {
         let mut kept: Vec<Box<dyn RoutingPolicy>> =
             vec![Box::new(weighted), Box::new(default), Box::new(LeastLoaded::default())];
         let mut computed: Vec<_> = kept.iter().map(|policy| policy.fork()).collect();
-        let mut service = Service::idle(n);
+        let mut service = TestService::idle(n);
         let mut versions = Versions { load: 1, cached_blocks: 1 };
-        for (id, (place, value, column)) in (0..).zip(changes) {
-            let place = place % n;
+        for (id, (index, value, column)) in (0..).zip(changes) {
+            let index = index % n;
             match column {
-                0 => service.signals.queue_depth[place] = value,
-                1 => service.signals.kv_utilization[place] = f64::from(value) / 4.0,
-                2 => service.signals.cached_blocks[place] = value,
-                _ => service.signals.in_flight[place] = value,
+                0 => service.signals.queue_depth[index] = value,
+                1 => service.signals.kv_utilization[index] = f64::from(value) / 4.0,
+                2 => service.signals.cached_blocks[index] = value,
+                _ => service.signals.in_flight[index] = value,
             }
             versions.load += u64::from(column < 2);
             versions.cached_blocks += u64::from(column == 2);
@@ -249,9 +257,9 @@ proptest! {
             for (kept, computed) in kept.iter_mut().zip(&mut computed) {
                 let (mut expected, mut scores) = (Vec::new(), Vec::new());
                 let view = service.view();
-                let expects = computed.route(&seen(&request), &view, &random(), &mut expected);
+                let expects = computed.route(&view_of(&request), &view, &random(), &mut expected);
                 let view = ClusterView { versions, ..view };
-                let choice = kept.route(&seen(&request), &view, &random(), &mut scores);
+                let choice = kept.route(&view_of(&request), &view, &random(), &mut scores);
                 prop_assert_eq!((choice, scores), (expects, expected));
             }
         }

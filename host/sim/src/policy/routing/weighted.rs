@@ -1,36 +1,35 @@
-//! `weighted`: a sum of scores.
+//! The routing policy `weighted`: a weighted sum of scores.
 
 use super::scorers::{DEFAULT_PROFILE, Scorer, ScorerKind};
 use super::{highest, is_weight, larger, smaller};
-use crate::policy::{Choice, ClusterView, Reads, Reason, RequestView, RoutingPolicy, Ties};
+use crate::policy::{ClusterView, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, Ties};
 
-/// The largest weighted sum of scores.
+/// Chooses the instance with the largest weighted sum of scores.
 #[derive(Clone, Debug)]
 pub struct Weighted {
     terms: Vec<Term>,
-    /// Σ over the terms, by instance.
+    /// Sum over the terms, indexed by instance.
     sums: Vec<f64>,
-    /// Where they are highest.
+    /// Indices at which the sum is highest.
     best: Vec<u32>,
 }
 
 #[derive(Clone, Debug)]
 struct Term {
     scorer: Scorer,
-    /// All add up to 1.
+    /// Weight of the term; the weights of all terms add up to 1.
     weight: f64,
-    /// By instance, as of that version of what it depends on.
+    /// Scores indexed by instance, as of `version` of the columns that they depend on.
     scores: Vec<f64>,
     version: u64,
 }
 
 impl Weighted {
-    /// `scorers` with their weights, which are scaled to add up to 1.
+    /// Routing by `scorers` with their weights, which are scaled to add up to 1.
     ///
     /// # Errors
     ///
-    /// Says what is wrong: nothing to score by, a scorer twice, a weight that is not a finite
-    /// number above 0.
+    /// A message if there is no scorer, a scorer occurs twice, or a weight is not a finite number above 0.
     pub fn new(scorers: Vec<(ScorerKind, f64)>) -> Result<Self, String> {
         if scorers.is_empty() {
             return Err("weighted routing needs a scorer".to_owned());
@@ -40,7 +39,7 @@ impl Weighted {
                 return Err(format!("the weight of scorer `{kind}` is a finite number above 0, not {weight}"));
             }
             if scorers[..i].iter().any(|&(other, _)| other == kind) {
-                return Err(format!("scorer `{kind}` is there twice: give it the sum of its weights once"));
+                return Err(format!("scorer `{kind}` is listed twice: list it once, with the sum of its weights"));
             }
         }
         let sum: f64 = scorers.iter().map(|&(_, weight)| weight).sum();
@@ -58,7 +57,7 @@ impl Weighted {
 }
 
 impl Default for Weighted {
-    /// By [`DEFAULT_PROFILE`].
+    /// Routing by [`DEFAULT_PROFILE`], BLIS's default.
     fn default() -> Self {
         Self::new(DEFAULT_PROFILE.to_vec()).expect("the default profile is well formed")
     }
@@ -76,18 +75,18 @@ impl RoutingPolicy for Weighted {
         cluster: &ClusterView<'_>,
         ties: &Ties,
         scores: &mut Vec<f64>,
-    ) -> Choice {
+    ) -> RoutingDecision {
         if self.evaluate(request, cluster) {
             self.add_up(cluster.len());
         }
         scores.extend_from_slice(&self.sums);
         let target = self.best[ties.pick(request.id, self.best.len())] as usize;
-        Choice { target, reason: Reason::Weighted(scores[target]) }
+        RoutingDecision { target, reason: Reason::Weighted(scores[target]) }
     }
 
-    fn sent(&mut self, request: &RequestView<'_>, instance: u32) {
+    fn dispatched(&mut self, request: &RequestView<'_>, instance: u32) {
         for term in &mut self.terms {
-            term.scorer.sent(request, instance);
+            term.scorer.dispatched(request, instance);
         }
     }
 
@@ -97,7 +96,7 @@ impl RoutingPolicy for Weighted {
 }
 
 impl Weighted {
-    /// Brings the terms up to date. Whether any changed.
+    /// Updates the scores of the terms. Returns whether any changed.
     fn evaluate(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> bool {
         let mut changed = self.sums.len() != cluster.len();
         for Term { scorer, scores, version, .. } in &mut self.terms {
@@ -121,7 +120,7 @@ impl Weighted {
         }
         let highest = highest(&self.sums);
         self.best.clear();
-        self.best.extend((0..).zip(&self.sums).filter(|&(_, &sum)| sum == highest).map(|(place, _)| place));
+        self.best.extend((0..).zip(&self.sums).filter(|&(_, &sum)| sum == highest).map(|(index, _)| index));
     }
 }
 
