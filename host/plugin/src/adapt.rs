@@ -217,7 +217,7 @@ impl AdmissionPolicy for PluginPolicy<dyn AdmissionGuest> {
         self.events
     }
 
-    fn observe(&mut self, event: &Event) {
+    fn notice(&mut self, event: &Event) {
         self.tell(event);
     }
 

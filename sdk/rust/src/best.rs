@@ -110,7 +110,7 @@ mod tests {
         let values = [3, 1, 2, 1, 1];
         for (pick, index) in [(0, 1), (1, 3), (2, 4)] {
             let (chosen, host) = with(Host { picks: vec![pick], ..Host::default() }, || argmin(values));
-            assert_eq!((chosen, host.asked), (index, vec![3]), "3 are equally good");
+            assert_eq!((chosen, host.pick_sizes), (index, vec![3]), "3 are equally good");
         }
     }
 
@@ -119,14 +119,14 @@ mod tests {
         let value = |index: usize| u8::from(index.is_multiple_of(3)); // 1, 2, 4, 5, 7, 8, …
         for (pick, index) in [(0, 1), (15, 23), (16, 25), (65, 98)] {
             let (chosen, host) = with(Host { picks: vec![pick], ..Host::default() }, || argmin((0..99).map(value)));
-            assert_eq!((chosen, host.asked), (index, vec![66]));
+            assert_eq!((chosen, host.pick_sizes), (index, vec![66]));
         }
     }
 
     #[test]
     fn one_best_needs_no_pick() {
         let (chosen, host) = with(Host::default(), || (argmin([2.0, f64::NAN, 1.5]), argmax([f64::NAN, 2.0, 1.0])));
-        assert_eq!((chosen, host.asked), ((2, 1), vec![]));
+        assert_eq!((chosen, host.pick_sizes), ((2, 1), vec![]));
     }
 
     #[test]

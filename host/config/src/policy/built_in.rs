@@ -196,7 +196,7 @@ fn not_saved() -> Fault {
 }
 
 impl<P: Policy> Guest for BuiltInGuest<P> {
-    fn notice(&mut self, event: &Event) -> Result<(), Fault> {
+    fn observe(&mut self, event: &Event) -> Result<(), Fault> {
         self.0.notice(event);
         Ok(())
     }

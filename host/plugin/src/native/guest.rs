@@ -199,12 +199,12 @@ impl PreemptionGuest for NativeGuest {
     fn victim(&mut self, batch: &BatchView) -> Result<usize, Fault> {
         let victim = self.function(Kind::Preemption, self.library.table.victim)?;
         let rows = running_rows(batch);
-        let wanting = u32::try_from(batch.wanting).unwrap_or(NONE_U32);
+        let requester = u32::try_from(batch.wanting).unwrap_or(NONE_U32);
         let item = batch.id.get(batch.wanting).map_or(NO_REQUEST, |&id| id.into());
         let index = self.call("victim", NativeCallInput::item(item), |host, state| {
             // SAFETY: see above.
             unsafe {
-                victim(host, state, batch.now.0, wanting, rows.as_ptr().cast(), rows.len(), size_of::<RunningRow>())
+                victim(host, state, batch.now.0, requester, rows.as_ptr().cast(), rows.len(), size_of::<RunningRow>())
             }
         })?;
         Ok(index as usize)

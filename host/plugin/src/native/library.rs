@@ -25,10 +25,10 @@ pub(super) struct Library {
 
 /// The functions that every library has.
 pub(super) struct LibraryFunctions {
-    pub create: unsafe extern "C" fn(*const table::Host, *const table::Setup) -> *mut c_void,
+    pub create: unsafe extern "C" fn(*const table::CHost, *const table::CSetup) -> *mut c_void,
     pub destroy: unsafe extern "C" fn(*mut c_void),
-    pub save: unsafe extern "C" fn(*const table::Host, *const c_void, *mut u8, usize) -> usize,
-    pub restore: unsafe extern "C" fn(*const table::Host, *mut c_void, *const u8, usize) -> u32,
+    pub save: unsafe extern "C" fn(*const table::CHost, *const c_void, *mut u8, usize) -> usize,
+    pub restore: unsafe extern "C" fn(*const table::CHost, *mut c_void, *const u8, usize) -> u32,
 }
 
 impl Debug for Library {

@@ -40,11 +40,11 @@ fn exhausted(kind: FaultKind, text: String) -> ScriptError {
 }
 
 thread_local! {
-    static CALL: Call = Call::default();
+    static CALL: ScriptCall = ScriptCall::default();
 }
 
 #[derive(Default)]
-struct Call {
+struct ScriptCall {
     steps: Cell<u64>,
     began: Cell<Option<Instant>>,
     /// Column elements processed so far, and the limit.

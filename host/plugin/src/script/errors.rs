@@ -279,12 +279,12 @@ fn word(name: &str) -> String {
         // Some messages of the engine contain Rust type paths.
         other => match other.rsplit("::").next().unwrap_or(other) {
             "Column" => "column",
-            "Request" => "request",
-            "Cluster" => "cluster",
-            "Instance" => "instance",
-            "Queued" => "queued request",
-            "Running" => "running batch",
-            "Step" => "step",
+            "RequestObject" => "request",
+            "ClusterObject" => "cluster",
+            "InstanceObject" => "instance",
+            "QueuedObject" => "queued request",
+            "BatchObject" => "running batch",
+            "StepObject" => "step",
             "EventObject" => "event",
             other => other,
         },

@@ -5,7 +5,7 @@ use blis_diag::most_alike;
 use blis_sim::policy::Events;
 
 use super::scan::{SourceSpan, Scan};
-use crate::Parameter;
+use crate::PolicyParameter;
 use crate::limits::PARAMETERS;
 
 /// The metadata read from the comments.

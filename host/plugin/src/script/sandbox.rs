@@ -54,11 +54,11 @@ fn hash(bytes: &[u8]) -> INT {
     (hash >> 1).cast_signed()
 }
 
-type Function = fn(f64) -> f64;
+type FloatFunction = fn(f64) -> f64;
 
 /// Mathematical functions with equal bits on every platform, which the standard library does not guarantee.
 fn mathematics(to: &mut Registry) {
-    let functions: [(&str, Function); 9] = [
+    let functions: [(&str, FloatFunction); 9] = [
         ("tan", libm::tan),
         ("sinh", libm::sinh),
         ("cosh", libm::cosh),

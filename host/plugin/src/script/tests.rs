@@ -25,13 +25,13 @@ mod page;
 
 /// Instances and their signals.
 #[derive(Clone, Debug)]
-struct TestService {
+struct ScriptService {
     now: Micros,
     instances: Vec<InstanceInfo>,
     signals: Signals,
 }
 
-impl TestService {
+impl ScriptService {
     fn idle(n: usize) -> Self {
         let info = |id| InstanceInfo { id, max_num_seqs: 64, total_kv_blocks: 1000, block_size: 16 };
         let signals = Signals {
@@ -87,7 +87,7 @@ fn setup(kind: Kind, plugin: &dyn Plugin) -> GuestSetup {
     GuestSetup {
         kind,
         parameters: plugin.description().parameters.iter().map(|parameter| parameter.default).collect(),
-        instances: TestService::idle(2).instances.into(),
+        instances: ScriptService::idle(2).instances.into(),
         names: ["", "batch", "acme", "chat-3"].map(Box::from).to_vec().into(),
         model_facts: vec![("num_layers".to_owned(), 32.0)].into(),
         stream: Stream::new(42, "plugin"),
@@ -117,7 +117,7 @@ fn a_call_ends_with_the_simulation() {
     let setup = setup(Kind::Routing, plugin.as_ref());
     let guest = plugin.start(&setup).and_then(StartedGuest::into_kind::<dyn RoutingGuest>);
     let mut guest = guest.unwrap_or_else(|fault| panic!("{fault}"));
-    let mut kind = || route_on(guest.as_mut(), &TestService::idle(2)).expect_err("it loops").kind;
+    let mut kind = || route_on(guest.as_mut(), &ScriptService::idle(2)).expect_err("it loops").kind;
     assert_eq!(kind(), FaultKind::OutOfFuel);
     setup.abort.set();
     assert_eq!(kind(), FaultKind::OutOfTime);
@@ -127,7 +127,7 @@ fn router(body: &str) -> Box<dyn RoutingGuest> {
     guest(&format!("fn route(r, s) {{ {body} }}"))
 }
 
-fn route_on(guest: &mut dyn RoutingGuest, service: &TestService) -> Result<(usize, Vec<f64>), Fault> {
+fn route_on(guest: &mut dyn RoutingGuest, service: &ScriptService) -> Result<(usize, Vec<f64>), Fault> {
     let mut scores = Vec::new();
     let index = guest.route(&seen(&request(9)), &service.view(), &Ties::LowestIndex, &mut scores)?;
     Ok((index, scores))
@@ -136,7 +136,7 @@ fn route_on(guest: &mut dyn RoutingGuest, service: &TestService) -> Result<(usiz
 /// The value of the expression, read from the reason of a rejection.
 fn value_of(expression: &str) -> String {
     let source = format!("fn admit(r, s) {{ `${{{expression}}}` }}");
-    let service = TestService::idle(3).with(|signals| signals.queue_depth = vec![4, 1, 2]);
+    let service = ScriptService::idle(3).with(|signals| signals.queue_depth = vec![4, 1, 2]);
     match guest::<dyn AdmissionGuest>(&source).admit(&seen(&request(9)), &service.view()) {
         Ok(AdmissionDecision::Reject(reason)) => reason.to_string(),
         other => panic!("{expression}: {other:?}"),
@@ -177,7 +177,7 @@ fn columns_are_computed_with_as_numbers_are() {
         ("share(s.queue_depth) * 7", "[4.0, 1.0, 2.0]"),
         ("s.effective_load + s.in_flight + s.id", "[4.0, 2.0, 4.0]"),
         ("s.free_kv_blocks / s.total_kv_blocks * s.max_num_seqs", "[64.0, 64.0, 64.0]"),
-        ("[s.now, s.load_age, s.cached_age]", "[1000, 20, 30]"),
+        ("[s.now, s.load_staleness, s.cached_blocks_staleness]", "[1000, 20, 30]"),
     ];
     for (expression, value) in values {
         assert_eq!(value_of(expression), value, "{expression}");
@@ -230,7 +230,7 @@ fn whole_and_other_numbers_mix() {
 
 #[test]
 fn the_best_score_wins_and_ties_are_the_hosts() {
-    let service = TestService::idle(5).with(|signals| signals.queue_depth = vec![3, 1, 2, 1, 1]);
+    let service = ScriptService::idle(5).with(|signals| signals.queue_depth = vec![3, 1, 2, 1, 1]);
     let mut least = router("-s.queue_depth");
     assert_eq!(route_on(least.as_mut(), &service).unwrap(), (1, vec![-3.0, -1.0, -2.0, -1.0, -1.0]));
     let ties = Ties::Random(Stream::new(7, "router"));
@@ -254,11 +254,11 @@ fn the_best_score_wins_and_ties_are_the_hosts() {
     assert_eq!(index("r.id % s.len"), 4);
 }
 
-fn signals(n: usize) -> impl Strategy<Value = TestService> {
+fn signals(n: usize) -> impl Strategy<Value = ScriptService> {
     let counts = || prop::collection::vec(0_u32..12, n);
     (counts(), counts(), counts(), counts(), prop::collection::vec(0_u32..=8, n)).prop_map(
         move |(queue, batch, in_flight, cached, used)| {
-            TestService::idle(n).with(|signals| {
+            ScriptService::idle(n).with(|signals| {
                 signals.queue_depth = queue;
                 signals.batch_size = batch;
                 signals.in_flight = in_flight;
@@ -299,8 +299,8 @@ proptest! {
 #[test]
 fn versions_are_heeded() {
     let mut guest = router("s.queue_depth * 100 + s.cached_blocks * 10 + s.in_flight");
-    let mut service = TestService::idle(2);
-    let mut call = |service: &TestService, load, cached_blocks| {
+    let mut service = ScriptService::idle(2);
+    let mut call = |service: &ScriptService, load, cached_blocks| {
         let view = ClusterView { versions: Versions { load, cached_blocks }, ..service.view() };
         let mut scores = Vec::new();
         guest.route(&seen(&request(1)), &view, &Ties::LowestIndex, &mut scores).unwrap();
@@ -313,7 +313,7 @@ fn versions_are_heeded() {
     assert_eq!(call(&service, 1, 1), [5.0, 6.0]);
     assert_eq!(call(&service, 2, 1), [105.0, 206.0]);
     assert_eq!(call(&service, 2, 0), [135.0, 246.0]);
-    assert_eq!(call(&TestService::idle(3), 2, 1), [0.0; 3], "other instances");
+    assert_eq!(call(&ScriptService::idle(3), 2, 1), [0.0; 3], "other instances");
 }
 
 #[test]
@@ -346,9 +346,9 @@ fn every_kind_has_its_function() {
     let plugin = plugin.as_ref();
     let request = request(9);
     let view = seen(&request);
-    let service = TestService::idle(2);
+    let service = ScriptService::idle(2);
     assert!(matches!(start::<dyn AdmissionGuest>(plugin).admit(&view, &service.view()), Ok(AdmissionDecision::Reject(_))));
-    assert!(matches!(start::<dyn AdmissionGuest>(plugin).admit(&view, &TestService::idle(3).view()), Ok(AdmissionDecision::Admit)));
+    assert!(matches!(start::<dyn AdmissionGuest>(plugin).admit(&view, &ScriptService::idle(3).view()), Ok(AdmissionDecision::Admit)));
     assert_eq!(start::<dyn PriorityGuest>(plugin).priority(&view, Micros(1)), Ok(-200));
     let queued =
         QueuedView { now: Micros(5), request: view, priority: 3, generated_tokens: 10, preemptions: 1, turn: 4 };
@@ -404,7 +404,7 @@ fn a_fork_goes_on_alike_and_apart() {
         fn route(r, s) { this.turns += 1; this.log.push(this.turns); (this.turns + pick(2) + floor(random() * 4)) % s.len }
     ";
     let mut original = guest::<dyn RoutingGuest>(source);
-    let service = TestService::idle(64);
+    let service = ScriptService::idle(64);
     let call = |guest: &mut dyn RoutingGuest, id| {
         let ties = Ties::Random(Stream::new(1, "router"));
         guest.route(&seen(&request(id)), &service.view(), &ties, &mut Vec::new()).unwrap()
@@ -469,7 +469,7 @@ fn randomness_depends_on_request_and_turn_only() {
     let mut guest = router("let a = random(); let b = random(); [a, b]");
     let mut call = |id| {
         let mut scores = Vec::new();
-        guest.route(&seen(&request(id)), &TestService::idle(2).view(), &Ties::LowestIndex, &mut scores).unwrap();
+        guest.route(&seen(&request(id)), &ScriptService::idle(2).view(), &Ties::LowestIndex, &mut scores).unwrap();
         scores
     };
     let first = call(1);
@@ -492,7 +492,7 @@ fn parameters_and_constants_are_seen_everywhere() {
     let scores = |parameters: &[f64]| {
         let setup = GuestSetup { parameters: parameters.to_vec(), ..setup(Kind::Routing, plugin.as_ref()) };
         let mut guest = plugin.start(&setup).and_then(StartedGuest::into_kind::<dyn RoutingGuest>).unwrap();
-        route_on(guest.as_mut(), &TestService::idle(3)).unwrap().1
+        route_on(guest.as_mut(), &ScriptService::idle(3)).unwrap().1
     };
     assert_eq!(scores(&[0.5, 2.0]), [4.0, 8.0, 10.0]);
     assert_eq!(scores(&[0.25, 1.0]), [2.0, 6.0, 10.0]);
@@ -506,7 +506,7 @@ fn only_columns_with_their_name_in_the_code_are_read() {
     let reads = [
         "true",
         "s.queue_depth",
-        "s.load_age",
+        "s.load_staleness",
         "r.tenant_in_flight",
         "s.effective_load",
         "`${s.cached_blocks}`",
@@ -520,6 +520,6 @@ fn only_columns_with_their_name_in_the_code_are_read() {
 #[test]
 fn own_functions_come_before_the_hosts() {
     let source = "fn max(x) { 7.0 } fn route(r, s) { [max(s.queue_depth), 8] }";
-    assert_eq!(route_on(guest::<dyn RoutingGuest>(source).as_mut(), &TestService::idle(2)).unwrap().1, [7.0, 8.0]);
+    assert_eq!(route_on(guest::<dyn RoutingGuest>(source).as_mut(), &ScriptService::idle(2)).unwrap().1, [7.0, 8.0]);
     assert_eq!(value_of("max(s.queue_depth)"), "4.0", "other scripts are not affected");
 }

@@ -20,9 +20,9 @@ pub(super) const WIT: &str = include_str!("../../../../sdk/wit/since-v1.0.0/poli
 /// of other types.
 pub fn componentize(path: &std::path::Path, core: &[u8]) -> Result<Vec<u8>, Fault> {
     let file = PluginPath::new(path);
-    match inspect::form(&file, core)? {
-        inspect::Form::Module => of_module(&file, core),
-        inspect::Form::Component => Err(file.fault(FaultKind::Syntax, "is a component already; use it as it is")),
+    match inspect::format(&file, core)? {
+        inspect::BinaryFormat::CoreModule => of_module(&file, core),
+        inspect::BinaryFormat::Component => Err(file.fault(FaultKind::Syntax, "is a component already; use it as it is")),
     }
 }
 

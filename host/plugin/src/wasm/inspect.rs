@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use wasmparser::{Parser, Payload};
 
-use super::File;
+use super::PluginPath;
 use crate::{Fault, FaultKind};
 
 /// The version of the interface that this host offers: `sdk/wit/since-v1.0.0`.

@@ -60,10 +60,10 @@ fn load_by(way: Way, name: &str, bytes: &[u8]) -> Result<Arc<dyn Plugin>, Fault>
     if way == Way::Fastest {
         return load(path, bytes, &limits, &settings);
     }
-    let file = File::new(path);
-    let component = match inspect::form(&file, bytes)? {
-        Form::Component => bytes.to_vec(),
-        Form::Module => componentize::of_module(&file, bytes)?,
+    let file = PluginPath::new(path);
+    let component = match inspect::format(&file, bytes)? {
+        BinaryFormat::Component => bytes.to_vec(),
+        BinaryFormat::CoreModule => componentize::of_module(&file, bytes)?,
     };
     let exports = inspect::component(&file, &component)?;
     let engine = engine::engine(&settings)?;

@@ -9,7 +9,7 @@ fn load_fault(source: &str) -> Fault {
 /// The fault of routing among four instances with the script.
 fn route_fault(source: &str) -> Fault {
     let mut guest = guest::<dyn RoutingGuest>(source);
-    let service = TestService::idle(4);
+    let service = ScriptService::idle(4);
     let fault = route_on(guest.as_mut(), &service).expect_err(source);
     // The guest accepts further calls.
     let again = route_on(guest.as_mut(), &service).expect_err("again");
@@ -115,7 +115,7 @@ fn what_grows_without_bound_is_stopped() {
 fn a_state_has_its_size() {
     let source = "fn init() { #{ all: [] } } fn route(r, s) { this.all.push(column(65000, 1.0)); 0 }";
     let mut guest = guest::<dyn RoutingGuest>(source);
-    let service = TestService::idle(4);
+    let service = ScriptService::idle(4);
     let faults: Vec<_> = (0..100).filter_map(|_| route_on(guest.as_mut(), &service).err()).collect();
     assert!(faults.len() > 1 && faults.len() < 10, "the state is fresh after each: {}", faults.len());
     assert!(guest.save().unwrap().len() < Limits::default().state_bytes);
@@ -435,7 +435,7 @@ fn a_script_that_cannot_start_says_so() {
         |    ^^^^ [out-of-fuel]
     ");
     let mut guest = guest::<dyn RoutingGuest>("fn route(r, s) { this.f = |x| x; this.view = s; 0 }");
-    route_on(guest.as_mut(), &TestService::idle(4)).unwrap();
+    route_on(guest.as_mut(), &ScriptService::idle(4)).unwrap();
     insta::assert_snapshot!(all(&[
         guest.save().unwrap_err(),
         guest.fork().map(|_| ()).unwrap_err(),
@@ -478,7 +478,7 @@ fn files_are_checked_before_they_are_read() {
 #[test]
 fn nothing_takes_more_than_a_small_stack() {
     let attacks = || {
-        let service = TestService::idle(4);
+        let service = ScriptService::idle(4);
         for body in [
             "let a = []; loop { a = [a]; }",
             "let m = #{}; loop { m = #{ m: m }; }",

@@ -83,7 +83,7 @@ fn exercise(plugin: &Arc<dyn Plugin>) {
 
 fn call_all(guest: &mut StartedGuest, request: &Request) -> Result<(), Fault> {
     let view = seen(request);
-    let service = TestService::idle(2);
+    let service = ScriptService::idle(2);
     let event = Event {
         at: Micros(9),
         kind: EventKind::Completed,

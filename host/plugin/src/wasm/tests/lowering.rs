@@ -56,7 +56,7 @@ impl Recorder {
         let engine = engine::engine(&settings()).expect("runs here");
         let component = Component::new(&engine, component).expect("compiles");
         let limits = Limits::default();
-        let file = File::new(Path::new("recorder.wasm"));
+        let file = PluginPath::new(Path::new("recorder.wasm"));
         let host = WasmHost::new(&file, limits, &Arc::from([]), Stream::new(0, ""), WasmLog::default());
         let mut store = Store::new(&engine, host);
         store.set_fuel(u64::MAX).expect("counted");
@@ -91,17 +91,17 @@ impl Recorder {
 struct DirectRecorder {
     store: Store<WasmHost>,
     instance: wasmtime::Instance,
-    code: direct::Core,
+    code: direct::LinkedModule,
 }
 
 impl DirectRecorder {
     fn new() -> Self {
         let core = wat::parse_str(recorder()).expect("assembles");
-        let file = File::new(Path::new("recorder.wasm"));
+        let file = PluginPath::new(Path::new("recorder.wasm"));
         let engine = engine::engine(&settings()).expect("runs here");
         let module = Module::new(&engine, &core).expect("compiles");
         let exports = inspect::module(&file, &core).expect("fits").exports;
-        let code = direct::Core::link(&module, exports).expect("links");
+        let code = direct::LinkedModule::link(&module, exports).expect("links");
         let host = WasmHost::new(&file, Limits::default(), &Arc::from([]), Stream::new(0, ""), WasmLog::default());
         let mut store = Store::new(&engine, host);
         store.set_fuel(u64::MAX).expect("counted");
@@ -112,7 +112,7 @@ impl DirectRecorder {
     /// The bytes that arrived in the guest when it was called as `kind`.
     fn bytes<A>(&mut self, kind: Kind, call: impl FnOnce(&Direct, &mut Store<WasmHost>) -> wasmtime::Result<A>) -> Vec<u8> {
         let Self { store, instance, code } = self;
-        let file = File::new(Path::new("recorder.wasm"));
+        let file = PluginPath::new(Path::new("recorder.wasm"));
         let functions = Direct::find(&file, code, store, instance, kind, true).expect("has them");
         call(&functions, store).expect("a result");
         functions.save(store).expect("saves")
