@@ -51,9 +51,9 @@ build() {
 
 sources() {
     cat <<'TEXT'
-# What the modules in this folder were built from. Written by `sdk/rebuild-guests.sh --write`.
+# Sources of the modules in this folder. Written by `sdk/rebuild-guests.sh --write`.
 #
-# `sources` are folders: of C, their *.c and *.h files; of Rust, Cargo.toml and what is in src.
+# `sources` are folders: for C, their *.c and *.h files; for Rust, Cargo.toml and the files in src.
 # `sources_sha256` is the SHA-256 of the lines "<SHA-256 of a file>  <path>", sorted by path.
 TEXT
     local module folders sources
