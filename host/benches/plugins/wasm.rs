@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use blis_plugin::wasm::{CompileCache, WasmSettings, componentize, load};
-use blis_plugin::{Kind, Limits, Plugin, RoutingGuest, GuestSetup, StartedGuest};
+use blis_plugin::{GuestSetup, Kind, Limits, Plugin, RoutingGuest, StartedGuest};
 use blis_sim::policy::Ties;
 use blis_sim::rng::Stream;
 use divan::Bencher;

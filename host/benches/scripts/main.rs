@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use blis_plugin::{Kind, Limits, Plugin, RoutingGuest, GuestSetup, StartedGuest, script};
+use blis_plugin::{GuestSetup, Kind, Limits, Plugin, RoutingGuest, StartedGuest, script};
 use blis_sim::policy::{
     ClusterView, InstanceInfo, RequestView, RoutingPolicy, Signals, Staleness, Ties, Versions, Weighted,
 };

@@ -17,8 +17,8 @@ use blis_config::policy::{PolicySettings, PolicyUse};
 use blis_plugin::adapt::{PluginLatency, PluginPolicy};
 use blis_plugin::incidents::Incidents;
 use blis_plugin::{
-    AdmissionGuest, GuestKind, Kind, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest,
-    GuestSetup, StartedGuest,
+    AdmissionGuest, GuestKind, GuestSetup, Kind, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest,
+    SchedulingGuest, StartedGuest,
 };
 use blis_workload::Names;
 

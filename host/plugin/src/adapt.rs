@@ -24,8 +24,8 @@ use blis_sim::units::Micros;
 use super::incidents::{Incidents, OnError};
 use super::limits::LONGEST_US;
 use super::{
-    AdmissionGuest, LatencyConstants, PolicyDescription, Fault, FaultKind, Guest, GuestKind, Kind, LatencyGuest, PreemptionGuest,
-    PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest,
+    AdmissionGuest, Fault, FaultKind, Guest, GuestKind, Kind, LatencyConstants, LatencyGuest, PolicyDescription,
+    PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest,
 };
 
 /// A guest as a policy of the simulator: `PluginPolicy<dyn RoutingGuest>` is a routing policy, and so on.

@@ -10,8 +10,8 @@ use blis_sim::latency::Batch;
 use blis_sim::policy::{Changes, ClusterView, Events, RequestView, Ties, Versions};
 use blis_sim::rng::Stream;
 
-use super::inputs::{self, GuestOutput, GuestCall};
-use super::{Fault, Kind, LatencyGuest, Limits, Plugin, GuestSetup, StartedGuest, Technology};
+use super::inputs::{self, GuestCall, GuestOutput};
+use super::{Fault, GuestSetup, Kind, LatencyGuest, Limits, Plugin, StartedGuest, Technology};
 
 /// Numbers of instances (or of requests in a batch) for which plugins are called.
 pub const SIZES: [usize; 3] = [1, 4, 1000];
@@ -263,8 +263,7 @@ impl Subject<'_> {
         let silent = GuestSetup { explain: false, ..usual.clone() };
         let indices = |setup: &GuestSetup| {
             let mut guest = self.plugin.start(setup).map_err(|fault| fault.to_string())?;
-            let outputs =
-                self.sequence(&mut guest, 4, 0..AFTER).map_err(|(call, fault)| format!("{call}: {fault}"))?;
+            let outputs = self.sequence(&mut guest, 4, 0..AFTER).map_err(|(call, fault)| format!("{call}: {fault}"))?;
             let index = |output| match output {
                 GuestOutput::Index(index, _) => GuestOutput::Index(index, Vec::new()),
                 other => other,
@@ -294,7 +293,8 @@ impl Subject<'_> {
                     ClusterView { versions: Versions::default(), in_flight_changes: Changes::UNKNOWN, ..known };
                 let mut outputs = Vec::new();
                 for (guest, cluster) in guests.iter_mut().zip([known, unknown]) {
-                    let observed = inputs::event(n, item, description.events).map_or(Ok(()), |event| guest.observe(&event));
+                    let observed =
+                        inputs::event(n, item, description.events).map_or(Ok(()), |event| guest.observe(&event));
                     let output = observed.and_then(|()| decide(guest, &service.request(), &cluster));
                     outputs.push(output.map_err(|fault| format!("decision {item} with N = {n}: {fault}"))?);
                 }
@@ -326,11 +326,9 @@ impl Subject<'_> {
             }
         }
         let of = |which: usize| in_parallel.iter().skip(which).step_by(2).flatten().cloned().collect::<Vec<_>>();
-        for (other, how) in [
-            (&second, "a second guest"),
-            (&of(0), "one of two in parallel"),
-            (&of(1), "the other of two in parallel"),
-        ] {
+        for (other, how) in
+            [(&second, "a second guest"), (&of(0), "one of two in parallel"), (&of(1), "the other of two in parallel")]
+        {
             if let Some(index) = first_difference(&first, other) {
                 return Err(format!(
                     "{how} returns another output in call {index}: {:?}, not {:?}; keep everything in the state, \
@@ -361,7 +359,8 @@ impl Subject<'_> {
                 .into());
         }
         let bytes = state.len();
-        self.continue_alike(&mut original, &mut restored, "the restored one").map(|message| format!("{bytes} bytes; {message}"))
+        self.continue_alike(&mut original, &mut restored, "the restored one")
+            .map(|message| format!("{bytes} bytes; {message}"))
     }
 
     fn warmed_up(&self) -> Result<StartedGuest, String> {
@@ -414,7 +413,11 @@ impl Subject<'_> {
 }
 
 /// An admission or routing decision about a service with the signals of `cluster`.
-fn decide(guest: &mut StartedGuest, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<GuestOutput, Fault> {
+fn decide(
+    guest: &mut StartedGuest,
+    request: &RequestView<'_>,
+    cluster: &ClusterView<'_>,
+) -> Result<GuestOutput, Fault> {
     match guest {
         StartedGuest::Admission(guest) => guest.admit(request, cluster).map(GuestOutput::Decision),
         StartedGuest::Routing(guest) => {

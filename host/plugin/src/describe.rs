@@ -3,7 +3,7 @@
 use blis_diag::Location;
 
 use super::limits::{PARAMETERS, WORD_BYTES};
-use super::{PolicyDescription, Fault, FaultKind, Limits, PolicyParameter};
+use super::{Fault, FaultKind, Limits, PolicyDescription, PolicyParameter};
 
 impl PolicyDescription {
     /// `self` if it is valid. `file` is the path of the plugin, for messages.

@@ -128,7 +128,8 @@ impl Finder {
         if let Some(near) = nearest(name, &known) {
             return format!("did you mean `{near}`?");
         }
-        let dirs: Vec<_> = self.dirs.iter().map(|dir| dir.display().to_string()).chain([format!("{DEFAULT_FOLDER}/")]).collect();
+        let dirs: Vec<_> =
+            self.dirs.iter().map(|dir| dir.display().to_string()).chain([format!("{DEFAULT_FOLDER}/")]).collect();
         format!(
             "built in are {}; there is no `{name}.rhai`, `.wasm` or `.so` in {}, and no file `{name}`; \
              `blis plugin list` shows what there is",
@@ -210,7 +211,11 @@ impl Finder {
         let entries = entries.map_err(|error| unreadable_at(dir, &error))?;
         let files = entries.into_iter().map(|entry| entry.path()).filter(|path| path.is_file());
         let found = |path: PathBuf| {
-            Some(PluginFile { name: stem(&path), technology: Technology::of(&path)?, location: PluginLocation::File(path) })
+            Some(PluginFile {
+                name: stem(&path),
+                technology: Technology::of(&path)?,
+                location: PluginLocation::File(path),
+            })
         };
         let mut all: Vec<PluginFile> = files.filter_map(found).collect();
         all.sort_by_key(|found| found.location.path());
@@ -263,7 +268,11 @@ fn text<'a>(path: &Path, content: &'a [u8]) -> Result<&'a str, Fault> {
 fn embedded() -> Vec<PluginFile> {
     let found = |file: &'static include_dir::File<'static>| {
         let (path, technology) = (file.path(), Technology::of(file.path())?);
-        Some(PluginFile { name: stem(path), technology, location: PluginLocation::Embedded(path.to_str()?, file.contents()) })
+        Some(PluginFile {
+            name: stem(path),
+            technology,
+            location: PluginLocation::Embedded(path.to_str()?, file.contents()),
+        })
     };
     let mut all: Vec<_> = POLICIES.files().filter_map(found).collect();
     all.sort_by_key(|found| found.location.path());

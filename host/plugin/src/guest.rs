@@ -26,7 +26,7 @@ use blis_sim::latency::Batch;
 use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, RequestView, Ties};
 use blis_sim::units::Micros;
 
-use super::{LatencyConstants, Fault, FaultKind, Kind};
+use super::{Fault, FaultKind, Kind, LatencyConstants};
 
 /// A plugin with a state, of any kind. After a fault the guest is in the state that `start` gives it (a WebAssembly
 /// instance cannot continue after a trap) or in the state before the call; further calls are allowed.

@@ -193,7 +193,8 @@ pub fn traffic(kind: Kind, n: usize) -> Vec<GuestCall> {
     let call = |item: u64| {
         let report = item / PER_REPORT;
         let versions = Versions { load: 1 + report, cached_blocks: 1 + item };
-        let shared = |point: DecisionPoint| point.with_load_of(&DecisionPoint::plausible(n, report * PER_REPORT), versions);
+        let shared =
+            |point: DecisionPoint| point.with_load_of(&DecisionPoint::plausible(n, report * PER_REPORT), versions);
         match GuestCall::plausible(kind, n, item) {
             GuestCall::Admit(point) => GuestCall::Admit(shared(point)),
             GuestCall::Route(point) => GuestCall::Route(shared(point)),
@@ -502,7 +503,9 @@ impl GuestCall {
                 let mut all = points(|point| Self::Rank(point, 0, 1));
                 let ends = [("the lowest priority", i64::MAX, i64::MAX), ("the highest priority", i64::MIN, i64::MIN)];
                 all.extend(
-                    ends.map(|(name, priority, turn)| (name, Self::Rank(DecisionPoint::plausible(n, 3), priority, turn))),
+                    ends.map(|(name, priority, turn)| {
+                        (name, Self::Rank(DecisionPoint::plausible(n, 3), priority, turn))
+                    }),
                 );
                 all
             }
@@ -539,7 +542,11 @@ impl GuestCall {
             }
             (Self::Rank(point, priority, turn), StartedGuest::Scheduling(guest)) => {
                 let rank = guest.rank(&point.queued(*priority, *turn))?;
-                if rank.is_nan() { not_a_number("rank returned NaN".into()) } else { Ok(GuestOutput::Rank(rank.to_bits())) }
+                if rank.is_nan() {
+                    not_a_number("rank returned NaN".into())
+                } else {
+                    Ok(GuestOutput::Rank(rank.to_bits()))
+                }
             }
             (Self::Victim(batch), StartedGuest::Preemption(guest)) => {
                 let index = guest.victim(batch)?;
@@ -555,7 +562,9 @@ impl GuestCall {
                 }
                 Ok(GuestOutput::Micros(us))
             }
-            (Self::Queueing(tokens), StartedGuest::Latency(guest)) => guest.queueing_time(*tokens).map(GuestOutput::Micros),
+            (Self::Queueing(tokens), StartedGuest::Latency(guest)) => {
+                guest.queueing_time(*tokens).map(GuestOutput::Micros)
+            }
             (Self::Observe(event), guest) => guest.observe(event).map(|()| GuestOutput::None),
             (_, guest) => Err(guest.mismatch()),
         }

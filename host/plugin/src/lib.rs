@@ -36,7 +36,7 @@ pub mod script;
 mod sha256;
 pub mod wasm;
 
-pub use blis_abi::{LatencyConstants, Kind};
+pub use blis_abi::{Kind, LatencyConstants};
 pub use fault::{Fault, FaultKind};
 pub use guest::{
     AdmissionGuest, Guest, GuestKind, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest,

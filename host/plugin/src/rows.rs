@@ -8,8 +8,8 @@ use blis_sim::request::Tags;
 use blis_sim::units::Micros;
 
 pub use blis_abi::{
-    Staleness as StalenessRow, Event as EventRow, Instance as InstanceRow, NONE_I32, NONE_U32, NONE_U64, Queued as QueuedRow,
-    Request as RequestRow, Row, Running as RunningRow, Step as StepRow,
+    Event as EventRow, Instance as InstanceRow, NONE_I32, NONE_U32, NONE_U64, Queued as QueuedRow,
+    Request as RequestRow, Row, Running as RunningRow, Staleness as StalenessRow, Step as StepRow,
 };
 
 /// The versions that a guest got at its latest decision: only what changed since is written or read again.

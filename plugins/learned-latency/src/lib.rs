@@ -104,7 +104,12 @@ impl Policy for LearnedLatency {
         Description::new("learned-latency")
             .version(env!("CARGO_PKG_VERSION"))
             .about("Step times from a table fitted to samples: Llama-3.1-8B on an H100.")
-            .parameter("factor", 1.0, 0.01..=100.0, "factor on the duration of every step: below 1 for a faster machine")
+            .parameter(
+                "factor",
+                1.0,
+                0.01..=100.0,
+                "factor on the duration of every step: below 1 for a faster machine",
+            )
             .parameter("queueing_us", 0.0, 0.0..=1e7, "time from arrival to the waiting queue (HTTP, tokenising)")
             .parameter("output_token_us", 0.0, 0.0..=1e7, "time until a generated token reaches the client")
             .parameter("post_decode_us", 0.0, 0.0..=1e7, "time after the last output token")

@@ -37,7 +37,12 @@ impl Policy for SloScheduler {
             .about("Earliest latest-start first: targets by class for the time to first token, less the prefill.")
             .parameter("critical_ms", 500.0, 1.0..=3_600_000.0, "target of classes of priority 4 and above")
             .parameter("standard_ms", 2_000.0, 1.0..=3_600_000.0, "target of classes of priority 0 to 3")
-            .parameter("batch_ms", 30_000.0, 1.0..=3_600_000.0, "target of classes of priority below 0, which may be rejected under load")
+            .parameter(
+                "batch_ms",
+                30_000.0,
+                1.0..=3_600_000.0,
+                "target of classes of priority below 0, which may be rejected under load",
+            )
             .parameter("prefill_tokens_per_s", 20_000.0, 1.0..=1e9, "prefill speed of an instance")
     }
 

@@ -119,7 +119,7 @@ blis_sdk::export_policy!(WeightedPrefix: Routing);
 #[cfg(test)]
 mod tests {
     use blis_sdk::testing::{Host, with};
-    use blis_sdk::{Staleness, Kind};
+    use blis_sdk::{Kind, Staleness};
 
     use super::*;
 

@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use core::ptr;
 
 use crate::layout::structs;
-use crate::rows::{Staleness, LatencyConstants, Event, Instance, InstanceInfo, Queued, Request, Running, Step};
+use crate::rows::{Event, Instance, InstanceInfo, LatencyConstants, Queued, Request, Running, Staleness, Step};
 
 /// The version of the C interface, `BLIS_ABI_VERSION`.
 pub const ABI_VERSION: u32 = 1;

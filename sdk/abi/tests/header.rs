@@ -5,12 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use blis_abi::table::{
-    ABI_VERSION, CDescription, CHost, CModelFact, CParameter, CSetup, CText, PolicyTable, STRUCTS,
-};
+use blis_abi::table::{ABI_VERSION, CDescription, CHost, CModelFact, CParameter, CSetup, CText, PolicyTable, STRUCTS};
 use blis_abi::{
-    ColumnSet, Event, EventKind, EventSet, Field, Instance, InstanceInfo, Kind, LatencyConstants, Layout, Queued, Request,
-    Running, Staleness, Step,
+    ColumnSet, Event, EventKind, EventSet, Field, Instance, InstanceInfo, Kind, LatencyConstants, Layout, Queued,
+    Request, Running, Staleness, Step,
 };
 
 /// A struct of the header, with the layout that this crate gives it.

@@ -7,8 +7,8 @@ use blis_abi::canonical::{
     ChangedIndices, DecisionParameters, DescriptionRecord, List, ModelFact, ParameterRecord, RankParameters, Refusal,
 };
 use blis_abi::{
-    ColumnSet, Event, EventSet, Instance, InstanceInfo, Kind, LatencyConstants, Layout, Queued, Request, Running, Staleness,
-    Step,
+    ColumnSet, Event, EventSet, Instance, InstanceInfo, Kind, LatencyConstants, Layout, Queued, Request, Running,
+    Staleness, Step,
 };
 use wit_parser::{Function, Interface, PackageId, Record, Resolve, SizeAlign, Type, TypeDefKind};
 
@@ -127,7 +127,11 @@ fn parameters_and_results_lie_as_the_canonical_abi_says() {
         wit.laid_out(parameters.iter().map(|parameter| &parameter.ty))
     };
     type DecisionLayout = DecisionParameters<ListAddress>;
-    let decision = vec![offset_of!(DecisionLayout, request), offset_of!(DecisionLayout, staleness), offset_of!(DecisionLayout, instances)];
+    let decision = vec![
+        offset_of!(DecisionLayout, request),
+        offset_of!(DecisionLayout, staleness),
+        offset_of!(DecisionLayout, instances),
+    ];
     for (interface, function) in [("admission", "admit"), ("routing", "route"), ("routing", "scores")] {
         assert_eq!(parameters(interface, function), (decision.clone(), size_of::<DecisionLayout>()), "{function}");
     }
@@ -136,7 +140,10 @@ fn parameters_and_results_lie_as_the_canonical_abi_says() {
 
     let record = |name: &str| wit.laid_out(wit.record("plugin", name).fields.iter().map(|field| &field.ty));
     type ModelFactLayout = ModelFact<ListAddress>;
-    assert_eq!(record("model-fact"), (vec![offset_of!(ModelFactLayout, name), offset_of!(ModelFactLayout, value)], size_of::<ModelFactLayout>()));
+    assert_eq!(
+        record("model-fact"),
+        (vec![offset_of!(ModelFactLayout, name), offset_of!(ModelFactLayout, value)], size_of::<ModelFactLayout>())
+    );
     type ParameterLayout = ParameterRecord<ListAddress>;
     let parameter = vec![
         offset_of!(ParameterLayout, name),

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::description::{Description, Setup};
-use crate::rows::{Cluster, LatencyConstants, Event, Queued, Request, Running, Step};
+use crate::rows::{Cluster, Event, LatencyConstants, Queued, Request, Running, Step};
 
 /// A policy. Its fields are its state: their serialised form is saved, restored and copied when a simulation forks. So
 /// every value that later decisions depend on must be a field, and no state may be in statics.

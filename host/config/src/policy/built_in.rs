@@ -16,8 +16,8 @@ use super::registry::{Build, BuiltIn, VERSION, Values};
 use crate::{Deployment, DeploymentArgs, LatencyKind, resolve};
 use blis_plugin::find::sha256;
 use blis_plugin::{
-    AdmissionGuest, LatencyConstants, PolicyDescription, Fault, FaultKind, Guest, LatencyGuest, LoadedPlugin, Plugin, PreemptionGuest,
-    PriorityGuest, RoutingGuest, SchedulingGuest, GuestSetup, StartedGuest, Technology,
+    AdmissionGuest, Fault, FaultKind, Guest, GuestSetup, LatencyConstants, LatencyGuest, LoadedPlugin, Plugin,
+    PolicyDescription, PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest, Technology,
 };
 
 /// A row of the registry, described.

@@ -261,8 +261,13 @@ mod tests {
 
     #[test]
     fn defaults_are_replaced_in_their_lines() {
-        let parameter =
-            |name: &str| PolicyParameter { name: name.to_owned(), default: 1.0, min: 0.0, max: 10.0, about: String::new() };
+        let parameter = |name: &str| PolicyParameter {
+            name: name.to_owned(),
+            default: 1.0,
+            min: 0.0,
+            max: 10.0,
+            about: String::new(),
+        };
         let text =
             "// @param a 1 0 10 weight of it\n  // @param ab 2 0 10\nfn route(r, s) { a * s.queue_depth } // @param\n";
         let changed = with_defaults(text, &[parameter("ab"), parameter("a")], &[2.5, 0.125]);

@@ -12,12 +12,12 @@ use blis_sim::units::Micros;
 use super::host::{NativeCallInput, NativeHost, copied};
 use super::library::Library;
 use crate::rows::{
-    InstanceRow, InstanceRows, NONE_U32, Row as _, Rows, RunningRow, staleness_row, decision_row, event_row, queued_row,
-    request_row, running_rows, step_row,
+    InstanceRow, InstanceRows, NONE_U32, Row as _, Rows, RunningRow, decision_row, event_row, queued_row, request_row,
+    running_rows, staleness_row, step_row,
 };
 use crate::{
-    AdmissionGuest, LatencyConstants, Fault, FaultKind, Guest, Kind, LatencyGuest, PreemptionGuest, PriorityGuest,
-    RoutingGuest, SchedulingGuest, GuestSetup, StartedGuest,
+    AdmissionGuest, Fault, FaultKind, Guest, GuestSetup, Kind, LatencyConstants, LatencyGuest, PreemptionGuest,
+    PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest,
 };
 
 /// Stream index for `host->random` in a call that is about no request.
@@ -269,7 +269,9 @@ impl Guest for NativeGuest {
                 return Ok(state);
             }
         }
-        Err(self.library.fault(FaultKind::OutOfRange, "save needed more bytes at its second call; it must change nothing"))
+        Err(self
+            .library
+            .fault(FaultKind::OutOfRange, "save needed more bytes at its second call; it must change nothing"))
     }
 
     fn restore(&mut self, state: &[u8]) -> Result<(), Fault> {

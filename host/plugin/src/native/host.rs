@@ -10,7 +10,7 @@ use blis_sim::policy::{RequestView, Ties};
 use blis_sim::rng::{Generator, Stream};
 use rand::Rng as _;
 
-use crate::{Limits, GuestSetup};
+use crate::{GuestSetup, Limits};
 
 /// The host functions of one guest. It does not move: the library holds its address.
 pub(super) struct NativeHost {
@@ -78,7 +78,11 @@ impl NativeHost {
     }
 
     /// Runs `call` with the address of the host functions. An error is the reason that the library passed to `fail`.
-    pub fn during<T>(&self, about: NativeCallInput<'_>, call: impl FnOnce(*const table::CHost) -> T) -> Result<T, String> {
+    pub fn during<T>(
+        &self,
+        about: NativeCallInput<'_>,
+        call: impl FnOnce(*const table::CHost) -> T,
+    ) -> Result<T, String> {
         {
             let mut current = self.context().call.borrow_mut();
             current.item = about.item;

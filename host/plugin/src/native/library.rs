@@ -4,13 +4,13 @@ use std::ffi::c_void;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use blis_abi::table::{self, ABI_VERSION, STRUCTS, PolicyTable, CText};
+use blis_abi::table::{self, ABI_VERSION, CText, PolicyTable, STRUCTS};
 use blis_sim::policy::Events;
 
 use super::host::copied;
 use crate::limits::PARAMETERS;
 use crate::rows::{events_of, reads_of};
-use crate::{PolicyDescription, Fault, FaultKind, Kind, Limits, PolicyParameter};
+use crate::{Fault, FaultKind, Kind, Limits, PolicyDescription, PolicyParameter};
 
 /// The hint for a library that was built for another version of the interface.
 const REBUILD: &str = "build it anew with the sdk/c/blis_policy.h of this host";
@@ -136,7 +136,11 @@ fn no_entry(library: &'static libloading::Library, file: &str) -> Fault {
 ///
 /// # Safety
 /// `described` is NULL or points to a valid description with valid texts and parameters.
-unsafe fn description(described: *const table::CDescription, file: &str, limits: &Limits) -> Result<PolicyDescription, Fault> {
+unsafe fn description(
+    described: *const table::CDescription,
+    file: &str,
+    limits: &Limits,
+) -> Result<PolicyDescription, Fault> {
     if described.is_null() || !described.is_aligned() {
         return Err(at(
             file,

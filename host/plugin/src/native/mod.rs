@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use self::guest::NativeGuest;
 use self::library::{Library, at, cause, table_of};
-use super::{PolicyDescription, Fault, FaultKind, Limits, Plugin, GuestSetup, StartedGuest, Technology};
+use super::{Fault, FaultKind, GuestSetup, Limits, Plugin, PolicyDescription, StartedGuest, Technology};
 use blis_diag::{Location, unreadable};
 
 /// Loads the library at `path` and reads its description.

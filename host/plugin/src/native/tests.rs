@@ -10,7 +10,7 @@ use blis_sim::rng::Stream;
 use rand::Rng as _;
 
 use super::*;
-use crate::inputs::{self, GuestOutput, GuestCall, DecisionPoint};
+use crate::inputs::{self, DecisionPoint, GuestCall, GuestOutput};
 use crate::{AdmissionGuest, GuestKind, Kind, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest};
 
 /// A temporary folder, removed after the test.
@@ -180,7 +180,8 @@ fn a_library_gets_what_changed() {
     let folder = LibraryFolder::new("changed");
     let Some(library) = folder.library("changed", "") else { return };
     let plugin = load(&library, &Limits::default()).expect("a plugin");
-    let (mut service, mut guest) = (inputs::SyntheticService::new(9), start::<dyn RoutingGuest>(plugin.as_ref(), &[], true));
+    let (mut service, mut guest) =
+        (inputs::SyntheticService::new(9), start::<dyn RoutingGuest>(plugin.as_ref(), &[], true));
     // Number of changes that the library got. Before each decision `scores` is called, for which the result is the
     // same.
     let call = |guest: &mut dyn RoutingGuest, service: &inputs::SyntheticService, class_priority| {
@@ -302,8 +303,9 @@ fn every_kind_and_every_question_to_the_host() {
     let Some(library) = folder.library("everything", "") else { return };
     let plugin = load(&library, &Limits::default()).expect("a plugin");
     assert_eq!(plugin.description().kinds, Kind::ALL);
-    let call =
-        |kind, question: &GuestCall| question.run(&mut plugin.start(&setup(kind, &[], true)).expect("a guest"), &TIES());
+    let call = |kind, question: &GuestCall| {
+        question.run(&mut plugin.start(&setup(kind, &[], true)).expect("a guest"), &TIES())
+    };
     let call_once = |kind| call(kind, &GuestCall::plausible(kind, 4, 1));
 
     // Names, staleness of the signals and the number of rows.
@@ -359,8 +361,13 @@ fn every_kind_and_every_question_to_the_host() {
     let mut latency = start::<dyn LatencyGuest>(plugin.as_ref(), &[], true);
     assert_eq!(latency.step_time(&step), Ok(1 + step.prefill_tokens * 3 + step.decode_context));
     assert_eq!(latency.queueing_time(21), Ok(42));
-    let constants =
-        super::super::LatencyConstants { shortest_step_us: 1, output_token_us: 2, post_decode_us: 3, scheduling_us: 4, preemption_us: 5 };
+    let constants = super::super::LatencyConstants {
+        shortest_step_us: 1,
+        output_token_us: 2,
+        post_decode_us: 3,
+        scheduling_us: 4,
+        preemption_us: 5,
+    };
     assert_eq!(latency.constants(), Ok(constants));
 
     // Events are counted in the state.

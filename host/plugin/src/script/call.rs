@@ -14,7 +14,7 @@ use blis_sim::rng::{Generator, Stream};
 use rand::Rng as _;
 use rhai::{Dynamic, EvalAltResult, FLOAT, INT, Position};
 
-use super::registry::{ScriptError, Registry};
+use super::registry::{Registry, ScriptError};
 use crate::limits::{CALL_S, CLOCK_OPERATIONS, NUMBERS_PER_OPERATION};
 use crate::{FaultKind, Limits};
 

@@ -11,7 +11,7 @@ use super::call::{self, ScriptConstants};
 use super::engine::Kit;
 use super::errors::ScriptSource;
 use super::views::UsedFields;
-use crate::{PolicyDescription, Fault};
+use crate::{Fault, PolicyDescription};
 
 /// A compiled script, with the default values of its parameters.
 #[derive(Debug)]
@@ -66,7 +66,8 @@ impl Script {
         }
         let ast = self.compile_in(&scope)?;
         scope.rewind(known);
-        let about = call::ScriptCallInput { request: 0, stream: Stream::new(0, &self.source.path), ties: None, changed: None };
+        let about =
+            call::ScriptCallInput { request: 0, stream: Stream::new(0, &self.source.path), ties: None, changed: None };
         call::begin(&self.kit.limits, &ScriptConstants::default(), &Abort::default(), about);
         let run = self.kit.engine.run_ast_with_scope(&mut scope, &ast);
         run.map_err(|error| self.source.runtime(&error, &self.kit, "the script"))?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rhai::{Array, Dynamic, FLOAT, FnPtr, INT, NativeCallContext};
 
 use super::call::{self, failure};
-use super::registry::{ScriptError, Registry};
+use super::registry::{Registry, ScriptError};
 
 /// One number for each instance or request.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use rhai::{Dynamic, EvalAltResult, ParseError, ParseErrorType, Position};
 use super::call::{HostError, cut};
 use super::engine::Kit;
 use super::header::near;
-use super::scan::{SourceSpan, Scan};
+use super::scan::{Scan, SourceSpan};
 use crate::limits::ENTRIES;
 use crate::{Fault, FaultKind};
 use blis_diag::{Diagnostic, Location};
@@ -163,7 +163,9 @@ fn runtime_text(error: &EvalAltResult, kit: &Kit) -> (FaultKind, String) {
         E::ErrorDotExpr(text, _) => no_field(text, kit),
         E::ErrorVariableNotFound(name, _) => format!("there is no `{name}` here"),
         E::ErrorPropertyNotFound(name, _) => format!("there is no `{name}` in this object map"),
-        E::ErrorMismatchDataType(expected, got, _) | E::ErrorMismatchOutputType(expected, got, _) => mismatch(expected, got),
+        E::ErrorMismatchDataType(expected, got, _) | E::ErrorMismatchOutputType(expected, got, _) => {
+            mismatch(expected, got)
+        }
         E::ErrorIndexingType(text, _) => {
             let (what, index) = text.trim_end_matches(']').split_once(" [").unwrap_or((text, ""));
             format!("{} has no [{}]", article(what), word(index))

@@ -8,15 +8,18 @@ use blis_sim::units::Micros;
 use rhai::{CallFnOptions, Dynamic, FuncArgs, Map, Scope};
 
 use super::call::{self, ScriptLog};
-use super::code::{SpecializedCode, Script};
+use super::code::{Script, SpecializedCode};
 use super::column::{Column, number, numbers, type_name};
 use super::state;
-use super::views::{ClusterObject, ClusterFields, EventObject, NameTexts, QueuedObject, RequestObject, RequestFields, BatchObject, StepObject};
+use super::views::{
+    BatchObject, ClusterFields, ClusterObject, EventObject, NameTexts, QueuedObject, RequestFields, RequestObject,
+    StepObject,
+};
 use crate::limits::{LONGEST_US, UNMEASURED_BYTES};
 use crate::rows::LatestView;
 use crate::{
-    AdmissionGuest, LatencyConstants, Fault, FaultKind, Guest, Kind, LatencyGuest, PreemptionGuest, PriorityGuest,
-    RoutingGuest, SchedulingGuest, GuestSetup, StartedGuest,
+    AdmissionGuest, Fault, FaultKind, Guest, GuestSetup, Kind, LatencyConstants, LatencyGuest, PreemptionGuest,
+    PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest,
 };
 
 pub(super) struct ScriptGuest {
@@ -84,7 +87,8 @@ impl ScriptGuest {
         if output.is_map() {
             self.state = output;
         } else if !output.is_unit() {
-            let text = format!("init returned {}; it must return the state, an object map `#{{…}}`", type_name(&output));
+            let text =
+                format!("init returned {}; it must return the state, an object map `#{{…}}`", type_name(&output));
             return Err(self.bad_output("init", FaultKind::Refused, &text));
         }
         Ok(())
@@ -103,7 +107,8 @@ impl ScriptGuest {
             Dynamic::from_map(fields.into_iter().map(|(name, value)| (name.into(), int(value))).collect())
         };
         let instances = self.setup.instances.iter().map(instance).collect();
-        let model_facts = self.setup.model_facts.iter().map(|(name, value)| (name.into(), Dynamic::from_float(*value))).collect();
+        let model_facts =
+            self.setup.model_facts.iter().map(|(name, value)| (name.into(), Dynamic::from_float(*value))).collect();
         let mut info = Map::new();
         info.insert("kind".into(), self.setup.kind.name().into());
         info.insert("instances".into(), Dynamic::from_array(instances));
@@ -219,7 +224,8 @@ impl ScriptGuest {
         {
             return self.index(function, index, len);
         } else {
-            let text = format!("{function} returned {}; it must return a column of scores, or an index", type_name(output));
+            let text =
+                format!("{function} returned {}; it must return a column of scores, or an index", type_name(output));
             let hint = if output.is_unit() { ": does its last line end in `;`?" } else { "" };
             return bad(FaultKind::Trap, format!("{text}{hint}"));
         }
@@ -293,7 +299,11 @@ impl AdmissionGuest for ScriptGuest {
         let views = self.views(request, cluster);
         let output = self.call("admit", views, request.id, None)?;
         if let Ok(admitted) = output.as_bool() {
-            return Ok(if admitted { AdmissionDecision::Admit } else { AdmissionDecision::Reject(Reason::Plugin(None)) });
+            return Ok(if admitted {
+                AdmissionDecision::Admit
+            } else {
+                AdmissionDecision::Reject(Reason::Plugin(None))
+            });
         }
         if let Ok(reason) = output.as_immutable_string_ref() {
             let reason = call::cut(&reason, self.setup.limits.message_bytes);
@@ -389,7 +399,8 @@ impl LatencyGuest for ScriptGuest {
                 "scheduling_us" => &mut constants.scheduling_us,
                 "preemption_us" => &mut constants.preemption_us,
                 other => {
-                    let known = ["shortest_step_us", "output_token_us", "post_decode_us", "scheduling_us", "preemption_us"];
+                    let known =
+                        ["shortest_step_us", "output_token_us", "post_decode_us", "scheduling_us", "preemption_us"];
                     let text = format!("there is no constant `{other}`{}", super::header::near(other, &known, ""));
                     return Err(self.bad_output("constants", FaultKind::OutOfRange, &text));
                 }

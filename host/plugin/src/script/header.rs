@@ -4,7 +4,7 @@
 use blis_diag::most_alike;
 use blis_sim::policy::Events;
 
-use super::scan::{SourceSpan, Scan};
+use super::scan::{Scan, SourceSpan};
 use crate::PolicyParameter;
 use crate::limits::PARAMETERS;
 

@@ -31,16 +31,16 @@ use std::sync::Arc;
 
 use rhai::AST;
 
-use self::code::{SpecializedCode, ScriptFunction, Script};
+use self::code::{Script, ScriptFunction, SpecializedCode};
 use self::errors::ScriptSource;
 use self::guest::ScriptGuest;
 use self::header::{ScriptHeader, near};
-use self::scan::{SourceSpan, Scan};
+use self::scan::{Scan, SourceSpan};
 use self::views::UsedFields;
 use blis_diag::Location;
 
 use super::limits::SCRIPT_BYTES;
-use super::{PolicyDescription, Fault, FaultKind, Kind, Limits, Plugin, GuestSetup, StartedGuest, Technology};
+use super::{Fault, FaultKind, GuestSetup, Kind, Limits, Plugin, PolicyDescription, StartedGuest, Technology};
 
 /// Functions that the host calls, with their kinds and parameters.
 const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 10] = [
@@ -159,7 +159,8 @@ fn entries(ast: &AST, scan: &Scan<'_>, source: &ScriptSource) -> Result<Vec<Scri
 
 /// The kinds that the script implements.
 fn kinds(script: &Script, scan: &Scan<'_>, header: &ScriptHeader) -> Result<Vec<Kind>, Fault> {
-    let fault = |span: Option<SourceSpan<'_>>, text: &str| Err(script.source.fault(FaultKind::MissingExport, span, text));
+    let fault =
+        |span: Option<SourceSpan<'_>>, text: &str| Err(script.source.fault(FaultKind::MissingExport, span, text));
     let has = |name: &str| script.function(name).is_some();
     let kinds: Vec<_> = FUNCTIONS.into_iter().filter(|(name, ..)| has(name)).filter_map(|(_, kind, _)| kind).collect();
     let span = |name: &str| scan.functions.iter().find(|span| span.text == name).copied();

@@ -9,7 +9,7 @@ use rhai::{Array, Dynamic, EvalAltResult, FLOAT, FnPtr, INT, ImmutableString, Ma
 
 use super::call::{self, failure};
 use super::column::{number, type_name};
-use super::registry::{ScriptError, Registry};
+use super::registry::{Registry, ScriptError};
 
 pub(super) fn register(to: &mut Registry) {
     mathematics(to);
@@ -132,7 +132,8 @@ fn compare_by(context: &NativeCallContext, order: &FnPtr, a: &Dynamic, b: &Dynam
     }
     let result = number(&result).ok_or_else(|| {
         failure(
-            "a comparison for sorting must return a number (below 0 if the first comes first) or a truth value".to_owned(),
+            "a comparison for sorting must return a number (below 0 if the first comes first) or a truth value"
+                .to_owned(),
         )
     })?;
     Ok(result.partial_cmp(&0.0).unwrap_or(Ordering::Equal))

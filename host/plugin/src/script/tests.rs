@@ -16,8 +16,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    AdmissionGuest, LatencyConstants, GuestKind, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest,
-    inputs,
+    AdmissionGuest, GuestKind, LatencyConstants, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest,
+    SchedulingGuest, inputs,
 };
 
 mod hostile;
@@ -347,8 +347,14 @@ fn every_kind_has_its_function() {
     let request = request(9);
     let view = seen(&request);
     let service = ScriptService::idle(2);
-    assert!(matches!(start::<dyn AdmissionGuest>(plugin).admit(&view, &service.view()), Ok(AdmissionDecision::Reject(_))));
-    assert!(matches!(start::<dyn AdmissionGuest>(plugin).admit(&view, &ScriptService::idle(3).view()), Ok(AdmissionDecision::Admit)));
+    assert!(matches!(
+        start::<dyn AdmissionGuest>(plugin).admit(&view, &service.view()),
+        Ok(AdmissionDecision::Reject(_))
+    ));
+    assert!(matches!(
+        start::<dyn AdmissionGuest>(plugin).admit(&view, &ScriptService::idle(3).view()),
+        Ok(AdmissionDecision::Admit)
+    ));
     assert_eq!(start::<dyn PriorityGuest>(plugin).priority(&view, Micros(1)), Ok(-200));
     let queued =
         QueuedView { now: Micros(5), request: view, priority: 3, generated_tokens: 10, preemptions: 1, turn: 4 };
@@ -373,7 +379,13 @@ fn every_kind_has_its_function() {
     step.add_prefill(10, 0, 10);
     assert_eq!(latency.step_time(&step), Ok(155), "154.5");
     assert_eq!(latency.queueing_time(100), Ok(300));
-    let constants = LatencyConstants { shortest_step_us: 50, output_token_us: 0, post_decode_us: 7, scheduling_us: 0, preemption_us: 0 };
+    let constants = LatencyConstants {
+        shortest_step_us: 50,
+        output_token_us: 0,
+        post_decode_us: 7,
+        scheduling_us: 0,
+        preemption_us: 0,
+    };
     assert_eq!(latency.constants(), Ok(constants));
     let event = Event {
         at: Micros(9),

@@ -11,7 +11,7 @@ use rhai::{Dynamic, INT};
 
 use super::call::failure;
 use super::column::Column;
-use super::registry::{ScriptError, Registry};
+use super::registry::{Registry, ScriptError};
 use super::scan::Scan;
 use blis_sim::request::session_text;
 
@@ -152,7 +152,8 @@ impl UsedFields {
         Self {
             columns: COLUMNS.map(|(name, _)| scan.has_any(&[name])),
             blocks: scan.has_any(&["blocks"]),
-            staleness: [&["load_staleness", "load_us"], &["cached_blocks_staleness", "cached_blocks_us"]].map(|names| scan.has_any(names)),
+            staleness: [&["load_staleness", "load_us"], &["cached_blocks_staleness", "cached_blocks_us"]]
+                .map(|names| scan.has_any(names)),
             tenants: scan.has_any(&["tenant_in_flight"]),
             changed: scan.has_any(&["changed"]),
         }
@@ -360,7 +361,9 @@ fn cluster(to: &mut Registry) {
     to.field(WHAT, &["len", "n", "count"], |s: &ClusterObject| Ok(int(s.0.len as u64)));
     to.field(WHAT, &["now", "now_us"], |s: &ClusterObject| Ok(int(s.0.now.0)));
     to.field(WHAT, &["load_staleness", "load_us"], |s: &ClusterObject| Ok(int(s.0.load_staleness.0)));
-    to.field(WHAT, &["cached_blocks_staleness", "cached_blocks_us"], |s: &ClusterObject| Ok(int(s.0.cached_blocks_staleness.0)));
+    to.field(WHAT, &["cached_blocks_staleness", "cached_blocks_us"], |s: &ClusterObject| {
+        Ok(int(s.0.cached_blocks_staleness.0))
+    });
     to.field(WHAT, &["indices"], |s: &ClusterObject| Ok(Dynamic::from(Column::new((0..s.0.len).map(|i| i as f64)))));
     to.add("len", |s: ClusterObject| s.0.len as INT);
     to.engine.register_indexer_get(|s: &mut ClusterObject, index: INT| -> Result<InstanceObject, ScriptError> {

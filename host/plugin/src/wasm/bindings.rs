@@ -6,10 +6,10 @@ mod package {
     wasmtime::component::bindgen!({ path: "../../sdk/wit/since-v1.0.0", world: "policy" });
 }
 
-pub(super) use package::blis::policy::types::{Staleness, Event, Instance, Queued, Request, Running, Step};
+pub(super) use package::blis::policy::types::{Event, Instance, Queued, Request, Running, Staleness, Step};
 pub(super) use package::exports::blis::policy::admission::Decision as AdmissionDecision;
 pub(super) use package::exports::blis::policy::latency::LatencyConstants as ConstantsRecord;
-pub(super) use package::exports::blis::policy::plugin::{Description, ModelFact, InstanceInfo, Kinds};
+pub(super) use package::exports::blis::policy::plugin::{Description, InstanceInfo, Kinds, ModelFact};
 
 use super::describe::RawDescription;
 use crate::{Kind, LatencyConstants, PolicyParameter};
@@ -54,7 +54,8 @@ records! {
 
 impl From<ConstantsRecord> for LatencyConstants {
     fn from(constants: ConstantsRecord) -> Self {
-        let ConstantsRecord { shortest_step_us, output_token_us, post_decode_us, scheduling_us, preemption_us } = constants;
+        let ConstantsRecord { shortest_step_us, output_token_us, post_decode_us, scheduling_us, preemption_us } =
+            constants;
         Self { shortest_step_us, output_token_us, post_decode_us, scheduling_us, preemption_us }
     }
 }

@@ -9,9 +9,9 @@ use wasmtime::Store;
 use super::describe;
 use super::fault::PluginPath;
 use super::functions::Functions;
-use super::host::{WasmHost, WasmLog, HostInputs};
+use super::host::{HostInputs, WasmHost, WasmLog};
 use crate::limits::DESCRIPTION_BYTES;
-use crate::{PolicyDescription, Fault, Limits};
+use crate::{Fault, Limits, PolicyDescription};
 
 /// Compiled code with functions that are called through `F`.
 pub(super) struct CompiledPlugin<F: Functions> {

@@ -22,7 +22,9 @@ pub fn componentize(path: &std::path::Path, core: &[u8]) -> Result<Vec<u8>, Faul
     let file = PluginPath::new(path);
     match inspect::format(&file, core)? {
         inspect::BinaryFormat::CoreModule => of_module(&file, core),
-        inspect::BinaryFormat::Component => Err(file.fault(FaultKind::Syntax, "is a component already; use it as it is")),
+        inspect::BinaryFormat::Component => {
+            Err(file.fault(FaultKind::Syntax, "is a component already; use it as it is"))
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::fault::{PluginPath, excerpt};
 use crate::limits::{ABOUT_BYTES, NAME_BYTES, PARAMETERS};
 use crate::rows::{events_of, reads_of};
-use crate::{PolicyDescription, Fault, FaultKind, Kind, PolicyParameter};
+use crate::{Fault, FaultKind, Kind, PolicyDescription, PolicyParameter};
 
 /// The description as a guest returns it. Sets are bits, some of which may be unknown to this host.
 pub(super) struct RawDescription {

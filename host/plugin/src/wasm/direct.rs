@@ -15,14 +15,14 @@ use wasmtime::{
 
 use super::describe::RawDescription;
 use super::fault::{PluginPath, ResultTooLarge};
-use super::functions::{Functions, DecisionRows};
+use super::functions::{DecisionRows, Functions};
 use super::host::{self, WasmHost};
 use super::inspect::{self, Exports};
 use super::memory::{GuestMemory, write};
 use super::standard;
-use crate::limits::{RESULT_BYTES, DESCRIPTION_BYTES};
+use crate::limits::{DESCRIPTION_BYTES, RESULT_BYTES};
 use crate::rows::{EventRow, QueuedRow, RequestRow, Row, RunningRow, StepRow};
-use crate::{LatencyConstants, Fault, FaultKind, Kind, PolicyParameter, GuestSetup};
+use crate::{Fault, FaultKind, GuestSetup, Kind, LatencyConstants, PolicyParameter};
 
 #[cfg(target_endian = "big")]
 compile_error!("guests are little-endian: rows would have to be turned round, number by number");
@@ -366,7 +366,9 @@ impl Functions for Direct {
         let of = kind.name();
         let role = match kind {
             Kind::Admission => DirectRole::Admission { admit: find.memory_result(of, "admit")? },
-            Kind::Routing => DirectRole::Routing { route: find.function(of, "route")?, scores: find.memory_result(of, "scores")? },
+            Kind::Routing => {
+                DirectRole::Routing { route: find.function(of, "route")?, scores: find.memory_result(of, "scores")? }
+            }
             Kind::Priority => DirectRole::Priority { priority: find.function(of, "priority")? },
             Kind::Scheduling => DirectRole::Scheduling { rank: find.function(of, "rank")? },
             Kind::Preemption => DirectRole::Preemption { victim: find.function(of, "victim")? },

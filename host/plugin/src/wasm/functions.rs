@@ -5,8 +5,8 @@ use wasmtime::{Engine, Store};
 use super::describe::RawDescription;
 use super::fault::PluginPath;
 use super::host::WasmHost;
-use crate::rows::{StalenessRow, EventRow, InstanceRow, QueuedRow, RequestRow, RunningRow, StepRow};
-use crate::{LatencyConstants, Fault, Kind, GuestSetup};
+use crate::rows::{EventRow, InstanceRow, QueuedRow, RequestRow, RunningRow, StalenessRow, StepRow};
+use crate::{Fault, GuestSetup, Kind, LatencyConstants};
 
 /// The functions of an instance that a guest of one kind uses; `typed.rs` and `direct.rs` implement the calls. Only
 /// functions of that kind are called.
@@ -48,8 +48,13 @@ pub trait Functions: Sized + Send + 'static {
     fn scores(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<Vec<f64>>;
     fn priority(&self, store: &mut Store<WasmHost>, request: &RequestRow) -> wasmtime::Result<i64>;
     fn rank(&self, store: &mut Store<WasmHost>, request: &RequestRow, queued: &QueuedRow) -> wasmtime::Result<f64>;
-    fn victim(&self, store: &mut Store<WasmHost>, now_us: u64, requester: u32, batch: &[RunningRow])
-    -> wasmtime::Result<u32>;
+    fn victim(
+        &self,
+        store: &mut Store<WasmHost>,
+        now_us: u64,
+        requester: u32,
+        batch: &[RunningRow],
+    ) -> wasmtime::Result<u32>;
     fn constants(&self, store: &mut Store<WasmHost>) -> wasmtime::Result<LatencyConstants>;
     fn queueing_time(&self, store: &mut Store<WasmHost>, input_tokens: u32) -> wasmtime::Result<u64>;
     fn step_time(&self, store: &mut Store<WasmHost>, step: &StepRow) -> wasmtime::Result<u64>;

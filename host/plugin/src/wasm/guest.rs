@@ -10,14 +10,14 @@ use wasmtime::Store;
 
 use super::compiled::CompiledPlugin;
 use super::fault::{PluginPath, excerpt};
-use super::functions::{Functions, DecisionRows};
+use super::functions::{DecisionRows, Functions};
 use super::host::{WasmCallInput, WasmHost, WasmLog};
 use crate::rows::{
-    InstanceRows, Rows, staleness_row, decision_row, event_row, queued_row, request_row, running_rows, step_row,
+    InstanceRows, Rows, decision_row, event_row, queued_row, request_row, running_rows, staleness_row, step_row,
 };
 use crate::{
-    AdmissionGuest, LatencyConstants, Fault, FaultKind, Guest, Kind, LatencyGuest, PreemptionGuest, PriorityGuest,
-    RoutingGuest, SchedulingGuest, GuestSetup, StartedGuest,
+    AdmissionGuest, Fault, FaultKind, Guest, GuestSetup, Kind, LatencyConstants, LatencyGuest, PreemptionGuest,
+    PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest,
 };
 
 /// An instance that was configured and accepts calls.
@@ -142,7 +142,11 @@ impl<F: Functions> WasmGuest<F> {
     ) -> Result<A, Fault> {
         let mut rows = std::mem::take(&mut self.rows);
         let Rows { rows: instances, changed } = rows.of(cluster);
-        let input = DecisionRows { request: decision_row(request, cluster), staleness: staleness_row(cluster.staleness), instances };
+        let input = DecisionRows {
+            request: decision_row(request, cluster),
+            staleness: staleness_row(cluster.staleness),
+            instances,
+        };
         let about = WasmCallInput { id: request.id, request: Some(request), ties, changed };
         let result = call(self, &input, &about);
         if result.is_err() {
@@ -170,7 +174,9 @@ impl<F: Functions> AdmissionGuest for WasmGuest<F> {
         })?;
         Ok(match decision {
             None => AdmissionDecision::Admit,
-            Some(text) => AdmissionDecision::Reject(Reason::Text(excerpt(&text, self.setup.limits.message_bytes).into())),
+            Some(text) => {
+                AdmissionDecision::Reject(Reason::Text(excerpt(&text, self.setup.limits.message_bytes).into()))
+            }
         })
     }
 }
@@ -265,7 +271,8 @@ impl<F: Functions> Guest for WasmGuest<F> {
     fn restore(&mut self, state: &[u8]) -> Result<(), Fault> {
         self.rows.forget();
         self.ready()?;
-        let result = self.call("restore", &WasmCallInput::default(), |functions, store| functions.restore(store, state))?;
+        let result =
+            self.call("restore", &WasmCallInput::default(), |functions, store| functions.restore(store, state))?;
         self.accepted("restore", result).inspect_err(|_| self.live = None)
     }
 

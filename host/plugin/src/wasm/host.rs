@@ -8,7 +8,7 @@ use rand::Rng as _;
 use wasmtime::component::{Linker, WasmStr};
 use wasmtime::{ResourceLimiter, StoreContextMut, Trap};
 
-use super::fault::{PluginPath, LimitExceeded, excerpt};
+use super::fault::{LimitExceeded, PluginPath, excerpt};
 use super::memory::GuestMemory;
 use crate::Limits;
 use crate::limits::{COMPONENT_PARTS, HOST_CALL_FUEL, TABLE_ELEMENTS};
@@ -82,7 +82,13 @@ impl HostInputs {
 }
 
 impl WasmHost {
-    pub(super) fn new(file: &PluginPath, limits: Limits, names: &Arc<[Box<str>]>, stream: Stream, log: WasmLog) -> Self {
+    pub(super) fn new(
+        file: &PluginPath,
+        limits: Limits,
+        names: &Arc<[Box<str>]>,
+        stream: Stream,
+        log: WasmLog,
+    ) -> Self {
         Self {
             file: file.clone(),
             limits,
@@ -206,7 +212,9 @@ pub(super) fn link(linker: &mut Linker<WasmHost>, full_name: &str) -> wasmtime::
     })?;
     host.func_wrap("random", |store: StoreContextMut<'_, WasmHost>, (): ()| Ok((random(store)?,)))?;
     host.func_wrap("pick", |store: StoreContextMut<'_, WasmHost>, (n,): (u32,)| Ok((pick(store, n)?,)))?;
-    host.func_wrap("prompt-blocks", |mut store: StoreContextMut<'_, WasmHost>, (): ()| Ok((prompt_blocks(&mut store)?,)))?;
+    host.func_wrap("prompt-blocks", |mut store: StoreContextMut<'_, WasmHost>, (): ()| {
+        Ok((prompt_blocks(&mut store)?,))
+    })?;
     host.func_wrap("text", |mut store: StoreContextMut<'_, WasmHost>, (name,): (u32,)| Ok((text(&mut store, name)?,)))?;
     host.func_wrap("changed", |mut store: StoreContextMut<'_, WasmHost>, (): ()| Ok((changed(&mut store)?,)))
 }

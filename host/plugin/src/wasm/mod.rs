@@ -17,6 +17,7 @@
 //! field. docs/performance.md states the cost of a call.
 
 mod bindings;
+mod code_cache;
 mod compiled;
 mod componentize;
 mod describe;
@@ -27,7 +28,6 @@ mod functions;
 mod guest;
 mod host;
 mod inspect;
-mod code_cache;
 mod memory;
 mod standard;
 #[cfg(test)]
@@ -49,10 +49,10 @@ use self::compiled::CompiledPlugin;
 use self::fault::PluginPath;
 use self::functions::Functions;
 use self::guest::WasmGuest;
-use self::host::{WasmHost, HostInputs};
-use self::inspect::{Exports, BinaryFormat};
+use self::host::{HostInputs, WasmHost};
+use self::inspect::{BinaryFormat, Exports};
 use super::sha256::sha256;
-use super::{PolicyDescription, Fault, FaultKind, Limits, Plugin, GuestSetup, StartedGuest, Technology};
+use super::{Fault, FaultKind, GuestSetup, Limits, Plugin, PolicyDescription, StartedGuest, Technology};
 
 /// Loads the plugin in the file at `path`, a component or a core module.
 ///
@@ -175,7 +175,11 @@ fn direct(file: &PluginPath, module: &Module, limits: &Limits) -> Result<WasmPlu
 }
 
 /// Links the host functions; also returns the data that they need before each call.
-fn link(file: &PluginPath, engine: &Engine, component: &Component) -> Result<(InstancePre<WasmHost>, HostInputs), Fault> {
+fn link(
+    file: &PluginPath,
+    engine: &Engine,
+    component: &Component,
+) -> Result<(InstancePre<WasmHost>, HostInputs), Fault> {
     let mut linker = Linker::new(engine);
     let mut functions = Vec::new();
     for (name, import) in component.component_type().imports(engine) {

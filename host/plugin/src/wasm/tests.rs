@@ -725,8 +725,8 @@ fn states_have_limits() {
         "(i64.store (i32.const 656) (i64.load (local.get $state)))",
         "(i32.store (i32.const 800) (i32.const 1)) (i32.store (i32.const 804) (i32.const 272)) (i32.store (i32.const 808) (i32.const 5)) (return (i32.const 800))",
     )]);
-    let messages = [("a gigabyte that is not there", gigabyte), ("more than allowed", large), ("refuses it", refuses)].map(
-        |(name, text)| {
+    let messages = [("a gigabyte that is not there", gigabyte), ("more than allowed", large), ("refuses it", refuses)]
+        .map(|(name, text)| {
             let limits = Limits { state_bytes: 1 << 20, ..Limits::default() };
             let mut guest = load_text(&text)
                 .and_then(|plugin| router(plugin.as_ref(), &GuestSetup { limits, ..setup(Kind::Routing) }))
@@ -734,8 +734,7 @@ fn states_have_limits() {
             let fault = guest.fork().map(|_| ()).expect_err(name);
             assert_eq!(route(guest.as_mut(), &[1, 0], &mut Vec::new()), Ok(1), "it accepts further calls");
             format!("# {name}\n{fault}\n")
-        },
-    );
+        });
     insta::assert_snapshot!(messages.concat(), @r"
     # a gigabyte that is not there
     router.wasm: save: violated its interface: list pointer/length out of bounds of memory [trap]

@@ -4,16 +4,16 @@ use wasmtime::component::{ComponentNamedList, Instance, InstancePre, Lift, Lower
 use wasmtime::{Engine, Store};
 
 use super::bindings::{
-    Staleness, Description, Event, ModelFact, Instance as InstanceRecord, InstanceInfo, Kinds, Queued, Request, Running, Step,
-    ConstantsRecord, AdmissionDecision,
+    AdmissionDecision, ConstantsRecord, Description, Event, Instance as InstanceRecord, InstanceInfo, Kinds, ModelFact,
+    Queued, Request, Running, Staleness, Step,
 };
 use super::describe::RawDescription;
 use super::fault::PluginPath;
-use super::functions::{Functions, DecisionRows};
+use super::functions::{DecisionRows, Functions};
 use super::host::WasmHost;
 use super::inspect::{Exports, not_exported};
 use crate::rows::{EventRow, QueuedRow, RequestRow, RunningRow, StepRow};
-use crate::{LatencyConstants, Fault, FaultKind, Kind, GuestSetup};
+use crate::{Fault, FaultKind, GuestSetup, Kind, LatencyConstants};
 
 type DecisionFunction<A> = TypedFunc<(Request, Staleness, &'static [InstanceRecord]), (A,)>;
 type Configure = TypedFunc<(Kinds, &'static [f64], Vec<InstanceInfo>, Vec<ModelFact>), (Result<(), String>,)>;
@@ -96,7 +96,9 @@ impl Functions for Typed {
         let of = kind.name();
         let role = match kind {
             Kind::Admission => TypedRole::Admission { admit: find.function(of, "admit")? },
-            Kind::Routing => TypedRole::Routing { route: find.function(of, "route")?, scores: find.function(of, "scores")? },
+            Kind::Routing => {
+                TypedRole::Routing { route: find.function(of, "route")?, scores: find.function(of, "scores")? }
+            }
             Kind::Priority => TypedRole::Priority { priority: find.function(of, "priority")? },
             Kind::Scheduling => TypedRole::Scheduling { rank: find.function(of, "rank")? },
             Kind::Preemption => TypedRole::Preemption { victim: find.function(of, "victim")? },
@@ -173,11 +175,16 @@ impl Functions for Typed {
         batch: &[RunningRow],
     ) -> wasmtime::Result<u32> {
         let batch: Vec<Running> = batch.iter().map(Running::from).collect();
-        one(called(role!(self, TypedRole::Preemption { victim } => victim), store, (now_us, requester, batch.as_slice())))
+        one(called(
+            role!(self, TypedRole::Preemption { victim } => victim),
+            store,
+            (now_us, requester, batch.as_slice()),
+        ))
     }
 
     fn constants(&self, store: &mut Store<WasmHost>) -> wasmtime::Result<LatencyConstants> {
-        one(called(role!(self, TypedRole::Latency(latency) => latency.constants), store, ())).map(LatencyConstants::from)
+        one(called(role!(self, TypedRole::Latency(latency) => latency.constants), store, ()))
+            .map(LatencyConstants::from)
     }
 
     fn queueing_time(&self, store: &mut Store<WasmHost>, input_tokens: u32) -> wasmtime::Result<u64> {

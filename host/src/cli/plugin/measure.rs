@@ -9,7 +9,7 @@ use blis_config::policy::BuiltIn;
 use blis_eval::timer::Timer;
 use blis_plugin::check::{setup, ties};
 use blis_plugin::inputs::{self, GuestCall, SyntheticService};
-use blis_plugin::{Fault, FaultKind, Kind, Limits, Plugin, GuestSetup, StartedGuest};
+use blis_plugin::{Fault, FaultKind, GuestSetup, Kind, Limits, Plugin, StartedGuest};
 
 /// A measurement takes at least that much CPU time, and is repeated; the fastest counts.
 const LONG_ENOUGH: Duration = Duration::from_millis(4);

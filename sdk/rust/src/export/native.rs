@@ -17,7 +17,9 @@ use blis_abi::table::{CHost, CText};
 
 use super::{Exported, description, panic_text, restored, save};
 use crate::description::{Description, Kind, Setup};
-use crate::policy::{Admission, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling, AdmissionDecision};
+use crate::policy::{
+    Admission, AdmissionDecision, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling,
+};
 use crate::rows::{Cluster, Event, Instance, LatencyConstants, Queued, Request, Running, Staleness, Step};
 use crate::testing;
 
@@ -277,7 +279,10 @@ unsafe fn read(setup: &table::CSetup, description: Description) -> Setup {
         instances: instances.to_vec(),
         parameters: declared.into_iter().map(|parameter| parameter.name).zip(values.iter().copied()).collect(),
         // SAFETY: promised by the caller.
-        model_facts: model_facts.iter().map(|model_fact| (unsafe { owned(model_fact.name) }, model_fact.value)).collect(),
+        model_facts: model_facts
+            .iter()
+            .map(|model_fact| (unsafe { owned(model_fact.name) }, model_fact.value))
+            .collect(),
     }
 }
 
@@ -321,14 +326,24 @@ unsafe extern "C" fn restore_state<P: Policy>(
 
 /// One call by the host of the policy behind `state`.
 #[inline]
-unsafe fn with_state<P, T>(host: *const CHost, state: *mut c_void, otherwise: T, function: impl FnOnce(&mut NativeState<P>) -> T) -> T {
+unsafe fn with_state<P, T>(
+    host: *const CHost,
+    state: *mut c_void,
+    otherwise: T,
+    function: impl FnOnce(&mut NativeState<P>) -> T,
+) -> T {
     // SAFETY: `state` is from `create`, and the host uses it on one thread at a time.
     unsafe { call(host, otherwise, || function(&mut *state.cast())) }
 }
 
 /// The same for functions that do not change the state.
 #[inline]
-unsafe fn with_policy<P, T>(host: *const CHost, state: *const c_void, otherwise: T, function: impl FnOnce(&P) -> T) -> T {
+unsafe fn with_policy<P, T>(
+    host: *const CHost,
+    state: *const c_void,
+    otherwise: T,
+    function: impl FnOnce(&P) -> T,
+) -> T {
     // SAFETY: as above.
     unsafe { call(host, otherwise, || function(&(*state.cast::<NativeState<P>>()).policy)) }
 }
@@ -345,7 +360,8 @@ unsafe extern "C" fn admit<P: Admission>(
 ) -> u32 {
     let function = |state: &mut NativeState<P>| {
         // SAFETY: the host's arguments.
-        let (request, staleness, instances) = unsafe { (&*request, *staleness, rows::<Instance>(instances, count, stride)) };
+        let (request, staleness, instances) =
+            unsafe { (&*request, *staleness, rows::<Instance>(instances, count, stride)) };
         let decision = state.policy.admit(request, &Cluster { staleness, instances: &instances });
         let (admitted, text) = match decision {
             AdmissionDecision::Admit => (1, CText::EMPTY),
@@ -373,7 +389,8 @@ unsafe extern "C" fn route<P: Routing>(
 ) -> u32 {
     let function = |state: &mut NativeState<P>| {
         // SAFETY: the host's arguments.
-        let (request, staleness, instances) = unsafe { (&*request, *staleness, rows::<Instance>(instances, count, stride)) };
+        let (request, staleness, instances) =
+            unsafe { (&*request, *staleness, rows::<Instance>(instances, count, stride)) };
         let index = state.policy.route(request, &Cluster { staleness, instances: &instances });
         u32::try_from(index).unwrap_or(u32::MAX)
     };
@@ -393,7 +410,8 @@ unsafe extern "C" fn scores<P: Routing>(
 ) {
     let function = |policy: &P| {
         // SAFETY: the host's arguments.
-        let (request, staleness, instances) = unsafe { (&*request, *staleness, rows::<Instance>(instances, count, stride)) };
+        let (request, staleness, instances) =
+            unsafe { (&*request, *staleness, rows::<Instance>(instances, count, stride)) };
         let mut scores = Vec::with_capacity(count);
         policy.scores(request, &Cluster { staleness, instances: &instances }, &mut scores);
         assert!(scores.len() == count, "{} scores for {count} instances", scores.len());

@@ -18,7 +18,9 @@ pub use blis_abi::canonical::RankParameters;
 
 use super::{Exported, description, panic_text, restored, save};
 use crate::description::{Kind, Setup};
-use crate::policy::{Admission, AdmissionDecision, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling};
+use crate::policy::{
+    Admission, AdmissionDecision, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling,
+};
 use crate::rows::{Cluster, Event, Instance, InstanceInfo, LatencyConstants, Request, Running, Step};
 
 mod imports {
@@ -208,7 +210,10 @@ impl<P: Policy> ModulePolicy<P> {
                 instances: instances.to_vec(),
                 parameters: declared.into_iter().map(|parameter| parameter.name).zip(values.iter().copied()).collect(),
                 // SAFETY: written by the host.
-                model_facts: model_facts.iter().map(|model_fact| (unsafe { owned(model_fact.name) }, model_fact.value)).collect(),
+                model_facts: model_facts
+                    .iter()
+                    .map(|model_fact| (unsafe { owned(model_fact.name) }, model_fact.value))
+                    .collect(),
             };
             let made = P::new(&setup).map(|policy| inner.policy = Some(policy));
             inner.refuse(made.err())

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use wasmtime::component::{ComponentNamedList, Instance, Lift, Lower};
 
 use super::*;
-use crate::rows::{StalenessRow, EventRow, InstanceRow, QueuedRow, RequestRow, RunningRow, StepRow};
+use crate::rows::{EventRow, InstanceRow, QueuedRow, RequestRow, RunningRow, StalenessRow, StepRow};
 use crate::wasm::bindings;
 use crate::wasm::direct::Direct;
 use crate::wasm::functions::DecisionRows;
@@ -110,7 +110,11 @@ impl DirectRecorder {
     }
 
     /// The bytes that arrived in the guest when it was called as `kind`.
-    fn bytes<A>(&mut self, kind: Kind, call: impl FnOnce(&Direct, &mut Store<WasmHost>) -> wasmtime::Result<A>) -> Vec<u8> {
+    fn bytes<A>(
+        &mut self,
+        kind: Kind,
+        call: impl FnOnce(&Direct, &mut Store<WasmHost>) -> wasmtime::Result<A>,
+    ) -> Vec<u8> {
         let Self { store, instance, code } = self;
         let file = PluginPath::new(Path::new("recorder.wasm"));
         let functions = Direct::find(&file, code, store, instance, kind, true).expect("has them");
@@ -197,7 +201,8 @@ fn the_recorder_tells_rows_apart() {
     let mut recorder = Recorder::new();
     let mut saw = |id| {
         let request = RequestRow { id, ..RequestRow::default() };
-        let (request, staleness) = (bindings::Request::from(&request), bindings::Staleness::from(&StalenessRow::default()));
+        let (request, staleness) =
+            (bindings::Request::from(&request), bindings::Staleness::from(&StalenessRow::default()));
         recorder.bytes::<_, (u32,)>("routing", "route", (request, staleness, [].as_slice() as &[bindings::Instance]))
     };
     let (one, two) = (saw(1), saw(2));
