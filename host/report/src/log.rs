@@ -64,7 +64,7 @@ fn log_scheduling(told: &SchedulingDecision) {
             time_us, instance, running, waiting, free_kv_blocks, token_budget, cached_tokens, num_tokens, "scheduled"
         ),
         SchedulingResult::Waits(reason) => {
-            debug!(request, time_us, instance, running, waiting, free_kv_blocks, token_budget, ?obstacle, "waits");
+            debug!(request, time_us, instance, running, waiting, free_kv_blocks, token_budget, obstacle = ?reason, "waits");
         }
     }
 }

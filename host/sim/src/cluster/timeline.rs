@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 use super::sessions::{ArrivalSource, FollowUpObserver};
 use super::{Cluster, FrontEvent, Halt};
 use crate::instance::Instance;
-use crate::observer::Observer;
+use crate::observer::{DynObserver, Observer};
 use crate::outcome::Counters;
 use crate::policy::Reads;
 use crate::request::{BlockKey, Request};
@@ -102,17 +102,15 @@ impl<I: Instance> Timeline<I> {
     ///
     /// # Errors
     /// As [`Cluster::run`].
-    pub fn next_decision(&mut self, observer: &mut impl Observer) -> Result<bool, Halt> {
+    pub fn next_decision(&mut self, observer: &mut dyn Observer) -> Result<bool, Halt> {
         loop {
             let horizon = self.cluster.config.horizon;
             match self.cluster.next(&mut self.arrivals).filter(|&(at, _)| at <= horizon) {
                 None => return Ok(false),
                 Some((at, FrontEvent::Arrival)) => {
-                    self.cluster.execute(
-                        at,
-                        FrontEvent::Arrival,
-                        &mut FollowUpObserver::new(&mut self.arrivals, observer),
-                    )?;
+                    let observer = &mut DynObserver::new(observer);
+                    let observer = &mut FollowUpObserver::new(&mut self.arrivals, observer);
+                    self.cluster.execute(at, FrontEvent::Arrival, observer)?;
                 }
                 Some((_, FrontEvent::Admission | FrontEvent::Routing)) => return Ok(true),
             }
@@ -145,8 +143,9 @@ impl<I: Instance> Timeline<I> {
     ///
     /// # Errors
     /// As [`Cluster::run`].
-    pub fn decide(&mut self, observer: &mut impl Observer) -> Result<(), Halt> {
+    pub fn decide(&mut self, observer: &mut dyn Observer) -> Result<(), Halt> {
         let Some((at, event)) = self.cluster.next(&mut self.arrivals) else { return Ok(()) };
+        let observer = &mut DynObserver::new(observer);
         self.cluster.execute(at, event, &mut FollowUpObserver::new(&mut self.arrivals, observer))
     }
 
@@ -154,9 +153,10 @@ impl<I: Instance> Timeline<I> {
     ///
     /// # Errors
     /// As [`Cluster::run`].
-    pub fn run_until(&mut self, end: Micros, observer: &mut impl Observer) -> Result<(), Halt> {
+    pub fn run_until(&mut self, end: Micros, observer: &mut dyn Observer) -> Result<(), Halt> {
         let end = end.min(self.cluster.config.horizon);
-        self.cluster.execute_until(end, &mut FollowUpObserver::new(&mut self.arrivals, observer))?;
+        let dynamic = &mut DynObserver::new(observer);
+        self.cluster.execute_until(end, &mut FollowUpObserver::new(&mut self.arrivals, dynamic))?;
         self.catch_up(end.saturating_add(Micros(1)), observer)
     }
 
@@ -164,8 +164,9 @@ impl<I: Instance> Timeline<I> {
     ///
     /// # Errors
     /// As [`Cluster::run`].
-    pub fn catch_up(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), Halt> {
-        (0..self.cluster.instances.len()).try_for_each(|instance| self.cluster.catch_up(instance, now, observer))?;
+    pub fn catch_up(&mut self, now: Micros, observer: &mut dyn Observer) -> Result<(), Halt> {
+        let passed_on = &mut DynObserver::new(observer);
+        (0..self.cluster.instances.len()).try_for_each(|instance| self.cluster.catch_up(instance, now, passed_on))?;
         self.cluster.config.abort.check()
     }
 
@@ -182,10 +183,10 @@ impl<I: Instance> Timeline<I> {
     ///
     /// # Errors
     /// As [`Cluster::run`].
-    pub fn finish(mut self, end: Micros, observer: &mut impl Observer) -> Result<Vec<Counters>, Halt> {
+    pub fn finish(mut self, end: Micros, observer: &mut dyn Observer) -> Result<Vec<Counters>, Halt> {
         self.run_until(end, observer)?;
         self.cluster.config.horizon = self.cluster.config.horizon.min(end);
-        self.cluster.finish(observer)
+        self.cluster.finish(&mut DynObserver::new(observer))
     }
 
     /// The instances in their present state; see [`Self::catch_up`].
