@@ -132,7 +132,7 @@ pub struct GuestSetup {
     /// The text of each name of the workload by number; number 0 has the empty text.
     pub names: Arc<[Box<str>]>,
     /// Metadata of model and hardware, as (`num_layers`, 32.0).
-    pub facts: Arc<[(String, f64)]>,
+    pub model_facts: Arc<[(String, f64)]>,
     /// The random-number stream of this guest.
     pub stream: Stream,
     /// Whether the scores of a routing policy are recorded.

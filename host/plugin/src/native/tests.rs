@@ -287,14 +287,14 @@ fn what_is_no_library_is_refused() {
     let path = folder.0.join("text.so");
     fs::write(&path, "fn route() {}").expect("a file");
     let fault = |path: &Path, limits: &Limits| load(path, limits).expect_err("no library");
-    let fault = fault(&path, &Limits::default());
-    assert_eq!(fault.kind, FaultKind::Unreadable);
-    assert!(folder.shorter(&fault).starts_with("text.so: not a library for this machine: "), "{fault}");
-    let fault = fault(&path, &Limits { file_bytes: 12, ..Limits::default() });
-    assert_eq!(folder.shorter(&fault), "text.so: it has 13 bytes; a plugin may have 12 [unreadable]");
+    let refusal = fault(&path, &Limits::default());
+    assert_eq!(refusal.kind, FaultKind::Unreadable);
+    assert!(folder.shorter(&refusal).starts_with("text.so: not a library for this machine: "), "{refusal}");
+    let refusal = fault(&path, &Limits { file_bytes: 12, ..Limits::default() });
+    assert_eq!(folder.shorter(&refusal), "text.so: it has 13 bytes; a plugin may have 12 [unreadable]");
     assert_eq!(folder.shorter(&fault(&folder.0, &Limits::default())).lines().count(), 1, "a folder");
-    let fault = fault(&folder.0.join("no.so"), &Limits::default());
-    assert!(folder.shorter(&fault).starts_with("no.so: "), "{fault}");
+    let refusal = fault(&folder.0.join("no.so"), &Limits::default());
+    assert!(folder.shorter(&refusal).starts_with("no.so: "), "{refusal}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use super::output::OutputForm;
 use super::output::{print, wants_text_form};
 use blis_config::policy::{Ambiguous, BuiltIn};
 use blis_eval::error::Failure;
-use blis_plugin::Loaded;
+use blis_plugin::LoadedPlugin;
 use blis_plugin::find::{Finder, PluginFile};
 use blis_plugin::{Fault, Kind};
 

@@ -253,7 +253,7 @@ unsafe extern "C" fn create<P: Policy>(host: *const CHost, setup: *const table::
     // SAFETY: the host passes valid pointers, here and in all functions below.
     let made = unsafe { call(host, Err("it panicked".to_owned()), || P::new(&read(&*setup, P::describe()))) };
     match made {
-        Ok(policy) => Box::into_raw(Box::new(State { policy, reason: String::new() })).cast(),
+        Ok(policy) => Box::into_raw(Box::new(NativeState { policy, reason: String::new() })).cast(),
         Err(message) => {
             // SAFETY: as above.
             unsafe { fail(host, &message) };

@@ -29,7 +29,7 @@ fn component(text: &str) -> Vec<u8> {
 }
 
 fn is_standard(component: &[u8]) -> bool {
-    let file = File::new(Path::new("router.wasm"));
+    let file = PluginPath::new(Path::new("router.wasm"));
     standard::main_module(component, &inspect::component(&file, component).expect("fits")).is_some()
 }
 
