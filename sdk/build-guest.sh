@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Compiles a policy to a WebAssembly module: sdk/build-guest.sh SOURCE OUT.wasm
 #
-# SOURCE is the folder of a Rust crate, or a C file. `blis` takes the module as it is.
+# SOURCE is the folder of a Rust crate, or a C file. `blis` loads the module as it is.
 #
-# Rust, whichever is there first:
+# Rust, the first that is installed:
 #   1. a rustup toolchain with the target wasm32-unknown-unknown;
-#   2. Debian's rustc-web, cargo-web and rust-web-src, which build the standard library along with it.
+#   2. Debian's rustc-web, cargo-web and rust-web-src, which compile the standard library too.
 # C: $WASM_CC, else clang with wasm-ld, else zig from PyPI (`pip install ziglang`).
-# Exit code 3: no compiler; the message says what to install.
+# Exit code 3: no compiler; the message names packages to install.
 set -euo pipefail
 
 target=wasm32-unknown-unknown
@@ -49,17 +49,17 @@ build_rust() {
         CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=$(wasm_linker) ||
             missing "No linker for WebAssembly. Any of these is enough: a rustup toolchain, apt-get install lld"
         export CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER
-        # No backtraces inside the module: the host makes better ones.
+        # No backtraces inside the module: those of the host are better.
         extra=(-Zbuild-std=std,panic_abort -Zbuild-std-features=)
     fi
 
-    # Modules name no folder of the machine they were built on. 256 KiB of stack are plenty.
+    # Modules must not contain local paths. 256 KiB of stack are enough.
     flags="-C link-arg=-zstack-size=262144"
     flags+=" --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}/registry/src=registry"
     flags+=" --remap-path-prefix=$("$rustc" --print sysroot)/lib/rustlib/src/rust=rust"
     flags+=" --remap-path-prefix=$here=sdk"
 
-    # The profile as in this workspace, also for crates elsewhere.
+    # The profile of this workspace, also for crates elsewhere.
     module=$(
         RUSTC=$(command -v "$rustc") RUSTFLAGS=$flags "$cargo" build "${extra[@]}" --target "$target" \
             --manifest-path "$1/Cargo.toml" --lib --profile guest --message-format json-render-diagnostics \
@@ -76,7 +76,7 @@ build_rust() {
     cp "$module" "$2"
 }
 
-# A linker for WebAssembly, as rustup's toolchains and Debian's packages bring it.
+# A linker for WebAssembly, from rustup's toolchains or Debian's packages.
 wasm_linker() {
     local found
     for found in "${RUSTUP_HOME:-$HOME/.rustup}"/toolchains/*/lib/rustlib/*/bin/rust-lld \

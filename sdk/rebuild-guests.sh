@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Compiles the plugins whose modules are committed in policies/, and says which modules differ.
+# Compiles the plugins with committed modules in policies/, and reports which modules differ.
 #
 #     sdk/rebuild-guests.sh                  builds into target/guests and compares
 #     sdk/rebuild-guests.sh --write          also replaces what differs, and writes policies/SOURCES.toml
 #
-# Other compilers make other bytes of the same source; what counts is that the decisions are the same,
-# which the tests compare. Needs what sdk/build-guest.sh needs; exit code 3 if it is not there. Packs with
-# the program as it is here, or with the one that BLIS names.
+# Other compilers produce other bytes from the same source; the tests compare the decisions, which must be
+# the same. Needs the compilers of sdk/build-guest.sh; exit code 3 if they are missing. Packs with the
+# program of this working tree, or with the one that $BLIS names.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# module, source, and the folders of what else it is made of
+# module, source, and the folders of its dependencies
 modules=(
     "rust-least-loaded plugins/least-loaded sdk/rust sdk/abi"
     "rust-weighted-prefix plugins/weighted-prefix sdk/rust sdk/abi"
@@ -41,7 +41,7 @@ main() {
     if [[ $write == yes ]]; then sources >"$list"; fi
 }
 
-# build MODULE SOURCE: components, so that no run has to make them of modules
+# build MODULE SOURCE: components, so that no run has to convert modules
 build() {
     local from=$2
     if [[ ! -f $from/Cargo.toml ]]; then from=$2/policy.c; fi
@@ -51,9 +51,9 @@ build() {
 
 sources() {
     cat <<'TEXT'
-# What the modules in this folder were built from. Written by `sdk/rebuild-guests.sh --write`.
+# Sources of the modules in this folder. Written by `sdk/rebuild-guests.sh --write`.
 #
-# `sources` are folders: of C, their *.c and *.h files; of Rust, Cargo.toml and what is in src.
+# `sources` are folders: for C, their *.c and *.h files; for Rust, Cargo.toml and the files in src.
 # `sources_sha256` is the SHA-256 of the lines "<SHA-256 of a file>  <path>", sorted by path.
 TEXT
     local module folders sources

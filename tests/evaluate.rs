@@ -384,7 +384,7 @@ fn tuning_finds_the_parameter_that_counts() {
     let dir = Scratch::new();
     let suite = small(&dir);
     let script = "// @param load 0 0 4 weight of what an instance has to do\n// @param idle 1 0 4 of nothing\n\
-                  fn route(r, s) { -s.in_flight * load - s.places * 0.01 }\n";
+                  fn route(r, s) { -s.in_flight * load - s.indices * 0.01 }\n";
     let (path, tuned) = (dir.join("one.rhai"), dir.join("tuned.rhai"));
     fs::write(&path, script).expect("scratch");
     let (path, tuned) = (path.display().to_string(), tuned.display().to_string());

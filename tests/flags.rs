@@ -855,7 +855,7 @@ fn priority_policy(t: &Trial) {
 }
 
 fn policy_param(t: &Trial) {
-    let script = t.file("to.rhai", "// @param to 0 0 2\nfn route(r, s) { s.places == to }\n");
+    let script = t.file("to.rhai", "// @param to 0 0 2\nfn route(r, s) { s.indices == to }\n");
     let placements = |flags: &str| {
         let flags = format!("--num-instances 3 --routing-policy {script} {flags}");
         distinct(t.placements(&calm(), &flags)) * 10 + t.placements(&calm(), &flags)[0].expect("an instance") as usize

@@ -51,7 +51,7 @@ fn worker() {
     let questions = traffic(Kind::Routing, 16);
     let mut ask = |calls: usize| {
         for question in questions.iter().cycle().take(calls) {
-            question.ask(&mut guest, &check::ties()).expect("an answer");
+            question.run(&mut guest, &check::ties()).expect("an answer");
         }
     };
     ask(WARM_UP);

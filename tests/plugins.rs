@@ -192,7 +192,7 @@ fn what_breaks_its_promises_fails_the_check() {
     let arguments = "check fails --policy-dir . --allow-native";
     let output = folder.blis(&format!("{arguments} --output text"));
     assert_eq!(output.code, Some(1), "{}", output.stdout);
-    assert!(output.stdout.contains("✗ routing: answers in range\n"), "{}", output.stdout);
+    assert!(output.stdout.contains("✗ routing: outputs are in range\n"), "{}", output.stdout);
     assert!(output.stderr.contains("checks failed\nhint: "), "{}", output.stderr);
     let checked = folder.json(arguments);
     assert_eq!(checked[0]["passed"], false);

@@ -1,4 +1,4 @@
-//! What we ship passes our own check: every policy in `policies/`, every whole script in a document.
+//! All shipped policies pass `blis plugin check`: those in `policies/`, and every whole script in a document.
 
 use std::fs;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ fn every_policy_that_is_found_by_name_passes_the_check() {
     }
 }
 
-/// Bundles name policies, built-in or not: each runs.
+/// Bundles name built-in policies and plugins.
 #[test]
 fn every_bundle_runs() {
     let entries = fs::read_dir(root().join("policies")).expect("policies").map(|entry| entry.expect("an entry").path());
@@ -35,12 +35,21 @@ fn every_bundle_runs() {
     }
 }
 
-/// Blocks in ```` ```rhai ```` that define a function a policy is called by.
+/// Blocks in ```` ```rhai ````, each of which is a whole policy.
 #[test]
 fn every_script_in_a_document_passes_the_check() {
     let scratch = Scratch::new();
     let mut checked = 0;
-    for page in ["README.md", "docs/plugins.md", "docs/policies.md", "docs/evaluate.md"] {
+    let pages = [
+        "README.md",
+        "docs/plugins.md",
+        "docs/policies.md",
+        "docs/evaluate.md",
+        "sdk/rhai/README.md",
+        "sdk/python/README.md",
+        "sdk/python/templates/shinka/interface.md",
+    ];
+    for page in pages {
         let text = fs::read_to_string(root().join(page)).expect("a document");
         for (number, block) in text.split("```rhai\n").skip(1).enumerate() {
             let script = block.split("```").next().unwrap_or_default();
@@ -49,5 +58,20 @@ fn every_script_in_a_document_passes_the_check() {
             checked += 1;
         }
     }
-    assert!(checked >= 1, "only {checked}");
+    assert!(checked >= 11, "only {checked}");
+}
+
+/// Seeds and examples that are files.
+#[test]
+fn every_script_file_passes_the_check() {
+    let scripts = [
+        "examples/policy-search/found.rhai",
+        "sdk/python/templates/gepa/seed.rhai",
+        "sdk/python/templates/openevolve/seed.rhai",
+        "sdk/python/templates/shinka/seed.rhai",
+        "sdk/python/templates/skydiscover/seed.rhai",
+    ];
+    for script in scripts {
+        check(&root().join(script).display().to_string());
+    }
 }

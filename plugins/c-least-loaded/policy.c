@@ -1,10 +1,10 @@
 /* The least loaded instance, in C: waiting, running and in flight, as the built-in `least-loaded`.
  *
- * Between two decisions a few loads change, and the host says which. So the state keeps all loads and, of
- * every 16 neighbours, the least and how many have it: a decision looks at what changed and at a sixteenth of
- * the rest. All of that follows from what the next call brings, so there is nothing to save. Counting the
- * equally good ones first and asking the host for one of them afterwards is what the built-in does, too: hence
- * both place every request alike.
+ * Between two decisions a few loads change, and the host reports which. So the state keeps all loads and, for
+ * every chunk of 16 neighbouring instances, the least load and how many instances have it: a decision reads the
+ * changed loads and a sixteenth of the rest. A new state builds this index from the next call, so there is nothing
+ * to save. The built-in also counts the equally good instances first and calls the host's pick once: hence both
+ * route every request to the same instance.
  *
  *     sdk/build-guest.sh plugins/c-least-loaded/policy.c c-least-loaded.wasm     (sandboxed)
  *     cc -O2 -shared -fPIC -Isdk/c plugins/c-least-loaded/policy.c -o c-least-loaded.so
@@ -12,16 +12,16 @@
 #define BLIS_POLICY_IMPLEMENTATION
 #include "blis_policy.h"
 
-/* Neighbours. */
+/* Number of neighbouring instances in a chunk. */
 #define CHUNK 16
 
 typedef struct least {
     uint32_t load;
-    uint32_t tied; /* how many of the chunk have it */
+    uint32_t tied; /* number of instances with this load */
 } least;
 
 typedef struct state {
-    size_t count; /* 0: nothing is known */
+    size_t count; /* number of instances; 0: no loads are known */
     uint32_t *loads;
     least *chunks;
 } state;
@@ -65,7 +65,7 @@ static uint32_t restore(const blis_host *host, void *self, const uint8_t *bytes,
     return len == 0;
 }
 
-/* What does not fit 32 bits counts as the largest, as in the built-in. */
+/* A load that exceeds 32 bits counts as the largest, as in the built-in. */
 static uint32_t load_of(const blis_instance *instance) {
     const uint64_t load = (uint64_t)instance->queue_depth + instance->batch_size + instance->in_flight;
     return load < UINT32_MAX ? (uint32_t)load : UINT32_MAX;
@@ -83,14 +83,14 @@ static size_t chunk_len(const state *self, size_t chunk) {
     return left < CHUNK ? left : CHUNK;
 }
 
-static void look_at_chunk(state *self, size_t chunk) {
+static void update_chunk(state *self, size_t chunk) {
     const uint32_t *loads = self->loads + chunk * CHUNK;
     const size_t len = chunk_len(self, chunk);
-    /* Of a length that the compiler knows, wherever possible. */
+    /* A chunk of constant length compiles to faster code. */
     self->chunks[chunk] = len == CHUNK ? least_of(loads, CHUNK) : least_of(loads, len);
 }
 
-static void look_at_all(state *self, const void *instances, size_t count, size_t stride) {
+static void update_all(state *self, const void *instances, size_t count, size_t stride) {
     const size_t chunks = (count + CHUNK - 1) / CHUNK;
     if (count != self->count) {
         forget(self);
@@ -100,62 +100,62 @@ static void look_at_all(state *self, const void *instances, size_t count, size_t
     }
     const char *row = instances;
     for (size_t i = 0; i < count; i++, row += stride) self->loads[i] = load_of((const blis_instance *)row);
-    for (size_t chunk = 0; chunk < chunks; chunk++) look_at_chunk(self, chunk);
+    for (size_t chunk = 0; chunk < chunks; chunk++) update_chunk(self, chunk);
 }
 
-/* Brings the loads up to date. */
-static void follow(state *self, const uint32_t *places, size_t changed, const void *instances, size_t count,
+/* Updates the loads at the given indices. */
+static void follow(state *self, const uint32_t *indices, size_t changed, const void *instances, size_t count,
                    size_t stride) {
     if (count != self->count) {
-        look_at_all(self, instances, count, stride);
+        update_all(self, instances, count, stride);
         return;
     }
-    /* First all loads, then the chunks: what was just written is slow to read again. */
+    /* Updates all loads before the chunks: reading what was just written is slow. */
     for (size_t i = 0; i < changed; i++)
-        self->loads[places[i]] = load_of(BLIS_ROW(blis_instance, instances, stride, places[i]));
-    for (size_t i = 0; i < changed; i++) look_at_chunk(self, places[i] / CHUNK);
+        self->loads[indices[i]] = load_of(BLIS_ROW(blis_instance, instances, stride, indices[i]));
+    for (size_t i = 0; i < changed; i++) update_chunk(self, indices[i] / CHUNK);
 }
 
-/* One of the `tied` equally good ones, by number. */
+/* One of `tied` equally good instances, by number. */
 static uint32_t pick(const blis_host *host, uint32_t tied) { return tied < 2 ? 0 : host->pick(host->context, tied); }
 
-/* So many places of equally loaded instances are remembered. */
+/* Number of indices of equally loaded instances that are kept. */
 #define REMEMBERED 16
 
-/* Without anything known. */
-static uint32_t route_anew(const blis_host *host, const void *instances, size_t count, size_t stride) {
-    uint32_t least = UINT32_MAX, tied = 0, places[REMEMBERED];
+/* Routes without known loads. */
+static uint32_t route_without_index(const blis_host *host, const void *instances, size_t count, size_t stride) {
+    uint32_t least = UINT32_MAX, tied = 0, indices[REMEMBERED];
     const char *row = instances;
     for (size_t i = 0; i < count; i++, row += stride) {
         const uint32_t here = load_of((const blis_instance *)row);
-        if (here > least) continue; /* as most are */
+        if (here > least) continue; /* the common case */
         if (here < least) tied = 0;
         least = here;
-        if (tied < REMEMBERED) places[tied] = (uint32_t)i;
+        if (tied < REMEMBERED) indices[tied] = (uint32_t)i;
         tied++;
     }
     uint32_t chosen = pick(host, tied);
-    if (chosen < REMEMBERED) return places[chosen];
-    /* So many are rare: look for the others again. */
-    size_t i = places[REMEMBERED - 1] + 1;
+    if (chosen < REMEMBERED) return indices[chosen];
+    /* More ties than are kept are rare: search for the others again. */
+    size_t i = indices[REMEMBERED - 1] + 1;
     chosen -= REMEMBERED;
     while (load_of(BLIS_ROW(blis_instance, instances, stride, i)) != least || chosen-- > 0) i++;
     return (uint32_t)i;
 }
 
-static uint32_t route(const blis_host *host, void *state_, const blis_request *request, const blis_ages *ages,
+static uint32_t route(const blis_host *host, void *state_, const blis_request *request, const blis_staleness *staleness,
                       const void *instances, size_t count, size_t stride) {
     state *self = state_;
-    (void)request, (void)ages;
-    /* A few are as quickly looked at as followed; and so are all of which nothing is known, as it may be that
-     * nothing will be known at the next decision either. */
-    const uint32_t *places = NULL;
-    const size_t changed = count > CHUNK ? host->changed(host->context, &places) : SIZE_MAX;
+    (void)request, (void)staleness;
+    /* For a few instances, reading all is as fast as following the changes. If any row may have changed, no index is
+     * built, because the next decision may be the same. */
+    const uint32_t *indices = NULL;
+    const size_t changed = count > CHUNK ? host->changed(host->context, &indices) : SIZE_MAX;
     if (changed == SIZE_MAX) {
         self->count = 0;
-        return route_anew(host, instances, count, stride);
+        return route_without_index(host, instances, count, stride);
     }
-    follow(self, places, changed, instances, count, stride);
+    follow(self, indices, changed, instances, count, stride);
     const size_t chunks = (count + CHUNK - 1) / CHUNK;
     uint32_t load = UINT32_MAX, tied = 0;
     for (size_t i = 0; i < chunks; i++) load = self->chunks[i].load < load ? self->chunks[i].load : load;
@@ -167,9 +167,9 @@ static uint32_t route(const blis_host *host, void *state_, const blis_request *r
             nth -= here;
             continue;
         }
-        size_t place = chunk * CHUNK;
-        while (self->loads[place] != load || nth-- > 0) place++;
-        return (uint32_t)place;
+        size_t index = chunk * CHUNK;
+        while (self->loads[index] != load || nth-- > 0) index++;
+        return (uint32_t)index;
     }
 }
 

@@ -9,14 +9,14 @@
  * exports of the WIT package blis:policy@1.0.0 where BLIS_POLICY_IMPLEMENTATION is defined before it
  * is included, in one file. README.md beside it shows both.
  *
- * Structs have the layout of the WIT records of the same names (sdk/wit/since-v1.0.0/policy.wit,
- * which documents every field): numbers only, largest first, no gaps. All times are microseconds of
+ * Structs have the layout of the WIT records of the same names (sdk/wit/since-v1.0.0/policy.wit, which
+ * documents every field): numbers only, the largest first, no padding. All times are microseconds of
  * simulated time. The host passes the size of a row (`stride`): later versions may append fields, so
- * step from row to row with BLIS_ROW. Nothing the host passes stays valid after the call.
+ * use BLIS_ROW to step from row to row. Pointers that the host passes are valid during the call only.
  *
- * Rules: no function may throw or longjmp out of the library; a function that cannot answer calls
- * host->fail and returns anything. A state is used by one thread at a time, but several states may be
- * in use at once: keep everything in the state, nothing in globals.
+ * Rules: no function may throw or longjmp out of the library; a function that cannot compute its result
+ * calls host->fail and returns any value. A state is used by one thread at a time, but several states
+ * may be in use at once: keep all data in the state, none in globals.
  */
 #ifndef BLIS_POLICY_H
 #define BLIS_POLICY_H
@@ -29,7 +29,7 @@ extern "C" {
 #endif
 
 #define BLIS_ABI_VERSION 1u
-/* "There is none", where a number may be missing. */
+/* Values of numbers that are missing. */
 #define BLIS_NONE_U64 UINT64_MAX
 #define BLIS_NONE_U32 UINT32_MAX
 #define BLIS_NONE_I32 INT32_MIN
@@ -40,13 +40,13 @@ extern "C" {
 typedef struct blis_request {
     uint64_t now_us, arrival_us, deadline_us;
     uint32_t id, input_tokens, max_output_tokens, prompt_blocks, shared_blocks, block_size;
-    int32_t urgency, client_priority;
+    int32_t class_priority, client_priority;
     uint32_t slo_class, tenant, session, model, client, prefix_group, round_index, tenant_in_flight;
 } blis_request;
 
-typedef struct blis_ages {
+typedef struct blis_staleness {
     uint64_t load_us, cached_blocks_us;
-} blis_ages;
+} blis_staleness;
 
 typedef struct blis_instance {
     double kv_utilization, cache_hit_rate;
@@ -63,7 +63,7 @@ typedef struct blis_running {
     uint64_t arrival_us, deadline_us;
     int64_t priority;
     uint32_t id, input_tokens, computed_tokens, generated_tokens, kv_blocks, preemptions;
-    int32_t urgency;
+    int32_t class_priority;
     uint32_t slo_class, tenant, session;
 } blis_running;
 
@@ -80,15 +80,15 @@ typedef struct blis_event {
     uint32_t slo_class, tenant, session, prefix_group, block;
 } blis_event;
 
-/* Row number `i` of an array whose rows are `stride` bytes apart. */
+/* Row `i` of an array with rows that are `stride` bytes apart. */
 #define BLIS_ROW(type, rows, stride, i) ((const type *)((const char *)(rows) + (size_t)(i) * (stride)))
 
 /* Kinds, columns and events are sets of bits. */
 enum { BLIS_ADMISSION = 1, BLIS_ROUTING = 2, BLIS_PRIORITY = 4, BLIS_SCHEDULING = 8, BLIS_PREEMPTION = 16, BLIS_LATENCY = 32 };
 enum { BLIS_READS_LOAD = 1, BLIS_READS_IN_FLIGHT = 2, BLIS_READS_CACHED_BLOCKS = 4 };
-enum { BLIS_WANTS_ROUTED = 1, BLIS_WANTS_FIRST_TOKEN = 2, BLIS_WANTS_COMPLETED = 4, BLIS_WANTS_ENDED = 8, BLIS_WANTS_REJECTED = 16, BLIS_WANTS_BLOCKS = 32 };
+enum { BLIS_OBSERVES_ROUTED = 1, BLIS_OBSERVES_FIRST_TOKEN = 2, BLIS_OBSERVES_COMPLETED = 4, BLIS_OBSERVES_ENDED = 8, BLIS_OBSERVES_REJECTED = 16, BLIS_OBSERVES_BLOCKS = 32 };
 
-/* Text that need not end in 0. */
+/* Text, not necessarily terminated by 0. */
 typedef struct blis_text {
     const char *data;
     size_t len;
@@ -108,82 +108,83 @@ typedef struct blis_description {
     const blis_parameter *parameters;
 } blis_description;
 
-/* What a policy may ask for during a call; `context` goes with each question. */
+/* Functions that a policy may call during a call by the host; `context` is their first argument. */
 typedef struct blis_host {
     void *context;
     void (*log)(void *context, uint32_t level, blis_text message); /* 0 error, 1 warning, 2 information, 3 detail */
-    void (*fail)(void *context, blis_text message);                /* this call cannot be answered */
+    void (*fail)(void *context, blis_text message);                /* this call has no valid result */
     uint64_t (*random)(void *context);
     uint32_t (*pick)(void *context, uint32_t n);
-    size_t (*prompt_blocks)(void *context, const uint32_t **blocks); /* how many; valid during the call */
+    size_t (*prompt_blocks)(void *context, const uint32_t **blocks); /* returns their number; valid during the call */
     blis_text (*text)(void *context, uint32_t name);
-    /* During `admit`, `route` and `scores`: the places of the rows that may differ from those that this state saw
-     * in the `admit` or `route` before, in any order, some perhaps twice. How many; valid during the call. SIZE_MAX
-     * if any row may differ: after `create` and `restore`, after a call that failed, when signals were read anew. */
-    size_t (*changed)(void *context, const uint32_t **places);
+    /* During `admit`, `route` and `scores`: the indices of the rows that may differ from those that this state saw
+     * in the previous `admit` or `route`, in any order and possibly repeated. Returns their number; valid during
+     * the call. Returns SIZE_MAX if any row may differ: after `create` and `restore`, after a call that failed, when
+     * the signals were refreshed. */
+    size_t (*changed)(void *context, const uint32_t **indices);
 } blis_host;
 
 typedef struct blis_instance_info {
     uint32_t id, max_num_seqs, total_kv_blocks, block_size;
 } blis_instance_info;
 
-typedef struct blis_fact {
+typedef struct blis_model_fact {
     blis_text name;
     double value;
-} blis_fact;
+} blis_model_fact;
 
 typedef struct blis_setup {
-    uint32_t kind; /* one bit: what this state is used for */
+    uint32_t kind; /* one bit: the kind for which this state is used */
     uint32_t instance_count;
     const blis_instance_info *instances;
     const double *parameters; /* as many as declared, in that order */
-    const blis_fact *facts;
-    size_t fact_count;
+    const blis_model_fact *model_facts;
+    size_t model_fact_count;
 } blis_setup;
 
-typedef struct blis_constants {
-    uint64_t shortest_step, output_token, post_decode, scheduling, preemption;
-} blis_constants;
+typedef struct blis_latency_constants {
+    uint64_t shortest_step_us, output_token_us, post_decode_us, scheduling_us, preemption_us;
+} blis_latency_constants;
 
 /* The first fields of the table below, for its initialiser. */
 #define BLIS_TABLE_HEAD                                                                                   \
     .abi_version = BLIS_ABI_VERSION, .size = sizeof(blis_policy_v1),                                      \
-    .struct_sizes = {sizeof(blis_request), sizeof(blis_ages), sizeof(blis_instance), sizeof(blis_queued), \
+    .struct_sizes = {sizeof(blis_request), sizeof(blis_staleness), sizeof(blis_instance), sizeof(blis_queued), \
                      sizeof(blis_running), sizeof(blis_step), sizeof(blis_event)}
 
 /* The table. A function of a kind that `describe` does not name may be NULL. */
 typedef struct blis_policy_v1 {
     uint32_t abi_version; /* BLIS_ABI_VERSION */
     uint32_t size;        /* sizeof(blis_policy_v1) */
-    /* sizeof of the structs above, in their order: request, ages, instance, queued, running, step, event */
+    /* sizeof of the structs above, in their order: request, staleness, instance, queued, running, step, event */
     uint32_t struct_sizes[7];
     uint32_t reserved;
 
     const blis_description *(*describe)(void);
-    /* NULL, after host->fail, if it cannot be. */
+    /* Returns NULL, after host->fail, if no state can be created. */
     void *(*create)(const blis_host *host, const blis_setup *setup);
     void (*destroy)(void *state);
-    /* Writes at most `capacity` bytes and returns how many it needs. */
+    /* Writes at most `capacity` bytes and returns the number of bytes that the state needs. */
     size_t (*save)(const blis_host *host, const void *state, uint8_t *buffer, size_t capacity);
-    /* 0 if it could not be restored. */
+    /* Returns 0 if the state cannot be restored. */
     uint32_t (*restore)(const blis_host *host, void *state, const uint8_t *bytes, size_t len);
 
-    /* 1 to admit; 0 to reject, with a reason that stays valid until the next call. */
-    uint32_t (*admit)(const blis_host *host, void *state, const blis_request *request, const blis_ages *ages,
+    /* Returns 1 to admit; 0 to reject, with a reason that stays valid until the next call. */
+    uint32_t (*admit)(const blis_host *host, void *state, const blis_request *request, const blis_staleness *staleness,
                       const void *instances, size_t count, size_t stride, blis_text *reason);
-    uint32_t (*route)(const blis_host *host, void *state, const blis_request *request, const blis_ages *ages,
+    uint32_t (*route)(const blis_host *host, void *state, const blis_request *request, const blis_staleness *staleness,
                       const void *instances, size_t count, size_t stride);
-    /* Fills in `count` scores; changes nothing. */
-    void (*scores)(const blis_host *host, const void *state, const blis_request *request, const blis_ages *ages,
+    /* Writes `count` scores; must not change the state. */
+    void (*scores)(const blis_host *host, const void *state, const blis_request *request, const blis_staleness *staleness,
                    const void *instances, size_t count, size_t stride, double *scores);
     int64_t (*priority)(const blis_host *host, void *state, const blis_request *request);
     double (*rank)(const blis_host *host, void *state, const blis_request *request, const blis_queued *queued);
-    uint32_t (*victim)(const blis_host *host, void *state, uint64_t now_us, uint32_t wanting,
+    uint32_t (*victim)(const blis_host *host, void *state, uint64_t now_us, uint32_t requester,
                        const void *batch, size_t count, size_t stride);
-    void (*constants)(const blis_host *host, const void *state, blis_constants *constants);
+    void (*constants)(const blis_host *host, const void *state, blis_latency_constants *constants);
     uint64_t (*queueing_time)(const blis_host *host, const void *state, uint32_t input_tokens);
     uint64_t (*step_time)(const blis_host *host, const void *state, const blis_step *step);
-    void (*notice)(const blis_host *host, void *state, const blis_event *event);
+    void (*observe)(const blis_host *host, void *state, const blis_event *event);
 } blis_policy_v1;
 
 #if defined(_WIN32)
@@ -194,7 +195,7 @@ typedef struct blis_policy_v1 {
 
 BLIS_EXPORT const blis_policy_v1 *blis_plugin_v1(void);
 
-/* Zeroed memory for a state, with or without a C library; there is always some, or the policy ends. */
+/* Zeroed memory for a state, with or without a C library; aborts if there is none. */
 #ifdef __wasm__
 void *blis_alloc(size_t size);
 void blis_free(void *memory);

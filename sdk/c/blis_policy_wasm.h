@@ -1,16 +1,16 @@
 /* The exports of blis:policy@1.0.0 (sdk/wit/since-v1.0.0/policy.wit), forwarded to the table that
  * blis_plugin_v1() returns. Included by blis_policy.h; needs no C library.
  *
- * By the canonical ABI of the component model, more than 16 numbers of parameters come as one pointer,
- * more than one number of results goes back as a pointer, and records lie in memory as structs do.
- * Parameters lie in an arena that is emptied when the call returns. All interfaces are exported; those
- * of kinds that `describe` does not name are never called.
+ * By the canonical ABI of the component model, parameters of more than 16 numbers are passed as one
+ * pointer, results of more than one number are returned as a pointer, and records lie in memory as
+ * structs do. Parameters lie in an arena that is emptied when the call returns. All interfaces are
+ * exported; those of kinds that `describe` does not name are never called.
  */
 #ifndef BLIS_POLICY_WASM_H
 #define BLIS_POLICY_WASM_H
 
 #define BLIS_W_EXPORT(name) __attribute__((export_name(name), used))
-/* What is called for each decision takes the policy's function in: a call through a table costs 100 ns here. */
+/* Functions called for each decision inline the policy's function: a call through a table costs 100 ns. */
 #define BLIS_W_DECISION(name) __attribute__((flatten)) BLIS_W_EXPORT(name)
 #define BLIS_W_IMPORT(name) __attribute__((import_module("blis:policy/host@1.0.0"), import_name(name)))
 
@@ -28,12 +28,12 @@ BLIS_W_IMPORT("text") void blis_w_import_text(uint32_t name, blis_w_list *result
 /* `option<list<u32>>` */
 typedef struct blis_w_changed {
     uint8_t is_known;
-    blis_w_list places;
+    blis_w_list indices;
 } blis_w_changed;
 
 BLIS_W_IMPORT("changed") void blis_w_import_changed(blis_w_changed *result);
 
-/* What compilers call behind one's back. */
+/* Functions that compilers call implicitly. */
 __attribute__((weak, no_builtin)) void *memset(void *to, int value, size_t len) {
     for (size_t i = 0; i < len; i++) ((unsigned char *)to)[i] = (unsigned char)value;
     return to;
@@ -53,7 +53,7 @@ __attribute__((weak, no_builtin)) void *memcpy(void *to, const void *from, size_
     return memmove(to, from, len);
 }
 
-/* ---- Memory: blocks of 16, 32, 64 … bytes; what is freed is used again for the same size. ---- */
+/* ---- Memory: blocks of 16, 32, 64 … bytes; a freed block is reused for the same size. ---- */
 
 typedef union blis_w_block {
     struct {
@@ -68,7 +68,7 @@ extern unsigned char __heap_base;
 static uintptr_t blis_w_top;
 static blis_w_block *blis_w_free_blocks[32];
 
-/* From memory that was never used: zeros. */
+/* A block of memory that was never used, and is therefore zero. */
 static blis_w_block *blis_w_new_block(uint32_t shift) {
     if (blis_w_top == 0) blis_w_top = ((uintptr_t)&__heap_base + 15) & ~(uintptr_t)15;
     const uint64_t end = (uint64_t)blis_w_top + ((uint64_t)1 << shift);
@@ -112,17 +112,17 @@ static void *blis_w_outgrown[32];
 static uint32_t blis_w_outgrown_count;
 
 BLIS_W_EXPORT("cabi_realloc") void *blis_w_realloc(void *old, size_t old_size, size_t align, size_t size) {
-    size_t place = (blis_w_arena_used + align - 1) & ~(align - 1);
-    if (place > blis_w_arena_size || size > blis_w_arena_size - place) {
+    size_t offset = (blis_w_arena_used + align - 1) & ~(align - 1);
+    if (offset > blis_w_arena_size || size > blis_w_arena_size - offset) {
         if (size > (size_t)1 << 29 || blis_w_outgrown_count == 32) __builtin_trap();
         if (blis_w_arena) blis_w_outgrown[blis_w_outgrown_count++] = blis_w_arena;
         blis_w_arena_size = 2 * blis_w_arena_size + size + 4096;
         blis_w_arena = (unsigned char *)blis_w_take(blis_w_arena_size, 0);
-        place = 0;
+        offset = 0;
     }
-    blis_w_arena_used = place + size;
-    if (old_size > 0) memcpy(blis_w_arena + place, old, old_size < size ? old_size : size);
-    return blis_w_arena + place;
+    blis_w_arena_used = offset + size;
+    if (old_size > 0) memcpy(blis_w_arena + offset, old, old_size < size ? old_size : size);
+    return blis_w_arena + offset;
 }
 
 /* ---- The host, as the table's functions see it. ---- */
@@ -169,23 +169,23 @@ static blis_text blis_w_text(void *context, uint32_t name) {
     return text;
 }
 
-static size_t blis_w_changed_places(void *context, const uint32_t **places) {
+static size_t blis_w_changed_indices(void *context, const uint32_t **indices) {
     (void)context;
     blis_w_changed changed;
     blis_w_import_changed(&changed);
     if (!changed.is_known) return SIZE_MAX;
-    *places = (const uint32_t *)changed.places.start;
-    return changed.places.len;
+    *indices = (const uint32_t *)changed.indices.start;
+    return changed.indices.len;
 }
 
 static const blis_host blis_w_host = {0,           blis_w_log,           blis_w_fail, blis_w_random,
-                                      blis_w_pick, blis_w_prompt_blocks, blis_w_text, blis_w_changed_places};
+                                      blis_w_pick, blis_w_prompt_blocks, blis_w_text, blis_w_changed_indices};
 
 /* ---- Calls. ---- */
 
 static void *blis_w_state;
 
-/* The end of a call. A policy that said it cannot answer has said why; the host learns it from the log. */
+/* The end of a call. If the policy called fail, the reason goes to the host's log and the call traps. */
 static void blis_w_done(void) {
     if (blis_w_failed) {
         blis_w_import_log(0, blis_w_failure, blis_w_failure_len);
@@ -195,13 +195,13 @@ static void blis_w_done(void) {
     while (blis_w_outgrown_count > 0) blis_free(blis_w_outgrown[--blis_w_outgrown_count]);
 }
 
-/* `result<_, string>` and `verdict`: 1 with a text, or 0. */
+/* `result<_, string>` and `decision`: 1 with a text, or 0. */
 typedef struct blis_w_refusal {
     uint8_t refused;
     blis_text text;
 } blis_w_refusal;
 
-static blis_w_refusal blis_w_answer;
+static blis_w_refusal blis_w_result;
 static blis_w_list blis_w_bytes;
 
 static const blis_w_refusal *blis_w_refuse_if(uint32_t refused) {
@@ -210,13 +210,13 @@ static const blis_w_refusal *blis_w_refuse_if(uint32_t refused) {
         blis_text unsaid = BLIS_TEXT("the policy does not say why");
         blis_w_fail(0, unsaid);
     }
-    blis_w_answer.refused = refused != 0;
-    blis_w_answer.text.data = blis_w_failure;
-    blis_w_answer.text.len = refused ? blis_w_failure_len : 0;
+    blis_w_result.refused = refused != 0;
+    blis_w_result.text.data = blis_w_failure;
+    blis_w_result.text.len = refused ? blis_w_failure_len : 0;
     blis_w_failed = 0;
     blis_w_failure_len = 0;
     blis_w_done();
-    return &blis_w_answer;
+    return &blis_w_result;
 }
 
 typedef struct blis_w_parameter {
@@ -260,9 +260,9 @@ BLIS_W_EXPORT("blis:policy/plugin@1.0.0#describe") const blis_w_description *bli
 BLIS_W_EXPORT("blis:policy/plugin@1.0.0#configure")
 const blis_w_refusal *blis_w_configure(uint32_t kind, const double *parameters, size_t parameter_count,
                                        const blis_instance_info *instances, size_t instance_count,
-                                       const blis_fact *facts, size_t fact_count) {
+                                       const blis_model_fact *model_facts, size_t model_fact_count) {
     const blis_policy_v1 *table = blis_plugin_v1();
-    const blis_setup setup = {kind, (uint32_t)instance_count, instances, parameters, facts, fact_count};
+    const blis_setup setup = {kind, (uint32_t)instance_count, instances, parameters, model_facts, model_fact_count};
     if (parameter_count != table->describe()->parameter_count) __builtin_trap();
     if (blis_w_state) table->destroy(blis_w_state);
     blis_w_state = table->create(&blis_w_host, &setup);
@@ -292,27 +292,27 @@ const blis_w_refusal *blis_w_restore(const uint8_t *bytes, size_t len) {
 
 typedef struct blis_w_decision {
     blis_request request;
-    blis_ages ages;
+    blis_staleness staleness;
     const blis_instance *instances;
     size_t count;
 } blis_w_decision;
 
 BLIS_W_DECISION("blis:policy/admission@1.0.0#admit") const blis_w_refusal *blis_w_admit(const blis_w_decision *d) {
-    static blis_w_refusal verdict;
+    static blis_w_refusal decision;
     blis_text reason = {0, 0};
-    const uint32_t admitted = blis_plugin_v1()->admit(&blis_w_host, blis_w_state, &d->request, &d->ages,
+    const uint32_t admitted = blis_plugin_v1()->admit(&blis_w_host, blis_w_state, &d->request, &d->staleness,
                                                       d->instances, d->count, sizeof(blis_instance), &reason);
-    verdict.refused = !admitted;
-    verdict.text = reason;
+    decision.refused = !admitted;
+    decision.text = reason;
     blis_w_done();
-    return &verdict;
+    return &decision;
 }
 
 BLIS_W_DECISION("blis:policy/routing@1.0.0#route") uint32_t blis_w_route(const blis_w_decision *d) {
-    const uint32_t place = blis_plugin_v1()->route(&blis_w_host, blis_w_state, &d->request, &d->ages,
+    const uint32_t index = blis_plugin_v1()->route(&blis_w_host, blis_w_state, &d->request, &d->staleness,
                                                    d->instances, d->count, sizeof(blis_instance));
     blis_w_done();
-    return place;
+    return index;
 }
 
 BLIS_W_EXPORT("blis:policy/routing@1.0.0#scores") const blis_w_list *blis_w_scores(const blis_w_decision *d) {
@@ -327,7 +327,7 @@ BLIS_W_EXPORT("blis:policy/routing@1.0.0#scores") const blis_w_list *blis_w_scor
     result.len = 0;
     if (table->scores) {
         result.len = d->count;
-        table->scores(&blis_w_host, blis_w_state, &d->request, &d->ages, d->instances, d->count,
+        table->scores(&blis_w_host, blis_w_state, &d->request, &d->staleness, d->instances, d->count,
                       sizeof(blis_instance), (double *)result.start);
     }
     blis_w_done();
@@ -352,15 +352,15 @@ BLIS_W_DECISION("blis:policy/scheduling@1.0.0#rank") double blis_w_rank(const bl
 }
 
 BLIS_W_DECISION("blis:policy/preemption@1.0.0#victim")
-uint32_t blis_w_victim(uint64_t now_us, uint32_t wanting, const blis_running *batch, size_t count) {
-    const uint32_t place =
-        blis_plugin_v1()->victim(&blis_w_host, blis_w_state, now_us, wanting, batch, count, sizeof(blis_running));
+uint32_t blis_w_victim(uint64_t now_us, uint32_t requester, const blis_running *batch, size_t count) {
+    const uint32_t index =
+        blis_plugin_v1()->victim(&blis_w_host, blis_w_state, now_us, requester, batch, count, sizeof(blis_running));
     blis_w_done();
-    return place;
+    return index;
 }
 
-BLIS_W_EXPORT("blis:policy/latency@1.0.0#constants") const blis_constants *blis_w_constants(void) {
-    static blis_constants constants;
+BLIS_W_EXPORT("blis:policy/latency@1.0.0#constants") const blis_latency_constants *blis_w_constants(void) {
+    static blis_latency_constants constants;
     blis_plugin_v1()->constants(&blis_w_host, blis_w_state, &constants);
     blis_w_done();
     return &constants;
@@ -383,13 +383,13 @@ uint64_t blis_w_step_time(uint64_t prefill_requests, uint64_t prefill_tokens, ui
     return time;
 }
 
-BLIS_W_DECISION("blis:policy/lifecycle@1.0.0#notice")
-void blis_w_notice(uint64_t at_us, uint64_t ttft_us, uint64_t e2e_us, uint32_t kind, uint32_t request, uint32_t instance,
+BLIS_W_DECISION("blis:policy/lifecycle@1.0.0#observe")
+void blis_w_observe(uint64_t at_us, uint64_t ttft_us, uint64_t e2e_us, uint32_t kind, uint32_t request, uint32_t instance,
                    uint32_t input_tokens, uint32_t generated_tokens, uint32_t slo_class, uint32_t tenant,
                    uint32_t session, uint32_t prefix_group, uint32_t block) {
     const blis_event event = {at_us,     ttft_us, e2e_us,  kind,         request, instance, input_tokens, generated_tokens,
                               slo_class, tenant,  session, prefix_group, block};
-    blis_plugin_v1()->notice(&blis_w_host, blis_w_state, &event);
+    blis_plugin_v1()->observe(&blis_w_host, blis_w_state, &event);
     blis_w_done();
 }
 

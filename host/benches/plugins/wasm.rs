@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use blis_plugin::wasm::{Kept, Settings, componentize, load};
-use blis_plugin::{Kind, Limits, Plugin, RoutingGuest, Setup, StartedGuest};
+use blis_plugin::wasm::{CompileCache, WasmSettings, componentize, load};
+use blis_plugin::{GuestSetup, Kind, Limits, Plugin, RoutingGuest, StartedGuest};
 use blis_sim::policy::Ties;
 use blis_sim::rng::Stream;
 use divan::Bencher;
@@ -17,8 +17,8 @@ fn component() -> Vec<u8> {
     componentize(Path::new("least_loaded.wasm"), &core).expect("becomes a component")
 }
 
-fn settings() -> Settings {
-    Settings { strict: false, kept: Kept::Folder(std::env::temp_dir().join("blis-bench-plugins")) }
+fn settings() -> WasmSettings {
+    WasmSettings { strict: false, cache: CompileCache::Folder(std::env::temp_dir().join("blis-bench-plugins")) }
 }
 
 fn plugin(component: &[u8]) -> Arc<dyn Plugin> {
@@ -26,12 +26,12 @@ fn plugin(component: &[u8]) -> Arc<dyn Plugin> {
 }
 
 fn start(plugin: &dyn Plugin) -> Box<dyn RoutingGuest> {
-    let setup = Setup {
+    let setup = GuestSetup {
         kind: Kind::Routing,
         parameters: vec![1.0],
         instances: [].into(),
         names: [].into(),
-        facts: [].into(),
+        model_facts: [].into(),
         stream: Stream::new(42, "plugin"),
         explain: false,
         limits: Limits::default(),

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use blis_plugin::{Kind, Limits, Plugin, RoutingGuest, Setup, StartedGuest, script};
+use blis_plugin::{GuestSetup, Kind, Limits, Plugin, RoutingGuest, StartedGuest, script};
 use blis_sim::policy::{
     ClusterView, InstanceInfo, RequestView, RoutingPolicy, Signals, Staleness, Ties, Versions, Weighted,
 };
@@ -98,12 +98,12 @@ fn load(source: &str, limits: &Limits) -> Arc<dyn Plugin> {
 }
 
 fn start(service: &BenchService, source: &str) -> Box<dyn RoutingGuest> {
-    let setup = Setup {
+    let setup = GuestSetup {
         kind: Kind::Routing,
         parameters: Vec::new(),
         instances: service.instances.clone().into(),
         names: [Box::from("")].into(),
-        facts: [].into(),
+        model_facts: [].into(),
         stream: Stream::new(42, "plugin"),
         explain: false,
         limits: Limits::default(),

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::spec::ExperimentSpec;
 use blis_config::policy::{Outside, Unusable, built_in_names};
 use blis_plugin::find::Finder;
-use blis_plugin::{Fault, Kind, Limits, Loaded};
+use blis_plugin::{Fault, Kind, Limits, LoadedPlugin};
 
 /// Where policies are looked for, and what was found so far.
 pub struct Catalog {
     finder: Finder,
-    loaded: Mutex<BTreeMap<String, Arc<Loaded>>>,
+    loaded: Mutex<BTreeMap<String, Arc<LoadedPlugin>>>,
 }
 
 impl Catalog {
@@ -26,7 +26,7 @@ impl Catalog {
     }
 
     /// The same with one policy more, that was compiled elsewhere, and its limits.
-    pub fn with(&self, loaded: &Arc<Loaded>, limits: Limits) -> Self {
+    pub fn with(&self, loaded: &Arc<LoadedPlugin>, limits: Limits) -> Self {
         let known = self.loaded.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let all = known.into_iter().chain([(loaded.name.clone(), Arc::clone(loaded))]).collect();
         Self { finder: Finder { limits, ..self.finder.clone() }, loaded: Mutex::new(all) }
@@ -45,7 +45,7 @@ impl Catalog {
     }
 
     /// Found and compiled, now or before; `None` if nothing has that name.
-    fn load(&self, name: &str) -> Result<Option<Arc<Loaded>>, Fault> {
+    fn load(&self, name: &str) -> Result<Option<Arc<LoadedPlugin>>, Fault> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = loaded.get(name) {
             return Ok(Some(Arc::clone(known)));
@@ -65,7 +65,7 @@ impl fmt::Debug for Catalog {
 }
 
 impl Outside for Catalog {
-    fn plugin(&self, kind: Kind, name: &str) -> Result<Arc<Loaded>, Unusable> {
+    fn plugin(&self, kind: Kind, name: &str) -> Result<Arc<LoadedPlugin>, Unusable> {
         let broken = |fault: Fault| {
             let diagnostic = fault.diagnostic.or_hint("`blis plugin check` looks at it from all sides");
             let what = diagnostic.without_hint().to_string();

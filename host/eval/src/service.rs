@@ -17,8 +17,8 @@ use blis_config::policy::{PolicySettings, PolicyUse};
 use blis_plugin::adapt::{PluginLatency, PluginPolicy};
 use blis_plugin::incidents::Incidents;
 use blis_plugin::{
-    AdmissionGuest, GuestKind, Kind, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest,
-    Setup, StartedGuest,
+    AdmissionGuest, GuestKind, GuestSetup, Kind, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest,
+    SchedulingGuest, StartedGuest,
 };
 use blis_workload::Names;
 
@@ -133,12 +133,12 @@ impl Guests<'_> {
         instance: Option<u32>,
     ) -> Result<Box<G>, Failure> {
         let owner = instance.map(|index| format!(":{index}")).unwrap_or_default();
-        let setup = Setup {
+        let setup = GuestSetup {
             kind: used.kind,
             parameters: used.parameters.iter().map(|(_, value)| value.value).collect(),
             instances,
             names: Arc::clone(&self.names),
-            facts: Arc::clone(&self.facts),
+            model_facts: Arc::clone(&self.facts),
             stream: Stream::new(self.config.seed, &format!("plugin:{}:{}{owner}", used.loaded.name, used.kind)),
             explain: self.config.evaluation.reads_scores(),
             limits: self.config.catalog.limits(),

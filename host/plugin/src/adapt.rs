@@ -1,14 +1,14 @@
-//! Guests as policies of the simulator. Every answer is checked here; an answer that cannot be used
-//! is an incident, and a built-in decides in its place so that the simulation stays whole until it
-//! ends, or is ended:
+//! Guests as policies of the simulator. This module checks every output of a guest. An output that cannot be used is
+//! recorded as an incident, and a built-in policy makes that decision, so that the simulation stays consistent until it
+//! ends or is cancelled:
 //!
-//! | kind | in place of a failed plugin |
+//! | kind | decision instead of a failed plugin |
 //! |---|---|
 //! | admission | admit |
-//! | routing | the least loaded, the first of equals |
+//! | routing | the least loaded instance, the first of several |
 //! | priority | 0 |
 //! | scheduling | first come, first served |
-//! | preemption | the last admitted |
+//! | preemption | the request that was admitted last |
 //! | latency | the deployment's built-in model |
 
 use std::fmt::Debug;
@@ -24,15 +24,15 @@ use blis_sim::units::Micros;
 use super::incidents::{Incidents, OnError};
 use super::limits::LONGEST_US;
 use super::{
-    AdmissionGuest, Constants, Description, Fault, FaultKind, Guest, GuestKind, Kind, LatencyGuest, PreemptionGuest,
-    PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest,
+    AdmissionGuest, Fault, FaultKind, Guest, GuestKind, Kind, LatencyConstants, LatencyGuest, PolicyDescription,
+    PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest,
 };
 
-/// A guest in the simulator: `PluginPolicy<dyn RoutingGuest>` routes, and so on.
+/// A guest as a policy of the simulator: `PluginPolicy<dyn RoutingGuest>` is a routing policy, and so on.
 #[derive(Debug)]
 pub struct PluginPolicy<G: ?Sized> {
     name: Arc<str>,
-    /// Locked only where the simulator shares policies between threads: to copy them.
+    /// Locked only where the simulator shares policies between threads in order to copy them.
     guest: Mutex<Box<G>>,
     reads: Reads,
     events: Events,
@@ -40,9 +40,9 @@ pub struct PluginPolicy<G: ?Sized> {
 }
 
 impl<G: GuestKind + ?Sized> PluginPolicy<G> {
-    /// `guest`, started from the plugin called `name`.
+    /// A policy of `guest`, which was started from the plugin called `name`.
     #[must_use]
-    pub fn new(name: &str, description: &Description, guest: Box<G>, incidents: &Incidents) -> Self {
+    pub fn new(name: &str, description: &PolicyDescription, guest: Box<G>, incidents: &Incidents) -> Self {
         let needed = match (G::KIND, incidents.on_error()) {
             (Kind::Routing, OnError::Fallback) => Reads { load: true, in_flight: true, cached_blocks: false },
             _ => Reads::NOTHING,
@@ -68,7 +68,7 @@ impl<G: GuestKind + ?Sized> PluginPolicy<G> {
         let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
         let guest = guest.fork().and_then(StartedGuest::into_kind).unwrap_or_else(|fault| {
             self.failed(Micros::ZERO, fault.clone());
-            G::narrowed(Gone { kind: G::KIND, fault })
+            G::narrowed(LostGuest { kind: G::KIND, fault })
         });
         Self {
             name: Arc::clone(&self.name),
@@ -80,12 +80,12 @@ impl<G: GuestKind + ?Sized> PluginPolicy<G> {
     }
 
     fn tell(&mut self, event: &Event) {
-        if let Err(fault) = self.guest().notice(event) {
+        if let Err(fault) = self.guest().observe(event) {
             self.failed(event.at, fault);
         }
     }
 
-    /// After a call: what it used counts for all calls together.
+    /// Adds what the latest call used to the total of all calls.
     fn charge(&mut self, at: Micros) {
         let Self { guest, incidents, .. } = self;
         let guest = guest.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -96,14 +96,14 @@ impl<G: GuestKind + ?Sized> PluginPolicy<G> {
         }
     }
 
-    fn out_of_range(&self, function: &str, answer: impl Debug, range: &str) -> Fault {
-        let message = format!("{}: {function} answered {answer:?}; it must be {range}", self.name);
+    fn out_of_range(&self, function: &str, output: impl Debug, range: &str) -> Fault {
+        let message = format!("{}: {function} returned {output:?}; it must be {range}", self.name);
         Fault::new(FaultKind::OutOfRange, message)
     }
 
-    fn not_a_number(&self, function: &str, place: &str) -> Fault {
+    fn not_a_number(&self, function: &str, index: &str) -> Fault {
         let message = format!(
-            "{}: {function} answered NaN{place}; look for 0/0, infinity minus infinity, or a root of a negative number",
+            "{}: {function} returned NaN{index}; look for 0/0, infinity minus infinity, or a root of a negative number",
             self.name
         );
         Fault::new(FaultKind::NotANumber, message)
@@ -111,7 +111,7 @@ impl<G: GuestKind + ?Sized> PluginPolicy<G> {
 }
 
 impl PluginPolicy<dyn RoutingGuest> {
-    /// The place of the instance, and its score if there is one.
+    /// The index of the chosen instance, and its score if the guest computes scores.
     fn routed(
         &mut self,
         request: &RequestView<'_>,
@@ -121,27 +121,27 @@ impl PluginPolicy<dyn RoutingGuest> {
     ) -> Result<RoutingDecision, Fault> {
         let target = self.guest().route(request, cluster, ties, scores)?;
         if target >= cluster.len() {
-            return Err(self.out_of_range("route", target, &format!("a place from 0 to {}", cluster.len() - 1)));
+            return Err(self.out_of_range("route", target, &format!("an index from 0 to {}", cluster.len() - 1)));
         }
         if !scores.is_empty() && scores.len() != cluster.len() {
-            let answer = format_args!("{} scores", scores.len()).to_string();
-            return Err(self.out_of_range("scores", answer, &format!("one for each of {} instances", cluster.len())));
+            let output = format_args!("{} scores", scores.len()).to_string();
+            return Err(self.out_of_range("scores", output, &format!("one for each of {} instances", cluster.len())));
         }
-        if let Some(place) = scores.iter().position(|score| score.is_nan()) {
-            return Err(self.not_a_number("scores", &format!(" for instance {place}")));
+        if let Some(index) = scores.iter().position(|score| score.is_nan()) {
+            return Err(self.not_a_number("scores", &format!(" for instance {index}")));
         }
         Ok(RoutingDecision { target, reason: Reason::Plugin(scores.get(target).copied()) })
     }
 }
 
-/// Takes the place of a guest that could not be copied.
+/// Replaces a guest that could not be copied; every call fails.
 #[derive(Debug)]
-struct Gone {
+struct LostGuest {
     kind: Kind,
     fault: Fault,
 }
 
-impl Guest for Gone {
+impl Guest for LostGuest {
     fn save(&mut self) -> Result<Vec<u8>, Fault> {
         Err(self.fault.clone())
     }
@@ -155,37 +155,37 @@ impl Guest for Gone {
     }
 }
 
-impl AdmissionGuest for Gone {
+impl AdmissionGuest for LostGuest {
     fn admit(&mut self, _: &RequestView<'_>, _: &ClusterView<'_>) -> Result<AdmissionDecision, Fault> {
         Err(self.fault.clone())
     }
 }
 
-impl RoutingGuest for Gone {
+impl RoutingGuest for LostGuest {
     fn route(&mut self, _: &RequestView<'_>, _: &ClusterView<'_>, _: &Ties, _: &mut Vec<f64>) -> Result<usize, Fault> {
         Err(self.fault.clone())
     }
 }
 
-impl PriorityGuest for Gone {
+impl PriorityGuest for LostGuest {
     fn priority(&mut self, _: &RequestView<'_>, _: Micros) -> Result<i64, Fault> {
         Err(self.fault.clone())
     }
 }
 
-impl SchedulingGuest for Gone {
+impl SchedulingGuest for LostGuest {
     fn rank(&mut self, _: &QueuedView<'_>) -> Result<f64, Fault> {
         Err(self.fault.clone())
     }
 }
 
-impl PreemptionGuest for Gone {
+impl PreemptionGuest for LostGuest {
     fn victim(&mut self, _: &BatchView) -> Result<usize, Fault> {
         Err(self.fault.clone())
     }
 }
 
-impl LatencyGuest for Gone {
+impl LatencyGuest for LostGuest {
     fn step_time(&mut self, _: &Batch) -> Result<u64, Fault> {
         Err(self.fault.clone())
     }
@@ -194,7 +194,7 @@ impl LatencyGuest for Gone {
         Err(self.fault.clone())
     }
 
-    fn constants(&mut self) -> Result<Constants, Fault> {
+    fn constants(&mut self) -> Result<LatencyConstants, Fault> {
         Err(self.fault.clone())
     }
 }
@@ -205,12 +205,12 @@ impl AdmissionPolicy for PluginPolicy<dyn AdmissionGuest> {
     }
 
     fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> AdmissionDecision {
-        let verdict = self.guest().admit(request, cluster).unwrap_or_else(|fault| {
+        let decision = self.guest().admit(request, cluster).unwrap_or_else(|fault| {
             self.failed(cluster.now, fault);
             AdmissionDecision::Admit
         });
         self.charge(cluster.now);
-        verdict
+        decision
     }
 
     fn events(&self) -> Events {
@@ -288,7 +288,7 @@ impl SchedulingPolicy for PluginPolicy<dyn SchedulingGuest> {
     fn rank(&mut self, queued: &QueuedView<'_>) -> Rank {
         let rank = match self.guest().rank(queued) {
             Ok(rank) if rank.is_nan() => Err(self.not_a_number("rank", "")),
-            answer => answer,
+            result => result,
         };
         let rank = rank.unwrap_or_else(|fault| {
             self.failed(queued.now, fault);
@@ -307,9 +307,9 @@ impl PreemptionPolicy for PluginPolicy<dyn PreemptionGuest> {
     fn victim(&mut self, batch: &BatchView) -> usize {
         let victim = match self.guest().victim(batch) {
             Ok(victim) if victim >= batch.len() => {
-                Err(self.out_of_range("victim", victim, &format!("a place from 0 to {}", batch.len() - 1)))
+                Err(self.out_of_range("victim", victim, &format!("an index from 0 to {}", batch.len() - 1)))
             }
-            answer => answer,
+            result => result,
         };
         let victim = victim.unwrap_or_else(|fault| {
             self.failed(batch.now, fault);
@@ -324,33 +324,33 @@ impl PreemptionPolicy for PluginPolicy<dyn PreemptionGuest> {
     }
 }
 
-/// A guest as latency model. All instances ask the same one: its answers depend on the step alone.
+/// A guest as latency model. All instances share one guest: its outputs depend on the step alone.
 #[derive(Debug)]
 pub struct PluginLatency {
     name: Arc<str>,
     guest: Mutex<Box<dyn LatencyGuest>>,
-    constants: Constants,
+    constants: LatencyConstants,
     context_effect: ContextEffect,
     instead: Arc<dyn LatencyModel>,
     incidents: Incidents,
 }
 
 impl PluginLatency {
-    /// `guest`, started for latency from the plugin called `name`; `instead` answers where it
-    /// cannot.
+    /// A latency model of `guest`, which was started from the plugin called `name`. `instead` computes the times when
+    /// the guest fails.
     ///
     /// # Errors
-    /// If it cannot say its constants.
+    /// If the guest fails to return its constants.
     pub fn new(
         name: &str,
-        description: &Description,
+        description: &PolicyDescription,
         mut guest: Box<dyn LatencyGuest>,
         instead: Arc<dyn LatencyModel>,
         incidents: &Incidents,
     ) -> Result<Self, Fault> {
         let constants = guest.constants()?;
-        if constants.shortest_step == 0 {
-            let message = format!("{name}: the shortest step is 0 µs; it must be at least 1");
+        if constants.shortest_step_us == 0 {
+            let message = format!("{name}: shortest_step_us is 0; it must be at least 1");
             return Err(Fault::new(FaultKind::OutOfRange, message));
         }
         let context_effect = if description.every_step { ContextEffect::Any } else { ContextEffect::NonDecreasing };
@@ -358,7 +358,7 @@ impl PluginLatency {
         Ok(Self { name: name.into(), guest: Mutex::new(guest), constants, context_effect, instead, incidents })
     }
 
-    fn ask<T>(
+    fn call<T>(
         &self,
         question: impl FnOnce(&mut dyn LatencyGuest) -> Result<T, Fault>,
         instead: impl FnOnce() -> T,
@@ -371,12 +371,12 @@ impl PluginLatency {
     }
 
     fn checked(&self, batch: &Batch, us: u64) -> Result<Micros, Fault> {
-        let least = if batch.tokens() > 0 { self.constants.shortest_step } else { 1 };
+        let least = if batch.tokens() > 0 { self.constants.shortest_step_us } else { 1 };
         if (least..=LONGEST_US).contains(&us) {
             return Ok(Micros(us));
         }
         let message = format!(
-            "{}: step_time answered {us} µs; it must be at least {least} (its own shortest step) and at most a day",
+            "{}: step_time returned {us} µs; it must be at least {least} (its own shortest_step_us) and at most a day",
             self.name
         );
         Err(Fault::new(FaultKind::OutOfRange, message))
@@ -385,39 +385,39 @@ impl PluginLatency {
 
 impl LatencyModel for PluginLatency {
     fn step_time(&self, batch: &Batch) -> Micros {
-        let answer = |guest: &mut dyn LatencyGuest| guest.step_time(batch).and_then(|us| self.checked(batch, us));
-        // The fallback keeps the promise about the shortest step.
-        self.ask(answer, || self.instead.step_time(batch).max(Micros(self.constants.shortest_step)))
+        let compute = |guest: &mut dyn LatencyGuest| guest.step_time(batch).and_then(|us| self.checked(batch, us));
+        // The fallback keeps the guest's guarantee of a minimum step time.
+        self.call(compute, || self.instead.step_time(batch).max(Micros(self.constants.shortest_step_us)))
     }
 
     fn context_effect(&self) -> ContextEffect {
-        // A built-in that steps in now and then breaks any order.
+        // Occasional steps of the built-in model may break any monotonicity.
         if self.incidents.on_error() == OnError::Fallback { ContextEffect::Any } else { self.context_effect }
     }
 
     fn shortest_step(&self) -> Micros {
-        Micros(self.constants.shortest_step)
+        Micros(self.constants.shortest_step_us)
     }
 
     fn queueing_time(&self, input_tokens: u32) -> Micros {
-        let answer =
+        let compute =
             |guest: &mut dyn LatencyGuest| guest.queueing_time(input_tokens).map(|us| Micros(us.min(LONGEST_US)));
-        self.ask(answer, || self.instead.queueing_time(input_tokens))
+        self.call(compute, || self.instead.queueing_time(input_tokens))
     }
 
     fn output_token_time(&self) -> Micros {
-        Micros(self.constants.output_token)
+        Micros(self.constants.output_token_us)
     }
 
     fn post_decode_time(&self) -> Micros {
-        Micros(self.constants.post_decode)
+        Micros(self.constants.post_decode_us)
     }
 
     fn scheduling_time(&self) -> Micros {
-        Micros(self.constants.scheduling)
+        Micros(self.constants.scheduling_us)
     }
 
     fn preemption_time(&self) -> Micros {
-        Micros(self.constants.preemption)
+        Micros(self.constants.preemption_us)
     }
 }

@@ -1,76 +1,75 @@
-//! The conformance kit: is a plugin what the simulator relies on? Nothing in here depends on how fast
-//! the machine is.
+//! The conformance checks: does a plugin have the properties that the simulator relies on? No check depends on the
+//! speed of the machine.
 //!
-//! Each check stands for a promise: answers in range for any number of instances and at the edges of
-//! every field; the same answers to the same questions in every run; a fork that goes on as the
-//! original; a saved state that holds all it needs.
+//! Each check tests one property: outputs are in range for any number of instances and at the limits of every field;
+//! equal inputs give equal outputs in every run; a forked guest continues as the original does; a saved state is
+//! complete.
 
 use blis_sim::cluster::Abort;
 use blis_sim::latency::Batch;
 use blis_sim::policy::{Changes, ClusterView, Events, RequestView, Ties, Versions};
 use blis_sim::rng::Stream;
 
-use super::inputs::{self, Answer, Question};
-use super::{Fault, Kind, LatencyGuest, Limits, Plugin, Setup, StartedGuest, Technology};
+use super::inputs::{self, GuestCall, GuestOutput};
+use super::{Fault, GuestSetup, Kind, LatencyGuest, Limits, Plugin, StartedGuest, Technology};
 
-/// Instances (or requests in a batch) that plugins are asked about.
+/// Numbers of instances (or of requests in a batch) for which plugins are called.
 pub const SIZES: [usize; 3] = [1, 4, 1000];
-/// Those for which the cost of a call is of interest.
+/// Numbers of instances for which the cost of a call is measured.
 pub const COST_SIZES: [usize; 4] = [4, 64, 256, 1000];
-/// Questions of a sequence before it is forked or saved, and after.
+/// Calls of a sequence before the guest is forked or saved, and calls afterwards.
 const BEFORE: u64 = 100;
 const AFTER: u64 = 200;
 
-/// One check and how it went.
+/// One check and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// The kind it is about; `None` for the plugin as a whole.
+    /// The kind that the check is about; `None` for the plugin as a whole.
     pub kind: Option<Kind>,
-    /// What should hold.
+    /// The property that should hold.
     pub what: &'static str,
-    /// What was seen, or what is wrong and what to do.
+    /// What was observed; on failure, what is wrong and what to do.
     pub outcome: Result<String, String>,
 }
 
-/// What the calls of one kind use up.
+/// The resources that calls of one kind use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// The kind.
     pub kind: Kind,
-    /// Instances, or requests in a batch.
+    /// Number of instances, or of requests in the batch.
     pub n: usize,
-    /// The most fuel (components) or operations (scripts) of a call.
+    /// The largest use of a call: fuel (components) or operations (scripts).
     pub most: u64,
-    /// What a call may use.
+    /// The limit of a call, in the same unit.
     pub limit: u64,
 }
 
-/// What the kit found.
+/// All results of the conformance checks.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// In the order in which they were made.
+    /// Checks in the order in which they ran.
     pub checks: Vec<Check>,
-    /// Empty for native libraries and built-in policies, whose calls are not counted.
+    /// Empty for native libraries and built-in policies: their instructions are not counted.
     pub usage: Vec<Usage>,
-    /// Checks that do not apply, and why.
+    /// Checks that do not apply: the kind, the check and the reason.
     pub not_applicable: Vec<(Kind, &'static str, &'static str)>,
 }
 
-/// What is not asked of built-in policies, and why.
+/// Checks that do not apply to built-in policies, with the reason.
 const NOT_OF_BUILT_INS: [(&str, &str); 2] = [
-    ("a restored state goes on as the saved one", "a built-in policy is copied, not saved"),
-    ("stays within its limits", "a built-in policy has none"),
+    ("a restored state continues as the saved one", "a built-in policy is copied, not saved"),
+    ("calls stay within the limits", "a built-in policy has none"),
 ];
 
 impl Findings {
-    /// Whether nothing failed.
+    /// Whether no check failed.
     #[must_use]
     pub fn passed(&self) -> bool {
         self.checks.iter().all(|check| check.outcome.is_ok())
     }
 }
 
-/// Puts `plugin` through its paces, as each of `kinds`.
+/// Runs all checks of `plugin`, for each of `kinds`.
 #[must_use]
 pub fn check(plugin: &dyn Plugin, kinds: &[Kind], limits: &Limits) -> Findings {
     let mut findings = Findings::default();
@@ -81,17 +80,17 @@ pub fn check(plugin: &dyn Plugin, kinds: &[Kind], limits: &Limits) -> Findings {
     findings
 }
 
-/// What a guest for `kind` of a service of `n` instances is told, with the defaults of its parameters.
+/// The setup of a guest for `kind` in a service of `n` instances, with the default values of the parameters.
 #[must_use]
-pub fn setup(plugin: &dyn Plugin, kind: Kind, n: usize, limits: &Limits) -> Setup {
+pub fn setup(plugin: &dyn Plugin, kind: Kind, n: usize, limits: &Limits) -> GuestSetup {
     let of_one = matches!(kind, Kind::Scheduling | Kind::Preemption | Kind::Latency);
-    let facts = [("num_layers", 32.0), ("hidden_size", 4096.0), ("tensor_parallel_size", 1.0)];
-    Setup {
+    let model_facts = [("num_layers", 32.0), ("hidden_size", 4096.0), ("tensor_parallel_size", 1.0)];
+    GuestSetup {
         kind,
         parameters: plugin.description().parameters.iter().map(|parameter| parameter.default).collect(),
         instances: inputs::instances(if of_one { 1 } else { n }).into(),
         names: inputs::NAMES.into_iter().map(Box::from).collect(),
-        facts: facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        model_facts: model_facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         stream: Stream::new(42, "plugin"),
         explain: plugin.description().scores,
         limits: *limits,
@@ -99,21 +98,21 @@ pub fn setup(plugin: &dyn Plugin, kind: Kind, n: usize, limits: &Limits) -> Setu
     }
 }
 
-/// How ties are broken in all questions.
+/// The tie-breaking of all calls in the checks.
 #[must_use]
 pub fn ties() -> Ties {
     Ties::Random(Stream::new(42, "router"))
 }
 
-/// A plugin used for one kind.
+/// A plugin that is checked for one kind.
 struct Subject<'a> {
     plugin: &'a dyn Plugin,
     kind: Kind,
     limits: Limits,
 }
 
-/// Answers, or the number of the question that had none.
-type Answers = Result<Vec<Answer>, (String, Fault)>;
+/// Outputs, or the name of the call that failed, with its fault.
+type Outputs = Result<Vec<GuestOutput>, (String, Fault)>;
 
 impl Subject<'_> {
     fn check(&self, findings: &mut Findings) {
@@ -125,30 +124,30 @@ impl Subject<'_> {
         if !add("starts with its defaults", self.start(4).map(|_| String::new()).map_err(|fault| fault.to_string())) {
             return;
         }
-        add("starts and answers at the ends of its parameters", self.parameters());
-        add("answers in range", self.sizes());
-        add("answers in range at the edges", self.edges());
+        add("works at both ends of each parameter", self.parameters());
+        add("outputs are in range", self.sizes());
+        add("outputs are in range for extreme inputs", self.edges());
         if self.kind == Kind::Latency {
-            add("promises about steps hold", self.steps());
+            add("step times have the declared properties", self.steps());
         }
         if self.kind == Kind::Routing && self.plugin.description().scores {
-            add("explaining changes no decision", self.explained());
+            add("computing scores changes no decision", self.explained());
         }
         if matches!(self.kind, Kind::Admission | Kind::Routing) {
-            add("what changed is all that changes an answer", self.told_what_changed());
+            add("`changed` names all instances that affect an output", self.changed_indices());
         }
-        add("two guests agree", self.agree());
-        add("a fork goes on as the original", self.fork());
+        add("two guests return the same outputs", self.agree());
+        add("a fork continues as the original", self.fork());
         if self.plugin.technology() == Technology::BuiltIn {
             findings.not_applicable.extend(NOT_OF_BUILT_INS.map(|(what, why)| (self.kind, what, why)));
             return;
         }
-        add("a restored state goes on as the saved one", self.restore());
+        add("a restored state continues as the saved one", self.restore());
         if self.plugin.technology() != Technology::Native {
             match self.usage() {
                 Ok(usage) => findings.usage.extend(usage),
-                Err(told) => {
-                    add("stays within its limits", Err(told));
+                Err(message) => {
+                    add("calls stay within the limits", Err(message));
                 }
             }
         }
@@ -158,19 +157,19 @@ impl Subject<'_> {
         self.plugin.start(&setup(self.plugin, self.kind, n, &self.limits))
     }
 
-    /// Answers to the questions `items` about `n`, with the events that it asked for in between.
-    fn sequence(&self, guest: &mut StartedGuest, n: usize, items: std::ops::Range<u64>) -> Answers {
+    /// Outputs for the inputs `items` with `n` instances; events that the plugin subscribes to are delivered in between.
+    fn sequence(&self, guest: &mut StartedGuest, n: usize, items: std::ops::Range<u64>) -> Outputs {
         let (events, ties) = (self.plugin.description().events, ties());
-        let mut answers = Vec::new();
+        let mut outputs = Vec::new();
         for item in items {
             let event = (events != Events::NONE).then(|| inputs::event(n, item, events)).flatten();
-            let questions = event.map(Question::Notice).into_iter().chain([Question::plausible(self.kind, n, item)]);
-            for question in questions {
-                let answer = question.ask(guest, &ties);
-                answers.push(answer.map_err(|fault| (format!("question {item} about N = {n}"), fault))?);
+            let calls = event.map(GuestCall::Observe).into_iter().chain([GuestCall::plausible(self.kind, n, item)]);
+            for call in calls {
+                let output = call.run(guest, &ties);
+                outputs.push(output.map_err(|fault| (format!("call {item} with N = {n}"), fault))?);
             }
         }
-        Ok(answers)
+        Ok(outputs)
     }
 
     fn parameters(&self) -> Result<String, String> {
@@ -179,21 +178,21 @@ impl Subject<'_> {
             return Ok("it has none".into());
         }
         let usual = setup(self.plugin, self.kind, 4, &self.limits);
-        for (place, parameter) in parameters.iter().enumerate() {
+        for (index, parameter) in parameters.iter().enumerate() {
             for value in [parameter.min, parameter.max] {
                 let mut setup = usual.clone();
-                setup.parameters[place] = value;
-                let told = |fault: &Fault| {
-                    format!("{} = {value}: {fault}; narrow the range, or make sense of its ends", parameter.name)
+                setup.parameters[index] = value;
+                let message = |fault: &Fault| {
+                    format!("{} = {value}: {fault}; narrow the range, or handle its ends", parameter.name)
                 };
-                let mut guest = self.plugin.start(&setup).map_err(|fault| told(&fault))?;
-                self.sequence(&mut guest, 4, 0..5).map_err(|(_, fault)| told(&fault))?;
+                let mut guest = self.plugin.start(&setup).map_err(|fault| message(&fault))?;
+                self.sequence(&mut guest, 4, 0..5).map_err(|(_, fault)| message(&fault))?;
             }
         }
         Ok(format!("{} parameters", parameters.len()))
     }
 
-    /// How many there may be: a service without instances may ask for admission, and nothing else.
+    /// Possible numbers of instances: a service without instances calls its admission policy only.
     fn possible_sizes(&self) -> Vec<usize> {
         let none = (self.kind == Kind::Admission).then_some(0);
         none.into_iter().chain(SIZES).collect()
@@ -203,33 +202,33 @@ impl Subject<'_> {
         let sizes = self.possible_sizes();
         for &n in &sizes {
             let mut guest = self.start(n).map_err(|fault| format!("N = {n}: {fault}"))?;
-            self.sequence(&mut guest, n, 0..50).map_err(|(question, fault)| format!("{question}: {fault}"))?;
+            self.sequence(&mut guest, n, 0..50).map_err(|(call, fault)| format!("{call}: {fault}"))?;
         }
-        Ok(format!("50 questions each about N = {}", list(&sizes)))
+        Ok(format!("50 calls each with N = {}", list(&sizes)))
     }
 
     fn edges(&self) -> Result<String, String> {
         let sizes = self.possible_sizes();
-        let mut asked = 0;
+        let mut calls = 0;
         for &n in &sizes {
-            for (name, question) in Question::extreme(self.kind, n) {
-                let told = |fault: Fault| format!("{name}, N = {n}: {fault}");
-                let mut guest = self.start(n).map_err(told)?;
-                question.ask(&mut guest, &ties()).map_err(told)?;
-                asked += 1;
+            for (name, call) in GuestCall::extreme(self.kind, n) {
+                let message = |fault: Fault| format!("{name}, N = {n}: {fault}");
+                let mut guest = self.start(n).map_err(message)?;
+                call.run(&mut guest, &ties()).map_err(message)?;
+                calls += 1;
             }
         }
-        Ok(format!("{asked} questions: all 0, the largest numbers there are, all alike, one idle"))
+        Ok(format!("{calls} calls: all 0, the largest numbers, all equal, one idle instance"))
     }
 
-    /// `shortest_step` and the effect of context, on which the simulator relies to skip steps.
+    /// Checks `shortest_step_us` and the effect of context, on which the simulator relies to skip steps.
     fn steps(&self) -> Result<String, String> {
         let guest = self.start(1).and_then(StartedGuest::into_kind::<dyn LatencyGuest>);
         let mut guest = guest.map_err(|fault| fault.to_string())?;
         let constants = guest.constants().map_err(|fault| fault.to_string())?;
-        let shortest = constants.shortest_step;
+        let shortest = constants.shortest_step_us;
         if shortest == 0 {
-            return Err("the shortest step is 0 µs; it must be at least 1".into());
+            return Err("shortest_step_us is 0; it must be at least 1".into());
         }
         let mut step_time = |batch: &Batch| guest.step_time(batch).map_err(|fault| fault.to_string());
         for requests in [1_u64, 2, 16, 200] {
@@ -239,7 +238,7 @@ impl Subject<'_> {
                 let us = step_time(&batch)?;
                 if us != step_time(&batch)? {
                     return Err(
-                        "the same step takes another time when asked again; it may depend on the step alone".into()
+                        "the same step has a different time in a second call; it must depend on the step only".into()
                     );
                 }
                 if us < shortest {
@@ -261,139 +260,138 @@ impl Subject<'_> {
 
     fn explained(&self) -> Result<String, String> {
         let usual = setup(self.plugin, self.kind, 4, &self.limits);
-        let silent = Setup { explain: false, ..usual.clone() };
-        let places = |setup: &Setup| {
+        let silent = GuestSetup { explain: false, ..usual.clone() };
+        let indices = |setup: &GuestSetup| {
             let mut guest = self.plugin.start(setup).map_err(|fault| fault.to_string())?;
-            let answers =
-                self.sequence(&mut guest, 4, 0..AFTER).map_err(|(question, fault)| format!("{question}: {fault}"))?;
-            let place = |answer| match answer {
-                Answer::Place(place, _) => Answer::Place(place, Vec::new()),
+            let outputs = self.sequence(&mut guest, 4, 0..AFTER).map_err(|(call, fault)| format!("{call}: {fault}"))?;
+            let index = |output| match output {
+                GuestOutput::Index(index, _) => GuestOutput::Index(index, Vec::new()),
                 other => other,
             };
-            Ok::<_, String>(answers.into_iter().map(place).collect::<Vec<_>>())
+            Ok::<_, String>(outputs.into_iter().map(index).collect::<Vec<_>>())
         };
-        match first_difference(&places(&usual)?, &places(&silent)?) {
+        match first_difference(&indices(&usual)?, &indices(&silent)?) {
             None => Ok(format!("{AFTER} decisions")),
-            Some(place) => {
-                Err(format!("answer {place} differs when scores are asked for; `scores` must change nothing"))
+            Some(index) => {
+                Err(format!("output {index} differs when scores are computed; `scores` must change nothing"))
             }
         }
     }
 
-    /// One guest learns what changed between two decisions, the other is told that anything may have.
-    fn told_what_changed(&self) -> Result<String, String> {
+    /// One guest gets the indices that changed between two decisions; for the other one any row may have changed.
+    fn changed_indices(&self) -> Result<String, String> {
         let description = self.plugin.description();
         let sizes = [4, 40];
         for n in sizes {
             let mut guests = [self.start(n).map_err(|f| f.to_string())?, self.start(n).map_err(|f| f.to_string())?];
-            let mut service = inputs::Service::new(n);
+            let mut service = inputs::SyntheticService::new(n);
             for item in 0..AFTER {
-                // Not everything that happens is followed by a decision of this policy.
-                (0..1 + item % 3).for_each(|_| service.go_on(description.reads));
+                // Some events are followed by no decision of this policy.
+                (0..1 + item % 3).for_each(|_| service.advance(description.reads));
                 let known = service.cluster();
                 let unknown =
                     ClusterView { versions: Versions::default(), in_flight_changes: Changes::UNKNOWN, ..known };
-                let mut answers = Vec::new();
+                let mut outputs = Vec::new();
                 for (guest, cluster) in guests.iter_mut().zip([known, unknown]) {
-                    let heard = inputs::event(n, item, description.events).map_or(Ok(()), |event| guest.notice(&event));
-                    let answer = heard.and_then(|()| decide(guest, &service.request(), &cluster));
-                    answers.push(answer.map_err(|fault| format!("decision {item} about N = {n}: {fault}"))?);
+                    let observed =
+                        inputs::event(n, item, description.events).map_or(Ok(()), |event| guest.observe(&event));
+                    let output = observed.and_then(|()| decide(guest, &service.request(), &cluster));
+                    outputs.push(output.map_err(|fault| format!("decision {item} with N = {n}: {fault}"))?);
                 }
-                if answers[0] != answers[1] {
+                if outputs[0] != outputs[1] {
                     return Err(format!(
-                        "decision {item} about N = {n}: {:?} if it learns what changed, {:?} if anything may have; keep \
-                         nothing of instances that `changed` names, and ask at every decision",
-                        answers[0], answers[1]
+                        "decision {item} with N = {n}: {:?} with the indices from `changed`, {:?} if any row may have changed; \
+                         discard values of instances that `changed` names, and call it at every decision",
+                        outputs[0], outputs[1]
                     ));
                 }
             }
         }
-        Ok(format!("{AFTER} decisions each about N = {}", list(&sizes)))
+        Ok(format!("{AFTER} decisions each with N = {}", list(&sizes)))
     }
 
     fn agree(&self) -> Result<String, String> {
         let run = || {
             let mut guest = self.start(4).map_err(|fault| fault.to_string())?;
-            self.sequence(&mut guest, 4, 0..AFTER).map_err(|(question, fault)| format!("{question}: {fault}"))
+            self.sequence(&mut guest, 4, 0..AFTER).map_err(|(call, fault)| format!("{call}: {fault}"))
         };
-        // One after the other, then two side by side: what they share shows.
+        // Two runs in sequence, then two in parallel: state that they share shows as a difference.
         let (first, second) = (run()?, run()?);
         let (mut a, mut b) = (self.start(4).map_err(|f| f.to_string())?, self.start(4).map_err(|f| f.to_string())?);
-        let mut side_by_side = Vec::new();
+        let mut in_parallel = Vec::new();
         for item in 0..AFTER {
             for guest in [&mut a, &mut b] {
-                let answers = self.sequence(guest, 4, item..item + 1);
-                side_by_side.push(answers.map_err(|(question, fault)| format!("{question}: {fault}"))?);
+                let outputs = self.sequence(guest, 4, item..item + 1);
+                in_parallel.push(outputs.map_err(|(call, fault)| format!("{call}: {fault}"))?);
             }
         }
-        let of = |which: usize| side_by_side.iter().skip(which).step_by(2).flatten().cloned().collect::<Vec<_>>();
-        for (other, how) in [
-            (&second, "a second guest"),
-            (&of(0), "one of two side by side"),
-            (&of(1), "the other of two side by side"),
-        ] {
-            if let Some(place) = first_difference(&first, other) {
+        let of = |which: usize| in_parallel.iter().skip(which).step_by(2).flatten().cloned().collect::<Vec<_>>();
+        for (other, how) in
+            [(&second, "a second guest"), (&of(0), "one of two in parallel"), (&of(1), "the other of two in parallel")]
+        {
+            if let Some(index) = first_difference(&first, other) {
                 return Err(format!(
-                    "{how} gives another answer to question {place}: {:?}, not {:?}; keep everything in the state, \
+                    "{how} returns another output in call {index}: {:?}, not {:?}; keep everything in the state, \
                      nothing in globals, and use no randomness but the host's",
-                    other.get(place),
-                    first.get(place)
+                    other.get(index),
+                    first.get(index)
                 ));
             }
         }
-        Ok(format!("{AFTER} decisions, one after the other and side by side"))
+        Ok(format!("{AFTER} decisions, in sequence and in parallel"))
     }
 
     fn fork(&self) -> Result<String, String> {
         let mut original = self.warmed_up()?;
         let mut fork = original.fork().map_err(|fault| format!("it cannot be forked: {fault}"))?;
-        self.go_on_alike(&mut original, &mut fork, "the fork")
+        self.continue_alike(&mut original, &mut fork, "the fork")
     }
 
     fn restore(&self) -> Result<String, String> {
-        let told = |fault: Fault| fault.to_string();
+        let message = |fault: Fault| fault.to_string();
         let mut original = self.warmed_up()?;
-        let state = original.save().map_err(told)?;
-        let mut restored = self.start(4).map_err(told)?;
-        restored.restore(&state).map_err(|fault| format!("it does not take its own state: {fault}"))?;
-        if restored.save().map_err(told)? != state {
+        let state = original.save().map_err(message)?;
+        let mut restored = self.start(4).map_err(message)?;
+        restored.restore(&state).map_err(|fault| format!("it cannot restore its own state: {fault}"))?;
+        if restored.save().map_err(message)? != state {
             return Err("saved again, the restored state has other bytes; save and restore must be inverse, and the \
                         same state must give the same bytes"
                 .into());
         }
         let bytes = state.len();
-        self.go_on_alike(&mut original, &mut restored, "the restored one").map(|told| format!("{bytes} bytes; {told}"))
+        self.continue_alike(&mut original, &mut restored, "the restored one")
+            .map(|message| format!("{bytes} bytes; {message}"))
     }
 
     fn warmed_up(&self) -> Result<StartedGuest, String> {
         let mut guest = self.start(4).map_err(|fault| fault.to_string())?;
-        self.sequence(&mut guest, 4, 0..BEFORE).map_err(|(question, fault)| format!("{question}: {fault}"))?;
+        self.sequence(&mut guest, 4, 0..BEFORE).map_err(|(call, fault)| format!("{call}: {fault}"))?;
         Ok(guest)
     }
 
-    fn go_on_alike(
+    fn continue_alike(
         &self,
         original: &mut StartedGuest,
         other: &mut StartedGuest,
         which: &str,
     ) -> Result<String, String> {
-        let go_on = |guest: &mut StartedGuest| {
-            let answers = self.sequence(guest, 4, BEFORE..BEFORE + AFTER);
-            answers.map_err(|(question, fault)| format!("{question}: {fault}"))
+        let advance = |guest: &mut StartedGuest| {
+            let outputs = self.sequence(guest, 4, BEFORE..BEFORE + AFTER);
+            outputs.map_err(|(call, fault)| format!("{call}: {fault}"))
         };
-        let (expected, seen) = (go_on(original)?, go_on(other)?);
-        match first_difference(&expected, &seen) {
+        let (expected, actual) = (advance(original)?, advance(other)?);
+        match first_difference(&expected, &actual) {
             None => Ok(format!("{AFTER} decisions after {BEFORE}")),
-            Some(place) => Err(format!(
-                "{which} gives another answer {place} questions later: {:?}, not {:?}; save and restore everything that \
-                 answers depend on",
-                seen.get(place),
-                expected.get(place)
+            Some(index) => Err(format!(
+                "{which} returns another output {index} calls later: {:?}, not {:?}; save and restore everything that \
+                 outputs depend on",
+                actual.get(index),
+                expected.get(index)
             )),
         }
     }
 
-    /// The most that a call uses up, by size.
+    /// The largest resource use of a call, by number of instances.
     fn usage(&self) -> Result<Vec<Usage>, String> {
         let limit = match self.plugin.technology() {
             Technology::Script => self.limits.operations_per_call,
@@ -404,8 +402,8 @@ impl Subject<'_> {
             let mut guest = self.start(n).map_err(|fault| fault.to_string())?;
             let mut most = None;
             for item in 0..50 {
-                let answer = Question::plausible(self.kind, n, item).ask(&mut guest, &ties());
-                answer.map_err(|fault| format!("question {item} about N = {n}: {fault}"))?;
+                let output = GuestCall::plausible(self.kind, n, item).run(&mut guest, &ties());
+                output.map_err(|fault| format!("call {item} with N = {n}: {fault}"))?;
                 most = most.max(guest.used());
             }
             all.extend(most.map(|most| Usage { kind: self.kind, n, most, limit }));
@@ -414,21 +412,25 @@ impl Subject<'_> {
     }
 }
 
-/// An admission or routing decision about a service as it is seen by `cluster`.
-fn decide(guest: &mut StartedGuest, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<Answer, Fault> {
+/// An admission or routing decision about a service with the signals of `cluster`.
+fn decide(
+    guest: &mut StartedGuest,
+    request: &RequestView<'_>,
+    cluster: &ClusterView<'_>,
+) -> Result<GuestOutput, Fault> {
     match guest {
-        StartedGuest::Admission(guest) => guest.admit(request, cluster).map(Answer::Verdict),
+        StartedGuest::Admission(guest) => guest.admit(request, cluster).map(GuestOutput::Decision),
         StartedGuest::Routing(guest) => {
             let mut scores = Vec::new();
-            let place = guest.route(request, cluster, &ties(), &mut scores)?;
-            Ok(Answer::Place(place, scores.into_iter().map(f64::to_bits).collect()))
+            let index = guest.route(request, cluster, &ties(), &mut scores)?;
+            Ok(GuestOutput::Index(index, scores.into_iter().map(f64::to_bits).collect()))
         }
         other => Err(other.mismatch()),
     }
 }
 
-/// The place of the first pair that differs; beyond the end if one is shorter.
-fn first_difference(a: &[Answer], b: &[Answer]) -> Option<usize> {
+/// The index of the first pair that differs; past the end if one is shorter.
+fn first_difference(a: &[GuestOutput], b: &[GuestOutput]) -> Option<usize> {
     let differs = a.iter().zip(b).position(|(a, b)| a != b);
     differs.or_else(|| (a.len() != b.len()).then(|| a.len().min(b.len())))
 }

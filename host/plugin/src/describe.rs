@@ -1,16 +1,16 @@
-//! What a plugin says about itself, checked: the same rules for all three technologies.
+//! Validation of the description that a plugin returns: the same rules for all three technologies.
 
 use blis_diag::Location;
 
 use super::limits::{PARAMETERS, WORD_BYTES};
-use super::{Description, Fault, FaultKind, Limits, Parameter};
+use super::{Fault, FaultKind, Limits, PolicyDescription, PolicyParameter};
 
-impl Description {
-    /// `self` if it makes sense. `file` is where it comes from.
+impl PolicyDescription {
+    /// `self` if it is valid. `file` is the path of the plugin, for messages.
     ///
     /// # Errors
-    /// If a name is missing, given twice or not a word, a text too long, no kind named, or a
-    /// parameter's default outside its range.
+    /// If a name is missing, duplicate or not a single word, a text is too long, no kind is named, or the default of a
+    /// parameter is outside its range.
     pub fn checked(self, file: &str, limits: &Limits) -> Result<Self, Fault> {
         let fault = |kind, what: String| Err(Fault::new(kind, format!("describe: {what}")).at(Location::file(file)));
         if !is_word(&self.name) {
@@ -33,11 +33,11 @@ impl Description {
             let what = format!("a text of {} bytes; there may be {}", text.len(), limits.message_bytes);
             return fault(FaultKind::OutOfMemory, what);
         }
-        for (place, parameter) in self.parameters.iter().enumerate() {
+        for (index, parameter) in self.parameters.iter().enumerate() {
             if let Some(what) = nonsense(parameter) {
                 return fault(FaultKind::OutOfRange, what);
             }
-            if self.parameters[..place].iter().any(|other| other.name == parameter.name) {
+            if self.parameters[..index].iter().any(|other| other.name == parameter.name) {
                 return fault(FaultKind::OutOfRange, format!("two parameters are called `{}`", parameter.name));
             }
         }
@@ -50,8 +50,8 @@ fn is_word(name: &str) -> bool {
     !name.is_empty() && name.len() <= WORD_BYTES && name.chars().all(allowed)
 }
 
-fn nonsense(parameter: &Parameter) -> Option<String> {
-    let Parameter { name, default, min, max, .. } = parameter;
+fn nonsense(parameter: &PolicyParameter) -> Option<String> {
+    let PolicyParameter { name, default, min, max, .. } = parameter;
     if !is_word(name) {
         return Some(format!("a parameter is called {name:?}; use a word of letters, digits, `-`, `_` and `.`"));
     }
@@ -71,9 +71,9 @@ mod tests {
     use super::*;
     use crate::Kind;
 
-    fn described(change: impl FnOnce(&mut Description)) -> Result<Description, String> {
-        let weight = Parameter { name: "weight".into(), default: 1.0, min: 0.0, max: 2.0, about: String::new() };
-        let mut description = Description {
+    fn described(change: impl FnOnce(&mut PolicyDescription)) -> Result<PolicyDescription, String> {
+        let weight = PolicyParameter { name: "weight".into(), default: 1.0, min: 0.0, max: 2.0, about: String::new() };
+        let mut description = PolicyDescription {
             name: "mine".into(),
             version: String::new(),
             about: String::new(),
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn sense_passes_and_nonsense_is_named() {
         assert!(described(|_| {}).is_ok());
-        let nonsense: [fn(&mut Description); 7] = [
+        let nonsense: [fn(&mut PolicyDescription); 7] = [
             |d| d.name = "two words".into(),
             |d| d.kinds.clear(),
             |d| d.about = "x".repeat(5000),
@@ -100,8 +100,8 @@ mod tests {
             |d| d.parameters.push(d.parameters[0].clone()),
             |d| d.parameters[0].name = String::new(),
         ];
-        let told: Vec<_> = nonsense.into_iter().map(|change| described(change).expect_err("nonsense")).collect();
-        insta::assert_snapshot!(told.join("\n"), @r#"
+        let messages: Vec<_> = nonsense.into_iter().map(|change| described(change).expect_err("nonsense")).collect();
+        insta::assert_snapshot!(messages.join("\n"), @r#"
         mine.so: describe: the name is "two words"; it must be a word of letters, digits, `-`, `_` and `.` [out-of-range]
         mine.so: describe: it names no kind; name at least one, as routing [out-of-range]
         mine.so: describe: a text of 5000 bytes; there may be 4096 [out-of-memory]

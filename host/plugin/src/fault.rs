@@ -1,55 +1,54 @@
-//! What goes wrong in plugins: of which kind, and told so that its author can mend it.
+//! Faults of plugins: a kind, and a diagnostic with which the author can correct the plugin.
 
 use std::fmt::{self, Display};
 
 use blis_abi::Kind;
 use blis_diag::{Diagnose, Diagnostic, Location};
 
-/// What went wrong in a plugin.
+/// A fault of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What kind of thing.
     pub kind: FaultKind,
-    /// What, where in the plugin (its file, of a script line and column; the line or a backtrace as excerpt), and
-    /// what to do. In a box, because every answer of a guest may be a fault.
+    /// What happened, the location in the plugin (the file; line and column of a script; the source line or a backtrace
+    /// as excerpt), and a hint. Boxed, because every call of a guest returns a `Result` with a fault.
     pub diagnostic: Box<Diagnostic>,
 }
 
-/// Kinds of [`Fault`], by the names that results and tests use.
+/// Kinds of [`Fault`]. Results and tests use their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FaultKind {
-    /// The file cannot be read, is too large, or is not what its name says.
+    /// The file cannot be read, is too large, or has a format that does not match its extension.
     Unreadable,
-    /// It does not compile.
+    /// The source does not compile.
     Syntax,
-    /// It was built for another version of the interface.
+    /// The plugin was built for another version of the interface.
     VersionSkew,
-    /// It wants something from outside that there is not (WASI …).
+    /// The plugin imports functions that the host does not offer (WASI …).
     ForbiddenImport,
     /// A function is missing, or has another signature.
     MissingExport,
-    /// It refused to be configured or restored, or said that it cannot answer.
+    /// The plugin refused to be configured or restored, or reported that it cannot compute an output.
     Refused,
-    /// It gave up: a trap, a panic, a thrown error, an error of types.
+    /// The call ended with a trap, a panic, a thrown error or a type error.
     Trap,
-    /// It used more instructions than allowed.
+    /// The call used more instructions than allowed.
     OutOfFuel,
-    /// It used more memory than allowed, or made something larger than allowed.
+    /// The guest used more memory than allowed, or built a value larger than allowed.
     OutOfMemory,
-    /// It took too long by the clock, so that another time it may not.
+    /// The call exceeded a limit of wall-clock time; the same call may pass on another run.
     OutOfTime,
-    /// It called itself too deeply.
+    /// The nesting of function calls exceeded its limit.
     TooDeep,
-    /// It answered with not-a-number.
+    /// An output was not-a-number.
     NotANumber,
-    /// It answered with something outside the range of answers.
+    /// An output was outside the valid range.
     OutOfRange,
-    /// Native libraries were not allowed.
+    /// The plugin is a native library, and native libraries were not allowed.
     NotAllowed,
 }
 
 impl FaultKind {
-    /// As results write it.
+    /// The name in result documents.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -72,33 +71,31 @@ impl FaultKind {
 }
 
 impl Fault {
-    /// A fault of `kind`.
     #[must_use]
     pub fn new(kind: FaultKind, what: impl Into<String>) -> Self {
         Self::of(kind, Diagnostic::new(what))
     }
 
-    /// A fault of `kind`, described by `diagnostic`.
     #[must_use]
     pub fn of(kind: FaultKind, diagnostic: Diagnostic) -> Self {
         Self { kind, diagnostic: Box::new(diagnostic) }
     }
 
-    /// Where it is, as a whole file or a part of one.
+    /// Sets the location: a whole file or a position in it.
     #[must_use]
     pub fn at(mut self, location: Location) -> Self {
         self.diagnostic.location = Some(location);
         self
     }
 
-    /// What to do about it.
+    /// Sets the hint: what the user can do.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.diagnostic.hint = Some(hint.into());
         self
     }
 
-    /// All of the diagnostic as text.
+    /// The whole diagnostic as text.
     #[must_use]
     pub fn message(&self) -> String {
         self.diagnostic.to_string()

@@ -1,7 +1,7 @@
-//! From a name to a plugin: which file it is, and what technology loads it.
+//! Resolves a name to a plugin: its file, and the technology that loads it.
 //!
-//! A name is looked up in the folders of `--policy-dir`, then in `policies/`, then among the policies
-//! that the program carries, then as a path. Names of built-ins are the caller's business.
+//! The search order is: the folders of `--policy-dir`, `policies/`, the policies embedded in the program, and last the
+//! name as a path. The caller resolves the names of built-in policies before.
 
 use std::borrow::Cow;
 use std::fs;
@@ -11,63 +11,60 @@ use std::path::{Path, PathBuf};
 use include_dir::{Dir, include_dir};
 
 pub use super::sha256::sha256;
-use super::{Fault, FaultKind, Limits, Loaded, Technology, native, script, wasm};
+use super::{Fault, FaultKind, Limits, LoadedPlugin, Technology, native, script, wasm};
 use blis_diag::{Location, display, nearest, unreadable};
 
 static POLICIES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../policies");
 
-/// Folder that is looked through without being asked for.
-const USUAL: &str = "policies";
+/// The folder that is searched by default.
+const DEFAULT_FOLDER: &str = "policies";
 
-/// Where plugins are looked for, and what may be loaded.
+/// The search path for plugins, and the permissions and limits for loading them.
 #[derive(Clone, Debug)]
 pub struct Finder {
-    /// Folders to look through before `policies/`.
+    /// Folders that are searched before `policies/`.
     pub dirs: Vec<PathBuf>,
-    /// Whether native libraries may be loaded.
     pub allow_native: bool,
-    /// Of files.
+    /// Limits for the files and for the guests.
     pub limits: Limits,
-    /// How WebAssembly runs, and where compiled components are kept.
-    pub wasm: wasm::Settings,
+    /// WebAssembly settings, including the folder for compiled components.
+    pub wasm: wasm::WasmSettings,
 }
 
 /// A file that may be a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// Its name: that of the file without extension.
+pub struct PluginFile {
+    /// The name of the file without extension.
     pub name: String,
-    /// How it is run, by its extension.
+    /// The technology, determined by the extension.
     pub technology: Technology,
-    /// Where it lies.
-    pub place: Place,
+    pub location: PluginLocation,
 }
 
-/// Where a plugin lies.
+/// The location of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// A file.
+pub enum PluginLocation {
     File(PathBuf),
-    /// One that the program carries: its path in the repository, and its content.
+    /// A policy embedded in the program: its path in the repository, and its content.
     Embedded(&'static str, &'static [u8]),
 }
 
-impl Place {
-    /// The path, as messages write it.
+impl PluginLocation {
+    /// The path that messages show.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         match self {
             Self::File(path) => path.clone(),
-            Self::Embedded(name, _) => Path::new(USUAL).join(name),
+            Self::Embedded(name, _) => Path::new(DEFAULT_FOLDER).join(name),
         }
     }
 }
 
 impl Technology {
-    /// Those of files.
+    /// The technologies that have files.
     pub const ALL: [Self; 3] = [Self::Script, Self::Component, Self::Native];
 
-    /// As results write it.
+    /// The name in result documents.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -78,7 +75,7 @@ impl Technology {
         }
     }
 
-    /// That of a file called `path`.
+    /// The technology for the extension of `path`.
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()? {
@@ -91,19 +88,19 @@ impl Technology {
 }
 
 impl Finder {
-    /// Looks in `dirs` first, allows no native library.
+    /// Searches `dirs` first; allows no native library.
     #[must_use]
     pub fn new(dirs: Vec<PathBuf>) -> Self {
-        Self { dirs, allow_native: false, limits: Limits::default(), wasm: wasm::Settings::default() }
+        Self { dirs, allow_native: false, limits: Limits::default(), wasm: wasm::WasmSettings::default() }
     }
 
-    /// The plugin called `name`; `None` if nothing is called so, and it is no path.
+    /// The plugin called `name`; `None` if no plugin has that name and it is not a path.
     ///
     /// # Errors
-    /// If two files of one folder are called so, a folder of `dirs` cannot be read, or it looks like a
-    /// path and nothing is there, or nothing that its extension tells how to run.
-    pub fn find(&self, name: &str) -> Result<Option<Found>, Fault> {
-        for dir in self.dirs.iter().map(PathBuf::as_path).chain([Path::new(USUAL)]) {
+    /// If two files of one folder have that name, a folder of `dirs` cannot be read, or the name looks like a path and
+    /// either no file is there or its extension belongs to no technology.
+    pub fn find(&self, name: &str) -> Result<Option<PluginFile>, Fault> {
+        for dir in self.dirs.iter().map(PathBuf::as_path).chain([Path::new(DEFAULT_FOLDER)]) {
             let mut of_that_name = self.files_in(dir)?.into_iter().filter(|found| found.name == name);
             if let (Some(first), second) = (of_that_name.next(), of_that_name.next()) {
                 return second.map_or(Ok(Some(first.clone())), |second| Err(twice(name, &first, &second)));
@@ -120,10 +117,10 @@ impl Finder {
         if let Err(error) = fs::metadata(path) {
             return Err(unreadable_at(path, &error));
         }
-        Ok(Some(Found { name: stem(path), technology, place: Place::File(path.to_owned()) }))
+        Ok(Some(PluginFile { name: stem(path), technology, location: PluginLocation::File(path.to_owned()) }))
     }
 
-    /// What to tell about `name`, which is neither a plugin nor one of `built_ins`.
+    /// A hint for `name`, which is neither a plugin nor one of `built_ins`.
     #[must_use]
     pub fn hint(&self, name: &str, built_ins: &[&str]) -> String {
         let plugins: Vec<String> = self.all().into_iter().filter_map(Result::ok).map(|found| found.name).collect();
@@ -131,7 +128,8 @@ impl Finder {
         if let Some(near) = nearest(name, &known) {
             return format!("did you mean `{near}`?");
         }
-        let dirs: Vec<_> = self.dirs.iter().map(|dir| dir.display().to_string()).chain([format!("{USUAL}/")]).collect();
+        let dirs: Vec<_> =
+            self.dirs.iter().map(|dir| dir.display().to_string()).chain([format!("{DEFAULT_FOLDER}/")]).collect();
         format!(
             "built in are {}; there is no `{name}.rhai`, `.wasm` or `.so` in {}, and no file `{name}`; \
              `blis plugin list` shows what there is",
@@ -140,11 +138,11 @@ impl Finder {
         )
     }
 
-    /// Every plugin that [`Self::find`] would find by name, sorted; or why a folder has to be passed over.
+    /// Every plugin that [`Self::find`] finds by name, sorted; an error for each folder that cannot be read.
     #[must_use]
-    pub fn all(&self) -> Vec<Result<Found, Fault>> {
-        let mut all: Vec<Result<Found, Fault>> = Vec::new();
-        let dirs = self.dirs.iter().map(PathBuf::as_path).chain([Path::new(USUAL)]);
+    pub fn all(&self) -> Vec<Result<PluginFile, Fault>> {
+        let mut all: Vec<Result<PluginFile, Fault>> = Vec::new();
+        let dirs = self.dirs.iter().map(PathBuf::as_path).chain([Path::new(DEFAULT_FOLDER)]);
         let folders = dirs.map(|dir| self.files_in(dir)).chain([Ok(embedded())]);
         for folder in folders {
             let found = match folder {
@@ -154,12 +152,12 @@ impl Finder {
                     continue;
                 }
             };
-            // What an earlier folder has hides it.
+            // A plugin in an earlier folder hides one of the same name in a later folder.
             let hidden =
-                |name: &str, all: &[Result<Found, Fault>]| all.iter().flatten().any(|known| known.name == name);
+                |name: &str, all: &[Result<PluginFile, Fault>]| all.iter().flatten().any(|known| known.name == name);
             let fresh: Vec<_> = found.into_iter().filter(|found| !hidden(&found.name, &all)).collect();
-            for (place, found) in fresh.iter().enumerate() {
-                all.push(match fresh[..place].iter().find(|other| other.name == found.name) {
+            for (index, found) in fresh.iter().enumerate() {
+                all.push(match fresh[..index].iter().find(|other| other.name == found.name) {
                     Some(other) => Err(twice(&found.name, other, found)),
                     None => Ok(found.clone()),
                 });
@@ -169,17 +167,18 @@ impl Finder {
         all
     }
 
-    /// Loads `found`.
+    /// Loads the plugin in `found`.
     ///
     /// # Errors
-    /// If it is native and that is not allowed, cannot be read, is too large, or is no plugin.
-    pub fn load(&self, found: &Found) -> Result<Loaded, Fault> {
-        let path = found.place.path();
+    /// If it is native and native libraries are not allowed, if it cannot be read or is too large, or if it is not a
+    /// valid plugin.
+    pub fn load(&self, found: &PluginFile) -> Result<LoadedPlugin, Fault> {
+        let path = found.location.path();
         if found.technology == Technology::Native && !self.allow_native {
             let fault = at(&path, FaultKind::NotAllowed, "a native library runs outside the sandbox, with your rights");
             return Err(fault.hint("if you trust it, add `--allow-native`"));
         }
-        let content = self.content(&found.place)?;
+        let content = self.content(&found.location)?;
         let sha256 = sha256(&content);
         let plugin = match found.technology {
             Technology::Component => wasm::load_known(&path, &content, &sha256, &self.limits, &self.wasm)?,
@@ -191,31 +190,35 @@ impl Finder {
             }
         };
         let (name, file) = (found.name.clone(), path.display().to_string());
-        Ok(Loaded { name, file, sha256, bytes: content.len() as u64, plugin })
+        Ok(LoadedPlugin { name, file, sha256, bytes: content.len() as u64, plugin })
     }
 
-    fn content(&self, place: &Place) -> Result<Vec<u8>, Fault> {
-        let path = match place {
-            Place::File(path) => path,
-            Place::Embedded(_, content) => return Ok(content.to_vec()),
+    fn content(&self, location: &PluginLocation) -> Result<Vec<u8>, Fault> {
+        let path = match location {
+            PluginLocation::File(path) => path,
+            PluginLocation::Embedded(_, content) => return Ok(content.to_vec()),
         };
         read(path, self.limits.file_bytes)
     }
 
-    /// The plugins of a folder, sorted. A folder that is not there has none, unless it was asked for.
-    fn files_in(&self, dir: &Path) -> Result<Vec<Found>, Fault> {
-        let asked_for = self.dirs.iter().any(|asked| asked == dir);
+    /// The plugins of a folder, sorted. A missing folder is empty, unless the user named it.
+    fn files_in(&self, dir: &Path) -> Result<Vec<PluginFile>, Fault> {
+        let named = self.dirs.iter().any(|named| named == dir);
         let entries = match fs::read_dir(dir) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !asked_for => return Ok(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !named => return Ok(Vec::new()),
             entries => entries.and_then(Iterator::collect::<Result<Vec<_>, _>>),
         };
         let entries = entries.map_err(|error| unreadable_at(dir, &error))?;
         let files = entries.into_iter().map(|entry| entry.path()).filter(|path| path.is_file());
         let found = |path: PathBuf| {
-            Some(Found { name: stem(&path), technology: Technology::of(&path)?, place: Place::File(path) })
+            Some(PluginFile {
+                name: stem(&path),
+                technology: Technology::of(&path)?,
+                location: PluginLocation::File(path),
+            })
         };
-        let mut all: Vec<Found> = files.filter_map(found).collect();
-        all.sort_by_key(|found| found.place.path());
+        let mut all: Vec<PluginFile> = files.filter_map(found).collect();
+        all.sort_by_key(|found| found.location.path());
         Ok(all)
     }
 }
@@ -223,7 +226,7 @@ impl Finder {
 /// At most `most` bytes of the file `path`.
 ///
 /// # Errors
-/// If it cannot be read, is no file, or is larger.
+/// If the path cannot be read, is not a file, or the file is larger.
 pub fn read(path: &Path, most: u64) -> Result<Vec<u8>, Fault> {
     use std::io::Read as _;
     let metadata = fs::metadata(path).map_err(|error| unreadable_at(path, &error))?;
@@ -231,7 +234,7 @@ pub fn read(path: &Path, most: u64) -> Result<Vec<u8>, Fault> {
         return Err(at(path, FaultKind::Unreadable, "it is no file"));
     }
     let mut content = Vec::new();
-    // One more than allowed, should the file grow.
+    // Reads one byte more than allowed, in case the file grows meanwhile.
     let opened = fs::File::open(path).and_then(|opened| opened.take(most.saturating_add(1)).read_to_end(&mut content));
     opened.map_err(|error| unreadable_at(path, &error))?;
     if content.len() as u64 > most {
@@ -241,18 +244,18 @@ pub fn read(path: &Path, most: u64) -> Result<Vec<u8>, Fault> {
     Ok(content)
 }
 
-/// `path` cannot be read, or is not there.
+/// The fault for a `path` that cannot be read or does not exist.
 fn unreadable_at(path: &Path, error: &io::Error) -> Fault {
     let file = display(path);
     Fault::of(FaultKind::Unreadable, unreadable(&file, error).at(Location::file(file)))
 }
 
-/// The file `path` as a whole is at fault.
+/// A fault of the file `path` as a whole.
 fn at(path: &Path, kind: FaultKind, what: impl Into<String>) -> Fault {
     Fault::new(kind, what).at(Location::file(display(path)))
 }
 
-/// The text of a script.
+/// The text of a script, which must be UTF-8.
 fn text<'a>(path: &Path, content: &'a [u8]) -> Result<&'a str, Fault> {
     str::from_utf8(content).map_err(|error| {
         let line = content[..error.valid_up_to()].iter().filter(|&&byte| byte == b'\n').count() + 1;
@@ -261,14 +264,18 @@ fn text<'a>(path: &Path, content: &'a [u8]) -> Result<&'a str, Fault> {
     })
 }
 
-/// The plugins that the program carries, sorted.
-fn embedded() -> Vec<Found> {
+/// The embedded plugins, sorted by name.
+fn embedded() -> Vec<PluginFile> {
     let found = |file: &'static include_dir::File<'static>| {
         let (path, technology) = (file.path(), Technology::of(file.path())?);
-        Some(Found { name: stem(path), technology, place: Place::Embedded(path.to_str()?, file.contents()) })
+        Some(PluginFile {
+            name: stem(path),
+            technology,
+            location: PluginLocation::Embedded(path.to_str()?, file.contents()),
+        })
     };
     let mut all: Vec<_> = POLICIES.files().filter_map(found).collect();
-    all.sort_by_key(|found| found.place.path());
+    all.sort_by_key(|found| found.location.path());
     all
 }
 
@@ -276,15 +283,15 @@ fn stem(path: &Path) -> String {
     path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn key(found: &Result<Found, Fault>) -> (Cow<'_, str>, PathBuf) {
+fn key(found: &Result<PluginFile, Fault>) -> (Cow<'_, str>, PathBuf) {
     match found {
-        Ok(found) => (Cow::Borrowed(&found.name), found.place.path()),
+        Ok(found) => (Cow::Borrowed(&found.name), found.location.path()),
         Err(fault) => (Cow::Owned(fault.message()), PathBuf::new()),
     }
 }
 
-fn twice(name: &str, first: &Found, second: &Found) -> Fault {
-    let (first, second) = (first.place.path(), second.place.path());
+fn twice(name: &str, first: &PluginFile, second: &PluginFile) -> Fault {
+    let (first, second) = (first.location.path(), second.location.path());
     at(&first, FaultKind::Unreadable, format!("`{name}` is also {}", second.display()))
         .hint("give the path of the one you mean, or rename the other")
 }
@@ -298,10 +305,10 @@ fn no_plugin(path: &Path) -> Fault {
 mod tests {
     use super::*;
 
-    /// A folder with empty files of those names, gone with the test.
-    struct Folder(PathBuf);
+    /// A temporary folder with empty files of the given names, removed after the test.
+    struct PluginFolder(PathBuf);
 
-    impl Folder {
+    impl PluginFolder {
         fn new(test: &str, files: &[&str]) -> Self {
             let folder = std::env::temp_dir().join(format!("blis-find-{test}-{}", std::process::id()));
             fs::create_dir_all(&folder).expect("a folder");
@@ -313,12 +320,12 @@ mod tests {
             Finder::new(vec![self.0.clone()])
         }
 
-        fn told(&self, fault: &Fault) -> String {
+        fn message(&self, fault: &Fault) -> String {
             fault.to_string().replace(&self.0.display().to_string(), "DIR")
         }
     }
 
-    impl Drop for Folder {
+    impl Drop for PluginFolder {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -326,20 +333,20 @@ mod tests {
 
     #[test]
     fn names_are_files_of_the_folders() {
-        let first = Folder::new("first", &["mine.rhai", "notes.txt", "two.rhai", "two.wasm"]);
-        let second = Folder::new("second", &["mine.wasm", "native.so"]);
+        let first = PluginFolder::new("first", &["mine.rhai", "notes.txt", "two.rhai", "two.wasm"]);
+        let second = PluginFolder::new("second", &["mine.wasm", "native.so"]);
         let finder = Finder::new(vec![first.0.clone(), second.0.clone()]);
-        let found = |name: &str| finder.find(name).expect("no error").map(|found| (found.technology, found.place));
-        let file = |folder: &Folder, name: &str| Place::File(folder.0.join(name));
+        let found = |name: &str| finder.find(name).expect("no error").map(|found| (found.technology, found.location));
+        let file = |folder: &PluginFolder, name: &str| PluginLocation::File(folder.0.join(name));
         assert_eq!(found("mine"), Some((Technology::Script, file(&first, "mine.rhai"))), "the first folder wins");
         assert_eq!(found("native"), Some((Technology::Native, file(&second, "native.so"))));
         assert_eq!(found("notes"), None);
         let path = second.0.join("mine.wasm");
-        assert_eq!(found(path.to_str().expect("text")), Some((Technology::Component, Place::File(path))));
+        assert_eq!(found(path.to_str().expect("text")), Some((Technology::Component, PluginLocation::File(path))));
         let names: Vec<_> = finder.all().into_iter().map(|found| found.map(|found| found.name)).collect();
         assert!(names.contains(&Ok("mine".into())) && names.contains(&Ok("native".into())), "{names:?}");
         let twice = finder.find("two").expect_err("which one?");
-        insta::assert_snapshot!(first.told(&twice), @r"
+        insta::assert_snapshot!(first.message(&twice), @r"
         DIR/two.rhai: `two` is also DIR/two.wasm
         hint: give the path of the one you mean, or rename the other [unreadable]
         ");
@@ -347,15 +354,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_told() {
-        let folder = Folder::new("absent", &["prefix-aware.rhai", "x.so", "readme.md"]);
+    fn missing_plugins_get_a_hint() {
+        let folder = PluginFolder::new("absent", &["prefix-aware.rhai", "x.so", "readme.md"]);
         let finder = folder.finder();
         let hint = finder.hint("prefix-awre", &["round-robin"]).replace(&folder.0.display().to_string(), "DIR");
         assert_eq!(hint, "did you mean `prefix-aware`?");
         let hint = finder.hint("zzzzzzzz", &["round-robin"]).replace(&folder.0.display().to_string(), "DIR");
         assert!(hint.contains("round-robin") && hint.contains("DIR, policies/"), "{hint}");
         let fault = |name: &str| {
-            folder.told(&finder.find(&name.replace("DIR", folder.0.to_str().expect("text"))).expect_err("nothing"))
+            folder.message(&finder.find(&name.replace("DIR", folder.0.to_str().expect("text"))).expect_err("nothing"))
         };
         insta::assert_snapshot!([fault("DIR/no.rhai"), fault("DIR/readme.md")].join("\n"), @r"
         DIR/no.rhai: `DIR/no.rhai` does not exist
@@ -365,15 +372,15 @@ mod tests {
         ");
         let gone = Finder::new(vec![folder.0.join("gone")]);
         assert!(
-            folder.told(&gone.find("x").expect_err("no folder")).starts_with("DIR/gone: `DIR/gone` does not exist")
+            folder.message(&gone.find("x").expect_err("no folder")).starts_with("DIR/gone: `DIR/gone` does not exist")
         );
     }
 
     #[test]
     fn native_libraries_have_to_be_allowed() {
-        let folder = Folder::new("native", &["x.so"]);
+        let folder = PluginFolder::new("native", &["x.so"]);
         let found = folder.finder().find("x").expect("no error").expect("it is there");
-        insta::assert_snapshot!(folder.told(&folder.finder().load(&found).expect_err("not allowed")), @r"
+        insta::assert_snapshot!(folder.message(&folder.finder().load(&found).expect_err("not allowed")), @r"
         DIR/x.so: a native library runs outside the sandbox, with your rights
         hint: if you trust it, add `--allow-native` [not-allowed]
         ");
@@ -381,12 +388,12 @@ mod tests {
 
     #[test]
     fn large_files_are_not_read() {
-        let folder = Folder::new("large", &[]);
+        let folder = PluginFolder::new("large", &[]);
         let path = folder.0.join("large.wasm");
         fs::File::create(&path).and_then(|file| file.set_len(50_000_000)).expect("a file");
         let found = folder.finder().find("large").expect("no error").expect("it is there");
-        let told = folder.told(&folder.finder().load(&found).expect_err("too large"));
-        assert_eq!(told, "DIR/large.wasm: it has 50000000 bytes; a plugin may have 33554432 [unreadable]");
+        let message = folder.message(&folder.finder().load(&found).expect_err("too large"));
+        assert_eq!(message, "DIR/large.wasm: it has 50000000 bytes; a plugin may have 33554432 [unreadable]");
     }
 
     #[test]

@@ -1,12 +1,12 @@
-//! Plugins with a state, typed by what they decide: a guest for routing has no function for admission.
+//! Guests: plugins with a state, typed by the kind of decision. A guest for routing has no function for admission.
 //!
-//! A host makes one type for all kinds ([`EveryGuest`]), because a file may be used for several. What it
-//! hands out ([`StartedGuest`]) is one kind of guest, and the question about another does not compile:
+//! A host implements one type for all kinds ([`EveryGuest`]), because one file may implement several. A
+//! [`StartedGuest`] has exactly one kind, and a call of a function of another kind does not compile:
 //!
 //! ```
 //! # use blis_plugin::RoutingGuest;
 //! # use blis_sim::policy::{ClusterView, RequestView, Ties};
-//! fn ask(guest: &mut dyn RoutingGuest, request: &RequestView<'_>, cluster: &ClusterView<'_>) {
+//! fn decide(guest: &mut dyn RoutingGuest, request: &RequestView<'_>, cluster: &ClusterView<'_>) {
 //!     let _ = guest.route(request, cluster, &Ties::LowestIndex, &mut Vec::new());
 //! }
 //! ```
@@ -14,7 +14,7 @@
 //! ```compile_fail,E0599
 //! # use blis_plugin::{AdmissionGuest, RoutingGuest};
 //! # use blis_sim::policy::{ClusterView, RequestView, Ties};
-//! fn ask(guest: &mut dyn RoutingGuest, request: &RequestView<'_>, cluster: &ClusterView<'_>) {
+//! fn decide(guest: &mut dyn RoutingGuest, request: &RequestView<'_>, cluster: &ClusterView<'_>) {
 //!     let _ = guest.admit(request, cluster);
 //! }
 //! ```
@@ -26,57 +26,57 @@ use blis_sim::latency::Batch;
 use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, RequestView, Ties};
 use blis_sim::units::Micros;
 
-use super::{Constants, Fault, FaultKind, Kind};
+use super::{Fault, FaultKind, Kind, LatencyConstants};
 
-/// A plugin with a state, whatever it decides. After a fault the guest is as fresh as after `start`
-/// (a WebAssembly instance that trapped cannot go on), or as it was; it can be asked again.
+/// A plugin with a state, of any kind. After a fault the guest is in the state that `start` gives it (a WebAssembly
+/// instance cannot continue after a trap) or in the state before the call; further calls are allowed.
 pub trait Guest: Debug + Send {
-    /// Something happened that it asked for.
+    /// Delivers an event that the plugin subscribes to.
     ///
     /// # Errors
     /// If the guest fails.
-    fn notice(&mut self, event: &Event) -> Result<(), Fault> {
+    fn observe(&mut self, event: &Event) -> Result<(), Fault> {
         let _ = event;
         Ok(())
     }
 
-    /// Its state as bytes, for comparison and for [`Self::restore`] in a guest of the same plugin.
+    /// The state as bytes, for comparison and for [`Self::restore`] in a guest of the same plugin.
     ///
     /// # Errors
-    /// If the guest fails, or the state is larger than allowed.
+    /// If the guest fails, or the state is larger than the limit.
     fn save(&mut self) -> Result<Vec<u8>, Fault>;
 
-    /// Takes the place of the guest that saved `state`.
+    /// Replaces the state of this guest by `state`, which a guest of the same plugin saved.
     ///
     /// # Errors
-    /// If the guest fails or refuses.
+    /// If the guest fails or refuses the state.
     fn restore(&mut self, state: &[u8]) -> Result<(), Fault>;
 
-    /// A guest of the same kind that goes on exactly as this one would.
+    /// A copy of the guest, of the same kind, which continues exactly as the original would.
     ///
     /// # Errors
-    /// If the guest fails or refuses.
+    /// If the guest fails or refuses the state.
     fn fork(&mut self) -> Result<StartedGuest, Fault>;
 
-    /// Fuel or operations the latest call used; `None` if not counted.
+    /// Fuel or operations that the latest call used; `None` if the technology does not count.
     fn used(&self) -> Option<u64> {
         None
     }
 }
 
-/// A guest that decides who enters.
+/// A guest that admits or rejects requests.
 pub trait AdmissionGuest: Guest {
-    /// Whether `request` may enter.
+    /// Admits or rejects `request`.
     ///
     /// # Errors
     /// If the guest fails.
     fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<AdmissionDecision, Fault>;
 }
 
-/// A guest that decides where requests go.
+/// A guest that chooses the instance of a request.
 pub trait RoutingGuest: Guest {
-    /// The place of the chosen instance in the columns. Scores go to `scores` (empty) if the guest has
-    /// some at hand, or was told to `explain`. The caller checks the range of both.
+    /// The index of the chosen instance in the columns. Appends scores to `scores`, which is empty, if the guest
+    /// computes them anyway or was started with `explain`. The caller checks the range of both.
     ///
     /// # Errors
     /// If the guest fails.
@@ -89,55 +89,55 @@ pub trait RoutingGuest: Guest {
     ) -> Result<usize, Fault>;
 }
 
-/// A guest that decides how urgent requests are.
+/// A guest that sets the priority of requests on their instance.
 pub trait PriorityGuest: Guest {
-    /// Higher is more urgent.
+    /// The priority: a request with a higher value goes first.
     ///
     /// # Errors
     /// If the guest fails.
     fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> Result<i64, Fault>;
 }
 
-/// A guest that decides the order of a wait queue.
+/// A guest that decides the order of a waiting queue.
 pub trait SchedulingGuest: Guest {
-    /// The smallest is served first. The caller refuses NaN.
+    /// The rank: the request with the smallest rank is scheduled first. The caller refuses NaN.
     ///
     /// # Errors
     /// If the guest fails.
     fn rank(&mut self, queued: &QueuedView<'_>) -> Result<f64, Fault>;
 }
 
-/// A guest that decides who gives way.
+/// A guest that chooses preemption victims.
 pub trait PreemptionGuest: Guest {
-    /// The place of the victim in the columns. The caller checks the range.
+    /// The index of the victim in the columns. The caller checks the range.
     ///
     /// # Errors
     /// If the guest fails.
     fn victim(&mut self, batch: &BatchView) -> Result<usize, Fault>;
 }
 
-/// A guest that says how long things take.
+/// A guest that predicts the duration of engine steps.
 pub trait LatencyGuest: Guest {
-    /// µs; the caller refuses 0.
+    /// The duration of a step, µs; the caller refuses 0.
     ///
     /// # Errors
     /// If the guest fails.
     fn step_time(&mut self, batch: &Batch) -> Result<u64, Fault>;
 
-    /// µs from arrival to the wait queue.
+    /// The time from arrival to the waiting queue, µs.
     ///
     /// # Errors
     /// If the guest fails.
     fn queueing_time(&mut self, input_tokens: u32) -> Result<u64, Fault>;
 
-    /// The other terms of a latency model.
+    /// The constants of the latency model, µs.
     ///
     /// # Errors
     /// If the guest fails.
-    fn constants(&mut self) -> Result<Constants, Fault>;
+    fn constants(&mut self) -> Result<LatencyConstants, Fault>;
 }
 
-/// What a technology makes of a plugin's state, before it is known which kind it is used for.
+/// The guest of one technology, with the functions of all kinds, before it is narrowed to one kind.
 pub trait EveryGuest:
     AdmissionGuest + RoutingGuest + PriorityGuest + SchedulingGuest + PreemptionGuest + LatencyGuest + 'static
 {
@@ -148,25 +148,19 @@ impl<G> EveryGuest for G where
 {
 }
 
-/// A guest by the kind it was started for, where that is known only when the program runs.
+/// A guest by the kind for which it was started, where that kind is known at run time only.
 #[derive(Debug)]
 pub enum StartedGuest {
-    /// For admission.
     Admission(Box<dyn AdmissionGuest>),
-    /// For routing.
     Routing(Box<dyn RoutingGuest>),
-    /// For priority.
     Priority(Box<dyn PriorityGuest>),
-    /// For scheduling.
     Scheduling(Box<dyn SchedulingGuest>),
-    /// For preemption.
     Preemption(Box<dyn PreemptionGuest>),
-    /// For latency.
     Latency(Box<dyn LatencyGuest>),
 }
 
 impl StartedGuest {
-    /// `guest`, which could decide anything, as a guest for `kind` and nothing else.
+    /// Narrows `guest`, which has the functions of all kinds, to `kind`.
     pub(crate) fn of(kind: Kind, guest: impl EveryGuest) -> Self {
         match kind {
             Kind::Admission => Self::Admission(Box::new(guest)),
@@ -178,7 +172,7 @@ impl StartedGuest {
         }
     }
 
-    /// What it was started for.
+    /// The kind for which it was started.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
@@ -191,23 +185,23 @@ impl StartedGuest {
         }
     }
 
-    /// Where a question that is known only when the program runs is of another kind than the guest.
+    /// The fault for a call of another kind than the guest's, where the kind of the call is known at run time only.
     #[must_use]
     pub fn mismatch(&self) -> Fault {
-        let what = format!("a guest for `{}` is asked something else", self.kind());
+        let what = format!("a guest for `{}` is called as another kind", self.kind());
         Fault::new(FaultKind::MissingExport, what)
     }
 
-    /// As the guest of a kind that the caller names by type: `guest.into_kind::<dyn RoutingGuest>()`.
+    /// Converts to the guest type that the caller names: `guest.into_kind::<dyn RoutingGuest>()`.
     ///
     /// # Errors
-    /// If it was started for another kind.
+    /// If the guest was started for another kind.
     pub fn into_kind<G: GuestKind + ?Sized>(self) -> Result<Box<G>, Fault> {
         G::of(self).ok_or_else(|| Fault::missing(G::KIND))
     }
 }
 
-/// What every guest can do needs no look at its kind.
+/// Functions that every guest has are called without a match on the kind.
 impl Deref for StartedGuest {
     type Target = dyn Guest;
 
@@ -236,15 +230,15 @@ impl DerefMut for StartedGuest {
     }
 }
 
-/// The six types of guests: `dyn AdmissionGuest` to `dyn LatencyGuest`.
+/// The six guest types: `dyn AdmissionGuest` to `dyn LatencyGuest`.
 pub trait GuestKind: Guest {
-    /// What it decides.
+    /// The kind of its decisions.
     const KIND: Kind;
 
-    /// `guest`, if it was started for this kind.
+    /// `guest` as this type, if it was started for this kind.
     fn of(guest: StartedGuest) -> Option<Box<Self>>;
 
-    /// `guest`, which could decide anything, as a guest of this kind.
+    /// Narrows `guest`, which has the functions of all kinds, to this kind.
     fn narrowed(guest: impl EveryGuest) -> Box<Self>;
 }
 

@@ -1,4 +1,4 @@
-//! What went wrong in plugins during a simulation: counted, with the first message of each kind.
+//! Faults of plugins during a simulation: a count and the first message for each kind of fault.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,13 +9,13 @@ use blis_sim::units::Micros;
 
 use super::{Fault, FaultKind, Kind};
 
-/// What to do when a plugin fails in the middle of a simulation.
+/// What the simulation does when a plugin fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnError {
     /// The run ends with the plugin's error.
     #[default]
     Fail,
-    /// A built-in decides in its place, and the run says how often.
+    /// A built-in policy makes the decision instead, and the results count these decisions.
     Fallback,
 }
 
@@ -24,11 +24,11 @@ pub enum OnError {
 pub struct Incidents {
     on_error: OnError,
     abort: Abort,
-    log: Arc<Mutex<Log>>,
+    log: Arc<Mutex<IncidentLog>>,
     meter: Option<Arc<Meter>>,
 }
 
-/// What all plugins of a simulation have used together.
+/// The resources that all plugins of a simulation have used together.
 #[derive(Debug, Default)]
 pub struct Meter {
     calls: AtomicU64,
@@ -37,13 +37,13 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Decisions that were asked for.
+    /// Number of decisions that plugins were called for.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Fuel or operations.
+    /// Fuel or operations used so far.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
@@ -51,46 +51,45 @@ impl Meter {
 }
 
 #[derive(Debug, Default)]
-struct Log {
+struct IncidentLog {
     first: Option<Incident>,
     counts: BTreeMap<(Arc<str>, Kind, FaultKind), Incident>,
 }
 
-/// Faults of one kind in one plugin.
+/// The faults of one kind in one plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Incident {
-    /// Its name.
+    /// The name of the plugin.
     pub plugin: Arc<str>,
-    /// What it was asked for.
+    /// The kind of decision.
     pub kind: Kind,
-    /// When the first one happened.
+    /// Simulated time of the first fault.
     pub at: Micros,
-    /// The first one.
     pub fault: Fault,
-    /// How many.
+    /// Number of faults of this kind.
     pub count: u64,
 }
 
 impl Incidents {
-    /// None yet. In a run that fails on errors, the first one sets `abort`.
+    /// No incidents yet. In a run that fails on errors, the first incident sets `abort`.
     #[must_use]
     pub fn new(on_error: OnError, abort: Abort) -> Self {
         Self { on_error, abort, log: Arc::default(), meter: None }
     }
 
-    /// All plugins together may use `most` fuel or operations, and how much they do is known.
+    /// Limits all plugins together to `most` fuel or operations, and measures their use.
     #[must_use]
     pub fn metered(self, most: u64) -> Self {
         Self { meter: Some(Arc::new(Meter { most, ..Meter::default() })), ..self }
     }
 
-    /// What was used, if that is counted.
+    /// The meter, if use is measured.
     #[must_use]
     pub fn meter(&self) -> Option<&Meter> {
         self.meter.as_deref()
     }
 
-    /// A decision has used so much; the limit of all together, where that is passed.
+    /// Adds the use of a decision; returns the limit if the total now exceeds it.
     pub(super) fn charge(&self, used: impl FnOnce() -> Option<u64>) -> Option<u64> {
         let meter = self.meter.as_deref()?;
         meter.calls.fetch_add(1, Ordering::Relaxed);
@@ -99,19 +98,19 @@ impl Incidents {
         (before.saturating_add(used) > meter.most).then_some(meter.most)
     }
 
-    /// What to do when a plugin fails.
+    /// What the simulation does when a plugin fails.
     #[must_use]
     pub fn on_error(&self) -> OnError {
         self.on_error
     }
 
-    /// The first incident, in the order in which they happened.
+    /// The first incident in simulated order.
     #[must_use]
     pub fn first(&self) -> Option<Incident> {
         self.log().first.clone()
     }
 
-    /// All, by plugin, kind and kind of fault.
+    /// All incidents, sorted by plugin, kind and kind of fault.
     #[must_use]
     pub fn all(&self) -> Vec<Incident> {
         self.log().counts.values().cloned().collect()
@@ -132,8 +131,8 @@ impl Incidents {
         log.counts.insert(key, incident);
     }
 
-    fn log(&self) -> MutexGuard<'_, Log> {
-        // Nothing in here panics half-way.
+    fn log(&self) -> MutexGuard<'_, IncidentLog> {
+        // No code panics while it holds the lock, so the content is consistent even after poisoning.
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,5 @@
-//! What plugins are asked when they are checked or measured: situations made up from a seed, the same
-//! on every machine, plausible ones and extreme ones.
+//! Inputs with which plugins are checked and measured: situations generated from a seed, equal on every machine, some
+//! plausible and some extreme.
 
 use blis_sim::latency::Batch;
 use blis_sim::policy::{
@@ -14,13 +14,12 @@ use rand::RngExt as _;
 use super::limits::LONGEST_US;
 use super::{Fault, FaultKind, Kind, RoutingGuest, StartedGuest};
 
-/// Tokens in a KV block.
 const BLOCK_SIZE: u32 = 16;
-/// Of every instance.
+/// Maximum batch size of every instance (sequences).
 const MAX_NUM_SEQS: u32 = 256;
 const TOTAL_KV_BLOCKS: u32 = 20_000;
 
-/// The texts of the names in all situations.
+/// The texts of all names that occur in the generated situations.
 pub const NAMES: [&str; 12] = [
     "",
     "critical",
@@ -36,7 +35,7 @@ pub const NAMES: [&str; 12] = [
     "group-1",
 ];
 
-/// The instances of a service of `n`.
+/// The configuration of each instance of a service of `n`.
 #[must_use]
 pub fn instances(n: usize) -> Vec<InstanceInfo> {
     let info =
@@ -44,9 +43,9 @@ pub fn instances(n: usize) -> Vec<InstanceInfo> {
     (0..n as u32).map(info).collect()
 }
 
-/// A request, and a service at the moment of a decision about it.
+/// A request, and the state of the service at the time of a decision about it.
 #[derive(Clone, Debug)]
-pub struct Scene {
+pub struct DecisionPoint {
     now: Micros,
     request: Request,
     class_priority: i32,
@@ -57,7 +56,7 @@ pub struct Scene {
     tenants_in_flight: Vec<u32>,
 }
 
-impl Scene {
+impl DecisionPoint {
     /// Situation number `item` of a service of `n` instances under load.
     #[must_use]
     pub fn plausible(n: usize, item: u64) -> Self {
@@ -96,13 +95,13 @@ impl Scene {
         }
     }
 
-    /// Situations at the edge of what can be, by name.
+    /// Situations with values at the limits of their ranges, by name.
     #[must_use]
     pub fn extreme(n: usize) -> Vec<(&'static str, Self)> {
         let usual = Self::plausible(n, 7);
-        let all = |load: u32, share: f64, scene: &Self| {
-            let mut scene = scene.clone();
-            scene.signals = Signals {
+        let all = |load: u32, share: f64, point: &Self| {
+            let mut point = point.clone();
+            point.signals = Signals {
                 queue_depth: vec![load; n],
                 batch_size: vec![load; n],
                 kv_utilization: vec![share; n],
@@ -110,9 +109,9 @@ impl Scene {
                 cache_hit_rate: vec![share; n],
                 preemption_count: vec![load.into(); n],
                 in_flight: vec![load; n],
-                cached_blocks: vec![if load == 0 { 0 } else { scene.request.input_tokens / BLOCK_SIZE }; n],
+                cached_blocks: vec![if load == 0 { 0 } else { point.request.input_tokens / BLOCK_SIZE }; n],
             };
-            scene
+            point
         };
         let mut smallest = all(0, 0.0, &usual);
         smallest.now = Micros::ZERO;
@@ -143,13 +142,13 @@ impl Scene {
         ]
     }
 
-    /// The request as policies see it.
+    /// The request as policies get it.
     #[must_use]
     pub fn request(&self) -> RequestView<'_> {
         RequestView::new(&self.request, self.class_priority, BLOCK_SIZE)
     }
 
-    /// The service as policies see it.
+    /// The service as policies get it.
     #[must_use]
     pub fn cluster(&self) -> ClusterView<'_> {
         ClusterView {
@@ -163,20 +162,20 @@ impl Scene {
         }
     }
 
-    /// The request as it joins a wait queue.
+    /// The request as it joins a waiting queue.
     fn queued(&self, priority: i64, turn: i64) -> QueuedView<'_> {
-        let thrown_out = turn < 0;
+        let preempted = turn < 0;
         QueuedView {
             now: self.now,
             request: self.request(),
             priority,
-            generated_tokens: if thrown_out { 17 } else { 0 },
-            preemptions: thrown_out.into(),
+            generated_tokens: if preempted { 17 } else { 0 },
+            preemptions: preempted.into(),
             turn,
         }
     }
 
-    /// As `other` reports, but for what changes with every decision.
+    /// The same situation with the signals of `other`, except those that change at every decision.
     fn with_load_of(mut self, other: &Self, versions: Versions) -> Self {
         let (in_flight, cached_blocks) = (self.signals.in_flight, self.signals.cached_blocks);
         self.signals = Signals { in_flight, cached_blocks, ..other.signals.clone() };
@@ -185,64 +184,65 @@ impl Scene {
     }
 }
 
-/// Questions to measure calls with. Those that see the instances are of as many services, one after the
-/// other ("cold"): their signals lie in memory far away, and nobody knows what changed.
+/// Calls for measuring. Those that read the instances use as many services in turn ("cold"): their signals lie far
+/// apart in memory, and the indices that changed are unknown.
 #[must_use]
-pub fn traffic(kind: Kind, n: usize) -> Vec<Question> {
-    const QUESTIONS: u64 = 64;
+pub fn traffic(kind: Kind, n: usize) -> Vec<GuestCall> {
+    const CALLS: u64 = 64;
     const PER_REPORT: u64 = 16;
-    let question = |item: u64| {
+    let call = |item: u64| {
         let report = item / PER_REPORT;
         let versions = Versions { load: 1 + report, cached_blocks: 1 + item };
-        let shared = |scene: Scene| scene.with_load_of(&Scene::plausible(n, report * PER_REPORT), versions);
-        match Question::plausible(kind, n, item) {
-            Question::Admit(scene) => Question::Admit(shared(scene)),
-            Question::Route(scene) => Question::Route(shared(scene)),
+        let shared =
+            |point: DecisionPoint| point.with_load_of(&DecisionPoint::plausible(n, report * PER_REPORT), versions);
+        match GuestCall::plausible(kind, n, item) {
+            GuestCall::Admit(point) => GuestCall::Admit(shared(point)),
+            GuestCall::Route(point) => GuestCall::Route(shared(point)),
             other => other,
         }
     };
-    // Latency models are asked about steps far more often than about anything else.
-    (0..QUESTIONS).map(question).filter(|question| !matches!(question, Question::Queueing(_))).collect()
+    // A simulation calls a latency model for steps far more often than for queueing times.
+    (0..CALLS).map(call).filter(|call| !matches!(call, GuestCall::Queueing(_))).collect()
 }
 
-/// A service of `n` instances in the course of a run, for decisions that see the instances: between two
-/// of them few things change, and who asks knows which.
+/// A service of `n` instances in the course of a run, for decisions that read the instances: little changes between two
+/// decisions, and the indices that changed are known.
 ///
-/// Requests come at 20 per second and instance and instances report every 50 ms, so there is a report
-/// every `n` decisions; and for each request that is handed over another one ends.
+/// Requests arrive at 20 per second and instance and instances report every 50 ms, so one instance reports every `n`
+/// decisions; for each request that is routed another one ends.
 #[derive(Clone, Debug)]
-pub struct Service {
-    scene: Scene,
+pub struct SyntheticService {
+    point: DecisionPoint,
     requests: Vec<(Request, i32)>,
-    /// What the instances report in turn.
+    /// The signals that the instances report in turn.
     reports: Vec<Signals>,
-    /// Changes of the requests in flight: how many are forgotten, and the rest.
+    /// Log of the changes of `in_flight`: the number of entries dropped from its start, and the rest.
     changes: (u64, Vec<u32>),
     decisions: usize,
 }
 
-impl Service {
-    /// Of `n` instances, at least 1.
+impl SyntheticService {
+    /// A service of `n` instances, at least 1.
     #[must_use]
     pub fn new(n: usize) -> Self {
-        let scenes: Vec<_> = (0..64).map(|item| Scene::plausible(n, item)).collect();
+        let points: Vec<_> = (0..64).map(|item| DecisionPoint::plausible(n, item)).collect();
         Self {
-            scene: Scene { versions: Versions { load: 1, cached_blocks: 1 }, ..scenes[0].clone() },
-            reports: scenes[..4].iter().map(|scene| scene.signals.clone()).collect(),
-            requests: scenes.into_iter().map(|scene| (scene.request, scene.class_priority)).collect(),
+            point: DecisionPoint { versions: Versions { load: 1, cached_blocks: 1 }, ..points[0].clone() },
+            reports: points[..4].iter().map(|point| point.signals.clone()).collect(),
+            requests: points.into_iter().map(|point| (point.request, point.class_priority)).collect(),
             changes: (0, Vec::with_capacity(2 * Self::REMEMBERED)),
             decisions: 0,
         }
     }
 
-    /// Changes that are not forgotten, about.
+    /// Approximate number of log entries that are kept.
     const REMEMBERED: usize = 4096;
 
-    /// Up to the next decision. What nobody `reads` stays, as in a simulation.
-    pub fn go_on(&mut self, reads: Reads) {
-        let (n, number, scene) = (self.scene.instances.len(), self.decisions, &mut self.scene);
+    /// Advances to the next decision. Signals that no policy `reads` stay as they are, as in a simulation.
+    pub fn advance(&mut self, reads: Reads) {
+        let (n, number, point) = (self.point.instances.len(), self.decisions, &mut self.point);
         self.decisions += 1;
-        let signals = &mut scene.signals;
+        let signals = &mut point.signals;
         if reads.load && number % n == 0 {
             let report = &self.reports[number / n % self.reports.len()];
             signals.queue_depth.copy_from_slice(&report.queue_depth);
@@ -251,11 +251,11 @@ impl Service {
             signals.free_kv_blocks.copy_from_slice(&report.free_kv_blocks);
             signals.cache_hit_rate.copy_from_slice(&report.cache_hit_rate);
             signals.preemption_count.copy_from_slice(&report.preemption_count);
-            scene.versions.load += 1;
+            point.versions.load += 1;
         }
         if reads.cached_blocks {
             signals.cached_blocks.copy_from_slice(&self.reports[number % self.reports.len()].cached_blocks);
-            scene.versions.cached_blocks += 1;
+            point.versions.cached_blocks += 1;
         }
         let (forgotten, recent) = &mut self.changes;
         if recent.len() >= Self::REMEMBERED {
@@ -268,18 +268,18 @@ impl Service {
         recent.extend([came as u32, ended as u32]);
     }
 
-    /// The request of the decision.
+    /// The request that the next decision is about.
     #[must_use]
     pub fn request(&self) -> RequestView<'_> {
         let (request, class_priority) = &self.requests[self.decisions % self.requests.len()];
         RequestView::new(request, *class_priority, BLOCK_SIZE)
     }
 
-    /// The service as policies see it.
+    /// The service as policies get it.
     #[must_use]
     pub fn cluster(&self) -> ClusterView<'_> {
         let (forgotten, recent) = &self.changes;
-        ClusterView { in_flight_changes: Changes::new(*forgotten, recent), ..self.scene.cluster() }
+        ClusterView { in_flight_changes: Changes::new(*forgotten, recent), ..self.point.cluster() }
     }
 }
 
@@ -315,16 +315,16 @@ fn tags(rng: &mut Generator) -> Tags {
     }
 }
 
-/// A running batch of `n`, number `item`.
+/// A running batch of `n` requests, number `item`.
 fn batch(n: usize, item: u64) -> BatchView {
     let mut rng = generator("batch", item);
     let rng = &mut rng;
     let now = Micros(100_000_000 + 1_000 * item);
     let mut batch = BatchView { now, last_of_ties: true, ..BatchView::default() };
-    for place in 0..n as u32 {
+    for index in 0..n as u32 {
         let input: u32 = rng.random_range(1..4_000);
         let generated = rng.random_range(0..500);
-        batch.id.push(place + item as u32);
+        batch.id.push(index + item as u32);
         batch.priority.push(rng.random_range(-5..=5));
         batch.arrival.push(Micros(now.0 - rng.random_range(0..50_000_000)));
         batch.deadline.push(rng.random_bool(0.3).then(|| Micros(now.0 + rng.random_range(0..60_000_000))));
@@ -340,7 +340,7 @@ fn batch(n: usize, item: u64) -> BatchView {
     batch
 }
 
-/// Batches at the edge of what can be, by name.
+/// Batches with values at the limits of their ranges, by name.
 fn extreme_batches(n: usize) -> Vec<(&'static str, BatchView)> {
     let mut smallest = batch(n, 7);
     (smallest.now, smallest.wanting) = (Micros::ZERO, 0);
@@ -378,7 +378,7 @@ fn extreme_batches(n: usize) -> Vec<(&'static str, BatchView)> {
     vec![("everything 0", smallest), ("everything as large as it can be", largest)]
 }
 
-/// Step number `item` of about `n` requests.
+/// Engine step number `item`, of about `n` requests.
 fn step(n: usize, item: u64) -> Batch {
     let mut rng = generator("step", item);
     let mut batch = Batch::default();
@@ -414,7 +414,7 @@ fn extreme_steps() -> Vec<(&'static str, Batch)> {
     ]
 }
 
-/// Something that happened in a service of `n` instances, number `item`; of a kind that `wanted` has.
+/// Event number `item` in a service of `n` instances, of one of the kinds in `wanted`.
 #[must_use]
 pub fn event(n: usize, item: u64, wanted: Events) -> Option<Event> {
     use EventKind::{BlockEvicted, BlockStored, Completed, Ended, FirstToken, Rejected, Routed};
@@ -441,75 +441,71 @@ pub fn event(n: usize, item: u64, wanted: Events) -> Option<Event> {
     })
 }
 
-/// Something to ask a guest.
+/// A call of a guest, with its input.
 #[derive(Clone, Debug)]
-pub enum Question {
-    /// Admission.
-    Admit(Scene),
-    /// Routing.
-    Route(Scene),
-    /// Priority.
-    Priority(Scene),
-    /// Scheduling: the request of the scene, and its priority and turn.
-    Rank(Scene, i64, i64),
-    /// Preemption.
+pub enum GuestCall {
+    Admit(DecisionPoint),
+    Route(DecisionPoint),
+    Priority(DecisionPoint),
+    /// Scheduling: the request of the situation, its priority and its turn.
+    Rank(DecisionPoint, i64, i64),
     Victim(BatchView),
-    /// Latency: a step.
+    /// Latency: the duration of a step.
     Step(Batch),
-    /// Latency: from arrival to the wait queue.
+    /// Latency: the queueing time for a number of input tokens.
     Queueing(u32),
-    /// Something happened.
-    Notice(Event),
+    /// Lifecycle: an event for the guest.
+    Observe(Event),
 }
 
-/// What a guest answered, to the bit.
+/// The output of a guest; floating-point numbers are compared bit by bit.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
-    /// To [`Question::Admit`].
-    Verdict(AdmissionDecision),
-    /// A place, and the bits of the scores.
-    Place(usize, Vec<u64>),
-    /// Higher is more urgent.
+pub enum GuestOutput {
+    Decision(AdmissionDecision),
+    /// Routing or preemption: an index, and the bits of the scores.
+    Index(usize, Vec<u64>),
     Priority(i64),
-    /// The bits of a number.
+    /// Scheduling: the bits of the rank.
     Rank(u64),
-    /// µs.
+    /// Latency: a duration in µs.
     Micros(u64),
-    /// To [`Question::Notice`].
-    Heard,
+    /// No output, for [`GuestCall::Observe`].
+    None,
 }
 
-impl Question {
-    /// Question number `item` to a plugin of `kind`, about `n` instances or requests.
+impl GuestCall {
+    /// Call number `item` of a plugin of `kind`, with `n` instances or requests.
     #[must_use]
     pub fn plausible(kind: Kind, n: usize, item: u64) -> Self {
-        let scene = || Scene::plausible(n, item);
+        let point = || DecisionPoint::plausible(n, item);
         match kind {
-            Kind::Admission => Self::Admit(scene()),
-            Kind::Routing => Self::Route(scene()),
-            Kind::Priority => Self::Priority(scene()),
-            Kind::Scheduling => Self::Rank(scene(), (item % 11) as i64 - 5, item as i64 + 1),
+            Kind::Admission => Self::Admit(point()),
+            Kind::Routing => Self::Route(point()),
+            Kind::Priority => Self::Priority(point()),
+            Kind::Scheduling => Self::Rank(point(), (item % 11) as i64 - 5, item as i64 + 1),
             Kind::Preemption => Self::Victim(batch(n, item)),
             Kind::Latency if item % 16 == 15 => Self::Queueing((item * 37 % 4_000) as u32),
             Kind::Latency => Self::Step(step(n, item)),
         }
     }
 
-    /// Questions at the edge of what can be asked.
+    /// Calls with inputs at the limits of their ranges.
     #[must_use]
     pub fn extreme(kind: Kind, n: usize) -> Vec<(&'static str, Self)> {
-        let scenes = |make: fn(Scene) -> Self| {
-            Scene::extreme(n).into_iter().map(|(name, scene)| (name, make(scene))).collect::<Vec<_>>()
+        let points = |make: fn(DecisionPoint) -> Self| {
+            DecisionPoint::extreme(n).into_iter().map(|(name, point)| (name, make(point))).collect::<Vec<_>>()
         };
         match kind {
-            Kind::Admission => scenes(Self::Admit),
-            Kind::Routing => scenes(Self::Route),
-            Kind::Priority => scenes(Self::Priority),
+            Kind::Admission => points(Self::Admit),
+            Kind::Routing => points(Self::Route),
+            Kind::Priority => points(Self::Priority),
             Kind::Scheduling => {
-                let mut all = scenes(|scene| Self::Rank(scene, 0, 1));
-                let ends = [("the least urgent", i64::MAX, i64::MAX), ("the most urgent", i64::MIN, i64::MIN)];
+                let mut all = points(|point| Self::Rank(point, 0, 1));
+                let ends = [("the lowest priority", i64::MAX, i64::MAX), ("the highest priority", i64::MIN, i64::MIN)];
                 all.extend(
-                    ends.map(|(name, priority, turn)| (name, Self::Rank(Scene::plausible(n, 3), priority, turn))),
+                    ends.map(|(name, priority, turn)| {
+                        (name, Self::Rank(DecisionPoint::plausible(n, 3), priority, turn))
+                    }),
                 );
                 all
             }
@@ -524,70 +520,76 @@ impl Question {
         }
     }
 
-    /// The request that joins a queue, if that is the question.
+    /// The request that joins a queue, if this is a call for scheduling.
     #[must_use]
     pub fn queued(&self) -> Option<QueuedView<'_>> {
-        let Self::Rank(scene, priority, turn) = self else { return None };
-        Some(scene.queued(*priority, *turn))
+        let Self::Rank(point, priority, turn) = self else { return None };
+        Some(point.queued(*priority, *turn))
     }
 
-    /// Asks `guest`, and checks the range of the answer as the simulator does.
+    /// Calls `guest`, and checks the range of its output as the simulator does.
     ///
     /// # Errors
-    /// If it cannot answer, or the answer cannot be used.
-    pub fn ask(&self, guest: &mut StartedGuest, ties: &Ties) -> Result<Answer, Fault> {
+    /// If the guest fails, or its output cannot be used.
+    pub fn run(&self, guest: &mut StartedGuest, ties: &Ties) -> Result<GuestOutput, Fault> {
         match (self, guest) {
-            (Self::Admit(scene), StartedGuest::Admission(guest)) => {
-                guest.admit(&scene.request(), &scene.cluster()).map(Answer::Verdict)
+            (Self::Admit(point), StartedGuest::Admission(guest)) => {
+                guest.admit(&point.request(), &point.cluster()).map(GuestOutput::Decision)
             }
-            (Self::Route(scene), StartedGuest::Routing(guest)) => routed(scene, guest.as_mut(), ties),
-            (Self::Priority(scene), StartedGuest::Priority(guest)) => {
-                guest.priority(&scene.request(), scene.now).map(Answer::Priority)
+            (Self::Route(point), StartedGuest::Routing(guest)) => routed(point, guest.as_mut(), ties),
+            (Self::Priority(point), StartedGuest::Priority(guest)) => {
+                guest.priority(&point.request(), point.now).map(GuestOutput::Priority)
             }
-            (Self::Rank(scene, priority, turn), StartedGuest::Scheduling(guest)) => {
-                let rank = guest.rank(&scene.queued(*priority, *turn))?;
-                if rank.is_nan() { not_a_number("rank answered NaN".into()) } else { Ok(Answer::Rank(rank.to_bits())) }
+            (Self::Rank(point, priority, turn), StartedGuest::Scheduling(guest)) => {
+                let rank = guest.rank(&point.queued(*priority, *turn))?;
+                if rank.is_nan() {
+                    not_a_number("rank returned NaN".into())
+                } else {
+                    Ok(GuestOutput::Rank(rank.to_bits()))
+                }
             }
             (Self::Victim(batch), StartedGuest::Preemption(guest)) => {
-                let place = guest.victim(batch)?;
-                if place >= batch.len() {
-                    return out_of_range(format!("victim answered {place}; it must be from 0 to {}", batch.len() - 1));
+                let index = guest.victim(batch)?;
+                if index >= batch.len() {
+                    return out_of_range(format!("victim returned {index}; it must be from 0 to {}", batch.len() - 1));
                 }
-                Ok(Answer::Place(place, Vec::new()))
+                Ok(GuestOutput::Index(index, Vec::new()))
             }
             (Self::Step(batch), StartedGuest::Latency(guest)) => {
                 let us = guest.step_time(batch)?;
                 if !(1..=LONGEST_US).contains(&us) {
-                    return out_of_range(format!("step_time answered {us} µs; it must be from 1 to a day"));
+                    return out_of_range(format!("step_time returned {us} µs; it must be from 1 to a day"));
                 }
-                Ok(Answer::Micros(us))
+                Ok(GuestOutput::Micros(us))
             }
-            (Self::Queueing(tokens), StartedGuest::Latency(guest)) => guest.queueing_time(*tokens).map(Answer::Micros),
-            (Self::Notice(event), guest) => guest.notice(event).map(|()| Answer::Heard),
+            (Self::Queueing(tokens), StartedGuest::Latency(guest)) => {
+                guest.queueing_time(*tokens).map(GuestOutput::Micros)
+            }
+            (Self::Observe(event), guest) => guest.observe(event).map(|()| GuestOutput::None),
             (_, guest) => Err(guest.mismatch()),
         }
     }
 }
 
-fn out_of_range(told: String) -> Result<Answer, Fault> {
-    Err(Fault::new(FaultKind::OutOfRange, told))
+fn out_of_range(message: String) -> Result<GuestOutput, Fault> {
+    Err(Fault::new(FaultKind::OutOfRange, message))
 }
 
-fn not_a_number(told: String) -> Result<Answer, Fault> {
-    Err(Fault::new(FaultKind::NotANumber, told))
+fn not_a_number(message: String) -> Result<GuestOutput, Fault> {
+    Err(Fault::new(FaultKind::NotANumber, message))
 }
 
-fn routed(scene: &Scene, guest: &mut dyn RoutingGuest, ties: &Ties) -> Result<Answer, Fault> {
-    let (cluster, mut scores) = (scene.cluster(), Vec::new());
-    let place = guest.route(&scene.request(), &cluster, ties, &mut scores)?;
-    if place >= cluster.len() {
-        return out_of_range(format!("route answered {place}; it must be from 0 to {}", cluster.len() - 1));
+fn routed(point: &DecisionPoint, guest: &mut dyn RoutingGuest, ties: &Ties) -> Result<GuestOutput, Fault> {
+    let (cluster, mut scores) = (point.cluster(), Vec::new());
+    let index = guest.route(&point.request(), &cluster, ties, &mut scores)?;
+    if index >= cluster.len() {
+        return out_of_range(format!("route returned {index}; it must be from 0 to {}", cluster.len() - 1));
     }
     if !scores.is_empty() && scores.len() != cluster.len() {
         return out_of_range(format!("{} scores for {} instances", scores.len(), cluster.len()));
     }
-    if let Some(place) = scores.iter().position(|score| score.is_nan()) {
-        return not_a_number(format!("the score of instance {place} is NaN"));
+    if let Some(index) = scores.iter().position(|score| score.is_nan()) {
+        return not_a_number(format!("the score of instance {index} is NaN"));
     }
-    Ok(Answer::Place(place, scores.into_iter().map(f64::to_bits).collect()))
+    Ok(GuestOutput::Index(index, scores.into_iter().map(f64::to_bits).collect()))
 }

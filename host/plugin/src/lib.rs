@@ -1,18 +1,18 @@
-//! Policies from outside: WebAssembly components, Rhai scripts, native libraries.
+//! Plugins: policies from WebAssembly components, Rhai scripts and native libraries.
 //!
 //! ```text
-//! file ── load ──► Plugin (compiled; says what it is) ── start ──► Guest (one state, answers)
-//!                                                                    │
-//!                        simulator ◄── policy traits ◄── adapt ◄─────┘
+//! file ── load ──► Plugin (compiled, with a description) ── start ──► Guest (one state, makes decisions)
+//!                                                                        │
+//!                            simulator ◄── policy traits ◄── adapt ◄─────┘
 //! ```
 //!
-//! Three hosts, one vocabulary: [`wasm`], [`script`] and [`native`] each make [`Guest`]s, which take
-//! what the simulator's traits take. The type of a guest says what it decides ([`RoutingGuest`] …), so
-//! that none is asked for anything else. [`adapt`] turns a guest into a policy of the simulator; there,
-//! and nowhere else, answers are checked and failures become errors or counted fallbacks.
+//! Three technologies, one interface: [`wasm`], [`script`] and [`native`] each provide [`Guest`]s; their functions take
+//! what the policy traits of the simulator take. The type of a guest names its kind ([`RoutingGuest`] …), so that a
+//! call of another kind does not compile. [`adapt`] turns a guest into a policy of the simulator; there and nowhere
+//! else outputs are checked and failures become errors or counted fallbacks.
 //!
-//! One guest per policy and simulation: a plugin used for two kinds has two guests that share
-//! nothing, and every instance has its own guest of a scheduling, preemption or latency plugin.
+//! Each policy of a simulation has its own guest: a plugin that serves as two kinds has two guests without shared
+//! state, and every instance has its own guest of a scheduling, preemption or latency plugin.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub mod script;
 mod sha256;
 pub mod wasm;
 
-pub use blis_abi::{Constants, Kind};
+pub use blis_abi::{Kind, LatencyConstants};
 pub use fault::{Fault, FaultKind};
 pub use guest::{
     AdmissionGuest, Guest, GuestKind, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest,
@@ -44,106 +44,101 @@ pub use guest::{
 };
 pub use limits::Limits;
 
-/// What a plugin says about itself.
+/// The description that a plugin returns.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Description {
-    /// Its name.
+pub struct PolicyDescription {
+    /// The name of the policy, one word.
     pub name: String,
-    /// Its own version; empty if it has none.
+    /// Version of the policy; empty if it has none.
     pub version: String,
-    /// What it is, in a line.
+    /// One line about the policy.
     pub about: String,
-    /// What it can be used for, at least one, in the order of [`Kind::ALL`].
+    /// The kinds that it implements, at least one, in the order of [`Kind::ALL`].
     pub kinds: Vec<Kind>,
-    /// Columns that are kept up to date for it.
+    /// Columns that the host keeps up to date for it.
     pub reads: Reads,
-    /// What it wants to be told.
+    /// Events that it subscribes to.
     pub events: Events,
-    /// Whether it has scores to show.
+    /// Whether it computes scores that explain a routing decision.
     pub scores: bool,
-    /// Latency: every step must be asked for (`ContextEffect::Any`); else `NonDecreasing`.
+    /// Latency: every step must be computed by the guest (`ContextEffect::Any`); otherwise `NonDecreasing`.
     pub every_step: bool,
-    /// Numbers that users may set, with different names.
-    pub parameters: Vec<Parameter>,
+    /// The parameters that users may set; their names are unique.
+    pub parameters: Vec<PolicyParameter>,
 }
 
-/// A number that users may set.
+/// A numeric parameter that users may set.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Parameter {
-    /// Its name.
+pub struct PolicyParameter {
     pub name: String,
-    /// Its value if nobody sets it.
+    /// The value unless the user sets one.
     pub default: f64,
-    /// The smallest value allowed.
     pub min: f64,
-    /// The largest.
     pub max: f64,
-    /// What it is, in a line; may be empty.
+    /// One line about the parameter; may be empty.
     pub about: String,
 }
 
-/// A compiled plugin.
+/// A compiled plugin, from which guests are started.
 pub trait Plugin: Debug + Send + Sync {
-    /// What it says about itself.
-    fn description(&self) -> &Description;
+    /// The validated description of the plugin.
+    fn description(&self) -> &PolicyDescription;
 
-    /// How it is run.
     fn technology(&self) -> Technology;
 
-    /// A fresh state, as a guest for `setup.kind`, which is one of its kinds.
+    /// Starts a guest with a new state for `setup.kind`, which must be one of the plugin's kinds.
     ///
     /// # Errors
-    /// If the guest cannot be made, or refuses.
-    fn start(&self, setup: &Setup) -> Result<StartedGuest, Fault>;
+    /// If the guest cannot be created, or refuses the setup.
+    fn start(&self, setup: &GuestSetup) -> Result<StartedGuest, Fault>;
 }
 
 /// A plugin that was found and compiled.
 #[derive(Clone, Debug)]
-pub struct Loaded {
-    /// Its name: that of the file without extension.
+pub struct LoadedPlugin {
+    /// The name of the file without extension.
     pub name: String,
-    /// Where it was found.
+    /// The path of the file.
     pub file: String,
     /// SHA-256 of the file, hexadecimal.
     pub sha256: String,
-    /// Length of the file.
+    /// Size of the file in bytes.
     pub bytes: u64,
-    /// Ready to be started.
     pub plugin: Arc<dyn Plugin>,
 }
 
-/// How a plugin is run.
+/// The technology that runs a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Technology {
-    /// WebAssembly: sandboxed.
+    /// WebAssembly, which runs in a sandbox.
     Component,
-    /// Rhai: sandboxed.
+    /// Rhai, which runs in a sandbox.
     Script,
-    /// A shared library: not sandboxed.
+    /// A shared library, which runs without a sandbox.
     Native,
-    /// Part of the program.
+    /// A policy that is part of the program.
     BuiltIn,
 }
 
-/// What a guest is told once.
+/// The configuration that a guest gets once, before its first decision.
 #[derive(Clone, Debug)]
-pub struct Setup {
-    /// What it is used for.
+pub struct GuestSetup {
+    /// The kind for which it is started.
     pub kind: Kind,
     /// Values of the declared parameters, in their order, within their ranges.
     pub parameters: Vec<f64>,
-    /// The instances of the service; for scheduling, preemption and latency the one it belongs to.
+    /// The instances of the service; for scheduling, preemption and latency the one instance that the guest serves.
     pub instances: Arc<[InstanceInfo]>,
-    /// The text of each name of the workload by number; 0 is empty.
+    /// The text of each name of the workload by number; number 0 has the empty text.
     pub names: Arc<[Box<str>]>,
-    /// What is known about model and hardware, as (`num_layers`, 32.0).
-    pub facts: Arc<[(String, f64)]>,
-    /// Its own randomness.
+    /// Metadata of model and hardware, as (`num_layers`, 32.0).
+    pub model_facts: Arc<[(String, f64)]>,
+    /// The random-number stream of this guest.
     pub stream: Stream,
-    /// Whether anybody reads the scores of a routing policy.
+    /// Whether the scores of a routing policy are recorded.
     pub explain: bool,
-    /// What it may use up.
+    /// The resource limits of the guest.
     pub limits: Limits,
-    /// Set when the simulation is to end: a call that takes long ends then, too.
+    /// Set when the simulation is cancelled, which also ends a call in progress.
     pub abort: Abort,
 }

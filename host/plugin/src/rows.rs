@@ -1,4 +1,4 @@
-//! What policies see, as the rows of `blis-abi`: made of the simulator's views, and kept from decision to decision.
+//! Rows of `blis-abi`: built from the simulator's views, and kept from decision to decision.
 
 use blis_sim::latency::Batch;
 use blis_sim::policy::{
@@ -8,38 +8,38 @@ use blis_sim::request::Tags;
 use blis_sim::units::Micros;
 
 pub use blis_abi::{
-    Ages as AgesRow, Event as EventRow, Instance as InstanceRow, NONE_I32, NONE_U32, NONE_U64, Queued as QueuedRow,
-    Request as RequestRow, Row, Running as RunningRow, Step as StepRow,
+    Event as EventRow, Instance as InstanceRow, NONE_I32, NONE_U32, NONE_U64, Queued as QueuedRow,
+    Request as RequestRow, Row, Running as RunningRow, Staleness as StalenessRow, Step as StepRow,
 };
 
-/// What a guest saw at its last decision: what changed since is all that has to be written, or looked at.
+/// The versions that a guest got at its latest decision: only what changed since is written or read again.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Seen {
+pub struct LatestView {
     instances: usize,
     versions: Versions,
-    /// Of the changes of `in_flight`.
+    /// Number of changes of `in_flight` by then.
     changes: u64,
 }
 
-/// What may have changed since then.
+/// What may have changed since the latest decision.
 #[derive(Clone, Copy, Debug)]
-pub struct Since<'a> {
-    /// How many instances there are.
+pub struct ViewChanges<'a> {
+    /// Number of instances in the service.
     instances: usize,
-    /// Everything: other instances.
+    /// Whether everything changed, because the instances are others.
     all: bool,
     load: bool,
     cached_blocks: bool,
-    /// Of the requests in flight; `None` if any.
+    /// Indices with a changed `in_flight`; `None` if any may have.
     in_flight: Option<&'a [u32]>,
 }
 
-impl Seen {
-    /// Looks at `cluster`.
-    pub fn look<'a>(&mut self, cluster: &ClusterView<'a>) -> Since<'a> {
+impl LatestView {
+    /// Compares `cluster` with the latest view and replaces it.
+    pub fn advance<'a>(&mut self, cluster: &ClusterView<'a>) -> ViewChanges<'a> {
         let all = self.instances != cluster.len();
-        let fresh = |seen: u64, now: u64| all || now == 0 || seen != now;
-        let since = Since {
+        let fresh = |before: u64, now: u64| all || now == 0 || before != now;
+        let since = ViewChanges {
             instances: cluster.len(),
             all,
             load: fresh(self.versions.load, cluster.versions.load),
@@ -52,39 +52,39 @@ impl Seen {
     }
 }
 
-impl<'a> Since<'a> {
-    /// The places of the instances of which anything may have changed, some of them more than once; `None` if
-    /// that is all of them, or so many that looking at all is as good. What `host.changed` answers.
+impl<'a> ViewChanges<'a> {
+    /// The indices of the instances with rows that may have changed, some more than once; `None` if all may have, or so
+    /// many that reading all rows is as fast. The result of `host.changed`.
     #[must_use]
     pub fn changed(&self) -> Option<&'a [u32]> {
-        let few = |places: &&[u32]| {
-            places.len() < self.instances && places.iter().all(|&place| (place as usize) < self.instances)
+        let few = |indices: &&[u32]| {
+            indices.len() < self.instances && indices.iter().all(|&index| (index as usize) < self.instances)
         };
         self.in_flight.filter(few).filter(|_| !self.load && !self.cached_blocks)
     }
 }
 
-/// Rows of the instances, kept from call to call: only what may have changed is written.
+/// Rows of the instances, kept from call to call: only rows that may have changed are written.
 #[derive(Clone, Debug, Default)]
 pub struct InstanceRows {
     rows: Vec<InstanceRow>,
-    seen: Seen,
+    latest: LatestView,
 }
 
 /// The instances of one decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'r, 'c> {
-    /// One of each.
+    /// One row per instance.
     pub rows: &'r [InstanceRow],
-    /// [`Since::changed`] since the call before.
+    /// The result of [`ViewChanges::changed`] since the call before.
     pub changed: Option<&'c [u32]>,
 }
 
 impl InstanceRows {
-    /// The rows of `cluster`.
+    /// Updates the rows from `cluster`.
     pub fn of<'c>(&mut self, cluster: &ClusterView<'c>) -> Rows<'_, 'c> {
         let signals = cluster.signals;
-        let since = self.seen.look(cluster);
+        let since = self.latest.advance(cluster);
         if since.all {
             self.rows.clear();
             let info = |info: &blis_sim::policy::InstanceInfo| InstanceRow {
@@ -117,14 +117,14 @@ impl InstanceRows {
         Rows { rows: &self.rows, changed: since.changed() }
     }
 
-    /// The guest has another state now, or missed an answer: next time, any row may have changed.
+    /// The guest has a new state or missed a result: at the next decision any row may have changed.
     #[cold]
     pub fn forget(&mut self) {
         *self = Self::default();
     }
 }
 
-/// The row of `request`, decided about at `now`; `tenant_in_flight` if it is known.
+/// The row of `request` for a decision at `now`; `tenant_in_flight` is the count if it is known.
 #[must_use]
 #[inline]
 pub fn request_row(request: &RequestView<'_>, now: Micros, tenant_in_flight: u32) -> RequestRow {
@@ -139,7 +139,7 @@ pub fn request_row(request: &RequestView<'_>, now: Micros, tenant_in_flight: u32
         prompt_blocks: request.prompt_blocks,
         shared_blocks: request.shared_block_count(),
         block_size: request.block_size,
-        urgency: request.class_priority,
+        class_priority: request.class_priority,
         client_priority: request.client_priority.unwrap_or(NONE_I32),
         slo_class: slo_class.0,
         tenant: tenant.0,
@@ -152,21 +152,21 @@ pub fn request_row(request: &RequestView<'_>, now: Micros, tenant_in_flight: u32
     }
 }
 
-/// The row of `request` for a decision that sees the cluster.
+/// The row of `request` for a decision that reads the cluster.
 #[must_use]
 #[inline]
-pub fn decided_row(request: &RequestView<'_>, cluster: &ClusterView<'_>) -> RequestRow {
+pub fn decision_row(request: &RequestView<'_>, cluster: &ClusterView<'_>) -> RequestRow {
     request_row(request, cluster.now, cluster.tenant_in_flight(request.tags.tenant))
 }
 
-/// The row of `ages`.
+/// The row of the staleness of the signals.
 #[must_use]
 #[inline]
-pub fn ages_row(ages: Staleness) -> AgesRow {
-    AgesRow { load_us: ages.load.0, cached_blocks_us: ages.cached_blocks.0 }
+pub fn staleness_row(staleness: Staleness) -> StalenessRow {
+    StalenessRow { load_us: staleness.load.0, cached_blocks_us: staleness.cached_blocks.0 }
 }
 
-/// The row of a request that joins a waiting queue, besides its [`request_row`].
+/// The scheduling row of a request that joins a waiting queue; its [`request_row`] is separate.
 #[must_use]
 #[inline]
 pub fn queued_row(queued: &QueuedView<'_>) -> QueuedRow {
@@ -194,7 +194,6 @@ pub fn step_row(batch: &Batch) -> StepRow {
     }
 }
 
-/// The row of `event`.
 #[must_use]
 pub fn event_row(event: &Event) -> EventRow {
     let latency = |latency: Option<Micros>| latency.map_or(NONE_U64, |us| us.0);
@@ -224,18 +223,18 @@ pub fn event_row(event: &Event) -> EventRow {
     }
 }
 
-/// The columns that a plugin reads, of the bits that it declares.
+/// The columns that a plugin reads, from the bits that it declares.
 #[must_use]
 pub fn reads_of(bits: u32) -> Reads {
-    use blis_abi::Reads as Bits;
+    use blis_abi::ColumnSet as Bits;
     let has = |column| Bits::from_bits(bits).contains(column);
     Reads { load: has(Bits::LOAD), in_flight: has(Bits::IN_FLIGHT), cached_blocks: has(Bits::CACHED_BLOCKS) }
 }
 
-/// The events that a plugin wants, of the bits that it declares.
+/// The events that a plugin subscribes to, from the bits that it declares.
 #[must_use]
 pub fn events_of(bits: u32) -> Events {
-    use blis_abi::Events as Bits;
+    use blis_abi::EventSet as Bits;
     let has = |event| Bits::from_bits(bits).contains(event);
     Events {
         routed: has(Bits::ROUTED),
@@ -260,7 +259,7 @@ pub fn running_rows(batch: &BatchView) -> Vec<RunningRow> {
         generated_tokens: batch.generated_tokens[i],
         kv_blocks: batch.kv_blocks[i],
         preemptions: batch.preemptions[i],
-        urgency: batch.class_priority[i],
+        class_priority: batch.class_priority[i],
         slo_class: batch.tags[i].slo_class.0,
         tenant: batch.tags[i].tenant.0,
         session: batch.tags[i].session.0,
@@ -293,8 +292,8 @@ mod tests {
     }
 
     proptest! {
-        /// Rows that are kept follow the columns as rows made anew, however much of the changes is known; and
-        /// every row that differs from the last look is named.
+        /// Kept rows equal rows built anew, however many of the changes are known; and every row that differs from the
+        /// latest view is reported as changed.
         #[test]
         fn kept_rows_follow(
             n in 1usize..9,
@@ -314,16 +313,16 @@ mod tests {
                 cached_blocks: column,
             };
             let mut kept = InstanceRows::default();
-            // Of the last look: the rows, how many changes there were if somebody counted, and the versions.
+            // At the latest view: the rows, the number of changes if it was counted, and the versions.
             let mut last: Option<(Vec<InstanceRow>, Option<usize>, Versions)> = None;
             let (mut log, mut versions) = (Vec::new(), Versions { load: 1, cached_blocks: 1 });
-            for (place, value, load, look, forgotten) in steps {
-                signals.in_flight[place % n] = value;
-                log.push((place % n) as u32);
+            for (index, value, load, look, forgotten) in steps {
+                signals.in_flight[index % n] = value;
+                log.push((index % n) as u32);
                 if let Some(load) = load {
-                    signals.queue_depth[place % n] = load;
-                    signals.kv_utilization[place % n] = f64::from(load) / 5.0;
-                    signals.cached_blocks[place % n] = load;
+                    signals.queue_depth[index % n] = load;
+                    signals.kv_utilization[index % n] = f64::from(load) / 5.0;
+                    signals.cached_blocks[index % n] = load;
                     versions = Versions { load: versions.load + 1, cached_blocks: versions.cached_blocks + 1 };
                 }
                 if look {
@@ -331,7 +330,7 @@ mod tests {
                     let counted = forgotten != 11;
                     let changes =
                         if counted { Changes::new(before as u64, &log[before..]) } else { Changes::UNKNOWN };
-                    // Now and then a guest begins anew.
+                    // Sometimes the guest starts with a new state.
                     if value == 4 {
                         kept.forget();
                         last = None;

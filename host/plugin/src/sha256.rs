@@ -1,4 +1,4 @@
-//! The identity of a file.
+//! SHA-256, the identity of a file.
 
 use std::fmt::Write as _;
 

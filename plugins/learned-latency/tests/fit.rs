@@ -1,4 +1,4 @@
-//! Where the table comes from, and how good it is.
+//! The origin of the table, and its accuracy.
 
 use std::fmt::Write as _;
 
@@ -7,8 +7,8 @@ use blis_sim::latency::{Batch, LatencyModel, Roofline};
 use blis_sim::model::{Gpu, Mfu, ModelConfig, Parallelism};
 use learned_latency::{LearnedLatency, Piece, TABLE, features, piece, tokens};
 
-/// A step and how long it takes, µs.
-type Sample = (Step, f64);
+/// A step and its duration, µs.
+type StepSample = (Step, f64);
 
 #[test]
 fn the_table_is_what_a_fit_gives() {
@@ -34,7 +34,7 @@ fn the_table_holds_for_steps_it_has_not_seen() {
 fn no_step_is_shorter_than_the_shortest_and_context_never_helps() {
     let model = LearnedLatency::new(&Setup::of(Kind::Latency, &LearnedLatency::describe())).unwrap();
     for (step, _) in samples(3, 4000) {
-        assert!(model.step_time(&step) >= model.constants().shortest_step, "{step:?}");
+        assert!(model.step_time(&step) >= model.constants().shortest_step_us, "{step:?}");
         let more = Step { decode_context: step.decode_context + 1000, ..step };
         assert!(model.step_time(&more) >= model.step_time(&step), "{step:?}");
     }
@@ -43,10 +43,10 @@ fn no_step_is_shorter_than_the_shortest_and_context_never_helps() {
     assert!(model.step_time(&extreme) > 1_000_000_000);
 }
 
-/// Steps as an engine makes them: up to 255 requests decode, up to 4 read a chunk of their prompt.
-fn samples(seed: u64, count: usize) -> Vec<Sample> {
+/// XorShift steps of an engine: up to 255 requests decode, up to 4 prefill a chunk of their prompt.
+fn samples(seed: u64, count: usize) -> Vec<StepSample> {
     let model = model();
-    let mut random = Random(seed);
+    let mut random = XorShift(seed);
     let mut sample = || {
         let mut batch = Batch::default();
         let decoding = 1 << random.below(9);
@@ -80,10 +80,10 @@ fn step(batch: &Batch) -> Step {
     }
 }
 
-/// The piece of every row of the table, for the samples in its range.
-fn fit(samples: &[Sample]) -> Vec<Piece> {
+/// Fits every row of the table to the samples in its range.
+fn fit(samples: &[StepSample]) -> Vec<Piece> {
     let of_row = |row: &Piece| {
-        let within = |(step, _): &&Sample| piece(tokens(step)).from_tokens == row.from_tokens;
+        let within = |(step, _): &&StepSample| piece(tokens(step)).from_tokens == row.from_tokens;
         let [base, per_token, per_request, per_kilo_context, per_mega_attention] =
             least_squares(samples.iter().filter(within));
         Piece { from_tokens: row.from_tokens, base, per_token, per_request, per_kilo_context, per_mega_attention }
@@ -91,8 +91,8 @@ fn fit(samples: &[Sample]) -> Vec<Piece> {
     TABLE.iter().map(of_row).collect()
 }
 
-/// The coefficients from 0 on with the least sum of squared relative errors, by coordinate descent.
-fn least_squares<'a>(samples: impl Iterator<Item = &'a Sample>) -> [f64; 5] {
+/// The non-negative coefficients with the least sum of squared relative errors, by coordinate descent.
+fn least_squares<'a>(samples: impl Iterator<Item = &'a StepSample>) -> [f64; 5] {
     let (mut products, mut targets) = ([[0.0; 5]; 5], [0.0; 5]);
     for (step, time) in samples {
         let x = features(step).map(|feature| feature / time);
@@ -115,7 +115,7 @@ fn least_squares<'a>(samples: impl Iterator<Item = &'a Sample>) -> [f64; 5] {
     coefficients
 }
 
-/// Rows as they are written in src/lib.rs.
+/// The rows as source code for src/lib.rs.
 fn source(pieces: &[Piece]) -> String {
     pieces.iter().fold(String::new(), |mut text, piece| {
         let Piece { from_tokens, base, per_token, per_request, per_kilo_context, per_mega_attention } = piece;
@@ -129,7 +129,7 @@ fn source(pieces: &[Piece]) -> String {
     })
 }
 
-/// What is sampled: the simulator's roofline model of Llama-3.1-8B on an H100.
+/// The source of the samples: the simulator's roofline model of Llama-3.1-8B on an H100.
 fn model() -> Roofline {
     let llama = ModelConfig {
         num_hidden_layers: 32,
@@ -160,10 +160,10 @@ fn model() -> Roofline {
     Roofline::new(&llama, &h100, one).expect("valid")
 }
 
-/// xorshift64*.
-struct Random(u64);
+/// The random-number generator xorshift64*.
+struct XorShift(u64);
 
-impl Random {
+impl XorShift {
     fn below(&mut self, bound: u32) -> u32 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;

@@ -1,66 +1,67 @@
-//! The least load, kept from decision to decision.
+//! The least load, updated from decision to decision.
 //!
-//! Between two decisions a few loads change, and the host says which. So of every few neighbours the least load is
-//! kept, and how many have it: a decision looks at what changed and at a sixteenth of the rest.
+//! Between two decisions a few loads change, and the host reports which. The index keeps, for every chunk of
+//! neighbouring instances, the least load and how many instances have it: a decision reads the changed loads and a
+//! sixteenth of the rest.
 
 use blis_sdk::Instance;
 
-/// [`Instance::effective_load`] of every instance; what does not fit 32 bits counts as the largest.
+/// [`Instance::effective_load`] of every instance; a load that exceeds 32 bits counts as the largest.
 #[derive(Clone, Debug, Default)]
-pub struct Loads {
+pub struct LoadIndex {
     all: Vec<u32>,
-    /// Of each [`CHUNK`] of `all`.
-    least: Vec<Least>,
+    /// One entry for each [`CHUNK`] of `all`.
+    least: Vec<ChunkLoad>,
 }
 
-/// Neighbours.
+/// Number of neighbouring instances in a chunk.
 pub const CHUNK: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Least {
+struct ChunkLoad {
     load: u32,
-    /// How many have it.
+    /// Number of instances with this load.
     tied: u32,
 }
 
-impl Loads {
-    /// Brings the loads up to date: those at the places that `changed`, or all if nothing is known. `false`: any may
-    /// have changed, and as that may go on, nothing is kept.
+impl LoadIndex {
+    /// Updates the loads: those at the indices in `changed`, or all if it is `None`. Returns `false`, and keeps
+    /// nothing, if any load may have changed, because the next decision may be the same.
     pub fn follow(&mut self, instances: &[Instance], changed: Option<&[u32]>) -> bool {
         match changed {
-            Some(places) if self.all.len() == instances.len() => {
-                // First all loads, then the chunks: what was just written is slow to read again.
-                let places = || places.iter().map(|&place| place as usize);
-                places().for_each(|place| self.all[place] = load(&instances[place]));
-                for chunk in places().map(|place| place / CHUNK) {
+            Some(indices) if self.all.len() == instances.len() => {
+                // Updates all loads before the chunks: reading what was just written is slow.
+                let indices = || indices.iter().map(|&index| index as usize);
+                indices().for_each(|index| self.all[index] = load(&instances[index]));
+                for chunk in indices().map(|index| index / CHUNK) {
                     let loads = &self.all[chunk * CHUNK..];
-                    // Of a length that the compiler knows, wherever possible.
+                    // A chunk of constant length compiles to faster code.
                     self.least[chunk] =
-                        loads.first_chunk::<CHUNK>().map_or_else(|| Least::of(loads), |full| Least::of(full));
+                        loads.first_chunk::<CHUNK>().map_or_else(|| ChunkLoad::of(loads), |full| ChunkLoad::of(full));
                 }
             }
             Some(_) => {
                 self.all.clear();
                 self.all.extend(instances.iter().map(load));
                 self.least.clear();
-                self.least.extend(self.all.chunks(CHUNK).map(Least::of));
+                self.least.extend(self.all.chunks(CHUNK).map(ChunkLoad::of));
             }
             None => self.all.clear(),
         }
         changed.is_some()
     }
 
-    /// The place of the least load, which is that of one instance at least; among equals, the `pick`ed of so many.
+    /// The index of the least load; among equal ones, the one that `pick` chooses from so many.
     pub fn least(&self, pick: impl FnOnce(u32) -> u32) -> usize {
         let least = self.least.iter().map(|chunk| chunk.load).fold(u32::MAX, u32::min);
-        let tied = |chunk: &Least| if chunk.load == least { chunk.tied } else { 0 };
+        let tied = |chunk: &ChunkLoad| if chunk.load == least { chunk.tied } else { 0 };
         let all_tied: u32 = self.least.iter().map(tied).sum();
         let mut nth = if all_tied == 1 { 0 } else { pick(all_tied) };
         for (number, (chunk, loads)) in self.least.iter().zip(self.all.chunks(CHUNK)).enumerate() {
             let tied = tied(chunk);
             if nth < tied {
-                let mut places = (0..loads.len()).filter(|&place| loads[place] == least);
-                return number * CHUNK + places.nth(nth as usize).expect("it is one of them");
+                let mut indices = (0..loads.len()).filter(|&index| loads[index] == least);
+                return number * CHUNK + indices.nth(nth as usize).expect("it is one of them");
             }
             nth -= tied;
         }
@@ -72,7 +73,7 @@ fn load(instance: &Instance) -> u32 {
     u32::try_from(instance.effective_load()).unwrap_or(u32::MAX)
 }
 
-impl Least {
+impl ChunkLoad {
     #[inline]
     fn of(loads: &[u32]) -> Self {
         let load = loads.iter().copied().fold(u32::MAX, u32::min);
@@ -84,7 +85,7 @@ impl Least {
 mod tests {
     use super::*;
 
-    /// Numbers that look random.
+    /// The next pseudo-random number of a linear congruential generator.
     fn next(state: &mut u64) -> usize {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (*state >> 33) as usize
@@ -93,35 +94,35 @@ mod tests {
     #[test]
     fn the_least_is_found_whatever_changed() {
         let mut state = 42;
-        let (mut loads, mut instances) = (Loads::default(), Vec::new());
+        let (mut loads, mut instances) = (LoadIndex::default(), Vec::new());
         for round in 0..2000 {
             let load = |state: &mut u64| (next(state) % 3) as u32;
-            // Now and then another number of instances, of which nothing is known.
+            // Sometimes the number of instances changes, which makes all loads unknown.
             if round % 40 == 0 {
                 instances = vec![Instance::default(); 1 + round / 40];
                 instances.iter_mut().for_each(|instance| instance.queue_depth = load(&mut state));
                 assert!(!loads.follow(&instances, None));
             }
             let n = instances.len();
-            let places: Vec<u32> = (0..next(&mut state) % 4).map(|_| (next(&mut state) % n) as u32).collect();
-            places.iter().for_each(|&place| instances[place as usize].in_flight = load(&mut state));
-            assert!(loads.follow(&instances, Some(&places)));
+            let indices: Vec<u32> = (0..next(&mut state) % 4).map(|_| (next(&mut state) % n) as u32).collect();
+            indices.iter().for_each(|&index| instances[index as usize].in_flight = load(&mut state));
+            assert!(loads.follow(&instances, Some(&indices)));
             let least = instances.iter().map(Instance::effective_load).min();
             let tied: Vec<_> = (0..n).filter(|&i| Some(instances[i].effective_load()) == least).collect();
-            for (number, &place) in tied.iter().enumerate() {
+            for (number, &index) in tied.iter().enumerate() {
                 let chosen = loads.least(|count| {
                     assert_eq!(count as usize, tied.len());
                     number as u32
                 });
-                assert_eq!(chosen, place, "round {round}");
+                assert_eq!(chosen, index, "round {round}");
             }
         }
     }
 
     #[test]
-    fn the_largest_loads_are_alike() {
+    fn the_largest_loads_are_equal() {
         let instance = |queue_depth| Instance { queue_depth, batch_size: u32::MAX, ..Instance::default() };
-        let mut loads = Loads::default();
+        let mut loads = LoadIndex::default();
         assert!(loads.follow(&[0, 1, u32::MAX].map(instance), Some(&[])));
         assert_eq!(loads.least(|tied| tied - 1), 2, "none is less than 32 bits hold");
     }

@@ -1,30 +1,30 @@
-//! Prefix caches weighed against load: the default profile of the built-in `weighted`
+//! Prefix-cache hits weighed against load: the default profile of the built-in `weighted`
 //! (`precise-prefix-cache:2,queue-depth:1,kv-utilization:1`), written as a plugin.
 //!
 //! Three scores from 0 to 1, higher being better, each with a weight:
 //!
-//! * *prefix*: leading blocks of the prompt in the instance's cache, scaled to the range over the
-//!   instances: the most 1, the fewest 0, all 1 if they are equal;
+//! * *prefix*: leading blocks of the prompt in the instance's cache, scaled to the range over the instances: the most
+//!   1, the fewest 0, all 1 if they are equal;
 //! * *queue*: requests waiting, scaled the same way, the fewest 1;
 //! * *kv*: the unused share of the KV blocks, not scaled.
 //!
-//! Two of them look at differences only, so a single cached block may outweigh a long queue; the third
-//! is absolute. Try weights: `--routing-policy rust-weighted-prefix` with `prefix_weight`,
-//! `queue_weight` and `kv_weight`.
+//! The first two depend on differences only, so a single cached block may outweigh a long queue; the third is absolute.
+//! To try other weights, use `--routing-policy rust-weighted-prefix` with `prefix_weight`, `queue_weight` and
+//! `kv_weight`.
 //!
-//! Every operation on floating-point numbers is the built-in's, in its order: sums that are equal there
-//! are equal here, so the same ties come up and every request goes to the same instance.
+//! Every floating-point operation is that of the built-in, in its order: sums that are equal there are equal here, so
+//! ties are the same and every request is routed to the same instance.
 
-use blis_sdk::{Cluster, Description, Instance, Policy, Reads, Request, Routing, Setup, argmax};
+use blis_sdk::{Cluster, ColumnSet, Description, Instance, Policy, Request, Routing, Setup, argmax};
 use serde::{Deserialize, Serialize};
 
-/// Weights, which add up to 1.
+/// The weights, normalised to a sum of 1.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WeightedPrefix {
     prefix: f64,
     queue: f64,
     kv: f64,
-    /// Kept from call to call so that nothing is allocated. No part of the state.
+    /// A buffer kept from call to call to avoid allocation; not part of the state.
     #[serde(skip)]
     sums: Vec<f64>,
 }
@@ -34,7 +34,7 @@ impl Policy for WeightedPrefix {
         Description::new("rust-weighted-prefix")
             .version(env!("CARGO_PKG_VERSION"))
             .about("Weighs cached prefixes against queues and KV use, as `weighted` does by default.")
-            .reads(Reads::LOAD | Reads::CACHED_BLOCKS)
+            .reads(ColumnSet::LOAD | ColumnSet::CACHED_BLOCKS)
             .scores()
             .parameter("prefix_weight", 2.0, 0.0..=1000.0, "for blocks of the prompt in the prefix cache")
             .parameter("queue_weight", 1.0, 0.0..=1000.0, "for a short wait queue")
@@ -57,9 +57,9 @@ impl Routing for WeightedPrefix {
         let mut sums = std::mem::take(&mut self.sums);
         sums.clear();
         self.add_up(cluster.instances, &mut sums);
-        let place = argmax(sums.iter().copied());
+        let index = argmax(sums.iter().copied());
         self.sums = sums;
-        place
+        index
     }
 
     fn scores(&self, _: &Request, cluster: &Cluster<'_>, scores: &mut Vec<f64>) {
@@ -69,8 +69,8 @@ impl Routing for WeightedPrefix {
 
 impl WeightedPrefix {
     fn add_up(&self, instances: &[Instance], sums: &mut Vec<f64>) {
-        let cached = Range::of(instances.iter().map(|instance| instance.cached_blocks));
-        let queue = Range::of(instances.iter().map(|instance| instance.queue_depth));
+        let cached = ColumnRange::of(instances.iter().map(|instance| instance.cached_blocks));
+        let queue = ColumnRange::of(instances.iter().map(|instance| instance.queue_depth));
         sums.extend(instances.iter().map(|instance| {
             let mut sum = 0.0;
             sum += self.prefix * cached.above_least(instance.cached_blocks);
@@ -81,16 +81,15 @@ impl WeightedPrefix {
     }
 }
 
-/// The smallest and the largest value of a column; one apart if all are equal, so that nothing needs
-/// to be asked row by row.
+/// The smallest and the largest value of a column; one apart if all are equal, so that no division by 0 can occur.
 #[derive(Clone, Copy)]
-struct Range {
+struct ColumnRange {
     least: u32,
     most: u32,
     width: f64,
 }
 
-impl Range {
+impl ColumnRange {
     fn of(column: impl Iterator<Item = u32>) -> Self {
         let (least, most) = column.fold((u32::MAX, 0), |(least, most), x| (least.min(x), most.max(x)));
         if least < most {
@@ -120,7 +119,7 @@ blis_sdk::export_policy!(WeightedPrefix: Routing);
 #[cfg(test)]
 mod tests {
     use blis_sdk::testing::{Host, with};
-    use blis_sdk::{Ages, Kind};
+    use blis_sdk::{Kind, Staleness};
 
     use super::*;
 
@@ -135,7 +134,7 @@ mod tests {
     #[test]
     fn scores_follow_the_formula() {
         let instances = [instance(8, 4, 0.5), instance(0, 0, 0.0), instance(2, 1, 1.0)];
-        let cluster = Cluster { ages: Ages::default(), instances: &instances };
+        let cluster = Cluster { staleness: Staleness::default(), instances: &instances };
         let mut policy = made(|setup| setup).unwrap();
         let mut scores = Vec::new();
         policy.scores(&Request::default(), &cluster, &mut scores);
@@ -149,10 +148,10 @@ mod tests {
     #[test]
     fn equal_instances_tie() {
         let instances = [instance(3, 3, 0.1); 4];
-        let cluster = Cluster { ages: Ages::default(), instances: &instances };
+        let cluster = Cluster { staleness: Staleness::default(), instances: &instances };
         let host = Host { picks: vec![3], ..Host::default() };
-        let (place, host) = with(host, || made(|setup| setup).unwrap().route(&Request::default(), &cluster));
-        assert_eq!((place, host.asked), (3, vec![4]));
+        let (index, host) = with(host, || made(|setup| setup).unwrap().route(&Request::default(), &cluster));
+        assert_eq!((index, host.pick_sizes), (3, vec![4]));
     }
 
     #[test]

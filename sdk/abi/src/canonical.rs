@@ -1,120 +1,120 @@
-//! What the canonical ABI of the component model makes of the WIT package, where that is not a number: how parameters
-//! and results lie in the memory of a WebAssembly guest.
+//! The canonical ABI of the component model applied to the WIT package: how parameters and results that are not single
+//! numbers lie in the memory of a WebAssembly guest.
 //!
-//! More than 16 numbers of parameters come as one pointer to all of them; more than one number of results goes back as
-//! a pointer. A [`Row`](crate::Row) lies as it is. The Rust SDK, compiled for wasm32, fills these in with pointers; the
-//! host reads and writes them with addresses (u32).
+//! Parameters of more than 16 numbers are passed as one pointer to all of them; results of more than one number are
+//! returned as a pointer. A [`Row`](crate::Row) is copied as it lies in memory. The Rust SDK, compiled for wasm32,
+//! fills in these structs with pointers; the host reads and writes them with addresses (u32).
 
-use crate::rows::{Ages, Queued, Request};
+use crate::rows::{Queued, Request, Staleness};
 
 /// `list<T>` or `string`; `A` is the address of its elements.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct List<A> {
-    /// Where its elements lie.
+    /// WasmList of the first element.
     pub start: A,
-    /// How many there are.
+    /// Number of elements (of a `string`: bytes).
     pub len: u32,
 }
 
 /// The parameters of `admit`, `route` and `scores`: 23 numbers. `I` is the list of the instances.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Decision<I> {
-    /// The request.
+pub struct DecisionParameters<I> {
+    /// The request of the decision.
     pub request: Request,
-    /// Ages of the signals.
-    pub ages: Ages,
-    /// The instances.
+    /// Staleness of the signals, µs.
+    pub staleness: Staleness,
+    /// The row of each instance, in the order of their ids.
     pub instances: I,
 }
 
 /// The parameters of `rank`: 23 numbers.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Joining {
-    /// The request.
+pub struct RankParameters {
+    /// The request that joins the waiting queue.
     pub request: Request,
-    /// Its place in the order of joining.
+    /// Its priority and turn on the instance.
     pub queued: Queued,
 }
 
-/// A number known about the deployment; `T` is a text.
+/// One number of the metadata of model and hardware; `T` is a text.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Fact<T> {
-    /// Its name.
+pub struct ModelFact<T> {
+    /// Name of the value, as `num_layers`.
     pub name: T,
-    /// Its value.
+    /// The value, in the unit that its name implies.
     pub value: f64,
 }
 
 /// A parameter that a policy declares; `T` is a text.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Parameter<T> {
-    /// Its name.
+pub struct ParameterRecord<T> {
+    /// Name of the parameter, one word.
     pub name: T,
-    /// Its value unless set.
+    /// The value unless the user sets one.
     pub default: f64,
-    /// The smallest value allowed.
+    /// Smallest value that is allowed.
     pub min: f64,
-    /// The largest.
+    /// Largest value that is allowed.
     pub max: f64,
-    /// What it is, in a line.
+    /// One line about the parameter.
     pub about: T,
 }
 
-/// What a policy says about itself; `T` is a text, `P` the list of its parameters.
+/// The description that a policy returns; `T` is a text, `P` the list of its parameters.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Description<T, P> {
-    /// Its name.
+pub struct DescriptionRecord<T, P> {
+    /// Name of the policy, one word.
     pub name: T,
-    /// Its own version.
+    /// Version of the policy, in any form.
     pub version: T,
-    /// What it is, in a line.
+    /// One line about the policy.
     pub about: T,
     /// Bits of [`crate::Kind`].
     pub kinds: u8,
-    /// Bits of [`crate::Reads`].
+    /// Bits of [`crate::ColumnSet`].
     pub reads: u8,
-    /// Bits of [`crate::Events`].
+    /// Bits of [`crate::EventSet`].
     pub events: u8,
-    /// Whether it has scores.
+    /// Whether the policy implements `routing.scores`.
     pub scores: bool,
     /// Whether a step may get shorter as contexts grow.
     pub every_step: bool,
-    /// Its parameters.
+    /// The parameters that users may set.
     pub parameters: P,
 }
 
-/// A `result<_, string>`, or a `verdict`: 1 with a text, 0 without. `T` is a text.
+/// A `result<_, string>` or a `decision`: 1 with a text, 0 without. `T` is a text.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Refusal<T> {
-    /// Whether there is a text.
+    /// Whether there is a text: 1 or 0.
     pub refused: u8,
-    /// The text.
+    /// Error or reason of a rejection, if there is one.
     pub text: T,
 }
 
 /// An `option<list<u32>>`: 1 with a list, 0 without. `L` is the list.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Changed<L> {
-    /// Whether there is a list.
+pub struct ChangedIndices<L> {
+    /// Whether there is a list: 1 or 0.
     pub is_known: u8,
-    /// The list.
-    pub places: L,
+    /// Indices of rows, if there is a list.
+    pub indices: L,
 }
 
-// As tests compute it from the WIT package, where addresses have 4 bytes.
+// The tests compute the same sizes from the WIT package, where addresses have 4 bytes.
 const _: () = {
-    type Address = List<u32>;
-    assert!(size_of::<Address>() == 8);
-    assert!(size_of::<Decision<Address>>() == 112 && size_of::<Joining>() == 112);
-    assert!(size_of::<Fact<Address>>() == 16 && size_of::<Parameter<Address>>() == 40);
-    assert!(size_of::<Description<Address, Address>>() == 40);
-    assert!(size_of::<Refusal<Address>>() == 12 && size_of::<Changed<Address>>() == 12);
+    type WasmList = List<u32>;
+    assert!(size_of::<WasmList>() == 8);
+    assert!(size_of::<DecisionParameters<WasmList>>() == 112 && size_of::<RankParameters>() == 112);
+    assert!(size_of::<ModelFact<WasmList>>() == 16 && size_of::<ParameterRecord<WasmList>>() == 40);
+    assert!(size_of::<DescriptionRecord<WasmList, WasmList>>() == 40);
+    assert!(size_of::<Refusal<WasmList>>() == 12 && size_of::<ChangedIndices<WasmList>>() == 12);
 };

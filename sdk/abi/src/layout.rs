@@ -1,30 +1,30 @@
-//! Structs whose layout others depend on, and rows, which are copied as they lie in memory.
+//! Structs with a layout that is part of the interface, and rows, which are copied as they lie in memory.
 
 #![allow(unsafe_code)] // the bytes of a row
 
-/// A struct whose layout others depend on.
+/// A struct with a layout that is part of the interface.
 pub trait Layout: Sized {
-    /// Its name.
+    /// The name of the struct in Rust.
     const NAME: &'static str;
-    /// Its fields, in their order.
+    /// The fields of the struct, in their order.
     const FIELDS: &'static [Field];
 }
 
-/// A struct of numbers, as it lies in memory.
+/// A struct of numbers that is copied as it lies in memory.
 ///
 /// # Safety
-/// All its bytes are initialised: it is `repr(C)`, holds numbers only, and has no gaps.
+/// All bytes of the struct are initialised: it is `repr(C)`, has only numbers as fields, and has no padding.
 pub unsafe trait Row: Copy + Layout + 'static {
-    /// Its fields as a tuple, in their order: the arguments of a function that takes the row by value.
+    /// The fields as a tuple, in their order: the arguments of a function that takes the row by value.
     type Numbers;
 
-    /// Everything 0.
+    /// The row in which every field is 0.
     const ZERO: Self;
 
-    /// Its fields.
+    /// The fields of the row, in their order.
     fn numbers(self) -> Self::Numbers;
 
-    /// All bytes of `rows`.
+    /// All bytes of `rows`, without copying.
     #[inline]
     fn bytes(rows: &[Self]) -> &[u8] {
         // SAFETY: all bytes of a row are initialised; u8 has no alignment.
@@ -35,13 +35,13 @@ pub unsafe trait Row: Copy + Layout + 'static {
 /// A field of a struct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its name.
+    /// Name of the field in Rust.
     pub name: &'static str,
-    /// Its type, as it is written here.
+    /// Type of the field, as written in the struct.
     pub ty: &'static str,
-    /// Bytes before it.
+    /// Offset from the start of the struct, bytes.
     pub offset: usize,
-    /// Bytes it takes.
+    /// Size of the field, bytes.
     pub size: usize,
 }
 
@@ -70,7 +70,7 @@ macro_rules! structs {
 }
 pub(crate) use structs;
 
-/// Structs of numbers without gaps.
+/// Structs of numbers without padding.
 macro_rules! rows {
     ($(
         $(#[$about:meta])*
@@ -106,7 +106,7 @@ macro_rules! rows {
 
 pub(crate) use rows;
 
-/// 0 of a type that a row may hold.
+/// The value 0 of a type that a row may have as a field.
 macro_rules! number {
     (u32) => {
         0

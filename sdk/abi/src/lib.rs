@@ -1,15 +1,15 @@
-//! What the host of BLIS and its policies agree on, each defined once: rows and their fields, kinds, bits, and how
-//! everything lies in memory.
+//! The interface between the host of BLIS and policies, each part defined once: rows and their fields, kinds, bits, and
+//! their layout in memory.
 //!
 //! | here | WIT (`sdk/wit/since-v1.0.0/policy.wit`) | C (`sdk/c/blis_policy.h`) |
 //! |---|---|---|
 //! | [`Request`], [`Instance`], … ([`Row`]) | records of the same names | structs of the same names |
-//! | [`Kind`], [`Reads`], [`Events`] | flags | enums of bits |
-//! | [`canonical`] | what the canonical ABI makes of parameters and results | |
-//! | [`table`] | | the table of functions and what it refers to |
+//! | [`Kind`], [`ColumnSet`], [`EventSet`] | flags | enums of bits |
+//! | [`canonical`] | parameters and results by the canonical ABI | |
+//! | [`table`] | | the table of functions and the structs that it uses |
 //!
 //! The host (`host/plugin`) and the Rust SDK (`sdk/rust`) use these definitions; tests of this crate compare the WIT
-//! package and the C header with them. Nothing here may change within a version of the interface.
+//! package and the C header with them. A released version of the interface never changes.
 
 #![no_std]
 #![warn(missing_docs)]
@@ -22,6 +22,7 @@ pub mod table;
 
 pub use layout::{Field, Layout, Row};
 pub use rows::{
-    Ages, Constants, Event, Instance, InstanceInfo, NONE_I32, NONE_U32, NONE_U64, Queued, Request, Running, Step,
+    Event, Instance, InstanceInfo, LatencyConstants, NONE_I32, NONE_U32, NONE_U64, Queued, Request, Running, Staleness,
+    Step,
 };
-pub use sets::{EventKind, Events, Kind, Reads};
+pub use sets::{ColumnSet, EventKind, EventSet, Kind};

@@ -1,155 +1,154 @@
-//! What policies see: rows of numbers.
+//! The inputs of policies: rows of numbers.
 //!
-//! Numbers only, largest first, no gaps: the memory of a row is what the WIT record and the C struct of the same name
-//! prescribe, and rows are copied as they lie.
+//! A row has only numbers, the largest first, and no padding: its memory is that of the WIT record and of the C struct
+//! of the same name, and rows are copied as they lie in memory.
 //!
-//! All times are microseconds of simulated time. Names (classes, tenants, sessions, models …) are numbers; equal names
-//! have equal numbers, 0 is "not said", and the host has the text. Where a number may be missing, the field holds a
-//! number that says so and a method returns an `Option`.
+//! All times are microseconds of simulated time. Names (classes, tenants, sessions, models …) are numbers: equal names
+//! have equal numbers, 0 is an unspecified name, and the host has the text. A number that may be missing has a reserved
+//! value for that case, and a method that returns an `Option`.
 
 #![allow(unsafe_code)] // in what `rows!` expands to
 
 use crate::layout::{Row, number, rows, structs};
 use crate::sets::EventKind;
 
-/// No deadline, no latency.
+/// Value of a time that is missing: no deadline, no latency.
 pub const NONE_U64: u64 = u64::MAX;
-/// No budget, no instance.
+/// Value of a count or index that is missing: no output limit, no instance.
 pub const NONE_U32: u32 = u32::MAX;
-/// No client priority.
+/// Value of a client priority that is missing.
 pub const NONE_I32: i32 = i32::MIN;
 
 rows! {
-    /// A request as the service knows it on arrival. The number of output tokens is not known.
+    /// A request at its arrival. The number of its output tokens is unknown to policies.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Request {
-        /// The time of the decision.
+        /// Time of the decision, µs.
         pub now_us: u64,
-        /// When it reached the service.
+        /// Arrival at the service, µs.
         pub arrival_us: u64,
-        /// Deadline of the client; the largest number if there is none ([`Self::deadline`]).
+        /// Deadline of the client, µs; the largest number if there is none ([`Self::deadline`]).
         pub deadline_us: u64,
-        /// Its number in the workload.
+        /// Id of the request in the workload, from 0.
         pub id: u32,
-        /// Prompt length, tokens.
+        /// Length of the prompt, tokens.
         pub input_tokens: u32,
-        /// Most output tokens that the client wants; the largest number if it set no limit
-        /// ([`Self::budget`]).
+        /// Maximum number of output tokens that the client allows; the largest number if it set no limit
+        /// ([`Self::output_limit`]).
         pub max_output_tokens: u32,
-        /// Full KV blocks of the prompt.
+        /// Number of full KV blocks of the prompt.
         pub prompt_blocks: u32,
-        /// How many of them, from the first on, may equal blocks of other requests
-        /// (`prompt_blocks` of the host names them).
+        /// How many of these blocks, from the first on, may be equal to blocks of other requests (`prompt_blocks` of
+        /// the host returns their ids).
         pub shared_blocks: u32,
-        /// Tokens in a KV block.
+        /// Size of a KV block, tokens.
         pub block_size: u32,
-        /// Priority of its service class: higher is more urgent, below 0 may be rejected under load.
-        pub urgency: i32,
-        /// Priority set by the client, lower is more urgent; the smallest number if it set none
-        /// ([`Self::asked_priority`]).
+        /// Priority of its service class: a higher number goes first; below 0 may be rejected under load.
+        pub class_priority: i32,
+        /// Priority set by the client, a lower number goes first (as in vLLM); the smallest number if it set none
+        /// ([`Self::client_priority`]).
         pub client_priority: i32,
-        /// Service class.
+        /// Name of the service class.
         pub slo_class: u32,
-        /// Tenant.
+        /// Name of the tenant.
         pub tenant: u32,
-        /// Session.
+        /// Name of the session.
         pub session: u32,
-        /// Model.
+        /// Name of the requested model.
         pub model: u32,
-        /// Client of the load generator.
+        /// Name of the load generator's client.
         pub client: u32,
-        /// Prefix group: its requests start with the same tokens.
+        /// Name of the prefix group: its requests start with the same tokens.
         pub prefix_group: u32,
         /// Round in its session, from 0.
         pub round_index: u32,
-        /// Requests of its tenant in flight. Kept up to date if the policy reads
-        /// [`crate::Reads::IN_FLIGHT`].
+        /// Number of requests of its tenant in flight. Kept up to date if the policy reads
+        /// [`crate::ColumnSet::IN_FLIGHT`].
         pub tenant_in_flight: u32,
     }
 
-    /// How old the signals are.
+    /// Staleness of the signals: time since they were refreshed.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct Ages {
-        /// All columns of [`Instance`] but the next two.
+    pub struct Staleness {
+        /// Of all columns except the two below, µs.
         pub load_us: u64,
-        /// [`Instance::cached_blocks`]. ([`Instance::in_flight`] is never stale.)
+        /// Of [`Instance::cached_blocks`], µs. ([`Instance::in_flight`] is never stale.)
         pub cached_blocks_us: u64,
     }
 
-    /// What is known of an instance at a decision. Columns that the policy does not read
-    /// ([`crate::Reads`]) are not kept up to date.
+    /// The signals of an instance at a decision. Columns that the policy does not read ([`crate::ColumnSet`]) are not
+    /// kept up to date.
     #[derive(Clone, Copy, Debug, Default, PartialEq)]
     pub struct Instance {
         /// Used share of its KV blocks, 0 to 1.
         pub kv_utilization: f64,
-        /// Share of its prefix-cache look-ups that hit since the start, 0 to 1.
+        /// Prefix-cache hit rate since the start, 0 to 1.
         pub cache_hit_rate: f64,
-        /// Preemptions since the start.
+        /// Number of preemptions since the start.
         pub preemption_count: u64,
-        /// Requests in its wait queue.
+        /// Number of requests in its waiting queue.
         pub queue_depth: u32,
-        /// Requests in its running batch.
+        /// Number of requests in its running batch.
         pub batch_size: u32,
-        /// Requests routed to it and not yet finished, counted by the router itself.
+        /// Number of requests routed to it and not yet finished, counted by the router itself.
         pub in_flight: u32,
-        /// Leading blocks of this request's prompt in its prefix cache.
+        /// Number of leading blocks of this request's prompt in its prefix cache.
         pub cached_blocks: u32,
-        /// Unused KV blocks.
+        /// Number of unused KV blocks.
         pub free_kv_blocks: u32,
-        /// All its KV blocks.
+        /// Number of all its KV blocks.
         pub total_kv_blocks: u32,
     }
 
-    /// A request that joins the wait queue of its instance.
+    /// A request that joins the waiting queue of its instance.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Queued {
-        /// Priority on the instance: lower is more urgent.
+        /// Priority on the instance: a lower number is scheduled first.
         pub priority: i64,
-        /// Its number in the order of joining: up from 1 for new requests, down from -1 for preempted
-        /// ones.
+        /// Position in the order of joining the queue: up from 1 for new requests, down from -1 for preempted ones.
         pub turn: i64,
-        /// Tokens generated so far; more than 0 only after a preemption.
+        /// Output tokens generated so far; more than 0 only after a preemption.
         pub generated_tokens: u32,
-        /// Times it was preempted.
+        /// Number of preemptions of this request.
         pub preemptions: u32,
     }
 
     /// A request of the running batch.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Running {
-        /// When it reached the service.
+        /// Arrival at the service, µs.
         pub arrival_us: u64,
-        /// Deadline of the client; the largest number if there is none ([`Self::deadline`]).
+        /// Deadline of the client, µs; the largest number if there is none ([`Self::deadline`]).
         pub deadline_us: u64,
-        /// Priority on the instance: lower is more urgent.
+        /// Priority on the instance: a lower number is scheduled first.
         pub priority: i64,
-        /// Its number in the workload.
+        /// Id of the request in the workload, from 0.
         pub id: u32,
-        /// Prompt length, tokens.
+        /// Length of the prompt, tokens.
         pub input_tokens: u32,
-        /// Tokens whose KV is computed.
+        /// Number of tokens with computed KV.
         pub computed_tokens: u32,
-        /// Tokens generated so far.
+        /// Output tokens generated so far.
         pub generated_tokens: u32,
-        /// KV blocks it holds, shared ones included.
+        /// Number of KV blocks that it holds, shared ones included.
         pub kv_blocks: u32,
-        /// Times it was preempted before.
+        /// Number of earlier preemptions of this request.
         pub preemptions: u32,
-        /// Priority of its service class, higher is more urgent.
-        pub urgency: i32,
-        /// Service class.
+        /// Priority of its service class: a higher number goes first.
+        pub class_priority: i32,
+        /// Name of the service class.
         pub slo_class: u32,
-        /// Tenant.
+        /// Name of the tenant.
         pub tenant: u32,
-        /// Session.
+        /// Name of the session.
         pub session: u32,
     }
 
-    /// The requests of one engine step, in sums. A request computes n tokens on top of its context; it is
-    /// in prefill while its context is shorter than its prompt.
+    /// Sums over the requests of one engine step. A request computes n tokens on top of its context; it is in prefill
+    /// while its context is shorter than its prompt.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Step {
-        /// Requests in prefill.
+        /// Number of requests in prefill.
         pub prefill_requests: u64,
         /// Sum of n over prefill.
         pub prefill_tokens: u64,
@@ -161,93 +160,93 @@ rows! {
         pub prefill_tokens_by_context: u64,
         /// Sum of context over prefill.
         pub prefill_context: u64,
-        /// Requests that decode, one token each.
+        /// Number of decoding requests, which compute one token each.
         pub decode_requests: u64,
         /// Sum of context over decode.
         pub decode_context: u64,
     }
 
-    /// Something that happened to a request, or to a prefix cache.
+    /// An event in the life of a request, or of a block in a prefix cache.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Event {
-        /// When.
+        /// Time of the event, µs.
         pub at_us: u64,
-        /// Time to first token; the largest number if there was none, or not yet ([`Self::ttft`]).
+        /// Time to first token, µs; the largest number if there was none, or not yet ([`Self::ttft`]).
         pub ttft_us: u64,
-        /// End-to-end latency; the largest number unless it completed ([`Self::e2e`]).
+        /// End-to-end latency, µs; the largest number unless it completed ([`Self::e2e`]).
         pub e2e_us: u64,
-        /// What, by number ([`Self::what`]).
+        /// The kind by number: an [`EventKind`] ([`Self::what`]).
         pub kind: u32,
-        /// The request; of blocks: 0.
+        /// Id of the request; 0 for events of blocks.
         pub request: u32,
-        /// The instance; the largest number if it reached none ([`Self::instance`]).
+        /// Id of the instance; the largest number if the request reached none ([`Self::instance`]).
         pub instance: u32,
-        /// Prompt length, tokens.
+        /// Length of the prompt, tokens.
         pub input_tokens: u32,
-        /// Tokens generated.
+        /// Output tokens generated so far.
         pub generated_tokens: u32,
-        /// Service class.
+        /// Name of the service class.
         pub slo_class: u32,
-        /// Tenant.
+        /// Name of the tenant.
         pub tenant: u32,
-        /// Session.
+        /// Name of the session.
         pub session: u32,
-        /// Prefix group: its requests start with the same tokens.
+        /// Name of the prefix group: its requests start with the same tokens.
         pub prefix_group: u32,
-        /// The block, as `prompt_blocks` of the host names it; of requests: 0.
+        /// Id of the block, as `prompt_blocks` of the host returns it; 0 for events of requests.
         pub block: u32,
     }
 
-    /// The rare terms of a latency model, µs.
+    /// The constant times of a latency model, µs.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Constants {
-        /// No step that computes a token takes less; at least 1.
-        pub shortest_step: u64,
-        /// Added to TTFT and to every inter-token latency.
-        pub output_token: u64,
-        /// Added to the end-to-end latency.
-        pub post_decode: u64,
-        /// Added to the scheduling delay.
-        pub scheduling: u64,
-        /// Of a preemption; recorded only.
-        pub preemption: u64,
+    pub struct LatencyConstants {
+        /// Lower bound of the duration of every step that computes a token, at least 1 µs.
+        pub shortest_step_us: u64,
+        /// Added to TTFT and to every inter-token latency, µs.
+        pub output_token_us: u64,
+        /// Added to the end-to-end latency, µs.
+        pub post_decode_us: u64,
+        /// Added to the scheduling delay, µs.
+        pub scheduling_us: u64,
+        /// Duration of a preemption, µs; recorded only.
+        pub preemption_us: u64,
     }
 
-    /// An instance, as it stays for the whole run.
+    /// The capacity of an instance, which is constant during a run.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct InstanceInfo {
-        /// Its number, from 0.
+        /// Id of the instance, from 0.
         pub id: u32,
-        /// Most requests in its batch.
+        /// Maximum batch size (sequences).
         pub max_num_seqs: u32,
-        /// Its KV blocks.
+        /// Number of its KV blocks.
         pub total_kv_blocks: u32,
-        /// Tokens in one of them.
+        /// Size of a KV block, tokens.
         pub block_size: u32,
     }
 }
 
 impl Request {
-    /// Deadline of the client, if there is one.
+    /// Deadline of the client in µs, if there is one.
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
         (self.deadline_us != NONE_U64).then_some(self.deadline_us)
     }
 
-    /// Most output tokens that the client wants, if it set a limit.
+    /// Maximum number of output tokens that the client allows, if it set a limit.
     #[must_use]
-    pub fn budget(&self) -> Option<u32> {
+    pub fn output_limit(&self) -> Option<u32> {
         (self.max_output_tokens != NONE_U32).then_some(self.max_output_tokens)
     }
 
-    /// Priority set by the client, if any: lower is more urgent.
+    /// Priority set by the client, if any: a lower number goes first.
     #[must_use]
-    pub fn asked_priority(&self) -> Option<i32> {
+    pub fn client_priority(&self) -> Option<i32> {
         (self.client_priority != NONE_I32).then_some(self.client_priority)
     }
 }
 
-/// Of no class and no tenant, without deadline, budget or priority; everything else 0.
+/// No class, no tenant, no deadline, no output limit and no client priority; all other fields are 0.
 impl Default for Request {
     fn default() -> Self {
         Self { deadline_us: NONE_U64, max_output_tokens: NONE_U32, client_priority: NONE_I32, ..Self::ZERO }
@@ -255,9 +254,9 @@ impl Default for Request {
 }
 
 impl Instance {
-    /// Waiting, running and in flight, as the built-in policies add them up: a request on the
-    /// instance counts twice, once fresh and once as old as the signals are. Reads
-    /// [`crate::Reads::LOAD`] and [`crate::Reads::IN_FLIGHT`].
+    /// Requests waiting, running and in flight, added as in the built-in policies: a request on the instance counts
+    /// twice, once in the current count of the router and once in the stale signals. Reads [`crate::ColumnSet::LOAD`]
+    /// and [`crate::ColumnSet::IN_FLIGHT`].
     #[must_use]
     #[inline]
     pub fn effective_load(&self) -> u64 {
@@ -266,14 +265,14 @@ impl Instance {
 }
 
 impl Running {
-    /// Deadline of the client, if there is one.
+    /// Deadline of the client in µs, if there is one.
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
         (self.deadline_us != NONE_U64).then_some(self.deadline_us)
     }
 }
 
-/// Without deadline; everything else 0.
+/// No deadline; all other fields are 0.
 impl Default for Running {
     fn default() -> Self {
         Self { deadline_us: NONE_U64, ..Self::ZERO }
@@ -281,41 +280,41 @@ impl Default for Running {
 }
 
 impl Event {
-    /// What happened; `None` for an event of a later version of the interface.
+    /// The kind of the event; `None` for a kind that a later version of the interface added.
     #[must_use]
     pub fn what(&self) -> Option<EventKind> {
         EventKind::ALL.into_iter().find(|&kind| kind as u32 == self.kind)
     }
 
-    /// The instance, if it reached one.
+    /// Id of the instance, if the request reached one.
     #[must_use]
     pub fn instance(&self) -> Option<usize> {
         (self.instance != NONE_U32).then_some(self.instance as usize)
     }
 
-    /// Time to first token, if there was one by now.
+    /// Time to first token in µs, if the first token was generated.
     #[must_use]
     pub fn ttft(&self) -> Option<u64> {
         (self.ttft_us != NONE_U64).then_some(self.ttft_us)
     }
 
-    /// End-to-end latency, if it completed.
+    /// End-to-end latency in µs, if the request completed.
     #[must_use]
     pub fn e2e(&self) -> Option<u64> {
         (self.e2e_us != NONE_U64).then_some(self.e2e_us)
     }
 }
 
-/// Of kind 0, of no instance and without latencies; everything else 0.
+/// Kind 0, no instance and no latencies; all other fields are 0.
 impl Default for Event {
     fn default() -> Self {
         Self { ttft_us: NONE_U64, e2e_us: NONE_U64, instance: NONE_U32, ..Self::ZERO }
     }
 }
 
-/// Steps of 1 µs or more, and nothing added.
-impl Default for Constants {
+/// A lower bound of 1 µs for steps; all other constants are 0.
+impl Default for LatencyConstants {
     fn default() -> Self {
-        Self { shortest_step: 1, ..Self::ZERO }
+        Self { shortest_step_us: 1, ..Self::ZERO }
     }
 }

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::ops::BitOr;
 
-/// A kind of policy.
+/// A kind of policy: the decision that it makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// Admits or rejects a request.
@@ -12,20 +12,20 @@ pub enum Kind {
     Routing,
     /// Sets the priority of a request on its instance.
     Priority,
-    /// The order of a waiting queue.
+    /// Sets the order of a waiting queue.
     Scheduling,
     /// Chooses the preemption victim.
     Preemption,
-    /// How long steps take.
+    /// Predicts the duration of engine steps.
     Latency,
 }
 
 impl Kind {
-    /// All of them, in the order of their bits.
+    /// All kinds, in the order of their bits.
     pub const ALL: [Self; 6] =
         [Self::Admission, Self::Routing, Self::Priority, Self::Scheduling, Self::Preemption, Self::Latency];
 
-    /// As flags, scripts and interfaces write it.
+    /// The name in flags, scripts and interfaces.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -38,7 +38,7 @@ impl Kind {
         }
     }
 
-    /// As messages call a policy of this kind.
+    /// The name for a policy of this kind in messages.
     #[must_use]
     pub const fn what(self) -> &'static str {
         match self {
@@ -51,13 +51,13 @@ impl Kind {
         }
     }
 
-    /// Its bit in a set of kinds.
+    /// The bit of the kind in a set of kinds.
     #[must_use]
     pub const fn bit(self) -> u32 {
         1 << self as u32
     }
 
-    /// The kind of which `bits` is the bit.
+    /// The kind with the bit `bits`, if `bits` is exactly one bit.
     #[must_use]
     pub fn of(bits: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.bit() == bits)
@@ -70,46 +70,46 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A set of columns of [`crate::Instance`]. What a policy does not read costs nothing.
+/// A set of columns of [`crate::Instance`]. Columns that no policy reads are not computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reads(u32);
+pub struct ColumnSet(u32);
 
-impl Reads {
-    /// No column.
+impl ColumnSet {
+    /// The empty set of columns.
     pub const NOTHING: Self = Self(0);
-    /// All columns but the next two.
+    /// All columns except the two below.
     pub const LOAD: Self = Self(1);
-    /// [`crate::Instance::in_flight`] and [`crate::Request::tenant_in_flight`].
+    /// The columns [`crate::Instance::in_flight`] and [`crate::Request::tenant_in_flight`].
     pub const IN_FLIGHT: Self = Self(2);
-    /// [`crate::Instance::cached_blocks`].
+    /// The column [`crate::Instance::cached_blocks`].
     pub const CACHED_BLOCKS: Self = Self(4);
 
-    /// Its members, in the order of their bits, with the names that the interfaces give them.
+    /// The members in the order of their bits, with their names in the interfaces.
     pub const ALL: [(&'static str, Self); 3] =
         [("load", Self::LOAD), ("in-flight", Self::IN_FLIGHT), ("cached-blocks", Self::CACHED_BLOCKS)];
 }
 
-/// A set of [`crate::Event`]s. What no policy wants costs nothing.
+/// A set of kinds of [`crate::Event`]s. EventSet that no policy subscribes to are not computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Events(u32);
+pub struct EventSet(u32);
 
-impl Events {
-    /// None.
+impl EventSet {
+    /// The empty set of events.
     pub const NONE: Self = Self(0);
-    /// [`EventKind::Routed`].
+    /// EventSet of the kind [`EventKind::Routed`].
     pub const ROUTED: Self = Self(1);
-    /// [`EventKind::FirstToken`].
+    /// EventSet of the kind [`EventKind::FirstToken`].
     pub const FIRST_TOKEN: Self = Self(2);
-    /// [`EventKind::Completed`].
+    /// EventSet of the kind [`EventKind::Completed`].
     pub const COMPLETED: Self = Self(4);
-    /// [`EventKind::Ended`].
+    /// EventSet of the kind [`EventKind::Ended`].
     pub const ENDED: Self = Self(8);
-    /// [`EventKind::Rejected`].
+    /// EventSet of the kind [`EventKind::Rejected`].
     pub const REJECTED: Self = Self(16);
-    /// [`EventKind::BlockStored`] and [`EventKind::BlockEvicted`].
+    /// EventSet of the kinds [`EventKind::BlockStored`] and [`EventKind::BlockEvicted`].
     pub const BLOCKS: Self = Self(32);
 
-    /// Its members, in the order of their bits, with the names that the interfaces give them.
+    /// The members in the order of their bits, with their names in the interfaces.
     pub const ALL: [(&'static str, Self); 6] = [
         ("routed", Self::ROUTED),
         ("first-token", Self::FIRST_TOKEN),
@@ -120,23 +120,23 @@ impl Events {
     ];
 }
 
-/// What sets of bits have in common.
+/// The operations that sets of bits have in common.
 macro_rules! sets {
     ($($set:ident),*) => {$(
         impl $set {
-            /// The set with these bits, of which some may be unknown here.
+            /// The set with these bits; unknown bits are kept.
             #[must_use]
             pub const fn from_bits(bits: u32) -> Self {
                 Self(bits)
             }
 
-            /// Its bits.
+            /// The bits of the set's members.
             #[must_use]
             pub const fn bits(self) -> u32 {
                 self.0
             }
 
-            /// Whether it has all members of `other`.
+            /// Whether all members of `other` are in this set.
             #[must_use]
             pub const fn contains(self, other: Self) -> bool {
                 self.0 & other.0 == other.0
@@ -153,30 +153,30 @@ macro_rules! sets {
     )*};
 }
 
-sets!(Reads, Events);
+sets!(ColumnSet, EventSet);
 
-/// What an [`crate::Event`] is about.
+/// The kind of an [`crate::Event`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum EventKind {
     /// A request was routed to an instance.
     Routed = 0,
-    /// Its first token reached the client.
+    /// The client received the first output token.
     FirstToken = 1,
-    /// It finished.
+    /// The request completed with all its output tokens.
     Completed = 2,
-    /// It ended otherwise: timed out, or dropped.
+    /// The request timed out or was dropped.
     Ended = 3,
-    /// An admission policy rejected it.
+    /// An admission policy rejected the request.
     Rejected = 4,
-    /// A block can be found in the prefix cache of an instance.
+    /// A block was stored in the prefix cache of an instance.
     BlockStored = 5,
-    /// It no longer can.
+    /// A block was evicted from the prefix cache of an instance.
     BlockEvicted = 6,
 }
 
 impl EventKind {
-    /// All of them, in the order of their numbers.
+    /// All kinds, in the order of their numbers.
     pub const ALL: [Self; 7] = [
         Self::Routed,
         Self::FirstToken,

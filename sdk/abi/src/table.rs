@@ -1,22 +1,22 @@
-//! The C interface (`sdk/c/blis_policy.h`), struct by struct: a native library is one [`Table`] of functions. Rows are
-//! at the root of this crate.
+//! The C interface (`sdk/c/blis_policy.h`), struct by struct: a native library exports one [`PolicyTable`] of
+//! functions. Rows are at the root of this crate.
 
 use core::ffi::c_void;
 use core::ptr;
 
 use crate::layout::structs;
-use crate::rows::{Ages, Constants, Event, Instance, InstanceInfo, Queued, Request, Running, Step};
+use crate::rows::{Event, Instance, InstanceInfo, LatencyConstants, Queued, Request, Running, Staleness, Step};
 
-/// `BLIS_ABI_VERSION`.
+/// The version of the C interface, `BLIS_ABI_VERSION`.
 pub const ABI_VERSION: u32 = 1;
 
-/// The one symbol of a library.
-pub type Entry = unsafe extern "C" fn() -> *const Table;
+/// The type of the only symbol that a library exports, `blis_plugin_v1`.
+pub type EntryPoint = unsafe extern "C" fn() -> *const PolicyTable;
 
-/// The structs whose sizes a table names, in that order.
+/// The structs with sizes in the table, in that order.
 pub const STRUCTS: [(&str, usize); 7] = [
     ("blis_request", size_of::<Request>()),
-    ("blis_ages", size_of::<Ages>()),
+    ("blis_staleness", size_of::<Staleness>()),
     ("blis_instance", size_of::<Instance>()),
     ("blis_queued", size_of::<Queued>()),
     ("blis_running", size_of::<Running>()),
@@ -25,167 +25,168 @@ pub const STRUCTS: [(&str, usize); 7] = [
 ];
 
 structs! {
-    /// `blis_policy_v1`. A function of a kind that the description does not name may be missing.
+    /// `blis_policy_v1`. Functions of kinds that the description does not name may be missing.
     #[derive(Clone, Copy, Debug)]
-    pub struct Table {
-        /// [`ABI_VERSION`].
+    pub struct PolicyTable {
+        /// Version of the interface: [`ABI_VERSION`].
         pub abi_version: u32,
-        /// Its own size.
+        /// Size of this struct, bytes.
         pub size: u32,
-        /// Those of [`STRUCTS`].
+        /// Sizes of the [`STRUCTS`], bytes.
         pub struct_sizes: [u32; 7],
-        /// 0.
+        /// Reserved; must be 0.
         pub reserved: u32,
-        /// The description, valid as long as the library.
-        pub describe: Option<unsafe extern "C" fn() -> *const Description>,
-        /// A state; null, after `fail`, if there can be none.
-        pub create: Option<unsafe extern "C" fn(*const Host, *const Setup) -> *mut c_void>,
-        /// Frees a state.
+        /// Returns the description, which is valid as long as the library.
+        pub describe: Option<unsafe extern "C" fn() -> *const CDescription>,
+        /// Creates a state; returns null, after a call of `fail`, if that is impossible.
+        pub create: Option<unsafe extern "C" fn(*const CHost, *const CSetup) -> *mut c_void>,
+        /// Frees a state that `create` returned.
         pub destroy: Option<unsafe extern "C" fn(*mut c_void)>,
-        /// Writes a state into a buffer of that capacity, and returns how many bytes it needs.
-        pub save: Option<unsafe extern "C" fn(*const Host, *const c_void, *mut u8, usize) -> usize>,
-        /// 0 if the state cannot be restored.
-        pub restore: Option<unsafe extern "C" fn(*const Host, *mut c_void, *const u8, usize) -> u32>,
-        /// 1 to admit; 0 to reject, with a reason that stays valid until the next call.
+        /// Writes a state into a buffer of the given capacity, and returns how many bytes the state needs.
+        pub save: Option<unsafe extern "C" fn(*const CHost, *const c_void, *mut u8, usize) -> usize>,
+        /// Restores a saved state; returns 0 if that is impossible.
+        pub restore: Option<unsafe extern "C" fn(*const CHost, *mut c_void, *const u8, usize) -> u32>,
+        /// Returns 1 to admit; 0 to reject, with a reason that stays valid until the next call.
         pub admit: Option<unsafe extern "C" fn(
-            *const Host, *mut c_void, *const Request, *const Ages, *const c_void, usize, usize, *mut Text,
+            *const CHost, *mut c_void, *const Request, *const Staleness, *const c_void, usize, usize, *mut CText,
         ) -> u32>,
-        /// The index of an instance.
+        /// Returns the index of the chosen instance.
         pub route: Option<unsafe extern "C" fn(
-            *const Host, *mut c_void, *const Request, *const Ages, *const c_void, usize, usize,
+            *const CHost, *mut c_void, *const Request, *const Staleness, *const c_void, usize, usize,
         ) -> u32>,
-        /// Fills in one score per instance.
+        /// Writes one score per instance.
         pub scores: Option<unsafe extern "C" fn(
-            *const Host, *const c_void, *const Request, *const Ages, *const c_void, usize, usize, *mut f64,
+            *const CHost, *const c_void, *const Request, *const Staleness, *const c_void, usize, usize, *mut f64,
         )>,
-        /// Higher is more urgent.
-        pub priority: Option<unsafe extern "C" fn(*const Host, *mut c_void, *const Request) -> i64>,
-        /// The smallest is served first.
-        pub rank: Option<unsafe extern "C" fn(*const Host, *mut c_void, *const Request, *const Queued) -> f64>,
-        /// The index of the victim.
+        /// Returns the priority: a higher number goes first.
+        pub priority: Option<unsafe extern "C" fn(*const CHost, *mut c_void, *const Request) -> i64>,
+        /// Returns the rank: the smallest is scheduled first.
+        pub rank: Option<unsafe extern "C" fn(*const CHost, *mut c_void, *const Request, *const Queued) -> f64>,
+        /// Returns the index of the preemption victim.
         pub victim: Option<unsafe extern "C" fn(
-            *const Host, *mut c_void, u64, u32, *const c_void, usize, usize,
+            *const CHost, *mut c_void, u64, u32, *const c_void, usize, usize,
         ) -> u32>,
-        /// The rare terms of a latency model.
-        pub constants: Option<unsafe extern "C" fn(*const Host, *const c_void, *mut Constants)>,
-        /// µs from arrival to the waiting queue.
-        pub queueing_time: Option<unsafe extern "C" fn(*const Host, *const c_void, u32) -> u64>,
-        /// µs of an engine step.
-        pub step_time: Option<unsafe extern "C" fn(*const Host, *const c_void, *const Step) -> u64>,
-        /// Something happened that the policy wants.
-        pub notice: Option<unsafe extern "C" fn(*const Host, *mut c_void, *const Event)>,
+        /// Writes the constant times of a latency model, µs.
+        pub constants: Option<unsafe extern "C" fn(*const CHost, *const c_void, *mut LatencyConstants)>,
+        /// Returns the time from arrival to the waiting queue, µs.
+        pub queueing_time: Option<unsafe extern "C" fn(*const CHost, *const c_void, u32) -> u64>,
+        /// Returns the duration of an engine step, µs.
+        pub step_time: Option<unsafe extern "C" fn(*const CHost, *const c_void, *const Step) -> u64>,
+        /// Delivers an event that the policy subscribes to.
+        pub observe: Option<unsafe extern "C" fn(*const CHost, *mut c_void, *const Event)>,
     }
 
-    /// `blis_description`.
+    /// `blis_description`: what a policy is and needs.
     #[derive(Debug)]
-    pub struct Description {
-        /// Name of the policy.
-        pub name: Text,
-        /// Its own version.
-        pub version: Text,
-        /// What it is, in a line.
-        pub about: Text,
+    pub struct CDescription {
+        /// Name of the policy, one word.
+        pub name: CText,
+        /// Version of the policy, in any form.
+        pub version: CText,
+        /// One line about the policy.
+        pub about: CText,
         /// Bits of [`crate::Kind`].
         pub kinds: u32,
-        /// Bits of [`crate::Reads`].
+        /// Bits of [`crate::ColumnSet`].
         pub reads: u32,
-        /// Bits of [`crate::Events`].
+        /// Bits of [`crate::EventSet`].
         pub events: u32,
         /// 1 if the table has `scores`.
         pub scores: u32,
         /// 1 if a step may get shorter as contexts grow.
         pub every_step: u32,
-        /// Number of parameters.
+        /// Number of declared parameters.
         pub parameter_count: u32,
-        /// The parameters.
-        pub parameters: *const Parameter,
+        /// Address of the first parameter.
+        pub parameters: *const CParameter,
     }
 
-    /// `blis_parameter`.
+    /// `blis_parameter`: a number that users may set.
     #[derive(Debug)]
-    pub struct Parameter {
-        /// Its name.
-        pub name: Text,
-        /// What it is, in a line.
-        pub about: Text,
-        /// Its value unless set.
+    pub struct CParameter {
+        /// Name of the parameter, one word.
+        pub name: CText,
+        /// One line about the parameter.
+        pub about: CText,
+        /// The value unless the user sets one.
         pub default_value: f64,
-        /// The smallest value allowed.
+        /// Smallest value that is allowed.
         pub min: f64,
-        /// The largest.
+        /// Largest value that is allowed.
         pub max: f64,
     }
 
-    /// `blis_text`: need not end in 0, may be anything.
+    /// `blis_text`: any bytes, without a terminating 0.
     #[derive(Clone, Copy, Debug)]
-    pub struct Text {
-        /// Its first byte.
+    pub struct CText {
+        /// Address of the first byte.
         pub data: *const u8,
-        /// Bytes.
+        /// Length of the text, bytes.
         pub len: usize,
     }
 
-    /// `blis_host`: what a policy may ask for during a call. The context is the first argument of every function.
+    /// `blis_host`: the functions that a policy may call during a call. The context is the first argument of each.
     #[derive(Debug)]
-    pub struct Host {
-        /// The host's own.
+    pub struct CHost {
+        /// Private data of the host.
         pub context: *mut c_void,
-        /// A line for the log of the run.
-        pub log: unsafe extern "C" fn(*mut c_void, u32, Text),
-        /// The call under way cannot be answered.
-        pub fail: unsafe extern "C" fn(*mut c_void, Text),
-        /// The next number of the policy's stream.
+        /// Writes a line to the log of the run.
+        pub log: unsafe extern "C" fn(*mut c_void, u32, CText),
+        /// Reports that the call in progress cannot return a valid result.
+        pub fail: unsafe extern "C" fn(*mut c_void, CText),
+        /// Returns the next number of the policy's stream.
         pub random: unsafe extern "C" fn(*mut c_void) -> u64,
-        /// One of n equally good choices.
+        /// Returns one of n equally good choices.
         pub pick: unsafe extern "C" fn(*mut c_void, u32) -> u32,
-        /// The blocks of the prompt that may be shared: how many, and where.
+        /// The blocks of the prompt that may be shared: their number, and their address.
         pub prompt_blocks: unsafe extern "C" fn(*mut c_void, *mut *const u32) -> usize,
-        /// The text of a name.
-        pub text: unsafe extern "C" fn(*mut c_void, u32) -> Text,
-        /// The instances that may differ from the decision before: how many, and where; `usize::MAX` if any may.
+        /// Returns the text of a name.
+        pub text: unsafe extern "C" fn(*mut c_void, u32) -> CText,
+        /// The indices of instances that may differ from the previous decision: their number, and their address;
+        /// `usize::MAX` if any may.
         pub changed: unsafe extern "C" fn(*mut c_void, *mut *const u32) -> usize,
     }
 
-    /// `blis_setup`.
+    /// `blis_setup`: the configuration of a state.
     #[derive(Debug)]
-    pub struct Setup {
-        /// The bit of the kind that the state is used for.
+    pub struct CSetup {
+        /// The bit of the kind for which the state is used.
         pub kind: u32,
-        /// Number of instances.
+        /// Number of instances of the service.
         pub instance_count: u32,
-        /// The instances.
+        /// Address of the first instance.
         pub instances: *const InstanceInfo,
         /// Values of the parameters, as many as declared, in that order.
         pub parameters: *const f64,
-        /// What is known about model and hardware.
-        pub facts: *const Fact,
-        /// How many facts.
-        pub fact_count: usize,
+        /// Metadata of model and hardware.
+        pub model_facts: *const CModelFact,
+        /// Number of metadata values.
+        pub model_fact_count: usize,
     }
 
-    /// `blis_fact`.
+    /// `blis_model_fact`: one number of the metadata.
     #[derive(Debug)]
-    pub struct Fact {
-        /// Its name, as `num_layers`.
-        pub name: Text,
-        /// Its value.
+    pub struct CModelFact {
+        /// Name of the value, as `num_layers`.
+        pub name: CText,
+        /// The value, in the unit that its name implies.
         pub value: f64,
     }
 }
 
-impl Text {
-    /// No text.
+impl CText {
+    /// The empty text, with a null pointer.
     pub const EMPTY: Self = Self { data: ptr::null(), len: 0 };
 
-    /// `text`, for as long as it lives.
+    /// The bytes of `text`, valid as long as `text` lives.
     #[must_use]
     pub fn of(text: &str) -> Self {
         Self { data: text.as_ptr(), len: text.len() }
     }
 }
 
-impl Table {
-    /// Of this version, without functions.
+impl PolicyTable {
+    /// A table of this version, without functions.
     pub const EMPTY: Self = {
         let mut struct_sizes = [0; STRUCTS.len()];
         let mut i = 0;
@@ -212,7 +213,7 @@ impl Table {
             constants: None,
             queueing_time: None,
             step_time: None,
-            notice: None,
+            observe: None,
         }
     };
 }

@@ -1,54 +1,55 @@
-//! The C header has the structs and bits of this crate: as its text says, and as a C compiler lays it out.
+//! The C header has the structs and bits of this crate: in its text, and in the layout that a C compiler gives it.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use blis_abi::table::{ABI_VERSION, Description, Fact, Host, Parameter, STRUCTS, Setup, Table, Text};
+use blis_abi::table::{ABI_VERSION, CDescription, CHost, CModelFact, CParameter, CSetup, CText, PolicyTable, STRUCTS};
 use blis_abi::{
-    Ages, Constants, Event, EventKind, Events, Field, Instance, InstanceInfo, Kind, Layout, Queued, Reads, Request,
-    Running, Step,
+    ColumnSet, Event, EventKind, EventSet, Field, Instance, InstanceInfo, Kind, LatencyConstants, Layout, Queued,
+    Request, Running, Staleness, Step,
 };
 
-/// A struct of the header, as this crate has it.
-struct Struct {
+/// A struct of the header, with the layout that this crate gives it.
+struct HeaderStruct {
     name: String,
     size: usize,
     fields: &'static [Field],
 }
 
-impl Struct {
+impl HeaderStruct {
     fn of<S: Layout>() -> Self {
-        let name = if S::NAME == "Table" { "blis_policy_v1".to_owned() } else { c_name("blis", S::NAME) };
+        let name = if S::NAME == "PolicyTable" { "blis_policy_v1".to_owned() } else { c_name("blis", S::NAME) };
         Self { name, size: size_of::<S>(), fields: S::FIELDS }
     }
 
     fn all() -> [Self; 16] {
         [
             Self::of::<Request>(),
-            Self::of::<Ages>(),
+            Self::of::<Staleness>(),
             Self::of::<Instance>(),
             Self::of::<Queued>(),
             Self::of::<Running>(),
             Self::of::<Step>(),
             Self::of::<Event>(),
-            Self::of::<Text>(),
-            Self::of::<Parameter>(),
-            Self::of::<Description>(),
-            Self::of::<Host>(),
+            Self::of::<CText>(),
+            Self::of::<CParameter>(),
+            Self::of::<CDescription>(),
+            Self::of::<CHost>(),
             Self::of::<InstanceInfo>(),
-            Self::of::<Fact>(),
-            Self::of::<Setup>(),
-            Self::of::<Constants>(),
-            Self::of::<Table>(),
+            Self::of::<CModelFact>(),
+            Self::of::<CSetup>(),
+            Self::of::<LatencyConstants>(),
+            Self::of::<PolicyTable>(),
         ]
     }
 }
 
-/// `InstanceInfo` as `blis_instance_info`.
+/// `InstanceInfo` as `blis_instance_info`, `CSetup` as `blis_setup`.
 fn c_name(prefix: &str, name: &str) -> String {
-    name.chars().fold(prefix.to_owned(), |mut text, letter| {
+    let bare = name.strip_prefix('C').filter(|rest| rest.starts_with(char::is_uppercase)).unwrap_or(name);
+    bare.chars().fold(prefix.to_owned(), |mut text, letter| {
         if letter.is_uppercase() {
             text.push('_');
         }
@@ -57,13 +58,13 @@ fn c_name(prefix: &str, name: &str) -> String {
     })
 }
 
-/// The constants of the header, with the values that they have here.
+/// The constants of the header, with their values in this crate.
 fn constants() -> Vec<(String, u32)> {
     let upper = |prefix: &str, name: &str| format!("BLIS_{prefix}{}", name.to_uppercase().replace('-', "_"));
     let mut all = vec![("BLIS_ABI_VERSION".to_owned(), ABI_VERSION)];
     all.extend(Kind::ALL.map(|kind| (upper("", kind.name()), kind.bit())));
-    all.extend(Reads::ALL.map(|(name, reads)| (upper("READS_", name), reads.bits())));
-    all.extend(Events::ALL.map(|(name, events)| (upper("WANTS_", name), events.bits())));
+    all.extend(ColumnSet::ALL.map(|(name, reads)| (upper("READS_", name), reads.bits())));
+    all.extend(EventSet::ALL.map(|(name, events)| (upper("OBSERVES_", name), events.bits())));
     all.extend(EventKind::ALL.map(|kind| (c_name("BLIS", &format!("{kind:?}")).to_uppercase(), kind as u32)));
     all
 }
@@ -81,7 +82,7 @@ fn header() -> String {
     code
 }
 
-/// The fields in the body of `typedef struct NAME { … }`: what is before each name, and the name.
+/// The fields in the body of `typedef struct NAME { … }`: the text before each name, and the name.
 fn fields<'h>(header: &'h str, name: &str) -> Vec<(&'h str, &'h str)> {
     let (_, body) = header.split_once(&format!("typedef struct {name} {{")).expect("the header has the struct");
     let (body, _) = body.split_once(&format!("}} {name};")).expect("it ends");
@@ -91,8 +92,8 @@ fn fields<'h>(header: &'h str, name: &str) -> Vec<(&'h str, &'h str)> {
 
 /// `uint32_t id, input_tokens`, `size_t (*save)(…)` or `uint32_t struct_sizes[7]`.
 fn declared(declaration: &str) -> Vec<(&str, &str)> {
-    if let Some((answer, rest)) = declaration.split_once("(*") {
-        return vec![(answer, rest.split_once(')').expect("a pointer to a function").0)];
+    if let Some((result, rest)) = declaration.split_once("(*") {
+        return vec![(result, rest.split_once(')').expect("a pointer to a function").0)];
     }
     let first_name = declaration.split(',').next().expect("one at least").trim();
     let (ty, _) = first_name.rsplit_once([' ', '*']).expect("a type and a name");
@@ -100,7 +101,7 @@ fn declared(declaration: &str) -> Vec<(&str, &str)> {
     names.map(|name| (ty.trim(), name.split('[').next().unwrap_or(name))).collect()
 }
 
-/// What the type of a field is called in C, if it is a number.
+/// The C type of a numeric field.
 fn number(ty: &str) -> Option<&'static str> {
     Some(match ty {
         "u32" => "uint32_t",
@@ -114,9 +115,9 @@ fn number(ty: &str) -> Option<&'static str> {
 }
 
 #[test]
-fn the_header_has_every_field_in_its_place() {
+fn the_header_has_every_field_in_order() {
     let header = header();
-    for Struct { name, fields: ours, .. } in Struct::all() {
+    for HeaderStruct { name, fields: ours, .. } in HeaderStruct::all() {
         let theirs = fields(&header, &name);
         let names: Vec<_> = theirs.iter().map(|&(_, field)| field).collect();
         assert_eq!(names, ours.iter().map(|field| field.name).collect::<Vec<_>>(), "{name}");
@@ -126,7 +127,7 @@ fn the_header_has_every_field_in_its_place() {
             }
         }
     }
-    assert_eq!(header.matches("typedef struct blis_").count(), Struct::all().len(), "a struct that is not here");
+    assert_eq!(header.matches("typedef struct blis_").count(), HeaderStruct::all().len(), "a struct that is not here");
 }
 
 #[test]
@@ -135,9 +136,9 @@ fn the_header_has_every_bit() {
     let mut theirs = vec![("BLIS_ABI_VERSION".to_owned(), 1)];
     assert!(header.contains("#define BLIS_ABI_VERSION 1u"));
     for body in header.split("enum {").skip(1).map(|rest| rest.split('}').next().unwrap_or_default()) {
-        for (place, member) in (0..).zip(body.split(',')) {
+        for (index, member) in (0..).zip(body.split(',')) {
             let (name, value) = member.split_once('=').unwrap_or((member, ""));
-            let value = if value.is_empty() { place } else { value.trim().parse().expect("a number") };
+            let value = if value.is_empty() { index } else { value.trim().parse().expect("a number") };
             theirs.push((name.trim().to_owned(), value));
         }
     }
@@ -147,13 +148,13 @@ fn the_header_has_every_bit() {
     assert_eq!(ours, theirs);
 }
 
-/// Assertions about the header for a C compiler.
+/// Assertions about the header, as source for a C compiler.
 fn assertions() -> String {
     let mut text = "#include \"blis_policy.h\"\n".to_owned();
     let mut check = |what: String, value: usize| {
         let _ = writeln!(text, "_Static_assert({what} == {value}, \"{what}\");");
     };
-    for Struct { name, size, fields } in Struct::all() {
+    for HeaderStruct { name, size, fields } in HeaderStruct::all() {
         check(format!("sizeof({name})"), size);
         for Field { name: field, offset, size, .. } in fields {
             check(format!("offsetof({name}, {field})"), *offset);
@@ -181,10 +182,10 @@ fn a_c_compiler_agrees() {
 
 #[test]
 fn a_table_names_the_sizes_in_the_order_of_the_header() {
-    let rows = &Struct::all()[..STRUCTS.len()];
+    let rows = &HeaderStruct::all()[..STRUCTS.len()];
     assert!(rows.iter().map(|row| (row.name.as_str(), row.size)).eq(STRUCTS));
     let header = header();
-    let places: Vec<_> = STRUCTS.iter().map(|(name, _)| header.find(&format!("typedef struct {name} {{"))).collect();
-    assert!(places.is_sorted(), "in another order");
-    assert_eq!(Table::EMPTY.struct_sizes.map(|size| size as usize), STRUCTS.map(|(_, size)| size));
+    let positions: Vec<_> = STRUCTS.iter().map(|(name, _)| header.find(&format!("typedef struct {name} {{"))).collect();
+    assert!(positions.is_sorted(), "in another order");
+    assert_eq!(PolicyTable::EMPTY.struct_sizes.map(|size| size as usize), STRUCTS.map(|(_, size)| size));
 }

@@ -3,22 +3,25 @@
 use std::mem::offset_of;
 use std::path::Path;
 
-use blis_abi::canonical::{Changed, Decision, Description, Fact, Joining, List, Parameter, Refusal};
+use blis_abi::canonical::{
+    ChangedIndices, DecisionParameters, DescriptionRecord, List, ModelFact, ParameterRecord, RankParameters, Refusal,
+};
 use blis_abi::{
-    Ages, Constants, Event, Events, Instance, InstanceInfo, Kind, Layout, Queued, Reads, Request, Running, Step,
+    ColumnSet, Event, EventSet, Instance, InstanceInfo, Kind, LatencyConstants, Layout, Queued, Request, Running,
+    Staleness, Step,
 };
 use wit_parser::{Function, Interface, PackageId, Record, Resolve, SizeAlign, Type, TypeDefKind};
 
-type Address = List<u32>;
+type ListAddress = List<u32>;
 
-/// The frozen package, and the sizes of its types where addresses have 4 bytes.
-struct Wit {
+/// The WIT package, and the sizes of its types where addresses have 4 bytes.
+struct WitPackage {
     resolve: Resolve,
     package: PackageId,
     sizes: SizeAlign,
 }
 
-impl Wit {
+impl WitPackage {
     fn read() -> Self {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wit/since-v1.0.0/policy.wit");
         let mut resolve = Resolve::default();
@@ -51,7 +54,7 @@ impl Wit {
         &self.interface(interface).functions[name]
     }
 
-    /// Offsets of values that lie one behind the other, and the size of all.
+    /// Offsets of values that lie one after the other, and their total size.
     fn laid_out<'a>(&self, types: impl IntoIterator<Item = &'a Type>) -> (Vec<usize>, usize) {
         let types: Vec<&Type> = types.into_iter().collect();
         let offsets = self.sizes.field_offsets(types.iter().copied());
@@ -60,8 +63,8 @@ impl Wit {
     }
 }
 
-/// The record called `name` is `R`: names, types, offsets and size.
-fn is_row<R: Layout>(wit: &Wit, interface: &str, name: &str) {
+/// Checks that the record called `name` equals `R`: names, types, offsets and size.
+fn is_row<R: Layout>(wit: &WitPackage, interface: &str, name: &str) {
     let record = wit.record(interface, name);
     let (offsets, size) = wit.laid_out(record.fields.iter().map(|field| &field.ty));
     let theirs: Vec<_> = record
@@ -88,29 +91,29 @@ fn number(ty: Type) -> &'static str {
 
 #[test]
 fn records_are_the_rows() {
-    let wit = Wit::read();
+    let wit = WitPackage::read();
     is_row::<Request>(&wit, "types", "request");
-    is_row::<Ages>(&wit, "types", "ages");
+    is_row::<Staleness>(&wit, "types", "staleness");
     is_row::<Instance>(&wit, "types", "instance");
     is_row::<Queued>(&wit, "types", "queued");
     is_row::<Running>(&wit, "types", "running");
     is_row::<Step>(&wit, "types", "step");
     is_row::<Event>(&wit, "types", "event");
     is_row::<InstanceInfo>(&wit, "plugin", "instance-info");
-    is_row::<Constants>(&wit, "latency", "terms");
+    is_row::<LatencyConstants>(&wit, "latency", "latency-constants");
     assert_eq!(wit.interface("types").types.len(), 7, "a record without a row");
 }
 
 #[test]
 fn flags_are_the_sets() {
-    let wit = Wit::read();
+    let wit = WitPackage::read();
     assert_eq!(wit.flags("kinds"), Kind::ALL.map(Kind::name));
-    assert_eq!(wit.flags("columns"), Reads::ALL.map(|(name, _)| name));
-    assert_eq!(wit.flags("events"), Events::ALL.map(|(name, _)| name));
+    assert_eq!(wit.flags("columns"), ColumnSet::ALL.map(|(name, _)| name));
+    assert_eq!(wit.flags("events"), EventSet::ALL.map(|(name, _)| name));
     let one = |bit: usize| 1_u32 << bit;
     assert!(Kind::ALL.iter().enumerate().all(|(bit, kind)| kind.bit() == one(bit)));
-    assert!(Reads::ALL.iter().enumerate().all(|(bit, (_, reads))| reads.bits() == one(bit)));
-    assert!(Events::ALL.iter().enumerate().all(|(bit, (_, events))| events.bits() == one(bit)));
+    assert!(ColumnSet::ALL.iter().enumerate().all(|(bit, (_, reads))| reads.bits() == one(bit)));
+    assert!(EventSet::ALL.iter().enumerate().all(|(bit, (_, events))| events.bits() == one(bit)));
     for kind in Kind::ALL {
         assert!(!wit.interface(kind.name()).functions.is_empty(), "{kind} is an interface");
     }
@@ -118,57 +121,64 @@ fn flags_are_the_sets() {
 
 #[test]
 fn parameters_and_results_lie_as_the_canonical_abi_says() {
-    let wit = Wit::read();
+    let wit = WitPackage::read();
     let parameters = |interface: &str, function: &str| {
         let parameters = &wit.function(interface, function).params;
         wit.laid_out(parameters.iter().map(|parameter| &parameter.ty))
     };
-    type Decided = Decision<Address>;
-    let decision = vec![offset_of!(Decided, request), offset_of!(Decided, ages), offset_of!(Decided, instances)];
+    type DecisionLayout = DecisionParameters<ListAddress>;
+    let decision = vec![
+        offset_of!(DecisionLayout, request),
+        offset_of!(DecisionLayout, staleness),
+        offset_of!(DecisionLayout, instances),
+    ];
     for (interface, function) in [("admission", "admit"), ("routing", "route"), ("routing", "scores")] {
-        assert_eq!(parameters(interface, function), (decision.clone(), size_of::<Decided>()), "{function}");
+        assert_eq!(parameters(interface, function), (decision.clone(), size_of::<DecisionLayout>()), "{function}");
     }
-    let joining = vec![offset_of!(Joining, request), offset_of!(Joining, queued)];
-    assert_eq!(parameters("scheduling", "rank"), (joining, size_of::<Joining>()));
+    let joining = vec![offset_of!(RankParameters, request), offset_of!(RankParameters, queued)];
+    assert_eq!(parameters("scheduling", "rank"), (joining, size_of::<RankParameters>()));
 
     let record = |name: &str| wit.laid_out(wit.record("plugin", name).fields.iter().map(|field| &field.ty));
-    type Given = Fact<Address>;
-    assert_eq!(record("fact"), (vec![offset_of!(Given, name), offset_of!(Given, value)], size_of::<Given>()));
-    type Declared = Parameter<Address>;
+    type ModelFactLayout = ModelFact<ListAddress>;
+    assert_eq!(
+        record("model-fact"),
+        (vec![offset_of!(ModelFactLayout, name), offset_of!(ModelFactLayout, value)], size_of::<ModelFactLayout>())
+    );
+    type ParameterLayout = ParameterRecord<ListAddress>;
     let parameter = vec![
-        offset_of!(Declared, name),
-        offset_of!(Declared, default),
-        offset_of!(Declared, min),
-        offset_of!(Declared, max),
-        offset_of!(Declared, about),
+        offset_of!(ParameterLayout, name),
+        offset_of!(ParameterLayout, default),
+        offset_of!(ParameterLayout, min),
+        offset_of!(ParameterLayout, max),
+        offset_of!(ParameterLayout, about),
     ];
-    assert_eq!(record("parameter"), (parameter, size_of::<Declared>()));
-    type Described = Description<Address, Address>;
+    assert_eq!(record("parameter"), (parameter, size_of::<ParameterLayout>()));
+    type DescriptionLayout = DescriptionRecord<ListAddress, ListAddress>;
     let description = vec![
-        offset_of!(Described, name),
-        offset_of!(Described, version),
-        offset_of!(Described, about),
-        offset_of!(Described, kinds),
-        offset_of!(Described, reads),
-        offset_of!(Described, events),
-        offset_of!(Described, scores),
-        offset_of!(Described, every_step),
-        offset_of!(Described, parameters),
+        offset_of!(DescriptionLayout, name),
+        offset_of!(DescriptionLayout, version),
+        offset_of!(DescriptionLayout, about),
+        offset_of!(DescriptionLayout, kinds),
+        offset_of!(DescriptionLayout, reads),
+        offset_of!(DescriptionLayout, events),
+        offset_of!(DescriptionLayout, scores),
+        offset_of!(DescriptionLayout, every_step),
+        offset_of!(DescriptionLayout, parameters),
     ];
-    assert_eq!(record("description"), (description, size_of::<Described>()));
+    assert_eq!(record("description"), (description, size_of::<DescriptionLayout>()));
 }
 
 #[test]
 fn cases_with_and_without_a_payload_lie_as_the_canonical_abi_says() {
-    let wit = Wit::read();
+    let wit = WitPackage::read();
     let result = |interface: &str, function: &str| wit.function(interface, function).result.expect("has one");
     let size = |ty: &Type| wit.sizes.size(ty).size_wasm32();
     for (interface, function) in [("plugin", "configure"), ("plugin", "restore"), ("admission", "admit")] {
-        assert_eq!(size(&result(interface, function)), size_of::<Refusal<Address>>(), "{function}");
+        assert_eq!(size(&result(interface, function)), size_of::<Refusal<ListAddress>>(), "{function}");
     }
-    assert_eq!(offset_of!(Refusal<Address>, text), 4, "behind the case, aligned as an address");
-    assert_eq!(size(&result("host", "changed")), size_of::<Changed<Address>>());
-    assert_eq!(offset_of!(Changed<Address>, places), 4);
-    assert_eq!(size(&result("host", "prompt-blocks")), size_of::<Address>());
-    assert_eq!(size(&result("host", "text")), size_of::<Address>());
+    assert_eq!(offset_of!(Refusal<ListAddress>, text), 4, "behind the case, aligned as an address");
+    assert_eq!(size(&result("host", "changed")), size_of::<ChangedIndices<ListAddress>>());
+    assert_eq!(offset_of!(ChangedIndices<ListAddress>, indices), 4);
+    assert_eq!(size(&result("host", "prompt-blocks")), size_of::<ListAddress>());
+    assert_eq!(size(&result("host", "text")), size_of::<ListAddress>());
 }

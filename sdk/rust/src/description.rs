@@ -1,25 +1,25 @@
-//! What a policy says about itself, and what it is told once.
+//! The description that a policy returns, and the setup that it gets.
 
 use std::ops::RangeInclusive;
 
-pub use blis_abi::{Events, Kind, Reads};
+pub use blis_abi::{ColumnSet, EventSet, Kind};
 
 use crate::rows::InstanceInfo;
 
-/// What a policy says about itself. Its kinds are those that [`crate::export_policy!`] names.
+/// The description of a policy. Its kinds are those that [`crate::export_policy!`] names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Description {
     pub(crate) name: String,
     pub(crate) version: String,
     pub(crate) about: String,
-    pub(crate) reads: Reads,
-    pub(crate) events: Events,
+    pub(crate) reads: ColumnSet,
+    pub(crate) events: EventSet,
     pub(crate) scores: bool,
     pub(crate) every_step: bool,
     pub(crate) parameters: Vec<Parameter>,
 }
 
-/// A number that users may set.
+/// A numeric parameter that users may set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
     pub(crate) name: String,
@@ -30,66 +30,66 @@ pub struct Parameter {
 }
 
 impl Description {
-    /// Of a policy called `name`, which reads nothing, wants no events and has no parameters.
+    /// The description of a policy called `name`, which reads no columns, subscribes to no events and has no
+    /// parameters.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
             version: String::new(),
             about: String::new(),
-            reads: Reads::NOTHING,
-            events: Events::NONE,
+            reads: ColumnSet::NOTHING,
+            events: EventSet::NONE,
             scores: false,
             every_step: false,
             parameters: Vec::new(),
         }
     }
 
-    /// Its own version, as `env!("CARGO_PKG_VERSION")`.
+    /// Sets the version of the policy, as `env!("CARGO_PKG_VERSION")`.
     #[must_use]
     pub fn version(mut self, version: &str) -> Self {
         version.clone_into(&mut self.version);
         self
     }
 
-    /// What it is, in a line.
+    /// Sets the one-line description.
     #[must_use]
     pub fn about(mut self, about: &str) -> Self {
         about.clone_into(&mut self.about);
         self
     }
 
-    /// Columns that are to be kept up to date for it.
+    /// Sets the columns that the host keeps up to date for the policy.
     #[must_use]
-    pub fn reads(mut self, reads: Reads) -> Self {
+    pub fn reads(mut self, reads: ColumnSet) -> Self {
         self.reads = reads;
         self
     }
 
-    /// What it wants to be told ([`crate::Lifecycle`]).
+    /// Sets the events that the policy subscribes to ([`crate::Lifecycle`]).
     #[must_use]
-    pub fn events(mut self, events: Events) -> Self {
+    pub fn events(mut self, events: EventSet) -> Self {
         self.events = events;
         self
     }
 
-    /// It has [`crate::Routing::scores`].
+    /// Declares that the policy implements [`crate::Routing::scores`].
     #[must_use]
     pub fn scores(mut self) -> Self {
         self.scores = true;
         self
     }
 
-    /// Latency only: a step of decoding requests may take longer or shorter as their context grows
-    /// in any way, so that the simulator must ask about every single one. Without it, more context
-    /// must never make a step shorter.
+    /// Latency only: a step of decoding requests may get longer or shorter as their context grows, so the simulator
+    /// must call the policy for every single step. Without it, more context must never make a step shorter.
     #[must_use]
     pub fn every_step(mut self) -> Self {
         self.every_step = true;
         self
     }
 
-    /// A number that users may set, within `range`. [`Setup::parameter`] gives its value.
+    /// Declares a numeric parameter within `range`. [`Setup::parameter`] returns its value.
     #[must_use]
     pub fn parameter(mut self, name: &str, default: f64, range: RangeInclusive<f64>, about: &str) -> Self {
         let (min, max) = range.into_inner();
@@ -98,30 +98,30 @@ impl Description {
     }
 }
 
-/// What a policy is told once, before it decides anything.
+/// The configuration that a policy gets once, before its first decision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setup {
-    /// What it is used for. A policy of two kinds is made twice; the two share nothing.
+    /// The kind for which the policy is used. A policy of two kinds has two states that share nothing.
     pub kind: Kind,
-    /// The instances of the service; for scheduling, preemption and latency the one it belongs to.
+    /// The instances of the service; for scheduling, preemption and latency the one that the policy serves.
     pub instances: Vec<InstanceInfo>,
     pub(crate) parameters: Vec<(String, f64)>,
-    pub(crate) facts: Vec<(String, f64)>,
+    pub(crate) model_facts: Vec<(String, f64)>,
 }
 
 impl Setup {
-    /// For tests: `kind`, the defaults of the parameters of `description`, one instance, no facts.
+    /// For tests: `kind`, the default parameters of `description`, one instance, no metadata.
     #[must_use]
     pub fn of(kind: Kind, description: &Description) -> Self {
         let info = InstanceInfo { id: 0, max_num_seqs: 256, total_kv_blocks: 10_000, block_size: 16 };
         let parameters = description.parameters.iter().map(|p| (p.name.clone(), p.default)).collect();
-        Self { kind, instances: vec![info], parameters, facts: Vec::new() }
+        Self { kind, instances: vec![info], parameters, model_facts: Vec::new() }
     }
 
-    /// For tests: the same with parameter `name` at `value`.
+    /// For tests: the same setup with parameter `name` set to `value`.
     ///
     /// # Panics
-    /// If there is no such parameter.
+    /// If `describe()` declares no parameter of that name.
     #[must_use]
     pub fn with(mut self, name: &str, value: f64) -> Self {
         let parameter = self.parameters.iter_mut().find(|(declared, _)| declared == name);
@@ -129,14 +129,14 @@ impl Setup {
         self
     }
 
-    /// For tests: the same with the fact that `name` is `value`.
+    /// For tests: the same setup with the metadata value `name` set to `value`.
     #[must_use]
-    pub fn fact_is(mut self, name: &str, value: f64) -> Self {
-        self.facts.push((name.to_owned(), value));
+    pub fn with_model_fact(mut self, name: &str, value: f64) -> Self {
+        self.model_facts.push((name.to_owned(), value));
         self
     }
 
-    /// The value of a parameter, within the range declared.
+    /// The value of a parameter, within the declared range.
     ///
     /// # Panics
     /// If `describe()` declares no parameter of that name.
@@ -146,14 +146,14 @@ impl Setup {
         parameter.unwrap_or_else(|| panic!("describe() declares no parameter `{name}`")).1
     }
 
-    /// A number known about model and hardware, as `num_layers`.
+    /// The metadata value `name` of model and hardware, as `num_layers`, if it is known.
     #[must_use]
-    pub fn fact(&self, name: &str) -> Option<f64> {
-        self.facts.iter().find(|(known, _)| known == name).map(|&(_, value)| value)
+    pub fn model_fact(&self, name: &str) -> Option<f64> {
+        self.model_facts.iter().find(|(known, _)| known == name).map(|&(_, value)| value)
     }
 
-    /// All of them.
-    pub fn facts(&self) -> impl Iterator<Item = (&str, f64)> {
-        self.facts.iter().map(|(name, value)| (name.as_str(), *value))
+    /// All metadata of model and hardware, as names with values.
+    pub fn model_facts(&self) -> impl Iterator<Item = (&str, f64)> {
+        self.model_facts.iter().map(|(name, value)| (name.as_str(), *value))
     }
 }

@@ -1,19 +1,19 @@
 //! Policies for BLIS in Rust.
 //!
-//! A policy is a struct, its state; a trait for each kind of decision it takes; and one line that
-//! exports them:
+//! A policy is a struct with its state; a trait for each kind of decision that it makes; and one line that exports
+//! them:
 //!
 //! ```
-//! use blis_sdk::{Cluster, Description, Policy, Reads, Request, Routing, Setup};
+//! use blis_sdk::{Cluster, ColumnSet, Description, Policy, Request, Routing, Setup};
 //! use serde::{Deserialize, Serialize};
 //!
-//! /// The shortest wait queue.
+//! /// The shortest waiting queue.
 //! #[derive(Serialize, Deserialize)]
 //! struct ShortestQueue;
 //!
 //! impl Policy for ShortestQueue {
 //!     fn describe() -> Description {
-//!         Description::new("shortest-queue").about("The shortest wait queue.").reads(Reads::LOAD)
+//!         Description::new("shortest-queue").about("The shortest waiting queue.").reads(ColumnSet::LOAD)
 //!     }
 //!
 //!     fn new(_: &Setup) -> Result<Self, String> {
@@ -32,8 +32,8 @@
 //! ```
 //!
 //! Compiled for `wasm32-unknown-unknown` it is a sandboxed module with the exports of the WIT package
-//! `blis:policy@1.0.0`; compiled for the machine at hand, a native library with the table of
-//! `sdk/c/blis_policy.h`. `sdk/rust/README.md` says how to build both.
+//! `blis:policy@1.0.0`; compiled for the machine at hand it is a native library with the table of
+//! `sdk/c/blis_policy.h`. `sdk/rust/README.md` describes how to build both.
 
 #![warn(missing_docs)]
 
@@ -48,12 +48,14 @@ mod rows;
 pub mod testing;
 
 pub use best::{argmax, argmin};
-pub use description::{Description, Events, Kind, Parameter, Reads, Setup};
+pub use description::{ColumnSet, Description, EventSet, Kind, Parameter, Setup};
 pub use host::{Level, changed, log, pick, prompt_blocks, random, text};
-pub use policy::{Admission, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling, Verdict};
-pub use rows::{Ages, Cluster, Constants, Event, EventKind, Instance, InstanceInfo, Queued, Request, Running, Step};
+pub use policy::{Admission, AdmissionDecision, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling};
+pub use rows::{
+    Cluster, Event, EventKind, Instance, InstanceInfo, LatencyConstants, Queued, Request, Running, Staleness, Step,
+};
 
-/// The policy in the README compiles.
+/// Compiles the policy in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
-struct Readme;
+struct ReadmeExamples;

@@ -1,92 +1,91 @@
-//! What a policy is: a state, and a trait for each kind of decision.
+//! The traits of policies: one for the state, and one for each kind of decision.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::description::{Description, Setup};
-use crate::rows::{Cluster, Constants, Event, Queued, Request, Running, Step};
+use crate::rows::{Cluster, Event, LatencyConstants, Queued, Request, Running, Step};
 
-/// A policy. Its fields are its state: what they serialise to is what is saved, restored and copied
-/// when a simulation is forked, so everything a later answer depends on belongs there, and nothing into
-/// statics.
+/// A policy. Its fields are its state: their serialised form is saved, restored and copied when a simulation forks. So
+/// every value that later decisions depend on must be a field, and no state may be in statics.
 pub trait Policy: Serialize + DeserializeOwned {
-    /// What it says about itself. The same every time.
+    /// The description of the policy, which must be the same at every call.
     fn describe() -> Description;
 
-    /// A fresh one.
+    /// Creates the policy with its initial state.
     ///
     /// # Errors
-    /// Says why it cannot be used like that, for whoever set the parameters. The run ends with the text.
+    /// If the policy cannot be used with this setup. The run ends with the text, which is written for the user who set
+    /// the parameters.
     fn new(setup: &Setup) -> Result<Self, String>;
 }
 
-/// Who may enter: asked once per arrival.
+/// An admission policy, called once per arrival.
 pub trait Admission: Policy {
-    /// Whether `request` may enter.
-    fn admit(&mut self, request: &Request, cluster: &Cluster<'_>) -> Verdict;
+    /// Admits or rejects `request`.
+    fn admit(&mut self, request: &Request, cluster: &Cluster<'_>) -> AdmissionDecision;
 }
 
-/// The answer of an admission policy.
+/// The decision of an admission policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Come in.
+pub enum AdmissionDecision {
+    /// The request is admitted.
     Admit,
-    /// Stay out, and why.
+    /// The request is rejected; the text is the reason.
     Reject(String),
 }
 
-/// Where a request goes: asked once per admitted request.
+/// A routing policy, called once per admitted request.
 pub trait Routing: Policy {
-    /// The place of the chosen instance in `cluster.instances`, which is not empty.
+    /// The index of the chosen instance in `cluster.instances`, which is not empty.
     fn route(&mut self, request: &Request, cluster: &Cluster<'_>) -> usize;
 
-    /// Pushes a score for each instance onto `scores`, higher is better. Asked just before `route`, and
-    /// only if somebody wants to know why; the policy says that it has them with
-    /// [`Description::scores`].
+    /// Pushes a score for each instance onto `scores`, higher is better. Called just before `route`, and only if the
+    /// scores are recorded; a policy declares them with [`Description::scores`].
     fn scores(&self, request: &Request, cluster: &Cluster<'_>, scores: &mut Vec<f64>) {
         let _ = (request, cluster, scores);
     }
 }
 
-/// How urgent a request is on its instance: asked when it is handed over.
+/// A priority policy, called when a request is routed to its instance.
 pub trait Priority: Policy {
-    /// Higher is more urgent.
+    /// The priority of `request`: a higher number goes first.
     fn priority(&mut self, request: &Request) -> i64;
 }
 
-/// The order of a wait queue.
+/// A scheduler: the order of a waiting queue.
 pub trait Scheduling: Policy {
-    /// The place of a request that joins the queue: the smallest is served first. Kept until it leaves
-    /// the queue. Not-a-number is a fault.
+    /// The rank of a request that joins the queue: the smallest is scheduled first. The rank is kept until the request
+    /// leaves the queue. NaN is a fault.
     fn rank(&mut self, request: &Request, queued: &Queued) -> f64;
 }
 
-/// Who leaves the batch when KV blocks run out.
+/// A preemption policy, called when an instance runs out of KV blocks.
 pub trait Preemption: Policy {
-    /// The place of the victim in `batch`, which is in the order of admission and not empty. Asked
-    /// again until the request at place `wanting` has room; choosing that one ends it.
-    fn victim(&mut self, now_us: u64, wanting: usize, batch: &[Running]) -> usize;
+    /// The index of the victim in `batch`, which is in the order of admission and not empty. Called again until the
+    /// request at index `requester` has its blocks; choosing that request ends the calls.
+    fn victim(&mut self, now_us: u64, requester: usize, batch: &[Running]) -> usize;
 }
 
-/// How long things take, in microseconds.
+/// A latency model; all times are microseconds.
 pub trait Latency: Policy {
-    /// One engine step, at least 1. Depends on nothing but `step`.
+    /// Duration of one engine step, at least 1 µs. Must depend on `step` only.
     fn step_time(&self, step: &Step) -> u64;
 
-    /// From arrival to the wait queue.
+    /// Time from arrival to the waiting queue, µs.
     fn queueing_time(&self, input_tokens: u32) -> u64 {
         let _ = input_tokens;
         0
     }
 
-    /// The rare terms. Asked once.
-    fn constants(&self) -> Constants {
-        Constants::default()
+    /// The constant times of the model, µs. Called once.
+    fn constants(&self) -> LatencyConstants {
+        LatencyConstants::default()
     }
 }
 
-/// For policies that asked for events ([`Description::events`]).
+/// Events for policies that subscribe to them ([`Description::events`]).
 pub trait Lifecycle: Policy {
-    /// Something happened. In the order in which things happened; before any decision after them.
-    fn notice(&mut self, event: &Event);
+    /// Delivers an event, in simulated order and before any later decision.
+    fn observe(&mut self, event: &Event);
 }

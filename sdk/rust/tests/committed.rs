@@ -1,4 +1,4 @@
-//! The modules in `policies/` are what `policies/SOURCES.toml` says, built from the sources that lie here.
+//! The modules in `policies/` have the hashes in `policies/SOURCES.toml` and were built from the current sources.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,12 +8,12 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 #[derive(Deserialize)]
-struct Sources {
-    module: Vec<Module>,
+struct SourceList {
+    module: Vec<CommittedModule>,
 }
 
 #[derive(Deserialize)]
-struct Module {
+struct CommittedModule {
     file: String,
     sources: Vec<String>,
     sources_sha256: String,
@@ -21,12 +21,12 @@ struct Module {
 }
 
 #[test]
-fn modules_are_built_from_the_sources_that_lie_here() {
+fn modules_are_built_from_the_current_sources() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = fs::read_to_string(root.join("policies/SOURCES.toml")).expect("readable");
-    let modules = toml::from_str::<Sources>(&text).expect("as sdk/rebuild-guests.sh writes it").module;
+    let modules = toml::from_str::<SourceList>(&text).expect("as sdk/rebuild-guests.sh writes it").module;
     assert_eq!(modules.len(), 5);
-    let differ = |module: &&Module| {
+    let differ = |module: &&CommittedModule| {
         let wasm = fs::read(root.join("policies").join(&module.file)).expect("readable");
         digest(&wasm) != module.wasm_sha256 || digest(lines(&root, &module.sources).as_bytes()) != module.sources_sha256
     };
@@ -35,7 +35,7 @@ fn modules_are_built_from_the_sources_that_lie_here() {
 }
 
 #[test]
-fn modules_name_no_folder_of_a_machine() {
+fn modules_contain_no_local_path() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("is there");
     let here = root.to_str().expect("UTF-8");
     let wasm = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "wasm");

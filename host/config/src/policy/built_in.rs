@@ -16,15 +16,15 @@ use super::registry::{Build, BuiltIn, VERSION, Values};
 use crate::{Deployment, DeploymentArgs, LatencyKind, resolve};
 use blis_plugin::find::sha256;
 use blis_plugin::{
-    AdmissionGuest, Constants, Description, Fault, FaultKind, Guest, LatencyGuest, Loaded, Plugin, PreemptionGuest,
-    PriorityGuest, RoutingGuest, SchedulingGuest, Setup, StartedGuest, Technology,
+    AdmissionGuest, Fault, FaultKind, Guest, GuestSetup, LatencyConstants, LatencyGuest, LoadedPlugin, Plugin,
+    PolicyDescription, PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest, Technology,
 };
 
 /// A row of the registry, described.
 #[derive(Debug)]
 struct BuiltInPlugin {
     row: &'static BuiltIn,
-    description: Description,
+    description: PolicyDescription,
 }
 
 /// The deployment on which built-in latency models are described, checked and measured.
@@ -51,7 +51,7 @@ impl BuiltInPlugin {
             }
             _ => false,
         };
-        let description = Description {
+        let description = PolicyDescription {
             name: row.name.to_owned(),
             version: VERSION.to_owned(),
             about: row.about.to_owned(),
@@ -69,9 +69,9 @@ impl BuiltInPlugin {
 impl BuiltIn {
     /// As a plugin that was found.
     #[must_use]
-    pub fn load(&'static self) -> Loaded {
+    pub fn load(&'static self) -> LoadedPlugin {
         let plugin = BuiltInPlugin::new(self);
-        Loaded {
+        LoadedPlugin {
             name: self.name.to_owned(),
             file: self.full_name(),
             sha256: sha256(self.identity().as_bytes()),
@@ -82,7 +82,7 @@ impl BuiltIn {
 }
 
 impl Plugin for BuiltInPlugin {
-    fn description(&self) -> &Description {
+    fn description(&self) -> &PolicyDescription {
         &self.description
     }
 
@@ -90,7 +90,7 @@ impl Plugin for BuiltInPlugin {
         Technology::BuiltIn
     }
 
-    fn start(&self, setup: &Setup) -> Result<StartedGuest, Fault> {
+    fn start(&self, setup: &GuestSetup) -> Result<StartedGuest, Fault> {
         let refused = |what: String| Fault::new(FaultKind::Refused, format!("{}: {what}", self.row.name));
         let names = self.description.parameters.iter().map(|parameter| parameter.name.clone());
         let values = Values(names.zip(setup.parameters.iter().copied()).collect());
@@ -196,7 +196,7 @@ fn not_saved() -> Fault {
 }
 
 impl<P: Policy> Guest for BuiltInGuest<P> {
-    fn notice(&mut self, event: &Event) -> Result<(), Fault> {
+    fn observe(&mut self, event: &Event) -> Result<(), Fault> {
         self.0.notice(event);
         Ok(())
     }
@@ -264,13 +264,13 @@ impl LatencyGuest for BuiltInGuest<Arc<dyn LatencyModel>> {
         Ok(self.0.queueing_time(input_tokens).0)
     }
 
-    fn constants(&mut self) -> Result<Constants, Fault> {
-        Ok(Constants {
-            shortest_step: self.0.shortest_step().0,
-            output_token: self.0.output_token_time().0,
-            post_decode: self.0.post_decode_time().0,
-            scheduling: self.0.scheduling_time().0,
-            preemption: self.0.preemption_time().0,
+    fn constants(&mut self) -> Result<LatencyConstants, Fault> {
+        Ok(LatencyConstants {
+            shortest_step_us: self.0.shortest_step().0,
+            output_token_us: self.0.output_token_time().0,
+            post_decode_us: self.0.post_decode_time().0,
+            scheduling_us: self.0.scheduling_time().0,
+            preemption_us: self.0.preemption_time().0,
         })
     }
 }

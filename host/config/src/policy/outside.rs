@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{BuiltIn, Source, Sourced};
-use blis_plugin::{Kind, Loaded};
+use blis_plugin::{Kind, LoadedPlugin};
 
 /// Knows the policies that are not built in.
 pub trait Outside {
@@ -12,7 +12,7 @@ pub trait Outside {
     ///
     /// # Errors
     /// If there is none, or it cannot be used for that.
-    fn plugin(&self, kind: Kind, name: &str) -> Result<Arc<Loaded>, Unusable>;
+    fn plugin(&self, kind: Kind, name: &str) -> Result<Arc<LoadedPlugin>, Unusable>;
 }
 
 /// Why a policy cannot be used.
@@ -37,7 +37,7 @@ pub enum Unusable {
 pub struct NoPlugins;
 
 impl Outside for NoPlugins {
-    fn plugin(&self, _: Kind, _: &str) -> Result<Arc<Loaded>, Unusable> {
+    fn plugin(&self, _: Kind, _: &str) -> Result<Arc<LoadedPlugin>, Unusable> {
         Err(Unusable::Unknown { hint: String::new() })
     }
 }
@@ -50,7 +50,7 @@ pub struct PolicyUse {
     /// What says so.
     pub source: Source,
     /// The policy.
-    pub loaded: Arc<Loaded>,
+    pub loaded: Arc<LoadedPlugin>,
     /// Its row, if it is built in.
     pub built_in: Option<&'static BuiltIn>,
     /// Its parameters with their values, in its order; scorers with a weight come first, as they were listed.
@@ -74,7 +74,7 @@ impl PartialEq for PolicyUse {
 
 impl PolicyUse {
     /// With the defaults of all parameters.
-    pub(super) fn new(kind: Kind, source: Source, loaded: Arc<Loaded>) -> Self {
+    pub(super) fn new(kind: Kind, source: Source, loaded: Arc<LoadedPlugin>) -> Self {
         let declared = &loaded.plugin.description().parameters;
         let parameters = declared.iter().map(|one| (one.name.clone(), Sourced::default_value(one.default))).collect();
         Self { kind, source, loaded, built_in: None, parameters }

@@ -9,7 +9,7 @@ use blis_sim::policy::{
 };
 
 use crate::LatencyKind;
-use blis_plugin::{Kind, Parameter};
+use blis_plugin::{Kind, PolicyParameter};
 
 /// A built-in policy.
 #[derive(Debug)]
@@ -299,8 +299,8 @@ impl BuiltIn {
 
     /// Its parameters, as a plugin declares them.
     #[must_use]
-    pub fn parameters(&self) -> Vec<Parameter> {
-        self.numbers.iter().map(Parameter::from).collect()
+    pub fn parameters(&self) -> Vec<PolicyParameter> {
+        self.numbers.iter().map(PolicyParameter::from).collect()
     }
 
     /// Its parameter called `name`.
@@ -322,7 +322,7 @@ impl BuiltIn {
     }
 }
 
-impl From<&Number> for Parameter {
+impl From<&Number> for PolicyParameter {
     fn from(number: &Number) -> Self {
         let &Number { name, default, min, max, about, .. } = number;
         Self { name: name.to_owned(), default, min, max, about: about.to_owned() }

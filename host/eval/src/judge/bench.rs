@@ -27,7 +27,7 @@ use crate::{Figure, Figures};
 use crate::{counterfactual, open};
 use blis_config::Deployment;
 use blis_config::policy::{Given, PolicySettings, Source, Sourced};
-use blis_plugin::{Loaded, Technology};
+use blis_plugin::{LoadedPlugin, Technology};
 use blis_workload::spec::Spec;
 use blis_workload::spec::files::Beside;
 use blis_workload::trace_v2::GoodputTargets;
@@ -110,7 +110,7 @@ impl Bench {
     }
 
     /// A candidate. `parameters` are set where they are not its defaults.
-    pub fn candidate(&self, loaded: &Loaded, parameters: &[(String, f64)]) -> Result<Player, Failure> {
+    pub fn candidate(&self, loaded: &LoadedPlugin, parameters: &[(String, f64)]) -> Result<Player, Failure> {
         let loaded = Arc::new(loaded.clone());
         let config = |prepared: &Prepared| -> Result<Experiment, Failure> {
             let base = &prepared.config;

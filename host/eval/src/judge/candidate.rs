@@ -13,7 +13,7 @@ use blis_diag::Diagnostic;
 use crate::error::Failure;
 use crate::suite::{SuiteLimits, hex};
 use crate::verdict::Traits;
-use blis_plugin::{Fault, FaultKind, Limits, Loaded, Technology, native, script, wasm};
+use blis_plugin::{Fault, FaultKind, Limits, LoadedPlugin, Technology, native, script, wasm};
 
 /// Larger files are no candidates.
 const BYTES_MAX: u64 = 32 << 20;
@@ -76,26 +76,26 @@ impl Candidate {
     /// What it looks like.
     pub fn traits(&self) -> Traits {
         let Some(source) = self.source() else { return Traits::default() };
-        let script::Profile { lines, signals, constants } = script::profile(&source);
+        let script::ScriptProfile { lines, signals, constants } = script::profile(&source);
         Traits { source_lines: lines, signals, constants }
     }
 
     /// Compiled, under the limits of a suite. Native code is refused, whoever asks: it would run in this process.
-    pub fn load(&self, limits: &SuiteLimits) -> Result<Loaded, Fault> {
+    pub fn load(&self, limits: &SuiteLimits) -> Result<LoadedPlugin, Fault> {
         if self.technology == Technology::Native {
             return Err(Fault::of(FaultKind::NotAllowed, native_code(&self.file)));
         }
         self.load_here(limits)
     }
 
-    fn built_in(&self) -> Result<Loaded, Fault> {
+    fn built_in(&self) -> Result<LoadedPlugin, Fault> {
         let row = BuiltIn::named(&self.file).ok().flatten();
         let unknown = || Fault::new(FaultKind::Unreadable, format!("{}: it is not built in", self.file));
         row.map(BuiltIn::load).ok_or_else(unknown)
     }
 
     /// As [`Self::load`], and native code, too: only for a process that may be killed.
-    pub fn load_here(&self, limits: &SuiteLimits) -> Result<Loaded, Fault> {
+    pub fn load_here(&self, limits: &SuiteLimits) -> Result<LoadedPlugin, Fault> {
         let limits = limits_of(limits);
         // Tools call their files anything; equal candidates get equal answers.
         let path = match self.technology {
@@ -111,13 +111,13 @@ impl Candidate {
                 }
             },
             Technology::Component => {
-                wasm::load_known(path, &self.bytes, &self.sha256, &limits, &wasm::Settings::default())?
+                wasm::load_known(path, &self.bytes, &self.sha256, &limits, &wasm::WasmSettings::default())?
             }
             Technology::Native => native::load(path, &limits)?,
             Technology::BuiltIn => return self.built_in(),
         };
         let (file, sha256) = (path.display().to_string(), self.sha256.clone());
-        Ok(Loaded { name: NAME.to_owned(), file, sha256, bytes: self.bytes.len() as u64, plugin })
+        Ok(LoadedPlugin { name: NAME.to_owned(), file, sha256, bytes: self.bytes.len() as u64, plugin })
     }
 }
 

@@ -12,7 +12,7 @@ use super::candidate::Candidate;
 use crate::cascade::{Difference, Part, Stage, Who, judge_part};
 use crate::error::Failure;
 use crate::suite::Split;
-use blis_plugin::{Loaded, Parameter};
+use blis_plugin::{LoadedPlugin, PolicyParameter};
 
 /// What came out.
 #[derive(Debug, Serialize)]
@@ -77,7 +77,7 @@ pub fn tune(request: &TuneRequest<'_>) -> Result<(Tuned, String), Failure> {
     let TuneRequest { candidate, bench, evals, seed, epoch, threads } = *request;
     let loaded = candidate.load(&bench.suite.limits).map_err(Failure::from)?;
     let declared = loaded.plugin.description().parameters.clone();
-    let free: Vec<Parameter> = declared.into_iter().filter(|parameter| parameter.min < parameter.max).collect();
+    let free: Vec<PolicyParameter> = declared.into_iter().filter(|parameter| parameter.min < parameter.max).collect();
     if free.is_empty() {
         return Err(Failure::usage(format_args!("`{}` declares no parameters", candidate.file))
             .hint("a script declares one by `// @param name default min max about`; `blis plugin list` shows all"));
@@ -91,8 +91,8 @@ pub fn tune(request: &TuneRequest<'_>) -> Result<(Tuned, String), Failure> {
 
 struct Tuning<'a> {
     bench: &'a Bench,
-    loaded: &'a Loaded,
-    free: Vec<Parameter>,
+    loaded: &'a LoadedPlugin,
+    free: Vec<PolicyParameter>,
     epoch: u64,
 }
 
@@ -157,7 +157,7 @@ impl Tuning<'_> {
 
     /// Rounded to four digits: people read them.
     fn values(&self, point: &[f64]) -> Vec<f64> {
-        let value = |(parameter, &x): (&Parameter, &f64)| {
+        let value = |(parameter, &x): (&PolicyParameter, &f64)| {
             let value = parameter.min + x * (parameter.max - parameter.min);
             let digits = if value == 0.0 { 0 } else { (3 - value.abs().log10().floor() as i32).clamp(0, 12) };
             let rounded = format!("{value:.*}", digits as usize).parse().unwrap_or(value);
@@ -198,7 +198,7 @@ fn between(from: &Stage, to: &Stage) -> Difference {
 }
 
 /// The range of a parameter is 0 to 1 for the search.
-fn unit(parameter: &Parameter, value: f64) -> f64 {
+fn unit(parameter: &PolicyParameter, value: f64) -> f64 {
     (value - parameter.min) / (parameter.max - parameter.min)
 }
 
@@ -209,7 +209,7 @@ fn folded(x: f64) -> f64 {
 }
 
 /// `text` with other defaults in its `// @param` lines.
-fn with_defaults(text: &str, free: &[Parameter], values: &[f64]) -> String {
+fn with_defaults(text: &str, free: &[PolicyParameter], values: &[f64]) -> String {
     let line = |line: &str| {
         let Some((before, rest)) = line.split_once("@param") else { return line.to_owned() };
         let words: Vec<&str> = rest.split_whitespace().collect();
@@ -261,8 +261,13 @@ mod tests {
 
     #[test]
     fn defaults_are_replaced_in_their_lines() {
-        let parameter =
-            |name: &str| Parameter { name: name.to_owned(), default: 1.0, min: 0.0, max: 10.0, about: String::new() };
+        let parameter = |name: &str| PolicyParameter {
+            name: name.to_owned(),
+            default: 1.0,
+            min: 0.0,
+            max: 10.0,
+            about: String::new(),
+        };
         let text =
             "// @param a 1 0 10 weight of it\n  // @param ab 2 0 10\nfn route(r, s) { a * s.queue_depth } // @param\n";
         let changed = with_defaults(text, &[parameter("ab"), parameter("a")], &[2.5, 0.125]);

@@ -1,44 +1,44 @@
-//! A state of a library, and the calls into it.
+//! A guest of a native library: one state, and the calls to the functions of the library.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use blis_abi::table::{self, Text};
+use blis_abi::table::{self, CText};
 use blis_sim::latency::Batch;
 use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties};
 use blis_sim::units::Micros;
 
-use super::host::{About, Host, copied};
+use super::host::{NativeCallInput, NativeHost, copied};
 use super::library::Library;
 use crate::rows::{
-    InstanceRow, InstanceRows, NONE_U32, Row as _, Rows, RunningRow, ages_row, decided_row, event_row, queued_row,
-    request_row, running_rows, step_row,
+    InstanceRow, InstanceRows, NONE_U32, Row as _, Rows, RunningRow, decision_row, event_row, queued_row, request_row,
+    running_rows, staleness_row, step_row,
 };
 use crate::{
-    AdmissionGuest, Constants, Fault, FaultKind, Guest, Kind, LatencyGuest, PreemptionGuest, PriorityGuest,
-    RoutingGuest, SchedulingGuest, Setup, StartedGuest,
+    AdmissionGuest, Fault, FaultKind, Guest, GuestSetup, Kind, LatencyConstants, LatencyGuest, PreemptionGuest,
+    PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest,
 };
 
-/// What `host->random` draws from where a call is about no request.
+/// Stream index for `host->random` in a call that is about no request.
 const NO_REQUEST: u64 = u64::MAX;
 
-/// A state of `library`.
+/// One state of `library`.
 #[derive(Debug)]
 pub(super) struct NativeGuest {
     library: Arc<Library>,
-    host: Host,
-    setup: Setup,
+    host: NativeHost,
+    setup: GuestSetup,
     state: NonNull<c_void>,
     rows: InstanceRows,
 }
 
-// SAFETY: the header says that a state is used by one thread at a time, by whichever, and that
-// states share nothing; what the host hands out (`Host`) belongs to this guest alone.
+// SAFETY: the header requires that a state is used by one thread at a time, which may be any thread, and that states
+// share nothing; the `NativeHost` belongs to this guest alone.
 unsafe impl Send for NativeGuest {}
 
 impl NativeGuest {
-    pub fn start(library: Arc<Library>, setup: &Setup) -> Result<Self, Fault> {
+    pub fn start(library: Arc<Library>, setup: &GuestSetup) -> Result<Self, Fault> {
         let description = &library.description;
         if !description.kinds.contains(&setup.kind) {
             return Err(library.fault(FaultKind::MissingExport, &format!("it has nothing for `{}`", setup.kind)));
@@ -48,35 +48,35 @@ impl NativeGuest {
             let what = format!("{given} values for its {declared} parameters");
             return Err(library.fault(FaultKind::Refused, &what));
         }
-        let host = Host::new(&library.file, setup);
+        let host = NativeHost::new(&library.file, setup);
         let state = create(&library, &host, setup)?;
         Ok(Self { library, host, setup: setup.clone(), state, rows: InstanceRows::default() })
     }
 
-    /// The function if the guest is used for `kind`, of which it is one.
+    /// The function if the guest was started for `kind` and the library has it.
     fn function<F>(&self, kind: Kind, function: Option<F>) -> Result<F, Fault> {
         let function = function.filter(|_| self.setup.kind == kind);
         function.ok_or_else(|| self.library.fault(FaultKind::MissingExport, &format!("nothing for `{kind}`")))
     }
 
-    /// Calls `function`, named for messages.
+    /// Calls `function`; `name` is its name in messages.
     fn call<T>(
         &self,
         function: &str,
-        about: About<'_>,
-        call: impl FnOnce(*const table::Host, *mut c_void) -> T,
+        about: NativeCallInput<'_>,
+        call: impl FnOnce(*const table::CHost, *mut c_void) -> T,
     ) -> Result<T, Fault> {
-        let answer = self.host.during(about, |host| call(host, self.state.as_ptr()));
-        answer.map_err(|reason| self.refused(function, &reason))
+        let result = self.host.during(about, |host| call(host, self.state.as_ptr()));
+        result.map_err(|reason| self.refused(function, &reason))
     }
 
     #[cold]
     fn refused(&self, function: &str, reason: &str) -> Fault {
-        self.library.fault(FaultKind::Refused, &format!("{function} cannot answer: {reason}"))
+        self.library.fault(FaultKind::Refused, &format!("{function} failed: {reason}"))
     }
 }
 
-fn create(library: &Library, host: &Host, setup: &Setup) -> Result<NonNull<c_void>, Fault> {
+fn create(library: &Library, host: &NativeHost, setup: &GuestSetup) -> Result<NonNull<c_void>, Fault> {
     let info = |info: &blis_sim::policy::InstanceInfo| blis_abi::InstanceInfo {
         id: info.id,
         max_num_seqs: info.max_num_seqs,
@@ -84,19 +84,19 @@ fn create(library: &Library, host: &Host, setup: &Setup) -> Result<NonNull<c_voi
         block_size: info.block_size,
     };
     let instances: Vec<_> = setup.instances.iter().map(info).collect();
-    let fact = |(name, value): &(String, f64)| table::Fact { name: Text::of(name), value: *value };
-    let facts: Vec<_> = setup.facts.iter().map(fact).collect();
-    let told = table::Setup {
+    let model_fact = |(name, value): &(String, f64)| table::CModelFact { name: CText::of(name), value: *value };
+    let model_facts: Vec<_> = setup.model_facts.iter().map(model_fact).collect();
+    let raw = table::CSetup {
         kind: setup.kind.bit(),
         instance_count: instances.len() as u32,
         instances: instances.as_ptr(),
         parameters: setup.parameters.as_ptr(),
-        facts: facts.as_ptr(),
-        fact_count: facts.len(),
+        model_facts: model_facts.as_ptr(),
+        model_fact_count: model_facts.len(),
     };
     let create = library.functions.create;
-    // SAFETY: of the type the header gives it; all pointers live until it returns.
-    let state = host.during(About::item(NO_REQUEST), |host| unsafe { create(host, &raw const told) });
+    // SAFETY: the header gives the function this type; all pointers live until it returns.
+    let state = host.during(NativeCallInput::item(NO_REQUEST), |host| unsafe { create(host, &raw const raw) });
     let state = state.map_err(|reason| library.fault(FaultKind::Refused, &format!("create: {reason}")))?;
     NonNull::new(state).ok_or_else(|| {
         library.fault(FaultKind::Refused, "create returned NULL and did not say why; it should call host->fail")
@@ -106,36 +106,36 @@ fn create(library: &Library, host: &Host, setup: &Setup) -> Result<NonNull<c_voi
 impl Drop for NativeGuest {
     fn drop(&mut self) {
         let destroy = self.library.functions.destroy;
-        // SAFETY: `state` came from `create` of the same library and is unused from here on.
+        // SAFETY: `state` came from `create` of the same library and is not used afterwards.
         unsafe { destroy(self.state.as_ptr()) };
     }
 }
 
-/// SAFETY, for all calls from here on: a function has the type that the header gives it, `host` and `state`
-/// are those of this guest, and every other pointer is to a value or a slice of the caller, of the
-/// given length, that lives until the function returns.
+/// SAFETY, for all calls from here on: a function has the type that the header gives it, `host` and `state` are those
+/// of this guest, and every other pointer is to a value or a slice of the caller, of the given length, that lives until
+/// the function returns.
 impl AdmissionGuest for NativeGuest {
     fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<AdmissionDecision, Fault> {
         let admit = self.function(Kind::Admission, self.library.table.admit)?;
-        let (row, ages) = (decided_row(request, cluster), ages_row(cluster.staleness));
+        let (row, staleness) = (decision_row(request, cluster), staleness_row(cluster.staleness));
         let Rows { rows, changed } = self.rows.of(cluster);
         let (rows, count) = (rows.as_ptr().cast(), rows.len());
-        let about = About { changed, ..About::request(request) };
-        let mut reason = Text::EMPTY;
+        let about = NativeCallInput { changed, ..NativeCallInput::request(request) };
+        let mut reason = CText::EMPTY;
         let admitted = self.call("admit", about, |host, state| {
             // SAFETY: see above.
-            unsafe { admit(host, state, &raw const row, &raw const ages, rows, count, STRIDE, &raw mut reason) }
+            unsafe { admit(host, state, &raw const row, &raw const staleness, rows, count, STRIDE, &raw mut reason) }
         });
         let admitted = admitted.inspect_err(|_| self.rows.forget())?;
         match admitted {
             1 => Ok(AdmissionDecision::Admit),
             0 => {
-                // SAFETY: the header asks for a text that stays valid until the next call.
+                // SAFETY: the header requires a text that stays valid until the next call.
                 let reason = unsafe { copied(reason, self.setup.limits.message_bytes) };
                 Ok(AdmissionDecision::Reject(Reason::Text(reason.into())))
             }
             other => {
-                let what = format!("admit answered {other}; it must be 1 to admit or 0 to reject");
+                let what = format!("admit returned {other}; it must be 1 to admit or 0 to reject");
                 Err(self.library.fault(FaultKind::OutOfRange, &what))
             }
         }
@@ -151,23 +151,23 @@ impl RoutingGuest for NativeGuest {
         scores: &mut Vec<f64>,
     ) -> Result<usize, Fault> {
         let route = self.function(Kind::Routing, self.library.table.route)?;
-        let (row, ages) = (decided_row(request, cluster), ages_row(cluster.staleness));
+        let (row, staleness) = (decision_row(request, cluster), staleness_row(cluster.staleness));
         let Rows { rows, changed } = self.rows.of(cluster);
         let (rows, count) = (rows.as_ptr().cast(), rows.len());
-        let about = About { ties: Some(ties), changed, ..About::request(request) };
+        let about = NativeCallInput { ties: Some(ties), changed, ..NativeCallInput::request(request) };
         if let (true, Some(explain)) = (self.setup.explain, self.library.table.scores) {
-            // What it leaves out is found.
+            // A score that the library does not write stays NaN, which the caller detects.
             scores.resize(count, f64::NAN);
             let out = scores.as_mut_ptr();
             let explained = self.call("scores", about, |host, state| {
                 // SAFETY: see above.
-                unsafe { explain(host, state, &raw const row, &raw const ages, rows, count, STRIDE, out) };
+                unsafe { explain(host, state, &raw const row, &raw const staleness, rows, count, STRIDE, out) };
             });
             explained.inspect_err(|_| self.rows.forget())?;
         }
         let target = self.call("route", about, |host, state| {
             // SAFETY: see above.
-            unsafe { route(host, state, &raw const row, &raw const ages, rows, count, STRIDE) }
+            unsafe { route(host, state, &raw const row, &raw const staleness, rows, count, STRIDE) }
         });
         Ok(target.inspect_err(|_| self.rows.forget())? as usize)
     }
@@ -177,7 +177,7 @@ impl PriorityGuest for NativeGuest {
     fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> Result<i64, Fault> {
         let priority = self.function(Kind::Priority, self.library.table.priority)?;
         let row = request_row(request, now, 0);
-        self.call("priority", About::request(request), |host, state| {
+        self.call("priority", NativeCallInput::request(request), |host, state| {
             // SAFETY: see above.
             unsafe { priority(host, state, &raw const row) }
         })
@@ -187,10 +187,10 @@ impl PriorityGuest for NativeGuest {
 impl SchedulingGuest for NativeGuest {
     fn rank(&mut self, queued: &QueuedView<'_>) -> Result<f64, Fault> {
         let rank = self.function(Kind::Scheduling, self.library.table.rank)?;
-        let (row, place) = (request_row(&queued.request, queued.now, 0), queued_row(queued));
-        self.call("rank", About::request(&queued.request), |host, state| {
+        let (row, position) = (request_row(&queued.request, queued.now, 0), queued_row(queued));
+        self.call("rank", NativeCallInput::request(&queued.request), |host, state| {
             // SAFETY: see above.
-            unsafe { rank(host, state, &raw const row, &raw const place) }
+            unsafe { rank(host, state, &raw const row, &raw const position) }
         })
     }
 }
@@ -199,15 +199,15 @@ impl PreemptionGuest for NativeGuest {
     fn victim(&mut self, batch: &BatchView) -> Result<usize, Fault> {
         let victim = self.function(Kind::Preemption, self.library.table.victim)?;
         let rows = running_rows(batch);
-        let wanting = u32::try_from(batch.wanting).unwrap_or(NONE_U32);
+        let requester = u32::try_from(batch.wanting).unwrap_or(NONE_U32);
         let item = batch.id.get(batch.wanting).map_or(NO_REQUEST, |&id| id.into());
-        let place = self.call("victim", About::item(item), |host, state| {
+        let index = self.call("victim", NativeCallInput::item(item), |host, state| {
             // SAFETY: see above.
             unsafe {
-                victim(host, state, batch.now.0, wanting, rows.as_ptr().cast(), rows.len(), size_of::<RunningRow>())
+                victim(host, state, batch.now.0, requester, rows.as_ptr().cast(), rows.len(), size_of::<RunningRow>())
             }
         })?;
-        Ok(place as usize)
+        Ok(index as usize)
     }
 }
 
@@ -215,7 +215,7 @@ impl LatencyGuest for NativeGuest {
     fn step_time(&mut self, batch: &Batch) -> Result<u64, Fault> {
         let step_time = self.function(Kind::Latency, self.library.table.step_time)?;
         let row = step_row(batch);
-        self.call("step_time", About::item(NO_REQUEST), |host, state| {
+        self.call("step_time", NativeCallInput::item(NO_REQUEST), |host, state| {
             // SAFETY: see above.
             unsafe { step_time(host, state, &raw const row) }
         })
@@ -223,40 +223,40 @@ impl LatencyGuest for NativeGuest {
 
     fn queueing_time(&mut self, input_tokens: u32) -> Result<u64, Fault> {
         let queueing_time = self.function(Kind::Latency, self.library.table.queueing_time)?;
-        self.call("queueing_time", About::item(NO_REQUEST), |host, state| {
+        self.call("queueing_time", NativeCallInput::item(NO_REQUEST), |host, state| {
             // SAFETY: see above.
             unsafe { queueing_time(host, state, input_tokens) }
         })
     }
 
-    fn constants(&mut self) -> Result<Constants, Fault> {
+    fn constants(&mut self) -> Result<LatencyConstants, Fault> {
         let constants = self.function(Kind::Latency, self.library.table.constants)?;
-        let mut told = Constants::ZERO;
-        self.call("constants", About::item(NO_REQUEST), |host, state| {
+        let mut result = LatencyConstants::ZERO;
+        self.call("constants", NativeCallInput::item(NO_REQUEST), |host, state| {
             // SAFETY: see above.
-            unsafe { constants(host, state, &raw mut told) };
+            unsafe { constants(host, state, &raw mut result) };
         })?;
-        Ok(told)
+        Ok(result)
     }
 }
 
 impl Guest for NativeGuest {
-    fn notice(&mut self, event: &Event) -> Result<(), Fault> {
-        let Some(notice) = self.library.table.notice else { return Ok(()) };
+    fn observe(&mut self, event: &Event) -> Result<(), Fault> {
+        let Some(observe) = self.library.table.observe else { return Ok(()) };
         let row = event_row(event);
-        self.call("notice", About::item(event.request.into()), |host, state| {
+        self.call("observe", NativeCallInput::item(event.request.into()), |host, state| {
             // SAFETY: see above.
-            unsafe { notice(host, state, &raw const row) };
+            unsafe { observe(host, state, &raw const row) };
         })
     }
 
     fn save(&mut self) -> Result<Vec<u8>, Fault> {
         let (save, most) = (self.library.functions.save, self.setup.limits.state_bytes);
         let mut state = vec![0; 256.min(most)];
-        // Once to learn how large it is, once more if it is larger than most.
+        // One call returns the size of the state, a second one is needed if the state exceeds the first buffer.
         for _ in 0..2 {
             let (buffer, capacity) = (state.as_mut_ptr(), state.len());
-            let needed = self.call("save", About::item(NO_REQUEST), |host, own| {
+            let needed = self.call("save", NativeCallInput::item(NO_REQUEST), |host, own| {
                 // SAFETY: see above.
                 unsafe { save(host, own, buffer, capacity) }
             })?;
@@ -269,13 +269,15 @@ impl Guest for NativeGuest {
                 return Ok(state);
             }
         }
-        Err(self.library.fault(FaultKind::OutOfRange, "save wanted more room when asked again; it must change nothing"))
+        Err(self
+            .library
+            .fault(FaultKind::OutOfRange, "save needed more bytes at its second call; it must change nothing"))
     }
 
     fn restore(&mut self, state: &[u8]) -> Result<(), Fault> {
         self.rows.forget();
         let restore = self.library.functions.restore;
-        let done = self.call("restore", About::item(NO_REQUEST), |host, own| {
+        let done = self.call("restore", NativeCallInput::item(NO_REQUEST), |host, own| {
             // SAFETY: see above.
             unsafe { restore(host, own, state.as_ptr(), state.len()) }
         })?;
@@ -293,5 +295,5 @@ impl Guest for NativeGuest {
     }
 }
 
-/// From one instance to the next, bytes.
+/// Distance from one instance to the next, bytes.
 const STRIDE: usize = size_of::<InstanceRow>();

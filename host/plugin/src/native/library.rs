@@ -1,34 +1,34 @@
-//! A library whose table is as the header says, and what it says about itself.
+//! A loaded library with a validated function table and description.
 
 use std::ffi::c_void;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use blis_abi::table::{self, ABI_VERSION, STRUCTS, Table, Text};
+use blis_abi::table::{self, ABI_VERSION, CText, PolicyTable, STRUCTS};
 use blis_sim::policy::Events;
 
 use super::host::copied;
 use crate::limits::PARAMETERS;
 use crate::rows::{events_of, reads_of};
-use crate::{Description, Fault, FaultKind, Kind, Limits, Parameter};
+use crate::{Fault, FaultKind, Kind, Limits, PolicyDescription, PolicyParameter};
 
-/// What to do about a library for another interface.
+/// The hint for a library that was built for another version of the interface.
 const REBUILD: &str = "build it anew with the sdk/c/blis_policy.h of this host";
 
-/// A library that is what it should be.
+/// A library with a validated table and description.
 pub(super) struct Library {
     pub file: Arc<str>,
-    pub table: Table,
-    pub functions: Functions,
-    pub description: Description,
+    pub table: PolicyTable,
+    pub functions: LibraryFunctions,
+    pub description: PolicyDescription,
 }
 
-/// What every library has.
-pub(super) struct Functions {
-    pub create: unsafe extern "C" fn(*const table::Host, *const table::Setup) -> *mut c_void,
+/// The functions that every library has.
+pub(super) struct LibraryFunctions {
+    pub create: unsafe extern "C" fn(*const table::CHost, *const table::CSetup) -> *mut c_void,
     pub destroy: unsafe extern "C" fn(*mut c_void),
-    pub save: unsafe extern "C" fn(*const table::Host, *const c_void, *mut u8, usize) -> usize,
-    pub restore: unsafe extern "C" fn(*const table::Host, *mut c_void, *const u8, usize) -> u32,
+    pub save: unsafe extern "C" fn(*const table::CHost, *const c_void, *mut u8, usize) -> usize,
+    pub restore: unsafe extern "C" fn(*const table::CHost, *mut c_void, *const u8, usize) -> u32,
 }
 
 impl Debug for Library {
@@ -38,21 +38,21 @@ impl Debug for Library {
 }
 
 impl Library {
-    pub fn new(mut table: Table, file: Arc<str>, limits: &Limits) -> Result<Self, Fault> {
+    pub fn new(mut table: PolicyTable, file: Arc<str>, limits: &Limits) -> Result<Self, Fault> {
         let missing = |function: &str| {
             let what = format!("`{function}` is NULL in its table; fill it in");
             at(&file, FaultKind::MissingExport, &what)
         };
         let describe = table.describe.ok_or_else(|| missing("describe"))?;
-        let functions = Functions {
+        let functions = LibraryFunctions {
             create: table.create.ok_or_else(|| missing("create"))?,
             destroy: table.destroy.ok_or_else(|| missing("destroy"))?,
             save: table.save.ok_or_else(|| missing("save"))?,
             restore: table.restore.ok_or_else(|| missing("restore"))?,
         };
-        // SAFETY: of the type the header gives it.
+        // SAFETY: the header gives the function this type.
         let described = unsafe { describe() };
-        // SAFETY: the header asks for a description that stays.
+        // SAFETY: the header requires a description that stays valid.
         let description = unsafe { description(described, &file, limits) }?.checked(&file, limits)?;
         if let Some(function) = lacks(&table, &description) {
             return Err(missing(function));
@@ -71,7 +71,7 @@ pub(super) fn at(file: &str, kind: FaultKind, what: &str) -> Fault {
     Fault::new(kind, what).at(blis_diag::Location::file(file))
 }
 
-/// What the loader says, without the layers around it.
+/// The message of the loader, without the errors that wrap it.
 pub(super) fn cause(error: &libloading::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(source) = cause.source() {
@@ -80,10 +80,10 @@ pub(super) fn cause(error: &libloading::Error) -> String {
     cause.to_string().replace(char::is_control, " ")
 }
 
-/// The table of `library`, whose version and sizes are ours.
-pub(super) fn table_of(library: &'static libloading::Library, file: &str) -> Result<Table, Fault> {
-    // SAFETY: if there is a symbol of that name, the header gives it that type.
-    let Ok(entry) = (unsafe { library.get::<table::Entry>(b"blis_plugin_v1\0") }) else {
+/// The table of `library`, if its version and struct sizes are those of this host.
+pub(super) fn table_of(library: &'static libloading::Library, file: &str) -> Result<PolicyTable, Fault> {
+    // SAFETY: the header gives a symbol of that name this type.
+    let Ok(entry) = (unsafe { library.get::<table::EntryPoint>(b"blis_plugin_v1\0") }) else {
         return Err(no_entry(library, file));
     };
     // SAFETY: as above.
@@ -101,12 +101,12 @@ pub(super) fn table_of(library: &'static libloading::Library, file: &str) -> Res
         let what = format!("built for ABI {version}, this host offers {ABI_VERSION}");
         return Err(at(file, FaultKind::VersionSkew, &what).hint(REBUILD));
     }
-    let expected = size_of::<Table>();
+    let expected = size_of::<PolicyTable>();
     if (size as usize) < expected {
         let what = format!("its table has {size} bytes, this host's has {expected}");
         return Err(at(file, FaultKind::VersionSkew, &what).hint(REBUILD));
     }
-    // SAFETY: it says that it is at least as large as what is read.
+    // SAFETY: its declared size is at least the size that is read.
     let table = unsafe { table.read() };
     for ((name, ours), theirs) in STRUCTS.into_iter().zip(table.struct_sizes) {
         if ours != theirs as usize {
@@ -121,8 +121,8 @@ pub(super) fn table_of(library: &'static libloading::Library, file: &str) -> Res
 fn no_entry(library: &'static libloading::Library, file: &str) -> Fault {
     let newer = (2..=9).find(|version| {
         let name = format!("blis_plugin_v{version}\0");
-        // SAFETY: it is looked for, not called.
-        unsafe { library.get::<table::Entry>(name.as_bytes()) }.is_ok()
+        // SAFETY: the symbol is looked up, not called.
+        unsafe { library.get::<table::EntryPoint>(name.as_bytes()) }.is_ok()
     });
     if let Some(version) = newer {
         let what = format!("built for ABI {version}, this host offers {ABI_VERSION}");
@@ -132,11 +132,15 @@ fn no_entry(library: &'static libloading::Library, file: &str) -> Fault {
         .hint("sdk/c/blis_policy.h declares it; in C++ it needs `extern \"C\"`")
 }
 
-/// A copy of what the library says about itself.
+/// A copy of the description that the library returned.
 ///
 /// # Safety
-/// `described` is NULL or points to a description whose texts and parameters are as it says.
-unsafe fn description(described: *const table::Description, file: &str, limits: &Limits) -> Result<Description, Fault> {
+/// `described` is NULL or points to a valid description with valid texts and parameters.
+unsafe fn description(
+    described: *const table::CDescription,
+    file: &str,
+    limits: &Limits,
+) -> Result<PolicyDescription, Fault> {
     if described.is_null() || !described.is_aligned() {
         return Err(at(
             file,
@@ -144,45 +148,45 @@ unsafe fn description(described: *const table::Description, file: &str, limits: 
             "describe returned nothing; return the address of a static description",
         ));
     }
-    // SAFETY: as the caller promises.
-    let told = unsafe { described.read() };
-    let count = told.parameter_count as usize;
-    if count > PARAMETERS || (count > 0 && (told.parameters.is_null() || !told.parameters.is_aligned())) {
+    // SAFETY: the caller guarantees it.
+    let raw = unsafe { described.read() };
+    let count = raw.parameter_count as usize;
+    if count > PARAMETERS || (count > 0 && (raw.parameters.is_null() || !raw.parameters.is_aligned())) {
         let what = format!("describe: {count} parameters, or a NULL instead of them; there may be {PARAMETERS}");
         return Err(at(file, FaultKind::OutOfRange, &what));
     }
-    // SAFETY: as the caller promises.
-    let text = |text: Text| unsafe { copied(text, limits.message_bytes) };
+    // SAFETY: the caller guarantees it.
+    let text = |text: CText| unsafe { copied(text, limits.message_bytes) };
     let parameter = |i: usize| {
-        // SAFETY: there are `count` of them, as the caller promises.
-        let told = unsafe { told.parameters.add(i).read() };
-        let table::Parameter { name, about, default_value, min, max } = told;
-        Parameter { name: text(name), default: default_value, min, max, about: text(about) }
+        // SAFETY: the caller guarantees that there are `count` of them.
+        let parameter = unsafe { raw.parameters.add(i).read() };
+        let table::CParameter { name, about, default_value, min, max } = parameter;
+        PolicyParameter { name: text(name), default: default_value, min, max, about: text(about) }
     };
     let known = [
-        ("kinds", told.kinds, Kind::ALL.len()),
-        ("reads", told.reads, blis_abi::Reads::ALL.len()),
-        ("events", told.events, blis_abi::Events::ALL.len()),
+        ("kinds", raw.kinds, Kind::ALL.len()),
+        ("reads", raw.reads, blis_abi::ColumnSet::ALL.len()),
+        ("events", raw.events, blis_abi::EventSet::ALL.len()),
     ];
     if let Some((set, bits, _)) = known.into_iter().find(|&(_, bits, count)| bits >> count != 0) {
         let what = format!("describe: `{set}` is {bits:#x}, with bits that this host does not know");
         return Err(at(file, FaultKind::VersionSkew, &what).hint(REBUILD));
     }
-    Ok(Description {
-        name: text(told.name),
-        version: text(told.version),
-        about: text(told.about),
-        kinds: Kind::ALL.into_iter().filter(|kind| told.kinds & kind.bit() != 0).collect(),
-        reads: reads_of(told.reads),
-        events: events_of(told.events),
-        scores: told.scores != 0,
-        every_step: told.every_step != 0,
+    Ok(PolicyDescription {
+        name: text(raw.name),
+        version: text(raw.version),
+        about: text(raw.about),
+        kinds: Kind::ALL.into_iter().filter(|kind| raw.kinds & kind.bit() != 0).collect(),
+        reads: reads_of(raw.reads),
+        events: events_of(raw.events),
+        scores: raw.scores != 0,
+        every_step: raw.every_step != 0,
         parameters: (0..count).map(parameter).collect(),
     })
 }
 
-/// A function that `table` should have, by what `description` says.
-fn lacks(table: &Table, description: &Description) -> Option<&'static str> {
+/// The first function that the description requires and `table` lacks.
+fn lacks(table: &PolicyTable, description: &PolicyDescription) -> Option<&'static str> {
     let has = |kind| description.kinds.contains(&kind);
     let needed = [
         ("admit", has(Kind::Admission), table.admit.is_some()),
@@ -194,7 +198,7 @@ fn lacks(table: &Table, description: &Description) -> Option<&'static str> {
         ("constants", has(Kind::Latency), table.constants.is_some()),
         ("queueing_time", has(Kind::Latency), table.queueing_time.is_some()),
         ("step_time", has(Kind::Latency), table.step_time.is_some()),
-        ("notice", description.events != Events::NONE, table.notice.is_some()),
+        ("observe", description.events != Events::NONE, table.observe.is_some()),
     ];
     needed.into_iter().find(|&(_, needed, there)| needed && !there).map(|(name, ..)| name)
 }

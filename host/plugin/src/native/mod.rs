@@ -1,8 +1,8 @@
-//! Native libraries: the C interface of `sdk/c/blis_policy.h`. Nothing holds a library back: it runs
-//! in this process, with its rights. What it *says* is checked like that of any other plugin.
+//! Native libraries with the C interface of `sdk/c/blis_policy.h`. A library is not sandboxed: it runs in this process
+//! with all its rights. Its *outputs* are checked like those of any other plugin.
 //!
-//! The only place with calls to foreign code. A library stays loaded for the life of the process:
-//! its functions and texts may be in use anywhere.
+//! This is the only module that calls foreign code. A library stays loaded until the process ends, because its
+//! functions and texts may be referenced anywhere.
 #![allow(unsafe_code)]
 
 mod guest;
@@ -15,13 +15,14 @@ use std::sync::Arc;
 
 use self::guest::NativeGuest;
 use self::library::{Library, at, cause, table_of};
-use super::{Description, Fault, FaultKind, Limits, Plugin, Setup, StartedGuest, Technology};
+use super::{Fault, FaultKind, GuestSetup, Limits, Plugin, PolicyDescription, StartedGuest, Technology};
 use blis_diag::{Location, unreadable};
 
-/// Loads the library at `path` and asks what it is.
+/// Loads the library at `path` and reads its description.
 ///
 /// # Errors
-/// If it is no library, none of ours, for another version of the interface, or incomplete.
+/// If the file is not a library, has no BLIS entry point, was built for another version of the interface, or is
+/// incomplete.
 pub fn load(path: &Path, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault> {
     let file = path.display().to_string();
     let open = |path: &Path| fs::canonicalize(path).and_then(|path| Ok((fs::metadata(&path)?, path)));
@@ -35,14 +36,14 @@ pub fn load(path: &Path, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault> {
         let what = format!("it has {} bytes; a plugin may have {}", metadata.len(), limits.file_bytes);
         return Err(at(&file, FaultKind::Unreadable, &what));
     }
-    // SAFETY: running its initialisers is what `--allow-native` asks for. An absolute path, so that it
-    // is this file and not one of the same name elsewhere.
+    // SAFETY: the user allows its initialisers to run with `--allow-native`. The path is absolute, so that the loader
+    // takes this file and not one of the same name elsewhere.
     let library = unsafe { libloading::Library::new(&absolute) };
     let library = library.map_err(|error| {
         let what = format!("not a library for this machine: {}", cause(&error));
         at(&file, FaultKind::Unreadable, &what).hint("build it here, with `cc -shared -fPIC`")
     })?;
-    // For the life of the process. The same file is loaded once, however often it is asked for.
+    // The library stays loaded until the process ends; the loader loads the same file once.
     let library = Box::leak(Box::new(library));
     let table = table_of(library, &file)?;
     let library = Library::new(table, file.into(), limits)?;
@@ -55,7 +56,7 @@ struct Native {
 }
 
 impl Plugin for Native {
-    fn description(&self) -> &Description {
+    fn description(&self) -> &PolicyDescription {
         &self.library.description
     }
 
@@ -63,7 +64,7 @@ impl Plugin for Native {
         Technology::Native
     }
 
-    fn start(&self, setup: &Setup) -> Result<StartedGuest, Fault> {
+    fn start(&self, setup: &GuestSetup) -> Result<StartedGuest, Fault> {
         Ok(StartedGuest::of(setup.kind, NativeGuest::start(Arc::clone(&self.library), setup)?))
     }
 }

@@ -1,4 +1,4 @@
-//! Libraries as they come out of a C compiler. Without one these tests skip, saying so.
+//! Native libraries built by a C compiler. Without a compiler these tests print that they skip.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -10,20 +10,20 @@ use blis_sim::rng::Stream;
 use rand::Rng as _;
 
 use super::*;
-use crate::inputs::{self, Answer, Question, Scene};
+use crate::inputs::{self, DecisionPoint, GuestCall, GuestOutput};
 use crate::{AdmissionGuest, GuestKind, Kind, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest};
 
-/// A folder of its own, gone with the test.
-struct Folder(PathBuf);
+/// A temporary folder, removed after the test.
+struct LibraryFolder(PathBuf);
 
-impl Folder {
+impl LibraryFolder {
     fn new(test: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("blis-native-{test}-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         Self(folder)
     }
 
-    /// The library made of `source` with `-Dflag`; `None` without a compiler.
+    /// The library built from `source` with `-Dflag`; `None` without a compiler.
     fn library(&self, source: &str, flag: &str) -> Option<PathBuf> {
         let here = env!("CARGO_MANIFEST_DIR");
         let out = self.0.join(format!("{source}{flag}.so"));
@@ -40,12 +40,12 @@ impl Folder {
             println!("skipped: there is no C compiler");
             return None;
         };
-        // Unused functions are part of being wrong.
+        // Some wrong libraries have unused functions.
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
         Some(out)
     }
 
-    /// Why the library made of `source` with `flag` cannot be used, without the folder's name.
+    /// The message for the library built from `source` with `flag`, without the path of the folder.
     fn fault(&self, source: &str, flag: &str) -> Option<String> {
         let fault = load(&self.library(source, flag)?, &Limits::default()).expect_err("wrong");
         Some(self.shorter(&fault))
@@ -56,19 +56,19 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for LibraryFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-fn setup(kind: Kind, parameters: &[f64], explain: bool) -> Setup {
-    Setup {
+fn setup(kind: Kind, parameters: &[f64], explain: bool) -> GuestSetup {
+    GuestSetup {
         kind,
         parameters: parameters.to_vec(),
         instances: inputs::instances(4).into(),
         names: inputs::NAMES.into_iter().map(Box::from).collect(),
-        facts: [("num_layers".to_owned(), 32.0)].into(),
+        model_facts: [("num_layers".to_owned(), 32.0)].into(),
         stream: Stream::new(42, "plugin"),
         explain,
         limits: Limits::default(),
@@ -84,12 +84,12 @@ const TIES: fn() -> Ties = || Ties::Random(Stream::new(42, "router"));
 
 #[test]
 fn a_router_decides_as_the_built_in_does() {
-    let folder = Folder::new("router");
+    let folder = LibraryFolder::new("router");
     let Some(library) = folder.library("router", "") else { return };
     let plugin = load(&library, &Limits::default()).expect("a plugin");
     assert_eq!(plugin.technology(), Technology::Native);
     insta::assert_debug_snapshot!(plugin.description(), @r#"
-    Description {
+    PolicyDescription {
         name: "test-router",
         version: "1.2.3",
         about: "The fewest requests",
@@ -112,7 +112,7 @@ fn a_router_decides_as_the_built_in_does() {
         scores: true,
         every_step: false,
         parameters: [
-            Parameter {
+            PolicyParameter {
                 name: "bias",
                 default: 0.0,
                 min: 0.0,
@@ -125,24 +125,24 @@ fn a_router_decides_as_the_built_in_does() {
     let mut guest = start::<dyn RoutingGuest>(plugin.as_ref(), &[0.0], false);
     let mut built_in = blis_sim::policy::LeastLoaded::default();
     for item in 0..2000 {
-        let scene = Scene::plausible(1 + (item % 40) as usize, item);
-        let (request, cluster) = (scene.request(), scene.cluster());
+        let point = DecisionPoint::plausible(1 + (item % 40) as usize, item);
+        let (request, cluster) = (point.request(), point.cluster());
         let expected = built_in.route(&request, &cluster, &TIES(), &mut Vec::new()).target;
         let mut scores = Vec::new();
         assert_eq!(guest.route(&request, &cluster, &TIES(), &mut scores), Ok(expected), "decision {item}");
-        assert!(scores.is_empty(), "nobody asked");
+        assert!(scores.is_empty(), "not requested");
     }
 }
 
 #[test]
 fn parameters_and_scores_arrive() {
-    let folder = Folder::new("scores");
+    let folder = LibraryFolder::new("scores");
     let Some(library) = folder.library("router", "") else { return };
     let plugin = load(&library, &Limits::default()).expect("a plugin");
     let mut guest = start::<dyn RoutingGuest>(plugin.as_ref(), &[100.0], true);
-    let scene = Scene::plausible(4, 3);
-    let (cluster, mut scores) = (scene.cluster(), Vec::new());
-    let target = guest.route(&scene.request(), &cluster, &TIES(), &mut scores).expect("an answer");
+    let point = DecisionPoint::plausible(4, 3);
+    let (cluster, mut scores) = (point.cluster(), Vec::new());
+    let target = guest.route(&point.request(), &cluster, &TIES(), &mut scores).expect("a result");
     let loads: Vec<f64> = (0..4).map(|i| cluster.effective_load(i) as f64).collect();
     assert_eq!(scores, [-loads[0], -loads[1] - 100.0, -loads[2] - 100.0, -loads[3] - 100.0]);
     assert_eq!(target, 0, "the others carry 100 more");
@@ -154,21 +154,21 @@ fn parameters_and_scores_arrive() {
 
 #[test]
 fn a_fork_and_a_restored_guest_go_on_as_the_original() {
-    let folder = Folder::new("fork");
+    let folder = LibraryFolder::new("fork");
     let Some(library) = folder.library("router", "FAILS") else { return };
     let plugin = load(&library, &Limits::default()).expect("a plugin");
     let mut guest = plugin.start(&setup(Kind::Routing, &[0.0], false)).expect("a guest");
-    let ask = |guest: &mut StartedGuest| Question::plausible(Kind::Routing, 4, 5).ask(guest, &TIES());
-    let first = ask(&mut guest).expect("an answer");
-    assert_eq!(ask(&mut guest), Ok(first.clone()));
+    let call = |guest: &mut StartedGuest| GuestCall::plausible(Kind::Routing, 4, 5).run(guest, &TIES());
+    let first = call(&mut guest).expect("a result");
+    assert_eq!(call(&mut guest), Ok(first.clone()));
     let state = guest.save().expect("a state");
     let mut fork = guest.fork().expect("a fork");
     let mut restored = plugin.start(&setup(Kind::Routing, &[0.0], false)).expect("a guest");
     restored.restore(&state).expect("it takes its own");
     for guest in [&mut guest, &mut fork, &mut restored] {
-        let third = ask(guest).expect_err("it counts");
-        assert_eq!(folder.shorter(&third), "routerFAILS.so: route cannot answer: the third is one too many [refused]");
-        assert_eq!(ask(guest), Ok(first.clone()), "it can be asked again");
+        let third = call(guest).expect_err("it counts");
+        assert_eq!(folder.shorter(&third), "routerFAILS.so: route failed: the third is one too many [refused]");
+        assert_eq!(call(guest), Ok(first.clone()), "it accepts further calls");
     }
     assert_eq!(guest.save(), fork.save());
     let foreign = guest.restore(b"short").expect_err("not its own");
@@ -176,48 +176,50 @@ fn a_fork_and_a_restored_guest_go_on_as_the_original() {
 }
 
 #[test]
-fn a_library_learns_what_changed() {
-    let folder = Folder::new("changed");
+fn a_library_gets_what_changed() {
+    let folder = LibraryFolder::new("changed");
     let Some(library) = folder.library("changed", "") else { return };
     let plugin = load(&library, &Limits::default()).expect("a plugin");
-    let (mut service, mut guest) = (inputs::Service::new(9), start::<dyn RoutingGuest>(plugin.as_ref(), &[], true));
-    // How many changes the library saw; before the decision it is asked about the scores, whose answer is the same.
-    let ask = |guest: &mut dyn RoutingGuest, service: &inputs::Service, class_priority| {
+    let (mut service, mut guest) =
+        (inputs::SyntheticService::new(9), start::<dyn RoutingGuest>(plugin.as_ref(), &[], true));
+    // Number of changes that the library got. Before each decision `scores` is called, for which the result is the
+    // same.
+    let call = |guest: &mut dyn RoutingGuest, service: &inputs::SyntheticService, class_priority| {
         let (mut request, mut scores) = (service.request(), Vec::new());
         request.class_priority = class_priority;
-        let answer = guest.route(&request, &service.cluster(), &TIES(), &mut scores)?;
-        assert_eq!(scores, [answer as f64; 9]);
-        Ok::<_, Fault>(answer)
+        let result = guest.route(&request, &service.cluster(), &TIES(), &mut scores)?;
+        assert_eq!(scores, [result as f64; 9]);
+        Ok::<_, Fault>(result)
     };
     let reads = Reads { cached_blocks: false, ..plugin.description().reads };
-    let mut go_on = |decisions| {
-        (0..decisions).for_each(|_| service.go_on(reads));
+    let mut advance = |decisions| {
+        (0..decisions).for_each(|_| service.advance(reads));
         service.clone()
     };
-    // Signals are read anew every nine decisions.
-    let answers: Vec<_> = (0..20).map(|_| ask(&mut *guest, &go_on(1), 0).expect("an answer")).collect();
-    assert_eq!(answers, [100, 2, 2, 2, 2, 2, 2, 2, 2, 100, 2, 2, 2, 2, 2, 2, 2, 2, 100, 2]);
-    assert_eq!(ask(&mut *guest, &go_on(3), 0), Ok(6), "those of three decisions");
+    // All signals are refreshed every nine decisions.
+    let results: Vec<_> = (0..20).map(|_| call(&mut *guest, &advance(1), 0).expect("a result")).collect();
+    assert_eq!(results, [100, 2, 2, 2, 2, 2, 2, 2, 2, 100, 2, 2, 2, 2, 2, 2, 2, 2, 100, 2]);
+    assert_eq!(call(&mut *guest, &advance(3), 0), Ok(6), "those of three decisions");
     let mut fork = guest.fork().and_then(StartedGuest::into_kind::<dyn RoutingGuest>).expect("a fork");
-    let later = go_on(1);
-    assert_eq!((ask(&mut *fork, &later, 0), ask(&mut *guest, &later, 0)), (Ok(100), Ok(2)), "a copy begins anew");
-    ask(&mut *guest, &later, 13).expect_err("bad luck");
-    assert_eq!(ask(&mut *guest, &later, 0), Ok(100), "it may have missed an answer");
-    assert_eq!(ask(&mut *guest, &later, 0), Ok(0));
+    let later = advance(1);
+    assert_eq!((call(&mut *fork, &later, 0), call(&mut *guest, &later, 0)), (Ok(100), Ok(2)), "a copy begins anew");
+    call(&mut *guest, &later, 13).expect_err("bad luck");
+    assert_eq!(call(&mut *guest, &later, 0), Ok(100), "it may have missed a result");
+    assert_eq!(call(&mut *guest, &later, 0), Ok(0));
     guest.restore(&[]).expect("it takes anything");
-    assert_eq!((ask(&mut *guest, &later, 0), ask(&mut *guest, &later, 0)), (Ok(100), Ok(0)));
-    let told = guest.route(&later.request(), &Scene::plausible(9, 1).cluster(), &TIES(), &mut Vec::new());
-    assert_eq!(told, Ok(100), "a scene of which nobody says what changed");
+    assert_eq!((call(&mut *guest, &later, 0), call(&mut *guest, &later, 0)), (Ok(100), Ok(0)));
+    let chosen = guest.route(&later.request(), &DecisionPoint::plausible(9, 1).cluster(), &TIES(), &mut Vec::new());
+    assert_eq!(chosen, Ok(100), "a cluster without information about changes");
 
     let mut gate = start::<dyn AdmissionGuest>(plugin.as_ref(), &[], true);
-    let mut admit = |service: &inputs::Service| gate.admit(&service.request(), &service.cluster());
-    let verdict = |text: &str| Ok(AdmissionDecision::Reject(Reason::Text(text.into())));
-    assert_eq!([admit(&later), admit(&go_on(1))], [verdict("any"), verdict("few")]);
+    let mut admit = |service: &inputs::SyntheticService| gate.admit(&service.request(), &service.cluster());
+    let decision = |text: &str| Ok(AdmissionDecision::Reject(Reason::Text(text.into())));
+    assert_eq!([admit(&later), admit(&advance(1))], [decision("any"), decision("few")]);
 }
 
 #[test]
 fn what_is_wrong_is_named() {
-    let folder = Folder::new("wrong");
+    let folder = LibraryFolder::new("wrong");
     let flags = [
         "WRONG_VERSION",
         "SHORT_TABLE",
@@ -230,13 +232,13 @@ fn what_is_wrong_is_named() {
         "MANY_PARAMETERS",
         "NO_DESCRIPTION",
     ];
-    let mut told = String::new();
+    let mut messages = String::new();
     for (source, flag) in flags.map(|flag| ("router", flag)).into_iter().chain([("other", ""), ("other", "NEWER")]) {
         let Some(fault) = folder.fault(source, flag) else { return };
-        told += &fault;
-        told.push('\n');
+        messages += &fault;
+        messages.push('\n');
     }
-    insta::assert_snapshot!(told, @r#"
+    insta::assert_snapshot!(messages, @r#"
     routerWRONG_VERSION.so: built for ABI 2, this host offers 1
     hint: build it anew with the sdk/c/blis_policy.h of this host [version-skew]
     routerSHORT_TABLE.so: its table has 48 bytes, this host's has 160
@@ -260,19 +262,19 @@ fn what_is_wrong_is_named() {
 
 #[test]
 fn a_guest_that_cannot_be_made_says_why() {
-    let folder = Folder::new("refuse");
-    let mut told = String::new();
+    let folder = LibraryFolder::new("refuse");
+    let mut messages = String::new();
     for flag in ["REFUSES", "SILENT"] {
         let Some(library) = folder.library("router", flag) else { return };
         let plugin = load(&library, &Limits::default()).expect("a plugin");
         let fault = plugin.start(&setup(Kind::Routing, &[0.0], false)).expect_err("it does not want to");
-        writeln!(told, "{}", folder.shorter(&fault)).expect("text");
+        writeln!(messages, "{}", folder.shorter(&fault)).expect("text");
     }
     let Some(library) = folder.library("router", "LARGE_STATE") else { return };
     let plugin = load(&library, &Limits::default()).expect("a plugin");
     let fault = plugin.start(&setup(Kind::Routing, &[0.0], false)).expect("a guest").fork().expect_err("too large");
-    writeln!(told, "{}", folder.shorter(&fault)).expect("text");
-    insta::assert_snapshot!(told, @r#"
+    writeln!(messages, "{}", folder.shorter(&fault)).expect("text");
+    insta::assert_snapshot!(messages, @r#"
     routerREFUSES.so: create: it needs two instances [refused]
     routerSILENT.so: create returned NULL and did not say why; it should call host->fail [refused]
     routerLARGE_STATE.so: save wants 1099511627776 bytes; a state may have 16777216. Remember less [out-of-memory]
@@ -281,33 +283,34 @@ fn a_guest_that_cannot_be_made_says_why() {
 
 #[test]
 fn what_is_no_library_is_refused() {
-    let folder = Folder::new("none");
+    let folder = LibraryFolder::new("none");
     let path = folder.0.join("text.so");
     fs::write(&path, "fn route() {}").expect("a file");
     let fault = |path: &Path, limits: &Limits| load(path, limits).expect_err("no library");
-    let told = fault(&path, &Limits::default());
-    assert_eq!(told.kind, FaultKind::Unreadable);
-    assert!(folder.shorter(&told).starts_with("text.so: not a library for this machine: "), "{told}");
-    let told = fault(&path, &Limits { file_bytes: 12, ..Limits::default() });
-    assert_eq!(folder.shorter(&told), "text.so: it has 13 bytes; a plugin may have 12 [unreadable]");
+    let refusal = fault(&path, &Limits::default());
+    assert_eq!(refusal.kind, FaultKind::Unreadable);
+    assert!(folder.shorter(&refusal).starts_with("text.so: not a library for this machine: "), "{refusal}");
+    let refusal = fault(&path, &Limits { file_bytes: 12, ..Limits::default() });
+    assert_eq!(folder.shorter(&refusal), "text.so: it has 13 bytes; a plugin may have 12 [unreadable]");
     assert_eq!(folder.shorter(&fault(&folder.0, &Limits::default())).lines().count(), 1, "a folder");
-    let told = fault(&folder.0.join("no.so"), &Limits::default());
-    assert!(folder.shorter(&told).starts_with("no.so: "), "{told}");
+    let refusal = fault(&folder.0.join("no.so"), &Limits::default());
+    assert!(folder.shorter(&refusal).starts_with("no.so: "), "{refusal}");
 }
 
 #[test]
 fn every_kind_and_every_question_to_the_host() {
-    let folder = Folder::new("everything");
+    let folder = LibraryFolder::new("everything");
     let Some(library) = folder.library("everything", "") else { return };
     let plugin = load(&library, &Limits::default()).expect("a plugin");
     assert_eq!(plugin.description().kinds, Kind::ALL);
-    let ask =
-        |kind, question: &Question| question.ask(&mut plugin.start(&setup(kind, &[], true)).expect("a guest"), &TIES());
-    let ask_once = |kind| ask(kind, &Question::plausible(kind, 4, 1));
+    let call = |kind, question: &GuestCall| {
+        question.run(&mut plugin.start(&setup(kind, &[], true)).expect("a guest"), &TIES())
+    };
+    let call_once = |kind| call(kind, &GuestCall::plausible(kind, 4, 1));
 
-    // Names, ages and the number of rows.
-    let scene = Scene::plausible(3, 1);
-    let (request, cluster) = (scene.request(), scene.cluster());
+    // Names, staleness of the signals and the number of rows.
+    let point = DecisionPoint::plausible(3, 1);
+    let (request, cluster) = (point.request(), point.cluster());
     let text = format!("{} 3 {}", inputs::NAMES[request.tags.tenant.index()], cluster.staleness.load.0);
     assert_eq!(
         start::<dyn AdmissionGuest>(plugin.as_ref(), &[], true).admit(&request, &cluster),
@@ -322,23 +325,23 @@ fn every_kind_and_every_question_to_the_host() {
     let neither = admit(&eight).expect_err("neither");
     assert_eq!(
         folder.shorter(&neither),
-        "everything.so: admit answered 2; it must be 1 to admit or 0 to reject [out-of-range]"
+        "everything.so: admit returned 2; it must be 1 to admit or 0 to reject [out-of-range]"
     );
 
-    // The blocks of the prompt, ties as the router breaks them, and what is not there to be explained.
-    let alone = Scene::plausible(1, 1);
+    // The blocks of the prompt, ties as the router breaks them, and no scores where there are none.
+    let alone = DecisionPoint::plausible(1, 1);
     let sum = alone.request().shared_blocks().fold(0_u32, u32::wrapping_add);
     let mut scores = Vec::new();
-    let answer = start::<dyn RoutingGuest>(plugin.as_ref(), &[], true).route(
+    let result = start::<dyn RoutingGuest>(plugin.as_ref(), &[], true).route(
         &alone.request(),
         &alone.cluster(),
         &TIES(),
         &mut scores,
     );
-    assert_eq!((answer, scores.len()), (Ok(sum as usize), 0));
-    assert_eq!(ask_once(Kind::Routing), Ok(Answer::Place(TIES().pick(1, 4), Vec::new())));
+    assert_eq!((result, scores.len()), (Ok(sum as usize), 0));
+    assert_eq!(call_once(Kind::Routing), Ok(GuestOutput::Index(TIES().pick(1, 4), Vec::new())));
 
-    // Its own stream, by request, from the start at every call.
+    // The guest's own stream, by request, from the start at every call.
     let mut drawn = Stream::new(42, "plugin").at(1);
     let expected = (drawn.next_u64() ^ drawn.next_u64()).cast_signed();
     let mut guest = start::<dyn PriorityGuest>(plugin.as_ref(), &[], true);
@@ -346,34 +349,39 @@ fn every_kind_and_every_question_to_the_host() {
         assert_eq!(guest.priority(&request, cluster.now), Ok(expected));
     }
 
-    let rank = f64::from(Scene::plausible(4, 1).request().input_tokens) + 2.0 / 1000.0;
-    assert_eq!(ask_once(Kind::Scheduling), Ok(Answer::Rank(rank.to_bits())));
+    let rank = f64::from(DecisionPoint::plausible(4, 1).request().input_tokens) + 2.0 / 1000.0;
+    assert_eq!(call_once(Kind::Scheduling), Ok(GuestOutput::Rank(rank.to_bits())));
 
-    let Question::Victim(batch) = Question::plausible(Kind::Preemption, 9, 1) else { panic!("a batch") };
+    let GuestCall::Victim(batch) = GuestCall::plausible(Kind::Preemption, 9, 1) else { panic!("a batch") };
     let most = batch.kv_blocks.iter().max().copied();
-    let victim = start::<dyn PreemptionGuest>(plugin.as_ref(), &[], true).victim(&batch).expect("an answer");
+    let victim = start::<dyn PreemptionGuest>(plugin.as_ref(), &[], true).victim(&batch).expect("a result");
     assert_eq!(batch.kv_blocks.get(victim).copied(), most);
 
-    let Question::Step(step) = Question::plausible(Kind::Latency, 9, 1) else { panic!("a step") };
+    let GuestCall::Step(step) = GuestCall::plausible(Kind::Latency, 9, 1) else { panic!("a step") };
     let mut latency = start::<dyn LatencyGuest>(plugin.as_ref(), &[], true);
     assert_eq!(latency.step_time(&step), Ok(1 + step.prefill_tokens * 3 + step.decode_context));
     assert_eq!(latency.queueing_time(21), Ok(42));
-    let constants =
-        super::super::Constants { shortest_step: 1, output_token: 2, post_decode: 3, scheduling: 4, preemption: 5 };
+    let constants = super::super::LatencyConstants {
+        shortest_step_us: 1,
+        output_token_us: 2,
+        post_decode_us: 3,
+        scheduling_us: 4,
+        preemption_us: 5,
+    };
     assert_eq!(latency.constants(), Ok(constants));
 
-    // Events count in the state.
+    // Events are counted in the state.
     let all = plugin.description().events;
     let event = (0..).find_map(|item| inputs::event(4, item, all).filter(|e| e.kind == EventKind::Completed));
     let event = event.expect("one of them");
     let mut guest = start::<dyn RoutingGuest>(plugin.as_ref(), &[], true);
     let before = guest.save().expect("a state");
-    guest.notice(&event).expect("heard");
+    guest.observe(&event).expect("observes");
     assert_eq!(before.len(), 1000);
     assert_ne!(guest.save().expect("a state"), before);
-    let refused = guest.notice(&blis_sim::policy::Event { kind: EventKind::Rejected, ..event });
+    let refused = guest.observe(&blis_sim::policy::Event { kind: EventKind::Rejected, ..event });
     assert_eq!(
         refused.map_err(|fault| folder.shorter(&fault)),
-        Err("everything.so: notice cannot answer: rejections are not for me [refused]".to_owned())
+        Err("everything.so: observe failed: no rejections [refused]".to_owned())
     );
 }

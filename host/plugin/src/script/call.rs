@@ -1,8 +1,8 @@
-//! What belongs to the call that is going on in this thread: what it may use up, whom it is about, and
-//! the host's functions `random`, `pick`, `changed` and `log`.
+//! State of the call in progress on this thread: its resource use, its input, and the host functions `random`, `pick`,
+//! `changed` and `log`.
 //!
-//! Functions registered with the script engine are shared by all guests of all threads; this is how
-//! they know for whom they work.
+//! All guests on all threads share the functions registered with the script engine; these thread-local values tell the
+//! functions which guest they serve.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use blis_sim::rng::{Generator, Stream};
 use rand::Rng as _;
 use rhai::{Dynamic, EvalAltResult, FLOAT, INT, Position};
 
-use super::registry::{Failure, Registry};
+use super::registry::{Registry, ScriptError};
 use crate::limits::{CALL_S, CLOCK_OPERATIONS, NUMBERS_PER_OPERATION};
 use crate::{FaultKind, Limits};
 
@@ -25,29 +25,29 @@ pub(super) struct HostError {
     pub text: String,
 }
 
-/// The script did something that cannot be done; it may catch this.
-pub(super) fn failure(text: String) -> Failure {
+/// An error for an operation that is not possible; the script may catch it.
+pub(super) fn failure(text: String) -> ScriptError {
     host_error(FaultKind::Trap, text)
 }
 
-fn host_error(kind: FaultKind, text: String) -> Failure {
+fn host_error(kind: FaultKind, text: String) -> ScriptError {
     Box::new(EvalAltResult::ErrorRuntime(Dynamic::from(HostError { kind, text }), Position::NONE))
 }
 
-/// The script used up what it may; it cannot catch this.
-fn exhausted(kind: FaultKind, text: String) -> Failure {
+/// An error for an exceeded limit; the script cannot catch it.
+fn exhausted(kind: FaultKind, text: String) -> ScriptError {
     Box::new(EvalAltResult::ErrorTerminated(Dynamic::from(HostError { kind, text }), Position::NONE))
 }
 
 thread_local! {
-    static CALL: Call = Call::default();
+    static CALL: ScriptCall = ScriptCall::default();
 }
 
 #[derive(Default)]
-struct Call {
+struct ScriptCall {
     steps: Cell<u64>,
     began: Cell<Option<Instant>>,
-    /// Numbers of columns handled, and how many may be.
+    /// Column elements processed so far, and the limit.
     numbers: Cell<u64>,
     numbers_allowed: Cell<u64>,
     longest_column: Cell<usize>,
@@ -57,34 +57,34 @@ struct Call {
     ties: Cell<Option<Ties>>,
     changed: RefCell<Option<Vec<u32>>>,
     generator: RefCell<Option<Generator>>,
-    log: RefCell<Log>,
-    constants: RefCell<Option<Constants>>,
+    log: RefCell<ScriptLog>,
+    constants: RefCell<Option<ScriptConstants>>,
 }
 
 /// Constants of a script and their values.
-pub(super) type Constants = Arc<[(String, Dynamic)]>;
+pub(super) type ScriptConstants = Arc<[(String, Dynamic)]>;
 
-/// What a guest may still write to the log of the run.
+/// The log lines that a guest may still write.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Log {
+pub(super) struct ScriptLog {
     pub who: Arc<str>,
     pub lines_left: u32,
     pub unwritten: u64,
     pub line_bytes: usize,
 }
 
-/// What a call is about.
+/// The input of a call as far as host functions need it.
 #[derive(Clone, Debug)]
-pub(super) struct About {
+pub(super) struct ScriptCallInput {
     pub request: u32,
     pub stream: Stream,
     pub ties: Option<Ties>,
-    /// The places of the instances that may differ from those of the call before; `None` if any.
+    /// Indices of the instances that may differ from those of the previous call; `None` if any may.
     pub changed: Option<Vec<u32>>,
 }
 
-/// Starts a call.
-pub(super) fn begin(limits: &Limits, constants: &Constants, abort: &Abort, about: About) {
+/// Begins a call: stores its input and resets its use of resources.
+pub(super) fn begin(limits: &Limits, constants: &ScriptConstants, abort: &Abort, about: ScriptCallInput) {
     CALL.with(|call| {
         call.steps.set(0);
         call.began.set(None);
@@ -101,7 +101,7 @@ pub(super) fn begin(limits: &Limits, constants: &Constants, abort: &Abort, about
     });
 }
 
-/// The value of the constant `name` of the script at work.
+/// The value of the constant `name` in the running script.
 pub(super) fn constant(name: &str) -> Option<Dynamic> {
     CALL.with(|call| {
         let constants = call.constants.borrow();
@@ -109,17 +109,17 @@ pub(super) fn constant(name: &str) -> Option<Dynamic> {
     })
 }
 
-/// Exchanges the log of this thread's call for that of a guest, or back.
-pub(super) fn swap_log(log: &mut Log) {
+/// Swaps the log of this thread's call with that of a guest.
+pub(super) fn swap_log(log: &mut ScriptLog) {
     CALL.with(|call| std::mem::swap(&mut *call.log.borrow_mut(), log));
 }
 
-/// Steps of the call so far, and numbers of columns handled.
+/// Operations of the call so far, and column elements processed.
 pub(super) fn used() -> (u64, u64) {
     CALL.with(|call| (call.steps.get(), call.numbers.get()))
 }
 
-/// Asked by the engine at every step.
+/// The engine calls this at every operation.
 pub(super) fn progress(steps: u64) -> Option<Dynamic> {
     CALL.with(|call| {
         call.steps.set(steps);
@@ -127,7 +127,7 @@ pub(super) fn progress(steps: u64) -> Option<Dynamic> {
             return None;
         }
         if call.abort.borrow().as_ref().is_some_and(Abort::is_set) {
-            let text = "the simulation was told to end".to_owned();
+            let text = "the simulation was cancelled".to_owned();
             return Some(Dynamic::from(HostError { kind: FaultKind::OutOfTime, text }));
         }
         let now = Instant::now();
@@ -142,8 +142,8 @@ pub(super) fn progress(steps: u64) -> Option<Dynamic> {
     })
 }
 
-/// The call is about to handle that many numbers of columns.
-pub(super) fn charge(numbers: usize) -> Result<(), Failure> {
+/// Charges the call for `numbers` column elements before they are processed.
+pub(super) fn charge(numbers: usize) -> Result<(), ScriptError> {
     CALL.with(|call| {
         let sum = call.numbers.get().saturating_add(numbers as u64 + 8);
         call.numbers.set(sum);
@@ -155,8 +155,8 @@ pub(super) fn charge(numbers: usize) -> Result<(), Failure> {
     })
 }
 
-/// A length that a script asks for.
-pub(super) fn length(len: INT) -> Result<usize, Failure> {
+/// Checks a length that a script passes.
+pub(super) fn length(len: INT) -> Result<usize, ScriptError> {
     let longest = CALL.with(|call| call.longest_column.get());
     let Ok(len) = usize::try_from(len) else {
         return Err(failure(format!("a column has a length of 0 or more, not {len}")));
@@ -173,10 +173,10 @@ pub(super) fn register(to: &mut Registry) {
     to.engine.register_type_with_name::<HostError>("error");
     to.add("to_string", |error: HostError| error.text);
     to.add("random", || -> FLOAT {
-        // The 53 bits that an f64 holds.
+        // An f64 holds 53 bits exactly.
         (next() >> 11) as f64 / (1_u64 << 53) as f64
     });
-    to.add("pick", |n: INT| -> Result<INT, Failure> {
+    to.add("pick", |n: INT| -> Result<INT, ScriptError> {
         let choices = usize::try_from(n).ok().filter(|&n| n > 0);
         let choices = choices.ok_or_else(|| failure(format!("`pick` needs 1 choice or more, not {n}")))?;
         Ok(CALL.with(|call| {
@@ -184,15 +184,15 @@ pub(super) fn register(to: &mut Registry) {
             call.ties.get().unwrap_or_else(fallback).pick(call.request.get(), choices) as INT
         }))
     });
-    to.add("changed", || -> Result<Dynamic, Failure> {
+    to.add("changed", || -> Result<Dynamic, ScriptError> {
         CALL.with(|call| {
             let changed = call.changed.borrow();
-            let Some(places) = &*changed else { return Ok(Dynamic::UNIT) };
-            charge(places.len())?;
-            Ok(Dynamic::from_array(places.iter().map(|&place| Dynamic::from_int(place.into())).collect()))
+            let Some(indices) = &*changed else { return Ok(Dynamic::UNIT) };
+            charge(indices.len())?;
+            Ok(Dynamic::from_array(indices.iter().map(|&index| Dynamic::from_int(index.into())).collect()))
         })
     });
-    to.add("log", |text: Dynamic| -> Result<(), Failure> {
+    to.add("log", |text: Dynamic| -> Result<(), ScriptError> {
         if text.is_int() || text.is_float() {
             let text =
                 "`log` writes a text to the log of the run; for logarithms there are ln(x), log10(x) and log2(x)";
@@ -226,7 +226,7 @@ fn write(text: &str) {
     });
 }
 
-/// The start of `text` that fits `bytes`.
+/// The beginning of `text` that fits into `bytes`.
 pub(super) fn cut(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }

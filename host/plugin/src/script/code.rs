@@ -1,4 +1,4 @@
-//! A compiled script, and its code with certain values of its parameters.
+//! A compiled script, and its code for given values of its parameters.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,67 +7,68 @@ use blis_sim::cluster::Abort;
 use blis_sim::rng::Stream;
 use rhai::{AST, Scope};
 
-use super::call::{self, Constants};
+use super::call::{self, ScriptConstants};
 use super::engine::Kit;
-use super::errors::Source;
-use super::views::Wanted;
-use crate::{Description, Fault};
+use super::errors::ScriptSource;
+use super::views::UsedFields;
+use crate::{Fault, PolicyDescription};
 
-/// A compiled script.
+/// A compiled script, with the default values of its parameters.
 #[derive(Debug)]
 pub(super) struct Script {
-    pub source: Source,
-    pub description: Description,
-    pub functions: Vec<Function>,
-    pub wanted: Wanted,
+    pub source: ScriptSource,
+    pub description: PolicyDescription,
+    pub functions: Vec<ScriptFunction>,
+    pub used_fields: UsedFields,
     pub constants: Vec<String>,
     pub kit: Arc<Kit>,
 }
 
-/// A function that the host calls.
+/// A function of the script that the host calls.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Function {
+pub(super) struct ScriptFunction {
     pub name: &'static str,
     pub parameters: usize,
-    /// The last line of its code.
+    /// The last line with code of this function.
     pub last_line: u64,
 }
 
-/// A script with certain values of its parameters.
+/// The code of a script for given values of its parameters.
 #[derive(Clone)]
-pub(super) struct Code {
+pub(super) struct SpecializedCode {
     pub ast: Arc<AST>,
-    /// Parameters and constants.
-    pub constants: Constants,
+    /// Names and values of parameters and constants.
+    pub constants: ScriptConstants,
 }
 
-impl fmt::Debug for Code {
+impl fmt::Debug for SpecializedCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Code").field("constants", &self.constants).finish_non_exhaustive()
+        f.debug_struct("SpecializedCode").field("constants", &self.constants).finish_non_exhaustive()
     }
 }
 
 impl Script {
-    pub fn function(&self, name: &str) -> Option<&Function> {
+    pub fn function(&self, name: &str) -> Option<&ScriptFunction> {
         self.functions.iter().find(|function| function.name == name)
     }
 
-    /// With `values` for the parameters. Parameters and constants become part of the code, so that
-    /// reading them costs nothing.
-    pub fn compile(&self, values: &[f64]) -> Result<Code, Fault> {
+    /// Compiles the script with `values` for its parameters. Parameters and constants are inlined into the code, so
+    /// that reading them costs nothing.
+    pub fn compile(&self, values: &[f64]) -> Result<SpecializedCode, Fault> {
         let mut scope = Scope::new();
         for (parameter, &value) in self.description.parameters.iter().zip(values) {
             scope.push_constant(parameter.name.as_str(), value);
         }
         let known = scope.len();
-        // What functions see of the constants below is their names, until their values are known.
+        // Before the values are known, functions see the constants below by name only.
         for name in &self.constants {
             scope.push(name.as_str(), ());
         }
         let ast = self.compile_in(&scope)?;
         scope.rewind(known);
-        let about = call::About { request: 0, stream: Stream::new(0, &self.source.path), ties: None, changed: None };
-        call::begin(&self.kit.limits, &Constants::default(), &Abort::default(), about);
+        let about =
+            call::ScriptCallInput { request: 0, stream: Stream::new(0, &self.source.path), ties: None, changed: None };
+        call::begin(&self.kit.limits, &ScriptConstants::default(), &Abort::default(), about);
         let run = self.kit.engine.run_ast_with_scope(&mut scope, &ast);
         run.map_err(|error| self.source.runtime(&error, &self.kit, "the script"))?;
         let mut constants = Scope::new();
@@ -78,7 +79,7 @@ impl Script {
         }
         let ast = if self.constants.is_empty() { ast } else { self.compile_in(&constants)? };
         let constants = constants.iter().map(|(name, _, value)| (name.to_owned(), value)).collect();
-        Ok(Code { ast: Arc::new(ast), constants })
+        Ok(SpecializedCode { ast: Arc::new(ast), constants })
     }
 
     fn compile_in(&self, scope: &Scope<'_>) -> Result<AST, Fault> {

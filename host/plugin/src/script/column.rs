@@ -1,22 +1,22 @@
-//! Columns: a number for each instance (or each request of a batch), and arithmetic on all of them
-//! at once. One operation of the script does the work of a loop, at the speed of compiled code.
+//! Columns: a number for each instance (or each request of a batch), and arithmetic on whole columns. One operation of
+//! the script does the work of a loop, at the speed of compiled code.
 //!
-//! Operations work in place where the column is used nowhere else. Their work is charged to the call
-//! ([`call::charge`]), as the script interpreter counts each of them as one step only.
+//! Operations reuse the memory of a column that has no other reference. Their work is charged to the call
+//! ([`call::charge`]), because the script interpreter counts each of them as one operation only.
 
 use std::sync::Arc;
 
 use rhai::{Array, Dynamic, FLOAT, FnPtr, INT, NativeCallContext};
 
 use super::call::{self, failure};
-use super::registry::{Failure, Registry};
+use super::registry::{Registry, ScriptError};
 
-/// Numbers, as many as there are instances or requests.
+/// One number for each instance or request.
 #[derive(Clone, Debug)]
 pub(super) struct Column(Arc<[f64]>);
 
 impl Column {
-    /// From a view: not charged to the script.
+    /// A column of values from a view; the script is not charged.
     pub fn new(values: impl IntoIterator<Item = f64>) -> Self {
         Self(values.into_iter().collect())
     }
@@ -29,7 +29,7 @@ impl Column {
         self.0.len()
     }
 
-    /// Overwrites `self`, keeping its memory where nobody else has it.
+    /// Overwrites `self`, and reuses its memory if there is no other reference.
     pub fn refill(&mut self, values: impl ExactSizeIterator<Item = f64>) {
         match Arc::get_mut(&mut self.0) {
             Some(own) if own.len() == values.len() => own.iter_mut().zip(values).for_each(|(own, new)| *own = new),
@@ -37,7 +37,7 @@ impl Column {
         }
     }
 
-    fn map(mut self, f: impl Fn(f64) -> f64) -> Result<Self, Failure> {
+    fn map(mut self, f: impl Fn(f64) -> f64) -> Result<Self, ScriptError> {
         call::charge(self.len())?;
         if let Some(own) = Arc::get_mut(&mut self.0) {
             own.iter_mut().for_each(|x| *x = f(*x));
@@ -46,7 +46,7 @@ impl Column {
         Ok(Self(self.0.iter().map(|&x| f(x)).collect()))
     }
 
-    fn zip(mut self, mut other: Self, f: impl Fn(f64, f64) -> f64) -> Result<Self, Failure> {
+    fn zip(mut self, mut other: Self, f: impl Fn(f64, f64) -> f64) -> Result<Self, ScriptError> {
         same_length(&self, &other)?;
         call::charge(self.len())?;
         if let Some(own) = Arc::get_mut(&mut self.0) {
@@ -60,7 +60,7 @@ impl Column {
         Ok(Self(self.0.iter().zip(&*other.0).map(|(&x, &y)| f(x, y)).collect()))
     }
 
-    fn fold<T>(&self, what: &str, f: impl Fn(&[f64]) -> T) -> Result<T, Failure> {
+    fn fold<T>(&self, what: &str, f: impl Fn(&[f64]) -> T) -> Result<T, ScriptError> {
         call::charge(self.len())?;
         if self.0.is_empty() {
             return Err(failure(format!("the {what} of an empty column")));
@@ -68,12 +68,12 @@ impl Column {
         Ok(f(&self.0))
     }
 
-    fn place(&self, index: INT) -> Result<usize, Failure> {
-        let place = usize::try_from(index).ok().filter(|&place| place < self.len());
-        place.ok_or_else(|| {
+    fn index(&self, index: INT) -> Result<usize, ScriptError> {
+        let valid = usize::try_from(index).ok().filter(|&valid| valid < self.len());
+        valid.ok_or_else(|| {
             failure(match self.len() {
-                0 => format!("there is no place {index}: the column is empty"),
-                n => format!("there is no place {index}: the column has the places 0 to {}", n - 1),
+                0 => format!("there is no index {index}: the column is empty"),
+                n => format!("there is no index {index}: the column has the indices 0 to {}", n - 1),
             })
         })
     }
@@ -88,7 +88,7 @@ impl IntoIterator for Column {
     }
 }
 
-fn same_length(a: &Column, b: &Column) -> Result<(), Failure> {
+fn same_length(a: &Column, b: &Column) -> Result<(), ScriptError> {
     if a.len() == b.len() {
         return Ok(());
     }
@@ -99,7 +99,7 @@ fn same_length(a: &Column, b: &Column) -> Result<(), Failure> {
     )))
 }
 
-/// A number as the scripts have them, whole or not, or a truth value.
+/// The value of a number (integer or float) or a truth value (0 or 1).
 pub(super) fn number(value: &Dynamic) -> Option<f64> {
     value
         .as_float()
@@ -108,8 +108,8 @@ pub(super) fn number(value: &Dynamic) -> Option<f64> {
         .ok()
 }
 
-/// The numbers of an array.
-pub(super) fn numbers(array: &[Dynamic]) -> Result<Vec<f64>, Failure> {
+/// The elements of an array as numbers.
+pub(super) fn numbers(array: &[Dynamic]) -> Result<Vec<f64>, ScriptError> {
     let one = |(i, value): (usize, &Dynamic)| {
         number(value).ok_or_else(|| failure(format!("entry {i} of the array is not a number but {}", type_name(value))))
     };
@@ -120,7 +120,7 @@ fn truth(value: bool) -> f64 {
     f64::from(u8::from(value))
 }
 
-/// As Rust's `max`, but not-a-number is not swept under the carpet.
+/// As Rust's `max`, but NaN is propagated.
 fn larger(a: f64, b: f64) -> f64 {
     if a > b || a.is_nan() { a } else { b }
 }
@@ -137,7 +137,7 @@ fn extremes(values: &[f64]) -> (f64, f64) {
     extremes
 }
 
-/// The first place where `better(value, best so far)` holds against all others.
+/// The first index with a value that is `better(value, best so far)` than all others.
 fn first_best(values: &[f64], better: impl Fn(f64, f64) -> bool) -> usize {
     let mut best = 0;
     for (i, &x) in values.iter().enumerate() {
@@ -148,36 +148,36 @@ fn first_best(values: &[f64], better: impl Fn(f64, f64) -> bool) -> usize {
     best
 }
 
-/// As the built-in scorers scale: the fewest 1, the most 0; 1 for all if equal.
-fn fewest_best(column: Column) -> Result<Column, Failure> {
+/// Scaled as in the built-in scorers: the smallest 1, the largest 0; 1 for all if equal.
+fn fewest_best(column: Column) -> Result<Column, ScriptError> {
     let (least, most) = extremes(&column.0);
     column.map(|x| if least == most { 1.0 } else { (most - x) / (most - least) })
 }
 
-/// As the built-in scorers scale: the most 1, the fewest 0; 1 for all if equal.
-fn most_best(column: Column) -> Result<Column, Failure> {
+/// Scaled as in the built-in scorers: the largest 1, the smallest 0; 1 for all if equal.
+fn most_best(column: Column) -> Result<Column, ScriptError> {
     let (least, most) = extremes(&column.0);
     column.map(|x| if least == most { 1.0 } else { (x - least) / (most - least) })
 }
 
-/// 0 for the smallest; equals share the rank of the first of them.
-fn rank_of(column: &Column) -> Result<Column, Failure> {
+/// Ranks from 0 for the smallest; equal values share the rank of the first of them.
+fn rank_of(column: &Column) -> Result<Column, ScriptError> {
     call::charge(column.len().saturating_mul(16))?;
     let mut sorted = column.0.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     Ok(Column(column.0.iter().map(|x| sorted.partition_point(|y| y.total_cmp(x).is_lt()) as f64).collect()))
 }
 
-fn quantile(column: &Column, share: f64) -> Result<f64, Failure> {
+fn quantile(column: &Column, share: f64) -> Result<f64, ScriptError> {
     if !(0.0..=1.0).contains(&share) {
-        return Err(failure(format!("a quantile is asked for by a share from 0 to 1, not {share}")));
+        return Err(failure(format!("a quantile takes a share from 0 to 1, not {share}")));
     }
     call::charge(column.len().saturating_mul(16))?;
     column.fold("quantile", |values| {
         let mut sorted = values.to_vec();
         sorted.sort_unstable_by(f64::total_cmp);
-        let place = share * (sorted.len() - 1) as f64;
-        let (low, part) = (place.floor() as usize, place.fract());
+        let position = share * (sorted.len() - 1) as f64;
+        let (low, part) = (position.floor() as usize, position.fract());
         if part == 0.0 { sorted[low] } else { sorted[low] + part * (sorted[low + 1] - sorted[low]) }
     })
 }
@@ -191,18 +191,18 @@ fn variance(values: &[f64]) -> f64 {
     values.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / values.len() as f64
 }
 
-fn softmax(column: Column) -> Result<Column, Failure> {
+fn softmax(column: Column) -> Result<Column, ScriptError> {
     let (_, most) = extremes(&column.0);
     let raised = column.map(|x| libm::exp(x - most))?;
     share(raised)
 }
 
-fn share(column: Column) -> Result<Column, Failure> {
+fn share(column: Column) -> Result<Column, ScriptError> {
     let sum: f64 = column.0.iter().sum();
     column.map(|x| x / sum)
 }
 
-fn select(mask: &Column, a: &Column, b: &Column) -> Result<Column, Failure> {
+fn select(mask: &Column, a: &Column, b: &Column) -> Result<Column, ScriptError> {
     same_length(mask, a)?;
     same_length(mask, b)?;
     call::charge(mask.len())?;
@@ -210,7 +210,7 @@ fn select(mask: &Column, a: &Column, b: &Column) -> Result<Column, Failure> {
     Ok(Column(choice.collect()))
 }
 
-fn filled(len: INT, value: f64) -> Result<Column, Failure> {
+fn filled(len: INT, value: f64) -> Result<Column, ScriptError> {
     Ok(Column(std::iter::repeat_n(value, call::length(len)?).collect()))
 }
 
@@ -249,7 +249,7 @@ fn operators(to: &mut Registry) {
     to.add("!", |a: Column| a.map(|a| truth(a == 0.0)));
 }
 
-/// `f` for columns of equal length, and for a column and a number.
+/// Registers `f` for two columns of equal length, and for a column and a number.
 fn binary(to: &mut Registry, name: &'static str, f: impl Fn(f64, f64) -> f64 + Copy + Send + Sync + 'static) {
     to.add(name, move |a: Column, b: Column| a.zip(b, f));
     to.add(name, move |a: Column, b: FLOAT| a.map(|a| f(a, b)));
@@ -258,7 +258,7 @@ fn binary(to: &mut Registry, name: &'static str, f: impl Fn(f64, f64) -> f64 + C
     to.add(name, move |a: INT, b: Column| b.map(|b| f(a as f64, b)));
 }
 
-/// `f` for a column, and for a number.
+/// Registers `f` for a column, and for a number.
 fn unary(to: &mut Registry, names: &[&'static str], f: impl Fn(f64) -> f64 + Copy + Send + Sync + 'static) {
     for name in names {
         to.add(name, move |a: Column| a.map(f));
@@ -301,11 +301,11 @@ fn elementwise(to: &mut Registry) {
     to.add("pow", |a: INT, b: FLOAT| libm::pow(a as f64, b));
     to.add("pow", |a: INT, b: INT| libm::pow(a as f64, b as f64));
     for name in ["clamp", "clip"] {
-        to.add(name, |a: Column, low: Dynamic, high: Dynamic| -> Result<Column, Failure> {
+        to.add(name, |a: Column, low: Dynamic, high: Dynamic| -> Result<Column, ScriptError> {
             let (low, high) = bounds(&low, &high)?;
             a.map(|x| smaller(larger(x, low), high))
         });
-        to.add(name, |x: Dynamic, low: Dynamic, high: Dynamic| -> Result<Dynamic, Failure> {
+        to.add(name, |x: Dynamic, low: Dynamic, high: Dynamic| -> Result<Dynamic, ScriptError> {
             let (least, most) = bounds(&low, &high)?;
             if let (Ok(x), Ok(low), Ok(high)) = (x.as_int(), low.as_int(), high.as_int()) {
                 return Ok(Dynamic::from_int(x.clamp(low, high)));
@@ -315,32 +315,32 @@ fn elementwise(to: &mut Registry) {
         });
     }
     for name in ["select", "where", "if_else"] {
-        to.add(name, |mask: Column, a: Dynamic, b: Dynamic| -> Result<Column, Failure> {
+        to.add(name, |mask: Column, a: Dynamic, b: Dynamic| -> Result<Column, ScriptError> {
             let a = spread(&a, mask.len())?;
             select(&mask, &a, &spread(&b, mask.len())?)
         });
     }
     to.add("is_nan", |a: Column| a.map(|a| truth(a.is_nan())));
     to.add("is_finite", |a: Column| a.map(|a| truth(a.is_finite())));
-    to.add("map", |context: NativeCallContext, a: Column, f: FnPtr| -> Result<Column, Failure> {
+    to.add("map", |context: NativeCallContext, a: Column, f: FnPtr| -> Result<Column, ScriptError> {
         call::charge(a.len())?;
-        let one = |&x: &f64| -> Result<f64, Failure> {
+        let one = |&x: &f64| -> Result<f64, ScriptError> {
             let y = f.call_within_context::<Dynamic>(&context, (x,))?;
-            number(&y).ok_or_else(|| failure(format!("the function given to `map` answered {}", type_name(&y))))
+            number(&y).ok_or_else(|| failure(format!("the function given to `map` returned {}", type_name(&y))))
         };
         Ok(Column(a.0.iter().map(one).collect::<Result<Vec<_>, _>>()?.into()))
     });
 }
 
-fn bounds(low: &Dynamic, high: &Dynamic) -> Result<(f64, f64), Failure> {
+fn bounds(low: &Dynamic, high: &Dynamic) -> Result<(f64, f64), ScriptError> {
     match (number(low), number(high)) {
         (Some(low), Some(high)) if low <= high => Ok((low, high)),
         _ => Err(failure(format!("`clamp` needs two numbers, the smaller first: not {low} and {high}"))),
     }
 }
 
-/// A column as it is, a number as a column of it.
-fn spread(value: &Dynamic, len: usize) -> Result<Column, Failure> {
+/// A column unchanged, or a number repeated to a column of length `len`.
+fn spread(value: &Dynamic, len: usize) -> Result<Column, ScriptError> {
     if let Some(column) = value.read_lock::<Column>() {
         return Ok(column.clone());
     }
@@ -351,7 +351,7 @@ fn spread(value: &Dynamic, len: usize) -> Result<Column, Failure> {
 }
 
 fn reductions(to: &mut Registry) {
-    to.add("sum", |a: Column| -> Result<f64, Failure> {
+    to.add("sum", |a: Column| -> Result<f64, ScriptError> {
         call::charge(a.len())?;
         Ok(a.0.iter().sum())
     });
@@ -378,7 +378,7 @@ fn reductions(to: &mut Registry) {
     to.add("count", |a: Column| a.0.iter().filter(|&&x| x != 0.0).count() as INT);
     to.add("contains", |a: Column, x: FLOAT| a.0.contains(&x));
     to.add("contains", |a: Column, x: INT| a.0.contains(&(x as f64)));
-    to.add("dot", |a: Column, b: Column| -> Result<f64, Failure> {
+    to.add("dot", |a: Column, b: Column| -> Result<f64, ScriptError> {
         same_length(&a, &b)?;
         call::charge(a.len())?;
         Ok(a.0.iter().zip(&*b.0).map(|(a, b)| a * b).sum())
@@ -404,20 +404,20 @@ fn making(to: &mut Registry) {
     to.add("ones", |len: INT| filled(len, 1.0));
     to.add("column", |len: INT, value: FLOAT| filled(len, value));
     to.add("column", |len: INT, value: INT| filled(len, value as f64));
-    to.add("column", |array: Array| -> Result<Column, Failure> {
+    to.add("column", |array: Array| -> Result<Column, ScriptError> {
         call::charge(array.len())?;
         Ok(Column(numbers(&array)?.into()))
     });
-    to.add("places", |len: INT| -> Result<Column, Failure> {
+    to.add("indices", |len: INT| -> Result<Column, ScriptError> {
         Ok(Column((0..call::length(len)?).map(|i| i as f64).collect()))
     });
-    to.add("one_hot", |len: INT, place: INT| -> Result<Column, Failure> {
+    to.add("one_hot", |len: INT, index: INT| -> Result<Column, ScriptError> {
         let mut column = filled(len, 0.0)?;
-        let place = column.place(place)?;
-        Arc::make_mut(&mut column.0)[place] = 1.0;
+        let index = column.index(index)?;
+        Arc::make_mut(&mut column.0)[index] = 1.0;
         Ok(column)
     });
-    to.add("to_array", |a: Column| -> Result<Array, Failure> {
+    to.add("to_array", |a: Column| -> Result<Array, ScriptError> {
         call::charge(a.len())?;
         Ok(a.0.iter().map(|&x| Dynamic::from_float(x)).collect())
     });
@@ -426,36 +426,36 @@ fn making(to: &mut Registry) {
 fn access(to: &mut Registry) {
     to.add("len", |a: Column| a.len() as INT);
     to.engine.register_get("len", |a: &mut Column| a.len() as INT);
-    to.engine.register_indexer_get(|a: &mut Column, place: INT| a.place(place).map(|place| a.0[place]));
-    to.engine.register_indexer_get(|a: &mut Column, place: FLOAT| a.place(whole(place)?).map(|place| a.0[place]));
-    to.engine.register_indexer_set(|a: &mut Column, place: INT, value: Dynamic| set(a, place, &value));
-    to.engine.register_indexer_set(|a: &mut Column, place: FLOAT, value: Dynamic| set(a, whole(place)?, &value));
+    to.engine.register_indexer_get(|a: &mut Column, index: INT| a.index(index).map(|index| a.0[index]));
+    to.engine.register_indexer_get(|a: &mut Column, index: FLOAT| a.index(whole(index)?).map(|index| a.0[index]));
+    to.engine.register_indexer_set(|a: &mut Column, index: INT, value: Dynamic| set(a, index, &value));
+    to.engine.register_indexer_set(|a: &mut Column, index: FLOAT, value: Dynamic| set(a, whole(index)?, &value));
     for name in ["to_string", "to_debug"] {
-        to.add(name, |a: Column| -> Result<String, Failure> {
+        to.add(name, |a: Column| -> Result<String, ScriptError> {
             call::charge(a.len().saturating_mul(16))?;
             Ok(format!("{:?}", &a.0[..a.len().min(256)]))
         });
     }
 }
 
-fn whole(place: f64) -> Result<INT, Failure> {
-    if place.fract() == 0.0 && place.abs() < 1e15 {
-        return Ok(place as INT);
+fn whole(index: f64) -> Result<INT, ScriptError> {
+    if index.fract() == 0.0 && index.abs() < 1e15 {
+        return Ok(index as INT);
     }
-    Err(failure(format!("a place is a whole number, not {place}")))
+    Err(failure(format!("an index is a whole number, not {index}")))
 }
 
-fn set(column: &mut Column, place: INT, value: &Dynamic) -> Result<(), Failure> {
-    let place = column.place(place)?;
+fn set(column: &mut Column, index: INT, value: &Dynamic) -> Result<(), ScriptError> {
+    let index = column.index(index)?;
     let value = number(value).ok_or_else(|| failure(format!("a column holds numbers, not {}", type_name(value))))?;
     if Arc::get_mut(&mut column.0).is_none() {
         call::charge(column.len())?;
     }
-    Arc::make_mut(&mut column.0)[place] = value;
+    Arc::make_mut(&mut column.0)[index] = value;
     Ok(())
 }
 
-/// The type of `value`, as scripts and their authors call it.
+/// The type name of `value` in messages to script authors.
 pub(super) fn type_name(value: &Dynamic) -> &'static str {
     if value.is_unit() {
         "nothing"

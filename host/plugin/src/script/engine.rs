@@ -1,5 +1,5 @@
-//! The script engine: what scripts can do, and what they may use up. One engine serves all scripts with
-//! the same limits, on all threads.
+//! The script engine: the functions available to scripts, and their limits. One engine serves all scripts with the same
+//! limits, on all threads.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,12 +10,12 @@ use rhai::packages::{
     LogicPackage, MoreStringPackage, Package as _,
 };
 
-use super::registry::{Names, Registry};
+use super::registry::{KnownNames, Registry};
 use super::{call, column, sandbox, views};
 use crate::Limits;
 use crate::limits::{ENTRIES, FUNCTIONS, NESTED_EXPRESSIONS, VARIABLES};
 
-/// Functions of the language's own packages that scripts may use.
+/// Functions of Rhai's own packages that scripts may use.
 pub(super) const LANGUAGE_FUNCTIONS: [&str; 63] = [
     "all",
     "append",
@@ -82,14 +82,14 @@ pub(super) const LANGUAGE_FUNCTIONS: [&str; 63] = [
     "PI",
 ];
 
-/// An engine, and the names of what there is in it.
+/// An engine, and the names of its functions and fields.
 pub(super) struct Kit {
     pub engine: Engine,
-    pub names: Names,
+    pub names: KnownNames,
     pub limits: Limits,
 }
 
-/// The engine for `limits`.
+/// The shared engine for `limits`.
 pub(super) fn kit(limits: &Limits) -> Arc<Kit> {
     static KITS: Mutex<Vec<Arc<Kit>>> = Mutex::new(Vec::new());
     let mut kits = KITS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,7 +101,7 @@ pub(super) fn kit(limits: &Limits) -> Arc<Kit> {
     kit
 }
 
-/// The engine has some hundred functions, which nobody wants to see.
+/// Omits the engine: its hundreds of functions would flood the output.
 impl fmt::Debug for Kit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Kit").field("limits", &self.limits).finish_non_exhaustive()
@@ -110,7 +110,7 @@ impl fmt::Debug for Kit {
 
 impl Kit {
     fn new(limits: &Limits) -> Self {
-        let mut registry = Registry { engine: Engine::new_raw(), names: Names::default() };
+        let mut registry = Registry { engine: Engine::new_raw(), names: KnownNames::default() };
         confine(&mut registry.engine, limits);
         packages(&mut registry.engine);
         column::register(&mut registry);
@@ -120,7 +120,7 @@ impl Kit {
         Self { engine: registry.engine, names: registry.names, limits: *limits }
     }
 
-    /// Names of all functions.
+    /// The names of all functions.
     pub fn functions(&self) -> impl Iterator<Item = &&'static str> {
         self.names.functions.iter().chain(&LANGUAGE_FUNCTIONS)
     }
@@ -136,7 +136,7 @@ fn confine(engine: &mut Engine, limits: &Limits) {
     engine.set_max_variables(VARIABLES);
     engine.set_max_functions(FUNCTIONS);
     engine.set_max_expr_depths(NESTED_EXPRESSIONS, NESTED_EXPRESSIONS);
-    // A lock that all threads would share.
+    // Interning would take a lock that all threads share.
     engine.set_max_strings_interned(0);
     engine.on_progress(call::progress);
     resolve_constants(engine);
@@ -145,14 +145,14 @@ fn confine(engine: &mut Engine, limits: &Limits) {
     }
 }
 
-/// Constants that did not become part of the code: tables, and what a script tries to assign to.
+/// Resolves constants that are not inlined: tables, and names that a script tries to assign to.
 #[expect(deprecated, reason = "it is how the engine marks what may change in a later version")]
 fn resolve_constants(engine: &mut Engine) {
-    // Variables of the function itself have a number.
+    // Local variables of a function have a number other than 0.
     engine.on_var(|name, number, _| Ok(if number == 0 { call::constant(name) } else { None }));
 }
 
-/// Not the core of the language: it can sleep and exit.
+/// The core package is left out, because it has functions to sleep and to exit.
 fn packages(engine: &mut Engine) {
     ArithmeticPackage::new().register_into_engine(engine);
     LogicPackage::new().register_into_engine(engine);

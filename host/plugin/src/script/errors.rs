@@ -1,4 +1,4 @@
-//! What the script engine reports, in plain words, with the line and what to do about it.
+//! Errors of the script engine in plain words, with the line and a hint.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -8,27 +8,27 @@ use rhai::{Dynamic, EvalAltResult, ParseError, ParseErrorType, Position};
 use super::call::{HostError, cut};
 use super::engine::Kit;
 use super::header::near;
-use super::scan::{Place, Scan};
+use super::scan::{Scan, SourceSpan};
 use crate::limits::ENTRIES;
 use crate::{Fault, FaultKind};
 use blis_diag::{Diagnostic, Location};
 
-/// A script's text and where it comes from, for messages.
+/// A script's text and path, for messages.
 #[derive(Clone, Debug)]
-pub(super) struct Source {
+pub(super) struct ScriptSource {
     pub path: Arc<str>,
     pub text: Arc<str>,
 }
 
-impl Source {
-    /// Something is wrong at `place`, or with the script as a whole.
-    pub fn fault(&self, kind: FaultKind, place: Option<Place<'_>>, text: &str) -> Fault {
-        let Some(place) = place else { return Fault::new(kind, text).at(self.location()) };
-        let len = place.text.chars().count() as u64;
-        self.fault_at(kind, place.line, place.column, len, text)
+impl ScriptSource {
+    /// A fault at `span`, or of the script as a whole.
+    pub fn fault(&self, kind: FaultKind, span: Option<SourceSpan<'_>>, text: &str) -> Fault {
+        let Some(span) = span else { return Fault::new(kind, text).at(self.location()) };
+        let len = span.text.chars().count() as u64;
+        self.fault_at(kind, span.line, span.column, len, text)
     }
 
-    /// Something is wrong with what is said in `line`.
+    /// A fault of the comment or code in `line`.
     pub fn fault_in_line(&self, kind: FaultKind, line: u64, text: &str) -> Fault {
         let index = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
         let shown = self.text.split('\n').nth(index).unwrap_or_default();
@@ -61,7 +61,7 @@ impl Source {
         self.fault_by(kind, error.position(), cut(&text, kit.limits.message_bytes))
     }
 
-    /// `function` of the script, called by the host, ended with `error`.
+    /// A call of the script's `function` by the host ended with `error`.
     pub fn runtime(&self, error: &EvalAltResult, kit: &Kit, function: &str) -> Fault {
         let mut error = error;
         let mut position = Position::NONE;
@@ -84,14 +84,14 @@ impl Source {
         let text = cut(&text, kit.limits.message_bytes);
         let text = format!("in `{inside}`: {text}");
         let mut fault = if position.is_none() {
-            // The engine does not say where limits were passed; the function is known.
+            // The engine does not report where a limit was exceeded; the function is known.
             let scan = Scan::of(&self.text);
-            let place = scan.functions.iter().find(|place| place.text == inside).copied();
-            self.fault(kind, place, &text)
+            let span = scan.functions.iter().find(|span| span.text == inside).copied();
+            self.fault(kind, span, &text)
         } else {
             self.fault_by(kind, position, &text)
         };
-        // Of deep recursion, the first few will do.
+        // For deep recursion the first few callers are enough.
         let shown = callers.lines().rev().filter(|line| !line.is_empty()).take(4);
         let shown: String = shown.map(|line| format!("\n{line}")).collect();
         if !shown.is_empty() {
@@ -134,7 +134,7 @@ fn syntax_text(error: &ParseErrorType, visible: &[&str]) -> (FaultKind, String) 
     (FaultKind::Syntax, text)
 }
 
-/// `word` is reserved, or was disabled.
+/// The message for a `word` that is reserved or disabled.
 fn not_available(word: &str) -> String {
     match word {
         "print" | "debug" => format!("there is no `{word}`: `log(text)` writes to the log of the run"),
@@ -147,7 +147,7 @@ fn runtime_text(error: &EvalAltResult, kit: &Kit) -> (FaultKind, String) {
     use EvalAltResult as E;
     let limits = &kit.limits;
     let text = match error {
-        E::ErrorRuntime(value, _) | E::ErrorTerminated(value, _) => return thrown(value),
+        E::ErrorRuntime(value, _) | E::ErrorTerminated(value, _) => return thrown_value(value),
         E::ErrorTooManyOperations(_) => {
             let most = limits.operations_per_call;
             return (FaultKind::OutOfFuel, format!("more than {most} steps in one call: does a loop not end?"));
@@ -163,16 +163,18 @@ fn runtime_text(error: &EvalAltResult, kit: &Kit) -> (FaultKind, String) {
         E::ErrorDotExpr(text, _) => no_field(text, kit),
         E::ErrorVariableNotFound(name, _) => format!("there is no `{name}` here"),
         E::ErrorPropertyNotFound(name, _) => format!("there is no `{name}` in this object map"),
-        E::ErrorMismatchDataType(wanted, got, _) | E::ErrorMismatchOutputType(wanted, got, _) => mismatch(wanted, got),
+        E::ErrorMismatchDataType(expected, got, _) | E::ErrorMismatchOutputType(expected, got, _) => {
+            mismatch(expected, got)
+        }
         E::ErrorIndexingType(text, _) => {
             let (what, index) = text.trim_end_matches(']').split_once(" [").unwrap_or((text, ""));
             format!("{} has no [{}]", article(what), word(index))
         }
-        E::ErrorArrayBounds(0, index, _) => format!("there is no place {index}: the array is empty"),
+        E::ErrorArrayBounds(0, index, _) => format!("there is no index {index}: the array is empty"),
         E::ErrorArrayBounds(len, index, _) => {
-            format!("there is no place {index}: the array has the places 0 to {}", len - 1)
+            format!("there is no index {index}: the array has the indices 0 to {}", len - 1)
         }
-        E::ErrorStringBounds(len, index, _) => format!("there is no place {index}: the text has {len} characters"),
+        E::ErrorStringBounds(len, index, _) => format!("there is no index {index}: the text has {len} characters"),
         E::ErrorArithmetic(text, _) => {
             let hint = if text.contains("ivision by zero") || text.contains("odulo") {
                 "; whole numbers cannot be divided by zero: check first, or divide by a number with a fraction (`x / float(y)`)"
@@ -202,7 +204,7 @@ fn runtime_text(error: &EvalAltResult, kit: &Kit) -> (FaultKind, String) {
     (FaultKind::Trap, text)
 }
 
-fn thrown(value: &Dynamic) -> (FaultKind, String) {
+fn thrown_value(value: &Dynamic) -> (FaultKind, String) {
     if let Some(error) = value.read_lock::<HostError>() {
         return (error.kind, error.text.clone());
     }
@@ -220,7 +222,7 @@ fn too_large(what: &str, kit: &Kit) -> String {
     }
 }
 
-/// `signature` is as in `foo (i64, column)`.
+/// `signature` has the form `foo (i64, column)`.
 fn no_function(signature: &str, kit: &Kit) -> String {
     let (name, arguments) = signature.split_once(" (").unwrap_or((signature, ")"));
     let arguments: Vec<_> = arguments.trim_end_matches(')').split(", ").filter(|word| !word.is_empty()).collect();
@@ -241,7 +243,7 @@ fn no_function(signature: &str, kit: &Kit) -> String {
     }
 }
 
-/// `text` is as in `Unknown property 'x' - a getter is not registered for type 'column'`.
+/// `text` has the form `Unknown property 'x' - a getter is not registered for type 'column'`.
 fn no_field(text: &str, kit: &Kit) -> String {
     let quoted: Vec<_> = text.split('\'').skip(1).step_by(2).collect();
     let [field, what, ..] = quoted[..] else { return text.to_owned() };
@@ -254,18 +256,18 @@ fn no_field(text: &str, kit: &Kit) -> String {
     format!("{} has no field `{field}`{hint}{nothing}", article(what))
 }
 
-fn mismatch(wanted: &str, got: &str) -> String {
-    let hint = match (word(wanted).as_str(), word(got).as_str()) {
+fn mismatch(expected: &str, got: &str) -> String {
+    let hint = match (word(expected).as_str(), word(got).as_str()) {
         ("truth value", "column") => {
             "; `&` and `|` combine columns, `any(column)` and `all(column)` make a truth value of one"
         }
         ("truth value", "nothing") => "; compare with `()` if something may be missing",
         _ => "",
     };
-    format!("{} is needed here, not {}{hint}", article(wanted), article(got))
+    format!("{} is needed here, not {}{hint}", article(expected), article(got))
 }
 
-/// The engine's name of a type in plain words.
+/// The type name that script authors use for a type name of the engine.
 fn word(name: &str) -> String {
     match name.trim() {
         "i64" => "whole number",
@@ -276,16 +278,16 @@ fn word(name: &str) -> String {
         "char" => "character",
         "map" => "object map",
         "Fn" => "function",
-        // The engine's messages have some types by their names in Rust.
+        // Some messages of the engine contain Rust type paths.
         other => match other.rsplit("::").next().unwrap_or(other) {
             "Column" => "column",
-            "Request" => "request",
-            "Cluster" => "cluster",
-            "Instance" => "instance",
-            "Queued" => "queued request",
-            "Running" => "running batch",
-            "Step" => "step",
-            "Happening" => "event",
+            "RequestObject" => "request",
+            "ClusterObject" => "cluster",
+            "InstanceObject" => "instance",
+            "QueuedObject" => "queued request",
+            "BatchObject" => "running batch",
+            "StepObject" => "step",
+            "EventObject" => "event",
             other => other,
         },
     }

@@ -1,4 +1,4 @@
-//! A script with a state: asks its functions and checks the form of what they answer.
+//! A guest of a script: calls its functions and checks the type of their results.
 
 use std::sync::Arc;
 
@@ -7,33 +7,36 @@ use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedV
 use blis_sim::units::Micros;
 use rhai::{CallFnOptions, Dynamic, FuncArgs, Map, Scope};
 
-use super::call::{self, Log};
-use super::code::{Code, Script};
+use super::call::{self, ScriptLog};
+use super::code::{Script, SpecializedCode};
 use super::column::{Column, number, numbers, type_name};
 use super::state;
-use super::views::{Cluster, ClusterFields, Happening, NameTexts, Queued, Request, RequestFields, Running, Step};
+use super::views::{
+    BatchObject, ClusterFields, ClusterObject, EventObject, NameTexts, QueuedObject, RequestFields, RequestObject,
+    StepObject,
+};
 use crate::limits::{LONGEST_US, UNMEASURED_BYTES};
-use crate::rows::Seen;
+use crate::rows::LatestView;
 use crate::{
-    AdmissionGuest, Constants, Fault, FaultKind, Guest, Kind, LatencyGuest, PreemptionGuest, PriorityGuest,
-    RoutingGuest, SchedulingGuest, Setup, StartedGuest,
+    AdmissionGuest, Fault, FaultKind, Guest, GuestSetup, Kind, LatencyConstants, LatencyGuest, PreemptionGuest,
+    PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest,
 };
 
 pub(super) struct ScriptGuest {
     script: Arc<Script>,
-    code: Code,
-    setup: Setup,
+    code: SpecializedCode,
+    setup: GuestSetup,
     names: NameTexts,
-    /// `this`.
+    /// The value of `this`.
     state: Dynamic,
-    /// Most that the state can have grown since it was measured, bytes.
+    /// Upper bound of the growth of the state since it was measured, bytes.
     grown: u64,
     cluster: Arc<ClusterFields>,
-    /// Of the decisions about the state, if the script asks what changed.
-    seen: Seen,
-    /// For the next call: what changed.
+    /// The latest view of the cluster, if the script calls `changed`.
+    latest: LatestView,
+    /// Result of `changed` for the next call.
     changed: Option<Vec<u32>>,
-    log: Log,
+    log: ScriptLog,
     used: u64,
 }
 
@@ -48,8 +51,8 @@ impl std::fmt::Debug for ScriptGuest {
 }
 
 impl ScriptGuest {
-    pub fn start(script: Arc<Script>, code: Code, setup: &Setup) -> Result<Self, Fault> {
-        let log = Log {
+    pub fn start(script: Arc<Script>, code: SpecializedCode, setup: &GuestSetup) -> Result<Self, Fault> {
+        let log = ScriptLog {
             who: Arc::clone(&script.source.path),
             lines_left: setup.limits.log_lines,
             unwritten: 0,
@@ -63,7 +66,7 @@ impl ScriptGuest {
             state: Dynamic::from_map(Map::new()),
             grown: 0,
             cluster: Arc::default(),
-            seen: Seen::default(),
+            latest: LatestView::default(),
             changed: None,
             log,
             used: 0,
@@ -72,25 +75,26 @@ impl ScriptGuest {
         Ok(guest)
     }
 
-    /// What `init` makes of an empty state.
+    /// Calls `init`, which turns the empty state into the initial one.
     fn initialise(&mut self) -> Result<(), Fault> {
         self.state = Dynamic::from_map(Map::new());
         self.grown = 0;
         let Some(parameters) = self.script.function("init").map(|init| init.parameters) else { return Ok(()) };
-        let answer = match parameters {
+        let output = match parameters {
             0 => self.call("init", (), 0, None)?,
             _ => self.call("init", (self.info(),), 0, None)?,
         };
-        if answer.is_map() {
-            self.state = answer;
-        } else if !answer.is_unit() {
-            let text = format!("init answered {}; it answers the state, an object map `#{{…}}`", type_name(&answer));
-            return Err(self.bad_answer("init", FaultKind::Refused, &text));
+        if output.is_map() {
+            self.state = output;
+        } else if !output.is_unit() {
+            let text =
+                format!("init returned {}; it must return the state, an object map `#{{…}}`", type_name(&output));
+            return Err(self.bad_output("init", FaultKind::Refused, &text));
         }
         Ok(())
     }
 
-    /// What `init` is told.
+    /// The argument of `init`.
     fn info(&self) -> Map {
         let int = |value: u32| Dynamic::from_int(i64::from(value));
         let instance = |info: &blis_sim::policy::InstanceInfo| {
@@ -103,11 +107,12 @@ impl ScriptGuest {
             Dynamic::from_map(fields.into_iter().map(|(name, value)| (name.into(), int(value))).collect())
         };
         let instances = self.setup.instances.iter().map(instance).collect();
-        let facts = self.setup.facts.iter().map(|(name, value)| (name.into(), Dynamic::from_float(*value))).collect();
+        let model_facts =
+            self.setup.model_facts.iter().map(|(name, value)| (name.into(), Dynamic::from_float(*value))).collect();
         let mut info = Map::new();
         info.insert("kind".into(), self.setup.kind.name().into());
         info.insert("instances".into(), Dynamic::from_array(instances));
-        info.insert("facts".into(), Dynamic::from_map(facts));
+        info.insert("model_facts".into(), Dynamic::from_map(model_facts));
         info
     }
 
@@ -121,44 +126,44 @@ impl ScriptGuest {
     ) -> Result<Dynamic, Fault> {
         let kit = &self.script.kit;
         let changed = self.changed.take();
-        let about = call::About { request: about, stream: self.setup.stream, ties: ties.copied(), changed };
+        let about = call::ScriptCallInput { request: about, stream: self.setup.stream, ties: ties.copied(), changed };
         call::begin(&kit.limits, &self.code.constants, &self.setup.abort, about);
         call::swap_log(&mut self.log);
         let options = CallFnOptions::new().eval_ast(false).rewind_scope(true).bind_this_ptr(&mut self.state);
-        let answer =
+        let output =
             kit.engine.call_fn_with_options::<Dynamic>(options, &mut Scope::new(), &self.code.ast, function, arguments);
         call::swap_log(&mut self.log);
         let (steps, numbers) = call::used();
         self.used = steps;
-        // A step can add an entry of some 64 bytes, a number of a column is one of 8.
+        // One operation can add an entry of some 64 bytes; each column element has 8 bytes.
         self.grown = self.grown.saturating_add(steps.saturating_mul(64)).saturating_add(numbers.saturating_mul(8));
-        let answer = answer.map_err(|error| {
-            // It may have asked what changed, and not got round to it.
-            self.seen = Seen::default();
+        let output = output.map_err(|error| {
+            // The call may have ended before the script used the result of `changed`.
+            self.latest = LatestView::default();
             self.script.source.runtime(&error, kit, function)
         });
         if self.grown > UNMEASURED_BYTES || !self.state.is_map() {
             self.measure(function)?;
         }
-        answer
+        output
     }
 
-    /// Ends with an error, and a fresh state, if the state is too large or no object map.
+    /// Fails, and resets the state, if the state is too large or is not an object map.
     fn measure(&mut self, function: &'static str) -> Result<(), Fault> {
         let most = self.setup.limits.state_bytes;
         let fault = if !self.state.is_map() {
             let text = format!("`this` became {}; it stays an object map", type_name(&self.state));
-            self.bad_answer(function, FaultKind::Trap, &text)
+            self.bad_output(function, FaultKind::Trap, &text)
         } else if state::size(&self.state) > most {
             let text = format!("the state, `this`, takes more than {most} bytes: forget what is old");
-            self.bad_answer(function, FaultKind::OutOfMemory, &text)
+            self.bad_output(function, FaultKind::OutOfMemory, &text)
         } else {
             self.grown = 0;
             return Ok(());
         };
-        // Without calling `init`, which may be what makes it large.
+        // Does not call `init`, which may be what makes the state large.
         self.state = Dynamic::from_map(Map::new());
-        self.seen = Seen::default();
+        self.latest = LatestView::default();
         self.grown = 0;
         if function != "init" {
             self.initialise()?;
@@ -166,8 +171,8 @@ impl ScriptGuest {
         Err(fault)
     }
 
-    /// Something is wrong with the answer of `function`: points at its last line.
-    fn bad_answer(&self, function: &str, kind: FaultKind, text: &str) -> Fault {
+    /// A fault of the result of `function`, located at its last line.
+    fn bad_output(&self, function: &str, kind: FaultKind, text: &str) -> Fault {
         let line = self.script.function(function).map_or(1, |function| function.last_line);
         self.script.source.fault_in_line(kind, line, text)
     }
@@ -180,57 +185,58 @@ impl ScriptGuest {
         Err(self.script.source.fault(FaultKind::MissingExport, None, &text))
     }
 
-    fn request(&self, request: &RequestView<'_>, now: Micros, tenant_in_flight: Option<u32>) -> Request {
-        let fields = RequestFields::new(request, now, tenant_in_flight, &self.script.wanted, &self.names);
-        Request(Arc::new(fields))
+    fn request(&self, request: &RequestView<'_>, now: Micros, tenant_in_flight: Option<u32>) -> RequestObject {
+        let fields = RequestFields::new(request, now, tenant_in_flight, &self.script.used_fields, &self.names);
+        RequestObject(Arc::new(fields))
     }
 
-    /// Of a decision that sees the cluster.
-    fn views(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> (Request, Cluster) {
+    /// The arguments of a decision that reads the cluster.
+    fn views(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> (RequestObject, ClusterObject) {
         let tenant_in_flight = cluster.tenant_in_flight(request.tags.tenant);
         let request = self.request(request, cluster.now, Some(tenant_in_flight));
-        // The script may have kept the view of an earlier call; then it keeps it as it was.
-        Arc::make_mut(&mut self.cluster).update(cluster, &self.script.wanted);
-        if self.script.wanted.changed {
-            self.changed = self.seen.look(cluster).changed().map(<[u32]>::to_vec);
+        // If the script has kept the view of an earlier call, that view stays unchanged.
+        Arc::make_mut(&mut self.cluster).update(cluster, &self.script.used_fields);
+        if self.script.used_fields.changed {
+            self.changed = self.latest.advance(cluster).changed().map(<[u32]>::to_vec);
         }
-        (request, Cluster(Arc::clone(&self.cluster)))
+        (request, ClusterObject(Arc::clone(&self.cluster)))
     }
 
-    /// A choice among `len`, by its place or by a score for each, of which the highest counts.
+    /// A choice among `len` from the result: an index, or a score for each, of which the highest wins.
     fn choice(
         &self,
         function: &str,
-        answer: &Dynamic,
+        output: &Dynamic,
         len: usize,
         scores: &mut Vec<f64>,
         tie: impl FnOnce(usize) -> usize,
     ) -> Result<usize, Fault> {
-        let bad = |kind, text: String| Err(self.bad_answer(function, kind, &text));
-        if let Some(column) = answer.read_lock::<Column>() {
+        let bad = |kind, text: String| Err(self.bad_output(function, kind, &text));
+        if let Some(column) = output.read_lock::<Column>() {
             scores.extend_from_slice(column.values());
-        } else if let Ok(array) = answer.as_array_ref() {
+        } else if let Ok(array) = output.as_array_ref() {
             match numbers(&array) {
                 Ok(values) => scores.extend(values),
                 Err(error) => return Err(self.script.source.runtime(&error, &self.script.kit, function)),
             }
-        } else if !answer.is_bool()
-            && let Some(place) = number(answer)
+        } else if !output.is_bool()
+            && let Some(index) = number(output)
         {
-            return self.place(function, place, len);
+            return self.index(function, index, len);
         } else {
-            let text = format!("{function} answered {}; it answers a column of scores, or a place", type_name(answer));
-            let hint = if answer.is_unit() { ": does its last line end in `;`?" } else { "" };
+            let text =
+                format!("{function} returned {}; it must return a column of scores, or an index", type_name(output));
+            let hint = if output.is_unit() { ": does its last line end in `;`?" } else { "" };
             return bad(FaultKind::Trap, format!("{text}{hint}"));
         }
         if scores.len() != len {
-            let text = format!("{function} answered {} scores; it answers one for each of {len}", scores.len());
+            let text = format!("{function} returned {} scores; it must return one for each of {len}", scores.len());
             scores.clear();
             return bad(FaultKind::OutOfRange, text);
         }
-        if let Some(place) = scores.iter().position(|score| score.is_nan()) {
+        if let Some(index) = scores.iter().position(|score| score.is_nan()) {
             scores.clear();
-            let text = format!("{function} answered not-a-number (NaN) as score of place {place}; {NAN_COMES_FROM}");
+            let text = format!("{function} returned not-a-number (NaN) as score of index {index}; {NAN_COMES_FROM}");
             return bad(FaultKind::NotANumber, text);
         }
         let best = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -238,50 +244,50 @@ impl ScriptGuest {
         if tied == 0 {
             return bad(
                 FaultKind::OutOfRange,
-                format!("{function} answered no scores: there is nothing to choose from"),
+                format!("{function} returned no scores: there is nothing to choose from"),
             );
         }
-        let mut places = scores.iter().enumerate().filter(|&(_, &score)| score == best).map(|(place, _)| place);
-        Ok(places.nth(tie(tied)).unwrap_or(0))
+        let mut indices = scores.iter().enumerate().filter(|&(_, &score)| score == best).map(|(index, _)| index);
+        Ok(indices.nth(tie(tied)).unwrap_or(0))
     }
 
-    fn place(&self, function: &str, place: f64, len: usize) -> Result<usize, Fault> {
-        if place.is_nan() {
-            let text = format!("{function} answered not-a-number (NaN); {NAN_COMES_FROM}");
-            return Err(self.bad_answer(function, FaultKind::NotANumber, &text));
+    fn index(&self, function: &str, index: f64, len: usize) -> Result<usize, Fault> {
+        if index.is_nan() {
+            let text = format!("{function} returned not-a-number (NaN); {NAN_COMES_FROM}");
+            return Err(self.bad_output(function, FaultKind::NotANumber, &text));
         }
-        if place.fract() == 0.0 && place >= 0.0 && place < len as f64 {
-            return Ok(place as usize);
+        if index.fract() == 0.0 && index >= 0.0 && index < len as f64 {
+            return Ok(index as usize);
         }
         let range = if len == 0 {
             "there is nothing to choose from".to_owned()
         } else {
-            format!("a place from 0 to {}", len - 1)
+            format!("an index from 0 to {}", len - 1)
         };
-        let text = format!("{function} answered {place}; it must be {range}");
-        Err(self.bad_answer(function, FaultKind::OutOfRange, &text))
+        let text = format!("{function} returned {index}; it must be {range}");
+        Err(self.bad_output(function, FaultKind::OutOfRange, &text))
     }
 
-    fn number(&self, function: &str, answer: &Dynamic) -> Result<f64, Fault> {
-        let Some(value) = number(answer).filter(|_| !answer.is_bool()) else {
-            let hint = if answer.is_unit() { ": does its last line end in `;`?" } else { "" };
-            let text = format!("{function} answered {}; it answers a number{hint}", type_name(answer));
-            return Err(self.bad_answer(function, FaultKind::Trap, &text));
+    fn number(&self, function: &str, output: &Dynamic) -> Result<f64, Fault> {
+        let Some(value) = number(output).filter(|_| !output.is_bool()) else {
+            let hint = if output.is_unit() { ": does its last line end in `;`?" } else { "" };
+            let text = format!("{function} returned {}; it must return a number{hint}", type_name(output));
+            return Err(self.bad_output(function, FaultKind::Trap, &text));
         };
         if value.is_nan() {
-            let text = format!("{function} answered not-a-number (NaN); {NAN_COMES_FROM}");
-            return Err(self.bad_answer(function, FaultKind::NotANumber, &text));
+            let text = format!("{function} returned not-a-number (NaN); {NAN_COMES_FROM}");
+            return Err(self.bad_output(function, FaultKind::NotANumber, &text));
         }
         Ok(value)
     }
 
-    fn duration(&self, function: &str, answer: &Dynamic) -> Result<u64, Fault> {
-        let us = self.number(function, answer)?;
+    fn duration(&self, function: &str, output: &Dynamic) -> Result<u64, Fault> {
+        let us = self.number(function, output)?;
         if (0.0..=LONGEST_US as f64).contains(&us) {
             return Ok(us.round() as u64);
         }
-        let text = format!("{function} answered {us} µs; it must be at least 0 and at most a day");
-        Err(self.bad_answer(function, FaultKind::OutOfRange, &text))
+        let text = format!("{function} returned {us} µs; it must be at least 0 and at most a day");
+        Err(self.bad_output(function, FaultKind::OutOfRange, &text))
     }
 }
 
@@ -291,24 +297,24 @@ impl AdmissionGuest for ScriptGuest {
     fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<AdmissionDecision, Fault> {
         self.missing("admit", Kind::Admission)?;
         let views = self.views(request, cluster);
-        let answer = self.call("admit", views, request.id, None)?;
-        if let Ok(admitted) = answer.as_bool() {
+        let output = self.call("admit", views, request.id, None)?;
+        if let Ok(admitted) = output.as_bool() {
             return Ok(if admitted {
                 AdmissionDecision::Admit
             } else {
                 AdmissionDecision::Reject(Reason::Plugin(None))
             });
         }
-        if let Ok(reason) = answer.as_immutable_string_ref() {
+        if let Ok(reason) = output.as_immutable_string_ref() {
             let reason = call::cut(&reason, self.setup.limits.message_bytes);
             return Ok(AdmissionDecision::Reject(Reason::Text(reason.into())));
         }
-        let hint = if answer.is_unit() { ": does its last line end in `;`?" } else { "" };
+        let hint = if output.is_unit() { ": does its last line end in `;`?" } else { "" };
         let text = format!(
-            "admit answered {}; it answers true, or false or a text (the reason) to reject{hint}",
-            type_name(&answer)
+            "admit returned {}; it must return true, or false or a text (the reason) to reject{hint}",
+            type_name(&output)
         );
-        Err(self.bad_answer("admit", FaultKind::Trap, &text))
+        Err(self.bad_output("admit", FaultKind::Trap, &text))
     }
 }
 
@@ -322,8 +328,8 @@ impl RoutingGuest for ScriptGuest {
     ) -> Result<usize, Fault> {
         self.missing("route", Kind::Routing)?;
         let views = self.views(request, cluster);
-        let answer = self.call("route", views, request.id, Some(ties))?;
-        self.choice("route", &answer, cluster.len(), scores, |tied| ties.pick(request.id, tied))
+        let output = self.call("route", views, request.id, Some(ties))?;
+        self.choice("route", &output, cluster.len(), scores, |tied| ties.pick(request.id, tied))
     }
 }
 
@@ -331,12 +337,12 @@ impl PriorityGuest for ScriptGuest {
     fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> Result<i64, Fault> {
         self.missing("priority", Kind::Priority)?;
         let view = self.request(request, now, None);
-        let answer = self.call("priority", (view,), request.id, None)?;
-        if let Ok(priority) = answer.as_int() {
+        let output = self.call("priority", (view,), request.id, None)?;
+        if let Ok(priority) = output.as_int() {
             return Ok(priority);
         }
-        // Beyond the range it is the end of the range: infinitely urgent is as urgent as can be.
-        self.number("priority", &answer).map(|priority| priority.round() as i64)
+        // Conversion to i64 saturates, so an infinite priority becomes the highest one.
+        self.number("priority", &output).map(|priority| priority.round() as i64)
     }
 }
 
@@ -344,8 +350,8 @@ impl SchedulingGuest for ScriptGuest {
     fn rank(&mut self, queued: &QueuedView<'_>) -> Result<f64, Fault> {
         self.missing("rank", Kind::Scheduling)?;
         let view = self.request(&queued.request, queued.now, None);
-        let answer = self.call("rank", (view, Queued::from(queued)), queued.request.id, None)?;
-        self.number("rank", &answer)
+        let output = self.call("rank", (view, QueuedObject::from(queued)), queued.request.id, None)?;
+        self.number("rank", &output)
     }
 }
 
@@ -353,16 +359,16 @@ impl PreemptionGuest for ScriptGuest {
     fn victim(&mut self, batch: &BatchView) -> Result<usize, Fault> {
         self.missing("victim", Kind::Preemption)?;
         let about = batch.id.get(batch.wanting).copied().unwrap_or(0);
-        let answer = self.call("victim", (Running::new(batch, &self.names),), about, None)?;
-        self.choice("victim", &answer, batch.len(), &mut Vec::new(), |tied| tied - 1)
+        let output = self.call("victim", (BatchObject::new(batch, &self.names),), about, None)?;
+        self.choice("victim", &output, batch.len(), &mut Vec::new(), |tied| tied - 1)
     }
 }
 
 impl LatencyGuest for ScriptGuest {
     fn step_time(&mut self, batch: &Batch) -> Result<u64, Fault> {
         self.missing("step_time", Kind::Latency)?;
-        let answer = self.call("step_time", (Step(*batch),), 0, None)?;
-        self.duration("step_time", &answer)
+        let output = self.call("step_time", (StepObject(*batch),), 0, None)?;
+        self.duration("step_time", &output)
     }
 
     fn queueing_time(&mut self, input_tokens: u32) -> Result<u64, Fault> {
@@ -370,52 +376,52 @@ impl LatencyGuest for ScriptGuest {
         if self.script.function("queueing_time").is_none() {
             return Ok(0);
         }
-        let answer = self.call("queueing_time", (i64::from(input_tokens),), 0, None)?;
-        self.duration("queueing_time", &answer)
+        let output = self.call("queueing_time", (i64::from(input_tokens),), 0, None)?;
+        self.duration("queueing_time", &output)
     }
 
-    fn constants(&mut self) -> Result<Constants, Fault> {
+    fn constants(&mut self) -> Result<LatencyConstants, Fault> {
         self.missing("step_time", Kind::Latency)?;
-        let mut constants =
-            Constants { shortest_step: 1, output_token: 0, post_decode: 0, scheduling: 0, preemption: 0 };
+        let mut constants = LatencyConstants::default();
         if self.script.function("constants").is_none() {
             return Ok(constants);
         }
-        let answer = self.call("constants", (), 0, None)?;
-        let Ok(map) = answer.as_map_ref() else {
-            let text = format!("constants answered {}; it answers an object map", type_name(&answer));
-            return Err(self.bad_answer("constants", FaultKind::Trap, &text));
+        let output = self.call("constants", (), 0, None)?;
+        let Ok(map) = output.as_map_ref() else {
+            let text = format!("constants returned {}; it must return an object map", type_name(&output));
+            return Err(self.bad_output("constants", FaultKind::Trap, &text));
         };
         for (name, value) in map.iter() {
             let field = match name.as_str() {
-                "shortest_step" => &mut constants.shortest_step,
-                "output_token" => &mut constants.output_token,
-                "post_decode" => &mut constants.post_decode,
-                "scheduling" => &mut constants.scheduling,
-                "preemption" => &mut constants.preemption,
+                "shortest_step_us" => &mut constants.shortest_step_us,
+                "output_token_us" => &mut constants.output_token_us,
+                "post_decode_us" => &mut constants.post_decode_us,
+                "scheduling_us" => &mut constants.scheduling_us,
+                "preemption_us" => &mut constants.preemption_us,
                 other => {
-                    let known = ["shortest_step", "output_token", "post_decode", "scheduling", "preemption"];
+                    let known =
+                        ["shortest_step_us", "output_token_us", "post_decode_us", "scheduling_us", "preemption_us"];
                     let text = format!("there is no constant `{other}`{}", super::header::near(other, &known, ""));
-                    return Err(self.bad_answer("constants", FaultKind::OutOfRange, &text));
+                    return Err(self.bad_output("constants", FaultKind::OutOfRange, &text));
                 }
             };
             *field = self.duration("constants", value)?;
         }
-        if constants.shortest_step == 0 {
-            let text = "the shortest step is 0 µs; it must be at least 1";
-            return Err(self.bad_answer("constants", FaultKind::OutOfRange, text));
+        if constants.shortest_step_us == 0 {
+            let text = "shortest_step_us is 0; it must be at least 1";
+            return Err(self.bad_output("constants", FaultKind::OutOfRange, text));
         }
         Ok(constants)
     }
 }
 
 impl Guest for ScriptGuest {
-    fn notice(&mut self, event: &Event) -> Result<(), Fault> {
-        if self.script.function("notice").is_none() {
+    fn observe(&mut self, event: &Event) -> Result<(), Fault> {
+        if self.script.function("observe").is_none() {
             return Ok(());
         }
-        let view = Happening { event: *event, names: Arc::clone(&self.names) };
-        self.call("notice", (view,), event.request, None).map(|_| ())
+        let view = EventObject { event: *event, names: Arc::clone(&self.names) };
+        self.call("observe", (view,), event.request, None).map(|_| ())
     }
 
     fn save(&mut self) -> Result<Vec<u8>, Fault> {
@@ -428,7 +434,7 @@ impl Guest for ScriptGuest {
             let text = format!("the state cannot be restored: {text}");
             self.script.source.fault(FaultKind::Refused, None, &text)
         })?;
-        self.seen = Seen::default();
+        self.latest = LatestView::default();
         self.grown = 0;
         Ok(())
     }
@@ -443,7 +449,7 @@ impl Guest for ScriptGuest {
             state: Dynamic::UNIT,
             grown: 0,
             cluster: Arc::default(),
-            seen: Seen::default(),
+            latest: LatestView::default(),
             changed: None,
             log: self.log.clone(),
             used: self.used,

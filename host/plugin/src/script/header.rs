@@ -1,34 +1,34 @@
-//! What a script says about itself, in comments: `// @name`, `// @about`, `// @version`, `// @events`,
-//! `// @param name default min max about`, `// @every_step`.
+//! The metadata of a script, in comments: `// @name`, `// @about`, `// @version`, `// @events`, `// @param name default
+//! min max about`, `// @every_step`.
 
 use blis_diag::most_alike;
 use blis_sim::policy::Events;
 
-use super::scan::{Place, Scan};
-use crate::Parameter;
+use super::scan::{Scan, SourceSpan};
+use crate::PolicyParameter;
 use crate::limits::PARAMETERS;
 
-/// What the comments say.
+/// The metadata read from the comments.
 #[derive(Debug, Default)]
-pub(super) struct Header {
+pub(super) struct ScriptHeader {
     pub name: Option<String>,
     pub about: String,
     pub version: String,
     pub events: Events,
-    pub parameters: Vec<Parameter>,
+    pub parameters: Vec<PolicyParameter>,
     pub every_step: bool,
 }
 
-/// What is wrong, and where.
+/// An error in a comment, with its position.
 #[derive(Debug)]
-pub(super) struct Mistake<'a> {
-    pub place: Place<'a>,
+pub(super) struct HeaderError<'a> {
+    pub span: SourceSpan<'a>,
     pub text: String,
 }
 
 const KEYS: [&str; 6] = ["name", "about", "version", "events", "param", "every_step"];
 const EVENTS: [&str; 6] = ["routed", "first_token", "completed", "ended", "rejected", "blocks"];
-/// Words of the language, and names that functions are called with.
+/// Keywords of the language, and parameter names of the functions that the host calls.
 const RESERVED: [&str; 46] = [
     "let", "const", "if", "else", "switch", "do", "while", "until", "loop", "for", "in", "continue", "break", "return",
     "throw", "try", "catch", "fn", "private", "this", "true", "false", "import", "export", "as", "global", "static",
@@ -36,16 +36,16 @@ const RESERVED: [&str; 46] = [
     "sync", "async", "await", "yield", "void",
 ];
 
-impl Header {
-    pub fn of<'a>(scan: &Scan<'a>) -> Result<Self, Mistake<'a>> {
+impl ScriptHeader {
+    pub fn of<'a>(scan: &Scan<'a>) -> Result<Self, HeaderError<'a>> {
         let mut header = Self::default();
-        for &place in &scan.comments {
-            let Some(line) = place.text.strip_prefix('@') else { continue };
+        for &span in &scan.comments {
+            let Some(line) = span.text.strip_prefix('@') else { continue };
             if !line.starts_with(|c: char| c.is_alphabetic()) {
                 continue;
             }
             let (key, value) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-            header.line(key, value.trim()).map_err(|text| Mistake { place, text })?;
+            header.line(key, value.trim()).map_err(|text| HeaderError { span, text })?;
         }
         Ok(header)
     }
@@ -98,7 +98,7 @@ impl Header {
     }
 }
 
-fn parameter(value: &str) -> Result<Parameter, String> {
+fn parameter(value: &str) -> Result<PolicyParameter, String> {
     let form = "write `// @param name default min max about`";
     let (words, about) = split_words::<4>(value);
     let [name, numbers @ ..] = words.ok_or_else(|| format!("a parameter needs a name and three numbers: {form}"))?;
@@ -120,7 +120,7 @@ fn parameter(value: &str) -> Result<Parameter, String> {
     if !(min <= default && default <= max) {
         return Err(format!("the default {default} of `{name}` is not between {min} and {max}: {form}"));
     }
-    Ok(Parameter { name: name.to_owned(), default, min, max, about: about.to_owned() })
+    Ok(PolicyParameter { name: name.to_owned(), default, min, max, about: about.to_owned() })
 }
 
 /// The first `N` words, and the rest.
@@ -136,7 +136,7 @@ fn split_words<const N: usize>(mut text: &str) -> (Option<[&str; N]>, &str) {
     (Some(words), text)
 }
 
-/// `; did you mean …?` if one of `names` is near.
+/// The text `; did you mean …?` if one of `names` is similar to `name`.
 pub(super) fn near<'a, 'b: 'a>(name: &str, names: impl IntoIterator<Item = &'a &'b str>, sigil: &str) -> String {
     let names: Vec<&str> = names.into_iter().copied().collect();
     match most_alike(name, &names) {
@@ -149,8 +149,8 @@ pub(super) fn near<'a, 'b: 'a>(name: &str, names: impl IntoIterator<Item = &'a &
 mod tests {
     use super::*;
 
-    fn mistake(source: &str) -> String {
-        Header::of(&Scan::of(source)).expect_err(source).text
+    fn error(source: &str) -> String {
+        ScriptHeader::of(&Scan::of(source)).expect_err(source).text
     }
 
     #[test]
@@ -165,7 +165,7 @@ mod tests {
             // an @example that is none, x@y.z
             fn f() {}
         ";
-        let header = Header::of(&Scan::of(source)).unwrap();
+        let header = ScriptHeader::of(&Scan::of(source)).unwrap();
         assert_eq!(header.name.as_deref(), Some("my-router"));
         assert_eq!((header.about.as_str(), header.version.as_str()), ("Sends requests where they fit.", "1.2"));
         assert_eq!(header.events, Events { completed: true, routed: true, ..Events::NONE });
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn parameters_are_limited() {
         let source: String = (0..50_000).map(|n| format!("// @param p{n} 1 0 2\n")).collect();
-        assert_eq!(mistake(&source), "there are more than 256 parameters");
+        assert_eq!(error(&source), "there are more than 256 parameters");
     }
 
     #[test]
@@ -198,7 +198,7 @@ mod tests {
             "// @param a 1 0 2\n// @param a 1 0 2",
             "// @every_step yes",
         ];
-        let mistakes: Vec<_> = sources.iter().map(|source| mistake(source)).collect();
+        let mistakes: Vec<_> = sources.iter().map(|source| error(source)).collect();
         insta::assert_snapshot!(mistakes.join("\n"), @r"
         there is no `@parm`; did you mean `@param`?
         there is no `@author`; did you mean `@about`?

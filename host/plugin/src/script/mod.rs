@@ -1,13 +1,13 @@
-//! Rhai scripts as plugins: text in, policy out, within a millisecond and inside limits.
+//! Rhai scripts as plugins: compiled from text within a millisecond and limited in all resources.
 //!
 //! ```text
-//! text ── scan ──► header (`// @param` …) ── compile ──► Script ── start ──► ScriptGuest ── call ──► answer
+//! text ── scan ──► header (`// @param` …) ── compile ──► Script ── start ──► ScriptGuest ── call ──► output
 //! ```
 //!
-//! A script defines a function for each kind of decision it makes (`route(r, s)`, `admit(r, s)` …);
-//! which ones there are says what it can be used for. It sees the cluster as columns and computes with
-//! whole columns; the host takes the instance with the highest score. What scripts may use is written
-//! down in `sdk/rhai/README.md`, and a test holds that page to this code.
+//! A script defines a function for each kind of decision it makes (`route(r, s)`, `admit(r, s)` …); these functions
+//! determine its kinds. It reads the cluster as columns and computes with whole columns; the host chooses the instance
+//! with the highest score. `sdk/rhai/README.md` documents all that scripts may use, and a test compares that page with
+//! this code.
 
 mod call;
 mod code;
@@ -31,18 +31,18 @@ use std::sync::Arc;
 
 use rhai::AST;
 
-use self::code::{Code, Function, Script};
-use self::errors::Source;
+use self::code::{Script, ScriptFunction, SpecializedCode};
+use self::errors::ScriptSource;
 use self::guest::ScriptGuest;
-use self::header::{Header, near};
-use self::scan::{Place, Scan};
-use self::views::Wanted;
+use self::header::{ScriptHeader, near};
+use self::scan::{Scan, SourceSpan};
+use self::views::UsedFields;
 use blis_diag::Location;
 
 use super::limits::SCRIPT_BYTES;
-use super::{Description, Fault, FaultKind, Kind, Limits, Plugin, Setup, StartedGuest, Technology};
+use super::{Fault, FaultKind, GuestSetup, Kind, Limits, Plugin, PolicyDescription, StartedGuest, Technology};
 
-/// Functions that the host calls, and what they are given.
+/// Functions that the host calls, with their kinds and parameters.
 const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 10] = [
     ("admit", Some(Kind::Admission), &["r", "s"]),
     ("route", Some(Kind::Routing), &["r", "s"]),
@@ -52,26 +52,26 @@ const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 10] = [
     ("step_time", Some(Kind::Latency), &["b"]),
     ("queueing_time", None, &["tokens"]),
     ("constants", None, &[]),
-    ("notice", None, &["e"]),
+    ("observe", None, &["e"]),
     ("init", None, &["info"]),
 ];
 
-/// A script with the default values of its parameters.
+/// A script compiled with the default values of its parameters.
 #[derive(Debug)]
 struct ScriptPlugin {
     script: Arc<Script>,
-    code: Code,
+    code: SpecializedCode,
 }
 
-/// The script in the file at `path`.
+/// Loads the script in the file at `path`.
 ///
 /// # Errors
-/// If it cannot be read, or as [`load`].
+/// If the file cannot be read, or as [`load`].
 pub fn load_file(path: &Path, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault> {
     let fault = |text: String| Fault::new(FaultKind::Unreadable, text).at(Location::file(blis_diag::display(path)));
     let most = limits.file_bytes.min(SCRIPT_BYTES);
     let mut bytes = Vec::new();
-    // One more than allowed tells what is too large, whatever the file system says about its size.
+    // Reading one byte more than allowed detects a file that is too large, whatever size the file system reports.
     let read = fs::File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes));
     read.map_err(|error| fault(format!("it cannot be read: {error}")))?;
     if bytes.len() as u64 > most {
@@ -85,24 +85,24 @@ pub fn load_file(path: &Path, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault>
     load(path, &source, limits)
 }
 
-/// The script `source`, which is called `path` in messages.
+/// Compiles the script `source`; messages call it `path`.
 ///
 /// # Errors
-/// If it does not compile, has no function for any kind of decision, or has one with other parameters.
+/// If it does not compile, has no function for any kind of decision, or a function has the wrong parameters.
 pub fn load(path: &Path, source: &str, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault> {
-    let text = Source { path: path.display().to_string().into(), text: source.into() };
+    let text = ScriptSource { path: path.display().to_string().into(), text: source.into() };
     let most = limits.file_bytes.min(SCRIPT_BYTES);
     if source.len() as u64 > most {
         return Err(text.fault(FaultKind::Unreadable, None, &too_long(most)));
     }
     let scan = Scan::of(source);
     let header =
-        Header::of(&scan).map_err(|mistake| text.fault(FaultKind::Syntax, Some(mistake.place), &mistake.text))?;
+        ScriptHeader::of(&scan).map_err(|error| text.fault(FaultKind::Syntax, Some(error.span), &error.text))?;
     let mut script = Script {
         description: describe(path, &header, &scan),
         source: text,
         functions: Vec::new(),
-        wanted: Wanted::by(&scan),
+        used_fields: UsedFields::by(&scan),
         constants: scan.constants.iter().map(|&name| name.to_owned()).collect(),
         kit: engine::kit(limits),
     };
@@ -117,14 +117,14 @@ fn too_long(most: u64) -> String {
     format!("it has more than {most} bytes, which is more than a script may have")
 }
 
-fn describe(path: &Path, header: &Header, scan: &Scan<'_>) -> Description {
+fn describe(path: &Path, header: &ScriptHeader, scan: &Scan<'_>) -> PolicyDescription {
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-    Description {
+    PolicyDescription {
         name: header.name.clone().or(stem).unwrap_or_else(|| "script".to_owned()),
         version: header.version.clone(),
         about: header.about.clone(),
         kinds: Vec::new(),
-        reads: Wanted::by(scan).reads(),
+        reads: UsedFields::by(scan).reads(),
         events: header.events,
         scores: true,
         every_step: header.every_step,
@@ -132,12 +132,12 @@ fn describe(path: &Path, header: &Header, scan: &Scan<'_>) -> Description {
     }
 }
 
-/// The functions that the host calls, with the parameters they must have.
-fn entries(ast: &AST, scan: &Scan<'_>, source: &Source) -> Result<Vec<Function>, Fault> {
+/// The functions that the host calls, checked for the right number of parameters.
+fn entries(ast: &AST, scan: &Scan<'_>, source: &ScriptSource) -> Result<Vec<ScriptFunction>, Fault> {
     let mut entries = Vec::new();
     for (name, _, parameters) in FUNCTIONS {
-        let places: Vec<_> = scan.functions.iter().filter(|place| place.text == name).collect();
-        let Some(first) = places.first() else { continue };
+        let definitions: Vec<_> = scan.functions.iter().filter(|span| span.text == name).collect();
+        let Some(first) = definitions.first() else { continue };
         let arities: Vec<_> = ast.iter_functions().filter(|f| f.name == name).map(|f| f.params.len()).collect();
         let accepts = |&n: &usize| n == parameters.len() || (name == "init" && n == 0);
         let Some(arity) = arities.iter().copied().find(accepts) else {
@@ -151,34 +151,35 @@ fn entries(ast: &AST, scan: &Scan<'_>, source: &Source) -> Result<Vec<Function>,
             );
             return Err(source.fault(FaultKind::MissingExport, Some(**first), &text));
         };
-        let last_line = places.iter().map(|place| place.last_line).max().unwrap_or(1);
-        entries.push(Function { name, parameters: arity, last_line });
+        let last_line = definitions.iter().map(|span| span.last_line).max().unwrap_or(1);
+        entries.push(ScriptFunction { name, parameters: arity, last_line });
     }
     Ok(entries)
 }
 
-/// What the script can be used for.
-fn kinds(script: &Script, scan: &Scan<'_>, header: &Header) -> Result<Vec<Kind>, Fault> {
-    let fault = |place: Option<Place<'_>>, text: &str| Err(script.source.fault(FaultKind::MissingExport, place, text));
+/// The kinds that the script implements.
+fn kinds(script: &Script, scan: &Scan<'_>, header: &ScriptHeader) -> Result<Vec<Kind>, Fault> {
+    let fault =
+        |span: Option<SourceSpan<'_>>, text: &str| Err(script.source.fault(FaultKind::MissingExport, span, text));
     let has = |name: &str| script.function(name).is_some();
     let kinds: Vec<_> = FUNCTIONS.into_iter().filter(|(name, ..)| has(name)).filter_map(|(_, kind, _)| kind).collect();
-    let place = |name: &str| scan.functions.iter().find(|place| place.text == name).copied();
+    let span = |name: &str| scan.functions.iter().find(|span| span.text == name).copied();
     for name in ["queueing_time", "constants"] {
         if has(name) && !has("step_time") {
-            return fault(place(name), &format!("`{name}` belongs to a latency model, which has `step_time(b)`"));
+            return fault(span(name), &format!("`{name}` belongs to a latency model, which has `step_time(b)`"));
         }
     }
-    let wants = header.events != blis_sim::policy::Events::NONE;
-    if has("notice") && !wants {
-        let text = "`notice` is never called: say of what, as in `// @events completed, routed`";
-        return fault(place("notice"), text);
+    let subscribed = header.events != blis_sim::policy::Events::NONE;
+    if has("observe") && !subscribed {
+        let text = "`observe` is never called: name its events, as in `// @events completed, routed`";
+        return fault(span("observe"), text);
     }
-    if wants && !has("notice") {
-        return fault(None, "it asks for events (`// @events`) but has no function `notice(e)` to take them");
+    if subscribed && !has("observe") {
+        return fault(None, "it subscribes to events (`// @events`) but has no function `observe(e)`");
     }
     if kinds.is_empty() {
         let names = FUNCTIONS.map(|(name, ..)| name);
-        let hint = scan.functions.iter().map(|place| near(place.text, &names, "")).find(|hint| !hint.is_empty());
+        let hint = scan.functions.iter().map(|span| near(span.text, &names, "")).find(|hint| !hint.is_empty());
         let text = "it has none of the functions that policies are made of: admit(r, s), route(r, s), priority(r), \
                     rank(r, q), victim(b), step_time(b)";
         return fault(scan.functions.first().copied(), &format!("{text}{}", hint.unwrap_or_default()));
@@ -187,7 +188,7 @@ fn kinds(script: &Script, scan: &Scan<'_>, header: &Header) -> Result<Vec<Kind>,
 }
 
 impl Plugin for ScriptPlugin {
-    fn description(&self) -> &Description {
+    fn description(&self) -> &PolicyDescription {
         &self.script.description
     }
 
@@ -195,7 +196,7 @@ impl Plugin for ScriptPlugin {
         Technology::Script
     }
 
-    fn start(&self, setup: &Setup) -> Result<StartedGuest, Fault> {
+    fn start(&self, setup: &GuestSetup) -> Result<StartedGuest, Fault> {
         let declared = &self.script.description.parameters;
         let defaults = declared.iter().map(|parameter| parameter.default);
         let code = if setup.parameters.iter().copied().eq(defaults) {
@@ -210,20 +211,20 @@ impl Plugin for ScriptPlugin {
     }
 }
 
-/// What a script looks like from afar, for searches that keep different ones.
+/// Features of a script with which a search keeps its candidates diverse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Profile {
-    /// Lines with code.
+pub struct ScriptProfile {
+    /// Number of lines with code.
     pub lines: usize,
-    /// Fields of requests, clusters and the like that it names, each counted once.
+    /// Number of different fields of requests, clusters and the like that the code reads.
     pub signals: usize,
-    /// Numbers in the code, and parameters.
+    /// Number of numeric literals in the code and of parameters.
     pub constants: usize,
 }
 
-/// The profile of `source`, which need not compile.
+/// The features of `source`, which need not compile.
 #[must_use]
-pub fn profile(source: &str) -> Profile {
+pub fn profile(source: &str) -> ScriptProfile {
     let scan = Scan::of(source);
     let kit = engine::kit(&Limits::default());
     let fields: std::collections::BTreeSet<&str> = kit.names.fields.values().flatten().copied().collect();
@@ -232,7 +233,7 @@ pub fn profile(source: &str) -> Profile {
         let words = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '.' && c != '_');
         words.filter(|word| word.starts_with(|c: char| c.is_ascii_digit())).count()
     };
-    Profile {
+    ScriptProfile {
         lines: code().filter(|line| !line.is_empty()).count(),
         signals: scan.words.iter().filter(|word| fields.contains(*word)).count(),
         constants: code().map(numbers).sum::<usize>()

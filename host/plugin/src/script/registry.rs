@@ -1,29 +1,29 @@
-//! Registers what scripts may use, and remembers the names: messages propose near ones, and a test
-//! holds the documentation to them.
+//! Registers functions and fields for scripts, and keeps their names: messages suggest similar ones, and a test
+//! compares the documentation with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rhai::{Dynamic, Engine, EvalAltResult, RhaiNativeFunc};
 
-/// What goes wrong in a function of the host.
-pub(super) type Failure = Box<EvalAltResult>;
+/// An error that a host function returns to the script engine.
+pub(super) type ScriptError = Box<EvalAltResult>;
 
-/// Names of what there is.
+/// The names of all functions and fields.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct KnownNames {
     pub functions: BTreeSet<&'static str>,
-    /// Fields by the name of what has them (`request`, `cluster` …).
+    /// The names of fields by the name of the type that has them (`request`, `cluster` …).
     pub fields: BTreeMap<&'static str, BTreeSet<&'static str>>,
 }
 
-/// An engine in the making.
+/// An engine under construction, with the names registered so far.
 pub(super) struct Registry {
     pub engine: Engine,
-    pub names: Names,
+    pub names: KnownNames,
 }
 
 impl Registry {
-    /// A function.
+    /// Registers a function under `name` and keeps the name.
     pub fn add<A: 'static, const N: usize, const X: bool, R: Clone + Send + Sync + 'static, const F: bool>(
         &mut self,
         name: &'static str,
@@ -33,12 +33,12 @@ impl Registry {
         self.names.functions.insert(name);
     }
 
-    /// A field of `T`, which scripts know as a `what`, under each of `names`.
+    /// Registers a field of `T`, which scripts call a `what`, under each of `names`.
     pub fn field<T: Clone + Send + Sync + 'static>(
         &mut self,
         what: &'static str,
         names: &[&'static str],
-        get: impl Fn(&T) -> Result<Dynamic, Failure> + Copy + Send + Sync + 'static,
+        get: impl Fn(&T) -> Result<Dynamic, ScriptError> + Copy + Send + Sync + 'static,
     ) {
         for name in names {
             self.engine.register_get(name, move |view: &mut T| get(view));

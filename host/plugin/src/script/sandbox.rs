@@ -1,7 +1,7 @@
-//! Functions of the script language's own packages that a hostile or careless script could use to bring
-//! the host down, made anew: sorting with a comparison that contradicts itself (the standard library
-//! panics), `map` and `replace`, whose results can be many times larger than allowed before anybody
-//! looks, and mathematics that differs between platforms.
+//! Replacements for functions of Rhai's own packages with which a hostile or careless script could crash the host or
+//! exhaust its memory: sorting with an inconsistent comparison (the standard library panics), `map` and `replace`,
+//! with results that can be many times larger than the limit before the limit is checked, and mathematics that differs
+//! between platforms.
 
 use std::cmp::Ordering;
 
@@ -9,13 +9,13 @@ use rhai::{Array, Dynamic, EvalAltResult, FLOAT, FnPtr, INT, ImmutableString, Ma
 
 use super::call::{self, failure};
 use super::column::{number, type_name};
-use super::registry::{Failure, Registry};
+use super::registry::{Registry, ScriptError};
 
 pub(super) fn register(to: &mut Registry) {
     mathematics(to);
     sorting(to);
     to.add("map", |context: NativeCallContext, array: Array, f: FnPtr| map(&context, array, &f));
-    to.add("map", |_: Map, _: FnPtr| -> Result<Map, Failure> {
+    to.add("map", |_: Map, _: FnPtr| -> Result<Map, ScriptError> {
         Err(failure("an object map has no `map`: loop over its `keys()`".to_owned()))
     });
     to.add("zip", |context: NativeCallContext, a: Array, b: Array, f: FnPtr| zip(&context, a, b, &f));
@@ -31,7 +31,7 @@ pub(super) fn register(to: &mut Registry) {
     to.add("replace", |text: &mut ImmutableString, find: char, by: char| {
         replace(text, find.encode_utf8(&mut [0; 4]), by.encode_utf8(&mut [0; 4]))
     });
-    to.add("sum", |array: Array| -> Result<Dynamic, Failure> {
+    to.add("sum", |array: Array| -> Result<Dynamic, ScriptError> {
         call::charge(array.len())?;
         let whole = array.iter().map(Dynamic::as_int).collect::<Result<Vec<_>, _>>().ok();
         if let Some(sum) = whole.and_then(|whole| whole.into_iter().try_fold(0, INT::checked_add)) {
@@ -45,20 +45,20 @@ pub(super) fn register(to: &mut Registry) {
     to.add("float", |x: FLOAT| x);
 }
 
-/// FNV-1a (<http://www.isthe.com/chongo/tech/comp/fnv/>), without its sign.
+/// FNV-1a (<http://www.isthe.com/chongo/tech/comp/fnv/>), without its sign bit.
 fn hash(bytes: &[u8]) -> INT {
     let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     let mut hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325, step);
-    // Its low bits alone are poor for short texts, and they are what `%` looks at.
+    // For short texts the low bits alone are poorly distributed, and `%` uses only those.
     hash = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (hash >> 1).cast_signed()
 }
 
-type Function = fn(f64) -> f64;
+type FloatFunction = fn(f64) -> f64;
 
-/// The same bits on every platform, which those of the standard library are not.
+/// Mathematical functions with equal bits on every platform, which the standard library does not guarantee.
 fn mathematics(to: &mut Registry) {
-    let functions: [(&str, Function); 9] = [
+    let functions: [(&str, FloatFunction); 9] = [
         ("tan", libm::tan),
         ("sinh", libm::sinh),
         ("cosh", libm::cosh),
@@ -75,35 +75,35 @@ fn mathematics(to: &mut Registry) {
     }
     to.add("atan", libm::atan2);
     to.add("hypot", libm::hypot);
-    to.add("log", |_: FLOAT| -> Result<FLOAT, Failure> { Err(which_logarithm()) });
-    to.add("log", |_: INT| -> Result<FLOAT, Failure> { Err(which_logarithm()) });
+    to.add("log", |_: FLOAT| -> Result<FLOAT, ScriptError> { Err(which_logarithm()) });
+    to.add("log", |_: INT| -> Result<FLOAT, ScriptError> { Err(which_logarithm()) });
     to.add("log", |x: FLOAT, base: FLOAT| libm::log(x) / libm::log(base));
     to.add("log", |x: FLOAT, base: INT| libm::log(x) / libm::log(base as f64));
     to.add("log", |x: INT, base: FLOAT| libm::log(x as f64) / libm::log(base));
     to.add("log", |x: INT, base: INT| libm::log(x as f64) / libm::log(base as f64));
 }
 
-fn which_logarithm() -> Failure {
+fn which_logarithm() -> ScriptError {
     failure("`log` of one argument writes a text to the log of the run; logarithms are ln(x), log10(x), log2(x)".into())
 }
 
 fn sorting(to: &mut Registry) {
     for name in ["sort", "sort_by"] {
-        to.add(name, |context: NativeCallContext, array: &mut Array, order: FnPtr| -> Result<(), Failure> {
+        to.add(name, |context: NativeCallContext, array: &mut Array, order: FnPtr| -> Result<(), ScriptError> {
             *array = sorted(std::mem::take(array), &mut |a, b| compare_by(&context, &order, a, b))?;
             Ok(())
         });
     }
     for name in ["order", "order_by"] {
-        to.add(name, |context: NativeCallContext, array: Array, order: FnPtr| -> Result<Array, Failure> {
+        to.add(name, |context: NativeCallContext, array: Array, order: FnPtr| -> Result<Array, ScriptError> {
             sorted(array, &mut |a, b| compare_by(&context, &order, a, b))
         });
     }
-    to.add("sort", |array: &mut Array| -> Result<(), Failure> {
+    to.add("sort", |array: &mut Array| -> Result<(), ScriptError> {
         *array = sorted(std::mem::take(array), &mut natural)?;
         Ok(())
     });
-    to.add("sort_desc", |array: &mut Array| -> Result<(), Failure> {
+    to.add("sort_desc", |array: &mut Array| -> Result<(), ScriptError> {
         *array = sorted(std::mem::take(array), &mut |a, b| natural(b, a))?;
         Ok(())
     });
@@ -111,7 +111,7 @@ fn sorting(to: &mut Registry) {
     to.add("order_desc", |array: Array| sorted(array, &mut |a, b| natural(b, a)));
 }
 
-fn natural(a: &Dynamic, b: &Dynamic) -> Result<Ordering, Failure> {
+fn natural(a: &Dynamic, b: &Dynamic) -> Result<Ordering, ScriptError> {
     if let (Ok(a), Ok(b)) = (a.as_int(), b.as_int()) {
         return Ok(a.cmp(&b));
     }
@@ -124,25 +124,26 @@ fn natural(a: &Dynamic, b: &Dynamic) -> Result<Ordering, Failure> {
     }
 }
 
-/// `order` answers a number below 0 (or `true`) if `a` comes first.
-fn compare_by(context: &NativeCallContext, order: &FnPtr, a: &Dynamic, b: &Dynamic) -> Result<Ordering, Failure> {
-    let answer = order.call_within_context::<Dynamic>(context, (a.clone(), b.clone()))?;
-    if let Ok(first) = answer.as_bool() {
+/// Compares by `order`, which returns a number below 0 (or `true`) if `a` comes first.
+fn compare_by(context: &NativeCallContext, order: &FnPtr, a: &Dynamic, b: &Dynamic) -> Result<Ordering, ScriptError> {
+    let result = order.call_within_context::<Dynamic>(context, (a.clone(), b.clone()))?;
+    if let Ok(first) = result.as_bool() {
         return Ok(if first { Ordering::Less } else { Ordering::Greater });
     }
-    let answer = number(&answer).ok_or_else(|| {
+    let result = number(&result).ok_or_else(|| {
         failure(
-            "a comparison for sorting answers a number (below 0 if the first comes first) or a truth value".to_owned(),
+            "a comparison for sorting must return a number (below 0 if the first comes first) or a truth value"
+                .to_owned(),
         )
     })?;
-    Ok(answer.partial_cmp(&0.0).unwrap_or(Ordering::Equal))
+    Ok(result.partial_cmp(&0.0).unwrap_or(Ordering::Equal))
 }
 
-/// Merge sort, stable: ends with some order whatever `compare` says, and stops at its first error.
+/// A stable merge sort: it ends with some order for any `compare`, and stops at its first error.
 fn sorted(
     mut items: Array,
-    compare: &mut impl FnMut(&Dynamic, &Dynamic) -> Result<Ordering, Failure>,
-) -> Result<Array, Failure> {
+    compare: &mut impl FnMut(&Dynamic, &Dynamic) -> Result<Ordering, ScriptError>,
+) -> Result<Array, ScriptError> {
     call::charge(items.len())?;
     if items.len() < 2 {
         return Ok(items);
@@ -160,23 +161,23 @@ fn sorted(
     Ok(merged)
 }
 
-/// `f` takes an item, or an item and its place.
-fn map(context: &NativeCallContext<'_>, array: Array, f: &FnPtr) -> Result<Array, Failure> {
+/// Applies `f`, which takes an item, or an item and its index.
+fn map(context: &NativeCallContext<'_>, array: Array, f: &FnPtr) -> Result<Array, ScriptError> {
     call::charge(array.len())?;
-    let mut with_place = false;
+    let mut with_index = false;
     let mut out = Growing::new(context, array.len());
-    for (place, item) in array.into_iter().enumerate() {
-        if place == 0 {
+    for (index, item) in array.into_iter().enumerate() {
+        if index == 0 {
             match f.call_within_context(context, (item.clone(),)) {
-                Err(error) if matches!(*error, EvalAltResult::ErrorFunctionNotFound(..)) => with_place = true,
-                answer => {
-                    out.push(answer?)?;
+                Err(error) if matches!(*error, EvalAltResult::ErrorFunctionNotFound(..)) => with_index = true,
+                result => {
+                    out.push(result?)?;
                     continue;
                 }
             }
         }
-        out.push(if with_place {
-            f.call_within_context(context, (item, place as INT))?
+        out.push(if with_index {
+            f.call_within_context(context, (item, index as INT))?
         } else {
             f.call_within_context(context, (item,))?
         })?;
@@ -184,7 +185,7 @@ fn map(context: &NativeCallContext<'_>, array: Array, f: &FnPtr) -> Result<Array
     Ok(out.array)
 }
 
-fn zip(context: &NativeCallContext<'_>, a: Array, b: Array, f: &FnPtr) -> Result<Array, Failure> {
+fn zip(context: &NativeCallContext<'_>, a: Array, b: Array, f: &FnPtr) -> Result<Array, ScriptError> {
     call::charge(a.len())?;
     let mut out = Growing::new(context, a.len());
     for (a, b) in a.into_iter().zip(b) {
@@ -193,7 +194,7 @@ fn zip(context: &NativeCallContext<'_>, a: Array, b: Array, f: &FnPtr) -> Result
     Ok(out.array)
 }
 
-/// An array that is looked at while it grows.
+/// An array with a size check while it grows.
 struct Growing<'a> {
     context: &'a NativeCallContext<'a>,
     array: Array,
@@ -205,11 +206,11 @@ impl<'a> Growing<'a> {
         Self { context, array: Array::with_capacity(len), large: 0 }
     }
 
-    fn push(&mut self, item: Dynamic) -> Result<(), Failure> {
+    fn push(&mut self, item: Dynamic) -> Result<(), ScriptError> {
         let large = item.is_array() || item.is_map() || item.is_string();
         self.array.push(item);
         self.large += usize::from(large);
-        // Whatever a single item may be, sixteen of them are bearable.
+        // Sixteen items of any size are within bounds, so a check at every sixteenth item is enough.
         if large && self.large.is_multiple_of(16) {
             let so_far = Dynamic::from_array(std::mem::take(&mut self.array));
             self.context.engine().ensure_data_size_within_limits(&so_far)?;
@@ -219,7 +220,7 @@ impl<'a> Growing<'a> {
     }
 }
 
-fn replace(text: &mut ImmutableString, find: &str, by: &str) -> Result<(), Failure> {
+fn replace(text: &mut ImmutableString, find: &str, by: &str) -> Result<(), ScriptError> {
     let found = if by.len() > find.len() { text.matches(find).count() } else { 0 };
     let longer = found.saturating_mul(by.len().saturating_sub(find.len()));
     call::length((text.len().saturating_add(longer)) as INT)?;

@@ -1,28 +1,28 @@
-//! Looks over the text of a script before it is compiled: its words with their lines, its functions, and
-//! its comments. The compiler tells neither where a function begins nor which fields are used.
+//! Scans the text of a script before it is compiled: words with their lines, functions, and comments. The compiler
+//! reports neither the position of a function nor which fields are used.
 
 use std::collections::HashSet;
 
-/// What was found.
+/// The result of a scan.
 #[derive(Debug, Default)]
 pub(super) struct Scan<'a> {
-    /// Words of the code, those in texts included (`${…}` holds code).
+    /// The words of the code, including those in text literals (`${…}` contains code).
     pub words: HashSet<&'a str>,
-    /// Functions in order.
-    pub functions: Vec<Place<'a>>,
-    /// Names declared by `const`.
+    /// The functions, in the order of the text.
+    pub functions: Vec<SourceSpan<'a>>,
+    /// Names that `const` declares.
     pub constants: Vec<&'a str>,
-    /// `// …` comments, without the slashes, trimmed.
-    pub comments: Vec<Place<'a>>,
+    /// The `// …` comments without slashes, trimmed.
+    pub comments: Vec<SourceSpan<'a>>,
 }
 
-/// A piece of the text. Lines and columns count from 1, columns in characters.
+/// A piece of the text. Lines and columns count from 1; columns are characters.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct SourceSpan<'a> {
     pub text: &'a str,
     pub line: u64,
     pub column: u64,
-    /// Of a function: the last line with code in it.
+    /// For a function: its last line with code.
     pub last_line: u64,
 }
 
@@ -34,7 +34,7 @@ impl<'a> Scan<'a> {
         scan
     }
 
-    /// Whether the code has one of `words`.
+    /// Whether the code contains one of `words`.
     pub fn has_any(&self, words: &[&str]) -> bool {
         words.iter().any(|word| self.words.contains(word))
     }
@@ -46,21 +46,21 @@ struct Scanner<'a> {
     line: u64,
     column: u64,
     depth: usize,
-    /// The line of the latest code that is not a closing brace.
+    /// The line of the latest code other than a closing brace.
     code_line: u64,
-    /// The word before.
+    /// The previous word of the code.
     before: &'a str,
 }
 
 impl<'a> Scanner<'a> {
-    /// Takes the next piece; false at the end.
+    /// Consumes the next piece; returns false at the end.
     fn step(&mut self, scan: &mut Scan<'a>) -> bool {
         let rest = &self.source[self.at..];
         let Some(first) = rest.chars().next() else { return false };
         if let Some(comment) = rest.strip_prefix("//") {
             let comment = comment.split('\n').next().unwrap_or_default();
             let text = comment.trim_start_matches(['/', '!']).trim();
-            scan.comments.push(self.place(text));
+            scan.comments.push(self.span(text));
             self.advance(2 + comment.len());
         } else if rest.starts_with("/*") {
             self.advance(block_comment(rest));
@@ -98,7 +98,7 @@ impl<'a> Scanner<'a> {
 
     fn word(&mut self, word: &'a str, scan: &mut Scan<'a>) {
         match self.before {
-            "fn" => scan.functions.push(self.place(word)),
+            "fn" => scan.functions.push(self.span(word)),
             "const" => scan.constants.push(word),
             _ => {}
         }
@@ -107,8 +107,8 @@ impl<'a> Scanner<'a> {
         self.before = word;
     }
 
-    fn place(&self, text: &'a str) -> Place<'a> {
-        Place { text, line: self.line, column: self.column, last_line: 0 }
+    fn span(&self, text: &'a str) -> SourceSpan<'a> {
+        SourceSpan { text, line: self.line, column: self.column, last_line: 0 }
     }
 
     fn advance(&mut self, bytes: usize) {
@@ -126,7 +126,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Length of the block comment at the start of `rest`; they nest.
+/// Length of the block comment at the start of `rest`; block comments nest.
 fn block_comment(rest: &str) -> usize {
     let (mut depth, mut at) = (0_usize, 0);
     while at < rest.len() {
@@ -148,7 +148,7 @@ fn block_comment(rest: &str) -> usize {
     at
 }
 
-/// Length of the text literal at the start of `rest`; `quote` inside is escaped or doubled.
+/// Length of the text literal at the start of `rest`; a `quote` inside is escaped or doubled.
 fn text_literal(rest: &str, quote: char) -> usize {
     let mut characters = rest.char_indices().skip(1);
     while let Some((at, c)) = characters.next() {
@@ -182,7 +182,7 @@ fn helper() {}
 "#;
 
     #[test]
-    fn code_and_comments_are_told_apart() {
+    fn code_and_comments_are_separated() {
         let scan = Scan::of(SCRIPT);
         let functions: Vec<_> = scan.functions.iter().map(|f| (f.text, f.line, f.column, f.last_line)).collect();
         assert_eq!(functions, [("route", 3, 17, 5), ("helper", 8, 4, 8)]);
@@ -193,7 +193,7 @@ fn helper() {}
         assert!(!scan.has_any(&["queue_depth", "in_flight"]), "only in comments: {scan:?}");
     }
 
-    /// Were columns counted from the start of the line each time, this would take minutes.
+    /// Counting each column from the start of its line would make the scan quadratic: minutes for this script.
     #[test]
     fn many_functions_on_one_line_have_columns() {
         let source = "fn é(){} ".repeat(100_000);

@@ -1,5 +1,5 @@
-//! What a script remembers, as bytes and back. Also how it is copied: a copy by way of bytes shares
-//! nothing with the original.
+//! Serialisation of a script's state. A state is also copied this way: a copy made from bytes shares nothing with the
+//! original.
 
 use rhai::{Array, Dynamic, Map};
 
@@ -7,27 +7,27 @@ use super::column::Column;
 use crate::FaultKind;
 use crate::limits::STATE_DEPTH;
 
-/// The bytes of `state`, at most `longest` of them.
+/// Serialises `state` to at most `longest` bytes.
 ///
 /// # Errors
-/// Says what cannot be saved, and where in the state it is.
+/// If a value cannot be saved; the text names the value and its path in the state.
 pub(super) fn save(state: &Dynamic, longest: usize) -> Result<Vec<u8>, (FaultKind, String)> {
     let mut writer = Writer { bytes: Vec::new(), longest, path: vec!["this".to_owned()] };
     writer.value(state)?;
     Ok(writer.bytes)
 }
 
-/// What [`save`] saved.
+/// Deserialises the bytes of [`save`].
 ///
 /// # Errors
-/// If the bytes are none of [`save`]'s.
+/// If [`save`] cannot have written these bytes.
 pub(super) fn restore(bytes: &[u8]) -> Result<Dynamic, String> {
-    let mut reader = Reader { bytes, depth: 0 };
+    let mut reader = StateReader { bytes, depth: 0 };
     let value = reader.value().ok_or("it is damaged, or not a state of a script")?;
     if reader.bytes.is_empty() && value.is_map() { Ok(value) } else { Err("it is not a state of a script".to_owned()) }
 }
 
-/// Bytes that `state` takes in memory, roughly.
+/// Approximate memory use of `state`, bytes.
 pub(super) fn size(state: &Dynamic) -> usize {
     fn add(value: &Dynamic, depth: usize) -> usize {
         let inside = if depth == STATE_DEPTH {
@@ -121,12 +121,12 @@ impl Writer {
     }
 }
 
-struct Reader<'a> {
+struct StateReader<'a> {
     bytes: &'a [u8],
     depth: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> StateReader<'a> {
     fn value(&mut self) -> Option<Dynamic> {
         self.depth += 1;
         if self.depth > STATE_DEPTH {
@@ -160,7 +160,7 @@ impl<'a> Reader<'a> {
         Some(value)
     }
 
-    /// A length that the bytes left can hold.
+    /// Reads a length, which must not exceed the remaining bytes.
     fn len(&mut self) -> Option<usize> {
         let len = usize::try_from(u64::from_le_bytes(self.fixed()?)).ok()?;
         (len <= self.bytes.len()).then_some(len)

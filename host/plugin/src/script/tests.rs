@@ -1,4 +1,4 @@
-//! Scripts as plugins: what they answer, and how they fail.
+//! Scripts as plugins: their outputs and their failures.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,22 +16,22 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    AdmissionGuest, Constants, GuestKind, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest,
-    inputs,
+    AdmissionGuest, GuestKind, LatencyConstants, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest,
+    SchedulingGuest, inputs,
 };
 
 mod hostile;
 mod page;
 
-/// Instances and what they report.
+/// Instances and their signals.
 #[derive(Clone, Debug)]
-struct Service {
+struct ScriptService {
     now: Micros,
     instances: Vec<InstanceInfo>,
     signals: Signals,
 }
 
-impl Service {
+impl ScriptService {
     fn idle(n: usize) -> Self {
         let info = |id| InstanceInfo { id, max_num_seqs: 64, total_kv_blocks: 1000, block_size: 16 };
         let signals = Signals {
@@ -69,7 +69,7 @@ impl Service {
     }
 }
 
-/// Of class 1, tenant 2 and session 3; two of its six blocks are shared.
+/// A request of class 1, tenant 2 and session 3; two of its six blocks are shared.
 fn request(id: u32) -> Request {
     let mut request = Request::new(id, Micros(400), 100, 50);
     request.deadline = Some(Micros(9000));
@@ -83,13 +83,13 @@ fn seen(request: &Request) -> RequestView<'_> {
     RequestView::new(request, -1, 16)
 }
 
-fn setup(kind: Kind, plugin: &dyn Plugin) -> Setup {
-    Setup {
+fn setup(kind: Kind, plugin: &dyn Plugin) -> GuestSetup {
+    GuestSetup {
         kind,
         parameters: plugin.description().parameters.iter().map(|parameter| parameter.default).collect(),
-        instances: Service::idle(2).instances.into(),
+        instances: ScriptService::idle(2).instances.into(),
         names: ["", "batch", "acme", "chat-3"].map(Box::from).to_vec().into(),
-        facts: vec![("num_layers".to_owned(), 32.0)].into(),
+        model_facts: vec![("num_layers".to_owned(), 32.0)].into(),
         stream: Stream::new(42, "plugin"),
         explain: false,
         limits: Limits::default(),
@@ -110,14 +110,14 @@ fn start<G: GuestKind + ?Sized>(plugin: &dyn Plugin) -> Box<G> {
     guest.unwrap_or_else(|fault| panic!("{fault}"))
 }
 
-/// Whoever was told to end went on for as long as the call took.
+/// Before, a cancelled simulation continued until the call returned.
 #[test]
 fn a_call_ends_with_the_simulation() {
     let plugin = script("fn route(r, s) { loop { } }").unwrap_or_else(|fault| panic!("{fault}"));
     let setup = setup(Kind::Routing, plugin.as_ref());
     let guest = plugin.start(&setup).and_then(StartedGuest::into_kind::<dyn RoutingGuest>);
     let mut guest = guest.unwrap_or_else(|fault| panic!("{fault}"));
-    let mut kind = || route_on(guest.as_mut(), &Service::idle(2)).expect_err("it loops").kind;
+    let mut kind = || route_on(guest.as_mut(), &ScriptService::idle(2)).expect_err("it loops").kind;
     assert_eq!(kind(), FaultKind::OutOfFuel);
     setup.abort.set();
     assert_eq!(kind(), FaultKind::OutOfTime);
@@ -127,16 +127,16 @@ fn router(body: &str) -> Box<dyn RoutingGuest> {
     guest(&format!("fn route(r, s) {{ {body} }}"))
 }
 
-fn route_on(guest: &mut dyn RoutingGuest, service: &Service) -> Result<(usize, Vec<f64>), Fault> {
+fn route_on(guest: &mut dyn RoutingGuest, service: &ScriptService) -> Result<(usize, Vec<f64>), Fault> {
     let mut scores = Vec::new();
-    let place = guest.route(&seen(&request(9)), &service.view(), &Ties::LowestIndex, &mut scores)?;
-    Ok((place, scores))
+    let index = guest.route(&seen(&request(9)), &service.view(), &Ties::LowestIndex, &mut scores)?;
+    Ok((index, scores))
 }
 
-/// What the expression is, by way of a rejection.
+/// The value of the expression, read from the reason of a rejection.
 fn value_of(expression: &str) -> String {
     let source = format!("fn admit(r, s) {{ `${{{expression}}}` }}");
-    let service = Service::idle(3).with(|signals| signals.queue_depth = vec![4, 1, 2]);
+    let service = ScriptService::idle(3).with(|signals| signals.queue_depth = vec![4, 1, 2]);
     match guest::<dyn AdmissionGuest>(&source).admit(&seen(&request(9)), &service.view()) {
         Ok(AdmissionDecision::Reject(reason)) => reason.to_string(),
         other => panic!("{expression}: {other:?}"),
@@ -173,11 +173,11 @@ fn columns_are_computed_with_as_numbers_are() {
         ("let x = zeros(s.len); x[2] = 7; x += 1; x", "[1.0, 1.0, 8.0]"),
         ("let sum = 0; for q in s.queue_depth { sum += q; } for x in s { sum += x.queue_depth; } sum", "14.0"),
         ("column([1, 2.5, true]).map(|x| x * 2)", "[2.0, 5.0, 2.0]"),
-        ("one_hot(3, 1) + places(3) + s.places + ones(3)", "[1.0, 4.0, 5.0]"),
+        ("one_hot(3, 1) + indices(3) + s.indices + ones(3)", "[1.0, 4.0, 5.0]"),
         ("share(s.queue_depth) * 7", "[4.0, 1.0, 2.0]"),
         ("s.effective_load + s.in_flight + s.id", "[4.0, 2.0, 4.0]"),
         ("s.free_kv_blocks / s.total_kv_blocks * s.max_num_seqs", "[64.0, 64.0, 64.0]"),
-        ("[s.now, s.load_age, s.cached_age]", "[1000, 20, 30]"),
+        ("[s.now, s.load_staleness, s.cached_blocks_staleness]", "[1000, 20, 30]"),
     ];
     for (expression, value) in values {
         assert_eq!(value_of(expression), value, "{expression}");
@@ -194,7 +194,7 @@ fn columns_are_not_changed_behind_each_others_back() {
 fn requests_show_what_a_service_knows() {
     let values = [
         ("[r.id, r.now, r.arrival, r.deadline, r.input_tokens, r.max_output_tokens]", "[9, 1000, 400, 9000, 100, 64]"),
-        ("[r.urgency, r.client_priority ?? 7, r.round_index, r.tenant_in_flight]", "[-1, 7, 0, 5]"),
+        ("[r.class_priority, r.client_priority ?? 7, r.round_index, r.tenant_in_flight]", "[-1, 7, 0, 5]"),
         ("[r.prompt_blocks, r.shared_blocks, r.block_size, r.blocks.len]", "[6, 2, 16, 2]"),
         ("r.blocks", "[7.0, 8.0]"),
         (
@@ -230,35 +230,35 @@ fn whole_and_other_numbers_mix() {
 
 #[test]
 fn the_best_score_wins_and_ties_are_the_hosts() {
-    let service = Service::idle(5).with(|signals| signals.queue_depth = vec![3, 1, 2, 1, 1]);
+    let service = ScriptService::idle(5).with(|signals| signals.queue_depth = vec![3, 1, 2, 1, 1]);
     let mut least = router("-s.queue_depth");
     assert_eq!(route_on(least.as_mut(), &service).unwrap(), (1, vec![-3.0, -1.0, -2.0, -1.0, -1.0]));
     let ties = Ties::Random(Stream::new(7, "router"));
-    let mut places = [0; 5];
+    let mut indices = [0; 5];
     for id in 0..100 {
-        let place = least.route(&seen(&request(id)), &service.view(), &ties, &mut Vec::new()).unwrap();
-        assert_eq!(place, [1, 3, 4][ties.pick(id, 3)]);
-        places[place] += 1;
+        let index = least.route(&seen(&request(id)), &service.view(), &ties, &mut Vec::new()).unwrap();
+        assert_eq!(index, [1, 3, 4][ties.pick(id, 3)]);
+        indices[index] += 1;
     }
-    assert!(places[1] > 10 && places[3] > 10 && places[4] > 10, "{places:?}");
-    let place = |body: &str| route_on(router(body).as_mut(), &service).unwrap().0;
-    assert_eq!(place("2"), 2);
-    assert_eq!(place("3.0"), 3);
-    assert_eq!(place("[0, 1, 5, 2, 0.5]"), 2, "an array of scores");
+    assert!(indices[1] > 10 && indices[3] > 10 && indices[4] > 10, "{indices:?}");
+    let index = |body: &str| route_on(router(body).as_mut(), &service).unwrap().0;
+    assert_eq!(index("2"), 2);
+    assert_eq!(index("3.0"), 3);
+    assert_eq!(index("[0, 1, 5, 2, 0.5]"), 2, "an array of scores");
     assert_eq!(
-        place(
+        index(
             "if s.len > 9 { return 0; } let best = 0; for i in 0..s.len { if s.queue_depth[i] < s.queue_depth[best] { best = i; } } best"
         ),
         1
     );
-    assert_eq!(place("r.id % s.len"), 4);
+    assert_eq!(index("r.id % s.len"), 4);
 }
 
-fn signals(n: usize) -> impl Strategy<Value = Service> {
+fn signals(n: usize) -> impl Strategy<Value = ScriptService> {
     let counts = || prop::collection::vec(0_u32..12, n);
     (counts(), counts(), counts(), counts(), prop::collection::vec(0_u32..=8, n)).prop_map(
         move |(queue, batch, in_flight, cached, used)| {
-            Service::idle(n).with(|signals| {
+            ScriptService::idle(n).with(|signals| {
                 signals.queue_depth = queue;
                 signals.batch_size = batch;
                 signals.in_flight = in_flight;
@@ -276,7 +276,7 @@ fn policy(file: &str) -> Arc<dyn Plugin> {
 
 proptest! {
     #[test]
-    fn scripts_place_as_the_built_ins_do(services in prop::collection::vec(signals(7), 1..12), seed: u64) {
+    fn scripts_choose_as_the_built_ins_do(services in prop::collection::vec(signals(7), 1..12), seed: u64) {
         let ties = Ties::Random(Stream::new(seed, "router"));
         let pairs: [(&str, Box<dyn RoutingPolicy>); 2] = [
             ("rhai-least-loaded.rhai", Box::new(LeastLoaded::default())),
@@ -288,32 +288,32 @@ proptest! {
             for (id, service) in services.iter().enumerate() {
                 let request = request(id as u32);
                 let choice = built_in.route(&seen(&request), &service.view(), &ties, &mut Vec::new());
-                let place = guest.route(&seen(&request), &service.view(), &ties, &mut Vec::new()).unwrap();
-                prop_assert_eq!(place, choice.target, "{} {:?}", file, service.signals);
+                let index = guest.route(&seen(&request), &service.view(), &ties, &mut Vec::new()).unwrap();
+                prop_assert_eq!(index, choice.target, "{} {:?}", file, service.signals);
             }
         }
     }
 }
 
-/// Columns of a version seen before are not read again, and all others are.
+/// Columns of an unchanged version are not read again; all others are.
 #[test]
 fn versions_are_heeded() {
     let mut guest = router("s.queue_depth * 100 + s.cached_blocks * 10 + s.in_flight");
-    let mut service = Service::idle(2);
-    let mut ask = |service: &Service, load, cached_blocks| {
+    let mut service = ScriptService::idle(2);
+    let mut call = |service: &ScriptService, load, cached_blocks| {
         let view = ClusterView { versions: Versions { load, cached_blocks }, ..service.view() };
         let mut scores = Vec::new();
         guest.route(&seen(&request(1)), &view, &Ties::LowestIndex, &mut scores).unwrap();
         scores
     };
-    assert_eq!(ask(&service, 1, 1), [0.0, 0.0]);
+    assert_eq!(call(&service, 1, 1), [0.0, 0.0]);
     service.signals.queue_depth = vec![1, 2];
     service.signals.cached_blocks = vec![3, 4];
     service.signals.in_flight = vec![5, 6];
-    assert_eq!(ask(&service, 1, 1), [5.0, 6.0]);
-    assert_eq!(ask(&service, 2, 1), [105.0, 206.0]);
-    assert_eq!(ask(&service, 2, 0), [135.0, 246.0]);
-    assert_eq!(ask(&Service::idle(3), 2, 1), [0.0; 3], "other instances");
+    assert_eq!(call(&service, 1, 1), [5.0, 6.0]);
+    assert_eq!(call(&service, 2, 1), [105.0, 206.0]);
+    assert_eq!(call(&service, 2, 0), [135.0, 246.0]);
+    assert_eq!(call(&ScriptService::idle(3), 2, 1), [0.0; 3], "other instances");
 }
 
 #[test]
@@ -325,16 +325,16 @@ fn every_kind_has_its_function() {
         // @events completed, blocks
         // @every_step
         // @param weight 2 0 10 of something
-        fn init(info) { #{ seen: 0, layers: info.facts.num_layers, kind: info.kind, slots: info.instances[1].max_num_seqs } }
-        fn admit(r, s) { r.urgency >= 0 || s.len > 2 }
+        fn init(info) { #{ seen: 0, layers: info.model_facts.num_layers, kind: info.kind, slots: info.instances[1].max_num_seqs } }
+        fn admit(r, s) { r.class_priority >= 0 || s.len > 2 }
         fn route(r, s) { -s.in_flight }
         fn priority(r) { -r.input_tokens * weight }
         fn rank(r, q) { q.priority + q.turn / 8.0 - q.generated_tokens - q.preemptions }
         fn victim(b) { b.kv_blocks + if b.tenant[0] == "acme" { 0 } else { 1 } }
         fn step_time(b) { 100 + b.tokens * 2.25 + this.layers }
         fn queueing_time(tokens) { tokens * 3 }
-        fn constants() { #{ shortest_step: 50, post_decode: 7 } }
-        fn notice(e) { if e.kind == "completed" { this.seen += e.e2e; } else { this.block = e.block; } }
+        fn constants() { #{ shortest_step_us: 50, post_decode_us: 7 } }
+        fn observe(e) { if e.kind == "completed" { this.seen += e.e2e; } else { this.block = e.block; } }
     "#;
     let plugin = script(source).unwrap();
     let description = plugin.description();
@@ -346,13 +346,13 @@ fn every_kind_has_its_function() {
     let plugin = plugin.as_ref();
     let request = request(9);
     let view = seen(&request);
-    let service = Service::idle(2);
+    let service = ScriptService::idle(2);
     assert!(matches!(
         start::<dyn AdmissionGuest>(plugin).admit(&view, &service.view()),
         Ok(AdmissionDecision::Reject(_))
     ));
     assert!(matches!(
-        start::<dyn AdmissionGuest>(plugin).admit(&view, &Service::idle(3).view()),
+        start::<dyn AdmissionGuest>(plugin).admit(&view, &ScriptService::idle(3).view()),
         Ok(AdmissionDecision::Admit)
     ));
     assert_eq!(start::<dyn PriorityGuest>(plugin).priority(&view, Micros(1)), Ok(-200));
@@ -379,7 +379,13 @@ fn every_kind_has_its_function() {
     step.add_prefill(10, 0, 10);
     assert_eq!(latency.step_time(&step), Ok(155), "154.5");
     assert_eq!(latency.queueing_time(100), Ok(300));
-    let constants = Constants { shortest_step: 50, output_token: 0, post_decode: 7, scheduling: 0, preemption: 0 };
+    let constants = LatencyConstants {
+        shortest_step_us: 50,
+        output_token_us: 0,
+        post_decode_us: 7,
+        scheduling_us: 0,
+        preemption_us: 0,
+    };
     assert_eq!(latency.constants(), Ok(constants));
     let event = Event {
         at: Micros(9),
@@ -394,11 +400,11 @@ fn every_kind_has_its_function() {
         block: 0,
     };
     let mut fresh = latency.save().unwrap();
-    latency.notice(&event).unwrap();
+    latency.observe(&event).unwrap();
     assert_ne!(latency.save().unwrap(), fresh);
     latency.restore(&fresh).unwrap();
     fresh = latency.save().unwrap();
-    latency.notice(&Event { kind: EventKind::BlockStored, e2e: None, block: 5, ..event }).unwrap();
+    latency.observe(&Event { kind: EventKind::BlockStored, e2e: None, block: 5, ..event }).unwrap();
     assert_ne!(latency.save().unwrap(), fresh);
     assert!(latency.used().is_some_and(|steps| steps > 0));
 }
@@ -410,78 +416,78 @@ fn a_fork_goes_on_alike_and_apart() {
         fn route(r, s) { this.turns += 1; this.log.push(this.turns); (this.turns + pick(2) + floor(random() * 4)) % s.len }
     ";
     let mut original = guest::<dyn RoutingGuest>(source);
-    let service = Service::idle(64);
-    let ask = |guest: &mut dyn RoutingGuest, id| {
+    let service = ScriptService::idle(64);
+    let call = |guest: &mut dyn RoutingGuest, id| {
         let ties = Ties::Random(Stream::new(1, "router"));
         guest.route(&seen(&request(id)), &service.view(), &ties, &mut Vec::new()).unwrap()
     };
-    let _ = (ask(original.as_mut(), 1), ask(original.as_mut(), 2));
+    let _ = (call(original.as_mut(), 1), call(original.as_mut(), 2));
     let mut fork = original.fork().and_then(StartedGuest::into_kind::<dyn RoutingGuest>).unwrap();
     let mut restored = guest::<dyn RoutingGuest>(source);
     restored.restore(&original.save().unwrap()).unwrap();
-    let path: Vec<_> = (3..20).map(|id| ask(original.as_mut(), id)).collect();
-    assert_eq!(path, (3..20).map(|id| ask(fork.as_mut(), id)).collect::<Vec<_>>());
-    assert_eq!(path, (3..20).map(|id| ask(restored.as_mut(), id)).collect::<Vec<_>>());
+    let path: Vec<_> = (3..20).map(|id| call(original.as_mut(), id)).collect();
+    assert_eq!(path, (3..20).map(|id| call(fork.as_mut(), id)).collect::<Vec<_>>());
+    assert_eq!(path, (3..20).map(|id| call(restored.as_mut(), id)).collect::<Vec<_>>());
     assert_eq!(original.save().unwrap(), fork.save().unwrap());
-    let _ = ask(fork.as_mut(), 20);
+    let _ = call(fork.as_mut(), 20);
     assert_ne!(original.save().unwrap(), fork.save().unwrap(), "nothing is shared");
 }
 
 #[test]
-fn a_script_learns_what_changed() {
-    // Four places are too much for it.
+fn a_script_gets_what_changed() {
+    // The test calls the script with four changed indices, of which the state has too few.
     let source = "// @events routed
-        fn learned() {
-            let places = changed();
-            if places == () { return `any of ${this.asked}`; }
-            this.asked += 1;
-            if places.len == 4 { throw `too much`; }
-            `${places}`
+        fn describe() {
+            let indices = changed();
+            if indices == () { return `any of ${this.calls}`; }
+            this.calls += 1;
+            if indices.len == 4 { throw `too much`; }
+            `${indices}`
         }
-        fn init() { #{ asked: 0 } }
-        fn admit(r, s) { this.learned() }
-        fn notice(e) { if changed() != () { throw `no decision`; } }
+        fn init() { #{ calls: 0 } }
+        fn admit(r, s) { this.describe() }
+        fn observe(e) { if changed() != () { throw `no decision`; } }
     ";
     let mut guest = guest::<dyn AdmissionGuest>(source);
     let reads = Reads { load: true, in_flight: true, cached_blocks: false };
-    let mut service = inputs::Service::new(9);
-    let mut go_on = |decisions| {
-        (0..decisions).for_each(|_| service.go_on(reads));
+    let mut service = inputs::SyntheticService::new(9);
+    let mut advance = |decisions| {
+        (0..decisions).for_each(|_| service.advance(reads));
         service.clone()
     };
-    let ask = |guest: &mut dyn AdmissionGuest, service: &inputs::Service| match guest
+    let call = |guest: &mut dyn AdmissionGuest, service: &inputs::SyntheticService| match guest
         .admit(&service.request(), &service.cluster())
     {
         Ok(AdmissionDecision::Reject(reason)) => reason.to_string(),
         other => panic!("{other:?}"),
     };
-    let answers: Vec<_> = (0..5).map(|_| ask(guest.as_mut(), &go_on(1))).collect();
-    assert_eq!(answers, ["any of 0", "[7, 4]", "[5, 8]", "[3, 3]", "[1, 7]"]);
+    let outputs: Vec<_> = (0..5).map(|_| call(guest.as_mut(), &advance(1))).collect();
+    assert_eq!(outputs, ["any of 0", "[7, 4]", "[5, 8]", "[3, 3]", "[1, 7]"]);
     let event = inputs::event(9, 0, blis_sim::policy::Events { routed: true, ..blis_sim::policy::Events::NONE });
-    guest.notice(&event.expect("one")).expect("no decision");
-    let later = go_on(1);
+    guest.observe(&event.expect("one")).expect("no decision");
+    let later = advance(1);
     let mut fork = guest.fork().and_then(StartedGuest::into_kind).expect("forks");
-    assert_eq!([&mut fork, &mut guest].map(|guest| ask(guest.as_mut(), &later)), ["any of 4", "[8, 2]"]);
+    assert_eq!([&mut fork, &mut guest].map(|guest| call(guest.as_mut(), &later)), ["any of 4", "[8, 2]"]);
     let state = guest.save().expect("saves");
     guest.restore(&state).expect("restores");
-    assert_eq!([(); 2].map(|()| ask(guest.as_mut(), &later)), ["any of 5", "[]"]);
-    let later = go_on(2);
+    assert_eq!([(); 2].map(|()| call(guest.as_mut(), &later)), ["any of 5", "[]"]);
+    let later = advance(2);
     guest.admit(&later.request(), &later.cluster()).expect_err("four are too much");
-    assert_eq!(ask(guest.as_mut(), &later), "any of 7", "it may have missed something");
+    assert_eq!(call(guest.as_mut(), &later), "any of 7", "it may have missed a result");
 }
 
 #[test]
 fn randomness_depends_on_request_and_turn_only() {
     let mut guest = router("let a = random(); let b = random(); [a, b]");
-    let mut ask = |id| {
+    let mut call = |id| {
         let mut scores = Vec::new();
-        guest.route(&seen(&request(id)), &Service::idle(2).view(), &Ties::LowestIndex, &mut scores).unwrap();
+        guest.route(&seen(&request(id)), &ScriptService::idle(2).view(), &Ties::LowestIndex, &mut scores).unwrap();
         scores
     };
-    let first = ask(1);
+    let first = call(1);
     assert!(first.iter().all(|x| (0.0..1.0).contains(x)) && first[0] != first[1], "{first:?}");
-    assert_ne!(first, ask(2));
-    assert_eq!(first, ask(1));
+    assert_ne!(first, call(2));
+    assert_eq!(first, call(1));
 }
 
 #[test]
@@ -496,13 +502,13 @@ fn parameters_and_constants_are_seen_everywhere() {
     ";
     let plugin = script(source).unwrap();
     let scores = |parameters: &[f64]| {
-        let setup = Setup { parameters: parameters.to_vec(), ..setup(Kind::Routing, plugin.as_ref()) };
+        let setup = GuestSetup { parameters: parameters.to_vec(), ..setup(Kind::Routing, plugin.as_ref()) };
         let mut guest = plugin.start(&setup).and_then(StartedGuest::into_kind::<dyn RoutingGuest>).unwrap();
-        route_on(guest.as_mut(), &Service::idle(3)).unwrap().1
+        route_on(guest.as_mut(), &ScriptService::idle(3)).unwrap().1
     };
     assert_eq!(scores(&[0.5, 2.0]), [4.0, 8.0, 10.0]);
     assert_eq!(scores(&[0.25, 1.0]), [2.0, 6.0, 10.0]);
-    let wrong = Setup { parameters: vec![1.0], ..setup(Kind::Routing, plugin.as_ref()) };
+    let wrong = GuestSetup { parameters: vec![1.0], ..setup(Kind::Routing, plugin.as_ref()) };
     assert_eq!(plugin.start(&wrong).unwrap_err().kind, FaultKind::Refused);
 }
 
@@ -512,7 +518,7 @@ fn only_columns_with_their_name_in_the_code_are_read() {
     let reads = [
         "true",
         "s.queue_depth",
-        "s.load_age",
+        "s.load_staleness",
         "r.tenant_in_flight",
         "s.effective_load",
         "`${s.cached_blocks}`",
@@ -526,6 +532,6 @@ fn only_columns_with_their_name_in_the_code_are_read() {
 #[test]
 fn own_functions_come_before_the_hosts() {
     let source = "fn max(x) { 7.0 } fn route(r, s) { [max(s.queue_depth), 8] }";
-    assert_eq!(route_on(guest::<dyn RoutingGuest>(source).as_mut(), &Service::idle(2)).unwrap().1, [7.0, 8.0]);
-    assert_eq!(value_of("max(s.queue_depth)"), "4.0", "other scripts do not notice");
+    assert_eq!(route_on(guest::<dyn RoutingGuest>(source).as_mut(), &ScriptService::idle(2)).unwrap().1, [7.0, 8.0]);
+    assert_eq!(value_of("max(s.queue_depth)"), "4.0", "other scripts are not affected");
 }

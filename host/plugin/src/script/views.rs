@@ -1,5 +1,5 @@
-//! What scripts see: a request, the cluster as columns, a queued request, the running batch, an engine
-//! step, an event. Columns are made only if the script has a word of that name.
+//! The views that scripts get: a request, the cluster as columns, a queued request, the running batch, an engine step,
+//! an event. A column is built only if its name occurs in the script.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use rhai::{Dynamic, INT};
 
 use super::call::failure;
 use super::column::Column;
-use super::registry::{Failure, Registry};
+use super::registry::{Registry, ScriptError};
 use super::scan::Scan;
 use blis_sim::request::session_text;
 
 type NameOf = fn(&Tags) -> Name;
 type SumOf = fn(&Batch) -> u64;
 
-/// The text of each name of the workload by number.
+/// The text of each name of the workload, by number.
 pub(super) type NameTexts = Arc<[Box<str>]>;
 
-/// `r`.
+/// The request, `r` in scripts.
 #[derive(Clone, Debug)]
-pub(super) struct Request(pub Arc<RequestFields>);
+pub(super) struct RequestObject(pub Arc<RequestFields>);
 
 #[derive(Clone, Debug)]
 pub(super) struct RequestFields {
@@ -37,9 +37,9 @@ pub(super) struct RequestFields {
     prompt_blocks: u32,
     shared_blocks: u32,
     block_size: u32,
-    urgency: i32,
+    class_priority: i32,
     tags: Tags,
-    /// Known to policies that see the cluster.
+    /// `None` for policies that do not get the cluster.
     tenant_in_flight: Option<u32>,
     blocks: Option<Column>,
     names: NameTexts,
@@ -50,7 +50,7 @@ impl RequestFields {
         request: &RequestView<'_>,
         now: Micros,
         tenant_in_flight: Option<u32>,
-        wanted: &Wanted,
+        used_fields: &UsedFields,
         names: &NameTexts,
     ) -> Self {
         Self {
@@ -64,18 +64,18 @@ impl RequestFields {
             prompt_blocks: request.prompt_blocks,
             shared_blocks: request.shared_block_count(),
             block_size: request.block_size,
-            urgency: request.class_priority,
+            class_priority: request.class_priority,
             tags: request.tags,
             tenant_in_flight,
-            blocks: wanted.blocks.then(|| Column::new(request.shared_blocks().map(f64::from))),
+            blocks: used_fields.blocks.then(|| Column::new(request.shared_blocks().map(f64::from))),
             names: Arc::clone(names),
         }
     }
 }
 
-/// `q`.
+/// The queued request, `q` in scripts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Queued {
+pub(super) struct QueuedObject {
     now: Micros,
     priority: i64,
     turn: i64,
@@ -83,115 +83,115 @@ pub(super) struct Queued {
     preemptions: u32,
 }
 
-impl From<&QueuedView<'_>> for Queued {
+impl From<&QueuedView<'_>> for QueuedObject {
     fn from(queued: &QueuedView<'_>) -> Self {
         let &QueuedView { now, priority, turn, generated_tokens, preemptions, .. } = queued;
         Self { now, priority, turn, generated_tokens, preemptions }
     }
 }
 
-/// `s`.
+/// The cluster, `s` in scripts.
 #[derive(Clone, Debug)]
-pub(super) struct Cluster(pub Arc<ClusterFields>);
+pub(super) struct ClusterObject(pub Arc<ClusterFields>);
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClusterFields {
     now: Micros,
-    load_age: Micros,
-    cached_age: Micros,
+    load_staleness: Micros,
+    cached_blocks_staleness: Micros,
     len: usize,
     columns: [Option<Column>; COLUMNS.len()],
-    seen: Versions,
+    versions: Versions,
 }
 
-/// `s[i]`.
+/// One instance, `s[i]` in scripts.
 #[derive(Clone, Debug)]
-pub(super) struct Instance {
+pub(super) struct InstanceObject {
     cluster: Arc<ClusterFields>,
-    place: usize,
+    index: usize,
 }
 
-/// What a column of the cluster depends on.
+/// The signal that a column of the cluster depends on.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Group {
+enum ColumnSource {
     Load,
     InFlight,
     CachedBlocks,
-    /// The load, and what is in flight.
+    /// The load and the requests in flight.
     Both,
-    /// Never changes.
     Fixed,
 }
 
-const COLUMNS: [(&str, Group); 12] = [
-    ("queue_depth", Group::Load),
-    ("batch_size", Group::Load),
-    ("kv_utilization", Group::Load),
-    ("free_kv_blocks", Group::Load),
-    ("cache_hit_rate", Group::Load),
-    ("preemption_count", Group::Load),
-    ("in_flight", Group::InFlight),
-    ("effective_load", Group::Both),
-    ("cached_blocks", Group::CachedBlocks),
-    ("total_kv_blocks", Group::Fixed),
-    ("max_num_seqs", Group::Fixed),
-    ("id", Group::Fixed),
+const COLUMNS: [(&str, ColumnSource); 12] = [
+    ("queue_depth", ColumnSource::Load),
+    ("batch_size", ColumnSource::Load),
+    ("kv_utilization", ColumnSource::Load),
+    ("free_kv_blocks", ColumnSource::Load),
+    ("cache_hit_rate", ColumnSource::Load),
+    ("preemption_count", ColumnSource::Load),
+    ("in_flight", ColumnSource::InFlight),
+    ("effective_load", ColumnSource::Both),
+    ("cached_blocks", ColumnSource::CachedBlocks),
+    ("total_kv_blocks", ColumnSource::Fixed),
+    ("max_num_seqs", ColumnSource::Fixed),
+    ("id", ColumnSource::Fixed),
 ];
 
-/// What a script uses, by the words in it.
+/// The fields that a script uses, found by the words in its code.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct UsedFields {
     columns: [bool; COLUMNS.len()],
     blocks: bool,
-    ages: [bool; 2],
+    staleness: [bool; 2],
     tenants: bool,
     pub changed: bool,
 }
 
-impl Wanted {
+impl UsedFields {
     pub fn by(scan: &Scan<'_>) -> Self {
         Self {
             columns: COLUMNS.map(|(name, _)| scan.has_any(&[name])),
             blocks: scan.has_any(&["blocks"]),
-            ages: [&["load_age", "load_us"], &["cached_age", "cached_blocks_us"]].map(|names| scan.has_any(names)),
+            staleness: [&["load_staleness", "load_us"], &["cached_blocks_staleness", "cached_blocks_us"]]
+                .map(|names| scan.has_any(names)),
             tenants: scan.has_any(&["tenant_in_flight"]),
             changed: scan.has_any(&["changed"]),
         }
     }
 
-    /// What must be kept up to date for that.
+    /// The columns that the host must keep up to date for these fields.
     pub fn reads(&self) -> Reads {
-        let any = |groups: &[Group]| {
-            self.columns.iter().zip(COLUMNS).any(|(&wanted, (_, group))| wanted && groups.contains(&group))
+        let any = |sources: &[ColumnSource]| {
+            self.columns.iter().zip(COLUMNS).any(|(&used_fields, (_, source))| used_fields && sources.contains(&source))
         };
         Reads {
-            load: any(&[Group::Load, Group::Both]) || self.ages[0],
-            in_flight: any(&[Group::InFlight, Group::Both]) || self.tenants,
-            cached_blocks: any(&[Group::CachedBlocks]) || self.ages[1],
+            load: any(&[ColumnSource::Load, ColumnSource::Both]) || self.staleness[0],
+            in_flight: any(&[ColumnSource::InFlight, ColumnSource::Both]) || self.tenants,
+            cached_blocks: any(&[ColumnSource::CachedBlocks]) || self.staleness[1],
         }
     }
 }
 
 impl ClusterFields {
-    /// Brings the columns that are `wanted` up to date.
-    pub fn update(&mut self, cluster: &ClusterView<'_>, wanted: &Wanted) {
+    /// Updates the columns that are `used_fields`.
+    pub fn update(&mut self, cluster: &ClusterView<'_>, used_fields: &UsedFields) {
         let other = self.len != cluster.len();
-        let fresh = |seen: u64, now: u64| other || now == 0 || seen != now;
-        let load = fresh(self.seen.load, cluster.versions.load);
-        let cached_blocks = fresh(self.seen.cached_blocks, cluster.versions.cached_blocks);
+        let fresh = |before: u64, now: u64| other || now == 0 || before != now;
+        let load = fresh(self.versions.load, cluster.versions.load);
+        let cached_blocks = fresh(self.versions.cached_blocks, cluster.versions.cached_blocks);
         self.now = cluster.now;
-        self.load_age = cluster.staleness.load;
-        self.cached_age = cluster.staleness.cached_blocks;
+        self.load_staleness = cluster.staleness.load;
+        self.cached_blocks_staleness = cluster.staleness.cached_blocks;
         self.len = cluster.len();
-        self.seen = cluster.versions;
-        for (number, (column, (_, group))) in self.columns.iter_mut().zip(COLUMNS).enumerate() {
-            let outdated = match group {
-                Group::Load => load,
-                Group::CachedBlocks => cached_blocks,
-                // Which instances there are has no version.
-                Group::InFlight | Group::Both | Group::Fixed => true,
+        self.versions = cluster.versions;
+        for (number, (column, (_, source))) in self.columns.iter_mut().zip(COLUMNS).enumerate() {
+            let outdated = match source {
+                ColumnSource::Load => load,
+                ColumnSource::CachedBlocks => cached_blocks,
+                // The set of instances has no version number.
+                ColumnSource::InFlight | ColumnSource::Both | ColumnSource::Fixed => true,
             };
-            if wanted.columns[number] && outdated {
+            if used_fields.columns[number] && outdated {
                 fill(number, column, cluster);
             }
         }
@@ -217,14 +217,14 @@ fn fill(number: usize, column: &mut Option<Column>, cluster: &ClusterView<'_>) {
     }
 }
 
-/// `b` of `victim`.
+/// The running batch, `b` of `victim`.
 #[derive(Clone, Debug)]
-pub(super) struct Running(Arc<RunningFields>);
+pub(super) struct BatchObject(Arc<RunningFields>);
 
 #[derive(Debug)]
 struct RunningFields {
     now: Micros,
-    wanting: usize,
+    requester: usize,
     len: usize,
     columns: [Column; RUNNING.len()],
     tags: Vec<Tags>,
@@ -236,7 +236,7 @@ const RUNNING: [&str; 10] = [
     "priority",
     "arrival",
     "deadline",
-    "urgency",
+    "class_priority",
     "input_tokens",
     "computed_tokens",
     "generated_tokens",
@@ -244,7 +244,7 @@ const RUNNING: [&str; 10] = [
     "preemptions",
 ];
 
-impl Running {
+impl BatchObject {
     pub fn new(batch: &BatchView, names: &NameTexts) -> Self {
         fn column<T: Copy>(values: &[T], number: impl Fn(T) -> f64) -> Column {
             Column::new(values.iter().map(|&value| number(value)))
@@ -263,7 +263,7 @@ impl Running {
         ];
         Self(Arc::new(RunningFields {
             now: batch.now,
-            wanting: batch.wanting,
+            requester: batch.wanting,
             len: batch.len(),
             columns,
             tags: batch.tags.clone(),
@@ -272,13 +272,13 @@ impl Running {
     }
 }
 
-/// `b` of `step_time`.
+/// The engine step, `b` of `step_time`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step(pub Batch);
+pub(super) struct StepObject(pub Batch);
 
-/// `e`.
+/// The event, `e` of `observe`.
 #[derive(Clone, Debug)]
-pub(super) struct Happening {
+pub(super) struct EventObject {
     pub event: Event,
     pub names: NameTexts,
 }
@@ -296,7 +296,7 @@ fn int(value: impl TryInto<INT>) -> Dynamic {
     Dynamic::from_int(value.try_into().unwrap_or(INT::MAX))
 }
 
-/// `()` where there is none.
+/// `()` for `None`, in scripts the value for a missing number.
 fn optional(value: Option<impl TryInto<INT>>) -> Dynamic {
     value.map_or(Dynamic::UNIT, int)
 }
@@ -305,16 +305,16 @@ fn text(names: &NameTexts, name: Name) -> Dynamic {
     names.get(name.index()).map_or("", |text| text).into()
 }
 
-/// Sessions have numbers behind those of the names.
+/// The numbers of sessions follow those of the other names.
 fn session(names: &NameTexts, name: Name) -> Dynamic {
     session_text(names, name).into_owned().into()
 }
 
 fn request(to: &mut Registry) {
     const WHAT: &str = "request";
-    to.engine.register_type_with_name::<Request>(WHAT);
+    to.engine.register_type_with_name::<RequestObject>(WHAT);
     let mut int_field = |names: &[&'static str], get: fn(&RequestFields) -> Dynamic| {
-        to.field(WHAT, names, move |r: &Request| Ok(get(&r.0)));
+        to.field(WHAT, names, move |r: &RequestObject| Ok(get(&r.0)));
     };
     int_field(&["id"], |r| int(r.id));
     int_field(&["now", "now_us"], |r| int(r.now.0));
@@ -325,7 +325,7 @@ fn request(to: &mut Registry) {
     int_field(&["prompt_blocks"], |r| int(r.prompt_blocks));
     int_field(&["shared_blocks"], |r| int(r.shared_blocks));
     int_field(&["block_size"], |r| int(r.block_size));
-    int_field(&["urgency"], |r| int(r.urgency));
+    int_field(&["class_priority"], |r| int(r.class_priority));
     int_field(&["client_priority"], |r| optional(r.client_priority));
     int_field(&["round_index"], |r| int(r.tags.round_index));
     int_field(&["slo_class"], |r| text(&r.names, r.tags.slo_class));
@@ -335,86 +335,88 @@ fn request(to: &mut Registry) {
     int_field(&["client"], |r| text(&r.names, r.tags.client));
     int_field(&["prefix_group"], |r| text(&r.names, r.tags.prefix_group));
     int_field(&["tenant_in_flight"], |r| optional(r.tenant_in_flight));
-    to.field(WHAT, &["blocks"], |r: &Request| column_of(r.0.blocks.as_ref(), "blocks"));
+    to.field(WHAT, &["blocks"], |r: &RequestObject| column_of(r.0.blocks.as_ref(), "blocks"));
 }
 
-/// The scan and the compiler see the same words, so this fails for nobody; but a wrong column must never be
-/// taken for a right one.
-fn column_of(column: Option<&Column>, name: &str) -> Result<Dynamic, Failure> {
-    let column = column.ok_or_else(|| failure(format!("the column `{name}` was not prepared for this script")))?;
+/// Scan and compiler agree on the words of the script, so the column exists; the check makes sure that a missing column
+/// is never replaced by a wrong one.
+fn column_of(column: Option<&Column>, name: &str) -> Result<Dynamic, ScriptError> {
+    let column = column.ok_or_else(|| failure(format!("the column `{name}` was not built for this script")))?;
     Ok(Dynamic::from(column.clone()))
 }
 
 fn cluster(to: &mut Registry) {
     const WHAT: &str = "cluster";
-    to.engine.register_type_with_name::<Cluster>(WHAT);
-    to.engine.register_type_with_name::<Instance>("instance");
+    to.engine.register_type_with_name::<ClusterObject>(WHAT);
+    to.engine.register_type_with_name::<InstanceObject>("instance");
     for (number, (name, _)) in COLUMNS.into_iter().enumerate() {
-        to.field(WHAT, &[name], move |s: &Cluster| column_of(s.0.columns[number].as_ref(), name));
-        to.field("instance", &[name], move |x: &Instance| {
+        to.field(WHAT, &[name], move |s: &ClusterObject| column_of(s.0.columns[number].as_ref(), name));
+        to.field("instance", &[name], move |x: &InstanceObject| {
             let column = x.cluster.columns[number].as_ref();
             let column = column.ok_or_else(|| failure(format!("the column `{name}` was not prepared")))?;
-            Ok(Dynamic::from_float(column.values()[x.place]))
+            Ok(Dynamic::from_float(column.values()[x.index]))
         });
     }
-    to.field("instance", &["place"], |x: &Instance| Ok(int(x.place as u64)));
-    to.field(WHAT, &["len", "n", "count"], |s: &Cluster| Ok(int(s.0.len as u64)));
-    to.field(WHAT, &["now", "now_us"], |s: &Cluster| Ok(int(s.0.now.0)));
-    to.field(WHAT, &["load_age", "load_us"], |s: &Cluster| Ok(int(s.0.load_age.0)));
-    to.field(WHAT, &["cached_age", "cached_blocks_us"], |s: &Cluster| Ok(int(s.0.cached_age.0)));
-    to.field(WHAT, &["places"], |s: &Cluster| Ok(Dynamic::from(Column::new((0..s.0.len).map(|i| i as f64)))));
-    to.add("len", |s: Cluster| s.0.len as INT);
-    to.engine.register_indexer_get(|s: &mut Cluster, place: INT| -> Result<Instance, Failure> {
-        let inside = usize::try_from(place).ok().filter(|&place| place < s.0.len);
-        let place = inside.ok_or_else(|| failure(format!("there is no instance {place}: there are {}", s.0.len)))?;
-        Ok(Instance { cluster: Arc::clone(&s.0), place })
+    to.field("instance", &["index"], |x: &InstanceObject| Ok(int(x.index as u64)));
+    to.field(WHAT, &["len", "n", "count"], |s: &ClusterObject| Ok(int(s.0.len as u64)));
+    to.field(WHAT, &["now", "now_us"], |s: &ClusterObject| Ok(int(s.0.now.0)));
+    to.field(WHAT, &["load_staleness", "load_us"], |s: &ClusterObject| Ok(int(s.0.load_staleness.0)));
+    to.field(WHAT, &["cached_blocks_staleness", "cached_blocks_us"], |s: &ClusterObject| {
+        Ok(int(s.0.cached_blocks_staleness.0))
     });
-    to.engine.register_iterator::<Cluster>();
+    to.field(WHAT, &["indices"], |s: &ClusterObject| Ok(Dynamic::from(Column::new((0..s.0.len).map(|i| i as f64)))));
+    to.add("len", |s: ClusterObject| s.0.len as INT);
+    to.engine.register_indexer_get(|s: &mut ClusterObject, index: INT| -> Result<InstanceObject, ScriptError> {
+        let inside = usize::try_from(index).ok().filter(|&index| index < s.0.len);
+        let index = inside.ok_or_else(|| failure(format!("there is no instance {index}: there are {}", s.0.len)))?;
+        Ok(InstanceObject { cluster: Arc::clone(&s.0), index })
+    });
+    to.engine.register_iterator::<ClusterObject>();
 }
 
-impl IntoIterator for Cluster {
-    type Item = Instance;
-    type IntoIter = std::vec::IntoIter<Instance>;
+impl IntoIterator for ClusterObject {
+    type Item = InstanceObject;
+    type IntoIter = std::vec::IntoIter<InstanceObject>;
 
     fn into_iter(self) -> Self::IntoIter {
-        let one = |place| Instance { cluster: Arc::clone(&self.0), place };
+        let one = |index| InstanceObject { cluster: Arc::clone(&self.0), index };
         (0..self.0.len).map(one).collect::<Vec<_>>().into_iter()
     }
 }
 
 fn queued(to: &mut Registry) {
     const WHAT: &str = "queued request";
-    to.engine.register_type_with_name::<Queued>(WHAT);
-    to.field(WHAT, &["now", "now_us"], |q: &Queued| Ok(int(q.now.0)));
-    to.field(WHAT, &["priority"], |q: &Queued| Ok(int(q.priority)));
-    to.field(WHAT, &["turn"], |q: &Queued| Ok(int(q.turn)));
-    to.field(WHAT, &["generated_tokens"], |q: &Queued| Ok(int(q.generated_tokens)));
-    to.field(WHAT, &["preemptions"], |q: &Queued| Ok(int(q.preemptions)));
+    to.engine.register_type_with_name::<QueuedObject>(WHAT);
+    to.field(WHAT, &["now", "now_us"], |q: &QueuedObject| Ok(int(q.now.0)));
+    to.field(WHAT, &["priority"], |q: &QueuedObject| Ok(int(q.priority)));
+    to.field(WHAT, &["turn"], |q: &QueuedObject| Ok(int(q.turn)));
+    to.field(WHAT, &["generated_tokens"], |q: &QueuedObject| Ok(int(q.generated_tokens)));
+    to.field(WHAT, &["preemptions"], |q: &QueuedObject| Ok(int(q.preemptions)));
 }
 
 fn running(to: &mut Registry) {
     const WHAT: &str = "running batch";
-    to.engine.register_type_with_name::<Running>(WHAT);
+    to.engine.register_type_with_name::<BatchObject>(WHAT);
     for (number, name) in RUNNING.into_iter().enumerate() {
-        to.field(WHAT, &[name], move |b: &Running| Ok(Dynamic::from(b.0.columns[number].clone())));
+        to.field(WHAT, &[name], move |b: &BatchObject| Ok(Dynamic::from(b.0.columns[number].clone())));
     }
     let texts: [(&'static str, NameOf); 3] =
         [("slo_class", |tags| tags.slo_class), ("tenant", |tags| tags.tenant), ("session", |tags| tags.session)];
     for (name, get) in texts {
-        to.field(WHAT, &[name], move |b: &Running| {
+        to.field(WHAT, &[name], move |b: &BatchObject| {
             Ok(Dynamic::from_array(b.0.tags.iter().map(|tags| text(&b.0.names, get(tags))).collect()))
         });
     }
-    to.field(WHAT, &["now", "now_us"], |b: &Running| Ok(int(b.0.now.0)));
-    to.field(WHAT, &["wanting"], |b: &Running| Ok(int(b.0.wanting as u64)));
-    to.field(WHAT, &["len", "n", "count"], |b: &Running| Ok(int(b.0.len as u64)));
-    to.field(WHAT, &["places"], |b: &Running| Ok(Dynamic::from(Column::new((0..b.0.len).map(|i| i as f64)))));
-    to.add("len", |b: Running| b.0.len as INT);
+    to.field(WHAT, &["now", "now_us"], |b: &BatchObject| Ok(int(b.0.now.0)));
+    to.field(WHAT, &["requester"], |b: &BatchObject| Ok(int(b.0.requester as u64)));
+    to.field(WHAT, &["len", "n", "count"], |b: &BatchObject| Ok(int(b.0.len as u64)));
+    to.field(WHAT, &["indices"], |b: &BatchObject| Ok(Dynamic::from(Column::new((0..b.0.len).map(|i| i as f64)))));
+    to.add("len", |b: BatchObject| b.0.len as INT);
 }
 
 fn step(to: &mut Registry) {
     const WHAT: &str = "step";
-    to.engine.register_type_with_name::<Step>(WHAT);
+    to.engine.register_type_with_name::<StepObject>(WHAT);
     let fields: [(&'static str, SumOf); 10] = [
         ("prefill_requests", |b| b.prefill_requests),
         ("prefill_tokens", |b| b.prefill_tokens),
@@ -428,22 +430,22 @@ fn step(to: &mut Registry) {
         ("tokens", Batch::tokens),
     ];
     for (name, get) in fields {
-        to.field(WHAT, &[name], move |b: &Step| Ok(Dynamic::from_float(get(&b.0) as f64)));
+        to.field(WHAT, &[name], move |b: &StepObject| Ok(Dynamic::from_float(get(&b.0) as f64)));
     }
 }
 
 fn event(to: &mut Registry) {
     const WHAT: &str = "event";
-    to.engine.register_type_with_name::<Happening>(WHAT);
-    to.field(WHAT, &["kind"], |e: &Happening| Ok(kind_name(e.event.kind).into()));
-    to.field(WHAT, &["at", "at_us", "now"], |e: &Happening| Ok(int(e.event.at.0)));
-    to.field(WHAT, &["request", "id"], |e: &Happening| Ok(int(e.event.request)));
-    to.field(WHAT, &["instance"], |e: &Happening| Ok(optional(e.event.instance)));
-    to.field(WHAT, &["input_tokens"], |e: &Happening| Ok(int(e.event.input_tokens)));
-    to.field(WHAT, &["generated_tokens"], |e: &Happening| Ok(int(e.event.generated_tokens)));
-    to.field(WHAT, &["ttft", "ttft_us"], |e: &Happening| Ok(optional(e.event.ttft.map(|us| us.0))));
-    to.field(WHAT, &["e2e", "e2e_us"], |e: &Happening| Ok(optional(e.event.e2e.map(|us| us.0))));
-    to.field(WHAT, &["block"], |e: &Happening| Ok(int(e.event.block)));
+    to.engine.register_type_with_name::<EventObject>(WHAT);
+    to.field(WHAT, &["kind"], |e: &EventObject| Ok(kind_name(e.event.kind).into()));
+    to.field(WHAT, &["at", "at_us", "now"], |e: &EventObject| Ok(int(e.event.at.0)));
+    to.field(WHAT, &["request", "id"], |e: &EventObject| Ok(int(e.event.request)));
+    to.field(WHAT, &["instance"], |e: &EventObject| Ok(optional(e.event.instance)));
+    to.field(WHAT, &["input_tokens"], |e: &EventObject| Ok(int(e.event.input_tokens)));
+    to.field(WHAT, &["generated_tokens"], |e: &EventObject| Ok(int(e.event.generated_tokens)));
+    to.field(WHAT, &["ttft", "ttft_us"], |e: &EventObject| Ok(optional(e.event.ttft.map(|us| us.0))));
+    to.field(WHAT, &["e2e", "e2e_us"], |e: &EventObject| Ok(optional(e.event.e2e.map(|us| us.0))));
+    to.field(WHAT, &["block"], |e: &EventObject| Ok(int(e.event.block)));
     let texts: [(&'static str, NameOf); 6] = [
         ("slo_class", |tags| tags.slo_class),
         ("tenant", |tags| tags.tenant),
@@ -453,7 +455,7 @@ fn event(to: &mut Registry) {
         ("prefix_group", |tags| tags.prefix_group),
     ];
     for (name, get) in texts {
-        to.field(WHAT, &[name], move |e: &Happening| Ok(text(&e.names, get(&e.event.tags))));
+        to.field(WHAT, &[name], move |e: &EventObject| Ok(text(&e.names, get(&e.event.tags))));
     }
 }
 

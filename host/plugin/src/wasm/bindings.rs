@@ -1,20 +1,20 @@
-//! The types of the interface for components that are called through wasmtime's component layer: its macro makes
-//! them of the WIT package, and rows become its records here.
+//! Interface types for components that are called through wasmtime's component layer. Wasmtime's macro generates them
+//! from the WIT package; rows are converted to its records here.
 
 #[allow(clippy::all, clippy::pedantic, missing_docs, unsafe_code, unused_qualifications, dead_code)]
 mod package {
     wasmtime::component::bindgen!({ path: "../../sdk/wit/since-v1.0.0", world: "policy" });
 }
 
-pub(super) use package::blis::policy::types::{Ages, Event, Instance, Queued, Request, Running, Step};
-pub(super) use package::exports::blis::policy::admission::Verdict;
-pub(super) use package::exports::blis::policy::latency::Terms;
-pub(super) use package::exports::blis::policy::plugin::{Description, Fact, InstanceInfo, Kinds};
+pub(super) use package::blis::policy::types::{Event, Instance, Queued, Request, Running, Staleness, Step};
+pub(super) use package::exports::blis::policy::admission::Decision as AdmissionDecision;
+pub(super) use package::exports::blis::policy::latency::LatencyConstants as ConstantsRecord;
+pub(super) use package::exports::blis::policy::plugin::{Description, InstanceInfo, Kinds, ModelFact};
 
-use super::describe::Declared;
-use crate::{Constants, Kind, Parameter};
+use super::describe::RawDescription;
+use crate::{Kind, LatencyConstants, PolicyParameter};
 
-/// Rows and records of the same fields. The compiler refuses a field too many or too few; its type is the same.
+/// Converts rows to records with the same fields. A missing or additional field does not compile; the types are equal.
 macro_rules! records {
     ($($record:ident { $($field:ident),* $(,)? })*) => {$(
         impl From<&blis_abi::$record> for $record {
@@ -29,10 +29,10 @@ macro_rules! records {
 records! {
     Request {
         now_us, arrival_us, deadline_us, id, input_tokens, max_output_tokens, prompt_blocks, shared_blocks, block_size,
-        urgency, client_priority, slo_class, tenant, session, model, client, prefix_group, round_index,
+        class_priority, client_priority, slo_class, tenant, session, model, client, prefix_group, round_index,
         tenant_in_flight,
     }
-    Ages { load_us, cached_blocks_us }
+    Staleness { load_us, cached_blocks_us }
     Instance {
         kv_utilization, cache_hit_rate, preemption_count, queue_depth, batch_size, in_flight, cached_blocks,
         free_kv_blocks, total_kv_blocks,
@@ -40,7 +40,7 @@ records! {
     Queued { priority, turn, generated_tokens, preemptions }
     Running {
         arrival_us, deadline_us, priority, id, input_tokens, computed_tokens, generated_tokens, kv_blocks, preemptions,
-        urgency, slo_class, tenant, session,
+        class_priority, slo_class, tenant, session,
     }
     Step {
         prefill_requests, prefill_tokens, prefill_tokens_squared, prefill_tokens_by_input, prefill_tokens_by_context,
@@ -52,10 +52,11 @@ records! {
     }
 }
 
-impl From<Terms> for Constants {
-    fn from(terms: Terms) -> Self {
-        let Terms { shortest_step, output_token, post_decode, scheduling, preemption } = terms;
-        Self { shortest_step, output_token, post_decode, scheduling, preemption }
+impl From<ConstantsRecord> for LatencyConstants {
+    fn from(constants: ConstantsRecord) -> Self {
+        let ConstantsRecord { shortest_step_us, output_token_us, post_decode_us, scheduling_us, preemption_us } =
+            constants;
+        Self { shortest_step_us, output_token_us, post_decode_us, scheduling_us, preemption_us }
     }
 }
 
@@ -72,10 +73,10 @@ impl From<Kind> for Kinds {
     }
 }
 
-impl From<Description> for Declared {
+impl From<Description> for RawDescription {
     fn from(description: Description) -> Self {
         let Description { name, version, about, kinds, reads, events, scores, every_step, parameters } = description;
-        let parameters = parameters.into_iter().map(|parameter| Parameter {
+        let parameters = parameters.into_iter().map(|parameter| PolicyParameter {
             name: parameter.name,
             default: parameter.default,
             min: parameter.min,

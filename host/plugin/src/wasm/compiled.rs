@@ -1,4 +1,4 @@
-//! Compiled code of a plugin: asked what it is, and made into instances.
+//! Compiled code of a plugin, from which instances are created, and its description.
 
 use std::sync::Arc;
 
@@ -7,66 +7,66 @@ use blis_sim::rng::Stream;
 use wasmtime::Store;
 
 use super::describe;
-use super::fault::File;
+use super::fault::PluginPath;
 use super::functions::Functions;
-use super::host::{Host, Log, Wants};
+use super::host::{HostInputs, WasmHost, WasmLog};
 use crate::limits::DESCRIPTION_BYTES;
-use crate::{Description, Fault, Limits};
+use crate::{Fault, Limits, PolicyDescription};
 
-/// Compiled code whose functions are called as `F` does.
-pub(super) struct Compiled<F: Functions> {
-    pub file: File,
-    pub description: Description,
+/// Compiled code with functions that are called through `F`.
+pub(super) struct CompiledPlugin<F: Functions> {
+    pub file: PluginPath,
+    pub description: PolicyDescription,
     pub code: F::Code,
-    pub wants: Wants,
+    pub host_inputs: HostInputs,
 }
 
-impl<F: Functions> Compiled<F> {
-    /// `code` of the plugin in `file`, which is asked what it is.
-    pub fn new(file: &File, code: F::Code, wants: Wants, limits: &Limits) -> Result<Self, Fault> {
-        let mut compiled = Self { file: file.clone(), description: nothing_yet(), code, wants };
+impl<F: Functions> CompiledPlugin<F> {
+    /// Compiles the plugin in `file` to `code` and reads its description.
+    pub fn new(file: &PluginPath, code: F::Code, host_inputs: HostInputs, limits: &Limits) -> Result<Self, Fault> {
+        let mut compiled = Self { file: file.clone(), description: no_description(), code, host_inputs };
         compiled.describe(limits)?;
         Ok(compiled)
     }
 
-    /// Asks what it is, and checks that it has what that calls for.
+    /// Reads the description and checks that the plugin exports the functions that it requires.
     fn describe(&mut self, limits: &Limits) -> Result<(), Fault> {
         let stream = Stream::new(0, "describe");
-        let host = Host::new(&self.file, *limits, &Arc::from([]), stream, Log::default());
+        let host = WasmHost::new(&self.file, *limits, &Arc::from([]), stream, WasmLog::default());
         let (mut store, instance) = self.instantiate(host, limits)?;
         store.set_hostcall_fuel(DESCRIPTION_BYTES);
         store.set_fuel(limits.fuel_per_call).map_err(|error| self.file.failed("describe", &error, "", limits))?;
-        let answer = F::describe(&self.file, &self.code, &mut store, &instance)?;
-        let wire = answer.map_err(|error| self.file.failed("describe", &error, store.data().said(), limits))?;
+        let result = F::describe(&self.file, &self.code, &mut store, &instance)?;
+        let wire = result.map_err(|error| self.file.failed("describe", &error, store.data().last_error(), limits))?;
         self.description = describe::checked(&self.file, wire)?;
         for kind in self.description.kinds.clone() {
-            F::find(&self.file, &self.code, &mut store, &instance, kind, self.is_told())?;
+            F::find(&self.file, &self.code, &mut store, &instance, kind, self.has_events())?;
         }
         Ok(())
     }
 
-    /// Whether it wants to be told anything.
-    pub fn is_told(&self) -> bool {
+    /// Whether the plugin subscribes to events.
+    pub fn has_events(&self) -> bool {
         self.description.events != Events::NONE
     }
 
-    /// A fresh instance. What runs while it is made (a start function) is limited as a call is.
-    pub fn instantiate(&self, host: Host, limits: &Limits) -> Result<(Store<Host>, F::Instance), Fault> {
+    /// Creates an instance. Its start function runs under the limits of a call.
+    pub fn instantiate(&self, host: WasmHost, limits: &Limits) -> Result<(Store<WasmHost>, F::Instance), Fault> {
         let mut store = Store::new(F::engine(&self.code), host);
         store.limiter(|host| host);
-        // Text and lists come out of its memory; that they overlap there does not matter here.
+        // Texts and lists come out of the guest's memory, so that size bounds them; lists may overlap there.
         store.set_hostcall_fuel(limits.memory_bytes);
         let instance = store.set_fuel(limits.fuel_per_call).and_then(|()| F::instantiate(&self.code, &mut store));
         match instance {
             Ok(instance) => Ok((store, instance)),
-            Err(error) => Err(self.file.failed("start", &error, store.data().said(), limits)),
+            Err(error) => Err(self.file.failed("start", &error, store.data().last_error(), limits)),
         }
     }
 }
 
-/// Until a guest has said what it is.
-fn nothing_yet() -> Description {
-    Description {
+/// The description before the guest has returned its own.
+fn no_description() -> PolicyDescription {
+    PolicyDescription {
         name: String::new(),
         version: String::new(),
         about: String::new(),

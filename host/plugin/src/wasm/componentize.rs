@@ -1,32 +1,34 @@
-//! Core modules into components.
+//! Converts core modules to components.
 //!
-//! Compilers make core modules. One that carries its WIT (wit-bindgen) says itself what it exports;
-//! one without (`sdk/rust`, `sdk/c`) exports functions by their canonical names,
-//! `blis:policy/routing@1.0.0#route`, and gets a world of exactly those interfaces here.
+//! Compilers produce core modules. A module with embedded WIT (wit-bindgen) declares its exports itself; a module
+//! without (`sdk/rust`, `sdk/c`) exports functions by their canonical names, `blis:policy/routing@1.0.0#route`, and
+//! gets a world of exactly those interfaces here.
 
 use wit_component::{ComponentEncoder, StringEncoding};
 use wit_parser::{Resolve, WorldId, WorldKey};
 
-use super::{File, inspect};
+use super::{PluginPath, inspect};
 use crate::{Fault, FaultKind};
 
-/// The frozen interface.
+/// The WIT package of the interface.
 pub(super) const WIT: &str = include_str!("../../../../sdk/wit/since-v1.0.0/policy.wit");
 
-/// `core`, a core module read from `path`, as a component.
+/// Converts `core`, a core module read from `path`, to a component.
 ///
 /// # Errors
-/// If it is not WebAssembly, wants what there is not, lacks what it must have, or has functions of
-/// other types.
+/// If it is not WebAssembly, imports functions that the host does not offer, lacks a required export, or has functions
+/// of other types.
 pub fn componentize(path: &std::path::Path, core: &[u8]) -> Result<Vec<u8>, Fault> {
-    let file = File::new(path);
-    match inspect::form(&file, core)? {
-        inspect::Form::Module => of_module(&file, core),
-        inspect::Form::Component => Err(file.fault(FaultKind::Syntax, "is a component already; use it as it is")),
+    let file = PluginPath::new(path);
+    match inspect::format(&file, core)? {
+        inspect::BinaryFormat::CoreModule => of_module(&file, core),
+        inspect::BinaryFormat::Component => {
+            Err(file.fault(FaultKind::Syntax, "is a component already; use it as it is"))
+        }
     }
 }
 
-pub(super) fn of_module(file: &File, core: &[u8]) -> Result<Vec<u8>, Fault> {
+pub(super) fn of_module(file: &PluginPath, core: &[u8]) -> Result<Vec<u8>, Fault> {
     let module = inspect::module(file, core)?;
     if module.embedded_wit {
         return encode(file, core);
@@ -39,11 +41,11 @@ pub(super) fn of_module(file: &File, core: &[u8]) -> Result<Vec<u8>, Fault> {
 }
 
 /// The world of the package, with the interfaces that `module` exports.
-fn world(file: &File, module: &inspect::Module) -> Result<(Resolve, WorldId), Fault> {
+fn world(file: &PluginPath, module: &inspect::CoreModule) -> Result<(Resolve, WorldId), Fault> {
     let mut resolve = Resolve::default();
     let package = resolve.push_source("policy.wit", WIT).expect("the frozen interface parses");
     let world = resolve.select_world(&[package], Some("policy")).expect("the frozen interface has this world");
-    // 1.0.3 is 1.0.0 with other documentation.
+    // Version 1.0.3 differs from 1.0.0 in documentation only.
     let version = resolve.packages[package].name.version.clone();
     let mut exports = std::mem::take(&mut resolve.worlds[world].exports);
     exports.retain(|key, _| {
@@ -72,21 +74,20 @@ fn world(file: &File, module: &inspect::Module) -> Result<(Resolve, WorldId), Fa
     Ok((resolve, world))
 }
 
-fn must_export(file: &File, module: &inspect::Module, name: &str) -> Result<(), Fault> {
+fn must_export(file: &PluginPath, module: &inspect::CoreModule, name: &str) -> Result<(), Fault> {
     if module.names.iter().any(|known| known == name) {
         return Ok(());
     }
     Err(file.fault(FaultKind::MissingExport, format!("does not export {name}")))
 }
 
-fn encode(file: &File, core: &[u8]) -> Result<Vec<u8>, Fault> {
+fn encode(file: &PluginPath, core: &[u8]) -> Result<Vec<u8>, Fault> {
     let encoded = ComponentEncoder::default().validate(true).module(core).and_then(|mut encoder| encoder.encode());
     encoded.map_err(|error| {
-        // wit-component has no types for its errors. The first ones in the chain say only that
-        // something is wrong.
+        // wit-component has no error types. The first errors in the chain only report that something is wrong.
         let chain: Vec<_> = error.chain().map(ToString::to_string).collect();
-        let said = |text: &str| chain.iter().any(|error| error.contains(text));
-        let kind = match (said("type mismatch for function"), said("failed to resolve import")) {
+        let mentions = |text: &str| chain.iter().any(|error| error.contains(text));
+        let kind = match (mentions("type mismatch for function"), mentions("failed to resolve import")) {
             (true, true) => FaultKind::ForbiddenImport,
             (true, false) => FaultKind::MissingExport,
             _ => FaultKind::Syntax,

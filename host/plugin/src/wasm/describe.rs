@@ -1,12 +1,12 @@
-//! What a guest says about itself, checked.
+//! Validation of the description that a guest returns.
 
-use super::fault::{File, excerpt};
+use super::fault::{PluginPath, excerpt};
 use crate::limits::{ABOUT_BYTES, NAME_BYTES, PARAMETERS};
 use crate::rows::{events_of, reads_of};
-use crate::{Description, Fault, FaultKind, Kind, Parameter};
+use crate::{Fault, FaultKind, Kind, PolicyDescription, PolicyParameter};
 
-/// What a guest declares. Sets are bits; some of them may be unknown here.
-pub(super) struct Declared {
+/// The description as a guest returns it. Sets are bits, some of which may be unknown to this host.
+pub(super) struct RawDescription {
     pub name: String,
     pub version: String,
     pub about: String,
@@ -15,51 +15,51 @@ pub(super) struct Declared {
     pub events: u32,
     pub scores: bool,
     pub every_step: bool,
-    pub parameters: Vec<Parameter>,
+    pub parameters: Vec<PolicyParameter>,
 }
 
-pub(super) fn checked(file: &File, told: Declared) -> Result<Description, Fault> {
+pub(super) fn checked(file: &PluginPath, declared: RawDescription) -> Result<PolicyDescription, Fault> {
     let refuse = |what: String| Err(file.fault(FaultKind::OutOfRange, format_args!("describe: {what}")));
-    if !is_name(&told.name) {
+    if !is_name(&declared.name) {
         return refuse(format!(
             "{:?} is no name; use 1 to {NAME_BYTES} of a-z A-Z 0-9 _ - .",
-            excerpt(&told.name, NAME_BYTES)
+            excerpt(&declared.name, NAME_BYTES)
         ));
     }
-    if told.version.len() > NAME_BYTES {
-        return refuse(format!("the version has {} bytes, at most {NAME_BYTES} are allowed", told.version.len()));
+    if declared.version.len() > NAME_BYTES {
+        return refuse(format!("the version has {} bytes, at most {NAME_BYTES} are allowed", declared.version.len()));
     }
-    if told.parameters.len() > PARAMETERS {
-        return refuse(format!("{} parameters, at most {PARAMETERS} are allowed", told.parameters.len()));
+    if declared.parameters.len() > PARAMETERS {
+        return refuse(format!("{} parameters, at most {PARAMETERS} are allowed", declared.parameters.len()));
     }
-    let kinds: Vec<_> = Kind::ALL.into_iter().filter(|kind| told.kinds & kind.bit() != 0).collect();
+    let kinds: Vec<_> = Kind::ALL.into_iter().filter(|kind| declared.kinds & kind.bit() != 0).collect();
     if kinds.is_empty() {
         let all = Kind::ALL.map(Kind::name).join(", ");
         return refuse(format!("no kind of policy; name at least one of {all}"));
     }
-    let mut parameters: Vec<Parameter> = Vec::with_capacity(told.parameters.len());
-    for declared in told.parameters {
-        let parameter = parameter(file, declared)?;
+    let mut parameters: Vec<PolicyParameter> = Vec::with_capacity(declared.parameters.len());
+    for raw in declared.parameters {
+        let parameter = parameter(file, raw)?;
         if parameters.iter().any(|known| known.name == parameter.name) {
             return refuse(format!("two parameters are called {:?}", parameter.name));
         }
         parameters.push(parameter);
     }
-    Ok(Description {
-        name: told.name,
-        version: excerpt(&told.version, NAME_BYTES),
-        about: excerpt(&told.about, ABOUT_BYTES),
+    Ok(PolicyDescription {
+        name: declared.name,
+        version: excerpt(&declared.version, NAME_BYTES),
+        about: excerpt(&declared.about, ABOUT_BYTES),
         kinds,
-        reads: reads_of(told.reads),
-        events: events_of(told.events),
-        scores: told.scores,
-        every_step: told.every_step,
+        reads: reads_of(declared.reads),
+        events: events_of(declared.events),
+        scores: declared.scores,
+        every_step: declared.every_step,
         parameters,
     })
 }
 
-fn parameter(file: &File, told: Parameter) -> Result<Parameter, Fault> {
-    let Parameter { name, default, min, max, about } = told;
+fn parameter(file: &PluginPath, raw: PolicyParameter) -> Result<PolicyParameter, Fault> {
+    let PolicyParameter { name, default, min, max, about } = raw;
     let refuse = |kind, what: String| Err(file.fault(kind, format_args!("describe: {what}")));
     if !is_name(&name) {
         let what = format!(
@@ -75,7 +75,7 @@ fn parameter(file: &File, told: Parameter) -> Result<Parameter, Fault> {
         let what = format!("parameter {name}: its default {default} must lie between its limits, {min} and {max}");
         return refuse(FaultKind::OutOfRange, what);
     }
-    Ok(Parameter { name, default, min, max, about: excerpt(&about, ABOUT_BYTES) })
+    Ok(PolicyParameter { name, default, min, max, about: excerpt(&about, ABOUT_BYTES) })
 }
 
 fn is_name(text: &str) -> bool {

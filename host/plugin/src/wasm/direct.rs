@@ -1,57 +1,57 @@
-//! The functions of a component's core module, called without wasmtime's component layer.
+//! Calls the functions of a component's core module without wasmtime's component layer.
 //!
-//! That layer looks up the function, its options and its memory anew in every call, which is more than
-//! half of what a call costs. Components that are nothing but one core module behind the names of our
-//! interface (`standard.rs`) need none of it: their parameters and results are put into memory and
-//! taken out of it here, by the same rules (the canonical ABI), with the same checks and the same limits.
-//! All others go through `typed.rs`.
+//! That layer looks up the function, its options and its memory anew in every call, which is more than half of the cost
+//! of a call. A component that consists of one core module behind the names of our interface (`standard.rs`) does not
+//! need it: this module writes its parameters into memory and reads its results from there by the same rules (the
+//! canonical ABI), with the same checks and limits. All other components are called through `typed.rs`.
 
 use std::mem::offset_of;
 
-use blis_abi::canonical::{self, Joining};
+use blis_abi::canonical::{self, RankParameters};
 use wasmtime::{
     AsContextMut as _, Caller, Engine, Instance, InstancePre, Linker, Module, Store, StoreContextMut, TypedFunc,
     WasmParams, WasmResults,
 };
 
-use super::describe::Declared;
-use super::fault::{File, TooMuchData};
-use super::functions::{Functions, Scene};
-use super::host::{self, Host};
+use super::describe::RawDescription;
+use super::fault::{PluginPath, ResultTooLarge};
+use super::functions::{DecisionRows, Functions};
+use super::host::{self, WasmHost};
 use super::inspect::{self, Exports};
 use super::memory::{GuestMemory, write};
 use super::standard;
-use crate::limits::{ANSWER_BYTES, DESCRIPTION_BYTES};
+use crate::limits::{DESCRIPTION_BYTES, RESULT_BYTES};
 use crate::rows::{EventRow, QueuedRow, RequestRow, Row, RunningRow, StepRow};
-use crate::{Constants, Fault, FaultKind, Kind, Parameter, Setup};
+use crate::{Fault, FaultKind, GuestSetup, Kind, LatencyConstants, PolicyParameter};
 
 #[cfg(target_endian = "big")]
 compile_error!("guests are little-endian: rows would have to be turned round, number by number");
 
-/// Lists and texts as they lie in a guest's memory, and what has them.
-type List = canonical::List<u32>;
-type Decision = canonical::Decision<List>;
-type Fact = canonical::Fact<List>;
-type ToldDescription = canonical::Description<List, List>;
-type ToldParameter = canonical::Parameter<List>;
-type Refusal = canonical::Refusal<List>;
-type Changed = canonical::Changed<List>;
+/// Lists and texts in a guest's memory, and the structs that contain them.
+type GuestList = canonical::List<u32>;
+type GuestDecision = canonical::DecisionParameters<GuestList>;
+type GuestModelFact = canonical::ModelFact<GuestList>;
+type GuestDescription = canonical::DescriptionRecord<GuestList, GuestList>;
+type GuestParameter = canonical::ParameterRecord<GuestList>;
+type GuestRefusal = canonical::Refusal<GuestList>;
+type GuestChanged = canonical::ChangedIndices<GuestList>;
 
-/// Where a field lies, as an address in a guest.
+/// The address of a field in a guest's memory.
 macro_rules! offset {
     ($record:ty, $field:ident) => {
         const { offset_of!($record, $field) as u32 }
     };
 }
 
-/// A compiled core module, linked.
-pub(super) struct Core {
-    pre: InstancePre<Host>,
+/// A compiled core module with its host functions linked.
+pub(super) struct LinkedModule {
+    pre: InstancePre<WasmHost>,
     exports: Exports,
 }
 
-impl Core {
-    /// `module`, of which `exports` are known. An error: it is not what `standard.rs` takes it for.
+impl LinkedModule {
+    /// Links `module` with the known `exports`. An error means that the module is not a standard one as `standard.rs`
+    /// defines it.
     pub(super) fn link(module: &Module, exports: Exports) -> wasmtime::Result<Self> {
         let mut linker = Linker::new(module.engine());
         for import in module.imports() {
@@ -61,57 +61,57 @@ impl Core {
     }
 }
 
-/// Defines the function `name` of `host`.
-fn define(linker: &mut Linker<Host>, module: &str, name: &str) -> wasmtime::Result<()> {
+/// Links the function `name` of the interface `host`.
+fn define(linker: &mut Linker<WasmHost>, module: &str, name: &str) -> wasmtime::Result<()> {
     match name {
-        "log" => linker.func_wrap(module, name, |mut caller: Caller<'_, Host>, level: u32, at: u32, len: u32| {
+        "log" => linker.func_wrap(module, name, |mut caller: Caller<'_, WasmHost>, level: u32, at: u32, len: u32| {
             host::log(caller.as_context_mut(), level, |store| {
                 let memory = memory_of(store)?.memory;
-                let mut left = ANSWER_BYTES;
-                Reader { memory: memory.data(store), left: &mut left }.text(at, len)
+                let mut left = RESULT_BYTES;
+                ResultReader { memory: memory.data(store), left: &mut left }.text(at, len)
             })
         }),
         "random" => {
-            linker.func_wrap(module, name, |mut caller: Caller<'_, Host>| host::random(caller.as_context_mut()))
+            linker.func_wrap(module, name, |mut caller: Caller<'_, WasmHost>| host::random(caller.as_context_mut()))
         }
         "pick" => linker
-            .func_wrap(module, name, |mut caller: Caller<'_, Host>, n: u32| host::pick(caller.as_context_mut(), n)),
-        "prompt-blocks" => linker.func_wrap(module, name, |mut caller: Caller<'_, Host>, result: u32| {
+            .func_wrap(module, name, |mut caller: Caller<'_, WasmHost>, n: u32| host::pick(caller.as_context_mut(), n)),
+        "prompt-blocks" => linker.func_wrap(module, name, |mut caller: Caller<'_, WasmHost>, result: u32| {
             let mut store = caller.as_context_mut();
             let blocks: Vec<u8> = host::prompt_blocks(&mut store)?.into_iter().flat_map(u32::to_le_bytes).collect();
             let memory = memory_of(&store)?;
             let (at, len) = memory.put(&mut store, 4, &blocks)?;
             put_pair(memory.memory.data_mut(&mut store), result, at, len / 4)
         }),
-        "text" => linker.func_wrap(module, name, |mut caller: Caller<'_, Host>, name: u32, result: u32| {
+        "text" => linker.func_wrap(module, name, |mut caller: Caller<'_, WasmHost>, name: u32, result: u32| {
             let mut store = caller.as_context_mut();
             let text = host::text(&mut store, name)?;
             let memory = memory_of(&store)?;
             let (at, len) = memory.put(&mut store, 1, text.as_bytes())?;
             put_pair(memory.memory.data_mut(&mut store), result, at, len)
         }),
-        "changed" => linker.func_wrap(module, name, |mut caller: Caller<'_, Host>, result: u32| {
+        "changed" => linker.func_wrap(module, name, |mut caller: Caller<'_, WasmHost>, result: u32| {
             let mut store = caller.as_context_mut();
             let changed = host::changed(&mut store)?;
             let memory = memory_of(&store)?;
-            let Some(places) = changed else { return put_case(memory.memory.data_mut(&mut store), result, 0) };
-            let places: Vec<u8> = places.into_iter().flat_map(u32::to_le_bytes).collect();
-            let (at, len) = memory.put(&mut store, 4, &places)?;
+            let Some(indices) = changed else { return put_case(memory.memory.data_mut(&mut store), result, 0) };
+            let indices: Vec<u8> = indices.into_iter().flat_map(u32::to_le_bytes).collect();
+            let (at, len) = memory.put(&mut store, 4, &indices)?;
             let memory = memory.memory.data_mut(&mut store);
             put_case(memory, result, 1)?;
-            put_pair(memory, result + offset!(Changed, places), at, len / 4)
+            put_pair(memory, result + offset!(GuestChanged, indices), at, len / 4)
         }),
         _ => wasmtime::bail!("there is no host.{name}"),
     }?;
     Ok(())
 }
 
-fn memory_of(store: &StoreContextMut<'_, Host>) -> wasmtime::Result<GuestMemory> {
+fn memory_of(store: &StoreContextMut<'_, WasmHost>) -> wasmtime::Result<GuestMemory> {
     let memory = store.data().memory.clone();
-    memory.ok_or_else(|| wasmtime::format_err!("its memory is not there yet: it asks while it is started"))
+    memory.ok_or_else(|| wasmtime::format_err!("its memory does not exist yet: its start function called the host"))
 }
 
-/// Where a list lies and how long it is, where the guest asked for that to be written.
+/// Writes the address and length of a list to the result area that the guest passed.
 fn put_pair(memory: &mut [u8], result: u32, at: u32, len: u32) -> wasmtime::Result<()> {
     if !result.is_multiple_of(4) {
         wasmtime::bail!("pointer not aligned");
@@ -124,32 +124,32 @@ fn put_pair(memory: &mut [u8], result: u32, at: u32, len: u32) -> wasmtime::Resu
     Ok(())
 }
 
-/// Which case of a [`Changed`] it is. Its list follows.
+/// Writes the case of a [`GuestChanged`]. The list follows separately.
 fn put_case(memory: &mut [u8], result: u32, case: u8) -> wasmtime::Result<()> {
     if !result.is_multiple_of(4) {
         wasmtime::bail!("pointer not aligned");
     }
-    match memory.get_mut(result as usize..).and_then(|memory| memory.get_mut(..size_of::<Changed>())) {
+    match memory.get_mut(result as usize..).and_then(|memory| memory.get_mut(..size_of::<GuestChanged>())) {
         Some(option) => option[0] = case,
         None => wasmtime::bail!("pointer out of bounds of memory"),
     }
     Ok(())
 }
 
-/// Takes answers out of a guest's memory.
-struct Reader<'a> {
+/// Reads results from a guest's memory.
+struct ResultReader<'a> {
     memory: &'a [u8],
-    /// Bytes that it may still hand over.
+    /// Bytes that the guest may still return.
     left: &'a mut usize,
 }
 
-impl Reader<'_> {
+impl ResultReader<'_> {
     fn bytes<const N: usize>(&self, at: u32) -> wasmtime::Result<[u8; N]> {
         let bytes = self.memory.get(at as usize..).and_then(|memory| memory.first_chunk());
         bytes.copied().ok_or_else(|| wasmtime::format_err!("pointer out of bounds of memory"))
     }
 
-    /// A record of `size` bytes begins there.
+    /// Checks that a record of `size` bytes lies at this address.
     fn record(&self, at: u32, align: u32, size: usize) -> wasmtime::Result<()> {
         if !at.is_multiple_of(align) {
             wasmtime::bail!("return pointer not aligned");
@@ -177,12 +177,12 @@ impl Reader<'_> {
     }
 
     fn charge(&mut self, bytes: usize) -> wasmtime::Result<()> {
-        let left = self.left.checked_sub(bytes).ok_or(TooMuchData)?;
+        let left = self.left.checked_sub(bytes).ok_or(ResultTooLarge)?;
         *self.left = left;
         Ok(())
     }
 
-    /// `len` elements of `size` bytes each, from `at` on.
+    /// The bytes of `len` elements of `size` bytes each, starting at `at`.
     fn elements(&mut self, at: u32, len: u32, size: usize, align: u32) -> wasmtime::Result<&[u8]> {
         let bytes = len as usize * size;
         if !at.is_multiple_of(align) {
@@ -203,51 +203,51 @@ impl Reader<'_> {
         Ok(str::from_utf8(bytes)?.to_owned())
     }
 
-    /// The text whose place and length lie at `at`.
+    /// The text with the address and length that lie at `at`.
     fn text_at(&mut self, at: u32) -> wasmtime::Result<String> {
         let (text, len) = (self.u32(at)?, self.u32(at + 4)?);
         self.text(text, len)
     }
 
-    /// A `result<_, string>` or a `verdict`.
+    /// The text of a `result<_, string>` or a `decision`, if it is an error or a rejection.
     fn refusal(&mut self, at: u32) -> wasmtime::Result<Option<String>> {
-        self.record(at, 4, size_of::<Refusal>())?;
-        match self.u8(at + offset!(Refusal, refused))? {
+        self.record(at, 4, size_of::<GuestRefusal>())?;
+        match self.u8(at + offset!(GuestRefusal, refused))? {
             0 => Ok(None),
-            1 => self.text_at(at + offset!(Refusal, text)).map(Some),
+            1 => self.text_at(at + offset!(GuestRefusal, text)).map(Some),
             other => wasmtime::bail!("unexpected discriminant: {other}"),
         }
     }
 
-    /// The list whose place and length lie at `at`.
+    /// The list with the address and length that lie at `at`.
     fn list_at(&mut self, at: u32, size: usize, align: u32) -> wasmtime::Result<&[u8]> {
         self.record(at, 4, 8)?;
         let (start, len) = (self.u32(at)?, self.u32(at + 4)?);
         self.elements(start, len, size, align)
     }
 
-    fn description(&mut self, at: u32) -> wasmtime::Result<Declared> {
-        self.record(at, 4, size_of::<ToldDescription>())?;
-        let name = self.text_at(at + offset!(ToldDescription, name))?;
-        let version = self.text_at(at + offset!(ToldDescription, version))?;
-        let about = self.text_at(at + offset!(ToldDescription, about))?;
-        // One byte each, from the kinds on.
-        let [kinds, reads, events, scores, every_step] = self.bytes(at + offset!(ToldDescription, kinds))?;
-        let list = at + offset!(ToldDescription, parameters);
+    fn description(&mut self, at: u32) -> wasmtime::Result<RawDescription> {
+        self.record(at, 4, size_of::<GuestDescription>())?;
+        let name = self.text_at(at + offset!(GuestDescription, name))?;
+        let version = self.text_at(at + offset!(GuestDescription, version))?;
+        let about = self.text_at(at + offset!(GuestDescription, about))?;
+        // The sets and flags have one byte each, beginning with the kinds.
+        let [kinds, reads, events, scores, every_step] = self.bytes(at + offset!(GuestDescription, kinds))?;
+        let list = at + offset!(GuestDescription, parameters);
         let (start, count) = (self.u32(list)?, self.u32(list + 4)?);
-        self.elements(start, count, size_of::<ToldParameter>(), 8)?;
+        self.elements(start, count, size_of::<GuestParameter>(), 8)?;
         let parameter = |i: u32| {
-            let at = start + size_of::<ToldParameter>() as u32 * i;
-            Ok(Parameter {
-                name: self.text_at(at + offset!(ToldParameter, name))?,
-                default: self.f64(at + offset!(ToldParameter, default))?,
-                min: self.f64(at + offset!(ToldParameter, min))?,
-                max: self.f64(at + offset!(ToldParameter, max))?,
-                about: self.text_at(at + offset!(ToldParameter, about))?,
+            let at = start + size_of::<GuestParameter>() as u32 * i;
+            Ok(PolicyParameter {
+                name: self.text_at(at + offset!(GuestParameter, name))?,
+                default: self.f64(at + offset!(GuestParameter, default))?,
+                min: self.f64(at + offset!(GuestParameter, min))?,
+                max: self.f64(at + offset!(GuestParameter, max))?,
+                about: self.text_at(at + offset!(GuestParameter, about))?,
             })
         };
         let parameters = (0..count).map(parameter).collect::<wasmtime::Result<_>>()?;
-        Ok(Declared {
+        Ok(RawDescription {
             name,
             version,
             about,
@@ -261,44 +261,44 @@ impl Reader<'_> {
     }
 }
 
-/// A function whose answer lies in memory, and what to call once it was read.
-struct Told<P> {
+/// A function with its result in memory, and the function to call after the result was read.
+struct MemoryResult<P> {
     function: TypedFunc<P, u32>,
     after: Option<TypedFunc<u32, ()>>,
 }
 
-impl<P: WasmParams> Told<P> {
-    /// Calls it, and reads the answer by `read`, which begins at the place it is given.
+impl<P: WasmParams> MemoryResult<P> {
+    /// Calls the function; `read` gets the address of the result.
     fn call<A>(
         &self,
         memory: &GuestMemory,
-        store: &mut Store<Host>,
+        store: &mut Store<WasmHost>,
         params: P,
         most: usize,
-        read: impl FnOnce(&mut Reader<'_>, u32) -> wasmtime::Result<A>,
+        read: impl FnOnce(&mut ResultReader<'_>, u32) -> wasmtime::Result<A>,
     ) -> wasmtime::Result<A> {
         let at = self.function.call(&mut *store, params)?;
         let mut left = most;
-        let answer = read(&mut Reader { memory: memory.memory.data(&*store), left: &mut left }, at)?;
+        let output = read(&mut ResultReader { memory: memory.memory.data(&*store), left: &mut left }, at)?;
         if let Some(after) = &self.after {
             after.call(store, at)?;
         }
-        Ok(answer)
+        Ok(output)
     }
 }
 
-/// The functions that belong to one kind of policy. Pointers are `u32`, as they are for wasmtime.
-enum Role {
-    Admission { admit: Told<u32> },
-    Routing { route: TypedFunc<u32, u32>, scores: Told<u32> },
+/// The functions that belong to one kind of policy. Pointers are `u32`, as in wasmtime.
+enum DirectRole {
+    Admission { admit: MemoryResult<u32> },
+    Routing { route: TypedFunc<u32, u32>, scores: MemoryResult<u32> },
     Priority { priority: TypedFunc<u32, i64> },
     Scheduling { rank: TypedFunc<u32, f64> },
     Preemption { victim: TypedFunc<(u64, u32, u32, u32), u32> },
-    Latency(Latency),
+    Latency(DirectLatency),
 }
 
-struct Latency {
-    constants: Told<()>,
+struct DirectLatency {
+    constants: MemoryResult<()>,
     queueing_time: TypedFunc<u32, u64>,
     step_time: TypedFunc<<StepRow as Row>::Numbers, u64>,
 }
@@ -306,11 +306,11 @@ struct Latency {
 /// All functions of an instance that a guest uses.
 pub(super) struct Direct {
     memory: GuestMemory,
-    role: Role,
-    configure: Told<(u32, u32, u32, u32, u32, u32, u32)>,
-    save: Told<()>,
-    restore: Told<(u32, u32)>,
-    notice: Option<TypedFunc<<EventRow as Row>::Numbers, ()>>,
+    role: DirectRole,
+    configure: MemoryResult<(u32, u32, u32, u32, u32, u32, u32)>,
+    save: MemoryResult<()>,
+    restore: MemoryResult<(u32, u32)>,
+    observe: Option<TypedFunc<<EventRow as Row>::Numbers, ()>>,
 }
 
 macro_rules! role {
@@ -323,14 +323,14 @@ macro_rules! role {
 }
 
 impl Functions for Direct {
-    type Code = Core;
+    type Code = LinkedModule;
     type Instance = Instance;
 
-    fn engine(code: &Core) -> &Engine {
+    fn engine(code: &LinkedModule) -> &Engine {
         code.pre.module().engine()
     }
 
-    fn instantiate(code: &Core, store: &mut Store<Host>) -> wasmtime::Result<Instance> {
+    fn instantiate(code: &LinkedModule, store: &mut Store<WasmHost>) -> wasmtime::Result<Instance> {
         let instance = code.pre.instantiate(&mut *store)?;
         let memory = instance.get_memory(&mut *store, "memory");
         let memory = memory.ok_or_else(|| wasmtime::format_err!("does not export memory"))?;
@@ -343,35 +343,37 @@ impl Functions for Direct {
     }
 
     fn describe(
-        file: &File,
-        code: &Core,
-        store: &mut Store<Host>,
+        file: &PluginPath,
+        code: &LinkedModule,
+        store: &mut Store<WasmHost>,
         instance: &Instance,
-    ) -> Result<wasmtime::Result<Declared>, Fault> {
-        let mut find = Find { file, exports: &code.exports, store, instance };
-        let describe = find.told::<()>("plugin", "describe")?;
+    ) -> Result<wasmtime::Result<RawDescription>, Fault> {
+        let mut find = CoreExports { file, exports: &code.exports, store, instance };
+        let describe = find.memory_result::<()>("plugin", "describe")?;
         let memory = find.memory()?;
         Ok(describe.call(&memory, store, (), DESCRIPTION_BYTES, |reader, at| reader.description(at)))
     }
 
     fn find(
-        file: &File,
-        code: &Core,
-        store: &mut Store<Host>,
+        file: &PluginPath,
+        code: &LinkedModule,
+        store: &mut Store<WasmHost>,
         instance: &Instance,
         kind: Kind,
-        told: bool,
+        subscribed: bool,
     ) -> Result<Self, Fault> {
-        let mut find = Find { file, exports: &code.exports, store, instance };
+        let mut find = CoreExports { file, exports: &code.exports, store, instance };
         let of = kind.name();
         let role = match kind {
-            Kind::Admission => Role::Admission { admit: find.told(of, "admit")? },
-            Kind::Routing => Role::Routing { route: find.function(of, "route")?, scores: find.told(of, "scores")? },
-            Kind::Priority => Role::Priority { priority: find.function(of, "priority")? },
-            Kind::Scheduling => Role::Scheduling { rank: find.function(of, "rank")? },
-            Kind::Preemption => Role::Preemption { victim: find.function(of, "victim")? },
-            Kind::Latency => Role::Latency(Latency {
-                constants: find.told(of, "constants")?,
+            Kind::Admission => DirectRole::Admission { admit: find.memory_result(of, "admit")? },
+            Kind::Routing => {
+                DirectRole::Routing { route: find.function(of, "route")?, scores: find.memory_result(of, "scores")? }
+            }
+            Kind::Priority => DirectRole::Priority { priority: find.function(of, "priority")? },
+            Kind::Scheduling => DirectRole::Scheduling { rank: find.function(of, "rank")? },
+            Kind::Preemption => DirectRole::Preemption { victim: find.function(of, "victim")? },
+            Kind::Latency => DirectRole::Latency(DirectLatency {
+                constants: find.memory_result(of, "constants")?,
                 queueing_time: find.function(of, "queueing-time")?,
                 step_time: find.function(of, "step-time")?,
             }),
@@ -379,14 +381,14 @@ impl Functions for Direct {
         Ok(Self {
             memory: find.memory()?,
             role,
-            configure: find.told("plugin", "configure")?,
-            save: find.told("plugin", "save")?,
-            restore: find.told("plugin", "restore")?,
-            notice: if told { Some(find.function("lifecycle", "notice")?) } else { None },
+            configure: find.memory_result("plugin", "configure")?,
+            save: find.memory_result("plugin", "save")?,
+            restore: find.memory_result("plugin", "restore")?,
+            observe: if subscribed { Some(find.function("lifecycle", "observe")?) } else { None },
         })
     }
 
-    fn configure(&self, store: &mut Store<Host>, setup: &Setup) -> wasmtime::Result<Result<(), String>> {
+    fn configure(&self, store: &mut Store<WasmHost>, setup: &GuestSetup) -> wasmtime::Result<Result<(), String>> {
         let Self { memory, .. } = self;
         let mut context = store.as_context_mut();
         let numbers: Vec<u8> = setup.parameters.iter().flat_map(|value| value.to_le_bytes()).collect();
@@ -394,15 +396,15 @@ impl Functions for Direct {
         let fields = setup.instances.iter().flat_map(|i| [i.id, i.max_num_seqs, i.total_kv_blocks, i.block_size]);
         let instances: Vec<u8> = fields.flat_map(u32::to_le_bytes).collect();
         let (instances, _) = memory.put(&mut context, 4, &instances)?;
-        let size = size_of::<Fact>() * setup.facts.len();
-        let facts_at = memory.room(&mut context, 8, size)?;
-        let mut facts = Vec::with_capacity(size);
-        for (name, value) in &*setup.facts {
+        let size = size_of::<GuestModelFact>() * setup.model_facts.len();
+        let model_facts_at = memory.room(&mut context, 8, size)?;
+        let mut model_facts = Vec::with_capacity(size);
+        for (name, value) in &*setup.model_facts {
             let (at, len) = memory.put(&mut context, 1, name.as_bytes())?;
-            facts.extend([at.to_le_bytes(), len.to_le_bytes()].concat());
-            facts.extend(value.to_le_bytes());
+            model_facts.extend([at.to_le_bytes(), len.to_le_bytes()].concat());
+            model_facts.extend(value.to_le_bytes());
         }
-        write(memory.memory.data_mut(&mut context), facts_at, &facts)?;
+        write(memory.memory.data_mut(&mut context), model_facts_at, &model_facts)?;
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let lists = (
             setup.kind.bit(),
@@ -410,132 +412,132 @@ impl Functions for Direct {
             count(setup.parameters.len()),
             instances,
             count(setup.instances.len()),
-            count(facts_at),
-            count(setup.facts.len()),
+            count(model_facts_at),
+            count(setup.model_facts.len()),
         );
-        let refused = self.configure.call(memory, store, lists, ANSWER_BYTES, |reader, at| reader.refusal(at))?;
+        let refused = self.configure.call(memory, store, lists, RESULT_BYTES, |reader, at| reader.refusal(at))?;
         Ok(refused.map_or(Ok(()), Err))
     }
 
-    fn save(&self, store: &mut Store<Host>) -> wasmtime::Result<Vec<u8>> {
-        self.save.call(&self.memory, store, (), ANSWER_BYTES, |reader, at| Ok(reader.list_at(at, 1, 1)?.to_vec()))
+    fn save(&self, store: &mut Store<WasmHost>) -> wasmtime::Result<Vec<u8>> {
+        self.save.call(&self.memory, store, (), RESULT_BYTES, |reader, at| Ok(reader.list_at(at, 1, 1)?.to_vec()))
     }
 
-    fn restore(&self, store: &mut Store<Host>, state: &[u8]) -> wasmtime::Result<Result<(), String>> {
+    fn restore(&self, store: &mut Store<WasmHost>, state: &[u8]) -> wasmtime::Result<Result<(), String>> {
         let state = self.memory.put(&mut store.as_context_mut(), 1, state)?;
-        let refused = self.restore.call(&self.memory, store, state, ANSWER_BYTES, |reader, at| reader.refusal(at))?;
+        let refused = self.restore.call(&self.memory, store, state, RESULT_BYTES, |reader, at| reader.refusal(at))?;
         Ok(refused.map_or(Ok(()), Err))
     }
 
-    fn notice(&self, store: &mut Store<Host>, event: &EventRow) -> wasmtime::Result<()> {
-        let Some(notice) = &self.notice else { return Ok(()) };
-        notice.call(store, event.numbers())
+    fn observe(&self, store: &mut Store<WasmHost>, event: &EventRow) -> wasmtime::Result<()> {
+        let Some(observe) = &self.observe else { return Ok(()) };
+        observe.call(store, event.numbers())
     }
 
-    fn admit(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<Option<String>> {
-        let admit = role!(self, Role::Admission { admit } => admit);
-        let at = self.put_scene(store, scene)?;
-        admit.call(&self.memory, store, at, ANSWER_BYTES, |reader, at| reader.refusal(at))
+    fn admit(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<Option<String>> {
+        let admit = role!(self, DirectRole::Admission { admit } => admit);
+        let at = self.put_input(store, input)?;
+        admit.call(&self.memory, store, at, RESULT_BYTES, |reader, at| reader.refusal(at))
     }
 
     #[inline]
-    fn route(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<u32> {
-        let route = role!(self, Role::Routing { route, .. } => route);
-        let at = self.put_scene(store, scene)?;
+    fn route(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<u32> {
+        let route = role!(self, DirectRole::Routing { route, .. } => route);
+        let at = self.put_input(store, input)?;
         route.call(store, at)
     }
 
-    fn scores(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<Vec<f64>> {
-        let scores = role!(self, Role::Routing { scores, .. } => scores);
-        let at = self.put_scene(store, scene)?;
-        scores.call(&self.memory, store, at, ANSWER_BYTES, |reader, at| {
+    fn scores(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<Vec<f64>> {
+        let scores = role!(self, DirectRole::Routing { scores, .. } => scores);
+        let at = self.put_input(store, input)?;
+        scores.call(&self.memory, store, at, RESULT_BYTES, |reader, at| {
             let (numbers, _) = reader.list_at(at, 8, 8)?.as_chunks();
             Ok(numbers.iter().map(|&number| f64::from_le_bytes(number)).collect())
         })
     }
 
-    fn priority(&self, store: &mut Store<Host>, request: &RequestRow) -> wasmtime::Result<i64> {
-        let priority = role!(self, Role::Priority { priority } => priority);
+    fn priority(&self, store: &mut Store<WasmHost>, request: &RequestRow) -> wasmtime::Result<i64> {
+        let priority = role!(self, DirectRole::Priority { priority } => priority);
         let (at, _) = self.memory.put(&mut store.as_context_mut(), 8, RequestRow::bytes(&[*request]))?;
         priority.call(store, at)
     }
 
-    fn rank(&self, store: &mut Store<Host>, request: &RequestRow, queued: &QueuedRow) -> wasmtime::Result<f64> {
-        let rank = role!(self, Role::Scheduling { rank } => rank);
+    fn rank(&self, store: &mut Store<WasmHost>, request: &RequestRow, queued: &QueuedRow) -> wasmtime::Result<f64> {
+        let rank = role!(self, DirectRole::Scheduling { rank } => rank);
         let (request, queued) =
             (RequestRow::bytes(std::slice::from_ref(request)), QueuedRow::bytes(std::slice::from_ref(queued)));
-        let at = self.memory.room(&mut *store, 8, size_of::<Joining>())?;
+        let at = self.memory.room(&mut *store, 8, size_of::<RankParameters>())?;
         let memory = self.memory.memory.data_mut(&mut *store);
-        write(memory, at + offset_of!(Joining, request), request)?;
-        write(memory, at + offset_of!(Joining, queued), queued)?;
+        write(memory, at + offset_of!(RankParameters, request), request)?;
+        write(memory, at + offset_of!(RankParameters, queued), queued)?;
         rank.call(store, at as u32)
     }
 
     fn victim(
         &self,
-        store: &mut Store<Host>,
+        store: &mut Store<WasmHost>,
         now_us: u64,
-        wanting: u32,
+        requester: u32,
         batch: &[RunningRow],
     ) -> wasmtime::Result<u32> {
-        let victim = role!(self, Role::Preemption { victim } => victim);
+        let victim = role!(self, DirectRole::Preemption { victim } => victim);
         let (at, _) = self.memory.put(&mut store.as_context_mut(), 8, RunningRow::bytes(batch))?;
-        victim.call(store, (now_us, wanting, at, batch.len() as u32))
+        victim.call(store, (now_us, requester, at, batch.len() as u32))
     }
 
-    fn constants(&self, store: &mut Store<Host>) -> wasmtime::Result<Constants> {
-        let latency = role!(self, Role::Latency(latency) => latency);
-        latency.constants.call(&self.memory, store, (), ANSWER_BYTES, |reader, at| {
-            reader.record(at, 8, size_of::<Constants>())?;
-            Ok(Constants {
-                shortest_step: reader.u64(at + offset!(Constants, shortest_step))?,
-                output_token: reader.u64(at + offset!(Constants, output_token))?,
-                post_decode: reader.u64(at + offset!(Constants, post_decode))?,
-                scheduling: reader.u64(at + offset!(Constants, scheduling))?,
-                preemption: reader.u64(at + offset!(Constants, preemption))?,
+    fn constants(&self, store: &mut Store<WasmHost>) -> wasmtime::Result<LatencyConstants> {
+        let latency = role!(self, DirectRole::Latency(latency) => latency);
+        latency.constants.call(&self.memory, store, (), RESULT_BYTES, |reader, at| {
+            reader.record(at, 8, size_of::<LatencyConstants>())?;
+            Ok(LatencyConstants {
+                shortest_step_us: reader.u64(at + offset!(LatencyConstants, shortest_step_us))?,
+                output_token_us: reader.u64(at + offset!(LatencyConstants, output_token_us))?,
+                post_decode_us: reader.u64(at + offset!(LatencyConstants, post_decode_us))?,
+                scheduling_us: reader.u64(at + offset!(LatencyConstants, scheduling_us))?,
+                preemption_us: reader.u64(at + offset!(LatencyConstants, preemption_us))?,
             })
         })
     }
 
-    fn queueing_time(&self, store: &mut Store<Host>, input_tokens: u32) -> wasmtime::Result<u64> {
-        role!(self, Role::Latency(latency) => latency).queueing_time.call(store, input_tokens)
+    fn queueing_time(&self, store: &mut Store<WasmHost>, input_tokens: u32) -> wasmtime::Result<u64> {
+        role!(self, DirectRole::Latency(latency) => latency).queueing_time.call(store, input_tokens)
     }
 
-    fn step_time(&self, store: &mut Store<Host>, step: &StepRow) -> wasmtime::Result<u64> {
-        let latency = role!(self, Role::Latency(latency) => latency);
+    fn step_time(&self, store: &mut Store<WasmHost>, step: &StepRow) -> wasmtime::Result<u64> {
+        let latency = role!(self, DirectRole::Latency(latency) => latency);
         latency.step_time.call(store, step.numbers())
     }
 }
 
 impl Direct {
-    /// Puts request, ages, and the place and number of the instances into the guest's memory: 23 numbers
-    /// are more than go as arguments.
+    /// Writes request, staleness, and the address and number of the instances into the guest's memory: 23 numbers exceed the
+    /// 16 that the canonical ABI passes as arguments.
     #[inline]
-    fn put_scene(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<u32> {
-        let request = RequestRow::bytes(std::slice::from_ref(&scene.request));
-        let ages = Row::bytes(std::slice::from_ref(&scene.ages));
-        let rows = Row::bytes(scene.instances);
-        let at = self.memory.room(&mut *store, 8, size_of::<Decision>())?;
+    fn put_input(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<u32> {
+        let request = RequestRow::bytes(std::slice::from_ref(&input.request));
+        let staleness = Row::bytes(std::slice::from_ref(&input.staleness));
+        let rows = Row::bytes(input.instances);
+        let at = self.memory.room(&mut *store, 8, size_of::<GuestDecision>())?;
         let rows_at = self.memory.room(&mut *store, 8, rows.len())?;
         let memory = self.memory.memory.data_mut(&mut *store);
         write(memory, rows_at, rows)?;
-        write(memory, at + offset_of!(Decision, request), request)?;
-        write(memory, at + offset_of!(Decision, ages), ages)?;
-        let list = (scene.instances.len() as u64) << 32 | rows_at as u64;
-        write(memory, at + offset_of!(Decision, instances), &list.to_le_bytes())?;
+        write(memory, at + offset_of!(GuestDecision, request), request)?;
+        write(memory, at + offset_of!(GuestDecision, staleness), staleness)?;
+        let list = (input.instances.len() as u64) << 32 | rows_at as u64;
+        write(memory, at + offset_of!(GuestDecision, instances), &list.to_le_bytes())?;
         Ok(at as u32)
     }
 }
 
 /// Looks up exports by name.
-struct Find<'a> {
-    file: &'a File,
+struct CoreExports<'a> {
+    file: &'a PluginPath,
     exports: &'a Exports,
-    store: &'a mut Store<Host>,
+    store: &'a mut Store<WasmHost>,
     instance: &'a Instance,
 }
 
-impl Find<'_> {
+impl CoreExports<'_> {
     fn memory(&self) -> Result<GuestMemory, Fault> {
         let memory = self.store.data().memory.clone();
         memory.ok_or_else(|| self.file.fault(FaultKind::MissingExport, "does not export memory"))
@@ -557,7 +559,7 @@ impl Find<'_> {
             .map_err(|error| self.file.fault(FaultKind::MissingExport, format_args!("{name}: {error:#}")))
     }
 
-    fn told<P: WasmParams>(&mut self, interface: &str, name: &str) -> Result<Told<P>, Fault> {
+    fn memory_result<P: WasmParams>(&mut self, interface: &str, name: &str) -> Result<MemoryResult<P>, Fault> {
         let function = self.function(interface, name)?;
         let after = format!("{}{}", standard::POST_RETURN, self.name(interface, name)?);
         let after =
@@ -567,6 +569,6 @@ impl Find<'_> {
                     self.file.fault(FaultKind::MissingExport, format_args!("after {name}: {error:#}"))
                 })?),
             };
-        Ok(Told { function, after })
+        Ok(MemoryResult { function, after })
     }
 }

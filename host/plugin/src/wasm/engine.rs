@@ -1,4 +1,4 @@
-//! The engine that compiles and runs guests: one per process and [`Settings`].
+//! The engine that compiles and runs guests: one per process and [`WasmSettings`].
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -7,35 +7,35 @@ use wasmtime::{Config, Engine, WasmBacktraceDetails};
 
 use crate::{Fault, FaultKind};
 
-/// How WebAssembly runs in this process.
+/// Settings of WebAssembly in this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
-    /// Whether not-a-number has the same bits on every kind of CPU. Costs up to 2.9 times the time of
-    /// a loop over floats, and matters only to a guest that looks at those bits.
+pub struct WasmSettings {
+    /// Whether NaN has the same bits on every CPU architecture. This makes a loop over floats up to 2.9 times slower
+    /// and matters only to a guest that reads those bits.
     pub strict: bool,
-    /// Where compiled components are kept.
-    pub kept: Kept,
+    /// The folder for compiled components.
+    pub cache: CompileCache,
 }
 
-/// Where compiled components are kept, by their content, the version of wasmtime and its settings.
-/// What is found there is run as it is: nobody else may be able to write to it.
+/// The folder for compiled components, with file names that depend on their content, the version of wasmtime and its
+/// settings. Code found there runs without further checks: no other user may have write access.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Kept {
-    /// In the user's cache folder, as the platform has it (`~/.cache/blis/compiled`).
+pub enum CompileCache {
+    /// The user's cache folder on this platform (`~/.cache/blis/compiled`).
     #[default]
     UserCache,
-    /// In this folder, an absolute path.
+    /// This folder, an absolute path.
     Folder(PathBuf),
-    /// Nowhere: compiled anew in every process (25 ms for 30 KB).
-    Nowhere,
+    /// No folder: every process compiles anew (25 ms for 30 KB).
+    Disabled,
 }
 
 /// The engine for `settings`.
 ///
 /// # Errors
 /// If this machine cannot run WebAssembly.
-pub(super) fn engine(settings: &Settings) -> Result<Engine, Fault> {
-    static ENGINES: Mutex<Vec<(Settings, Engine)>> = Mutex::new(Vec::new());
+pub(super) fn engine(settings: &WasmSettings) -> Result<Engine, Fault> {
+    static ENGINES: Mutex<Vec<(WasmSettings, Engine)>> = Mutex::new(Vec::new());
     let mut engines = ENGINES.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, engine)) = engines.iter().find(|(known, _)| known == settings) {
         return Ok(engine.clone());
@@ -47,18 +47,18 @@ pub(super) fn engine(settings: &Settings) -> Result<Engine, Fault> {
     Ok(engine)
 }
 
-fn config(settings: &Settings) -> Config {
+fn config(settings: &WasmSettings) -> Config {
     let mut config = Config::new();
     config
-        // Of all limits the one that falls on the same instruction everywhere. Bytes moved by
-        // `memory.copy` and its like count one each.
+        // Fuel is the only limit that stops at the same instruction on every machine. Bulk instructions such as
+        // `memory.copy` count one unit per byte.
         .consume_fuel(true)
         .cranelift_nan_canonicalization(settings.strict)
-        // Its results may differ between CPUs.
+        // Results of relaxed SIMD may differ between CPUs.
         .wasm_relaxed_simd(false)
         .wasm_memory64(false)
         .concurrency_support(false)
-        // Read when something trapped, and only then. The default would ask the environment.
+        // Debug information is read only after a trap. The default would depend on an environment variable.
         .wasm_backtrace_details(WasmBacktraceDetails::Enable);
     config
 }

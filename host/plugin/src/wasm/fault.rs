@@ -1,5 +1,5 @@
-//! What went wrong in a guest, in plain words: the file, the function that was asked, what happened,
-//! what the guest said last, and where in its code.
+//! Faults of a guest in plain words: the file, the function that was called, what happened, the last error that the
+//! guest logged, and the position in its code.
 
 use std::fmt::{self, Display, Write as _};
 use std::path::Path;
@@ -11,30 +11,30 @@ use wasmtime::{FrameInfo, Trap, WasmBacktrace};
 use crate::limits::{FRAME_CHARACTERS, FRAMES};
 use crate::{Fault, FaultKind, Limits};
 
-/// The file of a plugin, as its user calls it.
+/// The file of a plugin, by the path that the user gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct File(Arc<str>);
+pub(super) struct PluginPath(Arc<str>);
 
-impl File {
+impl PluginPath {
     pub(super) fn new(path: &Path) -> Self {
         Self(path.display().to_string().into())
     }
 
-    /// `what` is wrong with it.
+    /// A fault of this file; `what` describes it.
     pub(super) fn fault(&self, kind: FaultKind, what: impl Display) -> Fault {
         Fault::new(kind, what.to_string()).at(Location::file(Arc::clone(&self.0)))
     }
 
-    /// A call of `function` ended in `error`; `said` is the last error it logged.
-    pub(super) fn failed(&self, function: &str, error: &wasmtime::Error, said: &str, limits: &Limits) -> Fault {
+    /// The fault for a call of `function` that ended in `error`; `last_error` is the last error that the guest logged.
+    pub(super) fn failed(&self, function: &str, error: &wasmtime::Error, last_error: &str, limits: &Limits) -> Fault {
         let (kind, what) = explain(error, limits);
         let mut lines = String::new();
-        if !said.is_empty() {
-            let _ = write!(lines, "\n  it said: {said}");
+        if !last_error.is_empty() {
+            let _ = write!(lines, "\n  it logged: {last_error}");
         }
         if let Some(trace) = error.downcast_ref::<WasmBacktrace>() {
             for frame in trace.frames().iter().filter(|frame| of_the_guest(frame)).take(FRAMES) {
-                let _ = write!(lines, "\n  at {}", excerpt(&place(frame), FRAME_CHARACTERS));
+                let _ = write!(lines, "\n  at {}", excerpt(&position(frame), FRAME_CHARACTERS));
             }
         }
         let mut fault = self.fault(kind, format_args!("{function}: {what}"));
@@ -43,47 +43,47 @@ impl File {
     }
 }
 
-impl Display for File {
+impl Display for PluginPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-/// A guest wanted more memory, or a larger table, than it is allowed.
+/// The error for a memory or table that would exceed its limit.
 #[derive(Debug)]
-pub(super) struct TooMuch {
-    pub wanted: usize,
+pub(super) struct LimitExceeded {
+    pub needed: usize,
     pub allowed: usize,
     pub unit: &'static str,
 }
 
-impl Display for TooMuch {
+impl Display for LimitExceeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { wanted, allowed, unit } = self;
-        write!(f, "wanted {wanted} {unit}; it may have {allowed}")
+        let Self { needed, allowed, unit } = self;
+        write!(f, "needed {needed} {unit}; the limit is {allowed}")
     }
 }
 
-impl std::error::Error for TooMuch {}
+impl std::error::Error for LimitExceeded {}
 
-/// A guest handed over more in one answer than the host takes.
+/// The error for a result that exceeds the limit of the host.
 #[derive(Debug)]
-pub(super) struct TooMuchData;
+pub(super) struct ResultTooLarge;
 
-impl Display for TooMuchData {
+impl Display for ResultTooLarge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("handed over more data than allowed")
+        f.write_str("returned more data than allowed")
     }
 }
 
-impl std::error::Error for TooMuchData {}
+impl std::error::Error for ResultTooLarge {}
 
 fn explain(error: &wasmtime::Error, limits: &Limits) -> (FaultKind, String) {
-    if let Some(too_much) = error.downcast_ref::<TooMuch>() {
+    if let Some(too_much) = error.downcast_ref::<LimitExceeded>() {
         return (FaultKind::OutOfMemory, too_much.to_string());
     }
-    if error.is::<TooMuchData>() {
-        return (FaultKind::OutOfMemory, TooMuchData.to_string());
+    if error.is::<ResultTooLarge>() {
+        return (FaultKind::OutOfMemory, ResultTooLarge.to_string());
     }
     let Some(trap) = error.downcast_ref::<Trap>() else { return broken_rules(error, limits) };
     let what = match trap {
@@ -98,7 +98,7 @@ fn explain(error: &wasmtime::Error, limits: &Limits) -> (FaultKind, String) {
             let what = "called functions too deeply; look for a recursion that does not end";
             return (FaultKind::TooDeep, what.to_owned());
         }
-        Trap::UnreachableCodeReached => "gave up (a panic, an abort, or `unreachable`)",
+        Trap::UnreachableCodeReached => "trapped (a panic, an abort, or `unreachable`)",
         Trap::MemoryOutOfBounds => "read or wrote outside its memory",
         Trap::TableOutOfBounds | Trap::IndirectCallToNull | Trap::BadSignature => "called a function that is not there",
         Trap::IntegerDivisionByZero => "divided a whole number by zero",
@@ -109,41 +109,41 @@ fn explain(error: &wasmtime::Error, limits: &Limits) -> (FaultKind, String) {
     (FaultKind::Trap, what.to_owned())
 }
 
-/// No trap: the guest handed over something that is not what it should be, or asked the host for
-/// something that it cannot answer.
+/// For errors that are not traps: the guest returned an invalid value, or called a host function with invalid
+/// arguments.
 fn broken_rules(error: &wasmtime::Error, limits: &Limits) -> (FaultKind, String) {
     let text = error.root_cause().to_string();
-    // wasmtime keeps this type to itself.
+    // wasmtime does not export this error type.
     if text.contains("fuel allocated for hostcalls") {
-        return (FaultKind::OutOfMemory, TooMuchData.to_string());
+        return (FaultKind::OutOfMemory, ResultTooLarge.to_string());
     }
     let text = excerpt(&text, limits.message_bytes);
-    (FaultKind::Trap, format!("broke the rules of its interface: {text}"))
+    (FaultKind::Trap, format!("violated its interface: {text}"))
 }
 
-/// The stand-ins that wit-component adds tell nobody anything.
+/// Whether the frame belongs to the guest's code; the adapter functions that wit-component adds do not help an author.
 fn of_the_guest(frame: &FrameInfo) -> bool {
     !frame.module().name().is_some_and(|name| name.starts_with("wit-component:"))
 }
 
-/// `blis_sdk::route (src/lib.rs:12:5)`, as far as the guest carries names and lines.
-fn place(frame: &FrameInfo) -> String {
+/// The position of a frame, as `blis_sdk::route (src/lib.rs:12:5)`, if the guest has names and line numbers.
+fn position(frame: &FrameInfo) -> String {
     let symbol = frame.symbols().first();
-    let mut place = String::new();
+    let mut position = String::new();
     let _ = match symbol.and_then(|symbol| symbol.name()).or(frame.func_name()) {
-        Some(name) => write!(place, "{:#}", rustc_demangle::demangle(name)),
-        None => write!(place, "function {}", frame.func_index()),
+        Some(name) => write!(position, "{:#}", rustc_demangle::demangle(name)),
+        None => write!(position, "function {}", frame.func_index()),
     };
-    let Some((symbol, file)) = symbol.and_then(|symbol| Some((symbol, symbol.file()?))) else { return place };
-    let _ = write!(place, " ({file}");
+    let Some((symbol, file)) = symbol.and_then(|symbol| Some((symbol, symbol.file()?))) else { return position };
+    let _ = write!(position, " ({file}");
     for number in [symbol.line(), symbol.column()].into_iter().flatten() {
-        let _ = write!(place, ":{number}");
+        let _ = write!(position, ":{number}");
     }
-    place.push(')');
-    place
+    position.push(')');
+    position
 }
 
-/// At most `bytes` of `text`, on one line: what a guest says must not play with a terminal.
+/// At most `bytes` of `text`, on one line and without control characters, which could manipulate a terminal.
 pub(super) fn excerpt(text: &str, bytes: usize) -> String {
     let cut = &text[..text.floor_char_boundary(bytes)];
     let mut clean: String = cut.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();

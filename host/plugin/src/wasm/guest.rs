@@ -1,4 +1,4 @@
-//! A plugin with a state, as a [`Guest`]: what is the same whichever way its functions are called.
+//! A plugin with a state, as a [`Guest`]: the part that does not depend on the way in which functions are called.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,32 +8,32 @@ use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedV
 use blis_sim::units::Micros;
 use wasmtime::Store;
 
-use super::compiled::Compiled;
-use super::fault::{File, excerpt};
-use super::functions::{Functions, Scene};
-use super::host::{About, Host, Log};
+use super::compiled::CompiledPlugin;
+use super::fault::{PluginPath, excerpt};
+use super::functions::{DecisionRows, Functions};
+use super::host::{WasmCallInput, WasmHost, WasmLog};
 use crate::rows::{
-    InstanceRows, Rows, ages_row, decided_row, event_row, queued_row, request_row, running_rows, step_row,
+    InstanceRows, Rows, decision_row, event_row, queued_row, request_row, running_rows, staleness_row, step_row,
 };
 use crate::{
-    AdmissionGuest, Constants, Fault, FaultKind, Guest, Kind, LatencyGuest, PreemptionGuest, PriorityGuest,
-    RoutingGuest, SchedulingGuest, Setup, StartedGuest,
+    AdmissionGuest, Fault, FaultKind, Guest, GuestSetup, Kind, LatencyConstants, LatencyGuest, PreemptionGuest,
+    PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest,
 };
 
-/// An instance, ready for questions.
-struct Live<F> {
-    store: Store<Host>,
+/// An instance that was configured and accepts calls.
+struct LiveInstance<F> {
+    store: Store<WasmHost>,
     functions: F,
 }
 
-/// A guest: what an instance is made from, and the instance unless it trapped.
+/// A guest: the code, the setup, and the instance unless it trapped.
 pub(super) struct WasmGuest<F: Functions> {
-    plugin: Arc<Compiled<F>>,
-    setup: Setup,
-    live: Option<Live<F>>,
+    plugin: Arc<CompiledPlugin<F>>,
+    setup: GuestSetup,
+    live: Option<LiveInstance<F>>,
     rows: InstanceRows,
     used: u64,
-    log: Log,
+    log: WasmLog,
 }
 
 impl<F: Functions> fmt::Debug for WasmGuest<F> {
@@ -43,77 +43,77 @@ impl<F: Functions> fmt::Debug for WasmGuest<F> {
 }
 
 impl<F: Functions> WasmGuest<F> {
-    pub(super) fn start(plugin: &Arc<Compiled<F>>, setup: &Setup) -> Result<Self, Fault> {
+    pub(super) fn start(plugin: &Arc<CompiledPlugin<F>>, setup: &GuestSetup) -> Result<Self, Fault> {
         let mut guest = Self {
             plugin: Arc::clone(plugin),
             setup: setup.clone(),
             live: None,
             rows: InstanceRows::default(),
             used: 0,
-            log: Log::default(),
+            log: WasmLog::default(),
         };
         guest.ready()?;
         Ok(guest)
     }
 
-    fn file(&self) -> &File {
+    fn file(&self) -> &PluginPath {
         &self.plugin.file
     }
 
-    /// Makes an instance if there is none.
+    /// Creates and configures an instance if there is none.
     #[inline]
     fn ready(&mut self) -> Result<(), Fault> {
-        if self.live.is_some() { Ok(()) } else { self.begin_anew() }
+        if self.live.is_some() { Ok(()) } else { self.start_instance() }
     }
 
     #[cold]
-    fn begin_anew(&mut self) -> Result<(), Fault> {
+    fn start_instance(&mut self) -> Result<(), Fault> {
         self.rows.forget();
-        let Setup { kind, names, stream, limits, .. } = &self.setup;
-        let told = self.plugin.is_told();
+        let GuestSetup { kind, names, stream, limits, .. } = &self.setup;
+        let subscribed = self.plugin.has_events();
         let (mut store, instance) =
-            self.plugin.instantiate(Host::new(self.file(), *limits, names, *stream, self.log), limits)?;
-        let functions = F::find(&self.plugin.file, &self.plugin.code, &mut store, &instance, *kind, told)?;
-        self.live = Some(Live { store, functions });
+            self.plugin.instantiate(WasmHost::new(self.file(), *limits, names, *stream, self.log), limits)?;
+        let functions = F::find(&self.plugin.file, &self.plugin.code, &mut store, &instance, *kind, subscribed)?;
+        self.live = Some(LiveInstance { store, functions });
         self.configure()
     }
 
     fn configure(&mut self) -> Result<(), Fault> {
         let setup = self.setup.clone();
         let configured =
-            self.ask("configure", &About::default(), |functions, store| functions.configure(store, &setup));
-        let configured = configured.and_then(|answer| self.agreed("configure", answer));
+            self.call("configure", &WasmCallInput::default(), |functions, store| functions.configure(store, &setup));
+        let configured = configured.and_then(|result| self.accepted("configure", result));
         if configured.is_err() {
             self.live = None;
         }
         configured
     }
 
-    /// An error that the guest answered with.
-    fn agreed(&self, function: &str, answer: Result<(), String>) -> Result<(), Fault> {
-        answer.map_err(|text| {
+    /// Turns an error that the guest returned into a fault.
+    fn accepted(&self, function: &str, result: Result<(), String>) -> Result<(), Fault> {
+        result.map_err(|text| {
             let text = excerpt(&text, self.setup.limits.message_bytes);
             self.file().fault(FaultKind::Refused, format_args!("{function}: {text}"))
         })
     }
 
-    /// Calls the function called `name` by `call`. Nothing here allocates unless something fails.
+    /// Calls the function called `name` by `call`. Allocates nothing unless the call fails.
     #[inline]
-    fn ask<A>(
+    fn call<A>(
         &mut self,
         name: &str,
-        about: &About<'_>,
-        call: impl FnOnce(&F, &mut Store<Host>) -> wasmtime::Result<A>,
+        about: &WasmCallInput<'_>,
+        call: impl FnOnce(&F, &mut Store<WasmHost>) -> wasmtime::Result<A>,
     ) -> Result<A, Fault> {
-        let Live { store, functions } = self.live.as_mut().expect("made ready before");
-        store.data_mut().begin(about, self.plugin.wants);
+        let LiveInstance { store, functions } = self.live.as_mut().expect("made ready before");
+        store.data_mut().begin(about, self.plugin.host_inputs);
         let fuel = self.setup.limits.fuel_per_call;
-        let answer = store.set_fuel(fuel).and_then(|()| call(functions, store));
+        let result = store.set_fuel(fuel).and_then(|()| call(functions, store));
         self.used = fuel - store.get_fuel().unwrap_or(fuel).min(fuel);
-        answer.map_err(|error| self.failed(name, &error))
+        result.map_err(|error| self.failed(name, &error))
     }
 
-    /// Refuses questions of another kind than it was started for.
+    /// Refuses calls of another kind than the guest was started for.
     #[inline]
     fn of(&mut self, kind: Kind) -> Result<(), Fault> {
         if self.setup.kind != kind {
@@ -122,53 +122,57 @@ impl<F: Functions> WasmGuest<F> {
         self.ready()
     }
 
-    /// An instance that trapped cannot go on: the next call makes another.
+    /// An instance cannot continue after a trap: the next call creates a new one.
     #[cold]
     fn failed(&mut self, function: &str, error: &wasmtime::Error) -> Fault {
         let live = self.live.take();
         let host = live.as_ref().map(|live| live.store.data());
-        self.log = host.map_or(self.log, Host::log);
-        self.file().failed(function, error, host.map_or("", Host::said), &self.setup.limits)
+        self.log = host.map_or(self.log, WasmHost::log);
+        self.file().failed(function, error, host.map_or("", WasmHost::last_error), &self.setup.limits)
     }
 
-    /// What an admission or routing policy decides about, and may ask.
+    /// Prepares a call of an admission or routing function: its input, and the data of host functions.
     #[inline]
     fn decide<A>(
         &mut self,
         request: &RequestView<'_>,
         cluster: &ClusterView<'_>,
         ties: Option<&Ties>,
-        call: impl FnOnce(&mut Self, &Scene<'_>, &About<'_>) -> Result<A, Fault>,
+        call: impl FnOnce(&mut Self, &DecisionRows<'_>, &WasmCallInput<'_>) -> Result<A, Fault>,
     ) -> Result<A, Fault> {
         let mut rows = std::mem::take(&mut self.rows);
         let Rows { rows: instances, changed } = rows.of(cluster);
-        let scene = Scene { request: decided_row(request, cluster), ages: ages_row(cluster.staleness), instances };
-        let about = About { id: request.id, request: Some(request), ties, changed };
-        let answer = call(self, &scene, &about);
-        if answer.is_err() {
+        let input = DecisionRows {
+            request: decision_row(request, cluster),
+            staleness: staleness_row(cluster.staleness),
+            instances,
+        };
+        let about = WasmCallInput { id: request.id, request: Some(request), ties, changed };
+        let result = call(self, &input, &about);
+        if result.is_err() {
             rows.forget();
         }
         self.rows = rows;
-        answer
+        result
     }
 
     fn latency<A>(
         &mut self,
         name: &str,
-        call: impl FnOnce(&F, &mut Store<Host>) -> wasmtime::Result<A>,
+        call: impl FnOnce(&F, &mut Store<WasmHost>) -> wasmtime::Result<A>,
     ) -> Result<A, Fault> {
         self.of(Kind::Latency)?;
-        self.ask(name, &About::default(), call)
+        self.call(name, &WasmCallInput::default(), call)
     }
 }
 
 impl<F: Functions> AdmissionGuest for WasmGuest<F> {
     fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<AdmissionDecision, Fault> {
         self.of(Kind::Admission)?;
-        let verdict = self.decide(request, cluster, None, |guest, scene, about| {
-            guest.ask("admit", about, |functions, store| functions.admit(store, scene))
+        let decision = self.decide(request, cluster, None, |guest, input, about| {
+            guest.call("admit", about, |functions, store| functions.admit(store, input))
         })?;
-        Ok(match verdict {
+        Ok(match decision {
             None => AdmissionDecision::Admit,
             Some(text) => {
                 AdmissionDecision::Reject(Reason::Text(excerpt(&text, self.setup.limits.message_bytes).into()))
@@ -186,13 +190,13 @@ impl<F: Functions> RoutingGuest for WasmGuest<F> {
         scores: &mut Vec<f64>,
     ) -> Result<usize, Fault> {
         self.of(Kind::Routing)?;
-        let target = self.decide(request, cluster, Some(ties), |guest, scene, about| {
+        let target = self.decide(request, cluster, Some(ties), |guest, input, about| {
             let mut used = 0;
             if guest.setup.explain && guest.plugin.description.scores {
-                scores.extend(guest.ask("scores", about, |functions, store| functions.scores(store, scene))?);
+                scores.extend(guest.call("scores", about, |functions, store| functions.scores(store, input))?);
                 used = guest.used;
             }
-            let target = guest.ask("route", about, |functions, store| functions.route(store, scene))?;
+            let target = guest.call("route", about, |functions, store| functions.route(store, input))?;
             guest.used += used;
             Ok(target)
         })?;
@@ -203,18 +207,18 @@ impl<F: Functions> RoutingGuest for WasmGuest<F> {
 impl<F: Functions> PriorityGuest for WasmGuest<F> {
     fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> Result<i64, Fault> {
         self.of(Kind::Priority)?;
-        let about = About { id: request.id, request: Some(request), ..About::default() };
+        let about = WasmCallInput { id: request.id, request: Some(request), ..WasmCallInput::default() };
         let row = request_row(request, now, 0);
-        self.ask("priority", &about, |functions, store| functions.priority(store, &row))
+        self.call("priority", &about, |functions, store| functions.priority(store, &row))
     }
 }
 
 impl<F: Functions> SchedulingGuest for WasmGuest<F> {
     fn rank(&mut self, queued: &QueuedView<'_>) -> Result<f64, Fault> {
         self.of(Kind::Scheduling)?;
-        let about = About { id: queued.request.id, request: Some(&queued.request), ..About::default() };
-        let (request, place) = (request_row(&queued.request, queued.now, 0), queued_row(queued));
-        self.ask("rank", &about, |functions, store| functions.rank(store, &request, &place))
+        let about = WasmCallInput { id: queued.request.id, request: Some(&queued.request), ..WasmCallInput::default() };
+        let (request, position) = (request_row(&queued.request, queued.now, 0), queued_row(queued));
+        self.call("rank", &about, |functions, store| functions.rank(store, &request, &position))
     }
 }
 
@@ -222,10 +226,10 @@ impl<F: Functions> PreemptionGuest for WasmGuest<F> {
     fn victim(&mut self, batch: &BatchView) -> Result<usize, Fault> {
         self.of(Kind::Preemption)?;
         let rows = running_rows(batch);
-        let wanting = u32::try_from(batch.wanting).unwrap_or(u32::MAX);
-        let about = About { id: batch.id.get(batch.wanting).copied().unwrap_or(0), ..About::default() };
+        let requester = u32::try_from(batch.wanting).unwrap_or(u32::MAX);
+        let about = WasmCallInput { id: batch.id.get(batch.wanting).copied().unwrap_or(0), ..WasmCallInput::default() };
         let victim =
-            self.ask("victim", &about, |functions, store| functions.victim(store, batch.now.0, wanting, &rows))?;
+            self.call("victim", &about, |functions, store| functions.victim(store, batch.now.0, requester, &rows))?;
         Ok(victim as usize)
     }
 }
@@ -240,22 +244,22 @@ impl<F: Functions> LatencyGuest for WasmGuest<F> {
         self.latency("queueing-time", |functions, store| functions.queueing_time(store, input_tokens))
     }
 
-    fn constants(&mut self) -> Result<Constants, Fault> {
+    fn constants(&mut self) -> Result<LatencyConstants, Fault> {
         self.latency("constants", F::constants)
     }
 }
 
 impl<F: Functions> Guest for WasmGuest<F> {
-    fn notice(&mut self, event: &Event) -> Result<(), Fault> {
+    fn observe(&mut self, event: &Event) -> Result<(), Fault> {
         self.ready()?;
-        let about = About { id: event.request, ..About::default() };
+        let about = WasmCallInput { id: event.request, ..WasmCallInput::default() };
         let row = event_row(event);
-        self.ask("notice", &about, |functions, store| functions.notice(store, &row))
+        self.call("observe", &about, |functions, store| functions.observe(store, &row))
     }
 
     fn save(&mut self) -> Result<Vec<u8>, Fault> {
         self.ready()?;
-        let state = self.ask("save", &About::default(), F::save)?;
+        let state = self.call("save", &WasmCallInput::default(), F::save)?;
         let allowed = self.setup.limits.state_bytes;
         if state.len() > allowed {
             let what = format!("save: the state has {} bytes; it may have {allowed}", state.len());
@@ -267,8 +271,9 @@ impl<F: Functions> Guest for WasmGuest<F> {
     fn restore(&mut self, state: &[u8]) -> Result<(), Fault> {
         self.rows.forget();
         self.ready()?;
-        let answer = self.ask("restore", &About::default(), |functions, store| functions.restore(store, state))?;
-        self.agreed("restore", answer).inspect_err(|_| self.live = None)
+        let result =
+            self.call("restore", &WasmCallInput::default(), |functions, store| functions.restore(store, state))?;
+        self.accepted("restore", result).inspect_err(|_| self.live = None)
     }
 
     fn fork(&mut self) -> Result<StartedGuest, Fault> {

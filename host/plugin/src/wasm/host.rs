@@ -1,4 +1,4 @@
-//! What a guest may ask for (`blis:policy/host`), and what it may take up.
+//! The host functions of a guest (`blis:policy/host`) and its resource limits.
 
 use std::sync::Arc;
 
@@ -8,81 +8,87 @@ use rand::Rng as _;
 use wasmtime::component::{Linker, WasmStr};
 use wasmtime::{ResourceLimiter, StoreContextMut, Trap};
 
-use super::fault::{File, TooMuch, excerpt};
+use super::fault::{LimitExceeded, PluginPath, excerpt};
 use super::memory::GuestMemory;
 use crate::Limits;
 use crate::limits::{COMPONENT_PARTS, HOST_CALL_FUEL, TABLE_ELEMENTS};
 
-/// The host's side of one guest.
+/// The data behind the host functions of one guest.
 #[derive(Debug)]
-pub(super) struct Host {
-    file: File,
+pub(super) struct WasmHost {
+    file: PluginPath,
     limits: Limits,
     names: Arc<[Box<str>]>,
     stream: Stream,
     memory_bytes: usize,
     table_elements: usize,
-    log: Log,
-    call: Call,
-    /// The guest's memory, where the host puts answers there itself (`direct.rs`).
+    log: WasmLog,
+    call: WasmCall,
+    /// The guest's memory, where `direct.rs` writes the results of host functions.
     pub(super) memory: Option<GuestMemory>,
 }
 
-/// How much a guest has logged, over all its instances.
+/// Number of lines that a guest has logged, over all its instances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Log {
+pub(super) struct WasmLog {
     pub lines: u32,
     pub dropped: u64,
 }
 
-/// The call that is going on.
+/// The call in progress.
 #[derive(Debug, Default)]
-struct Call {
+struct WasmCall {
     request: u32,
     ties: Option<Ties>,
-    /// Blocks of the prompt, if the guest may ask for them.
+    /// Blocks of the prompt, if the guest imports that function.
     blocks: Vec<u32>,
-    /// Rows that may differ from those of the call before, if the guest may ask for them; `None` if any.
+    /// Rows that may differ from those of the previous call, if the guest imports that function; `None` if any may.
     changed: Option<Vec<u32>>,
     generator: Option<Generator>,
     /// The last error that the guest logged.
-    said: String,
+    last_error: String,
 }
 
-/// What a call is about.
+/// The input of a call as far as host functions need it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct About<'a> {
+pub(super) struct WasmCallInput<'a> {
     /// Number of the request; 0 if there is none.
     pub id: u32,
-    /// The request, where a policy may look at its prompt.
+    /// The request, if the policy may read its prompt blocks.
     pub request: Option<&'a RequestView<'a>>,
-    /// How equals are told apart.
+    /// The tie-breaking rule for `pick`.
     pub ties: Option<&'a Ties>,
-    /// The places of the rows that may differ from those of the call before; `None` if any.
+    /// Indices of the rows that may differ from those of the previous call; `None` if any may.
     pub changed: Option<&'a [u32]>,
 }
 
-/// What a guest may ask for that has to be laid ready before a call.
+/// Data that must be prepared before each call because the guest imports the function that returns it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wants {
+pub(super) struct HostInputs {
     pub blocks: bool,
     pub changed: bool,
 }
 
-impl Wants {
-    /// What a guest wants that imports `functions` of `host`.
+impl HostInputs {
+    /// The data needed by a guest that imports `functions` of `host`.
     pub(super) fn of<'a>(functions: impl Iterator<Item = &'a str>) -> Self {
-        let mut wants = Self::default();
+        let mut inputs = Self::default();
         for function in functions {
-            wants.blocks |= function == "prompt-blocks";
-            wants.changed |= function == "changed";
+            inputs.blocks |= function == "prompt-blocks";
+            inputs.changed |= function == "changed";
         }
-        wants
+        inputs
     }
 }
 
-impl Host {
-    pub(super) fn new(file: &File, limits: Limits, names: &Arc<[Box<str>]>, stream: Stream, log: Log) -> Self {
+impl WasmHost {
+    pub(super) fn new(
+        file: &PluginPath,
+        limits: Limits,
+        names: &Arc<[Box<str>]>,
+        stream: Stream,
+        log: WasmLog,
+    ) -> Self {
         Self {
             file: file.clone(),
             limits,
@@ -91,41 +97,41 @@ impl Host {
             memory_bytes: 0,
             table_elements: 0,
             log,
-            call: Call::default(),
+            call: WasmCall::default(),
             memory: None,
         }
     }
 
-    /// A call begins.
+    /// Begins a call: stores its input and resets its state.
     #[inline]
-    pub(super) fn begin(&mut self, about: &About<'_>, wants: Wants) {
+    pub(super) fn begin(&mut self, about: &WasmCallInput<'_>, inputs: HostInputs) {
         let call = &mut self.call;
         call.request = about.id;
         call.ties = about.ties.copied();
         call.generator = None;
-        call.said.clear();
-        if wants.blocks {
+        call.last_error.clear();
+        if inputs.blocks {
             call.blocks.clear();
             call.blocks.extend(about.request.iter().flat_map(|request| request.shared_blocks()));
         }
-        if wants.changed {
+        if inputs.changed {
             match (about.changed, &mut call.changed) {
-                (Some(places), Some(kept)) => {
+                (Some(indices), Some(kept)) => {
                     kept.clear();
-                    kept.extend_from_slice(places);
+                    kept.extend_from_slice(indices);
                 }
-                (places, kept) => *kept = places.map(<[u32]>::to_vec),
+                (indices, kept) => *kept = indices.map(<[u32]>::to_vec),
             }
         }
     }
 
-    pub(super) fn log(&self) -> Log {
+    pub(super) fn log(&self) -> WasmLog {
         self.log
     }
 
     /// The last error that the guest logged in this call; empty if none.
-    pub(super) fn said(&self) -> &str {
-        &self.call.said
+    pub(super) fn last_error(&self) -> &str {
+        &self.call.last_error
     }
 
     fn write(&mut self, level: u32, text: &str) {
@@ -138,18 +144,18 @@ impl Host {
             _ => tracing::debug!("{file}: {text}"),
         }
         if level == 0 {
-            self.call.said = text;
+            self.call.last_error = text;
         }
         self.log.lines += 1;
     }
 }
 
-// What the functions of `host` do, however they are called.
+// The host functions themselves, independent of the way in which they are linked.
 
 pub(super) fn log(
-    mut store: StoreContextMut<'_, Host>,
+    mut store: StoreContextMut<'_, WasmHost>,
     level: u32,
-    text: impl FnOnce(&mut StoreContextMut<'_, Host>) -> wasmtime::Result<String>,
+    text: impl FnOnce(&mut StoreContextMut<'_, WasmHost>) -> wasmtime::Result<String>,
 ) -> wasmtime::Result<()> {
     charge(&mut store, HOST_CALL_FUEL)?;
     let host = store.data_mut();
@@ -163,73 +169,75 @@ pub(super) fn log(
     Ok(())
 }
 
-pub(super) fn random(mut store: StoreContextMut<'_, Host>) -> wasmtime::Result<u64> {
+pub(super) fn random(mut store: StoreContextMut<'_, WasmHost>) -> wasmtime::Result<u64> {
     charge(&mut store, HOST_CALL_FUEL)?;
-    let Host { call, stream, .. } = store.data_mut();
+    let WasmHost { call, stream, .. } = store.data_mut();
     Ok(call.generator.get_or_insert_with(|| stream.at(u64::from(call.request))).next_u64())
 }
 
-pub(super) fn pick(mut store: StoreContextMut<'_, Host>, n: u32) -> wasmtime::Result<u32> {
+pub(super) fn pick(mut store: StoreContextMut<'_, WasmHost>, n: u32) -> wasmtime::Result<u32> {
     charge(&mut store, HOST_CALL_FUEL)?;
-    let Host { call, stream, .. } = store.data();
+    let WasmHost { call, stream, .. } = store.data();
     if n == 0 {
         wasmtime::bail!("host.pick(0): there must be something to choose from");
     }
-    let place = call.ties.unwrap_or(Ties::Random(*stream)).pick(call.request, n as usize);
-    Ok(u32::try_from(place).expect("below n"))
+    let index = call.ties.unwrap_or(Ties::Random(*stream)).pick(call.request, n as usize);
+    Ok(u32::try_from(index).expect("below n"))
 }
 
-pub(super) fn prompt_blocks(store: &mut StoreContextMut<'_, Host>) -> wasmtime::Result<Vec<u32>> {
+pub(super) fn prompt_blocks(store: &mut StoreContextMut<'_, WasmHost>) -> wasmtime::Result<Vec<u32>> {
     let blocks = store.data().call.blocks.clone();
     charge(store, HOST_CALL_FUEL + blocks.len() as u64)?;
     Ok(blocks)
 }
 
-pub(super) fn text(store: &mut StoreContextMut<'_, Host>, name: u32) -> wasmtime::Result<String> {
+pub(super) fn text(store: &mut StoreContextMut<'_, WasmHost>, name: u32) -> wasmtime::Result<String> {
     let text: String = store.data().names.get(name as usize).map_or("", |text| text).to_owned();
     charge(store, HOST_CALL_FUEL + text.len() as u64)?;
     Ok(text)
 }
 
-/// Which rows may differ from those of the call before; `None` if any may.
-pub(super) fn changed(store: &mut StoreContextMut<'_, Host>) -> wasmtime::Result<Option<Vec<u32>>> {
+/// The rows that may differ from those of the previous call; `None` if any may.
+pub(super) fn changed(store: &mut StoreContextMut<'_, WasmHost>) -> wasmtime::Result<Option<Vec<u32>>> {
     let changed = store.data().call.changed.clone();
-    charge(store, HOST_CALL_FUEL + changed.as_ref().map_or(0, |places| places.len() as u64))?;
+    charge(store, HOST_CALL_FUEL + changed.as_ref().map_or(0, |indices| indices.len() as u64))?;
     Ok(changed)
 }
 
-/// Defines `host` for components, imported as `full_name`.
-pub(super) fn link(linker: &mut Linker<Host>, full_name: &str) -> wasmtime::Result<()> {
+/// Links `host` for components that import it as `full_name`.
+pub(super) fn link(linker: &mut Linker<WasmHost>, full_name: &str) -> wasmtime::Result<()> {
     let mut host = linker.instance(full_name)?;
-    host.func_wrap("log", |store: StoreContextMut<'_, Host>, (level, message): (u32, WasmStr)| {
+    host.func_wrap("log", |store: StoreContextMut<'_, WasmHost>, (level, message): (u32, WasmStr)| {
         log(store, level, |store| Ok(message.to_str(store)?.into_owned()))
     })?;
-    host.func_wrap("random", |store: StoreContextMut<'_, Host>, (): ()| Ok((random(store)?,)))?;
-    host.func_wrap("pick", |store: StoreContextMut<'_, Host>, (n,): (u32,)| Ok((pick(store, n)?,)))?;
-    host.func_wrap("prompt-blocks", |mut store: StoreContextMut<'_, Host>, (): ()| Ok((prompt_blocks(&mut store)?,)))?;
-    host.func_wrap("text", |mut store: StoreContextMut<'_, Host>, (name,): (u32,)| Ok((text(&mut store, name)?,)))?;
-    host.func_wrap("changed", |mut store: StoreContextMut<'_, Host>, (): ()| Ok((changed(&mut store)?,)))
+    host.func_wrap("random", |store: StoreContextMut<'_, WasmHost>, (): ()| Ok((random(store)?,)))?;
+    host.func_wrap("pick", |store: StoreContextMut<'_, WasmHost>, (n,): (u32,)| Ok((pick(store, n)?,)))?;
+    host.func_wrap("prompt-blocks", |mut store: StoreContextMut<'_, WasmHost>, (): ()| {
+        Ok((prompt_blocks(&mut store)?,))
+    })?;
+    host.func_wrap("text", |mut store: StoreContextMut<'_, WasmHost>, (name,): (u32,)| Ok((text(&mut store, name)?,)))?;
+    host.func_wrap("changed", |mut store: StoreContextMut<'_, WasmHost>, (): ()| Ok((changed(&mut store)?,)))
 }
 
-fn charge(store: &mut StoreContextMut<'_, Host>, fuel: u64) -> wasmtime::Result<()> {
+fn charge(store: &mut StoreContextMut<'_, WasmHost>, fuel: u64) -> wasmtime::Result<()> {
     let left = store.get_fuel()?.checked_sub(fuel);
     store.set_fuel(left.unwrap_or(0))?;
     if left.is_none() { Err(Trap::OutOfFuel.into()) } else { Ok(()) }
 }
 
-/// Only what a guest itself declared as its maximum is refused in a way that it notices; everything
-/// else ends the call, so that how much there is makes no difference to a run.
-impl ResourceLimiter for Host {
+/// A guest can observe a refusal only at the maximum that it declared itself; every other limit ends the call, so that
+/// the memory of the machine has no influence on a run.
+impl ResourceLimiter for WasmHost {
     fn memory_growing(&mut self, current: usize, desired: usize, max: Option<usize>) -> wasmtime::Result<bool> {
         if max.is_some_and(|max| desired > max) {
             return Ok(false);
         }
-        let wanted = (self.memory_bytes - current.min(self.memory_bytes)).saturating_add(desired);
+        let needed = (self.memory_bytes - current.min(self.memory_bytes)).saturating_add(desired);
         let allowed = self.limits.memory_bytes;
-        if wanted > allowed {
-            return Err(TooMuch { wanted, allowed, unit: "bytes of memory" }.into());
+        if needed > allowed {
+            return Err(LimitExceeded { needed, allowed, unit: "bytes of memory" }.into());
         }
-        self.memory_bytes = wanted;
+        self.memory_bytes = needed;
         Ok(true)
     }
 
@@ -241,11 +249,11 @@ impl ResourceLimiter for Host {
         if max.is_some_and(|max| desired > max) {
             return Ok(false);
         }
-        let wanted = (self.table_elements - current.min(self.table_elements)).saturating_add(desired);
-        if wanted > TABLE_ELEMENTS {
-            return Err(TooMuch { wanted, allowed: TABLE_ELEMENTS, unit: "elements of tables" }.into());
+        let needed = (self.table_elements - current.min(self.table_elements)).saturating_add(desired);
+        if needed > TABLE_ELEMENTS {
+            return Err(LimitExceeded { needed, allowed: TABLE_ELEMENTS, unit: "elements of tables" }.into());
         }
-        self.table_elements = wanted;
+        self.table_elements = needed;
         Ok(true)
     }
 

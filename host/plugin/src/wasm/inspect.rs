@@ -1,11 +1,11 @@
-//! What a file wants and offers, by names alone: before anything is compiled or linked, so that what
-//! does not fit is said in terms of versions and interfaces.
+//! Imports and exports of a file by name, read before anything is compiled or linked, so that messages about a mismatch
+//! name versions and interfaces.
 
 use std::collections::BTreeMap;
 
 use wasmparser::{Parser, Payload};
 
-use super::File;
+use super::PluginPath;
 use crate::{Fault, FaultKind};
 
 /// The version of the interface that this host offers: `sdk/wit/since-v1.0.0`.
@@ -14,17 +14,17 @@ const OFFERED: (u64, u64) = (1, 0);
 /// The functions of the interface `host`.
 pub(super) const HOST_FUNCTIONS: [&str; 6] = ["log", "random", "pick", "prompt-blocks", "text", "changed"];
 
-/// The two kinds of WebAssembly files.
+/// The two formats of WebAssembly files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
-    /// A component: typed.
+pub(super) enum BinaryFormat {
+    /// A component, which has typed interfaces.
     Component,
-    /// A core module, which `componentize` makes a component of.
-    Module,
+    /// A core module, which `componentize` converts to a component.
+    CoreModule,
 }
 
-/// What the first bytes say.
-pub(super) fn form(file: &File, bytes: &[u8]) -> Result<Form, Fault> {
+/// The format according to the first bytes.
+pub(super) fn format(file: &PluginPath, bytes: &[u8]) -> Result<BinaryFormat, Fault> {
     let refuse = |what: &str| Err(file.fault(FaultKind::Unreadable, what));
     let Some((magic, rest)) = bytes.split_at_checked(4) else {
         return refuse("too short for a WebAssembly file");
@@ -33,8 +33,8 @@ pub(super) fn form(file: &File, bytes: &[u8]) -> Result<Form, Fault> {
         return refuse("not a WebAssembly file: it must begin with the bytes 00 61 73 6d");
     }
     match rest.get(..4) {
-        Some([1, 0, 0, 0]) => Ok(Form::Module),
-        Some([0x0d, 0, 1, 0]) => Ok(Form::Component),
+        Some([1, 0, 0, 0]) => Ok(BinaryFormat::CoreModule),
+        Some([0x0d, 0, 1, 0]) => Ok(BinaryFormat::Component),
         Some(version) => {
             refuse(&format!("WebAssembly of an unknown format, {version:02x?}; this host reads 1 and components (0d)"))
         }
@@ -50,7 +50,7 @@ pub(super) struct Exports {
 }
 
 impl Exports {
-    /// The full name of `interface`, if it is there.
+    /// The full name of `interface`, if it is exported.
     pub(super) fn full_name(&self, interface: &str) -> Option<&str> {
         self.interfaces.get(interface).map(String::as_str)
     }
@@ -60,13 +60,13 @@ impl Exports {
     }
 }
 
-/// Exports of a component, after a look at its imports.
+/// Exports of a component, after a check of its imports.
 ///
 /// # Errors
-/// If it wants what there is not, or another version.
-pub(super) fn component(file: &File, bytes: &[u8]) -> Result<Exports, Fault> {
+/// If it imports something that the host does not offer, or another version.
+pub(super) fn component(file: &PluginPath, bytes: &[u8]) -> Result<Exports, Fault> {
     let mut exports = Exports::default();
-    // Components nest: only the outermost is of interest.
+    // Components nest; only exports of the outermost count.
     let mut depth = 0_usize;
     for payload in Parser::new(0).parse_all(bytes) {
         match payload.map_err(|error| malformed(file, &error))? {
@@ -88,22 +88,22 @@ pub(super) fn component(file: &File, bytes: &[u8]) -> Result<Exports, Fault> {
     exports.some(file)
 }
 
-/// Names of a core module.
+/// Names in a core module.
 #[derive(Debug, Default)]
-pub(super) struct Module {
+pub(super) struct CoreModule {
     pub exports: Exports,
-    /// All that it exports, as it is spelt.
+    /// All exported names, as they are spelt.
     pub names: Vec<String>,
-    /// Whether it carries its own WIT (what wit-bindgen leaves).
+    /// Whether the module has embedded WIT (from wit-bindgen).
     pub embedded_wit: bool,
 }
 
-/// Exports of a core module, after a look at its imports.
+/// Exports of a core module, after a check of its imports.
 ///
 /// # Errors
-/// If it wants what there is not, or another version.
-pub(super) fn module(file: &File, bytes: &[u8]) -> Result<Module, Fault> {
-    let mut module = Module::default();
+/// If it imports something that the host does not offer, or another version.
+pub(super) fn module(file: &PluginPath, bytes: &[u8]) -> Result<CoreModule, Fault> {
+    let mut module = CoreModule::default();
     for payload in Parser::new(0).parse_all(bytes) {
         match payload.map_err(|error| malformed(file, &error))? {
             Payload::ImportSection(imports) => {
@@ -125,44 +125,44 @@ pub(super) fn module(file: &File, bytes: &[u8]) -> Result<Module, Fault> {
             _ => {}
         }
     }
-    // With its own WIT, the names may be those of that WIT's choice.
+    // With embedded WIT the names may follow that WIT.
     if !module.embedded_wit {
         module.exports = module.exports.some(file)?;
     }
     Ok(module)
 }
 
-fn malformed(file: &File, error: &wasmparser::BinaryReaderError) -> Fault {
+fn malformed(file: &PluginPath, error: &wasmparser::BinaryReaderError) -> Fault {
     let what =
         format!("broken WebAssembly at byte {}: {}; build or download it again", error.offset(), error.message());
     file.fault(FaultKind::Syntax, what)
 }
 
 impl Exports {
-    /// Of the names of a core module's exports.
-    pub(super) fn of<'a>(file: &File, names: impl Iterator<Item = &'a str>) -> Result<Self, Fault> {
+    /// The interfaces among the names of a core module's exports.
+    pub(super) fn of<'a>(file: &PluginPath, names: impl Iterator<Item = &'a str>) -> Result<Self, Fault> {
         let mut exports = Self::default();
         names.into_iter().try_for_each(|name| exports.add_function(file, name))?;
         Ok(exports)
     }
 
-    /// The interface of a core module's function.
-    fn add_function(&mut self, file: &File, name: &str) -> Result<(), Fault> {
+    /// Adds the interface of a core module's function.
+    fn add_function(&mut self, file: &PluginPath, name: &str) -> Result<(), Fault> {
         match name.split_once('#') {
             Some((interface, _)) if !interface.starts_with("cabi_post_") => self.add(file, interface),
             _ => Ok(()),
         }
     }
 
-    fn add(&mut self, file: &File, name: &str) -> Result<(), Fault> {
+    fn add(&mut self, file: &PluginPath, name: &str) -> Result<(), Fault> {
         let Some((interface, version)) = policy_interface(name) else { return Ok(()) };
         check_version(file, version)?;
         self.interfaces.insert(interface.to_owned(), name.to_owned());
         Ok(())
     }
 
-    /// These, if there are any.
-    fn some(self, file: &File) -> Result<Self, Fault> {
+    /// `self`, or a fault if there is no interface.
+    fn some(self, file: &PluginPath) -> Result<Self, Fault> {
         if self.interfaces.is_empty() {
             let what = "exports nothing of blis:policy, so it is no policy; build it with sdk/rust or sdk/c";
             return Err(file.fault(FaultKind::MissingExport, what));
@@ -171,14 +171,14 @@ impl Exports {
     }
 }
 
-/// `routing` and `1.0.0` of `blis:policy/routing@1.0.0`.
+/// Splits `blis:policy/routing@1.0.0` into `routing` and `1.0.0`.
 fn policy_interface(name: &str) -> Option<(&str, &str)> {
     let rest = name.strip_prefix("blis:policy/")?;
     Some(rest.split_once('@').unwrap_or((rest, "")))
 }
 
-/// Of the versions of one interface, those with equal first two numbers are alike.
-fn check_version(file: &File, version: &str) -> Result<(), Fault> {
+/// Versions of an interface are compatible if their first two numbers are equal.
+fn check_version(file: &PluginPath, version: &str) -> Result<(), Fault> {
     let mut numbers = version.split(['.', '-', '+']).map(|number| number.parse::<u64>().ok());
     let built = (numbers.next().flatten(), numbers.next().flatten());
     let (major, minor) = OFFERED;
@@ -199,14 +199,14 @@ fn check_version(file: &File, version: &str) -> Result<(), Fault> {
     Err(file.fault(FaultKind::VersionSkew, what))
 }
 
-fn check_import(file: &File, name: &str) -> Result<(), Fault> {
+fn check_import(file: &PluginPath, name: &str) -> Result<(), Fault> {
     let Some((interface, version)) = policy_interface(name) else { return Err(forbidden(file, name)) };
     check_version(file, version)?;
-    // `types` holds types only, which have to be imported to be named.
+    // `types` has no functions; it must be imported because other interfaces use its types.
     if interface == "host" || interface == "types" { Ok(()) } else { Err(unknown(file, name)) }
 }
 
-fn check_core_import(file: &File, module: &str, name: &str) -> Result<(), Fault> {
+fn check_core_import(file: &PluginPath, module: &str, name: &str) -> Result<(), Fault> {
     match policy_interface(module) {
         Some(("host", version)) => {
             check_version(file, version)?;
@@ -217,27 +217,27 @@ fn check_core_import(file: &File, module: &str, name: &str) -> Result<(), Fault>
     }
 }
 
-fn forbidden(file: &File, name: &str) -> Fault {
+fn forbidden(file: &PluginPath, name: &str) -> Fault {
     let what = format!(
-        "wants {name}: policies get no files, clock or network, only blis:policy/host; build it for \
+        "imports {name}: policies get no files, clock or network, only blis:policy/host; build it for \
          wasm32-unknown-unknown"
     );
     file.fault(FaultKind::ForbiddenImport, what)
 }
 
-fn unknown(file: &File, name: &str) -> Fault {
-    let what = format!("wants {name}, which there is not; a policy may import blis:policy/host and nothing else");
+fn unknown(file: &PluginPath, name: &str) -> Fault {
+    let what = format!("imports {name}, which does not exist; a policy may import blis:policy/host and nothing else");
     file.fault(FaultKind::ForbiddenImport, what)
 }
 
-/// An interface that what the plugin says about itself calls for.
-pub(super) fn not_exported(file: &File, interface: &str) -> Fault {
+/// The fault for an interface that the plugin's description requires and the file does not export.
+pub(super) fn not_exported(file: &PluginPath, interface: &str) -> Fault {
     let what = format!("does not export blis:policy/{interface}, which what it says about itself calls for");
     file.fault(FaultKind::MissingExport, what)
 }
 
-/// A function that `host` does not have.
-pub(super) fn no_such_function(file: &File, name: &str) -> Fault {
-    let what = format!("wants host.{name}, which there is not; there are {}", HOST_FUNCTIONS.join(", "));
+/// The fault for an import of a function that `host` does not have.
+pub(super) fn no_such_function(file: &PluginPath, name: &str) -> Fault {
+    let what = format!("imports host.{name}, which does not exist; there are {}", HOST_FUNCTIONS.join(", "));
     file.fault(FaultKind::ForbiddenImport, what)
 }

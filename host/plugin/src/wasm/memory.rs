@@ -1,8 +1,8 @@
-//! The memory of a guest, where the host puts parameters and answers itself.
+//! The memory of a guest, where the host writes parameters and results.
 
 use wasmtime::{AsContextMut, Memory, StoreContextMut, TypedFunc};
 
-/// Where the host reads and writes: all guests of this kind have both.
+/// The memory and allocation function of a guest: all guests called by `direct.rs` export both.
 #[derive(Clone)]
 pub(super) struct GuestMemory {
     pub memory: Memory,
@@ -16,7 +16,7 @@ impl std::fmt::Debug for GuestMemory {
 }
 
 impl GuestMemory {
-    /// Room for `size` bytes, as the guest gives it. Checked where it is written to.
+    /// Allocates `size` bytes with the guest's function. The address is checked when it is written to.
     #[inline]
     pub fn room(&self, store: impl AsContextMut, align: u32, size: usize) -> wasmtime::Result<usize> {
         let at = self.realloc.call(store, (0, 0, align, u32::try_from(size)?))?;
@@ -26,7 +26,7 @@ impl GuestMemory {
         Ok(at as usize)
     }
 
-    /// Puts `bytes` into memory that the guest gives for it.
+    /// Writes `bytes` to memory allocated by the guest.
     #[inline]
     pub fn put<T>(&self, store: &mut StoreContextMut<'_, T>, align: u32, bytes: &[u8]) -> wasmtime::Result<(u32, u32)> {
         let at = self.room(&mut *store, align, bytes.len())?;

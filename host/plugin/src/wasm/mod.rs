@@ -1,23 +1,23 @@
 //! WebAssembly: sandboxed and deterministic, at about half the speed of native code.
 //!
 //! ```text
-//! bytes ─ form? ─► core module ─ componentize ─► component ─ inspect (names) ─► compile, or take what was kept
-//!                                                                                  │
-//!        guest ◄─ configure ◄─ instance ◄─ start ◄─ Plugin ◄─ describe, checked ◄──┘
+//! bytes ─ format? ─► core module ─ componentize ─► component ─ inspect (names) ─► compile, or read from the cache
+//!                                                                                   │
+//!      guest ◄─ configure ◄─ instance ◄─ start ◄─ Plugin ◄─ describe, validate ◄────┘
 //! ```
 //!
-//! A guest gets its memory, the five functions of `host`, and nothing else: no files, no clock, no
-//! network, no WASI. Every call gets its fuel anew; memory and tables have limits whose crossing ends
-//! the call. After that, and after any other trap, the instance is thrown away and the next call
-//! begins with a fresh one.
+//! A guest gets its memory, the functions of `host`, and nothing else: no files, no clock, no network, no WASI. Every
+//! call gets new fuel; memory and tables have limits, and a call that exceeds one ends. After that, and after any other
+//! trap, the instance is discarded and the next call starts a new one.
 //!
-//! Every file is compiled and looked at as a component first. If it is nothing but one core module behind
-//! the names of our interface, as what the SDKs make is (`standard.rs`), the functions of that module are
-//! called (`direct.rs`); all other components are called through wasmtime's component layer (`typed.rs`),
-//! which costs more. Tests compare the two. Where functions are called directly, rows cross as they lie in memory:
-//! a list is one copy. The component layer writes them field by field. docs/performance.md has what a call costs.
+//! Every file is first compiled and checked as a component. If it consists of one core module behind the names of our
+//! interface, as the SDKs produce it (`standard.rs`), the functions of that module are called directly (`direct.rs`);
+//! all other components are called through wasmtime's component layer (`typed.rs`), which is slower. Tests compare the
+//! two. Direct calls copy rows as they lie in memory: a list is one copy. The component layer writes them field by
+//! field. docs/performance.md states the cost of a call.
 
 mod bindings;
+mod code_cache;
 mod compiled;
 mod componentize;
 mod describe;
@@ -28,7 +28,6 @@ mod functions;
 mod guest;
 mod host;
 mod inspect;
-mod kept;
 mod memory;
 mod standard;
 #[cfg(test)]
@@ -44,38 +43,38 @@ use wasmtime::component::{Component, InstancePre, Linker, types::ComponentItem};
 use wasmtime::{Engine, Module};
 
 pub use componentize::componentize;
-pub use engine::{Kept, Settings};
+pub use engine::{CompileCache, WasmSettings};
 
-use self::compiled::Compiled;
-use self::fault::File;
+use self::compiled::CompiledPlugin;
+use self::fault::PluginPath;
 use self::functions::Functions;
 use self::guest::WasmGuest;
-use self::host::{Host, Wants};
-use self::inspect::{Exports, Form};
+use self::host::{HostInputs, WasmHost};
+use self::inspect::{BinaryFormat, Exports};
 use super::sha256::sha256;
-use super::{Description, Fault, FaultKind, Limits, Plugin, Setup, StartedGuest, Technology};
+use super::{Fault, FaultKind, GuestSetup, Limits, Plugin, PolicyDescription, StartedGuest, Technology};
 
-/// The plugin in the file at `path`, a component or a core module.
+/// Loads the plugin in the file at `path`, a component or a core module.
 ///
 /// # Errors
 /// If it cannot be read, is larger than allowed, or as for [`load`].
-pub fn open(path: &Path, limits: &Limits, settings: &Settings) -> Result<Arc<dyn Plugin>, Fault> {
+pub fn open(path: &Path, limits: &Limits, settings: &WasmSettings) -> Result<Arc<dyn Plugin>, Fault> {
     load(path, &read(path, limits)?, limits, settings)
 }
 
-/// The bytes of the file at `path`, if they are not more than allowed: its size is looked at first.
+/// The bytes of the file at `path`. Its size is checked before it is read.
 ///
 /// # Errors
-/// If it cannot be read, is no file, or is too large.
+/// If it cannot be read, is not a file, or is too large.
 pub fn read(path: &Path, limits: &Limits) -> Result<Vec<u8>, Fault> {
-    let file = File::new(path);
+    let file = PluginPath::new(path);
     let unreadable = |error: std::io::Error| file.fault(FaultKind::Unreadable, format_args!("cannot be read: {error}"));
     let known = fs::metadata(path).map_err(unreadable)?;
     if !known.is_file() {
         return Err(file.fault(FaultKind::Unreadable, "is not a file"));
     }
     check_size(&file, known.len(), limits)?;
-    // It may grow meanwhile.
+    // The file may grow meanwhile.
     let mut bytes = Vec::new();
     let source = fs::File::open(path).map_err(unreadable)?;
     source.take(limits.file_bytes.saturating_add(1)).read_to_end(&mut bytes).map_err(unreadable)?;
@@ -83,7 +82,7 @@ pub fn read(path: &Path, limits: &Limits) -> Result<Vec<u8>, Fault> {
     Ok(bytes)
 }
 
-fn check_size(file: &File, size: u64, limits: &Limits) -> Result<(), Fault> {
+fn check_size(file: &PluginPath, size: u64, limits: &Limits) -> Result<(), Fault> {
     let allowed = limits.file_bytes;
     if size <= allowed {
         return Ok(());
@@ -92,13 +91,13 @@ fn check_size(file: &File, size: u64, limits: &Limits) -> Result<(), Fault> {
     Err(file.fault(FaultKind::Unreadable, what))
 }
 
-/// The plugin in `bytes`, a component or a core module, read from `path`. Compiles it, unless the
-/// same bytes were compiled before, and asks what it is.
+/// Loads the plugin in `bytes`, a component or a core module, read from `path`. Compiles it, unless the cache has the
+/// compiled code, and reads its description.
 ///
 /// # Errors
-/// If it is not WebAssembly, does not compile, wants what there is not or another version, lacks what
-/// it must have, or fails to describe itself.
-pub fn load(path: &Path, bytes: &[u8], limits: &Limits, settings: &Settings) -> Result<Arc<dyn Plugin>, Fault> {
+/// If it is not WebAssembly, does not compile, imports something that the host does not offer or another version, lacks
+/// a required export, or fails to describe itself.
+pub fn load(path: &Path, bytes: &[u8], limits: &Limits, settings: &WasmSettings) -> Result<Arc<dyn Plugin>, Fault> {
     load_known(path, bytes, &sha256(bytes), limits, settings)
 }
 
@@ -111,72 +110,76 @@ pub fn load_known(
     bytes: &[u8],
     sha256: &str,
     limits: &Limits,
-    settings: &Settings,
+    settings: &WasmSettings,
 ) -> Result<Arc<dyn Plugin>, Fault> {
-    let file = File::new(path);
+    let file = PluginPath::new(path);
     check_size(&file, bytes.len() as u64, limits)?;
     let engine = engine::engine(settings).map_err(|fault| file.fault(fault.kind, fault.diagnostic.what))?;
-    let kept = kept::Compiled::of(&engine, sha256, settings);
-    // What lies there was accepted as a component before.
-    if let Some(module) = kept.module()
+    let cache = code_cache::CachedCode::of(&engine, sha256, settings);
+    // Code in the cache was checked as a component before.
+    if let Some(module) = cache.module()
         && let Ok(plugin) = direct(&file, &module, limits)
     {
         return Ok(Arc::new(plugin));
     }
     let component;
-    let bytes = match inspect::form(&file, bytes)? {
-        Form::Component => bytes,
-        Form::Module => {
+    let bytes = match inspect::format(&file, bytes)? {
+        BinaryFormat::Component => bytes,
+        BinaryFormat::CoreModule => {
             component = componentize::of_module(&file, bytes)?;
             &component
         }
     };
     let exports = inspect::component(&file, bytes)?;
-    let plugin = typed(&file, bytes, &exports, &engine, &kept, limits)?;
+    let plugin = typed(&file, bytes, &exports, &engine, &cache, limits)?;
     if let Some(range) = standard::main_module(bytes, &exports)
         && let Ok(module) = Module::new(&engine, &bytes[range])
         && let Ok(plugin) = direct(&file, &module, limits)
     {
-        kept.keep_module(&module);
+        cache.store_module(&module);
         return Ok(Arc::new(plugin));
     }
     Ok(Arc::new(plugin))
 }
 
-/// The plugin with the functions of the component `bytes`.
+/// The plugin in the component `bytes`, called through the component layer.
 fn typed(
-    file: &File,
+    file: &PluginPath,
     bytes: &[u8],
     exports: &Exports,
     engine: &Engine,
-    kept: &kept::Compiled<'_>,
+    cache: &code_cache::CachedCode<'_>,
     limits: &Limits,
-) -> Result<Wasm<typed::Typed>, Fault> {
+) -> Result<WasmPlugin<typed::Typed>, Fault> {
     let compile = || {
         let component = Component::new(engine, bytes)
             .map_err(|error| file.fault(FaultKind::Syntax, format_args!("does not compile: {error:#}")))?;
-        // Of the others, the module is kept.
+        // Of standard components, the core module is cached instead.
         if standard::main_module(bytes, exports).is_none() {
-            kept.keep_component(&component);
+            cache.store_component(&component);
         }
         Ok(component)
     };
-    let component = kept.component().map_or_else(compile, Ok)?;
-    let (pre, wants) = link(file, engine, &component)?;
-    Wasm::described(file, typed::Component { pre, exports: exports.clone() }, wants, limits)
+    let component = cache.component().map_or_else(compile, Ok)?;
+    let (pre, host_inputs) = link(file, engine, &component)?;
+    WasmPlugin::describe(file, typed::LinkedComponent { pre, exports: exports.clone() }, host_inputs, limits)
 }
 
-/// The plugin with the functions of `module`.
-fn direct(file: &File, module: &Module, limits: &Limits) -> Result<Wasm<direct::Direct>, Fault> {
+/// The plugin in `module`, called directly.
+fn direct(file: &PluginPath, module: &Module, limits: &Limits) -> Result<WasmPlugin<direct::Direct>, Fault> {
     let exports = Exports::of(file, module.exports().map(|export| export.name()))?;
-    let wants = Wants::of(module.imports().map(|import| import.name()));
-    let code = direct::Core::link(module, exports)
+    let host_inputs = HostInputs::of(module.imports().map(|import| import.name()));
+    let code = direct::LinkedModule::link(module, exports)
         .map_err(|error| file.fault(FaultKind::ForbiddenImport, format_args!("{error:#}")))?;
-    Wasm::described(file, code, wants, limits)
+    WasmPlugin::describe(file, code, host_inputs, limits)
 }
 
-/// With the host's functions; and what of them has to be laid ready.
-fn link(file: &File, engine: &Engine, component: &Component) -> Result<(InstancePre<Host>, Wants), Fault> {
+/// Links the host functions; also returns the data that they need before each call.
+fn link(
+    file: &PluginPath,
+    engine: &Engine,
+    component: &Component,
+) -> Result<(InstancePre<WasmHost>, HostInputs), Fault> {
     let mut linker = Linker::new(engine);
     let mut functions = Vec::new();
     for (name, import) in component.component_type().imports(engine) {
@@ -195,29 +198,29 @@ fn link(file: &File, engine: &Engine, component: &Component) -> Result<(Instance
         }
     }
     let pre = linker.instantiate_pre(component).map_err(|error| {
-        let what = format!("wants functions of the host with other types than they have: {error:#}");
+        let what = format!("imports functions of the host with wrong types: {error:#}");
         file.fault(FaultKind::ForbiddenImport, what)
     })?;
-    Ok((pre, Wants::of(functions.iter().map(String::as_str))))
+    Ok((pre, HostInputs::of(functions.iter().map(String::as_str))))
 }
 
-/// [`Compiled`] code, shared with its guests.
-struct Wasm<F: Functions>(Arc<Compiled<F>>);
+/// A [`CompiledPlugin`], shared with its guests.
+struct WasmPlugin<F: Functions>(Arc<CompiledPlugin<F>>);
 
-impl<F: Functions> Wasm<F> {
-    fn described(file: &File, code: F::Code, wants: Wants, limits: &Limits) -> Result<Self, Fault> {
-        Ok(Self(Arc::new(Compiled::new(file, code, wants, limits)?)))
+impl<F: Functions> WasmPlugin<F> {
+    fn describe(file: &PluginPath, code: F::Code, host_inputs: HostInputs, limits: &Limits) -> Result<Self, Fault> {
+        Ok(Self(Arc::new(CompiledPlugin::new(file, code, host_inputs, limits)?)))
     }
 }
 
-impl<F: Functions> std::fmt::Debug for Wasm<F> {
+impl<F: Functions> std::fmt::Debug for WasmPlugin<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Wasm").field("file", &self.0.file).field("description", &self.0.description).finish()
+        f.debug_struct("WasmPlugin").field("file", &self.0.file).field("description", &self.0.description).finish()
     }
 }
 
-impl<F: Functions> Plugin for Wasm<F> {
-    fn description(&self) -> &Description {
+impl<F: Functions> Plugin for WasmPlugin<F> {
+    fn description(&self) -> &PolicyDescription {
         &self.0.description
     }
 
@@ -225,7 +228,7 @@ impl<F: Functions> Plugin for Wasm<F> {
         Technology::Component
     }
 
-    fn start(&self, setup: &Setup) -> Result<StartedGuest, Fault> {
+    fn start(&self, setup: &GuestSetup) -> Result<StartedGuest, Fault> {
         Ok(StartedGuest::of(setup.kind, WasmGuest::start(&self.0, setup)?))
     }
 }

@@ -1,9 +1,9 @@
-//! Components that are nothing but one core module behind the names of our interface: what
-//! `wit-component` makes of modules from `sdk/rust`, `sdk/c` and wit-bindgen.
+//! Standard components: components that consist of one core module behind the names of our interface, as
+//! `wit-component` builds them from modules of `sdk/rust`, `sdk/c` and wit-bindgen.
 //!
-//! Looked at is how the component is put together. That its types are ours, that the core functions have
-//! the types that follow from them, and all else is left to wasmtime: a component is taken for standard
-//! only after it was accepted as a component.
+//! This module checks only how the component is composed. Wasmtime checks everything else, for example that its types
+//! are those of the interface and that the core functions have the types that follow from them: a component counts as
+//! standard only after wasmtime has accepted it.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -12,18 +12,18 @@ use wasmparser::{CanonicalFunction, CanonicalOption, ComponentAlias, ExternalKin
 
 use super::inspect::Exports;
 
-/// Run after the start function, if a module exports it.
+/// The function that runs after the start function, if a module exports it.
 pub(super) const INITIALIZE: &str = "_initialize";
-/// What the names of functions begin with that are called once an answer was read.
+/// Prefix of the functions that are called after a result was read.
 pub(super) const POST_RETURN: &str = "cabi_post_";
 
-/// Functions whose answers lie in memory: they alone may have one to be called afterwards.
+/// Functions with results in memory: only they may have a function that is called afterwards.
 const IN_MEMORY: [&str; 7] = ["describe", "configure", "save", "restore", "admit", "scores", "constants"];
 
-/// Where in `component` its one module lies, if there is nothing else to it. `exports` are those of the
+/// The byte range of the only module in `component`, if the component is standard. `exports` are those of the
 /// component.
 pub(super) fn main_module(component: &[u8], exports: &Exports) -> Option<Range<usize>> {
-    let mut parts = Parts::default();
+    let mut parts = ComponentParts::default();
     for payload in Parser::new(0).parse_all(component) {
         parts.add(payload.ok()?)?;
     }
@@ -38,7 +38,7 @@ pub(super) fn main_module(component: &[u8], exports: &Exports) -> Option<Range<u
             return None;
         }
     }
-    // Every lifted function is what its name says.
+    // Every lifted function must have the name of the interface's function.
     if parts.lifted.is_empty() || !parts.lifted.iter().all(|name| interface(name)) {
         return None;
     }
@@ -62,16 +62,15 @@ fn is_host_function(name: &str) -> bool {
     super::inspect::HOST_FUNCTIONS.contains(&name)
 }
 
-/// What a component consists of.
+/// The parts of a component.
 #[derive(Default)]
-struct Parts {
-    modules: Vec<Module>,
-    /// Where we are: components and modules that have not ended yet.
+struct ComponentParts {
+    modules: Vec<ModuleParts>,
+    /// Open components and modules, from the outermost to the current one.
     open: Vec<Open>,
-    /// Core functions of the outermost component, in the order of their numbers; `None` for those that are
-    /// no exports of an instance.
+    /// Core functions of the outermost component, by index; `None` for those that are not exports of an instance.
     core_functions: Vec<Option<String>>,
-    /// Core functions that became functions of the component.
+    /// Core functions that are lifted to functions of the component.
     lifted: Vec<String>,
 }
 
@@ -82,17 +81,17 @@ enum Open {
 }
 
 #[derive(Default)]
-struct Module {
+struct ModuleParts {
     range: Range<usize>,
     imports: Vec<(String, String)>,
     exports: BTreeSet<String>,
-    /// Whether it has memory, globals, or something to run at its start.
+    /// Whether the module has memory, globals, or a start function.
     has_state: bool,
 }
 
-impl Module {
-    /// One of the two that wit-component adds: functions of the host need the memory of a module that in
-    /// turn needs them, so they are called through a table that is filled in afterwards.
+impl ModuleParts {
+    /// Whether this is one of the two modules that wit-component adds: host functions need the memory of a module that
+    /// in turn imports them, so they are called through a table that is filled in later.
     fn is_table(&self) -> bool {
         !self.has_state
             && self.imports.iter().all(|(module, _)| module.is_empty())
@@ -100,8 +99,8 @@ impl Module {
     }
 }
 
-impl Parts {
-    /// `None`: there is more to it than one module.
+impl ComponentParts {
+    /// Returns `None` if the component has more than one module of its own.
     fn add(&mut self, payload: Payload<'_>) -> Option<()> {
         match payload {
             Payload::ModuleSection { unchecked_range, .. } => {
@@ -109,7 +108,7 @@ impl Parts {
                     return None; // a module within a component within this one
                 }
                 self.open.push(Open::Module);
-                self.modules.push(Module { range: unchecked_range, ..Module::default() });
+                self.modules.push(ModuleParts { range: unchecked_range, ..ModuleParts::default() });
             }
             Payload::ComponentSection { .. } => self.open.push(Open::Component),
             Payload::End(_) => {
@@ -117,7 +116,7 @@ impl Parts {
             }
             payload if self.open.last() == Some(&Open::Module) => self.module(payload)?,
             payload if self.open.is_empty() => self.outermost(payload)?,
-            // Nested components give names to types and functions.
+            // Only nested components may give names to types and functions.
             Payload::ComponentCanonicalSection(_) => return None,
             _ => {}
         }

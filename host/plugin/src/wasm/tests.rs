@@ -14,16 +14,16 @@ use blis_sim::rng::Stream;
 use blis_sim::units::Micros;
 use wasmtime::Store;
 
-use super::host::Log;
+use super::host::WasmLog;
 use super::*;
 use crate::adapt::PluginPolicy;
 use crate::incidents::{Incidents, OnError};
-use crate::inputs::Question;
+use crate::inputs::GuestCall;
 use crate::{Kind, LatencyGuest, RoutingGuest};
 
 const LEAST_LOADED: &str = include_str!("fixtures/least_loaded.wat");
 
-/// The fixture with parts of its text changed.
+/// The fixture with parts of its text replaced.
 fn changed(changes: &[(&str, &str)]) -> String {
     changes.iter().fold(LEAST_LOADED.to_owned(), |text, (from, to)| {
         assert!(text.contains(from), "the fixture has no {from:?}");
@@ -31,43 +31,43 @@ fn changed(changes: &[(&str, &str)]) -> String {
     })
 }
 
-/// The fixture with other instructions at the start of `route`, and imports.
+/// The fixture with other instructions at the start of `route`, and other imports.
 fn routing(imports: &str, body: &str) -> String {
     changed(&[(";; imports", imports), (";; begin", body)])
 }
 
-fn settings() -> Settings {
-    Settings { strict: false, kept: Kept::Nowhere }
+fn settings() -> WasmSettings {
+    WasmSettings { strict: false, cache: CompileCache::Disabled }
 }
 
 fn load_bytes(bytes: &[u8]) -> Result<Arc<dyn Plugin>, Fault> {
     load(Path::new("router.wasm"), bytes, &Limits::default(), &settings())
 }
 
-/// How functions are called.
+/// The two ways to call functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// As `direct.rs` does if possible.
+    /// Directly (`direct.rs`) if possible.
     Fastest,
-    /// As `typed.rs` does.
+    /// Always through `typed.rs`.
     Typed,
 }
 
-/// As `load` does, but for the way.
+/// As `load`, but with the given way to call functions.
 fn load_by(way: Way, name: &str, bytes: &[u8]) -> Result<Arc<dyn Plugin>, Fault> {
     let (path, limits) = (Path::new(name), Limits::default());
     let settings = settings();
     if way == Way::Fastest {
         return load(path, bytes, &limits, &settings);
     }
-    let file = File::new(path);
-    let component = match inspect::form(&file, bytes)? {
-        Form::Component => bytes.to_vec(),
-        Form::Module => componentize::of_module(&file, bytes)?,
+    let file = PluginPath::new(path);
+    let component = match inspect::format(&file, bytes)? {
+        BinaryFormat::Component => bytes.to_vec(),
+        BinaryFormat::CoreModule => componentize::of_module(&file, bytes)?,
     };
     let exports = inspect::component(&file, &component)?;
     let engine = engine::engine(&settings)?;
-    let kept = kept::Compiled::of(&engine, "", &settings);
+    let kept = code_cache::CachedCode::of(&engine, "", &settings);
     Ok(Arc::new(typed(&file, &component, &exports, &engine, &kept, &limits)?))
 }
 
@@ -75,13 +75,13 @@ fn load_text(text: &str) -> Result<Arc<dyn Plugin>, Fault> {
     load_bytes(&wat::parse_str(text).expect("the fixture assembles"))
 }
 
-fn setup(kind: Kind) -> Setup {
-    Setup {
+fn setup(kind: Kind) -> GuestSetup {
+    GuestSetup {
         kind,
         parameters: vec![2.0],
         instances: [InstanceInfo { id: 0, max_num_seqs: 256, total_kv_blocks: 1000, block_size: 16 }].into(),
         names: ["".into(), "gold".into()].into(),
-        facts: [("num_layers".to_owned(), 32.0)].into(),
+        model_facts: [("num_layers".to_owned(), 32.0)].into(),
         stream: Stream::new(42, "plugin"),
         explain: false,
         limits: Limits::default(),
@@ -93,16 +93,16 @@ fn start(text: &str) -> Result<Box<dyn RoutingGuest>, Fault> {
     router(load_text(text)?.as_ref(), &setup(Kind::Routing))
 }
 
-fn router(plugin: &dyn Plugin, setup: &Setup) -> Result<Box<dyn RoutingGuest>, Fault> {
+fn router(plugin: &dyn Plugin, setup: &GuestSetup) -> Result<Box<dyn RoutingGuest>, Fault> {
     plugin.start(setup).and_then(StartedGuest::into_kind)
 }
 
-/// Asks `guest` to route among instances with so many requests in flight.
+/// Calls `guest` to route among instances with these numbers of requests in flight.
 fn route(guest: &mut dyn RoutingGuest, in_flight: &[u32], scores: &mut Vec<f64>) -> Result<usize, Fault> {
     with_view(in_flight, |request, cluster| guest.route(request, cluster, &Ties::LowestIndex, scores))
 }
 
-fn with_view<T>(in_flight: &[u32], ask: impl FnOnce(&RequestView<'_>, &ClusterView<'_>) -> T) -> T {
+fn with_view<T>(in_flight: &[u32], call: impl FnOnce(&RequestView<'_>, &ClusterView<'_>) -> T) -> T {
     let n = in_flight.len();
     let mut request = Request::new(7, Micros(100), 512, 64);
     request.content = Content::shared(&[Span { first: 10, len: 2 }, Span { first: 40, len: 1 }]);
@@ -127,7 +127,7 @@ fn with_view<T>(in_flight: &[u32], ask: impl FnOnce(&RequestView<'_>, &ClusterVi
         in_flight_changes: blis_sim::policy::Changes::UNKNOWN,
         tenants_in_flight: &[],
     };
-    ask(&RequestView::new(&request, 0, 16), &cluster)
+    call(&RequestView::new(&request, 0, 16), &cluster)
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_core_module_says_what_it_is() {
     let plugin = load_text(LEAST_LOADED).expect("loads");
     assert_eq!(plugin.technology(), Technology::Component);
     insta::assert_debug_snapshot!(plugin.description(), @r#"
-    Description {
+    PolicyDescription {
         name: "least-loaded",
         version: "1.0.0",
         about: "fewest requests",
@@ -158,7 +158,7 @@ fn a_core_module_says_what_it_is() {
         scores: true,
         every_step: false,
         parameters: [
-            Parameter {
+            PolicyParameter {
                 name: "weight",
                 default: 1.0,
                 min: 0.0,
@@ -175,7 +175,7 @@ fn it_routes() {
     let mut guest = start(LEAST_LOADED).expect("starts");
     let mut scores = Vec::new();
     assert_eq!(route(guest.as_mut(), &[3, 1, 4, 1], &mut scores), Ok(1), "the first of equals");
-    assert!(scores.is_empty(), "nobody asked for them");
+    assert!(scores.is_empty(), "they were not requested");
     let few = guest.used().expect("counted");
     assert_eq!(route(guest.as_mut(), &[0; 1000], &mut scores), Ok(0));
     assert!(guest.used().expect("counted") > few, "fuel of the latest call");
@@ -183,8 +183,8 @@ fn it_routes() {
 }
 
 #[test]
-fn scores_come_if_somebody_reads_them() {
-    let explain = Setup { explain: true, ..setup(Kind::Routing) };
+fn scores_are_returned_if_they_are_recorded() {
+    let explain = GuestSetup { explain: true, ..setup(Kind::Routing) };
     let mut guest = load_text(LEAST_LOADED).and_then(|plugin| router(plugin.as_ref(), &explain)).expect("starts");
     let mut scores = Vec::new();
     assert_eq!(route(guest.as_mut(), &[3, 1], &mut scores), Ok(1));
@@ -194,10 +194,10 @@ fn scores_come_if_somebody_reads_them() {
 #[test]
 fn a_copy_goes_on_and_shares_nothing() {
     let mut guest = start(LEAST_LOADED).expect("starts");
-    let ask = |guest: &mut dyn RoutingGuest| route(guest, &[1, 0], &mut Vec::new()).expect("routes");
-    ask(guest.as_mut());
+    let call = |guest: &mut dyn RoutingGuest| route(guest, &[1, 0], &mut Vec::new()).expect("routes");
+    call(guest.as_mut());
     let mut copy = guest.fork().and_then(StartedGuest::into_kind::<dyn RoutingGuest>).expect("forks");
-    ask(copy.as_mut());
+    call(copy.as_mut());
     let count = |guest: &mut Box<dyn RoutingGuest>| guest.save().expect("saves")[0];
     assert_eq!((count(&mut guest), count(&mut copy)), (1, 2));
     copy.restore(&guest.save().expect("saves")).expect("restores");
@@ -206,23 +206,23 @@ fn a_copy_goes_on_and_shares_nothing() {
 
 #[test]
 fn after_a_trap_it_begins_anew() {
-    // With 3 instances it gives up.
+    // With 3 instances the guest traps.
     let text = routing("", "(if (i32.eq (i32.load offset=108 (local.get $at)) (i32.const 3)) (then (unreachable)))");
     let mut guest = start(&text).expect("starts");
     assert_eq!(route(guest.as_mut(), &[1, 0], &mut Vec::new()), Ok(1));
-    let fault = route(guest.as_mut(), &[1, 0, 2], &mut Vec::new()).expect_err("gives up");
+    let fault = route(guest.as_mut(), &[1, 0, 2], &mut Vec::new()).expect_err("traps");
     assert_eq!(fault.kind, FaultKind::Trap);
     assert_eq!(guest.save().expect("saves")[0], 0, "its state is gone");
     assert_eq!(route(guest.as_mut(), &[1, 0], &mut Vec::new()), Ok(1));
 }
 
 #[test]
-fn a_guest_answers_for_its_kind_only() {
+fn a_guest_serves_its_kind_only() {
     let start = || load_text(LEAST_LOADED).and_then(|plugin| plugin.start(&setup(Kind::Routing))).expect("starts");
     let mut guest = start();
     assert_eq!(guest.kind(), Kind::Routing);
-    let question = Question::plausible(Kind::Admission, 1, 0);
-    let fault = question.ask(&mut guest, &Ties::LowestIndex).expect_err("no admission");
+    let question = GuestCall::plausible(Kind::Admission, 1, 0);
+    let fault = question.run(&mut guest, &Ties::LowestIndex).expect_err("no admission");
     assert_eq!(fault.kind, FaultKind::MissingExport);
     let fault = start().into_kind::<dyn LatencyGuest>().expect_err("no latency");
     assert_eq!(fault.kind, FaultKind::MissingExport);
@@ -231,8 +231,8 @@ fn a_guest_answers_for_its_kind_only() {
 }
 
 #[test]
-fn the_host_answers() {
-    // pick of 3, blocks of the prompt, a name of 4 letters, randomness: all in the place.
+fn host_functions_return_values() {
+    // pick of 3, blocks of the prompt, a name of 4 letters, random numbers: the index combines all.
     let text = routing(
         r#"(import "blis:policy/host@1.0.0" "pick" (func $pick (param i32) (result i32)))
         (import "blis:policy/host@1.0.0" "random" (func $random (result i64)))
@@ -252,16 +252,16 @@ fn the_host_answers() {
                   (i32.wrap_i64 (i64.rem_u (call $random) (i64.const 100))))))))",
     );
     let mut guest = start(&text).expect("starts");
-    let answer = route(guest.as_mut(), &[0], &mut Vec::new()).expect("answers");
+    let result = route(guest.as_mut(), &[0], &mut Vec::new()).expect("a result");
     let random = rand::Rng::next_u64(&mut Stream::new(42, "plugin").at(7)) % 100;
-    assert_eq!(answer as u64, 340_400 + random, "3 blocks, the last is 40; gold has 4 letters; the first is picked");
-    assert_eq!(route(guest.as_mut(), &[0], &mut Vec::new()), Ok(answer), "the same request, the same answer");
+    assert_eq!(result as u64, 340_400 + random, "3 blocks, the last is 40; gold has 4 letters; the first is picked");
+    assert_eq!(route(guest.as_mut(), &[0], &mut Vec::new()), Ok(result), "the same request, the same result");
 }
 
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+struct LogLines(Arc<Mutex<Vec<u8>>>);
 
-impl io::Write for Lines {
+impl io::Write for LogLines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().expect("unpoisoned").extend(bytes);
         Ok(bytes.len())
@@ -272,9 +272,9 @@ impl io::Write for Lines {
     }
 }
 
-/// What `work` logs.
+/// The log output of `work`.
 fn logged(work: impl FnOnce()) -> String {
-    let lines = Lines::default();
+    let lines = LogLines::default();
     let writer = lines.clone();
     let subscriber = tracing_subscriber::fmt()
         .with_ansi(false)
@@ -310,7 +310,7 @@ fn a_long_log_line_is_cut() {
         let mut guest = start(&routing(LOG, long)).expect("starts");
         assert_eq!(route(guest.as_mut(), &[1, 0], &mut Vec::new()), Ok(1));
     });
-    // All zeros, which are control characters.
+    // All bytes are zero, which are control characters.
     assert_eq!(log.trim(), "INFO router.wasm: …", "{} bytes", log.len());
 }
 
@@ -323,7 +323,7 @@ fn fault_of(way: Way, text: &str) -> Fault {
     route(guest.as_mut(), &[1, 0], &mut Vec::new()).expect_err("a hostile guest fails")
 }
 
-/// Whatever else happened in this process, a good guest still works.
+/// Checks that a correct guest still works in this process.
 fn assert_alive() {
     let mut guest = start(LEAST_LOADED).expect("starts");
     assert_eq!(route(guest.as_mut(), &[1, 0], &mut Vec::new()), Ok(1));
@@ -334,9 +334,9 @@ fn calls_that_go_wrong_end_with_a_reason() {
     let host = |function: &str, ty: &str| format!(r#"(import "blis:policy/host@1.0.0" "{function}" {ty})"#);
     let attacks: Vec<(&str, String)> = vec![
         ("loops for ever", routing("", "(loop $again (br $again))")),
-        ("gives up", routing("", "(unreachable)")),
+        ("traps", routing("", "(unreachable)")),
         (
-            "says why, and gives up",
+            "logs the reason, and traps",
             routing(LOG, "(call $log (i32.const 0) (i32.const 256) (i32.const 12)) (unreachable)"),
         ),
         (
@@ -353,9 +353,9 @@ fn calls_that_go_wrong_end_with_a_reason() {
                 "(return (call_indirect (type $f) (i32.const 0)))",
             ),
         ),
-        ("wants 2 GB", routing("", "(drop (memory.grow (i32.const 32768)))")),
+        ("allocates 2 GB", routing("", "(drop (memory.grow (i32.const 32768)))")),
         (
-            "wants a large table",
+            "allocates a large table",
             routing("(table $t 1 funcref)", "(drop (table.grow $t (ref.null func) (i32.const 10000000)))"),
         ),
         (
@@ -363,7 +363,7 @@ fn calls_that_go_wrong_end_with_a_reason() {
             routing("", "(loop $again (memory.fill (i32.const 4096) (i32.const 1) (i32.const 120000)) (br $again))"),
         ),
         (
-            "asks again and again",
+            "calls the host again and again",
             routing(&host("random", "(func $random (result i64))"), "(loop $again (drop (call $random)) (br $again))"),
         ),
         (
@@ -389,23 +389,23 @@ fn calls_that_go_wrong_end_with_a_reason() {
             )]),
         ),
         (
-            "takes rows at odd places",
+            "takes rows at odd addresses",
             changed(&[(
                 "    (local.get $at))\n\n  (func $describe (export",
                 "    (i32.const 4097))\n\n  (func $describe (export",
             )]),
         ),
     ];
-    insta::assert_snapshot!(told(&attacks), @r"
+    insta::assert_snapshot!(messages(&attacks), @r"
     # loops for ever
     router.wasm: route: used more than 50000000 instructions (fuel); look for a loop that does not end
       at route [out-of-fuel]
-    # gives up
-    router.wasm: route: gave up (a panic, an abort, or `unreachable`)
+    # traps
+    router.wasm: route: trapped (a panic, an abort, or `unreachable`)
       at route [trap]
-    # says why, and gives up
-    router.wasm: route: gave up (a panic, an abort, or `unreachable`)
-      it said: least-loaded
+    # logs the reason, and traps
+    router.wasm: route: trapped (a panic, an abort, or `unreachable`)
+      it logged: least-loaded
       at route [trap]
     # calls itself
     router.wasm: route: called functions too deeply; look for a recursion that does not end
@@ -426,39 +426,39 @@ fn calls_that_go_wrong_end_with_a_reason() {
     # calls a function that is not there
     router.wasm: route: called a function that is not there
       at route [trap]
-    # wants 2 GB
-    router.wasm: route: wanted 2147614720 bytes of memory; it may have 67108864
+    # allocates 2 GB
+    router.wasm: route: needed 2147614720 bytes of memory; the limit is 67108864
       at route [out-of-memory]
-    # wants a large table
-    router.wasm: route: wanted 10000001 elements of tables; it may have 100000
+    # allocates a large table
+    router.wasm: route: needed 10000001 elements of tables; the limit is 100000
       at route [out-of-memory]
     # fills its memory again and again
     router.wasm: route: used more than 50000000 instructions (fuel); look for a loop that does not end
       at route [out-of-fuel]
-    # asks again and again
+    # calls the host again and again
     router.wasm: route: used more than 50000000 instructions (fuel); look for a loop that does not end
       at route [out-of-fuel]
     # picks of nothing
-    router.wasm: route: broke the rules of its interface: host.pick(0): there must be something to choose from
+    router.wasm: route: violated its interface: host.pick(0): there must be something to choose from
       at route [trap]
     # logs what is not text
-    router.wasm: route: broke the rules of its interface: invalid utf-8 sequence of 1 bytes from index 0
+    router.wasm: route: violated its interface: invalid utf-8 sequence of 1 bytes from index 0
       at route [trap]
     # logs what it does not have
-    router.wasm: route: broke the rules of its interface: string pointer/length out of bounds of memory
+    router.wasm: route: violated its interface: string pointer/length out of bounds of memory
       at route [trap]
     # takes rows where there is no memory
-    router.wasm: configure: broke the rules of its interface: realloc return: beyond end of memory [trap]
-    # takes rows at odd places
-    router.wasm: configure: broke the rules of its interface: realloc return: result not aligned [trap]
+    router.wasm: configure: violated its interface: realloc return: beyond end of memory [trap]
+    # takes rows at odd addresses
+    router.wasm: configure: violated its interface: realloc return: result not aligned [trap]
     ");
 }
 
-/// What each of `attacks` is told, whichever way it is called.
-fn told(attacks: &[(&str, String)]) -> String {
+/// The messages for each of `attacks`, which are equal for both ways to call functions.
+fn messages(attacks: &[(&str, String)]) -> String {
     let line = |(name, text): &(&str, String)| {
         let fault = fault_of(Way::Fastest, text);
-        // A component has a frame of its own around functions of the host.
+        // A component has a frame of its own around host functions.
         let mut typed = fault_of(Way::Typed, text);
         let excerpt = typed.diagnostic.excerpt.take().map(|lines| lines.replace("\n  at function 0", ""));
         typed.diagnostic.excerpt = excerpt.filter(|lines| !lines.is_empty()).map(Into::into);
@@ -473,29 +473,29 @@ fn told(attacks: &[(&str, String)]) -> String {
 fn files_that_do_not_fit_are_refused_with_a_reason() {
     let attacks: Vec<(&str, String)> = vec![
         (
-            "wants WASI",
+            "imports WASI",
             routing(
                 r#"(import "wasi_snapshot_preview1" "clock_time_get" (func (param i32 i64 i32) (result i32)))"#,
                 "",
             ),
         ),
-        ("wants another interface", routing(r#"(import "blis:policy/clock@1.0.0" "now" (func (result i64)))"#, "")),
-        ("wants another function", routing(r#"(import "blis:policy/host@1.0.0" "time" (func (result i64)))"#, "")),
-        ("wants another type", routing(r#"(import "blis:policy/host@1.0.0" "random" (func (result i32)))"#, "")),
+        ("imports another interface", routing(r#"(import "blis:policy/clock@1.0.0" "now" (func (result i64)))"#, "")),
+        ("imports another function", routing(r#"(import "blis:policy/host@1.0.0" "time" (func (result i64)))"#, "")),
+        ("imports another type", routing(r#"(import "blis:policy/host@1.0.0" "random" (func (result i32)))"#, "")),
         (
-            "component that wants WASI",
+            "component that imports WASI",
             r#"(component (import "wasi:cli/environment@0.2.0" (instance (export "get-environment" (func)))))"#
                 .to_owned(),
         ),
         (
-            "component that wants another function",
+            "component that imports another function",
             r#"(component
                 (import "blis:policy/host@1.0.0" (instance (export "time" (func (result u64)))))
                 (instance (export "blis:policy/plugin@1.0.0")))"#
                 .to_owned(),
         ),
         (
-            "component that wants another type",
+            "component that imports another type",
             r#"(component
                 (import "blis:policy/host@1.0.0" (instance (export "random" (func (result u32)))))
                 (instance (export "blis:policy/plugin@1.0.0")))"#
@@ -525,21 +525,21 @@ fn files_that_do_not_fit_are_refused_with_a_reason() {
         ("begins with 2 GB", changed(&[("(export \"memory\") 2)", "(export \"memory\") 32768)")])),
         ("begins with data outside its memory", changed(&[("(data (i32.const 256)", "(data (i32.const 200000)")])),
     ];
-    insta::assert_snapshot!(told(&attacks), @r#"
-    # wants WASI
-    router.wasm: wants wasi_snapshot_preview1/clock_time_get: policies get no files, clock or network, only blis:policy/host; build it for wasm32-unknown-unknown [forbidden-import]
-    # wants another interface
-    router.wasm: wants blis:policy/clock@1.0.0, which there is not; a policy may import blis:policy/host and nothing else [forbidden-import]
-    # wants another function
-    router.wasm: wants host.time, which there is not; there are log, random, pick, prompt-blocks, text, changed [forbidden-import]
-    # wants another type
+    insta::assert_snapshot!(messages(&attacks), @r#"
+    # imports WASI
+    router.wasm: imports wasi_snapshot_preview1/clock_time_get: policies get no files, clock or network, only blis:policy/host; build it for wasm32-unknown-unknown [forbidden-import]
+    # imports another interface
+    router.wasm: imports blis:policy/clock@1.0.0, which does not exist; a policy may import blis:policy/host and nothing else [forbidden-import]
+    # imports another function
+    router.wasm: imports host.time, which does not exist; there are log, random, pick, prompt-blocks, text, changed [forbidden-import]
+    # imports another type
     router.wasm: no component can be made of it: failed to validate import interface `blis:policy/host@1.0.0`: type mismatch for function `random`: expected `[] -> [I64]` but found `[] -> [I32]` [forbidden-import]
-    # component that wants WASI
-    router.wasm: wants wasi:cli/environment@0.2.0: policies get no files, clock or network, only blis:policy/host; build it for wasm32-unknown-unknown [forbidden-import]
-    # component that wants another function
-    router.wasm: wants host.time, which there is not; there are log, random, pick, prompt-blocks, text, changed [forbidden-import]
-    # component that wants another type
-    router.wasm: wants functions of the host with other types than they have: component imports instance `blis:policy/host@1.0.0`, but a matching implementation was not found in the linker: instance export `random` has the wrong type: type mismatch with results: expected `u64` found `u32` [forbidden-import]
+    # component that imports WASI
+    router.wasm: imports wasi:cli/environment@0.2.0: policies get no files, clock or network, only blis:policy/host; build it for wasm32-unknown-unknown [forbidden-import]
+    # component that imports another function
+    router.wasm: imports host.time, which does not exist; there are log, random, pick, prompt-blocks, text, changed [forbidden-import]
+    # component that imports another type
+    router.wasm: imports functions of the host with wrong types: component imports instance `blis:policy/host@1.0.0`, but a matching implementation was not found in the linker: instance export `random` has the wrong type: type mismatch with results: expected `u64` found `u32` [forbidden-import]
     # built for the future
     router.wasm: built for blis:policy 1.2, this host offers 1.0: rebuild it with sdk 1.0, or use a newer blis [version-skew]
     # built for the past
@@ -572,7 +572,7 @@ fn files_that_do_not_fit_are_refused_with_a_reason() {
     router.wasm: start: used more than 50000000 instructions (fuel); look for a loop that does not end
       at begin [out-of-fuel]
     # begins with 2 GB
-    router.wasm: start: wanted 2147483648 bytes of memory; it may have 67108864 [out-of-memory]
+    router.wasm: start: needed 2147483648 bytes of memory; the limit is 67108864 [out-of-memory]
     # begins with data outside its memory
     router.wasm: start: read or wrote outside its memory [trap]
     "#);
@@ -630,9 +630,9 @@ fn nonsense_about_itself_is_refused() {
         ("text outside its memory", describe(about, r#""\20\01\00\00" "\0f\00\00\70""#)),
         ("a long version", describe(r#""\10\01\00\00" "\05\00\00\00""#, r#""\00\10\00\00" "\00\00\01\00""#)),
         ("2^32 parameters", describe(parameters, r#""\00\02\00\00" "\ff\ff\ff\ff")"#)),
-        // 5000 records of zeros that are all there.
+        // 5000 records of zeros within the memory.
         ("many parameters", describe(parameters, r#""\00\10\00\00" "\88\13\00\00")"#).replace("\") 2)", "\") 64)")),
-        // Each with the same text of 64 KB.
+        // Each record has the same text of 64 KB.
         ("text many times over", bomb()),
         ("no kind", describe(r#""\02" "\03""#, r#""\00" "\03""#)),
         ("a kind that it has no functions for", describe(r#""\02" "\03""#, r#""\03" "\03""#)),
@@ -657,23 +657,23 @@ fn nonsense_about_itself_is_refused() {
             )]),
         ),
     ];
-    insta::assert_snapshot!(told(&attacks), @r#"
+    insta::assert_snapshot!(messages(&attacks), @r#"
     # a name that is no text
-    router.wasm: describe: broke the rules of its interface: invalid utf-8 sequence of 1 bytes from index 0 [trap]
+    router.wasm: describe: violated its interface: invalid utf-8 sequence of 1 bytes from index 0 [trap]
     # a name with a bell in it
     router.wasm: describe: "least loaded" is no name; use 1 to 64 of a-z A-Z 0-9 _ - . [out-of-range]
     # no name
     router.wasm: describe: "" is no name; use 1 to 64 of a-z A-Z 0-9 _ - . [out-of-range]
     # text outside its memory
-    router.wasm: describe: broke the rules of its interface: string pointer/length out of bounds of memory [trap]
+    router.wasm: describe: violated its interface: string pointer/length out of bounds of memory [trap]
     # a long version
     router.wasm: describe: the version has 65536 bytes, at most 64 are allowed [out-of-range]
     # 2^32 parameters
-    router.wasm: describe: broke the rules of its interface: list pointer/length out of bounds of memory [trap]
+    router.wasm: describe: violated its interface: list pointer/length out of bounds of memory [trap]
     # many parameters
-    router.wasm: describe: handed over more data than allowed [out-of-memory]
+    router.wasm: describe: returned more data than allowed [out-of-memory]
     # text many times over
-    router.wasm: describe: handed over more data than allowed [out-of-memory]
+    router.wasm: describe: returned more data than allowed [out-of-memory]
     # no kind
     router.wasm: describe: no kind of policy; name at least one of admission, routing, priority, scheduling, preemption, latency [out-of-range]
     # a kind that it has no functions for
@@ -691,7 +691,7 @@ fn nonsense_about_itself_is_refused() {
     "#);
 }
 
-/// 5000 parameters whose names are one and the same text of 64 KB: 320 MB for the host.
+/// 5000 parameters with the same text of 64 KB as name: 320 MB for the host.
 fn bomb() -> String {
     changed(&[
         (r#""\00\02\00\00" "\01\00\00\00")"#, r#""\00\10\00\00" "\88\13\00\00")"#),
@@ -725,20 +725,19 @@ fn states_have_limits() {
         "(i64.store (i32.const 656) (i64.load (local.get $state)))",
         "(i32.store (i32.const 800) (i32.const 1)) (i32.store (i32.const 804) (i32.const 272)) (i32.store (i32.const 808) (i32.const 5)) (return (i32.const 800))",
     )]);
-    let told = [("a gigabyte that is not there", gigabyte), ("more than allowed", large), ("refuses it", refuses)].map(
-        |(name, text)| {
+    let messages = [("a gigabyte that is not there", gigabyte), ("more than allowed", large), ("refuses it", refuses)]
+        .map(|(name, text)| {
             let limits = Limits { state_bytes: 1 << 20, ..Limits::default() };
             let mut guest = load_text(&text)
-                .and_then(|plugin| router(plugin.as_ref(), &Setup { limits, ..setup(Kind::Routing) }))
+                .and_then(|plugin| router(plugin.as_ref(), &GuestSetup { limits, ..setup(Kind::Routing) }))
                 .expect("starts");
             let fault = guest.fork().map(|_| ()).expect_err(name);
-            assert_eq!(route(guest.as_mut(), &[1, 0], &mut Vec::new()), Ok(1), "it can still be asked");
+            assert_eq!(route(guest.as_mut(), &[1, 0], &mut Vec::new()), Ok(1), "it accepts further calls");
             format!("# {name}\n{fault}\n")
-        },
-    );
-    insta::assert_snapshot!(told.concat(), @r"
+        });
+    insta::assert_snapshot!(messages.concat(), @r"
     # a gigabyte that is not there
-    router.wasm: save: broke the rules of its interface: list pointer/length out of bounds of memory [trap]
+    router.wasm: save: violated its interface: list pointer/length out of bounds of memory [trap]
     # more than allowed
     router.wasm: save: the state has 16777216 bytes; it may have 1048576 [out-of-memory]
     # refuses it
@@ -747,7 +746,7 @@ fn states_have_limits() {
 }
 
 #[test]
-fn a_place_outside_the_cluster_is_an_incident() {
+fn an_index_outside_the_cluster_is_an_incident() {
     let plugin = load_text(&routing("", "(return (i32.const -1))")).expect("loads");
     let guest = router(plugin.as_ref(), &setup(Kind::Routing)).expect("starts");
     let incidents = Incidents::new(OnError::Fallback, Abort::default());
@@ -756,7 +755,7 @@ fn a_place_outside_the_cluster_is_an_incident() {
         with_view(&[1, 0], |request, cluster| policy.route(request, cluster, &Ties::LowestIndex, &mut Vec::new()));
     assert_eq!(choice.target, 1, "the least loaded instead");
     let fault = incidents.first().expect("recorded").fault;
-    insta::assert_snapshot!(fault, @"router.wasm: route answered 4294967295; it must be a place from 0 to 1 [out-of-range]");
+    insta::assert_snapshot!(fault, @"router.wasm: route returned 4294967295; it must be an index from 0 to 1 [out-of-range]");
 }
 
 #[test]
@@ -764,7 +763,7 @@ fn large_files_are_refused_before_they_are_read() {
     let folder = tempfile("large");
     let path = folder.join("large.wasm");
     let file = fs::File::create(&path).expect("writable");
-    // A hole: reading it would take memory, making it does not.
+    // A sparse file: it needs no disk space, but reading it would need memory.
     file.set_len(50 << 20).expect("writable");
     let fault = open(&path, &Limits::default(), &settings()).map(|_| ()).expect_err("too large");
     let message = fault.to_string().replace(&folder.display().to_string(), "DIR");
@@ -776,7 +775,7 @@ fn large_files_are_refused_before_they_are_read() {
     fs::remove_dir_all(folder).expect("ours");
 }
 
-/// An empty folder of this test's own.
+/// An empty folder for this test.
 fn tempfile(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("blis-wasm-{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&folder);
@@ -784,9 +783,9 @@ fn tempfile(name: &str) -> PathBuf {
     folder
 }
 
-/// The fixture routes, loaded with compiled code kept in `folder`.
+/// Checks that the fixture routes, with compiled code cached in `folder`.
 fn routes_with_code_in(folder: &Path) {
-    let settings = Settings { strict: true, kept: Kept::Folder(folder.to_owned()) };
+    let settings = WasmSettings { strict: true, cache: CompileCache::Folder(folder.to_owned()) };
     let core = wat::parse_str(LEAST_LOADED).expect("assembles");
     let plugin = load(Path::new("router.wasm"), &core, &Limits::default(), &settings).expect("loads");
     let mut guest = router(plugin.as_ref(), &setup(Kind::Routing)).expect("starts");
@@ -807,7 +806,7 @@ fn compiled_code_is_kept() {
     let before = written(&files[0]);
     routes_with_code_in(&folder);
     assert_eq!((files_in(&folder), written(&files[0])), (files.clone(), before), "and used");
-    // What is no compiled code is not run, but replaced.
+    // A file without compiled code is not run, but replaced.
     fs::write(&files[0], "nonsense").expect("ours");
     routes_with_code_in(&folder);
     assert!(fs::metadata(&files[0]).expect("there").len() > 1000);

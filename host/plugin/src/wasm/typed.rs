@@ -1,57 +1,57 @@
-//! The functions of a component, as wasmtime calls them: for any component, however it was made.
+//! Calls the functions of a component through wasmtime's component layer: for any component, from any compiler.
 
 use wasmtime::component::{ComponentNamedList, Instance, InstancePre, Lift, Lower, TypedFunc};
 use wasmtime::{Engine, Store};
 
 use super::bindings::{
-    Ages, Description, Event, Fact, Instance as InstanceRecord, InstanceInfo, Kinds, Queued, Request, Running, Step,
-    Terms, Verdict,
+    AdmissionDecision, ConstantsRecord, Description, Event, Instance as InstanceRecord, InstanceInfo, Kinds, ModelFact,
+    Queued, Request, Running, Staleness, Step,
 };
-use super::describe::Declared;
-use super::fault::File;
-use super::functions::{Functions, Scene};
-use super::host::Host;
+use super::describe::RawDescription;
+use super::fault::PluginPath;
+use super::functions::{DecisionRows, Functions};
+use super::host::WasmHost;
 use super::inspect::{Exports, not_exported};
 use crate::rows::{EventRow, QueuedRow, RequestRow, RunningRow, StepRow};
-use crate::{Constants, Fault, FaultKind, Kind, Setup};
+use crate::{Fault, FaultKind, GuestSetup, Kind, LatencyConstants};
 
-type Decision<A> = TypedFunc<(Request, Ages, &'static [InstanceRecord]), (A,)>;
-type Configure = TypedFunc<(Kinds, &'static [f64], Vec<InstanceInfo>, Vec<Fact>), (Result<(), String>,)>;
+type DecisionFunction<A> = TypedFunc<(Request, Staleness, &'static [InstanceRecord]), (A,)>;
+type Configure = TypedFunc<(Kinds, &'static [f64], Vec<InstanceInfo>, Vec<ModelFact>), (Result<(), String>,)>;
 
 /// The functions that belong to one kind of policy.
 #[derive(Clone, Copy)]
-enum Role {
-    Admission { admit: Decision<Verdict> },
-    Routing { route: Decision<u32>, scores: Decision<Vec<f64>> },
+enum TypedRole {
+    Admission { admit: DecisionFunction<AdmissionDecision> },
+    Routing { route: DecisionFunction<u32>, scores: DecisionFunction<Vec<f64>> },
     Priority { priority: TypedFunc<(Request,), (i64,)> },
     Scheduling { rank: TypedFunc<(Request, Queued), (f64,)> },
     Preemption { victim: TypedFunc<(u64, u32, &'static [Running]), (u32,)> },
-    Latency(Latency),
+    Latency(TypedLatency),
 }
 
 #[derive(Clone, Copy)]
-struct Latency {
-    constants: TypedFunc<(), (Terms,)>,
+struct TypedLatency {
+    constants: TypedFunc<(), (ConstantsRecord,)>,
     queueing_time: TypedFunc<(u32,), (u64,)>,
     step_time: TypedFunc<(Step,), (u64,)>,
 }
 
 /// All functions of an instance that a guest uses.
 pub(super) struct Typed {
-    role: Role,
+    role: TypedRole,
     configure: Configure,
     save: TypedFunc<(), (Vec<u8>,)>,
     restore: TypedFunc<(&'static [u8],), (Result<(), String>,)>,
-    notice: Option<TypedFunc<(Event,), ()>>,
+    observe: Option<TypedFunc<(Event,), ()>>,
 }
 
-/// A compiled component, linked.
-pub(super) struct Component {
-    pub pre: InstancePre<Host>,
+/// A compiled component with its host functions linked.
+pub(super) struct LinkedComponent {
+    pub pre: InstancePre<WasmHost>,
     pub exports: Exports,
 }
 
-/// The function of another role: [`Functions`] are asked for that of their kind only.
+/// The function of a kind, or an error for another kind: [`Functions`] are called for their own kind only.
 macro_rules! role {
     ($self:ident, $pattern:pat => $function:expr) => {
         match $self.role {
@@ -62,45 +62,47 @@ macro_rules! role {
 }
 
 impl Functions for Typed {
-    type Code = Component;
+    type Code = LinkedComponent;
     type Instance = Instance;
 
-    fn engine(code: &Component) -> &Engine {
+    fn engine(code: &LinkedComponent) -> &Engine {
         code.pre.engine()
     }
 
-    fn instantiate(code: &Component, store: &mut Store<Host>) -> wasmtime::Result<Instance> {
+    fn instantiate(code: &LinkedComponent, store: &mut Store<WasmHost>) -> wasmtime::Result<Instance> {
         code.pre.instantiate(store)
     }
 
     fn describe(
-        file: &File,
-        code: &Component,
-        store: &mut Store<Host>,
+        file: &PluginPath,
+        code: &LinkedComponent,
+        store: &mut Store<WasmHost>,
         instance: &Instance,
-    ) -> Result<wasmtime::Result<Declared>, Fault> {
-        let mut find = Find { file, exports: &code.exports, store, instance };
+    ) -> Result<wasmtime::Result<RawDescription>, Fault> {
+        let mut find = ComponentExports { file, exports: &code.exports, store, instance };
         let describe = find.function::<(), (Description,)>("plugin", "describe")?;
         Ok(describe.call(store, ()).map(|(description,)| description.into()))
     }
 
     fn find(
-        file: &File,
-        code: &Component,
-        store: &mut Store<Host>,
+        file: &PluginPath,
+        code: &LinkedComponent,
+        store: &mut Store<WasmHost>,
         instance: &Instance,
         kind: Kind,
-        told: bool,
+        subscribed: bool,
     ) -> Result<Self, Fault> {
-        let mut find = Find { file, exports: &code.exports, store, instance };
+        let mut find = ComponentExports { file, exports: &code.exports, store, instance };
         let of = kind.name();
         let role = match kind {
-            Kind::Admission => Role::Admission { admit: find.function(of, "admit")? },
-            Kind::Routing => Role::Routing { route: find.function(of, "route")?, scores: find.function(of, "scores")? },
-            Kind::Priority => Role::Priority { priority: find.function(of, "priority")? },
-            Kind::Scheduling => Role::Scheduling { rank: find.function(of, "rank")? },
-            Kind::Preemption => Role::Preemption { victim: find.function(of, "victim")? },
-            Kind::Latency => Role::Latency(Latency {
+            Kind::Admission => TypedRole::Admission { admit: find.function(of, "admit")? },
+            Kind::Routing => {
+                TypedRole::Routing { route: find.function(of, "route")?, scores: find.function(of, "scores")? }
+            }
+            Kind::Priority => TypedRole::Priority { priority: find.function(of, "priority")? },
+            Kind::Scheduling => TypedRole::Scheduling { rank: find.function(of, "rank")? },
+            Kind::Preemption => TypedRole::Preemption { victim: find.function(of, "victim")? },
+            Kind::Latency => TypedRole::Latency(TypedLatency {
                 constants: find.function(of, "constants")?,
                 queueing_time: find.function(of, "queueing-time")?,
                 step_time: find.function(of, "step-time")?,
@@ -111,87 +113,92 @@ impl Functions for Typed {
             configure: find.function("plugin", "configure")?,
             save: find.function("plugin", "save")?,
             restore: find.function("plugin", "restore")?,
-            notice: if told { Some(find.function("lifecycle", "notice")?) } else { None },
+            observe: if subscribed { Some(find.function("lifecycle", "observe")?) } else { None },
         })
     }
 
-    fn configure(&self, store: &mut Store<Host>, setup: &Setup) -> wasmtime::Result<Result<(), String>> {
+    fn configure(&self, store: &mut Store<WasmHost>, setup: &GuestSetup) -> wasmtime::Result<Result<(), String>> {
         let instances = setup.instances.iter().map(|info| InstanceInfo {
             id: info.id,
             max_num_seqs: info.max_num_seqs,
             total_kv_blocks: info.total_kv_blocks,
             block_size: info.block_size,
         });
-        let facts = setup.facts.iter().map(|(name, value)| Fact { name: name.clone(), value: *value });
-        let params = (setup.kind.into(), setup.parameters.as_slice(), instances.collect(), facts.collect());
+        let model_facts = setup.model_facts.iter().map(|(name, value)| ModelFact { name: name.clone(), value: *value });
+        let params = (setup.kind.into(), setup.parameters.as_slice(), instances.collect(), model_facts.collect());
         one(called(self.configure, store, params))
     }
 
-    fn save(&self, store: &mut Store<Host>) -> wasmtime::Result<Vec<u8>> {
+    fn save(&self, store: &mut Store<WasmHost>) -> wasmtime::Result<Vec<u8>> {
         one(called(self.save, store, ()))
     }
 
-    fn restore(&self, store: &mut Store<Host>, state: &[u8]) -> wasmtime::Result<Result<(), String>> {
+    fn restore(&self, store: &mut Store<WasmHost>, state: &[u8]) -> wasmtime::Result<Result<(), String>> {
         one(called(self.restore, store, (state,)))
     }
 
-    fn notice(&self, store: &mut Store<Host>, event: &EventRow) -> wasmtime::Result<()> {
-        self.notice.map_or(Ok(()), |notice| called(notice, store, (event.into(),)))
+    fn observe(&self, store: &mut Store<WasmHost>, event: &EventRow) -> wasmtime::Result<()> {
+        self.observe.map_or(Ok(()), |observe| called(observe, store, (event.into(),)))
     }
 
-    fn admit(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<Option<String>> {
-        let admit = role!(self, Role::Admission { admit } => admit);
-        Ok(match decided(admit, store, scene)? {
-            Verdict::Admit => None,
-            Verdict::Reject(reason) => Some(reason),
+    fn admit(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<Option<String>> {
+        let admit = role!(self, TypedRole::Admission { admit } => admit);
+        Ok(match decided(admit, store, input)? {
+            AdmissionDecision::Admit => None,
+            AdmissionDecision::Reject(reason) => Some(reason),
         })
     }
 
-    fn route(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<u32> {
-        let route = role!(self, Role::Routing { route, .. } => route);
-        decided(route, store, scene)
+    fn route(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<u32> {
+        let route = role!(self, TypedRole::Routing { route, .. } => route);
+        decided(route, store, input)
     }
 
-    fn scores(&self, store: &mut Store<Host>, scene: &Scene<'_>) -> wasmtime::Result<Vec<f64>> {
-        let scores = role!(self, Role::Routing { scores, .. } => scores);
-        decided(scores, store, scene)
+    fn scores(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<Vec<f64>> {
+        let scores = role!(self, TypedRole::Routing { scores, .. } => scores);
+        decided(scores, store, input)
     }
 
-    fn priority(&self, store: &mut Store<Host>, request: &RequestRow) -> wasmtime::Result<i64> {
-        one(called(role!(self, Role::Priority { priority } => priority), store, (request.into(),)))
+    fn priority(&self, store: &mut Store<WasmHost>, request: &RequestRow) -> wasmtime::Result<i64> {
+        one(called(role!(self, TypedRole::Priority { priority } => priority), store, (request.into(),)))
     }
 
-    fn rank(&self, store: &mut Store<Host>, request: &RequestRow, queued: &QueuedRow) -> wasmtime::Result<f64> {
-        one(called(role!(self, Role::Scheduling { rank } => rank), store, (request.into(), queued.into())))
+    fn rank(&self, store: &mut Store<WasmHost>, request: &RequestRow, queued: &QueuedRow) -> wasmtime::Result<f64> {
+        one(called(role!(self, TypedRole::Scheduling { rank } => rank), store, (request.into(), queued.into())))
     }
 
     fn victim(
         &self,
-        store: &mut Store<Host>,
+        store: &mut Store<WasmHost>,
         now_us: u64,
-        wanting: u32,
+        requester: u32,
         batch: &[RunningRow],
     ) -> wasmtime::Result<u32> {
         let batch: Vec<Running> = batch.iter().map(Running::from).collect();
-        one(called(role!(self, Role::Preemption { victim } => victim), store, (now_us, wanting, batch.as_slice())))
+        one(called(
+            role!(self, TypedRole::Preemption { victim } => victim),
+            store,
+            (now_us, requester, batch.as_slice()),
+        ))
     }
 
-    fn constants(&self, store: &mut Store<Host>) -> wasmtime::Result<Constants> {
-        one(called(role!(self, Role::Latency(latency) => latency.constants), store, ())).map(Constants::from)
+    fn constants(&self, store: &mut Store<WasmHost>) -> wasmtime::Result<LatencyConstants> {
+        one(called(role!(self, TypedRole::Latency(latency) => latency.constants), store, ()))
+            .map(LatencyConstants::from)
     }
 
-    fn queueing_time(&self, store: &mut Store<Host>, input_tokens: u32) -> wasmtime::Result<u64> {
-        one(called(role!(self, Role::Latency(latency) => latency.queueing_time), store, (input_tokens,)))
+    fn queueing_time(&self, store: &mut Store<WasmHost>, input_tokens: u32) -> wasmtime::Result<u64> {
+        one(called(role!(self, TypedRole::Latency(latency) => latency.queueing_time), store, (input_tokens,)))
     }
 
-    fn step_time(&self, store: &mut Store<Host>, step: &StepRow) -> wasmtime::Result<u64> {
-        one(called(role!(self, Role::Latency(latency) => latency.step_time), store, (step.into(),)))
+    fn step_time(&self, store: &mut Store<WasmHost>, step: &StepRow) -> wasmtime::Result<u64> {
+        one(called(role!(self, TypedRole::Latency(latency) => latency.step_time), store, (step.into(),)))
     }
 }
 
-/// Calls `function`. By value, so that its parameters may live as long as the call.
+/// Calls `function`. Parameters are passed by value, so that references in them live as long as the call.
 #[inline]
-fn called<P, R>(function: TypedFunc<P, R>, store: &mut Store<Host>, params: P) -> wasmtime::Result<R>
+fn called<P, R>(function: TypedFunc<P, R>, store: &mut Store<WasmHost>, params: P) -> wasmtime::Result<R>
 where
     P: ComponentNamedList + Lower,
     R: ComponentNamedList + Lift,
@@ -199,29 +206,29 @@ where
     function.call(store, params)
 }
 
-/// Asks an admission or routing policy.
+/// Calls an admission or routing function.
 fn decided<A: Lift + 'static>(
-    function: Decision<A>,
-    store: &mut Store<Host>,
-    scene: &Scene<'_>,
+    function: DecisionFunction<A>,
+    store: &mut Store<WasmHost>,
+    input: &DecisionRows<'_>,
 ) -> wasmtime::Result<A> {
-    let instances: Vec<InstanceRecord> = scene.instances.iter().map(InstanceRecord::from).collect();
-    one(called(function, store, ((&scene.request).into(), (&scene.ages).into(), instances.as_slice())))
+    let instances: Vec<InstanceRecord> = input.instances.iter().map(InstanceRecord::from).collect();
+    one(called(function, store, ((&input.request).into(), (&input.staleness).into(), instances.as_slice())))
 }
 
-fn one<A>(answer: wasmtime::Result<(A,)>) -> wasmtime::Result<A> {
-    answer.map(|(answer,)| answer)
+fn one<A>(result: wasmtime::Result<(A,)>) -> wasmtime::Result<A> {
+    result.map(|(output,)| output)
 }
 
 /// Looks up exports by name.
-struct Find<'a> {
-    file: &'a File,
+struct ComponentExports<'a> {
+    file: &'a PluginPath,
     exports: &'a Exports,
-    store: &'a mut Store<Host>,
+    store: &'a mut Store<WasmHost>,
     instance: &'a Instance,
 }
 
-impl Find<'_> {
+impl ComponentExports<'_> {
     fn function<P, R>(&mut self, interface: &str, name: &str) -> Result<TypedFunc<P, R>, Fault>
     where
         P: ComponentNamedList + Lower,

@@ -8,7 +8,7 @@ use super::{KindName, Named, Places, find_any, kinds, measure, names, print_eith
 use blis_eval::error::Failure;
 use blis_plugin::check::{COST_SIZES, Check, Findings, Usage, check as conformance};
 use blis_plugin::find::Finder;
-use blis_plugin::{Kind, Loaded, Technology};
+use blis_plugin::{Kind, LoadedPlugin, Technology};
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
@@ -33,7 +33,7 @@ struct Checked {
     plugin: String,
     file: String,
     technology: &'static str,
-    loaded: Option<Loaded>,
+    loaded: Option<LoadedPlugin>,
     findings: Findings,
     costs: Vec<Cost>,
 }
@@ -64,7 +64,7 @@ fn check_one(finder: &Finder, name: &str, args: &CheckArgs) -> Result<Checked, F
     let found = find_any(finder, name)?;
     let (plugin, file, technology) = match &found {
         Named::BuiltIn(row) => (row.name.to_owned(), row.full_name(), Technology::BuiltIn),
-        Named::Plugin(found) => (found.name.clone(), found.place.path().display().to_string(), found.technology),
+        Named::Plugin(found) => (found.name.clone(), found.location.path().display().to_string(), found.technology),
     };
     let findings = Findings::default();
     let mut checked =
@@ -91,7 +91,7 @@ fn check_one(finder: &Finder, name: &str, args: &CheckArgs) -> Result<Checked, F
     Ok(checked)
 }
 
-fn costs(loaded: &Loaded, kinds: &[Kind], finder: &Finder) -> Result<Vec<Cost>, Failure> {
+fn costs(loaded: &LoadedPlugin, kinds: &[Kind], finder: &Finder) -> Result<Vec<Cost>, Failure> {
     let cases = kinds.iter().flat_map(|&kind| COST_SIZES.map(|n| (kind, n)));
     let cost = |(kind, n)| {
         let ns = measure::plugin(&*loaded.plugin, kind, n, &finder.limits).map_err(Failure::runtime)?.ns;

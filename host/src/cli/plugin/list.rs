@@ -7,8 +7,8 @@ use super::super::output::OutputForm;
 use super::{Places, names, print_either, table};
 use blis_config::policy::BuiltIn;
 use blis_eval::error::Failure;
-use blis_plugin::find::{Finder, Found};
-use blis_plugin::{Fault, Kind, Loaded, Parameter};
+use blis_plugin::find::{Finder, PluginFile};
+use blis_plugin::{Fault, Kind, LoadedPlugin, PolicyParameter};
 
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
@@ -27,7 +27,7 @@ struct Entry {
     technology: &'static str,
     version: String,
     about: String,
-    parameters: Vec<Parameter>,
+    parameters: Vec<PolicyParameter>,
     file: Option<String>,
     sha256: Option<String>,
     /// Why it cannot be used.
@@ -57,11 +57,11 @@ fn built_in(row: &'static BuiltIn) -> Entry {
     Entry { technology: loaded.plugin.technology().name(), ..Entry { name, ..Entry::default() } }.described(&loaded)
 }
 
-fn of(finder: &Finder, found: &Found) -> Entry {
+fn of(finder: &Finder, found: &PluginFile) -> Entry {
     let entry = Entry {
         name: found.name.clone(),
         technology: found.technology.name(),
-        file: Some(found.place.path().display().to_string()),
+        file: Some(found.location.path().display().to_string()),
         ..Entry::default()
     };
     match finder.load(found) {
@@ -79,7 +79,7 @@ fn broken(fault: &Fault) -> Entry {
 
 impl Entry {
     /// With what the policy says about itself.
-    fn described(self, loaded: &Loaded) -> Self {
+    fn described(self, loaded: &LoadedPlugin) -> Self {
         let description = loaded.plugin.description();
         Self {
             kinds: description.kinds.clone(),
@@ -91,8 +91,8 @@ impl Entry {
     }
 
     fn document(&self) -> Value {
-        let parameter = |parameter: &Parameter| {
-            let Parameter { name, default, min, max, about } = parameter;
+        let parameter = |parameter: &PolicyParameter| {
+            let PolicyParameter { name, default, min, max, about } = parameter;
             json!({ "name": name, "default": default, "min": min, "max": max, "about": about })
         };
         json!({
@@ -139,8 +139,8 @@ impl Entry {
             return text;
         }
         text += &format!("Parameters of {}:\n", self.title());
-        let row = |parameter: &Parameter| {
-            let Parameter { name, default, min, max, .. } = parameter;
+        let row = |parameter: &PolicyParameter| {
+            let PolicyParameter { name, default, min, max, .. } = parameter;
             vec![format!("  {name}"), default.to_string(), format!("{min} to {max}")]
         };
         let rows: Vec<_> = self.parameters.iter().map(row).collect();

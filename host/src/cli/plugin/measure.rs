@@ -8,8 +8,8 @@ use blis_sim::policy::Reads;
 use blis_config::policy::BuiltIn;
 use blis_eval::timer::Timer;
 use blis_plugin::check::{setup, ties};
-use blis_plugin::inputs::{self, Question, Service};
-use blis_plugin::{Fault, FaultKind, Kind, Limits, Plugin, Setup, StartedGuest};
+use blis_plugin::inputs::{self, GuestCall, SyntheticService};
+use blis_plugin::{Fault, FaultKind, GuestSetup, Kind, Limits, Plugin, StartedGuest};
 
 /// A measurement takes at least that much CPU time, and is repeated; the fastest counts.
 const LONG_ENOUGH: Duration = Duration::from_millis(4);
@@ -31,7 +31,7 @@ pub(super) fn plugin(plugin: &dyn Plugin, kind: Kind, n: usize, limits: &Limits)
 }
 
 /// Of a call of the guest that `setup` says; of the signals, `reads` change.
-fn measured(plugin: &dyn Plugin, mut setup: Setup, n: usize, reads: Reads) -> Result<Cost, Fault> {
+fn measured(plugin: &dyn Plugin, mut setup: GuestSetup, n: usize, reads: Reads) -> Result<Cost, Fault> {
     let kind = setup.kind;
     setup.explain = false;
     let mut guest = plugin.start(&setup)?;
@@ -61,9 +61,9 @@ fn measured(plugin: &dyn Plugin, mut setup: Setup, n: usize, reads: Reads) -> Re
 /// What is asked about.
 enum Asked<'a> {
     /// Cold.
-    Question(&'a Question),
+    Question(&'a GuestCall),
     /// As in a run.
-    Service(&'a Service),
+    Service(&'a SyntheticService),
 }
 
 /// Of `call`, made again and again.
@@ -75,10 +75,10 @@ fn cost(kind: Kind, n: usize, reads: Reads, mut call: impl FnMut(Asked<'_>)) -> 
     }
     const DECISIONS: usize = 256;
     let run = |call: &mut dyn FnMut(Asked<'_>)| {
-        let mut service = Service::new(n);
+        let mut service = SyntheticService::new(n);
         per_call(DECISIONS, || {
             for _ in 0..DECISIONS {
-                service.go_on(reads);
+                service.advance(reads);
                 call(Asked::Service(&service));
             }
         })
@@ -91,24 +91,24 @@ fn cost(kind: Kind, n: usize, reads: Reads, mut call: impl FnMut(Asked<'_>)) -> 
     Cost { ns: (all - without).max(0.0), cold_ns: Some(cold) }
 }
 
-fn call(guest: &mut StartedGuest, question: &Question, scores: &mut Vec<f64>) -> Result<(), Fault> {
+fn call(guest: &mut StartedGuest, question: &GuestCall, scores: &mut Vec<f64>) -> Result<(), Fault> {
     use StartedGuest::{Admission, Latency, Preemption, Priority, Routing, Scheduling};
     match (question, guest) {
-        (Question::Admit(scene), Admission(guest)) => guest.admit(&scene.request(), &scene.cluster()).map(drop_black),
-        (Question::Route(scene), Routing(guest)) => {
+        (GuestCall::Admit(scene), Admission(guest)) => guest.admit(&scene.request(), &scene.cluster()).map(drop_black),
+        (GuestCall::Route(scene), Routing(guest)) => {
             scores.clear();
             guest.route(&scene.request(), &scene.cluster(), &ties(), scores).map(drop_black)
         }
-        (Question::Priority(scene), Priority(guest)) => {
+        (GuestCall::Priority(scene), Priority(guest)) => {
             guest.priority(&scene.request(), scene.cluster().now).map(drop_black)
         }
-        (Question::Rank(..), Scheduling(guest)) => {
+        (GuestCall::Rank(..), Scheduling(guest)) => {
             question.queued().map_or(Ok(()), |queued| guest.rank(&queued).map(drop_black))
         }
-        (Question::Victim(batch), Preemption(guest)) => guest.victim(batch).map(drop_black),
-        (Question::Step(batch), Latency(guest)) => guest.step_time(batch).map(drop_black),
-        (Question::Queueing(tokens), Latency(guest)) => guest.queueing_time(*tokens).map(drop_black),
-        (Question::Notice(event), guest) => guest.notice(event),
+        (GuestCall::Victim(batch), Preemption(guest)) => guest.victim(batch).map(drop_black),
+        (GuestCall::Step(batch), Latency(guest)) => guest.step_time(batch).map(drop_black),
+        (GuestCall::Queueing(tokens), Latency(guest)) => guest.queueing_time(*tokens).map(drop_black),
+        (GuestCall::Observe(event), guest) => guest.observe(event),
         (_, guest) => Err(guest.mismatch()),
     }
 }

@@ -16,8 +16,8 @@ use super::output::OutputForm;
 use super::output::{print, wants_text_form};
 use blis_config::policy::{Ambiguous, BuiltIn};
 use blis_eval::error::Failure;
-use blis_plugin::Loaded;
-use blis_plugin::find::{Finder, Found};
+use blis_plugin::LoadedPlugin;
+use blis_plugin::find::{Finder, PluginFile};
 use blis_plugin::{Fault, Kind};
 
 #[derive(Debug, Args)]
@@ -104,7 +104,7 @@ pub(super) fn dispatch(args: PluginArgs) -> Result<(), Failure> {
 /// A policy by its name or path: built in, or a file.
 enum Named {
     BuiltIn(&'static BuiltIn),
-    Plugin(Found),
+    Plugin(PluginFile),
 }
 
 /// The policy called `name`. Built-in policies come first, as when a run looks up a name.
@@ -114,14 +114,14 @@ fn find_any(finder: &Finder, name: &str) -> Result<Named, Failure> {
 }
 
 /// The plugin called `name`, by name or path.
-fn find(finder: &Finder, name: &str) -> Result<Found, Failure> {
+fn find(finder: &Finder, name: &str) -> Result<PluginFile, Failure> {
     let found = finder.find(name).map_err(asked)?;
     let known: Vec<&str> = BuiltIn::all().iter().map(|row| row.name).collect();
     found.ok_or_else(|| Failure::usage(format_args!("unknown plugin: `{name}`")).hint(finder.hint(name, &known)))
 }
 
 impl Named {
-    fn load(self, finder: &Finder) -> Result<Loaded, Fault> {
+    fn load(self, finder: &Finder) -> Result<LoadedPlugin, Fault> {
         match self {
             Self::BuiltIn(row) => Ok(row.load()),
             Self::Plugin(found) => finder.load(&found),
@@ -129,7 +129,7 @@ impl Named {
     }
 }
 
-fn load(finder: &Finder, found: &Found) -> Result<Loaded, Failure> {
+fn load(finder: &Finder, found: &PluginFile) -> Result<LoadedPlugin, Failure> {
     finder.load(found).map_err(asked)
 }
 
@@ -139,7 +139,7 @@ fn asked(fault: Fault) -> Failure {
 }
 
 /// The kinds that are asked for, each of which the plugin must have; without any, all it has.
-fn kinds(loaded: &Loaded, asked: &[KindName]) -> Result<Vec<Kind>, Failure> {
+fn kinds(loaded: &LoadedPlugin, asked: &[KindName]) -> Result<Vec<Kind>, Failure> {
     let description = loaded.plugin.description();
     let wanted: Vec<Kind> = asked.iter().map(|&name| name.into()).collect();
     if let Some(kind) = wanted.iter().find(|kind| !description.kinds.contains(kind)) {

@@ -53,7 +53,7 @@ struct Template {
     rhai: &'static str,
 }
 
-const QUEUES: (&str, &str) = ("Reads::LOAD", "BLIS_READS_LOAD");
+const QUEUES: (&str, &str) = ("ColumnSet::LOAD", "BLIS_READS_LOAD");
 
 fn template(kind: Kind) -> Template {
     macro_rules! texts {
@@ -87,39 +87,39 @@ fn template(kind: Kind) -> Template {
     };
     match kind {
         Kind::Admission => with(
-            "Turns away what may be shed while many requests wait.",
+            "Rejects classes of priority below 0 while many requests wait.",
             ("max_queue", "8.0", "0.0", "1000.0", "requests waiting per instance, on average"),
-            ("Admission, Cluster, Reads, Request, Verdict", "Admission"),
+            ("Admission, AdmissionDecision, Cluster, ColumnSet, Request", "Admission"),
             QUEUES,
             "BLIS_ADMISSION",
             &["admit"],
         ),
         Kind::Routing => with(
             "The instance with the fewest requests, waiting and in flight.",
-            ("in_flight_weight", "1.0", "0.0", "100.0", "how much a request in flight counts beside one that waits"),
-            ("Cluster, Reads, Request, Routing, argmin", "Routing"),
-            ("Reads::LOAD | Reads::IN_FLIGHT", "BLIS_READS_LOAD | BLIS_READS_IN_FLIGHT"),
+            ("in_flight_weight", "1.0", "0.0", "100.0", "weight of a request in flight relative to a waiting one"),
+            ("Cluster, ColumnSet, Request, Routing, argmin", "Routing"),
+            ("ColumnSet::LOAD | ColumnSet::IN_FLIGHT", "BLIS_READS_LOAD | BLIS_READS_IN_FLIGHT"),
             "BLIS_ROUTING",
             &["route"],
         ),
         Kind::Priority => with(
             "By class, and within a class short prompts first.",
-            ("per_class", "10000.0", "0.0", "1000000.0", "tokens of prompt that a step of urgency is worth"),
+            ("per_class", "10000.0", "0.0", "1000000.0", "prompt tokens that one step of class priority is worth"),
             ("Priority, Request", "Priority"),
             ("", ""),
             "BLIS_PRIORITY",
             &["priority"],
         ),
         Kind::Scheduling => with(
-            "Short prompts first, and nobody starves.",
-            ("tokens_per_second", "1000.0", "0.0", "1000000.0", "tokens of prompt that a second of waiting is worth"),
+            "Short prompts first, with an allowance for age, so that no request starves.",
+            ("tokens_per_second", "1000.0", "0.0", "1000000.0", "prompt tokens that a second of waiting is worth"),
             ("Queued, Request, Scheduling", "Scheduling"),
             ("", ""),
             "BLIS_SCHEDULING",
             &["rank"],
         ),
         Kind::Preemption => with(
-            "Whoever holds the most KV blocks and has generated little.",
+            "The request with the most KV blocks and the fewest generated tokens.",
             ("blocks_per_token", "0.1", "0.0", "100.0", "KV blocks that a generated token is worth"),
             ("Preemption, Running, argmax", "Preemption"),
             ("", ""),
@@ -127,9 +127,9 @@ fn template(kind: Kind) -> Template {
             &["victim"],
         ),
         Kind::Latency => with(
-            "A constant, and so much per token and per context.",
-            ("us_per_token", "20.0", "0.0", "1000000.0", "time of a token"),
-            ("Constants, Latency, Step", "Latency"),
+            "A constant time plus a time per token and per token of context.",
+            ("us_per_token", "20.0", "0.0", "1000000.0", "time per token, µs"),
+            ("Latency, LatencyConstants, Step", "Latency"),
             ("", ""),
             "BLIS_LATENCY",
             &["constants", "queueing_time", "step_time"],

@@ -7,10 +7,10 @@ pub mod wasm;
 
 use std::panic::PanicHookInfo;
 
-use crate::description::{Description, Events, Kind};
+use crate::description::{Description, EventSet, Kind};
 use crate::policy::Policy;
 
-/// What `export_policy!` names, as a set of kinds, and whether it names `Lifecycle`.
+/// The kinds that `export_policy!` names, and whether it names `Lifecycle`.
 #[derive(Clone, Copy, Debug)]
 pub struct Exported {
     kinds: u32,
@@ -37,23 +37,23 @@ impl Exported {
     }
 }
 
-/// What `P` says about itself, if it fits what is exported.
+/// The description of `P`, checked against what is exported.
 fn description<P: Policy>(exported: Exported) -> Description {
     let description = P::describe();
     assert!(
-        description.events == Events::NONE || exported.lifecycle,
-        "`{}` asks for events: add Lifecycle to export_policy!",
+        description.events == EventSet::NONE || exported.lifecycle,
+        "`{}` subscribes to events: add Lifecycle to export_policy!",
         description.name
     );
     assert!(
         !description.scores || exported.kinds & Kind::Routing.bit() != 0,
-        "`{}` has scores, which are of routing: add Routing to export_policy!",
+        "`{}` implements scores, which belong to routing: add Routing to export_policy!",
         description.name
     );
     description
 }
 
-/// The state of `policy` as bytes. The same state, the same bytes.
+/// Serialises the state of `policy`. Equal states give equal bytes.
 fn save<P: Policy>(policy: &P) -> Vec<u8> {
     match postcard::to_allocvec(policy) {
         Ok(bytes) => bytes,
@@ -61,7 +61,7 @@ fn save<P: Policy>(policy: &P) -> Vec<u8> {
     }
 }
 
-/// The policy whose state `bytes` is.
+/// Deserialises the policy with the state `bytes`.
 fn restored<P: Policy>(bytes: &[u8]) -> Result<P, String> {
     match postcard::take_from_bytes(bytes) {
         Ok((policy, [])) => Ok(policy),
@@ -70,7 +70,7 @@ fn restored<P: Policy>(bytes: &[u8]) -> Result<P, String> {
     }
 }
 
-/// What a panic says, and where.
+/// The message of a panic, with its source location.
 fn panic_text(info: &PanicHookInfo<'_>) -> String {
     let what = info.payload_as_str().unwrap_or("panic");
     match info.location() {
@@ -79,13 +79,13 @@ fn panic_text(info: &PanicHookInfo<'_>) -> String {
     }
 }
 
-/// Exports a policy: its type, and the traits it implements.
+/// Exports a policy: its type, and the traits that it implements.
 ///
 /// ```text
 /// blis_sdk::export_policy!(MyPolicy: Routing, Lifecycle);
 /// ```
 ///
-/// Once per crate, whose `crate-type` contains `"cdylib"`.
+/// Used once per crate, with a `crate-type` that contains `"cdylib"`.
 #[macro_export]
 macro_rules! export_policy {
     ($policy:ty: $($kind:ident),+ $(,)?) => {
@@ -97,7 +97,7 @@ macro_rules! export_policy {
             const EXPORTED: __sdk::Exported = __sdk::Exported::NOTHING$(.and(__sdk::Exported::$kind))+;
 
             #[cfg(target_arch = "wasm32")]
-            static GUEST: __sdk::wasm::Guest<__Policy> = __sdk::wasm::Guest::new();
+            static GUEST: __sdk::wasm::ModulePolicy<__Policy> = __sdk::wasm::ModulePolicy::new();
             #[cfg(target_arch = "wasm32")]
             $crate::__blis_wasm!(Plugin);
             $(
@@ -106,18 +106,18 @@ macro_rules! export_policy {
             )+
 
             #[cfg(not(target_arch = "wasm32"))]
-            extern "C" fn describe() -> *const __sdk::native::table::Description {
-                static DESCRIPTION: __sdk::native::Described = __sdk::native::Described::new();
+            extern "C" fn describe() -> *const __sdk::native::table::CDescription {
+                static DESCRIPTION: __sdk::native::DescriptionCell = __sdk::native::DescriptionCell::new();
                 DESCRIPTION.of::<__Policy>(EXPORTED)
             }
 
             #[cfg(not(target_arch = "wasm32"))]
-            static TABLE: __sdk::native::Table<__Policy> =
-                __sdk::native::Table::<__Policy>::new(describe)$(.$kind())+;
+            static TABLE: __sdk::native::NativeTable<__Policy> =
+                __sdk::native::NativeTable::<__Policy>::new(describe)$(.$kind())+;
 
             #[cfg(not(target_arch = "wasm32"))]
             #[unsafe(no_mangle)]
-            extern "C" fn blis_plugin_v1() -> *const __sdk::native::Table<__Policy> {
+            extern "C" fn blis_plugin_v1() -> *const __sdk::native::NativeTable<__Policy> {
                 &raw const TABLE
             }
         };

@@ -1,6 +1,6 @@
 //! The table of `sdk/c/blis_policy.h`: a policy as a native library.
 //!
-//! A panic does not leave the library: it becomes the host's failure of that call, with text and place.
+//! A panic does not leave the library: it becomes a failure of that call, with message and source location.
 
 #![allow(unsafe_code)] // the boundary itself
 
@@ -13,98 +13,100 @@ use std::sync::{Once, OnceLock};
 use std::{ptr, slice};
 
 pub use blis_abi::table;
-use blis_abi::table::{Host, Text};
+use blis_abi::table::{CHost, CText};
 
 use super::{Exported, description, panic_text, restored, save};
 use crate::description::{Description, Kind, Setup};
-use crate::policy::{Admission, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling, Verdict};
-use crate::rows::{Ages, Cluster, Constants, Event, Instance, Queued, Request, Running, Step};
+use crate::policy::{
+    Admission, AdmissionDecision, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling,
+};
+use crate::rows::{Cluster, Event, Instance, LatencyConstants, Queued, Request, Running, Staleness, Step};
 use crate::testing;
 
 /// # Safety
 /// `data` points to `len` bytes.
-unsafe fn owned(text: Text) -> String {
+unsafe fn owned(text: CText) -> String {
     // SAFETY: the same.
     String::from_utf8_lossy(unsafe { array(text.data, text.len) }).into_owned()
 }
 
-/// The state behind the host's pointer.
-struct State<P> {
+/// The state behind the pointer that the host holds.
+struct NativeState<P> {
     policy: P,
     /// The latest reason of a rejection, which must outlive the call.
     reason: String,
 }
 
-/// `blis_policy_v1`, of policy `P`.
+/// `blis_policy_v1` for policy `P`.
 #[derive(Debug)]
 #[repr(transparent)]
-pub struct Table<P> {
-    table: table::Table,
+pub struct NativeTable<P> {
+    table: table::PolicyTable,
     policy: PhantomData<fn() -> P>,
 }
 
-impl<P: Policy> Table<P> {
-    /// Without any kind.
+impl<P: Policy> NativeTable<P> {
+    /// A table without the functions of any kind.
     #[must_use]
-    pub const fn new(describe: extern "C" fn() -> *const table::Description) -> Self {
-        Self::with(table::Table {
+    pub const fn new(describe: extern "C" fn() -> *const table::CDescription) -> Self {
+        Self::with(table::PolicyTable {
             describe: Some(describe),
             create: Some(create::<P>),
             destroy: Some(destroy::<P>),
             save: Some(save_state::<P>),
             restore: Some(restore_state::<P>),
-            ..table::Table::EMPTY
+            ..table::PolicyTable::EMPTY
         })
     }
 
-    const fn with(table: table::Table) -> Self {
+    const fn with(table: table::PolicyTable) -> Self {
         Self { table, policy: PhantomData }
     }
 }
 
-/// With the functions of a kind, named as its trait.
+/// Adds the functions of a kind; each method has the name of its trait.
 #[allow(non_snake_case, missing_docs)]
-impl<P: Policy> Table<P> {
+impl<P: Policy> NativeTable<P> {
     pub const fn Admission(self) -> Self
     where
         P: Admission,
     {
-        Self::with(table::Table { admit: Some(admit::<P>), ..self.table })
+        Self::with(table::PolicyTable { admit: Some(admit::<P>), ..self.table })
     }
 
     pub const fn Routing(self) -> Self
     where
         P: Routing,
     {
-        Self::with(table::Table { route: Some(route::<P>), scores: Some(scores::<P>), ..self.table })
+        Self::with(table::PolicyTable { route: Some(route::<P>), scores: Some(scores::<P>), ..self.table })
     }
 
     pub const fn Priority(self) -> Self
     where
         P: Priority,
     {
-        Self::with(table::Table { priority: Some(priority::<P>), ..self.table })
+        Self::with(table::PolicyTable { priority: Some(priority::<P>), ..self.table })
     }
 
     pub const fn Scheduling(self) -> Self
     where
         P: Scheduling,
     {
-        Self::with(table::Table { rank: Some(rank::<P>), ..self.table })
+        Self::with(table::PolicyTable { rank: Some(rank::<P>), ..self.table })
     }
 
     pub const fn Preemption(self) -> Self
     where
         P: Preemption,
     {
-        Self::with(table::Table { victim: Some(victim::<P>), ..self.table })
+        Self::with(table::PolicyTable { victim: Some(victim::<P>), ..self.table })
     }
 
     pub const fn Latency(self) -> Self
     where
         P: Latency,
     {
-        Self::with(table::Table {
+        Self::with(table::PolicyTable {
             constants: Some(constants::<P>),
             queueing_time: Some(queueing_time::<P>),
             step_time: Some(step_time::<P>),
@@ -116,42 +118,42 @@ impl<P: Policy> Table<P> {
     where
         P: Lifecycle,
     {
-        Self::with(table::Table { notice: Some(notice::<P>), ..self.table })
+        Self::with(table::PolicyTable { observe: Some(observe::<P>), ..self.table })
     }
 }
 
 /// A description that lives as long as the library.
 #[derive(Debug)]
-pub struct Described(OnceLock<table::Description>);
+pub struct DescriptionCell(OnceLock<table::CDescription>);
 
-// SAFETY: written once, and points only to leaked memory that nobody writes again.
-unsafe impl Sync for Described {}
+// SAFETY: written once, and points only to leaked memory that is never written again.
+unsafe impl Sync for DescriptionCell {}
 // SAFETY: the same.
-unsafe impl Send for Described {}
+unsafe impl Send for DescriptionCell {}
 
-impl Described {
-    /// Empty.
+impl DescriptionCell {
+    /// An empty cell, filled in at the first call of `describe`.
     #[must_use]
     pub const fn new() -> Self {
         Self(OnceLock::new())
     }
 
-    /// What `P` says about itself; null if it panics.
-    pub fn of<P: Policy>(&'static self, exported: Exported) -> *const table::Description {
+    /// The description of `P`; null if `describe` panics.
+    pub fn of<P: Policy>(&'static self, exported: Exported) -> *const table::CDescription {
         let raw = || self.0.get_or_init(|| leak(description::<P>(exported), exported));
         catch_unwind(raw).map_or(ptr::null(), ptr::from_ref)
     }
 }
 
-impl Default for Described {
+impl Default for DescriptionCell {
     fn default() -> Self {
         Self::new()
     }
 }
 
-fn leak(description: Description, exported: Exported) -> table::Description {
-    let text = |text: String| Text::of(text.leak());
-    let parameters = description.parameters.into_iter().map(|parameter| table::Parameter {
+fn leak(description: Description, exported: Exported) -> table::CDescription {
+    let text = |text: String| CText::of(text.leak());
+    let parameters = description.parameters.into_iter().map(|parameter| table::CParameter {
         name: text(parameter.name),
         about: text(parameter.about),
         default_value: parameter.default,
@@ -159,7 +161,7 @@ fn leak(description: Description, exported: Exported) -> table::Description {
         max: parameter.max,
     });
     let parameters = parameters.collect::<Vec<_>>().leak();
-    table::Description {
+    table::CDescription {
         name: text(description.name),
         version: text(description.version),
         about: text(description.about),
@@ -174,22 +176,22 @@ fn leak(description: Description, exported: Exported) -> table::Description {
 }
 
 thread_local! {
-    /// Who asks, during a call.
-    static ASKING: Cell<*const Host> = const { Cell::new(ptr::null()) };
-    /// What the latest panic said.
+    /// The host of the call in progress; null between calls.
+    static HOST: Cell<*const CHost> = const { Cell::new(ptr::null()) };
+    /// The message of the latest panic.
     static PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// One call of the host; `otherwise` if the policy panics.
+/// One call by the host; returns `otherwise` if the policy panics.
 ///
 /// # Safety
 /// `host` is valid during the call.
 #[inline]
-unsafe fn call<T>(host: *const Host, otherwise: T, answer: impl FnOnce() -> T) -> T {
-    let result = ASKING.with(|asking| {
-        asking.set(host);
-        let result = catch_unwind(AssertUnwindSafe(answer));
-        asking.set(ptr::null());
+unsafe fn call<T>(host: *const CHost, otherwise: T, function: impl FnOnce() -> T) -> T {
+    let result = HOST.with(|cell| {
+        cell.set(host);
+        let result = catch_unwind(AssertUnwindSafe(function));
+        cell.set(ptr::null());
         result
     });
     result.unwrap_or_else(|_| {
@@ -202,19 +204,19 @@ unsafe fn call<T>(host: *const Host, otherwise: T, answer: impl FnOnce() -> T) -
 /// # Safety
 /// `host` is valid.
 #[cold]
-unsafe fn fail(host: *const Host, message: &str) {
+unsafe fn fail(host: *const CHost, message: &str) {
     // SAFETY: the host's own function; it reads the message during the call.
-    unsafe { ((*host).fail)((*host).context, Text::of(message)) }
+    unsafe { ((*host).fail)((*host).context, CText::of(message)) }
 }
 
-/// Panics during calls are kept for the host; all others go where they went before.
+/// Keeps the messages of panics during calls for the host; all others go to the previous panic hook.
 fn keep_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(
             move |info| {
-                if ASKING.get().is_null() { before(info) } else { PANIC.set(panic_text(info)) }
+                if HOST.get().is_null() { before(info) } else { PANIC.set(panic_text(info)) }
             },
         ));
     });
@@ -230,7 +232,8 @@ unsafe fn array<'a, T>(start: *const T, len: usize) -> &'a [T] {
     unsafe { slice::from_raw_parts(start, len) }
 }
 
-/// Rows that are `stride` bytes apart: where they lie, or, if the host's are longer, their beginnings.
+/// Rows that are `stride` bytes apart: borrowed if the distance is the size of `T`, otherwise copies of their
+/// beginnings.
 ///
 /// # Safety
 /// `start` points to `count` rows of `stride` bytes, each of which begins with a `T`.
@@ -245,12 +248,12 @@ unsafe fn rows<'a, T: Copy>(start: *const c_void, count: usize, stride: usize) -
     Cow::Owned((0..count).map(|i| unsafe { start.byte_add(i * stride).cast::<T>().read_unaligned() }).collect())
 }
 
-unsafe extern "C" fn create<P: Policy>(host: *const Host, setup: *const table::Setup) -> *mut c_void {
+unsafe extern "C" fn create<P: Policy>(host: *const CHost, setup: *const table::CSetup) -> *mut c_void {
     keep_panics();
     // SAFETY: the host passes valid pointers, here and in all functions below.
     let made = unsafe { call(host, Err("it panicked".to_owned()), || P::new(&read(&*setup, P::describe()))) };
     match made {
-        Ok(policy) => Box::into_raw(Box::new(State { policy, reason: String::new() })).cast(),
+        Ok(policy) => Box::into_raw(Box::new(NativeState { policy, reason: String::new() })).cast(),
         Err(message) => {
             // SAFETY: as above.
             unsafe { fail(host, &message) };
@@ -261,14 +264,14 @@ unsafe extern "C" fn create<P: Policy>(host: *const Host, setup: *const table::S
 
 /// # Safety
 /// `setup` is the host's, with as many parameters as `description` declares.
-unsafe fn read(setup: &table::Setup, description: Description) -> Setup {
+unsafe fn read(setup: &table::CSetup, description: Description) -> Setup {
     let declared = description.parameters;
     // SAFETY: promised by the caller.
-    let (instances, values, facts) = unsafe {
+    let (instances, values, model_facts) = unsafe {
         (
             array(setup.instances, setup.instance_count as usize),
             array(setup.parameters, declared.len()),
-            array(setup.facts, setup.fact_count),
+            array(setup.model_facts, setup.model_fact_count),
         )
     };
     Setup {
@@ -276,25 +279,28 @@ unsafe fn read(setup: &table::Setup, description: Description) -> Setup {
         instances: instances.to_vec(),
         parameters: declared.into_iter().map(|parameter| parameter.name).zip(values.iter().copied()).collect(),
         // SAFETY: promised by the caller.
-        facts: facts.iter().map(|fact| (unsafe { owned(fact.name) }, fact.value)).collect(),
+        model_facts: model_facts
+            .iter()
+            .map(|model_fact| (unsafe { owned(model_fact.name) }, model_fact.value))
+            .collect(),
     }
 }
 
 unsafe extern "C" fn destroy<P>(state: *mut c_void) {
     if !state.is_null() {
         // SAFETY: made by `create`, and not used again. A panic in a destructor ends here.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(unsafe { Box::from_raw(state.cast::<State<P>>()) })));
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(unsafe { Box::from_raw(state.cast::<NativeState<P>>()) })));
     }
 }
 
 unsafe extern "C" fn save_state<P: Policy>(
-    host: *const Host,
+    host: *const CHost,
     state: *const c_void,
     buffer: *mut u8,
     capacity: usize,
 ) -> usize {
     // SAFETY: `state` is from `create`.
-    let bytes = unsafe { call(host, Vec::new(), || save(&(*state.cast::<State<P>>()).policy)) };
+    let bytes = unsafe { call(host, Vec::new(), || save(&(*state.cast::<NativeState<P>>()).policy)) };
     if bytes.len() <= capacity && !bytes.is_empty() {
         // SAFETY: the buffer has room for `capacity` bytes.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), buffer, bytes.len()) };
@@ -303,7 +309,7 @@ unsafe extern "C" fn save_state<P: Policy>(
 }
 
 unsafe extern "C" fn restore_state<P: Policy>(
-    host: *const Host,
+    host: *const CHost,
     state: *mut c_void,
     bytes: *const u8,
     len: usize,
@@ -311,46 +317,57 @@ unsafe extern "C" fn restore_state<P: Policy>(
     // SAFETY: `state` is from `create`, and `bytes` has `len` of them.
     let made = unsafe {
         call(host, Err("it panicked".to_owned()), || {
-            restored(array(bytes, len)).map(|policy| (*state.cast::<State<P>>()).policy = policy)
+            restored(array(bytes, len)).map(|policy| (*state.cast::<NativeState<P>>()).policy = policy)
         })
     };
     // SAFETY: the host is valid.
     made.map_err(|message| unsafe { fail(host, &message) }).is_ok().into()
 }
 
-/// One call of the host to the policy behind `state`.
+/// One call by the host of the policy behind `state`.
 #[inline]
-unsafe fn ask<P, T>(host: *const Host, state: *mut c_void, otherwise: T, answer: impl FnOnce(&mut State<P>) -> T) -> T {
+unsafe fn with_state<P, T>(
+    host: *const CHost,
+    state: *mut c_void,
+    otherwise: T,
+    function: impl FnOnce(&mut NativeState<P>) -> T,
+) -> T {
     // SAFETY: `state` is from `create`, and the host uses it on one thread at a time.
-    unsafe { call(host, otherwise, || answer(&mut *state.cast())) }
+    unsafe { call(host, otherwise, || function(&mut *state.cast())) }
 }
 
-/// The same without a change.
+/// The same for functions that do not change the state.
 #[inline]
-unsafe fn look<P, T>(host: *const Host, state: *const c_void, otherwise: T, answer: impl FnOnce(&P) -> T) -> T {
+unsafe fn with_policy<P, T>(
+    host: *const CHost,
+    state: *const c_void,
+    otherwise: T,
+    function: impl FnOnce(&P) -> T,
+) -> T {
     // SAFETY: as above.
-    unsafe { call(host, otherwise, || answer(&(*state.cast::<State<P>>()).policy)) }
+    unsafe { call(host, otherwise, || function(&(*state.cast::<NativeState<P>>()).policy)) }
 }
 
 unsafe extern "C" fn admit<P: Admission>(
-    host: *const Host,
+    host: *const CHost,
     state: *mut c_void,
     request: *const Request,
-    ages: *const Ages,
+    staleness: *const Staleness,
     instances: *const c_void,
     count: usize,
     stride: usize,
-    reason: *mut Text,
+    reason: *mut CText,
 ) -> u32 {
-    let answer = |state: &mut State<P>| {
+    let function = |state: &mut NativeState<P>| {
         // SAFETY: the host's arguments.
-        let (request, ages, instances) = unsafe { (&*request, *ages, rows::<Instance>(instances, count, stride)) };
-        let verdict = state.policy.admit(request, &Cluster { ages, instances: &instances });
-        let (admitted, text) = match verdict {
-            Verdict::Admit => (1, Text::EMPTY),
-            Verdict::Reject(text) => {
+        let (request, staleness, instances) =
+            unsafe { (&*request, *staleness, rows::<Instance>(instances, count, stride)) };
+        let decision = state.policy.admit(request, &Cluster { staleness, instances: &instances });
+        let (admitted, text) = match decision {
+            AdmissionDecision::Admit => (1, CText::EMPTY),
+            AdmissionDecision::Reject(text) => {
                 state.reason = text;
-                (0, Text::of(&state.reason))
+                (0, CText::of(&state.reason))
             }
         };
         // SAFETY: the same.
@@ -358,135 +375,137 @@ unsafe extern "C" fn admit<P: Admission>(
         admitted
     };
     // SAFETY: the same.
-    unsafe { ask(host, state, 1, answer) }
+    unsafe { with_state(host, state, 1, function) }
 }
 
 unsafe extern "C" fn route<P: Routing>(
-    host: *const Host,
+    host: *const CHost,
     state: *mut c_void,
     request: *const Request,
-    ages: *const Ages,
+    staleness: *const Staleness,
     instances: *const c_void,
     count: usize,
     stride: usize,
 ) -> u32 {
-    let answer = |state: &mut State<P>| {
+    let function = |state: &mut NativeState<P>| {
         // SAFETY: the host's arguments.
-        let (request, ages, instances) = unsafe { (&*request, *ages, rows::<Instance>(instances, count, stride)) };
-        let place = state.policy.route(request, &Cluster { ages, instances: &instances });
-        u32::try_from(place).unwrap_or(u32::MAX)
+        let (request, staleness, instances) =
+            unsafe { (&*request, *staleness, rows::<Instance>(instances, count, stride)) };
+        let index = state.policy.route(request, &Cluster { staleness, instances: &instances });
+        u32::try_from(index).unwrap_or(u32::MAX)
     };
     // SAFETY: the same.
-    unsafe { ask(host, state, u32::MAX, answer) }
+    unsafe { with_state(host, state, u32::MAX, function) }
 }
 
 unsafe extern "C" fn scores<P: Routing>(
-    host: *const Host,
+    host: *const CHost,
     state: *const c_void,
     request: *const Request,
-    ages: *const Ages,
+    staleness: *const Staleness,
     instances: *const c_void,
     count: usize,
     stride: usize,
     result: *mut f64,
 ) {
-    let answer = |policy: &P| {
+    let function = |policy: &P| {
         // SAFETY: the host's arguments.
-        let (request, ages, instances) = unsafe { (&*request, *ages, rows::<Instance>(instances, count, stride)) };
+        let (request, staleness, instances) =
+            unsafe { (&*request, *staleness, rows::<Instance>(instances, count, stride)) };
         let mut scores = Vec::with_capacity(count);
-        policy.scores(request, &Cluster { ages, instances: &instances }, &mut scores);
+        policy.scores(request, &Cluster { staleness, instances: &instances }, &mut scores);
         assert!(scores.len() == count, "{} scores for {count} instances", scores.len());
         // SAFETY: `result` has room for `count` of them.
         unsafe { ptr::copy_nonoverlapping(scores.as_ptr(), result, count) };
     };
     // SAFETY: the same.
-    unsafe { look(host, state, (), answer) }
+    unsafe { with_policy(host, state, (), function) }
 }
 
-unsafe extern "C" fn priority<P: Priority>(host: *const Host, state: *mut c_void, request: *const Request) -> i64 {
+unsafe extern "C" fn priority<P: Priority>(host: *const CHost, state: *mut c_void, request: *const Request) -> i64 {
     // SAFETY: the host's arguments, here and below.
-    unsafe { ask(host, state, 0, |state: &mut State<P>| state.policy.priority(&*request)) }
+    unsafe { with_state(host, state, 0, |state: &mut NativeState<P>| state.policy.priority(&*request)) }
 }
 
 unsafe extern "C" fn rank<P: Scheduling>(
-    host: *const Host,
+    host: *const CHost,
     state: *mut c_void,
     request: *const Request,
     queued: *const Queued,
 ) -> f64 {
     // SAFETY: as above.
-    unsafe { ask(host, state, 0.0, |state: &mut State<P>| state.policy.rank(&*request, &*queued)) }
+    unsafe { with_state(host, state, 0.0, |state: &mut NativeState<P>| state.policy.rank(&*request, &*queued)) }
 }
 
 unsafe extern "C" fn victim<P: Preemption>(
-    host: *const Host,
+    host: *const CHost,
     state: *mut c_void,
     now_us: u64,
-    wanting: u32,
+    requester: u32,
     batch: *const c_void,
     count: usize,
     stride: usize,
 ) -> u32 {
-    let answer = |state: &mut State<P>| {
+    let function = |state: &mut NativeState<P>| {
         // SAFETY: as above.
         let batch = unsafe { rows::<Running>(batch, count, stride) };
-        u32::try_from(state.policy.victim(now_us, wanting as usize, &batch)).unwrap_or(u32::MAX)
+        u32::try_from(state.policy.victim(now_us, requester as usize, &batch)).unwrap_or(u32::MAX)
     };
     // SAFETY: as above.
-    unsafe { ask(host, state, u32::MAX, answer) }
+    unsafe { with_state(host, state, u32::MAX, function) }
 }
 
-unsafe extern "C" fn constants<P: Latency>(host: *const Host, state: *const c_void, result: *mut Constants) {
+unsafe extern "C" fn constants<P: Latency>(host: *const CHost, state: *const c_void, result: *mut LatencyConstants) {
     // SAFETY: as above.
-    unsafe { *result = look(host, state, Constants::default(), P::constants) }
+    unsafe { *result = with_policy(host, state, LatencyConstants::default(), P::constants) }
 }
 
-unsafe extern "C" fn queueing_time<P: Latency>(host: *const Host, state: *const c_void, input_tokens: u32) -> u64 {
+unsafe extern "C" fn queueing_time<P: Latency>(host: *const CHost, state: *const c_void, input_tokens: u32) -> u64 {
     // SAFETY: as above.
-    unsafe { look(host, state, 0, |policy: &P| policy.queueing_time(input_tokens)) }
+    unsafe { with_policy(host, state, 0, |policy: &P| policy.queueing_time(input_tokens)) }
 }
 
-unsafe extern "C" fn step_time<P: Latency>(host: *const Host, state: *const c_void, step: *const Step) -> u64 {
+unsafe extern "C" fn step_time<P: Latency>(host: *const CHost, state: *const c_void, step: *const Step) -> u64 {
     // SAFETY: as above.
-    unsafe { look(host, state, 1, |policy: &P| policy.step_time(&*step)) }
+    unsafe { with_policy(host, state, 1, |policy: &P| policy.step_time(&*step)) }
 }
 
-unsafe extern "C" fn notice<P: Lifecycle>(host: *const Host, state: *mut c_void, event: *const Event) {
+unsafe extern "C" fn observe<P: Lifecycle>(host: *const CHost, state: *mut c_void, event: *const Event) {
     // SAFETY: as above.
-    unsafe { ask(host, state, (), |state: &mut State<P>| state.policy.notice(&*event)) }
+    unsafe { with_state(host, state, (), |state: &mut NativeState<P>| state.policy.observe(&*event)) }
 }
 
-/// The host that asks, if one does.
+/// Calls the host of the call in progress, or the host of the test if there is none.
 #[inline]
-fn asking<T>(question: impl FnOnce(&Host) -> T, in_tests: impl FnOnce(&mut testing::Host) -> T) -> T {
-    let host = ASKING.get();
+fn with_host<T>(function: impl FnOnce(&CHost) -> T, in_tests: impl FnOnce(&mut testing::Host) -> T) -> T {
+    let host = HOST.get();
     if host.is_null() {
-        return testing::ask(in_tests);
+        return testing::call(in_tests);
     }
     // SAFETY: not null only during a call, when it is valid.
-    question(unsafe { &*host })
+    function(unsafe { &*host })
 }
 
 pub(crate) fn log(level: u32, message: &str) {
     // SAFETY: the host's own functions with its own context, here and below.
-    asking(
-        |host| unsafe { (host.log)(host.context, level, Text::of(message)) },
+    with_host(
+        |host| unsafe { (host.log)(host.context, level, CText::of(message)) },
         |host| host.logged.push((level, message.to_owned())),
     );
 }
 
 pub(crate) fn random() -> u64 {
     // SAFETY: as above.
-    asking(|host| unsafe { (host.random)(host.context) }, testing::Host::next)
+    with_host(|host| unsafe { (host.random)(host.context) }, testing::Host::next)
 }
 
 pub(crate) fn pick(n: u32) -> u32 {
     // SAFETY: as above.
-    asking(|host| unsafe { (host.pick)(host.context, n) }, |host| host.pick(n))
+    with_host(|host| unsafe { (host.pick)(host.context, n) }, |host| host.pick(n))
 }
 
 pub(crate) fn prompt_blocks() -> Vec<u32> {
-    let ask = |host: &Host| {
+    let read = |host: &CHost| {
         let mut blocks = ptr::null();
         // SAFETY: as above; the blocks are valid during the call.
         unsafe {
@@ -494,26 +513,26 @@ pub(crate) fn prompt_blocks() -> Vec<u32> {
             array(blocks, count).to_vec()
         }
     };
-    asking(ask, |host| host.prompt_blocks.clone())
+    with_host(read, |host| host.prompt_blocks.clone())
 }
 
 pub(crate) fn changed<T>(look: impl FnOnce(Option<&[u32]>) -> T) -> T {
-    let host = ASKING.get();
+    let host = HOST.get();
     if host.is_null() {
-        return look(testing::ask(|host| host.changed.clone()).as_deref());
+        return look(testing::call(|host| host.changed.clone()).as_deref());
     }
-    let mut places = ptr::null();
-    // SAFETY: as above; the places are valid during the call, which ends after `look`.
+    let mut indices = ptr::null();
+    // SAFETY: as above; the indices are valid during the call, which ends after `look`.
     let changed = unsafe {
-        let count = ((*host).changed)((*host).context, &raw mut places);
-        if count == usize::MAX { None } else { Some(array(places, count)) }
+        let count = ((*host).changed)((*host).context, &raw mut indices);
+        if count == usize::MAX { None } else { Some(array(indices, count)) }
     };
     look(changed)
 }
 
 pub(crate) fn text(name: u32) -> String {
     // SAFETY: as above; the text is valid during the call.
-    asking(
+    with_host(
         |host| unsafe { owned((host.text)(host.context, name)) },
         |host| host.texts.get(&name).cloned().unwrap_or_default(),
     )

@@ -1,11 +1,11 @@
-//! The exports of `sdk/wit/since-v1.0.0/policy.wit` by the rules of the component model's canonical
-//! ABI, without generated code: `blis` makes the component out of the names of the exports.
+//! The exports of `sdk/wit/since-v1.0.0/policy.wit` by the rules of the component model's canonical ABI, without
+//! generated code: `blis` builds the component from the names of the exports.
 //!
-//! * More than 16 numbers of parameters come as one pointer to all of them ([`Decision`]); more than
-//!   one number of results goes back as a pointer. Records lie in memory as `repr(C)` structs do.
-//! * What the host passes lies in memory from [`realloc`], an arena that is emptied when the call
-//!   returns: no `malloc` and `free` per call. The host copies results before it does anything else, so
-//!   they lie in fields of [`Guest`] and need no function that frees them.
+//! * Parameters of more than 16 numbers are passed as one pointer to all of them ([`HostDecision`]); results of more
+//!   than one number are returned as a pointer. Records lie in memory as `repr(C)` structs do.
+//! * The host allocates parameters with [`realloc`] in an arena that is emptied when the call returns: no `malloc` and
+//!   `free` per call. The host copies results before its next call, so they lie in fields of [`ModulePolicy`] and need
+//!   no function that frees them.
 
 #![allow(unsafe_code)] // the boundary itself
 
@@ -14,12 +14,14 @@ use std::cell::UnsafeCell;
 use std::sync::Once;
 
 use blis_abi::canonical;
-pub use blis_abi::canonical::Joining;
+pub use blis_abi::canonical::RankParameters;
 
 use super::{Exported, description, panic_text, restored, save};
 use crate::description::{Kind, Setup};
-use crate::policy::{Admission, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling, Verdict};
-use crate::rows::{Cluster, Constants, Event, Instance, InstanceInfo, Request, Running, Step};
+use crate::policy::{
+    Admission, AdmissionDecision, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling,
+};
+use crate::rows::{Cluster, Event, Instance, InstanceInfo, LatencyConstants, Request, Running, Step};
 
 mod imports {
     #[link(wasm_import_module = "blis:policy/host@1.0.0")]
@@ -28,9 +30,9 @@ mod imports {
         pub safe fn random() -> u64;
         pub safe fn pick(n: u32) -> u32;
         #[link_name = "prompt-blocks"]
-        pub fn prompt_blocks(result: *mut super::List<u32>);
-        pub fn text(name: u32, result: *mut super::List<u8>);
-        pub fn changed(result: *mut super::Changed);
+        pub fn prompt_blocks(result: *mut super::HostList<u32>);
+        pub fn text(name: u32, result: *mut super::HostList<u8>);
+        pub fn changed(result: *mut super::HostChanged);
     }
 }
 
@@ -43,7 +45,7 @@ pub use imports::{pick, random};
 
 pub fn prompt_blocks() -> Vec<u32> {
     let mut list = empty();
-    // SAFETY: the host writes the list into the arena, and where it lies into `list`.
+    // SAFETY: the host writes the elements into the arena, and their address into `list`.
     unsafe {
         imports::prompt_blocks(&raw mut list);
         slice(list).to_vec()
@@ -61,111 +63,117 @@ pub fn text(name: u32) -> String {
 }
 
 pub fn changed<T>(look: impl FnOnce(Option<&[u32]>) -> T) -> T {
-    let mut changed = Changed { is_known: 0, places: empty() };
-    // SAFETY: the host writes the list into the arena, where it stays until the call ends, which is after `look`;
-    // and where it lies into `changed`.
-    let places = unsafe {
+    let mut changed = HostChanged { is_known: 0, indices: empty() };
+    // SAFETY: the host writes the elements into the arena, where they stay until the call ends, which is after `look`,
+    // and their address into `changed`.
+    let indices = unsafe {
         imports::changed(&raw mut changed);
-        (changed.is_known != 0).then(|| slice(changed.places))
+        (changed.is_known != 0).then(|| slice(changed.indices))
     };
-    look(places)
+    look(indices)
 }
 
 /// `list<T>` in memory.
-pub type List<T> = canonical::List<*const T>;
+pub type HostList<T> = canonical::List<*const T>;
 /// The parameters of `admit`, `route` and `scores`.
-pub type Decision = canonical::Decision<List<Instance>>;
-/// A `result<_, string>`, or a `verdict`.
-pub type Refusal = canonical::Refusal<List<u8>>;
-type Changed = canonical::Changed<List<u32>>;
-type Fact = canonical::Fact<List<u8>>;
-type RawParameter = canonical::Parameter<List<u8>>;
-type RawDescription = canonical::Description<List<u8>, List<RawParameter>>;
+pub type HostDecision = canonical::DecisionParameters<HostList<Instance>>;
+/// A `result<_, string>`, or a `decision`.
+pub type HostRefusal = canonical::Refusal<HostList<u8>>;
+type HostChanged = canonical::ChangedIndices<HostList<u32>>;
+type HostModelFact = canonical::ModelFact<HostList<u8>>;
+type HostParameter = canonical::ParameterRecord<HostList<u8>>;
+type HostDescription = canonical::DescriptionRecord<HostList<u8>, HostList<HostParameter>>;
 
-const fn empty<T>() -> List<T> {
+const fn empty<T>() -> HostList<T> {
     list(std::ptr::null(), 0)
 }
 
-fn list_of<T>(slice: &[T]) -> List<T> {
+fn list_of<T>(slice: &[T]) -> HostList<T> {
     list(slice.as_ptr(), slice.len())
 }
 
 /// # Safety
 /// The host wrote it, and this call has not returned.
-unsafe fn slice<'a, T>(list: List<T>) -> &'a [T] {
+unsafe fn slice<'a, T>(list: HostList<T>) -> &'a [T] {
     if list.len == 0 {
         return &[];
     }
-    // SAFETY: the host has written `len` elements where `realloc` told it to.
+    // SAFETY: the host has written `len` elements where `realloc` returned memory.
     unsafe { std::slice::from_raw_parts(list.start, list.len as usize) }
 }
 
 /// # Safety
 /// The host wrote it, and this call has not returned.
-unsafe fn cluster(decision: &Decision) -> Cluster<'_> {
+unsafe fn cluster(decision: &HostDecision) -> Cluster<'_> {
     // SAFETY: the same.
-    Cluster { ages: decision.ages, instances: unsafe { slice(decision.instances) } }
+    Cluster { staleness: decision.staleness, instances: unsafe { slice(decision.instances) } }
 }
 
-/// The policy of this module, and what its latest answer points to.
-pub struct Guest<P>(UnsafeCell<Inner<P>>);
+/// The policy of this module, and the memory of its latest result.
+pub struct ModulePolicy<P>(UnsafeCell<Inner<P>>);
 
 struct Inner<P> {
-    /// `None` until `configure`.
+    /// `None` before the first call of `configure`.
     policy: Option<P>,
     scores: Vec<f64>,
     bytes: Vec<u8>,
     text: String,
-    refusal: Refusal,
+    refusal: HostRefusal,
     list: (usize, usize),
-    constants: Constants,
+    constants: LatencyConstants,
 }
 
 // SAFETY: a module without shared memory has one thread, and the host makes one call at a time.
-unsafe impl<P> Sync for Guest<P> {}
+unsafe impl<P> Sync for ModulePolicy<P> {}
 
-impl<P: Policy> Guest<P> {
+impl<P: Policy> ModulePolicy<P> {
     pub const fn new() -> Self {
         Self(UnsafeCell::new(Inner {
             policy: None,
             scores: Vec::new(),
             bytes: Vec::new(),
             text: String::new(),
-            refusal: Refusal { refused: 0, text: empty() },
+            refusal: HostRefusal { refused: 0, text: empty() },
             list: (0, 0),
-            constants: Constants { shortest_step: 1, output_token: 0, post_decode: 0, scheduling: 0, preemption: 0 },
+            constants: LatencyConstants {
+                shortest_step_us: 1,
+                output_token_us: 0,
+                post_decode_us: 0,
+                scheduling_us: 0,
+                preemption_us: 0,
+            },
         }))
     }
 
-    /// One call of the host: `answer`, then the arena is empty again.
+    /// One call by the host: runs `function`, then empties the arena.
     #[inline]
-    fn call<T>(&self, answer: impl FnOnce(&mut Inner<P>) -> T) -> T {
+    fn call<T>(&self, function: impl FnOnce(&mut Inner<P>) -> T) -> T {
         // SAFETY: calls do not overlap: the host enters no module that it is in.
-        let answer = answer(unsafe { &mut *self.0.get() });
+        let result = function(unsafe { &mut *self.0.get() });
         empty_arena();
-        answer
+        result
     }
 
-    /// One call that needs the policy.
+    /// One call by the host that uses the policy.
     #[inline]
-    fn ask<T>(&self, answer: impl FnOnce(&mut P) -> T) -> T {
-        self.call(|inner| answer(inner.policy()))
+    fn with_policy<T>(&self, function: impl FnOnce(&mut P) -> T) -> T {
+        self.call(|inner| function(inner.policy()))
     }
 
     pub fn describe(&self, exported: Exported) -> *const u8 {
         report_panics();
         let description = description::<P>(exported);
         let text = |text: String| list_of(text.leak().as_bytes());
-        let parameters = description.parameters.into_iter().map(|parameter| RawParameter {
+        let parameters = description.parameters.into_iter().map(|parameter| HostParameter {
             name: text(parameter.name),
             default: parameter.default,
             min: parameter.min,
             max: parameter.max,
             about: text(parameter.about),
         });
-        // Asked once per module; kept as long as it.
+        // Called once per module, so the memory is leaked.
         let parameters: Vec<_> = parameters.collect();
-        let raw = Box::leak(Box::new(RawDescription {
+        let raw = Box::leak(Box::new(HostDescription {
             name: text(description.name),
             version: text(description.version),
             about: text(description.about),
@@ -184,15 +192,15 @@ impl<P: Policy> Guest<P> {
     pub unsafe fn configure(
         &self,
         kind: u32,
-        parameters: List<f64>,
-        instances: List<InstanceInfo>,
-        facts: List<u64>,
-    ) -> *const Refusal {
+        parameters: HostList<f64>,
+        instances: HostList<InstanceInfo>,
+        model_facts: HostList<u64>,
+    ) -> *const HostRefusal {
         report_panics();
-        // SAFETY: written by the host; `facts` are `Fact`s, a type that is private here.
-        let (values, instances, facts) = unsafe {
-            let facts = List { start: facts.start.cast::<Fact>(), len: facts.len };
-            (slice(parameters), slice(instances), slice(facts))
+        // SAFETY: written by the host; `model_facts` are `HostModelFact`s, a type that is private here.
+        let (values, instances, model_facts) = unsafe {
+            let model_facts = HostList { start: model_facts.start.cast::<HostModelFact>(), len: model_facts.len };
+            (slice(parameters), slice(instances), slice(model_facts))
         };
         self.call(|inner| {
             let declared = P::describe().parameters;
@@ -202,7 +210,10 @@ impl<P: Policy> Guest<P> {
                 instances: instances.to_vec(),
                 parameters: declared.into_iter().map(|parameter| parameter.name).zip(values.iter().copied()).collect(),
                 // SAFETY: written by the host.
-                facts: facts.iter().map(|fact| (unsafe { owned(fact.name) }, fact.value)).collect(),
+                model_facts: model_facts
+                    .iter()
+                    .map(|model_fact| (unsafe { owned(model_fact.name) }, model_fact.value))
+                    .collect(),
             };
             let made = P::new(&setup).map(|policy| inner.policy = Some(policy));
             inner.refuse(made.err())
@@ -217,7 +228,7 @@ impl<P: Policy> Guest<P> {
         })
     }
 
-    pub unsafe fn restore(&self, state: List<u8>) -> *const Refusal {
+    pub unsafe fn restore(&self, state: HostList<u8>) -> *const HostRefusal {
         self.call(|inner| {
             // SAFETY: written by the host.
             let made = restored(unsafe { slice(state) }).map(|policy| inner.policy = Some(policy));
@@ -225,7 +236,7 @@ impl<P: Policy> Guest<P> {
         })
     }
 
-    pub unsafe fn admit(&self, decision: *const Decision) -> *const Refusal
+    pub unsafe fn admit(&self, decision: *const HostDecision) -> *const HostRefusal
     where
         P: Admission,
     {
@@ -233,26 +244,26 @@ impl<P: Policy> Guest<P> {
         let decision = unsafe { &*decision };
         self.call(|inner| {
             // SAFETY: the same.
-            let verdict = inner.policy().admit(&decision.request, &unsafe { cluster(decision) });
-            inner.refuse(match verdict {
-                Verdict::Admit => None,
-                Verdict::Reject(reason) => Some(reason),
+            let decided = inner.policy().admit(&decision.request, &unsafe { cluster(decision) });
+            inner.refuse(match decided {
+                AdmissionDecision::Admit => None,
+                AdmissionDecision::Reject(reason) => Some(reason),
             })
         })
     }
 
     #[inline]
-    pub unsafe fn route(&self, decision: *const Decision) -> usize
+    pub unsafe fn route(&self, decision: *const HostDecision) -> usize
     where
         P: Routing,
     {
         // SAFETY: written by the host.
         let decision = unsafe { &*decision };
         // SAFETY: the same.
-        self.ask(|policy| policy.route(&decision.request, &unsafe { cluster(decision) }))
+        self.with_policy(|policy| policy.route(&decision.request, &unsafe { cluster(decision) }))
     }
 
-    pub unsafe fn scores(&self, decision: *const Decision) -> *const (usize, usize)
+    pub unsafe fn scores(&self, decision: *const HostDecision) -> *const (usize, usize)
     where
         P: Routing,
     {
@@ -274,27 +285,27 @@ impl<P: Policy> Guest<P> {
         P: Priority,
     {
         // SAFETY: written by the host.
-        self.ask(|policy| policy.priority(unsafe { &*request }))
+        self.with_policy(|policy| policy.priority(unsafe { &*request }))
     }
 
-    pub unsafe fn rank(&self, joining: *const Joining) -> f64
+    pub unsafe fn rank(&self, joining: *const RankParameters) -> f64
     where
         P: Scheduling,
     {
         // SAFETY: written by the host.
         let joining = unsafe { &*joining };
-        self.ask(|policy| policy.rank(&joining.request, &joining.queued))
+        self.with_policy(|policy| policy.rank(&joining.request, &joining.queued))
     }
 
-    pub unsafe fn victim(&self, now_us: u64, wanting: usize, batch: List<Running>) -> usize
+    pub unsafe fn victim(&self, now_us: u64, requester: usize, batch: HostList<Running>) -> usize
     where
         P: Preemption,
     {
         // SAFETY: written by the host.
-        self.ask(|policy| policy.victim(now_us, wanting, unsafe { slice(batch) }))
+        self.with_policy(|policy| policy.victim(now_us, requester, unsafe { slice(batch) }))
     }
 
-    pub fn constants(&self) -> *const Constants
+    pub fn constants(&self) -> *const LatencyConstants
     where
         P: Latency,
     {
@@ -308,21 +319,21 @@ impl<P: Policy> Guest<P> {
     where
         P: Latency,
     {
-        self.ask(|policy| policy.queueing_time(input_tokens))
+        self.with_policy(|policy| policy.queueing_time(input_tokens))
     }
 
     pub fn step_time(&self, step: &Step) -> u64
     where
         P: Latency,
     {
-        self.ask(|policy| policy.step_time(step))
+        self.with_policy(|policy| policy.step_time(step))
     }
 
-    pub fn notice(&self, event: &Event)
+    pub fn observe(&self, event: &Event)
     where
         P: Lifecycle,
     {
-        self.ask(|policy| policy.notice(event));
+        self.with_policy(|policy| policy.observe(event));
     }
 }
 
@@ -332,7 +343,7 @@ impl<P> Inner<P> {
         self.policy.as_mut().expect("configure comes first, and succeeds")
     }
 
-    fn refuse(&mut self, text: Option<String>) -> *const Refusal {
+    fn refuse(&mut self, text: Option<String>) -> *const HostRefusal {
         self.refusal.refused = u8::from(text.is_some());
         self.text = text.unwrap_or_default();
         self.refusal.text = list_of(self.text.as_bytes());
@@ -342,56 +353,56 @@ impl<P> Inner<P> {
 
 /// # Safety
 /// The host wrote it, and this call has not returned.
-unsafe fn owned(text: List<u8>) -> String {
+unsafe fn owned(text: HostList<u8>) -> String {
     // SAFETY: the same.
     String::from_utf8_lossy(unsafe { slice(text) }).into_owned()
 }
 
 /// A list of parameters, for the macro.
-pub const fn list<T>(start: *const T, len: usize) -> List<T> {
-    List { start, len: len as u32 }
+pub const fn list<T>(start: *const T, len: usize) -> HostList<T> {
+    HostList { start, len: len as u32 }
 }
 
-/// A panic says what and where in the log of the run, and traps.
+/// Makes a panic write its message and location to the log of the run before it traps.
 fn report_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| std::panic::set_hook(Box::new(|info| log(0, &panic_text(info)))));
 }
 
-/// Memory for what the host passes.
-struct Arena {
+/// Memory for the parameters that the host passes.
+struct CallArena {
     start: *mut u8,
     size: usize,
     used: usize,
-    /// Of this call, too small by now.
+    /// Blocks of this call that became too small.
     outgrown: Vec<(*mut u8, usize)>,
 }
 
 const ALIGN: usize = 16;
-const FIRST: usize = 4096;
+const FIRST_BLOCK_BYTES: usize = 4096;
 
-struct Global(UnsafeCell<Arena>);
+struct Global(UnsafeCell<CallArena>);
 
 // SAFETY: one thread, as above.
 unsafe impl Sync for Global {}
 
 static ARENA: Global =
-    Global(UnsafeCell::new(Arena { start: std::ptr::null_mut(), size: 0, used: 0, outgrown: Vec::new() }));
+    Global(UnsafeCell::new(CallArena { start: std::ptr::null_mut(), size: 0, used: 0, outgrown: Vec::new() }));
 
-/// `cabi_realloc`.
+/// The export `cabi_realloc`.
 ///
 /// # Safety
-/// Called by the host.
+/// Only the host calls it.
 #[inline]
 pub unsafe fn realloc(old: *mut u8, old_size: usize, align: usize, size: usize) -> *mut u8 {
     // SAFETY: only the host calls this, at times when no other function of this file uses the arena.
     let arena = unsafe { &mut *ARENA.0.get() };
-    let place = arena.used.next_multiple_of(align.clamp(1, ALIGN));
-    let fresh = match place.checked_add(size) {
+    let offset = arena.used.next_multiple_of(align.clamp(1, ALIGN));
+    let fresh = match offset.checked_add(size) {
         Some(end) if end <= arena.size => {
             arena.used = end;
             // SAFETY: within the block.
-            unsafe { arena.start.add(place) }
+            unsafe { arena.start.add(offset) }
         }
         _ => arena.grow(size),
     };
@@ -402,15 +413,15 @@ pub unsafe fn realloc(old: *mut u8, old_size: usize, align: usize, size: usize) 
     fresh
 }
 
-impl Arena {
-    /// A larger block that begins with `size` bytes in use. The block before it stays until the call
-    /// returns: parameters lie in it.
+impl CallArena {
+    /// Allocates a larger block, of which the first `size` bytes are in use. The previous block stays until the call
+    /// returns, because parameters lie in it.
     #[cold]
     fn grow(&mut self, size: usize) -> *mut u8 {
         if self.size > 0 {
             self.outgrown.push((self.start, self.size));
         }
-        let twice = size.saturating_add(self.size).max(FIRST).checked_next_power_of_two();
+        let twice = size.saturating_add(self.size).max(FIRST_BLOCK_BYTES).checked_next_power_of_two();
         let layout = Layout::from_size_align(twice.unwrap_or(usize::MAX), ALIGN).expect("fits the address space");
         // SAFETY: not of size 0.
         self.start = unsafe { alloc(layout) };
@@ -432,7 +443,7 @@ impl Arena {
 
 #[inline]
 fn empty_arena() {
-    // SAFETY: one thread; no parameter of the call is in use.
+    // SAFETY: there is one thread, and no parameter of the call is in use.
     let arena = unsafe { &mut *ARENA.0.get() };
     arena.used = 0;
     if !arena.outgrown.is_empty() {
@@ -462,12 +473,12 @@ macro_rules! __blis_wasm {
             parameter_count: usize,
             instances: *const $crate::InstanceInfo,
             instance_count: usize,
-            facts: *const u64,
-            fact_count: usize,
-        ) -> *const __sdk::wasm::Refusal {
+            model_facts: *const u64,
+            model_fact_count: usize,
+        ) -> *const __sdk::wasm::HostRefusal {
             let parameters = __sdk::wasm::list(parameters, parameter_count);
             let instances = __sdk::wasm::list(instances, instance_count);
-            unsafe { GUEST.configure(kind, parameters, instances, __sdk::wasm::list(facts, fact_count)) }
+            unsafe { GUEST.configure(kind, parameters, instances, __sdk::wasm::list(model_facts, model_fact_count)) }
         }
 
         #[unsafe(export_name = "blis:policy/plugin@1.0.0#save")]
@@ -476,24 +487,24 @@ macro_rules! __blis_wasm {
         }
 
         #[unsafe(export_name = "blis:policy/plugin@1.0.0#restore")]
-        unsafe extern "C" fn restore(state: *const u8, len: usize) -> *const __sdk::wasm::Refusal {
+        unsafe extern "C" fn restore(state: *const u8, len: usize) -> *const __sdk::wasm::HostRefusal {
             unsafe { GUEST.restore(__sdk::wasm::list(state, len)) }
         }
     };
     (Admission) => {
         #[unsafe(export_name = "blis:policy/admission@1.0.0#admit")]
-        unsafe extern "C" fn admit(decision: *const __sdk::wasm::Decision) -> *const __sdk::wasm::Refusal {
+        unsafe extern "C" fn admit(decision: *const __sdk::wasm::HostDecision) -> *const __sdk::wasm::HostRefusal {
             unsafe { GUEST.admit(decision) }
         }
     };
     (Routing) => {
         #[unsafe(export_name = "blis:policy/routing@1.0.0#route")]
-        unsafe extern "C" fn route(decision: *const __sdk::wasm::Decision) -> usize {
+        unsafe extern "C" fn route(decision: *const __sdk::wasm::HostDecision) -> usize {
             unsafe { GUEST.route(decision) }
         }
 
         #[unsafe(export_name = "blis:policy/routing@1.0.0#scores")]
-        unsafe extern "C" fn scores(decision: *const __sdk::wasm::Decision) -> *const (usize, usize) {
+        unsafe extern "C" fn scores(decision: *const __sdk::wasm::HostDecision) -> *const (usize, usize) {
             unsafe { GUEST.scores(decision) }
         }
     };
@@ -505,19 +516,19 @@ macro_rules! __blis_wasm {
     };
     (Scheduling) => {
         #[unsafe(export_name = "blis:policy/scheduling@1.0.0#rank")]
-        unsafe extern "C" fn rank(joining: *const __sdk::wasm::Joining) -> f64 {
+        unsafe extern "C" fn rank(joining: *const __sdk::wasm::RankParameters) -> f64 {
             unsafe { GUEST.rank(joining) }
         }
     };
     (Preemption) => {
         #[unsafe(export_name = "blis:policy/preemption@1.0.0#victim")]
-        unsafe extern "C" fn victim(now_us: u64, wanting: usize, batch: *const $crate::Running, len: usize) -> usize {
-            unsafe { GUEST.victim(now_us, wanting, __sdk::wasm::list(batch, len)) }
+        unsafe extern "C" fn victim(now_us: u64, requester: usize, batch: *const $crate::Running, len: usize) -> usize {
+            unsafe { GUEST.victim(now_us, requester, __sdk::wasm::list(batch, len)) }
         }
     };
     (Latency) => {
         #[unsafe(export_name = "blis:policy/latency@1.0.0#constants")]
-        extern "C" fn constants() -> *const $crate::Constants {
+        extern "C" fn constants() -> *const $crate::LatencyConstants {
             GUEST.constants()
         }
 
@@ -550,8 +561,8 @@ macro_rules! __blis_wasm {
         }
     };
     (Lifecycle) => {
-        #[unsafe(export_name = "blis:policy/lifecycle@1.0.0#notice")]
-        extern "C" fn notice(
+        #[unsafe(export_name = "blis:policy/lifecycle@1.0.0#observe")]
+        extern "C" fn observe(
             at_us: u64,
             ttft_us: u64,
             e2e_us: u64,
@@ -566,7 +577,7 @@ macro_rules! __blis_wasm {
             prefix_group: u32,
             block: u32,
         ) {
-            GUEST.notice(&$crate::Event {
+            GUEST.observe(&$crate::Event {
                 at_us,
                 ttft_us,
                 e2e_us,

@@ -1,4 +1,4 @@
-//! Scripts that are careless, wrong or hostile: each a named fault, and the host goes on.
+//! Scripts that are careless, wrong or hostile: each ends in a named fault, and the host continues.
 
 use super::*;
 
@@ -6,12 +6,12 @@ fn load_fault(source: &str) -> Fault {
     script(source).map(|plugin| panic!("{plugin:?} was loaded")).unwrap_err()
 }
 
-/// What asking the script for a place among four instances ends with.
+/// The fault of routing among four instances with the script.
 fn route_fault(source: &str) -> Fault {
     let mut guest = guest::<dyn RoutingGuest>(source);
-    let service = Service::idle(4);
+    let service = ScriptService::idle(4);
     let fault = route_on(guest.as_mut(), &service).expect_err(source);
-    // It can be asked again.
+    // The guest accepts further calls.
     let again = route_on(guest.as_mut(), &service).expect_err("again");
     assert_eq!(fault.kind, again.kind);
     fault
@@ -34,7 +34,7 @@ fn what_does_not_end_is_ended() {
         route_fault("fn f(n) { f(n + 1) }\nfn route(r, s) { f(0) }"),
         route_fault("fn f(n) { 1 + (2 * (3 + (4 * (5 + (6 * f(n + 1)))))) }\nfn route(r, s) { f(0) }"),
         body_fault("let f = |g| g.call(g); f.call(f)"),
-        body_fault("let c = s.places; for i in 0..300000 { c = c + column(65536, 1.0).sum(); }"),
+        body_fault("let c = s.indices; for i in 0..300000 { c = c + column(65536, 1.0).sum(); }"),
         body_fault("for i in range(0, 1000000000000) { } 0"),
     ]), @r"
     test.rhai:1:4: in `route`: more than 1000000 steps in one call: does a loop not end?
@@ -115,7 +115,7 @@ fn what_grows_without_bound_is_stopped() {
 fn a_state_has_its_size() {
     let source = "fn init() { #{ all: [] } } fn route(r, s) { this.all.push(column(65000, 1.0)); 0 }";
     let mut guest = guest::<dyn RoutingGuest>(source);
-    let service = Service::idle(4);
+    let service = ScriptService::idle(4);
     let faults: Vec<_> = (0..100).filter_map(|_| route_on(guest.as_mut(), &service).err()).collect();
     assert!(faults.len() > 1 && faults.len() < 10, "the state is fresh after each: {}", faults.len());
     assert!(guest.save().unwrap().len() < Limits::default().state_bytes);
@@ -127,7 +127,7 @@ fn a_state_has_its_size() {
 }
 
 #[test]
-fn answers_of_the_wrong_form_are_named() {
+fn results_of_the_wrong_type_are_named() {
     insta::assert_snapshot!(all(&[
         body_fault("s.queue_depth / s.batch_size"),
         body_fault("0.0 / 0.0"),
@@ -142,31 +142,31 @@ fn answers_of_the_wrong_form_are_named() {
         body_fault("this = 5; 0"),
         body_fault("()"),
     ]), @r#"
-    test.rhai:2:5: route answered not-a-number (NaN) as score of place 0; look for 0/0, infinity minus infinity, or a root or logarithm of a negative number
+    test.rhai:2:5: route returned not-a-number (NaN) as score of index 0; look for 0/0, infinity minus infinity, or a root or logarithm of a negative number
       2 |     s.queue_depth / s.batch_size
         |     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^ [not-a-number]
-    test.rhai:2:5: route answered not-a-number (NaN); look for 0/0, infinity minus infinity, or a root or logarithm of a negative number
+    test.rhai:2:5: route returned not-a-number (NaN); look for 0/0, infinity minus infinity, or a root or logarithm of a negative number
       2 |     0.0 / 0.0
         |     ^^^^^^^^^ [not-a-number]
-    test.rhai:2:5: route answered 99; it must be a place from 0 to 3
+    test.rhai:2:5: route returned 99; it must be an index from 0 to 3
       2 |     99
         |     ^^ [out-of-range]
-    test.rhai:2:5: route answered -1; it must be a place from 0 to 3
+    test.rhai:2:5: route returned -1; it must be an index from 0 to 3
       2 |     -1
         |     ^^ [out-of-range]
-    test.rhai:2:5: route answered 1.5; it must be a place from 0 to 3
+    test.rhai:2:5: route returned 1.5; it must be an index from 0 to 3
       2 |     1.5
         |     ^^^ [out-of-range]
-    test.rhai:2:5: route answered a text; it answers a column of scores, or a place
+    test.rhai:2:5: route returned a text; it must return a column of scores, or an index
       2 |     "instance_1"
         |     ^^^^^^^^^^^^ [trap]
-    test.rhai:2:5: route answered a truth value; it answers a column of scores, or a place
+    test.rhai:2:5: route returned a truth value; it must return a column of scores, or an index
       2 |     true
         |     ^^^^ [trap]
-    test.rhai:2:5: route answered nothing; it answers a column of scores, or a place: does its last line end in `;`?
+    test.rhai:2:5: route returned nothing; it must return a column of scores, or an index: does its last line end in `;`?
       2 |     let x = -s.queue_depth;
         |     ^^^^^^^^^^^^^^^^^^^^^^^ [trap]
-    test.rhai:2:5: route answered 2 scores; it answers one for each of 4
+    test.rhai:2:5: route returned 2 scores; it must return one for each of 4
       2 |     [1, 2]
         |     ^^^^^^ [out-of-range]
     test.rhai:1:4: in `route`: entry 2 of the array is not a number but a text
@@ -175,7 +175,7 @@ fn answers_of_the_wrong_form_are_named() {
     test.rhai:2:5: `this` became a whole number; it stays an object map
       2 |     this = 5; 0
         |     ^^^^^^^^^^^ [trap]
-    test.rhai:2:5: route answered nothing; it answers a column of scores, or a place: does its last line end in `;`?
+    test.rhai:2:5: route returned nothing; it must return a column of scores, or an index: does its last line end in `;`?
       2 |     ()
         |     ^^ [trap]
     "#);
@@ -184,7 +184,7 @@ fn answers_of_the_wrong_form_are_named() {
 #[test]
 fn errors_of_the_script_come_with_their_line() {
     insta::assert_snapshot!(all(&[
-        body_fault("throw \"I give up\";"),
+        body_fault("throw \"no decision\";"),
         body_fault("throw #{ code: 5 };"),
         body_fault("s.queue_depht"),
         body_fault("r.prompt"),
@@ -216,8 +216,8 @@ fn errors_of_the_script_come_with_their_line() {
         route_fault("fn helper() { this.x }\nfn route(r, s) {\n    helper()\n}"),
         body_fault("let a = [1.0, 0.0/0.0, 2.0]; a.sort(|x, y| x / 0.0); a.sort(); throw a;"),
     ]), @r#"
-        test.rhai:2:5: in `route`: it threw: I give up
-          2 |     throw "I give up";
+        test.rhai:2:5: in `route`: it threw: no decision
+          2 |     throw "no decision";
             |     ^^^^^ [trap]
         test.rhai:2:5: in `route`: it threw: #{"code": 5}
           2 |     throw #{ code: 5 };
@@ -243,16 +243,16 @@ fn errors_of_the_script_come_with_their_line() {
         test.rhai:2:22: in `route`: a truth value is needed here, not a column; `&` and `|` combine columns, `any(column)` and `all(column)` make a truth value of one
           2 |     if s.queue_depth > 1 { 0 } else { 1 }
             |                      ^ [trap]
-        test.rhai:2:18: in `route`: there is no place 4: the column has the places 0 to 3
+        test.rhai:2:18: in `route`: there is no index 4: the column has the indices 0 to 3
           2 |     s.queue_depth[4]
             |                  ^ [trap]
-        test.rhai:2:18: in `route`: there is no place -1: the column has the places 0 to 3
+        test.rhai:2:18: in `route`: there is no index -1: the column has the indices 0 to 3
           2 |     s.queue_depth[-1]
             |                  ^ [trap]
         test.rhai:2:6: in `route`: there is no instance 9: there are 4
           2 |     s[9].queue_depth
             |      ^ [trap]
-        test.rhai:2:23: in `route`: there is no place 7: the array has the places 0 to 1
+        test.rhai:2:23: in `route`: there is no index 7: the array has the indices 0 to 1
           2 |     let a = [1, 2]; a[7]
             |                       ^ [trap]
         test.rhai:2:19: in `route`: one column has 4 entries and the other 2; only columns over the same things go together
@@ -359,7 +359,7 @@ fn what_does_not_compile_says_why() {
     test.rhai:1:1: `import` is not available to policies
       1 | import "x" as y;
         | ^^^^^^ [syntax]
-    test.rhai:1:15: in `the script`: there is no place 3: the array has the places 0 to 0
+    test.rhai:1:15: in `the script`: there is no index 3: the array has the indices 0 to 0
       1 | const A = [1][3];
         |               ^ [trap]
     test.rhai:1:6: in `the script`: more than 1000000 steps in one call: does a loop not end?
@@ -387,7 +387,7 @@ fn what_is_no_policy_is_named() {
         load_fault("fn rout(r, s) { 0 }"),
         load_fault("fn route(r, s, x) { 0 }"),
         load_fault("fn priority() { 0 }"),
-        load_fault("fn route(r, s) { 0 }\nfn notice(e) { }"),
+        load_fault("fn route(r, s) { 0 }\nfn observe(e) { }"),
         load_fault("// @events routed\nfn route(r, s) { 0 }"),
         load_fault("fn route(r, s) { 0 }\nfn constants() { #{} }"),
         load_fault(&"x".repeat(10 << 20)),
@@ -402,10 +402,10 @@ fn what_is_no_policy_is_named() {
     test.rhai:1:4: priority takes 1 parameter (r); line 1 has 0
       1 | fn priority() { 0 }
         |    ^^^^^^^^ [missing-export]
-    test.rhai:2:4: `notice` is never called: say of what, as in `// @events completed, routed`
-      2 | fn notice(e) { }
+    test.rhai:2:4: `observe` is never called: name its events, as in `// @events completed, routed`
+      2 | fn observe(e) { }
         |    ^^^^^^ [missing-export]
-    test.rhai: it asks for events (`// @events`) but has no function `notice(e)` to take them [missing-export]
+    test.rhai: it subscribes to events (`// @events`) but has no function `observe(e)` [missing-export]
     test.rhai:2:4: `constants` belongs to a latency model, which has `step_time(b)`
       2 | fn constants() { #{} }
         |    ^^^^^^^^^ [missing-export]
@@ -421,21 +421,21 @@ fn a_script_that_cannot_start_says_so() {
     };
     insta::assert_snapshot!(all(&[
         start("fn init() { 5 } fn route(r, s) { 0 }"),
-        start("fn init(info) {\n    info.facts.nothing * 2\n}\nfn route(r, s) { 0 }"),
+        start("fn init(info) {\n    info.model_facts.nothing * 2\n}\nfn route(r, s) { 0 }"),
         start("fn init() { loop {} } fn route(r, s) { 0 }"),
     ]), @r"
-    test.rhai:1:1: init answered a whole number; it answers the state, an object map `#{…}`
+    test.rhai:1:1: init returned a whole number; it must return the state, an object map `#{…}`
       1 | fn init() { 5 } fn route(r, s) { 0 }
         | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ [refused]
     test.rhai:2:24: in `init`: `*` does not work on nothing and a whole number; nothing, `()`, is what a missing entry or field holds: give another value with `??`
-      2 |     info.facts.nothing * 2
+      2 |     info.model_facts.nothing * 2
         |                        ^ [trap]
     test.rhai:1:4: in `init`: more than 1000000 steps in one call: does a loop not end?
       1 | fn init() { loop {} } fn route(r, s) { 0 }
         |    ^^^^ [out-of-fuel]
     ");
     let mut guest = guest::<dyn RoutingGuest>("fn route(r, s) { this.f = |x| x; this.view = s; 0 }");
-    route_on(guest.as_mut(), &Service::idle(4)).unwrap();
+    route_on(guest.as_mut(), &ScriptService::idle(4)).unwrap();
     insta::assert_snapshot!(all(&[
         guest.save().unwrap_err(),
         guest.fork().map(|_| ()).unwrap_err(),
@@ -478,7 +478,7 @@ fn files_are_checked_before_they_are_read() {
 #[test]
 fn nothing_takes_more_than_a_small_stack() {
     let attacks = || {
-        let service = Service::idle(4);
+        let service = ScriptService::idle(4);
         for body in [
             "let a = []; loop { a = [a]; }",
             "let m = #{}; loop { m = #{ m: m }; }",

@@ -1,4 +1,4 @@
-//! The page for authors, `sdk/rhai/README.md`, says all there is, and nothing that there is not.
+//! The documentation for script authors, `sdk/rhai/README.md`, lists every function and field, and no others.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const PAGE: &str = include_str!("../../../../../sdk/rhai/README.md");
 
-/// What stands between backticks, cut into words.
+/// The texts between backticks, split into words.
 fn words() -> BTreeSet<&'static str> {
     let code = PAGE.split('`').skip(1).step_by(2);
     code.flat_map(|code| code.split(|c: char| c != '_' && !c.is_ascii_alphanumeric())).collect()
@@ -30,7 +30,7 @@ fn the_page_names_everything() {
     }
 }
 
-/// Functions of the language named on the page can be called with something.
+/// Each Rhai function named on the page accepts some arguments.
 #[test]
 fn the_language_has_the_functions_named() {
     let kit = engine::kit(&Limits::default());
@@ -70,20 +70,20 @@ fn every_script_of_the_repository_works() {
     }
 }
 
-/// Asks all its functions, several times.
+/// Calls all functions of the plugin, several times.
 fn exercise(plugin: &Arc<dyn Plugin>) {
     for &kind in &plugin.description().kinds {
         let mut guest = plugin.start(&setup(kind, plugin.as_ref())).unwrap_or_else(|fault| panic!("{fault}"));
         for id in 0..5 {
-            ask(&mut guest, &request(id)).unwrap_or_else(|fault| panic!("{fault}"));
+            call_all(&mut guest, &request(id)).unwrap_or_else(|fault| panic!("{fault}"));
         }
         guest.fork().unwrap_or_else(|fault| panic!("{fault}"));
     }
 }
 
-fn ask(guest: &mut StartedGuest, request: &Request) -> Result<(), Fault> {
+fn call_all(guest: &mut StartedGuest, request: &Request) -> Result<(), Fault> {
     let view = seen(request);
-    let service = Service::idle(2);
+    let service = ScriptService::idle(2);
     let event = Event {
         at: Micros(9),
         kind: EventKind::Completed,
@@ -96,7 +96,7 @@ fn ask(guest: &mut StartedGuest, request: &Request) -> Result<(), Fault> {
         tags: request.tags,
         block: 0,
     };
-    guest.notice(&event)?;
+    guest.observe(&event)?;
     match guest {
         StartedGuest::Admission(guest) => guest.admit(&view, &service.view()).map(|_| ()),
         StartedGuest::Routing(guest) => {
@@ -138,7 +138,7 @@ fn ask(guest: &mut StartedGuest, request: &Request) -> Result<(), Fault> {
             let mut step = Batch::default();
             step.add_decode(100);
             let time = guest.step_time(&step)?;
-            assert!(time >= constants.shortest_step, "{time}");
+            assert!(time >= constants.shortest_step_us, "{time}");
             Ok(())
         }
     }

@@ -1,17 +1,17 @@
-//! Rows reach a guest's memory without the component layer as wasmtime's derived bindings put them there: field by
-//! field, each by its name.
+//! Without the component layer, rows arrive in a guest's memory exactly as wasmtime's derived bindings write them:
+//! field by field, each by its name.
 
 use proptest::prelude::*;
 use wasmtime::component::{ComponentNamedList, Instance, Lift, Lower};
 
 use super::*;
-use crate::rows::{AgesRow, EventRow, InstanceRow, QueuedRow, RequestRow, RunningRow, StepRow};
+use crate::rows::{EventRow, InstanceRow, QueuedRow, RequestRow, RunningRow, StalenessRow, StepRow};
 use crate::wasm::bindings;
 use crate::wasm::direct::Direct;
-use crate::wasm::functions::Scene;
+use crate::wasm::functions::DecisionRows;
 
-/// Leaves the arguments of a call at 4096: those that come by memory are put there by `cabi_realloc`,
-/// the others here.
+/// A module that leaves the arguments of a call at address 4096: `cabi_realloc` puts those that are passed in memory
+/// there, the module the others.
 fn recorder() -> String {
     let numbers = |types: &[(&str, usize)]| {
         let params: String =
@@ -33,19 +33,19 @@ fn recorder() -> String {
         (func (export "blis:policy/latency@1.0.0#constants") (result i32) (unreachable))
         (func (export "blis:policy/latency@1.0.0#queueing-time") (param i32) (result i64) (unreachable))
         (func (export "blis:policy/latency@1.0.0#step-time") {step} (result i64) {store_step} (i64.const 1))
-        (func (export "blis:policy/lifecycle@1.0.0#notice") {event} {store_event})
+        (func (export "blis:policy/lifecycle@1.0.0#observe") {event} {store_event})
         (memory (export"#
     );
     changed(&[
         ("(memory (export", &functions),
-        // 16 KB from 4096 on are its state.
+        // The state is 16 KB from 4096 on.
         (r#""\90\02\00\00" "\08\00\00\00")"#, r#""\00\10\00\00" "\00\40\00\00")"#),
     ])
 }
 
-/// A guest of the recorder, to be called with any bindings.
+/// A guest of the recorder, callable with any bindings.
 struct Recorder {
-    store: Store<Host>,
+    store: Store<WasmHost>,
     instance: Instance,
 }
 
@@ -56,15 +56,15 @@ impl Recorder {
         let engine = engine::engine(&settings()).expect("runs here");
         let component = Component::new(&engine, component).expect("compiles");
         let limits = Limits::default();
-        let file = File::new(Path::new("recorder.wasm"));
-        let host = Host::new(&file, limits, &Arc::from([]), Stream::new(0, ""), Log::default());
+        let file = PluginPath::new(Path::new("recorder.wasm"));
+        let host = WasmHost::new(&file, limits, &Arc::from([]), Stream::new(0, ""), WasmLog::default());
         let mut store = Store::new(&engine, host);
         store.set_fuel(u64::MAX).expect("counted");
         let instance = Linker::new(&engine).instantiate(&mut store, &component).expect("instantiates");
         Self { store, instance }
     }
 
-    /// What the guest saw of `params`.
+    /// The bytes of `params` that arrived in the guest.
     fn bytes<P, R>(&mut self, interface: &str, function: &str, params: P) -> Vec<u8>
     where
         P: ComponentNamedList + Lower,
@@ -83,43 +83,47 @@ impl Recorder {
         let index = self.instance.get_export_index(&mut self.store, None, &name).expect("exported");
         let index = self.instance.get_export_index(&mut self.store, Some(&index), function).expect("exported");
         let function = self.instance.get_typed_func::<P, R>(&mut self.store, &index).expect("of that type");
-        function.call(&mut self.store, params).expect("answers")
+        function.call(&mut self.store, params).expect("a result")
     }
 }
 
 /// A guest of the recorder that is called without the component layer.
 struct DirectRecorder {
-    store: Store<Host>,
+    store: Store<WasmHost>,
     instance: wasmtime::Instance,
-    code: direct::Core,
+    code: direct::LinkedModule,
 }
 
 impl DirectRecorder {
     fn new() -> Self {
         let core = wat::parse_str(recorder()).expect("assembles");
-        let file = File::new(Path::new("recorder.wasm"));
+        let file = PluginPath::new(Path::new("recorder.wasm"));
         let engine = engine::engine(&settings()).expect("runs here");
         let module = Module::new(&engine, &core).expect("compiles");
         let exports = inspect::module(&file, &core).expect("fits").exports;
-        let code = direct::Core::link(&module, exports).expect("links");
-        let host = Host::new(&file, Limits::default(), &Arc::from([]), Stream::new(0, ""), Log::default());
+        let code = direct::LinkedModule::link(&module, exports).expect("links");
+        let host = WasmHost::new(&file, Limits::default(), &Arc::from([]), Stream::new(0, ""), WasmLog::default());
         let mut store = Store::new(&engine, host);
         store.set_fuel(u64::MAX).expect("counted");
         let instance = Direct::instantiate(&code, &mut store).expect("instantiates");
         Self { store, instance, code }
     }
 
-    /// What the guest saw when it was asked as `kind`.
-    fn bytes<A>(&mut self, kind: Kind, ask: impl FnOnce(&Direct, &mut Store<Host>) -> wasmtime::Result<A>) -> Vec<u8> {
+    /// The bytes that arrived in the guest when it was called as `kind`.
+    fn bytes<A>(
+        &mut self,
+        kind: Kind,
+        call: impl FnOnce(&Direct, &mut Store<WasmHost>) -> wasmtime::Result<A>,
+    ) -> Vec<u8> {
         let Self { store, instance, code } = self;
-        let file = File::new(Path::new("recorder.wasm"));
+        let file = PluginPath::new(Path::new("recorder.wasm"));
         let functions = Direct::find(&file, code, store, instance, kind, true).expect("has them");
-        ask(&functions, store).expect("answers");
+        call(&functions, store).expect("a result");
         functions.save(store).expect("saves")
     }
 }
 
-/// A row with random numbers.
+/// A row of random numbers.
 macro_rules! random {
     ($source:ident, $row:ident { $($field:ident: $ty:ident),* $(,)? }) => {{
         $(let $field = random!(@number $source $ty);)*
@@ -139,21 +143,21 @@ proptest! {
 
         let request = random!(source, RequestRow {
             now_us: u64, arrival_us: u64, deadline_us: u64, id: u32, input_tokens: u32, max_output_tokens: u32,
-            prompt_blocks: u32, shared_blocks: u32, block_size: u32, urgency: i32, client_priority: i32,
+            prompt_blocks: u32, shared_blocks: u32, block_size: u32, class_priority: i32, client_priority: i32,
             slo_class: u32, tenant: u32, session: u32, model: u32, client: u32, prefix_group: u32,
             round_index: u32, tenant_in_flight: u32,
         });
-        let ages = random!(source, AgesRow { load_us: u64, cached_blocks_us: u64 });
+        let staleness = random!(source, StalenessRow { load_us: u64, cached_blocks_us: u64 });
         let instances: Vec<_> = (0..n).map(|_| random!(source, InstanceRow {
             kv_utilization: f64, cache_hit_rate: f64, preemption_count: u64, queue_depth: u32, batch_size: u32,
             in_flight: u32, cached_blocks: u32, free_kv_blocks: u32, total_kv_blocks: u32,
         })).collect();
         let records: Vec<_> = instances.iter().map(bindings::Instance::from).collect();
         let derived = recorder.bytes::<_, (u32,)>("routing", "route", (
-            bindings::Request::from(&request), bindings::Ages::from(&ages), records.as_slice(),
+            bindings::Request::from(&request), bindings::Staleness::from(&staleness), records.as_slice(),
         ));
-        let scene = Scene { request, ages, instances: &instances };
-        let ours = direct.bytes(Kind::Routing, |functions, store| functions.route(store, &scene));
+        let input = DecisionRows { request, staleness, instances: &instances };
+        let ours = direct.bytes(Kind::Routing, |functions, store| functions.route(store, &input));
         prop_assert_eq!(ours, derived);
 
         let queued = random!(source, QueuedRow {
@@ -166,7 +170,7 @@ proptest! {
 
         let running: Vec<_> = (0..n).map(|_| random!(source, RunningRow {
             arrival_us: u64, deadline_us: u64, priority: i64, id: u32, input_tokens: u32, computed_tokens: u32,
-            generated_tokens: u32, kv_blocks: u32, preemptions: u32, urgency: i32, slo_class: u32, tenant: u32,
+            generated_tokens: u32, kv_blocks: u32, preemptions: u32, class_priority: i32, slo_class: u32, tenant: u32,
             session: u32,
         })).collect();
         let records: Vec<_> = running.iter().map(bindings::Running::from).collect();
@@ -186,8 +190,8 @@ proptest! {
             at_us: u64, ttft_us: u64, e2e_us: u64, kind: u32, request: u32, instance: u32, input_tokens: u32,
             generated_tokens: u32, slo_class: u32, tenant: u32, session: u32, prefix_group: u32, block: u32,
         });
-        let derived = recorder.bytes::<_, ()>("lifecycle", "notice", (bindings::Event::from(&event),));
-        let ours = direct.bytes(Kind::Latency, |functions, store| functions.notice(store, &event));
+        let derived = recorder.bytes::<_, ()>("lifecycle", "observe", (bindings::Event::from(&event),));
+        let ours = direct.bytes(Kind::Latency, |functions, store| functions.observe(store, &event));
         prop_assert_eq!(ours, derived);
     }
 }
@@ -197,8 +201,9 @@ fn the_recorder_tells_rows_apart() {
     let mut recorder = Recorder::new();
     let mut saw = |id| {
         let request = RequestRow { id, ..RequestRow::default() };
-        let (request, ages) = (bindings::Request::from(&request), bindings::Ages::from(&AgesRow::default()));
-        recorder.bytes::<_, (u32,)>("routing", "route", (request, ages, [].as_slice() as &[bindings::Instance]))
+        let (request, staleness) =
+            (bindings::Request::from(&request), bindings::Staleness::from(&StalenessRow::default()));
+        recorder.bytes::<_, (u32,)>("routing", "route", (request, staleness, [].as_slice() as &[bindings::Instance]))
     };
     let (one, two) = (saw(1), saw(2));
     assert_ne!(one, two);

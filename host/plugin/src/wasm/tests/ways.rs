@@ -1,4 +1,4 @@
-//! Two ways to call the same functions, one of them faster: nobody can tell which was taken.
+//! The two ways to call functions give the same results; only their speed differs.
 
 use blis_sim::policy::Reads;
 
@@ -29,23 +29,23 @@ fn component(text: &str) -> Vec<u8> {
 }
 
 fn is_standard(component: &[u8]) -> bool {
-    let file = File::new(Path::new("router.wasm"));
+    let file = PluginPath::new(Path::new("router.wasm"));
     standard::main_module(component, &inspect::component(&file, component).expect("fits")).is_some()
 }
 
 #[test]
-fn they_answer_alike() {
+fn both_ways_return_the_same() {
     for (name, bytes) in committed() {
         assert!(is_standard(&bytes), "{name} takes the fast way");
         let [fast, typed] = [Way::Fastest, Way::Typed].map(|way| load_by(way, &name, &bytes).expect("loads"));
         assert_eq!(fast.description(), typed.description(), "{name}");
         for kind in fast.description().kinds.clone() {
-            let setup = Setup {
+            let setup = GuestSetup {
                 kind,
                 parameters: fast.description().parameters.iter().map(|parameter| parameter.default).collect(),
                 instances: inputs::instances(9).into(),
                 names: NAMES.map(Box::from).into(),
-                facts: [("num_layers".to_owned(), 32.0), ("total_params".to_owned(), 8e9)].into(),
+                model_facts: [("num_layers".to_owned(), 32.0), ("total_params".to_owned(), 8e9)].into(),
                 explain: true,
                 ..setup(kind)
             };
@@ -54,14 +54,14 @@ fn they_answer_alike() {
                 assert_eq!(fast, typed, "{name} refuses");
                 continue;
             }
-            let plausible = (0..40).map(|item| Question::plausible(kind, 9, item));
-            let extreme = Question::extreme(kind, 9).into_iter().map(|(_, question)| question);
+            let plausible = (0..40).map(|item| GuestCall::plausible(kind, 9, item));
+            let extreme = GuestCall::extreme(kind, 9).into_iter().map(|(_, question)| question);
             for question in plausible.chain(extreme) {
                 let ties = Ties::Random(Stream::new(1, "ties"));
-                let answers = guests.each_mut().map(|guest| {
-                    question.ask(guest.as_mut().expect("starts"), &ties).map_err(|fault| fault.to_string())
+                let results = guests.each_mut().map(|guest| {
+                    question.run(guest.as_mut().expect("starts"), &ties).map_err(|fault| fault.to_string())
                 });
-                assert_eq!(answers[0], answers[1], "{name}: {question:?}");
+                assert_eq!(results[0], results[1], "{name}: {question:?}");
             }
             let states = guests.each_mut().map(|guest| guest.as_mut().expect("starts").save().expect("saves"));
             assert_eq!(states[0], states[1], "{name}");
@@ -70,7 +70,7 @@ fn they_answer_alike() {
 }
 
 #[test]
-fn the_host_answers_both() {
+fn host_functions_work_both_ways() {
     let text = routing(
         r#"(import "blis:policy/host@1.0.0" "text" (func $text (param i32 i32)))
         (import "blis:policy/host@1.0.0" "prompt-blocks" (func $blocks (param i32)))"#,
@@ -80,16 +80,17 @@ fn the_host_answers_both() {
           (i32.load offset=8 (i32.load (i32.const 700)))
           (i32.load8_u (i32.load (i32.const 720)))))",
     );
-    let answers = [Way::Fastest, Way::Typed].map(|way| {
+    let results = [Way::Fastest, Way::Typed].map(|way| {
         let plugin = load_by(way, "router.wasm", &component(&text));
         let mut guest = plugin.and_then(|plugin| router(plugin.as_ref(), &setup(Kind::Routing))).expect("starts");
         route(guest.as_mut(), &[0], &mut Vec::new())
     });
-    assert_eq!(answers, [Ok(40 + usize::from(b'g')), Ok(40 + usize::from(b'g'))]);
+    assert_eq!(results, [Ok(40 + usize::from(b'g')), Ok(40 + usize::from(b'g'))]);
 }
 
-/// As it learns what changed: the number of places and the first of them, or 100; four are too much for it.
-const LEARNS: [&str; 2] = [
+/// A guest that uses `changed`: it returns the number of indices plus the first of them, or 100 for none; four indices
+/// make it trap.
+const USES_CHANGED: [&str; 2] = [
     r#"(import "blis:policy/host@1.0.0" "changed" (func $changed (param i32)))"#,
     "(call $changed (i32.const 700))
     (if (i32.eqz (i32.load8_u (i32.const 700))) (then (return (i32.const 100))))
@@ -101,46 +102,47 @@ const LEARNS: [&str; 2] = [
 ];
 
 #[test]
-fn what_changed_is_told_both() {
-    let text = routing(LEARNS[0], LEARNS[1]);
+fn changed_works_both_ways() {
+    let text = routing(USES_CHANGED[0], USES_CHANGED[1]);
     for way in [Way::Fastest, Way::Typed] {
         let plugin = load_by(way, "router.wasm", &component(&text)).expect("loads");
-        let mut guest = router(plugin.as_ref(), &Setup { explain: true, ..setup(Kind::Routing) }).expect("starts");
+        let mut guest = router(plugin.as_ref(), &GuestSetup { explain: true, ..setup(Kind::Routing) }).expect("starts");
         let reads = Reads { cached_blocks: false, ..plugin.description().reads };
-        let mut service = inputs::Service::new(9);
-        let mut go_on = |decisions| {
-            (0..decisions).for_each(|_| service.go_on(reads));
+        let mut service = inputs::SyntheticService::new(9);
+        let mut advance = |decisions| {
+            (0..decisions).for_each(|_| service.advance(reads));
             service.clone()
         };
-        let ask = |guest: &mut dyn RoutingGuest, service: &inputs::Service| {
+        let call = |guest: &mut dyn RoutingGuest, service: &inputs::SyntheticService| {
             guest.route(&service.request(), &service.cluster(), &Ties::LowestIndex, &mut Vec::new())
         };
-        // Where a request came in decision 0, 1, 2 …: 7 places further every time. In every ninth signals are read.
-        let answers: Vec<_> = (0..11).map(|_| ask(guest.as_mut(), &go_on(1)).expect("answers")).collect();
-        assert_eq!(answers, [100, 27, 25, 23, 21, 28, 26, 24, 22, 100, 27], "{way:?}");
-        let later = go_on(1);
+        // The index of the request's instance in decisions 0, 1, 2 …: 7 further every time. All signals are refreshed
+        // every ninth decision.
+        let results: Vec<_> = (0..11).map(|_| call(guest.as_mut(), &advance(1)).expect("a result")).collect();
+        assert_eq!(results, [100, 27, 25, 23, 21, 28, 26, 24, 22, 100, 27], "{way:?}");
+        let later = advance(1);
         let mut fork = guest.fork().and_then(StartedGuest::into_kind).expect("forks");
-        assert_eq!([&mut fork, &mut guest].map(|guest| ask(guest.as_mut(), &later)), [Ok(100), Ok(25)], "{way:?}");
-        assert_eq!(ask(guest.as_mut(), &later), Ok(0), "nothing did");
+        assert_eq!([&mut fork, &mut guest].map(|guest| call(guest.as_mut(), &later)), [Ok(100), Ok(25)], "{way:?}");
+        assert_eq!(call(guest.as_mut(), &later), Ok(0), "nothing did");
         let state = guest.save().expect("saves");
         guest.restore(&state).expect("restores");
-        assert_eq!([(); 2].map(|()| ask(guest.as_mut(), &later)), [Ok(100), Ok(0)], "{way:?}");
-        let later = go_on(2);
-        ask(guest.as_mut(), &later).expect_err("four are too much");
-        assert_eq!([(); 2].map(|()| ask(guest.as_mut(), &later)), [Ok(100), Ok(0)], "{way:?}");
+        assert_eq!([(); 2].map(|()| call(guest.as_mut(), &later)), [Ok(100), Ok(0)], "{way:?}");
+        let later = advance(2);
+        call(guest.as_mut(), &later).expect_err("four are too much");
+        assert_eq!([(); 2].map(|()| call(guest.as_mut(), &later)), [Ok(100), Ok(0)], "{way:?}");
     }
 }
 
 #[test]
-fn where_the_answer_goes_is_checked() {
-    let at = |place: &str| {
-        let text = routing(LEARNS[0], &LEARNS[1].replacen("700", place, 1));
-        let answers = [Way::Fastest, Way::Typed].map(|way| {
+fn the_result_area_is_checked() {
+    let at = |address: &str| {
+        let text = routing(USES_CHANGED[0], &USES_CHANGED[1].replacen("700", address, 1));
+        let results = [Way::Fastest, Way::Typed].map(|way| {
             let plugin = load_by(way, "router.wasm", &component(&text));
             let mut guest = plugin.and_then(|plugin| router(plugin.as_ref(), &setup(Kind::Routing))).expect("starts");
-            route(guest.as_mut(), &[0], &mut Vec::new()).expect_err("no place for it").kind
+            route(guest.as_mut(), &[0], &mut Vec::new()).expect_err("out of bounds").kind
         });
-        assert_eq!(answers, [FaultKind::Trap; 2], "{place}");
+        assert_eq!(results, [FaultKind::Trap; 2], "{address}");
     };
     ["702", "131064", "-4"].into_iter().for_each(at);
 }
@@ -149,7 +151,7 @@ fn where_the_answer_goes_is_checked() {
 fn a_component_of_more_than_one_module_is_not_standard() {
     let bytes = fixture();
     assert!(is_standard(&bytes));
-    // A further module, at the end; one that could be no table of functions.
+    // Adds a module at the end, which could not be one of the table modules.
     let with = |module: &str| {
         let module = wat::parse_str(module).expect("assembles");
         let mut more = bytes.clone();
@@ -177,8 +179,8 @@ fn a_function_to_be_called_after_a_number_is_not_standard() {
 }
 
 #[test]
-fn what_is_called_after_an_answer_is_called() {
-    // It counts in the state, as `route` does.
+fn post_return_functions_are_called() {
+    // `observe` counts in the state, as `route` does.
     let text = changed(&[(
         ";; imports",
         r#"(func (export "cabi_post_blis:policy/routing@1.0.0#scores") (param i32)
@@ -186,7 +188,7 @@ fn what_is_called_after_an_answer_is_called() {
     )]);
     let counts = [Way::Fastest, Way::Typed].map(|way| {
         let plugin = load_by(way, "router.wasm", &component(&text));
-        let explain = Setup { explain: true, ..setup(Kind::Routing) };
+        let explain = GuestSetup { explain: true, ..setup(Kind::Routing) };
         let mut guest = plugin.and_then(|plugin| router(plugin.as_ref(), &explain)).expect("starts");
         route(guest.as_mut(), &[1, 0], &mut Vec::new()).expect("routes");
         guest.save().expect("saves")[0]

@@ -1,10 +1,10 @@
-//! Compiled code, kept from process to process: a file for each content, as wasmtime maps it into memory.
+//! A cache of compiled code that outlives the process: one file for each plugin, in the format that wasmtime maps into
+//! memory.
 //!
-//! A file is named after all that its content depends on: the bytes of the plugin, the interface they
-//! were checked against, wasmtime, its settings and this machine's kind of processor. It is written
-//! under another name and then renamed, so nobody sees half a file, and never changed afterwards. What
-//! is found is run as it is, so the folder must be the user's own: one that others may write to is not
-//! used.
+//! The name of a file depends on everything that determines its content: the bytes of the plugin, the interface they
+//! were checked against, wasmtime, its settings and the CPU type of this machine. A file is written under another name
+//! and then renamed, so that no process reads an incomplete file, and never changes afterwards. Code in the folder runs
+//! without further checks, so the folder must belong to the user: one that others may write to is not used.
 
 #![allow(unsafe_code)] // compiled code is taken from a file
 
@@ -19,44 +19,44 @@ use wasmtime::component::Component;
 use wasmtime::{Engine, Module};
 
 use super::componentize::WIT;
-use super::{Kept, Settings};
+use super::{CompileCache, WasmSettings};
 use crate::limits::COMPILED_FILES;
 
-/// Where the compiled form of one plugin is, or would be.
-pub(super) struct Compiled<'a> {
+/// The cache entry of one plugin, which need not exist yet.
+pub(super) struct CachedCode<'a> {
     engine: &'a Engine,
-    /// Without extension; `None` if nothing is kept.
+    /// The path without extension; `None` if there is no cache.
     path: Option<PathBuf>,
 }
 
-impl<'a> Compiled<'a> {
-    /// Of the file whose SHA-256 is `sha256`.
-    pub(super) fn of(engine: &'a Engine, sha256: &str, settings: &Settings) -> Self {
-        let path = folder(&settings.kept).map(|folder| folder.join(name(engine, sha256)));
+impl<'a> CachedCode<'a> {
+    /// The entry for the plugin with the SHA-256 `sha256`.
+    pub(super) fn of(engine: &'a Engine, sha256: &str, settings: &WasmSettings) -> Self {
+        let path = folder(&settings.cache).map(|folder| folder.join(name(engine, sha256)));
         Self { engine, path }
     }
 
-    /// Its core module, if that was kept.
+    /// The compiled core module, if it is in the cache.
     pub(super) fn module(&self) -> Option<Module> {
         let file = self.found("module")?;
-        // SAFETY: only `keep` writes such files, in a folder that is the user's alone; they hold what
-        // wasmtime made, which checks that they are its own of the same version and settings.
+        // SAFETY: only `store` writes such files, in a folder that only the user can write to; wasmtime produced their
+        // content and checks that version and settings are the same.
         self.usable(&file, unsafe { Module::deserialize_file(self.engine, &file) })
     }
 
-    /// The component, if it was kept.
+    /// The compiled component, if it is in the cache.
     pub(super) fn component(&self) -> Option<Component> {
         let file = self.found("component")?;
         // SAFETY: as above.
         self.usable(&file, unsafe { Component::deserialize_file(self.engine, &file) })
     }
 
-    pub(super) fn keep_module(&self, module: &Module) {
-        self.keep("module", || module.serialize());
+    pub(super) fn store_module(&self, module: &Module) {
+        self.store("module", || module.serialize());
     }
 
-    pub(super) fn keep_component(&self, component: &Component) {
-        self.keep("component", || component.serialize());
+    pub(super) fn store_component(&self, component: &Component) {
+        self.store("component", || component.serialize());
     }
 
     fn found(&self, form: &str) -> Option<PathBuf> {
@@ -68,27 +68,27 @@ impl<'a> Compiled<'a> {
         code.inspect_err(|error| tracing::debug!("{} is compiled anew: {error:#}", file.display())).ok()
     }
 
-    /// Without it everything works, but loading takes longer.
-    fn keep(&self, form: &str, code: impl FnOnce() -> wasmtime::Result<Vec<u8>>) {
+    /// Writes to the cache. Errors are ignored: without the cache loading only takes longer.
+    fn store(&self, form: &str, code: impl FnOnce() -> wasmtime::Result<Vec<u8>>) {
         let Some(path) = &self.path else { return };
-        let kept = code().map_err(|error| format!("{error:#}")).and_then(|code| {
+        let stored = code().map_err(|error| format!("{error:#}")).and_then(|code| {
             write(&path.with_extension(form), &code).map_err(|error| format!("{}: {error}", path.display()))
         });
-        if let Err(error) = kept {
-            tracing::warn!("a compiled plugin is not kept for the next run: {error}");
+        if let Err(error) = stored {
+            tracing::warn!("a compiled plugin was not cached: {error}");
         }
     }
 }
 
-fn folder(kept: &Kept) -> Option<PathBuf> {
-    match kept {
-        Kept::Nowhere => None,
-        Kept::Folder(folder) => Some(folder.clone()),
-        Kept::UserCache => Some(user_cache()?.join("blis").join("compiled")),
+fn folder(cache: &CompileCache) -> Option<PathBuf> {
+    match cache {
+        CompileCache::Disabled => None,
+        CompileCache::Folder(folder) => Some(folder.clone()),
+        CompileCache::UserCache => Some(user_cache()?.join("blis").join("compiled")),
     }
 }
 
-/// The user's cache folder, as the platform has it.
+/// The user's cache folder on this platform.
 fn user_cache() -> Option<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     if cfg!(windows) {
@@ -100,7 +100,7 @@ fn user_cache() -> Option<PathBuf> {
     }
 }
 
-/// All that compiled code depends on, as 64 hexadecimal digits.
+/// A hash of everything that compiled code depends on, as 64 hexadecimal digits.
 fn name(engine: &Engine, sha256: &str) -> String {
     struct Digest(Sha256);
     impl Hasher for Digest {
@@ -108,7 +108,7 @@ fn name(engine: &Engine, sha256: &str) -> String {
             self.0.update(bytes);
         }
         fn finish(&self) -> u64 {
-            0 // nobody asks
+            0 // not called
         }
     }
     let mut digest = Digest(Sha256::new());
@@ -119,7 +119,7 @@ fn name(engine: &Engine, sha256: &str) -> String {
     digest.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The interface that components are checked against (FNV-1a).
+/// A hash (FNV-1a) of the interface that components are checked against.
 const INTERFACE: u64 = {
     let (text, mut hash, mut i) = (WIT.as_bytes(), 0xcbf2_9ce4_8422_2325_u64, 0);
     while i < text.len() {
@@ -137,10 +137,10 @@ fn write(file: &Path, code: &[u8]) -> std::io::Result<()> {
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(folder)?;
     if !is_private(folder) {
-        return Err(std::io::Error::other("others may write to that folder"));
+        return Err(std::io::Error::other("other users may write to that folder"));
     }
     make_room(folder)?;
-    // Of this process and thread alone.
+    // The name is unique to this process and thread.
     let number = std::thread::current().id();
     let draft = file.with_extension(format!("{}-{number:?}.draft", std::process::id()));
     let written =
@@ -151,7 +151,7 @@ fn write(file: &Path, code: &[u8]) -> std::io::Result<()> {
     written
 }
 
-/// Whether nobody but its owner, who is the one who runs this, may write to `folder`.
+/// Whether `folder` belongs to the current user and no other user may write to it.
 #[cfg(unix)]
 fn is_private(folder: &Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;
@@ -159,13 +159,13 @@ fn is_private(folder: &Path) -> bool {
         .is_ok_and(|known| known.mode() & 0o022 == 0 && known.uid() == rustix::process::geteuid().as_raw())
 }
 
-/// Elsewhere the user's cache folder is private by default.
+/// On other platforms the user's cache folder is private by default.
 #[cfg(not(unix))]
 fn is_private(folder: &Path) -> bool {
     folder.is_dir()
 }
 
-/// Removes the older half if there are many.
+/// Removes the older half of the files if there are too many.
 fn make_room(folder: &Path) -> std::io::Result<()> {
     let mut files: Vec<(SystemTime, PathBuf)> = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -178,7 +178,7 @@ fn make_room(folder: &Path) -> std::io::Result<()> {
     files.sort();
     files.truncate(files.len() / 2);
     for (_, file) in files {
-        // Another process may have been faster; one that runs from it keeps it until it ends.
+        // Another process may have removed it first; a process that runs the code keeps the file open until it ends.
         let _ = fs::remove_file(file);
     }
     Ok(())
