@@ -7,6 +7,7 @@ use std::sync::Arc;
 use blis_sim::latency::LatencyModel;
 
 use super::latency_kind::LatencyKind;
+use super::policy::Sourced;
 
 /// What the user said about a deployment.
 #[derive(Clone, Debug)]
@@ -33,6 +34,8 @@ pub struct DeploymentArgs {
     pub alpha_coeffs: Option<Vec<f64>>,
     /// `--beta-coeffs`: three for blackbox, 7 to 11 for trained-physics, 8 for physics.
     pub beta_coeffs: Option<Vec<f64>>,
+    /// `--policy-param latency.NAME=VALUE`: coefficients that replace those of the deployment; not with lists of them.
+    pub latency_parameters: Vec<(String, Sourced<f64>)>,
     /// `--coefficients`: a file of `blis fit` for physics; the built-in one by default.
     pub coefficients: Option<PathBuf>,
     /// `--total-kv-blocks`, at least 1.
@@ -65,6 +68,7 @@ impl DeploymentArgs {
             usual_latency: LatencyKind::Physics,
             alpha_coeffs: None,
             beta_coeffs: None,
+            latency_parameters: Vec::new(),
             coefficients: None,
             total_kv_blocks: None,
             block_size: 16,

@@ -49,6 +49,8 @@ pub enum ConfigError {
     },
     /// A file whose content makes no sense.
     Parse(Diagnostic),
+    /// A coefficient set by name that the latency model does not have, or out of its range.
+    Parameter(Diagnostic),
     /// The architecture is needed, and unknown.
     NoModelConfig {
         /// The model.
@@ -99,7 +101,7 @@ impl Diagnose for ConfigError {
             }
             Self::Conflict { message, hint } => Diagnostic::new(message).hint(hint),
             Self::Read { path, source } => unreadable(&path.display().to_string(), source),
-            Self::Parse(diagnostic) => diagnostic.clone(),
+            Self::Parse(diagnostic) | Self::Parameter(diagnostic) => diagnostic.clone(),
             Self::NoModelConfig { model, needed_for, instead } => Diagnostic::new(format!(
                 "the architecture of `{model}` is unknown, and {needed_for} needs it"
             ))

@@ -12,6 +12,7 @@ mod hardware;
 mod known;
 mod latency_kind;
 mod latency_name;
+mod latency_parameters;
 mod model;
 pub mod physics;
 pub mod policy;

@@ -13,7 +13,7 @@ use super::error::ConfigError;
 use super::hardware::{Catalogue, Hardware, MeasuredKernels};
 use super::model::LoadedModel;
 use super::physics::CoefficientFile;
-use super::{Deployment, DeploymentArgs, KvBlocksSource, LatencyKind, model, short_name};
+use super::{Deployment, DeploymentArgs, KvBlocksSource, LatencyKind, latency_parameters, model, short_name};
 use blis_diag::Diagnostic;
 
 const DEFAULT_HARDWARE: &str = "H100";
@@ -47,7 +47,8 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         Choice { args, name: &name, config: config.as_ref(), catalogue: &catalogue, hardware, kind, row, moe_comm };
 
     let tensor_parallel_size = choice.tensor_parallel_size(&mut notes)?;
-    let (alpha, beta) = choice.coefficients(tensor_parallel_size, &mut notes)?;
+    let (mut alpha, mut beta) = choice.coefficients(tensor_parallel_size, &mut notes)?;
+    replace_coefficients(args, kind, (&mut alpha, &mut beta), &mut notes)?;
     let latency = choice.latency(tensor_parallel_size, &alpha, &beta)?;
     let (total_kv_blocks, kv_blocks_source) = choice.kv_blocks(tensor_parallel_size, &mut notes)?;
     let max_model_len = choice.max_model_len(total_kv_blocks, &mut notes);
@@ -77,6 +78,22 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         notes,
         model: name,
     })
+}
+
+/// Replaces the coefficients that are set by name, and notes which.
+fn replace_coefficients(
+    args: &DeploymentArgs,
+    kind: LatencyKind,
+    (alpha, beta): (&mut [f64], &mut [f64]),
+    notes: &mut Vec<String>,
+) -> Result<(), ConfigError> {
+    let values = &args.latency_parameters;
+    latency_parameters::replace(kind, values, alpha, beta)?;
+    if !values.is_empty() {
+        let values: Vec<_> = values.iter().map(|(name, value)| format!("{name} {}", value.value)).collect();
+        notes.push(format!("{kind} with coefficients of its own ({}): not validated", values.join(", ")));
+    }
+    Ok(())
 }
 
 /// What latency models are made of, by the names of `config.json` and of the GPU's file. Without a
@@ -380,6 +397,12 @@ fn check_ranges(args: &DeploymentArgs) -> Result<(), ConfigError> {
         return Err(ConfigError::Conflict {
             message: format!("`{given}` is given without `{missing}`"),
             hint: "coefficients belong together: give both or neither".into(),
+        });
+    }
+    if let (Some(_), Some((name, _))) = (&args.beta_coeffs, args.latency_parameters.first()) {
+        return Err(ConfigError::Conflict {
+            message: format!("`{name}` of the latency model cannot be set together with `--beta-coeffs`"),
+            hint: "the lists name every coefficient: change the value there, or leave out the lists".into(),
         });
     }
     Ok(())

@@ -55,7 +55,14 @@ impl Experiment {
                 Others::Kept => self.choices.clone(),
                 Others::Defaults => Choices::default(),
             };
-            return PolicySettings::choose(&flags, Some(&bundle), &*self.catalog).map_err(usage);
+            let settings = PolicySettings::choose(&flags, Some(&bundle), &*self.catalog).map_err(usage)?;
+            // The deployment, and with it the latency model, is the same for all candidates.
+            let of_bundle = |(_, value): &&(String, Sourced<f64>)| matches!(value.source, Source::File(_));
+            if let Some((name, _)) = settings.latency_parameters.iter().find(of_bundle) {
+                return Err(Failure::usage(format_args!("`{contestant}` sets `{name}` of the latency model"))
+                    .hint(format!("set it for all candidates: `--policy-param latency.{name}=VALUE`")));
+            }
+            return Ok(settings);
         }
         if let Err(Unusable::Unknown { hint }) = self.catalog.plugin(Kind::Routing, contestant) {
             return Err(

@@ -205,7 +205,10 @@ impl Experiment {
         }
         check_apart(evaluation.trace_path.as_deref(), &files)?;
         Ok(Self {
-            deployment: deployment(model, &spec),
+            deployment: DeploymentArgs {
+                latency_parameters: policies.latency_parameters.clone(),
+                ..deployment(model, &spec)
+            },
             engine: EngineConfig::new(&spec, &policies),
             cluster: ClusterSettings::new(&spec, policies),
             evaluation,
@@ -503,6 +506,7 @@ fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
         },
         alpha_coeffs: spec.alpha_coeffs.clone(),
         beta_coeffs: spec.beta_coeffs.clone(),
+        latency_parameters: Vec::new(),
         coefficients: spec.coefficients.clone(),
         total_kv_blocks: spec.total_kv_blocks,
         block_size: spec.block_size_in_tokens.unwrap_or(defaults::BLOCK_SIZE_IN_TOKENS),

@@ -83,6 +83,10 @@ impl Explanation<'_> {
             LatencyKind::Roofline => Source::Told("roofline has none".into()),
             LatencyKind::Blackbox => self.noted("blackbox coefficients ", "trained"),
         };
+        let trained = match args.latency_parameters.is_empty() {
+            true => trained,
+            false => Source::Told(format!("{trained}; parameters of `latency` below").into()),
+        };
         self.flag(page, "coefficients", path(args.coefficients.as_deref()));
         self.or_else(page, "alpha-coeffs", list(&deployment.alpha), trained.clone());
         self.or_else(page, "beta-coeffs", list(&deployment.beta), trained);

@@ -3,24 +3,24 @@
 use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::policy::{AdmissionPolicy, Classes, PriorityPolicy, RoutingPolicy};
 
-use super::registry::{Build, BuiltIn, Values};
+use super::registry::{Build, BuiltIn, ParameterValues};
 use super::{PolicySettings, PolicyUse};
 use blis_plugin::Kind;
 
 impl PolicyUse {
     /// The values of the parameters, in the order in which they were given.
-    pub(super) fn values(&self) -> Values {
-        Values(self.parameters.iter().map(|(name, value)| (name.clone(), value.value)).collect())
+    pub(super) fn values(&self) -> ParameterValues {
+        ParameterValues(self.parameters.iter().map(|(name, value)| (name.clone(), value.value)).collect())
     }
 }
 
 impl PolicySettings {
     /// The built-in policy for `kind` with its values; the default where a plugin decides.
-    fn built_in(&self, kind: Kind) -> (&'static BuiltIn, Values) {
+    fn built_in(&self, kind: Kind) -> (&'static BuiltIn, ParameterValues) {
         let used = self.used(kind).and_then(|used| Some((used.built_in?, used.values())));
         used.unwrap_or_else(|| {
             let row = BuiltIn::default_of(kind);
-            (row, Values(row.parameters().into_iter().map(|number| (number.name, number.default)).collect()))
+            (row, ParameterValues(row.parameters().into_iter().map(|one| (one.name, one.default)).collect()))
         })
     }
 

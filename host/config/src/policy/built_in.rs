@@ -12,7 +12,8 @@ use blis_sim::policy::{
 };
 use blis_sim::units::Micros;
 
-use super::registry::{Build, BuiltIn, VERSION, Values};
+use super::registry::{Build, BuiltIn, ParameterValues, VERSION};
+use crate::latency_parameters::ALPHAS;
 use crate::{Deployment, DeploymentArgs, LatencyKind, resolve};
 use blis_plugin::find::sha256;
 use blis_plugin::{
@@ -30,15 +31,23 @@ struct BuiltInPlugin {
 /// The deployment on which built-in latency models are described, checked and measured.
 const MODEL: &str = "meta-llama/llama-3.1-8b-instruct";
 
-fn deployment(kind: LatencyKind) -> Result<Deployment, String> {
-    let args = DeploymentArgs { latency_model: Some(kind), ..DeploymentArgs::new(MODEL) };
+/// `coefficients` are all of the model, α before β; none where it has no parameters.
+fn deployment(kind: LatencyKind, coefficients: &[f64]) -> Result<Deployment, String> {
+    let (alpha, beta) = coefficients.split_at(ALPHAS.min(coefficients.len()));
+    let list = |values: &[f64]| (!coefficients.is_empty()).then(|| values.to_vec());
+    let args = DeploymentArgs {
+        latency_model: Some(kind),
+        alpha_coeffs: list(alpha),
+        beta_coeffs: list(beta),
+        ..DeploymentArgs::new(MODEL)
+    };
     resolve(&args).map_err(|error| error.to_string())
 }
 
 impl BuiltInPlugin {
     fn new(row: &'static BuiltIn) -> Self {
         let parameters = row.parameters();
-        let defaults = Values(parameters.iter().map(|one| (one.name.clone(), one.default)).collect());
+        let defaults = ParameterValues(parameters.iter().map(|one| (one.name.clone(), one.default)).collect());
         // A policy whose defaults make no sense reads nothing; a test builds them all.
         let reads = match row.build {
             Build::Admission(build) => build(&defaults).map_or(Reads::NOTHING, |policy| policy.reads()),
@@ -47,7 +56,9 @@ impl BuiltInPlugin {
         };
         let every_step = match row.build {
             Build::Latency(kind) => {
-                deployment(kind).is_ok_and(|deployment| deployment.latency.context_effect() == ContextEffect::Any)
+                let coefficients: Vec<f64> = parameters.iter().map(|parameter| parameter.default).collect();
+                deployment(kind, &coefficients)
+                    .is_ok_and(|deployment| deployment.latency.context_effect() == ContextEffect::Any)
             }
             _ => false,
         };
@@ -93,14 +104,14 @@ impl Plugin for BuiltInPlugin {
     fn start(&self, setup: &Setup) -> Result<StartedGuest, Fault> {
         let refused = |what: String| Fault::new(FaultKind::Refused, format!("{}: {what}", self.row.name));
         let names = self.description.parameters.iter().map(|parameter| parameter.name.clone());
-        let values = Values(names.zip(setup.parameters.iter().copied()).collect());
+        let values = ParameterValues(names.zip(setup.parameters.iter().copied()).collect());
         Ok(match self.row.build {
             Build::Admission(build) => build(&values).map_err(refused)?.start(),
             Build::Routing(build) => build(&values).map_err(refused)?.start(),
             Build::Priority(build) => build(&Classes::new(setup.names.iter().map(AsRef::as_ref), &[])).start(),
             Build::Scheduling(scheduler) => scheduler.start(),
             Build::Preemption(preemption) => preemption.start(),
-            Build::Latency(kind) => deployment(kind).map_err(refused)?.latency.start(),
+            Build::Latency(kind) => deployment(kind, &setup.parameters).map_err(refused)?.latency.start(),
         })
     }
 }

@@ -43,8 +43,8 @@ impl Choices {
 
     /// Sets the parameter that BLIS calls `key`, if there is a value.
     pub fn set(&mut self, key: &'static str, value: Option<Sourced<f64>>) {
-        let (Some(value), Some((row, number))) = (value, BuiltIn::by_key(key)) else { return };
-        self.parameters.push(Given { kind: row.kind, name: number.name.to_owned(), value, key: Some(key) });
+        let (Some(value), Some((row, parameter))) = (value, BuiltIn::by_key(key)) else { return };
+        self.parameters.push(Given { kind: row.kind, name: parameter.name.to_owned(), value, key: Some(key) });
     }
 
     /// The same without a word about `kind`.

@@ -25,6 +25,7 @@ impl PolicySettings {
             uses: Kind::ALL.into_iter().filter_map(|kind| used(kind).transpose()).collect::<Result<_, _>>()?,
             slo_priorities: over(&flags.slo_priorities, &said.file.slo_priorities),
             tenant_budgets: over(&flags.tenant_budgets, &said.file.tenant_budgets),
+            latency_parameters: said.latency_parameters(),
         })
     }
 }
@@ -94,7 +95,7 @@ impl Said<'_> {
             return Ok(Some(used));
         };
         match kind {
-            Kind::Latency => self.check_latency().map(|()| None),
+            Kind::Latency => Ok(None),
             Kind::Routing if row.name == WEIGHTED => self.weighted(row, name).map(Some),
             _ => self.built_in(row, name).map(Some),
         }
@@ -175,11 +176,18 @@ impl Said<'_> {
         if std::ptr::eq(said, self.file) && other { Vec::new() } else { said.by_name(kind) }
     }
 
-    /// The coefficients of built-in latency models are no parameters of policies.
-    fn check_latency(self) -> Result<(), Fault> {
-        let Some((name, value)) = self.by_name(Kind::Latency).into_iter().next() else { return Ok(()) };
-        let what = format!("{} is set, but the latency model is built in", told(&value.source, &name));
-        Err(Fault::new(&value.source, what, "`--alpha-coeffs` and `--beta-coeffs` set its coefficients"))
+    /// The coefficients of the built-in latency model that are set by name, each once: the last value counts.
+    fn latency_parameters(self) -> Vec<(String, Sourced<f64>)> {
+        let name = self.flags.name(Kind::Latency).or(self.file.name(Kind::Latency));
+        if name.is_some_and(|name| BuiltIn::find(Kind::Latency, name).is_none()) {
+            return Vec::new();
+        }
+        let mut parameters: Vec<(String, Sourced<f64>)> = Vec::new();
+        for (name, value) in self.by_name(Kind::Latency) {
+            parameters.retain(|(other, _)| *other != name);
+            parameters.push((name, value));
+        }
+        parameters
     }
 }
 

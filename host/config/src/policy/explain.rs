@@ -23,6 +23,8 @@ impl PolicySettings {
         page.section("preemption", |page| self.explain_used(page, Kind::Preemption));
         if self.used(Kind::Latency).is_some() {
             page.section("latency", |page| self.explain_used(page, Kind::Latency));
+        } else if !self.latency_parameters.is_empty() {
+            page.section("latency", |page| explain_parameters(page, &self.latency_parameters));
         }
         if self.tenant_budgets.is_empty() {
             page.entry("tenant_budgets", "{}", &Source::Default);
@@ -61,11 +63,7 @@ impl PolicyUse {
         let told = Source::Told(format!("{}, SHA-256 {}", self.loaded.file, self.loaded.sha256).into());
         page.entry("policy", text(&self.loaded.name), &told);
         if !self.parameters.is_empty() {
-            page.section("parameters", |page| {
-                for (name, value) in &self.parameters {
-                    entry(page, &text(name), value);
-                }
-            });
+            explain_parameters(page, &self.parameters);
         }
     }
 
@@ -73,7 +71,7 @@ impl PolicyUse {
     fn explain_built_in(&self, row: &BuiltIn, page: &mut Page) {
         page.entry("policy", self.name(), &self.source);
         for (name, value) in &self.parameters {
-            if let Some(key) = row.number(name).map(|number| number.key).filter(|key| !key.is_empty()) {
+            if let Some(key) = row.parameter(name).map(|parameter| parameter.key).filter(|key| !key.is_empty()) {
                 entry(page, key, value);
             }
         }
@@ -85,6 +83,14 @@ impl PolicyUse {
             });
         }
     }
+}
+
+fn explain_parameters(page: &mut Page, parameters: &[(String, Sourced<f64>)]) {
+    page.section("parameters", |page| {
+        for (name, value) in parameters {
+            entry(page, &text(name), value);
+        }
+    });
 }
 
 fn entry<T: Display>(page: &mut Page, key: &str, sourced: &Sourced<T>) {

@@ -19,6 +19,7 @@ mod choose;
 mod error;
 mod explain;
 mod outside;
+pub(crate) mod parameter;
 mod registry;
 mod sourced;
 
@@ -45,6 +46,9 @@ pub struct PolicySettings {
     /// Share of the service's batch slots that a tenant may have in flight, 0 to 1. In the order
     /// of the bundle; tenants that are not named have no limit.
     pub tenant_budgets: Vec<(String, Sourced<f64>)>,
+    /// Coefficients that replace those of the built-in latency model, by name; empty if a plugin computes latency.
+    /// The deployment checks them, because it decides which model it is.
+    pub latency_parameters: Vec<(String, Sourced<f64>)>,
 }
 
 impl PolicySettings {

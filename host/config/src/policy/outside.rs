@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{BuiltIn, Source, Sourced};
+use super::{BuiltIn, Source, Sourced, parameter};
 use blis_plugin::{Kind, Loaded};
 
 /// Knows the policies that are not built in.
@@ -101,23 +101,10 @@ impl PolicyUse {
     pub(super) fn set(&mut self, given: &[(String, Sourced<f64>)]) -> Result<(), (Source, String, String)> {
         let declared = &self.loaded.plugin.description().parameters;
         for (name, value) in given {
-            let fault = |what, hint| (value.source.clone(), what, hint);
-            let Some(parameter) = declared.iter().find(|parameter| parameter.name == *name) else {
-                let known: Vec<&str> = declared.iter().map(|parameter| parameter.name.as_str()).collect();
-                let quoted = blis_diag::quoted(name.as_bytes());
-                let hint = match known.is_empty() {
-                    true => "it has no parameters".to_owned(),
-                    false => blis_diag::name_hint(name, &known),
-                };
-                return Err(fault(format!("`{}` has no parameter {quoted}", self.loaded.name), hint));
-            };
-            let (min, max) = (parameter.min, parameter.max);
-            if !(min..=max).contains(&value.value) {
-                let what = format!("parameter `{name}` of `{}` is {}", self.loaded.name, value.value);
-                return Err(fault(what, format!("it must be a number from {min} to {max}")));
-            }
-            let number = self.built_in.and_then(|row| row.number(name));
-            let value = value.clone().map(|value| number.map_or(value, |number| number.written(value)));
+            parameter::find(&self.loaded.name, declared, name, value.value)
+                .map_err(|(what, hint)| (value.source.clone(), what, hint))?;
+            let parameter = self.built_in.and_then(|row| row.parameter(name));
+            let value = value.clone().map(|value| parameter.map_or(value, |parameter| parameter.written(value)));
             put(&mut self.parameters, name, value);
         }
         Ok(())

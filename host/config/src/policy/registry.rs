@@ -8,7 +8,8 @@ use blis_sim::policy::{
     SloBased, TierShed, TokenBucket, Weighted,
 };
 
-use crate::LatencyKind;
+use super::parameter::{NumericParameter, Rounding};
+use crate::{LatencyKind, latency_parameters};
 use blis_plugin::{Kind, Parameter};
 
 /// A built-in policy.
@@ -20,8 +21,8 @@ pub struct BuiltIn {
     pub name: &'static str,
     /// What it does, in a line.
     pub about: &'static str,
-    /// Numbers that users may set.
-    numbers: &'static [Number],
+    /// Parameters of the row; those of a latency model are in [`latency_parameters`].
+    parameters: &'static [NumericParameter],
     /// Whether it has a score for every instance.
     pub(super) scores: bool,
     pub(super) build: Build,
@@ -30,8 +31,8 @@ pub struct BuiltIn {
 /// How a policy is made.
 #[derive(Debug)]
 pub(super) enum Build {
-    Admission(fn(&Values) -> Result<Box<dyn AdmissionPolicy>, String>),
-    Routing(fn(&Values) -> Result<Box<dyn RoutingPolicy>, String>),
+    Admission(fn(&ParameterValues) -> Result<Box<dyn AdmissionPolicy>, String>),
+    Routing(fn(&ParameterValues) -> Result<Box<dyn RoutingPolicy>, String>),
     Priority(fn(&Classes) -> Box<dyn PriorityPolicy>),
     Scheduling(Scheduler),
     Preemption(Preemption),
@@ -39,35 +40,11 @@ pub(super) enum Build {
     Latency(LatencyKind),
 }
 
-/// A number that users may set.
+/// ParameterValues of parameters by name. The order matters where a policy adds them up.
 #[derive(Debug)]
-pub(super) struct Number {
-    pub name: &'static str,
-    pub default: f64,
-    pub min: f64,
-    pub max: f64,
-    pub about: &'static str,
-    /// BLIS's key in bundles; empty if it has none of its own.
-    pub key: &'static str,
-    pub whole: Whole,
-}
+pub(super) struct ParameterValues(pub Vec<(String, f64)>);
 
-/// The whole number that means the same as a real one. Searches try real numbers.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Whole {
-    /// Real numbers have a meaning of their own.
-    No,
-    /// What is compared with it by ≤ is whole.
-    Down,
-    /// What is compared with it by ≥ is whole.
-    Up,
-}
-
-/// Values of parameters by name. The order matters where a policy adds them up.
-#[derive(Debug)]
-pub(super) struct Values(pub Vec<(String, f64)>);
-
-impl Values {
+impl ParameterValues {
     /// The value of a parameter that the policy has.
     fn get(&self, name: &str) -> f64 {
         let found = self.0.iter().find(|(known, _)| known == name);
@@ -75,33 +52,29 @@ impl Values {
     }
 }
 
-const fn number(name: &'static str, key: &'static str, default: f64, (min, max): (f64, f64)) -> Number {
-    Number { name, default, min, max, about: "", key, whole: Whole::No }
-}
-
-impl Number {
-    const fn about(self, about: &'static str) -> Self {
-        Self { about, ..self }
-    }
-
-    const fn whole(self, whole: Whole) -> Self {
-        Self { whole, ..self }
-    }
+const fn number(
+    name: &'static str,
+    key: &'static str,
+    default: f64,
+    range: (f64, f64),
+    about: &'static str,
+) -> NumericParameter {
+    NumericParameter::new(name, default, range, about).with_key(key)
 }
 
 /// A weight of `weighted`. Only the ratios of weights matter.
-const fn scorer(kind: ScorerKind, default: f64) -> Number {
-    number(kind.name(), "", default, (0.0, 10.0)).about(kind.about())
+const fn scorer(kind: ScorerKind, default: f64) -> NumericParameter {
+    NumericParameter::new(kind.name(), default, (0.0, 10.0), kind.about())
 }
 
 /// A row without parameters.
 const fn row(kind: Kind, name: &'static str, about: &'static str, build: Build) -> BuiltIn {
-    BuiltIn { kind, name, about, numbers: &[], scores: false, build }
+    BuiltIn { kind, name, about, parameters: &[], scores: false, build }
 }
 
 impl BuiltIn {
-    const fn with(self, numbers: &'static [Number]) -> Self {
-        Self { numbers, ..self }
+    const fn with(self, parameters: &'static [NumericParameter]) -> Self {
+        Self { parameters, ..self }
     }
 
     const fn with_scores(self) -> Self {
@@ -123,8 +96,8 @@ static BUILT_INS: &[BuiltIn] = &[
         Build::Admission(|set| Ok(Box::new(TokenBucket::new(set.get("capacity"), set.get("refill-rate"))?))),
     )
     .with(&[
-        number("capacity", "token_bucket_capacity", 10_000.0, TOKENS).about("Most tokens in the bucket"),
-        number("refill-rate", "token_bucket_refill_rate", 1_000.0, TOKENS).about("Tokens per second that flow in"),
+        number("capacity", "token_bucket_capacity", 10_000.0, TOKENS, "Most tokens in the bucket"),
+        number("refill-rate", "token_bucket_refill_rate", 1_000.0, TOKENS, "Tokens per second that flow in"),
     ]),
     row(Kind::Admission, "reject-all", "Nobody, for comparison", Build::Admission(|_| Ok(Box::new(RejectAll)))),
     row(
@@ -136,12 +109,10 @@ static BUILT_INS: &[BuiltIn] = &[
         }),
     )
     .with(&[
-        number("threshold", "tier_shed_threshold", 0.0, (0.0, 10_000.0))
-            .about("Largest load of an instance up to which all are admitted, requests")
-            .whole(Whole::Down),
-        number("min-priority", "tier_shed_min_priority", 0.0, URGENCY)
-            .about("Least urgency that is admitted beyond it")
-            .whole(Whole::Up),
+        number("threshold", "tier_shed_threshold", 0.0, (0.0, 10_000.0), "Largest load of an instance up to which all are admitted, requests")
+            .rounded(Rounding::Down),
+        number("min-priority", "tier_shed_min_priority", 0.0, URGENCY, "Least urgency that is admitted beyond it")
+            .rounded(Rounding::Up),
     ]),
     row(
         Kind::Admission,
@@ -150,9 +121,8 @@ static BUILT_INS: &[BuiltIn] = &[
         Build::Admission(|set| Ok(Box::new(GaieLegacy::new(set.get("queue-depth"), set.get("kv-utilization"))?))),
     )
     .with(&[
-        number("queue-depth", "gaie_qd_threshold", 5.0, (0.1, 1_000.0)).about("Wait queue that means saturation"),
-        number("kv-utilization", "gaie_kv_threshold", 0.8, (0.01, 1.0))
-            .about("Used share of KV blocks that means saturation"),
+        number("queue-depth", "gaie_qd_threshold", 5.0, (0.1, 1_000.0), "Wait queue that means saturation"),
+        number("kv-utilization", "gaie_kv_threshold", 0.8, (0.01, 1.0), "Used share of KV blocks that means saturation"),
     ]),
     row(Kind::Routing, "round-robin", "One after the other", Build::Routing(|_| Ok(Box::<RoundRobin>::default()))),
     row(
@@ -183,8 +153,8 @@ static BUILT_INS: &[BuiltIn] = &[
         Build::Routing(|set| Ok(Box::new(CacheAndLoad::new(set.get("cache-weight"), set.get("load-weight"))?))),
     )
     .with(&[
-        number("cache-weight", "cache_weight", 1.0, (0.0, 10.0)).about("Weight of free KV blocks"),
-        number("load-weight", "load_weight", 1.0, (0.0, 10.0)).about("Weight of a low load"),
+        number("cache-weight", "cache_weight", 1.0, (0.0, 10.0), "Weight of free KV blocks"),
+        number("load-weight", "load_weight", 1.0, (0.0, 10.0), "Weight of a low load"),
     ])
     .with_scores(),
     row(
@@ -238,7 +208,7 @@ pub(super) const WEIGHTED: &str = "weighted";
 pub(super) const CACHE_AND_LOAD: &str = "cache-and-load";
 
 /// Adds up, in the order given, the scorers that have a weight.
-fn weighted(set: &Values) -> Result<Box<dyn RoutingPolicy>, String> {
+fn weighted(set: &ParameterValues) -> Result<Box<dyn RoutingPolicy>, String> {
     let weighed = set.0.iter().filter(|(_, weight)| *weight > 0.0);
     let scorers = weighed.map(|(name, weight)| Some((ScorerKind::find(name)?, *weight)));
     let scorers = scorers.collect::<Option<Vec<_>>>().expect("the parameters are named as the scorers");
@@ -287,8 +257,8 @@ impl BuiltIn {
     }
 
     /// The row and the parameter that bundles call `key`.
-    pub(super) fn by_key(key: &str) -> Option<(&'static Self, &'static Number)> {
-        BUILT_INS.iter().find_map(|row| Some((row, row.numbers.iter().find(|number| number.key == key)?)))
+    pub(super) fn by_key(key: &str) -> Option<(&'static Self, &'static NumericParameter)> {
+        BUILT_INS.iter().find_map(|row| Some((row, row.parameters.iter().find(|parameter| parameter.key == key)?)))
     }
 
     /// As bundles and results call it: BLIS has one name for two policies.
@@ -300,12 +270,38 @@ impl BuiltIn {
     /// Its parameters, as a plugin declares them.
     #[must_use]
     pub fn parameters(&self) -> Vec<Parameter> {
-        self.numbers.iter().map(Parameter::from).collect()
+        self.declared().iter().map(Parameter::from).collect()
     }
 
-    /// Its parameter called `name`.
-    pub(super) fn number(&self, name: &str) -> Option<&'static Number> {
-        self.numbers.iter().find(|number| number.name == name)
+    fn declared(&self) -> &'static [NumericParameter] {
+        match self.build {
+            Build::Latency(kind) => latency_parameters::parameters(kind),
+            _ => self.parameters,
+        }
+    }
+
+    /// The parameter called `name`.
+    pub(super) fn parameter(&self, name: &str) -> Option<&'static NumericParameter> {
+        self.declared().iter().find(|parameter| parameter.name == name)
+    }
+
+    /// Whether every deployment has its own defaults of the parameters, so that the listed ones are an example.
+    #[must_use]
+    pub fn defaults_by_deployment(&self) -> bool {
+        matches!(self.build, Build::Latency(LatencyKind::Blackbox))
+    }
+
+    /// Where the defaults of the parameters come from, if not from the registry alone.
+    #[must_use]
+    pub fn defaults_note(&self) -> Option<&'static str> {
+        match self.build {
+            Build::Latency(LatencyKind::Physics) => {
+                Some("Defaults: the general fit; a deployment that was measured has its own")
+            }
+            Build::Latency(LatencyKind::Blackbox) => Some("Defaults: by model, GPU, TP and vLLM version"),
+            Build::Latency(LatencyKind::Roofline) => Some("No parameters: it has no coefficients"),
+            _ => None,
+        }
     }
 
     /// `KIND/NAME`: no other is called so.
@@ -317,26 +313,8 @@ impl BuiltIn {
     /// What hashes of it are taken of: it has no file.
     #[must_use]
     pub fn identity(&self) -> String {
-        let parameters = self.numbers.iter().map(|number| format!(" {}={}", number.name, number.default));
+        let parameters = self.declared().iter().map(|one| format!(" {}={}", one.name, one.default));
         format!("built-in {} {VERSION}{}", self.full_name(), parameters.collect::<String>())
-    }
-}
-
-impl From<&Number> for Parameter {
-    fn from(number: &Number) -> Self {
-        let &Number { name, default, min, max, about, .. } = number;
-        Self { name: name.to_owned(), default, min, max, about: about.to_owned() }
-    }
-}
-
-impl Number {
-    /// The value that means the same as `value` and can be written in a bundle.
-    pub(super) fn written(&self, value: f64) -> f64 {
-        match self.whole {
-            Whole::No => value,
-            Whole::Down => value.floor(),
-            Whole::Up => value.ceil(),
-        }
     }
 }
 
@@ -393,10 +371,10 @@ mod tests {
     #[test]
     fn the_parameters_of_weighted_are_the_scorers() {
         let weighted = BuiltIn::find(Kind::Routing, WEIGHTED).expect("it is built in");
-        let weighed: Vec<_> = weighted.numbers.iter().filter(|number| number.default > 0.0).collect();
-        let defaults: Vec<_> = weighed.iter().map(|number| (number.name, number.default)).collect();
+        let weighed: Vec<_> = weighted.parameters.iter().filter(|one| one.default > 0.0).collect();
+        let defaults: Vec<_> = weighed.iter().map(|one| (one.name, one.default)).collect();
         assert_eq!(defaults, DEFAULT_PROFILE.map(|(kind, weight)| (kind.name(), weight)));
-        let mut named: Vec<_> = weighted.numbers.iter().map(|number| number.name).collect();
+        let mut named: Vec<_> = weighted.parameters.iter().map(|one| one.name).collect();
         let mut all = ScorerKind::ALL.map(ScorerKind::name);
         named.sort_unstable();
         all.sort_unstable();
@@ -416,7 +394,7 @@ mod tests {
 
     #[test]
     fn no_key_is_in_two_rows() {
-        let keys: Vec<_> = BUILT_INS.iter().flat_map(|row| row.numbers).map(|number| number.key).collect();
+        let keys: Vec<_> = BUILT_INS.iter().flat_map(|row| row.parameters).map(|one| one.key).collect();
         let named = keys.iter().filter(|key| !key.is_empty());
         assert!(named.clone().all(|key| keys.iter().filter(|other| *other == key).count() == 1));
         assert_eq!(named.count(), 8);

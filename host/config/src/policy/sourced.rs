@@ -28,6 +28,16 @@ pub enum Source {
     Told(Cow<'static, str>),
 }
 
+impl Source {
+    /// The location in a file, if a file says so.
+    pub(crate) fn location(&self) -> Option<&Location> {
+        match self {
+            Self::File(location) => Some(location),
+            _ => None,
+        }
+    }
+}
+
 impl<T> Sourced<T> {
     /// `value`, because nobody asked for anything else.
     pub fn default_value(value: T) -> Self {

@@ -324,3 +324,13 @@ fn folders_of_the_command_line_come_first() {
     ");
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+#[test]
+fn listed_defaults_are_those_of_the_deployment() {
+    for kind in LatencyKind::ALL {
+        let deployment = with(LLAMA, |args| args.latency_model = Some(kind)).unwrap();
+        let listed: Vec<f64> = latency_parameters::parameters(kind).iter().map(|parameter| parameter.default).collect();
+        let resolved = [deployment.alpha, deployment.beta].concat();
+        assert_eq!(listed, if kind == LatencyKind::Roofline { Vec::new() } else { resolved }, "{kind}");
+    }
+}
