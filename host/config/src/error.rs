@@ -1,4 +1,4 @@
-//! What can be wrong with a deployment, and what to do about it.
+//! Errors in a deployment, with hints.
 
 use std::path::{Path, PathBuf};
 
@@ -13,78 +13,66 @@ use super::latency_kind::LatencyKind;
 #[derive(Debug, Error)]
 #[error("{}", self.diagnostic())]
 pub enum ConfigError {
-    /// A name that nothing known carries.
+    /// An unknown name.
     Unknown {
-        /// `model`, `hardware`, …
+        /// Kind of the name: `model`, `hardware`, …
         what: &'static str,
-        /// What the user wrote.
+        /// The name that the user wrote.
         given: String,
-        /// All known names.
+        /// All names that are known for it.
         known: Vec<String>,
-        /// A further way out.
+        /// A further hint.
         extra: Option<String>,
     },
-    /// An option outside its range.
+    /// An option whose value is out of range.
     OutOfRange {
-        /// The option.
         option: &'static str,
-        /// Its value.
         given: String,
-        /// What it may be.
+        /// The valid range.
         expected: &'static str,
     },
     /// Options that contradict each other.
     Conflict {
-        /// Which ones, and how.
+        /// The options and the contradiction.
         message: String,
-        /// What to do.
         hint: String,
     },
     /// A file or folder that cannot be read.
     Read {
-        /// The file or folder.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// Why not.
         source: std::io::Error,
     },
-    /// A file whose content makes no sense.
+    /// A file with invalid content.
     Parse(Diagnostic),
-    /// A coefficient set by name that the latency model does not have, or out of its range.
+    /// A coefficient by name that the latency model does not have, or whose value is out of range.
     Parameter(Diagnostic),
-    /// The architecture is needed, and unknown.
+    /// The architecture is needed but unknown.
     NoModelConfig {
-        /// The model.
         model: String,
-        /// What needs the architecture.
+        /// The computation that needs the architecture.
         needed_for: String,
-        /// A way without it, starting with a comma.
+        /// An alternative without it, starting with a comma.
         instead: &'static str,
     },
-    /// No coefficients were trained for that deployment.
+    /// No coefficients were fitted for that deployment.
     NoCoefficients {
-        /// Model, GPU, TP and vLLM version asked for.
+        /// The requested model, GPU, tensor-parallel size and vLLM version.
         wanted: String,
-        /// The deployments of that model that have some.
+        /// The deployments of that model that have coefficients.
         available: String,
     },
     /// The latency model refuses its inputs.
     Latency {
-        /// The latency model.
         kind: LatencyKind,
-        /// The served model.
         model: String,
-        /// The GPU.
         hardware: String,
-        /// Why.
         source: LatencyError,
     },
-    /// The KV cache cannot be sized.
+    /// The size of the KV cache cannot be computed.
     Capacity {
-        /// The served model.
         model: String,
-        /// The GPU.
         hardware: String,
-        /// Why.
         source: CapacityError,
     },
 }
@@ -123,7 +111,6 @@ impl Diagnose for ConfigError {
 }
 
 impl ConfigError {
-    /// An unknown name.
     pub(super) fn unknown(what: &'static str, given: &str, known: Vec<String>, extra: Option<&str>) -> Self {
         Self::Unknown { what, given: given.into(), known, extra: extra.map(str::to_owned) }
     }
@@ -133,14 +120,14 @@ impl ConfigError {
         Self::Parse(mistake.at(whole(path)))
     }
 
-    /// What `serde_json` says, with its line and column as location.
+    /// An error of `serde_json`, with its line and column as location.
     pub(super) fn json(path: &Path, error: &serde_json::Error) -> Self {
         let (line, column) = (error.line() as u64, error.column() as u64);
         let location = if line > 0 { whole(path).characters(line, column, 1) } else { whole(path) };
         Self::Parse(Diagnostic::new(json_words(error)).at(location))
     }
 
-    /// What the YAML reader says, with its line and column as location.
+    /// An error of the YAML reader, with its line and column as location.
     pub(super) fn yaml(path: &Path, error: &serde_yaml::Error) -> Self {
         use serde_yaml::MessageFormatter;
         let error = error.without_snippet();
@@ -156,7 +143,7 @@ fn whole(path: &Path) -> Location {
     Location::file(blis_diag::display(path))
 }
 
-/// The known name that looks most like `given`, if one looks at all like it, and all of them.
+/// The hint for an unknown name: the most similar known name, if any is similar, and all of them.
 pub(super) fn known_hint(given: &str, known: &[impl AsRef<str>]) -> String {
     let known: Vec<&str> = known.iter().map(AsRef::as_ref).collect();
     let guess = most_alike(given, &known).map_or(String::new(), |name| format!("did you mean `{name}`? "));

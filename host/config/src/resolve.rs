@@ -1,4 +1,4 @@
-//! Fills in what the options leave open.
+//! Resolves a deployment: fills in the options that the user leaves out.
 
 use std::sync::Arc;
 
@@ -18,17 +18,17 @@ use blis_diag::Diagnostic;
 
 const DEFAULT_HARDWARE: &str = "H100";
 
-/// The largest tensor parallel size that is tried where none is given.
+/// The largest tensor-parallel size that is tried if none is given.
 const LARGEST_TENSOR_PARALLEL: u32 = 64;
 
-/// Tokens per block of the KV sizes recorded with blackbox coefficients.
+/// Tokens per block of the KV cache sizes that are recorded with blackbox coefficients.
 const RECORDED_BLOCK_SIZE: u64 = 16;
 
-/// Turns options into a deployment with nothing left open.
+/// Resolves the options to a deployment in which everything has a value.
 ///
 /// # Errors
-/// If options are out of range, contradict each other or name something unknown; if a file makes no
-/// sense; or if the model does not fit its GPUs.
+/// If options are out of range, contradict each other or contain an unknown name; if a file is invalid; or if the model
+/// does not fit its GPUs.
 pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     check_ranges(args)?;
     let mut notes = Vec::new();
@@ -80,7 +80,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     })
 }
 
-/// Replaces the coefficients that are set by name, and notes which.
+/// Replaces the coefficients that are set by name, and adds a note that lists them.
 fn replace_coefficients(
     args: &DeploymentArgs,
     kind: LatencyKind,
@@ -96,8 +96,8 @@ fn replace_coefficients(
     Ok(())
 }
 
-/// What latency models are made of, by the names of `config.json` and of the GPU's file. Without a
-/// model's configuration, only what is known of the GPU.
+/// Properties for latency models that are plugins, by the names in `config.json` and in the GPU's file. Without a model
+/// configuration, only those of the GPU.
 fn facts(config: Option<&LoadedModel>, hardware: &Hardware, (tp, dp): (u32, u32)) -> Vec<(String, f64)> {
     let gpu = &hardware.gpu;
     let mut facts = vec![
@@ -142,7 +142,7 @@ fn facts(config: Option<&LoadedModel>, hardware: &Hardware, (tp, dp): (u32, u32)
     facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// What is already decided.
+/// The part of the deployment that is resolved first.
 struct Choice<'a> {
     args: &'a DeploymentArgs,
     name: &'a str,
@@ -155,7 +155,7 @@ struct Choice<'a> {
 }
 
 impl Choice<'_> {
-    /// The option, the coefficients' own, or the smallest power of two that holds the model.
+    /// The option, the size of the coefficients' deployment, or the smallest power of two that holds the model.
     fn tensor_parallel_size(&self, notes: &mut Vec<String>) -> Result<u32, ConfigError> {
         if let Some(size) = self.args.tensor_parallel_size.or(self.row.map(|row| row.tensor_parallel_size)) {
             return Ok(size);
@@ -208,7 +208,7 @@ impl Choice<'_> {
         })
     }
 
-    /// Those measured on this deployment, else those for any; and how far they were tested.
+    /// The coefficients fitted to this deployment, else the general ones; notes how they were validated.
     fn physics_coefficients(&self, tensor: u32, notes: &mut Vec<String>) -> Result<(Vec<f64>, Vec<f64>), ConfigError> {
         let file = CoefficientFile::load(self.args.coefficients.as_deref())?;
         let plain = self.args.data_parallel_size == 1 && !self.args.enable_expert_parallel;
@@ -219,13 +219,13 @@ impl Choice<'_> {
             None => "general, not measured on this deployment",
         };
         let tested = match (coefficients.validated(), exact) {
-            (None, _) => "never tested".to_owned(),
+            (None, _) => "never validated".to_owned(),
             (Some((worst, runs)), Some(_)) => {
-                format!("mean E2E within {worst:.1} % on requests of {runs} runs that the fit has not seen")
+                format!("mean E2E within {worst:.1} % on requests of {runs} runs that took no part in the fit")
             }
-            // General weights come from one kind of GPU.
+            // The general coefficients were validated on one kind of GPU only.
             (Some((worst, runs)), None) => format!(
-                "mean E2E within {worst:.1} % on {runs} runs of models left out, on H100; not tested on other GPUs"
+                "mean E2E within {worst:.1} % on {runs} runs of models left out, on H100; not validated on other GPUs"
             ),
         };
         notes.push(format!("physics coefficients: {whose}; {tested}"));
@@ -242,7 +242,7 @@ impl Choice<'_> {
         Physics::new(config, (&self.hardware.gpu, kernels), parallelism, self.args.enable_expert_parallel, alpha, beta)
     }
 
-    /// The curves of the GPU, or those of the default one: they are shares of the peaks.
+    /// The curves of the GPU, or those of the default one: curves are shares of peak figures.
     fn kernels(&self) -> &MeasuredKernels {
         let default = || self.catalogue.find(DEFAULT_HARDWARE).ok().and_then(|hardware| hardware.kernels.as_ref());
         let kernels = self.hardware.kernels.as_ref().or_else(default);
@@ -306,18 +306,18 @@ impl Choice<'_> {
             let capped = capacity::max_model_len(u64::from(given), blocks, block_size);
             if capped < u64::from(given) {
                 notes.push(format!(
-                    "max_model_len {capped}: what the KV cache holds; `--max-model-len` asks for {given}"
+                    "max_model_len {capped}: the size of the KV cache; `--max-model-len` is {given}"
                 ));
             }
             return Some(u32::try_from(capped).unwrap_or(u32::MAX));
         }
         let Some(context) = self.config.and_then(|model| model.config.max_model_len) else {
-            notes.push(format!("the context length of {} is unknown: requests may have any length", self.name));
+            notes.push(format!("the context length of {} is unknown: no request is too long", self.name));
             return None;
         };
         let capped = capacity::max_model_len(context, blocks, block_size);
         if capped < context {
-            notes.push(format!("max_model_len {capped}: what the KV cache holds; the model allows {context}"));
+            notes.push(format!("max_model_len {capped}: the size of the KV cache; the model allows {context}"));
         }
         Some(u32::try_from(capped).unwrap_or(u32::MAX))
     }
@@ -337,7 +337,7 @@ impl Choice<'_> {
         ConfigError::Capacity { model: self.name.into(), hardware: self.hardware.name.clone(), source }
     }
 
-    /// `field` is missing or zero, if it is one of the model's: told with the file it should stand in.
+    /// The error for `field` missing or zero, with the file that should contain it, if it is a field of the model.
     fn missing_in_config(&self, field: &str) -> Option<ConfigError> {
         const FIELDS: [&str; 7] = [
             "num_hidden_layers",
@@ -408,7 +408,7 @@ fn check_ranges(args: &DeploymentArgs) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// The option; else by the number of coefficients; else blackbox where only it can serve the request.
+/// The option; else implied by the number of coefficients; else blackbox if only that model is possible.
 fn latency_kind(
     args: &DeploymentArgs,
     name: &str,
@@ -463,7 +463,7 @@ fn latency_kind(
     Ok(kind)
 }
 
-/// The first row that agrees with the options; of several, the one that agrees with the presets.
+/// The first row that matches the options; of several, the one that matches the presets.
 fn blackbox_row(
     args: &DeploymentArgs,
     name: &str,
@@ -513,7 +513,7 @@ fn blackbox_row(
     Ok(row)
 }
 
-/// A vLLM release of the coefficient table, with or without its `v`.
+/// A vLLM release of the coefficient table, given with or without its `v`.
 fn version(given: &str) -> Result<&'static str, ConfigError> {
     let mut known: Vec<&'static str> = blackbox_rows().iter().map(|row| row.vllm_version.as_str()).collect();
     known.sort_unstable();
@@ -541,7 +541,7 @@ fn choose_hardware<'a>(
     Ok(hardware)
 }
 
-/// The backends BLIS knows (`engine.md` §4.3), and how often each sends a token.
+/// BLIS's backends (`engine.md` §4.3), and how often each sends a token.
 const MOE_COMM_BACKENDS: [(&str, MoeComm); 7] = [
     ("naive", MoeComm::AllGather),
     ("allgather_reducescatter", MoeComm::AllGather),

@@ -1,9 +1,9 @@
-//! What every crate of the host needs to read files strictly and to say what is wrong with them.
+//! Diagnostics and strict readers of files, for all crates of the host.
 //!
-//! An error is a [`Diagnostic`]: what is wrong, where ([`Location`], [`Excerpt`]) and what to do about it, a hint.
-//! Parsers of single rows return a [`RowError`], which becomes one as soon as file and line are known. Readers: lines
-//! of plain or gzip-compressed text ([`Lines`]), JSON objects on them ([`json_object`]), strict YAML ([`yaml`]).
-//! [`Page`] writes YAML that people read.
+//! An error is a [`Diagnostic`]: what is wrong, where ([`Location`], [`Excerpt`]) and a hint what to do about it.
+//! Parsers of single rows return a [`RowError`], which becomes a diagnostic as soon as file and line are known. The
+//! readers take lines of plain or gzip-compressed text ([`Lines`]), JSON objects on lines ([`json_object`]) and strict
+//! YAML ([`yaml`]). [`Page`] writes YAML for people.
 
 mod diagnostic;
 mod excerpt;

@@ -1,10 +1,10 @@
-//! What a user reads when a file cannot be read: the same words for every kind of file.
+//! Messages for files that cannot be read: the same text for every kind of file.
 
 use std::io::{self, ErrorKind};
 
 use crate::Diagnostic;
 
-/// `error` happened to `file`.
+/// The diagnostic of an input `error` of `file`.
 pub fn unreadable(file: &str, error: &io::Error) -> Diagnostic {
     let (what, hint) = match error.kind() {
         ErrorKind::NotFound => (format!("`{file}` does not exist"), "check the path and the current folder"),
@@ -13,7 +13,7 @@ pub fn unreadable(file: &str, error: &io::Error) -> Diagnostic {
         ErrorKind::InvalidData if error.to_string().contains("UTF-8") => {
             (format!("`{file}` is not text (UTF-8)"), "is this the right file?")
         }
-        // flate2 has these three for a gzip stream that is damaged or ends early.
+        // flate2 has these three kinds for a gzip stream that is damaged or cut off.
         ErrorKind::UnexpectedEof | ErrorKind::InvalidInput | ErrorKind::InvalidData => (
             format!("cannot unpack `{file}`: {error}"),
             "it is damaged or cut off; fetch it again (`gzip -t` checks it)",

@@ -1,7 +1,7 @@
-//! What strict YAML files have in common: policy bundles and workload specifications.
+//! Strict YAML: values with their locations, ranges of numbers, and messages about mistakes.
 //!
-//! Their values are read as text with its place and understood afterwards, so that an error can show the
-//! line and say what the value may be instead of how YAML would type it.
+//! Values of policy bundles and workload specifications are read as text with its location and parsed afterwards. An
+//! error can therefore show the line and say which values are valid, instead of YAML's type names.
 
 use std::fmt::{self, Display};
 use std::marker::PhantomData;
@@ -14,17 +14,17 @@ use serde_yaml::{Error, Location as Mark, MessageFormatter as _, Spanned, UserMe
 
 use crate::{Diagnostic, Location, name_hint, quoted};
 
-/// A value, or a key, and where it stands.
+/// A value or a key, with its location.
 pub type Word = Spanned<String>;
 
-/// A file.
+/// A YAML file with its text.
 #[derive(Clone, Debug)]
 pub struct Document<'a> {
     pub file: Arc<str>,
     pub text: &'a str,
 }
 
-/// What a number may be.
+/// The valid values of a number, and their description in messages.
 #[derive(Clone, Copy)]
 pub struct Range {
     pub fits: fn(f64) -> bool,
@@ -36,18 +36,18 @@ pub const ABOVE_0: Range = Range { fits: |number| number > 0.0, text: "a number 
 pub const FROM_0: Range = Range { fits: |number| number >= 0.0, text: "a number from 0 on" };
 
 impl Document<'_> {
-    /// The whole file; `None` if it is empty.
+    /// The document; `None` if the file is empty.
     pub fn read<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
         serde_yaml::from_str(self.text)
     }
 
-    /// A number. `name`: how a message calls it.
+    /// A finite number within `range`. `name` is the subject of the message.
     pub fn number(&self, name: impl Display, word: &Word, range: Range) -> Result<f64, Diagnostic> {
         let number = real(&word.value).filter(|&number| number.is_finite() && (range.fits)(number));
         number.ok_or_else(|| self.out_of_range(name, word, range.text))
     }
 
-    /// A whole number, `1e6` and `2.0` included.
+    /// An integer within `range`; `1e6` and `2.0` are integers too.
     pub fn whole<T>(&self, name: impl Display, word: &Word, range: RangeInclusive<T>) -> Result<T, Diagnostic>
     where
         T: FromStr + PartialOrd + Display,
@@ -75,7 +75,7 @@ impl Document<'_> {
     }
 }
 
-/// What the YAML reader says, in our words where it knows less than we do: what is wrong, what to do.
+/// The message and hint for an error of the YAML reader, in the words of the user where the reader's are too technical.
 pub fn explain(error: &Error) -> (String, String) {
     match error.without_snippet() {
         Error::SerdeUnknownField { field, expected, .. } => {
@@ -102,7 +102,7 @@ pub fn explain(error: &Error) -> (String, String) {
     }
 }
 
-/// Numbers as YAML 1.2 writes them. `+`, `.5` and `1e3` are understood by `parse` itself.
+/// A number in the notation of YAML 1.2. `parse` itself reads `+`, `.5` and `1e3`.
 pub fn real(text: &str) -> Option<f64> {
     match text {
         ".nan" | ".NaN" | ".NAN" => Some(f64::NAN),
@@ -112,7 +112,7 @@ pub fn real(text: &str) -> Option<f64> {
     }
 }
 
-/// A map in the order of the file.
+/// A map whose entries keep the order of the file.
 pub struct Entries<T>(pub Vec<(Word, T)>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
@@ -123,7 +123,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
             type Value = Entries<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("names with a value each")
+                f.write_str("a map from names to values")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<T>, A::Error> {

@@ -69,7 +69,6 @@ impl Prior {
 /// Weights with what the data leave open.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fitted {
-    /// The weights.
     pub weights: Weights,
     /// 95 % intervals; equal bounds for what was not fitted.
     pub intervals: [(f64, f64); NAMES.len()],

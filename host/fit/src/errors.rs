@@ -8,9 +8,9 @@ use super::runs::{Measured, MeasuredRun, Split};
 /// Signed relative errors of one run, %: positive where the simulation is slower.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Errors {
-    /// Requests compared.
+    /// Number of requests that were compared.
     pub requests: usize,
-    /// End-to-end latency.
+    /// Errors of the end-to-end latency.
     pub e2e: OfDistribution,
     /// Time to first token.
     pub ttft: OfDistribution,
@@ -27,9 +27,9 @@ pub struct Errors {
 /// Measured and simulated mean, ms, and signed errors, %.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct OfDistribution {
-    /// Measured mean, ms.
+    /// Mean of the measured latency, ms.
     pub measured_ms: f64,
-    /// Simulated mean, ms.
+    /// Mean of the simulated latency, ms.
     pub simulated_ms: f64,
     /// Error of the mean.
     pub mean: f64,
@@ -42,9 +42,9 @@ pub struct OfDistribution {
 /// Measured and simulated mean of a stage, ms, and the signed error, %.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct OfStage {
-    /// Measured mean, ms.
+    /// Mean of the measured latency, ms.
     pub measured_ms: f64,
-    /// Simulated mean, ms.
+    /// Mean of the simulated latency, ms.
     pub simulated_ms: f64,
     /// Error of the mean; absent where nothing was measured to wait 1 µs.
     pub mean: Option<f64>,
@@ -121,7 +121,7 @@ fn of_distribution((mut measured, mut simulated): (Vec<f64>, Vec<f64>)) -> OfDis
     }
 }
 
-/// Error in percent.
+/// Signed error of a simulated value in % of the measured one.
 fn percent(measured: f64, simulated: f64) -> f64 {
     100.0 * (simulated - measured) / measured
 }

@@ -20,7 +20,7 @@ use blis_diag::Diagnostic;
 pub struct Predicted {
     /// To the first token.
     pub ttft_us: f64,
-    /// To the last.
+    /// From arrival to the last token, µs.
     pub e2e_us: f64,
     /// From the wait queue to the batch.
     pub queue_us: f64,

@@ -21,25 +21,19 @@ use blis_diag::{Diagnose, Diagnostic, Location, display, unreadable};
 pub enum FitError {
     /// A file or folder cannot be read.
     Read {
-        /// Which.
         path: PathBuf,
-        /// Why not.
         source: std::io::Error,
     },
     /// A file makes no sense.
     File(Box<Diagnostic>),
     /// The deployment of a run cannot be simulated.
     Deployment {
-        /// Which run.
         run: String,
-        /// Why not.
         source: Box<ConfigError>,
     },
     /// A run cannot be simulated or compared.
     Run {
-        /// Which run.
         run: String,
-        /// Why not.
         mistake: Box<Diagnostic>,
     },
     /// There is nothing to fit.
@@ -81,7 +75,7 @@ pub enum Split {
     Train,
     /// Choices may be made by it.
     Validation,
-    /// Nothing may.
+    /// Held out: takes part in neither fit nor selection.
     Test,
 }
 
@@ -102,7 +96,7 @@ impl Split {
 pub struct Measured {
     /// Since the first arrival of the run, µs.
     pub arrival_us: u64,
-    /// Prompt tokens.
+    /// Length of the prompt, tokens.
     pub input_tokens: u32,
     /// Output tokens, at least 1: those the server was told to generate.
     pub output_tokens: u32,
@@ -129,15 +123,14 @@ impl Measured {
 /// One run of a server.
 #[derive(Clone, Debug)]
 pub struct MeasuredRun {
-    /// Its name.
     pub name: String,
     /// What kind of requests; runs that share it are left out together.
     pub workload: String,
     /// Model, GPUs, KV blocks.
     pub deployment: DeploymentArgs,
-    /// vLLM's `max_num_seqs`.
+    /// `max_num_seqs` of the measured vLLM server.
     pub max_num_seqs: u32,
-    /// vLLM's `max_num_batched_tokens`.
+    /// `max_num_batched_tokens` of the measured vLLM server.
     pub max_num_batched_tokens: u32,
     /// Whether prompts found their beginning in the KV cache.
     pub prefix_caching: bool,
@@ -154,15 +147,11 @@ pub struct MeasuredRun {
 /// What the command line says of runs; it goes before what files say.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
-    /// Model.
     pub model: Option<String>,
-    /// GPU.
     pub hardware: Option<String>,
-    /// GPUs per instance.
+    /// Tensor-parallel size: GPUs of one instance.
     pub tensor_parallel_size: Option<u32>,
-    /// vLLM's `max_num_seqs`.
     pub max_num_seqs: Option<u32>,
-    /// vLLM's `max_num_batched_tokens`.
     pub max_num_batched_tokens: Option<u32>,
     /// KV blocks of the server.
     pub total_kv_blocks: Option<u64>,
@@ -172,7 +161,6 @@ pub struct RunOptions {
     pub max_model_len: Option<u32>,
     /// Folders of models and GPUs that are not built in.
     pub model_config_folder: Option<PathBuf>,
-    /// As above.
     pub hardware_config: Option<PathBuf>,
     /// Coefficients other than the built-in ones.
     pub coefficients: Option<PathBuf>,

@@ -8,10 +8,9 @@ use super::runs::{FitError, MeasuredRun, Split};
 use blis_config::{Deployment, resolve};
 use blis_diag::Diagnostic;
 
-/// One run, compared.
+/// Errors of the simulation of one measured run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Validated {
-    /// Its name.
     pub run: String,
     /// Which of its requests.
     pub requests: String,

@@ -105,7 +105,6 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// One `part`.
     fn of(instance_id: String, aggregate: &Aggregate) -> Self {
         let (counts, counters) = (&aggregate.counts, &aggregate.counters);
         // As published: no latencies at all when nothing completed, although first tokens may exist.

@@ -138,7 +138,7 @@ struct SessionsJson {
     duration: DistributionJson,
 }
 
-/// How they ended.
+/// Number of requests by the way in which they ended.
 #[derive(Serialize)]
 struct StatesJson {
     completed: u64,
@@ -271,7 +271,7 @@ impl AnomaliesJson {
     }
 }
 
-/// Sorted by name.
+/// `list` as JSON, sorted by name.
 fn by_name<'a, T, J>(list: &[(Name, T)], names: &'a Names, json: impl Fn(&T) -> J) -> BTreeMap<&'a str, J> {
     list.iter().map(|(name, item)| (shown(*name, names), json(item))).collect()
 }

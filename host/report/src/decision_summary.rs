@@ -16,9 +16,7 @@ use serde::Serialize;
 /// Counts and score regret of every decision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct DecisionSummary {
-    /// Admission decisions.
     pub total_decisions: u64,
-    /// Admitted.
     pub admitted: u64,
     /// Rejected by the admission policy.
     pub rejected: u64,
@@ -28,13 +26,13 @@ pub struct DecisionSummary {
     pub target_distribution: BTreeMap<u32, u64>,
     /// Mean score regret over routing decisions; 0 if there were none.
     pub mean_regret: f64,
-    /// Largest score regret.
+    /// Largest score regret of a routing decision.
     pub max_regret: f64,
     #[serde(skip)]
     regret_sum: f64,
 }
 
-/// In BLIS's words.
+/// The text that BLIS prints.
 impl Display for DecisionSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "=== Trace Summary ===\nTotal Decisions: {}", self.total_decisions)?;

@@ -19,25 +19,18 @@ pub enum FileError {
     /// There is no folder to put the file in.
     #[error("cannot write `{}`: there is no folder `{}`", .path.display(), .folder.display())]
     NoFolder {
-        /// The file.
         path: PathBuf,
-        /// The missing folder.
         folder: PathBuf,
     },
     /// The folder takes no file. Found before the run.
     #[error("cannot write `{}`: its folder takes no file: {source}", .path.display())]
     Refused {
-        /// The file.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
-    /// The system refused.
     #[error("cannot write `{}`: {source}", .path.display())]
     Io {
-        /// The file.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
 }

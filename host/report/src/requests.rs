@@ -23,7 +23,7 @@ pub struct RequestLog {
 /// An [`Outcome`] without what no report needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Record {
-    /// When it arrived.
+    /// Time of arrival.
     pub arrival: Micros,
     /// Time to first token; [`Record::MISSING`] if there was none.
     ttft: Micros,
@@ -35,7 +35,7 @@ pub struct Record {
     pub itl_mean_us: f64,
     /// Number in the workload.
     pub id: u32,
-    /// Prompt tokens.
+    /// Length of the prompt, tokens.
     pub input_tokens: u32,
     /// Output tokens it asked for.
     pub output_tokens: u32,
@@ -43,7 +43,6 @@ pub struct Record {
     pub preemptions: u32,
     /// Prompt tokens found in the prefix cache.
     pub cached_tokens: u32,
-    /// How it ended.
     pub status: Status,
     /// The instance that had it.
     pub instance: Option<u32>,
@@ -61,7 +60,6 @@ impl Record {
         Self::present(self.ttft)
     }
 
-    /// End-to-end latency.
     #[must_use]
     pub fn e2e(&self) -> Option<Micros> {
         Self::present(self.e2e)
@@ -99,7 +97,6 @@ impl From<&Outcome> for Record {
 }
 
 impl RequestLog {
-    /// Nothing kept yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

@@ -11,7 +11,6 @@ use blis_workload::Names;
 /// What was simulated, in words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Setting {
-    /// Model.
     pub model: String,
     /// GPU, and how many of them: `H100 × 2 (TP 2)`.
     pub hardware: String,
@@ -25,7 +24,6 @@ pub struct Setting {
     pub kv_blocks_source: String,
     /// Longest prompt and answer together, tokens; `None` if unlimited.
     pub max_model_len: Option<u32>,
-    /// The requests.
     pub workload: String,
     /// Choices made on the user's behalf.
     pub notes: Vec<String>,
@@ -34,7 +32,6 @@ pub struct Setting {
 /// Setting, figures and warnings, ready to be shown with [`Display`].
 #[derive(Clone, Debug)]
 pub struct Summary<'a> {
-    /// What was simulated.
     pub setting: &'a Setting,
     /// What came of it.
     pub report: &'a Report,

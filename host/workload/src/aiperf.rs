@@ -77,7 +77,7 @@ struct Record<'a> {
 
 #[derive(Deserialize)]
 struct Metadata<'a> {
-    /// ns since 1970.
+    /// Time of arrival, ns since 1970.
     request_start_ns: Option<Number>,
     #[serde(borrow, default)]
     conversation_id: Option<Label<'a>>,

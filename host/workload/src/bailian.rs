@@ -72,13 +72,13 @@ struct Record<'a> {
     chat_id: Option<Label<'a>>,
     #[serde(borrow, default)]
     parent_chat_id: Option<Label<'a>>,
-    /// s.
+    /// Time of arrival, s from the start of the trace.
     timestamp: Option<Number>,
     input_length: Option<Number>,
     output_length: Option<Number>,
     #[serde(borrow, default, rename = "type")]
     kind: Option<Cow<'a, str>>,
-    /// From 1.
+    /// Number of the round in its session, from 1.
     #[serde(default)]
     turn: Option<Number>,
     #[serde(default)]

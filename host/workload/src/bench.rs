@@ -20,14 +20,14 @@ use blis_diag::RowError;
 /// One run of a benchmark. All lists are by request.
 #[derive(Default)]
 pub(super) struct Run {
-    /// Tokens.
+    /// Lengths of the prompts, tokens.
     input_lens: Option<Vec<u32>>,
     output_lens: Option<Vec<u32>>,
     /// s, of some clock.
     pub start_times: Option<Vec<f64>>,
-    /// Whether it failed.
+    /// One flag per request: whether it failed.
     errors: Option<Vec<bool>>,
-    /// s.
+    /// Duration of the run, s.
     pub duration: Option<f64>,
     /// Requests per second; infinite where all were sent at once.
     pub request_rate: Option<Rate>,

@@ -11,7 +11,6 @@ use blis_sim::request::{Name, Request};
 
 use super::conversation::{EndStatus, Ended};
 
-/// What makes both.
 pub(super) trait Sessions {
     /// The next request that waits for nothing.
     fn start(&mut self) -> Option<Request>;

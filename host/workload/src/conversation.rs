@@ -19,7 +19,6 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// From `first` on.
     pub fn new(block_size: NonZeroU32, first: BlockKey) -> Self {
         Self { block_size: block_size.get(), next: Some(first) }
     }
@@ -40,7 +39,7 @@ impl Keys {
 pub(super) struct Context {
     pub tokens: u32,
     spans: Vec<Span>,
-    /// Blocks in `spans`.
+    /// Number of blocks in `spans`.
     blocks: u32,
 }
 

@@ -22,11 +22,9 @@ use tokens::{Tokens, hash_ids};
 pub enum Target {
     /// The CSV half of a TraceV2 trace; see [`TRACE_V2_HEADER`] for the other.
     TraceV2,
-    /// Mooncake JSONL.
     Mooncake,
     /// The CSV of the first BLIS versions.
     BlisCsv,
-    /// Azure CSV.
     Azure,
 }
 

@@ -44,7 +44,6 @@ pub struct DistributionSpec {
 /// How arrivals are spaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ArrivalProcess {
-    /// Evenly.
     #[default]
     Constant,
     /// As by many independent clients: exponential intervals.
@@ -58,9 +57,9 @@ pub struct LengthSpec {
     pub mean: f64,
     /// Standard deviation before clamping: 0, or from `min` to `max` as BLIS demands.
     pub stdev: f64,
-    /// Shortest, ≥ 1.
+    /// Smallest length, tokens, at least 1.
     pub min: u32,
-    /// Longest.
+    /// Largest length, tokens.
     pub max: u32,
 }
 
@@ -81,14 +80,13 @@ pub enum SpecError {
     Endless,
     /// More requests than can be numbered.
     TooMany {
-        /// Rate times horizon.
+        /// Rate times horizon: the expected number of requests.
         requests: f64,
     },
     /// No preset or arrival process of this name.
     Unknown {
         /// What was asked for.
         what: &'static str,
-        /// The name given.
         name: String,
         /// The nearest name, or all of them.
         hint: String,

@@ -17,7 +17,7 @@ use blis_diag::{Diagnose, Diagnostic, Location, ReadError, unreadable};
 pub enum TraceError {
     /// The file cannot be opened or read, or its gzip stream is damaged.
     Io {
-        /// Path as given.
+        /// Path of the file, as the user wrote it.
         file: Arc<str>,
         /// What the system said.
         source: io::Error,
@@ -26,7 +26,7 @@ pub enum TraceError {
     Line(Diagnostic),
     /// The format is none of those known.
     UnknownFormat {
-        /// Path as given.
+        /// Path of the file, as the user wrote it.
         file: Arc<str>,
         /// First bytes of the file, quoted.
         start: String,
@@ -35,14 +35,13 @@ pub enum TraceError {
     },
     /// No such format name.
     UnknownFormatName {
-        /// The name given.
         name: String,
         /// The nearest name, or all of them.
         hint: String,
     },
     /// There is no row to simulate.
     Empty {
-        /// Path as given.
+        /// Path of the file, as the user wrote it.
         file: Arc<str>,
         /// Rows that were skipped as bad.
         skipped: Skipped,
@@ -51,7 +50,7 @@ pub enum TraceError {
     },
     /// Nothing arrives in the part of the trace that was asked for.
     EmptyWindow {
-        /// Path as given.
+        /// Path of the file, as the user wrote it.
         file: Arc<str>,
         /// Start of the part, on the clock of the trace.
         start: Micros,
@@ -62,34 +61,33 @@ pub enum TraceError {
     },
     /// A TraceV2 trace has two files, and one of them is not where it should be.
     HalfMissing {
-        /// Path as given.
+        /// Path of the file, as the user wrote it.
         file: Arc<str>,
-        /// `header` or `data`.
+        /// The half of the pair: `header` or `data`.
         half: &'static str,
         /// Where the other half was looked for.
         missing: String,
     },
     /// The rounds of a session do not count 0, 1, 2, …
     Rounds {
-        /// Path as given.
+        /// Path of the file, as the user wrote it.
         file: Arc<str>,
         /// Its name in the trace.
         session: String,
-        /// `not` or `twice`.
+        /// How often it is given: `not` or `twice`.
         what: &'static str,
         /// The first round of which that is so.
         round: u32,
     },
     /// Closed loop was asked for, and the format does not tell which turn waits for which answer.
     NoSessions {
-        /// Path as given.
+        /// Path of the file, as the user wrote it.
         file: Arc<str>,
-        /// Its format.
         format: TraceFormat,
     },
     /// More than 32 bits can number.
     TooMany {
-        /// Path as given.
+        /// Path of the file, as the user wrote it.
         file: Arc<str>,
         /// `requests` or `shared KV blocks`.
         what: &'static str,
@@ -195,7 +193,7 @@ fn skipped_text(skipped: &Skipped) -> String {
 /// Rows left out because they could not be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
-    /// How many.
+    /// Number of lines that were skipped.
     pub count: u64,
     /// The first few of them, at most [`Skipped::KEPT`].
     pub first: Vec<Diagnostic>,

@@ -21,7 +21,6 @@ pub enum TraceFormat {
     VllmBench,
     /// Results of SGLang's `bench_serving --output-details`, JSONL.
     SglangBench,
-    /// AIPerf's `profile_export.jsonl`.
     AiPerf,
     /// OpenTelemetry spans of vLLM, OTLP-JSON.
     Otel,
@@ -30,7 +29,6 @@ pub enum TraceFormat {
 }
 
 impl TraceFormat {
-    /// All formats.
     pub const ALL: [Self; 11] = [
         Self::Azure,
         Self::Mooncake,

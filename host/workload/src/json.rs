@@ -138,7 +138,7 @@ impl<R: BufRead> Read for Source<R> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Number {
     Whole(u64),
-    /// Finite.
+    /// A finite number that is no integer.
     Real(f64),
 }
 

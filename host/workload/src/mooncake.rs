@@ -144,7 +144,7 @@ impl Turns {
 
 #[derive(Deserialize)]
 struct Record<'a> {
-    /// ms.
+    /// Time of arrival, ms from the start of the trace.
     timestamp: Option<Number>,
     input_length: Option<Number>,
     output_length: Option<Number>,

@@ -166,7 +166,7 @@ struct Span {
     parent: Option<String>,
     #[serde(default)]
     name: String,
-    /// ns since 1970.
+    /// Start of the span, ns since 1970.
     #[serde(default, rename = "startTimeUnixNano")]
     start: Option<Number>,
     #[serde(default)]
@@ -214,7 +214,6 @@ struct Seen {
     kind: Kind,
     /// The line of the first of them.
     line: u64,
-    /// Trace and span.
     span: Option<String>,
     parent: Option<String>,
     id: Option<String>,
@@ -226,7 +225,7 @@ struct Seen {
     prompt: Option<Number>,
     completion: Option<Number>,
     max_tokens: Option<Number>,
-    /// Counters of events.
+    /// Numbers of events by type.
     prefill: Option<Number>,
     decoded: Option<Number>,
     in_engine: bool,

@@ -16,7 +16,6 @@ pub use text::ProfileText;
 /// The figures of a workload.
 #[derive(Clone, Debug, Serialize)]
 pub struct Profile {
-    /// Requests.
     pub requests: u64,
     /// From the first arrival to the last, s.
     pub span_s: f64,
@@ -27,9 +26,9 @@ pub struct Profile {
     pub interarrival_cv: Option<f64>,
     /// Most requests within one second, from its first arrival.
     pub peak_requests_per_s: u64,
-    /// Prompts.
+    /// Input tokens per request.
     pub input_tokens: Lengths,
-    /// Answers.
+    /// Output tokens per request.
     pub output_tokens: Lengths,
     /// Share of all prompt tokens that a prefix cache would find that held everything for ever, in
     /// full KV blocks; 0 to 1.
@@ -40,11 +39,8 @@ pub struct Profile {
     pub sessions: Sessions,
     /// Requests by service class; nothing where none is named. The same below.
     pub classes: BTreeMap<String, u64>,
-    /// Requests by tenant.
     pub tenants: BTreeMap<String, u64>,
-    /// Requests by model.
     pub models: BTreeMap<String, u64>,
-    /// Requests by client.
     pub clients: BTreeMap<String, u64>,
     /// Requests by tenth… of the span: as many parts as fit a line.
     #[serde(skip)]
@@ -54,26 +50,25 @@ pub struct Profile {
 /// How long prompts or answers are, tokens. Percentiles are values that occur: nearest rank.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Lengths {
-    /// Sum.
+    /// Sum over all requests, tokens.
     pub total: u64,
-    /// Mean.
+    /// Mean length, tokens.
     pub mean: f64,
-    /// Median.
+    /// Median of the lengths, tokens.
     pub p50: u32,
-    /// 90th percentile.
+    /// 90th percentile of the lengths, tokens.
     pub p90: u32,
-    /// 99th percentile.
+    /// 99th percentile of the lengths, tokens.
     pub p99: u32,
-    /// Longest.
+    /// Largest length, tokens.
     pub max: u32,
     /// Requests by length: entry `n` counts those of 2ⁿ⁻¹ to 2ⁿ − 1 tokens, entry 0 those of none.
     pub by_power_of_2: Vec<u64>,
 }
 
-/// Conversations.
+/// Number and length of the sessions.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Sessions {
-    /// How many.
     pub count: u64,
     /// Requests that belong to one.
     pub requests: u64,
@@ -123,13 +118,13 @@ impl Profile {
 /// What must be kept of requests to tell their figures.
 #[derive(Default)]
 struct Seen {
-    /// µs.
+    /// Arrival times, µs.
     arrivals: Vec<u64>,
     inputs: Vec<u32>,
     outputs: Vec<u32>,
     /// Runs of block keys that requests had, start and end, with gaps between them.
     cached: BTreeMap<u32, u32>,
-    /// Tokens found.
+    /// Input tokens that a prefix-cache hit would save.
     hit: u64,
     sessions: BTreeMap<Name, u64>,
     classes: BTreeMap<Name, u64>,

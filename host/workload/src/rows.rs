@@ -33,7 +33,7 @@ pub(super) enum Origin {
 pub(super) struct Intake<'a, T> {
     pub file: Arc<str>,
     pub notes: Vec<String>,
-    /// See [`Workload::aside`].
+    /// See [`Workload::aside`] for the meaning.
     pub aside: BTreeSet<&'static str>,
     /// In the order of the file.
     pub rows: Vec<Row<T>>,

@@ -105,7 +105,7 @@ pub(super) struct Rounds {
 /// One request of one pass.
 pub(super) struct Arrival<T> {
     pub row: Row<T>,
-    /// µs.
+    /// Time of arrival, µs.
     pub at: u64,
     pub id: u32,
     pub session: Name,

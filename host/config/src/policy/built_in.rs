@@ -1,5 +1,5 @@
-//! A built-in policy as a plugin, so that it is checked, measured and tuned as one. Simulations do without: they
-//! are given the policy itself (`build.rs`).
+//! A built-in policy as a plugin, so that it can be checked, measured and tuned like one. Simulations use the policy
+//! itself (`build.rs`).
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -21,17 +21,17 @@ use blis_plugin::{
     PriorityGuest, RoutingGuest, SchedulingGuest, Setup, StartedGuest, Technology,
 };
 
-/// A row of the registry, described.
+/// A row of the registry with its plugin description.
 #[derive(Debug)]
 struct BuiltInPlugin {
     row: &'static BuiltIn,
     description: Description,
 }
 
-/// The deployment on which built-in latency models are described, checked and measured.
+/// The model of the deployment on which built-in latency models are described, checked and measured.
 const MODEL: &str = "meta-llama/llama-3.1-8b-instruct";
 
-/// `coefficients` are all of the model, α before β; none where it has no parameters.
+/// Resolves that deployment. `coefficients` are those of the latency model, α before β; empty if it has none.
 fn deployment(kind: LatencyKind, coefficients: &[f64]) -> Result<Deployment, String> {
     let (alpha, beta) = coefficients.split_at(ALPHAS.min(coefficients.len()));
     let list = |values: &[f64]| (!coefficients.is_empty()).then(|| values.to_vec());
@@ -48,7 +48,7 @@ impl BuiltInPlugin {
     fn new(row: &'static BuiltIn) -> Self {
         let parameters = row.parameters();
         let defaults = ParameterValues(parameters.iter().map(|one| (one.name.clone(), one.default)).collect());
-        // A policy whose defaults make no sense reads nothing; a test builds them all.
+        // A policy whose defaults are invalid reads no signals; a test builds all of them.
         let reads = match row.build {
             Build::Admission(build) => build(&defaults).map_or(Reads::NOTHING, |policy| policy.reads()),
             Build::Routing(build) => build(&defaults).map_or(Reads::NOTHING, |policy| policy.reads()),
@@ -78,7 +78,7 @@ impl BuiltInPlugin {
 }
 
 impl BuiltIn {
-    /// As a plugin that was found.
+    /// The policy in the form of a plugin that was found.
     #[must_use]
     pub fn load(&'static self) -> Loaded {
         let plugin = BuiltInPlugin::new(self);
@@ -116,13 +116,13 @@ impl Plugin for BuiltInPlugin {
     }
 }
 
-/// A built-in policy that answers as a plugin does.
+/// A built-in policy with the interface of a plugin.
 #[derive(Debug)]
 struct BuiltInGuest<P>(P);
 
-/// What built-in policies of all kinds can do.
+/// The operations that built-in policies of all kinds share.
 trait Policy: Debug + Send {
-    /// As a guest of its kind.
+    /// Wraps the policy as a guest of its kind.
     fn start(self) -> StartedGuest;
 
     fn copy(&self) -> Self;
@@ -203,7 +203,7 @@ impl Policy for Arc<dyn LatencyModel> {
 }
 
 fn not_saved() -> Fault {
-    Fault::new(FaultKind::Refused, "a built-in policy is copied, not saved")
+    Fault::new(FaultKind::Refused, "a built-in policy can be copied, not saved")
 }
 
 impl<P: Policy> Guest for BuiltInGuest<P> {
@@ -232,7 +232,7 @@ impl AdmissionGuest for BuiltInGuest<Box<dyn AdmissionPolicy>> {
 }
 
 impl RoutingGuest for BuiltInGuest<Box<dyn RoutingPolicy>> {
-    /// The request goes where the policy sends it: nothing else decides here.
+    /// Routes the request and reports it as sent to the policy's own target: no other policy decides here.
     fn route(
         &mut self,
         request: &RequestView<'_>,

@@ -1,8 +1,8 @@
-//! The policy bundle: one YAML file with all policies. Strict: what is not understood is an error
-//! that shows the line, with carets under the culprit.
+//! The policy bundle: one YAML file with all policies. It is strict: everything unknown is an error that shows the line
+//! with carets under the mistake.
 //!
-//! All values are read as text and understood here, so that each error can say what the value may
-//! be instead of how YAML would type it.
+//! All values are read as text and parsed here, so that an error can say which values are valid instead of YAML's type
+//! names.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -21,7 +21,7 @@ use blis_diag::yaml::{ABOVE_0, ANY, Document, Entries, FROM_0, Range, Word, expl
 use blis_diag::{Location, name_hint, quoted};
 use blis_plugin::Kind;
 
-/// A bundle that makes sense in itself, and its text for later complaints.
+/// A bundle that is valid by itself, with its text for later messages.
 #[derive(Clone, Debug)]
 pub struct Bundle {
     choices: Choices,
@@ -30,11 +30,11 @@ pub struct Bundle {
 
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Longest name of a class or tenant, characters. Explained, each takes six at most (`\u2028`), and a
-/// YAML key may have 1024.
+/// Maximum length of a class or tenant name, characters. `--explain-config` needs up to six characters for each
+/// (`\u2028`), and a YAML key may have 1024.
 const NAME_MAX: usize = 128;
 
-/// Parts of BLIS's bundles that are not simulated yet, and what they are about.
+/// Sections of BLIS's bundles that are not simulated yet, and their subjects.
 const NOT_SIMULATED: [(&str, &str); 4] = [
     ("node_pools", "nodes that instances are placed on"),
     ("autoscaler", "instances that come and go"),
@@ -46,7 +46,7 @@ impl Bundle {
     /// Reads the file at `path`.
     ///
     /// # Errors
-    /// If it cannot be read, is no YAML, or says anything that is not understood.
+    /// If it cannot be read, is not YAML, or contains an unknown key or an invalid value.
     pub fn load(path: &Path) -> Result<Self, PolicyError> {
         let file: Arc<str> = path.display().to_string().into();
         let mut text = String::new();
@@ -58,7 +58,7 @@ impl Bundle {
         Self::parse(&file, &text)
     }
 
-    /// Understands `text`, the content of `file`.
+    /// Parses `text`, the content of `file`.
     ///
     /// # Errors
     /// As [`Self::load`].
@@ -67,18 +67,16 @@ impl Bundle {
         let raw: Option<RawBundle> = reader.0.read().map_err(|error| reader.yaml_error(&error))?;
         let Some(raw) = raw else {
             let spot = Location::start(reader.0.file);
-            return Err(PolicyError::at(spot, text, "the bundle is empty", "`{}` means the default of everything"));
+            return Err(PolicyError::at(spot, text, "the bundle is empty", "`{}` selects the default of everything"));
         };
         Ok(Self { choices: reader.choices(raw)?, text: text.to_owned() })
     }
 
-    /// What it says.
     #[must_use]
     pub fn choices(&self) -> &Choices {
         &self.choices
     }
 
-    /// Its text.
     pub(super) fn text(&self) -> &str {
         &self.text
     }
@@ -135,7 +133,7 @@ struct RawPolicy {
     parameters: Option<Entries<Word>>,
 }
 
-/// Knows where the words of a file stand.
+/// The document, with the locations of its words.
 struct Reader<'a>(Document<'a>);
 
 impl Reader<'_> {
@@ -148,7 +146,7 @@ impl Reader<'_> {
         let latency = raw.latency.unwrap_or_default();
         if let (Some(word), Some(_)) = (&raw.scheduler, &scheduling.policy) {
             let hint = "keep one of them; `scheduling` may have parameters";
-            return Err(self.wrong(word, "`scheduler` and `scheduling` say the same thing", hint));
+            return Err(self.wrong(word, "`scheduler` and `scheduling` are two names of one setting", hint));
         }
         let mut choices = Choices {
             slo_priorities: self.entries(admission.slo_priorities, |name, word| {
@@ -168,7 +166,7 @@ impl Reader<'_> {
             (Kind::Preemption, preemption.policy, preemption.parameters),
             (Kind::Latency, self.latency_model(latency.policy)?, latency.parameters),
         ] {
-            // BLIS takes an empty name for none.
+            // BLIS reads an empty name as no name.
             let name = name.filter(|word| !word.value.is_empty());
             choices.policies.extend(name.map(|word| (kind, self.sourced(word.value.clone(), &word))));
             let values = self.entries(parameters, |name, word| {
@@ -194,7 +192,7 @@ impl Reader<'_> {
         Ok(choices)
     }
 
-    /// Built-in models belong to the deployment, which flags describe.
+    /// Built-in latency models belong to the deployment, which flags describe.
     fn latency_model(&self, word: Option<Word>) -> Result<Option<Word>, PolicyError> {
         if let Some(word) = word.as_ref().filter(|word| BuiltIn::find(Kind::Latency, &word.value).is_some()) {
             let what = format!("`{}` is built in; a bundle names plugins only", word.value);
@@ -221,7 +219,7 @@ impl Reader<'_> {
         Ok(Some(self.sourced(self.0.whole(key, &word, range)?, &word)))
     }
 
-    /// In the order of the file. That no name stands twice has been checked.
+    /// The entries in the order of the file. The YAML reader has already refused duplicate names.
     fn entries<T>(
         &self,
         entries: Option<Entries<Word>>,
@@ -231,7 +229,7 @@ impl Reader<'_> {
         for (name, word) in entries.map(|entries| entries.0).unwrap_or_default() {
             if name.value.chars().count() > NAME_MAX {
                 let what = format!("a name longer than {NAME_MAX} characters");
-                return Err(self.wrong(&name, what, "is the file what it should be?"));
+                return Err(self.wrong(&name, what, "is this the right file?"));
             }
             understood.extend(value(&name.value, word)?.map(|value| (name.value, value)));
         }
@@ -274,7 +272,7 @@ impl Reader<'_> {
         Sourced { value, source: Source::File(self.0.location(word.referenced)) }
     }
 
-    /// What the YAML reader says, where a bundle knows more of it.
+    /// The message for an error of the YAML reader, more specific where bundles allow it.
     fn yaml_error(&self, error: &Error) -> PolicyError {
         let (what, hint) = match error.without_snippet() {
             Error::SerdeUnknownField { field, expected, .. } => unknown_key(field, expected),
@@ -302,5 +300,5 @@ fn unknown_key(key: &str, known: &[&str]) -> (String, String) {
 const FROM_0_TO_1: Range = Range { fits: |number| (0.0..=1.0).contains(&number), text: "a number from 0 to 1" };
 const SHARE: Range = Range { fits: |number| number > 0.0 && number <= 1.0, text: "a number above 0 and at most 1" };
 
-/// Requests. No instance has more.
+/// Largest threshold, requests. No instance has more.
 const LOAD_MAX: u32 = u32::MAX;

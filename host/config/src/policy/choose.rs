@@ -1,4 +1,4 @@
-//! Flag before bundle before default, and what contradicts itself.
+//! Combines flags, bundle and defaults, and refuses contradictions.
 
 use super::error::PolicyError;
 use super::outside::put;
@@ -11,12 +11,12 @@ use blis_diag::{name_hint, quoted};
 use blis_plugin::Kind;
 
 impl PolicySettings {
-    /// What `flags` and `bundle` come to: of every value the flag, else the bundle's, else the
-    /// default. A policy chosen by flag does without the bundle's parameters of another.
+    /// The settings that result from `flags` and `bundle`: the flag's value, else the bundle's, else the default. If a
+    /// flag selects another policy than the bundle, the bundle's parameters for that kind are not used.
     ///
     /// # Errors
-    /// If something was given that can have no effect, two things exclude each other, or a policy that
-    /// is not built in is not `outside` either.
+    /// If a setting could have no effect, two settings exclude each other, or a policy is neither built in nor known to
+    /// `outside`.
     pub fn choose(flags: &Choices, bundle: Option<&Bundle>, outside: &dyn Outside) -> Result<Self, PolicyError> {
         let nothing = Choices::default();
         let said = Said { flags, file: bundle.map_or(&nothing, Bundle::choices) };
@@ -31,14 +31,14 @@ impl PolicySettings {
 }
 
 impl Default for PolicySettings {
-    /// BLIS's.
+    /// The policies that BLIS uses without flags and bundle.
     fn default() -> Self {
         Self::choose(&Choices::default(), None, &super::NoPlugins).expect("nothing contradicts nothing")
     }
 }
 
 impl Choices {
-    /// Keys must belong to the policy named beside them, or to the one that is `chosen`.
+    /// A key must belong to the policy that the same source names, or to the `chosen` one.
     fn check_owners(&self, kind: Kind, chosen: &str) -> Result<(), Fault> {
         let scorers = self.scorers.iter().flatten().next().filter(|_| kind == Kind::Routing);
         let list = scorers.map(|scorer| ("scorers", &scorer.source, BuiltIn::find(kind, WEIGHTED)));
@@ -58,7 +58,7 @@ impl Choices {
         Ok(())
     }
 
-    /// Scorers or the pair, not both.
+    /// A list of scorers and BLIS's two weights exclude each other.
     fn check_weights(&self) -> Result<(), Fault> {
         let pair = BuiltIn::find(Kind::Routing, CACHE_AND_LOAD);
         match pair.and_then(|pair| self.by_key(pair).next()).filter(|_| self.scorers.is_some()) {
@@ -71,7 +71,7 @@ impl Choices {
     }
 }
 
-/// Who says something of policies: the second only where the first does not.
+/// The two sources of settings; the file counts only where the flags are silent.
 #[derive(Clone, Copy)]
 struct Said<'a> {
     flags: &'a Choices,
@@ -79,7 +79,7 @@ struct Said<'a> {
 }
 
 impl Said<'_> {
-    /// The policy for `kind` with its parameters; `None` if the deployment has it.
+    /// The policy for `kind` with its parameters; `None` for a latency model of the deployment.
     fn used(self, kind: Kind, outside: &dyn Outside) -> Result<Option<PolicyUse>, Fault> {
         let Self { flags, file } = self;
         let usual = Sourced::default_value(BuiltIn::default_of(kind).name.to_owned());
@@ -116,7 +116,7 @@ impl Said<'_> {
         Ok(used)
     }
 
-    /// What BLIS assumes depends on what is said.
+    /// Defaults that depend, as in BLIS, on which settings are given.
     fn change_defaults(self, row: &'static BuiltIn, used: &mut PolicyUse) {
         let file_names = |name: &str| self.file.name(row.kind).is_some_and(|known| known.value == name);
         if row.name == "tier-shed" && file_names(row.name) {
@@ -129,8 +129,8 @@ impl Said<'_> {
         }
     }
 
-    /// `weighted` means one policy with a list of scorers and another with BLIS's two weights: whatever is nearer,
-    /// the flags' or the bundle's.
+    /// `weighted` is one policy with a list of scorers and another with BLIS's two weights: the settings of the flags
+    /// decide, then those of the bundle.
     fn weighted(self, row: &'static BuiltIn, name: &Sourced<String>) -> Result<PolicyUse, Fault> {
         if self.pair()
             && let Some(pair) = BuiltIn::find(Kind::Routing, CACHE_AND_LOAD)
@@ -144,7 +144,7 @@ impl Said<'_> {
             }
             used.set(&self.of(said, Kind::Routing)).map_err(Fault::from)?;
         }
-        // Those without a weight are out of the sum: their order is their own.
+        // Scorers without a weight add nothing to the sum; they follow in the order of the registry.
         let (weighed, rest): (Vec<_>, Vec<_>) = used.parameters.drain(..).partition(|(_, weight)| **weight > 0.0);
         let last = rest.iter().map(|(_, weight)| &weight.source).rfind(|source| **source != Source::Default);
         if weighed.is_empty() {
@@ -157,7 +157,7 @@ impl Said<'_> {
         Ok(used)
     }
 
-    /// Whether BLIS's two weights are what counts.
+    /// Whether BLIS's two weights are in effect.
     fn pair(self) -> bool {
         let pair = |said: &Choices| {
             BuiltIn::find(Kind::Routing, CACHE_AND_LOAD).is_some_and(|row| said.by_key(row).next().is_some())
@@ -165,12 +165,12 @@ impl Said<'_> {
         pair(self.flags) || (self.flags.scorers.is_none() && self.file.scorers.is_none() && pair(self.file))
     }
 
-    /// What is given by the names of parameters, of the policy that is chosen.
+    /// The values that are set by the names of parameters of the selected policy.
     fn by_name(self, kind: Kind) -> Vec<(String, Sourced<f64>)> {
         [self.file, self.flags].into_iter().flat_map(|said| self.of(said, kind)).collect()
     }
 
-    /// A bundle's parameters go with the policy that it names, if it names one.
+    /// The values of one source. A bundle's values belong to the policy that the bundle names, if it names one.
     fn of(self, said: &Choices, kind: Kind) -> Vec<(String, Sourced<f64>)> {
         let other = self.flags.name(kind).zip(self.file.name(kind)).is_some_and(|(flag, file)| flag != file);
         if std::ptr::eq(said, self.file) && other { Vec::new() } else { said.by_name(kind) }
@@ -191,7 +191,7 @@ impl Said<'_> {
     }
 }
 
-/// The weights that `scorers` say, in that order, then the others without a weight.
+/// The weights of the `scorers` in their order, then all other scorers with weight 0.
 fn listed(row: &BuiltIn, scorers: &[Sourced<Scorer>]) -> Vec<(String, Sourced<f64>)> {
     let mut parameters: Vec<_> = scorers
         .iter()
@@ -215,7 +215,7 @@ fn unusable_fault(kind: Kind, name: &Sourced<String>, unusable: Unusable) -> Fau
     }
 }
 
-/// All of `file` that `flags` do not name, and all of `flags`.
+/// The entries of `file` that `flags` do not have, then those of `flags`.
 fn over<T: Clone>(flags: &[(String, Sourced<T>)], file: &[(String, Sourced<T>)]) -> Vec<(String, Sourced<T>)> {
     let kept = file.iter().filter(|(name, _)| flags.iter().all(|(other, _)| other != name));
     kept.chain(flags).cloned().collect()
@@ -231,7 +231,7 @@ fn check_pair(used: &PolicyUse) -> Result<(), Fault> {
     if sum.is_finite() { Ok(()) } else { Err(Fault::new(source, "the weights add up to infinity", TOO_LARGE)) }
 }
 
-/// What the user wrote: the flag, or the key.
+/// The name of the setting as the user wrote it: the flag or the key.
 fn told(source: &Source, key: &str) -> String {
     match source {
         Source::Flag(name) => format!("`{name}`"),
@@ -239,7 +239,7 @@ fn told(source: &Source, key: &str) -> String {
     }
 }
 
-/// A contradiction, before it is known what the file looks like.
+/// A contradiction, without the text of the file.
 struct Fault {
     source: Source,
     what: String,

@@ -1,4 +1,4 @@
-//! Policies as a bundle again, each value with where it comes from.
+//! The policy settings written as a bundle, each value with its source.
 
 use std::fmt::Display;
 
@@ -8,7 +8,7 @@ use blis_diag::{Page, text};
 use blis_plugin::Kind;
 
 impl PolicySettings {
-    /// A legal bundle that says all of this. Reading it gives the same settings.
+    /// Writes a valid bundle with all settings. Reading it gives the same settings.
     pub fn explain(&self, page: &mut Page) {
         page.section("admission", |page| {
             self.explain_used(page, Kind::Admission);
@@ -67,7 +67,7 @@ impl PolicyUse {
         }
     }
 
-    /// By BLIS's keys, which every parameter of a built-in policy has; scorers are a list.
+    /// Writes BLIS's keys, which every parameter of a built-in policy has; scorers are written as a list.
     fn explain_built_in(&self, row: &BuiltIn, page: &mut Page) {
         page.entry("policy", self.name(), &self.source);
         for (name, value) in &self.parameters {

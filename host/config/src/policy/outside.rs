@@ -1,4 +1,4 @@
-//! Policies in use: built in, or found among the plugins by whoever looks them up.
+//! The policies in use: built in, or plugins that a lookup finds.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use blis_plugin::{Kind, Loaded};
 pub trait Outside {
     /// The plugin called `name`, to be used for `kind`.
     ///
-    /// # Errors
+    /// If there is no such plugin, or it cannot be used as `kind`.
     /// If there is none, or it cannot be used for that.
     fn plugin(&self, kind: Kind, name: &str) -> Result<Arc<Loaded>, Unusable>;
 }
@@ -25,14 +25,13 @@ pub enum Unusable {
     },
     /// It was found, but.
     Broken {
-        /// What is wrong.
         what: String,
         /// What to do about it.
         hint: String,
     },
 }
 
-/// There are none.
+/// No policies but the built-in ones.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoPlugins;
 
@@ -47,9 +46,8 @@ impl Outside for NoPlugins {
 pub struct PolicyUse {
     /// What it is used for.
     pub kind: Kind,
-    /// What says so.
+    /// The flag or file that names the policy.
     pub source: Source,
-    /// The policy.
     pub loaded: Arc<Loaded>,
     /// Its row, if it is built in.
     pub built_in: Option<&'static BuiltIn>,

@@ -1,5 +1,5 @@
-//! The built-in policies: one row each, from which follow their names, help, parameters and bundles. A row gives
-//! the same description as a plugin, and can be loaded like one ([`BuiltIn::load`]).
+//! The built-in policies: one row each, from which names, help, parameters and bundles follow. A row gives the same
+//! description as a plugin and can be loaded like one ([`BuiltIn::load`]).
 
 use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::policy::{
@@ -12,23 +12,21 @@ use super::parameter::{NumericParameter, Rounding};
 use crate::{LatencyKind, latency_parameters};
 use blis_plugin::{Kind, Parameter};
 
-/// A built-in policy.
 #[derive(Debug)]
 pub struct BuiltIn {
-    /// What it decides.
     pub kind: Kind,
-    /// As users write it; unique within its kind.
+    /// Name as users write it; unique within its kind.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// Summary in one line, for help and lists.
     pub about: &'static str,
     /// Parameters of the row; those of a latency model are in [`latency_parameters`].
     parameters: &'static [NumericParameter],
-    /// Whether it has a score for every instance.
+    /// Whether the policy has a score for every instance.
     pub(super) scores: bool,
     pub(super) build: Build,
 }
 
-/// How a policy is made.
+/// How the policy is built from the values of its parameters.
 #[derive(Debug)]
 pub(super) enum Build {
     Admission(fn(&ParameterValues) -> Result<Box<dyn AdmissionPolicy>, String>),
@@ -36,16 +34,16 @@ pub(super) enum Build {
     Priority(fn(&Classes) -> Box<dyn PriorityPolicy>),
     Scheduling(Scheduler),
     Preemption(Preemption),
-    /// The deployment has it.
+    /// The deployment builds the model.
     Latency(LatencyKind),
 }
 
-/// ParameterValues of parameters by name. The order matters where a policy adds them up.
+/// Values of parameters by name. The order matters where a policy adds them up.
 #[derive(Debug)]
 pub(super) struct ParameterValues(pub Vec<(String, f64)>);
 
 impl ParameterValues {
-    /// The value of a parameter that the policy has.
+    /// The value of a parameter, which the policy must have.
     fn get(&self, name: &str) -> f64 {
         let found = self.0.iter().find(|(known, _)| known == name);
         found.expect("a policy is built with the parameters of its own row").1
@@ -83,10 +81,10 @@ impl BuiltIn {
 }
 
 const TOKENS: (f64, f64) = (1.0, 1e6);
-/// Urgencies of classes are from -100 to 100.
+/// Priorities of classes are from -100 to 100.
 const URGENCY: (f64, f64) = (-100.0, 101.0);
 
-/// All of them, those of a kind together, its default first.
+/// The rows of all kinds, those of a kind together, its default first.
 static BUILT_INS: &[BuiltIn] = &[
     row(Kind::Admission, "always-admit", "Everybody", Build::Admission(|_| Ok(Box::new(AlwaysAdmit)))),
     row(
@@ -199,15 +197,15 @@ const fn latency(kind: LatencyKind, about: &'static str) -> BuiltIn {
     row(Kind::Latency, kind.name(), about, Build::Latency(kind))
 }
 
-/// Of all built-in policies.
+/// Version of all built-in policies.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The name of the policy that a list of scorers belongs to.
+/// Name of the policy that a list of scorers configures.
 pub(super) const WEIGHTED: &str = "weighted";
 /// The policy that BLIS's two weights select. BLIS, bundles and results call it `weighted`.
 pub(super) const CACHE_AND_LOAD: &str = "cache-and-load";
 
-/// Adds up, in the order given, the scorers that have a weight.
+/// A weighted sum of the scorers that have a weight, in the order of the list.
 fn weighted(set: &ParameterValues) -> Result<Box<dyn RoutingPolicy>, String> {
     let weighed = set.0.iter().filter(|(_, weight)| *weight > 0.0);
     let scorers = weighed.map(|(name, weight)| Some((ScorerKind::find(name)?, *weight)));
@@ -216,28 +214,28 @@ fn weighted(set: &ParameterValues) -> Result<Box<dyn RoutingPolicy>, String> {
 }
 
 impl BuiltIn {
-    /// All of `kind`, its default first.
+    /// The policies of `kind`, its default first.
     pub fn of(kind: Kind) -> impl Iterator<Item = &'static Self> {
         BUILT_INS.iter().filter(move |row| row.kind == kind)
     }
 
-    /// All of them.
+    /// The rows of all kinds, those of a kind together.
     #[must_use]
     pub fn all() -> &'static [Self] {
         BUILT_INS
     }
 
-    /// The one of `kind` called `name`.
+    /// The policy of `kind` with the name `name`.
     #[must_use]
     pub fn find(kind: Kind, name: &str) -> Option<&'static Self> {
         Self::of(kind).find(|row| row.name == name)
     }
 
-    /// What is meant by `name` where no kind is: a name that one kind has, or `KIND/NAME`. `None` if no built-in
-    /// policy is called so.
+    /// The policy `name` of any kind: a name that only one kind has, or `KIND/NAME`. `None` if there is no such
+    /// built-in policy.
     ///
     /// # Errors
-    /// If several kinds have one of that name: what to say instead.
+    /// If several kinds have a policy of that name: the full names to use instead.
     pub fn named(name: &str) -> Result<Option<&'static Self>, Ambiguous> {
         if let Some((kind, name)) = name.split_once('/') {
             let kind = Kind::ALL.into_iter().find(|known| known.name() == kind);
@@ -251,23 +249,23 @@ impl BuiltIn {
         }
     }
 
-    /// What `kind` does where nothing is said.
+    /// The policy that decides `kind` by default.
     pub(super) fn default_of(kind: Kind) -> &'static Self {
         Self::of(kind).next().expect("every kind has a built-in policy")
     }
 
-    /// The row and the parameter that bundles call `key`.
+    /// The row and the parameter that have `key` in bundles.
     pub(super) fn by_key(key: &str) -> Option<(&'static Self, &'static NumericParameter)> {
         BUILT_INS.iter().find_map(|row| Some((row, row.parameters.iter().find(|parameter| parameter.key == key)?)))
     }
 
-    /// As bundles and results call it: BLIS has one name for two policies.
+    /// The name in bundles and results: BLIS has one name for two policies.
     #[must_use]
     pub fn blis_name(&self) -> &'static str {
         if self.kind == Kind::Routing && self.name == CACHE_AND_LOAD { WEIGHTED } else { self.name }
     }
 
-    /// Its parameters, as a plugin declares them.
+    /// The parameters in the form that plugins declare.
     #[must_use]
     pub fn parameters(&self) -> Vec<Parameter> {
         self.declared().iter().map(Parameter::from).collect()
@@ -304,13 +302,13 @@ impl BuiltIn {
         }
     }
 
-    /// `KIND/NAME`: no other is called so.
+    /// The unique name `KIND/NAME`.
     #[must_use]
     pub fn full_name(&self) -> String {
         format!("{}/{}", self.kind, self.name)
     }
 
-    /// What hashes of it are taken of: it has no file.
+    /// The text that stands for the policy in hashes, because it has no file.
     #[must_use]
     pub fn identity(&self) -> String {
         let parameters = self.declared().iter().map(|one| format!(" {}={}", one.name, one.default));
@@ -318,12 +316,11 @@ impl BuiltIn {
     }
 }
 
-/// A name that built-in policies of several kinds have.
+/// A name that built-in policies of several kinds share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ambiguous {
-    /// What is wrong.
     pub what: String,
-    /// What to do about it.
+    /// The full names to use instead.
     pub hint: String,
 }
 

@@ -1,30 +1,29 @@
-//! Values that remember where they come from.
+//! Values with their sources.
 
 use blis_diag::Location;
 use std::borrow::Cow;
 use std::fmt::{self, Debug, Display};
 use std::ops::Deref;
 
-/// A value and where it comes from. It behaves like the value: two are equal if their values are,
-/// and `Debug` shows the value alone.
+/// A value with its source. It behaves like the value: two are equal if their values are, and `Debug` shows the value
+/// alone.
 #[derive(Clone)]
 pub struct Sourced<T> {
-    /// The value.
     pub value: T,
-    /// Where it comes from.
+    /// The flag, file or default that sets the value.
     pub source: Source,
 }
 
-/// Where a value comes from.
+/// The flag, file or default that sets a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Nobody asked for anything else.
+    /// The default: nothing else is set.
     Default,
-    /// A flag, named with its dashes.
+    /// A flag, with its dashes.
     Flag(Cow<'static, str>),
-    /// A place in a file.
+    /// A location in a file.
     File(Location),
-    /// Something else, in words.
+    /// Another source, described in words.
     Told(Cow<'static, str>),
 }
 
@@ -39,17 +38,17 @@ impl Source {
 }
 
 impl<T> Sourced<T> {
-    /// `value`, because nobody asked for anything else.
+    /// `value` as a default.
     pub fn default_value(value: T) -> Self {
         Self { value, source: Source::Default }
     }
 
-    /// `value`, as the flag `name` says.
+    /// `value`, set by the flag `name`.
     pub fn flag(name: &'static str, value: T) -> Self {
         Self { value, source: Source::Flag(Cow::Borrowed(name)) }
     }
 
-    /// Another value from the same place.
+    /// Another value with the same source.
     pub fn map<U>(self, other: impl FnOnce(T) -> U) -> Sourced<U> {
         Sourced { value: other(self.value), source: self.source }
     }

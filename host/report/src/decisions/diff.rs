@@ -16,12 +16,12 @@ use super::seen::Saw;
 use super::table::{Table, ms, ms_more, or_dash, plural, seconds};
 use blis_workload::TraceError;
 
-/// Two runs, compared.
+/// Differences between the decisions of two runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Diff {
     a: Side,
     b: Side,
-    /// Requests in both.
+    /// Requests that occur in both files.
     requests: u64,
     only_in_a: u64,
     only_in_b: u64,
@@ -47,7 +47,7 @@ struct Side {
 struct Count {
     #[serde(serialize_with = "kind_name")]
     kind: Kind,
-    /// Made in both.
+    /// Decisions that both runs made.
     both: u64,
     /// Of those, with different answers. Scheduling: at another time, whatever the reason; preemption: made in
     /// only one of them, or another number of times.
@@ -124,7 +124,7 @@ struct Record {
 }
 
 impl Diff {
-    /// Listed at most.
+    /// Maximum number of requests that are listed.
     const WORST: usize = 10;
 
     /// From the trace `a` to the trace `b`.

@@ -16,7 +16,7 @@ pub(super) use key;
 pub(super) struct Lines<W> {
     out: W,
     buffer: Vec<u8>,
-    /// Lines begun.
+    /// Number of lines that were begun.
     count: u64,
     /// The first failure; nothing is written after it.
     failed: Option<io::Error>,
@@ -42,7 +42,6 @@ impl<W: Write> Lines<W> {
         self.raw(start);
     }
 
-    /// Ends a line.
     #[inline]
     pub fn end(&mut self) {
         self.raw("}\n");
@@ -109,7 +108,7 @@ impl<W: Write> Lines<W> {
         self.raw("]");
     }
 
-    /// Any text.
+    /// A field with text, escaped as JSON needs it.
     pub fn text(&mut self, key: &'static str, text: &str) {
         self.raw(key);
         let plain = text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\');

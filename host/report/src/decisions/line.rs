@@ -10,35 +10,26 @@ pub enum Line {
     Signals(Signals),
     /// Whether a request may enter the service.
     Admission(Admission),
-    /// Where it goes.
     Routing(Routing),
     /// Whether it enters the batch.
     Scheduling(Scheduling),
     /// It leaves the batch.
     Preemption(Preemption),
-    /// How it ended.
     Outcome(Outcome),
 }
 
 /// The kinds of lines that can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// [`Line::Signals`].
     Signals,
-    /// [`Line::Admission`].
     Admission,
-    /// [`Line::Routing`].
     Routing,
-    /// [`Line::Scheduling`].
     Scheduling,
-    /// [`Line::Preemption`].
     Preemption,
-    /// [`Line::Outcome`].
     Outcome,
 }
 
 impl Kind {
-    /// All of them.
     pub const ALL: [Self; 6] =
         [Self::Signals, Self::Admission, Self::Routing, Self::Scheduling, Self::Preemption, Self::Outcome];
 
@@ -57,7 +48,6 @@ impl Kind {
 }
 
 impl Line {
-    /// Its kind.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
@@ -113,9 +103,7 @@ impl Line {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Header {
-    /// [`super::FORMAT`].
     pub format: String,
-    /// [`super::VERSION`].
     pub version: u32,
     /// The program that wrote it, and its version.
     pub program: String,
@@ -124,13 +112,10 @@ pub struct Header {
     pub config_sha256: String,
     /// Seed of everything random.
     pub seed: u64,
-    /// Model.
     pub model: String,
-    /// GPU.
     pub hardware: String,
     /// The workload, for people.
     pub workload: String,
-    /// Who decided.
     pub policies: PolicyNames,
     /// From arrival to admission.
     pub admission_latency_us: u64,
@@ -150,7 +135,6 @@ pub struct Header {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyNames {
-    /// Who may enter.
     pub admission: String,
     /// Where a request goes.
     pub routing: String,
@@ -174,7 +158,7 @@ pub struct InstanceGroup {
     pub max_num_seqs: u32,
     /// Token budget of a step.
     pub max_num_batched_tokens: u32,
-    /// KV blocks.
+    /// Size of the KV cache, blocks.
     pub total_kv_blocks: u32,
     /// Tokens in one of them.
     pub block_size: u32,
@@ -207,16 +191,15 @@ pub struct Signals {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Admission {
-    /// Its number.
+    /// Number of the request.
     pub request: u32,
     /// When it was decided.
     pub time_us: u64,
-    /// The answer.
     pub admitted: bool,
     /// Why, if the policy says so.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Prompt tokens.
+    /// Length of the prompt, tokens.
     pub input_tokens: u32,
     /// The client's budget for the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -224,10 +207,8 @@ pub struct Admission {
     /// When the client gives up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_us: Option<u64>,
-    /// SLO class.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub class: String,
-    /// Tenant.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tenant: String,
     /// The model it asks for.
@@ -259,17 +240,11 @@ pub struct Admission {
 /// What of the service was up to date at a decision: see [`Routing`].
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
-    /// [`Routing::reading`].
     pub reading: Option<u64>,
-    /// [`Routing::reading_age_us`].
     pub reading_age_us: Option<u64>,
-    /// [`Routing::in_flight`].
     pub in_flight: Option<&'a [u32]>,
-    /// [`Routing::cached_blocks`].
     pub cached_blocks: Option<&'a [u32]>,
-    /// [`Routing::cached_blocks_age_us`].
     pub cached_blocks_age_us: Option<u64>,
-    /// [`Routing::unread`].
     pub unread: &'a [String],
 }
 
@@ -298,11 +273,11 @@ seen!(Admission, Routing);
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Routing {
-    /// Its number.
+    /// Number of the request.
     pub request: u32,
     /// When it was decided.
     pub time_us: u64,
-    /// The answer.
+    /// The instance that gets the request.
     pub instance: u32,
     /// Why, if the policy says so.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -340,7 +315,6 @@ pub struct Routing {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Candidate {
-    /// Its number.
     pub instance: u32,
     /// Its score; `None` where it is no number.
     pub score: Option<f64>,
@@ -350,15 +324,15 @@ pub struct Candidate {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scheduling {
-    /// Its number.
+    /// Number of the request.
     pub request: u32,
     /// When: the start of a step.
     pub time_us: u64,
-    /// Where.
+    /// The instance in whose queue it waits.
     pub instance: u32,
     /// It enters, or waits: told for the first step that leaves it at the head.
     pub answer: Answer,
-    /// Why it waits.
+    /// Why it is not in the running batch yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<Obstacle>,
     /// Tokens it computes in this step, or would.
@@ -399,7 +373,7 @@ fn is_0<N: Default + PartialEq>(number: &N) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// It does.
+    /// The request enters the running batch.
     Enters,
     /// It stays at the head of the queue.
     Waits,
@@ -427,7 +401,7 @@ pub struct Preemption {
     pub request: u32,
     /// When: the start of a step.
     pub time_us: u64,
-    /// Where.
+    /// The instance whose running batch it leaves.
     pub instance: u32,
     /// The one that needs room; may be the same.
     pub wanting: u32,
@@ -452,23 +426,22 @@ pub struct Preemption {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outcome {
-    /// Its number.
+    /// Number of the request.
     pub request: u32,
     /// When, if it had ended. Its arrival if it was rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_us: Option<u64>,
-    /// How.
     pub status: Status,
     /// Where, if it reached an instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<u32>,
-    /// When it arrived.
+    /// Time of arrival, µs.
     pub arrival_us: u64,
-    /// Prompt tokens.
+    /// Length of the prompt, tokens.
     pub input_tokens: u32,
     /// Tokens it asked for.
     pub output_tokens: u32,
-    /// Tokens it got.
+    /// Output tokens that were generated.
     pub generated_tokens: u32,
     /// Time to first token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -515,10 +488,10 @@ pub enum Status {
     RejectedByRouting,
 }
 
-/// The last line.
+/// The last line of a complete file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct End {
-    /// Lines before it.
+    /// Number of lines before it.
     pub lines: u64,
 }

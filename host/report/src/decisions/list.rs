@@ -12,7 +12,7 @@ use blis_workload::TraceError;
 /// Which lines are shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Of this instance.
+    /// Lists the lines of this instance alone.
     pub instance: Option<u32>,
     /// From this time on, µs.
     pub from_us: Option<u64>,
@@ -223,7 +223,6 @@ impl Display for Outcome {
 }
 
 impl Status {
-    /// For people.
     pub(super) fn in_words(self) -> &'static str {
         match self {
             Self::Completed => "completed",

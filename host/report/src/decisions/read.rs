@@ -18,7 +18,7 @@ pub struct Reader {
     file: Arc<str>,
     header: Header,
     instances: u64,
-    /// Lines read.
+    /// Number of lines read so far.
     count: u64,
     /// The latest periodic columns, complete.
     signals: Option<Signals>,
@@ -51,7 +51,6 @@ impl Reader {
         Ok(Self { lines, file: Arc::clone(file), header, instances, count: 1, signals: None, ended: false })
     }
 
-    /// What was simulated.
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.header

@@ -13,7 +13,7 @@ pub(super) struct Saw {
     /// Age of the periodic columns.
     #[serde(skip_serializing_if = "Option::is_none")]
     age_us: Option<u64>,
-    /// Age of `cached_blocks`.
+    /// Age of the reading of `cached_blocks`, µs.
     #[serde(skip_serializing_if = "Option::is_none")]
     cached_blocks_age_us: Option<u64>,
     /// What was up to date and not looked at.

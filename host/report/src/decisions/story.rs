@@ -41,7 +41,7 @@ struct Meanwhile {
 }
 
 impl Meanwhile {
-    /// Named at most.
+    /// Maximum number of requests that are named.
     const NAMED: usize = 8;
 
     fn new(entered: impl Iterator<Item = u32>) -> Self {
@@ -115,7 +115,7 @@ impl Story {
         self.events.push(event);
     }
 
-    /// Something about others.
+    /// Updates the state of the queue from a line about another request.
     fn overhear(&mut self, line: &Line, queue: &mut Option<Queue>) {
         match line {
             Line::Scheduling(scheduling) if scheduling.answer == Answer::Enters => {

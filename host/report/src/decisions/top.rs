@@ -24,7 +24,6 @@ pub enum TopBy {
     Margin,
     /// Time to first token of the request.
     Ttft,
-    /// Its end-to-end latency.
     E2e,
     /// How long it took until it entered the batch, the last time if it was thrown out.
     Wait,

@@ -329,9 +329,8 @@ pub(super) fn status(status: Status) -> &'static str {
 
 /// A file for a trace, packed on the way if its name ends with `.gz`.
 pub enum TraceFile {
-    /// As it is.
     Plain(File),
-    /// gzip.
+    /// A gzip-compressed file.
     Packed(Box<GzEncoder<File>>),
 }
 

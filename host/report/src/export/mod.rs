@@ -33,7 +33,6 @@ use blis_workload::trace_v2::GoodputTargets;
 pub enum ExportFormat {
     /// BLIS's trace, two files.
     TraceV2,
-    /// vLLM's load generator.
     VllmBench,
     /// AIPerf, two files in a folder.
     Aiperf,
@@ -62,7 +61,6 @@ impl ExportFormat {
 /// A format and where to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
-    /// The format.
     pub format: ExportFormat,
     /// File, folder (`aiperf`), or what two file names begin with (`trace-v2`).
     pub path: PathBuf,
@@ -122,7 +120,6 @@ impl Export {
 /// What the formats say about the service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct About {
-    /// The model served.
     pub model: String,
     /// Tokens per KV block.
     pub block_size: u32,

@@ -1,9 +1,9 @@
 //! Figures over all requests, as load generators give them: NumPy's percentiles.
 
-/// Of one latency.
+/// Sorted values of one latency.
 #[derive(Clone, Debug)]
 pub(super) struct Statistics {
-    /// In ascending order.
+    /// Values in ascending order.
     sorted: Vec<f64>,
 }
 

@@ -16,7 +16,6 @@ use blis_sim::request::session_text;
 use blis_workload::Names;
 use blis_workload::trace_v2::{BLOCK_KEYS, COLUMNS, GoodputTargets, MAX_TOKENS, VLLM_PRIORITY, keys_text};
 
-/// The header.
 pub(super) fn header(about: &About, out: &mut dyn Write) -> io::Result<()> {
     let About { model, block_size, tensor_parallel, max_num_seqs, max_model_len, seed, slo_targets, .. } = about;
     let model = serde_json::to_string(model)?;

@@ -8,7 +8,6 @@ use super::{Lengths, Profile};
 /// A profile as text.
 #[derive(Clone, Copy, Debug)]
 pub struct ProfileText<'a> {
-    /// What to show.
     pub profile: &'a Profile,
     /// Columns of the terminal.
     pub width: usize,

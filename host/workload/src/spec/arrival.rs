@@ -7,14 +7,14 @@ use rand_distr::{Distribution as _, Exp1, Gamma, OpenClosed01};
 /// How requests are spaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Arrival {
-    /// Evenly.
+    /// Constant inter-arrival times.
     Constant,
     /// As by many independent clients: exponential intervals.
     #[default]
     Poisson,
     /// Gamma intervals; bursty for a coefficient of variation above 1.
     Gamma(Shape),
-    /// Weibull intervals.
+    /// Weibull-distributed inter-arrival times.
     Weibull(Shape),
 }
 
@@ -26,7 +26,7 @@ pub enum Shape {
     /// Its own parameters, both > 0. In place of the rate, except where a number of requests has to
     /// fill a window.
     Own {
-        /// The distribution's k.
+        /// Shape k of the distribution.
         shape: f64,
         /// Its θ or λ, µs.
         scale_us: f64,

@@ -28,9 +28,9 @@ pub struct Diurnal {
 /// A time in which they send.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spike {
-    /// From.
+    /// Start of the phase.
     pub start: Micros,
-    /// How long, > 0.
+    /// Duration of the phase, above 0.
     pub duration: Micros,
     /// As in a window, of all members together.
     pub trace_rate: Option<f64>,

@@ -18,7 +18,6 @@ use super::{Client, Cohort, Load, Part, PrefixSharing, Spec};
 /// One specification out of several.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Composed {
-    /// It.
     pub spec: Spec,
     /// What had to be changed, a sentence each.
     pub notes: Vec<String>,

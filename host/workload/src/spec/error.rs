@@ -41,17 +41,17 @@ pub enum ExpandError {
     Endless,
     /// More requests than can be numbered.
     TooMany {
-        /// Rate times time.
+        /// Rate times duration: the expected number of requests.
         requests: f64,
     },
     /// Too many requests in a window that is to be filled: their intervals are drawn twice.
     FullWindow {
-        /// Rate times time.
+        /// Rate times duration: the expected number of requests.
         requests: f64,
     },
     /// The same in the first windows of all clients together.
     FullWindows {
-        /// Rates times times.
+        /// Sum of rates times durations: the expected number of requests.
         requests: f64,
     },
     /// More prefixes than can be numbered.

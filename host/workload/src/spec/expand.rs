@@ -15,7 +15,6 @@ use super::error::ExpandError;
 use super::{Client, GenerateOptions, Lengths, Load, PrefixSharing, Spec, Timeout, Window, WindowRate};
 use crate::Names;
 
-/// Everything that sends.
 pub(super) struct Expanded {
     pub plans: Vec<Plan>,
     pub names: Names,
@@ -30,7 +29,7 @@ pub(super) struct Plan {
     pub tags: Tags,
     /// Length of the prefix, tokens.
     pub prefix_tokens: u32,
-    /// Its full blocks.
+    /// The prefix, as far as it fills whole blocks.
     pub prefix: Span,
     /// In order, without overlap.
     pub segments: Arc<[Segment]>,
@@ -127,7 +126,7 @@ impl Streams {
 /// A client, or the like members of a cohort.
 struct Group<'a> {
     client: &'a Client,
-    /// `None`: a client.
+    /// Members of the cohort; `None` for a single client.
     population: Option<(u32, PrefixSharing)>,
     windows: Vec<Window>,
 }

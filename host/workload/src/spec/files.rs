@@ -46,7 +46,7 @@ impl Files for Beside {
     }
 }
 
-/// There are none.
+/// No files at all: a specification that names one is refused.
 #[derive(Clone, Copy, Debug)]
 pub struct NoFiles;
 

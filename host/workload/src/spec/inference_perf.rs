@@ -9,7 +9,6 @@ mod countable;
 pub(super) mod own;
 mod sweep;
 
-/// The load.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SharedPrefix {
     /// Requests per second of all users together, and seconds.

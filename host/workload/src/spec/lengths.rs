@@ -12,20 +12,18 @@ pub const LONGEST: u32 = 1 << 28;
 /// A distribution over whole numbers of tokens ≥ 1.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Lengths {
-    /// Normal, clamped, rounded.
+    /// A normal distribution, clamped, then rounded.
     Gaussian {
-        /// Before clamping.
+        /// Mean before clamping, tokens.
         mean: f64,
-        /// Before clamping, ≥ 0.
+        /// Standard deviation before clamping, tokens, at least 0.
         std_dev: f64,
-        /// Bounds.
         bounds: Bounds,
     },
-    /// Exponential, rounded, clamped.
+    /// An exponential distribution, rounded, then clamped.
     Exponential {
-        /// Before clamping.
+        /// Mean before clamping, tokens.
         mean: f64,
-        /// Bounds.
         bounds: Bounds,
     },
     /// exp(mu + sigma Z), rounded, clamped.
@@ -34,7 +32,6 @@ pub enum Lengths {
         mu: f64,
         /// Standard deviation of the logarithm, ≥ 0.
         sigma: f64,
-        /// Bounds.
         bounds: Bounds,
     },
     /// With a weight a Pareto distribution, else a lognormal one; rounded.
@@ -52,23 +49,22 @@ pub enum Lengths {
     },
     /// Any whole number within the bounds, with equal chances.
     Uniform(Bounds),
-    /// Always the same.
     Constant(u32),
-    /// As counted.
+    /// Frequencies of lengths as measured.
     Empirical(Arc<Empirical>),
 }
 
 /// Least and largest length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// ≥ 1.
+    /// Smallest length, tokens, at least 1.
     pub min: u32,
-    /// ≥ min, ≤ [`LONGEST`].
+    /// Largest length, tokens, from `min` to [`LONGEST`].
     pub max: u32,
 }
 
 impl Bounds {
-    /// None.
+    /// The widest bounds: every length is allowed.
     pub const NONE: Self = Self { min: 1, max: LONGEST };
 
     /// The nearest whole number within; halves go away from zero.
@@ -91,7 +87,7 @@ impl Lengths {
         Self::Gaussian { mean, std_dev, bounds: Bounds { min, max: max.clamp(min, LONGEST) } }
     }
 
-    /// Without bounds.
+    /// An exponential distribution with the widest bounds.
     #[must_use]
     pub fn exponential(mean: f64) -> Self {
         Self::Exponential { mean, bounds: Bounds::NONE }
@@ -105,7 +101,6 @@ impl Lengths {
         Self::LogNormal { mu: libm::log(mean) - variance / 2.0, sigma: libm::sqrt(variance), bounds }
     }
 
-    /// One length.
     #[must_use]
     pub fn draw(&self, random: &mut Generator) -> u32 {
         let mut normal = || -> f64 { StandardNormal.sample(random) };
@@ -137,7 +132,7 @@ impl Lengths {
 /// A distribution given by its probabilities.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Empirical {
-    /// Ascending.
+    /// Lengths in ascending order.
     tokens: Vec<u32>,
     /// Sum of the probabilities up to and including each; the last is 1.
     cumulated: Vec<f64>,

@@ -62,7 +62,6 @@ pub struct Spec {
     pub num_requests: Option<u64>,
     /// No request arrives at this time or later.
     pub horizon: Option<Micros>,
-    /// One by one.
     pub clients: Vec<Client>,
     /// Many of a kind.
     pub cohorts: Vec<Cohort>,
@@ -90,11 +89,10 @@ pub struct Part {
 /// One sender of requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Client {
-    /// Its name.
     pub id: String,
     /// Place in [`Spec::parts`]; `None`: the rate of the specification is shared.
     pub part: Option<usize>,
-    /// Who pays.
+    /// Tenant to whose budget its requests belong.
     pub tenant_id: String,
     /// Service class, of version 2.
     pub slo_class: String,
@@ -141,7 +139,7 @@ pub enum Load {
     Share(f64),
     /// So many users, each with one request at a time.
     Users {
-        /// At least 1.
+        /// Number of concurrent users, at least 1.
         count: u32,
         /// From the end of a request to the next of the user.
         think_time: Micros,
@@ -177,17 +175,17 @@ impl Network {
 /// A time in which a client sends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Window {
-    /// From.
+    /// Start of the window.
     pub start: Micros,
     /// To, exclusive; after `start`.
     pub end: Micros,
     /// How much, where not as usual.
     pub rate: WindowRate,
-    /// Other spacing.
+    /// Arrival process within the window, if it differs.
     pub arrival: Option<Arrival>,
-    /// Other prompts.
+    /// Input lengths within the window, if they differ.
     pub input: Option<Lengths>,
-    /// Other answers.
+    /// Output lengths within the window, if they differ.
     pub output: Option<Lengths>,
     /// Another share of the answer that is thought, percent.
     pub reason_ratio: Option<Lengths>,
@@ -196,14 +194,14 @@ pub struct Window {
 /// How much a client sends in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum WindowRate {
-    /// Its share.
+    /// Its share of the aggregate rate.
     #[default]
     Usual,
     /// `trace_rate`: requests per second in absolute mode, else its weight in the aggregate rate.
     Weight(f64),
     /// Requests per second, whatever the others send.
     Exact(f64),
-    /// So many requests.
+    /// A fixed number of requests.
     Count(u64),
 }
 
@@ -229,7 +227,6 @@ impl Window {
 /// Parts of a prompt, tokens.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Multimodal {
-    /// Text.
     pub text: Option<Lengths>,
     /// One item of each kind, and how many items: images, audio, video.
     pub items: [Option<(Lengths, Lengths)>; 3],
@@ -265,9 +262,9 @@ pub enum Timeout {
     /// Not said: 300 s in closed loop, else for ever.
     #[default]
     Unsaid,
-    /// For ever.
+    /// Requests have no deadline.
     Never,
-    /// So long.
+    /// Requests time out after this duration.
     After(Micros),
 }
 

@@ -11,7 +11,6 @@ use crate::conversation::Keys;
 pub struct Numbers {
     /// The next request, as long as there are numbers.
     pub(super) next_id: Option<u32>,
-    /// The next session.
     pub(super) next_session: Name,
     /// The next block keys.
     pub(super) keys: Keys,

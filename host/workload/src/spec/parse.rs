@@ -163,7 +163,6 @@ impl Parser<'_> {
         parts.map(part).collect()
     }
 
-    /// Clients and cohorts.
     fn members(&self, raw: &RawSpec, version: &str, spec: Spec) -> Result<Spec, SpecFileError> {
         let mut spec = Spec { parts: self.parts(raw)?, ..spec };
         let mut clients = Clients::new(self, version, spec.parts.iter().map(|part| part.name.clone()).collect());

@@ -32,7 +32,6 @@ pub enum Preset {
 }
 
 impl Preset {
-    /// All of them.
     pub const ALL: [Self; 10] = [
         Self::Bursty,
         Self::UnfairTenants,

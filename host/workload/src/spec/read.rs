@@ -13,7 +13,6 @@ pub(super) use blis_diag::yaml::{ABOVE_0, ANY, FROM_0, Range, Word, real};
 use blis_diag::yaml::{Document, explain};
 use blis_diag::{name_hint, quoted};
 
-/// One file.
 pub(super) struct Reader<'a>(Document<'a>);
 
 impl<'a> Reader<'a> {

@@ -52,7 +52,6 @@ impl Default for Options {
     }
 }
 
-/// Who sends.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Senders {
     pub clients: Vec<Client>,

@@ -21,7 +21,7 @@ struct Starts {
     segment: usize,
     /// Intervals drawn so far, in all segments.
     drawn: u64,
-    /// Starts so far.
+    /// Number of requests started so far.
     number: u64,
     /// The last start in this segment, or its begin.
     now: Option<Micros>,
@@ -187,7 +187,6 @@ impl Source {
         }
     }
 
-    /// That request.
     pub fn next(&mut self, numbers: &mut Numbers) -> Option<Given> {
         let round_first = match (self.next_start, self.coming.peek()) {
             (Some(start), Some(Reverse(coming))) => coming.at <= start.at,

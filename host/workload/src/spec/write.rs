@@ -262,7 +262,7 @@ impl Display for Span<'_> {
     }
 }
 
-/// A distribution.
+/// A length distribution as YAML.
 struct Drawn<'a>(&'a Lengths);
 
 impl Display for Drawn<'_> {

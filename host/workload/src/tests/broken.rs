@@ -23,7 +23,6 @@ const SGLANG: &str = r#"{"tag": null, "backend": "sglang", "dataset_name": "rand
 const OTEL: &str = r#"{"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "llm_request", "startTimeUnixNano": "1700000000000000000", "attributes": [{"key": "gen_ai.usage.prompt_tokens", "value": {"intValue": "20"}}, {"key": "gen_ai.usage.completion_tokens", "value": {"intValue": "5"}}]}]}]}]}"#;
 const V2_ROW: &str = "0,c,,,,0,,0,false,10,5,0,0,0,0,0,,0,0,1000,0,0,0,0,ok,,";
 
-/// Name and bytes.
 fn files() -> Vec<(String, Vec<u8>)> {
     let mut all: Vec<(String, Vec<u8>)> = Vec::new();
     let mut add = |name: &str, bytes: &[u8]| all.push((name.to_owned(), bytes.to_vec()));

@@ -260,7 +260,7 @@ impl<'a> Fields<'a> {
         Ok(said.into_iter().filter_map(|(there, what)| there.then_some(what)))
     }
 
-    /// µs.
+    /// The time in a column, µs.
     pub fn time(&self, column: Column) -> Result<u64, RowError> {
         field::micros(self.bytes(column), column.name())
     }

@@ -17,9 +17,9 @@ use blis_diag::{RowError, name_hint};
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Header {
-    /// Always 3.
+    /// Version of the format; always 3.
     pub trace_version: u32,
-    /// Always `microseconds`.
+    /// Unit of times; always `microseconds`.
     #[serde(default)]
     pub time_unit: String,
     /// When it was made, as written.
@@ -73,11 +73,8 @@ impl Header {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// A real server.
     Real,
-    /// A workload generator.
     Generated,
-    /// A simulation.
     Replayed,
 }
 
@@ -85,7 +82,7 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SessionGrowth {
-    /// They do not.
+    /// The times are no latencies of a server.
     #[default]
     #[serde(rename = "")]
     None,
@@ -112,7 +109,7 @@ pub struct Server {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Network {
-    /// Round trip, ms.
+    /// Round-trip time between client and server, ms.
     pub measured_rtt_ms: f64,
 }
 
@@ -122,9 +119,9 @@ pub struct Network {
 pub struct GoodputTargets {
     /// Time to first token.
     pub ttft_ms: Option<f64>,
-    /// Inter-token latency.
+    /// Target of the inter-token latency, ms.
     pub itl_ms: Option<f64>,
-    /// End to end.
+    /// Target of the end-to-end latency, ms.
     pub e2e_ms: Option<f64>,
 }
 
@@ -136,15 +133,15 @@ pub struct ObservedKv {
     pub source: Option<String>,
     /// Share of blocks found, 0 to 1.
     pub hit_rate: Option<f64>,
-    /// Blocks found.
+    /// Prefix-cache hits, blocks.
     pub block_hits: Option<f64>,
-    /// Blocks looked up.
+    /// Prefix-cache look-ups, blocks.
     pub block_queries: Option<f64>,
     /// Time spent reading blocks back, s.
     pub read_time_total: Option<f64>,
     /// Time spent writing blocks out, s.
     pub write_time_total: Option<f64>,
-    /// The version measured.
+    /// Commit of the vLLM that was measured.
     pub vllm_commit: Option<String>,
 }
 

@@ -19,7 +19,7 @@ pub struct ClosedLoop {
 /// From an answer to the next prompt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ThinkTime {
-    /// Always so long.
+    /// The same time after every round.
     Constant(Micros),
     /// exp(mu + sigma Z) seconds, but no less than `min` and no more than `max`.
     LogNormal {
@@ -27,15 +27,14 @@ pub enum ThinkTime {
         mu: f64,
         /// Standard deviation of the logarithm, ≥ 0.
         sigma: f64,
-        /// Least.
+        /// Smallest think time.
         min: Micros,
-        /// Most.
+        /// Largest think time.
         max: Micros,
     },
 }
 
 impl ThinkTime {
-    /// One of them.
     pub(super) fn draw(self, mut random: Generator) -> Micros {
         match self {
             Self::Constant(time) => time,

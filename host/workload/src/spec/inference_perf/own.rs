@@ -88,7 +88,6 @@ pub(in super::super) fn is_own(text: &str) -> bool {
     text.lines().any(|line| line.starts_with("load:"))
 }
 
-/// What it sends.
 pub(in super::super) fn parse(reader: &Reader<'_>) -> Result<Spec, SpecFileError> {
     const SHAPES: [&str; 3] = ["synthetic", "random", "shared_prefix"];
     let raw: RawFile = reader.yaml()?.unwrap_or_default();

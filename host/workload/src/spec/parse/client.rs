@@ -367,7 +367,6 @@ impl<'a> Clients<'a> {
     }
 }
 
-/// For messages.
 fn name(what: &str, index: usize, raw: &RawClient) -> String {
     match raw.id.as_ref().filter(|id| !id.value.is_empty()) {
         Some(id) => format!("{what} {}", quoted(id.value.as_bytes())),

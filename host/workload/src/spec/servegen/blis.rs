@@ -75,7 +75,6 @@ impl<'a> Active<'a> {
         Self::new(chunk, |start| start == time)
     }
 
-    /// On any day.
     fn at_time_of_day(chunk: &'a Chunk, time: u32) -> Option<Self> {
         Self::new(chunk, |start| start % DAY_SECS == time)
     }
@@ -86,7 +85,6 @@ impl<'a> Active<'a> {
         (!rows.is_empty()).then_some(Self { rows, datasets })
     }
 
-    /// Requests per second.
     fn rate(&self) -> f64 {
         mean(self.rows.iter().map(|row| row.rate)).unwrap_or(0.0)
     }

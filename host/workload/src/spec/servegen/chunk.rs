@@ -19,24 +19,18 @@ pub(super) const DAY_SECS: u32 = 86_400;
 /// What a row of a trace is about.
 pub(super) const WINDOW_SECS: u32 = 600;
 
-/// One client.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Chunk {
     pub id: String,
-    /// Ascending by start.
     pub rows: Vec<Row>,
-    /// Ascending by start.
     pub datasets: Vec<Dataset>,
 }
 
 /// 600 s of its arrivals.
 #[derive(Clone, Debug, PartialEq)]
 pub(in super::super) struct Row {
-    /// Of the file.
     pub line: u64,
-    /// Seconds.
     pub start: u32,
-    /// Requests per second.
     pub rate: f64,
     pub cv: f64,
     pub pattern: Pattern,
@@ -56,7 +50,6 @@ pub(in super::super) enum Pattern {
 /// Its lengths from some time on. What was not seen is left out.
 #[derive(Clone, Debug, PartialEq)]
 pub(in super::super) struct Dataset {
-    /// Seconds.
     pub start: u32,
     pub input: Option<Arc<Empirical>>,
     pub output: Option<Arc<Empirical>>,
@@ -193,7 +186,6 @@ pub(in super::super) fn rows(file: &Arc<str>, text: &str) -> Result<Vec<Row>, Sp
     Ok(rows)
 }
 
-/// Names only.
 fn is_header(content: &str) -> bool {
     content.split(',').all(|field| field.trim().starts_with(|first: char| first.is_alphabetic()))
 }

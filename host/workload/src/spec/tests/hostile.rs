@@ -106,7 +106,6 @@ proptest! {
     }
 }
 
-/// A ServeGen client.
 struct Pair(String, String);
 
 impl Files for Pair {
