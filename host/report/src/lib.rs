@@ -1,7 +1,7 @@
-//! What a simulation leaves behind: JSON documents, files and a readable summary.
+//! The results of a simulation: JSON documents, files and a readable summary.
 //!
-//! Nothing here prints. A document is a value that serialises itself; a file is written whole or
-//! not at all.
+//! Nothing in this crate prints. A document is a value that serialises itself; a file is written completely or not at
+//! all.
 
 mod aggregate;
 mod breakdown;

@@ -1,11 +1,11 @@
-//! The results of a replay, as calibration tools read them: integer µs per completed request.
+//! The results of a replay for calibration tools: integers in µs per completed request.
 
 use serde::{Serialize, Serializer};
 
 use super::requests::{Record, RequestLog};
 use blis_workload::Names;
 
-/// The array of `--results-path`: requests with both TTFT and end-to-end latency, by number.
+/// The array of `--results-path`: requests that have both TTFT and end-to-end latency, in the order of their numbers.
 pub fn results_document<'a>(log: &'a RequestLog, names: &'a Names) -> impl Serialize + 'a {
     Results { log, names }
 }
@@ -23,7 +23,7 @@ impl Serialize for Results<'_> {
     }
 }
 
-/// Fields, names and order as published.
+/// Names and order of the fields are those published.
 #[derive(Serialize)]
 struct ResultJson<'a> {
     request_id: u32,

@@ -125,21 +125,21 @@ impl Scorer {
     }
 }
 
-/// What is wrong with a list of scorers.
+/// An error in a list of scorers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScorerFault {
-    /// An error in a list of scorers.
+    /// Index of the wrong scorer in the list, from 0.
     pub index: usize,
-    /// Whether its weight is wrong, not its name.
+    /// Whether its weight is wrong, instead of its name.
     pub in_weight: bool,
     pub what: String,
-    /// Whether its weight is wrong, instead of its name.
+    /// What the user can do about it.
     pub hint: String,
 }
 
 const TOO_LARGE: &str = "only their ratios matter: divide them all by the largest";
 
-/// What to tell about `name`, which no scorer is called.
+/// The hint for an unknown scorer `name`.
 #[must_use]
 pub fn scorer_hint(name: &str) -> String {
     name_hint(name, &ScorerKind::ALL.map(ScorerKind::name))

@@ -6,27 +6,27 @@ use std::sync::Arc;
 use super::{BuiltIn, Source, Sourced, parameter};
 use blis_plugin::{Kind, Loaded};
 
-/// Knows the policies that are not built in.
+/// Finds the policies that are not built in.
 pub trait Outside {
-    /// The plugin called `name`, to be used for `kind`.
+    /// The plugin `name`, for use as `kind`.
     ///
+    /// # Errors
     /// If there is no such plugin, or it cannot be used as `kind`.
-    /// If there is none, or it cannot be used for that.
     fn plugin(&self, kind: Kind, name: &str) -> Result<Arc<Loaded>, Unusable>;
 }
 
-/// Why a policy cannot be used.
+/// Why a plugin cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unusable {
-    /// Nothing has that name.
+    /// No plugin has that name.
     Unknown {
-        /// Names close to it among plugins, and where was looked; may be empty.
+        /// Similar names of plugins and the folders that were searched; may be empty.
         hint: String,
     },
-    /// It was found, but.
+    /// The plugin was found, but cannot be loaded or used.
     Broken {
         what: String,
-        /// What to do about it.
+        /// What the user can do about it.
         hint: String,
     },
 }
@@ -41,21 +41,22 @@ impl Outside for NoPlugins {
     }
 }
 
-/// A policy and its parameters.
+/// A policy with the values of its parameters.
 #[derive(Clone)]
 pub struct PolicyUse {
-    /// What it is used for.
+    /// The decision that it makes.
     pub kind: Kind,
     /// The flag or file that names the policy.
     pub source: Source,
     pub loaded: Arc<Loaded>,
-    /// Its row, if it is built in.
+    /// Its row in the registry, if it is built in.
     pub built_in: Option<&'static BuiltIn>,
-    /// Its parameters with their values, in its order; scorers with a weight come first, as they were listed.
+    /// The parameters with their values, in the order of the declaration; of `weighted`, scorers with a weight come
+    /// first, in the order of the list.
     pub parameters: Vec<(String, Sourced<f64>)>,
 }
 
-/// What it is, not what says so.
+/// Shows the policy, without the source that selects it.
 impl fmt::Debug for PolicyUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.loaded.file)?;
@@ -71,7 +72,7 @@ impl PartialEq for PolicyUse {
 }
 
 impl PolicyUse {
-    /// With the defaults of all parameters.
+    /// The policy with the defaults of all parameters.
     pub(super) fn new(kind: Kind, source: Source, loaded: Arc<Loaded>) -> Self {
         let declared = &loaded.plugin.description().parameters;
         let parameters = declared.iter().map(|one| (one.name.clone(), Sourced::default_value(one.default))).collect();
@@ -83,7 +84,7 @@ impl PolicyUse {
         Self { built_in: Some(row), ..Self::new(row.kind, source, Arc::new(row.load())) }
     }
 
-    /// As bundles and results call it.
+    /// The name in bundles and results.
     #[must_use]
     pub fn name(&self) -> &str {
         match self.built_in {
@@ -92,10 +93,10 @@ impl PolicyUse {
         }
     }
 
-    /// Sets parameters by name, the last value of a name counting.
+    /// Sets parameters by name; the last value of a name counts.
     ///
     /// # Errors
-    /// The source of the first value that is not one of a parameter of the policy, what is wrong, and what to do.
+    /// If a parameter does not exist or its value is out of range: the source of the value, the mistake, and the hint.
     pub(super) fn set(&mut self, given: &[(String, Sourced<f64>)]) -> Result<(), (Source, String, String)> {
         let declared = &self.loaded.plugin.description().parameters;
         for (name, value) in given {
@@ -109,7 +110,7 @@ impl PolicyUse {
     }
 }
 
-/// The value of the parameter `name`, which is there.
+/// Replaces the value of the parameter `name`, if it exists.
 pub(super) fn put(parameters: &mut [(String, Sourced<f64>)], name: &str, value: Sourced<f64>) {
     if let Some((_, place)) = parameters.iter_mut().find(|(known, _)| known == name) {
         *place = value;

@@ -1,8 +1,8 @@
-//! `blis trace diff`: where two runs first decide differently, how often they do, and what that did to the
+//! `blis trace diff`: the first decision on which two runs differ, how often they differ, and the effect on the
 //! requests.
 //!
-//! The first trace leaves a few numbers of every request, the second is compared with them as it is read;
-//! then both are read again up to the first difference, for what each policy saw there.
+//! A few numbers of every request of the first trace are kept, and compared with the second trace while it is read.
+//! Then both are read again up to the first difference, to show the signals of each policy there.
 
 use std::fmt::{self, Display};
 use std::path::Path;
@@ -25,13 +25,13 @@ pub struct Diff {
     requests: u64,
     only_in_a: u64,
     only_in_b: u64,
-    /// Requests in both that are not the same: another arrival, or another length.
+    /// Requests in both files that are not the same: another arrival, or another length.
     other_requests: u64,
     decisions: Vec<Count>,
     #[serde(skip_serializing_if = "Option::is_none")]
     first: Option<First>,
     latencies: Vec<Latency>,
-    /// By E2E latency, those that lose most by going from A to B.
+    /// The requests whose E2E latency grows most from A to B.
     worst: Vec<Pair>,
 }
 
@@ -42,15 +42,15 @@ struct Side {
     header: Header,
 }
 
-/// Decisions of one kind about requests that are in both.
+/// Decisions of one kind about requests that are in both files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 struct Count {
     #[serde(serialize_with = "kind_name")]
     kind: Kind,
     /// Decisions that both runs made.
     both: u64,
-    /// Of those, with different answers. Scheduling: at another time, whatever the reason; preemption: made in
-    /// only one of them, or another number of times.
+    /// Number of those that differ. Scheduling: at another time, for whatever reason; preemption: in only one of the
+    /// runs, or another number of times.
     differ: u64,
 }
 
@@ -58,13 +58,13 @@ fn kind_name<S: serde::Serializer>(kind: &Kind, serializer: S) -> Result<S::Ok, 
     serializer.serialize_str(kind.name())
 }
 
-/// The first decision that differs.
+/// The first decision on which the runs differ.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct First {
     request: u32,
     #[serde(serialize_with = "kind_name")]
     kind: Kind,
-    /// When the first of the two is made.
+    /// Time of the earlier one of the two decisions, µs.
     time_us: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     a: Option<Told>,
@@ -72,7 +72,7 @@ struct First {
     b: Option<Told>,
 }
 
-/// A decision and what it saw.
+/// A decision with the signals of the policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Told {
     #[serde(flatten)]
@@ -81,7 +81,7 @@ struct Told {
     saw: Option<Saw>,
 }
 
-/// A latency of the requests that have it in both.
+/// A latency of the requests that have it in both files.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct Latency {
     what: &'static str,
@@ -93,7 +93,7 @@ struct Latency {
     longer_in_b: u64,
 }
 
-/// A request under both.
+/// A request under both configurations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 struct Pair {
     request: u32,
@@ -102,7 +102,7 @@ struct Pair {
     e2e_difference_us: i64,
 }
 
-/// What is kept of a request.
+/// The numbers of a request that are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 struct Record {
     #[serde(skip)]
@@ -127,19 +127,19 @@ impl Diff {
     /// Maximum number of requests that are listed.
     const WORST: usize = 10;
 
-    /// From the trace `a` to the trace `b`.
+    /// Compares the trace `a` with the trace `b`.
     ///
     /// # Errors
-    /// One of them cannot be read.
+    /// If one of them cannot be read.
     pub fn read(a: &Path, b: &Path) -> Result<Self, TraceError> {
         let name = |path: &Path| path.display().to_string();
         Self::between([name(a), name(b)], || Reader::open(a), || Reader::open(b))
     }
 
-    /// As [`Self::read`], of traces with the names `files` that can be opened again and again.
+    /// Compares traces with the names `files`, as [`Self::read`]; they are opened several times.
     ///
     /// # Errors
-    /// One of them cannot be read.
+    /// If one of them cannot be read.
     pub fn between(
         [file_a, file_b]: [String; 2],
         open_a: impl Fn() -> Result<Reader, TraceError>,
@@ -182,7 +182,7 @@ impl Diff {
     }
 }
 
-/// Every request that `reader` has to tell of.
+/// The numbers of every request in the trace.
 fn records(reader: &mut Reader) -> Result<FxHashMap<u32, Record>, TraceError> {
     let mut records: FxHashMap<u32, Record> = FxHashMap::default();
     while let Some(line) = reader.next_line()? {
@@ -277,13 +277,13 @@ impl First {
         if left_a != left_b { first(Kind::Preemption, earlier(left_a, left_b)) } else { None }
     }
 
-    /// Decisions of the same moment come in the order of their kinds.
+    /// Decisions at the same time are ordered by their kinds.
     fn order(&self) -> (u64, Kind, u32) {
         (self.time_us, self.kind, self.request)
     }
 }
 
-/// The decision at which `first` happened, as `reader` tells of it.
+/// The decision of `reader` at the difference `first`.
 fn told(reader: &mut Reader, first: &First) -> Result<Option<Told>, TraceError> {
     while let Some(line) = reader.next_line()? {
         let waits = matches!(&line, Line::Scheduling(scheduling) if scheduling.answer == Answer::Waits);
@@ -415,7 +415,7 @@ impl Diff {
         if self.worst.is_empty() {
             return Ok(());
         }
-        writeln!(f, "\nWho loses most from A to B, by E2E, ms\n")?;
+        writeln!(f, "\nRequests that lose most from A to B, by E2E, ms\n")?;
         let headings = ["request", "instance A", "B", "TTFT A", "B", "E2E A", "B", "B - A", ""];
         let mut table = Table::new(0, headings);
         for Pair { request, a, b, e2e_difference_us } in &self.worst {

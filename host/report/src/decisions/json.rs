@@ -1,5 +1,4 @@
-//! Lines of JSON, written field by field into one buffer: a line of a trace costs little more than
-//! its bytes.
+//! Writes lines of JSON field by field into one buffer, at a cost close to that of copying the bytes.
 
 use std::io::{self, Write};
 
@@ -11,18 +10,18 @@ macro_rules! key {
 }
 pub(super) use key;
 
-/// Lines that are not written yet.
+/// Lines in a buffer that is written in chunks.
 #[derive(Debug)]
 pub(super) struct Lines<W> {
     out: W,
     buffer: Vec<u8>,
     /// Number of lines that were begun.
     count: u64,
-    /// The first failure; nothing is written after it.
+    /// The first error of the output; nothing is written after it.
     failed: Option<io::Error>,
 }
 
-/// So many bytes are written at once; what is small stays in the processor's caches.
+/// Number of bytes that are written at once; small enough for the processor's caches.
 const CHUNK: usize = 32 << 10;
 
 impl<W: Write> Lines<W> {
@@ -30,12 +29,12 @@ impl<W: Write> Lines<W> {
         Self { out, buffer: Vec::with_capacity(2 * CHUNK), count: 0, failed: None }
     }
 
-    /// Lines begun so far.
+    /// Number of lines begun so far.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Begins a line with `start`, which opens an object and gives its first field.
+    /// Begins a line with `start`, which opens an object and contains its first field.
     #[inline]
     pub fn begin(&mut self, start: &str) {
         self.count += 1;
@@ -50,7 +49,7 @@ impl<W: Write> Lines<W> {
         }
     }
 
-    /// Text that is JSON.
+    /// Adds text that is valid JSON.
     #[inline]
     pub fn raw(&mut self, text: &str) {
         self.buffer.extend_from_slice(text.as_bytes());
@@ -62,7 +61,7 @@ impl<W: Write> Lines<W> {
         self.raw(itoa::Buffer::new().format(value));
     }
 
-    /// A number that goes without saying if it is 0.
+    /// Adds a number; nothing if it is 0.
     #[inline]
     pub fn int_unless_0(&mut self, key: &'static str, value: impl itoa::Integer + Default + PartialEq) {
         if value != Default::default() {
@@ -121,7 +120,7 @@ impl<W: Write> Lines<W> {
         }
     }
 
-    /// Any text; none if it is empty.
+    /// Adds a field with text, escaped; nothing if the text is empty.
     pub fn text_unless_empty(&mut self, key: &'static str, text: &str) {
         if !text.is_empty() {
             self.text(key, text);
@@ -135,7 +134,7 @@ impl<W: Write> Lines<W> {
         self.buffer.clear();
     }
 
-    /// Writes what is left.
+    /// Writes the rest of the buffer.
     pub fn finish(mut self) -> io::Result<W> {
         self.write();
         match self.failed {
@@ -191,7 +190,7 @@ mod tests {
         assert_eq!(read, serde_json::json!({"kind": "test", "one": 1}));
     }
 
-    /// Takes some bytes, then nothing.
+    /// Accepts some bytes, then fails.
     struct Full(usize);
 
     impl Write for Full {

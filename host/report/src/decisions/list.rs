@@ -1,4 +1,4 @@
-//! `blis trace show`: the lines of a trace, each in words.
+//! `blis trace show`: the lines of a trace, described in words.
 
 use std::fmt::{self, Display};
 use std::path::Path;
@@ -9,16 +9,16 @@ use super::seen::Saw;
 use super::table::{ms, plural, score, seconds};
 use blis_workload::TraceError;
 
-/// Which lines are shown.
+/// Selects the lines that are shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Lists the lines of this instance alone.
     pub instance: Option<u32>,
-    /// From this time on, µs.
+    /// Start of the time window, µs.
     pub from_us: Option<u64>,
-    /// Before this time, µs.
+    /// End of the time window, µs.
     pub to_us: Option<u64>,
-    /// Of these kinds; of all but signals if there are none.
+    /// Selected kinds; an empty list selects all but signals.
     pub kinds: Vec<Kind>,
 }
 
@@ -32,28 +32,28 @@ impl Filter {
     }
 }
 
-/// The lines of a trace that a filter takes, one after the other.
+/// The lines of a trace that pass a filter.
 pub struct Listing {
     reader: Reader,
     filter: Filter,
 }
 
 impl Listing {
-    /// Of the trace `path`.
+    /// The lines of the trace at `path`.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// If it cannot be read.
     pub fn open(path: &Path, filter: Filter) -> Result<Self, TraceError> {
         Ok(Self::of(Reader::open(path)?, filter))
     }
 
-    /// Of what `reader` has to read.
+    /// The lines of `reader`.
     #[must_use]
     pub fn of(reader: Reader, filter: Filter) -> Self {
         Self { reader, filter }
     }
 
-    /// What stands above the lines in words.
+    /// The heading above the lines.
     #[must_use]
     pub fn heading(&self) -> String {
         let header = self.reader.header();
@@ -74,10 +74,10 @@ impl Listing {
         )
     }
 
-    /// The next line in words, or as the file has it; `None` behind the last.
+    /// The next line in words, or as in the file; `None` at the end.
     ///
     /// # Errors
-    /// The trace cannot be read on.
+    /// If the rest of the trace cannot be read.
     pub fn next_text(&mut self, raw: bool) -> Result<Option<String>, TraceError> {
         while let Some(line) = self.reader.next_line()? {
             if self.filter.takes(&line) {
@@ -96,7 +96,7 @@ fn row(time: &str, kind: &str, request: &str, instance: &str, what: impl Display
     format!("{time:>14}  {kind:<10}  {request:>7}  {instance:>8}  {what}").trim_end().to_owned()
 }
 
-/// `line`, behind the line `signals`.
+/// A description of `line`, which follows the line `signals`.
 fn in_words(line: &Line, signals: Option<&Signals>) -> String {
     let what = match line {
         Line::Signals(signals) => signals.to_string(),
@@ -111,7 +111,7 @@ fn in_words(line: &Line, signals: Option<&Signals>) -> String {
     row(&time, line.kind().name(), &number(line.request()), &number(line.instance()), what)
 }
 
-/// A routing decision, with what was seen of the chosen instance.
+/// A description of a routing decision, with the signals of the chosen instance.
 fn told(routing: &Routing, signals: Option<&Signals>) -> String {
     let saw = Saw::of_chosen(routing, signals);
     let reason = if routing.reason.is_empty() { "chosen" } else { &routing.reason };

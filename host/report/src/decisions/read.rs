@@ -1,4 +1,4 @@
-//! Reading a trace line by line, each checked before anybody relies on it.
+//! Reads a trace line by line and checks every line.
 
 use std::io::BufRead;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::{FORMAT, VERSION};
 use blis_diag::{Diagnostic, Lines, RowError, json_error, json_object, open as open_input, quoted};
 use blis_workload::TraceError;
 
-/// The lines of a trace, one after the other.
+/// The lines of a trace, one at a time.
 pub struct Reader {
     lines: Lines<Box<dyn BufRead + Send>>,
     file: Arc<str>,
@@ -20,7 +20,7 @@ pub struct Reader {
     instances: u64,
     /// Number of lines read so far.
     count: u64,
-    /// The latest periodic columns, complete.
+    /// The latest periodic signals, with all columns.
     signals: Option<Signals>,
     ended: bool,
 }
@@ -28,18 +28,18 @@ pub struct Reader {
 const WRITE_ANEW: &str = "the file is damaged; write it anew with `blis run --trace-level decisions --trace-path FILE`";
 
 impl Reader {
-    /// Opens the file `path`, packed or not.
+    /// Opens the file at `path`, gzip-compressed or not.
     ///
     /// # Errors
-    /// It cannot be read, or is no trace of this version.
+    /// If it cannot be read, or is not a trace of this version.
     pub fn open(path: &Path) -> Result<Self, TraceError> {
         Self::new(open_input(path)?, &path.display().to_string().into())
     }
 
-    /// Reads `input`, which messages call `file`.
+    /// Reads `input`, whose name in messages is `file`.
     ///
     /// # Errors
-    /// It cannot be read, or is no trace of this version.
+    /// If it cannot be read, or is not a trace of this version.
     pub fn new(input: Box<dyn BufRead + Send>, file: &Arc<str>) -> Result<Self, TraceError> {
         let mut lines = Lines::new(input, file);
         if !lines.advance()? {
@@ -56,22 +56,22 @@ impl Reader {
         &self.header
     }
 
-    /// The periodic columns as decisions that follow see them.
+    /// The periodic signals that the following decisions use.
     #[must_use]
     pub fn signals(&self) -> Option<&Signals> {
         self.signals.as_ref()
     }
 
-    /// The present line as the file has it.
+    /// The current line as it is in the file.
     #[must_use]
     pub fn text(&self) -> &[u8] {
         self.lines.text()
     }
 
-    /// The next line; `None` behind the last.
+    /// The next line; `None` at the end.
     ///
     /// # Errors
-    /// It cannot be read, or makes no sense; or the trace does not end as it should.
+    /// If it cannot be read or is invalid, or if the trace is cut off.
     pub fn next_line(&mut self) -> Result<Option<Line>, TraceError> {
         if !self.lines.advance()? {
             return if self.ended { Ok(None) } else { Err(self.cut_off().into()) };
@@ -80,21 +80,21 @@ impl Reader {
         self.count += 1;
         match line {
             Some(line) => Ok(Some(line)),
-            None => self.next_line(), // only once: nothing may follow the end
+            None => self.next_line(), // at most once: nothing may follow the end
         }
     }
 
     fn cut_off(&self) -> Diagnostic {
         let what = "the trace is cut off: its last line is not `end`";
-        let hint = "the run was stopped or is still going on; `blis trace show` prints what is there";
+        let hint = "the run was stopped or is still running; `blis trace show` prints the lines so far";
         RowError::new(what).hint(hint).at(&self.file, self.count)
     }
 
-    /// The present line; `None` if it is the end.
+    /// The current line; `None` if it is the end of the trace.
     fn parse(&mut self) -> Result<Option<Line>, RowError> {
         let text = self.lines.text();
         if self.ended {
-            return Err(RowError::new("something follows the line `end`"));
+            return Err(RowError::new("there are lines after the line `end`"));
         }
         let line = match kind(text)?.as_str() {
             "signals" => Line::Signals(self.complete(object(text)?)?),
@@ -122,7 +122,7 @@ impl Reader {
         Ok(Some(line))
     }
 
-    /// Columns that are left out are as before.
+    /// Fills in columns that are left out because they are unchanged.
     fn complete(&self, signals: Signals) -> Result<Signals, RowError> {
         let before = self.signals.as_ref();
         let expected = before.map_or(1, |before| before.reading.saturating_add(1));
@@ -141,7 +141,7 @@ impl Reader {
         Ok(Signals { cache_hit_rate, preemption_count, ..signals })
     }
 
-    /// Whether it speaks of instances that are there.
+    /// Refuses a line with numbers of instances that do not exist.
     fn check(&self, line: &Line) -> Result<(), RowError> {
         if let Some(instance) = line.instance().filter(|&instance| u64::from(instance) >= self.instances) {
             return Err(RowError::new(format!("there is no instance {instance}: the header has {}", self.instances)));
@@ -221,7 +221,7 @@ fn header(text: &[u8]) -> Result<Header, RowError> {
     Ok(header)
 }
 
-/// The kind of a line. We write it first; others need not.
+/// The kind of a line. This program writes it first; other programs may not.
 fn kind(text: &[u8]) -> Result<String, RowError> {
     #[derive(Deserialize)]
     struct Only {
@@ -233,7 +233,7 @@ fn kind(text: &[u8]) -> Result<String, RowError> {
     }
 }
 
-/// The kind, if it comes first, and where what follows it begins.
+/// The kind, if it is the first field, and the index of the rest.
 fn leading_kind(text: &[u8]) -> Option<(&str, usize)> {
     const START: &[u8] = b"{\"kind\":\"";
     let rest = text.strip_prefix(START)?;
@@ -243,11 +243,11 @@ fn leading_kind(text: &[u8]) -> Option<(&str, usize)> {
     Some((kind, next + usize::from(text.get(next) == Some(&b','))))
 }
 
-/// The fields of a line besides its kind.
+/// The fields of a line without its kind.
 fn object<T: DeserializeOwned>(text: &[u8]) -> Result<T, RowError> {
     let read = match leading_kind(text) {
         Some((_, next)) => {
-            // Blanks in its place, so that columns in messages stay.
+            // Blanks instead, so that columns in messages stay the same.
             let mut rest = text.to_vec();
             rest[1..next].fill(b' ');
             serde_json::from_slice(&rest)

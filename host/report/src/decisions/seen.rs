@@ -1,4 +1,4 @@
-//! What a policy saw of each instance, put together from a decision and the columns it refers to.
+//! The signals of each instance at a decision, from the decision and the columns that it refers to.
 
 use std::fmt::{self, Display};
 
@@ -7,16 +7,16 @@ use serde::Serialize;
 use super::line::{Routing, Seen, Signals};
 use super::table::{Table, ms, or_dash, score};
 
-/// What a policy saw, by instance.
+/// The signals that a policy had, by instance.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Saw {
-    /// Age of the periodic columns.
+    /// Age of the periodic signals, µs.
     #[serde(skip_serializing_if = "Option::is_none")]
     age_us: Option<u64>,
     /// Age of the reading of `cached_blocks`, µs.
     #[serde(skip_serializing_if = "Option::is_none")]
     cached_blocks_age_us: Option<u64>,
-    /// What was up to date and not looked at.
+    /// Names of the signals that were available but not read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unread: Vec<String>,
     instances: Vec<SawInstance>,
@@ -24,7 +24,7 @@ pub(super) struct Saw {
     chosen: Option<u32>,
 }
 
-/// One of them. What is `None` nobody kept up to date.
+/// The signals of one instance; `None` for those that were not maintained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 struct SawInstance {
     instance: u32,
@@ -48,7 +48,7 @@ struct LoadSeen {
 }
 
 impl Saw {
-    /// At a decision that saw `seen`, behind the line `signals`.
+    /// The signals `seen` of a decision that follows the line `signals`.
     pub fn new(seen: &Seen<'_>, signals: Option<&Signals>) -> Self {
         let load = signals.filter(|_| seen.reading.is_some());
         let lengths = [load.map(|load| load.queue_depth.len()), seen.in_flight.map(<[u32]>::len)];
@@ -62,7 +62,7 @@ impl Saw {
         }
     }
 
-    /// At a routing decision.
+    /// The signals of a routing decision.
     pub fn routing(routing: &Routing, signals: Option<&Signals>) -> Self {
         let mut saw = Self::new(&routing.seen(), signals);
         for (i, &score) in routing.scores.iter().enumerate() {
@@ -75,12 +75,12 @@ impl Saw {
         saw
     }
 
-    /// Whether it saw nothing of the instances.
+    /// Whether there are no signals of instances.
     pub fn is_empty(&self) -> bool {
         self.instances.is_empty()
     }
 
-    /// How old it was, in words.
+    /// The ages of the signals in words.
     pub fn ages(&self) -> String {
         let load = self.age_us.map(|age| format!("queue, batch and blocks {} ms old", ms(age)));
         let cached = self.cached_blocks_age_us.map(|age| format!("caches {} ms old", ms(age)));
@@ -91,7 +91,7 @@ impl Saw {
         load.into_iter().chain(cached).chain(unread).collect::<Vec<_>>().join("; ")
     }
 
-    /// The chosen instance in a few words, at the decision `routing` behind the line `signals`.
+    /// The signals of the chosen instance in a few words, for the decision `routing` after the line `signals`.
     pub fn of_chosen(routing: &Routing, signals: Option<&Signals>) -> String {
         let (seen, i) = (routing.seen(), routing.instance as usize);
         let chosen = SawInstance {
@@ -110,7 +110,7 @@ impl Saw {
         parts.join(", ")
     }
 
-    /// The instances that are worth a line: all of a few; of many, the chosen one and the best by score.
+    /// The instances to be shown: all of a few; of many, the chosen one and those with the best scores.
     fn shown(&self) -> Vec<&SawInstance> {
         const MOST: usize = 16;
         let mut all: Vec<&SawInstance> = self.instances.iter().collect();
@@ -152,7 +152,7 @@ impl LoadSeen {
     }
 }
 
-/// A table, indented by six.
+/// A table, indented by six columns.
 impl Display for Saw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let any = |has: fn(&SawInstance) -> bool| self.instances.iter().any(has);

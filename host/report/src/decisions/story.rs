@@ -1,4 +1,4 @@
-//! `blis trace show --request`: everything that was decided about one request, and whom it waited for.
+//! `blis trace show --request`: all decisions about one request, and the requests that it waited for.
 
 use std::fmt::{self, Display};
 use std::path::Path;
@@ -11,12 +11,12 @@ use super::seen::Saw;
 use super::table::{ms, plural, seconds};
 use blis_workload::TraceError;
 
-/// The life of a request as its trace tells it.
+/// The history of one request.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Story {
     request: u32,
     events: Vec<Event>,
-    /// By what name who decided goes.
+    /// Name of the admission policy.
     #[serde(skip)]
     admission: String,
 }
@@ -25,10 +25,10 @@ pub struct Story {
 struct Event {
     #[serde(flatten)]
     line: Line,
-    /// What the policy saw.
+    /// The signals of the policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     saw: Option<Saw>,
-    /// Who entered the batch while it waited.
+    /// The requests that entered the running batch while it waited.
     #[serde(skip_serializing_if = "Option::is_none")]
     entered_meanwhile: Option<Meanwhile>,
 }
@@ -56,29 +56,29 @@ impl Meanwhile {
     }
 }
 
-/// A queue the request is in.
+/// A waiting queue that contains the request.
 #[derive(Debug)]
 struct Queue {
     instance: u32,
-    /// Since when, if not later.
+    /// Time at which it joined the queue at the latest.
     since_us: u64,
-    /// (when, who) entered the batch from it since.
+    /// Entries into the batch from that queue since then: (time, number of the request).
     entered: Vec<(u64, u32)>,
 }
 
 impl Story {
-    /// That of `request` in the trace `path`; `None` if it is not in it.
+    /// The history of `request` in the trace at `path`; `None` if the trace does not contain it.
     ///
     /// # Errors
-    /// The trace cannot be read.
+    /// If the trace cannot be read.
     pub fn read(path: &Path, request: u32) -> Result<Option<Self>, TraceError> {
         Self::of(&mut Reader::open(path)?, request)
     }
 
-    /// That of `request` in what `reader` has to read.
+    /// The history of `request` in the lines of `reader`.
     ///
     /// # Errors
-    /// The trace cannot be read.
+    /// If the trace cannot be read.
     pub fn of(reader: &mut Reader, request: u32) -> Result<Option<Self>, TraceError> {
         let admission = reader.header().policies.admission.clone();
         let mut story = Self { request, events: Vec::new(), admission };
@@ -93,7 +93,7 @@ impl Story {
         Ok((!story.events.is_empty()).then_some(story))
     }
 
-    /// Something about the request.
+    /// Adds a line about the request.
     fn tell(&mut self, line: Line, reader: &Reader, queue: &mut Option<Queue>) {
         let mut event = Event { line, saw: None, entered_meanwhile: None };
         match &event.line {
@@ -198,13 +198,13 @@ impl Story {
     }
 }
 
-/// Waiting, first token, the rest.
+/// The parts of its latency: waiting, first token, the rest.
 fn where_time_went(outcome: &Outcome) -> String {
     let Outcome { scheduling_delay_us, ttft_us, e2e_us, .. } = *outcome;
-    let Some(waited) = scheduling_delay_us else { return "it never entered a batch".to_owned() };
+    let Some(waited) = scheduling_delay_us else { return "it never entered a running batch".to_owned() };
     let mut parts = vec![format!("{} ms until it (last) entered the batch", ms(waited))];
     if let Some(ttft) = ttft_us {
-        // A first token from before a preemption came earlier than that.
+        // A first token from before a preemption is earlier than the last entry into the batch.
         parts.push(format!("first token {} ms after its arrival", ms(ttft)));
         parts.extend(e2e_us.map(|e2e| format!("{} ms from that to the last", ms(e2e.saturating_sub(ttft)))));
     }

@@ -1,4 +1,4 @@
-//! `blis trace top`: the decisions that look worst, by what came of them or by the policy's own scores.
+//! `blis trace top`: the worst decisions, by the outcome of the request or by the policy's own scores.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -14,18 +14,18 @@ use super::seen::Saw;
 use super::table::{Table, ms, or_dash, score, seconds};
 use blis_workload::TraceError;
 
-/// What makes a decision bad.
+/// The figure by which decisions are sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TopBy {
-    /// How far the chosen instance was below the best score.
+    /// Best score minus the score of the chosen instance.
     ScoreRegret,
-    /// How far it was above the best of the others: where the policy was surest.
+    /// Score of the chosen instance minus the best of the others: a large margin means a clear choice.
     Margin,
     /// Time to first token of the request.
     Ttft,
     E2e,
-    /// How long it took until it entered the batch, the last time if it was thrown out.
+    /// Time until the (last) entry into the running batch.
     Wait,
 }
 
@@ -33,16 +33,16 @@ pub enum TopBy {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Top {
     by: TopBy,
-    /// Requests of which there is such a figure.
+    /// Number of requests that have the figure.
     of: u64,
     decisions: Vec<Entry>,
 }
 
-/// A request: how it was routed and what became of it.
+/// A request with its routing decision and its outcome.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Entry {
     request: u32,
-    /// By which it is here: µs, or in units of the scores.
+    /// The figure: µs, or in units of the scores.
     value: f64,
     #[serde(flatten)]
     routed: Option<Routed>,
@@ -55,13 +55,13 @@ struct Entry {
     scheduling_delay_us: Option<u64>,
 }
 
-/// What is kept of a routing decision until its request ends.
+/// The part of a routing decision that is kept until the request ends.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Routed {
     time_us: u64,
     instance: u32,
     reason: String,
-    /// What it saw of the chosen instance.
+    /// The signals of the chosen instance, in words.
     saw: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     score_regret: Option<f64>,
@@ -70,18 +70,18 @@ struct Routed {
 }
 
 impl Top {
-    /// The `limit` worst of the trace `path`.
+    /// The `limit` worst decisions of the trace at `path`.
     ///
     /// # Errors
-    /// The trace cannot be read.
+    /// If the trace cannot be read.
     pub fn read(path: &Path, by: TopBy, limit: usize) -> Result<Self, TraceError> {
         Self::of(&mut Reader::open(path)?, by, limit)
     }
 
-    /// The `limit` worst of what `reader` has to read.
+    /// The `limit` worst decisions in the lines of `reader`.
     ///
     /// # Errors
-    /// The trace cannot be read.
+    /// If the trace cannot be read.
     pub fn of(reader: &mut Reader, by: TopBy, limit: usize) -> Result<Self, TraceError> {
         let mut live: FxHashMap<u32, Routed> = FxHashMap::default();
         let mut worst: BinaryHeap<Reverse<Ranked>> = BinaryHeap::new();
@@ -145,7 +145,7 @@ impl Routed {
     }
 }
 
-/// How far the chosen instance is above the best of the others; needs two scores, listed or of candidates.
+/// Score of the chosen instance minus the best of the others; needs two scores, listed or of candidates.
 pub(super) fn margin(routing: &Routing) -> Option<f64> {
     let by_column = || routing.scores.iter().enumerate().map(|(i, &score)| (i as u32, score));
     let listed = routing.candidates.iter().flatten().map(|candidate| (candidate.instance, candidate.score));
@@ -175,7 +175,7 @@ impl Entry {
     }
 }
 
-/// In the order of its value; among equals, the earlier request is worse.
+/// Ordered by the value; of equal values, the earlier request counts as worse.
 #[derive(Debug)]
 struct Ranked(Entry);
 

@@ -1,4 +1,4 @@
-//! The trace as it is written: an [`Observer`] that turns every decision and every end of a request into a line.
+//! The writer of a trace: an [`Observer`] that writes every decision and the end of every request as a line.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -19,23 +19,23 @@ use super::line::Header;
 use crate::{score, score_regret};
 use blis_workload::Names;
 
-/// Writes every decision as it is made, and every request as it ends. What it keeps does not grow.
+/// Writes decisions and ends of requests at once; its memory does not grow with the run.
 pub struct DecisionLog<'a, W: Write> {
     lines: Lines<W>,
     names: &'a Names,
-    /// The best instances that are listed with a routing decision (`--counterfactual-k`).
+    /// Number of best instances that are listed with a routing decision (`--counterfactual-k`).
     candidates: usize,
     block_size: u32,
     signals: Written,
     scratch: String,
 }
 
-/// The periodic columns as they were written last.
+/// The periodic signals as they were last written.
 #[derive(Debug, Default)]
 struct Written {
-    /// How often they were written.
+    /// Number of times that they were written.
     reading: u64,
-    /// [`blis_sim::policy::Versions::load`] of that; 0 before the first time.
+    /// [`blis_sim::policy::Versions::load`] at that time; 0 before the first.
     version: u64,
     cache_hit_rate: Vec<f64>,
     preemption_count: Vec<u64>,
@@ -45,7 +45,7 @@ impl<'a, W: Write> DecisionLog<'a, W> {
     /// Writes to `out`, with the `candidates` best instances of each routing decision.
     ///
     /// # Panics
-    /// Never: a header is JSON.
+    /// Never: a header can be written as JSON.
     pub fn new(out: W, header: &Header, names: &'a Names, candidates: usize) -> Self {
         let mut lines = Lines::new(out);
         let fields = serde_json::to_string(header).expect("a header is JSON");
@@ -56,10 +56,10 @@ impl<'a, W: Write> DecisionLog<'a, W> {
         Self { lines, names, candidates, block_size, signals: Written::default(), scratch: String::new() }
     }
 
-    /// Ends the trace.
+    /// Writes the last line.
     ///
     /// # Errors
-    /// The first write that failed.
+    /// The first write error.
     pub fn finish(mut self) -> io::Result<W> {
         let lines = self.lines.count();
         self.lines.begin("{\"kind\":\"end\"");
@@ -122,7 +122,7 @@ impl<'a, W: Write> DecisionLog<'a, W> {
         self.lines.end();
     }
 
-    /// The periodic columns, if they were read anew.
+    /// Writes the periodic signals, if they were refreshed.
     fn reading(&mut self, cluster: &ClusterView<'_>, shown: bool) {
         let (written, signals) = (&mut self.signals, cluster.signals);
         let same = written.version != 0 && written.version == cluster.versions.load;
@@ -149,7 +149,7 @@ impl<'a, W: Write> DecisionLog<'a, W> {
         self.lines.end();
     }
 
-    /// What of the view is up to date. What the policy did not look at is named.
+    /// Writes the signals that are maintained, and the names of those that the policy did not read.
     fn seen(&mut self, cluster: &ClusterView<'_>, Columns { current, read }: Columns) {
         if current.load {
             self.lines.int(key!("reading"), self.signals.reading);
@@ -181,7 +181,7 @@ impl<'a, W: Write> DecisionLog<'a, W> {
         self.lines.text_unless_empty(key!("reason"), &self.scratch);
     }
 
-    /// Best first, of equal ones the lowest number; the chosen one may be among them.
+    /// Best first, of equal scores the lowest number; the chosen instance may be among them.
     fn list_candidates(&mut self, cluster: &ClusterView<'_>, scores: &[f64]) {
         let mut best: Vec<(usize, f64)> = (0..cluster.len()).map(|i| (i, score(cluster, scores, i))).collect();
         best.sort_by(|one, other| other.1.total_cmp(&one.1));
@@ -292,8 +292,8 @@ impl<W: Write> DecisionLog<'_, W> {
 }
 
 impl<W: Write> Observer for DecisionLog<'_, W> {
-    /// Without candidates, the signals that the policies read and no more: to keep signals up to date that nobody
-    /// looks at can cost more than the rest of the run.
+    /// Without candidates, only the signals that the policies read: maintaining others can cost more than the rest of
+    /// the run.
     #[inline]
     fn interests(&self) -> Interests {
         let told = Interests::DECISIONS | Interests::SCHEDULING | Interests::OUTCOMES;
@@ -327,7 +327,7 @@ pub(super) fn status(status: Status) -> &'static str {
     }
 }
 
-/// A file for a trace, packed on the way if its name ends with `.gz`.
+/// A file for a trace, gzip-compressed if its name ends with `.gz`.
 pub enum TraceFile {
     Plain(File),
     /// A gzip-compressed file.
@@ -335,20 +335,20 @@ pub enum TraceFile {
 }
 
 impl TraceFile {
-    /// Creates the file `path`, or empties it.
+    /// Creates the file at `path`, or truncates it.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub fn create(path: &Path) -> io::Result<Self> {
         let file = File::create(path)?;
         let packed = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gz"));
         Ok(if packed { Self::Packed(Box::new(GzEncoder::new(file, Compression::fast()))) } else { Self::Plain(file) })
     }
 
-    /// Ends the file.
+    /// Writes the rest of the file.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub fn finish(self) -> io::Result<()> {
         match self {
             Self::Plain(mut file) => file.flush(),
@@ -368,7 +368,7 @@ impl Write for TraceFile {
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Plain(file) => file.flush(),
-            // What is packed is flushed when it is finished: blocks that end early are larger.
+            // A compressed file is flushed at its end only: larger blocks compress better.
             Self::Packed(_) => Ok(()),
         }
     }

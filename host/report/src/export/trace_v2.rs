@@ -1,9 +1,9 @@
 //! The run as a TraceV2 trace, two files.
 //!
-//! Arrivals are those that happened, follow-ups of sessions included. What the published columns cannot
-//! say stands in two more at the end: clients' budgets, `max_tokens`, where they are not the answer's length; and which
-//! KV blocks are equal, `block_keys_N` for blocks of N tokens: runs of keys, `first+count`, in the order of the tokens.
-//! With that a replay has the same results.
+//! Arrivals are those that happened, follow-up rounds of sessions included. Two columns at the end hold what the
+//! published columns cannot: the client's limit of output tokens (`max_tokens`) if it differs from the output length;
+//! and which KV blocks are equal (`block_keys_N` for blocks of N tokens: runs of keys, `first+count`, in the order of
+//! the tokens). With them a replay has the same results.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -42,7 +42,7 @@ pub(super) fn header(about: &About, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// The requests, in the order in which they arrived.
+/// Writes the requests in the order in which they arrived.
 pub(super) fn data(journal: &Journal, about: &About, names: &Names, out: &mut dyn Write) -> io::Result<()> {
     let with_priority = journal.journeys.iter().any(|journey| journey.request.client_priority.is_some());
     let with_keys = journal.journeys.iter().any(|journey| !journey.request.content.spans().is_empty());
