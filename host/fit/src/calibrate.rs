@@ -1,14 +1,14 @@
-//! Closed-loop calibration: the weights with which the simulator itself comes closest to the measurements.
+//! Closed-loop calibration: finds the coefficients with which the simulator comes closest to the measurements.
 //!
-//! Under load a step that is 5 % too slow makes batches larger, which makes steps slower still, so weights
-//! are not fitted to single steps but to what requests saw, with the whole simulator between weights and
-//! errors. A run is cut into windows of time; each contributes the logarithm of simulated over measured mean
-//! end-to-end latency and time to first token. That covers every level of load the run went through with
-//! equal weight, and a few windows in which the server hiccuped are bounded by a robust loss.
+//! Under load, a step that is 5 % too slow makes batches larger, which makes steps slower still. Coefficients are
+//! therefore not fitted to single steps but to the latencies of requests, with the whole simulation between
+//! coefficients and errors. A run is divided into time windows. Each window contributes the logarithm of simulated over
+//! measured mean end-to-end latency and TTFT, so that every level of load in the run has equal weight. A robust loss
+//! limits the influence of a few windows in which the server stalled.
 //!
-//! Weights are fitted as logarithms, so that they stay positive, and each is drawn to its prior: the curves
-//! measured on kernels say 1, give or take a few percent. That keeps apart what load cannot tell apart
-//! (requests in the batch and tokens of KV grow together), and is why the weights hold for other models.
+//! Coefficients are fitted as logarithms, so that they stay positive, and each has a prior: the curves measured on
+//! kernels say 1 within a few percent. The prior separates coefficients that load alone cannot separate (requests in
+//! the batch and tokens of KV grow together), and is the reason why the coefficients hold for other models.
 
 use blis_sim::latency::{PhysicsAlpha, PhysicsBeta};
 use levenberg_marquardt::{LeastSquaresProblem, LevenbergMarquardt};
@@ -22,7 +22,7 @@ use super::runs::{FitError, MeasuredRun, Split};
 use super::validate::deployment;
 use blis_diag::Diagnostic;
 
-/// α and β in one row.
+/// Names of the coefficients: α, then β.
 pub const NAMES: [&str; 11] = [
     PhysicsAlpha::NAMES[0],
     PhysicsAlpha::NAMES[1],
@@ -37,59 +37,60 @@ pub const NAMES: [&str; 11] = [
     PhysicsBeta::NAMES[7],
 ];
 
-/// α and β in the order of [`NAMES`].
+/// Values of the coefficients: α, then β, in the order of [`NAMES`].
 pub type Weights = [f64; NAMES.len()];
 
-/// What is believed of the weights before anything is measured.
+/// Prior distribution of the coefficients, before any measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prior {
-    /// Where each one is.
+    /// Median of each coefficient.
     pub values: Weights,
-    /// Standard deviation of its logarithm; 0 keeps it where it is.
+    /// Standard deviation of its logarithm; 0 fixes the coefficient.
     pub spread: Weights,
-    /// Deviation of a window's mean end-to-end latency that is no news: of the logarithm.
+    /// Expected standard deviation of the logarithm of a window's mean end-to-end latency.
     pub e2e_spread: f64,
 }
 
 impl Prior {
-    /// Of weights for any deployment: kernels are as measured, the rest is open within reason.
+    /// Prior of the general coefficients: kernels are as measured, the others are free within reason.
     pub const GENERAL: Self = Self {
         values: [2500.0, 0.0, 1.5, 1.0, 1.0, 1.0, 1.0, 1.0, 12.0, 1.0, 200.0],
         spread: [0.7, 0.0, 0.3, 0.05, 0.05, 0.05, 0.3, 0.3, 0.7, 1.5, 1.0],
         e2e_spread: 0.02,
     };
 
-    /// Of one deployment, given the weights for any: what differs is how well the curves fit its shapes.
+    /// Prior of the coefficients of one deployment, given the general ones: only the fit of the curves to its shapes
+    /// differs.
     #[must_use]
     pub fn around(values: Weights) -> Self {
         Self { values, spread: [0.5, 0.0, 0.2, 0.05, 0.05, 0.05, 0.3, 0.3, 0.5, 1.5, 1.0], e2e_spread: 0.01 }
     }
 }
 
-/// Weights with what the data leave open.
+/// Fitted coefficients and their uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fitted {
     pub weights: Weights,
-    /// 95 % intervals; equal bounds for what was not fitted.
+    /// 95 % intervals; equal bounds for a coefficient that was not fitted.
     pub intervals: [(f64, f64); NAMES.len()],
 }
 
-/// Seconds after the start of a long run that are left out: caches fill, kernels are still compiled.
+/// Seconds at the start of a long run that are left out: caches fill, and kernels are still being compiled.
 const WARM_UP_S: u64 = 30;
 
-/// A run shorter than this has no seconds to spare.
+/// A shorter run has no warm-up that could be left out, s.
 const LONG_RUN_S: u64 = 300;
 
-/// As [`Prior::e2e_spread`], of the mean time to first token.
+/// As [`Prior::e2e_spread`], for the mean TTFT.
 const TTFT_SPREAD: f64 = 0.1;
 
-/// Every run weighs as much as this many windows, however long it is.
+/// Weight of every run in windows, whatever its length.
 const WINDOWS: f64 = 20.0;
 
-/// Fits weights to the training part of `runs`.
+/// Fits coefficients to the training part of `runs`.
 ///
 /// # Errors
-/// If a run cannot be simulated, or there is nothing to fit.
+/// If a run cannot be simulated, or no run has requests to fit to.
 pub fn calibrate(runs: &[&MeasuredRun], prior: &Prior) -> Result<Fitted, FitError> {
     if runs.is_empty() {
         return Err(FitError::nothing(Diagnostic::new("no run is left to fit to").hint("give more runs")));
@@ -104,7 +105,7 @@ pub fn calibrate(runs: &[&MeasuredRun], prior: &Prior) -> Result<Fitted, FitErro
         .with_stepbound(1.0)
         .minimize(problem);
     let Some(jacobian) = problem.jacobian() else {
-        return Err(problem.failed.unwrap_or_else(|| FitError::nothing(Diagnostic::new("the fit came to nothing"))));
+        return Err(problem.failed.unwrap_or_else(|| FitError::nothing(Diagnostic::new("the fit did not converge"))));
     };
     let covariance = (jacobian.transpose() * &jacobian).try_inverse();
     let weights = problem.weights(&problem.at);
@@ -117,22 +118,23 @@ pub fn calibrate(runs: &[&MeasuredRun], prior: &Prior) -> Result<Fitted, FitErro
     Ok(Fitted { weights, intervals })
 }
 
-/// A run made ready: its training part with what it was served beside, and the windows in which it is compared.
+/// A run prepared for the fit: its training part, the requests served at the same time, and the windows of comparison.
 struct Target {
     run: MeasuredRun,
-    /// Numbers of its requests, window by window.
+    /// Numbers of the requests of each window.
     windows: Vec<Vec<usize>>,
-    /// Measured mean end-to-end latency and time to first token, µs, of each.
+    /// Measured mean end-to-end latency and TTFT of each window, µs.
     measured: Vec<(f64, f64)>,
 }
 
 impl Target {
     fn new(run: &MeasuredRun) -> Result<Self, FitError> {
-        /// Requests whose mean is worth something, and most windows.
+        /// Number of requests whose mean is reliable, and maximum number of windows.
         const REQUESTS: usize = 30;
         const MOST: usize = 40;
         let mut run = run.clone();
-        // Of later requests only their arrivals count: training requests were served beside the first of them.
+        // Of later requests only the arrivals are needed: training requests were served at the same time as the first
+        // of them.
         let total = run.requests.len();
         let trained = run.requests.iter().filter(|request| request.split == Split::Train);
         let last = trained.clone().map(|request| request.arrival_us).max().unwrap_or(0);
@@ -161,7 +163,7 @@ impl Target {
         Ok(Self { run, windows, measured })
     }
 
-    /// How far the simulation with these weights is off, window by window, in expected deviations.
+    /// Errors of the simulation with these coefficients, one per window and figure, in expected deviations.
     fn residuals(&self, weights: &Weights, e2e_spread: f64) -> Result<Vec<f64>, FitError> {
         let mut run = self.run.clone();
         run.deployment.alpha_coeffs = Some(weights[..3].to_vec());
@@ -186,13 +188,13 @@ pub(super) fn robust(r: f64) -> f64 {
     (2.0 * ((1.0 + r * r).sqrt() - 1.0)).sqrt().copysign(r)
 }
 
-/// The least-squares problem: residuals of all windows, then the distance of each weight from its prior.
+/// The least-squares problem: the residuals of all windows, then the distance of each coefficient from its prior.
 struct Problem<'a> {
     targets: &'a [Target],
     prior: &'a Prior,
-    /// Which weights are fitted.
+    /// Indices of the coefficients that are fitted.
     free: Vec<usize>,
-    /// Their logarithms, relative to the prior, in standard deviations.
+    /// Their logarithms relative to the prior, in standard deviations.
     at: DVector<f64>,
     residuals: Option<DVector<f64>>,
     failed: Option<FitError>,
@@ -252,9 +254,9 @@ impl LeastSquaresProblem<f64, Dyn, Dyn> for Problem<'_> {
         self.residuals.clone()
     }
 
-    /// By differences: far enough apart that whole microseconds do not show.
+    /// Finite differences with a step that is large against the rounding of latencies to whole microseconds.
     fn jacobian(&self) -> Option<DMatrix<f64>> {
-        /// Change of a weight's logarithm.
+        /// Change of the logarithm of a coefficient.
         const STEP: f64 = 0.01;
         let here = self.residuals.as_ref()?;
         let columns: Option<Vec<DVector<f64>>> = self
@@ -278,7 +280,7 @@ mod tests {
     use crate::Measured;
     use blis_config::DeploymentArgs;
 
-    /// A run at two levels of load whose latencies are the simulator's own under `weights`.
+    /// A run at two levels of load with the latencies of the simulator itself under `weights`.
     fn synthetic(weights: &Weights) -> MeasuredRun {
         let request = |number: u64| Measured {
             arrival_us: if number < 400 { number * 150_000 } else { 60_000_000 + (number - 400) * 55_000 },
@@ -327,11 +329,11 @@ mod tests {
             let residuals = target.residuals(weights, 0.02).unwrap();
             residuals.iter().map(|residual| residual * residual).sum::<f64>()
         };
-        assert!(off(&truth) < 1e-9, "the truth is no error");
-        assert!(off(&fitted.weights) < 0.02 * off(&Prior::GENERAL.values), "most of the error is gone");
+        assert!(off(&truth) < 1e-9, "the true coefficients have no error");
+        assert!(off(&fitted.weights) < 0.02 * off(&Prior::GENERAL.values), "the fit removes most of the error");
         let again = calibrate(&[&run], &Prior::GENERAL).unwrap();
-        assert_eq!(fitted.weights, again.weights, "the same data give the same weights");
-        assert_eq!(fitted.weights[1], 0.0, "what has no spread stays");
+        assert_eq!(fitted.weights, again.weights, "the same data give the same coefficients");
+        assert_eq!(fitted.weights[1], 0.0, "a coefficient without spread is fixed");
         for (weight, (low, high)) in fitted.weights.iter().zip(fitted.intervals) {
             assert!(low <= *weight && *weight <= high);
         }

@@ -1,22 +1,22 @@
-//! How far a simulation is from what was measured.
+//! Errors of a simulation relative to a measurement.
 
 use serde::Serialize;
 
 use super::replay::Predicted;
 use super::runs::{Measured, MeasuredRun, Split};
 
-/// Signed relative errors of one run, %: positive where the simulation is slower.
+/// Signed relative errors on one run, %: positive if the simulation is slower.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Errors {
     /// Number of requests that were compared.
     pub requests: usize,
     /// Errors of the end-to-end latency.
     pub e2e: OfDistribution,
-    /// Time to first token.
+    /// Errors of the TTFT.
     pub ttft: OfDistribution,
-    /// Mean inter-token latency of a request; absent if all answers have one token.
+    /// Errors of the mean ITL of a request; absent if all requests have one output token.
     pub itl: Option<OfDistribution>,
-    /// From the wait queue to the batch; absent if it was not measured.
+    /// Errors of the time in the waiting queue; absent if it was not measured.
     pub queue: Option<OfStage>,
     /// Mean absolute error of the end-to-end latency of single requests, %.
     pub e2e_mape: f64,
@@ -31,30 +31,30 @@ pub struct OfDistribution {
     pub measured_ms: f64,
     /// Mean of the simulated latency, ms.
     pub simulated_ms: f64,
-    /// Error of the mean.
+    /// Error of the mean, %.
     pub mean: f64,
-    /// Error of the 90th percentile.
+    /// Error of the 90th percentile, %.
     pub p90: f64,
-    /// Error of the 99th percentile.
+    /// Error of the 99th percentile, %.
     pub p99: f64,
 }
 
-/// Measured and simulated mean of a stage, ms, and the signed error, %.
+/// Measured and simulated mean of a stage, ms, and its signed error, %.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct OfStage {
     /// Mean of the measured latency, ms.
     pub measured_ms: f64,
     /// Mean of the simulated latency, ms.
     pub simulated_ms: f64,
-    /// Error of the mean; absent where nothing was measured to wait 1 µs.
+    /// Error of the mean, %; absent if the measured mean is below 1 µs.
     pub mean: Option<f64>,
 }
 
-/// The requests of a run that can be compared, by number: of one of `splits`, and not so close to the cut
-/// of a run that went on that requests missing here were served beside them.
+/// Numbers of the requests of a run that can be compared: those of one of `splits`, except those close to the end of a
+/// run that was cut off, because requests that were served at the same time are missing.
 #[must_use]
 pub fn comparable(run: &MeasuredRun, splits: &[Split]) -> Vec<usize> {
-    /// Mean latencies before the cut from which on neighbours are missing.
+    /// Width of that margin, in mean latencies.
     const MARGIN: f64 = 1.5;
     let last = run.requests.last().map_or(0.0, |request| request.arrival_us as f64);
     let mean = run.requests.iter().map(|request| request.e2e_us).sum::<f64>() / run.requests.len().max(1) as f64;
@@ -126,13 +126,13 @@ fn percent(measured: f64, simulated: f64) -> f64 {
     100.0 * (simulated - measured) / measured
 }
 
-/// The arithmetic mean; NaN of nothing.
+/// The arithmetic mean; NaN without values.
 #[must_use]
 pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Linear interpolation between neighbours, as numpy has it. `sorted` is not empty.
+/// Linear interpolation between neighbours, as in NumPy. `sorted` must not be empty.
 fn percentile(sorted: &[f64], percent: f64) -> f64 {
     let rank = percent / 100.0 * (sorted.len() - 1) as f64;
     let (low, high) = (sorted[rank.floor() as usize], sorted[rank.ceil() as usize]);

@@ -1,4 +1,4 @@
-//! Coefficients of the `physics` latency model from measurements, and how far they hold.
+//! Coefficients of the `physics` latency model from measurements, and their validation.
 //!
 //! ```text
 //! runs (measured requests) ─► replay (the simulator) ─► errors

@@ -10,16 +10,16 @@ use super::validate::Validated;
 /// Size of one run's panel, pixels.
 const PANEL: (u32, u32) = (720, 260);
 
-/// Points of a line: means over as many stretches of requests.
+/// Number of points of a line: each is the mean over one section of the requests.
 const STRETCHES: usize = 120;
 
 const MEASURED: RGBColor = RGBColor(0x33, 0x33, 0x33);
 const SIMULATED: RGBColor = RGBColor(0xd5, 0x5e, 0x00);
 
-/// Writes one panel per run: mean end-to-end latency of neighbouring requests, measured dark, simulated orange.
+/// Draws one panel per run: mean end-to-end latency of neighbouring requests, measured dark, simulated orange.
 ///
 /// # Errors
-/// If the file cannot be written, in words.
+/// If the file cannot be written, as text.
 pub fn draw(path: &Path, runs: &[Validated]) -> Result<(), String> {
     let height = PANEL.1 * u32::try_from(runs.len().max(1)).unwrap_or(1);
     let root = SVGBackend::new(path, (PANEL.0, height)).into_drawing_area();
@@ -55,7 +55,7 @@ fn draw_run(panel: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, run: &V
     labels.map_err(said)
 }
 
-/// Means of `what` over stretches of requests.
+/// Means of `what` over sections of the requests.
 fn line(run: &Validated, what: fn(&(f64, f64, f64)) -> f64) -> Vec<(f64, f64)> {
     let stretch = run.points.len().div_ceil(STRETCHES).max(1);
     let of = |points: &[(f64, f64, f64)], what: fn(&(f64, f64, f64)) -> f64| {

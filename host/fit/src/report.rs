@@ -1,5 +1,5 @@
-//! What `blis fit` does with runs: weights for any deployment, for each that was measured, and what happens
-//! to those left out.
+//! The whole of `blis fit`: general coefficients, those of each measured deployment, and validation on data that were
+//! left out.
 
 use std::collections::BTreeSet;
 
@@ -12,33 +12,33 @@ use blis_config::physics::{
 };
 use blis_config::short_name;
 
-/// Which further fits to make, to see what becomes of what a fit has not seen.
+/// Further fits for validation on data that were left out.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LeaveOut {
-    /// Each model in turn.
+    /// Leave out each model in turn.
     pub models: bool,
-    /// Each workload of a deployment in turn.
+    /// Leave out each workload of a deployment in turn.
     pub workloads: bool,
 }
 
-/// Everything a fit found out.
+/// The results of a fit.
 #[derive(Clone, Debug)]
 pub struct FitReport {
-    /// The coefficients, with errors.
+    /// The coefficients, with their errors.
     pub file: CoefficientFile,
-    /// Validation part of each run, with the weights of its deployment.
+    /// Errors on the validation part of each run, with the coefficients of its deployment.
     pub validation: Vec<Validated>,
-    /// All of each run, with weights fitted to the other models.
+    /// Errors on all of each run, with coefficients fitted to the other models.
     pub models_left_out: Vec<Validated>,
-    /// All of each run, with weights fitted to other workloads of its deployment.
+    /// Errors on all of each run, with coefficients fitted to the other workloads of its deployment.
     pub workloads_left_out: Vec<Validated>,
 }
 
-/// Where a run was measured: model, GPU, tensor parallel size.
+/// Model, GPU and tensor-parallel size of a measured run.
 type Place = (String, String, u32);
 
-/// Fits general weights to all `runs`, those of each deployment to its own, and tests them. With a `base` its
-/// general weights and its other deployments stay. `fitted` is the day.
+/// Fits general coefficients to all `runs` and those of each deployment to its own runs, and validates them. If there
+/// is a `base`, its general coefficients and its other deployments are kept. `fitted` is the date.
 ///
 /// # Errors
 /// If a run cannot be simulated.
@@ -92,7 +92,7 @@ pub fn fit(
 }
 
 impl FitReport {
-    /// The weights of one deployment, from its own runs.
+    /// The coefficients of one deployment, fitted to its own runs.
     fn deployment(
         &mut self,
         (model, hardware, tensor_parallel_size): &Place,
@@ -134,7 +134,7 @@ impl FitReport {
     }
 }
 
-/// 60 % of the arrivals to fit to, 20 % to choose by, 20 % to leave alone, if the data do not say.
+/// Splits by arrival if the data have no split: 60 % to fit, 20 % to select, 20 % held out.
 fn split_by_time(run: &MeasuredRun) -> MeasuredRun {
     let mut run = run.clone();
     if run.requests.iter().all(|request| request.split == Split::Train) {
@@ -155,7 +155,7 @@ fn place(run: &MeasuredRun) -> Result<Place, FitError> {
     Ok((short_name(&run.deployment.model), deployment.hardware, deployment.tensor_parallel_size))
 }
 
-/// `run` under `weights`, compared on its requests of `splits`.
+/// Errors of `run` with the coefficients `weights`, on its requests of `splits`.
 fn test(run: &MeasuredRun, weights: &Weights, splits: &[Split]) -> Result<Validated, FitError> {
     let mut run = run.clone();
     run.deployment.alpha_coeffs = Some(weights[..3].to_vec());
@@ -179,7 +179,7 @@ fn run_errors(tested: &Validated, requests: &str) -> RunErrors {
     }
 }
 
-/// α and β in one row.
+/// The coefficients as one list: α, then β.
 fn weights(coefficients: &Coefficients) -> Weights {
     let mut weights = [0.0; NAMES.len()];
     let values = coefficients.alpha().to_array().into_iter().chain(coefficients.beta().to_array());
@@ -205,7 +205,7 @@ fn coefficients(fitted: &Fitted) -> Coefficients {
     }
 }
 
-/// To that many significant digits: more say nothing.
+/// Rounds to that many significant digits; more would claim a precision that the data do not have.
 fn rounded(value: f64, digits: i32) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;

@@ -1,6 +1,6 @@
-//! Measured runs: the requests a real server answered, when, and how it was set up.
+//! Measured runs: the requests that a real server served, their latencies, and the configuration of the server.
 //!
-//! Three ways to name them: a folder with `runs.csv` (one line per run, requests in `requests/<run>.csv`),
+//! There are three ways to name runs: a folder with `runs.csv` (one line per run, requests in `requests/<run>.csv`),
 //! that `runs.csv` itself, or one file of requests with the deployment on the command line.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use thiserror::Error;
 use blis_config::{ConfigError, DeploymentArgs};
 use blis_diag::{Diagnose, Diagnostic, Location, display, unreadable};
 
-/// What can be wrong with measured runs, or with a fit to them.
+/// An error in measured runs, or in a fit to them.
 #[derive(Debug, Error)]
 #[error("{}", self.diagnostic())]
 pub enum FitError {
@@ -24,7 +24,7 @@ pub enum FitError {
         path: PathBuf,
         source: std::io::Error,
     },
-    /// A file makes no sense.
+    /// The content of a file is invalid.
     File(Box<Diagnostic>),
     /// The deployment of a run cannot be simulated.
     Deployment {
@@ -36,17 +36,17 @@ pub enum FitError {
         run: String,
         mistake: Box<Diagnostic>,
     },
-    /// There is nothing to fit.
+    /// There are no data to fit to.
     Nothing(Box<Diagnostic>),
 }
 
 impl FitError {
-    /// There is nothing to fit.
+    /// There are no data to fit to.
     pub(super) fn nothing(mistake: Diagnostic) -> Self {
         Self::Nothing(Box::new(mistake))
     }
 
-    /// `mistake` is in `path`, in a line of it or in all.
+    /// A `mistake` in a file, or in one line of it.
     pub(super) fn file(path: &Path, line: Option<u64>, mistake: Diagnostic) -> Self {
         Self::File(Box::new(mistake.at(Location { line, ..Location::file(display(path)) })))
     }
@@ -68,19 +68,19 @@ fn of_run(run: &str, mistake: Diagnostic) -> Diagnostic {
     Diagnostic { hint: mistake.hint, ..Diagnostic::new(what) }
 }
 
-/// Which part of a run a request belongs to.
+/// The part of a run that a request belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Split {
-    /// Coefficients may be fitted to it.
+    /// Coefficients are fitted to these requests.
     Train,
-    /// Choices may be made by it.
+    /// Alternatives are selected by these requests.
     Validation,
     /// Held out: takes part in neither fit nor selection.
     Test,
 }
 
 impl Split {
-    /// Its name in files.
+    /// The name in files.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -91,60 +91,60 @@ impl Split {
     }
 }
 
-/// One request, measured from outside.
+/// One measured request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
-    /// Since the first arrival of the run, µs.
+    /// Arrival since the first arrival of the run, µs.
     pub arrival_us: u64,
     /// Length of the prompt, tokens.
     pub input_tokens: u32,
-    /// Output tokens, at least 1: those the server was told to generate.
+    /// Output tokens, at least 1: the number that the server had to generate.
     pub output_tokens: u32,
-    /// To the first token, µs.
+    /// From arrival to the first token, µs.
     pub ttft_us: f64,
-    /// To the last, µs.
+    /// From arrival to the last token, µs.
     pub e2e_us: f64,
-    /// From the wait queue to the batch, µs, where the server says.
+    /// From the waiting queue to the running batch, µs, if the server reports it.
     pub queue_us: Option<f64>,
-    /// The part of the run it belongs to.
+    /// The part of the run that it belongs to.
     pub split: Split,
-    /// Requests with the same number have the same prompt; `None` for one of its own.
+    /// Number of its prompt: requests with the same number have the same prompt; `None` for a unique prompt.
     pub prompt: Option<u32>,
 }
 
 impl Measured {
-    /// True mean inter-token latency, µs: what a load generator publishes counts events, not tokens.
+    /// Mean ITL, µs, counted in tokens: load generators publish it counted in events.
     #[must_use]
     pub fn itl_us(&self) -> Option<f64> {
         (self.output_tokens > 1).then(|| (self.e2e_us - self.ttft_us) / f64::from(self.output_tokens - 1))
     }
 }
 
-/// One run of a server.
+/// One measured run of a server.
 #[derive(Clone, Debug)]
 pub struct MeasuredRun {
     pub name: String,
-    /// What kind of requests; runs that share it are left out together.
+    /// Kind of the requests; runs of the same kind are left out together.
     pub workload: String,
-    /// Model, GPUs, KV blocks.
+    /// The deployment that was measured.
     pub deployment: DeploymentArgs,
     /// `max_num_seqs` of the measured vLLM server.
     pub max_num_seqs: u32,
     /// `max_num_batched_tokens` of the measured vLLM server.
     pub max_num_batched_tokens: u32,
-    /// Whether prompts found their beginning in the KV cache.
+    /// Whether prompts could hit the prefix cache.
     pub prefix_caching: bool,
-    /// Tokens with which every prompt begins.
+    /// Length of the shared prefix of all prompts, tokens.
     pub shared_prefix_tokens: u32,
-    /// Whether requests arrived later that are not here.
+    /// Whether later requests of the run are missing in the data.
     pub cut_off: bool,
-    /// In the order of arrival.
+    /// The requests in the order of arrival.
     pub requests: Vec<Measured>,
-    /// SHA-256 of the file of requests, in hex.
+    /// SHA-256 of the file of requests, hexadecimal.
     pub sha256: String,
 }
 
-/// What the command line says of runs; it goes before what files say.
+/// Settings of the command line, which take precedence over those of files.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
     pub model: Option<String>,
@@ -153,23 +153,23 @@ pub struct RunOptions {
     pub tensor_parallel_size: Option<u32>,
     pub max_num_seqs: Option<u32>,
     pub max_num_batched_tokens: Option<u32>,
-    /// KV blocks of the server.
+    /// Size of the KV cache of the server, blocks.
     pub total_kv_blocks: Option<u64>,
     /// Tokens per KV block.
     pub block_size: Option<u32>,
-    /// Longest prompt plus answer.
+    /// Maximum length of a request, input and output tokens together.
     pub max_model_len: Option<u32>,
     /// Folders of models and GPUs that are not built in.
     pub model_config_folder: Option<PathBuf>,
     pub hardware_config: Option<PathBuf>,
-    /// Coefficients other than the built-in ones.
+    /// A coefficient file in place of the built-in one.
     pub coefficients: Option<PathBuf>,
 }
 
-/// Reads every run that `paths` name, in order.
+/// Reads the runs of all `paths`, in their order.
 ///
 /// # Errors
-/// If a file cannot be read or makes no sense.
+/// If a file cannot be read or is invalid.
 pub fn load(paths: &[PathBuf], options: &RunOptions) -> Result<Vec<MeasuredRun>, FitError> {
     let mut runs = Vec::new();
     for path in paths {
@@ -200,7 +200,7 @@ struct Entry {
     requests_given: Option<u64>,
     requests_in_run: Option<u64>,
     workload: Option<String>,
-    /// File of its requests, from the folder of `runs.csv`.
+    /// File of the requests, relative to the folder of `runs.csv`.
     requests: Option<PathBuf>,
 }
 
@@ -283,14 +283,14 @@ fn load_single(path: &Path, options: &RunOptions) -> Result<MeasuredRun, FitErro
     })
 }
 
-/// The requests of a file, and its SHA-256. With `repeats`, prompts of one length are taken for one prompt,
-/// unless the file tells them apart.
+/// The requests of a file, and its SHA-256. With `repeats`, prompts of equal length count as the same prompt, unless
+/// the file distinguishes them.
 fn load_requests(path: &Path, repeats: bool) -> Result<(Vec<Measured>, String), FitError> {
     let (text, sha256) = read(path)?;
     let json = text.trim_ascii_start().starts_with(b"{");
     let mut requests = if json { timestamps(path, &text)? } else { durations(path, &text, repeats)? };
     if requests.is_empty() {
-        let mistake = Diagnostic::new("no request was answered").hint("is this the right file?");
+        let mistake = Diagnostic::new("no request was completed").hint("is this the right file?");
         return Err(FitError::file(path, None, mistake));
     }
     requests.sort_by_key(|request| request.arrival_us);
@@ -354,12 +354,12 @@ fn durations(path: &Path, text: &[u8], repeats: bool) -> Result<Vec<Measured>, F
     Ok(requests)
 }
 
-/// A line of a file with points in time, s, as vLLM's `RequestStateStats` has them.
+/// A line of a file with timestamps, s, as in vLLM's `RequestStateStats`.
 #[derive(Deserialize)]
 struct Stamps {
     input_toks: u32,
     output_toks: u32,
-    /// On the clock of the day; the others run since the machine's start.
+    /// Time of day; the other timestamps count from the start of the machine.
     arrival_time: f64,
     queued_ts: f64,
     scheduled_ts: f64,
@@ -383,7 +383,7 @@ fn timestamps(path: &Path, text: &[u8]) -> Result<Vec<Measured>, FitError> {
         }
         all.push(stamps);
     }
-    // The two clocks are laid over each other where the way from arrival to queue was shortest.
+    // The two clocks are aligned at the request with the shortest time from arrival to queue.
     let offset = all.iter().map(|stamps| stamps.queued_ts - stamps.arrival_time).fold(f64::INFINITY, f64::min);
     let first = all.iter().map(|stamps| stamps.arrival_time).fold(f64::INFINITY, f64::min);
     let request = |stamps: &Stamps| Measured {
@@ -399,12 +399,12 @@ fn timestamps(path: &Path, text: &[u8]) -> Result<Vec<Measured>, FitError> {
     Ok(all.iter().map(request).collect())
 }
 
-/// The records of a CSV file with a header, plain or gzip.
+/// The records of a CSV file with a header, gzip-compressed or not.
 pub(super) fn read_rows<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Vec<T>, FitError> {
     rows(path, &read(path)?.0)
 }
 
-/// The records of a CSV with a header.
+/// The records of a CSV text with a header.
 fn rows<T: for<'de> Deserialize<'de>>(path: &Path, text: &[u8]) -> Result<Vec<T>, FitError> {
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text);
     let mut rows = Vec::new();
@@ -421,7 +421,7 @@ fn rows<T: for<'de> Deserialize<'de>>(path: &Path, text: &[u8]) -> Result<Vec<T>
     Ok(rows)
 }
 
-/// The content of a file, unpacked if need be, and the SHA-256 of the file itself.
+/// The content of a file, decompressed if necessary, and the SHA-256 of the file itself.
 fn read(path: &Path) -> Result<(Vec<u8>, String), FitError> {
     let failed = |source| FitError::Read { path: path.into(), source };
     let bytes = std::fs::read(path).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! Measured runs against the simulator with coefficients as they are.
+//! Compares measured runs with simulations under given coefficients.
 
 use serde::Serialize;
 
@@ -12,19 +12,19 @@ use blis_diag::Diagnostic;
 #[derive(Clone, Debug, Serialize)]
 pub struct Validated {
     pub run: String,
-    /// Which of its requests.
+    /// The part of its requests that was compared.
     pub requests: String,
-    /// How far the simulation is off.
+    /// Errors of the simulation.
     #[serde(flatten)]
     pub errors: Errors,
-    /// What the user should know: where the coefficients come from.
+    /// Notes for the user: the origin of the coefficients.
     pub notes: Vec<String>,
-    /// (arrival s, measured s, simulated s) of each request compared.
+    /// (arrival s, measured s, simulated s) of each compared request.
     #[serde(skip)]
     pub points: Vec<(f64, f64, f64)>,
 }
 
-/// The deployment of `run`.
+/// The deployment of `run`, resolved.
 ///
 /// # Errors
 /// If it cannot be simulated.
@@ -32,7 +32,7 @@ pub fn deployment(run: &MeasuredRun) -> Result<Deployment, FitError> {
     resolve(&run.deployment).map_err(|source| FitError::Deployment { run: run.name.clone(), source: Box::new(source) })
 }
 
-/// Simulates `run` and compares its requests of `splits`; if it has none of them, all of it.
+/// Simulates `run` and compares its requests of `splits`; all requests if it has none of them.
 ///
 /// # Errors
 /// If it cannot be simulated.

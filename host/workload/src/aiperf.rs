@@ -1,9 +1,8 @@
-//! AIPerf's `profile_export.jsonl`: one request a line, with metadata and metrics.
+//! AIPerf's `profile_export.jsonl`: one request per line, with metadata and metrics.
 //!
-//! A request arrives at `metadata.request_start_ns` (epoch ns), lengths are the metrics
-//! `input_sequence_length` and `output_sequence_length`. The session is `conversation_id` (or
-//! `x_correlation_id`), the round `turn_index`. Requests with an `error`, cancelled ones and those of the
-//! benchmark phase `warmup` are left out and counted.
+//! A request arrives at `metadata.request_start_ns` (ns since 1970); lengths are the metrics `input_sequence_length`
+//! and `output_sequence_length`. The session is `conversation_id` (or `x_correlation_id`), the round `turn_index`.
+//! Requests with an `error`, cancelled ones and those of the benchmark phase `warmup` are left out and counted.
 
 use std::borrow::Cow;
 use std::io::BufRead;
@@ -26,7 +25,7 @@ use blis_diag::RowError;
 /// Reads a `profile_export.jsonl` of AIPerf.
 ///
 /// # Errors
-/// Whatever [`TraceError`] lists.
+/// See [`TraceError`].
 pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
@@ -94,7 +93,7 @@ struct Metadata<'a> {
 #[derive(Deserialize)]
 struct Metrics {
     input_sequence_length: Option<Metric>,
-    /// With the tokens of reasoning.
+    /// Output tokens, including those of reasoning.
     output_sequence_length: Option<Metric>,
     output_token_count: Option<Metric>,
 }

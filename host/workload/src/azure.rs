@@ -1,10 +1,10 @@
 //! Azure LLM inference traces: `TIMESTAMP,ContextTokens,GeneratedTokens`.
 //!
-//! The 2023 files write `2023-11-16 18:15:46.6805900`, those of 2024 add `+00:00`, the multimodal
-//! one of 2025 writes ISO 8601 with `T` and `Z` and has a column more. All three are read, by the
-//! names in the header. <https://github.com/Azure/AzurePublicDataset>
+//! The files of 2023 write `2023-11-16 18:15:46.6805900`, those of 2024 append `+00:00`, and the multimodal one of 2025
+//! writes ISO 8601 with `T` and `Z` and has one more column. All of them can be read; the header gives the order of the
+//! columns. <https://github.com/Azure/AzurePublicDataset>
 //!
-//! Time 0 is the first arrival. Prompts have nothing in common: the traces do not tell.
+//! Time 0 is the first arrival. Prompts share no prefixes, because the traces contain none.
 
 use std::io::BufRead;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use blis_diag::{RowError, quoted};
 /// Reads an Azure trace.
 ///
 /// # Errors
-/// Whatever [`TraceError`] lists.
+/// See [`TraceError`].
 pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
@@ -42,7 +42,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
 
 const NAMES: [&str; 3] = ["TIMESTAMP", "ContextTokens", "GeneratedTokens"];
 
-/// Where the three columns are, and how many there are in all.
+/// Indices of the three columns, and the number of all columns.
 #[derive(Clone, Copy)]
 struct Columns {
     at: [usize; 3],
@@ -50,7 +50,7 @@ struct Columns {
 }
 
 impl Columns {
-    /// The columns of a header line, and a note about those not read.
+    /// The columns of a header line, and a note about those that are not read.
     fn of(header: &[u8]) -> Result<(Self, Option<String>), RowError> {
         let names: Vec<&[u8]> = header.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).collect();
         let mut at = [0; 3];
@@ -97,7 +97,7 @@ fn row(line: &[u8], columns: Columns, id: u32) -> Result<Row, RowError> {
     })
 }
 
-/// µs from the start of year 1 to `YYYY-MM-DD HH:MM:SS[.f…][Z|±HH:MM]`; finer digits are cut off.
+/// µs from the start of year 1 to `YYYY-MM-DD HH:MM:SS[.f…][Z|±HH:MM]`; digits beyond 1 µs are cut off.
 fn timestamp(bytes: &[u8]) -> Result<u64, RowError> {
     let text = bytes.trim_ascii();
     parse_timestamp(text).ok_or_else(|| {
@@ -120,7 +120,7 @@ fn parse_timestamp(text: &[u8]) -> Option<u64> {
     }
     let seconds = ((days * 24 + hour) * 60 + minute) * 60 + second;
     let (fraction_us, zone) = fraction(rest)?;
-    // The day before year 1 is there to be subtracted from.
+    // One day is added first, so that the offset of the time zone can be subtracted.
     let local_us = (seconds + 86_400) * 1_000_000 + fraction_us;
     local_us.checked_add_signed(-zone_offset_us(zone)?)
 }
@@ -130,7 +130,7 @@ fn digits2(text: &[u8], at: usize) -> Option<u64> {
     (tens <= 9 && ones <= 9).then(|| u64::from(tens) * 10 + u64::from(ones))
 }
 
-/// The fraction of a second in µs, and what follows it.
+/// The fraction of a second in µs, and the rest of the text.
 fn fraction(text: &[u8]) -> Option<(u64, &[u8])> {
     let Some(digits) = text.strip_prefix(b".") else {
         return Some((0, text));
@@ -142,7 +142,7 @@ fn fraction(text: &[u8]) -> Option<(u64, &[u8])> {
     (length > 0).then_some((micros, rest))
 }
 
-/// How far local time is ahead of UTC.
+/// Offset of the local time from UTC, µs.
 fn zone_offset_us(zone: &[u8]) -> Option<i64> {
     let (sign, digits) = match zone {
         [] | [b'Z'] => return Some(0),
@@ -161,7 +161,7 @@ fn zone_offset_us(zone: &[u8]) -> Option<i64> {
     Some(sign * i64::try_from((hours * 60 + minutes) * 60_000_000).ok()?)
 }
 
-/// Days from the first day of year 1 in the Gregorian calendar; `None` for a day that is not.
+/// Days from the first day of year 1 in the Gregorian calendar; `None` for a date that does not exist.
 fn days_from_civil(year: u64, month: u64, day: u64) -> Option<u64> {
     const BEFORE_MONTH: [u64; 13] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365];
     if year == 0 || !(1..=12).contains(&month) {

@@ -1,11 +1,11 @@
-//! Alibaba Bailian (Qwen) traces: JSONL of arrival (s), lengths, a hash id per 16 tokens, and chats.
+//! Alibaba Bailian (Qwen) traces: JSONL with arrival (s), lengths, one hash id per 16 tokens, and chats.
 //!
 //! ```text
 //! {"chat_id": 7, "parent_chat_id": 3, "timestamp": 61.114, "input_length": 521, "output_length": 132,
 //!  "type": "text", "turn": 2, "hash_ids": [1089, 1090, …]}
 //! ```
-//! A request follows the one that `parent_chat_id` names (−1: none). The session is the first request
-//! of that chain; `type` becomes the client. <https://github.com/alibaba-edu/qwen-bailian-usagetraces-anon>
+//! A request follows the one that `parent_chat_id` refers to (−1: none). The session is the first request of that
+//! chain; `type` becomes the client. <https://github.com/alibaba-edu/qwen-bailian-usagetraces-anon>
 
 use std::borrow::Cow;
 use std::io::BufRead;
@@ -33,7 +33,7 @@ pub const HASH_BLOCK_TOKENS: NonZeroU32 = NonZeroU32::new(16).expect("16 > 0");
 /// Reads a Bailian trace.
 ///
 /// # Errors
-/// Whatever [`TraceError`] lists.
+/// See [`TraceError`].
 pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
@@ -96,7 +96,7 @@ fn row(record: &Record<'_>, prompts: &HashedPrompts, id: u32) -> Result<Row<Said
     Ok(Row { arrival, id, input, output, prefix: ROOT, terms: Said { tags, max_output_tokens: None } })
 }
 
-/// Which request belongs to which chat.
+/// The chats of all requests so far.
 #[derive(Default)]
 struct Chats {
     names: Names,

@@ -1,5 +1,5 @@
-//! What `vllm bench serve` and SGLang's `bench_serving` write about a run: one JSON object, in it a
-//! list per quantity with an entry per request. Only what a replay needs is kept of it.
+//! Results of `vllm bench serve` and SGLang's `bench_serving`: one JSON object with one list per quantity, which has an
+//! entry per request. Only the lists that a replay needs are read.
 
 use std::fmt;
 use std::io::BufRead;
@@ -17,32 +17,32 @@ use super::rows::{Intake, Origin, Shared, counted};
 use super::{TraceOptions, Workload};
 use blis_diag::RowError;
 
-/// One run of a benchmark. All lists are by request.
+/// One run of a benchmark. All lists have one entry per request.
 #[derive(Default)]
 pub(super) struct Run {
     /// Lengths of the prompts, tokens.
     input_lens: Option<Vec<u32>>,
     output_lens: Option<Vec<u32>>,
-    /// s, of some clock.
+    /// Start times, s, of an arbitrary clock.
     pub start_times: Option<Vec<f64>>,
     /// One flag per request: whether it failed.
     errors: Option<Vec<bool>>,
     /// Duration of the run, s.
     pub duration: Option<f64>,
-    /// Requests per second; infinite where all were sent at once.
+    /// Requests per second; infinite if all were sent at once.
     pub request_rate: Option<Rate>,
     model: Option<String>,
 }
 
-/// A rate, which may be `inf`, or a word.
+/// A rate, which may be `inf` or text.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Rate {
     Finite(f64),
     Word(String),
 }
 
-/// Reads runs, one behind the other. `arrivals`: when each of so many requests arrived, µs from the
-/// start of the run, and when the run ended.
+/// Reads consecutive runs. `arrivals` gives the arrival times of so many requests, µs from the start of the run, and
+/// the end of the run.
 pub(super) fn read(
     input: impl BufRead,
     file: &str,
@@ -79,7 +79,7 @@ pub(super) fn read(
         runs += 1;
     }
     if runs > 1 {
-        intake.notes.push(format!("{runs} runs, one behind the other"));
+        intake.notes.push(format!("{runs} consecutive runs"));
     }
     if failed > 0 {
         intake.notes.push(format!("{} left out", counted(failed, "failed request")));
@@ -88,7 +88,7 @@ pub(super) fn read(
 }
 
 impl Run {
-    /// Prompt and answer lengths; all lists are as long. `detailed`: the option that makes them be written.
+    /// Input and output lengths, in lists of equal length. `detailed` is the option of the benchmark that writes them.
     fn lengths(&self, detailed: &str) -> Result<(&[u32], &[u32]), RowError> {
         let list = |list: &'_ Option<Vec<u32>>, name: &str| match list {
             Some(_) => Ok(()),
@@ -109,7 +109,7 @@ impl Run {
         }
     }
 
-    /// The end of the run, µs from its start, after the last arrival.
+    /// The end of the run, µs from its start, not before the last arrival.
     pub fn end(&self, last: u64) -> Result<u64, RowError> {
         let duration = self.duration.map_or(Ok(0), |seconds| Number::Real(seconds).micros("duration", SECOND))?;
         Ok(duration.max(last))
@@ -169,12 +169,12 @@ fn seconds(item: Number, _: &str) -> Result<f64, RowError> {
     Ok(item.real())
 }
 
-/// vLLM writes the error of every request, an empty one where there was none; others write `null`.
+/// vLLM writes an error text for every request, an empty one if it succeeded; other tools write `null`.
 fn failed(error: Option<Told>, _: &str) -> Result<bool, RowError> {
     Ok(error.is_some_and(|Told(told)| told))
 }
 
-/// Whether an error was told, without its text.
+/// Whether there is an error text, without the text.
 struct Told(bool);
 
 impl<'de> Deserialize<'de> for Told {
@@ -193,7 +193,7 @@ impl<'de> Deserialize<'de> for Told {
     }
 }
 
-/// A list by its name, each item through a check.
+/// The list of a given name, each of its items converted by a check.
 struct List<I, O>(&'static str, fn(I, &str) -> Result<O, RowError>);
 
 impl<'de, I: Deserialize<'de>, O> DeserializeSeed<'de> for List<I, O> {
@@ -234,7 +234,7 @@ impl<'de> Deserialize<'de> for Rate {
             }
             fn visit_str<E: de::Error>(self, word: &str) -> Result<Rate, E> {
                 let finite = word.parse().ok().filter(|rate: &f64| rate.is_finite());
-                // Nothing is what stands for Python's `Infinity` by now.
+                // An empty text replaces Python's `Infinity` here.
                 let word = if word.is_empty() { "inf" } else { word };
                 Ok(finite.map_or_else(|| Rate::Word(word.to_owned()), Rate::Finite))
             }

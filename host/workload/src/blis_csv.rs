@@ -1,9 +1,9 @@
-//! The CSV of the first BLIS versions (`--workload traces`): real token ids.
+//! The CSV of the first BLIS versions (`--workload traces`), which contains token ids.
 //!
-//! Columns by position, after one header row: arrival (s), request id (not used), model (not
-//! used), prompt tokens and output tokens as JSON arrays. Requests share the KV blocks in which
-//! their tokens, prompt and output, are equal from the start. There is no client budget and no
-//! deadline. Rows are expected in order: reading stops at the first one after the horizon.
+//! Columns by position, after one header row: arrival (s), request id (not used), model (not used), input tokens and
+//! output tokens as JSON arrays. Requests share the KV blocks in which their tokens, input and output, are equal from
+//! the start. There is no limit of output tokens and no deadline. Rows must be in order: reading stops at the first one
+//! after the horizon.
 
 use std::io::BufRead;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use blis_diag::{RowError, quoted};
 /// Reads a BLIS CSV.
 ///
 /// # Errors
-/// Whatever [`TraceError`] lists.
+/// See [`TraceError`].
 pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
@@ -49,9 +49,9 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     intake.finish(Origin::Zero, Shared { prefixes, renumbered, block_size: None }, Names::default())
 }
 
-/// Equal beginnings of token sequences.
+/// Shared prefixes of token sequences.
 struct Contents {
-    /// Prompt and output of the present row.
+    /// Input and output tokens of the current row.
     tokens: Vec<u32>,
     block: usize,
     blocks: TokenBlocks,
@@ -71,7 +71,7 @@ impl Contents {
     }
 }
 
-/// Leaves prompt and output in `tokens`.
+/// Parses a row; its input and output tokens are left in `tokens`.
 fn row(record: &ByteRecord, id: u32, tokens: &mut Vec<u32>) -> Result<Row, RowError> {
     const COLUMNS: usize = 5;
     if record.len() < COLUMNS {

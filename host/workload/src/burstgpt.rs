@@ -1,11 +1,11 @@
-//! BurstGPT traces: CSV of arrival (s), model, lengths and kind of a request.
+//! BurstGPT traces: CSV with arrival (s), model, lengths and kind of a request.
 //!
 //! ```text
 //! Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type
 //! ```
-//! The first release has no session and no elapsed time. A request without response tokens failed: it
-//! is left out and counted. `Model` and `Log Type` become the client, as `GPT-4 API log`: the model that is
-//! simulated is another one. <https://github.com/HPMLL/BurstGPT>
+//! The first release has neither session nor elapsed time. A request without response tokens failed: it is left out and
+//! counted. `Model` and `Log Type` become the client, as in `GPT-4 API log`, because the simulated model is another
+//! one. <https://github.com/HPMLL/BurstGPT>
 
 use std::io::BufRead;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use blis_diag::{RowError, quoted};
 /// Reads a BurstGPT trace.
 ///
 /// # Errors
-/// Whatever [`TraceError`] lists.
+/// See [`TraceError`].
 pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
@@ -50,7 +50,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     intake.finish(Origin::FirstArrival, Shared::default(), said.names)
 }
 
-/// Names so far, and the turns of each session.
+/// Names so far, and the number of rounds of each session.
 #[derive(Default)]
 struct Seen {
     names: Names,
@@ -61,7 +61,7 @@ const TIMESTAMP: &str = "Timestamp";
 const REQUEST: &str = "Request tokens";
 const RESPONSE: &str = "Response tokens";
 
-/// Where the columns are, and how many there are in all.
+/// Indices of the columns, and the number of all columns.
 struct Columns {
     timestamp: usize,
     request: usize,
@@ -93,7 +93,7 @@ impl Columns {
         })
     }
 
-    /// `None` for a request that failed.
+    /// The request of a record; `None` if it failed.
     fn row(&self, record: &ByteRecord, id: u32, said: &mut Seen) -> Result<Option<Row<Said>>, RowError> {
         if record.len() != self.all {
             return Err(RowError::new(format!("{} fields where the header has {}", record.len(), self.all)));
@@ -118,7 +118,7 @@ impl Columns {
     }
 }
 
-/// A count, also written as `12.0`: what pandas makes of a column with gaps.
+/// A count, which may be written as `12.0`: pandas writes columns with gaps in this way.
 fn tokens(text: &[u8], name: &str) -> Result<u32, RowError> {
     field::count(text.strip_suffix(b".0").unwrap_or(text), name)
 }

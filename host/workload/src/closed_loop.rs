@@ -1,7 +1,8 @@
-//! The two sides of a workload whose clients wait for answers: what comes by itself, and what follows.
+//! The two sides of a closed-loop workload: requests that arrive by themselves, and those that follow the end of
+//! another.
 //!
-//! Both draw on the same numbers, so they share what makes them. They take turns in one thread; the lock
-//! only says so.
+//! Both sides change the same state, so they share it. They run alternately in one thread; the lock satisfies the
+//! compiler.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,17 +13,17 @@ use blis_sim::request::{Name, Request};
 use super::conversation::{EndStatus, Ended};
 
 pub(super) trait Sessions {
-    /// The next request that waits for nothing.
+    /// The next request that does not wait for another one.
     fn start(&mut self) -> Option<Request>;
 
-    /// A request of `session` has ended: the one that follows. Requests of no session end too.
+    /// A request of `session`, if any, has ended: the request that follows it.
     fn ended(&mut self, session: Name, ended: Ended) -> Option<Request>;
 
-    /// What became of the sessions that have begun.
+    /// Numbers of begun sessions by state.
     fn states(&self) -> SessionStates;
 }
 
-/// What comes by itself, and what follows from the ends of that.
+/// Divides `sessions` into the requests that arrive by themselves, and those that follow the ends of others.
 pub(super) fn split<S>(sessions: S) -> (impl Iterator<Item = Request> + Send, Box<dyn FollowUps + Send>)
 where
     S: Sessions + Send + 'static,

@@ -1,4 +1,4 @@
-//! JSON as the tools of this trade write it: numbers as strings, counts as `1e3`, Python's `NaN`.
+//! JSON as serving tools write it: numbers as text, counts as `1e3`, Python's `NaN`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,8 +14,8 @@ use super::error::TraceError;
 use super::field;
 use blis_diag::{RowError, check_json_object, json_error};
 
-/// Reads the JSON object on a line. Bare `NaN` and `Infinity`, which Python writes, count as no
-/// number; `scratch` holds the line without them, where there are any.
+/// Reads the JSON object on a line. Bare `NaN` and `Infinity`, which Python writes, count as missing; `scratch` holds
+/// the line without them, if there are any.
 pub(super) fn object<'a, T: Deserialize<'a>>(line: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<T, RowError> {
     check_json_object(line)?;
     let error = match serde_json::from_slice(line) {
@@ -31,17 +31,17 @@ pub(super) fn object<'a, T: Deserialize<'a>>(line: &'a [u8], scratch: &'a mut Ve
     serde_json::from_slice(scratch).map_err(|error| json_error(&error))
 }
 
-/// What must be there.
+/// The value of a mandatory field.
 pub(super) fn need<T>(value: Option<T>, name: &str) -> Result<T, RowError> {
     value.ok_or_else(|| RowError::new(format!("`{name}` is missing")))
 }
 
-/// Bytes of JSON in which `NaN` and `Infinity` outside of strings become `""`, padded: columns stay.
+/// Bytes of JSON in which `NaN` and `Infinity` outside of strings become `""`, padded so that columns stay the same.
 #[derive(Clone, Copy, Debug, Default)]
 struct Plain {
     in_string: bool,
     escaped: bool,
-    /// What is left of the word that is being replaced.
+    /// The rest of the word that is being replaced.
     rest: &'static [u8],
     second: bool,
 }
@@ -53,7 +53,7 @@ impl Plain {
                 self.rest = rest;
                 return if std::mem::take(&mut self.second) { b'"' } else { b' ' };
             }
-            // No such word: what was replaced is no JSON either way.
+            // It is another word: the text is not JSON in either case.
             self.rest = &[];
         }
         match byte {
@@ -71,7 +71,7 @@ impl Plain {
     }
 }
 
-/// The documents of a JSON file, however they are spread over lines, read without keeping its text.
+/// The documents of a JSON file, which may span lines, read without keeping the text.
 pub(super) struct Documents<R: BufRead, T> {
     documents: serde_json::StreamDeserializer<'static, serde_json::de::IoRead<Source<R>>, T>,
     file: Arc<str>,
@@ -101,13 +101,13 @@ impl<R: BufRead, T: DeserializeOwned> Documents<R, T> {
         Err(json_error(&error).at(&file, line).into())
     }
 
-    /// The line in which the present document ends.
+    /// The line in which the current document ends.
     pub fn line(&self) -> u64 {
         self.lines.load(Ordering::Relaxed)
     }
 }
 
-/// The bytes behind [`Documents`].
+/// The bytes that [`Documents`] reads.
 struct Source<R> {
     input: R,
     lines: Arc<AtomicU64>,
@@ -134,7 +134,7 @@ impl<R: BufRead> Read for Source<R> {
     }
 }
 
-/// A number, also as a string: whole ones exactly.
+/// A number, possibly written as text; integers are exact.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Number {
     Whole(u64),
@@ -148,7 +148,7 @@ pub(super) const MILLISECOND: u64 = 1_000_000;
 pub(super) const SECOND: u64 = 1_000_000_000;
 
 impl Number {
-    /// As a count that fits 32 bits.
+    /// The number as a count that fits 32 bits.
     pub fn count(self, name: &str) -> Result<u32, RowError> {
         match self {
             Self::Whole(value) => field::fits_u32(value, name),
@@ -156,18 +156,18 @@ impl Number {
             Self::Real(value) if value.fract() != 0.0 => {
                 Err(RowError::new(format!("`{name}` is not a whole number: `{value}`")))
             }
-            // A float becomes an integer by clamping at 2^64, which is far beyond the limit.
+            // The conversion of a float clamps at 2^64, which is far beyond the limit.
             Self::Real(value) => field::fits_u32(value as u64, name),
         }
     }
 
-    /// As a prompt length, at least 1.
+    /// The number as a prompt length, at least 1.
     pub fn prompt(self, name: &str) -> Result<u32, RowError> {
         field::prompt_tokens(self.count(name)?, name)
     }
 
-    /// As a time in µs, where it counts units of so many ns. Whole numbers are cut off to whole µs;
-    /// others, which are not exact to begin with, are rounded.
+    /// The number as a time in µs, if it counts units of so many ns. Integers are truncated to whole µs; floats, which
+    /// are not exact, are rounded.
     pub fn micros(self, name: &str, unit: u64) -> Result<u64, RowError> {
         let us = match self {
             Self::Whole(value) => u64::try_from(u128::from(value) * u128::from(unit) / 1_000).ok(),
@@ -212,7 +212,7 @@ impl<'de> Deserialize<'de> for Number {
                 Ok(Number::Real(value))
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Number, E> {
-                // An empty string is what stands for `NaN` by now.
+                // An empty string replaces `NaN` here.
                 let not_finite = || E::custom("not a finite number");
                 let no_number = || E::invalid_value(de::Unexpected::Str(text), &self);
                 Number::of_text(text).ok_or_else(|| if text.is_empty() { not_finite() } else { no_number() })

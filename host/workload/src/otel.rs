@@ -1,15 +1,15 @@
-//! OpenTelemetry spans of vLLM, as OTLP-JSON: documents with `resourceSpans`, usually one a line.
+//! OpenTelemetry spans of vLLM, as OTLP-JSON: documents with `resourceSpans`, usually one per line.
 //!
-//! A request is a span `llm_request`, or any span with an event `ARRIVED` (the journey events of
-//! instrumented vLLM; a prefix as in `api.ARRIVED` is let pass). It arrives at that event, else at the start
-//! of the span. Its child `llm_core`, the span of the engine, may stand before or behind it and is found by
-//! `parentSpanId`, else by the same `gen_ai.request.id`; without a parent, and as a further child (several
-//! prompts in one call), it is a request of its own. Lengths are `gen_ai.usage.*`, else the highest
-//! `prefill.total_tokens` and `decode.done_tokens` (or `prefill_total_tokens`, …) of the events; the client's
-//! budget is `gen_ai.request.max_tokens`. Spans of other names are passed over.
+//! A request is a span `llm_request`, or any span with an event `ARRIVED` (the journey events of instrumented vLLM;
+//! prefixes as in `api.ARRIVED` are accepted). It arrives at that event, else at the start of the span. Its child
+//! `llm_core`, the span of the engine, may come before or after it and is found by `parentSpanId`, else by the same
+//! `gen_ai.request.id`; without a parent, and as a further child (several prompts in one call), it is a request of its
+//! own. Lengths are `gen_ai.usage.*`, else the highest `prefill.total_tokens` and `decode.done_tokens` (or
+//! `prefill_total_tokens`, …) of the events; the client's limit of output tokens is `gen_ai.request.max_tokens`. Spans
+//! of other names are skipped.
 //!
-//! Left out and counted: requests that failed (an event `ABORTED`, a status of error, a `finish.status` that
-//! says so, no answer), and those that the engine had not finished.
+//! Requests that failed (an event `ABORTED`, an error status, a `finish.status` of failure, no output tokens) and those
+//! that the engine had not finished are left out and counted.
 
 use std::fmt;
 use std::io::BufRead;
@@ -31,7 +31,7 @@ use blis_diag::RowError;
 /// Reads OTLP-JSON with spans of vLLM.
 ///
 /// # Errors
-/// Whatever [`TraceError`] lists.
+/// See [`TraceError`].
 pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
@@ -69,20 +69,20 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
         }
     }
     if requests.others > 0 {
-        intake.notes.push(format!("{} of other names passed over", counted(requests.others, "span")));
+        intake.notes.push(format!("{} of other names skipped", counted(requests.others, "span")));
     }
     intake.finish(Origin::FirstArrival, Shared::default(), Names::default())
 }
 
-/// The spans read, put together.
+/// The spans read so far, grouped into requests.
 #[derive(Default)]
 struct Requests {
     seen: Vec<Seen>,
     by_span: FxHashMap<String, usize>,
     by_id: FxHashMap<String, usize>,
-    /// Parents may come later.
+    /// Child spans, because their parents may come later.
     children: Vec<Seen>,
-    /// Spans of other names.
+    /// Number of spans with other names.
     others: u64,
 }
 
@@ -187,7 +187,7 @@ struct Event {
     attributes: Attributes,
 }
 
-/// What is read of all attributes.
+/// The attributes that are read.
 #[derive(Clone, Default)]
 struct Attributes {
     id: Option<String>,
@@ -200,24 +200,24 @@ struct Attributes {
     finish: Option<String>,
 }
 
-/// What a span is of.
+/// The role of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Request,
-    /// The engine's part of one.
+    /// The engine's part of a request.
     Core,
     Other,
 }
 
-/// What spans say of a request.
+/// The properties of a request that its spans contain.
 struct Seen {
     kind: Kind,
-    /// The line of the first of them.
+    /// Line of its first span.
     line: u64,
     span: Option<String>,
     parent: Option<String>,
     id: Option<String>,
-    /// `id` of the engine's span: it may differ.
+    /// `id` in the span of the engine, which may differ.
     core_id: Option<String>,
     model: Option<String>,
     arrived: Option<Number>,
@@ -278,7 +278,7 @@ impl Span {
     }
 }
 
-/// Whether a request that finished so has no whole answer: vLLM's words, and those of the first exports of ours.
+/// Whether a request with this finish status did not complete: vLLM's words, and those of this program's first exports.
 fn is_failure(finish: &str) -> bool {
     ["aborted", "abort", "error", "ignored", "timeout", "dropped", "rejected"].contains(&finish)
 }
@@ -287,7 +287,7 @@ fn higher(a: Number, b: Number) -> Number {
     if b.real() > a.real() { b } else { a }
 }
 
-/// Of what may be known twice.
+/// One of two values, either of which may be missing.
 fn either(a: Option<Number>, b: Option<Number>, choose: fn(Number, Number) -> Number) -> Option<Number> {
     match (a, b) {
         (Some(a), Some(b)) => Some(choose(a, b)),
@@ -296,7 +296,7 @@ fn either(a: Option<Number>, b: Option<Number>, choose: fn(Number, Number) -> Nu
 }
 
 impl Seen {
-    /// Another span of the same request.
+    /// Adds another span of the same request.
     fn join(&mut self, other: Self) {
         let lower: fn(Number, Number) -> Number = |a, b| if b.real() < a.real() { b } else { a };
         self.model = self.model.take().or(other.model);
@@ -361,7 +361,7 @@ struct Attribute {
     value: Option<Value>,
 }
 
-/// The kinds of values that matter. Whole numbers are written as strings.
+/// The types of values that are read. Integers are written as text.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Value {
@@ -400,7 +400,7 @@ impl Attributes {
             _ => return Ok(()),
         };
         let Some(number) = number else { return Err(format!("`{key}` is no number")) };
-        // Of total and done, total is the larger one.
+        // Of the total and done counts, the total is the larger one.
         let larger = slot.is_none_or(|before| before.real() < number.real());
         if larger {
             *slot = Some(number);
@@ -460,7 +460,7 @@ mod tests {
             ]),
         ];
         let workload = trace(&text.join("\n")).unwrap();
-        assert_eq!(workload.notes[..2], ["recorded with `m`", "1 span of other names passed over"]);
+        assert_eq!(workload.notes[..2], ["recorded with `m`", "1 span of other names skipped"]);
         let seen: Vec<_> = workload
             .requests
             .map(|r| (r.id, r.arrival.0, r.input_tokens, r.output_tokens, r.max_output_tokens))
@@ -490,7 +490,7 @@ mod tests {
         assert_eq!(seen, [(0, 300, 21), (3, 100, 7)]);
     }
 
-    /// As a vLLM with journey tracing writes them: a line per scope, the engine's id with a suffix.
+    /// The form of a vLLM with journey tracing: one line per scope, the engine's id with a suffix.
     fn fork(name: &str, scope: &str, ids: (&str, &str, &str), attributes: &str, events: &str) -> String {
         let (trace, span, parent) = ids;
         let parent = if parent.is_empty() { String::new() } else { format!(r#""parentSpanId": "{parent}", "#) };
@@ -527,7 +527,7 @@ mod tests {
         fork("llm_core", "vllm.scheduler", ("t1", &span, parent), &attributes, &events.join(", "))
     }
 
-    /// Arrival, prompt, answer, budget.
+    /// Arrival, input tokens, output tokens, limit of output tokens.
     type Asked = (u64, u32, u32, Option<u32>);
 
     fn read_in(lines: &[String]) -> (Vec<String>, Vec<Asked>) {
@@ -552,7 +552,7 @@ mod tests {
         for order in [[0, 1, 2, 3, 4], [1, 0, 4, 3, 2], [3, 1, 2, 0, 4], [4, 2, 0, 3, 1]] {
             let (notes, seen) = read_in(&order.map(|at| lines[at].clone()));
             assert_eq!(seen, [(0, 100, 21, Some(64)), (8, 100, 5, Some(64))], "{order:?}");
-            assert_eq!(notes[..2], ["recorded with `m`", "1 span of other names passed over"]);
+            assert_eq!(notes[..2], ["recorded with `m`", "1 span of other names skipped"]);
         }
     }
 

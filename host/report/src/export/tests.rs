@@ -284,7 +284,7 @@ fn otel_comes_back_without_the_failed() {
     let lines = text(|out| otel::write(&journal, &about(), &Names::default(), out));
     let read = |text: &str| blis_workload::otel::read(text.as_bytes(), "o", &Default::default()).expect("ours");
     let workload = read(&lines);
-    assert_eq!(workload.notes[1..], ["2 failed requests left out", "2 spans of other names passed over"]);
+    assert_eq!(workload.notes[1..], ["2 failed requests left out", "2 spans of other names skipped"]);
     let seen: Vec<_> = workload.requests.map(|r| (r.arrival, r.input_tokens, r.output_tokens)).collect();
     let asked = journal.journeys.iter().filter(|journey| journey.completed().is_some());
     let asked: Vec<_> = asked.map(|j| (j.request.arrival, j.request.input_tokens, j.request.output_tokens)).collect();
