@@ -80,6 +80,7 @@ impl Target {
     /// Writes `workload`, whose KV blocks have `block_size` tokens; returns the number of requests, and the properties
     /// that were left out.
     ///
+    /// # Errors
     /// See [`WriteError`].
     pub fn write(
         self,

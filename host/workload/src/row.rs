@@ -1,13 +1,13 @@
-//! One row of a trace, whatever the format.
+//! One row of a trace in any format.
 
 use blis_sim::request::Tags;
 
 use super::prefix::Node;
 
-/// One request as read. `terms`: what only some formats record.
+/// One request of a trace. `terms`: its properties beside lengths, which depend on the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Row<T = Unrecorded> {
-    /// µs on the clock of the trace.
+    /// Time of arrival on the clock of the trace, µs.
     pub arrival: u64,
     pub id: u32,
     pub input: u32,
@@ -16,13 +16,14 @@ pub(super) struct Row<T = Unrecorded> {
     pub terms: T,
 }
 
-/// What a request says beside its lengths. Most formats record little of it.
+/// The properties of a request beside its lengths. Most formats record few of them.
 pub(super) trait Terms: Copy + Send + 'static {
-    /// Not to be guessed from the answer's length: policies may see the budget, but never that.
+    /// The client's limit of output tokens. It must not be guessed from the output length: policies may see the limit,
+    /// but not the length.
     fn max_output_tokens(self) -> Option<u32> {
         None
     }
-    /// From its arrival to the moment its client gives up, µs; negative if it had given up before.
+    /// Time from its arrival to its deadline, µs; negative if the deadline was earlier.
     fn patience(self) -> Option<i64> {
         None
     }
@@ -34,13 +35,13 @@ pub(super) trait Terms: Copy + Send + 'static {
     }
 }
 
-/// The format records none of them.
+/// The format records no such property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unrecorded;
 
 impl Terms for Unrecorded {}
 
-/// What the newer formats record: names, and sometimes the budget.
+/// The properties that the newer formats record: names, and sometimes the limit of output tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Said {
     pub tags: Tags,

@@ -1,8 +1,9 @@
 //! TraceV2, the trace format of BLIS: a YAML header ([`Header`]) and a CSV of requests.
 //!
-//! Replay as recorded ("fixed"): every record arrives at its recorded time, sessions included. In closed
-//! loop ([`ClosedLoop`]) the later rounds of a session follow from the ends of earlier ones.
-//! Requests of one prefix group start with the same tokens, so many as the group's first record
+//! In a replay as recorded ("fixed"), every record arrives at its recorded time, sessions included. In closed loop
+//! ([`ClosedLoop`]), the later rounds of a session follow the ends of earlier ones. The requests of a prefix group
+//! start with the same tokens, as many as the group's first record says, and share nothing else. Columns are found by
+//! name.
 //! says, and have nothing else in common. Columns are found by name.
 
 use std::io::BufRead;
@@ -36,7 +37,7 @@ pub use think_time::{ClosedLoop, ThinkTime};
 /// Reads the CSV half of the TraceV2 trace with this `header`.
 ///
 /// # Errors
-/// Whatever [`TraceError`] lists.
+/// See [`TraceError`].
 pub fn read(data: impl BufRead, file: &str, header: &Header, options: &TraceOptions) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
@@ -85,7 +86,7 @@ pub fn read(data: impl BufRead, file: &str, header: &Header, options: &TraceOpti
     Ok(Workload { slo_targets: header.goodput_slo_targets.clone(), ..workload })
 }
 
-/// The seed that the header at `path` names; none if it cannot be read, which its reader will say.
+/// The seed in the header at `path`; `None` if it cannot be read, which the reader of the trace reports.
 #[must_use]
 pub fn recorded_seed(path: &Path) -> Option<u64> {
     let header = read_header(blis_diag::open(path).ok()?, "").ok()?;
@@ -93,7 +94,7 @@ pub fn recorded_seed(path: &Path) -> Option<u64> {
     header.workload_seed.map(|seed| seed as u64)
 }
 
-/// When it was sent, where that is known. µs on the clock of the trace.
+/// The time at which it was sent, if known, else of its arrival, µs on the clock of the trace.
 fn arrival_us(fields: &Fields<'_>) -> Result<u64, RowError> {
     match fields.time(Column::SendTimeUs)? {
         0 => fields.time(Column::ArrivalTimeUs),
@@ -109,17 +110,17 @@ fn own_tokens(fields: &Fields<'_>) -> Result<u32, RowError> {
     }
 }
 
-/// What earlier records mean for later ones.
+/// The state of the reading, which earlier records determine for later ones.
 struct Replay {
     recorded_priority: bool,
     ids: FxHashSet<u32>,
-    /// Of traces that say which blocks are equal; groups then mean nothing but their names.
+    /// Block contents of traces that record which blocks are equal; groups are then only names.
     contents: Option<RunTree>,
     groups: Groups,
     names: Names,
 }
 
-/// Budget, deadline, priority and names as recorded.
+/// Output limit, deadline, priority and names as recorded.
 #[derive(Clone, Copy)]
 struct Recorded {
     max_output_tokens: Option<u32>,
@@ -178,7 +179,7 @@ impl Replay {
                 RowError::new(format!("`request_id` {id} is there already")).hint("every request needs its own")
             );
         }
-        // Only now is the record known to be good: a skipped one must not found a group.
+        // Only now is the record known to be valid: a skipped one must not create a group.
         let prefix = match &mut self.contents {
             Some(contents) => contents.insert(keys).map_err(|_| too_many_blocks())?,
             None => self.groups.join(group, prefix_length, self.ids.len() - 1),
@@ -213,25 +214,25 @@ fn too_many_blocks() -> RowError {
     RowError::new("more than 4294967295 different KV blocks".to_owned()).hint("read fewer requests of it")
 }
 
-/// Prefix groups, in order of appearance.
+/// Prefix groups, in the order of appearance.
 #[derive(Default)]
 struct Groups {
     by_name: FxHashMap<Box<str>, Node>,
     groups: Vec<Group>,
-    /// Rows, by number, that were read before the length of their group was known.
+    /// Numbers of rows that were read before the length of their group was known.
     early: Vec<(usize, Node)>,
 }
 
 struct Group {
-    /// Tokens, from the first record that says more than 0.
+    /// Length in tokens, from the first record with more than 0.
     length: u32,
     requests: u64,
-    /// Some later record says another length.
+    /// Another length that a later record has.
     disputed: Option<u32>,
 }
 
 impl Groups {
-    /// The length of `group`'s prefix, tokens; `recorded` if no earlier record knows it.
+    /// The length of `group`'s prefix, tokens; `recorded` if no earlier record has it.
     fn length(&self, group: &str, recorded: u32) -> u32 {
         let known = self.by_name.get(group).map_or(0, |&node| self.groups[node as usize - 1].length);
         match known {
@@ -241,7 +242,7 @@ impl Groups {
         }
     }
 
-    /// A record of `group` is taken in. Nodes count from 1; [`ROOT`] is no group.
+    /// Adds a record to `group`. Nodes count from 1; [`ROOT`] is no group.
     fn join(&mut self, group: &str, recorded: u32, row: usize) -> Node {
         if group.is_empty() {
             return ROOT;
@@ -250,7 +251,7 @@ impl Groups {
             Some(&node) => node,
             None => {
                 self.groups.push(Group { length: recorded, requests: 0, disputed: None });
-                // No more groups than requests, and those are numbered in 32 bits.
+                // There are no more groups than requests, which are numbered in 32 bits.
                 let node = self.groups.len() as Node;
                 self.by_name.insert(group.into(), node);
                 node
@@ -270,7 +271,7 @@ impl Groups {
         node
     }
 
-    /// The full blocks of the prefix of every group that has two requests.
+    /// The full blocks of the prefix of every group with at least two requests.
     fn shared(&self, block_size: NonZeroU32) -> Result<Shared, TooManyBlocks> {
         let mut prefixes = SharedPrefixes::default();
         let mut renumbered = vec![ROOT];

@@ -1,8 +1,8 @@
-//! Captures of vllm-vcr: JSONL, a line with `meta` at most, then one request a line.
+//! Captures of vllm-vcr: JSONL, at most one line with `meta`, then one request per line.
 //!
-//! A request arrives at `arrival_ms`; `prompt_tokens` and `output_tokens` are its lengths. Its
-//! `block_hashes` are chained: each stands for a block and all before it. They cover full blocks of
-//! `meta.block_size` tokens (16 where it does not say).
+//! A request arrives at `arrival_ms`; `prompt_tokens` and `output_tokens` are its lengths. Its `block_hashes` are
+//! chained: each stands for a block and all blocks before it. They cover full blocks of `meta.block_size` tokens (16 if
+//! it is missing).
 
 use std::borrow::Cow;
 use std::io::BufRead;
@@ -28,7 +28,7 @@ const HASH_BLOCK_TOKENS: NonZeroU32 = NonZeroU32::new(16).expect("16 > 0");
 /// Reads a capture of vllm-vcr.
 ///
 /// # Errors
-/// Whatever [`TraceError`] lists.
+/// See [`TraceError`].
 pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
@@ -96,7 +96,7 @@ fn row(record: &Record<'_>, prompts: &HashedPrompts, id: u32) -> Result<Row<Said
     Ok(Row { arrival, id, input, output, prefix: ROOT, terms: Said::default() })
 }
 
-/// Hashes are numbers of any length or hexadecimal text: what matters is which are equal.
+/// Maps hashes to numbers. Hashes are integers of any length or hexadecimal text: only their equality matters.
 #[derive(Default)]
 struct Hashes(FxHashMap<Box<str>, u64>);
 

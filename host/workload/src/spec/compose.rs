@@ -1,8 +1,7 @@
-//! Several specifications as one that sends what they send together.
+//! Composes several specifications to one that sends the requests of all of them.
 //!
-//! Without windows in time the rates add up, and every fraction becomes that of the sum, as BLIS has it.
-//! Windows, numbers of requests and ends do not add up: there every specification becomes a
-//! [`Part`] that keeps its own.
+//! Without windows the rates add up, and every fraction is converted to one of the sum, as in BLIS. Windows, numbers of
+//! requests and horizons do not add up: in that case every specification becomes a [`Part`] with its own.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,11 +14,11 @@ use super::parse::{self, Places};
 use super::servegen::ServeGenReading;
 use super::{Client, Cohort, Load, Part, PrefixSharing, Spec};
 
-/// One specification out of several.
+/// One specification composed of several.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Composed {
     pub spec: Spec,
-    /// What had to be changed, a sentence each.
+    /// Notes about everything that had to be changed.
     pub notes: Vec<String>,
 }
 
@@ -29,21 +28,21 @@ pub(super) struct Source {
     text: String,
     spec: Spec,
     places: Places,
-    /// What its part is called, and what is added to a name that is taken.
+    /// Name of its part, and suffix for names that are already used.
     name: String,
 }
 
 /// Composes the specifications, ServeGen folders and inference-perf files at `paths`.
 ///
 /// # Errors
-/// Of a file; or if what they say cannot be said by one of them.
+/// If a file is invalid, or if one specification cannot express the contents of all of them.
 pub fn compose(paths: &[PathBuf]) -> Result<Composed, SpecFileError> {
     let mut sources = Vec::new();
     let mut notes = Vec::new();
     for path in paths {
         let source = Source::new(path, parse::load(path, ServeGenReading::Blis)?);
         if source.places.servegen {
-            // Every length that was counted, for every window: no file that anybody could read.
+            // Measured lengths of every window would be written out: a file too long to be read.
             notes.push(format!(
                 "{}: of ServeGen's clients, average rates and lognormal lengths are written, at three times of the day, \
                  as BLIS has it; the folder itself, as `--workload-spec`, has them as they were measured",
@@ -57,13 +56,13 @@ pub fn compose(paths: &[PathBuf]) -> Result<Composed, SpecFileError> {
     Ok(composed)
 }
 
-/// The name of a file without what is behind the dot.
+/// The name of a file without its extension.
 fn stem(path: &Path) -> String {
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().chars().take(64).collect::<String>());
     stem.filter(|stem| !stem.is_empty()).unwrap_or_else(|| "part".to_owned())
 }
 
-/// `name`, with a number behind it if it is taken; now it is.
+/// `name`, with a number appended if it is already used; marks it as used.
 fn unlike(name: &str, taken: &mut BTreeSet<String>) -> String {
     let numbered = (2_u32..).map(|number| format!("{name}-{number}"));
     let free = std::iter::once(name.to_owned()).chain(numbered).find(|name| !taken.contains(name));
@@ -72,7 +71,7 @@ fn unlike(name: &str, taken: &mut BTreeSet<String>) -> String {
     free
 }
 
-/// One specification out of `sources`.
+/// One specification with the contents of `sources`.
 pub(super) fn merge(mut sources: Vec<Source>) -> Result<Composed, SpecFileError> {
     check(&sources)?;
     let mut names = BTreeSet::new();
@@ -93,7 +92,7 @@ pub(super) fn merge(mut sources: Vec<Source>) -> Result<Composed, SpecFileError>
 }
 
 impl Spec {
-    /// Its clients, and what the members of its cohorts have in common.
+    /// Its clients, and the common properties of its cohorts.
     fn senders(&self) -> impl Iterator<Item = &Client> {
         self.clients.iter().chain(self.cohorts.iter().map(|cohort| &cohort.client))
     }
@@ -104,7 +103,7 @@ impl Spec {
 }
 
 impl Source {
-    /// What was read from the file at `path`.
+    /// The content of the file at `path`.
     pub fn new(path: &Path, (spec, text, places): (Spec, String, Places)) -> Self {
         Self { file: path.display().to_string().into(), text, spec, places, name: stem(path) }
     }
@@ -117,13 +116,13 @@ impl Source {
         }
     }
 
-    /// The first client of its kind, with its place.
+    /// The first client of its kind, with its index.
     fn find(&self, kind: impl Fn(&Client) -> bool) -> Option<(usize, &Client)> {
         self.spec.senders().enumerate().find(|(_, client)| kind(client))
     }
 }
 
-/// What no single specification can say.
+/// Refuses contents that one specification cannot express.
 fn check(sources: &[Source]) -> Result<(), SpecFileError> {
     let first = |kind: fn(&Client) -> bool| {
         sources.iter().find_map(|source| source.find(kind).map(|(place, client)| (source, place, client)))
@@ -143,8 +142,8 @@ fn check(sources: &[Source]) -> Result<(), SpecFileError> {
         for (class, targets) in &source.spec.goodput_slo_targets {
             let other = |other: &&Source| other.spec.goodput_slo_targets.get(class).is_some_and(|t| t != targets);
             let Some(other) = sources[..number].iter().find(other) else { continue };
-            let what = format!("class `{class}` is promised something else in {}", other.file);
-            let hint = "make the promises equal, or give the clients of one file another class";
+            let what = format!("class `{class}` has other targets in {}", other.file);
+            let hint = "make the targets equal, or give the clients of one file another class";
             return Err(match source.places.targets.get(class) {
                 Some(spot) => SpecFileError::at(spot.clone(), &source.text, what, hint),
                 None => SpecFileError::whole(&source.file, what, hint),
@@ -154,7 +153,7 @@ fn check(sources: &[Source]) -> Result<(), SpecFileError> {
     Ok(())
 }
 
-/// That of the first that has one.
+/// The seed of the first source that has one.
 fn seed(sources: &[Source], notes: &mut Vec<String>) -> Option<u64> {
     let first = sources.iter().find(|source| source.spec.seed.is_some())?;
     for other in sources.iter().filter(|other| other.spec.seed.is_some_and(|seed| Some(seed) != first.spec.seed)) {
@@ -164,13 +163,13 @@ fn seed(sources: &[Source], notes: &mut Vec<String>) -> Option<u64> {
     first.spec.seed
 }
 
-/// What all of them have in mind.
+/// The common category of all sources.
 fn category(sources: &[Source]) -> String {
     let category = sources.first().map(|source| source.spec.category.clone()).unwrap_or_default();
     if sources.iter().all(|source| source.spec.category == category) { category } else { String::new() }
 }
 
-/// Clients and prefix groups of different files stay different ones.
+/// Renames clients and prefix groups so that those of different files stay different.
 fn rename(sources: &mut [Source], notes: &mut Vec<String>) {
     let (mut ids, mut groups) = (BTreeSet::new(), BTreeSet::new());
     for source in sources {
@@ -221,7 +220,7 @@ fn rename(sources: &mut [Source], notes: &mut Vec<String>) {
     }
 }
 
-/// `old@part`, with a number behind it if need be.
+/// `old@part`, with a number appended if necessary.
 fn free_name(old: &str, part: &str, is_taken: impl Fn(&str) -> bool) -> String {
     // Names may have 256 bytes.
     let old: String = old.chars().take(150 / old.chars().map(char::len_utf8).max().unwrap_or(1)).collect();
@@ -229,7 +228,7 @@ fn free_name(old: &str, part: &str, is_taken: impl Fn(&str) -> bool) -> String {
     std::iter::once(format!("{old}@{part}")).chain(numbered).find(|new| !is_taken(new)).unwrap_or_default()
 }
 
-/// The names of a client, or of the members of a cohort. A client without a name has none.
+/// The ids of a client, or of the members of a cohort. A client without id has none.
 fn ids_of(id: &str, population: Option<u32>) -> impl Iterator<Item = String> {
     let alone = population.is_none() && !id.is_empty();
     let members = (0..population.unwrap_or(0)).map(move |member| format!("{id}-{member}"));
@@ -237,7 +236,7 @@ fn ids_of(id: &str, population: Option<u32>) -> impl Iterator<Item = String> {
     alone.then_some(id).into_iter().chain(members.collect::<Vec<_>>())
 }
 
-/// The prefix groups of `spec`, each with the names that it comes to.
+/// The prefix groups of `spec`, each with the names of its members' groups.
 fn groups_of(spec: &Spec) -> Vec<(String, BTreeSet<String>)> {
     let mut groups: Vec<(String, BTreeSet<String>)> = Vec::new();
     let cohorts = spec.cohorts.iter().map(|cohort| (&cohort.client, Some(cohort)));
@@ -256,15 +255,15 @@ fn groups_of(spec: &Spec) -> Vec<(String, BTreeSet<String>)> {
     groups
 }
 
-/// Whether the rates of `spec` may be added to those of others that end as `first` does.
+/// Whether the rates of `spec` can be added to those of `first`: both must end alike.
 fn adds_up(spec: &Spec, first: &Spec) -> bool {
     let always = spec.clients.iter().all(|client| client.windows.is_empty())
         && spec.cohorts.iter().all(|c| c.diurnal.is_none() && c.spike.is_none() && c.drain.is_none());
     always && spec.parts.is_empty() && spec.num_requests.is_none() && spec.horizon == first.horizon
 }
 
-/// The sum of the rates, and the share of each client in it. BLIS multiplies fractions by their
-/// specification's share, which is right only where they add up to 1; so they are made to.
+/// The sum of the rates, and the share of each client in it. BLIS multiplies fractions by the share of their
+/// specification, which is right only if they add up to 1; so they are normalised.
 fn add_up(sources: Vec<Source>, merged: &mut Spec) {
     let share = |client: &Client| if let Load::Share(share) = client.load { share } else { 0.0 };
     let rate = |spec: &Spec| if spec.senders().any(|client| share(client) > 0.0) { spec.aggregate_rate } else { 0.0 };
@@ -285,7 +284,7 @@ fn add_up(sources: Vec<Source>, merged: &mut Spec) {
     }
 }
 
-/// Every specification keeps its rate, its number and its end. One that has parts already keeps them.
+/// Every specification keeps its rate, its number of requests and its horizon; existing parts are kept.
 fn as_parts(sources: Vec<Source>, merged: &mut Spec) -> Result<(), SpecFileError> {
     let mut names = BTreeSet::new();
     let ends: Vec<Option<Micros>> = sources.iter().map(|source| end_of(&source.spec)).collect();
@@ -318,7 +317,7 @@ fn as_parts(sources: Vec<Source>, merged: &mut Spec) -> Result<(), SpecFileError
     Ok(())
 }
 
-/// When nothing of `spec` arrives any more.
+/// The horizon of `spec`, after which nothing arrives.
 fn end_of(spec: &Spec) -> Option<Micros> {
     let parts = spec.parts.iter().map(|part| part.horizon).collect::<Option<Vec<_>>>();
     let alone = spec.senders().all(|client| client.part.is_some());

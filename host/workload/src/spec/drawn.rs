@@ -1,4 +1,4 @@
-//! A request as its sender's plan draws it.
+//! One request, drawn by the plan of its sender.
 
 use blis_sim::request::{Name, Request, Tags};
 use blis_sim::units::Micros;
@@ -9,41 +9,41 @@ use super::lengths::LONGEST;
 use super::numbers::Numbers;
 use crate::conversation::Context;
 
-/// A request, and what the simulator has no use for.
+/// A request with properties that the simulator does not use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Drawn {
-    /// Without a number, until it is its turn.
+    /// The request, without a number until it is issued.
     pub request: Request,
-    /// Tokens of text, images, audio and video of a prompt of several parts; 0 for others.
+    /// Tokens of text, images, audio and video in a prompt of several parts; 0 for others.
     pub parts: [u32; 4],
-    /// Share of the answer that is thought, 0 to 1.
+    /// Share of reasoning in the output, 0 to 1.
     pub reason_ratio: f64,
-    /// Which client it is of: a place in the list of all senders.
+    /// Index of its client in the list of all senders.
     pub sender: usize,
 }
 
-/// Something starts: a request, or a session.
+/// The start of a request or of a session.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Start {
     pub at: Micros,
-    /// Of this sender, from 0.
+    /// Number of the start of this sender, from 0.
     pub number: u64,
-    /// The segment whose lengths hold.
+    /// Index of the segment that gives the lengths.
     pub segment: usize,
     pub session: Name,
-    /// How many rounds there will be; `None`: any number.
+    /// Number of rounds; `None`: unlimited.
     pub rounds: Option<u32>,
 }
 
 impl Start {
-    /// Whether no round follows `round`.
+    /// Whether `round` is the last one.
     pub fn is_last(&self, round: u32) -> bool {
         self.rounds.is_some_and(|rounds| round + 1 >= rounds)
     }
 }
 
 impl Plan {
-    /// Rounds of what starts as number `number`; `None`: any number.
+    /// Number of rounds of start number `number`; `None`: unlimited.
     pub fn rounds(&self, number: u64) -> Option<u32> {
         let turns = match (self.client.load, self.client.multi_turn) {
             (Load::Users { .. }, _) => return None,
@@ -54,8 +54,8 @@ impl Plan {
         Some(drawn.map_or(turns.max_rounds, |rounds| rounds.min(turns.max_rounds)))
     }
 
-    /// Number of round `round` of what began with `start`. Rounds are numbered after each other; users
-    /// have any number of them, in 2^32 each.
+    /// Number of round `round` of `start`. Rounds of all starts are numbered consecutively; users, which have unlimited
+    /// rounds, get 2^32 numbers each.
     fn number(&self, start: &Start, round: u32) -> u64 {
         let rounds = match (self.client.load, self.client.multi_turn) {
             (Load::Users { .. }, _) => 1 << 32,
@@ -64,7 +64,7 @@ impl Plan {
         start.number.wrapping_mul(rounds).wrapping_add(u64::from(round))
     }
 
-    /// From the answer of round `round` to the next prompt.
+    /// Think time between the end of round `round` and the next prompt.
     pub fn think_time(&self, start: &Start, round: u32) -> Micros {
         let drawn = self.client.turns.think_time_ms.as_ref().map(|think_time| {
             let ms = think_time.draw(&mut self.streams.think_times.at(self.number(start, round)));
@@ -84,13 +84,13 @@ impl Plan {
             || cohort.iter().any(|segment| during(segment.start, segment.end))
     }
 
-    /// Whether prompts hold the conversation before them.
+    /// Whether prompts contain the conversation before them.
     pub fn accumulates(&self) -> bool {
         self.client.multi_turn.is_some_and(|turns| turns.accumulate)
     }
 
-    /// Round `round` of what began with `start`, arriving `at`. `context`: the conversation so far;
-    /// afterwards, with this round.
+    /// Draws round `round` of `start`, arriving at `at`. `context` is the conversation so far, and is extended by this
+    /// round.
     pub fn draw(&self, at: Micros, start: &Start, round: u32, context: &mut Context, numbers: &mut Numbers) -> Drawn {
         let number = self.number(start, round);
         let (mut own, parts) = self.prompt(start, number);
@@ -121,7 +121,7 @@ impl Plan {
         Drawn { request, parts, reason_ratio: f64::from(percent.min(100)) / 100.0, sender: 0 }
     }
 
-    /// Tokens of the prompt itself, in all and by part.
+    /// Tokens of the prompt itself, in total and by part.
     fn prompt(&self, start: &Start, number: u64) -> (u32, [u32; 4]) {
         let mut random = self.streams.inputs.at(number);
         let own = self.segments.get(start.segment).and_then(|segment| segment.input.as_ref());
@@ -140,5 +140,5 @@ impl Plan {
     }
 }
 
-/// Images, or other items, of one prompt. A tail of the distribution must not take for ever.
+/// Maximum number of images or other items in one prompt: limits the time to draw the tail of a distribution.
 const ITEMS_MAX: u32 = 10_000;

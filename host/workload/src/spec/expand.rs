@@ -1,5 +1,5 @@
-//! From what was said to one plan per sender: rates are shared out, windows become segments, names
-//! become numbers, prefixes get their block keys.
+//! Expands a specification to one plan per sender: distributes rates, turns windows into segments and names into
+//! numbers, and allocates the block keys of prefixes.
 
 use std::cell::RefCell;
 use std::collections::hash_map::Entry;
@@ -22,7 +22,7 @@ pub(super) struct Expanded {
     pub first_key: BlockKey,
 }
 
-/// One sender, ready to draw from.
+/// The plan of one sender.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub client: Arc<Client>,
@@ -31,21 +31,21 @@ pub(super) struct Plan {
     pub prefix_tokens: u32,
     /// The prefix, as far as it fills whole blocks.
     pub prefix: Span,
-    /// In order, without overlap.
+    /// Segments in order, without overlap.
     pub segments: Arc<[Segment]>,
     pub timeout: Option<Micros>,
-    /// Place of the part it belongs to, in [`Numbers`](super::numbers::Numbers); the first is none.
+    /// Index of its part in [`Numbers`](super::numbers::Numbers); the first entry stands for no part.
     pub part: usize,
     /// Nothing arrives at this time or later.
     pub end: Micros,
     pub streams: Streams,
 }
 
-/// A time with one pace.
+/// A time span with one pace.
 #[derive(Clone, Debug)]
 pub(super) struct Segment {
     pub start: Micros,
-    /// Exclusive; [`Micros::MAX`] = never.
+    /// End of the span, exclusive; [`Micros::MAX`] = unlimited.
     pub end: Micros,
     pub pace: Pace,
     pub input: Option<Lengths>,
@@ -55,19 +55,19 @@ pub(super) struct Segment {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pace {
-    /// One interval after the other.
+    /// Arrivals with independent inter-arrival times.
     Steady(Intervals),
-    /// As many requests as come to `rate` per second fill the segment. If that is not a whole
-    /// number, chance decides between its neighbours.
+    /// Fills the segment with as many requests as `rate` per second yields. A fractional number is rounded at random,
+    /// with the right mean.
     Filled { rate: f64, intervals: Intervals },
-    /// So many requests fill the segment.
+    /// Fills the segment with a fixed number of requests.
     Counted { count: u64, intervals: Intervals },
-    /// The users of a closed loop.
+    /// The concurrent users of a closed loop.
     Users,
 }
 
 impl Segment {
-    /// How many requests start in it, on average.
+    /// The mean number of requests that start in it.
     pub fn expected(&self) -> f64 {
         let length = (self.end - self.start).0 as f64;
         match self.pace {
@@ -80,12 +80,12 @@ impl Segment {
 }
 
 impl Plan {
-    /// Whether only its first arrival begins anything.
+    /// Whether only its first arrival begins a session.
     pub fn is_single_session(&self) -> bool {
         self.client.multi_turn.is_some_and(|turns| turns.single_session)
     }
 
-    /// How many requests it sends, on average, if no round comes too late.
+    /// The mean number of requests that it sends, if no round arrives after the horizon.
     fn expected(&self) -> f64 {
         let rounds = f64::from(self.client.multi_turn.map_or(1, |turns| turns.max_rounds));
         let starts: f64 = self.segments.iter().map(Segment::expected).sum();
@@ -93,11 +93,11 @@ impl Plan {
     }
 }
 
-/// The randomness of one sender, one stream for each thing drawn: other prompts leave answers alone.
+/// The random streams of one sender, one per drawn quantity: other inputs leave the outputs unchanged.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Streams {
     pub arrivals: Stream,
-    /// Whether a segment that wants 2.3 requests gets 2 or 3.
+    /// Whether a segment with a mean of 2.3 requests gets 2 or 3.
     pub counts: Stream,
     pub inputs: Stream,
     pub outputs: Stream,
@@ -123,7 +123,7 @@ impl Streams {
     }
 }
 
-/// A client, or the like members of a cohort.
+/// A client, or the members of a cohort, which are alike.
 struct Group<'a> {
     client: &'a Client,
     /// Members of the cohort; `None` for a single client.
@@ -132,7 +132,7 @@ struct Group<'a> {
 }
 
 impl Group<'_> {
-    /// Weight in the aggregate rate where a window says nothing else.
+    /// Weight in the aggregate rate, where a window has none of its own.
     fn share(&self) -> f64 {
         match self.client.load {
             Load::Share(share) => share,
@@ -151,7 +151,7 @@ impl Group<'_> {
         }
     }
 
-    /// Weight of its first window that overlaps `time`; always, if it has no windows.
+    /// Weight of its first window that overlaps `time`; its usual weight if it has no windows.
     fn weight_during(&self, time: &Window) -> f64 {
         if self.windows.is_empty() {
             return self.share();
@@ -160,7 +160,7 @@ impl Group<'_> {
     }
 }
 
-/// Plans for all of `spec`.
+/// Plans for all senders of `spec`.
 pub(super) fn expand(spec: &Spec, options: &GenerateOptions) -> Result<Expanded, ExpandError> {
     let mut groups: Vec<Group<'_>> =
         spec.clients.iter().map(|client| Group { client, population: None, windows: client.windows.clone() }).collect();
@@ -185,22 +185,22 @@ pub(super) fn expand(spec: &Spec, options: &GenerateOptions) -> Result<Expanded,
     Ok(Expanded { plans, names: making.names, first_key: making.prefixes.next_key })
 }
 
-/// Those who share one aggregate rate.
+/// The groups that share one aggregate rate.
 struct Sharing<'a> {
     aggregate_rate: f64,
-    /// [`Micros::MAX`] = none of its own.
+    /// Horizon of the part; [`Micros::MAX`] = none.
     horizon: Micros,
     groups: Vec<&'a Group<'a>>,
-    /// Whether any of them has a window with something of its own.
+    /// Whether any of them has a window with a rate or distribution of its own.
     varying: bool,
     sums: RefCell<Sums>,
 }
 
-/// By start and end of a group's windows: the shares of all groups that are ever active together with it.
+/// By the windows of a group: the sum of the shares of all groups that are ever active at the same time.
 type Sums = FxHashMap<Vec<(Micros, Micros)>, f64>;
 
 impl<'a> Sharing<'a> {
-    /// A part of `spec`, or whoever is in none.
+    /// The groups of one part of `spec`, or those outside all parts.
     fn new(spec: &Spec, part: Option<usize>, groups: &'a [Group<'a>]) -> Self {
         let groups: Vec<&Group<'_>> = groups.iter().filter(|group| group.client.part == part).collect();
         let varying = groups.iter().any(|group| group.windows.iter().any(Window::overrides));
@@ -215,8 +215,8 @@ impl<'a> Sharing<'a> {
         if self.varying { self.varying(group) } else { self.steady(group) }
     }
 
-    /// Every window at one rate: of the aggregate rate, the share among those that are ever active
-    /// together with the group.
+    /// Segments with constant rates: the group's share of the aggregate rate, among the groups that are ever active at
+    /// the same time.
     fn steady(&self, group: &Group<'_>) -> Vec<Segment> {
         let together = |other: &&&Group<'_>| {
             let (a, b) = (&group.windows, &other.windows);
@@ -235,8 +235,8 @@ impl<'a> Sharing<'a> {
         windows.iter().filter_map(|window| group.segment(window, rate, false)).collect()
     }
 
-    /// The same where windows have rates or distributions of their own: each is filled with its number
-    /// of requests. Who has no windows sends steadily.
+    /// Segments if windows have rates or distributions of their own: each is filled with its number of requests. A
+    /// group without windows sends at a constant rate.
     fn varying(&self, group: &Group<'_>) -> Vec<Segment> {
         if group.windows.is_empty() {
             return self.steady(group);
@@ -254,13 +254,13 @@ impl<'a> Sharing<'a> {
     }
 }
 
-/// Nobody's share of nothing is nothing.
+/// The share of a rate; 0 if the sum of the weights is 0.
 fn share_of(rate: f64, weight: f64, sum: f64) -> f64 {
     if sum > 0.0 { rate * weight / sum } else { 0.0 }
 }
 
 impl Group<'_> {
-    /// What a member does in `window`, if all together send `rate` requests per second.
+    /// The segment of a member in `window`, if all members together send `rate` requests per second.
     fn segment(&self, window: &Window, rate: f64, filled: bool) -> Option<Segment> {
         let arrival = window.arrival.unwrap_or(self.client.arrival);
         let rate = rate / f64::from(self.members());
@@ -277,7 +277,7 @@ impl Group<'_> {
     }
 }
 
-/// Windows that overlap and have nothing of their own are one.
+/// Merges overlapping windows, which have no settings of their own.
 fn union(mut windows: Vec<Window>) -> Vec<Window> {
     windows.sort_by_key(|window| window.start);
     let mut joined: Vec<Window> = Vec::new();
@@ -294,11 +294,11 @@ fn union(mut windows: Vec<Window>) -> Vec<Window> {
     joined
 }
 
-/// What is left before the horizon, in order.
+/// The segments before the horizon, in order.
 fn cut(mut segments: Vec<Segment>, horizon: Micros) -> Vec<Segment> {
     segments.retain(|segment| segment.start < horizon);
     for segment in &mut segments {
-        // A counted segment is spread over all its length; what comes too late is left out when it comes.
+        // A counted segment spreads over its whole length; requests after the horizon are left out when they are drawn.
         if !matches!(segment.pace, Pace::Counted { .. }) {
             segment.end = segment.end.min(horizon);
         }
@@ -307,7 +307,7 @@ fn cut(mut segments: Vec<Segment>, horizon: Micros) -> Vec<Segment> {
     segments
 }
 
-/// Segments that overlap are sent side by side: as few lists without overlap as will do.
+/// Distributes overlapping segments over the smallest number of lists without overlap.
 fn lanes(segments: Vec<Segment>) -> Vec<Vec<Segment>> {
     let mut lanes: Vec<Vec<Segment>> = Vec::new();
     for segment in segments {
@@ -320,17 +320,17 @@ fn lanes(segments: Vec<Segment>) -> Vec<Vec<Segment>> {
     lanes
 }
 
-/// Hands out numbers on the way.
+/// Builds plans and allocates numbers.
 struct Making<'a> {
     options: &'a GenerateOptions,
     names: Names,
-    /// How many senders have had an id so far: it need not be unique.
+    /// Number of senders by id so far: an id need not be unique.
     ids: FxHashMap<String, u32>,
     prefixes: Prefixes,
 }
 
 impl Making<'_> {
-    /// A plan for each member and lane.
+    /// One plan for each member and lane.
     fn members(
         &mut self,
         group: &Group<'_>,
@@ -370,7 +370,7 @@ impl Making<'_> {
         Ok(())
     }
 
-    /// The same for the same id, whoever else there is; other clients of that id get others.
+    /// The name of the random streams: it depends on the id alone; further clients with the same id get other streams.
     fn stream_name(&mut self, id: String) -> String {
         let before = self.ids.entry(id.clone()).or_default();
         *before += 1;
@@ -390,7 +390,7 @@ impl Making<'_> {
     }
 }
 
-/// How long BLIS's clients in closed loop wait, where they do not say.
+/// Timeout of clients in closed loop without a timeout of their own, as in BLIS.
 const USUAL_TIMEOUT: Micros = Micros(300_000_000);
 
 /// Length and blocks of each prefix group.
@@ -414,10 +414,10 @@ impl Prefixes {
     }
 }
 
-/// Requests of a window that is filled: a second or two to draw them beforehand.
+/// Maximum number of requests of a window that is filled: they take a second or two to draw.
 const FILLED_MAX: f64 = 1e8;
 
-/// It must end, and after no more requests than can be numbered.
+/// Checks that the workload ends, after no more requests than 32 bits can number.
 fn check_end(spec: &Spec, plans: &[Plan], options: &GenerateOptions) -> Result<(), ExpandError> {
     let segments = || plans.iter().flat_map(|plan| plan.segments.iter());
     if segments().next().is_none() {
@@ -437,7 +437,7 @@ fn check_end(spec: &Spec, plans: &[Plan], options: &GenerateOptions) -> Result<(
     if options.num_requests.is_some() {
         return Ok(());
     }
-    // A part with a number of its own ends there.
+    // A part with a number of requests ends there.
     let counted = |plan: &&Plan| plan.part.checked_sub(1).is_some_and(|part| spec.parts[part].num_requests.is_some());
     let open = || plans.iter().filter(|plan| !counted(plan));
     if open().any(|plan| !plan.is_single_session() && plan.segments.iter().any(|s| s.end == Micros::MAX)) {
@@ -445,6 +445,6 @@ fn check_end(spec: &Spec, plans: &[Plan], options: &GenerateOptions) -> Result<(
     }
     let numbers: u64 = spec.parts.iter().filter_map(|part| part.num_requests).sum();
     let requests: f64 = open().map(Plan::expected).sum::<f64>() + numbers as f64;
-    // 1 % is many standard deviations of a Poisson count this large.
+    // 1 % is many standard deviations of a Poisson count of this size.
     if requests > f64::from(u32::MAX) * 0.99 { Err(ExpandError::TooMany { requests }) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! All senders together: their requests in order of arrival, made one at a time.
+//! Generates the requests of all senders in the order of arrival, one at a time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,21 +18,21 @@ use super::{GenerateOptions, Part};
 use crate::Names;
 use crate::closed_loop::Sessions;
 
-/// The requests of a specification. They take memory for what is under way, not for what was made.
+/// The requests of a specification. Memory depends on the number of open sessions, not on the number of requests.
 #[derive(Clone, Debug)]
 pub struct Requests {
     sources: Vec<Source>,
-    /// Next arrival and place of each source that has one; of equals, the first.
+    /// Next arrival and index of each source that has one; of equal times, the first source comes first.
     queue: BinaryHeap<Reverse<(Micros, usize)>>,
     numbers: Numbers,
-    /// Sessions in closed loop that wait for an answer.
+    /// Sessions in closed loop with a request in flight.
     waiting: FxHashMap<Name, Session>,
-    /// Those that do not any more.
+    /// Numbers of sessions that have ended, by state.
     over: SessionStates,
 }
 
 impl Requests {
-    /// What `expanded` sends, and the names of it.
+    /// The requests of `expanded`, and their names.
     pub(super) fn new(expanded: Expanded, parts: &[Part], options: &GenerateOptions) -> (Self, Names) {
         let Expanded { plans, mut names, first_key } = expanded;
         let left = Budgets::new(options.num_requests, parts.iter().map(|part| part.num_requests));
@@ -43,7 +43,7 @@ impl Requests {
         (Self { sources, queue, numbers, waiting: FxHashMap::default(), over: SessionStates::default() }, names)
     }
 
-    /// How many there will be, where that is known beforehand: if only their number ends them.
+    /// The number of requests, if it is known: if only that number ends the workload.
     #[must_use]
     pub fn known_count(&self) -> Option<u64> {
         let steady = |source: &Source| {
@@ -57,8 +57,8 @@ impl Requests {
         self.numbers.left.of_all_alone().filter(|_| endless)
     }
 
-    /// A request of the session `session` has ended: the next one, if there is one. It may arrive
-    /// before others that were made already, never before `ended.at`.
+    /// The request that follows the end of a request of `session`, if there is one. It may arrive before others that
+    /// were already issued, but never before `ended.at`.
     pub fn ended(&mut self, session: Name, ended: Ended) -> Option<Request> {
         let waiting = self.waiting.get_mut(&session)?;
         let next = waiting.next_round(ended, &mut self.numbers);
@@ -70,7 +70,7 @@ impl Requests {
         next
     }
 
-    /// Sessions in closed loop that wait for an answer.
+    /// Number of sessions in closed loop with a request in flight.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len()

@@ -1,5 +1,5 @@
-//! Recorded sessions in closed loop, of TraceV2 and Mooncake: of each only the first round arrives as recorded. A later one
-//! follows when the one before has ended and its client has thought.
+//! Recorded sessions of TraceV2 and Mooncake traces in closed loop: only the first round arrives as recorded. A later
+//! round follows after the end of the one before and a think time.
 
 use std::sync::Arc;
 
@@ -21,13 +21,13 @@ use crate::rows::Shared;
 use crate::{Names, TraceOptions, Workload};
 use blis_diag::RowError;
 
-/// What only a replay in closed loop wants to know of a record.
+/// The properties of a record that only a replay in closed loop needs.
 pub(crate) struct Extra {
     /// Tokens of the prompt without those of its prefix group.
     pub own: u32,
-    /// From the answer before.
+    /// Think time after the end of the round before.
     pub think_time: Micros,
-    /// From its arrival to its deadline, if it has one.
+    /// Time from its arrival to its deadline, if it has one.
     pub patience: Option<Micros>,
 }
 
@@ -42,7 +42,7 @@ impl Extra {
     }
 }
 
-/// A round that follows from the end of the one before.
+/// A round that follows the end of the one before.
 #[derive(Clone, Debug)]
 struct Round {
     id: u32,
@@ -53,33 +53,33 @@ struct Round {
     patience: Option<Micros>,
     client_priority: Option<i32>,
     tags: Tags,
-    /// Whole prompt and its shared blocks, where prompts do not grow.
+    /// Length of the whole prompt and its shared blocks, if prompts do not grow.
     alone: (u32, Content),
 }
 
-/// A session that waits for an answer.
+/// A session with a request in flight.
 #[derive(Debug)]
 struct Session {
-    /// Places in [`Later::rounds`] of the round that is being answered, and behind the last one.
+    /// Indices in [`Later::rounds`] of the round in flight, and of the end of the session's rounds.
     at: usize,
     end: usize,
     context: Context,
     input_tokens: u32,
 }
 
-/// What is known beforehand of all sessions.
+/// The rounds of all sessions, known from the trace.
 #[derive(Debug)]
 pub(crate) struct Later {
-    /// Session by session in the order of appearance, each with its rounds in order, the first included.
+    /// The sessions in the order of appearance, each with its rounds in order, the first one included.
     rounds: Vec<Round>,
-    /// Where each session's rounds lie in `rounds`: start and end.
+    /// The range of each session's rounds in `rounds`: start and end.
     places: FxHashMap<Name, (usize, usize)>,
     /// The first block key that no prefix has.
     first_key: BlockKey,
 }
 
 impl Later {
-    /// Takes the later rounds out of `rows`: what stays arrives by itself. `extras`: of each row.
+    /// Moves the later rounds out of `rows`; the rest arrives by itself. `extras` has one entry per row.
     pub fn take<T: Terms>(
         rows: &mut Vec<Row<T>>,
         extras: &[Extra],
@@ -118,7 +118,7 @@ impl Later {
         Ok(Self { rounds, places, first_key: shared.prefixes.next_key() })
     }
 
-    /// `workload`, with the later rounds following.
+    /// `workload` with the later rounds following the ends of earlier ones.
     pub fn follow(
         self,
         workload: Workload,
@@ -142,7 +142,7 @@ impl Later {
     }
 }
 
-/// The rows of sessions: number of the session in the order of appearance, round, place. Sorted.
+/// The rows of sessions as (number of the session in the order of appearance, round, index), sorted.
 fn in_sessions<T: Terms>(rows: &[Row<T>]) -> Vec<(usize, u32, usize)> {
     let mut numbers: FxHashMap<Name, usize> = FxHashMap::default();
     let mut order = Vec::new();
@@ -155,7 +155,7 @@ fn in_sessions<T: Terms>(rows: &[Row<T>]) -> Vec<(usize, u32, usize)> {
     order
 }
 
-/// Rounds count 0, 1, 2, … in every session. `order`: session, round, row.
+/// Checks that the rounds of every session count 0, 1, 2, … `order`: session, round, row.
 fn check_rounds<T: Terms>(
     order: &[(usize, u32, usize)],
     rows: &[Row<T>],
@@ -176,13 +176,13 @@ fn check_rounds<T: Terms>(
     Ok(())
 }
 
-/// A replay in closed loop on its way.
+/// The state of a replay in closed loop.
 struct Replay {
-    /// What arrives by itself.
+    /// The requests that arrive by themselves.
     first: Box<dyn Iterator<Item = Request> + Send>,
     later: Later,
     waiting: FxHashMap<Name, Session>,
-    /// Sessions that do not wait any more.
+    /// Numbers of sessions that have ended, by state.
     over: SessionStates,
     think_times: Stream,
     how: ClosedLoop,
@@ -192,7 +192,7 @@ struct Replay {
 }
 
 impl Replay {
-    /// `request` is the first of a session.
+    /// Begins a session with `request`.
     fn begin(&mut self, request: &mut Request) {
         let Some(&(at, end)) = self.later.places.get(&request.tags.session) else { return };
         let mut context = Context::new(request.input_tokens, request.content.spans());
@@ -204,7 +204,7 @@ impl Replay {
         self.waiting.insert(request.tags.session, session);
     }
 
-    /// When the round behind `session`'s present one arrives, if that has `ended` so and there is one.
+    /// The arrival of the round that follows the end `ended` of `session`'s current one, if there is one.
     fn next_at(&self, session: &Session, ended: Ended) -> Result<Micros, SessionState> {
         if ended.status == EndStatus::Failed {
             return Err(SessionState::Cancelled);
@@ -215,14 +215,14 @@ impl Replay {
         let round = &self.later.rounds[session.at + 1];
         let think_time = match self.how.think_time {
             None => round.think_time,
-            // Whatever happens before, a round of the trace always draws the same.
+            // The think time of a round depends on its index alone, not on the course of the simulation.
             Some(think_time) => think_time.draw(self.think_times.at(session.at as u64)),
         };
         let at = ended.at.saturating_add(think_time);
         if at > self.horizon { Err(SessionState::HorizonInterrupted) } else { Ok(at) }
     }
 
-    /// The round behind `session`'s present one.
+    /// The round after `session`'s current one.
     fn follow(&mut self, session: &mut Session, ended: Ended, at: Micros) -> Request {
         session.at += 1;
         let round = &self.later.rounds[session.at];

@@ -1,11 +1,11 @@
-//! Whether a stage can be simulated at all.
+//! Whether the requests of a stage can be numbered.
 
 use serde_yaml::Location as Mark;
 
 use super::super::error::SpecFileError;
 use super::super::read::Reader;
 
-/// A stage has no more requests than can be numbered.
+/// Refuses a stage with more requests than 32 bits can number.
 pub(super) fn countable(
     reader: &Reader<'_>,
     who: &str,

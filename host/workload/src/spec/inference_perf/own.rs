@@ -1,5 +1,5 @@
-//! inference-perf's own configuration file, as far as it says what is sent: `load` and `data`. What
-//! it says of servers, reports and the like is about a real run, and is passed over.
+//! inference-perf's own configuration file: `load` and `data`, which describe the requests. Sections about servers,
+//! reports and the like concern a real run and are skipped.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -83,7 +83,7 @@ struct RawShared {
     output_len: Option<Word>,
 }
 
-/// Whether `text` is such a file: a specification of ours has no `load`.
+/// Whether `text` is such a file: other specifications have no `load`.
 pub(in super::super) fn is_own(text: &str) -> bool {
     text.lines().any(|line| line.starts_with("load:"))
 }
@@ -116,7 +116,7 @@ pub(in super::super) fn parse(reader: &Reader<'_>) -> Result<Spec, SpecFileError
     spec.seed = seed;
     if let Some(split) = &load.value.lora_traffic_split {
         let what = format!("{}: adapters are not simulated yet", reader.location(split.referenced));
-        spec.warnings.push((what, "the model itself answers all requests".to_owned()));
+        spec.warnings.push((what, "the base model serves all requests".to_owned()));
     }
     Ok(spec)
 }
@@ -136,7 +136,7 @@ fn arrival(reader: &Reader<'_>, load: &RawLoad) -> Result<Arrival, SpecFileError
 fn stages(reader: &Reader<'_>, load: &Spanned<RawLoad>) -> Result<Vec<(f64, f64)>, SpecFileError> {
     if let Some(sweep) = &load.value.sweep {
         if load.value.stages.as_ref().is_some_and(|stages| !stages.is_empty()) {
-            let what = "load: `stages` and `sweep` both say how the rate changes";
+            let what = "load: `stages` and `sweep` both define how the rate changes";
             return Err(reader.wrong(sweep.referenced, what, "keep one of them"));
         }
         return sweep::stages(reader, sweep);
@@ -159,7 +159,7 @@ fn stages(reader: &Reader<'_>, load: &Spanned<RawLoad>) -> Result<Vec<(f64, f64)
     Ok(stages)
 }
 
-/// One client with normal lengths.
+/// One client with normally distributed lengths.
 fn synthetic(
     reader: &Reader<'_>,
     data: &Spanned<RawData>,
@@ -227,8 +227,8 @@ fn shared_prefix(
     let mut spec = Spec { aggregate_rate, clients, ..Spec::default() };
     if arrival == Arrival::Constant {
         let what =
-            format!("{}: the users' requests arrive at random (Poisson), not evenly", reader.location(raw.referenced));
-        spec.warnings.push((what, "many users cannot keep one beat; `type: poisson` says the same".to_owned()));
+            format!("{}: the users' requests arrive as a Poisson process, not at constant inter-arrival times", reader.location(raw.referenced));
+        spec.warnings.push((what, "many users together are not constant; `type: poisson` has the same meaning".to_owned()));
     }
     Ok(spec)
 }
