@@ -1,5 +1,5 @@
-//! From the text of a specification to what it says. Strict: what is not understood is an error that
-//! shows the line, with carets under the culprit.
+//! Parses the text of a specification. It is strict: everything unknown is an error that shows the line with carets
+//! under the mistake.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -22,13 +22,13 @@ mod lengths;
 
 use client::Clients;
 
-/// Longest name of a client, class, group …, bytes.
+/// Maximum length of the name of a client, class, group …, bytes.
 const NAME_MAX: usize = 256;
 
-/// Requests per second, and the like: beyond, time has no room for them.
+/// Maximum rate, requests per second: the clock does not resolve higher ones.
 const RATE_MAX: f64 = 1e9;
 
-/// Reads the file, or the ServeGen folder, at `path`. With its text and the places in it, where it is a file.
+/// Reads the file or the ServeGen folder at `path`; of a file, also its text and the locations in it.
 pub(super) fn load(path: &Path, servegen: ServeGenReading) -> Result<(Spec, String, Places), SpecFileError> {
     let file = path.display().to_string();
     if path.is_dir() {
@@ -46,23 +46,23 @@ pub(super) fn load(path: &Path, servegen: ServeGenReading) -> Result<(Spec, Stri
     Ok((spec, text, places))
 }
 
-/// Understands `text`, the content of `file`.
+/// Parses `text`, the content of `file`.
 pub(super) fn parse(file: &str, text: &str, files: &dyn Files) -> Result<Spec, SpecFileError> {
     parse_placed(file, text, files, ServeGenReading::Measured).map(|(spec, _)| spec)
 }
 
-/// Where a specification says what it says; nothing of what is not written client by client.
+/// Locations of the parts of a specification; empty if it does not list its clients.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places {
-    /// Of the clients, then of the cohorts.
+    /// Locations of the clients, then of the cohorts.
     pub senders: Vec<Location>,
-    /// Of targets, by class.
+    /// Locations of targets, by class.
     pub targets: BTreeMap<String, Location>,
-    /// Whether senders are those of a ServeGen folder, and have no place.
+    /// Whether the senders are those of a ServeGen folder, which have no locations.
     pub servegen: bool,
 }
 
-/// The same, with the places.
+/// Parses `text`, and also returns the locations.
 pub(super) fn parse_placed(
     file: &str,
     text: &str,
@@ -84,7 +84,7 @@ pub(super) fn parse_placed(
     Ok((spec, Places { senders, targets, servegen: raw.servegen_data.is_some() }))
 }
 
-/// Knows the file and where others are.
+/// The document, with access to the files that it refers to.
 pub(super) struct Parser<'a> {
     reader: Reader<'a>,
     files: &'a dyn Files,
@@ -132,7 +132,7 @@ impl Parser<'_> {
         self.members(raw, version, spec)
     }
 
-    /// Rate, number and end: of all, or of some.
+    /// Rate, number of requests and horizon of all clients or of a part.
     fn part(
         &self,
         who: &str,
@@ -180,7 +180,7 @@ impl Parser<'_> {
         Ok(spec)
     }
 
-    /// Where requests come from: one thing only.
+    /// Refuses more than one source of requests.
     fn one_source(&self, raw: &RawSpec) -> Result<(), SpecFileError> {
         let members = |members: &Option<Vec<Spanned<RawClient>>>| members.as_ref().is_some_and(|list| !list.is_empty());
         let given: Vec<&str> = [
@@ -199,17 +199,17 @@ impl Parser<'_> {
             )),
             [_] => Ok(()),
             [] => {
-                Err(SpecFileError::whole(self.reader.file(), "nobody sends requests", "name `clients`, at least one"))
+                Err(SpecFileError::whole(self.reader.file(), "no client sends requests", "name `clients`, at least one"))
             }
             [first, second, ..] => Err(SpecFileError::whole(
                 self.reader.file(),
-                format!("`{first}` and `{second}` both say where requests come from"),
+                format!("`{first}` and `{second}` both define the requests"),
                 "keep one of them",
             )),
         }
     }
 
-    /// Every place that names a client or cohort, and what it came to.
+    /// Parses all clients or cohorts.
     fn all<'r, 's>(
         &self,
         raw: &'r RawSpec,
@@ -220,7 +220,7 @@ impl Parser<'_> {
         clients.chain(cohorts.map(|(raw, cohort)| (raw, &cohort.client, Some(cohort))))
     }
 
-    /// All or none have a class: those without would be of the class `default`.
+    /// Refuses a mixture of clients with and without a class: those without would get the class `default`.
     fn classes(&self, raw: &RawSpec, spec: &Spec) -> Result<(), SpecFileError> {
         let all = || self.all(raw, spec);
         let some = all().find(|(_, client, _)| !client.slo_class.is_empty());
@@ -232,7 +232,7 @@ impl Parser<'_> {
         Err(self.reader.wrong(place(at), what, "name a class for all clients and cohorts, or for none"))
     }
 
-    /// Users and sessions in closed loop do not mix.
+    /// Refuses a mixture of users and sessions in closed loop.
     fn loops(&self, raw: &RawSpec, spec: &Spec) -> Result<(), SpecFileError> {
         let users = self.all(raw, spec).find(|(_, client, _)| matches!(client.load, Load::Users { .. }));
         let turns = self.all(raw, spec).find(|(_, client, _)| client.multi_turn.is_some());
@@ -241,7 +241,7 @@ impl Parser<'_> {
         Err(self.reader.wrong(place(at), what, "put them in specifications of their own"))
     }
 
-    /// Without an aggregate rate every window has to say its own.
+    /// Without an aggregate rate, every window needs its own rate.
     fn absolute(&self, raw: &RawSpec, spec: &Spec) -> Result<(), SpecFileError> {
         for (at, client, cohort) in self.all(raw, spec) {
             let shared = client.part.map_or(spec.aggregate_rate, |part| spec.parts[part].aggregate_rate);
@@ -264,13 +264,13 @@ impl Parser<'_> {
             return Err(self.reader.wrong(
                 place(at),
                 what,
-                "set `aggregate_rate`, in requests per second, or say every rate",
+                "set `aggregate_rate`, in requests per second, or give every rate",
             ));
         }
         Ok(())
     }
 
-    /// One group, one length.
+    /// Gives every prefix group one length.
     fn prefixes(&self, raw: &RawSpec, spec: &mut Spec) -> Result<(), SpecFileError> {
         let mut lengths: BTreeMap<&str, u32> = BTreeMap::new();
         let mut warned = BTreeSet::new();
@@ -280,12 +280,12 @@ impl Parser<'_> {
             let first = *lengths.entry(&prefix.group).or_insert(prefix.tokens);
             if first != prefix.tokens && at.value.prefix_length.is_some() && warned.insert(&prefix.group) {
                 let what = format!(
-                    "{}: the prefix of group `{}` has {first} tokens, as its first client says, not {}",
+                    "{}: the prefix of group `{}` has {first} tokens, by its first client, not {}",
                     self.reader.location(place(at)),
                     prefix.group,
                     prefix.tokens
                 );
-                warnings.push((what, "give another group to whoever has another prefix".to_owned()));
+                warnings.push((what, "give clients with another prefix another group".to_owned()));
             }
         }
         spec.warnings.extend(warnings);
@@ -386,7 +386,7 @@ impl Parser<'_> {
 
 const RATE: Range = Range { fits: |rate| (0.0..=RATE_MAX).contains(&rate), text: "a number from 0 to 1e9" };
 
-/// The place of a client: its id, or where it begins.
+/// The location of a client: its id, or the start of its entry.
 fn place(client: &Spanned<RawClient>) -> Mark {
     client.value.id.as_ref().map_or(client.referenced, |id| id.referenced)
 }

@@ -1,4 +1,4 @@
-//! Knows where the words of a YAML file stand, and what to say of them.
+//! Reads the words of a YAML file with their locations, and reports mistakes in them.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -16,17 +16,17 @@ use blis_diag::{name_hint, quoted};
 pub(super) struct Reader<'a>(Document<'a>);
 
 impl<'a> Reader<'a> {
-    /// The file `file`, which reads `text`.
+    /// The file `file` with the content `text`.
     pub fn new(file: &str, text: &'a str) -> Self {
         Self(Document { file: file.into(), text })
     }
 
-    /// Its name, as given.
+    /// The name of the file, as the user wrote it.
     pub fn file(&self) -> &str {
         &self.0.file
     }
 
-    /// The whole file; `None` if it is empty.
+    /// The whole document; `None` if the file is empty.
     pub fn yaml<T: DeserializeOwned>(&self) -> Result<Option<T>, SpecFileError> {
         self.0.read().map_err(|error| {
             let (what, hint) = explain(&error);
@@ -49,7 +49,7 @@ impl<'a> Reader<'a> {
         Ok(Some(self.0.number(format_args!("{who}: `{key}`"), word, range)?))
     }
 
-    /// A whole number, `1e6` and `2.0` included; `None` if it is not given.
+    /// An integer, `1e6` and `2.0` included; `None` if it is not given.
     pub fn whole<T>(
         &self,
         who: &str,
@@ -74,7 +74,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// One of `known`; `None` if it is not given.
+    /// One of the `known` values; `None` if it is not given.
     pub fn one_of(
         &self,
         who: &str,
@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// What stands at `key` must be there.
+    /// The value of the mandatory key `key`.
     pub fn needs<T>(&self, who: &str, key: &str, value: Option<T>, at: Mark) -> Result<T, SpecFileError> {
         value.ok_or_else(|| self.wrong(at, format!("{who}: `{key}` is missing"), format!("add `{key}: …`")))
     }

@@ -1,7 +1,7 @@
-//! Sessions: several requests of one client, one after the other.
+//! Sessions: consecutive requests of one client.
 //!
-//! In open loop a round follows the one before after its think time and a guess at how long the
-//! answer took; in closed loop when it has ended ([`Session::next_round`]).
+//! In open loop a round follows the one before after its think time and an estimate of its latency; in closed loop
+//! after its end ([`Session::next_round`]).
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ pub use super::numbers::Numbers;
 use crate::conversation::Context;
 pub use crate::conversation::{EndStatus, Ended, SessionState};
 
-/// A session in closed loop: makes a round when the one before has ended.
+/// A session in closed loop: creates a round when the one before has ended.
 #[derive(Clone, Debug)]
 pub struct Session {
     plan: Arc<Plan>,
     start: Start,
-    /// Of the round that is being answered.
+    /// Number of the round in flight.
     round: u32,
     input_tokens: u32,
     context: Context,
@@ -37,20 +37,19 @@ impl Session {
         (Self { plan, start, round: 0, input_tokens, context, state: SessionState::Active }, drawn)
     }
 
-    /// Its number, in the tags of all its requests.
+    /// Its number, which is in the tags of all its requests.
     #[must_use]
     pub fn name(&self) -> Name {
         self.start.session
     }
 
-    /// What became of it.
+    /// The state of the session.
     #[must_use]
     pub fn state(&self) -> SessionState {
         self.state
     }
 
-    /// The next request, if there is one, when the last one has `ended`. A session that is over
-    /// stays over.
+    /// The next request, if there is one, after the last one has `ended`. A session that has ended does not continue.
     pub fn next_round(&mut self, ended: Ended, numbers: &mut Numbers) -> Option<Request> {
         let at = ended.at.saturating_add(self.plan.think_time(&self.start, self.round));
         self.state = self.after(ended.status, at, numbers);
@@ -70,7 +69,7 @@ impl Session {
         Some(request)
     }
 
-    /// The state after a round, if the next would arrive `at`.
+    /// The state after a round, if the next one would arrive at `at`.
     fn after(&self, status: EndStatus, at: Micros, numbers: &Numbers) -> SessionState {
         if self.state != SessionState::Active {
             self.state

@@ -1,4 +1,4 @@
-//! The requests of one sender, in order of arrival.
+//! The requests of one sender, in the order of arrival.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,7 +19,7 @@ use crate::conversation::Context;
 #[derive(Clone, Debug)]
 struct Starts {
     segment: usize,
-    /// Intervals drawn so far, in all segments.
+    /// Number of inter-arrival times drawn so far, in all segments.
     drawn: u64,
     /// Number of requests started so far.
     number: u64,
@@ -32,7 +32,7 @@ struct Starts {
 #[derive(Clone, Copy, Debug)]
 struct Filling {
     left: u64,
-    /// Sum of the intervals so far, and of all: what is drawn is scaled to the length of the segment.
+    /// Sum of the inter-arrival times so far, and of all: the drawn times are scaled to the length of the segment.
     sum: f64,
     total: f64,
 }
@@ -56,8 +56,8 @@ impl Starts {
         }
     }
 
-    /// One interval after the last, the first one after the begin of the segment. Constant arrivals
-    /// stay on the grid that starts at 0.
+    /// The start that follows the last one, or the begin of the segment, after one inter-arrival time. Constant
+    /// arrivals stay on the grid that starts at 0.
     fn steady(&mut self, segment: &Segment, streams: &Streams) -> Option<Micros> {
         let Pace::Steady(intervals) = segment.pace else { return None };
         let at = match (intervals.constant(), self.now) {
@@ -99,7 +99,7 @@ impl Starts {
         Some(segment.start.saturating_add(after))
     }
 
-    /// The users begin one after the other, spread over one think time.
+    /// The users start one after the other, spread over one think time.
     fn user(&self, segment: &Segment, plan: &Plan) -> Option<Micros> {
         let Load::Users { count, think_time } = plan.client.load else { return None };
         let after = u128::from(think_time.0) * u128::from(self.number) / u128::from(count.max(1));
@@ -108,14 +108,14 @@ impl Starts {
     }
 }
 
-/// A whole number that is `expected` on average.
+/// A random integer with the mean `expected`.
 fn chance(expected: f64, streams: &Streams, segment: usize) -> u64 {
     use rand::RngExt as _;
     let more: bool = streams.counts.at(segment as u64).random_bool(expected.fract().clamp(0.0, 1.0));
     expected.trunc() as u64 + u64::from(more)
 }
 
-/// A round of an open-loop session that is still to come.
+/// A later round of an open-loop session.
 #[derive(Clone, Debug)]
 struct Coming {
     at: Micros,
@@ -145,7 +145,7 @@ impl PartialEq for Coming {
 
 impl Eq for Coming {}
 
-/// The requests of one sender. What lives: the next start, and sessions with rounds to come.
+/// The requests of one sender. Memory holds the next start, and sessions with later rounds.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub plan: Arc<Plan>,
@@ -156,10 +156,10 @@ pub(super) struct Source {
     prefix: Content,
 }
 
-/// What a source gives.
+/// An item that a source produces.
 pub(super) enum Given {
     Request(Drawn),
-    /// With the first request of a session in closed loop.
+    /// A session in closed loop with its first request.
     Session(Session, Drawn),
 }
 
@@ -177,7 +177,7 @@ impl Source {
         self.next_start = if done { None } else { self.starts.next(&self.plan) };
     }
 
-    /// When the next request arrives.
+    /// Arrival of the next request.
     pub fn peek(&self) -> Option<Micros> {
         let coming = self.coming.peek().map(|Reverse(coming)| coming.at);
         let start = self.next_start.map(|start| start.at);
@@ -210,7 +210,7 @@ impl Source {
         Some(Given::Request(self.single(&start, numbers)))
     }
 
-    /// A request that is no session.
+    /// A request without a session.
     fn single(&self, start: &Start, numbers: &mut Numbers) -> Drawn {
         let mut context = Context::unshared(self.plan.prefix_tokens);
         let mut drawn = self.plan.draw(start.at, start, 0, &mut context, numbers);
@@ -218,13 +218,13 @@ impl Source {
         drawn
     }
 
-    /// One round; the next one is on its way.
+    /// One round of a session; schedules the next one.
     fn round(&mut self, coming: Coming, numbers: &mut Numbers) -> Drawn {
         let Coming { at, start, round, mut context } = coming;
         let plan = Arc::clone(&self.plan);
         let drawn = plan.draw(at, &start, round, &mut context, numbers);
         if !start.is_last(round) {
-            // As BLIS guesses: a token takes 1 µs.
+            // As BLIS estimates: an output token takes 1 µs.
             let pause = plan.think_time(&start, round).saturating_add(Micros(drawn.request.output_tokens.into()));
             let at = at.saturating_add(pause.max(Micros(1)));
             if at < plan.end && plan.is_active(at) {

@@ -1,4 +1,4 @@
-//! A specification as YAML: what is read back is the same.
+//! Writes a specification as YAML; reading it gives the same specification.
 
 use std::fmt::{self, Display};
 
@@ -40,7 +40,7 @@ impl Display for Spec {
     }
 }
 
-/// A key and what belongs to it, if anything does.
+/// A key and its list, if the list is not empty.
 fn list<T>(
     f: &mut fmt::Formatter<'_>,
     key: &str,
@@ -81,7 +81,7 @@ impl Display for Limits<'_> {
     }
 }
 
-/// A client, or the like members of a cohort.
+/// A client, or the members of a cohort, which are alike.
 struct Sender<'a> {
     client: &'a Client,
     parts: &'a [Part],
@@ -267,7 +267,7 @@ struct Drawn<'a>(&'a Lengths);
 
 impl Display for Drawn<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Both bounds where they must be there, else those that say something.
+        // Both bounds if they are mandatory, else those that have an effect.
         let both = |bounds: &Bounds| format!("min: {}, max: {}", bounds.min, bounds.max);
         let some = |bounds: &Bounds| {
             let min = (bounds.min > 1).then(|| format!(", min: {}", bounds.min));
@@ -290,7 +290,7 @@ impl Display for Drawn<'_> {
             Lengths::Constant(tokens) => ("constant", format!("value: {tokens}")),
             Lengths::Empirical(counted) => {
                 let counted: Vec<(u32, f64)> = counted.probabilities().collect();
-                // 0 tokens are 1: there may be two of them.
+                // 0 tokens count as 1: there may be two such entries.
                 let pair = |same: &[(u32, f64)]| {
                     format!("{}: {}", same[0].0, same.iter().map(|&(_, probability)| probability).sum::<f64>())
                 };

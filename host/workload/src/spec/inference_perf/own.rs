@@ -195,7 +195,7 @@ fn normal(reader: &Reader<'_>, who: &str, raw: &Spanned<RawNormal>) -> Result<Le
     let max = bound("max", &raw.value.max)?.unwrap_or(LONGEST);
     if min > max {
         let what = format!("{who}: `min` is {min}, more than `max`, {max}");
-        return Err(reader.wrong(raw.referenced, what, "the shortest must not be longer than the longest"));
+        return Err(reader.wrong(raw.referenced, what, "the minimum must not exceed the maximum"));
     }
     Ok(Lengths::Gaussian { mean, std_dev, bounds: Bounds { min, max } })
 }

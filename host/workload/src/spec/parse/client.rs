@@ -1,4 +1,4 @@
-//! Clients and cohorts, as written.
+//! Parses clients and cohorts.
 
 use blis_sim::units::Micros;
 use serde_yaml::{Location as Mark, Spanned};
@@ -17,15 +17,15 @@ use blis_diag::{name_hint, quoted};
 
 const CLASSES: [&str; 6] = ["", "critical", "standard", "sheddable", "batch", "background"];
 
-/// A prefix group whose clients say no length.
+/// Prefix length of a group whose clients give none, tokens.
 const USUAL_PREFIX: u32 = 50;
 const PREFIX_MAX: u32 = 1 << 24;
 const ROUNDS_MAX: u32 = 1_000_000;
 
-/// Reads clients, and remembers what to warn of.
+/// Parses clients and collects warnings.
 pub(super) struct Clients<'a> {
     parser: &'a Parser<'a>,
-    /// Version 1 has other names for classes.
+    /// Whether the file has version 1, in which classes have other names.
     first_version: bool,
     /// Names of the parts, in order.
     parts: Vec<String>,
@@ -87,12 +87,12 @@ impl<'a> Clients<'a> {
         })
     }
 
-    /// What clients and cohorts have in common.
+    /// Parses the keys that clients and cohorts share.
     fn common(&mut self, who: &str, raw: &Spanned<RawClient>) -> Result<Client, SpecFileError> {
         let (parser, reader, at, raw) = (self.parser, self.reader(), place(raw), &raw.value);
         let multimodal = raw.multimodal.as_ref().map(|parts| self.multimodal(who, parts)).transpose()?;
         let input = match (&raw.input_distribution, &multimodal) {
-            // It will not be used.
+            // It is not used: the prompt consists of several parts.
             (None, Some(_)) => Lengths::Constant(1),
             (given, _) => parser.needed_lengths(who, "input_distribution", given.as_ref(), at)?,
         };
@@ -142,7 +142,7 @@ impl<'a> Clients<'a> {
         match word {
             Some(word) if word.value.len() > NAME_MAX => {
                 let what = format!("{who}: `{key}` is longer than {NAME_MAX} bytes");
-                Err(self.reader().wrong(word.referenced, what, "is the file what it should be?"))
+                Err(self.reader().wrong(word.referenced, what, "is this the right file?"))
             }
             word => Ok(word.map_or_else(String::new, |word| word.value.clone())),
         }
@@ -176,12 +176,12 @@ impl<'a> Clients<'a> {
         let adapter = self.text(who, "adapter", word)?;
         if let Some(word) = word.filter(|_| !adapter.is_empty()) {
             let what = format!("{}: {who}: adapters are not simulated yet", self.reader().location(word.referenced));
-            self.warnings.push((what, "the model itself answers its requests".to_owned()));
+            self.warnings.push((what, "the base model serves its requests".to_owned()));
         }
         Ok(adapter)
     }
 
-    /// A share of the rate, or users.
+    /// Parses a share of the rate, or a number of users.
     fn load(&self, who: &str, raw: &RawClient, at: Mark) -> Result<Load, SpecFileError> {
         let reader = self.reader();
         let share = reader.number(who, "rate_fraction", raw.rate_fraction.as_ref(), RATE)?.filter(|&share| share > 0.0);
@@ -189,7 +189,7 @@ impl<'a> Clients<'a> {
         let think_time = reader.whole(who, "think_time_us", raw.think_time_us.as_ref(), 0..=Micros::MAX.0)?;
         match (share, users) {
             (Some(_), Some(_)) => {
-                let what = format!("{who}: `rate_fraction` and `concurrency` both say how much it sends");
+                let what = format!("{who}: `rate_fraction` and `concurrency` both define how much it sends");
                 Err(reader.wrong(at, what, "keep one of them"))
             }
             (None, Some(count)) => Ok(Load::Users { count, think_time: Micros(think_time.unwrap_or(0)) }),
@@ -221,7 +221,7 @@ impl<'a> Clients<'a> {
                 "{}: {who}: `prefix_length` without `prefix_group` has no effect",
                 self.reader().location(word.referenced)
             );
-            self.warnings.push((what, "name a group; who is alone in it shares the prefix with itself".to_owned()));
+            self.warnings.push((what, "name a group; a client alone in it shares the prefix among its own requests".to_owned()));
         }
         Ok(None)
     }
@@ -245,7 +245,7 @@ impl<'a> Clients<'a> {
                 (None, None) => Ok(None),
                 (None, Some(_)) => {
                     let what = format!("{who}: multimodal: `{count_key}` without `{size_key}`");
-                    Err(self.reader().wrong(raw.referenced, what, "say how many tokens one has"))
+                    Err(self.reader().wrong(raw.referenced, what, "give the number of tokens of one item"))
                 }
             }
         };
@@ -263,7 +263,7 @@ impl<'a> Clients<'a> {
         let (reader, who, turns) = (self.reader(), format!("{who}: multi_turn"), &raw.value);
         let max_rounds = reader.whole(&who, "max_rounds", turns.max_rounds.as_ref(), 1..=ROUNDS_MAX)?;
         if let (Some(word), Some(_)) = (&turns.think_time_us, &turns.think_time_ms_distribution) {
-            let what = format!("{who}: `think_time_us` and `think_time_ms_distribution` say the same thing");
+            let what = format!("{who}: `think_time_us` and `think_time_ms_distribution` both define the think time");
             return Err(reader.wrong(word.referenced, what, "keep one of them"));
         }
         let think_time = reader.whole(&who, "think_time_us", turns.think_time_us.as_ref(), 0..=Micros::MAX.0)?;
@@ -277,7 +277,7 @@ impl<'a> Clients<'a> {
         })
     }
 
-    /// What differs from session to session.
+    /// Parses the properties that differ from session to session.
     fn turns(&self, who: &str, raw: &RawMultiTurn) -> Result<Turns, SpecFileError> {
         let (parser, who) = (self.parser, format!("{who}: multi_turn"));
         let lengths = |key: &str, raw: &Option<Spanned<RawLengths>>| parser.lengths(&who, key, raw.as_ref());
@@ -312,7 +312,7 @@ impl<'a> Clients<'a> {
         })
     }
 
-    /// What is said of it in one of three ways.
+    /// Parses the rate of a window, which has one of three keys.
     fn window_rate(&self, who: &str, raw: &RawWindow, at: Mark) -> Result<WindowRate, SpecFileError> {
         let weight = self.trace_rate(who, raw.trace_rate.as_ref())?.map(WindowRate::Weight);
         let exact = self.reader().number(who, "rate", raw.rate.as_ref(), RATE)?.map(WindowRate::Exact);
@@ -321,14 +321,14 @@ impl<'a> Clients<'a> {
         let mut said = [weight, exact, count].into_iter().flatten();
         match (said.next(), said.next()) {
             (_, Some(_)) => {
-                let what = format!("{who}: `trace_rate`, `rate` and `requests` all say how much it sends");
+                let what = format!("{who}: `trace_rate`, `rate` and `requests` all define how much it sends");
                 Err(self.reader().wrong(at, what, "keep one of them"))
             }
             (rate, None) => Ok(rate.unwrap_or(WindowRate::Usual)),
         }
     }
 
-    /// 0 is a rate: in absolute mode, a pause.
+    /// 0 is a valid rate: in absolute mode, a pause.
     fn trace_rate(&self, who: &str, word: Option<&Word>) -> Result<Option<f64>, SpecFileError> {
         self.reader().number(who, "trace_rate", word, RATE)
     }

@@ -1,4 +1,4 @@
-//! Length distributions and arrival processes, as written.
+//! Parses length distributions and arrival processes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use blis_diag::{Location, name_hint, quoted};
 
 const TYPES: [&str; 7] =
     ["gaussian", "exponential", "lognormal", "pareto_lognormal", "uniform", "constant", "empirical"];
-/// Of an arrival process.
+/// Valid shapes of an arrival process.
 const SHAPES: std::ops::RangeInclusive<f64> = 1e-4..=1e4;
 const SCALES_US: std::ops::RangeInclusive<f64> = 1e-6..=1e18;
 const PROCESSES: [&str; 4] = ["poisson", "constant", "gamma", "weibull"];
 
 impl Parser<'_> {
-    /// How requests are spaced.
+    /// Parses an arrival process.
     pub fn arrival(&self, who: &str, raw: &Spanned<RawArrival>) -> Result<Arrival, SpecFileError> {
         let (reader, who) = (&self.reader, format!("{who}: arrival"));
         let RawArrival { process, cv, shape, scale } = &raw.value;
@@ -61,7 +61,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A distribution that must be there.
+    /// Parses a mandatory distribution.
     pub fn needed_lengths(
         &self,
         who: &str,
@@ -73,7 +73,7 @@ impl Parser<'_> {
         self.reader.needs(who, key, lengths, at)
     }
 
-    /// `None` if it is not given.
+    /// Parses a distribution; `None` if it is not given.
     pub fn lengths(
         &self,
         who: &str,
@@ -131,7 +131,7 @@ impl Parser<'_> {
         Ok(Lengths::Empirical(Arc::new(empirical)))
     }
 
-    /// A file of tokens and probabilities, CSV or JSON.
+    /// Reads a file of lengths and probabilities, CSV or JSON.
     fn counted(&self, file: &Word) -> Result<Option<Empirical>, SpecFileError> {
         let text = self.files.read(Path::new(&file.value)).map_err(|error| {
             let reason = blis_diag::unreadable(&file.value, &error);
@@ -150,7 +150,8 @@ impl Parser<'_> {
     }
 }
 
-/// Lines of tokens and probability; the first may be a header. An error is a line, from 1, and what is wrong there.
+/// Parses lines of length and probability; the first line may be a header. An error is the line, from 1, and the
+/// mistake.
 fn csv(text: &str) -> Result<Vec<(u32, f64)>, (u64, String)> {
     let mut weights = Vec::new();
     for (number, line) in (1_u64..).zip(text.lines()) {
@@ -170,7 +171,7 @@ fn csv(text: &str) -> Result<Vec<(u32, f64)>, (u64, String)> {
     Ok(weights)
 }
 
-/// `{"tokens": probability, …}` or `[[tokens, probability], …]`.
+/// Parses `{"tokens": probability, …}` or `[[tokens, probability], …]`.
 fn json(text: &str) -> Result<Vec<(u32, f64)>, (u64, String)> {
     #[derive(serde::Deserialize)]
     #[serde(untagged)]
@@ -209,7 +210,7 @@ impl Params<'_> {
             "gaussian" => {
                 self.only(&["mean", "std_dev", "min", "max"])?;
                 let (mean, std_dev) = (self.number("mean", ANY)?, self.number("std_dev", FROM_0)?);
-                // Both must be there.
+                // Both must be given.
                 self.number("min", FROM_0)?;
                 self.number("max", ABOVE_0)?;
                 Ok(Lengths::Gaussian { mean, std_dev, bounds: self.bounds()? })
@@ -267,7 +268,7 @@ impl Params<'_> {
         reader.needs(&format!("{}: params", self.who), key, number, self.at)
     }
 
-    /// 0 and nothing mean none.
+    /// The bounds; 0 and a missing value mean no bound.
     fn bounds(&self) -> Result<Bounds, SpecFileError> {
         let reader = &self.parser.reader;
         let bound = |key| -> Result<Option<u32>, SpecFileError> {
@@ -279,7 +280,7 @@ impl Params<'_> {
         if bounds.min > bounds.max {
             let at = self.word("min").map_or(self.at, |word| word.referenced);
             let what = format!("{}: `min` is {}, more than `max`, {}", self.who, bounds.min, bounds.max);
-            return Err(reader.wrong(at, what, "the shortest must not be longer than the longest"));
+            return Err(reader.wrong(at, what, "the minimum must not exceed the maximum"));
         }
         Ok(bounds)
     }

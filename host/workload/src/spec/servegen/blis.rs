@@ -1,5 +1,5 @@
-//! BLIS's conversion, for `--parity blis`: three windows of the day, clients of a class as one cohort with
-//! the average of their rates and lengths.
+//! BLIS's conversion, for `--parity blis`: three windows of the day, and the clients of a class as one cohort with
+//! their mean rates and lengths.
 
 use blis_sim::rng::{Generator, Stream};
 use blis_sim::units::Micros;
@@ -13,17 +13,17 @@ use super::chunk::{Chunk, DAY_SECS, Dataset, Pattern, Row, WINDOW_SECS};
 
 const CLASSES: [&str; 5] = ["critical", "standard", "batch", "sheddable", "background"];
 
-/// Parts of the day: half an hour, three windows.
+/// Parts of the day, each with the start in s: half an hour, three windows.
 const PERIODS: [(&str, u32); 3] = [("midnight", 0), ("morning", 28_800), ("afternoon", 50_400)];
 
-/// Cohorts of the clients.
+/// The cohorts of the clients.
 pub(super) fn cohorts(chunks: &[Chunk], options: &Options) -> Vec<Cohort> {
     let reasoning = chunks.first().is_some_and(Chunk::has_reason_ratio);
     let mut random = Stream::new(options.seed, "workload servegen").at(0);
     if reasoning { by_class_once(chunks, options, &mut random) } else { by_time_of_day(chunks, options, &mut random) }
 }
 
-/// Three parts of the day after each other, five classes in each.
+/// Three parts of the day, one after the other, with five classes in each.
 fn by_time_of_day(chunks: &[Chunk], options: &Options, random: &mut Generator) -> Vec<Cohort> {
     let mut cohorts = Vec::new();
     for (number, (name, start)) in (0_u32..).zip(PERIODS) {
@@ -51,7 +51,7 @@ fn by_class_once(chunks: &[Chunk], options: &Options, random: &mut Generator) ->
         .collect()
 }
 
-/// To the classes in turn, in random order. Classes without members are left out.
+/// Distributes the clients over the classes, in random order. Classes without members are left out.
 fn deal<'a>(mut active: Vec<Active<'a>>, random: &mut Generator) -> Vec<(&'static str, Vec<Active<'a>>)> {
     for last in (1..active.len()).rev() {
         active.swap(last, random.random_range(0..=last));
@@ -64,7 +64,7 @@ fn deal<'a>(mut active: Vec<Active<'a>>, random: &mut Generator) -> Vec<(&'stati
     dealt
 }
 
-/// A client at some time: the rows of that time that have a rate, and the lengths then.
+/// A client at some time: its rows of that time with a rate, and the lengths then.
 struct Active<'a> {
     rows: Vec<&'a Row>,
     datasets: Vec<&'a Dataset>,
@@ -90,7 +90,7 @@ impl<'a> Active<'a> {
     }
 }
 
-/// The members as one cohort, active for so many seconds from a time on.
+/// The members as one cohort that is active for `secs` seconds from `from` on.
 fn cohort(id: &str, class: &str, members: &[Active<'_>], (from, secs): (u64, u32), reasoning: bool) -> Cohort {
     let rows: Vec<&Row> = members.iter().flat_map(|member| member.rows.iter().copied()).collect();
     let datasets = || members.iter().flat_map(|member| member.datasets.iter().copied());
@@ -129,7 +129,7 @@ fn cohort(id: &str, class: &str, members: &[Active<'_>], (from, secs): (u64, u32
     }
 }
 
-/// What most rows are like, with the means of their parameters.
+/// The arrival process of most rows, with the means of their parameters.
 fn arrival(rows: &[&Row]) -> Arrival {
     let named = |pattern| rows.iter().copied().filter(move |row| row.pattern == pattern);
     let (gamma, weibull) = (named(Pattern::Gamma).count(), named(Pattern::Weibull).count());
@@ -158,8 +158,7 @@ fn within(shape: Shape, (least, most): (f64, f64)) -> Shape {
     }
 }
 
-/// The lognormal distribution with the average of the parameters: mean and standard deviation of the
-/// logarithm.
+/// The lognormal distribution with the means of the parameters: mean and standard deviation of the logarithm.
 fn lengths<'a>(counted: impl Iterator<Item = &'a Empirical>, usual: Lengths) -> Lengths {
     let fits: Vec<(f64, f64)> = counted.map(fit).collect();
     let mu = mean(fits.iter().map(|&(mu, _)| mu));
@@ -177,7 +176,7 @@ fn fit(counted: &Empirical) -> (f64, f64) {
     (mu, libm::sqrt(variance))
 }
 
-/// All together, with equal weights.
+/// The distributions combined with equal weights.
 fn average<'a>(counted: impl Iterator<Item = &'a Empirical>) -> Option<Lengths> {
     let all = Empirical::new(counted.flat_map(Empirical::probabilities))?;
     Some(Lengths::Empirical(all.into()))

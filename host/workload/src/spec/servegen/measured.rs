@@ -1,4 +1,4 @@
-//! Clients as they were measured: what ServeGen draws from the same files.
+//! Clients as they were measured, in the way in which ServeGen draws from the same files.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::super::{Client, Empirical, Lengths, Window, WindowRate};
 use super::Options;
 use super::chunk::{Chunk, Row, WINDOW_SECS};
 
-/// A client for each chunk that is active in the part of the time that is asked for.
+/// One client for each chunk that is active in the selected part of the measurement.
 pub(super) fn clients(chunks: &[Chunk], options: &Options) -> Vec<Client> {
     chunks.iter().filter_map(|chunk| client(chunk, options)).collect()
 }
@@ -22,7 +22,7 @@ fn client(chunk: &Chunk, options: &Options) -> Option<Client> {
     Some(Client { streaming: true, windows, ..Client::new(&format!("chunk-{}", chunk.id), 1.0, input, output) })
 }
 
-/// The time of `row`, at most until `end`. `None` if nothing is sent, or it is left out.
+/// The window of `row`, at most until `end`. `None` if it has no requests, or is not selected.
 fn window(chunk: &Chunk, row: &Row, end: u32, options: &Options) -> Option<Window> {
     let from = options.start_secs;
     let to = options.duration_secs.map_or(u32::MAX, |duration| from.saturating_add(duration));

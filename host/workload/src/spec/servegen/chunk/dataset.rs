@@ -1,4 +1,4 @@
-//! The JSON of one ServeGen client: by start, distributions as Python writes its dictionaries.
+//! The JSON of one ServeGen client: by start, distributions in the notation of Python's dictionaries.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -49,7 +49,7 @@ fn dataset(start: &Text<'_>, fields: &Pairs<'_, Text<'_>>) -> Result<Dataset, Fa
                 return Err(Fault { hint: hint_for(unknown), ..name.wrong(what) });
             }
         };
-        // Where the text had to be unescaped, the key says where it is.
+        // If the text had to be unescaped, the location is that of its key.
         let counted = dictionary(text).map_err(|fault| Fault { at: fault.at.or(name.address()), ..fault })?;
         *field = counted.map(Arc::new);
     }
@@ -59,12 +59,12 @@ fn dataset(start: &Text<'_>, fields: &Pairs<'_, Text<'_>>) -> Result<Dataset, Fa
 fn hint_for(unknown: &str) -> String {
     let multimodal = ["text", "image", "audio", "video"].into_iter().any(|kind| unknown.starts_with(kind));
     if multimodal {
-        return "folders of multimodal clients are not read: state their parts as `multimodal` of a client".to_owned();
+        return "folders of multimodal clients cannot be read: give their parts as `multimodal` of a client".to_owned();
     }
     name_hint(unknown, &NAMES)
 }
 
-/// `{45: 0.0097, 46: 0.01}`. Nothing where it is empty.
+/// Parses `{45: 0.0097, 46: 0.01}`; `None` if it is empty.
 fn dictionary(text: &Text<'_>) -> Result<Option<Empirical>, Fault> {
     let inner = text.0.trim().strip_prefix('{').and_then(|text| text.strip_suffix('}'));
     let inner = inner.ok_or_else(|| text.wrong(format!("{} is no dictionary", quoted(text.0.as_bytes()))))?;
@@ -82,7 +82,7 @@ fn dictionary(text: &Text<'_>) -> Result<Option<Empirical>, Fault> {
     counted.map(Some).ok_or_else(|| text.wrong("no probability is above 0, or they add up to infinity".to_owned()))
 }
 
-/// Whole tokens, and how probable they are.
+/// Parses a length and its probability.
 fn weight(pair: &str) -> Option<(u32, f64)> {
     let (tokens, probability) = pair.split_once(':')?;
     let tokens: f64 = tokens.trim().trim_matches(['\'', '"']).parse().ok()?;
@@ -91,7 +91,7 @@ fn weight(pair: &str) -> Option<(u32, f64)> {
     (fits && probability >= 0.0 && probability.is_finite()).then_some((tokens as u32, probability))
 }
 
-/// What is wrong, and the address of it, where it lies in the text of the file.
+/// A mistake, and its address if it lies in the text of the file.
 struct Fault {
     at: Option<usize>,
     len: u64,
@@ -99,7 +99,7 @@ struct Fault {
     hint: String,
 }
 
-/// Line and column of what is at the address `at`.
+/// Line and column of the address `at`.
 fn spot(file: &Arc<str>, text: &str, at: usize, len: u64) -> Location {
     let before = at.checked_sub(text.as_ptr().addr()).and_then(|offset| text.get(..offset)).unwrap_or_default();
     let line = before.matches('\n').count() as u64 + 1;
@@ -107,7 +107,7 @@ fn spot(file: &Arc<str>, text: &str, at: usize, len: u64) -> Location {
     Location::file(Arc::clone(file)).characters(line, column, len)
 }
 
-/// A text of the file, without a copy unless it has escapes.
+/// A string of the file, without a copy unless it contains escapes.
 struct Text<'a>(Cow<'a, str>);
 
 impl Text<'_> {
@@ -122,7 +122,7 @@ impl Text<'_> {
         self.wrong_part(&self.0, what)
     }
 
-    /// A part of it is wrong.
+    /// The mistake that a part of the string is wrong.
     fn wrong_part(&self, part: &str, what: String) -> Fault {
         let at = self.address().map(|_| part.as_ptr().addr());
         Fault { at, len: part.chars().count().max(1) as u64, what, hint: HINT.to_owned() }
@@ -152,7 +152,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// An object in the order of the file, each key once.
+/// An object in the order of the file, with each key once.
 struct Pairs<'a, T>(Vec<(Text<'a>, T)>);
 
 impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for Pairs<'a, T> {
