@@ -13,7 +13,7 @@ use super::latency_kind::LatencyKind;
 #[derive(Debug, Error)]
 #[error("{}", self.diagnostic())]
 pub enum ConfigError {
-    /// An unknown name.
+    /// A name that is not among the known ones.
     Unknown {
         /// Kind of the name: `model`, `hardware`, …
         what: &'static str,
@@ -21,14 +21,12 @@ pub enum ConfigError {
         given: String,
         /// All names that are known for it.
         known: Vec<String>,
-        /// A further hint.
         extra: Option<String>,
     },
-    /// An option whose value is out of range.
+    /// An option with a value out of range.
     OutOfRange {
         option: &'static str,
         given: String,
-        /// The valid range.
         expected: &'static str,
     },
     /// Options that contradict each other.
@@ -45,7 +43,7 @@ pub enum ConfigError {
     },
     /// A file with invalid content.
     Parse(Diagnostic),
-    /// A coefficient by name that the latency model does not have, or whose value is out of range.
+    /// A coefficient by name that the latency model does not have, or with a value out of range.
     Parameter(Diagnostic),
     /// The architecture is needed but unknown.
     NoModelConfig {

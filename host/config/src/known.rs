@@ -4,7 +4,7 @@ use super::coefficients::blackbox_rows;
 use super::embedded;
 use super::hardware::{Catalogue, Hardware};
 
-/// A built-in model.
+/// A model with a built-in architecture or built-in coefficients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownModel {
     /// Short name, lower case.

@@ -16,7 +16,7 @@ use blis_diag::Diagnostic;
 /// Number of α coefficients of every latency model. The β coefficients follow them in the list of parameters.
 pub(crate) const ALPHAS: usize = 3;
 
-/// Model of the `blackbox` row whose coefficients are listed as defaults.
+/// Model of the `blackbox` row that gives the listed defaults.
 const LISTED_MODEL: &str = "llama-3.1-8b-instruct";
 
 /// Name, largest value and meaning of a coefficient. The smallest value is 0.

@@ -33,7 +33,7 @@ pub trait Diagnose {
 }
 
 impl Diagnostic {
-    /// A mistake whose location and hint are not known yet.
+    /// A mistake without location and hint, which can be added.
     pub fn new(what: impl Into<String>) -> Self {
         Self { what: what.into(), location: None, excerpt: None, hint: None }
     }

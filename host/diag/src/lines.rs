@@ -23,7 +23,7 @@ pub enum ReadError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// A line that is too long, or whose content is wrong.
+    /// A line that is too long, or has invalid content.
     Line(Diagnostic),
 }
 

@@ -112,7 +112,7 @@ pub fn real(text: &str) -> Option<f64> {
     }
 }
 
-/// A map whose entries keep the order of the file.
+/// A map that keeps its entries in the order of the file.
 pub struct Entries<T>(pub Vec<(Word, T)>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {

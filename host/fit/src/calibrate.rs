@@ -129,7 +129,7 @@ struct Target {
 
 impl Target {
     fn new(run: &MeasuredRun) -> Result<Self, FitError> {
-        /// Number of requests whose mean is reliable, and maximum number of windows.
+        /// Number of requests that gives a reliable mean, and maximum number of windows.
         const REQUESTS: usize = 30;
         const MOST: usize = 40;
         let mut run = run.clone();
@@ -183,7 +183,7 @@ impl Target {
     }
 }
 
-/// A residual whose square is the soft-L1 loss of `r`: quadratic for small ones, linear for large ones.
+/// A residual that has the soft-L1 loss of `r` as its square: quadratic for small ones, linear for large ones.
 pub(super) fn robust(r: f64) -> f64 {
     (2.0 * ((1.0 + r * r).sqrt() - 1.0)).sqrt().copysign(r)
 }

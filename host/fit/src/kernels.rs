@@ -33,7 +33,7 @@ pub struct FittedCurve {
     pub errors: (f64, f64),
 }
 
-/// Fits every curve for which `folder` has a file whose name starts with `prefix`.
+/// Fits every curve for which `folder` has a file with a name that starts with `prefix`.
 ///
 /// # Errors
 /// If a file cannot be read or is invalid, or there is none.

@@ -91,7 +91,7 @@ impl Split {
     }
 }
 
-/// One measured request.
+/// One request with its measured latencies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// Arrival since the first arrival of the run, µs.

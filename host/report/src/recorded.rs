@@ -178,7 +178,7 @@ fn results_equal_the_recorded_ones() {
         let recorded = case.json("results.json");
         let document = to_value(&results_document(&case.log, &case.names));
         let (theirs, ours) = (recorded.as_array().expect("array"), document.as_array().expect("array"));
-        // BLIS leaves out later rounds of sessions, whose ids are not numbers.
+        // BLIS leaves out later rounds of sessions, because their ids are not numbers.
         let later = |request: &&Value| request["round_index"].as_u64() > Some(0);
         let later: Vec<u32> = case.requests().iter().filter(later).map(number).collect();
         let ours: Vec<&Value> = ours.iter().filter(|ours| !later.iter().any(|&id| ours["request_id"] == id)).collect();

@@ -23,7 +23,6 @@ pub struct RequestLog {
 /// An [`Outcome`] without the fields that no report needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Record {
-    /// Time of arrival.
     pub arrival: Micros,
     /// TTFT; [`Record::MISSING`] without a first token.
     ttft: Micros,
@@ -31,7 +30,7 @@ pub struct Record {
     e2e: Micros,
     /// From arrival to the last admission to the batch; [`Record::MISSING`] if it never entered one.
     scheduling_delay: Micros,
-    /// Mean ITL, µs.
+    /// Mean ITL of this request, µs.
     pub itl_mean_us: f64,
     /// Number of the request in the workload.
     pub id: u32,

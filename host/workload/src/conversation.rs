@@ -99,7 +99,6 @@ pub struct Ended {
     pub at: Micros,
     /// Length of the output in the next round's prompt, tokens.
     pub generated_tokens: u32,
-    /// Whether it completed.
     pub status: EndStatus,
 }
 
@@ -118,7 +117,6 @@ pub enum SessionState {
     /// A request of it is in flight.
     #[default]
     Active,
-    /// All rounds completed.
     Completed,
     /// A round did not complete.
     Cancelled,

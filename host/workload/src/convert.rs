@@ -48,7 +48,7 @@ pub enum WriteError {
     Io(#[from] io::Error),
     /// There are more distinct contents than 32-bit token ids.
     TooManyTokens,
-    /// An arrival whose date would need more than four digits for the year.
+    /// An arrival in a year that needs more than four digits.
     TooLate,
 }
 
@@ -77,7 +77,7 @@ impl Target {
         }
     }
 
-    /// Writes `workload`, whose KV blocks have `block_size` tokens; returns the number of requests, and the properties
+    /// Writes `workload`, which has KV blocks of `block_size` tokens; returns the number of requests, and the properties
     /// that were left out.
     ///
     /// # Errors

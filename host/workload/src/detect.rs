@@ -7,7 +7,7 @@ use super::format::TraceFormat;
 use blis_diag::{name_hint, quoted};
 
 impl TraceFormat {
-    /// The format of `file`, whose content (decompressed) starts with the bytes `start`.
+    /// The format of `file`, by the bytes `start` at the start of its (decompressed) content.
     ///
     /// # Errors
     /// [`TraceError::UnknownFormat`], or [`TraceError::Empty`] if there is no content.

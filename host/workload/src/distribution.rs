@@ -59,7 +59,6 @@ pub struct LengthSpec {
     pub stdev: f64,
     /// Smallest length, tokens, at least 1.
     pub min: u32,
-    /// Largest length, tokens.
     pub max: u32,
 }
 
@@ -71,9 +70,7 @@ pub enum SpecError {
     Range {
         /// Name of the setting.
         name: String,
-        /// The invalid value.
         value: String,
-        /// The valid range.
         range: String,
     },
     /// A workload without end.

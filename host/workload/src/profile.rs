@@ -51,7 +51,6 @@ pub struct Profile {
 pub struct Lengths {
     /// Sum over all requests, tokens.
     pub total: u64,
-    /// Mean length, tokens.
     pub mean: f64,
     /// Median of the lengths, tokens.
     pub p50: u32,
@@ -59,7 +58,6 @@ pub struct Lengths {
     pub p90: u32,
     /// 99th percentile of the lengths, tokens.
     pub p99: u32,
-    /// Largest length, tokens.
     pub max: u32,
     /// Requests by length: entry `n` counts those of 2ⁿ⁻¹ to 2ⁿ − 1 tokens, entry 0 those without tokens.
     pub by_power_of_2: Vec<u64>,
@@ -79,7 +77,7 @@ pub struct Sessions {
 const PARTS: usize = 240;
 
 impl Profile {
-    /// The figures of `workload`, whose KV blocks have `block_size` tokens. `None` if it is empty.
+    /// The figures of `workload` with KV blocks of `block_size` tokens. `None` if it is empty.
     #[must_use]
     pub fn of(workload: Workload, block_size: u32) -> Option<Self> {
         let Workload { requests, names, .. } = workload;
@@ -117,7 +115,7 @@ impl Profile {
 /// Sums over the requests read so far.
 #[derive(Default)]
 struct Seen {
-    /// Arrival times, µs.
+    /// Arrival times in the order of the requests, µs.
     arrivals: Vec<u64>,
     inputs: Vec<u32>,
     outputs: Vec<u32>,

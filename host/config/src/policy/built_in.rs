@@ -48,7 +48,7 @@ impl BuiltInPlugin {
     fn new(row: &'static BuiltIn) -> Self {
         let parameters = row.parameters();
         let defaults = ParameterValues(parameters.iter().map(|one| (one.name.clone(), one.default)).collect());
-        // A policy whose defaults are invalid reads no signals; a test builds all of them.
+        // A policy with invalid defaults reads no signals; a test builds all of them.
         let reads = match row.build {
             Build::Admission(build) => build(&defaults).map_or(Reads::NOTHING, |policy| policy.reads()),
             Build::Routing(build) => build(&defaults).map_or(Reads::NOTHING, |policy| policy.reads()),

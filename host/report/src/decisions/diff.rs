@@ -31,7 +31,7 @@ pub struct Diff {
     #[serde(skip_serializing_if = "Option::is_none")]
     first: Option<First>,
     latencies: Vec<Latency>,
-    /// The requests whose E2E latency grows most from A to B.
+    /// The requests with the largest increase of E2E latency from A to B.
     worst: Vec<Pair>,
 }
 

@@ -328,7 +328,7 @@ pub struct Scheduling {
     pub request: u32,
     /// Time of the decision: the start of a step.
     pub time_us: u64,
-    /// The instance in whose queue it waits.
+    /// The instance that has the queue.
     pub instance: u32,
     /// Whether it enters or waits; waiting is recorded for the first step that leaves it at the head.
     pub answer: Answer,
@@ -401,7 +401,7 @@ pub struct Preemption {
     pub request: u32,
     /// Time of the decision: the start of a step.
     pub time_us: u64,
-    /// The instance whose running batch it leaves.
+    /// The instance that has the running batch.
     pub instance: u32,
     /// Number of the request that needs KV blocks; may be the same.
     pub wanting: u32,
@@ -468,7 +468,6 @@ pub enum Status {
     Completed,
     /// It reached the maximum length of a sequence.
     LengthCapped,
-    /// Its deadline passed.
     TimedOut,
     /// Its prompt alone is too long for the model.
     DroppedPromptTooLong,

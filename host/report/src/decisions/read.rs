@@ -36,7 +36,7 @@ impl Reader {
         Self::new(open_input(path)?, &path.display().to_string().into())
     }
 
-    /// Reads `input`, whose name in messages is `file`.
+    /// Reads `input`; `file` is its name in messages.
     ///
     /// # Errors
     /// If it cannot be read, or is not a trace of this version.

@@ -11,7 +11,7 @@ use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 use rustc_hash::FxHashMap;
 
-/// An observer whose record is kept to the end of the run: some 400 bytes per request, and for formats that need them 8
+/// An observer; its record is kept to the end of the run: some 400 bytes per request, and for formats that need them 8
 /// bytes per token and 64 per step.
 #[derive(Debug)]
 pub struct Journal {
@@ -42,7 +42,7 @@ pub(super) struct Journey {
     pub tokens: Vec<Micros>,
     /// Number of the step that produced the first output token.
     pub first_step: Option<u64>,
-    /// Largest number of prompt tokens whose KV was ever computed: preemption does not lower it.
+    /// Largest number of prompt tokens with computed KV: preemption does not lower it.
     pub prefilled: u32,
     /// Number of the step in which it ended.
     pub last_step: Option<u64>,

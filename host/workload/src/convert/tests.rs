@@ -36,7 +36,7 @@ fn workload(requests: Vec<Request>, names: Names) -> Workload {
     }
 }
 
-/// Writes and reads back.
+/// Writes a workload and reads it back.
 fn there_and_back(
     target: Target,
     requests: &[Request],
@@ -51,7 +51,7 @@ fn there_and_back(
     (read.requests.collect(), read.names, lost)
 }
 
-/// Keys renamed by first appearance, so that equal structures are equal.
+/// Keys renamed by first appearance, so that equal structures compare as equal.
 fn structure(requests: &[Request], most: impl Fn(&Request) -> u32) -> Vec<Vec<usize>> {
     let mut uses: BTreeMap<BlockKey, u32> = BTreeMap::new();
     let keys: Vec<Vec<BlockKey>> = requests.iter().map(|r| r.content.keys().take(most(r) as usize).collect()).collect();
@@ -76,7 +76,7 @@ fn figures(request: &Request) -> (u64, u32, u32) {
     (request.arrival.0, request.input_tokens, request.output_tokens)
 }
 
-/// Requests with a common prefix of some of three lengths, one after another.
+/// Requests with a shared prefix of one of three lengths, in sequence.
 fn requests() -> impl Strategy<Value = Vec<Request>> {
     vec((0_u64..3_000_000, 1_u32..100, 0_u32..50, 0_u32..4), 1..20).prop_map(|drafts| {
         let mut at = 0;
@@ -167,7 +167,7 @@ fn turns_of_a_session_are_counted_again_in_mooncake() {
     assert_eq!(seen, [(0, 0, "chat \"1\""), (1_001, 1, "chat \"1\"")]);
 }
 
-/// Takes so many bytes, and no more.
+/// Accepts so many bytes, and no more.
 struct Short(usize);
 
 impl Write for Short {

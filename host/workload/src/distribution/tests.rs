@@ -208,7 +208,7 @@ proptest! {
         prop_assert!(requests[0].arrival > Micros::ZERO);
         let fits = |tokens: u32| (lengths.min..=lengths.max).contains(&tokens);
         prop_assert!(requests.iter().all(|request| fits(request.input_tokens) && fits(request.output_tokens)));
-        // The start does not depend on the end.
+        // The beginning does not depend on the end.
         prop_assert_eq!(&generate(&spec.clone_with(10))[..], &requests[..10]);
     }
 }

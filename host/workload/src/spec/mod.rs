@@ -48,7 +48,6 @@ pub use servegen::ServeGenReading;
 use super::trace_v2::GoodputTargets;
 use super::{Names, Skipped, Workload, closed_loop};
 
-/// A workload specification.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Spec {
     /// Seed of all random numbers, if the file has one.
@@ -91,11 +90,10 @@ pub struct Client {
     pub id: String,
     /// Index in [`Spec::parts`]; `None`: it shares the rate of the specification.
     pub part: Option<usize>,
-    /// Tenant to whose budget its requests belong.
+    /// Tenant of its requests, for budgets and fairness.
     pub tenant_id: String,
     /// Service class, by its name in version 2.
     pub slo_class: String,
-    /// The requested model.
     pub model: String,
     /// The requested LoRA adapter. Not simulated yet.
     pub adapter: String,
@@ -281,7 +279,7 @@ pub struct Cohort {
     pub diurnal: Option<Diurnal>,
     /// A phase with its own rate.
     pub spike: Option<Spike>,
-    /// A gradual end.
+    /// A gradual end of the load.
     pub drain: Option<Drain>,
 }
 
@@ -361,7 +359,7 @@ impl Spec {
         parse::parse(file, text, files)
     }
 
-    /// The first client whose requests wait for the ends of others.
+    /// The first client with requests that wait for the ends of others.
     #[must_use]
     pub fn first_in_closed_loop(&self) -> Option<&Client> {
         let cohorts = self.cohorts.iter().map(|cohort| &cohort.client);

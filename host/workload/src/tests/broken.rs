@@ -1,5 +1,5 @@
-//! Broken files, for every format: each is refused with file, line and reason, or repaired where the
-//! documentation says so. The whole table of answers is one snapshot.
+//! Broken files of every format: each is refused with file, line and reason, or repaired where the documentation says
+//! so. The whole table of results is one snapshot.
 
 use std::fmt::Write as _;
 
@@ -26,7 +26,7 @@ const V2_ROW: &str = "0,c,,,,0,,0,false,10,5,0,0,0,0,0,,0,0,1000,0,0,0,0,ok,,";
 fn files() -> Vec<(String, Vec<u8>)> {
     let mut all: Vec<(String, Vec<u8>)> = Vec::new();
     let mut add = |name: &str, bytes: &[u8]| all.push((name.to_owned(), bytes.to_vec()));
-    // Whatever the format.
+    // Any format.
     add("empty", b"");
     add("blank", b"\n \r\n\n");
     add("mark-only", b"\xef\xbb\xbf");
@@ -84,7 +84,7 @@ fn files() -> Vec<(String, Vec<u8>)> {
     rows("trace-v2-streaming", V2, &V2_ROW.replace("false", "perhaps"));
     rows("trace-v2-ratio", V2, &V2_ROW.replace(",0,,0,0,1000", ",NaN,,0,0,1000"));
     rows("trace-v2-missing-column", &V2.replace("round_index", "round"), V2_ROW);
-    // JSON, a request a line.
+    // JSON, one request per line.
     for (name, line, number) in
         [("mooncake", MOON, "600"), ("bailian", BAILIAN, "20"), ("aiperf", AIPERF, "20"), ("vllm-vcr", VCR, "40")]
     {
@@ -179,7 +179,7 @@ fn broken_files_are_refused_with_place_and_reason() {
     insta::assert_snapshot!(table);
 }
 
-/// What is left when bad lines are skipped makes sense, whatever the file.
+/// The rest of any file is valid after bad lines are skipped.
 #[test]
 fn broken_files_are_survived_with_bad_lines_skipped() {
     let scratch = Scratch::new("skipped");
@@ -194,7 +194,7 @@ fn broken_files_are_survived_with_bad_lines_skipped() {
     }
 }
 
-/// The trace and the dataset of a ServeGen client, and what is wrong with them.
+/// The trace and the dataset of a ServeGen client, and the mistake in them.
 fn servegen() -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
     const ROW: &str = "0,1,1,Gamma,0.5,2\n";
     const LENGTHS: &str = "{\"0\": {\"input_tokens\": \"{100: 0.5, 400: 0.5}\", \"output_tokens\": \"{50: 1.0}\"}}";
@@ -240,7 +240,7 @@ fn servegen() -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
     ]
 }
 
-/// Lengths were guessed, and unknown patterns were Poisson.
+/// Once, lengths were guessed, and unknown patterns were Poisson.
 #[test]
 fn broken_servegen_folders_are_refused_with_place_and_reason() {
     let scratch = Scratch::new("broken-servegen");

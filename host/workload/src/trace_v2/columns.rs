@@ -10,7 +10,7 @@ use csv::ByteRecord;
 use crate::field;
 use blis_diag::{RowError, nearest, quoted};
 
-/// A mandatory column whose content is read.
+/// A mandatory column that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Column {
     RequestId,
@@ -119,7 +119,7 @@ enum Scale {
 }
 
 impl BlockKeys {
-    /// The column of `header` whose blocks equal, divide or are divided by blocks of `block_size` tokens.
+    /// The column of `header` with blocks that equal, divide or are divided by blocks of `block_size` tokens.
     fn find(header: &ByteRecord, block_size: NonZeroU32) -> Option<Self> {
         let wanted = block_size.get();
         let scales = header.iter().enumerate().filter_map(|(at, field)| {

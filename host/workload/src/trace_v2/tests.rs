@@ -60,7 +60,7 @@ fn a_record_becomes_a_request() {
 #[test]
 fn groups_share_the_full_blocks_of_their_prefix() {
     let member = |id: &str, group: &str, length: &str| {
-        // The server counts the prefix too, so its count says nothing about the rest.
+        // The server counts the prefix too, so its count is no check of the rest.
         record(&[
             (Column::RequestId, id),
             (Column::PrefixGroup, group),
@@ -83,7 +83,7 @@ fn groups_share_the_full_blocks_of_their_prefix() {
     assert_eq!(spans, [&a[..], &[], &b, &a, &b, &[]]);
 }
 
-/// As BLIS does: a group's first positive length holds for all its records, earlier ones too.
+/// As in BLIS, the first positive length of a group counts for all its records, earlier ones too.
 #[test]
 fn a_group_whose_length_comes_late() {
     let member = |id: &str, length: &str| {
@@ -133,7 +133,7 @@ fn errors_say_where() {
     t.csv: no requests
     hint: a trace needs at least one request after its header
     ");
-    // A deadline before arrival is fine where the arrival is 0, that is unknown.
+    // A deadline before the arrival is valid if the arrival is 0, which means unknown.
     assert!(rows(&record(&[(Column::DeadlineUs, "5"), (Column::ArrivalTimeUs, "0")])).is_ok());
 }
 
@@ -159,7 +159,7 @@ fn with_keys(records: &[(&[(Column, &str)], &str)]) -> Result<Workload, TraceErr
 
 #[test]
 fn no_request_has_more_block_keys_than_full_blocks() {
-    // 5 tokens of the answer make it 37: two blocks, and a part of a third.
+    // 5 output tokens make it 37: two blocks, and a part of a third.
     let long: &[(Column, &str)] = &[(Column::InputTokens, "32")];
     let blocks = |workload: Workload| requests(workload).iter().map(|r| r.content.shared_blocks()).collect::<Vec<_>>();
     assert_eq!(blocks(with_keys(&[(long, "0+2"), (long, "0+1 1+1")]).unwrap()), [2, 2]);
@@ -171,7 +171,7 @@ fn no_request_has_more_block_keys_than_full_blocks() {
 
 #[test]
 fn block_keys_serve_blocks_that_are_multiples_of_theirs() {
-    // 90 tokens and an answer of 6: six blocks. The second has the first five of them, the third four.
+    // 90 input and 6 output tokens: six blocks. The second request has the first five of them, the third four.
     let long: &[(Column, &str)] = &[(Column::InputTokens, "90"), (Column::OutputTokens, "6")];
     let keys = ["0+6", "0+5 6+1", "0+1 1+3 7+2"];
     let rows = keys.iter().enumerate().map(|(id, keys)| {
@@ -213,7 +213,7 @@ fn a_run_of_millions_of_block_keys_is_kept_as_a_run() {
     let endless: &[(Column, &str)] = &[(Column::InputTokens, "4294967290")];
     let keys: Vec<String> = (0..2_000).map(|n| format!("{n}+60000000")).collect();
     let records: Vec<(&[(Column, &str)], &str)> = keys.iter().flat_map(|keys| [(endless, keys.as_str()); 2]).collect();
-    // More than 32 bits can number are shared, which is found without making them.
+    // More blocks than 32 bits can number are shared, which is detected without creating them.
     assert!(matches!(with_keys(&records), Err(TraceError::TooMany { .. })));
     let spans: Vec<_> =
         requests(with_keys(&records[..4]).unwrap()).iter().map(|r| r.content.spans().to_vec()).collect();

@@ -46,7 +46,7 @@ fn a_window_starts_at_0() {
 #[test]
 fn the_scale_stretches_times() {
     assert_eq!(ms(&[10, 20, 40], Window { time_scale: 2.5, ..Window::default() }), [0.0, 25.0, 75.0]);
-    // The horizon is the simulation's.
+    // The horizon counts on the clock of the simulation.
     let options = TraceOptions { horizon: Micros(25_000), ..TraceOptions::default() };
     let workload = trace(&[10, 20, 40], Window { time_scale: 2.5, ..Window::default() }, &options).unwrap();
     assert_eq!(workload.count, Some(2));
@@ -55,7 +55,7 @@ fn the_scale_stretches_times() {
 #[test]
 fn passes_follow_each_other() {
     let window = Window { repeat: twice(), ..Window::default() };
-    // One usual interval, 15 ms, lies between the last arrival of a pass and the first of the next.
+    // One mean inter-arrival time, 15 ms, lies between the last arrival of a pass and the first of the next.
     assert_eq!(ms(&[0, 10, 30], window), [0.0, 10.0, 30.0, 45.0, 55.0, 75.0]);
     let workload = trace(&[0, 10, 30], window, &TraceOptions::default()).unwrap();
     let names = workload.names;
@@ -82,7 +82,7 @@ fn the_first_requests_of_all_passes_are_taken() {
 fn equal_stamps_are_spread_over_their_bin() {
     let window = Window { spread: Some(Micros(3_000_000)), ..Window::default() };
     assert_eq!(ms(&[0, 0, 0, 3_000, 3_000, 9_000], window), [0.0, 1_000.0, 2_000.0, 3_000.0, 4_500.0, 9_000.0]);
-    // Never past the next stamp.
+    // Never past the next timestamp.
     assert_eq!(ms(&[0, 0, 10], window), [0.0, 5.0, 10.0]);
 }
 

@@ -17,7 +17,7 @@ use blis_diag::{name_hint, quoted};
 
 const CLASSES: [&str; 6] = ["", "critical", "standard", "sheddable", "batch", "background"];
 
-/// Prefix length of a group whose clients give none, tokens.
+/// Prefix length of a group without any length, tokens.
 const USUAL_PREFIX: u32 = 50;
 const PREFIX_MAX: u32 = 1 << 24;
 const ROUNDS_MAX: u32 = 1_000_000;

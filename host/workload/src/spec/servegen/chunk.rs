@@ -74,7 +74,7 @@ impl Chunk {
         self.datasets.iter().any(|dataset| dataset.reason_ratio.is_some())
     }
 
-    /// The first row with a rate for whose time there are no lengths.
+    /// The first row that has a rate but, at its time, no lengths.
     fn first_without_lengths(&self) -> Option<&Row> {
         let own = |time| self.datasets.iter().rfind(|dataset| dataset.start <= time);
         self.rows.iter().find(|row| row.rate > 0.0 && !own(row.start).is_some_and(Dataset::is_known))

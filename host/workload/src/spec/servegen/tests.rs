@@ -47,14 +47,14 @@ fn read(folder: &Folder, options: &Options) -> Result<Senders, SpecFileError> {
     load(folder, Path::new("data"), "data", options)
 }
 
-/// As BLIS reads it.
+/// The folder read in BLIS's way.
 const BLIS: ServeGenReading = ServeGenReading::Blis;
 
 fn cohorts(folder: &Folder) -> Result<Vec<Cohort>, SpecFileError> {
     read(folder, &Options { reading: BLIS, ..Options::default() }).map(|senders| senders.cohorts)
 }
 
-/// The folder with other files, as measured.
+/// The folder with other files, read as measured.
 fn changed(files: &[(&'static str, &str)]) -> Result<Senders, SpecFileError> {
     let mut folder = folder();
     folder.0.extend(files.iter().map(|&(name, text)| (name, text.to_owned())));
@@ -98,7 +98,7 @@ fn a_part_of_the_measurements_starts_at_0() {
     assert_eq!(spans, [(0, 500_000_000), (500_000_000, 700_000_000)]);
 }
 
-/// They were one lognormal distribution for all times, without bounds.
+/// Once, all times had one lognormal distribution without bounds.
 #[test]
 fn lengths_are_those_counted_at_the_time() {
     let trace = "0,1,1,Gamma,1,1\n600,1,1,Weibull,1,1\n";
@@ -113,7 +113,7 @@ fn lengths_are_those_counted_at_the_time() {
     let all = |drawn: &[super::super::Drawn], output, ratio: f64| {
         drawn.iter().all(|d| d.request.output_tokens == output && (d.reason_ratio - ratio).abs() < 1e-12)
     };
-    assert!(all(early, 2, 0.8) && all(late, 3, 0.4), "answers, and how much of them is thought");
+    assert!(all(early, 2, 0.8) && all(late, 3, 0.4), "outputs, and the share of reasoning in them");
     assert!(early.iter().all(|d| d.request.input_tokens == 5 && d.request.arrival < Micros(600_000_000)));
     let short = late.iter().filter(|d| d.request.input_tokens == 7).count();
     assert_eq!(short + late.iter().filter(|d| d.request.input_tokens == 9).count(), 600);
@@ -201,7 +201,7 @@ fn an_unknown_pattern_is_not_poisson() {
     ");
 }
 
-/// The first row was taken for a header, and its requests were lost.
+/// Once, the first row was read as a header, and its requests were lost.
 #[test]
 fn a_mark_of_the_encoding_hides_no_row() {
     let dataset = folder().0["chunk-0-dataset.json"].clone();
@@ -225,7 +225,7 @@ fn lengths_of_another_time_come_with_a_warning() {
     );
 }
 
-/// BLIS guesses 512 ± 128 and 128 ± 32 tokens.
+/// BLIS assumes 512 ± 128 and 128 ± 32 tokens.
 #[test]
 fn guessed_lengths_come_with_a_warning() {
     let mut folder = folder();
@@ -259,7 +259,7 @@ fn active_clients_become_cohorts_of_their_time_of_day() {
     assert_eq!(cohorts[0].client.arrival, Arrival::Weibull(Shape::Cv(1.5)));
     assert_eq!(cohorts[1].client.arrival, Arrival::Gamma(Shape::Own { shape: 0.25, scale_us: 2e6 }));
     let Lengths::LogNormal { mu, sigma, .. } = cohorts[1].client.input else { panic!("{:?}", cohorts[1].client.input) };
-    // ln 100 and ln 400 lie 2 ln 2 apart: their mean is ln 200, their standard deviation ln 2.
+    // ln 100 and ln 400 differ by 2 ln 2: their mean is ln 200, their standard deviation ln 2.
     assert!((mu - 200_f64.ln()).abs() < 1e-12 && (sigma - 2_f64.ln()).abs() < 1e-12, "{mu} {sigma}");
     assert_eq!((cohorts[1].population, cohorts[1].client.load), (1, Load::Share(1.0)));
 }
@@ -325,7 +325,7 @@ fn mistakes_are_shown_where_they_are() {
     ");
 }
 
-/// The folder that ServeGen publishes, where it lies beside the repository.
+/// The folder that ServeGen publishes, if it lies beside the repository.
 fn published() -> Option<PathBuf> {
     let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/traces/servegen-deepseek-r1"));
     if path.exists() {
@@ -338,8 +338,8 @@ fn published() -> Option<PathBuf> {
     None
 }
 
-/// 1268 prompt and 1527 answer tokens on average are stated for all 73 clients; here are the 20
-/// largest, at three times of the day.
+/// Means of 1268 input and 1527 output tokens are published for all 73 clients; the folder has the 20 largest, at three
+/// times of the day.
 #[test]
 fn the_published_clients_are_read_as_blis_does() {
     let Some(path) = published() else { return };
@@ -353,10 +353,11 @@ fn the_published_clients_are_read_as_blis_does() {
     assert!((500.0..3000.0).contains(&output), "{output}");
 }
 
-/// Two hours with the begin of another period in them: the whole day takes a minute.
+/// Two hours that contain the begin of another period: the whole day would take a minute.
 const PART: (u32, u32) = (18_000, 25_200);
 
-/// Requests, and how many of each length, over the rows of the part in all files: rate times the distribution of its period.
+/// Number of requests, and of requests by length, over the rows of the part in all files: rate times the distribution
+/// of the period.
 fn mixture(path: &Path, key: &str) -> (f64, BTreeMap<u32, f64>) {
     let (mut requests, mut mixture) = (0.0, BTreeMap::new());
     for entry in std::fs::read_dir(path).unwrap() {
@@ -382,7 +383,7 @@ fn mixture(path: &Path, key: &str) -> (f64, BTreeMap<u32, f64>) {
     (requests, mixture)
 }
 
-/// Lengths that are shorter than, and at most, `tokens`: shares of all.
+/// Shares of lengths below, and of at most, `tokens`.
 fn ranks(mixture: &BTreeMap<u32, f64>, tokens: u32) -> std::ops::RangeInclusive<f64> {
     let all: f64 = mixture.values().sum();
     let below: f64 = mixture.range(..tokens).map(|(_, weight)| weight).sum();
@@ -390,7 +391,7 @@ fn ranks(mixture: &BTreeMap<u32, f64>, tokens: u32) -> std::ops::RangeInclusive<
     below / all - 0.005..=upto / all + 0.005
 }
 
-/// What `blis workload inspect` says of the folder is what is in its files.
+/// `blis workload inspect` shows the figures of the folder's files.
 #[test]
 fn the_published_clients_send_what_was_measured() {
     let Some(path) = published() else { return };

@@ -1,4 +1,4 @@
-//! Several specifications as one: it sends what they send, and what it is written as reads back.
+//! Composed specifications send the requests of their sources, and can be written and read back.
 
 use std::path::Path;
 
@@ -62,7 +62,7 @@ fn composed(files: &[(&str, &str)]) -> Composed {
     composed
 }
 
-/// All that is written of it.
+/// Everything that is written of it.
 fn as_written(spec: &Spec) -> String {
     spec.to_string()
 }
@@ -71,7 +71,7 @@ fn refused(files: &[(&str, &str)]) -> String {
     merge(files.iter().map(|(file, text)| source(file, text)).collect()).expect_err("it is refused").to_string()
 }
 
-/// Requests until `end`, under the seed of the tests.
+/// Requests until `end`, with the seed of the tests.
 fn until(spec: &Spec, end: Micros) -> (Vec<Request>, Names) {
     let horizon = spec.horizon.unwrap_or(end).min(end);
     let options = GenerateOptions { horizon, num_requests: spec.num_requests, ..options() };
@@ -79,7 +79,7 @@ fn until(spec: &Spec, end: Micros) -> (Vec<Request>, Names) {
     (workload.requests.collect(), workload.names)
 }
 
-/// `id`, whatever it is called.
+/// `id`, under any name.
 fn sent(spec: &Spec, end: Micros, id: &str) -> Vec<(Micros, u32, u32, u32)> {
     let (requests, names) = until(spec, end);
     of_client(&requests, &names, id)
@@ -91,20 +91,20 @@ fn rates_add_up_and_every_client_sends_what_it_sent() {
     assert_eq!((spec.aggregate_rate, spec.seed, spec.parts.len(), notes.len()), (16.0, Some(7), 0, 0));
     let shares: Vec<f64> =
         spec.clients.iter().map(|c| if let Load::Share(share) = c.load { share } else { 0.0 }).collect();
-    // 9 and 3 of the chat's 12, 4 of the jobs: of 16 in all.
+    // 9 and 3 of the chat's 12, 4 of the jobs: 16 in total.
     assert!(shares.iter().zip([9.0, 3.0, 4.0]).all(|(share, rate)| (share * 16.0 - rate).abs() < 1e-12), "{shares:?}");
     for (id, text) in [("chat", CHAT), ("help", CHAT), ("batch", JOBS)] {
         let (alone, together) = (sent(&parse(text), secs(500), id), sent(&spec, secs(500), id));
         assert!(alone.len() > 1000 && alone.len().abs_diff(together.len()) <= 1, "{id}: {}", alone.len());
         for (alone, together) in alone.iter().zip(&together) {
-            // The last bit of a rate may differ, and then a µs here and there.
+            // The last bit of a rate may differ, and then some arrivals by a µs.
             assert!(alone.0.0.abs_diff(together.0.0) <= 100, "{id}");
             assert_eq!((alone.1, alone.2, alone.3), (together.1, together.2, together.3), "{id}");
         }
     }
 }
 
-/// Windows, numbers and ends are kept part by part: nothing is shifted by a µs.
+/// Windows, numbers of requests and horizons are kept part by part: no arrival moves by a µs.
 #[test]
 fn what_does_not_add_up_becomes_a_part() {
     let windows = "    lifecycle: { windows: [{ start_us: 0, end_us: 40000000 }, { start_us: 90000000, end_us: 200000000, trace_rate: 2 }] }\n";
@@ -122,7 +122,7 @@ fn what_does_not_add_up_becomes_a_part() {
     assert_eq!(sent(&spec, end, "batch").len(), 100);
     let (many, more) = (sent(&parse(JOBS), end, "batch").len() as f64, sent(&spec, end, "batch@more").len() as f64);
     assert!((many - more).abs() < 2.58 * (2.0 * many).sqrt() * 1.5, "other numbers, the same rate: {many} {more}");
-    // Composed again, parts stay parts.
+    // Composed again, parts remain parts.
     let again = merge(vec![source("x.yaml", &spec.to_string()), source("y.yaml", CHAT)]).unwrap();
     assert_eq!(again.spec.parts.len(), 4);
     for id in ["chat", "help", "batch", "batch@more"] {
@@ -221,7 +221,7 @@ fn what_one_file_cannot_say_is_refused() {
     ");
 }
 
-/// The keys that BLIS does not have are as strict as the others.
+/// The keys that BLIS does not have are checked as strictly as the others.
 #[test]
 fn extensions_are_understood_or_refused() {
     let window = |more: &str| format!("{JOBS}    lifecycle: {{ windows: [{{ end_us: 9000000, {more} }}] }}\n");
@@ -260,7 +260,7 @@ fn extensions_are_understood_or_refused() {
     }
 }
 
-/// A part ends after its number of requests, sessions included, and others go on.
+/// A part ends after its number of requests, sessions included, and others continue.
 #[test]
 fn parts_have_budgets_of_their_own() {
     let turns = "    reasoning: { multi_turn: { max_rounds: 4, think_time_us: 1000 } }\n    closed_loop: false\n";
@@ -271,7 +271,7 @@ fn parts_have_budgets_of_their_own() {
     let by = |id: &str| sent(&spec, Micros::MAX, id);
     assert_eq!(by("batch").len(), 30);
     assert!((30..70).contains(&by("late").len()) && by("late").iter().all(|sent| sent.0 < secs(5)));
-    // In closed loop a part ends as a specification of its own does.
+    // In closed loop a part ends in the same way as a separate specification.
     let waiting = |text: &str| parse(&text.replace("closed_loop: false", "closed_loop: true"));
     let answered = |spec: &Spec, num_requests| {
         let options = GenerateOptions { num_requests, ..options() };
@@ -286,7 +286,7 @@ fn parts_have_budgets_of_their_own() {
 }
 
 proptest! {
-    /// Whatever two specifications say, every client of theirs sends the same in one.
+    /// In the composition of any two specifications, every client sends the same requests as before.
     #[test]
     fn together_is_the_sum_of_the_parts(one in specs(), other in specs()) {
         let named = |spec: Spec, name: &str| {

@@ -25,13 +25,13 @@ const VALUES: [&str; 16] = [
     "empirical",
 ];
 
-/// What is done to one line.
+/// A change of one line.
 #[derive(Clone, Debug)]
 enum Edit {
     Remove,
     Repeat,
     Indent,
-    /// The value behind the n-th colon becomes one of [`VALUES`].
+    /// Replaces the value after the n-th colon by one of [`VALUES`].
     Value(usize, usize),
     Character(usize, char),
 }

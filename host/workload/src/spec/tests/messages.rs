@@ -1,4 +1,4 @@
-//! What is wrong is said with its place and a remedy; what is right is understood.
+//! Mistakes are reported with location and hint; valid specifications are accepted.
 
 use super::super::arrival::Shape;
 use super::*;
@@ -14,7 +14,7 @@ clients:
     output_distribution: { type: constant, params: { value: 10 } }
 ";
 
-/// The client with one line replaced, or more lines behind it.
+/// The client with one line replaced, or with more lines after it.
 fn with(line: &str, by: &str) -> String {
     assert!(CLIENT.contains(line), "{line}");
     CLIENT.replace(line, by)
@@ -208,7 +208,7 @@ fn contradictions_are_refused() {
     ");
 }
 
-/// One file, whatever its name.
+/// A specification of one file with any name.
 struct Only(&'static str);
 
 impl Files for Only {

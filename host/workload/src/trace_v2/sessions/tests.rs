@@ -20,7 +20,7 @@ struct Record {
 
 const RECORD: Record = Record { session: "s", round: 0, arrival: 0, input: 100, think_time: 0, deadline: 0, prefix: 0 };
 
-/// Every answer has 28 tokens.
+/// Every output has 28 tokens.
 fn csv(records: &[Record]) -> String {
     let line = |(id, r): (usize, &Record)| {
         let Record { session, round, arrival, input, think_time, deadline, prefix } = r;
@@ -40,7 +40,7 @@ fn open(records: &[Record], how: ClosedLoop, growth: SessionGrowth, horizon: Mic
     read(csv(records).as_bytes(), "t.csv", &header, &options)
 }
 
-/// Every request in the order in which they arrive, if each ends `takes` µs after that, as `ends` says.
+/// All requests in the order of arrival, if each ends `takes` µs after it, in the way `ends`.
 fn play(workload: Workload, takes: u64, ends: impl Fn(&Request) -> Status) -> (Vec<Request>, SessionStates) {
     let mut follow_ups = workload.follow_ups.expect("closed loop");
     let mut coming: Vec<Request> = workload.requests.collect();
@@ -64,7 +64,7 @@ fn arrivals(requests: &[Request]) -> Vec<(u32, u64)> {
     requests.iter().map(|request| (request.id, request.arrival.0)).collect()
 }
 
-/// Two sessions between which nothing is shared, and a request of none.
+/// Two sessions that share nothing, and a request without session.
 fn two() -> Vec<Record> {
     vec![
         Record { arrival: 100, ..RECORD },
@@ -90,7 +90,7 @@ fn rounds_follow_after_the_recorded_gap() {
 #[test]
 fn think_times_come_from_the_flag_the_column_or_the_gaps() {
     let mut records = two();
-    // Of a first round it means nothing.
+    // It has no effect on a first round.
     records[0].think_time = 9;
     let of = |records: &[Record], think_time: Option<ThinkTime>| {
         let how = ClosedLoop { think_time, ..USUAL };
@@ -158,7 +158,7 @@ fn prompts_grow_where_the_header_says_so() {
     let alone = of(SessionGrowth::None);
     assert_eq!(alone.iter().map(|(tokens, _)| *tokens).collect::<Vec<_>>(), [100, 90, 60]);
     assert!(alone.iter().all(|(_, content)| content.spans() == [Span { first: 0, len: 2 }]));
-    // 40 + 60 + 28 = 128 tokens are 8 blocks; 128 + 50 + 28 = 206 are 12, and the last round leaves none.
+    // 40 + 60 + 28 = 128 tokens are 8 blocks; 128 + 50 + 28 = 206 are 12, and the last round adds none.
     let grown = of(SessionGrowth::Accumulate);
     let expected = [(100, 8), (178, 12), (226, 12)];
     assert_eq!(grown.iter().map(|(tokens, content)| (*tokens, content.shared_blocks())).collect::<Vec<_>>(), expected);
@@ -167,7 +167,7 @@ fn prompts_grow_where_the_header_says_so() {
     assert_eq!(keys[1], (0..12).collect::<Vec<_>>());
 }
 
-/// The next prompt holds what was answered, not what might have been.
+/// The next prompt contains the output that was generated, not the recorded one.
 #[test]
 fn a_short_answer_makes_a_short_context() {
     let records = [RECORD, Record { round: 1, ..RECORD }];
@@ -177,7 +177,7 @@ fn a_short_answer_makes_a_short_context() {
     assert_eq!((first.input_tokens, first.content.shared_blocks()), (100, 8));
     let ended = Outcome { generated_tokens: 27, ..Outcome::new(&first, Status::LengthCapped) };
     let second = follow_ups.next(&ended).expect("the second round");
-    // 127 tokens are 7 full blocks: the last of the eight holds another token now.
+    // 127 tokens are 7 full blocks: the eighth now has another last token.
     assert_eq!((second.input_tokens, second.content.shared_blocks()), (227, 7));
 }
 
@@ -224,7 +224,7 @@ proptest! {
         prop_assert_eq!(drawn, times(3 * takes + 1, Micros::MAX));
     }
 
-    /// Whatever happens, every session that began is in one state, and no round comes before its time.
+    /// In any course of events, every open or ended session is in one state, and no round arrives early.
     #[test]
     fn sessions_are_complete_and_causal(
         rounds in proptest::collection::vec(1_u32..5, 1..8), fates in proptest::collection::vec(0_u8..8, 40),
