@@ -57,12 +57,12 @@ pub struct Presets {
     pub hardware: String,
     /// vLLM release, unless the model has its own.
     pub vllm_version: String,
-    models: BTreeMap<String, Preset>,
+    models: BTreeMap<String, BlackboxPreset>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Preset {
+struct BlackboxPreset {
     tensor_parallel_size: u32,
     vllm_version: Option<String>,
 }

@@ -118,11 +118,11 @@ fn files(path: &Path) -> Result<Vec<std::path::PathBuf>, ConfigError> {
 /// If the content is invalid.
 pub fn parse(path: &Path, text: &str) -> Result<Vec<Hardware>, ConfigError> {
     if path.extension().is_some_and(|end| end == "json") {
-        let table: BTreeMap<String, Entry> =
+        let table: BTreeMap<String, HardwareEntry> =
             serde_json::from_str(text).map_err(|error| with_known_keys(ConfigError::json(path, &error)))?;
         return table.into_iter().map(|(name, entry)| entry.check(path, Some(name))).collect();
     }
-    let entry: Entry = serde_yaml::from_str(text).map_err(|error| with_known_keys(ConfigError::yaml(path, &error)))?;
+    let entry: HardwareEntry = serde_yaml::from_str(text).map_err(|error| with_known_keys(ConfigError::yaml(path, &error)))?;
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     Ok(vec![entry.check(path, stem)?])
 }
@@ -157,7 +157,7 @@ fn with_known_keys(error: ConfigError) -> ConfigError {
 /// A GPU in a file, with the current keys and those of older BLIS versions.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct HardwareEntry {
     name: Option<String>,
     #[serde(default)]
     aliases: Vec<String>,
@@ -265,7 +265,7 @@ impl KernelsEntry {
     }
 }
 
-impl Entry {
+impl HardwareEntry {
     fn check(self, path: &Path, default_name: Option<String>) -> Result<Hardware, ConfigError> {
         let unused = self.unused_keys();
         let name = self.name.or(default_name).unwrap_or_default();

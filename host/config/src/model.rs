@@ -61,7 +61,7 @@ pub fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, Confi
         let list = Diagnostic::new("this is a JSON list").hint("a config is an object: {\"hidden_size\": …}");
         return Err(ConfigError::in_file(&path, list));
     }
-    let keys: Keys = serde_json::from_str(text).map_err(|error| ConfigError::json(&path, &error))?;
+    let keys: ConfigKeys = serde_json::from_str(text).map_err(|error| ConfigError::json(&path, &error))?;
     let mut notes = Vec::new();
     let config = keys.flatten().resolve(name, &mut notes).map_err(|mistake| ConfigError::in_file(&path, mistake))?;
     if let Some(head_dim) = config.head_dim
@@ -83,12 +83,12 @@ macro_rules! keys {
     ($($key:ident: $type:ty),* $(,)?) => {
         #[derive(Default, Deserialize)]
         #[serde(default)]
-        struct Keys {
+        struct ConfigKeys {
             $($key: Option<$type>,)*
-            text_config: Option<Box<Keys>>,
+            text_config: Option<Box<ConfigKeys>>,
         }
 
-        impl Keys {
+        impl ConfigKeys {
             fn flatten(mut self) -> Self {
                 if let Some(text) = self.text_config.take() {
                     $(self.$key = text.$key.or(self.$key);)*
@@ -134,7 +134,7 @@ keys! {
     rope_scaling: Value,
 }
 
-impl Keys {
+impl ConfigKeys {
     fn resolve(self, name: &str, notes: &mut Vec<String>) -> Result<ModelConfig, Diagnostic> {
         let heads = self.num_attention_heads.unwrap_or(0);
         let kv_heads = first_nonzero(&[self.num_key_value_heads, self.num_kv_heads, self.multi_query_group_num]);

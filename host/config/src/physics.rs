@@ -56,12 +56,12 @@ pub struct DeploymentCoefficients {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Coefficients {
     /// Times of the host around the engine.
-    pub alpha: Alpha,
+    pub alpha: AlphaCoefficients,
     /// Weights of the parts of a step.
-    pub beta: Beta,
+    pub beta: BetaCoefficients,
     /// Fitted coefficients with their 95 % intervals, which show how well the data determine them.
     #[serde(default)]
-    pub intervals: Vec<Interval>,
+    pub intervals: Vec<CoefficientInterval>,
     /// Errors on requests that took no part in the fit.
     #[serde(default)]
     pub errors: Vec<RunErrors>,
@@ -71,7 +71,7 @@ pub struct Coefficients {
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "those of `PhysicsAlpha`")]
-pub struct Alpha {
+pub struct AlphaCoefficients {
     pub arrival_us: f64,
     pub input_token_us: f64,
     pub first_token_steps: f64,
@@ -81,7 +81,7 @@ pub struct Alpha {
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "those of `PhysicsBeta`")]
-pub struct Beta {
+pub struct BetaCoefficients {
     pub gemm: f64,
     pub experts: f64,
     pub decode_attention: f64,
@@ -95,7 +95,7 @@ pub struct Beta {
 /// The interval that probably contains a coefficient.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Interval {
+pub struct CoefficientInterval {
     pub coefficient: String,
     /// Lower end of the 95 % interval.
     pub low: f64,
@@ -125,14 +125,14 @@ impl Coefficients {
     /// The α coefficients in the form that the model takes.
     #[must_use]
     pub fn alpha(&self) -> PhysicsAlpha {
-        let Alpha { arrival_us, input_token_us, first_token_steps } = self.alpha;
+        let AlphaCoefficients { arrival_us, input_token_us, first_token_steps } = self.alpha;
         PhysicsAlpha { arrival_us, input_token_us, first_token_steps }
     }
 
     /// The β coefficients in the form that the model takes.
     #[must_use]
     pub fn beta(&self) -> PhysicsBeta {
-        let Beta { gemm, experts, decode_attention, prefill_attention, collectives, layer_us, request_us, step_us } =
+        let BetaCoefficients { gemm, experts, decode_attention, prefill_attention, collectives, layer_us, request_us, step_us } =
             self.beta;
         PhysicsBeta { gemm, experts, decode_attention, prefill_attention, collectives, layer_us, request_us, step_us }
     }

@@ -44,7 +44,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     let hardware = choose_hardware(args, row, &catalogue, &mut notes)?;
     let moe_comm = moe_comm(args, kind, config.as_ref())?;
     let choice =
-        Choice { args, name: &name, config: config.as_ref(), catalogue: &catalogue, hardware, kind, row, moe_comm };
+        Resolution { args, name: &name, config: config.as_ref(), catalogue: &catalogue, hardware, kind, row, moe_comm };
 
     let tensor_parallel_size = choice.tensor_parallel_size(&mut notes)?;
     let (mut alpha, mut beta) = choice.coefficients(tensor_parallel_size, &mut notes)?;
@@ -143,7 +143,7 @@ fn facts(config: Option<&LoadedModel>, hardware: &Hardware, (tp, dp): (u32, u32)
 }
 
 /// The part of the deployment that is resolved first.
-struct Choice<'a> {
+struct Resolution<'a> {
     args: &'a DeploymentArgs,
     name: &'a str,
     config: Option<&'a LoadedModel>,
@@ -154,7 +154,7 @@ struct Choice<'a> {
     moe_comm: MoeComm,
 }
 
-impl Choice<'_> {
+impl Resolution<'_> {
     /// The option, the size of the coefficients' deployment, or the smallest power of two that holds the model.
     fn tensor_parallel_size(&self, notes: &mut Vec<String>) -> Result<u32, ConfigError> {
         if let Some(size) = self.args.tensor_parallel_size.or(self.row.map(|row| row.tensor_parallel_size)) {

@@ -38,15 +38,15 @@ pub const NAMES: [&str; 11] = [
 ];
 
 /// Values of the coefficients: α, then β, in the order of [`NAMES`].
-pub type Weights = [f64; NAMES.len()];
+pub type CoefficientValues = [f64; NAMES.len()];
 
 /// Prior distribution of the coefficients, before any measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prior {
     /// Median of each coefficient.
-    pub values: Weights,
+    pub values: CoefficientValues,
     /// Standard deviation of its logarithm; 0 fixes the coefficient.
-    pub spread: Weights,
+    pub spread: CoefficientValues,
     /// Expected standard deviation of the logarithm of a window's mean end-to-end latency.
     pub e2e_spread: f64,
 }
@@ -62,7 +62,7 @@ impl Prior {
     /// Prior of the coefficients of one deployment, given the general ones: only the fit of the curves to its shapes
     /// differs.
     #[must_use]
-    pub fn around(values: Weights) -> Self {
+    pub fn around(values: CoefficientValues) -> Self {
         Self { values, spread: [0.5, 0.0, 0.2, 0.05, 0.05, 0.05, 0.3, 0.3, 0.5, 1.5, 1.0], e2e_spread: 0.01 }
     }
 }
@@ -70,7 +70,7 @@ impl Prior {
 /// Fitted coefficients and their uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fitted {
-    pub weights: Weights,
+    pub weights: CoefficientValues,
     /// 95 % intervals; equal bounds for a coefficient that was not fitted.
     pub intervals: [(f64, f64); NAMES.len()],
 }
@@ -95,9 +95,9 @@ pub fn calibrate(runs: &[&MeasuredRun], prior: &Prior) -> Result<Fitted, FitErro
     if runs.is_empty() {
         return Err(FitError::nothing(Diagnostic::new("no run is left to fit to").hint("give more runs")));
     }
-    let targets: Vec<Target> = runs.iter().map(|run| Target::new(run)).collect::<Result<_, _>>()?;
+    let targets: Vec<FitTarget> = runs.iter().map(|run| FitTarget::new(run)).collect::<Result<_, _>>()?;
     let free: Vec<usize> = (0..NAMES.len()).filter(|&index| prior.spread[index] > 0.0).collect();
-    let problem = Problem::new(&targets, prior, free)?;
+    let problem = FitProblem::new(&targets, prior, free)?;
     let (problem, _) = LevenbergMarquardt::new()
         .with_patience(2)
         .with_ftol(1e-4)
@@ -119,7 +119,7 @@ pub fn calibrate(runs: &[&MeasuredRun], prior: &Prior) -> Result<Fitted, FitErro
 }
 
 /// A run prepared for the fit: its training part, the requests served at the same time, and the windows of comparison.
-struct Target {
+struct FitTarget {
     run: MeasuredRun,
     /// Numbers of the requests of each window.
     windows: Vec<Vec<usize>>,
@@ -127,7 +127,7 @@ struct Target {
     measured: Vec<(f64, f64)>,
 }
 
-impl Target {
+impl FitTarget {
     fn new(run: &MeasuredRun) -> Result<Self, FitError> {
         /// Number of requests that gives a reliable mean, and maximum number of windows.
         const REQUESTS: usize = 30;
@@ -153,7 +153,7 @@ impl Target {
         let windows: Vec<Vec<usize>> = (0..count)
             .map(|window| numbers[window * numbers.len() / count..(window + 1) * numbers.len() / count].to_vec())
             .collect();
-        let of = |numbers: &Vec<usize>, what: fn(&super::Measured) -> f64| {
+        let of = |numbers: &Vec<usize>, what: fn(&super::MeasuredRequest) -> f64| {
             mean(&numbers.iter().map(|&number| what(&run.requests[number])).collect::<Vec<_>>())
         };
         let measured = windows
@@ -164,7 +164,7 @@ impl Target {
     }
 
     /// Errors of the simulation with these coefficients, one per window and figure, in expected deviations.
-    fn residuals(&self, weights: &Weights, e2e_spread: f64) -> Result<Vec<f64>, FitError> {
+    fn residuals(&self, weights: &CoefficientValues, e2e_spread: f64) -> Result<Vec<f64>, FitError> {
         let mut run = self.run.clone();
         run.deployment.alpha_coeffs = Some(weights[..3].to_vec());
         run.deployment.beta_coeffs = Some(weights[3..].to_vec());
@@ -189,8 +189,8 @@ pub(super) fn robust(r: f64) -> f64 {
 }
 
 /// The least-squares problem: the residuals of all windows, then the distance of each coefficient from its prior.
-struct Problem<'a> {
-    targets: &'a [Target],
+struct FitProblem<'a> {
+    targets: &'a [FitTarget],
     prior: &'a Prior,
     /// Indices of the coefficients that are fitted.
     free: Vec<usize>,
@@ -200,15 +200,15 @@ struct Problem<'a> {
     failed: Option<FitError>,
 }
 
-impl<'a> Problem<'a> {
-    fn new(targets: &'a [Target], prior: &'a Prior, free: Vec<usize>) -> Result<Self, FitError> {
+impl<'a> FitProblem<'a> {
+    fn new(targets: &'a [FitTarget], prior: &'a Prior, free: Vec<usize>) -> Result<Self, FitError> {
         let at = DVector::zeros(free.len());
         let mut problem = Self { targets, prior, free, at, residuals: None, failed: None };
         problem.residuals = Some(problem.evaluate(&problem.at)?);
         Ok(problem)
     }
 
-    fn weights(&self, at: &DVector<f64>) -> Weights {
+    fn weights(&self, at: &DVector<f64>) -> CoefficientValues {
         let mut weights = self.prior.values;
         for (&index, shift) in self.free.iter().zip(at.iter()) {
             weights[index] *= (shift * self.prior.spread[index]).exp();
@@ -230,7 +230,7 @@ impl<'a> Problem<'a> {
     }
 }
 
-impl LeastSquaresProblem<f64, Dyn, Dyn> for Problem<'_> {
+impl LeastSquaresProblem<f64, Dyn, Dyn> for FitProblem<'_> {
     type ParameterStorage = Owned<f64, Dyn>;
     type ResidualStorage = Owned<f64, Dyn>;
     type JacobianStorage = Owned<f64, Dyn, Dyn>;
@@ -277,12 +277,12 @@ impl LeastSquaresProblem<f64, Dyn, Dyn> for Problem<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Measured;
+    use crate::MeasuredRequest;
     use blis_config::DeploymentArgs;
 
     /// A run at two levels of load with the latencies of the simulator itself under `weights`.
-    fn synthetic(weights: &Weights) -> MeasuredRun {
-        let request = |number: u64| Measured {
+    fn synthetic(weights: &CoefficientValues) -> MeasuredRun {
+        let request = |number: u64| MeasuredRequest {
             arrival_us: if number < 400 { number * 150_000 } else { 60_000_000 + (number - 400) * 55_000 },
             input_tokens: 300 + 7 * (number % 40) as u32,
             output_tokens: 100 + (number % 60) as u32,
@@ -324,8 +324,8 @@ mod tests {
         (truth[0], truth[2], truth[3], truth[5], truth[8]) = (4000.0, 1.2, 1.06, 0.93, 20.0);
         let run = synthetic(&truth);
         let fitted = calibrate(&[&run], &Prior::GENERAL).unwrap();
-        let target = Target::new(&run).unwrap();
-        let off = |weights: &Weights| {
+        let target = FitTarget::new(&run).unwrap();
+        let off = |weights: &CoefficientValues| {
             let residuals = target.residuals(weights, 0.02).unwrap();
             residuals.iter().map(|residual| residual * residual).sum::<f64>()
         };

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::replay::Predicted;
-use super::runs::{Measured, MeasuredRun, Split};
+use super::runs::{MeasuredRequest, MeasuredRun, Split};
 
 /// Signed relative errors on one run, %: positive if the simulation is slower.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -59,26 +59,26 @@ pub fn comparable(run: &MeasuredRun, splits: &[Split]) -> Vec<usize> {
     let last = run.requests.last().map_or(0.0, |request| request.arrival_us as f64);
     let mean = run.requests.iter().map(|request| request.e2e_us).sum::<f64>() / run.requests.len().max(1) as f64;
     let limit = if run.cut_off { last - MARGIN * mean } else { f64::INFINITY };
-    let fits = |request: &Measured| splits.contains(&request.split) && request.arrival_us as f64 <= limit;
+    let fits = |request: &MeasuredRequest| splits.contains(&request.split) && request.arrival_us as f64 <= limit;
     (0..run.requests.len()).filter(|&number| fits(&run.requests[number])).collect()
 }
 
 /// Compares the requests of `run` with those numbers; `None` if there are none.
 #[must_use]
 pub fn compare(run: &MeasuredRun, predicted: &[Predicted], numbers: &[usize]) -> Option<Errors> {
-    let pairs: Vec<(&Measured, &Predicted)> =
+    let pairs: Vec<(&MeasuredRequest, &Predicted)> =
         numbers.iter().map(|&number| (&run.requests[number], &predicted[number])).collect();
     if pairs.is_empty() {
         return None;
     }
-    let columns = |measured: fn(&Measured) -> f64, simulated: fn(&Measured, &Predicted) -> f64| {
+    let columns = |measured: fn(&MeasuredRequest) -> f64, simulated: fn(&MeasuredRequest, &Predicted) -> f64| {
         let measured: Vec<f64> = pairs.iter().map(|(request, _)| measured(request)).collect();
         let simulated: Vec<f64> = pairs.iter().map(|(request, predicted)| simulated(request, predicted)).collect();
         (measured, simulated)
     };
     let e2e = columns(|request| request.e2e_us, |_, predicted| predicted.e2e_us);
     let ttft = columns(|request| request.ttft_us, |_, predicted| predicted.ttft_us);
-    let gap = |request: &Measured, predicted: &Predicted| {
+    let gap = |request: &MeasuredRequest, predicted: &Predicted| {
         (predicted.e2e_us - predicted.ttft_us) / f64::from(request.output_tokens.max(2) - 1)
     };
     let itl = pairs
@@ -152,7 +152,7 @@ mod tests {
     use blis_config::DeploymentArgs;
 
     fn run(latencies: &[(f64, f64)]) -> MeasuredRun {
-        let request = |(at, &(ttft_us, e2e_us)): (u64, &(f64, f64))| Measured {
+        let request = |(at, &(ttft_us, e2e_us)): (u64, &(f64, f64))| MeasuredRequest {
             arrival_us: at * 1000,
             input_tokens: 10,
             output_tokens: 11,

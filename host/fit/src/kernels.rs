@@ -271,7 +271,7 @@ fn fitted<P>(
     let deviations =
         |x: &[f64]| -> Vec<f64> { points.iter().map(|point| (us(x, point) / measured(point)).ln()).collect() };
     let residuals = |x: &[f64]| deviations(x).into_iter().map(|deviation| robust(deviation / SPREAD)).collect();
-    let problem = Curve { start, at: DVector::zeros(start.len()), residuals: &residuals };
+    let problem = CurveProblem { start, at: DVector::zeros(start.len()), residuals: &residuals };
     let (problem, _) = LevenbergMarquardt::new().minimize(problem);
     let values = problem.values(&problem.at);
     let mut errors: Vec<f64> = deviations(&values).into_iter().map(|deviation| 100.0 * deviation.abs()).collect();
@@ -286,13 +286,13 @@ fn fitted<P>(
 }
 
 /// Parameters of a curve as logarithms relative to their start values.
-struct Curve<'a> {
+struct CurveProblem<'a> {
     start: &'a [f64],
     at: DVector<f64>,
     residuals: &'a dyn Fn(&[f64]) -> Vec<f64>,
 }
 
-impl Curve<'_> {
+impl CurveProblem<'_> {
     fn values(&self, at: &DVector<f64>) -> Vec<f64> {
         self.start.iter().zip(at.iter()).map(|(start, shift)| start * shift.exp()).collect()
     }
@@ -302,7 +302,7 @@ impl Curve<'_> {
     }
 }
 
-impl LeastSquaresProblem<f64, Dyn, Dyn> for Curve<'_> {
+impl LeastSquaresProblem<f64, Dyn, Dyn> for CurveProblem<'_> {
     type ParameterStorage = Owned<f64, Dyn>;
     type ResidualStorage = Owned<f64, Dyn>;
     type JacobianStorage = Owned<f64, Dyn, Dyn>;

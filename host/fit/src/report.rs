@@ -3,12 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use super::calibrate::{Fitted, NAMES, Prior, Weights, calibrate};
+use super::calibrate::{Fitted, NAMES, Prior, CoefficientValues, calibrate};
 use super::errors::{Errors, comparable};
 use super::runs::{FitError, MeasuredRun, Split};
 use super::validate::{Validated, deployment, validate};
 use blis_config::physics::{
-    Alpha, Beta, CoefficientFile, Coefficients, DeploymentCoefficients, FittedRun, Interval, RunErrors,
+    Alpha, Beta, CoefficientFile, Coefficients, DeploymentCoefficients, FittedRun, CoefficientInterval, RunErrors,
 };
 use blis_config::short_name;
 
@@ -35,7 +35,7 @@ pub struct FitReport {
 }
 
 /// Model, GPU and tensor-parallel size of a measured run.
-type Place = (String, String, u32);
+type MeasuredDeployment = (String, String, u32);
 
 /// Fits general coefficients to all `runs` and those of each deployment to its own runs, and validates them. If there
 /// is a `base`, its general coefficients and its other deployments are kept. `fitted` is the date.
@@ -49,7 +49,7 @@ pub fn fit(
     leave_out: LeaveOut,
 ) -> Result<FitReport, FitError> {
     let runs: Vec<MeasuredRun> = runs.iter().map(split_by_time).collect();
-    let places: Vec<Place> = runs.iter().map(place).collect::<Result<_, _>>()?;
+    let places: Vec<MeasuredDeployment> = runs.iter().map(place).collect::<Result<_, _>>()?;
     let base = match base {
         Some(base) => base,
         None => CoefficientFile {
@@ -71,7 +71,7 @@ pub fn fit(
         workloads_left_out: Vec::new(),
     };
     for here in places.iter().collect::<BTreeSet<_>>() {
-        let own = |at: &(&MeasuredRun, &Place)| at.1 == here;
+        let own = |at: &(&MeasuredRun, &MeasuredDeployment)| at.1 == here;
         let members: Vec<&MeasuredRun> = runs.iter().zip(&places).filter(own).map(|(run, _)| run).collect();
         report.deployment(here, &members, &general, leave_out)?;
     }
@@ -95,9 +95,9 @@ impl FitReport {
     /// The coefficients of one deployment, fitted to its own runs.
     fn deployment(
         &mut self,
-        (model, hardware, tensor_parallel_size): &Place,
+        (model, hardware, tensor_parallel_size): &MeasuredDeployment,
         runs: &[&MeasuredRun],
-        general: &Weights,
+        general: &CoefficientValues,
         leave_out: LeaveOut,
     ) -> Result<(), FitError> {
         let prior = Prior::around(*general);
@@ -150,13 +150,13 @@ fn split_by_time(run: &MeasuredRun) -> MeasuredRun {
     run
 }
 
-fn place(run: &MeasuredRun) -> Result<Place, FitError> {
+fn place(run: &MeasuredRun) -> Result<MeasuredDeployment, FitError> {
     let deployment = deployment(run)?;
     Ok((short_name(&run.deployment.model), deployment.hardware, deployment.tensor_parallel_size))
 }
 
 /// Errors of `run` with the coefficients `weights`, on its requests of `splits`.
-fn test(run: &MeasuredRun, weights: &Weights, splits: &[Split]) -> Result<Validated, FitError> {
+fn test(run: &MeasuredRun, weights: &CoefficientValues, splits: &[Split]) -> Result<Validated, FitError> {
     let mut run = run.clone();
     run.deployment.alpha_coeffs = Some(weights[..3].to_vec());
     run.deployment.beta_coeffs = Some(weights[3..].to_vec());
@@ -180,7 +180,7 @@ fn run_errors(tested: &Validated, requests: &str) -> RunErrors {
 }
 
 /// The coefficients as one list: α, then β.
-fn weights(coefficients: &Coefficients) -> Weights {
+fn weights(coefficients: &Coefficients) -> CoefficientValues {
     let mut weights = [0.0; NAMES.len()];
     let values = coefficients.alpha().to_array().into_iter().chain(coefficients.beta().to_array());
     weights.iter_mut().zip(values).for_each(|(slot, value)| *slot = value);
@@ -191,7 +191,7 @@ fn coefficients(fitted: &Fitted) -> Coefficients {
     let [arrival_us, input_token_us, first_token_steps, beta @ ..] = fitted.weights.map(|weight| rounded(weight, 6));
     let [gemm, experts, decode_attention, prefill_attention, collectives, layer_us, request_us, step_us] = beta;
     let interval = |(coefficient, &(low, high)): (&&str, &(f64, f64))| {
-        (low < high).then(|| Interval {
+        (low < high).then(|| CoefficientInterval {
             coefficient: (*coefficient).to_owned(),
             low: rounded(low, 4),
             high: rounded(high, 4),

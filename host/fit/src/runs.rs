@@ -93,7 +93,7 @@ impl Split {
 
 /// One request with its measured latencies.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Measured {
+pub struct MeasuredRequest {
     /// Arrival since the first arrival of the run, µs.
     pub arrival_us: u64,
     /// Length of the prompt, tokens.
@@ -112,7 +112,7 @@ pub struct Measured {
     pub prompt: Option<u32>,
 }
 
-impl Measured {
+impl MeasuredRequest {
     /// Mean ITL, µs, counted in tokens: load generators publish it counted in events.
     #[must_use]
     pub fn itl_us(&self) -> Option<f64> {
@@ -139,7 +139,7 @@ pub struct MeasuredRun {
     /// Whether later requests of the run are missing in the data.
     pub cut_off: bool,
     /// The requests in the order of arrival.
-    pub requests: Vec<Measured>,
+    pub requests: Vec<MeasuredRequest>,
     /// SHA-256 of the file of requests, hexadecimal.
     pub sha256: String,
 }
@@ -185,7 +185,7 @@ pub fn load(paths: &[PathBuf], options: &RunOptions) -> Result<Vec<MeasuredRun>,
 
 /// A line of `runs.csv`.
 #[derive(Deserialize)]
-struct Entry {
+struct RunEntry {
     run: String,
     model: String,
     gpu: String,
@@ -208,7 +208,7 @@ fn load_catalogue(path: &Path, options: &RunOptions) -> Result<Vec<MeasuredRun>,
     let (text, _) = read(path)?;
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut runs = Vec::new();
-    for entry in rows::<Entry>(path, &text)? {
+    for entry in rows::<RunEntry>(path, &text)? {
         let file = match &entry.requests {
             Some(file) => folder.join(file),
             None => {
@@ -285,7 +285,7 @@ fn load_single(path: &Path, options: &RunOptions) -> Result<MeasuredRun, FitErro
 
 /// The requests of a file, and its SHA-256. With `repeats`, prompts of equal length count as the same prompt, unless
 /// the file distinguishes them.
-fn load_requests(path: &Path, repeats: bool) -> Result<(Vec<Measured>, String), FitError> {
+fn load_requests(path: &Path, repeats: bool) -> Result<(Vec<MeasuredRequest>, String), FitError> {
     let (text, sha256) = read(path)?;
     let json = text.trim_ascii_start().starts_with(b"{");
     let mut requests = if json { timestamps(path, &text)? } else { durations(path, &text, repeats)? };
@@ -303,7 +303,7 @@ fn load_requests(path: &Path, repeats: bool) -> Result<(Vec<Measured>, String), 
 
 /// A line of a file with durations.
 #[derive(Deserialize)]
-struct Row {
+struct RequestRow {
     arrival_us: u64,
     input_tokens: u32,
     output_tokens: u32,
@@ -315,10 +315,10 @@ struct Row {
     prompt: Option<String>,
 }
 
-fn durations(path: &Path, text: &[u8], repeats: bool) -> Result<Vec<Measured>, FitError> {
+fn durations(path: &Path, text: &[u8], repeats: bool) -> Result<Vec<MeasuredRequest>, FitError> {
     let mut prompts = BTreeMap::new();
     let mut requests = Vec::new();
-    for (row, line) in rows::<Row>(path, text)?.into_iter().zip(2..) {
+    for (row, line) in rows::<RequestRow>(path, text)?.into_iter().zip(2..) {
         if row.ok == Some(0) {
             continue;
         }
@@ -340,7 +340,7 @@ fn durations(path: &Path, text: &[u8], repeats: bool) -> Result<Vec<Measured>, F
         }
         let name = row.prompt.filter(|name| !name.is_empty()).or_else(|| repeats.then(|| row.input_tokens.to_string()));
         let next = prompts.len() as u32;
-        requests.push(Measured {
+        requests.push(MeasuredRequest {
             arrival_us: row.arrival_us,
             input_tokens: row.input_tokens,
             output_tokens: row.output_tokens,
@@ -356,7 +356,7 @@ fn durations(path: &Path, text: &[u8], repeats: bool) -> Result<Vec<Measured>, F
 
 /// A line of a file with timestamps, s, as in vLLM's `RequestStateStats`.
 #[derive(Deserialize)]
-struct Stamps {
+struct TimestampRow {
     input_toks: u32,
     output_toks: u32,
     /// Time of day; the other timestamps count from the start of the machine.
@@ -367,14 +367,14 @@ struct Stamps {
     last_token_ts: f64,
 }
 
-fn timestamps(path: &Path, text: &[u8]) -> Result<Vec<Measured>, FitError> {
+fn timestamps(path: &Path, text: &[u8]) -> Result<Vec<MeasuredRequest>, FitError> {
     let mut all = Vec::new();
     for (line, number) in text.lines().zip(1..) {
         let line = line.map_err(|source| FitError::Read { path: path.into(), source })?;
         if line.trim().is_empty() {
             continue;
         }
-        let stamps: Stamps = serde_json::from_str(&line)
+        let stamps: TimestampRow = serde_json::from_str(&line)
             .map_err(|error| FitError::file(path, Some(number), Diagnostic::new(error.to_string())))?;
         let ordered = [stamps.queued_ts, stamps.scheduled_ts, stamps.first_token_ts, stamps.last_token_ts];
         if !ordered.is_sorted() || !stamps.arrival_time.is_finite() || stamps.output_toks == 0 {
@@ -386,7 +386,7 @@ fn timestamps(path: &Path, text: &[u8]) -> Result<Vec<Measured>, FitError> {
     // The two clocks are aligned at the request with the shortest time from arrival to queue.
     let offset = all.iter().map(|stamps| stamps.queued_ts - stamps.arrival_time).fold(f64::INFINITY, f64::min);
     let first = all.iter().map(|stamps| stamps.arrival_time).fold(f64::INFINITY, f64::min);
-    let request = |stamps: &Stamps| Measured {
+    let request = |stamps: &TimestampRow| MeasuredRequest {
         arrival_us: ((stamps.arrival_time - first) * 1e6).round() as u64,
         input_tokens: stamps.input_toks,
         output_tokens: stamps.output_toks,
@@ -443,7 +443,7 @@ mod tests {
                         1000,100,2,20000,40000,1,validation\n\
                         2000,50,1,20000,20000,0,train\n";
 
-    fn durations_of(text: &str, repeats: bool) -> Result<Vec<Measured>, FitError> {
+    fn durations_of(text: &str, repeats: bool) -> Result<Vec<MeasuredRequest>, FitError> {
         durations(Path::new("a.csv"), text.as_bytes(), repeats)
     }
 

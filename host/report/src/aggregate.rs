@@ -4,28 +4,28 @@ use blis_sim::metrics::{Aggregate, Distribution, Report};
 use serde::Serialize;
 
 use super::breakdown::{Breakdown, PublishedGoodput};
-use super::requests::{RequestLog, Requests};
+use super::requests::{RequestLog, RequestsDocument};
 use blis_workload::Names;
 
 /// The document for standard output.
 #[must_use]
 pub fn report_document<'a>(report: &Report, names: &'a Names) -> impl Serialize + 'a {
-    Document::new(report, names, Document::of)
+    AggregateDocument::new(report, names, AggregateDocument::of)
 }
 
 /// The document for the file of `--metrics-path`: the same figures, prefix-cache hit rates, and every request.
 pub fn metrics_document<'a>(report: &Report, log: &'a RequestLog, names: &'a Names) -> impl Serialize + 'a {
-    let with_cache = |id, aggregate: &Aggregate| Document {
+    let with_cache = |id, aggregate: &Aggregate| AggregateDocument {
         cache_hit_rate: Some(aggregate.cache_hit_rate),
-        ..Document::of(id, aggregate)
+        ..AggregateDocument::of(id, aggregate)
     };
-    Document { requests: Some(Requests { log, names }), ..Document::new(report, names, with_cache) }
+    AggregateDocument { requests: Some(RequestsDocument { log, names }), ..AggregateDocument::new(report, names, with_cache) }
 }
 
 /// The figures of the cluster or of one instance. Published fields come first; fields from `still_arriving` on are
 /// additions.
 #[derive(Serialize)]
-struct Document<'a> {
+struct AggregateDocument<'a> {
     instance_id: String,
     completed_requests: u64,
     still_queued: u64,
@@ -89,15 +89,15 @@ struct Document<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     instances: Vec<Self>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    requests: Option<Requests<'a>>,
+    requests: Option<RequestsDocument<'a>>,
 }
 
-impl<'a> Document<'a> {
+impl<'a> AggregateDocument<'a> {
     /// The document of the cluster, with every part built by `of`.
     fn new(report: &Report, names: &'a Names, of: impl Fn(String, &Aggregate) -> Self) -> Self {
         let several = report.instances.len() > 1;
         let instances = report.instances.iter().enumerate().filter(|_| several);
-        Document {
+        AggregateDocument {
             goodput: report.goodput.as_ref().map(|goodput| PublishedGoodput::new(goodput, names)),
             breakdown: Some(Breakdown::new(report, names)),
             instances: instances.map(|(number, instance)| of(format!("instance_{number}"), instance)).collect(),

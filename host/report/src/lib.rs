@@ -23,7 +23,7 @@ pub use export::{About, Export, ExportFormat, Journal};
 pub use file::{FileError, check_target, write_json, write_text};
 pub use log::EventLog;
 pub use plugins::plugins_document;
-pub use requests::{Record, RequestLog};
+pub use requests::{RequestRecord, RequestLog};
 pub use results::results_document;
 pub use summary::{Setting, Summary};
 

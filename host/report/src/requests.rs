@@ -17,18 +17,18 @@ use blis_workload::Names;
 /// An observer that keeps the outcome of every request.
 #[derive(Clone, Debug, Default)]
 pub struct RequestLog {
-    records: Vec<Record>,
+    records: Vec<RequestRecord>,
 }
 
 /// An [`Outcome`] without the fields that no report needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Record {
+pub struct RequestRecord {
     pub arrival: Micros,
-    /// TTFT; [`Record::MISSING`] without a first token.
+    /// TTFT; [`RequestRecord::MISSING`] without a first token.
     ttft: Micros,
-    /// End-to-end latency; [`Record::MISSING`] unless the request completed.
+    /// End-to-end latency; [`RequestRecord::MISSING`] unless the request completed.
     e2e: Micros,
-    /// From arrival to the last admission to the batch; [`Record::MISSING`] if it never entered one.
+    /// From arrival to the last admission to the batch; [`RequestRecord::MISSING`] if it never entered one.
     scheduling_delay: Micros,
     /// Mean ITL of this request, µs.
     pub itl_mean_us: f64,
@@ -49,7 +49,7 @@ pub struct Record {
     pub tags: Tags,
 }
 
-impl Record {
+impl RequestRecord {
     /// Stands for a missing duration, which saves the 8 bytes of an `Option`.
     const MISSING: Micros = Micros(u64::MAX);
 
@@ -75,7 +75,7 @@ impl Record {
     }
 }
 
-impl From<&Outcome> for Record {
+impl From<&Outcome> for RequestRecord {
     fn from(outcome: &Outcome) -> Self {
         Self {
             arrival: outcome.arrival,
@@ -102,14 +102,14 @@ impl RequestLog {
     }
 
     /// The records in the order of arrival, then of their numbers.
-    pub(super) fn by_arrival(&self) -> Vec<&Record> {
+    pub(super) fn by_arrival(&self) -> Vec<&RequestRecord> {
         let mut records: Vec<_> = self.records.iter().collect();
         records.sort_unstable_by_key(|record| (record.arrival, record.id));
         records
     }
 
     /// The records in the order of their numbers.
-    pub(super) fn by_id(&self) -> Vec<&Record> {
+    pub(super) fn by_id(&self) -> Vec<&RequestRecord> {
         let mut records: Vec<_> = self.records.iter().collect();
         records.sort_unstable_by_key(|record| record.id);
         records
@@ -132,12 +132,12 @@ impl Observer for RequestLog {
 
 /// `requests[]` of the metrics file: every request that was neither rejected nor dropped, in the order of arrival.
 /// Published fields come first, in their order, then the additions (from `status` on). A missing value is 0.
-pub(super) struct Requests<'a> {
+pub(super) struct RequestsDocument<'a> {
     pub log: &'a RequestLog,
     pub names: &'a Names,
 }
 
-impl Serialize for Requests<'_> {
+impl Serialize for RequestsDocument<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let records = self.log.by_arrival();
         let served =
@@ -177,7 +177,7 @@ struct RequestJson<'a> {
 }
 
 impl<'a> RequestJson<'a> {
-    fn new(record: &Record, names: &'a Names) -> Self {
+    fn new(record: &RequestRecord, names: &'a Names) -> Self {
         let ms = |duration: Option<Micros>| duration.unwrap_or_default().as_millis_f64();
         Self {
             arrived_at: record.arrival.as_secs_f64(),

@@ -2,7 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
-use super::requests::{Record, RequestLog};
+use super::requests::{RequestRecord, RequestLog};
 use blis_workload::Names;
 
 /// The array of `--results-path`: requests that have both TTFT and end-to-end latency, in the order of their numbers.
@@ -40,7 +40,7 @@ struct ResultJson<'a> {
 }
 
 impl<'a> ResultJson<'a> {
-    fn new(record: &Record, names: &'a Names) -> Option<Self> {
+    fn new(record: &RequestRecord, names: &'a Names) -> Option<Self> {
         Some(Self {
             request_id: record.id,
             ttft_us: record.ttft()?.0,

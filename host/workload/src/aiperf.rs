@@ -16,8 +16,8 @@ use super::error::TraceError;
 use super::json::{self, Label, NANOSECOND, Number, need};
 use super::names::Names;
 use super::prefix::ROOT;
-use super::row::{Row, Said};
-use super::rows::{Intake, Origin, Shared, counted};
+use super::row::{TraceRow, NamedMetadata};
+use super::rows::{Intake, Origin, SharedContents, counted};
 use super::{TraceOptions, Workload};
 use blis_diag::Lines;
 use blis_diag::RowError;
@@ -34,7 +34,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     let (mut failed, mut cancelled, mut warmup) = (0_u64, 0_u64, 0_u64);
     while intake.wants_more() && lines.advance()? {
         let id = intake.next_id()?;
-        let record: Record<'_> = match json::object(lines.text(), &mut scratch) {
+        let record: AiperfRecord<'_> = match json::object(lines.text(), &mut scratch) {
             Ok(record) => record,
             Err(fault) => {
                 intake.bad(lines.locate(fault))?;
@@ -61,15 +61,15 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
             intake.notes.push(format!("{} left out", counted(left_out, what)));
         }
     }
-    intake.finish(Origin::FirstArrival, Shared::default(), names)
+    intake.finish(Origin::FirstArrival, SharedContents::default(), names)
 }
 
 #[derive(Deserialize)]
-struct Record<'a> {
+struct AiperfRecord<'a> {
     #[serde(borrow)]
     metadata: Option<Metadata<'a>>,
     #[serde(default)]
-    metrics: Option<Metrics>,
+    metrics: Option<AiperfMetrics>,
     #[serde(default)]
     error: Option<IgnoredAny>,
 }
@@ -91,19 +91,19 @@ struct Metadata<'a> {
 }
 
 #[derive(Deserialize)]
-struct Metrics {
-    input_sequence_length: Option<Metric>,
+struct AiperfMetrics {
+    input_sequence_length: Option<AiperfMetric>,
     /// Output tokens, including those of reasoning.
-    output_sequence_length: Option<Metric>,
-    output_token_count: Option<Metric>,
+    output_sequence_length: Option<AiperfMetric>,
+    output_token_count: Option<AiperfMetric>,
 }
 
 #[derive(Deserialize)]
-struct Metric {
+struct AiperfMetric {
     value: Number,
 }
 
-fn row(record: &Record<'_>, id: u32, names: &mut Names) -> Result<Row<Said>, RowError> {
+fn row(record: &AiperfRecord<'_>, id: u32, names: &mut Names) -> Result<TraceRow<NamedMetadata>, RowError> {
     let metadata = need(record.metadata.as_ref(), "metadata")?;
     let metrics = need(record.metrics.as_ref(), "metrics")?;
     let arrival = need(metadata.request_start_ns, "request_start_ns")?.micros("request_start_ns", NANOSECOND)?;
@@ -115,7 +115,7 @@ fn row(record: &Record<'_>, id: u32, names: &mut Names) -> Result<Row<Said>, Row
     let session = metadata.conversation_id.as_ref().or(metadata.x_correlation_id.as_ref());
     let session = names.intern(session.map_or("", |Label(name)| name));
     let tags = Tags { session, round_index, ..Tags::default() };
-    Ok(Row { arrival, id, input, output, prefix: ROOT, terms: Said { tags, max_output_tokens: None } })
+    Ok(TraceRow { arrival, id, input, output, prefix: ROOT, terms: NamedMetadata { tags, max_output_tokens: None } })
 }
 
 #[cfg(test)]

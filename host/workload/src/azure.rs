@@ -12,8 +12,8 @@ use std::sync::Arc;
 use super::error::TraceError;
 use super::names::Names;
 use super::prefix::ROOT;
-use super::row::{Row, Unrecorded};
-use super::rows::{Intake, Origin, Shared};
+use super::row::{TraceRow, NoMetadata};
+use super::rows::{Intake, Origin, SharedContents};
 use super::{TraceOptions, Workload, field};
 use blis_diag::Lines;
 use blis_diag::{RowError, quoted};
@@ -27,7 +27,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     let mut intake = Intake::new(&file, options);
     let mut lines = Lines::new(input, &file);
     if lines.advance()? {
-        let (columns, unread) = Columns::of(lines.text()).map_err(|fault| lines.locate(fault))?;
+        let (columns, unread) = AzureColumns::of(lines.text()).map_err(|fault| lines.locate(fault))?;
         intake.notes.extend(unread);
         while intake.wants_more() && lines.advance()? {
             let id = intake.next_id()?;
@@ -37,19 +37,19 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
             }
         }
     }
-    intake.finish(Origin::FirstArrival, Shared::default(), Names::default())
+    intake.finish(Origin::FirstArrival, SharedContents::default(), Names::default())
 }
 
 const NAMES: [&str; 3] = ["TIMESTAMP", "ContextTokens", "GeneratedTokens"];
 
 /// Indices of the three columns, and the number of all columns.
 #[derive(Clone, Copy)]
-struct Columns {
+struct AzureColumns {
     at: [usize; 3],
     all: usize,
 }
 
-impl Columns {
+impl AzureColumns {
     /// The columns of a header line, and a note about those that are not read.
     fn of(header: &[u8]) -> Result<(Self, Option<String>), RowError> {
         let names: Vec<&[u8]> = header.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).collect();
@@ -72,7 +72,7 @@ impl Columns {
     }
 }
 
-fn row(line: &[u8], columns: Columns, id: u32) -> Result<Row, RowError> {
+fn row(line: &[u8], columns: AzureColumns, id: u32) -> Result<TraceRow, RowError> {
     let mut found: [(usize, &[u8]); 3] = [(0, &[]); 3];
     let (mut start, mut fields) = (0, 0);
     for text in line.split(|&byte| byte == b',') {
@@ -87,13 +87,13 @@ fn row(line: &[u8], columns: Columns, id: u32) -> Result<Row, RowError> {
     }
     let [(time_at, time), (input_at, input), (output_at, output)] = found;
     let prompt = |tokens| field::prompt_tokens(tokens, NAMES[1]);
-    Ok(Row {
+    Ok(TraceRow {
         arrival: timestamp(time).map_err(|fault| fault.column_after(time_at))?,
         input: field::count(input, NAMES[1]).and_then(prompt).map_err(|fault| fault.column_after(input_at))?,
         output: field::count(output, NAMES[2]).map_err(|fault| fault.column_after(output_at))?,
         id,
         prefix: ROOT,
-        terms: Unrecorded,
+        terms: NoMetadata,
     })
 }
 

@@ -21,7 +21,7 @@ use super::hashed::HashedPrompts;
 use super::json::{self, Label, Number, SECOND, need};
 use super::names::Names;
 use super::prefix::ROOT;
-use super::row::{Row, Said};
+use super::row::{TraceRow, NamedMetadata};
 use super::rows::{Intake, Origin, counted};
 use super::{TraceOptions, Workload};
 use blis_diag::Lines;
@@ -43,7 +43,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     let mut scratch = Vec::new();
     while intake.wants_more() && lines.advance()? {
         let id = intake.next_id()?;
-        let parsed = json::object(lines.text(), &mut scratch).and_then(|record: Record<'_>| {
+        let parsed = json::object(lines.text(), &mut scratch).and_then(|record: BailianRecord<'_>| {
             let row = row(&record, &prompts, id)?;
             Ok((record, row))
         });
@@ -67,7 +67,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
 }
 
 #[derive(Deserialize)]
-struct Record<'a> {
+struct BailianRecord<'a> {
     #[serde(borrow)]
     chat_id: Option<Label<'a>>,
     #[serde(borrow, default)]
@@ -85,7 +85,7 @@ struct Record<'a> {
     hash_ids: Vec<u64>,
 }
 
-fn row(record: &Record<'_>, prompts: &HashedPrompts, id: u32) -> Result<Row<Said>, RowError> {
+fn row(record: &BailianRecord<'_>, prompts: &HashedPrompts, id: u32) -> Result<TraceRow<NamedMetadata>, RowError> {
     need(record.chat_id.as_ref(), "chat_id")?;
     let arrival = need(record.timestamp, "timestamp")?.micros("timestamp", SECOND)?;
     let input = need(record.input_length, "input_length")?.prompt("input_length")?;
@@ -93,7 +93,7 @@ fn row(record: &Record<'_>, prompts: &HashedPrompts, id: u32) -> Result<Row<Said
     let turn = record.turn.map_or(Ok(1), |turn| turn.count("turn"))?;
     prompts.check(record.hash_ids.len(), input, "hash_ids")?;
     let tags = Tags { round_index: turn.saturating_sub(1), ..Tags::default() };
-    Ok(Row { arrival, id, input, output, prefix: ROOT, terms: Said { tags, max_output_tokens: None } })
+    Ok(TraceRow { arrival, id, input, output, prefix: ROOT, terms: NamedMetadata { tags, max_output_tokens: None } })
 }
 
 /// The chats of all requests so far.
@@ -106,7 +106,7 @@ struct Chats {
 }
 
 impl Chats {
-    fn tags(&mut self, record: &Record<'_>, round_index: u32) -> Tags {
+    fn tags(&mut self, record: &BailianRecord<'_>, round_index: u32) -> Tags {
         let own = record.chat_id.as_ref().map_or("", |Label(id)| id);
         let parent = record.parent_chat_id.as_ref().map_or("-1", |Label(id)| id);
         let session = match self.sessions.get(parent) {

@@ -12,14 +12,14 @@ use super::error::TraceError;
 use super::json::{Documents, Number, SECOND, need};
 use super::names::Names;
 use super::prefix::ROOT;
-use super::row::{Row, Said};
-use super::rows::{Intake, Origin, Shared, counted};
+use super::row::{TraceRow, NamedMetadata};
+use super::rows::{Intake, Origin, SharedContents, counted};
 use super::{TraceOptions, Workload};
 use blis_diag::RowError;
 
 /// One run of a benchmark. All lists have one entry per request.
 #[derive(Default)]
-pub(super) struct Run {
+pub(super) struct BenchRun {
     /// Lengths of the prompts, tokens.
     input_lens: Option<Vec<u32>>,
     output_lens: Option<Vec<u32>>,
@@ -48,11 +48,11 @@ pub(super) fn read(
     file: &str,
     options: &TraceOptions,
     detailed: &str,
-    arrivals: impl Fn(&Run, usize) -> Result<(Vec<u64>, u64), RowError>,
+    arrivals: impl Fn(&BenchRun, usize) -> Result<(Vec<u64>, u64), RowError>,
 ) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
-    let mut documents: Documents<_, Run> = Documents::new(input, &file);
+    let mut documents: Documents<_, BenchRun> = Documents::new(input, &file);
     let (mut base, mut runs, mut failed) = (0_u64, 0_u64, 0_u64);
     while let Some(run) = if intake.wants_more() { documents.next()? } else { None } {
         let located = |fault: RowError| fault.at(&file, documents.line());
@@ -71,8 +71,8 @@ pub(super) fn read(
                     "`input_lens[{index}]` is 0: a prompt has at least one token"
                 ))))?;
             } else if intake.wants_more() {
-                let (arrival, terms) = (base.saturating_add(at), Said::default());
-                intake.add(Row { arrival, id, input, output, prefix: ROOT, terms });
+                let (arrival, terms) = (base.saturating_add(at), NamedMetadata::default());
+                intake.add(TraceRow { arrival, id, input, output, prefix: ROOT, terms });
             }
         }
         base = base.saturating_add(end);
@@ -84,10 +84,10 @@ pub(super) fn read(
     if failed > 0 {
         intake.notes.push(format!("{} left out", counted(failed, "failed request")));
     }
-    intake.finish(Origin::Zero, Shared::default(), Names::default())
+    intake.finish(Origin::Zero, SharedContents::default(), Names::default())
 }
 
-impl Run {
+impl BenchRun {
     /// Input and output lengths, in lists of equal length. `detailed` is the option of the benchmark that writes them.
     fn lengths(&self, detailed: &str) -> Result<(&[u32], &[u32]), RowError> {
         let list = |list: &'_ Option<Vec<u32>>, name: &str| match list {
@@ -120,28 +120,28 @@ impl Run {
     }
 }
 
-impl<'de> Deserialize<'de> for Run {
+impl<'de> Deserialize<'de> for BenchRun {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Keys;
-        impl<'de> Visitor<'de> for Keys {
-            type Value = Run;
+        struct BenchVisitor;
+        impl<'de> Visitor<'de> for BenchVisitor {
+            type Value = BenchRun;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object with the results of a benchmark")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Run, A::Error> {
-                let mut run = Run::default();
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<BenchRun, A::Error> {
+                let mut run = BenchRun::default();
                 while let Some(key) = map.next_key::<String>()? {
                     let twice = match key.as_str() {
                         "input_lens" => {
-                            run.input_lens.replace(map.next_value_seed(List("input_lens", count))?).is_some()
+                            run.input_lens.replace(map.next_value_seed(CheckedList("input_lens", count))?).is_some()
                         }
                         "output_lens" => {
-                            run.output_lens.replace(map.next_value_seed(List("output_lens", count))?).is_some()
+                            run.output_lens.replace(map.next_value_seed(CheckedList("output_lens", count))?).is_some()
                         }
                         "start_times" => {
-                            run.start_times.replace(map.next_value_seed(List("start_times", seconds))?).is_some()
+                            run.start_times.replace(map.next_value_seed(CheckedList("start_times", seconds))?).is_some()
                         }
-                        "errors" => run.errors.replace(map.next_value_seed(List("errors", failed))?).is_some(),
+                        "errors" => run.errors.replace(map.next_value_seed(CheckedList("errors", failed))?).is_some(),
                         "duration" => run.duration.replace(map.next_value::<Number>()?.real()).is_some(),
                         "request_rate" => run.request_rate.replace(map.next_value()?).is_some(),
                         "model_id" => std::mem::replace(&mut run.model, map.next_value()?).is_some(),
@@ -157,7 +157,7 @@ impl<'de> Deserialize<'de> for Run {
                 Ok(run)
             }
         }
-        deserializer.deserialize_map(Keys)
+        deserializer.deserialize_map(BenchVisitor)
     }
 }
 
@@ -170,40 +170,40 @@ fn seconds(item: Number, _: &str) -> Result<f64, RowError> {
 }
 
 /// vLLM writes an error text for every request, an empty one if it succeeded; other tools write `null`.
-fn failed(error: Option<Told>, _: &str) -> Result<bool, RowError> {
-    Ok(error.is_some_and(|Told(told)| told))
+fn failed(error: Option<HasError>, _: &str) -> Result<bool, RowError> {
+    Ok(error.is_some_and(|HasError(told)| told))
 }
 
 /// Whether there is an error text, without the text.
-struct Told(bool);
+struct HasError(bool);
 
-impl<'de> Deserialize<'de> for Told {
+impl<'de> Deserialize<'de> for HasError {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl Visitor<'_> for Text {
-            type Value = Told;
+        struct HasErrorVisitor;
+        impl Visitor<'_> for HasErrorVisitor {
+            type Value = HasError;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an error message")
             }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Told, E> {
-                Ok(Told(!text.is_empty()))
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<HasError, E> {
+                Ok(HasError(!text.is_empty()))
             }
         }
-        deserializer.deserialize_str(Text)
+        deserializer.deserialize_str(HasErrorVisitor)
     }
 }
 
 /// The list of a given name, each of its items converted by a check.
-struct List<I, O>(&'static str, fn(I, &str) -> Result<O, RowError>);
+struct CheckedList<I, O>(&'static str, fn(I, &str) -> Result<O, RowError>);
 
-impl<'de, I: Deserialize<'de>, O> DeserializeSeed<'de> for List<I, O> {
+impl<'de, I: Deserialize<'de>, O> DeserializeSeed<'de> for CheckedList<I, O> {
     type Value = Vec<O>;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<O>, D::Error> {
         deserializer.deserialize_seq(self)
     }
 }
 
-impl<'de, I: Deserialize<'de>, O> Visitor<'de> for List<I, O> {
+impl<'de, I: Deserialize<'de>, O> Visitor<'de> for CheckedList<I, O> {
     type Value = Vec<O>;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the list `{}`", self.0)

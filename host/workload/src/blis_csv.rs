@@ -15,8 +15,8 @@ use super::error::TraceError;
 use super::names::Names;
 use super::prefix::{PrefixTree, ROOT, TokenBlocks, TooManyBlocks};
 use super::records::Records;
-use super::row::{Row, Unrecorded};
-use super::rows::{Intake, Origin, Shared};
+use super::row::{TraceRow, NoMetadata};
+use super::rows::{Intake, Origin, SharedContents};
 use super::{TraceOptions, Workload, field};
 use blis_diag::{RowError, quoted};
 
@@ -39,14 +39,14 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
             Ok(row) => {
                 late = options.window.is_whole() && row.arrival > options.horizon.0;
                 let prefix = contents.path().map_err(|_| intake.too_many("shared KV blocks"))?;
-                intake.add(Row { prefix, ..row });
+                intake.add(TraceRow { prefix, ..row });
             }
             Err(fault) => intake.bad(records.locate(fault))?,
         }
     }
     let (prefixes, renumbered) =
         contents.tree.finish(|depth| depth).map_err(|_| intake.too_many("shared KV blocks"))?;
-    intake.finish(Origin::Zero, Shared { prefixes, renumbered, block_size: None }, Names::default())
+    intake.finish(Origin::Zero, SharedContents { prefixes, renumbered, block_size: None }, Names::default())
 }
 
 /// Shared prefixes of token sequences.
@@ -72,7 +72,7 @@ impl Contents {
 }
 
 /// Parses a row; its input and output tokens are left in `tokens`.
-fn row(record: &ByteRecord, id: u32, tokens: &mut Vec<u32>) -> Result<Row, RowError> {
+fn row(record: &ByteRecord, id: u32, tokens: &mut Vec<u32>) -> Result<TraceRow, RowError> {
     const COLUMNS: usize = 5;
     if record.len() < COLUMNS {
         let fault = RowError::new(format!("{} fields, at least {COLUMNS} are needed", record.len()));
@@ -92,7 +92,7 @@ fn row(record: &ByteRecord, id: u32, tokens: &mut Vec<u32>) -> Result<Row, RowEr
     field::prompt_tokens(input, "number of prefill_tokens")?;
     token_array(&record[4], "decode_tokens", tokens)?;
     let output = field::fits_u32((tokens.len() - input as usize) as u64, "number of decode_tokens")?;
-    Ok(Row { arrival: arrival.0, id, input, output, prefix: ROOT, terms: Unrecorded })
+    Ok(TraceRow { arrival: arrival.0, id, input, output, prefix: ROOT, terms: NoMetadata })
 }
 
 /// Appends the numbers of a JSON array.

@@ -19,8 +19,8 @@ use super::json::{Number, SECOND};
 use super::names::Names;
 use super::prefix::ROOT;
 use super::records::Records;
-use super::row::{Row, Said};
-use super::rows::{Intake, Origin, Shared, counted};
+use super::row::{TraceRow, NamedMetadata};
+use super::rows::{Intake, Origin, SharedContents, counted};
 use super::{TraceOptions, Workload, field};
 use blis_diag::{RowError, quoted};
 
@@ -32,9 +32,9 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
     let mut records = Records::new(input, &file);
-    let (mut said, mut failed) = (Seen::default(), 0_u64);
+    let (mut said, mut failed) = (BurstGptNames::default(), 0_u64);
     if records.advance()? {
-        let columns = Columns::of(&records.record).map_err(|fault| records.locate(fault))?;
+        let columns = BurstGptColumns::of(&records.record).map_err(|fault| records.locate(fault))?;
         while intake.wants_more() && records.advance()? {
             let id = intake.next_id()?;
             match columns.row(&records.record, id, &mut said) {
@@ -47,12 +47,12 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     if failed > 0 {
         intake.notes.push(format!("{} (0 response tokens) left out", counted(failed, "failed request")));
     }
-    intake.finish(Origin::FirstArrival, Shared::default(), said.names)
+    intake.finish(Origin::FirstArrival, SharedContents::default(), said.names)
 }
 
 /// Names so far, and the number of rounds of each session.
 #[derive(Default)]
-struct Seen {
+struct BurstGptNames {
     names: Names,
     turns: FxHashMap<Name, u32>,
 }
@@ -62,7 +62,7 @@ const REQUEST: &str = "Request tokens";
 const RESPONSE: &str = "Response tokens";
 
 /// Indices of the columns, and the number of all columns.
-struct Columns {
+struct BurstGptColumns {
     timestamp: usize,
     request: usize,
     response: usize,
@@ -72,7 +72,7 @@ struct Columns {
     all: usize,
 }
 
-impl Columns {
+impl BurstGptColumns {
     fn of(header: &ByteRecord) -> Result<Self, RowError> {
         let find = |name: &str| header.iter().position(|field| field.trim_ascii() == name.as_bytes());
         let must = |name: &str| {
@@ -94,7 +94,7 @@ impl Columns {
     }
 
     /// The request of a record; `None` if it failed.
-    fn row(&self, record: &ByteRecord, id: u32, said: &mut Seen) -> Result<Option<Row<Said>>, RowError> {
+    fn row(&self, record: &ByteRecord, id: u32, said: &mut BurstGptNames) -> Result<Option<TraceRow<NamedMetadata>>, RowError> {
         if record.len() != self.all {
             return Err(RowError::new(format!("{} fields where the header has {}", record.len(), self.all)));
         }
@@ -114,7 +114,7 @@ impl Columns {
             tags.round_index = *turn;
             *turn += 1;
         }
-        Ok(Some(Row { arrival, id, input, output, prefix: ROOT, terms: Said { tags, max_output_tokens: None } }))
+        Ok(Some(TraceRow { arrival, id, input, output, prefix: ROOT, terms: NamedMetadata { tags, max_output_tokens: None } }))
     }
 }
 

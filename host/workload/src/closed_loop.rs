@@ -10,14 +10,14 @@ use blis_sim::cluster::{FollowUps, SessionStates};
 use blis_sim::outcome::Outcome;
 use blis_sim::request::{Name, Request};
 
-use super::conversation::{EndStatus, Ended};
+use super::conversation::{EndStatus, RequestEnd};
 
-pub(super) trait Sessions {
+pub(super) trait SessionSource {
     /// The next request that does not wait for another one.
     fn start(&mut self) -> Option<Request>;
 
     /// A request of `session`, if any, has ended: the request that follows it.
-    fn ended(&mut self, session: Name, ended: Ended) -> Option<Request>;
+    fn ended(&mut self, session: Name, ended: RequestEnd) -> Option<Request>;
 
     /// Numbers of begun sessions by state.
     fn states(&self) -> SessionStates;
@@ -26,24 +26,24 @@ pub(super) trait Sessions {
 /// Divides `sessions` into the requests that arrive by themselves, and those that follow the ends of others.
 pub(super) fn split<S>(sessions: S) -> (impl Iterator<Item = Request> + Send, Box<dyn FollowUps + Send>)
 where
-    S: Sessions + Send + 'static,
+    S: SessionSource + Send + 'static,
 {
     let shared = Arc::new(Mutex::new(sessions));
-    let answered = Box::new(Shared(Arc::clone(&shared)));
+    let answered = Box::new(SharedSessions(Arc::clone(&shared)));
     (std::iter::from_fn(move || lock(&shared).start()), answered)
 }
 
-struct Shared<S>(Arc<Mutex<S>>);
+struct SharedSessions<S>(Arc<Mutex<S>>);
 
 fn lock<S>(shared: &Mutex<S>) -> MutexGuard<'_, S> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<S: Sessions> FollowUps for Shared<S> {
+impl<S: SessionSource> FollowUps for SharedSessions<S> {
     fn next(&mut self, ended: &Outcome) -> Option<Request> {
         let status = if ended.completed() { EndStatus::Completed } else { EndStatus::Failed };
         let generated_tokens = ended.generated_tokens;
-        lock(&self.0).ended(ended.tags.session, Ended { at: ended.ended_at, generated_tokens, status })
+        lock(&self.0).ended(ended.tags.session, RequestEnd { at: ended.ended_at, generated_tokens, status })
     }
 
     fn states(&self) -> SessionStates {

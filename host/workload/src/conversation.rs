@@ -11,14 +11,14 @@ use blis_sim::units::Micros;
 
 /// Allocates consecutive keys of KV blocks.
 #[derive(Clone, Debug)]
-pub(super) struct Keys {
+pub(super) struct KeyAllocator {
     /// Tokens per KV block.
     block_size: u32,
     /// The next key; `None` if all are used up.
     next: Option<BlockKey>,
 }
 
-impl Keys {
+impl KeyAllocator {
     pub fn new(block_size: NonZeroU32, first: BlockKey) -> Self {
         Self { block_size: block_size.get(), next: Some(first) }
     }
@@ -36,14 +36,14 @@ impl Keys {
 
 /// The tokens of a conversation so far, and the keys of their full blocks.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Context {
+pub(super) struct Conversation {
     pub tokens: u32,
     spans: Vec<Span>,
     /// Number of blocks in `spans`.
     blocks: u32,
 }
 
-impl Context {
+impl Conversation {
     /// A conversation of `tokens` tokens that begins with the blocks of `prefix`.
     pub fn new(tokens: u32, prefix: &[Span]) -> Self {
         let spans: Vec<Span> = prefix.iter().copied().filter(|span| span.len > 0).collect();
@@ -56,7 +56,7 @@ impl Context {
     }
 
     /// Extends the conversation to `tokens` tokens, which later rounds will contain.
-    pub fn extend(&mut self, tokens: u32, keys: &mut Keys) {
+    pub fn extend(&mut self, tokens: u32, keys: &mut KeyAllocator) {
         self.tokens = tokens;
         let more = (tokens / keys.block_size).saturating_sub(self.blocks);
         if more == 0 {
@@ -72,7 +72,7 @@ impl Context {
     }
 
     /// Shortens the conversation to `tokens` tokens, because a round ended early.
-    pub fn shorten(&mut self, tokens: u32, keys: &Keys) {
+    pub fn shorten(&mut self, tokens: u32, keys: &KeyAllocator) {
         self.tokens = tokens;
         let kept = (tokens / keys.block_size).min(self.blocks);
         while self.blocks > kept {
@@ -94,7 +94,7 @@ impl Context {
 
 /// The end of a request of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct RequestEnd {
     /// Time at which the client had the whole output, or at which the request timed out.
     pub at: Micros,
     /// Length of the output in the next round's prompt, tokens.

@@ -189,7 +189,7 @@ impl DistributionSpec {
     /// See [`DistributionSpec::validate`].
     pub fn generate(&self, block_size: NonZeroU32) -> Result<Workload, SpecError> {
         self.validate()?;
-        let requests = Requests::new(self, block_size);
+        let requests = DistributionRequests::new(self, block_size);
         let count = requests.known_count();
         Ok(Workload {
             requests: Box::new(requests),
@@ -259,7 +259,7 @@ fn unknown(what: &'static str, name: &str, known: &[&str]) -> SpecError {
 }
 
 /// Generates requests one at a time.
-struct Requests {
+struct DistributionRequests {
     arrivals: Stream,
     lengths: Stream,
     /// Mean inter-arrival time, µs.
@@ -277,7 +277,7 @@ struct Requests {
     now: Micros,
 }
 
-impl Requests {
+impl DistributionRequests {
     fn new(spec: &DistributionSpec, block_size: NonZeroU32) -> Self {
         // Requests per µs first, then its inverse, so that it is truncated as in BLIS: 10/s is 99 999 µs.
         let interval_us = 1.0 / (spec.rate / 1e6).max(1e-15);
@@ -313,7 +313,7 @@ fn whole_interval(us: f64) -> Micros {
     Micros::from_f64(us).max(Micros(1))
 }
 
-impl Iterator for Requests {
+impl Iterator for DistributionRequests {
     type Item = Request;
 
     fn next(&mut self) -> Option<Request> {

@@ -7,9 +7,9 @@ use std::num::NonZeroU32;
 
 use super::TraceOptions;
 use super::error::TraceError;
-use super::prefix::{Node, PrefixTree, ROOT};
-use super::row::Terms;
-use super::rows::{Intake, Shared};
+use super::prefix::{PathNode, PrefixTree, ROOT};
+use super::row::RequestMetadata;
+use super::rows::{Intake, SharedContents};
 use blis_diag::RowError;
 
 /// The prompts of a trace.
@@ -38,8 +38,8 @@ impl HashedPrompts {
         Err(fault.hint("set the hash block size to that of the trace (Mooncake 512, Bailian 16)"))
     }
 
-    /// Adds a checked prompt of `input` tokens; its node is for [`Row::prefix`](super::row::Row::prefix).
-    pub fn insert<T: Terms>(&mut self, ids: &[u64], input: u32, intake: &Intake<'_, T>) -> Result<Node, TraceError> {
+    /// Adds a checked prompt of `input` tokens; its node is for [`TraceRow::prefix`](super::row::Row::prefix).
+    pub fn insert<T: RequestMetadata>(&mut self, ids: &[u64], input: u32, intake: &Intake<'_, T>) -> Result<PathNode, TraceError> {
         self.short += u64::from(!ids.is_empty() && ids.len() < (input / self.hash_block) as usize);
         if ids.is_empty() {
             return Ok(ROOT);
@@ -48,7 +48,7 @@ impl HashedPrompts {
     }
 
     /// Finds the shared prefixes. Leaves a note if the ids do not cover all prompts.
-    pub fn finish<T: Terms>(self, intake: &mut Intake<'_, T>, block_size: NonZeroU32) -> Result<Shared, TraceError> {
+    pub fn finish<T: RequestMetadata>(self, intake: &mut Intake<'_, T>, block_size: NonZeroU32) -> Result<SharedContents, TraceError> {
         if self.short > 0 {
             let short = self.short;
             intake
@@ -59,6 +59,6 @@ impl HashedPrompts {
         // A path is no longer than a 32-bit prompt, so the quotient fits.
         let blocks_to = |depth: u32| (u64::from(depth) * hash_block / block).min(u64::from(u32::MAX)) as u32;
         let (prefixes, renumbered) = self.tree.finish(blocks_to).map_err(|_| intake.too_many("shared KV blocks"))?;
-        Ok(Shared { prefixes, renumbered, block_size: Some(block_size) })
+        Ok(SharedContents { prefixes, renumbered, block_size: Some(block_size) })
     }
 }

@@ -22,7 +22,7 @@ pub(super) fn object<'a, T: Deserialize<'a>>(line: &'a [u8], scratch: &'a mut Ve
         Ok(record) => return Ok(record),
         Err(error) => error,
     };
-    let mut plain = Plain::default();
+    let mut plain = NanFilter::default();
     scratch.clear();
     scratch.extend(line.iter().map(|&byte| plain.byte(byte)));
     if scratch == line {
@@ -38,7 +38,7 @@ pub(super) fn need<T>(value: Option<T>, name: &str) -> Result<T, RowError> {
 
 /// Bytes of JSON in which `NaN` and `Infinity` outside of strings become `""`, padded so that columns stay the same.
 #[derive(Clone, Copy, Debug, Default)]
-struct Plain {
+struct NanFilter {
     in_string: bool,
     escaped: bool,
     /// The rest of the word that is being replaced.
@@ -46,7 +46,7 @@ struct Plain {
     second: bool,
 }
 
-impl Plain {
+impl NanFilter {
     fn byte(&mut self, byte: u8) -> u8 {
         if let Some((&expected, rest)) = self.rest.split_first() {
             if byte == expected {
@@ -73,7 +73,7 @@ impl Plain {
 
 /// The documents of a JSON file, which may span lines, read without keeping the text.
 pub(super) struct Documents<R: BufRead, T> {
-    documents: serde_json::StreamDeserializer<'static, serde_json::de::IoRead<Source<R>>, T>,
+    documents: serde_json::StreamDeserializer<'static, serde_json::de::IoRead<JsonBytes<R>>, T>,
     file: Arc<str>,
     lines: Arc<AtomicU64>,
     kind: PhantomData<T>,
@@ -82,7 +82,7 @@ pub(super) struct Documents<R: BufRead, T> {
 impl<R: BufRead, T: DeserializeOwned> Documents<R, T> {
     pub fn new(input: R, file: &Arc<str>) -> Self {
         let lines = Arc::new(AtomicU64::new(1));
-        let source = Source { input, lines: Arc::clone(&lines), plain: Plain::default(), started: false };
+        let source = JsonBytes { input, lines: Arc::clone(&lines), plain: NanFilter::default(), started: false };
         let documents = serde_json::Deserializer::from_reader(source).into_iter();
         Self { documents, file: Arc::clone(file), lines, kind: PhantomData }
     }
@@ -108,14 +108,14 @@ impl<R: BufRead, T: DeserializeOwned> Documents<R, T> {
 }
 
 /// The bytes that [`Documents`] reads.
-struct Source<R> {
+struct JsonBytes<R> {
     input: R,
     lines: Arc<AtomicU64>,
-    plain: Plain,
+    plain: NanFilter,
     started: bool,
 }
 
-impl<R: BufRead> Read for Source<R> {
+impl<R: BufRead> Read for JsonBytes<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut available = self.input.fill_buf()?;
         if !std::mem::replace(&mut self.started, true) && available.starts_with(b"\xef\xbb\xbf") {
@@ -228,8 +228,8 @@ pub(super) struct Label<'a>(pub Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Label<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl<'de> Visitor<'de> for Text {
+        struct LabelVisitor;
+        impl<'de> Visitor<'de> for LabelVisitor {
             type Value = Label<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a name or a whole number")
@@ -247,7 +247,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Label<'a> {
                 Ok(Label(number.to_string().into()))
             }
         }
-        deserializer.deserialize_any(Text)
+        deserializer.deserialize_any(LabelVisitor)
     }
 }
 
@@ -257,7 +257,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[derive(Deserialize, Debug, PartialEq)]
-    struct Record<'a> {
+    struct NumberRecord<'a> {
         n: Option<Number>,
         #[serde(borrow, default)]
         name: Option<Label<'a>>,
@@ -265,7 +265,7 @@ mod tests {
 
     fn number(text: &str) -> Result<Option<Number>, String> {
         let mut scratch = Vec::new();
-        object::<Record<'_>>(format!("{{\"x\": 1, \"n\": {text}}}").as_bytes(), &mut scratch)
+        object::<NumberRecord<'_>>(format!("{{\"x\": 1, \"n\": {text}}}").as_bytes(), &mut scratch)
             .map(|record| record.n)
             .map_err(|fault| format!("{}: {}", fault.column.unwrap_or(0), fault.what()))
     }
@@ -292,7 +292,7 @@ mod tests {
     fn what_python_writes_for_no_number_is_passed_over() {
         let line = br#"{"a": [NaN, Infinity, "NaN \" Infinity", {"b": NaN}], "n": 7, "name": "NaN"}"#;
         let mut scratch = Vec::new();
-        let record: Record<'_> = object(line, &mut scratch).unwrap();
+        let record: NumberRecord<'_> = object(line, &mut scratch).unwrap();
         assert_eq!((record.n, record.name), (Some(Number::Whole(7)), Some(Label("NaN".into()))));
     }
 
@@ -312,7 +312,7 @@ mod tests {
         #[test]
         fn json_without_nan_is_left_alone(text in "\\PC{0,20}", n: f64) {
             let line = serde_json::json!({ "text": text, "n": n }).to_string();
-            let mut plain = Plain::default();
+            let mut plain = NanFilter::default();
             let after: Vec<u8> = line.bytes().map(|byte| plain.byte(byte)).collect();
             prop_assert_eq!(after, line.into_bytes());
         }

@@ -22,7 +22,7 @@ use super::hashed::HashedPrompts;
 use super::json::{self, Label, MILLISECOND, Number, need};
 use super::names::Names;
 use super::prefix::ROOT;
-use super::row::{Row, Said};
+use super::row::{TraceRow, NamedMetadata};
 use super::rows::{Intake, Origin};
 use super::trace_v2::{Extra, Later, SessionGrowth};
 use super::{TraceOptions, Workload};
@@ -41,8 +41,8 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     let mut intake = Intake::new(&file, options);
     let mut lines = Lines::new(input, &file);
     let mut prompts = HashedPrompts::new(options, HASH_BLOCK_TOKENS);
-    let (mut names, mut turns) = (Names::default(), Turns::default());
-    let (mut stamps, mut scratch) = (Stamps::default(), Vec::new());
+    let (mut names, mut turns) = (Names::default(), SessionTurns::default());
+    let (mut stamps, mut scratch) = (TimestampNotes::default(), Vec::new());
     turns.waits = options.closed_loop.is_some();
     while intake.wants_more() && lines.advance()? {
         let id = intake.next_id()?;
@@ -78,7 +78,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
 
 /// The rounds of sessions.
 #[derive(Default)]
-struct Turns {
+struct SessionTurns {
     /// Whether rounds wait for the end of the round before (closed loop).
     waits: bool,
     /// Number of the next round, and arrival of the last one, µs.
@@ -87,12 +87,12 @@ struct Turns {
     delays: Vec<Option<Micros>>,
 }
 
-impl Turns {
+impl SessionTurns {
     /// Numbers the rounds of `rows` in the order of time, whatever the order of the lines. Returns the properties of
     /// each row for closed loop.
-    fn in_order(&mut self, rows: &mut [Row<Said>]) -> Vec<Extra> {
+    fn in_order(&mut self, rows: &mut [TraceRow<NamedMetadata>]) -> Vec<Extra> {
         let delays = self.delays.iter().map(|delay| delay.unwrap_or(Micros::ZERO));
-        let extra = |(row, think_time): (&Row<Said>, _)| Extra { own: row.input, think_time, patience: None };
+        let extra = |(row, think_time): (&TraceRow<NamedMetadata>, _)| Extra { own: row.input, think_time, patience: None };
         let mut extras: Vec<Extra> = rows.iter().zip(delays).map(extra).collect();
         let mut order: Vec<usize> = (0..rows.len()).filter(|&at| rows[at].terms.tags.session != Name::NONE).collect();
         order.sort_by_key(|&at| rows[at].arrival);
@@ -110,7 +110,7 @@ impl Turns {
     }
 
     /// `row`, with its session and round.
-    fn place(&mut self, record: &Record<'_>, mut row: Row<Said>, names: &mut Names) -> Result<Row<Said>, RowError> {
+    fn place(&mut self, record: &MooncakeRecord<'_>, mut row: TraceRow<NamedMetadata>, names: &mut Names) -> Result<TraceRow<NamedMetadata>, RowError> {
         let delay = record.delay.map(|ms| ms.micros("delay", MILLISECOND)).transpose()?;
         let session = record.session_id.as_ref().map_or(Name::NONE, |Label(name)| names.intern(name));
         let before = self.by_session.get(&session).copied().filter(|_| session != Name::NONE);
@@ -143,7 +143,7 @@ impl Turns {
 }
 
 #[derive(Deserialize)]
-struct Record<'a> {
+struct MooncakeRecord<'a> {
     /// Time of arrival, ms from the start of the trace.
     timestamp: Option<Number>,
     input_length: Option<Number>,
@@ -163,8 +163,8 @@ fn parse<'a>(
     scratch: &'a mut Vec<u8>,
     prompts: &HashedPrompts,
     id: u32,
-) -> Result<(Record<'a>, Row<Said>), RowError> {
-    let record: Record<'_> = json::object(line, scratch)?;
+) -> Result<(MooncakeRecord<'a>, TraceRow<NamedMetadata>), RowError> {
+    let record: MooncakeRecord<'_> = json::object(line, scratch)?;
     let arrival = record.timestamp.map_or(Ok(0), |ms| ms.micros("timestamp", MILLISECOND))?;
     let input = match (record.input_length, &record.text_input) {
         (None, Some(_)) => {
@@ -175,12 +175,12 @@ fn parse<'a>(
     };
     let output = need(record.output_length, "output_length")?.count("output_length")?;
     prompts.check(record.hash_ids.len(), input, "hash_ids")?;
-    Ok((record, Row { arrival, id, input, output, prefix: ROOT, terms: Said::default() }))
+    Ok((record, TraceRow { arrival, id, input, output, prefix: ROOT, terms: NamedMetadata::default() }))
 }
 
 /// Irregularities of the rows, for the notes.
 #[derive(Default)]
-struct Stamps {
+struct TimestampNotes {
     rows: u64,
     distinct: u64,
     last: Option<u64>,
@@ -188,8 +188,8 @@ struct Stamps {
     delays: u64,
 }
 
-impl Stamps {
-    fn add(&mut self, row: Row<Said>, delayed: bool) {
+impl TimestampNotes {
+    fn add(&mut self, row: TraceRow<NamedMetadata>, delayed: bool) {
         self.rows += 1;
         self.distinct += u64::from(self.last != Some(row.arrival));
         self.last = Some(row.arrival);

@@ -23,8 +23,8 @@ use super::error::TraceError;
 use super::json::{Documents, NANOSECOND, Number, need};
 use super::names::Names;
 use super::prefix::ROOT;
-use super::row::{Row, Said};
-use super::rows::{Intake, Origin, Shared, counted};
+use super::row::{TraceRow, NamedMetadata};
+use super::rows::{Intake, Origin, SharedContents, counted};
 use super::{TraceOptions, Workload, field};
 use blis_diag::RowError;
 
@@ -35,8 +35,8 @@ use blis_diag::RowError;
 pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
-    let mut documents: Documents<_, Document> = Documents::new(input, &file);
-    let mut requests = Requests::default();
+    let mut documents: Documents<_, OtlpDocument> = Documents::new(input, &file);
+    let mut requests = SpanRequests::default();
     while let Some(document) = documents.next()? {
         for resource in document.resource_spans {
             for span in resource.scope_spans.into_iter().flat_map(|scope| scope.spans) {
@@ -71,38 +71,38 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     if requests.others > 0 {
         intake.notes.push(format!("{} of other names skipped", counted(requests.others, "span")));
     }
-    intake.finish(Origin::FirstArrival, Shared::default(), Names::default())
+    intake.finish(Origin::FirstArrival, SharedContents::default(), Names::default())
 }
 
 /// The spans read so far, grouped into requests.
 #[derive(Default)]
-struct Requests {
-    seen: Vec<Seen>,
+struct SpanRequests {
+    seen: Vec<SpanRequest>,
     by_span: FxHashMap<String, usize>,
     by_id: FxHashMap<String, usize>,
     /// Child spans, because their parents may come later.
-    children: Vec<Seen>,
+    children: Vec<SpanRequest>,
     /// Number of spans with other names.
     others: u64,
 }
 
-impl Requests {
-    fn take(&mut self, seen: Seen) {
+impl SpanRequests {
+    fn take(&mut self, seen: SpanRequest) {
         match seen.kind {
-            Kind::Request => match seen.id.as_ref().and_then(|id| self.by_id.get(id).copied()) {
+            SpanRole::Request => match seen.id.as_ref().and_then(|id| self.by_id.get(id).copied()) {
                 Some(at) => {
                     self.by_span.extend(seen.span.clone().map(|span| (span, at)));
                     self.seen[at].join(seen);
                 }
                 None => self.add(seen),
             },
-            Kind::Core => self.children.push(seen),
-            Kind::Other if seen.id.is_some() => self.children.push(seen),
-            Kind::Other => self.others += 1,
+            SpanRole::Core => self.children.push(seen),
+            SpanRole::Other if seen.id.is_some() => self.children.push(seen),
+            SpanRole::Other => self.others += 1,
         }
     }
 
-    fn add(&mut self, seen: Seen) {
+    fn add(&mut self, seen: SpanRequest) {
         self.by_span.extend(seen.span.clone().map(|span| (span, self.seen.len())));
         self.by_id.extend(seen.id.clone().map(|id| (id, self.seen.len())));
         self.seen.push(seen);
@@ -113,7 +113,7 @@ impl Requests {
             let same = child.id.as_ref().and_then(|id| self.by_id.get(id));
             let parent = same.or_else(|| child.parent.as_ref().and_then(|parent| self.by_span.get(parent)));
             match parent.copied() {
-                Some(at) if child.kind == Kind::Core && self.seen[at].core_id.is_some() => {
+                Some(at) if child.kind == SpanRole::Core && self.seen[at].core_id.is_some() => {
                     let parent = &self.seen[at];
                     if parent.core_id == child.id {
                         self.seen[at].join(child);
@@ -125,13 +125,13 @@ impl Requests {
                     }
                 }
                 Some(at) => {
-                    if child.kind == Kind::Core {
+                    if child.kind == SpanRole::Core {
                         self.by_id.extend(child.id.clone().map(|id| (id, at)));
                         self.seen[at].core_id = child.id.clone();
                     }
                     self.seen[at].join(child);
                 }
-                None if child.kind == Kind::Core => self.add(child),
+                None if child.kind == SpanRole::Core => self.add(child),
                 None => self.others += 1,
             }
         }
@@ -139,7 +139,7 @@ impl Requests {
 }
 
 #[derive(Deserialize)]
-struct Document {
+struct OtlpDocument {
     #[serde(rename = "resourceSpans")]
     resource_spans: Vec<ResourceSpans>,
 }
@@ -153,11 +153,11 @@ struct ResourceSpans {
 #[derive(Deserialize)]
 struct ScopeSpans {
     #[serde(default)]
-    spans: Vec<Span>,
+    spans: Vec<OtlpSpan>,
 }
 
 #[derive(Deserialize)]
-struct Span {
+struct OtlpSpan {
     #[serde(default, rename = "traceId")]
     trace: String,
     #[serde(default, rename = "spanId")]
@@ -172,13 +172,13 @@ struct Span {
     #[serde(default)]
     attributes: Attributes,
     #[serde(default)]
-    events: Vec<Event>,
+    events: Vec<SpanEvent>,
     #[serde(default)]
-    status: serde_json::Value,
+    status: serde_json::AttributeValue,
 }
 
 #[derive(Deserialize)]
-struct Event {
+struct SpanEvent {
     #[serde(default)]
     name: String,
     #[serde(default, rename = "timeUnixNano")]
@@ -202,7 +202,7 @@ struct Attributes {
 
 /// The role of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum SpanRole {
     Request,
     /// The engine's part of a request.
     Core,
@@ -210,8 +210,8 @@ enum Kind {
 }
 
 /// The properties of a request that its spans contain.
-struct Seen {
-    kind: Kind,
+struct SpanRequest {
+    kind: SpanRole,
     /// Line of its first span.
     line: u64,
     span: Option<String>,
@@ -233,8 +233,8 @@ struct Seen {
     failed: bool,
 }
 
-impl Span {
-    fn seen(self, line: u64) -> Seen {
+impl OtlpSpan {
+    fn seen(self, line: u64) -> SpanRequest {
         let own = self.attributes;
         let find = |wanted: &[&str]| {
             self.events.iter().find(|event| event.name.rsplit('.').next().is_some_and(|name| wanted.contains(&name)))
@@ -247,18 +247,18 @@ impl Span {
         let finish = self.events.iter().filter_map(|event| event.attributes.finish.as_deref());
         let status = &self.status["code"];
         let kind = match self.name.as_str() {
-            "llm_request" => Kind::Request,
-            _ if arrived.is_some() => Kind::Request,
-            "llm_core" => Kind::Core,
-            _ => Kind::Other,
+            "llm_request" => SpanRole::Request,
+            _ if arrived.is_some() => SpanRole::Request,
+            "llm_core" => SpanRole::Core,
+            _ => SpanRole::Other,
         };
         let span = |span: &str| (!span.is_empty()).then(|| format!("{} {span}", self.trace));
-        Seen {
+        SpanRequest {
             kind,
             line,
             span: span(&self.id),
             parent: self.parent.as_deref().and_then(span),
-            core_id: own.id.clone().filter(|_| kind == Kind::Core),
+            core_id: own.id.clone().filter(|_| kind == SpanRole::Core),
             arrived,
             start: self.start,
             prefill: highest(|attributes| attributes.prefill),
@@ -295,7 +295,7 @@ fn either(a: Option<Number>, b: Option<Number>, choose: fn(Number, Number) -> Nu
     }
 }
 
-impl Seen {
+impl SpanRequest {
     /// Adds another span of the same request.
     fn join(&mut self, other: Self) {
         let lower: fn(Number, Number) -> Number = |a, b| if b.real() < a.real() { b } else { a };
@@ -320,7 +320,7 @@ impl Seen {
         self.completion.or(self.decoded)
     }
 
-    fn row(&self, id: u32) -> Result<Row<Said>, RowError> {
+    fn row(&self, id: u32) -> Result<TraceRow<NamedMetadata>, RowError> {
         let arrival = need(self.arrived.or(self.start), "startTimeUnixNano")?;
         let arrival = arrival.micros("startTimeUnixNano", NANOSECOND)?;
         let input = need(self.prompt.or(self.prefill), "gen_ai.usage.prompt_tokens")?;
@@ -328,16 +328,16 @@ impl Seen {
         let output = need(self.completion(), "gen_ai.usage.completion_tokens")?;
         let output = output.count("gen_ai.usage.completion_tokens")?;
         let max_output_tokens = self.max_tokens.map(|tokens| tokens.count("gen_ai.request.max_tokens")).transpose()?;
-        let terms = Said { max_output_tokens, ..Said::default() };
-        Ok(Row { arrival, id, input, output, prefix: ROOT, terms })
+        let terms = NamedMetadata { max_output_tokens, ..NamedMetadata::default() };
+        Ok(TraceRow { arrival, id, input, output, prefix: ROOT, terms })
     }
 }
 
 impl<'de> Deserialize<'de> for Attributes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Pairs;
-        impl<'de> Visitor<'de> for Pairs {
-            type Value = Attributes;
+        struct AttributeVisitor;
+        impl<'de> Visitor<'de> for AttributeVisitor {
+            type AttributeValue = Attributes;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list of attributes")
             }
@@ -349,7 +349,7 @@ impl<'de> Deserialize<'de> for Attributes {
                 Ok(all)
             }
         }
-        deserializer.deserialize_seq(Pairs)
+        deserializer.deserialize_seq(AttributeVisitor)
     }
 }
 
@@ -358,13 +358,13 @@ struct Attribute {
     #[serde(default)]
     key: String,
     #[serde(default)]
-    value: Option<Value>,
+    value: Option<AttributeValue>,
 }
 
 /// The types of values that are read. Integers are written as text.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Value {
+struct AttributeValue {
     #[serde(rename = "intValue")]
     int: Option<Number>,
     #[serde(rename = "doubleValue")]
@@ -376,7 +376,7 @@ struct Value {
 }
 
 impl Attributes {
-    fn take(&mut self, key: &str, value: Value) -> Result<(), String> {
+    fn take(&mut self, key: &str, value: AttributeValue) -> Result<(), String> {
         let number = value.int.or(value.double);
         let slot = match (key, key.rsplit('.').next().unwrap_or_default()) {
             ("gen_ai.request.id", _) | (_, "request_id") => {
@@ -528,9 +528,9 @@ mod tests {
     }
 
     /// Arrival, input tokens, output tokens, limit of output tokens.
-    type Asked = (u64, u32, u32, Option<u32>);
+    type RequestFields = (u64, u32, u32, Option<u32>);
 
-    fn read_in(lines: &[String]) -> (Vec<String>, Vec<Asked>) {
+    fn read_in(lines: &[String]) -> (Vec<String>, Vec<RequestFields>) {
         let workload = trace(&lines.join("\n")).unwrap();
         let seen = workload.requests.map(|r| (r.arrival.0, r.input_tokens, r.output_tokens, r.max_output_tokens));
         (workload.notes, seen.collect())

@@ -27,15 +27,15 @@ pub struct Profile {
     /// Most requests within one second that begins with an arrival.
     pub peak_requests_per_s: u64,
     /// Input tokens per request.
-    pub input_tokens: Lengths,
+    pub input_tokens: LengthFigures,
     /// Output tokens per request.
-    pub output_tokens: Lengths,
+    pub output_tokens: LengthFigures,
     /// Share of all input tokens that hit an unlimited prefix cache, in full KV blocks; 0 to 1.
     pub ideal_prefix_hit: f64,
     /// Tokens per block of that cache.
     pub block_size: u32,
     /// Sessions, and the requests in them.
-    pub sessions: Sessions,
+    pub sessions: SessionFigures,
     /// Requests by service class; empty if no request has one. The same for the fields below.
     pub classes: BTreeMap<String, u64>,
     pub tenants: BTreeMap<String, u64>,
@@ -48,7 +48,7 @@ pub struct Profile {
 
 /// Lengths of inputs or outputs, tokens. Percentiles are values that occur: nearest rank.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Lengths {
+pub struct LengthFigures {
     /// Sum over all requests, tokens.
     pub total: u64,
     pub mean: f64,
@@ -65,7 +65,7 @@ pub struct Lengths {
 
 /// Number and length of the sessions.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Sessions {
+pub struct SessionFigures {
     pub count: u64,
     /// Requests that belong to a session.
     pub requests: u64,
@@ -81,13 +81,13 @@ impl Profile {
     #[must_use]
     pub fn of(workload: Workload, block_size: u32) -> Option<Self> {
         let Workload { requests, names, .. } = workload;
-        let mut seen = Seen::default();
+        let mut seen = ProfileCounts::default();
         requests.for_each(|request| seen.add(&request, block_size));
         let (&first, &last) = (seen.arrivals.first()?, seen.arrivals.last()?);
         let count = seen.arrivals.len() as u64;
         let span_s = (last - first) as f64 / 1e6;
         let known = (last > first).then_some(());
-        let input_tokens = Lengths::of(seen.inputs);
+        let input_tokens = LengthFigures::of(seen.inputs);
         Some(Self {
             requests: count,
             span_s,
@@ -96,9 +96,9 @@ impl Profile {
             peak_requests_per_s: peak(&seen.arrivals),
             ideal_prefix_hit: seen.hit as f64 / input_tokens.total as f64,
             input_tokens,
-            output_tokens: Lengths::of(seen.outputs),
+            output_tokens: LengthFigures::of(seen.outputs),
             block_size,
-            sessions: Sessions {
+            sessions: SessionFigures {
                 count: seen.sessions.len() as u64,
                 requests: seen.sessions.values().sum(),
                 turns_max: seen.sessions.values().copied().max().unwrap_or(0),
@@ -114,7 +114,7 @@ impl Profile {
 
 /// Sums over the requests read so far.
 #[derive(Default)]
-struct Seen {
+struct ProfileCounts {
     /// Arrival times in the order of the requests, µs.
     arrivals: Vec<u64>,
     inputs: Vec<u32>,
@@ -130,7 +130,7 @@ struct Seen {
     clients: BTreeMap<Name, u64>,
 }
 
-impl Seen {
+impl ProfileCounts {
     fn add(&mut self, request: &Request, block_size: u32) {
         self.arrivals.push(request.arrival.0);
         self.inputs.push(request.input_tokens);
@@ -189,7 +189,7 @@ fn by_text(counts: &BTreeMap<Name, u64>, names: &Names) -> BTreeMap<String, u64>
     texts.map(|(&name, &count)| (session_text(names.texts(), name).into_owned(), count)).collect()
 }
 
-impl Lengths {
+impl LengthFigures {
     fn of(mut all: Vec<u32>) -> Self {
         all.sort_unstable();
         let rank = |share: f64| all.get(((share * all.len() as f64).ceil() as usize).saturating_sub(1)).copied();

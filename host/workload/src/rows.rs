@@ -9,9 +9,9 @@ use blis_sim::units::Micros;
 
 use super::error::{Skipped, TraceError};
 use super::names::Names;
-use super::prefix::{Node, ROOT, SharedPrefixes};
-use super::row::{Row, Terms};
-use super::window::{Arrival, Rounds};
+use super::prefix::{PathNode, ROOT, SharedPrefixes};
+use super::row::{TraceRow, RequestMetadata};
+use super::window::{ScheduledArrival, TracePasses};
 use super::{TraceOptions, Workload};
 use blis_diag::{Diagnostic, quoted};
 
@@ -36,13 +36,13 @@ pub(super) struct Intake<'a, T> {
     /// See [`Workload::aside`] for the meaning.
     pub aside: BTreeSet<&'static str>,
     /// The rows in the order of the file.
-    pub rows: Vec<Row<T>>,
+    pub rows: Vec<TraceRow<T>>,
     options: &'a TraceOptions,
     skipped: Skipped,
     rows_seen: u64,
 }
 
-impl<'a, T: Terms> Intake<'a, T> {
+impl<'a, T: RequestMetadata> Intake<'a, T> {
     pub fn new(file: &Arc<str>, options: &'a TraceOptions) -> Self {
         let (rows, skipped) = (Vec::new(), Skipped::default());
         Self { file: Arc::clone(file), notes: Vec::new(), aside: BTreeSet::new(), options, rows, skipped, rows_seen: 0 }
@@ -72,7 +72,7 @@ impl<'a, T: Terms> Intake<'a, T> {
         TraceError::TooMany { file: Arc::clone(&self.file), what, hint: "read fewer requests of it" }
     }
 
-    pub fn add(&mut self, row: Row<T>) {
+    pub fn add(&mut self, row: TraceRow<T>) {
         self.rows.push(row);
     }
 
@@ -93,7 +93,7 @@ impl<'a, T: Terms> Intake<'a, T> {
     }
 
     /// Turns all rows into a workload. Each row's `prefix` must be a node of `shared`.
-    pub fn finish(mut self, origin: Origin, shared: Shared, mut names: Names) -> Result<Workload, TraceError> {
+    pub fn finish(mut self, origin: Origin, shared: SharedContents, mut names: Names) -> Result<Workload, TraceError> {
         if self.rows.is_empty() {
             return Err(TraceError::Empty { file: self.file, skipped: self.skipped, notes: self.notes });
         }
@@ -104,14 +104,14 @@ impl<'a, T: Terms> Intake<'a, T> {
         }
         let options = self.options;
         self.notes.extend(options.window.apply(&self.file, &mut self.rows)?);
-        let Shared { prefixes, renumbered, block_size } = shared;
+        let SharedContents { prefixes, renumbered, block_size } = shared;
         for row in &mut self.rows {
             row.prefix = renumbered.get(row.prefix as usize).copied().unwrap_or(ROOT);
         }
-        let rounds = Rounds::new(options.window, &self.file, &self.rows, &mut names)?;
+        let rounds = TracePasses::new(options.window, &self.file, &self.rows, &mut names)?;
         let count = self.count(&rounds);
         let rows = self.rows;
-        let requests = rounds.arrivals(rows).map(move |Arrival { row, at, id, session }| {
+        let requests = rounds.arrivals(rows).map(move |ScheduledArrival { row, at, id, session }| {
             let content = prefixes.content(row.prefix, block_size.map_or(u32::MAX, |size| row.input / size));
             Request {
                 id,
@@ -147,7 +147,7 @@ impl<'a, T: Terms> Intake<'a, T> {
 
     /// The number of requests in the simulation: without those that arrive after its end, and at most the requested
     /// number.
-    fn count(&mut self, rounds: &Rounds) -> u64 {
+    fn count(&mut self, rounds: &TracePasses) -> u64 {
         let all = rounds.count(&self.rows, u64::MAX);
         let kept = rounds.count(&self.rows, self.options.horizon.0);
         if kept < all {
@@ -159,26 +159,26 @@ impl<'a, T: Terms> Intake<'a, T> {
 
 /// The contents that rows may share.
 #[derive(Default)]
-pub(super) struct Shared {
+pub(super) struct SharedContents {
     pub prefixes: SharedPrefixes,
     /// For each node in the rows, the node in `prefixes`.
-    pub renumbered: Vec<Node>,
+    pub renumbered: Vec<PathNode>,
     /// Tokens per engine block, if only prompts are known: the last, partial block of the prompt is left out.
     pub block_size: Option<NonZeroU32>,
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::row::Unrecorded;
+    use super::super::row::NoMetadata;
     use super::*;
 
     fn intake(options: &TraceOptions, arrivals: &[u64]) -> Result<Workload, TraceError> {
         let mut intake = Intake::new(&"x".into(), options);
         for &arrival in arrivals {
             let id = intake.next_id()?;
-            intake.add(Row { arrival, id, input: 1, output: 1, prefix: ROOT, terms: Unrecorded });
+            intake.add(TraceRow { arrival, id, input: 1, output: 1, prefix: ROOT, terms: NoMetadata });
         }
-        intake.finish(Origin::FirstArrival, Shared::default(), Names::default())
+        intake.finish(Origin::FirstArrival, SharedContents::default(), Names::default())
     }
 
     #[test]

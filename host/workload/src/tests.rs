@@ -132,9 +132,9 @@ fn recorded_deadlines_and_classes_arrive() {
 }
 
 /// A folder for one test, deleted at its end.
-struct Scratch(PathBuf);
+struct TestFolder(PathBuf);
 
-impl Scratch {
+impl TestFolder {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("blis-workload-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
@@ -147,7 +147,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for TestFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -164,7 +164,7 @@ const AZURE: &str = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:4
 
 #[test]
 fn a_packed_trace_is_read_like_any_other() {
-    let scratch = Scratch::new("gzip");
+    let scratch = TestFolder::new("gzip");
     let plain = scratch.file("plain.csv", AZURE.as_bytes());
     let packed = scratch.file("packed", &gzip(AZURE));
     let [plain, packed] = [plain, packed].map(|path| requests(&path, &TraceOptions::default()));
@@ -175,7 +175,7 @@ fn a_packed_trace_is_read_like_any_other() {
 
 #[test]
 fn a_given_format_is_not_doubted() {
-    let scratch = Scratch::new("format");
+    let scratch = TestFolder::new("format");
     let path = scratch.file("azure.csv", AZURE.as_bytes());
     let options = TraceOptions { format: Some(TraceFormat::Mooncake), ..TraceOptions::default() };
     let error = open_trace(&path, &options).unwrap_err().to_string();
@@ -184,7 +184,7 @@ fn a_given_format_is_not_doubted() {
 
 #[test]
 fn either_half_of_a_trace_v2_finds_the_other() {
-    let scratch = Scratch::new("halves");
+    let scratch = TestFolder::new("halves");
     let columns = "request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,\
         streaming,input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,\
         deadline_us,server_input_tokens,arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,\

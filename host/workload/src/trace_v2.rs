@@ -16,10 +16,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::error::TraceError;
 use super::names::Names;
-use super::prefix::{Node, ROOT, RunTree, SharedPrefixes, TooManyBlocks};
+use super::prefix::{PathNode, ROOT, RunTree, SharedPrefixes, TooManyBlocks};
 use super::records::Records;
-use super::row::{Row, Terms};
-use super::rows::{Intake, Origin, Shared};
+use super::row::{TraceRow, RequestMetadata};
+use super::rows::{Intake, Origin, SharedContents};
 use super::{TraceOptions, Workload, field};
 use blis_diag::RowError;
 
@@ -29,7 +29,7 @@ mod sessions;
 mod think_time;
 
 pub use columns::{BLOCK_KEYS, COLUMNS, MAX_TOKENS, VLLM_PRIORITY, keys_text};
-use columns::{Column, Columns, Fields};
+use columns::{TraceColumn, TraceColumns, Fields};
 pub use header::{GoodputTargets, Header, Mode, Network, ObservedKv, Server, SessionGrowth, read_header};
 pub(super) use sessions::{Extra, Later};
 pub use think_time::{ClosedLoop, ThinkTime};
@@ -43,10 +43,10 @@ pub fn read(data: impl BufRead, file: &str, header: &Header, options: &TraceOpti
     let mut intake = Intake::new(&file, options);
     let mut records = Records::new(data, &file);
     let mut extras = Vec::new();
-    let mut replay = Replay::new(options);
+    let mut replay = RecordReader::new(options);
     intake.aside.extend(header.aside());
     if records.advance()? {
-        let first = Columns::of(&records.record, options.block_size);
+        let first = TraceColumns::of(&records.record, options.block_size);
         let (columns, notes) = first.map_err(|fault| records.locate(fault))?;
         replay.contents = columns.has_block_keys().then(RunTree::new);
         intake.notes.extend(notes);
@@ -67,7 +67,7 @@ pub fn read(data: impl BufRead, file: &str, header: &Header, options: &TraceOpti
     }
     let shared = if let Some(contents) = replay.contents {
         let (prefixes, renumbered) = contents.finish().map_err(|_| intake.too_many("shared KV blocks"))?;
-        Shared { prefixes, renumbered, block_size: None }
+        SharedContents { prefixes, renumbered, block_size: None }
     } else {
         for &(row, group) in &replay.groups.early {
             intake.lengthen(row, replay.groups.groups[group as usize - 1].length)?;
@@ -96,22 +96,22 @@ pub fn recorded_seed(path: &Path) -> Option<u64> {
 
 /// The time at which it was sent, if known, else of its arrival, µs on the clock of the trace.
 fn arrival_us(fields: &Fields<'_>) -> Result<u64, RowError> {
-    match fields.time(Column::SendTimeUs)? {
-        0 => fields.time(Column::ArrivalTimeUs),
+    match fields.time(TraceColumn::SendTimeUs)? {
+        0 => fields.time(TraceColumn::ArrivalTimeUs),
         sent => Ok(sent),
     }
 }
 
 /// Tokens of the prompt, without those of a prefix group.
 fn own_tokens(fields: &Fields<'_>) -> Result<u32, RowError> {
-    match fields.count(Column::ServerInputTokens)? {
-        counted if counted > 0 && fields.text(Column::PrefixGroup)?.is_empty() => Ok(counted),
-        _ => fields.count(Column::InputTokens),
+    match fields.count(TraceColumn::ServerInputTokens)? {
+        counted if counted > 0 && fields.text(TraceColumn::PrefixGroup)?.is_empty() => Ok(counted),
+        _ => fields.count(TraceColumn::InputTokens),
     }
 }
 
 /// The state of the reading, which earlier records determine for later ones.
-struct Replay {
+struct RecordReader {
     recorded_priority: bool,
     ids: FxHashSet<u32>,
     /// Block contents of traces that record which blocks are equal; groups are then only names.
@@ -122,14 +122,14 @@ struct Replay {
 
 /// Output limit, deadline, priority and names as recorded.
 #[derive(Clone, Copy)]
-struct Recorded {
+struct TraceV2Metadata {
     max_output_tokens: Option<u32>,
     patience: Option<i64>,
     client_priority: Option<i32>,
     tags: Tags,
 }
 
-impl Terms for Recorded {
+impl RequestMetadata for TraceV2Metadata {
     fn max_output_tokens(self) -> Option<u32> {
         self.max_output_tokens
     }
@@ -144,7 +144,7 @@ impl Terms for Recorded {
     }
 }
 
-impl Replay {
+impl RecordReader {
     fn new(options: &TraceOptions) -> Self {
         Self {
             recorded_priority: options.recorded_priority,
@@ -155,23 +155,23 @@ impl Replay {
         }
     }
 
-    fn row(&mut self, fields: &Fields<'_>) -> Result<Row<Recorded>, RowError> {
+    fn row(&mut self, fields: &Fields<'_>) -> Result<TraceRow<TraceV2Metadata>, RowError> {
         fields.check()?;
-        let id = fields.count(Column::RequestId)?;
-        let (arrived, arrival) = (fields.time(Column::ArrivalTimeUs)?, arrival_us(fields)?);
-        let deadline_us = fields.time(Column::DeadlineUs)?;
+        let id = fields.count(TraceColumn::RequestId)?;
+        let (arrived, arrival) = (fields.time(TraceColumn::ArrivalTimeUs)?, arrival_us(fields)?);
+        let deadline_us = fields.time(TraceColumn::DeadlineUs)?;
         if deadline_us > 0 && deadline_us < arrived {
             return Err(RowError::new(format!("`deadline_us` {deadline_us} is before `arrival_time_us` {arrived}")));
         }
-        let group = fields.text(Column::PrefixGroup)?;
+        let group = fields.text(TraceColumn::PrefixGroup)?;
         let own = own_tokens(fields)?;
         let tags = self.tags(fields)?;
         let client_priority = fields.vllm_priority()?.filter(|_| self.recorded_priority);
-        let prefix_length = fields.count(Column::PrefixLength)?;
+        let prefix_length = fields.count(TraceColumn::PrefixLength)?;
         let length = self.groups.length(group, prefix_length);
         let input = field::fits_u32(u64::from(length) + u64::from(own), "prefix_length + input_tokens")?;
-        let input = field::prompt_tokens(input, Column::InputTokens.name())?;
-        let output = fields.count(Column::OutputTokens)?;
+        let input = field::prompt_tokens(input, TraceColumn::InputTokens.name())?;
+        let output = fields.count(TraceColumn::OutputTokens)?;
         let max_output_tokens = fields.max_tokens(output)?;
         let keys = fields.block_keys(u64::from(input) + u64::from(output))?;
         if !self.ids.insert(id) {
@@ -186,26 +186,26 @@ impl Replay {
         };
         // Both fit a signed integer, so their difference does.
         let patience = (deadline_us > 0).then(|| deadline_us.cast_signed() - arrival.cast_signed());
-        Ok(Row {
+        Ok(TraceRow {
             arrival,
             id,
             input,
             output,
             prefix,
-            terms: Recorded { max_output_tokens, patience, client_priority, tags },
+            terms: TraceV2Metadata { max_output_tokens, patience, client_priority, tags },
         })
     }
 
     fn tags(&mut self, fields: &Fields<'_>) -> Result<Tags, RowError> {
         let mut name = |column| -> Result<Name, RowError> { Ok(self.names.intern(fields.text(column)?)) };
         Ok(Tags {
-            slo_class: name(Column::SloClass)?,
-            tenant: name(Column::TenantId)?,
-            session: name(Column::SessionId)?,
-            model: name(Column::Model)?,
-            client: name(Column::ClientId)?,
-            prefix_group: name(Column::PrefixGroup)?,
-            round_index: fields.count(Column::RoundIndex)?,
+            slo_class: name(TraceColumn::SloClass)?,
+            tenant: name(TraceColumn::TenantId)?,
+            session: name(TraceColumn::SessionId)?,
+            model: name(TraceColumn::Model)?,
+            client: name(TraceColumn::ClientId)?,
+            prefix_group: name(TraceColumn::PrefixGroup)?,
+            round_index: fields.count(TraceColumn::RoundIndex)?,
         })
     }
 }
@@ -217,13 +217,13 @@ fn too_many_blocks() -> RowError {
 /// Prefix groups, in the order of appearance.
 #[derive(Default)]
 struct Groups {
-    by_name: FxHashMap<Box<str>, Node>,
-    groups: Vec<Group>,
+    by_name: FxHashMap<Box<str>, PathNode>,
+    groups: Vec<PrefixGroup>,
     /// Numbers of rows that were read before the length of their group was known.
-    early: Vec<(usize, Node)>,
+    early: Vec<(usize, PathNode)>,
 }
 
-struct Group {
+struct PrefixGroup {
     /// Length in tokens, from the first record with more than 0.
     length: u32,
     requests: u64,
@@ -243,16 +243,16 @@ impl Groups {
     }
 
     /// Adds a record to `group`. Nodes count from 1; [`ROOT`] is no group.
-    fn join(&mut self, group: &str, recorded: u32, row: usize) -> Node {
+    fn join(&mut self, group: &str, recorded: u32, row: usize) -> PathNode {
         if group.is_empty() {
             return ROOT;
         }
         let node = match self.by_name.get(group) {
             Some(&node) => node,
             None => {
-                self.groups.push(Group { length: recorded, requests: 0, disputed: None });
+                self.groups.push(PrefixGroup { length: recorded, requests: 0, disputed: None });
                 // There are no more groups than requests, which are numbered in 32 bits.
-                let node = self.groups.len() as Node;
+                let node = self.groups.len() as PathNode;
                 self.by_name.insert(group.into(), node);
                 node
             }
@@ -272,14 +272,14 @@ impl Groups {
     }
 
     /// The full blocks of the prefix of every group with at least two requests.
-    fn shared(&self, block_size: NonZeroU32) -> Result<Shared, TooManyBlocks> {
+    fn shared(&self, block_size: NonZeroU32) -> Result<SharedContents, TooManyBlocks> {
         let mut prefixes = SharedPrefixes::default();
         let mut renumbered = vec![ROOT];
         for group in &self.groups {
             let blocks = if group.requests > 1 { group.length / block_size } else { 0 };
             renumbered.push(if blocks > 0 { prefixes.add(ROOT, blocks)? } else { ROOT });
         }
-        Ok(Shared { prefixes, renumbered, block_size: Some(block_size) })
+        Ok(SharedContents { prefixes, renumbered, block_size: Some(block_size) })
     }
 
     fn notes(&self) -> Option<String> {

@@ -17,7 +17,7 @@ use super::hashed::HashedPrompts;
 use super::json::{self, Label, MILLISECOND, Number, need};
 use super::names::Names;
 use super::prefix::ROOT;
-use super::row::{Row, Said};
+use super::row::{TraceRow, NamedMetadata};
 use super::rows::{Intake, Origin};
 use super::{TraceOptions, Workload};
 use blis_diag::Lines;
@@ -34,9 +34,9 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     let mut intake = Intake::new(&file, options);
     let mut lines = Lines::new(input, &file);
     let mut prompts = HashedPrompts::new(options, HASH_BLOCK_TOKENS);
-    let (mut hashes, mut scratch) = (Hashes::default(), Vec::new());
+    let (mut hashes, mut scratch) = (BlockHashes::default(), Vec::new());
     while intake.wants_more() && lines.advance()? {
-        let record: Record<'_> = match json::object(lines.text(), &mut scratch) {
+        let record: VcrRecord<'_> = match json::object(lines.text(), &mut scratch) {
             Ok(record) => record,
             Err(fault) => {
                 intake.next_id()?;
@@ -56,7 +56,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
             Ok(row) => {
                 let path = hashes.numbers(&record.block_hashes);
                 let prefix = prompts.insert(&path, row.input, &intake)?;
-                intake.add(Row { prefix, ..row });
+                intake.add(TraceRow { prefix, ..row });
             }
             Err(fault) => intake.bad(lines.locate(fault))?,
         }
@@ -66,7 +66,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
 }
 
 #[derive(Deserialize)]
-struct Record<'a> {
+struct VcrRecord<'a> {
     #[serde(borrow, default)]
     meta: Option<Meta<'a>>,
     prompt_tokens: Option<Number>,
@@ -88,19 +88,19 @@ fn block_size(size: Number) -> Result<NonZeroU32, RowError> {
     NonZeroU32::new(size.count("block_size")?).ok_or_else(|| RowError::new("`block_size` is 0"))
 }
 
-fn row(record: &Record<'_>, prompts: &HashedPrompts, id: u32) -> Result<Row<Said>, RowError> {
+fn row(record: &VcrRecord<'_>, prompts: &HashedPrompts, id: u32) -> Result<TraceRow<NamedMetadata>, RowError> {
     let arrival = need(record.arrival_ms, "arrival_ms")?.micros("arrival_ms", MILLISECOND)?;
     let input = need(record.prompt_tokens, "prompt_tokens")?.prompt("prompt_tokens")?;
     let output = need(record.output_tokens, "output_tokens")?.count("output_tokens")?;
     prompts.check(record.block_hashes.len(), input, "block_hashes")?;
-    Ok(Row { arrival, id, input, output, prefix: ROOT, terms: Said::default() })
+    Ok(TraceRow { arrival, id, input, output, prefix: ROOT, terms: NamedMetadata::default() })
 }
 
 /// Maps hashes to numbers. Hashes are integers of any length or hexadecimal text: only their equality matters.
 #[derive(Default)]
-struct Hashes(FxHashMap<Box<str>, u64>);
+struct BlockHashes(FxHashMap<Box<str>, u64>);
 
-impl Hashes {
+impl BlockHashes {
     fn numbers(&mut self, hashes: &[Label<'_>]) -> Vec<u64> {
         let number = |Label(hash): &Label<'_>| match self.0.get(hash.as_ref()) {
             Some(&number) => number,

@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 
 use super::error::TraceError;
 use super::names::Names;
-use super::row::{Row, Terms};
+use super::row::{TraceRow, RequestMetadata};
 
 /// Changes to the arrivals of a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,10 +51,10 @@ impl Window {
     }
 
     /// Spreads and cuts `rows`, which are in order. Returns a note about what was left out.
-    pub(super) fn apply<T: Terms>(
+    pub(super) fn apply<T: RequestMetadata>(
         &self,
         file: &Arc<str>,
-        rows: &mut Vec<Row<T>>,
+        rows: &mut Vec<TraceRow<T>>,
     ) -> Result<Option<String>, TraceError> {
         if let Some(Micros(bin)) = self.spread {
             spread(rows, bin);
@@ -77,9 +77,9 @@ impl Window {
 
 /// Gives the requests of one timestamp constant inter-arrival times within the bin that it stands for. A bin ends at
 /// the next timestamp at the latest, so that the order does not change.
-fn spread<T: Terms>(rows: &mut [Row<T>], bin: u64) {
+fn spread<T: RequestMetadata>(rows: &mut [TraceRow<T>], bin: u64) {
     let mut start = 0;
-    while let Some(&Row { arrival: stamp, .. }) = rows.get(start) {
+    while let Some(&TraceRow { arrival: stamp, .. }) = rows.get(start) {
         let count = rows[start..].partition_point(|row| row.arrival == stamp);
         let next = rows.get(start + count).map_or(u64::MAX, |row| row.arrival);
         let width = u128::from(bin.min(next - stamp));
@@ -92,7 +92,7 @@ fn spread<T: Terms>(rows: &mut [Row<T>], bin: u64) {
 }
 
 /// The passes over a trace.
-pub(super) struct Rounds {
+pub(super) struct TracePasses {
     repeat: u32,
     /// Time from the start of one pass to the start of the next, µs of the trace.
     span: u64,
@@ -104,20 +104,20 @@ pub(super) struct Rounds {
 }
 
 /// One request of one pass.
-pub(super) struct Arrival<T> {
-    pub row: Row<T>,
+pub(super) struct ScheduledArrival<T> {
+    pub row: TraceRow<T>,
     /// Time of arrival, µs.
     pub at: u64,
     pub id: u32,
     pub session: Name,
 }
 
-impl Rounds {
+impl TracePasses {
     /// The passes over `rows`, which must not be empty.
-    pub fn new<T: Terms>(
+    pub fn new<T: RequestMetadata>(
         window: Window,
         file: &Arc<str>,
-        rows: &[Row<T>],
+        rows: &[TraceRow<T>],
         names: &mut Names,
     ) -> Result<Self, TraceError> {
         let repeat = window.repeat.get();
@@ -144,20 +144,20 @@ impl Rounds {
     }
 
     /// The number of requests that arrive up to `horizon`.
-    pub fn count<T: Terms>(&self, rows: &[Row<T>], horizon: u64) -> u64 {
+    pub fn count<T: RequestMetadata>(&self, rows: &[TraceRow<T>], horizon: u64) -> u64 {
         let until = |round| rows.partition_point(|row| self.at(row.arrival, round) <= horizon) as u64;
         (0..self.repeat).map(until).sum()
     }
 
     /// All arrivals, in order.
-    pub fn arrivals<T: Terms>(self, rows: Vec<Row<T>>) -> impl Iterator<Item = Arrival<T>> + Send {
+    pub fn arrivals<T: RequestMetadata>(self, rows: Vec<TraceRow<T>>) -> impl Iterator<Item = ScheduledArrival<T>> + Send {
         let rows_per_round = rows.len();
         (0..rows_per_round as u64 * u64::from(self.repeat)).map(move |number| {
             // Quotient and remainder are smaller than the numbers that they are computed from.
             let (round, index) = ((number / rows_per_round as u64) as u32, (number % rows_per_round as u64) as usize);
             let row = rows[index];
             let session = row.terms.tags().session;
-            Arrival {
+            ScheduledArrival {
                 row,
                 at: self.at(row.arrival, round),
                 id: row.id + round * self.ids * u32::from(round > 0),

@@ -121,7 +121,7 @@ impl Plugin for BuiltInPlugin {
 struct BuiltInGuest<P>(P);
 
 /// The operations that built-in policies of all kinds share.
-trait Policy: Debug + Send {
+trait BuiltInPolicy: Debug + Send {
     /// Wraps the policy as a guest of its kind.
     fn start(self) -> StartedGuest;
 
@@ -130,7 +130,7 @@ trait Policy: Debug + Send {
     fn notice(&mut self, _: &Event) {}
 }
 
-impl Policy for Box<dyn AdmissionPolicy> {
+impl BuiltInPolicy for Box<dyn AdmissionPolicy> {
     fn start(self) -> StartedGuest {
         StartedGuest::Admission(Box::new(BuiltInGuest(self)))
     }
@@ -144,7 +144,7 @@ impl Policy for Box<dyn AdmissionPolicy> {
     }
 }
 
-impl Policy for Box<dyn RoutingPolicy> {
+impl BuiltInPolicy for Box<dyn RoutingPolicy> {
     fn start(self) -> StartedGuest {
         StartedGuest::Routing(Box::new(BuiltInGuest(self)))
     }
@@ -158,7 +158,7 @@ impl Policy for Box<dyn RoutingPolicy> {
     }
 }
 
-impl Policy for Box<dyn PriorityPolicy> {
+impl BuiltInPolicy for Box<dyn PriorityPolicy> {
     fn start(self) -> StartedGuest {
         StartedGuest::Priority(Box::new(BuiltInGuest(self)))
     }
@@ -172,7 +172,7 @@ impl Policy for Box<dyn PriorityPolicy> {
     }
 }
 
-impl Policy for Scheduler {
+impl BuiltInPolicy for Scheduler {
     fn start(self) -> StartedGuest {
         StartedGuest::Scheduling(Box::new(BuiltInGuest(self)))
     }
@@ -182,7 +182,7 @@ impl Policy for Scheduler {
     }
 }
 
-impl Policy for Preemption {
+impl BuiltInPolicy for Preemption {
     fn start(self) -> StartedGuest {
         StartedGuest::Preemption(Box::new(BuiltInGuest(self)))
     }
@@ -192,7 +192,7 @@ impl Policy for Preemption {
     }
 }
 
-impl Policy for Arc<dyn LatencyModel> {
+impl BuiltInPolicy for Arc<dyn LatencyModel> {
     fn start(self) -> StartedGuest {
         StartedGuest::Latency(Box::new(BuiltInGuest(self)))
     }
@@ -206,7 +206,7 @@ fn not_saved() -> Fault {
     Fault::new(FaultKind::Refused, "a built-in policy can be copied, not saved")
 }
 
-impl<P: Policy> Guest for BuiltInGuest<P> {
+impl<P: BuiltInPolicy> Guest for BuiltInGuest<P> {
     fn notice(&mut self, event: &Event) -> Result<(), Fault> {
         self.0.notice(event);
         Ok(())

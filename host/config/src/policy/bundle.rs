@@ -63,7 +63,7 @@ impl Bundle {
     /// # Errors
     /// As [`Self::load`].
     pub fn parse(file: &str, text: &str) -> Result<Self, PolicyError> {
-        let reader = Reader(Document { file: file.into(), text });
+        let reader = BundleReader(Document { file: file.into(), text });
         let raw: Option<RawBundle> = reader.0.read().map_err(|error| reader.yaml_error(&error))?;
         let Some(raw) = raw else {
             let spot = Location::start(reader.0.file);
@@ -134,9 +134,9 @@ struct RawPolicy {
 }
 
 /// The document, with the locations of its words.
-struct Reader<'a>(Document<'a>);
+struct BundleReader<'a>(Document<'a>);
 
-impl Reader<'_> {
+impl BundleReader<'_> {
     fn choices(&self, raw: RawBundle) -> Result<Choices, PolicyError> {
         let admission = raw.admission.unwrap_or_default();
         let routing = raw.routing.unwrap_or_default();

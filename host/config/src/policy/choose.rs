@@ -19,7 +19,7 @@ impl PolicySettings {
     /// `outside`.
     pub fn choose(flags: &Choices, bundle: Option<&Bundle>, outside: &dyn Outside) -> Result<Self, PolicyError> {
         let nothing = Choices::default();
-        let said = Said { flags, file: bundle.map_or(&nothing, Bundle::choices) };
+        let said = SettingSources { flags, file: bundle.map_or(&nothing, Bundle::choices) };
         let used = |kind| said.used(kind, outside).map_err(|fault| fault.told(bundle));
         Ok(Self {
             uses: Kind::ALL.into_iter().filter_map(|kind| used(kind).transpose()).collect::<Result<_, _>>()?,
@@ -39,7 +39,7 @@ impl Default for PolicySettings {
 
 impl Choices {
     /// A key must belong to the policy that the same source names, or to the `chosen` one.
-    fn check_owners(&self, kind: Kind, chosen: &str) -> Result<(), Fault> {
+    fn check_owners(&self, kind: Kind, chosen: &str) -> Result<(), Contradiction> {
         let scorers = self.scorers.iter().flatten().next().filter(|_| kind == Kind::Routing);
         let list = scorers.map(|scorer| ("scorers", &scorer.source, BuiltIn::find(kind, WEIGHTED)));
         let keys = self.parameters.iter().filter(|given| given.kind == kind);
@@ -53,18 +53,18 @@ impl Choices {
             }
             let (told, what, owner) = (told(source, key), kind.what(), owner.blis_name());
             let what = format!("{told} only makes sense with the {what} `{owner}`, not `{}`", beside.unwrap_or(chosen));
-            return Err(Fault::new(source, what, format!("leave it out, or choose `{owner}`")));
+            return Err(Contradiction::new(source, what, format!("leave it out, or choose `{owner}`")));
         }
         Ok(())
     }
 
     /// A list of scorers and BLIS's two weights exclude each other.
-    fn check_weights(&self) -> Result<(), Fault> {
+    fn check_weights(&self) -> Result<(), Contradiction> {
         let pair = BuiltIn::find(Kind::Routing, CACHE_AND_LOAD);
         match pair.and_then(|pair| self.by_key(pair).next()).filter(|_| self.scorers.is_some()) {
             Some(Given { value: Sourced { source, .. }, key, .. }) => {
                 let what = format!("{} cannot be used with a list of scorers", told(source, key.unwrap_or_default()));
-                Err(Fault::new(source, what, "in a list, kv-utilization and load-balance come next to it"))
+                Err(Contradiction::new(source, what, "in a list, kv-utilization and load-balance come next to it"))
             }
             None => Ok(()),
         }
@@ -73,14 +73,14 @@ impl Choices {
 
 /// The two sources of settings; the file counts only where the flags are silent.
 #[derive(Clone, Copy)]
-struct Said<'a> {
+struct SettingSources<'a> {
     flags: &'a Choices,
     file: &'a Choices,
 }
 
-impl Said<'_> {
+impl SettingSources<'_> {
     /// The policy for `kind` with its parameters; `None` for a latency model of the deployment.
-    fn used(self, kind: Kind, outside: &dyn Outside) -> Result<Option<PolicyUse>, Fault> {
+    fn used(self, kind: Kind, outside: &dyn Outside) -> Result<Option<PolicyUse>, Contradiction> {
         let Self { flags, file } = self;
         let usual = Sourced::default_value(BuiltIn::default_of(kind).name.to_owned());
         let name = flags.name(kind).or(file.name(kind)).unwrap_or(&usual);
@@ -91,7 +91,7 @@ impl Said<'_> {
         let Some(row) = BuiltIn::find(kind, name) else {
             let loaded = outside.plugin(kind, name).map_err(|unusable| unusable_fault(kind, name, unusable))?;
             let mut used = PolicyUse::new(kind, name.source.clone(), loaded);
-            used.set(&self.by_name(kind)).map_err(Fault::from)?;
+            used.set(&self.by_name(kind)).map_err(Contradiction::from)?;
             return Ok(Some(used));
         };
         match kind {
@@ -101,14 +101,14 @@ impl Said<'_> {
         }
     }
 
-    fn built_in(self, row: &'static BuiltIn, name: &Sourced<String>) -> Result<PolicyUse, Fault> {
+    fn built_in(self, row: &'static BuiltIn, name: &Sourced<String>) -> Result<PolicyUse, Contradiction> {
         let mut used = PolicyUse::built_in(row, name.source.clone());
         self.change_defaults(row, &mut used);
         for said in [self.file, self.flags] {
             for given in said.by_key(row) {
                 put(&mut used.parameters, &given.name, given.value.clone());
             }
-            used.set(&self.of(said, row.kind)).map_err(Fault::from)?;
+            used.set(&self.of(said, row.kind)).map_err(Contradiction::from)?;
         }
         if row.name == CACHE_AND_LOAD {
             check_pair(&used)?;
@@ -131,7 +131,7 @@ impl Said<'_> {
 
     /// `weighted` is one policy with a list of scorers and another with BLIS's two weights: the settings of the flags
     /// decide, then those of the bundle.
-    fn weighted(self, row: &'static BuiltIn, name: &Sourced<String>) -> Result<PolicyUse, Fault> {
+    fn weighted(self, row: &'static BuiltIn, name: &Sourced<String>) -> Result<PolicyUse, Contradiction> {
         if self.pair()
             && let Some(pair) = BuiltIn::find(Kind::Routing, CACHE_AND_LOAD)
         {
@@ -142,14 +142,14 @@ impl Said<'_> {
             if let Some(scorers) = &said.scorers {
                 used.parameters = listed(row, scorers);
             }
-            used.set(&self.of(said, Kind::Routing)).map_err(Fault::from)?;
+            used.set(&self.of(said, Kind::Routing)).map_err(Contradiction::from)?;
         }
         // Scorers without a weight add nothing to the sum; they follow in the order of the registry.
         let (weighed, rest): (Vec<_>, Vec<_>) = used.parameters.drain(..).partition(|(_, weight)| **weight > 0.0);
         let last = rest.iter().map(|(_, weight)| &weight.source).rfind(|source| **source != Source::Default);
         if weighed.is_empty() {
             let source = last.unwrap_or(&name.source);
-            return Err(Fault::new(source, "every scorer of `weighted` has the weight 0", "raise one of them"));
+            return Err(Contradiction::new(source, "every scorer of `weighted` has the weight 0", "raise one of them"));
         }
         let without = |name: &str| rest.iter().find(|(known, _)| known == name).cloned();
         used.parameters = weighed;
@@ -205,12 +205,12 @@ fn listed(row: &BuiltIn, scorers: &[Sourced<Scorer>]) -> Vec<(String, Sourced<f6
     parameters
 }
 
-fn unusable_fault(kind: Kind, name: &Sourced<String>, unusable: Unusable) -> Fault {
+fn unusable_fault(kind: Kind, name: &Sourced<String>, unusable: Unusable) -> Contradiction {
     match unusable {
-        Unusable::Broken { what, hint } => Fault::new(&name.source, what, hint),
+        Unusable::Broken { what, hint } => Contradiction::new(&name.source, what, hint),
         Unusable::Unknown { hint } => {
             let hint = if hint.is_empty() { name_hint(name, &built_in_names(kind)) } else { hint };
-            Fault::new(&name.source, format!("unknown {} {}", kind.what(), quoted(name.as_bytes())), hint)
+            Contradiction::new(&name.source, format!("unknown {} {}", kind.what(), quoted(name.as_bytes())), hint)
         }
     }
 }
@@ -221,14 +221,14 @@ fn over<T: Clone>(flags: &[(String, Sourced<T>)], file: &[(String, Sourced<T>)])
     kept.chain(flags).cloned().collect()
 }
 
-fn check_pair(used: &PolicyUse) -> Result<(), Fault> {
+fn check_pair(used: &PolicyUse) -> Result<(), Contradiction> {
     let given = used.parameters.iter().map(|(_, weight)| &weight.source).find(|source| **source != Source::Default);
     let source = given.unwrap_or(&used.source);
     let sum: f64 = used.parameters.iter().map(|(_, weight)| weight.value).sum();
     if sum == 0.0 {
-        return Err(Fault::new(source, "the cache weight and the load weight are both 0", "raise one of them"));
+        return Err(Contradiction::new(source, "the cache weight and the load weight are both 0", "raise one of them"));
     }
-    if sum.is_finite() { Ok(()) } else { Err(Fault::new(source, "the weights add up to infinity", TOO_LARGE)) }
+    if sum.is_finite() { Ok(()) } else { Err(Contradiction::new(source, "the weights add up to infinity", TOO_LARGE)) }
 }
 
 /// The name of the setting as the user wrote it: the flag or the key.
@@ -240,19 +240,19 @@ fn told(source: &Source, key: &str) -> String {
 }
 
 /// A contradiction, without the text of the file.
-struct Fault {
+struct Contradiction {
     source: Source,
     what: String,
     hint: String,
 }
 
-impl From<(Source, String, String)> for Fault {
+impl From<(Source, String, String)> for Contradiction {
     fn from((source, what, hint): (Source, String, String)) -> Self {
         Self { source, what, hint }
     }
 }
 
-impl Fault {
+impl Contradiction {
     fn new(source: &Source, what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { source: source.clone(), what: what.into(), hint: hint.into() }
     }

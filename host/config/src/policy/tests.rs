@@ -449,9 +449,9 @@ fn admission() -> impl Strategy<Value = (&'static str, Vec<(&'static str, Source
 }
 
 /// A routing policy, keys and values, scorers.
-type Routing = (&'static str, Vec<(&'static str, Sourced<f64>)>, Option<Vec<Sourced<Scorer>>>);
+type RoutingCase = (&'static str, Vec<(&'static str, Sourced<f64>)>, Option<Vec<Sourced<Scorer>>>);
 
-fn routing() -> impl Strategy<Value = Routing> {
+fn routing() -> impl Strategy<Value = RoutingCase> {
     let scorers = proptest::sample::subsequence(ScorerKind::ALL.to_vec(), 1..=ScorerKind::ALL.len()).prop_shuffle();
     let scorers = scorers.prop_flat_map(|names| {
         let scorer = |name| sourced(positive()).prop_map(move |weight| weight.map(|weight| Scorer { name, weight }));

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::line::{Answer, Header, Kind, Line};
 use super::read::Reader;
 use super::seen::Saw;
-use super::table::{Table, ms, ms_more, or_dash, plural, seconds};
+use super::table::{TextTable, ms, ms_more, or_dash, plural, seconds};
 use blis_workload::TraceError;
 
 /// Differences between the decisions of two runs.
@@ -27,12 +27,12 @@ pub struct Diff {
     only_in_b: u64,
     /// Requests in both files that are not the same: another arrival, or another length.
     other_requests: u64,
-    decisions: Vec<Count>,
+    decisions: Vec<DecisionCount>,
     #[serde(skip_serializing_if = "Option::is_none")]
     first: Option<First>,
-    latencies: Vec<Latency>,
+    latencies: Vec<LatencyChange>,
     /// The requests with the largest increase of E2E latency from A to B.
-    worst: Vec<Pair>,
+    worst: Vec<RequestPair>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -44,7 +44,7 @@ struct Side {
 
 /// Decisions of one kind about requests that are in both files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-struct Count {
+struct DecisionCount {
     #[serde(serialize_with = "kind_name")]
     kind: Kind,
     /// Decisions that both runs made.
@@ -67,14 +67,14 @@ struct First {
     /// Time of the earlier one of the two decisions, µs.
     time_us: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    a: Option<Told>,
+    a: Option<DecisionWithSignals>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    b: Option<Told>,
+    b: Option<DecisionWithSignals>,
 }
 
 /// A decision with the signals of the policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct Told {
+struct DecisionWithSignals {
     #[serde(flatten)]
     line: Line,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,7 +83,7 @@ struct Told {
 
 /// A latency of the requests that have it in both files.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-struct Latency {
+struct LatencyChange {
     what: &'static str,
     requests: u64,
     mean_a_us: f64,
@@ -95,16 +95,16 @@ struct Latency {
 
 /// A request under both configurations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-struct Pair {
+struct RequestPair {
     request: u32,
-    a: Record,
-    b: Record,
+    a: ComparedRequest,
+    b: ComparedRequest,
     e2e_difference_us: i64,
 }
 
 /// The numbers of a request that are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-struct Record {
+struct ComparedRequest {
     #[serde(skip)]
     admission: Option<(u64, bool)>,
     #[serde(skip)]
@@ -158,11 +158,11 @@ impl Diff {
         Ok(diff)
     }
 
-    fn of(in_a: &FxHashMap<u32, Record>, in_b: &FxHashMap<u32, Record>, [a, b]: [Side; 2]) -> Self {
-        let mut pairs: Vec<(u32, &Record, &Record)> =
+    fn of(in_a: &FxHashMap<u32, ComparedRequest>, in_b: &FxHashMap<u32, ComparedRequest>, [a, b]: [Side; 2]) -> Self {
+        let mut pairs: Vec<(u32, &ComparedRequest, &ComparedRequest)> =
             in_a.iter().filter_map(|(&request, a)| Some((request, a, in_b.get(&request)?))).collect();
         pairs.sort_unstable_by_key(|&(request, ..)| request);
-        let differs = |a: &Record, b: &Record| (a.arrival_us, a.tokens) != (b.arrival_us, b.tokens);
+        let differs = |a: &ComparedRequest, b: &ComparedRequest| (a.arrival_us, a.tokens) != (b.arrival_us, b.tokens);
         let first = pairs.iter().filter_map(|&(request, a, b)| First::of(request, a, b)).min_by_key(First::order);
         Self {
             requests: pairs.len() as u64,
@@ -172,8 +172,8 @@ impl Diff {
             decisions: counts(&pairs),
             first,
             latencies: vec![
-                Latency::of("TTFT", &pairs, |record| record.ttft_us),
-                Latency::of("E2E", &pairs, |record| record.e2e_us),
+                LatencyChange::of("TTFT", &pairs, |record| record.ttft_us),
+                LatencyChange::of("E2E", &pairs, |record| record.e2e_us),
             ],
             worst: worst(&pairs),
             a,
@@ -183,8 +183,8 @@ impl Diff {
 }
 
 /// The numbers of every request in the trace.
-fn records(reader: &mut Reader) -> Result<FxHashMap<u32, Record>, TraceError> {
-    let mut records: FxHashMap<u32, Record> = FxHashMap::default();
+fn records(reader: &mut Reader) -> Result<FxHashMap<u32, ComparedRequest>, TraceError> {
+    let mut records: FxHashMap<u32, ComparedRequest> = FxHashMap::default();
     while let Some(line) = reader.next_line()? {
         let Some(request) = line.request() else { continue };
         let record = records.entry(request).or_default();
@@ -215,17 +215,17 @@ fn records(reader: &mut Reader) -> Result<FxHashMap<u32, Record>, TraceError> {
     Ok(records)
 }
 
-fn counts(pairs: &[(u32, &Record, &Record)]) -> Vec<Count> {
-    let count = |kind, made: fn(&Record) -> bool, differs: fn(&Record, &Record) -> bool| {
+fn counts(pairs: &[(u32, &ComparedRequest, &ComparedRequest)]) -> Vec<DecisionCount> {
+    let count = |kind, made: fn(&ComparedRequest) -> bool, differs: fn(&ComparedRequest, &ComparedRequest) -> bool| {
         let both = pairs.iter().filter(|(_, a, b)| made(a) && made(b));
-        Count {
+        DecisionCount {
             kind,
             both: both.clone().count() as u64,
             differ: pairs.iter().filter(|(_, a, b)| differs(a, b)).count() as u64,
         }
     };
-    let answers = |a: &Record, b: &Record| {
-        let answer = |record: &Record| record.admission.map(|(_, admitted)| admitted);
+    let answers = |a: &ComparedRequest, b: &ComparedRequest| {
+        let answer = |record: &ComparedRequest| record.admission.map(|(_, admitted)| admitted);
         answer(a).zip(answer(b)).is_some_and(|(a, b)| a != b)
     };
     vec![
@@ -244,12 +244,12 @@ fn counts(pairs: &[(u32, &Record, &Record)]) -> Vec<Count> {
     ]
 }
 
-fn worst(pairs: &[(u32, &Record, &Record)]) -> Vec<Pair> {
-    let mut all: Vec<Pair> = pairs
+fn worst(pairs: &[(u32, &ComparedRequest, &ComparedRequest)]) -> Vec<RequestPair> {
+    let mut all: Vec<RequestPair> = pairs
         .iter()
         .filter_map(|&(request, &a, &b)| {
             let e2e_difference_us = b.e2e_us?.cast_signed().saturating_sub(a.e2e_us?.cast_signed());
-            (e2e_difference_us > 0).then_some(Pair { request, a, b, e2e_difference_us })
+            (e2e_difference_us > 0).then_some(RequestPair { request, a, b, e2e_difference_us })
         })
         .collect();
     all.sort_by_key(|pair| (-pair.e2e_difference_us, pair.request));
@@ -258,10 +258,10 @@ fn worst(pairs: &[(u32, &Record, &Record)]) -> Vec<Pair> {
 }
 
 impl First {
-    fn of(request: u32, a: &Record, b: &Record) -> Option<Self> {
+    fn of(request: u32, a: &ComparedRequest, b: &ComparedRequest) -> Option<Self> {
         let earlier = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
         let first = |kind, time_us: Option<u64>| Some(Self { request, kind, time_us: time_us?, a: None, b: None });
-        let times = |of: fn(&Record) -> Option<u64>| (of(a), of(b));
+        let times = |of: fn(&ComparedRequest) -> Option<u64>| (of(a), of(b));
         let (admission_a, admission_b) = (a.admission?, b.admission?);
         if admission_a.1 != admission_b.1 {
             return first(Kind::Admission, Some(admission_a.0.min(admission_b.0)));
@@ -284,7 +284,7 @@ impl First {
 }
 
 /// The decision of `reader` at the difference `first`.
-fn told(reader: &mut Reader, first: &First) -> Result<Option<Told>, TraceError> {
+fn told(reader: &mut Reader, first: &First) -> Result<Option<DecisionWithSignals>, TraceError> {
     while let Some(line) = reader.next_line()? {
         let waits = matches!(&line, Line::Scheduling(scheduling) if scheduling.answer == Answer::Waits);
         if line.request() != Some(first.request) || line.kind() != first.kind || waits {
@@ -295,13 +295,13 @@ fn told(reader: &mut Reader, first: &First) -> Result<Option<Told>, TraceError> 
             Line::Routing(routing) => Some(Saw::routing(routing, reader.signals())),
             _ => None,
         };
-        return Ok(Some(Told { line, saw: saw.filter(|saw| !saw.is_empty()) }));
+        return Ok(Some(DecisionWithSignals { line, saw: saw.filter(|saw| !saw.is_empty()) }));
     }
     Ok(None)
 }
 
-impl Latency {
-    fn of(what: &'static str, pairs: &[(u32, &Record, &Record)], of: fn(&Record) -> Option<u64>) -> Self {
+impl LatencyChange {
+    fn of(what: &'static str, pairs: &[(u32, &ComparedRequest, &ComparedRequest)], of: fn(&ComparedRequest) -> Option<u64>) -> Self {
         let both: Vec<(u64, u64)> = pairs.iter().filter_map(|(_, a, b)| of(a).zip(of(b))).collect();
         let mean = |sum: u128| if both.is_empty() { 0.0 } else { sum as f64 / both.len() as f64 };
         Self {
@@ -322,15 +322,15 @@ impl Display for Diff {
         if self.decisions.iter().all(|count| count.differ == 0) && self.first.is_none() {
             return Ok(());
         }
-        let mut table = Table::new(0, ["decisions", "in both", "differ", ""]);
-        for Count { kind, both, differ } in &self.decisions {
+        let mut table = TextTable::new(0, ["decisions", "in both", "differ", ""]);
+        for DecisionCount { kind, both, differ } in &self.decisions {
             table.row(vec![kind.name().to_owned(), both.to_string(), differ.to_string(), String::new()]);
         }
         writeln!(f, "\n{table}")?;
         let headings = ["latency", "requests", "mean A, ms", "mean B, ms", "B - A", "shorter in B", "longer in B", ""];
-        let mut table = Table::new(0, headings);
+        let mut table = TextTable::new(0, headings);
         for latency in &self.latencies {
-            let Latency { what, requests, mean_a_us: a, mean_b_us: b, shorter_in_b, longer_in_b } = latency;
+            let LatencyChange { what, requests, mean_a_us: a, mean_b_us: b, shorter_in_b, longer_in_b } = latency;
             let numbers = [requests, shorter_in_b, longer_in_b].map(u64::to_string);
             let [requests, shorter, longer] = numbers;
             let means = [format!("{:.3}", a / 1e3), format!("{:.3}", b / 1e3), format!("{:+.3}", (b - a) / 1e3)];
@@ -387,7 +387,7 @@ impl Diff {
         };
         writeln!(f, "\nThe first difference: {} of request {request} at {} s", kind.name(), seconds(*time_us))?;
         for (name, told) in [("A", a), ("B", b)] {
-            let Some(Told { line, saw }) = told else {
+            let Some(DecisionWithSignals { line, saw }) = told else {
                 writeln!(f, "  {name}  never")?;
                 continue;
             };
@@ -417,9 +417,9 @@ impl Diff {
         }
         writeln!(f, "\nRequests that lose most from A to B, by E2E, ms\n")?;
         let headings = ["request", "instance A", "B", "TTFT A", "B", "E2E A", "B", "B - A", ""];
-        let mut table = Table::new(0, headings);
-        for Pair { request, a, b, e2e_difference_us } in &self.worst {
-            let instance = |record: &Record| or_dash(record.instance, |instance| instance.to_string());
+        let mut table = TextTable::new(0, headings);
+        for RequestPair { request, a, b, e2e_difference_us } in &self.worst {
+            let instance = |record: &ComparedRequest| or_dash(record.instance, |instance| instance.to_string());
             table.row(vec![
                 request.to_string(),
                 instance(a),

@@ -12,7 +12,7 @@ pub(super) use key;
 
 /// Lines in a buffer that is written in chunks.
 #[derive(Debug)]
-pub(super) struct Lines<W> {
+pub(super) struct JsonLines<W> {
     out: W,
     buffer: Vec<u8>,
     /// Number of lines that were begun.
@@ -24,7 +24,7 @@ pub(super) struct Lines<W> {
 /// Number of bytes that are written at once; small enough for the processor's caches.
 const CHUNK: usize = 32 << 10;
 
-impl<W: Write> Lines<W> {
+impl<W: Write> JsonLines<W> {
     pub fn new(out: W) -> Self {
         Self { out, buffer: Vec::with_capacity(2 * CHUNK), count: 0, failed: None }
     }
@@ -150,8 +150,8 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::Value;
 
-    fn line(write: impl FnOnce(&mut Lines<Vec<u8>>)) -> Value {
-        let mut lines = Lines::new(Vec::new());
+    fn line(write: impl FnOnce(&mut JsonLines<Vec<u8>>)) -> Value {
+        let mut lines = JsonLines::new(Vec::new());
         lines.begin("{\"kind\":\"test\"");
         write(&mut lines);
         lines.end();
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_told_at_the_end() {
-        let mut lines = Lines::new(Full(100_000));
+        let mut lines = JsonLines::new(Full(100_000));
         for i in 0..100_000 {
             lines.begin("{\"kind\":\"test\"");
             lines.int(key!("i"), i);

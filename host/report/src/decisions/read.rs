@@ -188,7 +188,7 @@ impl Reader {
 
 fn header(text: &[u8]) -> Result<Header, RowError> {
     #[derive(Deserialize)]
-    struct Start {
+    struct FormatOnly {
         format: String,
         version: u32,
         #[serde(default)]
@@ -198,7 +198,7 @@ fn header(text: &[u8]) -> Result<Header, RowError> {
         RowError::new(format!("not a decision trace: it starts with {}", quoted(text)))
             .hint("`blis run --trace-level decisions --trace-path FILE` writes one")
     };
-    let start: Start = serde_json::from_slice(text).map_err(|_| no_trace())?;
+    let start: FormatOnly = serde_json::from_slice(text).map_err(|_| no_trace())?;
     if start.format != FORMAT {
         return Err(no_trace());
     }
@@ -224,12 +224,12 @@ fn header(text: &[u8]) -> Result<Header, RowError> {
 /// The kind of a line. This program writes it first; other programs may not.
 fn kind(text: &[u8]) -> Result<String, RowError> {
     #[derive(Deserialize)]
-    struct Only {
+    struct KindOnly {
         kind: String,
     }
     match leading_kind(text) {
         Some((kind, _)) => Ok(kind.to_owned()),
-        None => json_object::<Only>(text).map(|only| only.kind),
+        None => json_object::<KindOnly>(text).map(|only| only.kind),
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 use serde::Serialize;
 
 use super::line::{Routing, Seen, Signals};
-use super::table::{Table, ms, or_dash, score};
+use super::table::{TextTable, ms, or_dash, score};
 
 /// The signals that a policy had, by instance.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -168,7 +168,7 @@ impl Display for Saw {
         ];
         headings.extend(columns.iter().filter(|(there, _)| *there).flat_map(|(_, names)| *names));
         headings.push("");
-        let mut table = Table::new(6, headings);
+        let mut table = TextTable::new(6, headings);
         let shown = self.shown();
         for saw in &shown {
             let mut row = vec![saw.instance.to_string()];

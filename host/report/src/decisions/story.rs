@@ -15,14 +15,14 @@ use blis_workload::TraceError;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Story {
     request: u32,
-    events: Vec<Event>,
+    events: Vec<HistoryEvent>,
     /// Name of the admission policy.
     #[serde(skip)]
     admission: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct Event {
+struct HistoryEvent {
     #[serde(flatten)]
     line: Line,
     /// The signals of the policy.
@@ -95,7 +95,7 @@ impl Story {
 
     /// Adds a line about the request.
     fn tell(&mut self, line: Line, reader: &Reader, queue: &mut Option<Queue>) {
-        let mut event = Event { line, saw: None, entered_meanwhile: None };
+        let mut event = HistoryEvent { line, saw: None, entered_meanwhile: None };
         match &event.line {
             Line::Admission(admission) => event.saw = Some(Saw::new(&admission.seen(), reader.signals())),
             Line::Routing(routing) => {
@@ -125,7 +125,7 @@ impl Story {
                 }
             }
             Line::Preemption(preemption) if preemption.wanting == self.request => {
-                self.events.push(Event { line: line.clone(), saw: None, entered_meanwhile: None });
+                self.events.push(HistoryEvent { line: line.clone(), saw: None, entered_meanwhile: None });
             }
             _ => {}
         }
@@ -156,7 +156,7 @@ impl Display for Story {
 }
 
 impl Story {
-    fn fmt_event(&self, f: &mut fmt::Formatter<'_>, Event { line, saw, entered_meanwhile }: &Event) -> fmt::Result {
+    fn fmt_event(&self, f: &mut fmt::Formatter<'_>, HistoryEvent { line, saw, entered_meanwhile }: &HistoryEvent) -> fmt::Result {
         match line {
             Line::Admission(admission) => writeln!(f, "{}", self.admitted(admission))?,
             Line::Routing(routing) => {

@@ -4,12 +4,12 @@ use std::fmt::{self, Display};
 
 /// A table with a heading. The last column is text and left-aligned; all others are numbers.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct TextTable {
     indent: usize,
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl TextTable {
     pub fn new<'a>(indent: usize, headings: impl IntoIterator<Item = &'a str>) -> Self {
         Self { indent, rows: vec![headings.into_iter().map(str::to_owned).collect()] }
     }
@@ -21,7 +21,7 @@ impl Table {
     }
 }
 
-impl Display for Table {
+impl Display for TextTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns = self.rows[0].len();
         let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn numbers_stand_under_each_other() {
-        let mut table = Table::new(2, ["request", "s", "what"]);
+        let mut table = TextTable::new(2, ["request", "s", "what"]);
         table.row(vec!["7".into(), seconds(12_345_678), "entered".into()]);
         table.row(vec!["12345".into(), seconds(1), String::new()]);
         insta::assert_snapshot!(table.to_string(), @r"

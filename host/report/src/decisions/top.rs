@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::line::{Line, Outcome, Routing, Status};
 use super::read::Reader;
 use super::seen::Saw;
-use super::table::{Table, ms, or_dash, score, seconds};
+use super::table::{TextTable, ms, or_dash, score, seconds};
 use blis_workload::TraceError;
 
 /// The figure by which decisions are sorted.
@@ -35,12 +35,12 @@ pub struct Top {
     by: TopBy,
     /// Number of requests that have the figure.
     of: u64,
-    decisions: Vec<Entry>,
+    decisions: Vec<RankedDecision>,
 }
 
 /// A request with its routing decision and its outcome.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct Entry {
+struct RankedDecision {
     request: u32,
     /// The figure: µs, or in units of the scores.
     value: f64,
@@ -96,7 +96,7 @@ impl Top {
                     let routed = live.remove(&outcome.request);
                     let Some(value) = by.value(routed.as_ref(), &outcome) else { continue };
                     of += 1;
-                    worst.push(Reverse(Ranked(Entry::new(value, routed, &outcome))));
+                    worst.push(Reverse(Ranked(RankedDecision::new(value, routed, &outcome))));
                     if worst.len() > limit {
                         worst.pop();
                     }
@@ -161,7 +161,7 @@ pub(super) fn margin(routing: &Routing) -> Option<f64> {
     Some(of(true)? - of(false)?)
 }
 
-impl Entry {
+impl RankedDecision {
     fn new(value: f64, routed: Option<Routed>, outcome: &Outcome) -> Self {
         Self {
             request: outcome.request,
@@ -177,7 +177,7 @@ impl Entry {
 
 /// Ordered by the value; of equal values, the earlier request counts as worse.
 #[derive(Debug)]
-struct Ranked(Entry);
+struct Ranked(RankedDecision);
 
 impl Ord for Ranked {
     fn cmp(&self, other: &Self) -> Ordering {
@@ -219,7 +219,7 @@ impl Display for Top {
         )?;
         let scored = matches!(self.by, TopBy::ScoreRegret | TopBy::Margin);
         let headings = ["request", "routed at s", "instance", "wait", "TTFT", "E2E"];
-        let mut table = Table::new(0, headings.into_iter().chain(scored.then_some(heading)).chain(["why there"]));
+        let mut table = TextTable::new(0, headings.into_iter().chain(scored.then_some(heading)).chain(["why there"]));
         for entry in &self.decisions {
             let routed = entry.routed.as_ref();
             let mut row = vec![

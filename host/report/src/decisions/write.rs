@@ -14,14 +14,14 @@ use blis_sim::request::Name;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::json::{Lines, key};
+use super::json::{JsonLines, key};
 use super::line::Header;
 use crate::{score, score_regret};
 use blis_workload::Names;
 
 /// Writes decisions and ends of requests at once; its memory does not grow with the run.
 pub struct DecisionLog<'a, W: Write> {
-    lines: Lines<W>,
+    lines: JsonLines<W>,
     names: &'a Names,
     /// Number of best instances that are listed with a routing decision (`--counterfactual-k`).
     candidates: usize,
@@ -47,7 +47,7 @@ impl<'a, W: Write> DecisionLog<'a, W> {
     /// # Panics
     /// Never: a header can be written as JSON.
     pub fn new(out: W, header: &Header, names: &'a Names, candidates: usize) -> Self {
-        let mut lines = Lines::new(out);
+        let mut lines = JsonLines::new(out);
         let fields = serde_json::to_string(header).expect("a header is JSON");
         lines.begin("{\"kind\":\"header\",");
         lines.raw(&fields[1..fields.len() - 1]);

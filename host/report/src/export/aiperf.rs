@@ -18,7 +18,7 @@ use blis_workload::Names;
 
 /// Writes one line per request, in the order of arrival.
 pub(super) fn requests(journal: &Journal, names: &Names, out: &mut dyn Write) -> io::Result<()> {
-    let mut sessions = Sessions::default();
+    let mut sessions = Conversations::default();
     for journey in &journal.journeys {
         let session = sessions.number(journey.request.tags.session);
         serde_json::to_writer(&mut *out, &line(session, journey, names))?;
@@ -30,12 +30,12 @@ pub(super) fn requests(journal: &Journal, names: &Names, out: &mut dyn Write) ->
 /// Numbers of conversations, in the order of their first requests. A request without a session is a conversation of its
 /// own.
 #[derive(Default)]
-struct Sessions {
+struct Conversations {
     numbers: FxHashMap<Name, u64>,
     next: u64,
 }
 
-impl Sessions {
+impl Conversations {
     fn number(&mut self, session: Name) -> u64 {
         let next = self.next;
         let number = if session == Name::NONE { next } else { *self.numbers.entry(session).or_insert(next) };

@@ -24,7 +24,7 @@ pub struct Journal {
     pub(super) journeys: Vec<Journey>,
     by_id: FxHashMap<u32, usize>,
     /// The steps in the order in which they were planned.
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<StepSums>,
     /// Number of steps of each instance.
     counts: Vec<u64>,
 }
@@ -37,7 +37,7 @@ pub(super) struct Journey {
     pub handed_over: Option<Micros>,
     /// Time at which it joined the waiting queue of the instance.
     pub queued: Option<Micros>,
-    pub in_batch: Vec<Change>,
+    pub in_batch: Vec<BatchChange>,
     /// Time at which the engine produced each output token, without the host's time per token.
     pub tokens: Vec<Micros>,
     /// Number of the step that produced the first output token.
@@ -51,7 +51,7 @@ pub(super) struct Journey {
 
 /// An entry into the running batch, or a preemption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct BatchChange {
     pub at: Micros,
     pub step: u64,
     pub entered: bool,
@@ -62,7 +62,7 @@ pub(super) struct Change {
 
 /// The sums of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Step {
+pub(super) struct StepSums {
     pub instance: u32,
     pub number: u64,
     pub start: Micros,
@@ -150,7 +150,7 @@ impl Journey {
         let known = |tokens: u32| tokens.min(self.request.input_tokens).max(self.prefilled);
         let (before, after) = (known(context), known(context + n));
         if !self.is_in_batch() {
-            self.in_batch.push(Change { at: start, step: number, entered: true, prefilled: before, generated });
+            self.in_batch.push(BatchChange { at: start, step: number, entered: true, prefilled: before, generated });
         }
         self.prefilled = after;
         // The last token of prompt and output so far produces the next output token.
@@ -196,7 +196,7 @@ impl Journal {
             if let Some(journey) = self.journey(id) {
                 let generated = journey.tokens.len() as u32;
                 let prefilled = journey.prefilled;
-                journey.in_batch.push(Change { at: step.now, step: number, entered: false, prefilled, generated });
+                journey.in_batch.push(BatchChange { at: step.now, step: number, entered: false, prefilled, generated });
                 if restarts {
                     journey.tokens.clear();
                 }
@@ -215,7 +215,7 @@ impl Journal {
                 journey.last_step = Some(number);
             }
         }
-        self.steps.push(Step {
+        self.steps.push(StepSums {
             instance,
             number,
             start: step.now,

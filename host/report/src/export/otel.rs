@@ -14,7 +14,7 @@ use blis_sim::units::Micros;
 use serde_json::{Value, json};
 
 use super::About;
-use super::journal::{Journal, Journey, Step};
+use super::journal::{Journal, Journey, StepSums};
 use blis_sim::request::session_text;
 use blis_workload::Names;
 
@@ -24,14 +24,14 @@ const START: Micros = Micros(1_000_000);
 /// Writes the requests in the order of arrival, then the steps of each instance.
 pub(super) fn write(journal: &Journal, about: &About, names: &Names, out: &mut dyn Write) -> io::Result<()> {
     let instances = journal.steps.iter().map(|step| step.instance as usize + 1).max().unwrap_or(0);
-    let mut by_instance: Vec<Vec<&Step>> = vec![Vec::new(); instances];
+    let mut by_instance: Vec<Vec<&StepSums>> = vec![Vec::new(); instances];
     for step in &journal.steps {
         by_instance[step.instance as usize].push(step);
     }
     for journey in &journal.journeys {
         let instance = journey.outcome.and_then(|outcome| outcome.instance);
         let steps = instance.and_then(|instance| by_instance.get(instance as usize)).map_or(&[][..], Vec::as_slice);
-        let told = Told { journey, about, names, steps };
+        let told = RequestSpans { journey, about, names, steps };
         let core = told.core().map(|span| ("vllm.scheduler", span));
         line(out, [("vllm.api", told.request())].into_iter().chain(core))?;
     }
@@ -53,15 +53,15 @@ fn line(out: &mut dyn Write, spans: impl Iterator<Item = (&'static str, Value)>)
 }
 
 /// The spans of one request.
-struct Told<'a> {
+struct RequestSpans<'a> {
     journey: &'a Journey,
     about: &'a About,
     names: &'a Names,
     /// Steps of the instance that served it.
-    steps: &'a [&'a Step],
+    steps: &'a [&'a StepSums],
 }
 
-impl Told<'_> {
+impl RequestSpans<'_> {
     /// The span of the server.
     fn request(&self) -> Value {
         let request = &self.journey.request;
@@ -261,7 +261,7 @@ struct CoreEvent {
 }
 
 impl CoreEvent {
-    fn json(&self, told: &Told<'_>) -> Value {
+    fn json(&self, told: &RequestSpans<'_>) -> Value {
         let mut attributes = vec![
             text("event.type", self.name),
             double("ts.monotonic", seconds(self.at)),
@@ -279,7 +279,7 @@ impl CoreEvent {
     }
 }
 
-fn scheduler(instance: u32, steps: &[&Step], about: &About) -> Value {
+fn scheduler(instance: u32, steps: &[&StepSums], about: &About) -> Value {
     let (first, last) = (steps.first().map_or(Micros::ZERO, |s| s.start), steps.last().map_or(Micros::ZERO, |s| s.end));
     json!({
         "traceId": format!("{:032x}", (1_u128 << 64) + u128::from(instance)),
@@ -293,7 +293,7 @@ fn scheduler(instance: u32, steps: &[&Step], about: &About) -> Value {
     })
 }
 
-fn batch_summary(step: &Step, about: &About) -> Value {
+fn batch_summary(step: &StepSums, about: &About) -> Value {
     let used = about.total_kv_blocks.saturating_sub(step.free_blocks);
     json!({
         "name": "step.BATCH_SUMMARY",

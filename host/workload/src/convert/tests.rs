@@ -6,9 +6,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-type Reader = fn(&[u8], &str, &TraceOptions) -> Result<Workload, TraceError>;
+type ReadTrace = fn(&[u8], &str, &TraceOptions) -> Result<Workload, TraceError>;
 
-fn reader(target: Target) -> Reader {
+fn reader(target: Target) -> ReadTrace {
     match target {
         Target::TraceV2 => |bytes, file, options| trace_v2::read(bytes, file, &trace_v2::Header::default(), options),
         Target::Mooncake => |bytes, file, options| mooncake::read(bytes, file, options),

@@ -143,13 +143,13 @@ fn presets_have_names() {
 
 #[test]
 fn what_makes_no_sense_is_refused() {
-    type Change = fn(&mut DistributionSpec);
-    let error = |change: Change| {
+    type SpecChange = fn(&mut DistributionSpec);
+    let error = |change: SpecChange| {
         let mut spec = DistributionSpec::default();
         change(&mut spec);
         spec.validate().unwrap_err().to_string()
     };
-    let changes: [Change; 14] = [
+    let changes: [SpecChange; 14] = [
         |s| s.rate = 0.0,
         |s| s.rate = f64::NAN,
         |s| s.prompt.min = 0,

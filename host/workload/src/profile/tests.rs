@@ -87,8 +87,8 @@ fn a_profile_fits_its_terminal() {
 #[test]
 fn published_traces_have_their_published_figures() {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/traces"));
-    type Figures = [u32; 5];
-    type Published = (&'static str, u64, [f64; 3], Figures, Figures, f64);
+    type PublishedFigures = [u32; 5];
+    type Published = (&'static str, u64, [f64; 3], PublishedFigures, PublishedFigures, f64);
     let table: [Published; 3] = [
         (
             "azure-2023/AzureLLMInferenceTrace_code.csv",

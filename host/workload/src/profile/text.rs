@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 
-use super::{Lengths, Profile};
+use super::{LengthFigures, Profile};
 
 /// A profile as text.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ impl Display for ProfileText<'_> {
         }
         writeln!(f, "\n{:18} {:>10} {:>9} {:>9} {:>9} {:>9}", "tokens", "mean", "p50", "p90", "p99", "max")?;
         for (what, lengths) in [("input", &profile.input_tokens), ("output", &profile.output_tokens)] {
-            let Lengths { mean, p50, p90, p99, max, .. } = lengths;
+            let LengthFigures { mean, p50, p90, p99, max, .. } = lengths;
             writeln!(f, "{what:18} {mean:>10.1} {p50:>9} {p90:>9} {p99:>9} {max:>9}")?;
         }
         self.arrivals(f)?;
@@ -102,7 +102,7 @@ impl ProfileText<'_> {
     }
 
     /// One line per power of two; the longest bar uses the available width.
-    fn lengths(&self, f: &mut fmt::Formatter<'_>, what: &str, lengths: &Lengths) -> fmt::Result {
+    fn lengths(&self, f: &mut fmt::Formatter<'_>, what: &str, lengths: &LengthFigures) -> fmt::Result {
         const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
         const LABEL: usize = 17;
         const COUNT: usize = 10;

@@ -9,7 +9,7 @@ use blis_sim::units::Micros;
 
 use super::generate::Requests;
 use crate::closed_loop::Sessions as _;
-use crate::conversation::{EndStatus, Ended};
+use crate::conversation::{EndStatus, RequestEnd};
 
 /// All requests of a specification in the order of arrival. As in BLIS's estimate for open loops, an output token takes
 /// 1 µs.
@@ -47,7 +47,7 @@ impl Iterator for Answered {
                 break;
             }
             self.ends.pop();
-            let ended = Ended { at, generated_tokens, status: EndStatus::Completed };
+            let ended = RequestEnd { at, generated_tokens, status: EndStatus::Completed };
             let follow_up = self.requests.ended(session, ended);
             self.follow_ups.extend(follow_up.map(|request| ((request.arrival, request.id), request)));
         }

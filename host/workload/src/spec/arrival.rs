@@ -13,14 +13,14 @@ pub enum Arrival {
     #[default]
     Poisson,
     /// Gamma-distributed inter-arrival times; bursty for a coefficient of variation above 1.
-    Gamma(Shape),
+    Gamma(IntervalShape),
     /// Weibull-distributed inter-arrival times.
-    Weibull(Shape),
+    Weibull(IntervalShape),
 }
 
 /// Shape of the distribution of the inter-arrival times.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Shape {
+pub enum IntervalShape {
     /// Coefficient of variation, above 0. The rate determines the mean.
     Cv(f64),
     /// The parameters of the distribution, both above 0. They replace the rate, except where a number of requests has
@@ -45,11 +45,11 @@ impl Arrival {
 pub(super) struct Intervals {
     /// Mean of the drawn times, µs.
     pub mean_us: f64,
-    kind: Kind,
+    kind: IntervalDistribution,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum IntervalDistribution {
     Constant,
     Exponential,
     Gamma(Gamma<f64>),
@@ -62,41 +62,41 @@ impl Intervals {
         // Requests per µs first, then its inverse, so that it is truncated as in BLIS: 10/s is 99 999 µs.
         let mean_us = 1.0 / (rate / 1e6).max(1e-15);
         match arrival {
-            Arrival::Constant => Self { mean_us, kind: Kind::Constant },
-            Arrival::Poisson => Self { mean_us, kind: Kind::Exponential },
-            Arrival::Gamma(Shape::Cv(cv)) => Self::gamma(1.0 / (cv * cv), cv * cv * mean_us),
-            Arrival::Gamma(Shape::Own { shape, scale_us }) => Self::gamma(shape, scale_us),
-            Arrival::Weibull(Shape::Cv(cv)) => {
+            Arrival::Constant => Self { mean_us, kind: IntervalDistribution::Constant },
+            Arrival::Poisson => Self { mean_us, kind: IntervalDistribution::Exponential },
+            Arrival::Gamma(IntervalShape::Cv(cv)) => Self::gamma(1.0 / (cv * cv), cv * cv * mean_us),
+            Arrival::Gamma(IntervalShape::Own { shape, scale_us }) => Self::gamma(shape, scale_us),
+            Arrival::Weibull(IntervalShape::Cv(cv)) => {
                 let shape = weibull_shape(cv);
                 Self::weibull(shape, mean_us / libm::tgamma(1.0 + 1.0 / shape))
             }
-            Arrival::Weibull(Shape::Own { shape, scale_us }) => Self::weibull(shape, scale_us),
+            Arrival::Weibull(IntervalShape::Own { shape, scale_us }) => Self::weibull(shape, scale_us),
         }
     }
 
     fn gamma(shape: f64, scale_us: f64) -> Self {
         let mean_us = shape * scale_us;
         // Both are above 0 and finite, as checked before.
-        let kind = Gamma::new(shape, scale_us).map_or(Kind::Constant, Kind::Gamma);
+        let kind = Gamma::new(shape, scale_us).map_or(IntervalDistribution::Constant, IntervalDistribution::Gamma);
         Self { mean_us, kind }
     }
 
     fn weibull(shape: f64, scale_us: f64) -> Self {
         let inverse_shape = 1.0 / shape;
         let mean_us = scale_us * libm::tgamma(1.0 + inverse_shape);
-        Self { mean_us, kind: Kind::Weibull { scale_us, inverse_shape } }
+        Self { mean_us, kind: IntervalDistribution::Weibull { scale_us, inverse_shape } }
     }
 
     /// An inter-arrival time, µs, not rounded.
     pub fn draw(&self, random: &mut Generator) -> f64 {
         match self.kind {
-            Kind::Constant => self.mean_us,
-            Kind::Exponential => {
+            IntervalDistribution::Constant => self.mean_us,
+            IntervalDistribution::Exponential => {
                 let scaled: f64 = Exp1.sample(random);
                 scaled * self.mean_us
             }
-            Kind::Gamma(gamma) => gamma.sample(random),
-            Kind::Weibull { scale_us, inverse_shape } => {
+            IntervalDistribution::Gamma(gamma) => gamma.sample(random),
+            IntervalDistribution::Weibull { scale_us, inverse_shape } => {
                 let uniform: f64 = OpenClosed01.sample(random);
                 scale_us * libm::pow(-libm::log(uniform), inverse_shape)
             }
@@ -105,7 +105,7 @@ impl Intervals {
 
     /// The inter-arrival time, if it is constant.
     pub fn constant(&self) -> Option<Micros> {
-        matches!(self.kind, Kind::Constant).then(|| whole(self.mean_us))
+        matches!(self.kind, IntervalDistribution::Constant).then(|| whole(self.mean_us))
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use blis_sim::units::Micros;
 
 use super::error::SpecFileError;
-use super::parse::{self, Places};
+use super::parse::{self, SpecLocations};
 use super::servegen::ServeGenReading;
 use super::{Client, Cohort, Load, Part, PrefixSharing, Spec};
 
@@ -23,11 +23,11 @@ pub struct Composed {
 }
 
 /// One of the specifications that are composed.
-pub(super) struct Source {
+pub(super) struct SpecSource {
     file: Arc<str>,
     text: String,
     spec: Spec,
-    places: Places,
+    places: SpecLocations,
     /// Name of its part, and suffix for names that are already used.
     name: String,
 }
@@ -40,7 +40,7 @@ pub fn compose(paths: &[PathBuf]) -> Result<Composed, SpecFileError> {
     let mut sources = Vec::new();
     let mut notes = Vec::new();
     for path in paths {
-        let source = Source::new(path, parse::load(path, ServeGenReading::Blis)?);
+        let source = SpecSource::new(path, parse::load(path, ServeGenReading::Blis)?);
         if source.places.servegen {
             // Measured lengths of every window would be written out: a file too long to be read.
             notes.push(format!(
@@ -72,7 +72,7 @@ fn unlike(name: &str, taken: &mut BTreeSet<String>) -> String {
 }
 
 /// One specification with the contents of `sources`.
-pub(super) fn merge(mut sources: Vec<Source>) -> Result<Composed, SpecFileError> {
+pub(super) fn merge(mut sources: Vec<SpecSource>) -> Result<Composed, SpecFileError> {
     check(&sources)?;
     let mut names = BTreeSet::new();
     sources.iter_mut().for_each(|source| source.name = unlike(&source.name, &mut names));
@@ -102,9 +102,9 @@ impl Spec {
     }
 }
 
-impl Source {
+impl SpecSource {
     /// The content of the file at `path`.
-    pub fn new(path: &Path, (spec, text, places): (Spec, String, Places)) -> Self {
+    pub fn new(path: &Path, (spec, text, places): (Spec, String, SpecLocations)) -> Self {
         Self { file: path.display().to_string().into(), text, spec, places, name: stem(path) }
     }
 
@@ -123,7 +123,7 @@ impl Source {
 }
 
 /// Refuses contents that one specification cannot express.
-fn check(sources: &[Source]) -> Result<(), SpecFileError> {
+fn check(sources: &[SpecSource]) -> Result<(), SpecFileError> {
     let first = |kind: fn(&Client) -> bool| {
         sources.iter().find_map(|source| source.find(kind).map(|(place, client)| (source, place, client)))
     };
@@ -140,7 +140,7 @@ fn check(sources: &[Source]) -> Result<(), SpecFileError> {
     }
     for (number, source) in sources.iter().enumerate() {
         for (class, targets) in &source.spec.goodput_slo_targets {
-            let other = |other: &&Source| other.spec.goodput_slo_targets.get(class).is_some_and(|t| t != targets);
+            let other = |other: &&SpecSource| other.spec.goodput_slo_targets.get(class).is_some_and(|t| t != targets);
             let Some(other) = sources[..number].iter().find(other) else { continue };
             let what = format!("class `{class}` has other targets in {}", other.file);
             let hint = "make the targets equal, or give the clients of one file another class";
@@ -154,7 +154,7 @@ fn check(sources: &[Source]) -> Result<(), SpecFileError> {
 }
 
 /// The seed of the first source that has one.
-fn seed(sources: &[Source], notes: &mut Vec<String>) -> Option<u64> {
+fn seed(sources: &[SpecSource], notes: &mut Vec<String>) -> Option<u64> {
     let first = sources.iter().find(|source| source.spec.seed.is_some())?;
     for other in sources.iter().filter(|other| other.spec.seed.is_some_and(|seed| Some(seed) != first.spec.seed)) {
         let (seed, not) = (first.spec.seed.unwrap_or_default(), other.spec.seed.unwrap_or_default());
@@ -164,16 +164,16 @@ fn seed(sources: &[Source], notes: &mut Vec<String>) -> Option<u64> {
 }
 
 /// The common category of all sources.
-fn category(sources: &[Source]) -> String {
+fn category(sources: &[SpecSource]) -> String {
     let category = sources.first().map(|source| source.spec.category.clone()).unwrap_or_default();
     if sources.iter().all(|source| source.spec.category == category) { category } else { String::new() }
 }
 
 /// Renames clients and prefix groups so that those of different files stay different.
-fn rename(sources: &mut [Source], notes: &mut Vec<String>) {
+fn rename(sources: &mut [SpecSource], notes: &mut Vec<String>) {
     let (mut ids, mut groups) = (BTreeSet::new(), BTreeSet::new());
     for source in sources {
-        let Source { spec, name, file, .. } = source;
+        let SpecSource { spec, name, file, .. } = source;
         let mut told = |what: &str, old: &str, new: &str| {
             notes.push(format!("{what} `{old}` of {file} is called `{new}`: the name is taken"));
         };
@@ -264,7 +264,7 @@ fn adds_up(spec: &Spec, first: &Spec) -> bool {
 
 /// The sum of the rates, and the share of each client in it. BLIS multiplies fractions by the share of their
 /// specification, which is right only if they add up to 1; so they are normalised.
-fn add_up(sources: Vec<Source>, merged: &mut Spec) {
+fn add_up(sources: Vec<SpecSource>, merged: &mut Spec) {
     let share = |client: &Client| if let Load::Share(share) = client.load { share } else { 0.0 };
     let rate = |spec: &Spec| if spec.senders().any(|client| share(client) > 0.0) { spec.aggregate_rate } else { 0.0 };
     let total: f64 = sources.iter().map(|source| rate(&source.spec)).sum();
@@ -285,7 +285,7 @@ fn add_up(sources: Vec<Source>, merged: &mut Spec) {
 }
 
 /// Every specification keeps its rate, its number of requests and its horizon; existing parts are kept.
-fn as_parts(sources: Vec<Source>, merged: &mut Spec) -> Result<(), SpecFileError> {
+fn as_parts(sources: Vec<SpecSource>, merged: &mut Spec) -> Result<(), SpecFileError> {
     let mut names = BTreeSet::new();
     let ends: Vec<Option<Micros>> = sources.iter().map(|source| end_of(&source.spec)).collect();
     merged.horizon = ends.into_iter().collect::<Option<Vec<_>>>().and_then(|ends| ends.into_iter().max());

@@ -4,10 +4,10 @@ use blis_sim::request::{Name, Request, Tags};
 use blis_sim::units::Micros;
 
 use super::Load;
-use super::expand::Plan;
+use super::expand::SenderPlan;
 use super::lengths::LONGEST;
-use super::numbers::Numbers;
-use crate::conversation::Context;
+use super::numbers::RequestNumbers;
+use crate::conversation::Conversation;
 
 /// A request with properties that the simulator does not use.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,7 +24,7 @@ pub struct Drawn {
 
 /// The start of a request or of a session.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Start {
+pub(super) struct SenderStart {
     pub at: Micros,
     /// Number of the start of this sender, from 0.
     pub number: u64,
@@ -35,14 +35,14 @@ pub(super) struct Start {
     pub rounds: Option<u32>,
 }
 
-impl Start {
+impl SenderStart {
     /// Whether `round` is the last one.
     pub fn is_last(&self, round: u32) -> bool {
         self.rounds.is_some_and(|rounds| round + 1 >= rounds)
     }
 }
 
-impl Plan {
+impl SenderPlan {
     /// Number of rounds of start number `number`; `None`: unlimited.
     pub fn rounds(&self, number: u64) -> Option<u32> {
         let turns = match (self.client.load, self.client.multi_turn) {
@@ -56,7 +56,7 @@ impl Plan {
 
     /// Number of round `round` of `start`. Rounds of all starts are numbered consecutively; users, which have unlimited
     /// rounds, get 2^32 numbers each.
-    fn number(&self, start: &Start, round: u32) -> u64 {
+    fn number(&self, start: &SenderStart, round: u32) -> u64 {
         let rounds = match (self.client.load, self.client.multi_turn) {
             (Load::Users { .. }, _) => 1 << 32,
             (Load::Share(_), turns) => u64::from(turns.map_or(1, |turns| turns.max_rounds)),
@@ -65,7 +65,7 @@ impl Plan {
     }
 
     /// Think time between the end of round `round` and the next prompt.
-    pub fn think_time(&self, start: &Start, round: u32) -> Micros {
+    pub fn think_time(&self, start: &SenderStart, round: u32) -> Micros {
         let drawn = self.client.turns.think_time_ms.as_ref().map(|think_time| {
             let ms = think_time.draw(&mut self.streams.think_times.at(self.number(start, round)));
             Micros(u64::from(ms) * 1000)
@@ -91,7 +91,7 @@ impl Plan {
 
     /// Draws round `round` of `start`, arriving at `at`. `context` is the conversation so far, and is extended by this
     /// round.
-    pub fn draw(&self, at: Micros, start: &Start, round: u32, context: &mut Context, numbers: &mut Numbers) -> Drawn {
+    pub fn draw(&self, at: Micros, start: &SenderStart, round: u32, context: &mut Conversation, numbers: &mut RequestNumbers) -> Drawn {
         let number = self.number(start, round);
         let (mut own, parts) = self.prompt(start, number);
         if let Some(opening) = self.client.turns.opening.as_ref().filter(|_| round == 0) {
@@ -122,7 +122,7 @@ impl Plan {
     }
 
     /// Tokens of the prompt itself, in total and by part.
-    fn prompt(&self, start: &Start, number: u64) -> (u32, [u32; 4]) {
+    fn prompt(&self, start: &SenderStart, number: u64) -> (u32, [u32; 4]) {
         let mut random = self.streams.inputs.at(number);
         let own = self.segments.get(start.segment).and_then(|segment| segment.input.as_ref());
         let Some(multimodal) = self.client.multimodal.as_ref().filter(|_| own.is_none()) else {

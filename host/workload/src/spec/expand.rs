@@ -16,7 +16,7 @@ use super::{Client, GenerateOptions, Lengths, Load, PrefixSharing, Spec, Timeout
 use crate::Names;
 
 pub(super) struct Expanded {
-    pub plans: Vec<Plan>,
+    pub plans: Vec<SenderPlan>,
     pub names: Names,
     /// The first block key that no prefix has.
     pub first_key: BlockKey,
@@ -24,7 +24,7 @@ pub(super) struct Expanded {
 
 /// The plan of one sender.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct SenderPlan {
     pub client: Arc<Client>,
     pub tags: Tags,
     /// Length of the prefix, tokens.
@@ -34,7 +34,7 @@ pub(super) struct Plan {
     /// Segments in order, without overlap.
     pub segments: Arc<[Segment]>,
     pub timeout: Option<Micros>,
-    /// Index of its part in [`Numbers`](super::numbers::Numbers); the first entry stands for no part.
+    /// Index of its part in [`RequestNumbers`](super::numbers::Numbers); the first entry stands for no part.
     pub part: usize,
     /// Nothing arrives at this time or later.
     pub end: Micros,
@@ -79,7 +79,7 @@ impl Segment {
     }
 }
 
-impl Plan {
+impl SenderPlan {
     /// Whether only its first arrival begins a session.
     pub fn is_single_session(&self) -> bool {
         self.client.multi_turn.is_some_and(|turns| turns.single_session)
@@ -124,14 +124,14 @@ impl Streams {
 }
 
 /// A client, or the members of a cohort, which are alike.
-struct Group<'a> {
+struct SenderGroup<'a> {
     client: &'a Client,
     /// Members of the cohort; `None` for a single client.
     population: Option<(u32, PrefixSharing)>,
     windows: Vec<Window>,
 }
 
-impl Group<'_> {
+impl SenderGroup<'_> {
     /// Weight in the aggregate rate, where a window has none of its own.
     fn share(&self) -> f64 {
         match self.client.load {
@@ -162,9 +162,9 @@ impl Group<'_> {
 
 /// Plans for all senders of `spec`.
 pub(super) fn expand(spec: &Spec, options: &GenerateOptions) -> Result<Expanded, ExpandError> {
-    let mut groups: Vec<Group<'_>> =
-        spec.clients.iter().map(|client| Group { client, population: None, windows: client.windows.clone() }).collect();
-    groups.extend(spec.cohorts.iter().map(|cohort| Group {
+    let mut groups: Vec<SenderGroup<'_>> =
+        spec.clients.iter().map(|client| SenderGroup { client, population: None, windows: client.windows.clone() }).collect();
+    groups.extend(spec.cohorts.iter().map(|cohort| SenderGroup {
         client: &cohort.client,
         population: Some((cohort.population, cohort.prefix_sharing)),
         windows: cohort.windows(),
@@ -190,7 +190,7 @@ struct Sharing<'a> {
     aggregate_rate: f64,
     /// Horizon of the part; [`Micros::MAX`] = none.
     horizon: Micros,
-    groups: Vec<&'a Group<'a>>,
+    groups: Vec<&'a SenderGroup<'a>>,
     /// Whether any of them has a window with a rate or distribution of its own.
     varying: bool,
     sums: RefCell<Sums>,
@@ -201,8 +201,8 @@ type Sums = FxHashMap<Vec<(Micros, Micros)>, f64>;
 
 impl<'a> Sharing<'a> {
     /// The groups of one part of `spec`, or those outside all parts.
-    fn new(spec: &Spec, part: Option<usize>, groups: &'a [Group<'a>]) -> Self {
-        let groups: Vec<&Group<'_>> = groups.iter().filter(|group| group.client.part == part).collect();
+    fn new(spec: &Spec, part: Option<usize>, groups: &'a [SenderGroup<'a>]) -> Self {
+        let groups: Vec<&SenderGroup<'_>> = groups.iter().filter(|group| group.client.part == part).collect();
         let varying = groups.iter().any(|group| group.windows.iter().any(Window::overrides));
         let (aggregate_rate, horizon) = match part.map(|part| &spec.parts[part]) {
             Some(part) => (part.aggregate_rate, part.horizon.unwrap_or(Micros::MAX)),
@@ -211,14 +211,14 @@ impl<'a> Sharing<'a> {
         Self { aggregate_rate, horizon, groups, varying, sums: RefCell::default() }
     }
 
-    fn segments(&self, group: &Group<'_>) -> Vec<Segment> {
+    fn segments(&self, group: &SenderGroup<'_>) -> Vec<Segment> {
         if self.varying { self.varying(group) } else { self.steady(group) }
     }
 
     /// Segments with constant rates: the group's share of the aggregate rate, among the groups that are ever active at
     /// the same time.
-    fn steady(&self, group: &Group<'_>) -> Vec<Segment> {
-        let together = |other: &&&Group<'_>| {
+    fn steady(&self, group: &SenderGroup<'_>) -> Vec<Segment> {
+        let together = |other: &&&SenderGroup<'_>| {
             let (a, b) = (&group.windows, &other.windows);
             a.is_empty() || b.is_empty() || a.iter().any(|window| b.iter().any(|other| window.overlaps(other)))
         };
@@ -237,7 +237,7 @@ impl<'a> Sharing<'a> {
 
     /// Segments if windows have rates or distributions of their own: each is filled with its number of requests. A
     /// group without windows sends at a constant rate.
-    fn varying(&self, group: &Group<'_>) -> Vec<Segment> {
+    fn varying(&self, group: &SenderGroup<'_>) -> Vec<Segment> {
         if group.windows.is_empty() {
             return self.steady(group);
         }
@@ -259,7 +259,7 @@ fn share_of(rate: f64, weight: f64, sum: f64) -> f64 {
     if sum > 0.0 { rate * weight / sum } else { 0.0 }
 }
 
-impl Group<'_> {
+impl SenderGroup<'_> {
     /// The segment of a member in `window`, if all members together send `rate` requests per second.
     fn segment(&self, window: &Window, rate: f64, filled: bool) -> Option<Segment> {
         let arrival = window.arrival.unwrap_or(self.client.arrival);
@@ -333,10 +333,10 @@ impl Making<'_> {
     /// One plan for each member and lane.
     fn members(
         &mut self,
-        group: &Group<'_>,
+        group: &SenderGroup<'_>,
         lanes: &[Arc<[Segment]>],
         (part, end): (usize, Micros),
-        plans: &mut Vec<Plan>,
+        plans: &mut Vec<SenderPlan>,
     ) -> Result<(), ExpandError> {
         let client = Arc::new(group.client.clone());
         let names = &mut self.names;
@@ -364,7 +364,7 @@ impl Making<'_> {
                 let name = if lane == 0 { name.clone() } else { format!("{name} lane {lane}") };
                 let streams = Streams::new(self.options.seed, &name);
                 let (client, segments) = (Arc::clone(&client), Arc::clone(segments));
-                plans.push(Plan { client, tags, prefix_tokens, prefix, segments, timeout, part, end, streams });
+                plans.push(SenderPlan { client, tags, prefix_tokens, prefix, segments, timeout, part, end, streams });
             }
         }
         Ok(())
@@ -418,7 +418,7 @@ impl Prefixes {
 const FILLED_MAX: f64 = 1e8;
 
 /// Checks that the workload ends, after no more requests than 32 bits can number.
-fn check_end(spec: &Spec, plans: &[Plan], options: &GenerateOptions) -> Result<(), ExpandError> {
+fn check_end(spec: &Spec, plans: &[SenderPlan], options: &GenerateOptions) -> Result<(), ExpandError> {
     let segments = || plans.iter().flat_map(|plan| plan.segments.iter());
     if segments().next().is_none() {
         return Err(ExpandError::Empty);
@@ -438,13 +438,13 @@ fn check_end(spec: &Spec, plans: &[Plan], options: &GenerateOptions) -> Result<(
         return Ok(());
     }
     // A part with a number of requests ends there.
-    let counted = |plan: &&Plan| plan.part.checked_sub(1).is_some_and(|part| spec.parts[part].num_requests.is_some());
+    let counted = |plan: &&SenderPlan| plan.part.checked_sub(1).is_some_and(|part| spec.parts[part].num_requests.is_some());
     let open = || plans.iter().filter(|plan| !counted(plan));
     if open().any(|plan| !plan.is_single_session() && plan.segments.iter().any(|s| s.end == Micros::MAX)) {
         return Err(ExpandError::Endless);
     }
     let numbers: u64 = spec.parts.iter().filter_map(|part| part.num_requests).sum();
-    let requests: f64 = open().map(Plan::expected).sum::<f64>() + numbers as f64;
+    let requests: f64 = open().map(SenderPlan::expected).sum::<f64>() + numbers as f64;
     // 1 % is many standard deviations of a Poisson count of this size.
     if requests > f64::from(u32::MAX) * 0.99 { Err(ExpandError::TooMany { requests }) } else { Ok(()) }
 }

@@ -11,20 +11,20 @@ use rustc_hash::FxHashMap;
 
 pub use super::drawn::Drawn;
 use super::expand::{Expanded, Pace};
-use super::numbers::{Budgets, Numbers};
-use super::session::{Ended, Session, SessionState};
-use super::source::{Given, Source};
+use super::numbers::{Budgets, RequestNumbers};
+use super::session::{RequestEnd, Session, SessionState};
+use super::source::{SourceItem, RequestSource};
 use super::{GenerateOptions, Part};
 use crate::Names;
-use crate::closed_loop::Sessions;
+use crate::closed_loop::SessionSource;
 
 /// The requests of a specification. Memory depends on the number of open sessions, not on the number of requests.
 #[derive(Clone, Debug)]
 pub struct Requests {
-    sources: Vec<Source>,
+    sources: Vec<RequestSource>,
     /// Next arrival and index of each source that has one; of equal times, the first source comes first.
     queue: BinaryHeap<Reverse<(Micros, usize)>>,
-    numbers: Numbers,
+    numbers: RequestNumbers,
     /// Sessions in closed loop with a request in flight.
     waiting: FxHashMap<Name, Session>,
     /// Numbers of sessions that have ended, by state.
@@ -36,8 +36,8 @@ impl Requests {
     pub(super) fn new(expanded: Expanded, parts: &[Part], options: &GenerateOptions) -> (Self, Names) {
         let Expanded { plans, mut names, first_key } = expanded;
         let left = Budgets::new(options.num_requests, parts.iter().map(|part| part.num_requests));
-        let numbers = Numbers::new(options, left, first_key, names.first_session());
-        let sources: Vec<Source> = plans.into_iter().map(Source::new).collect();
+        let numbers = RequestNumbers::new(options, left, first_key, names.first_session());
+        let sources: Vec<RequestSource> = plans.into_iter().map(RequestSource::new).collect();
         let first = sources.iter().enumerate().filter_map(|(place, source)| Some(Reverse((source.peek()?, place))));
         let queue = first.collect();
         (Self { sources, queue, numbers, waiting: FxHashMap::default(), over: SessionStates::default() }, names)
@@ -46,7 +46,7 @@ impl Requests {
     /// The number of requests, if it is known: if only that number ends the workload.
     #[must_use]
     pub fn known_count(&self) -> Option<u64> {
-        let steady = |source: &Source| {
+        let steady = |source: &RequestSource| {
             let plan = &source.plan;
             let for_ever = plan.segments.last().is_some_and(|last| last.end == Micros::MAX);
             for_ever
@@ -59,7 +59,7 @@ impl Requests {
 
     /// The request that follows the end of a request of `session`, if there is one. It may arrive before others that
     /// were already issued, but never before `ended.at`.
-    pub fn ended(&mut self, session: Name, ended: Ended) -> Option<Request> {
+    pub fn ended(&mut self, session: Name, ended: RequestEnd) -> Option<Request> {
         let waiting = self.waiting.get_mut(&session)?;
         let next = waiting.next_round(ended, &mut self.numbers);
         let state = waiting.state();
@@ -77,12 +77,12 @@ impl Requests {
     }
 }
 
-impl Sessions for Requests {
+impl SessionSource for Requests {
     fn start(&mut self) -> Option<Request> {
         self.next().map(|drawn| drawn.request)
     }
 
-    fn ended(&mut self, session: Name, ended: Ended) -> Option<Request> {
+    fn ended(&mut self, session: Name, ended: RequestEnd) -> Option<Request> {
         Self::ended(self, session, ended)
     }
 
@@ -121,8 +121,8 @@ impl Iterator for Requests {
         self.numbers.next_id = id.checked_add(1);
         self.numbers.left.spend(part);
         let mut drawn = match given {
-            Given::Request(drawn) => drawn,
-            Given::Session(session, drawn) => {
+            SourceItem::Request(drawn) => drawn,
+            SourceItem::Session(session, drawn) => {
                 self.waiting.insert(session.name(), session);
                 drawn
             }

@@ -4,29 +4,29 @@ use blis_sim::request::{BlockKey, Name};
 use blis_sim::units::Micros;
 
 use super::GenerateOptions;
-use crate::conversation::Keys;
+use crate::conversation::KeyAllocator;
 
 /// The counters from which all requests of a workload are numbered.
 #[derive(Clone, Debug)]
-pub struct Numbers {
+pub struct RequestNumbers {
     /// Number of the next request; `None` if all are used up.
     pub(super) next_id: Option<u32>,
     pub(super) next_session: Name,
     /// The next block keys.
-    pub(super) keys: Keys,
+    pub(super) keys: KeyAllocator,
     /// No request arrives at this time or later.
     pub(super) horizon: Micros,
     /// Remaining numbers of requests.
     pub(super) left: Budgets,
 }
 
-impl Numbers {
+impl RequestNumbers {
     /// The first numbers, after those of names and prefixes.
     pub(super) fn new(options: &GenerateOptions, left: Budgets, first_key: BlockKey, first_session: Name) -> Self {
         Self {
             next_id: Some(0),
             next_session: first_session,
-            keys: Keys::new(options.block_size, first_key),
+            keys: KeyAllocator::new(options.block_size, first_key),
             horizon: options.horizon,
             left,
         }

@@ -10,7 +10,7 @@ use serde_yaml::{Location as Mark, Spanned};
 use super::error::SpecFileError;
 use super::files::{Beside, Files};
 use super::raw::{Entries, RawClient, RawInferencePerf, RawPart, RawServeGen, RawSpec, RawTargets, Word};
-use super::read::{ABOVE_0, FROM_0, Range, Reader};
+use super::read::{ABOVE_0, FROM_0, Range, SpecReader};
 use super::servegen::{self, Senders, ServeGenReading};
 use super::{Cohort, Load, Part, Spec, WindowRate, inference_perf};
 use crate::trace_v2::GoodputTargets;
@@ -20,7 +20,7 @@ use blis_diag::quoted;
 mod client;
 mod lengths;
 
-use client::Clients;
+use client::ClientParser;
 
 /// Maximum length of the name of a client, class, group …, bytes.
 const NAME_MAX: usize = 256;
@@ -29,14 +29,14 @@ const NAME_MAX: usize = 256;
 const RATE_MAX: f64 = 1e9;
 
 /// Reads the file or the ServeGen folder at `path`; of a file, also its text and the locations in it.
-pub(super) fn load(path: &Path, servegen: ServeGenReading) -> Result<(Spec, String, Places), SpecFileError> {
+pub(super) fn load(path: &Path, servegen: ServeGenReading) -> Result<(Spec, String, SpecLocations), SpecFileError> {
     let file = path.display().to_string();
     if path.is_dir() {
-        let options = servegen::Options { reading: servegen, ..servegen::Options::default() };
+        let options = servegen::ServeGenOptions { reading: servegen, ..servegen::ServeGenOptions::default() };
         let Senders { clients, cohorts, warnings } =
             servegen::load(&Beside(path.to_owned()), Path::new(""), &file, &options)?;
         let spec = Spec { seed: Some(options.seed), clients, cohorts, warnings, ..Spec::default() };
-        return Ok((spec, String::new(), Places { servegen: true, ..Places::default() }));
+        return Ok((spec, String::new(), SpecLocations { servegen: true, ..SpecLocations::default() }));
     }
     let folder = path.parent().unwrap_or(Path::new("")).to_owned();
     let name = Path::new(path.file_name().unwrap_or(path.as_os_str()));
@@ -53,7 +53,7 @@ pub(super) fn parse(file: &str, text: &str, files: &dyn Files) -> Result<Spec, S
 
 /// Locations of the parts of a specification; empty if it does not list its clients.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Places {
+pub(super) struct SpecLocations {
     /// Locations of the clients, then of the cohorts.
     pub senders: Vec<Location>,
     /// Locations of targets, by class.
@@ -68,10 +68,10 @@ pub(super) fn parse_placed(
     text: &str,
     files: &dyn Files,
     servegen: ServeGenReading,
-) -> Result<(Spec, Places), SpecFileError> {
-    let reader = Reader::new(file, text);
+) -> Result<(Spec, SpecLocations), SpecFileError> {
+    let reader = SpecReader::new(file, text);
     if inference_perf::own::is_own(text) {
-        return Ok((inference_perf::own::parse(&reader)?, Places::default()));
+        return Ok((inference_perf::own::parse(&reader)?, SpecLocations::default()));
     }
     let Some(raw) = reader.yaml::<RawSpec>()? else {
         return Err(SpecFileError::whole(file, "the specification is empty", "name `clients`, at least one"));
@@ -81,12 +81,12 @@ pub(super) fn parse_placed(
     let senders = parser.all(&raw, &spec).map(|(at, ..)| parser.reader.location(place(at))).collect();
     let targets = raw.goodput_slo_targets.iter().flat_map(|targets| &targets.0);
     let targets = targets.map(|(class, _)| (class.value.clone(), parser.reader.location(class.referenced))).collect();
-    Ok((spec, Places { senders, targets, servegen: raw.servegen_data.is_some() }))
+    Ok((spec, SpecLocations { senders, targets, servegen: raw.servegen_data.is_some() }))
 }
 
 /// The document, with access to the files that it refers to.
 pub(super) struct Parser<'a> {
-    reader: Reader<'a>,
+    reader: SpecReader<'a>,
     files: &'a dyn Files,
     servegen: ServeGenReading,
 }
@@ -165,7 +165,7 @@ impl Parser<'_> {
 
     fn members(&self, raw: &RawSpec, version: &str, spec: Spec) -> Result<Spec, SpecFileError> {
         let mut spec = Spec { parts: self.parts(raw)?, ..spec };
-        let mut clients = Clients::new(self, version, spec.parts.iter().map(|part| part.name.clone()).collect());
+        let mut clients = ClientParser::new(self, version, spec.parts.iter().map(|part| part.name.clone()).collect());
         for (index, client) in raw.clients.iter().flatten().enumerate() {
             spec.clients.push(clients.client(index, client)?);
         }
@@ -311,9 +311,9 @@ impl Parser<'_> {
         const WHO: &str = "servegen_data";
         let (reader, data) = (&self.reader, &raw.value);
         let path = reader.needs(WHO, "path", data.path.as_ref(), raw.referenced)?;
-        let usual = servegen::Options::default();
+        let usual = servegen::ServeGenOptions::default();
         let secs = |key, word: &Option<Word>, most| reader.whole(WHO, key, word.as_ref(), 0..=most);
-        let options = servegen::Options {
+        let options = servegen::ServeGenOptions {
             reading: self.servegen,
             start_secs: secs("start_secs", &data.start_secs, 1_000_000_000)?.unwrap_or(0),
             duration_secs: secs("duration_secs", &data.duration_secs, 1_000_000_000)?.filter(|&secs| secs > 0),

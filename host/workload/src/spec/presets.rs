@@ -2,7 +2,7 @@
 
 use blis_sim::units::Micros;
 
-use super::arrival::Shape;
+use super::arrival::IntervalShape;
 use super::lengths::Bounds;
 use super::{Arrival, Client, Empirical, Lengths, MultiTurn, Prefix, Spec, Turns};
 
@@ -67,7 +67,7 @@ impl Preset {
     pub fn spec(self, rate: f64) -> Spec {
         let clients = match self {
             Self::Bursty => vec![Client {
-                arrival: Arrival::Gamma(Shape::Cv(3.5)),
+                arrival: Arrival::Gamma(IntervalShape::Cv(3.5)),
                 ..client("bursty", 1.0, "tenant-A", "batch", 512.0, 256.0)
             }],
             Self::UnfairTenants => vec![

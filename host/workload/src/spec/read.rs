@@ -13,9 +13,9 @@ pub(super) use blis_diag::yaml::{ABOVE_0, ANY, FROM_0, Range, Word, real};
 use blis_diag::yaml::{Document, explain};
 use blis_diag::{name_hint, quoted};
 
-pub(super) struct Reader<'a>(Document<'a>);
+pub(super) struct SpecReader<'a>(Document<'a>);
 
-impl<'a> Reader<'a> {
+impl<'a> SpecReader<'a> {
     /// The file `file` with the content `text`.
     pub fn new(file: &str, text: &'a str) -> Self {
         Self(Document { file: file.into(), text })

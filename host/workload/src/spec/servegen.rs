@@ -25,7 +25,7 @@ pub enum ServeGenReading {
 
 /// Options for reading a folder.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Options {
+pub(super) struct ServeGenOptions {
     pub reading: ServeGenReading,
     /// Start of the selected part of the measurement, s.
     pub start_secs: u32,
@@ -39,7 +39,7 @@ pub(super) struct Options {
     pub seed: u64,
 }
 
-impl Default for Options {
+impl Default for ServeGenOptions {
     fn default() -> Self {
         Self {
             reading: ServeGenReading::Measured,
@@ -61,7 +61,7 @@ pub(super) struct Senders {
 }
 
 /// The clients of the folder at `path`.
-pub(super) fn load(files: &dyn Files, path: &Path, shown: &str, options: &Options) -> Result<Senders, SpecFileError> {
+pub(super) fn load(files: &dyn Files, path: &Path, shown: &str, options: &ServeGenOptions) -> Result<Senders, SpecFileError> {
     let (chunks, warnings) = chunk::load(files, path, shown, options.reading)?;
     let mut senders = Senders { warnings, ..Senders::default() };
     match options.reading {

@@ -8,30 +8,30 @@ use std::sync::Arc;
 use blis_sim::request::{Name, Request};
 use blis_sim::units::Micros;
 
-use super::drawn::{Drawn, Start};
-use super::expand::Plan;
-pub use super::numbers::Numbers;
-use crate::conversation::Context;
-pub use crate::conversation::{EndStatus, Ended, SessionState};
+use super::drawn::{Drawn, SenderStart};
+use super::expand::SenderPlan;
+pub use super::numbers::RequestNumbers;
+use crate::conversation::Conversation;
+pub use crate::conversation::{EndStatus, RequestEnd, SessionState};
 
 /// A session in closed loop: creates a round when the one before has ended.
 #[derive(Clone, Debug)]
 pub struct Session {
-    plan: Arc<Plan>,
-    start: Start,
+    plan: Arc<SenderPlan>,
+    start: SenderStart,
     /// Number of the round in flight.
     round: u32,
     input_tokens: u32,
-    context: Context,
+    context: Conversation,
     state: SessionState,
 }
 
 impl Session {
     /// The session that begins with `start`, and its first request.
-    pub(super) fn begin(plan: &Arc<Plan>, start: Start, numbers: &mut Numbers) -> (Self, Drawn) {
+    pub(super) fn begin(plan: &Arc<SenderPlan>, start: SenderStart, numbers: &mut RequestNumbers) -> (Self, Drawn) {
         let plan = Arc::clone(plan);
-        let mut context = Context::new(plan.prefix_tokens, &[plan.prefix]);
-        let start = Start { session: numbers.session(), ..start };
+        let mut context = Conversation::new(plan.prefix_tokens, &[plan.prefix]);
+        let start = SenderStart { session: numbers.session(), ..start };
         let drawn = plan.draw(start.at, &start, 0, &mut context, numbers);
         let input_tokens = drawn.request.input_tokens;
         (Self { plan, start, round: 0, input_tokens, context, state: SessionState::Active }, drawn)
@@ -50,7 +50,7 @@ impl Session {
     }
 
     /// The next request, if there is one, after the last one has `ended`. A session that has ended does not continue.
-    pub fn next_round(&mut self, ended: Ended, numbers: &mut Numbers) -> Option<Request> {
+    pub fn next_round(&mut self, ended: RequestEnd, numbers: &mut RequestNumbers) -> Option<Request> {
         let at = ended.at.saturating_add(self.plan.think_time(&self.start, self.round));
         self.state = self.after(ended.status, at, numbers);
         if self.state != SessionState::Active {
@@ -70,7 +70,7 @@ impl Session {
     }
 
     /// The state after a round, if the next one would arrive at `at`.
-    fn after(&self, status: EndStatus, at: Micros, numbers: &Numbers) -> SessionState {
+    fn after(&self, status: EndStatus, at: Micros, numbers: &RequestNumbers) -> SessionState {
         if self.state != SessionState::Active {
             self.state
         } else if status == EndStatus::Failed {

@@ -9,11 +9,11 @@ use blis_sim::units::Micros;
 
 use super::Load;
 use super::arrival::whole;
-use super::drawn::{Drawn, Start};
-use super::expand::{Pace, Plan, Segment, Streams};
-use super::numbers::Numbers;
+use super::drawn::{Drawn, SenderStart};
+use super::expand::{Pace, SenderPlan, Segment, Streams};
+use super::numbers::RequestNumbers;
 use super::session::Session;
-use crate::conversation::Context;
+use crate::conversation::Conversation;
 
 /// The starts of one sender.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ struct Filling {
 }
 
 impl Starts {
-    fn next(&mut self, plan: &Plan) -> Option<Start> {
+    fn next(&mut self, plan: &SenderPlan) -> Option<SenderStart> {
         loop {
             let segment = plan.segments.get(self.segment)?;
             let at = match segment.pace {
@@ -48,7 +48,7 @@ impl Starts {
             };
             if let Some(at) = at {
                 let rounds = plan.rounds(self.number);
-                let start = Start { at, number: self.number, segment: self.segment, session: Name::NONE, rounds };
+                let start = SenderStart { at, number: self.number, segment: self.segment, session: Name::NONE, rounds };
                 self.number += 1;
                 return Some(start);
             }
@@ -100,7 +100,7 @@ impl Starts {
     }
 
     /// The users start one after the other, spread over one think time.
-    fn user(&self, segment: &Segment, plan: &Plan) -> Option<Micros> {
+    fn user(&self, segment: &Segment, plan: &SenderPlan) -> Option<Micros> {
         let Load::Users { count, think_time } = plan.client.load else { return None };
         let after = u128::from(think_time.0) * u128::from(self.number) / u128::from(count.max(1));
         let at = segment.start.saturating_add(Micros(u64::try_from(after).unwrap_or(u64::MAX)));
@@ -119,9 +119,9 @@ fn chance(expected: f64, streams: &Streams, segment: usize) -> u64 {
 #[derive(Clone, Debug)]
 struct Coming {
     at: Micros,
-    start: Start,
+    start: SenderStart,
     round: u32,
-    context: Context,
+    context: Conversation,
 }
 
 /// The earliest first; of those at the same time, the one of the earlier session.
@@ -147,24 +147,24 @@ impl Eq for Coming {}
 
 /// The requests of one sender. Memory holds the next start, and sessions with later rounds.
 #[derive(Clone, Debug)]
-pub(super) struct Source {
-    pub plan: Arc<Plan>,
+pub(super) struct RequestSource {
+    pub plan: Arc<SenderPlan>,
     starts: Starts,
-    next_start: Option<Start>,
+    next_start: Option<SenderStart>,
     coming: BinaryHeap<Reverse<Coming>>,
     /// Content of every request without earlier rounds.
     prefix: Content,
 }
 
 /// An item that a source produces.
-pub(super) enum Given {
+pub(super) enum SourceItem {
     Request(Drawn),
     /// A session in closed loop with its first request.
     Session(Session, Drawn),
 }
 
-impl Source {
-    pub fn new(plan: Plan) -> Self {
+impl RequestSource {
+    pub fn new(plan: SenderPlan) -> Self {
         let starts = Starts { segment: 0, drawn: 0, number: 0, now: None, filling: None };
         let prefix = Content::shared(&[plan.prefix]);
         let mut source = Self { plan: Arc::new(plan), starts, next_start: None, coming: BinaryHeap::new(), prefix };
@@ -187,39 +187,39 @@ impl Source {
         }
     }
 
-    pub fn next(&mut self, numbers: &mut Numbers) -> Option<Given> {
+    pub fn next(&mut self, numbers: &mut RequestNumbers) -> Option<SourceItem> {
         let round_first = match (self.next_start, self.coming.peek()) {
             (Some(start), Some(Reverse(coming))) => coming.at <= start.at,
             (start, _) => start.is_none(),
         };
         if round_first {
             let Reverse(coming) = self.coming.pop()?;
-            return Some(Given::Request(self.round(coming, numbers)));
+            return Some(SourceItem::Request(self.round(coming, numbers)));
         }
         let start = self.next_start?;
         self.advance();
         if self.plan.client.waits_for_answers() {
             let (session, drawn) = Session::begin(&self.plan, start, numbers);
-            return Some(Given::Session(session, drawn));
+            return Some(SourceItem::Session(session, drawn));
         }
         if self.plan.client.multi_turn.is_some() {
-            let start = Start { session: numbers.session(), ..start };
-            let context = Context::new(self.plan.prefix_tokens, &[self.plan.prefix]);
-            return Some(Given::Request(self.round(Coming { at: start.at, start, round: 0, context }, numbers)));
+            let start = SenderStart { session: numbers.session(), ..start };
+            let context = Conversation::new(self.plan.prefix_tokens, &[self.plan.prefix]);
+            return Some(SourceItem::Request(self.round(Coming { at: start.at, start, round: 0, context }, numbers)));
         }
-        Some(Given::Request(self.single(&start, numbers)))
+        Some(SourceItem::Request(self.single(&start, numbers)))
     }
 
     /// A request without a session.
-    fn single(&self, start: &Start, numbers: &mut Numbers) -> Drawn {
-        let mut context = Context::unshared(self.plan.prefix_tokens);
+    fn single(&self, start: &SenderStart, numbers: &mut RequestNumbers) -> Drawn {
+        let mut context = Conversation::unshared(self.plan.prefix_tokens);
         let mut drawn = self.plan.draw(start.at, start, 0, &mut context, numbers);
         drawn.request.content = self.prefix.clone();
         drawn
     }
 
     /// One round of a session; schedules the next one.
-    fn round(&mut self, coming: Coming, numbers: &mut Numbers) -> Drawn {
+    fn round(&mut self, coming: Coming, numbers: &mut RequestNumbers) -> Drawn {
         let Coming { at, start, round, mut context } = coming;
         let plan = Arc::clone(&self.plan);
         let drawn = plan.draw(at, &start, round, &mut context, numbers);

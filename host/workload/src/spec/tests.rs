@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use blis_sim::request::Request;
 use blis_sim::units::Micros;
 
-use super::session::{EndStatus, Ended};
+use super::session::{EndStatus, RequestEnd};
 use super::*;
 
 mod composing;

@@ -12,7 +12,7 @@ use blis_diag::{RowError, nearest, quoted};
 
 /// A mandatory column that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Column {
+pub(super) enum TraceColumn {
     RequestId,
     ClientId,
     TenantId,
@@ -39,7 +39,7 @@ pub(super) enum Column {
     NumChunks,
 }
 
-/// The mandatory columns, in the order of the file and of `Column`.
+/// The mandatory columns, in the order of the file and of `TraceColumn`.
 pub const COLUMNS: [&str; 27] = [
     "request_id",
     "client_id",
@@ -81,7 +81,7 @@ pub const MAX_TOKENS: &str = "max_tokens";
 const THINK_TIME_US: &str = "think_time_us";
 const OPTIONAL: [&str; 6] = [VLLM_PRIORITY, "slo_target_us", "x_request_id", "adapter", THINK_TIME_US, MAX_TOKENS];
 
-impl Column {
+impl TraceColumn {
     pub fn name(self) -> &'static str {
         COLUMNS[self as usize]
     }
@@ -91,7 +91,7 @@ impl Column {
 const MOST_BLOCKS: u64 = 1 << 26;
 
 /// Indices of the columns of one file.
-pub(super) struct Columns {
+pub(super) struct TraceColumns {
     at: [usize; COLUMNS.len()],
     vllm_priority: Option<usize>,
     think_time_us: Option<usize>,
@@ -157,7 +157,7 @@ impl Scale {
     }
 }
 
-impl Columns {
+impl TraceColumns {
     /// Reads the header row, for engine blocks of `block_size` tokens; the note lists columns that are not used.
     pub fn of(header: &ByteRecord, block_size: NonZeroU32) -> Result<(Self, Option<String>), RowError> {
         let block_keys = BlockKeys::find(header, block_size);
@@ -215,13 +215,13 @@ fn missing(name: &str, unknown: &[String]) -> RowError {
 /// The fields of one record, by column.
 pub(super) struct Fields<'a> {
     record: &'a ByteRecord,
-    columns: &'a Columns,
+    columns: &'a TraceColumns,
 }
 
 impl<'a> Fields<'a> {
     /// Checks the columns that a replay does not use: an invalid one means that the file is not a TraceV2 trace.
     pub fn check(&self) -> Result<(), RowError> {
-        use Column::{AudioTokens, FirstChunkTimeUs, ImageTokens, LastChunkTimeUs, NumChunks, TextTokens, VideoTokens};
+        use TraceColumn::{AudioTokens, FirstChunkTimeUs, ImageTokens, LastChunkTimeUs, NumChunks, TextTokens, VideoTokens};
         for column in [TextTokens, ImageTokens, AudioTokens, VideoTokens, NumChunks] {
             self.count(column)?;
         }
@@ -229,24 +229,24 @@ impl<'a> Fields<'a> {
             self.time(column)?;
         }
         self.think_time()?;
-        let ratio = field::float(self.bytes(Column::ReasonRatio), Column::ReasonRatio.name())?;
+        let ratio = field::float(self.bytes(TraceColumn::ReasonRatio), TraceColumn::ReasonRatio.name())?;
         if !(0.0..=1.0).contains(&ratio) {
             return Err(RowError::new(format!("`reason_ratio` is {ratio}, not within 0 and 1")));
         }
-        match self.bytes(Column::Streaming) {
+        match self.bytes(TraceColumn::Streaming) {
             b"true" | b"True" | b"TRUE" | b"t" | b"T" | b"1" => Ok(()),
             b"false" | b"False" | b"FALSE" | b"f" | b"F" | b"0" => Ok(()),
             other => Err(RowError::new(format!("`streaming` is neither `true` nor `false`: {}", quoted(other)))),
         }
     }
 
-    pub fn count(&self, column: Column) -> Result<u32, RowError> {
+    pub fn count(&self, column: TraceColumn) -> Result<u32, RowError> {
         field::count(self.bytes(column), column.name())
     }
 
     /// The properties of this record that no simulation uses.
     pub fn aside(&self) -> Result<impl Iterator<Item = &'static str> + use<>, RowError> {
-        use Column::{AudioTokens, ImageTokens, ReasonRatio, TextTokens, VideoTokens};
+        use TraceColumn::{AudioTokens, ImageTokens, ReasonRatio, TextTokens, VideoTokens};
         let mut parts = false;
         for column in [TextTokens, ImageTokens, AudioTokens, VideoTokens] {
             parts |= self.count(column)? > 0;
@@ -261,11 +261,11 @@ impl<'a> Fields<'a> {
     }
 
     /// The time in a column, µs.
-    pub fn time(&self, column: Column) -> Result<u64, RowError> {
+    pub fn time(&self, column: TraceColumn) -> Result<u64, RowError> {
         field::micros(self.bytes(column), column.name())
     }
 
-    pub fn text(&self, column: Column) -> Result<&'a str, RowError> {
+    pub fn text(&self, column: TraceColumn) -> Result<&'a str, RowError> {
         let bytes = self.bytes(column);
         std::str::from_utf8(bytes)
             .map_err(|_| RowError::new(format!("`{}` is not UTF-8: {}", column.name(), quoted(bytes))))
@@ -326,7 +326,7 @@ impl<'a> Fields<'a> {
         scale.ours(runs).ok_or_else(too_many)
     }
 
-    fn bytes(&self, column: Column) -> &'a [u8] {
+    fn bytes(&self, column: TraceColumn) -> &'a [u8] {
         &self.record[self.columns.at[column as usize]]
     }
 }

@@ -42,10 +42,10 @@ pub struct Header {
     pub session_context_growth: SessionGrowth,
     /// The server that was measured.
     #[serde(default)]
-    pub server: Option<Server>,
+    pub server: Option<RecordedServer>,
     /// The network between client and server.
     #[serde(default)]
-    pub network: Option<Network>,
+    pub network: Option<RecordedNetwork>,
     /// Latency targets by service class.
     #[serde(default)]
     pub goodput_slo_targets: BTreeMap<String, GoodputTargets>,
@@ -94,7 +94,7 @@ pub enum SessionGrowth {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[allow(missing_docs, reason = "the fields are vLLM's own settings of these names")]
-pub struct Server {
+pub struct RecordedServer {
     #[serde(rename = "type")]
     pub kind: Option<String>,
     pub model: Option<String>,
@@ -108,7 +108,7 @@ pub struct Server {
 /// The network between client and server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Network {
+pub struct RecordedNetwork {
     /// Round-trip time between client and server, ms.
     pub measured_rtt_ms: f64,
 }

@@ -10,13 +10,13 @@ use blis_sim::units::Micros;
 use rustc_hash::FxHashMap;
 
 use super::SessionGrowth;
-use super::columns::{Column, Fields};
+use super::columns::{TraceColumn, Fields};
 use super::think_time::ClosedLoop;
-use crate::closed_loop::{self, Sessions};
-use crate::conversation::{Context, EndStatus, Ended, Keys, SessionState};
+use crate::closed_loop::{self, SessionSource};
+use crate::conversation::{Conversation, EndStatus, RequestEnd, KeyAllocator, SessionState};
 use crate::error::TraceError;
 use crate::prefix::ROOT;
-use crate::row::{Row, Terms};
+use crate::row::{TraceRow, RequestMetadata};
 use crate::rows::Shared;
 use crate::{Names, TraceOptions, Workload};
 use blis_diag::RowError;
@@ -33,7 +33,7 @@ pub(crate) struct Extra {
 
 impl Extra {
     pub(super) fn of(fields: &Fields<'_>) -> Result<Self, RowError> {
-        let (arrival, deadline) = (super::arrival_us(fields)?, fields.time(Column::DeadlineUs)?);
+        let (arrival, deadline) = (super::arrival_us(fields)?, fields.time(TraceColumn::DeadlineUs)?);
         Ok(Self {
             own: super::own_tokens(fields)?,
             think_time: Micros(fields.think_time()?),
@@ -59,11 +59,11 @@ struct Round {
 
 /// A session with a request in flight.
 #[derive(Debug)]
-struct Session {
+struct RecordedSession {
     /// Indices in [`Later::rounds`] of the round in flight, and of the end of the session's rounds.
     at: usize,
     end: usize,
-    context: Context,
+    context: Conversation,
     input_tokens: u32,
 }
 
@@ -80,8 +80,8 @@ pub(crate) struct Later {
 
 impl Later {
     /// Moves the later rounds out of `rows`; the rest arrives by itself. `extras` has one entry per row.
-    pub fn take<T: Terms>(
-        rows: &mut Vec<Row<T>>,
+    pub fn take<T: RequestMetadata>(
+        rows: &mut Vec<TraceRow<T>>,
         extras: &[Extra],
         shared: &Shared,
         (file, names): (&Arc<str>, &Names),
@@ -89,7 +89,7 @@ impl Later {
         let order = in_sessions(rows);
         check_rounds(&order, rows, (file, names))?;
         let recorded = order.iter().any(|&(_, round, place)| round > 0 && extras[place].think_time > Micros::ZERO);
-        let content = |row: &Row<T>| {
+        let content = |row: &TraceRow<T>| {
             let node = shared.renumbered.get(row.prefix as usize).copied().unwrap_or(ROOT);
             shared.prefixes.content(node, shared.block_size.map_or(u32::MAX, |size| row.input / size))
         };
@@ -127,14 +127,14 @@ impl Later {
         options: &TraceOptions,
     ) -> Workload {
         let Workload { requests, .. } = workload;
-        let (requests, follow_ups) = closed_loop::split(Replay {
+        let (requests, follow_ups) = closed_loop::split(SessionReplay {
             first: requests,
             waiting: FxHashMap::default(),
             over: SessionStates::default(),
             think_times: Stream::new(how.seed, "think times of sessions"),
             how: how.clone(),
             accumulate: growth == SessionGrowth::Accumulate,
-            keys: Keys::new(options.block_size, self.first_key),
+            keys: KeyAllocator::new(options.block_size, self.first_key),
             horizon: options.horizon,
             later: self,
         });
@@ -143,7 +143,7 @@ impl Later {
 }
 
 /// The rows of sessions as (number of the session in the order of appearance, round, index), sorted.
-fn in_sessions<T: Terms>(rows: &[Row<T>]) -> Vec<(usize, u32, usize)> {
+fn in_sessions<T: RequestMetadata>(rows: &[TraceRow<T>]) -> Vec<(usize, u32, usize)> {
     let mut numbers: FxHashMap<Name, usize> = FxHashMap::default();
     let mut order = Vec::new();
     for (place, row) in rows.iter().enumerate().filter(|(_, row)| row.terms.tags().session != Name::NONE) {
@@ -156,9 +156,9 @@ fn in_sessions<T: Terms>(rows: &[Row<T>]) -> Vec<(usize, u32, usize)> {
 }
 
 /// Checks that the rounds of every session count 0, 1, 2, … `order`: session, round, row.
-fn check_rounds<T: Terms>(
+fn check_rounds<T: RequestMetadata>(
     order: &[(usize, u32, usize)],
-    rows: &[Row<T>],
+    rows: &[TraceRow<T>],
     (file, names): (&Arc<str>, &Names),
 ) -> Result<(), TraceError> {
     let mut expected = 0;
@@ -177,35 +177,35 @@ fn check_rounds<T: Terms>(
 }
 
 /// The state of a replay in closed loop.
-struct Replay {
+struct SessionReplay {
     /// The requests that arrive by themselves.
     first: Box<dyn Iterator<Item = Request> + Send>,
     later: Later,
-    waiting: FxHashMap<Name, Session>,
+    waiting: FxHashMap<Name, RecordedSession>,
     /// Numbers of sessions that have ended, by state.
     over: SessionStates,
     think_times: Stream,
     how: ClosedLoop,
     accumulate: bool,
-    keys: Keys,
+    keys: KeyAllocator,
     horizon: Micros,
 }
 
-impl Replay {
+impl SessionReplay {
     /// Begins a session with `request`.
     fn begin(&mut self, request: &mut Request) {
         let Some(&(at, end)) = self.later.places.get(&request.tags.session) else { return };
-        let mut context = Context::new(request.input_tokens, request.content.spans());
+        let mut context = Conversation::new(request.input_tokens, request.content.spans());
         if self.accumulate && at + 1 < end {
             context.extend(request.input_tokens.saturating_add(request.output_tokens), &mut self.keys);
             request.content = context.content();
         }
-        let session = Session { at, end, context, input_tokens: request.input_tokens };
+        let session = RecordedSession { at, end, context, input_tokens: request.input_tokens };
         self.waiting.insert(request.tags.session, session);
     }
 
     /// The arrival of the round that follows the end `ended` of `session`'s current one, if there is one.
-    fn next_at(&self, session: &Session, ended: Ended) -> Result<Micros, SessionState> {
+    fn next_at(&self, session: &RecordedSession, ended: RequestEnd) -> Result<Micros, SessionState> {
         if ended.status == EndStatus::Failed {
             return Err(SessionState::Cancelled);
         }
@@ -223,7 +223,7 @@ impl Replay {
     }
 
     /// The round after `session`'s current one.
-    fn follow(&mut self, session: &mut Session, ended: Ended, at: Micros) -> Request {
+    fn follow(&mut self, session: &mut RecordedSession, ended: RequestEnd, at: Micros) -> Request {
         session.at += 1;
         let round = &self.later.rounds[session.at];
         let (input_tokens, content) = if self.accumulate {
@@ -254,7 +254,7 @@ impl Replay {
     }
 }
 
-impl Sessions for Replay {
+impl SessionSource for SessionReplay {
     fn start(&mut self) -> Option<Request> {
         let mut request = self.first.next()?;
         if request.tags.session != Name::NONE {
@@ -263,7 +263,7 @@ impl Sessions for Replay {
         Some(request)
     }
 
-    fn ended(&mut self, name: Name, ended: Ended) -> Option<Request> {
+    fn ended(&mut self, name: Name, ended: RequestEnd) -> Option<Request> {
         let mut session = self.waiting.remove(&name)?;
         match self.next_at(&session, ended) {
             Ok(at) => {

@@ -3,11 +3,11 @@
 use serde_yaml::Location as Mark;
 
 use super::super::error::SpecFileError;
-use super::super::read::Reader;
+use super::super::read::SpecReader;
 
 /// Refuses a stage with more requests than 32 bits can number.
 pub(super) fn countable(
-    reader: &Reader<'_>,
+    reader: &SpecReader<'_>,
     who: &str,
     (rate, duration): (f64, f64),
     at: Mark,

@@ -10,7 +10,7 @@ use blis_sim::units::Micros;
 use super::super::error::SpecFileError;
 use super::super::lengths::{Bounds, LONGEST, Lengths};
 use super::super::raw::Word;
-use super::super::read::{ABOVE_0, FROM_0, Reader};
+use super::super::read::{ABOVE_0, FROM_0, SpecReader};
 use super::super::{Arrival, Client, Spec, Window, WindowRate};
 use super::countable::countable;
 use super::sweep::RawSweep;
@@ -18,7 +18,7 @@ use super::{SharedPrefix, sweep};
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct RawFile {
+struct RawPerfFile {
     load: Option<Spanned<RawLoad>>,
     data: Option<Spanned<RawData>>,
     api: Option<IgnoredAny>,
@@ -36,7 +36,7 @@ struct RawLoad {
     #[serde(rename = "type")]
     kind: Option<Word>,
     interval: Option<IgnoredAny>,
-    stages: Option<Vec<Spanned<RawStage>>>,
+    stages: Option<Vec<Spanned<RawPerfStage>>>,
     sweep: Option<Spanned<RawSweep>>,
     num_workers: Option<IgnoredAny>,
     worker_max_concurrency: Option<IgnoredAny>,
@@ -47,7 +47,7 @@ struct RawLoad {
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct RawStage {
+struct RawPerfStage {
     rate: Option<Word>,
     duration: Option<Word>,
 }
@@ -88,9 +88,9 @@ pub(in super::super) fn is_own(text: &str) -> bool {
     text.lines().any(|line| line.starts_with("load:"))
 }
 
-pub(in super::super) fn parse(reader: &Reader<'_>) -> Result<Spec, SpecFileError> {
+pub(in super::super) fn parse(reader: &SpecReader<'_>) -> Result<Spec, SpecFileError> {
     const SHAPES: [&str; 3] = ["synthetic", "random", "shared_prefix"];
-    let raw: RawFile = reader.yaml()?.unwrap_or_default();
+    let raw: RawPerfFile = reader.yaml()?.unwrap_or_default();
     let missing = |key: &str| {
         SpecFileError::whole(
             reader.file(),
@@ -121,7 +121,7 @@ pub(in super::super) fn parse(reader: &Reader<'_>) -> Result<Spec, SpecFileError
     Ok(spec)
 }
 
-fn arrival(reader: &Reader<'_>, load: &RawLoad) -> Result<Arrival, SpecFileError> {
+fn arrival(reader: &SpecReader<'_>, load: &RawLoad) -> Result<Arrival, SpecFileError> {
     match &load.kind {
         None => Ok(Arrival::Constant),
         Some(kind) if kind.value == "constant" => Ok(Arrival::Constant),
@@ -133,7 +133,7 @@ fn arrival(reader: &Reader<'_>, load: &RawLoad) -> Result<Arrival, SpecFileError
     }
 }
 
-fn stages(reader: &Reader<'_>, load: &Spanned<RawLoad>) -> Result<Vec<(f64, f64)>, SpecFileError> {
+fn stages(reader: &SpecReader<'_>, load: &Spanned<RawLoad>) -> Result<Vec<(f64, f64)>, SpecFileError> {
     if let Some(sweep) = &load.value.sweep {
         if load.value.stages.as_ref().is_some_and(|stages| !stages.is_empty()) {
             let what = "load: `stages` and `sweep` both define how the rate changes";
@@ -161,7 +161,7 @@ fn stages(reader: &Reader<'_>, load: &Spanned<RawLoad>) -> Result<Vec<(f64, f64)
 
 /// One client with normally distributed lengths.
 fn synthetic(
-    reader: &Reader<'_>,
+    reader: &SpecReader<'_>,
     data: &Spanned<RawData>,
     stages: &[(f64, f64)],
     arrival: Arrival,
@@ -184,7 +184,7 @@ fn synthetic(
     Ok(Spec { aggregate_rate, clients: vec![client], ..Spec::default() })
 }
 
-fn normal(reader: &Reader<'_>, who: &str, raw: &Spanned<RawNormal>) -> Result<Lengths, SpecFileError> {
+fn normal(reader: &SpecReader<'_>, who: &str, raw: &Spanned<RawNormal>) -> Result<Lengths, SpecFileError> {
     let needed = |key, word: &Option<Word>, range| {
         let number = reader.number(who, key, word.as_ref(), range)?;
         reader.needs(who, key, number, raw.referenced)
@@ -202,7 +202,7 @@ fn normal(reader: &Reader<'_>, who: &str, raw: &Spanned<RawNormal>) -> Result<Le
 
 /// Groups of users that share a system prompt.
 fn shared_prefix(
-    reader: &Reader<'_>,
+    reader: &SpecReader<'_>,
     data: &Spanned<RawData>,
     stages: Vec<(f64, f64)>,
     arrival: Arrival,

@@ -8,7 +8,7 @@ use serde_yaml::Spanned;
 
 use super::super::error::SpecFileError;
 use super::super::raw::Word;
-use super::super::read::{Range, Reader};
+use super::super::read::{Range, SpecReader};
 use super::countable::countable;
 
 #[derive(Default, Deserialize)]
@@ -34,7 +34,7 @@ const USUAL_STAGES: u32 = 5;
 const USUAL_SECONDS: f64 = 180.0;
 
 /// Rate and duration in s of each stage.
-pub(super) fn stages(reader: &Reader<'_>, sweep: &Spanned<RawSweep>) -> Result<Vec<(f64, f64)>, SpecFileError> {
+pub(super) fn stages(reader: &SpecReader<'_>, sweep: &Spanned<RawSweep>) -> Result<Vec<(f64, f64)>, SpecFileError> {
     const WHO: &str = "load: sweep";
     let raw = &sweep.value;
     let kind = reader.needs(WHO, "type", raw.kind.as_ref(), sweep.referenced)?;

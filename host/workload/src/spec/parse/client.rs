@@ -8,7 +8,7 @@ use super::super::error::SpecFileError;
 use super::super::raw::{
     RawClient, RawDiurnal, RawDrain, RawLengths, RawMultiTurn, RawMultimodal, RawSpike, RawWindow, Word,
 };
-use super::super::read::{FROM_0, Range, Reader};
+use super::super::read::{FROM_0, Range, SpecReader};
 use super::super::{
     Arrival, Client, Cohort, Lengths, Load, MultiTurn, Multimodal, Network, Prefix, Timeout, Turns, Window, WindowRate,
 };
@@ -23,7 +23,7 @@ const PREFIX_MAX: u32 = 1 << 24;
 const ROUNDS_MAX: u32 = 1_000_000;
 
 /// Parses clients and collects warnings.
-pub(super) struct Clients<'a> {
+pub(super) struct ClientParser<'a> {
     parser: &'a Parser<'a>,
     /// Whether the file has version 1, in which classes have other names.
     first_version: bool,
@@ -32,12 +32,12 @@ pub(super) struct Clients<'a> {
     pub warnings: Vec<(String, String)>,
 }
 
-impl<'a> Clients<'a> {
+impl<'a> ClientParser<'a> {
     pub fn new(parser: &'a Parser<'a>, version: &str, parts: Vec<String>) -> Self {
         Self { parser, first_version: version != "2", parts, warnings: Vec::new() }
     }
 
-    fn reader(&self) -> &'a Reader<'a> {
+    fn reader(&self) -> &'a SpecReader<'a> {
         &self.parser.reader
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_yaml::{Location as Mark, Spanned};
 
-use super::super::arrival::{Arrival, Shape};
+use super::super::arrival::{Arrival, IntervalShape};
 use super::super::error::SpecFileError;
 use super::super::lengths::{Bounds, Empirical, LONGEST, Lengths};
 use super::super::raw::{Entries, RawArrival, RawLengths, Word};
@@ -32,22 +32,22 @@ impl Parser<'_> {
             reader.number(&who, key, word, FROM_0).map(|number| number.filter(|&number| number > 0.0))
         };
         let form = match (number("shape", shape.as_ref())?, number("scale", scale.as_ref())?) {
-            (Some(shape), Some(scale_us)) => Shape::Own { shape, scale_us },
-            (None, None) => Shape::Cv(number("cv", cv.as_ref())?.unwrap_or(1.0)),
+            (Some(shape), Some(scale_us)) => IntervalShape::Own { shape, scale_us },
+            (None, None) => IntervalShape::Cv(number("cv", cv.as_ref())?.unwrap_or(1.0)),
             _ => {
                 let what = format!("{who}: `shape` and `scale` go together");
                 return Err(reader.wrong(raw.referenced, what, "give both, in place of the rate, or only `cv`"));
             }
         };
         let in_range = |(least, most): (f64, f64)| match form {
-            Shape::Cv(value) if (least..=most).contains(&value) => Ok(()),
-            Shape::Cv(_) => {
+            IntervalShape::Cv(value) if (least..=most).contains(&value) => Ok(()),
+            IntervalShape::Cv(_) => {
                 let word = cv.as_ref().map_or(raw.referenced, |word| word.referenced);
                 let what = format!("{who}: `cv` is out of range");
                 Err(reader.wrong(word, what, format!("it must be a number from {least} to {most}")))
             }
-            Shape::Own { shape, scale_us } if SHAPES.contains(&shape) && SCALES_US.contains(&scale_us) => Ok(()),
-            Shape::Own { shape, scale_us } => {
+            IntervalShape::Own { shape, scale_us } if SHAPES.contains(&shape) && SCALES_US.contains(&scale_us) => Ok(()),
+            IntervalShape::Own { shape, scale_us } => {
                 let what = format!("{who}: shape {shape} with scale {scale_us} µs");
                 let hint = "a shape is from 0.0001 to 10000, a scale from 1e-6 to 1e18 µs";
                 Err(reader.wrong(raw.referenced, what, hint))

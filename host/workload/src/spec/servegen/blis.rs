@@ -5,11 +5,11 @@ use blis_sim::rng::{Generator, Stream};
 use blis_sim::units::Micros;
 use rand::RngExt as _;
 
-use super::super::arrival::Shape;
+use super::super::arrival::IntervalShape;
 use super::super::lengths::Bounds;
 use super::super::{Arrival, Client, Cohort, Empirical, Lengths, MultiTurn, PrefixSharing, Spike};
-use super::Options;
-use super::chunk::{Chunk, DAY_SECS, Dataset, Pattern, Row, WINDOW_SECS};
+use super::ServeGenOptions;
+use super::chunk::{Chunk, DAY_SECS, Dataset, Pattern, ChunkRow, WINDOW_SECS};
 
 const CLASSES: [&str; 5] = ["critical", "standard", "batch", "sheddable", "background"];
 
@@ -17,14 +17,14 @@ const CLASSES: [&str; 5] = ["critical", "standard", "batch", "sheddable", "backg
 const PERIODS: [(&str, u32); 3] = [("midnight", 0), ("morning", 28_800), ("afternoon", 50_400)];
 
 /// The cohorts of the clients.
-pub(super) fn cohorts(chunks: &[Chunk], options: &Options) -> Vec<Cohort> {
+pub(super) fn cohorts(chunks: &[Chunk], options: &ServeGenOptions) -> Vec<Cohort> {
     let reasoning = chunks.first().is_some_and(Chunk::has_reason_ratio);
     let mut random = Stream::new(options.seed, "workload servegen").at(0);
     if reasoning { by_class_once(chunks, options, &mut random) } else { by_time_of_day(chunks, options, &mut random) }
 }
 
 /// Three parts of the day, one after the other, with five classes in each.
-fn by_time_of_day(chunks: &[Chunk], options: &Options, random: &mut Generator) -> Vec<Cohort> {
+fn by_time_of_day(chunks: &[Chunk], options: &ServeGenOptions, random: &mut Generator) -> Vec<Cohort> {
     let mut cohorts = Vec::new();
     for (number, (name, start)) in (0_u32..).zip(PERIODS) {
         let time = start + WINDOW_SECS * random.random_range(0..3_u32);
@@ -38,7 +38,7 @@ fn by_time_of_day(chunks: &[Chunk], options: &Options, random: &mut Generator) -
 }
 
 /// The window in which most clients are active, once.
-fn by_class_once(chunks: &[Chunk], options: &Options, random: &mut Generator) -> Vec<Cohort> {
+fn by_class_once(chunks: &[Chunk], options: &ServeGenOptions, random: &mut Generator) -> Vec<Cohort> {
     let mut times: Vec<u32> =
         chunks.iter().flat_map(|chunk| &chunk.rows).filter(|row| row.rate > 0.0).map(|row| row.start).collect();
     times.sort_unstable();
@@ -66,7 +66,7 @@ fn deal<'a>(mut active: Vec<Active<'a>>, random: &mut Generator) -> Vec<(&'stati
 
 /// A client at some time: its rows of that time with a rate, and the lengths then.
 struct Active<'a> {
-    rows: Vec<&'a Row>,
+    rows: Vec<&'a ChunkRow>,
     datasets: Vec<&'a Dataset>,
 }
 
@@ -80,7 +80,7 @@ impl<'a> Active<'a> {
     }
 
     fn new(chunk: &'a Chunk, then: impl Fn(u32) -> bool) -> Option<Self> {
-        let rows: Vec<&Row> = chunk.rows.iter().filter(|row| then(row.start) && row.rate > 0.0).collect();
+        let rows: Vec<&ChunkRow> = chunk.rows.iter().filter(|row| then(row.start) && row.rate > 0.0).collect();
         let datasets = rows.iter().filter_map(|row| chunk.dataset_at(row.start)).collect();
         (!rows.is_empty()).then_some(Self { rows, datasets })
     }
@@ -92,7 +92,7 @@ impl<'a> Active<'a> {
 
 /// The members as one cohort that is active for `secs` seconds from `from` on.
 fn cohort(id: &str, class: &str, members: &[Active<'_>], (from, secs): (u64, u32), reasoning: bool) -> Cohort {
-    let rows: Vec<&Row> = members.iter().flat_map(|member| member.rows.iter().copied()).collect();
+    let rows: Vec<&ChunkRow> = members.iter().flat_map(|member| member.rows.iter().copied()).collect();
     let datasets = || members.iter().flat_map(|member| member.datasets.iter().copied());
     let input =
         lengths(datasets().filter_map(|dataset| dataset.input.as_deref()), Lengths::gaussian(512.0, 128.0, 1, 32_768));
@@ -130,18 +130,18 @@ fn cohort(id: &str, class: &str, members: &[Active<'_>], (from, secs): (u64, u32
 }
 
 /// The arrival process of most rows, with the means of their parameters.
-fn arrival(rows: &[&Row]) -> Arrival {
+fn arrival(rows: &[&ChunkRow]) -> Arrival {
     let named = |pattern| rows.iter().copied().filter(move |row| row.pattern == pattern);
     let (gamma, weibull) = (named(Pattern::Gamma).count(), named(Pattern::Weibull).count());
     let of = |pattern| {
-        let own = |row: &Row| row.shape.zip(row.scale_secs).filter(|&(shape, scale)| shape > 0.0 && scale > 0.0);
+        let own = |row: &ChunkRow| row.shape.zip(row.scale_secs).filter(|&(shape, scale)| shape > 0.0 && scale > 0.0);
         let shape = mean(named(pattern).filter_map(own).map(|(shape, _)| shape));
         let scale_us = mean(named(pattern).filter_map(own).map(|(_, scale)| scale * 1e6));
         match shape.zip(scale_us) {
             Some((shape, scale_us)) => {
-                Shape::Own { shape: shape.clamp(1e-4, 1e4), scale_us: scale_us.clamp(1e-6, 1e18) }
+                IntervalShape::Own { shape: shape.clamp(1e-4, 1e4), scale_us: scale_us.clamp(1e-6, 1e18) }
             }
-            None => Shape::Cv(mean(named(pattern).map(|row| row.cv)).filter(|&cv| cv > 0.0).unwrap_or(1.0)),
+            None => IntervalShape::Cv(mean(named(pattern).map(|row| row.cv)).filter(|&cv| cv > 0.0).unwrap_or(1.0)),
         }
     };
     match (gamma, weibull) {
@@ -151,10 +151,10 @@ fn arrival(rows: &[&Row]) -> Arrival {
     }
 }
 
-fn within(shape: Shape, (least, most): (f64, f64)) -> Shape {
+fn within(shape: IntervalShape, (least, most): (f64, f64)) -> IntervalShape {
     match shape {
-        Shape::Cv(cv) => Shape::Cv(cv.clamp(least, most)),
-        own @ Shape::Own { .. } => own,
+        IntervalShape::Cv(cv) => IntervalShape::Cv(cv.clamp(least, most)),
+        own @ IntervalShape::Own { .. } => own,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::super::arrival::{Arrival, Shape};
+use super::super::arrival::{Arrival, IntervalShape};
 use super::super::error::SpecFileError;
 use super::super::files::Files;
 use super::super::lengths::Empirical;
@@ -22,13 +22,13 @@ pub(super) const WINDOW_SECS: u32 = 600;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Chunk {
     pub id: String,
-    pub rows: Vec<Row>,
+    pub rows: Vec<ChunkRow>,
     pub datasets: Vec<Dataset>,
 }
 
 /// Arrivals of the client in one period of 600 s.
 #[derive(Clone, Debug, PartialEq)]
-pub(in super::super) struct Row {
+pub(in super::super) struct ChunkRow {
     pub line: u64,
     pub start: u32,
     pub rate: f64,
@@ -75,7 +75,7 @@ impl Chunk {
     }
 
     /// The first row that has a rate but, at its time, no lengths.
-    fn first_without_lengths(&self) -> Option<&Row> {
+    fn first_without_lengths(&self) -> Option<&ChunkRow> {
         let own = |time| self.datasets.iter().rfind(|dataset| dataset.start <= time);
         self.rows.iter().find(|row| row.rate > 0.0 && !own(row.start).is_some_and(Dataset::is_known))
     }
@@ -101,8 +101,8 @@ pub(super) fn load(
     }
     let mut warnings = Vec::new();
     let chunk = |id: String| {
-        let trace = Text::read(files, folder, shown, &format!("chunk-{id}-trace.csv"))?;
-        let lengths = Text::read(files, folder, shown, &format!("chunk-{id}-dataset.json"))?;
+        let trace = ChunkFile::read(files, folder, shown, &format!("chunk-{id}-trace.csv"))?;
+        let lengths = ChunkFile::read(files, folder, shown, &format!("chunk-{id}-dataset.json"))?;
         let rows = rows(&trace.file, trace.content())?;
         let chunk = Chunk { id, rows, datasets: datasets(&lengths.file, lengths.content())? };
         warnings.extend(check(&chunk, &trace, &lengths.file, reading)?);
@@ -113,12 +113,12 @@ pub(super) fn load(
 }
 
 /// A file of the folder.
-struct Text {
+struct ChunkFile {
     file: Arc<str>,
     text: String,
 }
 
-impl Text {
+impl ChunkFile {
     fn read(files: &dyn Files, folder: &Path, shown: &str, name: &str) -> Result<Self, SpecFileError> {
         let file: Arc<str> = format!("{shown}/{name}").into();
         match files.read(&folder.join(name)) {
@@ -136,7 +136,7 @@ impl Text {
 /// Checks that a client that sends has lengths; otherwise refuses the folder or warns.
 fn check(
     chunk: &Chunk,
-    trace: &Text,
+    trace: &ChunkFile,
     lengths: &str,
     reading: ServeGenReading,
 ) -> Result<Option<(String, String)>, SpecFileError> {
@@ -157,7 +157,7 @@ fn check(
     Err(wrong_field(trace, row, what))
 }
 
-fn wrong_field(trace: &Text, row: &Row, what: String) -> SpecFileError {
+fn wrong_field(trace: &ChunkFile, row: &ChunkRow, what: String) -> SpecFileError {
     let line = usize::try_from(row.line).ok().and_then(|line| trace.content().lines().nth(line - 1));
     let spot = spot(&trace.file, row.line, line.unwrap_or_default(), 1);
     SpecFileError::at(spot, trace.content(), what, "complete the file, or set the rate to 0")
@@ -166,8 +166,8 @@ fn wrong_field(trace: &Text, row: &Row, what: String) -> SpecFileError {
 const ROW: &str = "a row is start,rate,cv,pattern[,shape,scale], seconds and requests per second";
 
 /// The rows of the CSV: start, rate, cv, pattern, and for most clients shape and scale.
-pub(in super::super) fn rows(file: &Arc<str>, text: &str) -> Result<Vec<Row>, SpecFileError> {
-    let mut rows: Vec<Row> = Vec::new();
+pub(in super::super) fn rows(file: &Arc<str>, text: &str) -> Result<Vec<ChunkRow>, SpecFileError> {
+    let mut rows: Vec<ChunkRow> = Vec::new();
     for (line, content) in (1_u64..).zip(text.lines()) {
         if content.trim().is_empty() || (line == 1 && is_header(content)) {
             continue;
@@ -198,7 +198,7 @@ fn spot(file: &Arc<str>, line: u64, content: &str, field: usize) -> Location {
 }
 
 /// Parses a row; an error is the index of the wrong field, and the mistake.
-fn row(line: u64, content: &str) -> Result<Row, (usize, String)> {
+fn row(line: u64, content: &str) -> Result<ChunkRow, (usize, String)> {
     let fields: Vec<&str> = content.split(',').map(str::trim).collect();
     if !matches!(fields.len(), 4 | 6) {
         return Err((0, format!("{} fields; a row has 4 or 6", fields.len())));
@@ -218,7 +218,7 @@ fn row(line: u64, content: &str) -> Result<Row, (usize, String)> {
     if start.fract() > 0.0 {
         return Err(wrong(0, "the start", "a whole number of seconds".to_owned()));
     }
-    let row = Row {
+    let row = ChunkRow {
         line,
         start: start as u32,
         rate: number(1, "the rate", 1e6)?,
@@ -248,7 +248,7 @@ impl Pattern {
     }
 }
 
-impl Row {
+impl ChunkRow {
     /// The arrival process: by the shape, or without one by the coefficient of variation.
     pub fn arrival(&self) -> Result<Arrival, (usize, String)> {
         /// Smallest shape of a Weibull distribution: smaller ones have inter-arrival times that overflow.
@@ -265,9 +265,9 @@ impl Row {
             // The scale has no effect, because requests fill the window.
             Some(shape) => {
                 let scale_us = self.scale_secs.filter(|&scale| scale > 0.0).unwrap_or(1.0) * 1e6;
-                Shape::Own { shape, scale_us: scale_us.clamp(1e-6, 1e18) }
+                IntervalShape::Own { shape, scale_us: scale_us.clamp(1e-6, 1e18) }
             }
-            None if (cvs.0..=cvs.1).contains(&self.cv) => Shape::Cv(self.cv),
+            None if (cvs.0..=cvs.1).contains(&self.cv) => IntervalShape::Cv(self.cv),
             None => {
                 let what =
                     format!("the cv is {}, but without a shape must be a number from {} to {}", self.cv, cvs.0, cvs.1);

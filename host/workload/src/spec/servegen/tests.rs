@@ -4,15 +4,15 @@ use std::path::PathBuf;
 
 use blis_sim::units::Micros;
 
-use super::super::arrival::Shape;
+use super::super::arrival::IntervalShape;
 use super::super::{Arrival, Empirical, GenerateOptions, Lengths, Load, Spec, Window, WindowRate};
 use super::*;
 use crate::profile::Profile;
 
 /// A folder in memory.
-struct Folder(BTreeMap<&'static str, String>);
+struct MemoryFolder(BTreeMap<&'static str, String>);
 
-impl Files for Folder {
+impl Files for MemoryFolder {
     fn read(&self, path: &Path) -> io::Result<String> {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         self.0.get(name).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -24,7 +24,7 @@ impl Files for Folder {
 }
 
 /// Two clients: `0` is active in the morning of both days, `10` at midnight.
-fn folder() -> Folder {
+fn folder() -> MemoryFolder {
     let mut busy = String::new();
     for day in [0, 86_400] {
         for window in 0..3 {
@@ -35,7 +35,7 @@ fn folder() -> Folder {
     let night = "0,0.5,1.5,Weibull\n600,0.5,1.5,Weibull\n1200,0.5,1.5,Weibull\n1800,0,0,\n";
     let lengths = "{\"0\": {\"input_tokens\": \"{}\", \"output_tokens\": \"{}\"}, \
                    \"21600\": {\"input_tokens\": \"{100: 0.5, 400: 0.5}\", \"output_tokens\": \"{50: 1.0}\"}}";
-    Folder(BTreeMap::from([
+    MemoryFolder(BTreeMap::from([
         ("chunk-0-trace.csv", busy),
         ("chunk-0-dataset.json", lengths.to_owned()),
         ("chunk-10-trace.csv", night.to_owned()),
@@ -43,22 +43,22 @@ fn folder() -> Folder {
     ]))
 }
 
-fn read(folder: &Folder, options: &Options) -> Result<Senders, SpecFileError> {
+fn read(folder: &MemoryFolder, options: &ServeGenOptions) -> Result<Senders, SpecFileError> {
     load(folder, Path::new("data"), "data", options)
 }
 
 /// The folder read in BLIS's way.
 const BLIS: ServeGenReading = ServeGenReading::Blis;
 
-fn cohorts(folder: &Folder) -> Result<Vec<Cohort>, SpecFileError> {
-    read(folder, &Options { reading: BLIS, ..Options::default() }).map(|senders| senders.cohorts)
+fn cohorts(folder: &MemoryFolder) -> Result<Vec<Cohort>, SpecFileError> {
+    read(folder, &ServeGenOptions { reading: BLIS, ..ServeGenOptions::default() }).map(|senders| senders.cohorts)
 }
 
 /// The folder with other files, read as measured.
 fn changed(files: &[(&'static str, &str)]) -> Result<Senders, SpecFileError> {
     let mut folder = folder();
     folder.0.extend(files.iter().map(|&(name, text)| (name, text.to_owned())));
-    read(&folder, &Options::default())
+    read(&folder, &ServeGenOptions::default())
 }
 
 fn counted(weights: &[(u32, f64)]) -> Option<Lengths> {
@@ -67,7 +67,7 @@ fn counted(weights: &[(u32, f64)]) -> Option<Lengths> {
 
 #[test]
 fn every_row_becomes_a_window_of_its_client() {
-    let senders = read(&folder(), &Options::default()).unwrap();
+    let senders = read(&folder(), &ServeGenOptions::default()).unwrap();
     let ids: Vec<_> = senders.clients.iter().map(|client| (client.id.as_str(), client.windows.len())).collect();
     assert_eq!(
         (ids, senders.cohorts.len()),
@@ -80,18 +80,18 @@ fn every_row_becomes_a_window_of_its_client() {
         *second,
         Window {
             rate: WindowRate::Weight(3.0),
-            arrival: Some(Arrival::Gamma(Shape::Own { shape: 0.25, scale_us: 2e6 })),
+            arrival: Some(Arrival::Gamma(IntervalShape::Own { shape: 0.25, scale_us: 2e6 })),
             input: counted(&[(100, 0.5), (400, 0.5)]),
             output: counted(&[(50, 1.0)]),
             ..Window::usual(start, end)
         }
     );
-    assert_eq!(senders.clients[1].windows[0].arrival, Some(Arrival::Weibull(Shape::Cv(1.5))));
+    assert_eq!(senders.clients[1].windows[0].arrival, Some(Arrival::Weibull(IntervalShape::Cv(1.5))));
 }
 
 #[test]
 fn a_part_of_the_measurements_starts_at_0() {
-    let options = Options { start_secs: 28_900, duration_secs: Some(700), ..Options::default() };
+    let options = ServeGenOptions { start_secs: 28_900, duration_secs: Some(700), ..ServeGenOptions::default() };
     let clients = read(&folder(), &options).unwrap().clients;
     let [client] = &clients[..] else { panic!("{clients:?}") };
     let spans: Vec<_> = client.windows.iter().map(|window| (window.start.0, window.end.0)).collect();
@@ -105,7 +105,7 @@ fn lengths_are_those_counted_at_the_time() {
     let lengths = r#"{"600": {"input_tokens": "{7: 0.25, 9: 0.75}", "output_tokens": "{3: 1}", "reason_ratio": "{40: 1}"},
                       "0": {"input_tokens": "{5: 1}", "output_tokens": "{2: 1}", "reason_ratio": "{80: 1}"}}"#;
     let files = BTreeMap::from([("chunk-0-trace.csv", trace.to_owned()), ("chunk-0-dataset.json", lengths.to_owned())]);
-    let clients = read(&Folder(files), &Options::default()).unwrap().clients;
+    let clients = read(&MemoryFolder(files), &ServeGenOptions::default()).unwrap().clients;
     let spec = Spec { clients, ..Spec::default() };
     let drawn: Vec<_> = spec.requests(&options()).unwrap().0.collect();
     assert_eq!(drawn.len(), 1200);
@@ -217,7 +217,7 @@ fn a_mark_of_the_encoding_hides_no_row() {
 
 #[test]
 fn lengths_of_another_time_come_with_a_warning() {
-    let (what, _) = read(&folder(), &Options::default()).unwrap().warnings.remove(0);
+    let (what, _) = read(&folder(), &ServeGenOptions::default()).unwrap().warnings.remove(0);
     assert_eq!(
         what,
         "data/chunk-10-trace.csv:1: the client sends, but its lengths are not known: nothing at 0 s in \
@@ -230,7 +230,7 @@ fn lengths_of_another_time_come_with_a_warning() {
 fn guessed_lengths_come_with_a_warning() {
     let mut folder = folder();
     folder.0.insert("chunk-0-dataset.json", "{}".to_owned());
-    let senders = read(&folder, &Options { reading: BLIS, ..Options::default() }).unwrap();
+    let senders = read(&folder, &ServeGenOptions { reading: BLIS, ..ServeGenOptions::default() }).unwrap();
     assert_eq!(senders.cohorts[1].client.input, Lengths::gaussian(512.0, 128.0, 1, 32_768));
     let told = |(what, _): &(String, String)| {
         what.starts_with("data/chunk-0-trace.csv:1: the client sends, but data/chunk-0-dataset.json has no")
@@ -256,8 +256,8 @@ fn active_clients_become_cohorts_of_their_time_of_day() {
     let spikes: Vec<_> =
         cohorts.iter().map(|cohort| cohort.spike.unwrap()).map(|s| (s.start.0, s.duration.0, s.trace_rate)).collect();
     assert_eq!(spikes, [(0, 600_000_000, Some(0.5)), (780_000_000, 600_000_000, Some(2.0))], "the mean of both days");
-    assert_eq!(cohorts[0].client.arrival, Arrival::Weibull(Shape::Cv(1.5)));
-    assert_eq!(cohorts[1].client.arrival, Arrival::Gamma(Shape::Own { shape: 0.25, scale_us: 2e6 }));
+    assert_eq!(cohorts[0].client.arrival, Arrival::Weibull(IntervalShape::Cv(1.5)));
+    assert_eq!(cohorts[1].client.arrival, Arrival::Gamma(IntervalShape::Own { shape: 0.25, scale_us: 2e6 }));
     let Lengths::LogNormal { mu, sigma, .. } = cohorts[1].client.input else { panic!("{:?}", cohorts[1].client.input) };
     // ln 100 and ln 400 differ by 2 ln 2: their mean is ln 200, their standard deviation ln 2.
     assert!((mu - 200_f64.ln()).abs() < 1e-12 && (sigma - 2_f64.ln()).abs() < 1e-12, "{mu} {sigma}");
@@ -312,7 +312,7 @@ fn mistakes_are_shown_where_they_are() {
         |                                  ^
     hint: it is {"start": {"input_tokens": "{tokens: probability, …}", "output_tokens": …}, …}
     "#);
-    insta::assert_snapshot!(cohorts(&Folder(BTreeMap::new())).unwrap_err(), @r"
+    insta::assert_snapshot!(cohorts(&MemoryFolder(BTreeMap::new())).unwrap_err(), @r"
     data: no file `chunk-<id>-trace.csv` in this folder
     hint: a ServeGen folder has one, and a `-dataset.json`, per client
     ");
@@ -398,7 +398,7 @@ fn the_published_clients_send_what_was_measured() {
     let whole = Spec::load(&path).unwrap();
     let windows: usize = whole.clients.iter().map(|client| client.windows.len()).sum();
     assert_eq!((whole.clients.len(), windows, &whole.warnings[..]), (20, 1499, &[][..]));
-    let part = Options { start_secs: PART.0, duration_secs: Some(PART.1 - PART.0), ..Options::default() };
+    let part = ServeGenOptions { start_secs: PART.0, duration_secs: Some(PART.1 - PART.0), ..ServeGenOptions::default() };
     let clients = load(&crate::spec::Beside(path.clone()), Path::new(""), "data", &part).unwrap().clients;
     let spec = Spec { clients, ..Spec::default() };
     let profile = Profile::of(spec.generate_answered(&options()).unwrap(), 16).unwrap();

@@ -96,7 +96,7 @@ proptest! {
 
     #[test]
     fn no_text_is_too_broken(text in any::<String>(), trace in "[0-9.,aGm\n-]{0,80}", dataset in "[{}\":0-9., a-z]{0,80}") {
-        let folder = Pair(trace, dataset);
+        let folder = ServeGenPair(trace, dataset);
         let texts = [text.as_str(), "servegen_data: { path: x }", "load: {}\ndata: {}"];
         for text in texts {
             if let Err(error) = Spec::parse("spec.yaml", text, &folder) {
@@ -106,9 +106,9 @@ proptest! {
     }
 }
 
-struct Pair(String, String);
+struct ServeGenPair(String, String);
 
-impl Files for Pair {
+impl Files for ServeGenPair {
     fn read(&self, path: &Path) -> std::io::Result<String> {
         Ok(if path.extension().is_some_and(|e| e == "csv") { &self.0 } else { &self.1 }.clone())
     }

@@ -1,6 +1,6 @@
 //! Mistakes are reported with location and hint; valid specifications are accepted.
 
-use super::super::arrival::Shape;
+use super::super::arrival::IntervalShape;
 use super::*;
 
 const CLIENT: &str = "\
@@ -31,7 +31,7 @@ fn everything_the_schema_has_is_understood() {
     assert_eq!((spec.aggregate_rate, spec.category.as_str()), (25.0, "language"));
     assert_eq!(spec.goodput_slo_targets["critical"].ttft_ms, Some(200.0));
     let [chat, vision] = &spec.clients[..] else { panic!("{:?}", spec.clients) };
-    assert_eq!(chat.arrival, Arrival::Gamma(Shape::Cv(2.5)));
+    assert_eq!(chat.arrival, Arrival::Gamma(IntervalShape::Cv(2.5)));
     assert_eq!(chat.prefix, Some(Prefix { group: "system".into(), tokens: 64 }));
     assert_eq!(
         chat.multi_turn,
@@ -43,7 +43,7 @@ fn everything_the_schema_has_is_understood() {
     );
     assert_eq!(chat.windows.iter().map(|w| w.rate).collect::<Vec<_>>(), [WindowRate::Usual, WindowRate::Weight(2.0)]);
     assert_eq!(chat.network.unwrap().transfer_secs(25_000), 0.008);
-    assert_eq!(vision.arrival, Arrival::Weibull(Shape::Own { shape: 0.7, scale_us: 90_000.0 }));
+    assert_eq!(vision.arrival, Arrival::Weibull(IntervalShape::Own { shape: 0.7, scale_us: 90_000.0 }));
     let parts = vision.multimodal.as_ref().unwrap();
     assert_eq!(parts.items[0], Some((Lengths::Constant(576), Lengths::gaussian(2.0, 1.0, 1, 4))));
     let cohort = &spec.cohorts[0];
@@ -209,9 +209,9 @@ fn contradictions_are_refused() {
 }
 
 /// A specification of one file with any name.
-struct Only(&'static str);
+struct SingleFile(&'static str);
 
-impl Files for Only {
+impl Files for SingleFile {
     fn read(&self, _path: &Path) -> std::io::Result<String> {
         Ok(self.0.to_owned())
     }
@@ -228,10 +228,10 @@ fn probabilities_may_come_from_a_file() {
     for file in
         ["tokens,probability\n10,0.25\n\n20,0.75\n", "10,1\n20,3", "{\"10\": 0.25, \"20\": 0.75}", "[[20, 3], [10, 1]]"]
     {
-        let spec = Spec::parse("spec.yaml", &text, &Only(file)).unwrap_or_else(|error| panic!("{error}"));
+        let spec = Spec::parse("spec.yaml", &text, &SingleFile(file)).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(spec.clients[0].input, expected, "{file}");
     }
-    let fault = |file| Spec::parse("spec.yaml", &text, &Only(file)).unwrap_err().to_string();
+    let fault = |file| Spec::parse("spec.yaml", &text, &SingleFile(file)).unwrap_err().to_string();
     insta::assert_snapshot!(fault("10,0.25\nten,0.75\n"), @r#"
     spec.yaml:7:50: lengths.csv:2: `ten,0.75` is no `tokens,probability`
       7 |     input_distribution: { type: empirical, file: lengths.csv }

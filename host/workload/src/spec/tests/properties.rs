@@ -3,15 +3,15 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::super::arrival::Shape;
+use super::super::arrival::IntervalShape;
 use super::*;
 
 fn arrivals() -> impl Strategy<Value = Arrival> {
     prop_oneof![
         Just(Arrival::Constant),
         Just(Arrival::Poisson),
-        (0.2_f64..4.0).prop_map(|cv| Arrival::Gamma(Shape::Cv(cv))),
-        (0.2_f64..4.0).prop_map(|cv| Arrival::Weibull(Shape::Cv(cv))),
+        (0.2_f64..4.0).prop_map(|cv| Arrival::Gamma(IntervalShape::Cv(cv))),
+        (0.2_f64..4.0).prop_map(|cv| Arrival::Weibull(IntervalShape::Cv(cv))),
     ]
 }
 

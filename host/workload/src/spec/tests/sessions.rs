@@ -81,8 +81,8 @@ fn follow(client: Client, num_requests: u64, horizon: Micros) -> (Requests, Vec<
     (requests, first)
 }
 
-fn answered(at: Micros, generated_tokens: u32) -> Ended {
-    Ended { at, generated_tokens, status: EndStatus::Completed }
+fn answered(at: Micros, generated_tokens: u32) -> RequestEnd {
+    RequestEnd { at, generated_tokens, status: EndStatus::Completed }
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn sessions_end_early_for_four_reasons() {
         let follow_ups = Budgets::new(Some(num_requests - 1), std::iter::empty());
         let mut numbers = Numbers::new(&options, follow_ups, expanded.first_key, blis_sim::request::Name(5));
         let (mut session, _) = session::Session::begin(&plan, start, &mut numbers);
-        let next = session.next_round(Ended { at: secs(20), generated_tokens: 10, status }, &mut numbers);
+        let next = session.next_round(RequestEnd { at: secs(20), generated_tokens: 10, status }, &mut numbers);
         assert_eq!((session.state(), next.is_some()), (expected, expected == SessionState::Active));
     }
 }

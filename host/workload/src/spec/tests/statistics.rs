@@ -3,7 +3,7 @@
 use blis_sim::rng::Stream;
 use statrs::distribution::{ContinuousCDF as _, Exp, Gamma, LogNormal, Normal, Pareto, Weibull};
 
-use super::super::arrival::{Intervals, Shape};
+use super::super::arrival::{Intervals, IntervalShape};
 use super::super::lengths::{Bounds, LONGEST};
 use super::*;
 
@@ -52,7 +52,7 @@ fn poisson_intervals_are_exponential() {
 fn gamma_intervals_have_their_coefficient_of_variation() {
     for cv in [0.5_f64, 1.0, 3.5] {
         let gamma = Gamma::new(1.0 / (cv * cv), 1.0 / (cv * cv * 20_000.0)).unwrap();
-        check_intervals(Arrival::Gamma(Shape::Cv(cv)), cv, |us| gamma.cdf(us));
+        check_intervals(Arrival::Gamma(IntervalShape::Cv(cv)), cv, |us| gamma.cdf(us));
     }
 }
 
@@ -61,21 +61,21 @@ fn weibull_intervals_have_their_coefficient_of_variation() {
     // k from tables: CV 1 is k = 1, CV 2.236 is k = 0.5 (Γ(5) / Γ(3)² − 1 = 5).
     for (cv, shape, scale) in [(1.0, 1.0, 20_000.0), (5_f64.sqrt(), 0.5, 10_000.0)] {
         let weibull = Weibull::new(shape, scale).unwrap();
-        check_intervals(Arrival::Weibull(Shape::Cv(cv)), cv, |us| weibull.cdf(us));
+        check_intervals(Arrival::Weibull(IntervalShape::Cv(cv)), cv, |us| weibull.cdf(us));
     }
     for cv in [0.01, 0.1, 0.7, 3.0, 10.4] {
-        let intervals = Intervals::new(Arrival::Weibull(Shape::Cv(cv)), 1.0);
+        let intervals = Intervals::new(Arrival::Weibull(IntervalShape::Cv(cv)), 1.0);
         assert!((intervals.mean_us / 1e6 - 1.0).abs() < 1e-6, "cv {cv}: mean {} µs", intervals.mean_us);
     }
 }
 
 #[test]
 fn shape_and_scale_take_the_place_of_the_rate() {
-    let own = Shape::Own { shape: 4.0, scale_us: 5_000.0 };
+    let own = IntervalShape::Own { shape: 4.0, scale_us: 5_000.0 };
     let gamma = Gamma::new(4.0, 1.0 / 5_000.0).unwrap();
     check_intervals(Arrival::Gamma(own), 0.5, |us| gamma.cdf(us));
     let weibull = Weibull::new(2.0, 20_000.0 / statrs::function::gamma::gamma(1.5)).unwrap();
-    let own = Shape::Own { shape: 2.0, scale_us: weibull.scale() };
+    let own = IntervalShape::Own { shape: 2.0, scale_us: weibull.scale() };
     check_intervals(Arrival::Weibull(own), 0.522_723, |us| weibull.cdf(us));
 }
 
@@ -141,13 +141,13 @@ fn a_lognormal_distribution_has_the_mean_asked_for() {
 /// Four clients at the same time: each has its share of the rate and its own coefficient of variation.
 #[test]
 fn each_client_has_its_share_and_its_burstiness() {
-    let gamma = |cv| Arrival::Gamma(Shape::Cv(cv));
+    let gamma = |cv| Arrival::Gamma(IntervalShape::Cv(cv));
     let of = |id: &str, share, arrival| Client { arrival, ..client(id, share) };
     let clients = vec![
         of("steady", 1.0, gamma(0.3)),
         of("poisson", 2.0, Arrival::Poisson),
         of("bursty", 4.0, gamma(2.0)),
-        of("weibull", 3.0, Arrival::Weibull(Shape::Cv(1.5))),
+        of("weibull", 3.0, Arrival::Weibull(IntervalShape::Cv(1.5))),
     ];
     let horizon = secs(1000);
     let (requests, names) = requests(&Spec { horizon: Some(horizon), ..spec(100.0, clients) });

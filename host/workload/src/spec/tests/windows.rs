@@ -1,6 +1,6 @@
 //! The times in which clients send: windows, changing rates, cohorts, absolute rates.
 
-use super::super::arrival::Shape;
+use super::super::arrival::IntervalShape;
 use super::*;
 
 fn window(from: u64, to: u64) -> Window {
@@ -74,7 +74,7 @@ fn windows_bring_lengths_and_spacing_of_their_own() {
 #[test]
 fn small_rates_are_not_rounded_up() {
     let windows = (0..1000).map(|n| weighted(n * 10, n * 10 + 10, 0.03)).collect();
-    let quiet = Client { windows, arrival: Arrival::Gamma(Shape::Cv(2.0)), ..client("quiet", 1.0) };
+    let quiet = Client { windows, arrival: Arrival::Gamma(IntervalShape::Cv(2.0)), ..client("quiet", 1.0) };
     let (requests, _) = requests(&spec(0.0, vec![quiet]));
     // Mean 300, standard deviation √(1000 · 0.3 · 0.7).
     assert!((requests.len() as f64 - 300.0).abs() < 2.576 * 14.5, "{}", requests.len());

@@ -8,7 +8,7 @@ use super::*;
 const COLUMNS: &str = "request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,streaming,input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,deadline_us,server_input_tokens,arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message,finish_reason,think_time_us";
 
 #[derive(Clone, Copy)]
-struct Record {
+struct RoundRecord {
     session: &'static str,
     round: u32,
     arrival: u64,
@@ -18,12 +18,12 @@ struct Record {
     prefix: u32,
 }
 
-const RECORD: Record = Record { session: "s", round: 0, arrival: 0, input: 100, think_time: 0, deadline: 0, prefix: 0 };
+const RECORD: RoundRecord = RoundRecord { session: "s", round: 0, arrival: 0, input: 100, think_time: 0, deadline: 0, prefix: 0 };
 
 /// Every output has 28 tokens.
-fn csv(records: &[Record]) -> String {
-    let line = |(id, r): (usize, &Record)| {
-        let Record { session, round, arrival, input, think_time, deadline, prefix } = r;
+fn csv(records: &[RoundRecord]) -> String {
+    let line = |(id, r): (usize, &RoundRecord)| {
+        let RoundRecord { session, round, arrival, input, think_time, deadline, prefix } = r;
         let group = if *prefix > 0 { "g" } else { "" };
         format!(
             "{id},c,,,{session},{round},{group},{prefix},false,{input},28,0,0,0,0,0,,{deadline},0,{arrival},0,0,0,0,ok,,,{think_time}\n"
@@ -34,7 +34,7 @@ fn csv(records: &[Record]) -> String {
 
 const USUAL: ClosedLoop = ClosedLoop { think_time: None, seed: 1, timeout: None };
 
-fn open(records: &[Record], how: ClosedLoop, growth: SessionGrowth, horizon: Micros) -> Result<Workload, TraceError> {
+fn open(records: &[RoundRecord], how: ClosedLoop, growth: SessionGrowth, horizon: Micros) -> Result<Workload, TraceError> {
     let header = Header { session_context_growth: growth, ..Header::default() };
     let options = TraceOptions { closed_loop: Some(how), horizon, ..TraceOptions::default() };
     read(csv(records).as_bytes(), "t.csv", &header, &options)
@@ -65,14 +65,14 @@ fn arrivals(requests: &[Request]) -> Vec<(u32, u64)> {
 }
 
 /// Two sessions that share nothing, and a request without session.
-fn two() -> Vec<Record> {
+fn two() -> Vec<RoundRecord> {
     vec![
-        Record { arrival: 100, ..RECORD },
-        Record { session: "t", arrival: 150, ..RECORD },
-        Record { round: 1, arrival: 1_100, ..RECORD },
-        Record { session: "", round: 7, arrival: 160, ..RECORD },
-        Record { session: "t", round: 1, arrival: 155, ..RECORD },
-        Record { round: 2, arrival: 3_100, ..RECORD },
+        RoundRecord { arrival: 100, ..RECORD },
+        RoundRecord { session: "t", arrival: 150, ..RECORD },
+        RoundRecord { round: 1, arrival: 1_100, ..RECORD },
+        RoundRecord { session: "", round: 7, arrival: 160, ..RECORD },
+        RoundRecord { session: "t", round: 1, arrival: 155, ..RECORD },
+        RoundRecord { round: 2, arrival: 3_100, ..RECORD },
     ]
 }
 
@@ -92,7 +92,7 @@ fn think_times_come_from_the_flag_the_column_or_the_gaps() {
     let mut records = two();
     // It has no effect on a first round.
     records[0].think_time = 9;
-    let of = |records: &[Record], think_time: Option<ThinkTime>| {
+    let of = |records: &[RoundRecord], think_time: Option<ThinkTime>| {
         let how = ClosedLoop { think_time, ..USUAL };
         let (all, _) = play(open(records, how, SessionGrowth::None, Micros::MAX).unwrap(), 10, completes);
         let time = |id: u32| all.iter().find(|request| request.id == id).map_or(0, |request| request.arrival.0);
@@ -106,7 +106,7 @@ fn think_times_come_from_the_flag_the_column_or_the_gaps() {
 
 #[test]
 fn sessions_end_in_one_of_five_ways() {
-    let one = [RECORD, Record { round: 1, arrival: 50, ..RECORD }];
+    let one = [RECORD, RoundRecord { round: 1, arrival: 50, ..RECORD }];
     let ends = |horizon: u64, status: Status| {
         let workload = open(&one, USUAL, SessionGrowth::None, Micros(horizon)).unwrap();
         let (all, states) = play(workload, 100, |request| if request.id == 1 { Status::Completed } else { status });
@@ -129,9 +129,9 @@ fn sessions_end_in_one_of_five_ways() {
 #[test]
 fn deadlines_keep_their_distance() {
     let records = [
-        Record { arrival: 10, deadline: 60, ..RECORD },
-        Record { round: 1, arrival: 100, deadline: 500, ..RECORD },
-        Record { round: 2, arrival: 1_000, ..RECORD },
+        RoundRecord { arrival: 10, deadline: 60, ..RECORD },
+        RoundRecord { round: 1, arrival: 100, deadline: 500, ..RECORD },
+        RoundRecord { round: 2, arrival: 1_000, ..RECORD },
     ];
     for timeout in [None, Some(Micros(7))] {
         let how = ClosedLoop { timeout, ..USUAL };
@@ -144,10 +144,10 @@ fn deadlines_keep_their_distance() {
 #[test]
 fn prompts_grow_where_the_header_says_so() {
     let records = [
-        Record { prefix: 40, input: 60, ..RECORD },
-        Record { session: "other", prefix: 40, ..RECORD },
-        Record { round: 1, prefix: 40, input: 50, ..RECORD },
-        Record { round: 2, prefix: 40, input: 20, ..RECORD },
+        RoundRecord { prefix: 40, input: 60, ..RECORD },
+        RoundRecord { session: "other", prefix: 40, ..RECORD },
+        RoundRecord { round: 1, prefix: 40, input: 50, ..RECORD },
+        RoundRecord { round: 2, prefix: 40, input: 20, ..RECORD },
     ];
     let of = |growth| {
         let (all, _) = play(open(&records, USUAL, growth, Micros::MAX).unwrap(), 100, completes);
@@ -170,7 +170,7 @@ fn prompts_grow_where_the_header_says_so() {
 /// The next prompt contains the output that was generated, not the recorded one.
 #[test]
 fn a_short_answer_makes_a_short_context() {
-    let records = [RECORD, Record { round: 1, ..RECORD }];
+    let records = [RECORD, RoundRecord { round: 1, ..RECORD }];
     let workload = open(&records, USUAL, SessionGrowth::Accumulate, Micros::MAX).unwrap();
     let (mut requests, mut follow_ups) = (workload.requests, workload.follow_ups.expect("closed loop"));
     let first = requests.next().expect("the first round");
@@ -184,7 +184,7 @@ fn a_short_answer_makes_a_short_context() {
 #[test]
 fn rounds_must_count_from_0() {
     let told = |rounds: &[u32]| {
-        let records: Vec<Record> = rounds.iter().map(|&round| Record { round, ..RECORD }).collect();
+        let records: Vec<RoundRecord> = rounds.iter().map(|&round| RoundRecord { round, ..RECORD }).collect();
         open(&records, USUAL, SessionGrowth::None, Micros::MAX).unwrap_err()
     };
     insta::assert_snapshot!(told(&[1, 2]), @r"
@@ -194,7 +194,7 @@ fn rounds_must_count_from_0() {
     assert!(told(&[3, 0, 1]).to_string().starts_with("t.csv: round 2 of session `s` is not there"));
     assert!(told(&[1, 0, 1]).to_string().starts_with("t.csv: round 1 of session `s` is twice there"));
     let fixed =
-        read(csv(&[Record { round: 4, ..RECORD }]).as_bytes(), "t.csv", &Header::default(), &TraceOptions::default());
+        read(csv(&[RoundRecord { round: 4, ..RECORD }]).as_bytes(), "t.csv", &Header::default(), &TraceOptions::default());
     assert_eq!(fixed.unwrap().requests.count(), 1, "as recorded, any round will do");
 }
 
@@ -234,7 +234,7 @@ proptest! {
         let mut records = Vec::new();
         for (session, &rounds) in rounds.iter().enumerate() {
             let arrival = 40 * session as u64;
-            records.extend((0..rounds).map(|round| Record { session: NAMES[session], round, arrival, ..RECORD }));
+            records.extend((0..rounds).map(|round| RoundRecord { session: NAMES[session], round, arrival, ..RECORD }));
         }
         let how = ClosedLoop { think_time: Some(ThinkTime::Constant(Micros(think))), ..USUAL };
         let growth = if grows { SessionGrowth::Accumulate } else { SessionGrowth::None };
