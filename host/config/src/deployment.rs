@@ -29,7 +29,7 @@ pub struct DeploymentArgs {
     /// `--latency-model`: by default the one that the other options imply.
     pub latency_model: Option<LatencyKind>,
     /// The latency model if no option implies another: physics, or trained-physics with `--parity blis`.
-    pub usual_latency: LatencyKind,
+    pub default_latency: LatencyKind,
     /// `--alpha-coeffs`, three; only together with `beta_coeffs`.
     pub alpha_coeffs: Option<Vec<f64>>,
     /// `--beta-coeffs`: three for blackbox, 7 to 11 for trained-physics, 8 for physics.
@@ -65,7 +65,7 @@ impl DeploymentArgs {
             enable_expert_parallel: false,
             moe_comm_backend: None,
             latency_model: None,
-            usual_latency: LatencyKind::Physics,
+            default_latency: LatencyKind::Physics,
             alpha_coeffs: None,
             beta_coeffs: None,
             latency_parameters: Vec::new(),

@@ -449,7 +449,7 @@ fn latency_kind(
             LatencyKind::Blackbox
         }
         (None, None) if args.moe_comm_backend.is_some() => LatencyKind::TrainedPhysics,
-        (None, None) => args.usual_latency,
+        (None, None) => args.default_latency,
     };
     let coefficients_suffice = kind == LatencyKind::Blackbox && betas.is_some();
     if config.is_none() && !has_rows && !coefficients_suffice {

@@ -66,14 +66,14 @@ pub fn display(path: &Path) -> Arc<str> {
 
 /// The lines of an input, one at a time. `\r
 /// ` also ends a line; a byte order mark is skipped.
-pub struct Lines<R> {
+pub struct LineReader<R> {
     input: R,
     file: Arc<str>,
     line: Vec<u8>,
     number: u64,
 }
 
-impl<R: BufRead> Lines<R> {
+impl<R: BufRead> LineReader<R> {
     pub fn new(input: R, file: &Arc<str>) -> Self {
         Self { input, file: Arc::clone(file), line: Vec::new(), number: 0 }
     }
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     fn lines(input: &[u8]) -> Vec<(u64, Vec<u8>)> {
-        let mut lines = Lines::new(input, &"x".into());
+        let mut lines = LineReader::new(input, &"x".into());
         let mut all = Vec::new();
         while lines.advance().unwrap() {
             all.push((lines.number, lines.text().to_vec()));
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn an_endless_line_is_refused() {
-        let mut lines = Lines::new(BufReader::new(io::repeat(b'x')), &"x".into());
+        let mut lines = LineReader::new(BufReader::new(io::repeat(b'x')), &"x".into());
         let error = lines.advance().unwrap_err();
         assert!(error.to_string().starts_with("x:1: the line is longer than 64 MiB"), "{error}");
     }

@@ -4,12 +4,12 @@ use std::fmt::{self, Display, Write as _};
 
 /// A YAML document that is being written.
 #[derive(Debug, Default)]
-pub struct Page {
+pub struct YamlPage {
     text: String,
     indent: usize,
 }
 
-impl Page {
+impl YamlPage {
     /// A comment on a line of its own.
     pub fn comment(&mut self, comment: impl Display) {
         let comment = one_line(&comment.to_string());
@@ -42,7 +42,7 @@ impl Page {
     }
 }
 
-impl Display for Page {
+impl Display for YamlPage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn the_longest_names_can_be_keys() {
         let name = "\u{2028}".repeat(128);
-        let mut page = Page::default();
+        let mut page = YamlPage::default();
         page.entry(&text(&name), 1, &"here");
         let read: std::collections::BTreeMap<String, u32> = serde_yaml::from_str(&page.to_string()).expect("a key");
         assert_eq!(read.into_iter().collect::<Vec<_>>(), [(name, 1)]);
@@ -121,7 +121,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_words_come_back(words in any::<String>(), source in any::<String>()) {
-            let mut page = Page::default();
+            let mut page = YamlPage::default();
             page.comment(&source);
             page.entry("key", text(&words), &source);
             let read: std::collections::BTreeMap<String, String> =

@@ -26,14 +26,14 @@ pub struct Document<'a> {
 
 /// The valid values of a number, and their description in messages.
 #[derive(Clone, Copy)]
-pub struct Range {
+pub struct NumberRange {
     pub fits: fn(f64) -> bool,
     pub text: &'static str,
 }
 
-pub const ANY: Range = Range { fits: |_| true, text: "a number" };
-pub const ABOVE_0: Range = Range { fits: |number| number > 0.0, text: "a number above 0" };
-pub const FROM_0: Range = Range { fits: |number| number >= 0.0, text: "a number from 0 on" };
+pub const ANY: NumberRange = NumberRange { fits: |_| true, text: "a number" };
+pub const ABOVE_0: NumberRange = NumberRange { fits: |number| number > 0.0, text: "a number above 0" };
+pub const FROM_0: NumberRange = NumberRange { fits: |number| number >= 0.0, text: "a number from 0 on" };
 
 impl Document<'_> {
     /// The document; `None` if the file is empty.
@@ -42,7 +42,7 @@ impl Document<'_> {
     }
 
     /// A finite number within `range`. `name` is the subject of the message.
-    pub fn number(&self, name: impl Display, word: &Word, range: Range) -> Result<f64, Diagnostic> {
+    pub fn number(&self, name: impl Display, word: &Word, range: NumberRange) -> Result<f64, Diagnostic> {
         let number = real(&word.value).filter(|&number| number.is_finite() && (range.fits)(number));
         number.ok_or_else(|| self.out_of_range(name, word, range.text))
     }

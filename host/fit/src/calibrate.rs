@@ -18,7 +18,7 @@ use rayon::prelude::*;
 
 use super::errors::{comparable, mean};
 use super::replay::replay;
-use super::runs::{FitError, MeasuredRun, Split};
+use super::runs::{FitError, MeasuredRun, RunSplit};
 use super::validate::deployment;
 use blis_diag::Diagnostic;
 
@@ -136,13 +136,13 @@ impl FitTarget {
         // Of later requests only the arrivals are needed: training requests were served at the same time as the first
         // of them.
         let total = run.requests.len();
-        let trained = run.requests.iter().filter(|request| request.split == Split::Train);
+        let trained = run.requests.iter().filter(|request| request.split == RunSplit::Train);
         let last = trained.clone().map(|request| request.arrival_us).max().unwrap_or(0);
         let longest = trained.map(|request| request.e2e_us).fold(0.0, f64::max);
         run.requests.retain(|request| request.arrival_us as f64 <= last as f64 + 2.0 * longest);
         run.cut_off |= run.requests.len() < total;
         let start = if last > LONG_RUN_S * 1_000_000 { WARM_UP_S * 1_000_000 } else { 0 };
-        let mut numbers = comparable(&run, &[Split::Train]);
+        let mut numbers = comparable(&run, &[RunSplit::Train]);
         numbers.retain(|&number| run.requests[number].arrival_us >= start);
         if numbers.is_empty() {
             let mistake =
@@ -289,7 +289,7 @@ mod tests {
             ttft_us: 1.0,
             e2e_us: 2.0,
             queue_us: None,
-            split: Split::Train,
+            split: RunSplit::Train,
             prompt: None,
         };
         let mut run = MeasuredRun {
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn nothing_to_fit_is_said() {
         let mut run = synthetic(&Prior::GENERAL.values);
-        run.requests.iter_mut().for_each(|request| request.split = Split::Test);
+        run.requests.iter_mut().for_each(|request| request.split = RunSplit::Test);
         let error = calibrate(&[&run], &Prior::GENERAL).unwrap_err().to_string();
         assert!(error.starts_with("run `synthetic`: no training request can be compared\nhint: "), "{error}");
         assert!(calibrate(&[], &Prior::GENERAL).is_err());

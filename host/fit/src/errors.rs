@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::replay::Predicted;
-use super::runs::{MeasuredRequest, MeasuredRun, Split};
+use super::runs::{MeasuredRequest, MeasuredRun, RunSplit};
 
 /// Signed relative errors on one run, %: positive if the simulation is slower.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -53,7 +53,7 @@ pub struct OfStage {
 /// Numbers of the requests of a run that can be compared: those of one of `splits`, except those close to the end of a
 /// run that was cut off, because requests that were served at the same time are missing.
 #[must_use]
-pub fn comparable(run: &MeasuredRun, splits: &[Split]) -> Vec<usize> {
+pub fn comparable(run: &MeasuredRun, splits: &[RunSplit]) -> Vec<usize> {
     /// Width of that margin, in mean latencies.
     const MARGIN: f64 = 1.5;
     let last = run.requests.last().map_or(0.0, |request| request.arrival_us as f64);
@@ -159,7 +159,7 @@ mod tests {
             ttft_us,
             e2e_us,
             queue_us: None,
-            split: if at < 2 { Split::Train } else { Split::Test },
+            split: if at < 2 { RunSplit::Train } else { RunSplit::Test },
             prompt: None,
         };
         MeasuredRun {
@@ -200,9 +200,9 @@ mod tests {
     #[test]
     fn what_is_compared_is_of_the_split_and_before_the_cut() {
         let mut run = run(&[(1.0, 1000.0); 5]);
-        assert_eq!(comparable(&run, &[Split::Train]), [0, 1]);
-        assert_eq!(comparable(&run, &[Split::Test, Split::Validation]), [2, 3, 4]);
+        assert_eq!(comparable(&run, &[RunSplit::Train]), [0, 1]);
+        assert_eq!(comparable(&run, &[RunSplit::Test, RunSplit::Validation]), [2, 3, 4]);
         run.cut_off = true;
-        assert_eq!(comparable(&run, &[Split::Test]), [2], "1.5 ms before the last arrival at 4 ms");
+        assert_eq!(comparable(&run, &[RunSplit::Test]), [2], "1.5 ms before the last arrival at 4 ms");
     }
 }

@@ -17,5 +17,5 @@ pub mod validate;
 
 pub use errors::Errors;
 pub use report::{FitReport, LeaveOut, fit};
-pub use runs::{FitError, MeasuredRequest, MeasuredRun, RunOptions, Split, load};
+pub use runs::{FitError, MeasuredRequest, MeasuredRun, RunOptions, RunSplit, load};
 pub use validate::{Validated, validate};

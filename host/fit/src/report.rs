@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::calibrate::{Fitted, NAMES, Prior, CoefficientValues, calibrate};
 use super::errors::{Errors, comparable};
-use super::runs::{FitError, MeasuredRun, Split};
+use super::runs::{FitError, MeasuredRun, RunSplit};
 use super::validate::{Validated, deployment, validate};
 use blis_config::physics::{
     Alpha, Beta, CoefficientFile, Coefficients, DeploymentCoefficients, FittedRun, CoefficientInterval, RunErrors,
@@ -82,7 +82,7 @@ pub fn fit(
             let rest: Vec<&MeasuredRun> = rest.into_iter().map(|(run, _)| run).collect();
             let weights = calibrate(&rest, &Prior::GENERAL)?.weights;
             for (run, _) in out {
-                let tested = test(run, &weights, &[Split::Train, Split::Validation])?;
+                let tested = test(run, &weights, &[RunSplit::Train, RunSplit::Validation])?;
                 report.file.general.errors.push(run_errors(&tested, "model left out"));
                 report.models_left_out.push(tested);
             }
@@ -104,7 +104,7 @@ impl FitReport {
         let own = calibrate(runs, &prior)?;
         let mut coefficients = coefficients(&own);
         for run in runs {
-            let tested = test(run, &own.weights, &[Split::Validation])?;
+            let tested = test(run, &own.weights, &[RunSplit::Validation])?;
             coefficients.errors.push(run_errors(&tested, "validation"));
             self.validation.push(tested);
         }
@@ -127,7 +127,7 @@ impl FitReport {
                 runs.iter().partition(|run| run.workload == workload);
             let weights = calibrate(&rest, &prior)?.weights;
             for run in out {
-                self.workloads_left_out.push(test(run, &weights, &[Split::Train, Split::Validation])?);
+                self.workloads_left_out.push(test(run, &weights, &[RunSplit::Train, RunSplit::Validation])?);
             }
         }
         Ok(())
@@ -137,13 +137,13 @@ impl FitReport {
 /// Splits by arrival if the data have no split: 60 % to fit, 20 % to select, 20 % held out.
 fn split_by_time(run: &MeasuredRun) -> MeasuredRun {
     let mut run = run.clone();
-    if run.requests.iter().all(|request| request.split == Split::Train) {
+    if run.requests.iter().all(|request| request.split == RunSplit::Train) {
         let count = run.requests.len();
         for (number, request) in run.requests.iter_mut().enumerate() {
             request.split = match 5 * number / count.max(1) {
-                0..=2 => Split::Train,
-                3 => Split::Validation,
-                _ => Split::Test,
+                0..=2 => RunSplit::Train,
+                3 => RunSplit::Validation,
+                _ => RunSplit::Test,
             };
         }
     }
@@ -156,7 +156,7 @@ fn place(run: &MeasuredRun) -> Result<MeasuredDeployment, FitError> {
 }
 
 /// Errors of `run` with the coefficients `weights`, on its requests of `splits`.
-fn test(run: &MeasuredRun, weights: &CoefficientValues, splits: &[Split]) -> Result<Validated, FitError> {
+fn test(run: &MeasuredRun, weights: &CoefficientValues, splits: &[RunSplit]) -> Result<Validated, FitError> {
     let mut run = run.clone();
     run.deployment.alpha_coeffs = Some(weights[..3].to_vec());
     run.deployment.beta_coeffs = Some(weights[3..].to_vec());
@@ -164,7 +164,7 @@ fn test(run: &MeasuredRun, weights: &CoefficientValues, splits: &[Split]) -> Res
 }
 
 fn fitted_run(run: &MeasuredRun) -> FittedRun {
-    FittedRun { run: run.name.clone(), sha256: run.sha256.clone(), requests: comparable(run, &[Split::Train]).len() }
+    FittedRun { run: run.name.clone(), sha256: run.sha256.clone(), requests: comparable(run, &[RunSplit::Train]).len() }
 }
 
 fn run_errors(tested: &Validated, requests: &str) -> RunErrors {

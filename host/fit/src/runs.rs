@@ -70,7 +70,7 @@ fn of_run(run: &str, mistake: Diagnostic) -> Diagnostic {
 
 /// The part of a run that a request belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Split {
+pub enum RunSplit {
     /// Coefficients are fitted to these requests.
     Train,
     /// Alternatives are selected by these requests.
@@ -79,7 +79,7 @@ pub enum Split {
     Test,
 }
 
-impl Split {
+impl RunSplit {
     /// The name in files.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -107,7 +107,7 @@ pub struct MeasuredRequest {
     /// From the waiting queue to the running batch, µs, if the server reports it.
     pub queue_us: Option<f64>,
     /// The part of the run that it belongs to.
-    pub split: Split,
+    pub split: RunSplit,
     /// Number of its prompt: requests with the same number have the same prompt; `None` for a unique prompt.
     pub prompt: Option<u32>,
 }
@@ -324,9 +324,9 @@ fn durations(path: &Path, text: &[u8], repeats: bool) -> Result<Vec<MeasuredRequ
         }
         let wrong = |what: String, hint| FitError::file(path, Some(line), Diagnostic::new(what).hint(hint));
         let split = match row.split.as_deref() {
-            None | Some("train" | "") => Split::Train,
-            Some("validation") => Split::Validation,
-            Some("test") => Split::Test,
+            None | Some("train" | "") => RunSplit::Train,
+            Some("validation") => RunSplit::Validation,
+            Some("test") => RunSplit::Test,
             Some(other) => {
                 return Err(wrong(format!("unknown split `{other}`"), "known: train, validation, test"));
             }
@@ -393,7 +393,7 @@ fn timestamps(path: &Path, text: &[u8]) -> Result<Vec<MeasuredRequest>, FitError
         ttft_us: (stamps.first_token_ts - offset - stamps.arrival_time) * 1e6,
         e2e_us: (stamps.last_token_ts - offset - stamps.arrival_time) * 1e6,
         queue_us: Some((stamps.scheduled_ts - stamps.queued_ts) * 1e6),
-        split: Split::Train,
+        split: RunSplit::Train,
         prompt: None,
     };
     Ok(all.iter().map(request).collect())
@@ -453,7 +453,7 @@ mod tests {
         assert_eq!(requests.len(), 2);
         assert_eq!((requests[0].prompt, requests[1].prompt), (Some(0), Some(0)));
         assert_eq!(requests[0].itl_us(), Some(10_000.0), "10 gaps between 11 tokens");
-        assert_eq!(requests[1].split, Split::Validation);
+        assert_eq!(requests[1].split, RunSplit::Validation);
         assert_eq!(durations_of(ROWS, false).unwrap()[0].prompt, None);
     }
 

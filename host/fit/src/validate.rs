@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::errors::{Errors, comparable, compare};
 use super::replay::{Predicted, replay};
-use super::runs::{FitError, MeasuredRun, Split};
+use super::runs::{FitError, MeasuredRun, RunSplit};
 use blis_config::{Deployment, resolve};
 use blis_diag::Diagnostic;
 
@@ -36,7 +36,7 @@ pub fn deployment(run: &MeasuredRun) -> Result<Deployment, FitError> {
 ///
 /// # Errors
 /// If it cannot be simulated.
-pub fn validate(run: &MeasuredRun, splits: &[Split]) -> Result<Validated, FitError> {
+pub fn validate(run: &MeasuredRun, splits: &[RunSplit]) -> Result<Validated, FitError> {
     let deployment = deployment(run)?;
     let predicted = replay(run, &deployment, &deployment.latency)?;
     judge(run, &predicted, splits, deployment.notes)
@@ -45,12 +45,12 @@ pub fn validate(run: &MeasuredRun, splits: &[Split]) -> Result<Validated, FitErr
 fn judge(
     run: &MeasuredRun,
     predicted: &[Predicted],
-    splits: &[Split],
+    splits: &[RunSplit],
     notes: Vec<String>,
 ) -> Result<Validated, FitError> {
-    const ALL: [Split; 3] = [Split::Train, Split::Validation, Split::Test];
-    let present = |split: &Split| run.requests.iter().any(|request| request.split == *split);
-    let chosen: Vec<Split> = splits.iter().copied().filter(present).collect();
+    const ALL: [RunSplit; 3] = [RunSplit::Train, RunSplit::Validation, RunSplit::Test];
+    let present = |split: &RunSplit| run.requests.iter().any(|request| request.split == *split);
+    let chosen: Vec<RunSplit> = splits.iter().copied().filter(present).collect();
     let all = chosen.is_empty() || ALL.into_iter().filter(present).all(|split| chosen.contains(&split));
     let splits = if all { ALL.to_vec() } else { chosen };
     let numbers = comparable(run, &splits);

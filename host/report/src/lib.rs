@@ -19,7 +19,7 @@ mod summary;
 pub use aggregate::{metrics_document, report_document};
 pub use decision_summary::{DecisionSummary, score, score_regret};
 pub use definitions::anomaly_definitions;
-pub use export::{About, Export, ExportFormat, Journal};
+pub use export::{ServiceInfo, Export, ExportFormat, Journal};
 pub use file::{FileError, check_target, write_json, write_text};
 pub use log::EventLog;
 pub use plugins::plugins_document;

@@ -19,7 +19,7 @@ use super::prefix::ROOT;
 use super::row::{TraceRow, NamedMetadata};
 use super::rows::{Intake, Origin, SharedContents, counted};
 use super::{TraceOptions, Workload};
-use blis_diag::Lines;
+use blis_diag::LineReader;
 use blis_diag::RowError;
 
 /// Reads a `profile_export.jsonl` of AIPerf.
@@ -29,7 +29,7 @@ use blis_diag::RowError;
 pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
-    let mut lines = Lines::new(input, &file);
+    let mut lines = LineReader::new(input, &file);
     let (mut names, mut scratch) = (Names::default(), Vec::new());
     let (mut failed, mut cancelled, mut warmup) = (0_u64, 0_u64, 0_u64);
     while intake.wants_more() && lines.advance()? {

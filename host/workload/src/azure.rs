@@ -15,7 +15,7 @@ use super::prefix::ROOT;
 use super::row::{TraceRow, NoMetadata};
 use super::rows::{Intake, Origin, SharedContents};
 use super::{TraceOptions, Workload, field};
-use blis_diag::Lines;
+use blis_diag::LineReader;
 use blis_diag::{RowError, quoted};
 
 /// Reads an Azure trace.
@@ -25,7 +25,7 @@ use blis_diag::{RowError, quoted};
 pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
-    let mut lines = Lines::new(input, &file);
+    let mut lines = LineReader::new(input, &file);
     if lines.advance()? {
         let (columns, unread) = AzureColumns::of(lines.text()).map_err(|fault| lines.locate(fault))?;
         intake.notes.extend(unread);

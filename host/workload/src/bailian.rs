@@ -24,7 +24,7 @@ use super::prefix::ROOT;
 use super::row::{TraceRow, NamedMetadata};
 use super::rows::{Intake, Origin, counted};
 use super::{TraceOptions, Workload};
-use blis_diag::Lines;
+use blis_diag::LineReader;
 use blis_diag::RowError;
 
 /// Tokens per hash id in the published traces.
@@ -37,7 +37,7 @@ pub const HASH_BLOCK_TOKENS: NonZeroU32 = NonZeroU32::new(16).expect("16 > 0");
 pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
-    let mut lines = Lines::new(input, &file);
+    let mut lines = LineReader::new(input, &file);
     let mut prompts = HashedPrompts::new(options, HASH_BLOCK_TOKENS);
     let mut chats = Chats::default();
     let mut scratch = Vec::new();

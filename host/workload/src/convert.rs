@@ -19,7 +19,7 @@ use tokens::{Tokens, hash_ids};
 
 /// A trace format that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum TargetFormat {
     /// The CSV half of a TraceV2 trace; see [`TRACE_V2_HEADER`] for the other.
     TraceV2,
     Mooncake,
@@ -65,7 +65,7 @@ impl Diagnose for WriteError {
     }
 }
 
-impl Target {
+impl TargetFormat {
     /// Tokens of the KV blocks in which this format represents shared prefixes, if the workload is read for it.
     #[must_use]
     pub fn block_size(self) -> NonZeroU32 {

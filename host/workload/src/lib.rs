@@ -49,7 +49,7 @@ pub use error::{Skipped, TraceError};
 pub use format::TraceFormat;
 pub use names::Names;
 pub use trace_options::TraceOptions;
-pub use window::Window;
+pub use window::TraceWindow;
 pub use workload::Workload;
 
 /// Reads the trace at `path`, gzip-compressed or not, and detects its format.

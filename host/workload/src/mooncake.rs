@@ -26,7 +26,7 @@ use super::row::{TraceRow, NamedMetadata};
 use super::rows::{Intake, Origin};
 use super::trace_v2::{Extra, Later, SessionGrowth};
 use super::{TraceOptions, Workload};
-use blis_diag::Lines;
+use blis_diag::LineReader;
 use blis_diag::RowError;
 
 /// Tokens per hash id in the published traces.
@@ -39,7 +39,7 @@ pub const HASH_BLOCK_TOKENS: NonZeroU32 = NonZeroU32::new(512).expect("512 > 0")
 pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
-    let mut lines = Lines::new(input, &file);
+    let mut lines = LineReader::new(input, &file);
     let mut prompts = HashedPrompts::new(options, HASH_BLOCK_TOKENS);
     let (mut names, mut turns) = (Names::default(), SessionTurns::default());
     let (mut stamps, mut scratch) = (TimestampNotes::default(), Vec::new());

@@ -15,7 +15,7 @@ pub use text::ProfileText;
 
 /// The figures of a workload.
 #[derive(Clone, Debug, Serialize)]
-pub struct Profile {
+pub struct WorkloadProfile {
     pub requests: u64,
     /// From the first arrival to the last, s.
     pub span_s: f64,
@@ -76,7 +76,7 @@ pub struct SessionFigures {
 /// Number of parts of the span in which arrivals are counted for the chart.
 const PARTS: usize = 240;
 
-impl Profile {
+impl WorkloadProfile {
     /// The figures of `workload` with KV blocks of `block_size` tokens. `None` if it is empty.
     #[must_use]
     pub fn of(workload: Workload, block_size: u32) -> Option<Self> {

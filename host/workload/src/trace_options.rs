@@ -6,7 +6,7 @@ use blis_sim::units::Micros;
 
 use super::format::TraceFormat;
 use super::trace_v2::ClosedLoop;
-use super::window::Window;
+use super::window::TraceWindow;
 
 /// Options for reading a trace.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ pub struct TraceOptions {
     /// Maximum number of requests to simulate, from the start of the window.
     pub max_requests: Option<u64>,
     /// The part of the trace, and its speed.
-    pub window: Window,
+    pub window: TraceWindow,
     /// Whether a TraceV2 column `vllm_priority` overrides the priority of the class. BLIS does not read it.
     pub recorded_priority: bool,
     /// Replays sessions of a TraceV2 or Mooncake trace in closed loop; `None`: every round arrives as recorded.
@@ -41,7 +41,7 @@ impl Default for TraceOptions {
             hash_block_size: None,
             skip_bad_lines: false,
             max_requests: None,
-            window: Window::default(),
+            window: TraceWindow::default(),
             recorded_priority: true,
             closed_loop: None,
             horizon: Micros::MAX,

@@ -1,4 +1,4 @@
-//! TraceV2, the trace format of BLIS: a YAML header ([`Header`]) and a CSV of requests.
+//! TraceV2, the trace format of BLIS: a YAML header ([`TraceHeader`]) and a CSV of requests.
 //!
 //! In a replay as recorded ("fixed"), every record arrives at its recorded time, sessions included. In closed loop
 //! ([`ClosedLoop`]), the later rounds of a session follow the ends of earlier ones. The requests of a prefix group
@@ -30,7 +30,7 @@ mod think_time;
 
 pub use columns::{BLOCK_KEYS, COLUMNS, MAX_TOKENS, VLLM_PRIORITY, keys_text};
 use columns::{TraceColumn, TraceColumns, Fields};
-pub use header::{GoodputTargets, Header, Mode, Network, ObservedKv, Server, SessionGrowth, read_header};
+pub use header::{GoodputTargets, TraceHeader, Mode, Network, ObservedKv, Server, SessionGrowth, read_header};
 pub(super) use sessions::{Extra, Later};
 pub use think_time::{ClosedLoop, ThinkTime};
 
@@ -38,7 +38,7 @@ pub use think_time::{ClosedLoop, ThinkTime};
 ///
 /// # Errors
 /// See [`TraceError`].
-pub fn read(data: impl BufRead, file: &str, header: &Header, options: &TraceOptions) -> Result<Workload, TraceError> {
+pub fn read(data: impl BufRead, file: &str, header: &TraceHeader, options: &TraceOptions) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
     let mut records = Records::new(data, &file);

@@ -20,7 +20,7 @@ use super::prefix::ROOT;
 use super::row::{TraceRow, NamedMetadata};
 use super::rows::{Intake, Origin};
 use super::{TraceOptions, Workload};
-use blis_diag::Lines;
+use blis_diag::LineReader;
 use blis_diag::RowError;
 
 const HASH_BLOCK_TOKENS: NonZeroU32 = NonZeroU32::new(16).expect("16 > 0");
@@ -32,7 +32,7 @@ const HASH_BLOCK_TOKENS: NonZeroU32 = NonZeroU32::new(16).expect("16 > 0");
 pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
-    let mut lines = Lines::new(input, &file);
+    let mut lines = LineReader::new(input, &file);
     let mut prompts = HashedPrompts::new(options, HASH_BLOCK_TOKENS);
     let (mut hashes, mut scratch) = (BlockHashes::default(), Vec::new());
     while intake.wants_more() && lines.advance()? {

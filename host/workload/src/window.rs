@@ -18,7 +18,7 @@ use super::row::{TraceRow, RequestMetadata};
 
 /// Changes to the arrivals of a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Window {
+pub struct TraceWindow {
     /// Start of the window, which becomes time 0; earlier arrivals are left out.
     pub start: Micros,
     /// Length of the window; later arrivals are left out.
@@ -32,14 +32,14 @@ pub struct Window {
     pub spread: Option<Micros>,
 }
 
-impl Default for Window {
+impl Default for TraceWindow {
     /// The whole trace, once, as recorded.
     fn default() -> Self {
         Self { start: Micros::ZERO, duration: None, repeat: NonZeroU32::MIN, time_scale: 1.0, spread: None }
     }
 }
 
-impl Window {
+impl TraceWindow {
     /// Whether a trace can be read from its start up to the last request needed, and no further.
     pub(super) fn takes_the_start(&self) -> bool {
         self.start == Micros::ZERO && self.duration.is_none() && self.repeat == NonZeroU32::MIN && self.spread.is_none()
@@ -115,7 +115,7 @@ pub(super) struct ScheduledArrival<T> {
 impl TracePasses {
     /// The passes over `rows`, which must not be empty.
     pub fn new<T: RequestMetadata>(
-        window: Window,
+        window: TraceWindow,
         file: &Arc<str>,
         rows: &[TraceRow<T>],
         names: &mut Names,

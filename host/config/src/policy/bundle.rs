@@ -16,8 +16,8 @@ use serde::Deserialize;
 use serde_yaml::{Error, Spanned};
 
 use super::error::PolicyError;
-use super::{BuiltIn, Choices, Given, Scorer, ScorerFault, ScorerKind, Source, Sourced, scorer_hint};
-use blis_diag::yaml::{ABOVE_0, ANY, Document, Entries, FROM_0, Range, Word, explain, real};
+use super::{BuiltIn, Choices, ParameterSetting, WeightedScorer, ScorerFault, ScorerKind, SettingSource, Sourced, scorer_hint};
+use blis_diag::yaml::{ABOVE_0, ANY, Document, Entries, FROM_0, NumberRange, Word, explain, real};
 use blis_diag::{Location, name_hint, quoted};
 use blis_plugin::Kind;
 
@@ -172,7 +172,7 @@ impl BundleReader<'_> {
             let values = self.entries(parameters, |name, word| {
                 self.number(&format!("parameter {}", quoted(name.as_bytes())), Some(word), ANY)
             })?;
-            choices.parameters.extend(values.into_iter().map(|(name, value)| Given { kind, name, value, key: None }));
+            choices.parameters.extend(values.into_iter().map(|(name, value)| ParameterSetting { kind, name, value, key: None }));
         }
         for (key, word, range) in [
             ("token_bucket_capacity", admission.token_bucket_capacity, ABOVE_0),
@@ -201,7 +201,7 @@ impl BundleReader<'_> {
         Ok(word)
     }
 
-    fn number(&self, key: &str, word: Option<Word>, range: Range) -> Result<Option<Sourced<f64>>, PolicyError> {
+    fn number(&self, key: &str, word: Option<Word>, range: NumberRange) -> Result<Option<Sourced<f64>>, PolicyError> {
         let Some(word) = word else { return Ok(None) };
         Ok(Some(self.sourced(self.0.number(key, &word, range)?, &word)))
     }
@@ -236,7 +236,7 @@ impl BundleReader<'_> {
         Ok(understood)
     }
 
-    fn scorers(&self, raw: &Spanned<Vec<RawScorer>>) -> Result<Vec<Sourced<Scorer>>, PolicyError> {
+    fn scorers(&self, raw: &Spanned<Vec<RawScorer>>) -> Result<Vec<Sourced<WeightedScorer>>, PolicyError> {
         let mut scorers = Vec::new();
         for (index, RawScorer { name, weight }) in raw.value.iter().enumerate() {
             let number = index + 1;
@@ -250,10 +250,10 @@ impl BundleReader<'_> {
                     .out_of_range(format_args!("weight of scorer {number}"), weight, ABOVE_0.text)
                     .into());
             };
-            scorers.push(self.sourced(Scorer { name: known, weight: value }, name));
+            scorers.push(self.sourced(WeightedScorer { name: known, weight: value }, name));
         }
-        let plain: Vec<Scorer> = scorers.iter().map(|scorer| scorer.value).collect();
-        Scorer::check(&plain).map_err(|ScorerFault { index, in_weight, what, hint }| {
+        let plain: Vec<WeightedScorer> = scorers.iter().map(|scorer| scorer.value).collect();
+        WeightedScorer::check(&plain).map_err(|ScorerFault { index, in_weight, what, hint }| {
             let spot = match raw.value.get(index) {
                 Some(scorer) if in_weight => self.0.location(scorer.weight.referenced),
                 Some(scorer) => self.0.location(scorer.name.referenced),
@@ -269,7 +269,7 @@ impl BundleReader<'_> {
     }
 
     fn sourced<T>(&self, value: T, word: &Word) -> Sourced<T> {
-        Sourced { value, source: Source::File(self.0.location(word.referenced)) }
+        Sourced { value, source: SettingSource::File(self.0.location(word.referenced)) }
     }
 
     /// The message for an error of the YAML reader, more specific where bundles allow it.
@@ -297,8 +297,8 @@ fn unknown_key(key: &str, known: &[&str]) -> (String, String) {
     }
 }
 
-const FROM_0_TO_1: Range = Range { fits: |number| (0.0..=1.0).contains(&number), text: "a number from 0 to 1" };
-const SHARE: Range = Range { fits: |number| number > 0.0 && number <= 1.0, text: "a number above 0 and at most 1" };
+const FROM_0_TO_1: NumberRange = NumberRange { fits: |number| (0.0..=1.0).contains(&number), text: "a number from 0 to 1" };
+const SHARE: NumberRange = NumberRange { fits: |number| number > 0.0 && number <= 1.0, text: "a number above 0 and at most 1" };
 
 /// Largest threshold, requests. No instance has more.
 const LOAD_MAX: u32 = u32::MAX;

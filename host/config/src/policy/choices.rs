@@ -1,7 +1,7 @@
 //! The policy settings of the flags or of a bundle, before they are combined.
 
 use super::registry::BuiltIn;
-use super::{Scorer, Sourced};
+use super::{WeightedScorer, Sourced};
 use blis_plugin::Kind;
 
 /// The policy settings of the flags or of a bundle; what is not set is `None` or empty.
@@ -10,9 +10,9 @@ pub struct Choices {
     /// Names of built-in policies or plugins, at most one per kind.
     pub policies: Vec<(Kind, Sourced<String>)>,
     /// Values of parameters. If a parameter occurs several times, the last value counts.
-    pub parameters: Vec<Given>,
+    pub parameters: Vec<ParameterSetting>,
     /// A list of scorers, which replaces all weights of `weighted`.
-    pub scorers: Option<Vec<Sourced<Scorer>>>,
+    pub scorers: Option<Vec<Sourced<WeightedScorer>>>,
     /// As in [`PolicySettings`](super::PolicySettings).
     pub slo_priorities: Vec<(String, Sourced<i32>)>,
     /// As in [`PolicySettings`](super::PolicySettings).
@@ -21,7 +21,7 @@ pub struct Choices {
 
 /// A value that was given for a parameter.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Given {
+pub struct ParameterSetting {
     /// Kind of the policy that has the parameter.
     pub kind: Kind,
     pub name: String,
@@ -42,7 +42,7 @@ impl Choices {
     /// Sets the parameter with BLIS's key `key`, if there is a value.
     pub fn set(&mut self, key: &'static str, value: Option<Sourced<f64>>) {
         let (Some(value), Some((row, parameter))) = (value, BuiltIn::by_key(key)) else { return };
-        self.parameters.push(Given { kind: row.kind, name: parameter.name.to_owned(), value, key: Some(key) });
+        self.parameters.push(ParameterSetting { kind: row.kind, name: parameter.name.to_owned(), value, key: Some(key) });
     }
 
     /// The same settings without those of `kind`.
@@ -70,7 +70,7 @@ impl Choices {
     }
 
     /// The parameters of `row` that are set by BLIS's keys.
-    pub(super) fn by_key(&self, row: &BuiltIn) -> impl Iterator<Item = &Given> {
+    pub(super) fn by_key(&self, row: &BuiltIn) -> impl Iterator<Item = &ParameterSetting> {
         self.parameters.iter().filter(move |given| given.owner().is_some_and(|owner| std::ptr::eq(owner, row)))
     }
 
@@ -81,7 +81,7 @@ impl Choices {
     }
 }
 
-impl Given {
+impl ParameterSetting {
     /// The policy that owns the parameter, if it was set by BLIS's key.
     pub(super) fn owner(&self) -> Option<&'static BuiltIn> {
         self.key.and_then(BuiltIn::by_key).map(|(row, _)| row)

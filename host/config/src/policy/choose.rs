@@ -4,7 +4,7 @@ use super::error::PolicyError;
 use super::outside::put;
 use super::registry::{CACHE_AND_LOAD, WEIGHTED};
 use super::{
-    BuiltIn, Bundle, Choices, Given, Outside, PolicySettings, PolicyUse, Scorer, Source, Sourced, TOO_LARGE, Unusable,
+    BuiltIn, Bundle, Choices, ParameterSetting, PluginLookup, PolicySettings, PolicyUse, WeightedScorer, SettingSource, Sourced, TOO_LARGE, PluginLookupError,
     built_in_names,
 };
 use blis_diag::{name_hint, quoted};
@@ -17,7 +17,7 @@ impl PolicySettings {
     /// # Errors
     /// If a setting could have no effect, two settings exclude each other, or a policy is neither built in nor known to
     /// `outside`.
-    pub fn choose(flags: &Choices, bundle: Option<&Bundle>, outside: &dyn Outside) -> Result<Self, PolicyError> {
+    pub fn choose(flags: &Choices, bundle: Option<&Bundle>, outside: &dyn PluginLookup) -> Result<Self, PolicyError> {
         let nothing = Choices::default();
         let said = SettingSources { flags, file: bundle.map_or(&nothing, Bundle::choices) };
         let used = |kind| said.used(kind, outside).map_err(|fault| fault.told(bundle));
@@ -62,7 +62,7 @@ impl Choices {
     fn check_weights(&self) -> Result<(), Contradiction> {
         let pair = BuiltIn::find(Kind::Routing, CACHE_AND_LOAD);
         match pair.and_then(|pair| self.by_key(pair).next()).filter(|_| self.scorers.is_some()) {
-            Some(Given { value: Sourced { source, .. }, key, .. }) => {
+            Some(ParameterSetting { value: Sourced { source, .. }, key, .. }) => {
                 let what = format!("{} cannot be used with a list of scorers", told(source, key.unwrap_or_default()));
                 Err(Contradiction::new(source, what, "in a list, kv-utilization and load-balance come next to it"))
             }
@@ -80,7 +80,7 @@ struct SettingSources<'a> {
 
 impl SettingSources<'_> {
     /// The policy for `kind` with its parameters; `None` for a latency model of the deployment.
-    fn used(self, kind: Kind, outside: &dyn Outside) -> Result<Option<PolicyUse>, Contradiction> {
+    fn used(self, kind: Kind, outside: &dyn PluginLookup) -> Result<Option<PolicyUse>, Contradiction> {
         let Self { flags, file } = self;
         let usual = Sourced::default_value(BuiltIn::default_of(kind).name.to_owned());
         let name = flags.name(kind).or(file.name(kind)).unwrap_or(&usual);
@@ -146,7 +146,7 @@ impl SettingSources<'_> {
         }
         // Scorers without a weight add nothing to the sum; they follow in the order of the registry.
         let (weighed, rest): (Vec<_>, Vec<_>) = used.parameters.drain(..).partition(|(_, weight)| **weight > 0.0);
-        let last = rest.iter().map(|(_, weight)| &weight.source).rfind(|source| **source != Source::Default);
+        let last = rest.iter().map(|(_, weight)| &weight.source).rfind(|source| **source != SettingSource::Default);
         if weighed.is_empty() {
             let source = last.unwrap_or(&name.source);
             return Err(Contradiction::new(source, "every scorer of `weighted` has the weight 0", "raise one of them"));
@@ -192,7 +192,7 @@ impl SettingSources<'_> {
 }
 
 /// The weights of the `scorers` in their order, then all other scorers with weight 0.
-fn listed(row: &BuiltIn, scorers: &[Sourced<Scorer>]) -> Vec<(String, Sourced<f64>)> {
+fn listed(row: &BuiltIn, scorers: &[Sourced<WeightedScorer>]) -> Vec<(String, Sourced<f64>)> {
     let mut parameters: Vec<_> = scorers
         .iter()
         .map(|scorer| (scorer.name.name().to_owned(), scorer.clone().map(|scorer| scorer.weight)))
@@ -205,10 +205,10 @@ fn listed(row: &BuiltIn, scorers: &[Sourced<Scorer>]) -> Vec<(String, Sourced<f6
     parameters
 }
 
-fn unusable_fault(kind: Kind, name: &Sourced<String>, unusable: Unusable) -> Contradiction {
+fn unusable_fault(kind: Kind, name: &Sourced<String>, unusable: PluginLookupError) -> Contradiction {
     match unusable {
-        Unusable::Broken { what, hint } => Contradiction::new(&name.source, what, hint),
-        Unusable::Unknown { hint } => {
+        PluginLookupError::Broken { what, hint } => Contradiction::new(&name.source, what, hint),
+        PluginLookupError::Unknown { hint } => {
             let hint = if hint.is_empty() { name_hint(name, &built_in_names(kind)) } else { hint };
             Contradiction::new(&name.source, format!("unknown {} {}", kind.what(), quoted(name.as_bytes())), hint)
         }
@@ -222,7 +222,7 @@ fn over<T: Clone>(flags: &[(String, Sourced<T>)], file: &[(String, Sourced<T>)])
 }
 
 fn check_pair(used: &PolicyUse) -> Result<(), Contradiction> {
-    let given = used.parameters.iter().map(|(_, weight)| &weight.source).find(|source| **source != Source::Default);
+    let given = used.parameters.iter().map(|(_, weight)| &weight.source).find(|source| **source != SettingSource::Default);
     let source = given.unwrap_or(&used.source);
     let sum: f64 = used.parameters.iter().map(|(_, weight)| weight.value).sum();
     if sum == 0.0 {
@@ -232,35 +232,35 @@ fn check_pair(used: &PolicyUse) -> Result<(), Contradiction> {
 }
 
 /// The name of the setting as the user wrote it: the flag or the key.
-fn told(source: &Source, key: &str) -> String {
+fn told(source: &SettingSource, key: &str) -> String {
     match source {
-        Source::Flag(name) => format!("`{name}`"),
+        SettingSource::Flag(name) => format!("`{name}`"),
         _ => format!("`{key}`"),
     }
 }
 
 /// A contradiction, without the text of the file.
 struct Contradiction {
-    source: Source,
+    source: SettingSource,
     what: String,
     hint: String,
 }
 
-impl From<(Source, String, String)> for Contradiction {
-    fn from((source, what, hint): (Source, String, String)) -> Self {
+impl From<(SettingSource, String, String)> for Contradiction {
+    fn from((source, what, hint): (SettingSource, String, String)) -> Self {
         Self { source, what, hint }
     }
 }
 
 impl Contradiction {
-    fn new(source: &Source, what: impl Into<String>, hint: impl Into<String>) -> Self {
+    fn new(source: &SettingSource, what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { source: source.clone(), what: what.into(), hint: hint.into() }
     }
 
     fn told(self, bundle: Option<&Bundle>) -> PolicyError {
         let Self { source, what, hint } = self;
         match (source, bundle) {
-            (Source::File(spot), Some(bundle)) => PolicyError::at(spot, bundle.text(), what, hint),
+            (SettingSource::File(spot), Some(bundle)) => PolicyError::at(spot, bundle.text(), what, hint),
             _ => PolicyError::said(what, hint),
         }
     }

@@ -3,13 +3,13 @@
 use std::fmt::Display;
 
 use super::registry::WEIGHTED;
-use super::{BuiltIn, PolicySettings, PolicyUse, Source, Sourced};
-use blis_diag::{Page, text};
+use super::{BuiltIn, PolicySettings, PolicyUse, SettingSource, Sourced};
+use blis_diag::{YamlPage, text};
 use blis_plugin::Kind;
 
 impl PolicySettings {
     /// Writes a valid bundle with all settings. Reading it gives the same settings.
-    pub fn explain(&self, page: &mut Page) {
+    pub fn explain(&self, page: &mut YamlPage) {
         page.section("admission", |page| {
             self.explain_used(page, Kind::Admission);
             self.explain_slo_priorities(page);
@@ -27,7 +27,7 @@ impl PolicySettings {
             page.section("latency", |page| explain_parameters(page, &self.latency_parameters));
         }
         if self.tenant_budgets.is_empty() {
-            page.entry("tenant_budgets", "{}", &Source::Default);
+            page.entry("tenant_budgets", "{}", &SettingSource::Default);
         } else {
             page.section("tenant_budgets", |page| {
                 for (tenant, budget) in &self.tenant_budgets {
@@ -37,7 +37,7 @@ impl PolicySettings {
         }
     }
 
-    fn explain_used(&self, page: &mut Page, kind: Kind) {
+    fn explain_used(&self, page: &mut YamlPage, kind: Kind) {
         let Some(used) = self.used(kind) else { return };
         match used.built_in {
             Some(row) => used.explain_built_in(row, page),
@@ -45,9 +45,9 @@ impl PolicySettings {
         }
     }
 
-    fn explain_slo_priorities(&self, page: &mut Page) {
+    fn explain_slo_priorities(&self, page: &mut YamlPage) {
         if self.slo_priorities.is_empty() {
-            page.entry("slo_priorities", "{}", &Source::Default);
+            page.entry("slo_priorities", "{}", &SettingSource::Default);
         } else {
             page.section("slo_priorities", |page| {
                 for (class, priority) in &self.slo_priorities {
@@ -59,8 +59,8 @@ impl PolicySettings {
 }
 
 impl PolicyUse {
-    fn explain_plugin(&self, page: &mut Page) {
-        let told = Source::Told(format!("{}, SHA-256 {}", self.loaded.file, self.loaded.sha256).into());
+    fn explain_plugin(&self, page: &mut YamlPage) {
+        let told = SettingSource::Other(format!("{}, SHA-256 {}", self.loaded.file, self.loaded.sha256).into());
         page.entry("policy", text(&self.loaded.name), &told);
         if !self.parameters.is_empty() {
             explain_parameters(page, &self.parameters);
@@ -68,7 +68,7 @@ impl PolicyUse {
     }
 
     /// Writes BLIS's keys, which every parameter of a built-in policy has; scorers are written as a list.
-    fn explain_built_in(&self, row: &BuiltIn, page: &mut Page) {
+    fn explain_built_in(&self, row: &BuiltIn, page: &mut YamlPage) {
         page.entry("policy", self.name(), &self.source);
         for (name, value) in &self.parameters {
             if let Some(key) = row.parameter(name).map(|parameter| parameter.key).filter(|key| !key.is_empty()) {
@@ -85,7 +85,7 @@ impl PolicyUse {
     }
 }
 
-fn explain_parameters(page: &mut Page, parameters: &[(String, Sourced<f64>)]) {
+fn explain_parameters(page: &mut YamlPage, parameters: &[(String, Sourced<f64>)]) {
     page.section("parameters", |page| {
         for (name, value) in parameters {
             entry(page, &text(name), value);
@@ -93,6 +93,6 @@ fn explain_parameters(page: &mut Page, parameters: &[(String, Sourced<f64>)]) {
     });
 }
 
-fn entry<T: Display>(page: &mut Page, key: &str, sourced: &Sourced<T>) {
+fn entry<T: Display>(page: &mut YamlPage, key: &str, sourced: &Sourced<T>) {
     page.entry(key, &sourced.value, &sourced.source);
 }

@@ -26,11 +26,11 @@ mod sourced;
 use blis_sim::policy::DEFAULT_PROFILE;
 pub use blis_sim::policy::ScorerKind;
 pub use bundle::Bundle;
-pub use choices::{Choices, Given};
+pub use choices::{Choices, ParameterSetting};
 pub use error::PolicyError;
-pub use outside::{NoPlugins, Outside, PolicyUse, Unusable};
+pub use outside::{NoPlugins, PluginLookup, PolicyUse, PluginLookupError};
 pub use registry::{Ambiguous, BuiltIn, built_in_names};
-pub use sourced::{Source, Sourced};
+pub use sourced::{SettingSource, Sourced};
 
 use blis_diag::name_hint;
 use blis_plugin::Kind;
@@ -76,7 +76,7 @@ impl PolicySettings {
     }
 
     /// Resets the policy for `kind` to the default, because of `source`.
-    pub fn reset(&mut self, kind: Kind, source: Source) {
+    pub fn reset(&mut self, kind: Kind, source: SettingSource) {
         if let Some(used) = self.uses.iter_mut().find(|used| used.kind == kind) {
             *used = PolicyUse::built_in(BuiltIn::default_of(kind), source);
         }
@@ -85,17 +85,17 @@ impl PolicySettings {
 
 /// A scorer and its weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Scorer {
+pub struct WeightedScorer {
     pub name: ScorerKind,
     /// A finite number above 0; only the ratios of weights matter.
     pub weight: f64,
 }
 
-impl Scorer {
+impl WeightedScorer {
     /// The scorers of `weighted` without any setting.
-    pub const USUAL: [Self; 3] = [Self::usual(0), Self::usual(1), Self::usual(2)];
+    pub const DEFAULT: [Self; 3] = [Self::usual(0), Self::usual(1), Self::usual(2)];
 
-    const fn usual(place: usize) -> Self {
+    const fn default_at(place: usize) -> Self {
         let (name, weight) = DEFAULT_PROFILE[place];
         Self { name, weight }
     }

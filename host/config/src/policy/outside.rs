@@ -3,21 +3,21 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{BuiltIn, Source, Sourced, parameter};
+use super::{BuiltIn, SettingSource, Sourced, parameter};
 use blis_plugin::{Kind, Loaded};
 
 /// Finds the policies that are not built in.
-pub trait Outside {
+pub trait PluginLookup {
     /// The plugin `name`, for use as `kind`.
     ///
     /// # Errors
     /// If there is no such plugin, or it cannot be used as `kind`.
-    fn plugin(&self, kind: Kind, name: &str) -> Result<Arc<Loaded>, Unusable>;
+    fn plugin(&self, kind: Kind, name: &str) -> Result<Arc<Loaded>, PluginLookupError>;
 }
 
 /// Why a plugin cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unusable {
+pub enum PluginLookupError {
     /// No plugin has that name.
     Unknown {
         /// Similar names of plugins and the folders that were searched; may be empty.
@@ -35,9 +35,9 @@ pub enum Unusable {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoPlugins;
 
-impl Outside for NoPlugins {
-    fn plugin(&self, _: Kind, _: &str) -> Result<Arc<Loaded>, Unusable> {
-        Err(Unusable::Unknown { hint: String::new() })
+impl PluginLookup for NoPlugins {
+    fn plugin(&self, _: Kind, _: &str) -> Result<Arc<Loaded>, PluginLookupError> {
+        Err(PluginLookupError::Unknown { hint: String::new() })
     }
 }
 
@@ -47,7 +47,7 @@ pub struct PolicyUse {
     /// The decision that it makes.
     pub kind: Kind,
     /// The flag or file that names the policy.
-    pub source: Source,
+    pub source: SettingSource,
     pub loaded: Arc<Loaded>,
     /// Its row in the registry, if it is built in.
     pub built_in: Option<&'static BuiltIn>,
@@ -73,14 +73,14 @@ impl PartialEq for PolicyUse {
 
 impl PolicyUse {
     /// The policy with the defaults of all parameters.
-    pub(super) fn new(kind: Kind, source: Source, loaded: Arc<Loaded>) -> Self {
+    pub(super) fn new(kind: Kind, source: SettingSource, loaded: Arc<Loaded>) -> Self {
         let declared = &loaded.plugin.description().parameters;
         let parameters = declared.iter().map(|one| (one.name.clone(), Sourced::default_value(one.default))).collect();
         Self { kind, source, loaded, built_in: None, parameters }
     }
 
     /// A built-in policy with its defaults.
-    pub(super) fn built_in(row: &'static BuiltIn, source: Source) -> Self {
+    pub(super) fn built_in(row: &'static BuiltIn, source: SettingSource) -> Self {
         Self { built_in: Some(row), ..Self::new(row.kind, source, Arc::new(row.load())) }
     }
 
@@ -97,7 +97,7 @@ impl PolicyUse {
     ///
     /// # Errors
     /// If a parameter does not exist or its value is out of range: the source of the value, the mistake, and the hint.
-    pub(super) fn set(&mut self, given: &[(String, Sourced<f64>)]) -> Result<(), (Source, String, String)> {
+    pub(super) fn set(&mut self, given: &[(String, Sourced<f64>)]) -> Result<(), (SettingSource, String, String)> {
         let declared = &self.loaded.plugin.description().parameters;
         for (name, value) in given {
             parameter::find(&self.loaded.name, declared, name, value.value)

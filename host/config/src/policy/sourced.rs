@@ -11,12 +11,12 @@ use std::ops::Deref;
 pub struct Sourced<T> {
     pub value: T,
     /// The flag, file or default that sets the value.
-    pub source: Source,
+    pub source: SettingSource,
 }
 
 /// The flag, file or default that sets a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum SettingSource {
     /// The default: nothing else is set.
     Default,
     /// A flag, with its dashes.
@@ -24,10 +24,10 @@ pub enum Source {
     /// A location in a file.
     File(Location),
     /// Another source, described in words.
-    Told(Cow<'static, str>),
+    Other(Cow<'static, str>),
 }
 
-impl Source {
+impl SettingSource {
     /// The location in a file, if a file says so.
     pub(crate) fn location(&self) -> Option<&Location> {
         match self {
@@ -40,12 +40,12 @@ impl Source {
 impl<T> Sourced<T> {
     /// `value` as a default.
     pub fn default_value(value: T) -> Self {
-        Self { value, source: Source::Default }
+        Self { value, source: SettingSource::Default }
     }
 
     /// `value`, set by the flag `name`.
     pub fn flag(name: &'static str, value: T) -> Self {
-        Self { value, source: Source::Flag(Cow::Borrowed(name)) }
+        Self { value, source: SettingSource::Flag(Cow::Borrowed(name)) }
     }
 
     /// Another value with the same source.
@@ -74,13 +74,13 @@ impl<T: Debug> Debug for Sourced<T> {
     }
 }
 
-impl Display for Source {
+impl Display for SettingSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
             Self::Flag(name) => write!(f, "flag {name}"),
             Self::File(spot) => Display::fmt(spot, f),
-            Self::Told(text) => f.write_str(text),
+            Self::Other(text) => f.write_str(text),
         }
     }
 }

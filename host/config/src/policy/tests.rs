@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use blis_diag::Page;
+use blis_diag::YamlPage;
 use blis_sim::instance::{Preemption, Scheduler};
 
 fn parse(text: &str) -> Result<PolicySettings, PolicyError> {
@@ -74,7 +74,7 @@ fn keyed(mut choices: Choices, keys: &[(&'static str, f64)]) -> Choices {
 
 /// Flags that set parameters by their names.
 fn set(mut choices: Choices, kind: Kind, values: &[(&str, f64)]) -> Choices {
-    choices.parameters.extend(values.iter().map(|&(name, value)| Given {
+    choices.parameters.extend(values.iter().map(|&(name, value)| ParameterSetting {
         kind,
         name: name.to_owned(),
         value: Sourced::flag("--policy-param", value),
@@ -111,7 +111,7 @@ fn what_is_left_out_is_the_default() {
     for text in ["{}", "admission:\nrouting: {}\n", "routing: {policy: ''}\nscheduler: ~\ntenant_budgets: {}\n"] {
         assert_eq!(settings(text), usual, "{text}");
     }
-    let scorers = Scorer::USUAL.map(|scorer| (scorer.name.name(), scorer.weight));
+    let scorers = WeightedScorer::DEFAULT.map(|scorer| (scorer.name.name(), scorer.weight));
     assert_eq!(routing_of("routing: {policy: weighted}"), weights(&scorers));
     let bucket = settings("admission: {policy: token-bucket}");
     assert_eq!(policy(&bucket, Kind::Admission).1, [("capacity", 10_000.0), ("refill-rate", 1_000.0)]);
@@ -158,7 +158,7 @@ fn a_pair_of_weights_may_come_from_both() {
     let flags = keyed(Choices::default(), &[("cache_weight", 0.6)]);
     let both = PolicySettings::choose(&flags, Some(&bundle), &NoPlugins).expect("legal");
     assert_eq!(policy(&both, Kind::Routing), ("cache-and-load", vec![("cache-weight", 0.6), ("load-weight", 0.4)]));
-    let scorers = vec![Sourced::flag("--routing-scorers", Scorer::USUAL[0])];
+    let scorers = vec![Sourced::flag("--routing-scorers", WeightedScorer::DEFAULT[0])];
     let flags = Choices { scorers: Some(scorers), ..Choices::default() };
     let both = PolicySettings::choose(&flags, Some(&bundle), &NoPlugins).expect("the flag replaces the pair");
     assert_eq!(policy(&both, Kind::Routing), ("weighted", vec![("precise-prefix-cache", 2.0)]));
@@ -181,7 +181,7 @@ fn weights_are_set_one_by_one() {
     let list = "routing: {policy: weighted, scorers: [{name: vllm-dp, weight: 1}], parameters: {queue-depth: 4}}";
     assert_eq!(chosen(Choices::default(), list), weights(&[("vllm-dp", 1.0), ("queue-depth", 4.0)]));
     assert_eq!(chosen(two, list), weights(&[("vllm-dp", 1.0), ("queue-depth", 2.0)]), "the flag wins");
-    let scorers = Some(vec![Sourced::flag("--routing-scorers", Scorer::USUAL[1])]);
+    let scorers = Some(vec![Sourced::flag("--routing-scorers", WeightedScorer::DEFAULT[1])]);
     let listed = Choices { scorers, ..weighted() };
     assert_eq!(chosen(listed, list), weights(&[("queue-depth", 1.0)]), "a list replaces all");
 }
@@ -407,18 +407,18 @@ fn explained() {
 }
 
 fn explained_page(settings: &PolicySettings) -> String {
-    let mut page = Page::default();
+    let mut page = YamlPage::default();
     settings.explain(&mut page);
     page.to_string()
 }
 
-fn source() -> impl Strategy<Value = Source> {
+fn source() -> impl Strategy<Value = SettingSource> {
     prop_oneof![
-        Just(Source::Default),
-        Just(Source::Flag("--routing-policy".into())),
-        any::<String>().prop_map(|words| Source::Told(words.into())),
+        Just(SettingSource::Default),
+        Just(SettingSource::Flag("--routing-policy".into())),
+        any::<String>().prop_map(|words| SettingSource::Other(words.into())),
         (any::<String>(), any::<u64>())
-            .prop_map(|(file, line)| Source::File(blis_diag::Location::file(file).characters(line, 3, 1))),
+            .prop_map(|(file, line)| SettingSource::File(blis_diag::Location::file(file).characters(line, 3, 1))),
     ]
 }
 
@@ -449,12 +449,12 @@ fn admission() -> impl Strategy<Value = (&'static str, Vec<(&'static str, Source
 }
 
 /// A routing policy, keys and values, scorers.
-type RoutingCase = (&'static str, Vec<(&'static str, Sourced<f64>)>, Option<Vec<Sourced<Scorer>>>);
+type RoutingCase = (&'static str, Vec<(&'static str, Sourced<f64>)>, Option<Vec<Sourced<WeightedScorer>>>);
 
 fn routing() -> impl Strategy<Value = RoutingCase> {
     let scorers = proptest::sample::subsequence(ScorerKind::ALL.to_vec(), 1..=ScorerKind::ALL.len()).prop_shuffle();
     let scorers = scorers.prop_flat_map(|names| {
-        let scorer = |name| sourced(positive()).prop_map(move |weight| weight.map(|weight| Scorer { name, weight }));
+        let scorer = |name| sourced(positive()).prop_map(move |weight| weight.map(|weight| WeightedScorer { name, weight }));
         names.into_iter().map(scorer).collect::<Vec<_>>()
     });
     prop_oneof![

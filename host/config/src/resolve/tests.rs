@@ -30,7 +30,7 @@ fn a_model_is_enough() {
     tensor parallel size 1: the smallest that holds the model
     ");
     assert!(deployment.notes[2].starts_with("physics coefficients: general"), "{:?}", deployment.notes);
-    let blis = with(LLAMA, |args| args.usual_latency = LatencyKind::TrainedPhysics).unwrap();
+    let blis = with(LLAMA, |args| args.default_latency = LatencyKind::TrainedPhysics).unwrap();
     assert_eq!((blis.latency_kind, blis.beta.len()), (LatencyKind::TrainedPhysics, 11));
 }
 

@@ -10,9 +10,9 @@ use std::path::Path;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::line::{Answer, Header, Kind, Line};
-use super::read::Reader;
-use super::seen::Saw;
+use super::line::{BatchEntry, DecisionHeader, LineKind, TraceLine};
+use super::read::TraceReader;
+use super::seen::InstanceSignals;
 use super::table::{TextTable, ms, ms_more, or_dash, plural, seconds};
 use blis_workload::TraceError;
 
@@ -39,14 +39,14 @@ pub struct Diff {
 struct Side {
     file: String,
     #[serde(flatten)]
-    header: Header,
+    header: DecisionHeader,
 }
 
 /// Decisions of one kind about requests that are in both files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 struct DecisionCount {
     #[serde(serialize_with = "kind_name")]
-    kind: Kind,
+    kind: LineKind,
     /// Decisions that both runs made.
     both: u64,
     /// Number of those that differ. Scheduling: at another time, for whatever reason; preemption: in only one of the
@@ -54,7 +54,7 @@ struct DecisionCount {
     differ: u64,
 }
 
-fn kind_name<S: serde::Serializer>(kind: &Kind, serializer: S) -> Result<S::Ok, S::Error> {
+fn kind_name<S: serde::Serializer>(kind: &LineKind, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(kind.name())
 }
 
@@ -63,7 +63,7 @@ fn kind_name<S: serde::Serializer>(kind: &Kind, serializer: S) -> Result<S::Ok, 
 struct First {
     request: u32,
     #[serde(serialize_with = "kind_name")]
-    kind: Kind,
+    kind: LineKind,
     /// Time of the earlier one of the two decisions, µs.
     time_us: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -76,9 +76,9 @@ struct First {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct DecisionWithSignals {
     #[serde(flatten)]
-    line: Line,
+    line: TraceLine,
     #[serde(skip_serializing_if = "Option::is_none")]
-    saw: Option<Saw>,
+    saw: Option<InstanceSignals>,
 }
 
 /// A latency of the requests that have it in both files.
@@ -133,7 +133,7 @@ impl Diff {
     /// If one of them cannot be read.
     pub fn read(a: &Path, b: &Path) -> Result<Self, TraceError> {
         let name = |path: &Path| path.display().to_string();
-        Self::between([name(a), name(b)], || Reader::open(a), || Reader::open(b))
+        Self::between([name(a), name(b)], || TraceReader::open(a), || TraceReader::open(b))
     }
 
     /// Compares traces with the names `files`, as [`Self::read`]; they are opened several times.
@@ -142,8 +142,8 @@ impl Diff {
     /// If one of them cannot be read.
     pub fn between(
         [file_a, file_b]: [String; 2],
-        open_a: impl Fn() -> Result<Reader, TraceError>,
-        open_b: impl Fn() -> Result<Reader, TraceError>,
+        open_a: impl Fn() -> Result<TraceReader, TraceError>,
+        open_b: impl Fn() -> Result<TraceReader, TraceError>,
     ) -> Result<Self, TraceError> {
         let mut readers = [open_a()?, open_b()?];
         let headers = readers.each_ref().map(|reader| reader.header().clone());
@@ -183,28 +183,28 @@ impl Diff {
 }
 
 /// The numbers of every request in the trace.
-fn records(reader: &mut Reader) -> Result<FxHashMap<u32, ComparedRequest>, TraceError> {
+fn records(reader: &mut TraceReader) -> Result<FxHashMap<u32, ComparedRequest>, TraceError> {
     let mut records: FxHashMap<u32, ComparedRequest> = FxHashMap::default();
     while let Some(line) = reader.next_line()? {
         let Some(request) = line.request() else { continue };
         let record = records.entry(request).or_default();
         match line {
-            Line::Signals(_) => {}
-            Line::Admission(admission) => record.admission = Some((admission.time_us, admission.admitted)),
-            Line::Routing(routing) => {
+            TraceLine::Signals(_) => {}
+            TraceLine::Admission(admission) => record.admission = Some((admission.time_us, admission.admitted)),
+            TraceLine::Routing(routing) => {
                 record.routed_at = Some(routing.time_us);
                 record.instance = Some(routing.instance);
             }
-            Line::Scheduling(scheduling) => {
-                if scheduling.answer == Answer::Enters {
+            TraceLine::Scheduling(scheduling) => {
+                if scheduling.decision == BatchEntry::Enters {
                     record.entered_at.get_or_insert(scheduling.time_us);
                 }
             }
-            Line::Preemption(preemption) => {
+            TraceLine::Preemption(preemption) => {
                 record.first_preempted_at.get_or_insert(preemption.time_us);
                 record.preemptions += 1;
             }
-            Line::Outcome(outcome) => {
+            TraceLine::Outcome(outcome) => {
                 record.arrival_us = Some(outcome.arrival_us);
                 record.tokens = (outcome.input_tokens, outcome.output_tokens);
                 record.ttft_us = outcome.ttft_us;
@@ -225,22 +225,22 @@ fn counts(pairs: &[(u32, &ComparedRequest, &ComparedRequest)]) -> Vec<DecisionCo
         }
     };
     let answers = |a: &ComparedRequest, b: &ComparedRequest| {
-        let answer = |record: &ComparedRequest| record.admission.map(|(_, admitted)| admitted);
-        answer(a).zip(answer(b)).is_some_and(|(a, b)| a != b)
+        let decision = |record: &ComparedRequest| record.admission.map(|(_, admitted)| admitted);
+        decision(a).zip(decision(b)).is_some_and(|(a, b)| a != b)
     };
     vec![
-        count(Kind::Admission, |record| record.admission.is_some(), answers),
+        count(LineKind::Admission, |record| record.admission.is_some(), answers),
         count(
-            Kind::Routing,
+            LineKind::Routing,
             |record| record.routed_at.is_some(),
             |a, b| a.routed_at.is_some() && b.routed_at.is_some() && a.instance != b.instance,
         ),
         count(
-            Kind::Scheduling,
+            LineKind::Scheduling,
             |record| record.entered_at.is_some(),
             |a, b| a.entered_at.is_some() && b.entered_at.is_some() && a.entered_at != b.entered_at,
         ),
-        count(Kind::Preemption, |record| record.preemptions > 0, |a, b| a.preemptions != b.preemptions),
+        count(LineKind::Preemption, |record| record.preemptions > 0, |a, b| a.preemptions != b.preemptions),
     ]
 }
 
@@ -264,35 +264,35 @@ impl First {
         let times = |of: fn(&ComparedRequest) -> Option<u64>| (of(a), of(b));
         let (admission_a, admission_b) = (a.admission?, b.admission?);
         if admission_a.1 != admission_b.1 {
-            return first(Kind::Admission, Some(admission_a.0.min(admission_b.0)));
+            return first(LineKind::Admission, Some(admission_a.0.min(admission_b.0)));
         }
         if a.instance != b.instance {
-            return first(Kind::Routing, earlier(a.routed_at, b.routed_at));
+            return first(LineKind::Routing, earlier(a.routed_at, b.routed_at));
         }
         let (entered_a, entered_b) = times(|record| record.entered_at);
         if entered_a != entered_b {
-            return first(Kind::Scheduling, earlier(entered_a, entered_b));
+            return first(LineKind::Scheduling, earlier(entered_a, entered_b));
         }
         let (left_a, left_b) = times(|record| record.first_preempted_at);
-        if left_a != left_b { first(Kind::Preemption, earlier(left_a, left_b)) } else { None }
+        if left_a != left_b { first(LineKind::Preemption, earlier(left_a, left_b)) } else { None }
     }
 
     /// Decisions at the same time are ordered by their kinds.
-    fn order(&self) -> (u64, Kind, u32) {
+    fn order(&self) -> (u64, LineKind, u32) {
         (self.time_us, self.kind, self.request)
     }
 }
 
 /// The decision of `reader` at the difference `first`.
-fn told(reader: &mut Reader, first: &First) -> Result<Option<DecisionWithSignals>, TraceError> {
+fn told(reader: &mut TraceReader, first: &First) -> Result<Option<DecisionWithSignals>, TraceError> {
     while let Some(line) = reader.next_line()? {
-        let waits = matches!(&line, Line::Scheduling(scheduling) if scheduling.answer == Answer::Waits);
+        let waits = matches!(&line, TraceLine::Scheduling(scheduling) if scheduling.decision == BatchEntry::Waits);
         if line.request() != Some(first.request) || line.kind() != first.kind || waits {
             continue;
         }
         let saw = match &line {
-            Line::Admission(admission) => Some(Saw::new(&admission.seen(), reader.signals())),
-            Line::Routing(routing) => Some(Saw::routing(routing, reader.signals())),
+            TraceLine::Admission(admission) => Some(InstanceSignals::new(&admission.seen(), reader.signals())),
+            TraceLine::Routing(routing) => Some(InstanceSignals::routing(routing, reader.signals())),
             _ => None,
         };
         return Ok(Some(DecisionWithSignals { line, saw: saw.filter(|saw| !saw.is_empty()) }));
@@ -393,14 +393,14 @@ impl Diff {
             };
             let time = line.time_us().map_or_else(String::new, seconds);
             match line {
-                Line::Routing(routing) => {
+                TraceLine::Routing(routing) => {
                     let reason = if routing.reason.is_empty() { "no reason given" } else { &routing.reason };
                     writeln!(f, "  {name}  {time} s: to instance {}: {reason}", routing.instance)?;
                 }
-                Line::Admission(admission) => writeln!(f, "  {name}  {time} s: {admission}")?,
-                Line::Scheduling(scheduling) => writeln!(f, "  {name}  {time} s: {scheduling}")?,
-                Line::Preemption(preemption) => writeln!(f, "  {name}  {time} s: {preemption}")?,
-                Line::Outcome(_) | Line::Signals(_) => {}
+                TraceLine::Admission(admission) => writeln!(f, "  {name}  {time} s: {admission}")?,
+                TraceLine::Scheduling(scheduling) => writeln!(f, "  {name}  {time} s: {scheduling}")?,
+                TraceLine::Preemption(preemption) => writeln!(f, "  {name}  {time} s: {preemption}")?,
+                TraceLine::Outcome(_) | TraceLine::Signals(_) => {}
             }
             if let Some(saw) = saw {
                 let ages = saw.ages();

@@ -5,22 +5,22 @@ use serde::{Deserialize, Serialize};
 /// A line of a decision trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Line {
+pub enum TraceLine {
     /// The signals of the instances, after a refresh of the periodic ones.
-    Signals(Signals),
+    Signals(SignalsLine),
     /// Decision of the admission policy.
-    Admission(Admission),
-    Routing(Routing),
+    Admission(AdmissionLine),
+    Routing(RoutingLine),
     /// Decision whether a request enters the running batch.
-    Scheduling(Scheduling),
+    Scheduling(SchedulingLine),
     /// A request is preempted.
-    Preemption(Preemption),
-    Outcome(Outcome),
+    Preemption(PreemptionLine),
+    Outcome(OutcomeLine),
 }
 
 /// The kinds of lines that can be selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum LineKind {
     Signals,
     Admission,
     Routing,
@@ -29,7 +29,7 @@ pub enum Kind {
     Outcome,
 }
 
-impl Kind {
+impl LineKind {
     pub const ALL: [Self; 6] =
         [Self::Signals, Self::Admission, Self::Routing, Self::Scheduling, Self::Preemption, Self::Outcome];
 
@@ -47,16 +47,16 @@ impl Kind {
     }
 }
 
-impl Line {
+impl TraceLine {
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> LineKind {
         match self {
-            Self::Signals(_) => Kind::Signals,
-            Self::Admission(_) => Kind::Admission,
-            Self::Routing(_) => Kind::Routing,
-            Self::Scheduling(_) => Kind::Scheduling,
-            Self::Preemption(_) => Kind::Preemption,
-            Self::Outcome(_) => Kind::Outcome,
+            Self::Signals(_) => LineKind::Signals,
+            Self::Admission(_) => LineKind::Admission,
+            Self::Routing(_) => LineKind::Routing,
+            Self::Scheduling(_) => LineKind::Scheduling,
+            Self::Preemption(_) => LineKind::Preemption,
+            Self::Outcome(_) => LineKind::Outcome,
         }
     }
 
@@ -102,7 +102,7 @@ impl Line {
 /// The first line: the configuration of the simulation and the names of the policies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Header {
+pub struct DecisionHeader {
     pub format: String,
     pub version: u32,
     /// Name and version of the program that wrote the file.
@@ -168,7 +168,7 @@ pub struct InstanceGroup {
 /// line before.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Signals {
+pub struct SignalsLine {
     /// Number of the refresh, from 1.
     pub reading: u64,
     /// Time of the refresh.
@@ -190,7 +190,7 @@ pub struct Signals {
 /// Decision of the admission policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Admission {
+pub struct AdmissionLine {
     /// Number of the request.
     pub request: u32,
     /// Time of the decision.
@@ -217,7 +217,7 @@ pub struct Admission {
     /// Requests in flight of the same tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant_in_flight: Option<u32>,
-    /// Number of the [`Signals`] line that holds the periodic signals.
+    /// Number of the [`SignalsLine`] line that holds the periodic signals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reading: Option<u64>,
     /// Age of the periodic signals, µs.
@@ -237,9 +237,9 @@ pub struct Admission {
     pub unread: Vec<String>,
 }
 
-/// The signals of a decision: see [`Routing`] for the fields.
+/// The signals of a decision: see [`RoutingLine`] for the fields.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
+pub struct DecisionSignals<'a> {
     pub reading: Option<u64>,
     pub reading_age_us: Option<u64>,
     pub in_flight: Option<&'a [u32]>,
@@ -253,8 +253,8 @@ macro_rules! seen {
         impl $line {
             /// The signals of the policy.
             #[must_use]
-            pub fn seen(&self) -> Seen<'_> {
-                Seen {
+            pub fn seen(&self) -> DecisionSignals<'_> {
+                DecisionSignals {
                     reading: self.reading,
                     reading_age_us: self.reading_age_us,
                     in_flight: self.in_flight.as_deref(),
@@ -267,12 +267,12 @@ macro_rules! seen {
     )+};
 }
 
-seen!(Admission, Routing);
+seen!(AdmissionLine, RoutingLine);
 
 /// Decision of the routing policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Routing {
+pub struct RoutingLine {
     /// Number of the request.
     pub request: u32,
     /// Time of the decision.
@@ -282,7 +282,7 @@ pub struct Routing {
     /// Reason, if the policy gives one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Number of the [`Signals`] line that holds the periodic signals.
+    /// Number of the [`SignalsLine`] line that holds the periodic signals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reading: Option<u64>,
     /// Age of the periodic signals, µs.
@@ -308,13 +308,13 @@ pub struct Routing {
     pub score_regret: Option<f64>,
     /// The instances with the best scores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub candidates: Option<Vec<Candidate>>,
+    pub candidates: Option<Vec<RoutingCandidate>>,
 }
 
 /// An instance that could have been chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Candidate {
+pub struct RoutingCandidate {
     pub instance: u32,
     /// Its score; `None` if it is not a finite number.
     pub score: Option<f64>,
@@ -323,7 +323,7 @@ pub struct Candidate {
 /// Decision whether the request at the head of a waiting queue enters the running batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Scheduling {
+pub struct SchedulingLine {
     /// Number of the request.
     pub request: u32,
     /// Time of the decision: the start of a step.
@@ -331,10 +331,10 @@ pub struct Scheduling {
     /// The instance that has the queue.
     pub instance: u32,
     /// Whether it enters or waits; waiting is recorded for the first step that leaves it at the head.
-    pub answer: Answer,
+    pub decision: BatchEntry,
     /// Why it is not in the running batch yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub obstacle: Option<Obstacle>,
+    pub obstacle: Option<BatchObstacle>,
     /// Tokens that it computes in this step, or would compute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub num_tokens: Option<u32>,
@@ -372,7 +372,7 @@ fn is_0<N: Default + PartialEq>(number: &N) -> bool {
 /// Whether a request enters the running batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Answer {
+pub enum BatchEntry {
     /// The request enters the running batch.
     Enters,
     /// It stays at the head of the queue.
@@ -382,7 +382,7 @@ pub enum Answer {
 /// Why a request does not enter the running batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Obstacle {
+pub enum BatchObstacle {
     /// The step's token budget is used up.
     TokenBudget,
     /// All batch slots are taken.
@@ -396,7 +396,7 @@ pub enum Obstacle {
 /// A request is preempted, so that another can continue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Preemption {
+pub struct PreemptionLine {
     /// Number of the preempted request.
     pub request: u32,
     /// Time of the decision: the start of a step.
@@ -425,13 +425,13 @@ pub struct Preemption {
 /// How a request ended. Latencies count from its arrival, in µs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Outcome {
+pub struct OutcomeLine {
     /// Number of the request.
     pub request: u32,
     /// Time of its end, if it had ended; its arrival if it was rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_us: Option<u64>,
-    pub status: Status,
+    pub status: OutcomeStatus,
     /// The instance that it was routed to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<u32>,
@@ -463,7 +463,7 @@ pub struct Outcome {
 /// The state in which a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Status {
+pub enum OutcomeStatus {
     /// It has all output tokens.
     Completed,
     /// It reached the maximum length of a sequence.

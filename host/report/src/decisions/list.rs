@@ -3,9 +3,9 @@
 use std::fmt::{self, Display};
 use std::path::Path;
 
-use super::line::{Admission, Answer, Kind, Line, Obstacle, Outcome, Preemption, Routing, Scheduling, Signals, Status};
-use super::read::Reader;
-use super::seen::Saw;
+use super::line::{AdmissionLine, BatchEntry, LineKind, TraceLine, BatchObstacle, OutcomeLine, PreemptionLine, RoutingLine, SchedulingLine, SignalsLine, OutcomeStatus};
+use super::read::TraceReader;
+use super::seen::InstanceSignals;
 use super::table::{ms, plural, score, seconds};
 use blis_workload::TraceError;
 
@@ -19,12 +19,12 @@ pub struct Filter {
     /// End of the time window, µs.
     pub to_us: Option<u64>,
     /// Selected kinds; an empty list selects all but signals.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<LineKind>,
 }
 
 impl Filter {
-    fn takes(&self, line: &Line) -> bool {
-        let kind = if self.kinds.is_empty() { line.kind() != Kind::Signals } else { self.kinds.contains(&line.kind()) };
+    fn takes(&self, line: &TraceLine) -> bool {
+        let kind = if self.kinds.is_empty() { line.kind() != LineKind::Signals } else { self.kinds.contains(&line.kind()) };
         let instance = self.instance.is_none() || line.instance() == self.instance;
         let from = self.from_us.is_none_or(|from| line.time_us().is_some_and(|at| at >= from));
         let to = self.to_us.is_none_or(|to| line.time_us().is_some_and(|at| at < to));
@@ -34,7 +34,7 @@ impl Filter {
 
 /// The lines of a trace that pass a filter.
 pub struct Listing {
-    reader: Reader,
+    reader: TraceReader,
     filter: Filter,
 }
 
@@ -44,12 +44,12 @@ impl Listing {
     /// # Errors
     /// If it cannot be read.
     pub fn open(path: &Path, filter: Filter) -> Result<Self, TraceError> {
-        Ok(Self::of(Reader::open(path)?, filter))
+        Ok(Self::of(TraceReader::open(path)?, filter))
     }
 
     /// The lines of `reader`.
     #[must_use]
-    pub fn of(reader: Reader, filter: Filter) -> Self {
+    pub fn of(reader: TraceReader, filter: Filter) -> Self {
         Self { reader, filter }
     }
 
@@ -97,14 +97,14 @@ fn row(time: &str, kind: &str, request: &str, instance: &str, what: impl Display
 }
 
 /// A description of `line`, which follows the line `signals`.
-fn in_words(line: &Line, signals: Option<&Signals>) -> String {
+fn in_words(line: &TraceLine, signals: Option<&SignalsLine>) -> String {
     let what = match line {
-        Line::Signals(signals) => signals.to_string(),
-        Line::Admission(admission) => admission.to_string(),
-        Line::Routing(routing) => told(routing, signals),
-        Line::Scheduling(scheduling) => scheduling.to_string(),
-        Line::Preemption(preemption) => preemption.to_string(),
-        Line::Outcome(outcome) => outcome.to_string(),
+        TraceLine::Signals(signals) => signals.to_string(),
+        TraceLine::Admission(admission) => admission.to_string(),
+        TraceLine::Routing(routing) => told(routing, signals),
+        TraceLine::Scheduling(scheduling) => scheduling.to_string(),
+        TraceLine::Preemption(preemption) => preemption.to_string(),
+        TraceLine::Outcome(outcome) => outcome.to_string(),
     };
     let number = |number: Option<u32>| number.map_or("-".to_owned(), |number| number.to_string());
     let time = line.time_us().map_or("-".to_owned(), seconds);
@@ -112,8 +112,8 @@ fn in_words(line: &Line, signals: Option<&Signals>) -> String {
 }
 
 /// A description of a routing decision, with the signals of the chosen instance.
-fn told(routing: &Routing, signals: Option<&Signals>) -> String {
-    let saw = Saw::of_chosen(routing, signals);
+fn told(routing: &RoutingLine, signals: Option<&SignalsLine>) -> String {
+    let saw = InstanceSignals::of_chosen(routing, signals);
     let reason = if routing.reason.is_empty() { "chosen" } else { &routing.reason };
     let saw = if saw.is_empty() { String::new() } else { format!("; it had {saw}") };
     match routing.score_regret {
@@ -122,7 +122,7 @@ fn told(routing: &Routing, signals: Option<&Signals>) -> String {
     }
 }
 
-impl Display for Signals {
+impl Display for SignalsLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sum = |column: &[u32]| column.iter().map(|&entry| u64::from(entry)).sum::<u64>();
         let (waiting, running, free) = (sum(&self.queue_depth), sum(&self.batch_size), sum(&self.free_kv_blocks));
@@ -130,7 +130,7 @@ impl Display for Signals {
     }
 }
 
-impl Display for Admission {
+impl Display for AdmissionLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.admitted { "admitted" } else { "rejected" })?;
         if !self.reason.is_empty() {
@@ -149,17 +149,17 @@ impl Display for Admission {
     }
 }
 
-impl Display for Scheduling {
+impl Display for SchedulingLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.answer {
-            Answer::Enters => {
+        match self.decision {
+            BatchEntry::Enters => {
                 let tokens = plural(self.num_tokens.unwrap_or(0).into(), "token");
                 write!(f, "enters the batch of {} with {tokens}", self.running)?;
                 if let Some(blocks) = self.cached_blocks.filter(|&blocks| blocks > 0) {
                     write!(f, " and {} from the cache", plural(blocks.into(), "block"))?;
                 }
             }
-            Answer::Waits => {
+            BatchEntry::Waits => {
                 f.write_str("waits at the head of the queue: ")?;
                 self.fmt_obstacle(f)?;
             }
@@ -172,18 +172,18 @@ impl Display for Scheduling {
     }
 }
 
-impl Scheduling {
+impl SchedulingLine {
     fn fmt_obstacle(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.obstacle {
-            Some(Obstacle::TokenBudget) => {
+            Some(BatchObstacle::TokenBudget) => {
                 write!(f, "the {} of the batch take all tokens of the step", self.running)
             }
-            Some(Obstacle::BatchFull) => write!(f, "all {} places of the batch are taken", self.running),
-            Some(Obstacle::UnsplitPrompt) => {
+            Some(BatchObstacle::BatchFull) => write!(f, "all {} places of the batch are taken", self.running),
+            Some(BatchObstacle::UnsplitPrompt) => {
                 let tokens = plural(self.num_tokens.unwrap_or(0).into(), "token");
                 write!(f, "its {tokens} must not be split, and {} are left in the step", self.token_budget)
             }
-            Some(Obstacle::KvBlocks) => {
+            Some(BatchObstacle::KvBlocks) => {
                 let needed = plural(self.needed_kv_blocks.unwrap_or(0).into(), "KV block");
                 write!(f, "it takes {needed}, and {} are free ({} running)", self.free_kv_blocks, self.running)
             }
@@ -192,7 +192,7 @@ impl Scheduling {
     }
 }
 
-impl Display for Preemption {
+impl Display for PreemptionLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let needed = plural(self.needed_kv_blocks.into(), "KV block");
         let whose = if self.wanting == self.request { "it".to_owned() } else { format!("request {}", self.wanting) };
@@ -202,7 +202,7 @@ impl Display for Preemption {
     }
 }
 
-impl Display for Outcome {
+impl Display for OutcomeLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.status.in_words())?;
         if let Some(ttft) = self.ttft_us {
@@ -222,7 +222,7 @@ impl Display for Outcome {
     }
 }
 
-impl Status {
+impl OutcomeStatus {
     pub(super) fn in_words(self) -> &'static str {
         match self {
             Self::Completed => "completed",

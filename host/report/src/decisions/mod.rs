@@ -22,10 +22,10 @@ mod top;
 mod write;
 
 pub use diff::Diff;
-pub use line::{Header, InstanceGroup, Kind, Line, PolicyNames};
+pub use line::{DecisionHeader, InstanceGroup, LineKind, TraceLine, PolicyNames};
 pub use list::{Filter, Listing};
-pub use read::Reader;
-pub use story::Story;
+pub use read::TraceReader;
+pub use story::RequestHistory;
 pub use top::{Top, TopBy};
 pub use write::{DecisionLog, TraceFile};
 

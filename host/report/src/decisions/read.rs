@@ -7,27 +7,27 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::line::{End, Header, Line, Seen, Signals};
+use super::line::{End, DecisionHeader, TraceLine, DecisionSignals, SignalsLine};
 use super::{FORMAT, VERSION};
-use blis_diag::{Diagnostic, Lines, RowError, json_error, json_object, open as open_input, quoted};
+use blis_diag::{Diagnostic, LineReader, RowError, json_error, json_object, open as open_input, quoted};
 use blis_workload::TraceError;
 
 /// The lines of a trace, one at a time.
-pub struct Reader {
-    lines: Lines<Box<dyn BufRead + Send>>,
+pub struct TraceReader {
+    lines: LineReader<Box<dyn BufRead + Send>>,
     file: Arc<str>,
-    header: Header,
+    header: DecisionHeader,
     instances: u64,
     /// Number of lines read so far.
     count: u64,
     /// The latest periodic signals, with all columns.
-    signals: Option<Signals>,
+    signals: Option<SignalsLine>,
     ended: bool,
 }
 
 const WRITE_ANEW: &str = "the file is damaged; write it anew with `blis run --trace-level decisions --trace-path FILE`";
 
-impl Reader {
+impl TraceReader {
     /// Opens the file at `path`, gzip-compressed or not.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ impl Reader {
     /// # Errors
     /// If it cannot be read, or is not a trace of this version.
     pub fn new(input: Box<dyn BufRead + Send>, file: &Arc<str>) -> Result<Self, TraceError> {
-        let mut lines = Lines::new(input, file);
+        let mut lines = LineReader::new(input, file);
         if !lines.advance()? {
             let fault = RowError::new("the file is empty: a decision trace begins with its header").hint(WRITE_ANEW);
             return Err(fault.at(file, 1).into());
@@ -52,13 +52,13 @@ impl Reader {
     }
 
     #[must_use]
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &DecisionHeader {
         &self.header
     }
 
     /// The periodic signals that the following decisions use.
     #[must_use]
-    pub fn signals(&self) -> Option<&Signals> {
+    pub fn signals(&self) -> Option<&SignalsLine> {
         self.signals.as_ref()
     }
 
@@ -72,7 +72,7 @@ impl Reader {
     ///
     /// # Errors
     /// If it cannot be read or is invalid, or if the trace is cut off.
-    pub fn next_line(&mut self) -> Result<Option<Line>, TraceError> {
+    pub fn next_line(&mut self) -> Result<Option<TraceLine>, TraceError> {
         if !self.lines.advance()? {
             return if self.ended { Ok(None) } else { Err(self.cut_off().into()) };
         }
@@ -91,18 +91,18 @@ impl Reader {
     }
 
     /// The current line; `None` if it is the end of the trace.
-    fn parse(&mut self) -> Result<Option<Line>, RowError> {
+    fn parse(&mut self) -> Result<Option<TraceLine>, RowError> {
         let text = self.lines.text();
         if self.ended {
             return Err(RowError::new("there are lines after the line `end`"));
         }
         let line = match kind(text)?.as_str() {
-            "signals" => Line::Signals(self.complete(object(text)?)?),
-            "admission" => Line::Admission(object(text)?),
-            "routing" => Line::Routing(object(text)?),
-            "scheduling" => Line::Scheduling(object(text)?),
-            "preemption" => Line::Preemption(object(text)?),
-            "outcome" => Line::Outcome(object(text)?),
+            "signals" => TraceLine::Signals(self.complete(object(text)?)?),
+            "admission" => TraceLine::Admission(object(text)?),
+            "routing" => TraceLine::Routing(object(text)?),
+            "scheduling" => TraceLine::Scheduling(object(text)?),
+            "preemption" => TraceLine::Preemption(object(text)?),
+            "outcome" => TraceLine::Outcome(object(text)?),
             "end" => {
                 let End { lines } = object(text)?;
                 self.ended = true;
@@ -116,14 +116,14 @@ impl Reader {
             other => return Err(RowError::new(format!("unknown kind of line {}", quoted(other.as_bytes())))),
         };
         self.check(&line)?;
-        if let Line::Signals(signals) = &line {
+        if let TraceLine::Signals(signals) = &line {
             self.signals = Some(signals.clone());
         }
         Ok(Some(line))
     }
 
     /// Fills in columns that are left out because they are unchanged.
-    fn complete(&self, signals: Signals) -> Result<Signals, RowError> {
+    fn complete(&self, signals: SignalsLine) -> Result<SignalsLine, RowError> {
         let before = self.signals.as_ref();
         let expected = before.map_or(1, |before| before.reading.saturating_add(1));
         if signals.reading != expected {
@@ -138,34 +138,34 @@ impl Reader {
                 return Err(RowError::new(format!("the first line `signals` has no `{name}`")));
             }
         }
-        Ok(Signals { cache_hit_rate, preemption_count, ..signals })
+        Ok(SignalsLine { cache_hit_rate, preemption_count, ..signals })
     }
 
     /// Refuses a line with numbers of instances that do not exist.
-    fn check(&self, line: &Line) -> Result<(), RowError> {
+    fn check(&self, line: &TraceLine) -> Result<(), RowError> {
         if let Some(instance) = line.instance().filter(|&instance| u64::from(instance) >= self.instances) {
             return Err(RowError::new(format!("there is no instance {instance}: the header has {}", self.instances)));
         }
         match line {
-            Line::Signals(signals) => {
+            TraceLine::Signals(signals) => {
                 self.column("queue_depth", signals.queue_depth.len())?;
                 self.column("batch_size", signals.batch_size.len())?;
                 self.column("free_kv_blocks", signals.free_kv_blocks.len())?;
                 self.column("cache_hit_rate", signals.cache_hit_rate.iter().map(Vec::len).sum())?;
                 self.column("preemption_count", signals.preemption_count.iter().map(Vec::len).sum())
             }
-            Line::Admission(admission) => self.check_seen(&admission.seen()),
-            Line::Routing(routing) => {
+            TraceLine::Admission(admission) => self.check_seen(&admission.seen()),
+            TraceLine::Routing(routing) => {
                 if !routing.scores.is_empty() {
                     self.column("scores", routing.scores.len())?;
                 }
                 self.check_seen(&routing.seen())
             }
-            Line::Scheduling(_) | Line::Preemption(_) | Line::Outcome(_) => Ok(()),
+            TraceLine::Scheduling(_) | TraceLine::Preemption(_) | TraceLine::Outcome(_) => Ok(()),
         }
     }
 
-    fn check_seen(&self, seen: &Seen<'_>) -> Result<(), RowError> {
+    fn check_seen(&self, seen: &DecisionSignals<'_>) -> Result<(), RowError> {
         let read = self.signals.as_ref().map(|signals| signals.reading);
         if seen.reading.is_some_and(|reading| Some(reading) != read) {
             return Err(RowError::new("`reading` is not that of the line `signals` before it"));
@@ -186,7 +186,7 @@ impl Reader {
     }
 }
 
-fn header(text: &[u8]) -> Result<Header, RowError> {
+fn header(text: &[u8]) -> Result<DecisionHeader, RowError> {
     #[derive(Deserialize)]
     struct FormatOnly {
         format: String,
@@ -207,7 +207,7 @@ fn header(text: &[u8]) -> Result<Header, RowError> {
         let program = if start.program.is_empty() { "the program that wrote it" } else { &start.program };
         return Err(fault.hint(format!("read it with {program}, or write it anew")));
     }
-    let header: Header = object(text).map_err(|fault| fault.or_hint(WRITE_ANEW))?;
+    let header: DecisionHeader = object(text).map_err(|fault| fault.or_hint(WRITE_ANEW))?;
     let mut next = 0_u64;
     for group in &header.instances {
         if u64::from(group.first) != next || group.count == 0 {

@@ -4,12 +4,12 @@ use std::fmt::{self, Display};
 
 use serde::Serialize;
 
-use super::line::{Routing, Seen, Signals};
+use super::line::{RoutingLine, DecisionSignals, SignalsLine};
 use super::table::{TextTable, ms, or_dash, score};
 
 /// The signals that a policy had, by instance.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(super) struct Saw {
+pub(super) struct InstanceSignals {
     /// Age of the periodic signals, µs.
     #[serde(skip_serializing_if = "Option::is_none")]
     age_us: Option<u64>,
@@ -19,14 +19,14 @@ pub(super) struct Saw {
     /// Names of the signals that were available but not read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unread: Vec<String>,
-    instances: Vec<SawInstance>,
+    instances: Vec<SignalsOfInstance>,
     #[serde(skip)]
     chosen: Option<u32>,
 }
 
 /// The signals of one instance; `None` for those that were not maintained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-struct SawInstance {
+struct SignalsOfInstance {
     instance: u32,
     #[serde(flatten)]
     load: Option<LoadSeen>,
@@ -47,9 +47,9 @@ struct LoadSeen {
     preemption_count: u64,
 }
 
-impl Saw {
+impl InstanceSignals {
     /// The signals `seen` of a decision that follows the line `signals`.
-    pub fn new(seen: &Seen<'_>, signals: Option<&Signals>) -> Self {
+    pub fn new(seen: &DecisionSignals<'_>, signals: Option<&SignalsLine>) -> Self {
         let load = signals.filter(|_| seen.reading.is_some());
         let lengths = [load.map(|load| load.queue_depth.len()), seen.in_flight.map(<[u32]>::len)];
         let count = lengths.into_iter().chain([seen.cached_blocks.map(<[u32]>::len)]).flatten().max().unwrap_or(0);
@@ -57,17 +57,17 @@ impl Saw {
             age_us: seen.reading_age_us,
             cached_blocks_age_us: seen.cached_blocks_age_us,
             unread: seen.unread.to_vec(),
-            instances: (0..count).map(|i| SawInstance::new(seen, load, i)).collect(),
+            instances: (0..count).map(|i| SignalsOfInstance::new(seen, load, i)).collect(),
             chosen: None,
         }
     }
 
     /// The signals of a routing decision.
-    pub fn routing(routing: &Routing, signals: Option<&Signals>) -> Self {
+    pub fn routing(routing: &RoutingLine, signals: Option<&SignalsLine>) -> Self {
         let mut saw = Self::new(&routing.seen(), signals);
         for (i, &score) in routing.scores.iter().enumerate() {
             if saw.instances.len() <= i {
-                saw.instances.push(SawInstance { instance: i as u32, ..SawInstance::default() });
+                saw.instances.push(SignalsOfInstance { instance: i as u32, ..SignalsOfInstance::default() });
             }
             saw.instances[i].score = score;
         }
@@ -92,11 +92,11 @@ impl Saw {
     }
 
     /// The signals of the chosen instance in a few words, for the decision `routing` after the line `signals`.
-    pub fn of_chosen(routing: &Routing, signals: Option<&Signals>) -> String {
+    pub fn of_chosen(routing: &RoutingLine, signals: Option<&SignalsLine>) -> String {
         let (seen, i) = (routing.seen(), routing.instance as usize);
-        let chosen = SawInstance {
+        let chosen = SignalsOfInstance {
             score: routing.scores.get(i).copied().flatten(),
-            ..SawInstance::new(&seen, signals.filter(|_| seen.reading.is_some()), i)
+            ..SignalsOfInstance::new(&seen, signals.filter(|_| seen.reading.is_some()), i)
         };
         let mut parts = Vec::new();
         if let Some(load) = chosen.load {
@@ -111,11 +111,11 @@ impl Saw {
     }
 
     /// The instances to be shown: all of a few; of many, the chosen one and those with the best scores.
-    fn shown(&self) -> Vec<&SawInstance> {
+    fn shown(&self) -> Vec<&SignalsOfInstance> {
         const MOST: usize = 16;
-        let mut all: Vec<&SawInstance> = self.instances.iter().collect();
+        let mut all: Vec<&SignalsOfInstance> = self.instances.iter().collect();
         if all.len() > MOST {
-            let key = |saw: &SawInstance| (Some(saw.instance) == self.chosen, saw.score.unwrap_or(f64::NEG_INFINITY));
+            let key = |saw: &SignalsOfInstance| (Some(saw.instance) == self.chosen, saw.score.unwrap_or(f64::NEG_INFINITY));
             all.sort_by(|one, other| {
                 let (one, other) = (key(one), key(other));
                 other.0.cmp(&one.0).then(other.1.total_cmp(&one.1))
@@ -127,8 +127,8 @@ impl Saw {
     }
 }
 
-impl SawInstance {
-    fn new(seen: &Seen<'_>, load: Option<&Signals>, i: usize) -> Self {
+impl SignalsOfInstance {
+    fn new(seen: &DecisionSignals<'_>, load: Option<&SignalsLine>, i: usize) -> Self {
         let at = |column: Option<&[u32]>| column.and_then(|column| column.get(i).copied());
         Self {
             instance: i as u32,
@@ -141,7 +141,7 @@ impl SawInstance {
 }
 
 impl LoadSeen {
-    fn new(signals: &Signals, i: usize) -> Option<Self> {
+    fn new(signals: &SignalsLine, i: usize) -> Option<Self> {
         Some(Self {
             queue_depth: *signals.queue_depth.get(i)?,
             batch_size: *signals.batch_size.get(i)?,
@@ -153,9 +153,9 @@ impl LoadSeen {
 }
 
 /// A table, indented by six columns.
-impl Display for Saw {
+impl Display for InstanceSignals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let any = |has: fn(&SawInstance) -> bool| self.instances.iter().any(has);
+        let any = |has: fn(&SignalsOfInstance) -> bool| self.instances.iter().any(has);
         let load = any(|saw| saw.load.is_some());
         let (in_flight, cached) = (any(|saw| saw.in_flight.is_some()), any(|saw| saw.cached_blocks.is_some()));
         let scores = any(|saw| saw.score.is_some());

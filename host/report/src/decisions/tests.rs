@@ -8,9 +8,9 @@ use super::*;
 
 const INSTANCES: u32 = 2;
 
-fn header() -> Header {
+fn header() -> DecisionHeader {
     let named = |name: &str| name.to_owned();
-    Header {
+    DecisionHeader {
         format: FORMAT.to_owned(),
         version: VERSION,
         program: named("blis 0.1.0"),
@@ -50,8 +50,8 @@ fn trace(lines: &[Value]) -> String {
     [&[text][..], lines, &[end]].concat().iter().map(|line| format!("{line}\n")).collect()
 }
 
-fn reader(text: &str) -> Result<Reader, blis_workload::TraceError> {
-    Reader::new(Box::new(Cursor::new(text.as_bytes().to_vec())), &"t".into())
+fn reader(text: &str) -> Result<TraceReader, blis_workload::TraceError> {
+    TraceReader::new(Box::new(Cursor::new(text.as_bytes().to_vec())), &"t".into())
 }
 
 /// The error of the trace with `lines`.
@@ -81,7 +81,7 @@ fn admission(request: u32, time_us: u64) -> Value {
 }
 
 fn enters(request: u32, time_us: u64, instance: u32, waited_us: u64) -> Value {
-    json!({"kind": "scheduling", "request": request, "time_us": time_us, "instance": instance, "answer": "enters",
+    json!({"kind": "scheduling", "request": request, "time_us": time_us, "instance": instance, "decision": "enters",
            "num_tokens": 40, "cached_blocks": 0, "waited_us": waited_us, "waiting": 1, "running": 0, "free_kv_blocks": 10,
            "token_budget": 100})
 }
@@ -96,7 +96,7 @@ fn outcome(request: u32, instance: u32, ttft_us: u64, e2e_us: u64) -> Value {
 fn small() -> Vec<Value> {
     let out = json!({"kind": "preemption", "request": 2, "time_us": 700, "instance": 0, "wanting": 1, "needed_kv_blocks": 1,
                      "free_kv_blocks": 0, "waiting": 0, "running": 2, "computed_tokens": 41, "generated_tokens": 1});
-    let stays = json!({"kind": "scheduling", "request": 2, "time_us": 300, "instance": 0, "answer": "waits",
+    let stays = json!({"kind": "scheduling", "request": 2, "time_us": 300, "instance": 0, "decision": "waits",
                        "obstacle": "kv-blocks", "needed_kv_blocks": 3, "waited_us": 100, "waiting": 1, "running": 2,
                        "free_kv_blocks": 1, "token_budget": 98});
     vec![
@@ -124,7 +124,7 @@ fn small() -> Vec<Value> {
 #[test]
 fn a_request_has_a_story() {
     let text = trace(&small());
-    let story = |request| Story::of(&mut reader(&text).expect("a header"), request).expect("a trace");
+    let story = |request| RequestHistory::of(&mut reader(&text).expect("a header"), request).expect("a trace");
     insta::assert_snapshot!(story(2).expect("it is there").to_string());
     assert_eq!(story(77), None);
     let made_room = serde_json::to_value(story(1)).expect("JSON");
@@ -193,7 +193,7 @@ fn lines_are_filtered() {
     assert_eq!(list(Filter::default()), small()[1..], "signals only if asked for");
     let on_1 = list(Filter { instance: Some(1), ..Filter::default() });
     assert_eq!(on_1, [enters(9, 250, 1, 0)]);
-    let at_200 = list(Filter { from_us: Some(200), to_us: Some(201), kinds: vec![Kind::Routing], ..Filter::default() });
+    let at_200 = list(Filter { from_us: Some(200), to_us: Some(201), kinds: vec![LineKind::Routing], ..Filter::default() });
     assert_eq!(at_200, [routing(2, 200, 0, [0.75, 0.25])]);
 }
 

@@ -8,9 +8,9 @@ use std::path::Path;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::line::{Line, Outcome, Routing, Status};
-use super::read::Reader;
-use super::seen::Saw;
+use super::line::{TraceLine, OutcomeLine, RoutingLine, OutcomeStatus};
+use super::read::TraceReader;
+use super::seen::InstanceSignals;
 use super::table::{TextTable, ms, or_dash, score, seconds};
 use blis_workload::TraceError;
 
@@ -46,7 +46,7 @@ struct RankedDecision {
     value: f64,
     #[serde(flatten)]
     routed: Option<Routed>,
-    status: Status,
+    status: OutcomeStatus,
     #[serde(skip_serializing_if = "Option::is_none")]
     ttft_us: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,24 +75,24 @@ impl Top {
     /// # Errors
     /// If the trace cannot be read.
     pub fn read(path: &Path, by: TopBy, limit: usize) -> Result<Self, TraceError> {
-        Self::of(&mut Reader::open(path)?, by, limit)
+        Self::of(&mut TraceReader::open(path)?, by, limit)
     }
 
     /// The `limit` worst decisions in the lines of `reader`.
     ///
     /// # Errors
     /// If the trace cannot be read.
-    pub fn of(reader: &mut Reader, by: TopBy, limit: usize) -> Result<Self, TraceError> {
+    pub fn of(reader: &mut TraceReader, by: TopBy, limit: usize) -> Result<Self, TraceError> {
         let mut live: FxHashMap<u32, Routed> = FxHashMap::default();
         let mut worst: BinaryHeap<Reverse<Ranked>> = BinaryHeap::new();
         let mut of = 0;
         while let Some(line) = reader.next_line()? {
             match line {
-                Line::Routing(routing) => {
-                    let saw = Saw::of_chosen(&routing, reader.signals());
+                TraceLine::Routing(routing) => {
+                    let saw = InstanceSignals::of_chosen(&routing, reader.signals());
                     live.insert(routing.request, Routed::new(&routing, saw));
                 }
-                Line::Outcome(outcome) => {
+                TraceLine::Outcome(outcome) => {
                     let routed = live.remove(&outcome.request);
                     let Some(value) = by.value(routed.as_ref(), &outcome) else { continue };
                     of += 1;
@@ -110,7 +110,7 @@ impl Top {
 }
 
 impl TopBy {
-    fn value(self, routed: Option<&Routed>, outcome: &Outcome) -> Option<f64> {
+    fn value(self, routed: Option<&Routed>, outcome: &OutcomeLine) -> Option<f64> {
         let value = match self {
             Self::ScoreRegret => routed?.score_regret?,
             Self::Margin => routed?.margin?,
@@ -133,7 +133,7 @@ impl TopBy {
 }
 
 impl Routed {
-    fn new(routing: &Routing, saw: String) -> Self {
+    fn new(routing: &RoutingLine, saw: String) -> Self {
         Self {
             time_us: routing.time_us,
             instance: routing.instance,
@@ -146,7 +146,7 @@ impl Routed {
 }
 
 /// Score of the chosen instance minus the best of the others; needs two scores, listed or of candidates.
-pub(super) fn margin(routing: &Routing) -> Option<f64> {
+pub(super) fn margin(routing: &RoutingLine) -> Option<f64> {
     let by_column = || routing.scores.iter().enumerate().map(|(i, &score)| (i as u32, score));
     let listed = routing.candidates.iter().flatten().map(|candidate| (candidate.instance, candidate.score));
     let scores: Vec<(u32, f64)> = if routing.scores.is_empty() {
@@ -162,7 +162,7 @@ pub(super) fn margin(routing: &Routing) -> Option<f64> {
 }
 
 impl RankedDecision {
-    fn new(value: f64, routed: Option<Routed>, outcome: &Outcome) -> Self {
+    fn new(value: f64, routed: Option<Routed>, outcome: &OutcomeLine) -> Self {
         Self {
             request: outcome.request,
             value,

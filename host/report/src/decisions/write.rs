@@ -15,7 +15,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::json::{JsonLines, key};
-use super::line::Header;
+use super::line::DecisionHeader;
 use crate::{score, score_regret};
 use blis_workload::Names;
 
@@ -46,7 +46,7 @@ impl<'a, W: Write> DecisionLog<'a, W> {
     ///
     /// # Panics
     /// Never: a header can be written as JSON.
-    pub fn new(out: W, header: &Header, names: &'a Names, candidates: usize) -> Self {
+    pub fn new(out: W, header: &DecisionHeader, names: &'a Names, candidates: usize) -> Self {
         let mut lines = JsonLines::new(out);
         let fields = serde_json::to_string(header).expect("a header is JSON");
         lines.begin("{\"kind\":\"header\",");
@@ -201,16 +201,16 @@ impl<'a, W: Write> DecisionLog<'a, W> {
         self.lines.int(key!("instance"), told.instance);
         match told.entry {
             Entry::Enters { cached_tokens, num_tokens } => {
-                self.lines.raw(",\"answer\":\"enters\"");
+                self.lines.raw(",\"decision\":\"enters\"");
                 self.lines.int(key!("num_tokens"), num_tokens);
                 self.lines.int(key!("cached_blocks"), cached_tokens / self.block_size);
             }
             Entry::Waits(obstacle) => {
                 self.lines.raw(match obstacle {
-                    Obstacle::TokenBudget => ",\"answer\":\"waits\",\"obstacle\":\"token-budget\"",
-                    Obstacle::BatchFull => ",\"answer\":\"waits\",\"obstacle\":\"batch-full\"",
-                    Obstacle::UnsplitPrompt { .. } => ",\"answer\":\"waits\",\"obstacle\":\"unsplit-prompt\"",
-                    Obstacle::KvBlocks { .. } => ",\"answer\":\"waits\",\"obstacle\":\"kv-blocks\"",
+                    Obstacle::TokenBudget => ",\"decision\":\"waits\",\"obstacle\":\"token-budget\"",
+                    Obstacle::BatchFull => ",\"decision\":\"waits\",\"obstacle\":\"batch-full\"",
+                    Obstacle::UnsplitPrompt { .. } => ",\"decision\":\"waits\",\"obstacle\":\"unsplit-prompt\"",
+                    Obstacle::KvBlocks { .. } => ",\"decision\":\"waits\",\"obstacle\":\"kv-blocks\"",
                 });
                 match obstacle {
                     Obstacle::UnsplitPrompt { num_tokens } => self.lines.int(key!("num_tokens"), num_tokens),
@@ -331,7 +331,7 @@ pub(super) fn status(status: Status) -> &'static str {
 pub enum TraceFile {
     Plain(File),
     /// A gzip-compressed file.
-    Packed(Box<GzEncoder<File>>),
+    Gzip(Box<GzEncoder<File>>),
 }
 
 impl TraceFile {
@@ -342,7 +342,7 @@ impl TraceFile {
     pub fn create(path: &Path) -> io::Result<Self> {
         let file = File::create(path)?;
         let packed = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gz"));
-        Ok(if packed { Self::Packed(Box::new(GzEncoder::new(file, Compression::fast()))) } else { Self::Plain(file) })
+        Ok(if packed { Self::Gzip(Box::new(GzEncoder::new(file, Compression::fast()))) } else { Self::Plain(file) })
     }
 
     /// Writes the rest of the file.
@@ -352,7 +352,7 @@ impl TraceFile {
     pub fn finish(self) -> io::Result<()> {
         match self {
             Self::Plain(mut file) => file.flush(),
-            Self::Packed(packed) => packed.finish().map(|_| ()),
+            Self::Gzip(packed) => packed.finish().map(|_| ()),
         }
     }
 }
@@ -361,7 +361,7 @@ impl Write for TraceFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(file) => file.write(bytes),
-            Self::Packed(packed) => packed.write(bytes),
+            Self::Gzip(packed) => packed.write(bytes),
         }
     }
 
@@ -369,7 +369,7 @@ impl Write for TraceFile {
         match self {
             Self::Plain(file) => file.flush(),
             // A compressed file is flushed at its end only: larger blocks compress better.
-            Self::Packed(_) => Ok(()),
+            Self::Gzip(_) => Ok(()),
         }
     }
 }

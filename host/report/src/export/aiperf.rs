@@ -10,7 +10,7 @@ use blis_sim::units::Micros;
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Value, json};
 
-use super::About;
+use super::ServiceInfo;
 use super::journal::{Journal, Journey};
 use super::statistics::Statistics;
 use blis_sim::request::session_text;
@@ -117,7 +117,7 @@ fn measured(value: impl Into<Value>, unit: &str) -> Value {
 }
 
 /// Writes every figure with its distribution.
-pub(super) fn summary(journal: &Journal, about: &About, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn summary(journal: &Journal, about: &ServiceInfo, out: &mut dyn Write) -> io::Result<()> {
     let answered = || journal.journeys.iter().filter_map(|journey| Some((journey, journey.completed()?)));
     let first = journal.journeys.first().map_or(Micros::ZERO, |journey| journey.request.arrival);
     let last = answered().filter_map(|(_, outcome)| Some(outcome.arrival + outcome.e2e?)).max().unwrap_or(first);

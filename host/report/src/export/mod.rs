@@ -100,7 +100,7 @@ impl Export {
     ///
     /// # Errors
     /// If a file cannot be written: which one.
-    pub fn write(&self, journal: &Journal, about: &About, names: &Names) -> Result<(), FileError> {
+    pub fn write(&self, journal: &Journal, about: &ServiceInfo, names: &Names) -> Result<(), FileError> {
         let files = self.files();
         match self.format {
             ExportFormat::TraceV2 => {
@@ -119,7 +119,7 @@ impl Export {
 
 /// The properties of the service that the formats contain.
 #[derive(Clone, Debug, PartialEq)]
-pub struct About {
+pub struct ServiceInfo {
     pub model: String,
     /// Tokens per KV block.
     pub block_size: u32,

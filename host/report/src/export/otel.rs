@@ -13,7 +13,7 @@ use blis_sim::outcome::{Outcome, Status};
 use blis_sim::units::Micros;
 use serde_json::{Value, json};
 
-use super::About;
+use super::ServiceInfo;
 use super::journal::{Journal, Journey, StepSums};
 use blis_sim::request::session_text;
 use blis_workload::Names;
@@ -22,7 +22,7 @@ use blis_workload::Names;
 const START: Micros = Micros(1_000_000);
 
 /// Writes the requests in the order of arrival, then the steps of each instance.
-pub(super) fn write(journal: &Journal, about: &About, names: &Names, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(journal: &Journal, about: &ServiceInfo, names: &Names, out: &mut dyn Write) -> io::Result<()> {
     let instances = journal.steps.iter().map(|step| step.instance as usize + 1).max().unwrap_or(0);
     let mut by_instance: Vec<Vec<&StepSums>> = vec![Vec::new(); instances];
     for step in &journal.steps {
@@ -55,7 +55,7 @@ fn line(out: &mut dyn Write, spans: impl Iterator<Item = (&'static str, Value)>)
 /// The spans of one request.
 struct RequestSpans<'a> {
     journey: &'a Journey,
-    about: &'a About,
+    about: &'a ServiceInfo,
     names: &'a Names,
     /// Steps of the instance that served it.
     steps: &'a [&'a StepSums],
@@ -279,7 +279,7 @@ impl CoreEvent {
     }
 }
 
-fn scheduler(instance: u32, steps: &[&StepSums], about: &About) -> Value {
+fn scheduler(instance: u32, steps: &[&StepSums], about: &ServiceInfo) -> Value {
     let (first, last) = (steps.first().map_or(Micros::ZERO, |s| s.start), steps.last().map_or(Micros::ZERO, |s| s.end));
     json!({
         "traceId": format!("{:032x}", (1_u128 << 64) + u128::from(instance)),
@@ -293,7 +293,7 @@ fn scheduler(instance: u32, steps: &[&StepSums], about: &About) -> Value {
     })
 }
 
-fn batch_summary(step: &StepSums, about: &About) -> Value {
+fn batch_summary(step: &StepSums, about: &ServiceInfo) -> Value {
     let used = about.total_kv_blocks.saturating_sub(step.free_blocks);
     json!({
         "name": "step.BATCH_SUMMARY",

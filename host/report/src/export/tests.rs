@@ -75,8 +75,8 @@ fn journal(recording: bool) -> (Journal, Metrics, u64) {
     (sink.1, sink.0, steps)
 }
 
-fn about() -> About {
-    About {
+fn about() -> ServiceInfo {
+    ServiceInfo {
         model: "m".to_owned(),
         block_size: 16,
         total_kv_blocks: 20,

@@ -10,14 +10,14 @@ use std::io::{self, Write};
 
 use blis_sim::outcome::Status;
 
-use super::About;
+use super::ServiceInfo;
 use super::journal::{Journal, Journey};
 use blis_sim::request::session_text;
 use blis_workload::Names;
 use blis_workload::trace_v2::{BLOCK_KEYS, COLUMNS, GoodputTargets, MAX_TOKENS, VLLM_PRIORITY, keys_text};
 
-pub(super) fn header(about: &About, out: &mut dyn Write) -> io::Result<()> {
-    let About { model, block_size, tensor_parallel, max_num_seqs, max_model_len, seed, slo_targets, .. } = about;
+pub(super) fn header(about: &ServiceInfo, out: &mut dyn Write) -> io::Result<()> {
+    let ServiceInfo { model, block_size, tensor_parallel, max_num_seqs, max_model_len, seed, slo_targets, .. } = about;
     let model = serde_json::to_string(model)?;
     write!(
         out,
@@ -43,7 +43,7 @@ pub(super) fn header(about: &About, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Writes the requests in the order in which they arrived.
-pub(super) fn data(journal: &Journal, about: &About, names: &Names, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn data(journal: &Journal, about: &ServiceInfo, names: &Names, out: &mut dyn Write) -> io::Result<()> {
     let with_priority = journal.journeys.iter().any(|journey| journey.request.client_priority.is_some());
     let with_keys = journal.journeys.iter().any(|journey| !journey.request.content.spans().is_empty());
     let with_budgets =

@@ -6,12 +6,12 @@ use blis_sim::units::Micros;
 use serde::Serializer as _;
 use serde_json::{Value, json};
 
-use super::About;
+use super::ServiceInfo;
 use super::journal::Journal;
 use super::statistics::Statistics;
 
 /// Writes one object. A simulation has no time of day: `date` is left out, and `start_times` count from its start.
-pub(super) fn write(journal: &Journal, about: &About, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(journal: &Journal, about: &ServiceInfo, out: &mut dyn Write) -> io::Result<()> {
     let journeys = &journal.journeys;
     let answered = || journeys.iter().filter_map(|journey| Some((journey, journey.completed()?)));
     let ends = answered().filter_map(|(_, outcome)| Some(outcome.arrival + outcome.e2e?));

@@ -4,9 +4,9 @@ use blis_sim::request::{Content, Span};
 use blis_sim::units::Micros;
 use std::path::Path;
 
-fn profile(text: &str) -> Profile {
+fn profile(text: &str) -> WorkloadProfile {
     let workload = mooncake::read(text.as_bytes(), "t.jsonl", &TraceOptions::default()).unwrap();
-    Profile::of(workload, 16).unwrap()
+    WorkloadProfile::of(workload, 16).unwrap()
 }
 
 fn lines(stamps: &[u64]) -> String {
@@ -65,7 +65,7 @@ fn prefixes_of_billions_of_tokens_are_counted_by_the_run() {
         skipped,
         notes,
     };
-    let profile = Profile::of(workload, 1).unwrap();
+    let profile = WorkloadProfile::of(workload, 1).unwrap();
     assert_eq!(profile.ideal_prefix_hit, 1_500_000_007.0 / 16_000_000_000.0);
 }
 
@@ -124,7 +124,7 @@ fn published_traces_have_their_published_figures() {
             }
             continue;
         }
-        let profile = Profile::of(open_trace(&path, &TraceOptions::default()).unwrap(), 16).unwrap();
+        let profile = WorkloadProfile::of(open_trace(&path, &TraceOptions::default()).unwrap(), 16).unwrap();
         assert_eq!(profile.requests, requests);
         assert!((profile.span_s - span).abs() <= 1.0, "{file}: {}", profile.span_s);
         assert!((profile.requests_per_s.unwrap() - rate).abs() < 0.006, "{file}: {:?}", profile.requests_per_s);

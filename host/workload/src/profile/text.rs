@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 
-use super::{LengthFigures, Profile};
+use super::{LengthFigures, WorkloadProfile};
 
 /// A profile as text.
 #[derive(Clone, Copy, Debug)]
 pub struct ProfileText<'a> {
-    pub profile: &'a Profile,
+    pub profile: &'a WorkloadProfile,
     /// Columns of the terminal.
     pub width: usize,
     /// Whether bars have a colour, which carries no information of its own.

@@ -12,7 +12,7 @@ use blis_sim::units::Micros;
 use super::error::SpecFileError;
 use super::parse::{self, SpecLocations};
 use super::servegen::ServeGenReading;
-use super::{Client, Cohort, Load, Part, PrefixSharing, Spec};
+use super::{Client, Cohort, ClientLoad, Part, PrefixSharing, Spec};
 
 /// One specification composed of several.
 #[derive(Clone, Debug, PartialEq)]
@@ -127,7 +127,7 @@ fn check(sources: &[SpecSource]) -> Result<(), SpecFileError> {
     let first = |kind: fn(&Client) -> bool| {
         sources.iter().find_map(|source| source.find(kind).map(|(place, client)| (source, place, client)))
     };
-    let in_loop = (first(|c| matches!(c.load, Load::Users { .. })), first(|c| c.multi_turn.is_some()));
+    let in_loop = (first(|c| matches!(c.load, ClientLoad::Users { .. })), first(|c| c.multi_turn.is_some()));
     if let (Some((of, _, users)), Some((source, place, turns))) = in_loop {
         let what =
             format!("client `{}` has `multi_turn`, client `{}` of {} has `concurrency`", turns.id, users.id, of.file);
@@ -265,7 +265,7 @@ fn adds_up(spec: &Spec, first: &Spec) -> bool {
 /// The sum of the rates, and the share of each client in it. BLIS multiplies fractions by the share of their
 /// specification, which is right only if they add up to 1; so they are normalised.
 fn add_up(sources: Vec<SpecSource>, merged: &mut Spec) {
-    let share = |client: &Client| if let Load::Share(share) = client.load { share } else { 0.0 };
+    let share = |client: &Client| if let ClientLoad::Share(share) = client.load { share } else { 0.0 };
     let rate = |spec: &Spec| if spec.senders().any(|client| share(client) > 0.0) { spec.aggregate_rate } else { 0.0 };
     let total: f64 = sources.iter().map(|source| rate(&source.spec)).sum();
     let alone = sources.len() == 1;
@@ -275,7 +275,7 @@ fn add_up(sources: Vec<SpecSource>, merged: &mut Spec) {
         let all: f64 = source.spec.senders().map(share).sum();
         let of_all = rate(&source.spec) / total;
         for client in source.spec.senders_mut().filter(|_| !alone) {
-            if let Load::Share(share) = &mut client.load {
+            if let ClientLoad::Share(share) = &mut client.load {
                 *share = *share / all * of_all;
             }
         }

@@ -3,7 +3,7 @@
 use blis_sim::request::{Name, Request, Tags};
 use blis_sim::units::Micros;
 
-use super::Load;
+use super::ClientLoad;
 use super::expand::SenderPlan;
 use super::lengths::LONGEST;
 use super::numbers::RequestNumbers;
@@ -11,7 +11,7 @@ use crate::conversation::Conversation;
 
 /// A request with properties that the simulator does not use.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Drawn {
+pub struct DrawnRequest {
     /// The request, without a number until it is issued.
     pub request: Request,
     /// Tokens of text, images, audio and video in a prompt of several parts; 0 for others.
@@ -46,9 +46,9 @@ impl SenderPlan {
     /// Number of rounds of start number `number`; `None`: unlimited.
     pub fn rounds(&self, number: u64) -> Option<u32> {
         let turns = match (self.client.load, self.client.multi_turn) {
-            (Load::Users { .. }, _) => return None,
-            (Load::Share(_), None) => return Some(1),
-            (Load::Share(_), Some(turns)) => turns,
+            (ClientLoad::Users { .. }, _) => return None,
+            (ClientLoad::Share(_), None) => return Some(1),
+            (ClientLoad::Share(_), Some(turns)) => turns,
         };
         let drawn = self.client.turns.rounds.as_ref().map(|rounds| rounds.draw(&mut self.streams.rounds.at(number)));
         Some(drawn.map_or(turns.max_rounds, |rounds| rounds.min(turns.max_rounds)))
@@ -58,8 +58,8 @@ impl SenderPlan {
     /// rounds, get 2^32 numbers each.
     fn number(&self, start: &SenderStart, round: u32) -> u64 {
         let rounds = match (self.client.load, self.client.multi_turn) {
-            (Load::Users { .. }, _) => 1 << 32,
-            (Load::Share(_), turns) => u64::from(turns.map_or(1, |turns| turns.max_rounds)),
+            (ClientLoad::Users { .. }, _) => 1 << 32,
+            (ClientLoad::Share(_), turns) => u64::from(turns.map_or(1, |turns| turns.max_rounds)),
         };
         start.number.wrapping_mul(rounds).wrapping_add(u64::from(round))
     }
@@ -71,8 +71,8 @@ impl SenderPlan {
             Micros(u64::from(ms) * 1000)
         });
         match (self.client.load, self.client.multi_turn) {
-            (Load::Users { think_time, .. }, _) => think_time,
-            (Load::Share(_), turns) => drawn.unwrap_or(turns.map_or(Micros::ZERO, |turns| turns.think_time)),
+            (ClientLoad::Users { think_time, .. }, _) => think_time,
+            (ClientLoad::Share(_), turns) => drawn.unwrap_or(turns.map_or(Micros::ZERO, |turns| turns.think_time)),
         }
     }
 
@@ -91,7 +91,7 @@ impl SenderPlan {
 
     /// Draws round `round` of `start`, arriving at `at`. `context` is the conversation so far, and is extended by this
     /// round.
-    pub fn draw(&self, at: Micros, start: &SenderStart, round: u32, context: &mut Conversation, numbers: &mut RequestNumbers) -> Drawn {
+    pub fn draw(&self, at: Micros, start: &SenderStart, round: u32, context: &mut Conversation, numbers: &mut RequestNumbers) -> DrawnRequest {
         let number = self.number(start, round);
         let (mut own, parts) = self.prompt(start, number);
         if let Some(opening) = self.client.turns.opening.as_ref().filter(|_| round == 0) {
@@ -118,7 +118,7 @@ impl SenderPlan {
             tags: Tags { session: start.session, round_index: round, ..self.tags },
             content: context.content(),
         };
-        Drawn { request, parts, reason_ratio: f64::from(percent.min(100)) / 100.0, sender: 0 }
+        DrawnRequest { request, parts, reason_ratio: f64::from(percent.min(100)) / 100.0, sender: 0 }
     }
 
     /// Tokens of the prompt itself, in total and by part.

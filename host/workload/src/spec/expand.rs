@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::arrival::Intervals;
 use super::error::ExpandError;
-use super::{Client, GenerateOptions, Lengths, Load, PrefixSharing, Spec, Timeout, Window, WindowRate};
+use super::{Client, GenerateOptions, Lengths, ClientLoad, PrefixSharing, Spec, Timeout, Window, WindowRate};
 use crate::Names;
 
 pub(super) struct Expanded {
@@ -135,8 +135,8 @@ impl SenderGroup<'_> {
     /// Weight in the aggregate rate, where a window has none of its own.
     fn share(&self) -> f64 {
         match self.client.load {
-            Load::Share(share) => share,
-            Load::Users { .. } => 0.0,
+            ClientLoad::Share(share) => share,
+            ClientLoad::Users { .. } => 0.0,
         }
     }
 
@@ -265,7 +265,7 @@ impl SenderGroup<'_> {
         let arrival = window.arrival.unwrap_or(self.client.arrival);
         let rate = rate / f64::from(self.members());
         let pace = match (self.client.load, window.rate) {
-            (Load::Users { .. }, _) => Pace::Users,
+            (ClientLoad::Users { .. }, _) => Pace::Users,
             (_, WindowRate::Count(count)) => Pace::Counted { count, intervals: Intervals::new(arrival, 1.0) },
             (_, WindowRate::Exact(rate)) => Pace::Steady(Intervals::new(arrival, rate)),
             _ if rate <= 0.0 => return None,

@@ -9,7 +9,7 @@ use blis_sim::request::{Name, Request};
 use blis_sim::units::Micros;
 use rustc_hash::FxHashMap;
 
-pub use super::drawn::Drawn;
+pub use super::drawn::DrawnRequest;
 use super::expand::{Expanded, Pace};
 use super::numbers::{Budgets, RequestNumbers};
 use super::session::{RequestEnd, Session, SessionState};
@@ -92,9 +92,9 @@ impl SessionSource for Requests {
 }
 
 impl Iterator for Requests {
-    type Item = Drawn;
+    type Item = DrawnRequest;
 
-    fn next(&mut self) -> Option<Drawn> {
+    fn next(&mut self) -> Option<DrawnRequest> {
         let (mut first, place) = loop {
             let first = self.queue.peek_mut()?;
             let Reverse((at, place)) = *first;

@@ -41,7 +41,7 @@ pub use arrival::Arrival;
 pub use cohort::{Diurnal, Drain, PrefixSharing, Spike};
 pub use error::{ExpandError, SpecFileError};
 pub use files::{Beside, Files, NoFiles};
-pub use generate::{Drawn, Requests};
+pub use generate::{DrawnRequest, Requests};
 pub use lengths::{Empirical, LONGEST, Lengths};
 pub use servegen::ServeGenReading;
 
@@ -98,7 +98,7 @@ pub struct Client {
     /// The requested LoRA adapter. Not simulated yet.
     pub adapter: String,
     /// How much it sends.
-    pub load: Load,
+    pub load: ClientLoad,
     /// Distribution of its inter-arrival times.
     pub arrival: Arrival,
     /// Input tokens, without prefix and earlier rounds.
@@ -111,7 +111,7 @@ pub struct Client {
     pub streaming: bool,
     /// The network between client and service. It does not affect the simulation, only the latencies that the client
     /// sees.
-    pub network: Option<Network>,
+    pub network: Option<ClientNetwork>,
     /// Windows in which it sends; always, if there is none.
     pub windows: Vec<Window>,
     /// Prompts of several parts, which replace `input`, except in windows with inputs of their own.
@@ -132,7 +132,7 @@ pub struct Client {
 
 /// How much a client sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Load {
+pub enum ClientLoad {
     /// A share of the aggregate rate, relative to the shares of the others; above 0.
     Share(f64),
     /// A number of concurrent users, each with one request at a time.
@@ -155,14 +155,14 @@ pub struct Prefix {
 
 /// The network between client and service.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Network {
+pub struct ClientNetwork {
     /// Round-trip time, ms, at least 0.
     pub rtt_ms: f64,
     /// Bandwidth, Mbit/s; 0 for unlimited.
     pub bandwidth_mbps: f64,
 }
 
-impl Network {
+impl ClientNetwork {
     /// Transfer time of `tokens` tokens of four bytes each, s.
     #[must_use]
     pub fn transfer_secs(&self, tokens: u32) -> f64 {
@@ -294,7 +294,7 @@ impl Client {
             slo_class: String::new(),
             model: String::new(),
             adapter: String::new(),
-            load: Load::Share(share),
+            load: ClientLoad::Share(share),
             arrival: Arrival::Poisson,
             input,
             output,
@@ -315,7 +315,7 @@ impl Client {
     /// Whether its requests wait for the end of earlier ones.
     #[must_use]
     pub fn waits_for_answers(&self) -> bool {
-        matches!(self.load, Load::Users { .. }) || (self.closed_loop && self.multi_turn.is_some())
+        matches!(self.load, ClientLoad::Users { .. }) || (self.closed_loop && self.multi_turn.is_some())
     }
 }
 

@@ -10,9 +10,9 @@ use serde_yaml::{Location as Mark, Spanned};
 use super::error::SpecFileError;
 use super::files::{Beside, Files};
 use super::raw::{Entries, RawClient, RawInferencePerf, RawPart, RawServeGen, RawSpec, RawTargets, Word};
-use super::read::{ABOVE_0, FROM_0, Range, SpecReader};
+use super::read::{ABOVE_0, FROM_0, NumberRange, SpecReader};
 use super::servegen::{self, Senders, ServeGenReading};
-use super::{Cohort, Load, Part, Spec, WindowRate, inference_perf};
+use super::{Cohort, ClientLoad, Part, Spec, WindowRate, inference_perf};
 use crate::trace_v2::GoodputTargets;
 use blis_diag::Location;
 use blis_diag::quoted;
@@ -234,7 +234,7 @@ impl Parser<'_> {
 
     /// Refuses a mixture of users and sessions in closed loop.
     fn loops(&self, raw: &RawSpec, spec: &Spec) -> Result<(), SpecFileError> {
-        let users = self.all(raw, spec).find(|(_, client, _)| matches!(client.load, Load::Users { .. }));
+        let users = self.all(raw, spec).find(|(_, client, _)| matches!(client.load, ClientLoad::Users { .. }));
         let turns = self.all(raw, spec).find(|(_, client, _)| client.multi_turn.is_some());
         let (Some((_, users, _)), Some((at, turns, _))) = (users, turns) else { return Ok(()) };
         let what = format!("client `{}` has `multi_turn`, client `{}` has `concurrency`", turns.id, users.id);
@@ -245,7 +245,7 @@ impl Parser<'_> {
     fn absolute(&self, raw: &RawSpec, spec: &Spec) -> Result<(), SpecFileError> {
         for (at, client, cohort) in self.all(raw, spec) {
             let shared = client.part.map_or(spec.aggregate_rate, |part| spec.parts[part].aggregate_rate);
-            if matches!(client.load, Load::Users { .. }) || shared > 0.0 {
+            if matches!(client.load, ClientLoad::Users { .. }) || shared > 0.0 {
                 continue;
             }
             let windows = cohort.map_or_else(|| client.windows.clone(), Cohort::windows);
@@ -384,7 +384,7 @@ impl Parser<'_> {
     }
 }
 
-const RATE: Range = Range { fits: |rate| (0.0..=RATE_MAX).contains(&rate), text: "a number from 0 to 1e9" };
+const RATE: NumberRange = NumberRange { fits: |rate| (0.0..=RATE_MAX).contains(&rate), text: "a number from 0 to 1e9" };
 
 /// The location of a client: its id, or the start of its entry.
 fn place(client: &Spanned<RawClient>) -> Mark {

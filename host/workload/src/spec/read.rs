@@ -9,7 +9,7 @@ use serde_yaml::Location as Mark;
 
 use super::error::SpecFileError;
 use blis_diag::Location;
-pub(super) use blis_diag::yaml::{ABOVE_0, ANY, FROM_0, Range, Word, real};
+pub(super) use blis_diag::yaml::{ABOVE_0, ANY, FROM_0, NumberRange, Word, real};
 use blis_diag::yaml::{Document, explain};
 use blis_diag::{name_hint, quoted};
 
@@ -43,7 +43,7 @@ impl<'a> SpecReader<'a> {
         who: &str,
         key: &str,
         word: Option<&Word>,
-        range: Range,
+        range: NumberRange,
     ) -> Result<Option<f64>, SpecFileError> {
         let Some(word) = word else { return Ok(None) };
         Ok(Some(self.0.number(format_args!("{who}: `{key}`"), word, range)?))

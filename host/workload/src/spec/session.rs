@@ -8,7 +8,7 @@ use std::sync::Arc;
 use blis_sim::request::{Name, Request};
 use blis_sim::units::Micros;
 
-use super::drawn::{Drawn, SenderStart};
+use super::drawn::{DrawnRequest, SenderStart};
 use super::expand::SenderPlan;
 pub use super::numbers::RequestNumbers;
 use crate::conversation::Conversation;
@@ -28,7 +28,7 @@ pub struct Session {
 
 impl Session {
     /// The session that begins with `start`, and its first request.
-    pub(super) fn begin(plan: &Arc<SenderPlan>, start: SenderStart, numbers: &mut RequestNumbers) -> (Self, Drawn) {
+    pub(super) fn begin(plan: &Arc<SenderPlan>, start: SenderStart, numbers: &mut RequestNumbers) -> (Self, DrawnRequest) {
         let plan = Arc::clone(plan);
         let mut context = Conversation::new(plan.prefix_tokens, &[plan.prefix]);
         let start = SenderStart { session: numbers.session(), ..start };

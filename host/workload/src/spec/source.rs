@@ -7,9 +7,9 @@ use std::sync::Arc;
 use blis_sim::request::{Content, Name};
 use blis_sim::units::Micros;
 
-use super::Load;
+use super::ClientLoad;
 use super::arrival::whole;
-use super::drawn::{Drawn, SenderStart};
+use super::drawn::{DrawnRequest, SenderStart};
 use super::expand::{Pace, SenderPlan, Segment, Streams};
 use super::numbers::RequestNumbers;
 use super::session::Session;
@@ -101,7 +101,7 @@ impl Starts {
 
     /// The users start one after the other, spread over one think time.
     fn user(&self, segment: &Segment, plan: &SenderPlan) -> Option<Micros> {
-        let Load::Users { count, think_time } = plan.client.load else { return None };
+        let ClientLoad::Users { count, think_time } = plan.client.load else { return None };
         let after = u128::from(think_time.0) * u128::from(self.number) / u128::from(count.max(1));
         let at = segment.start.saturating_add(Micros(u64::try_from(after).unwrap_or(u64::MAX)));
         (self.number < u64::from(count) && at < segment.end).then_some(at)
@@ -158,9 +158,9 @@ pub(super) struct RequestSource {
 
 /// An item that a source produces.
 pub(super) enum SourceItem {
-    Request(Drawn),
+    Request(DrawnRequest),
     /// A session in closed loop with its first request.
-    Session(Session, Drawn),
+    Session(Session, DrawnRequest),
 }
 
 impl RequestSource {
@@ -211,7 +211,7 @@ impl RequestSource {
     }
 
     /// A request without a session.
-    fn single(&self, start: &SenderStart, numbers: &mut RequestNumbers) -> Drawn {
+    fn single(&self, start: &SenderStart, numbers: &mut RequestNumbers) -> DrawnRequest {
         let mut context = Conversation::unshared(self.plan.prefix_tokens);
         let mut drawn = self.plan.draw(start.at, start, 0, &mut context, numbers);
         drawn.request.content = self.prefix.clone();
@@ -219,7 +219,7 @@ impl RequestSource {
     }
 
     /// One round of a session; schedules the next one.
-    fn round(&mut self, coming: Coming, numbers: &mut RequestNumbers) -> Drawn {
+    fn round(&mut self, coming: Coming, numbers: &mut RequestNumbers) -> DrawnRequest {
         let Coming { at, start, round, mut context } = coming;
         let plan = Arc::clone(&self.plan);
         let drawn = plan.draw(at, &start, round, &mut context, numbers);

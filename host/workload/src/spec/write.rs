@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 use super::arrival::IntervalShape;
 use super::lengths::{Bounds, LONGEST};
 use super::{
-    Arrival, Client, Cohort, Lengths, Load, Multimodal, Part, PrefixSharing, Spec, Timeout, Turns, Window, WindowRate,
+    Arrival, Client, Cohort, Lengths, ClientLoad, Multimodal, Part, PrefixSharing, Spec, Timeout, Turns, Window, WindowRate,
 };
 use crate::trace_v2::GoodputTargets;
 use blis_diag::text;
@@ -105,8 +105,8 @@ impl Sender<'_> {
             }
         }
         match client.load {
-            Load::Share(share) => writeln!(f, "    rate_fraction: {share}")?,
-            Load::Users { count, think_time } => {
+            ClientLoad::Share(share) => writeln!(f, "    rate_fraction: {share}")?,
+            ClientLoad::Users { count, think_time } => {
                 writeln!(f, "    concurrency: {count}\n    think_time_us: {}", think_time.0)?;
             }
         }

@@ -16,7 +16,7 @@ use blis_diag::{RowError, name_hint};
 /// The metadata of a TraceV2 trace.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Header {
+pub struct TraceHeader {
     /// Version of the format; always 3.
     pub trace_version: u32,
     /// Unit of times; always `microseconds`.
@@ -57,7 +57,7 @@ pub struct Header {
     pub observed_kv_metrics: Option<ObservedKv>,
 }
 
-impl Header {
+impl TraceHeader {
     /// The parts of the header that no request contains.
     pub(super) fn aside(&self) -> impl Iterator<Item = &'static str> + use<> {
         let said = [
@@ -149,7 +149,7 @@ pub struct ObservedKv {
 ///
 /// # Errors
 /// [`TraceError::Io`], or [`TraceError::Line`] with line and column.
-pub fn read_header(input: impl BufRead, file: &str) -> Result<Header, TraceError> {
+pub fn read_header(input: impl BufRead, file: &str) -> Result<TraceHeader, TraceError> {
     const HEADER_BYTES_MAX: u64 = 1 << 20;
     let file: Arc<str> = file.into();
     let mut text = Vec::new();
@@ -159,14 +159,14 @@ pub fn read_header(input: impl BufRead, file: &str) -> Result<Header, TraceError
         let fault = RowError::new("the header is longer than 1 MiB").hint("is this the header, or the data?");
         return Err(fault.at(&file, 1).into());
     }
-    let header: Header = serde_yaml::from_slice(&text).map_err(|error| yaml_error(&error, &file))?;
+    let header: TraceHeader = serde_yaml::from_slice(&text).map_err(|error| yaml_error(&error, &file))?;
     match check(&header) {
         Ok(()) => Ok(header),
         Err((key, fault)) => Err(fault.at(&file, line_of(&text, key)).into()),
     }
 }
 
-fn check(header: &Header) -> Result<(), (&'static str, RowError)> {
+fn check(header: &TraceHeader) -> Result<(), (&'static str, RowError)> {
     if header.trace_version != 3 {
         let fault = RowError::new(format!("`trace_version` is {}, only 3 can be read", header.trace_version));
         return Err(("trace_version", fault.hint("export the trace anew with a current BLIS")));

@@ -7,7 +7,7 @@ use super::*;
 const HEADER: &str = "request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,streaming,input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,deadline_us,server_input_tokens,arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message,finish_reason";
 
 fn trace(text: &str) -> Result<Workload, TraceError> {
-    read(text.as_bytes(), "t.csv", &Header::default(), &TraceOptions::default())
+    read(text.as_bytes(), "t.csv", &TraceHeader::default(), &TraceOptions::default())
 }
 
 fn rows(rows: &str) -> Result<Workload, TraceError> {
@@ -142,7 +142,7 @@ fn a_skipped_record_leaves_nothing_behind() {
     let group = [(TraceColumn::PrefixGroup, "A"), (TraceColumn::PrefixLength, "32"), (TraceColumn::OutputTokens, "x")];
     let text = record(&group) + record(&[(TraceColumn::PrefixGroup, "A"), (TraceColumn::PrefixLength, "16")]).as_str();
     let options = TraceOptions { skip_bad_lines: true, ..TraceOptions::default() };
-    let workload = read(format!("{HEADER}\n{text}").as_bytes(), "t.csv", &Header::default(), &options).unwrap();
+    let workload = read(format!("{HEADER}\n{text}").as_bytes(), "t.csv", &TraceHeader::default(), &options).unwrap();
     assert_eq!((workload.skipped.count, workload.notes.len()), (1, 0));
     assert_eq!(requests(workload)[0].input_tokens, 26);
 }
@@ -182,7 +182,7 @@ fn block_keys_serve_blocks_that_are_multiples_of_theirs() {
     let text = format!("{HEADER},block_keys_16\n{}", rows.collect::<String>());
     let shared = |tokens: u32| {
         let options = TraceOptions { block_size: tokens.try_into().unwrap(), ..TraceOptions::default() };
-        let workload = read(text.as_bytes(), "t.csv", &Header::default(), &options).unwrap();
+        let workload = read(text.as_bytes(), "t.csv", &TraceHeader::default(), &options).unwrap();
         let notes = workload.notes.len();
         (requests(workload).iter().map(|r| r.content.shared_blocks()).collect::<Vec<_>>(), notes)
     };
@@ -221,7 +221,7 @@ fn a_run_of_millions_of_block_keys_is_kept_as_a_run() {
     assert_eq!(spans, [first.clone(), first, second.clone(), second]);
 }
 
-fn header(text: &str) -> Result<Header, TraceError> {
+fn header(text: &str) -> Result<TraceHeader, TraceError> {
     read_header(text.as_bytes(), "t.yaml")
 }
 
@@ -280,7 +280,7 @@ fn headers_are_strict() {
 proptest! {
     #[test]
     fn arbitrary_bytes_never_panic(bytes: Vec<u8>, row in "[0-9a,\"\n-]{0,90}") {
-        let _ = read(bytes.as_slice(), "x", &Header::default(), &TraceOptions::default());
+        let _ = read(bytes.as_slice(), "x", &TraceHeader::default(), &TraceOptions::default());
         let _ = read_header(bytes.as_slice(), "x");
         let _ = rows(&row);
         let _ = header(&row);

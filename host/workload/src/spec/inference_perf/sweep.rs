@@ -8,7 +8,7 @@ use serde_yaml::Spanned;
 
 use super::super::error::SpecFileError;
 use super::super::raw::Word;
-use super::super::read::{Range, SpecReader};
+use super::super::read::{NumberRange, SpecReader};
 use super::countable::countable;
 
 #[derive(Default, Deserialize)]
@@ -27,8 +27,8 @@ pub(super) struct RawSweep {
 
 /// Rate of the first stage of all sweeps, requests per second.
 const FIRST_RATE: f64 = 1.0;
-const ABOVE_FIRST: Range = Range { fits: |rate| rate > FIRST_RATE && rate <= 1e9, text: "a number above 1, up to 1e9" };
-const SECONDS: Range = Range { fits: |seconds| seconds > 0.0, text: "a number above 0" };
+const ABOVE_FIRST: NumberRange = NumberRange { fits: |rate| rate > FIRST_RATE && rate <= 1e9, text: "a number above 1, up to 1e9" };
+const SECONDS: NumberRange = NumberRange { fits: |seconds| seconds > 0.0, text: "a number above 0" };
 /// Number of stages if the file has none, as in inference-perf.
 const USUAL_STAGES: u32 = 5;
 const USUAL_SECONDS: f64 = 180.0;

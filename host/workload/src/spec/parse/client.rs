@@ -8,9 +8,9 @@ use super::super::error::SpecFileError;
 use super::super::raw::{
     RawClient, RawDiurnal, RawDrain, RawLengths, RawMultiTurn, RawMultimodal, RawSpike, RawWindow, Word,
 };
-use super::super::read::{FROM_0, Range, SpecReader};
+use super::super::read::{FROM_0, NumberRange, SpecReader};
 use super::super::{
-    Arrival, Client, Cohort, Lengths, Load, MultiTurn, Multimodal, Network, Prefix, Timeout, Turns, Window, WindowRate,
+    Arrival, Client, Cohort, Lengths, ClientLoad, MultiTurn, Multimodal, ClientNetwork, Prefix, Timeout, Turns, Window, WindowRate,
 };
 use super::{NAME_MAX, Parser, RATE, place};
 use blis_diag::{name_hint, quoted};
@@ -99,8 +99,8 @@ impl<'a> ClientParser<'a> {
         let load = self.load(who, raw, at)?;
         let arrival = match (&raw.arrival, load) {
             (Some(arrival), _) => parser.arrival(who, arrival)?,
-            (None, Load::Users { .. }) => Arrival::Poisson,
-            (None, Load::Share(_)) => reader.needs(who, "arrival", None, at)?,
+            (None, ClientLoad::Users { .. }) => Arrival::Poisson,
+            (None, ClientLoad::Share(_)) => reader.needs(who, "arrival", None, at)?,
         };
         let reasoning = raw.reasoning.as_ref();
         let ratio = reasoning.and_then(|reasoning| reasoning.reason_ratio_distribution.as_ref());
@@ -182,7 +182,7 @@ impl<'a> ClientParser<'a> {
     }
 
     /// Parses a share of the rate, or a number of users.
-    fn load(&self, who: &str, raw: &RawClient, at: Mark) -> Result<Load, SpecFileError> {
+    fn load(&self, who: &str, raw: &RawClient, at: Mark) -> Result<ClientLoad, SpecFileError> {
         let reader = self.reader();
         let share = reader.number(who, "rate_fraction", raw.rate_fraction.as_ref(), RATE)?.filter(|&share| share > 0.0);
         let users = reader.whole(who, "concurrency", raw.concurrency.as_ref(), 0..=1_000_000_u32)?.filter(|&n| n > 0);
@@ -192,12 +192,12 @@ impl<'a> ClientParser<'a> {
                 let what = format!("{who}: `rate_fraction` and `concurrency` both define how much it sends");
                 Err(reader.wrong(at, what, "keep one of them"))
             }
-            (None, Some(count)) => Ok(Load::Users { count, think_time: Micros(think_time.unwrap_or(0)) }),
+            (None, Some(count)) => Ok(ClientLoad::Users { count, think_time: Micros(think_time.unwrap_or(0)) }),
             (Some(_), None) if think_time.is_some_and(|us| us > 0) => {
                 let what = format!("{who}: `think_time_us` without `concurrency`");
                 Err(reader.wrong(at, what, "sessions have theirs under `reasoning`, `multi_turn`"))
             }
-            (Some(share), None) => Ok(Load::Share(share)),
+            (Some(share), None) => Ok(ClientLoad::Share(share)),
             (None, None) => {
                 let word = raw.rate_fraction.as_ref().map_or(at, |word| word.referenced);
                 let what = match &raw.rate_fraction {
@@ -226,10 +226,10 @@ impl<'a> ClientParser<'a> {
         Ok(None)
     }
 
-    fn network(&self, who: &str, raw: &RawClient) -> Result<Option<Network>, SpecFileError> {
+    fn network(&self, who: &str, raw: &RawClient) -> Result<Option<ClientNetwork>, SpecFileError> {
         let Some(raw) = &raw.network else { return Ok(None) };
         let number = |key, word: &Option<Word>| self.reader().number(who, key, word.as_ref(), FROM_0);
-        Ok(Some(Network {
+        Ok(Some(ClientNetwork {
             rtt_ms: number("rtt_ms", &raw.rtt_ms)?.unwrap_or(0.0),
             bandwidth_mbps: number("bandwidth_mbps", &raw.bandwidth_mbps)?.unwrap_or(0.0),
         }))
@@ -334,8 +334,8 @@ impl<'a> ClientParser<'a> {
     }
 
     fn diurnal(&self, who: &str, raw: &Spanned<RawDiurnal>) -> Result<Diurnal, SpecFileError> {
-        const HOUR: Range = Range { fits: |hour| (0.0..24.0).contains(&hour), text: "a number from 0 to below 24" };
-        const RATIO: Range = Range { fits: |ratio| ratio >= 1.0, text: "a number from 1 on" };
+        const HOUR: NumberRange = NumberRange { fits: |hour| (0.0..24.0).contains(&hour), text: "a number from 0 to below 24" };
+        const RATIO: NumberRange = NumberRange { fits: |ratio| ratio >= 1.0, text: "a number from 1 on" };
         let (reader, who, at) = (self.reader(), format!("{who}: diurnal"), raw.referenced);
         let hour = reader.number(&who, "peak_hour", raw.value.peak_hour.as_ref(), HOUR)?;
         let ratio = reader.number(&who, "peak_to_trough_ratio", raw.value.peak_to_trough_ratio.as_ref(), RATIO)?;

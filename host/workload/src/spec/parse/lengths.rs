@@ -9,7 +9,7 @@ use super::super::arrival::{Arrival, IntervalShape};
 use super::super::error::SpecFileError;
 use super::super::lengths::{Bounds, Empirical, LONGEST, Lengths};
 use super::super::raw::{Entries, RawArrival, RawLengths, Word};
-use super::super::read::{ABOVE_0, ANY, FROM_0, Range, real};
+use super::super::read::{ABOVE_0, ANY, FROM_0, NumberRange, real};
 use super::Parser;
 use blis_diag::{Location, name_hint, quoted};
 
@@ -226,7 +226,7 @@ impl Params<'_> {
             }
             "pareto_lognormal" => {
                 self.only(&["alpha", "xm", "mu", "sigma", "mix_weight"])?;
-                let share = Range { fits: |share| (0.0..=1.0).contains(&share), text: "a number from 0 to 1" };
+                let share = NumberRange { fits: |share| (0.0..=1.0).contains(&share), text: "a number from 0 to 1" };
                 Ok(Lengths::ParetoLogNormal {
                     alpha: self.number("alpha", ABOVE_0)?,
                     xm: self.number("xm", ABOVE_0)?,
@@ -262,7 +262,7 @@ impl Params<'_> {
         }
     }
 
-    fn number(&self, key: &str, range: Range) -> Result<f64, SpecFileError> {
+    fn number(&self, key: &str, range: NumberRange) -> Result<f64, SpecFileError> {
         let reader = &self.parser.reader;
         let number = reader.number(&self.who, key, self.word(key), range)?;
         reader.needs(&format!("{}: params", self.who), key, number, self.at)

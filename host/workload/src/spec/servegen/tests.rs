@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use blis_sim::units::Micros;
 
 use super::super::arrival::IntervalShape;
-use super::super::{Arrival, Empirical, GenerateOptions, Lengths, Load, Spec, Window, WindowRate};
+use super::super::{Arrival, Empirical, GenerateOptions, Lengths, ClientLoad, Spec, Window, WindowRate};
 use super::*;
-use crate::profile::Profile;
+use crate::profile::WorkloadProfile;
 
 /// A folder in memory.
 struct MemoryFolder(BTreeMap<&'static str, String>);
@@ -110,7 +110,7 @@ fn lengths_are_those_counted_at_the_time() {
     let drawn: Vec<_> = spec.requests(&options()).unwrap().0.collect();
     assert_eq!(drawn.len(), 1200);
     let (early, late) = drawn.split_at(600);
-    let all = |drawn: &[super::super::Drawn], output, ratio: f64| {
+    let all = |drawn: &[super::super::DrawnRequest], output, ratio: f64| {
         drawn.iter().all(|d| d.request.output_tokens == output && (d.reason_ratio - ratio).abs() < 1e-12)
     };
     assert!(all(early, 2, 0.8) && all(late, 3, 0.4), "outputs, and the share of reasoning in them");
@@ -261,7 +261,7 @@ fn active_clients_become_cohorts_of_their_time_of_day() {
     let Lengths::LogNormal { mu, sigma, .. } = cohorts[1].client.input else { panic!("{:?}", cohorts[1].client.input) };
     // ln 100 and ln 400 differ by 2 ln 2: their mean is ln 200, their standard deviation ln 2.
     assert!((mu - 200_f64.ln()).abs() < 1e-12 && (sigma - 2_f64.ln()).abs() < 1e-12, "{mu} {sigma}");
-    assert_eq!((cohorts[1].population, cohorts[1].client.load), (1, Load::Share(1.0)));
+    assert_eq!((cohorts[1].population, cohorts[1].client.load), (1, ClientLoad::Share(1.0)));
 }
 
 #[test]
@@ -401,7 +401,7 @@ fn the_published_clients_send_what_was_measured() {
     let part = ServeGenOptions { start_secs: PART.0, duration_secs: Some(PART.1 - PART.0), ..ServeGenOptions::default() };
     let clients = load(&crate::spec::Beside(path.clone()), Path::new(""), "data", &part).unwrap().clients;
     let spec = Spec { clients, ..Spec::default() };
-    let profile = Profile::of(spec.generate_answered(&options()).unwrap(), 16).unwrap();
+    let profile = WorkloadProfile::of(spec.generate_answered(&options()).unwrap(), 16).unwrap();
     for (key, lengths) in [("input_tokens", &profile.input_tokens), ("output_tokens", &profile.output_tokens)] {
         let (requests, mixture) = mixture(&path, key);
         assert!((profile.requests as f64 - requests).abs() < 20.0, "{} of {requests}", profile.requests);

@@ -90,7 +90,7 @@ fn rates_add_up_and_every_client_sends_what_it_sent() {
     let Composed { spec, notes } = composed(&[("chat.yaml", CHAT), ("jobs.yaml", JOBS)]);
     assert_eq!((spec.aggregate_rate, spec.seed, spec.parts.len(), notes.len()), (16.0, Some(7), 0, 0));
     let shares: Vec<f64> =
-        spec.clients.iter().map(|c| if let Load::Share(share) = c.load { share } else { 0.0 }).collect();
+        spec.clients.iter().map(|c| if let ClientLoad::Share(share) = c.load { share } else { 0.0 }).collect();
     // 9 and 3 of the chat's 12, 4 of the jobs: 16 in total.
     assert!(shares.iter().zip([9.0, 3.0, 4.0]).all(|(share, rate)| (share * 16.0 - rate).abs() < 1e-12), "{shares:?}");
     for (id, text) in [("chat", CHAT), ("help", CHAT), ("batch", JOBS)] {

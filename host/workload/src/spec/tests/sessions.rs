@@ -140,7 +140,7 @@ fn rounds_of_closed_loops_count_among_the_requests_asked_for() {
 
 #[test]
 fn users_begin_one_after_the_other_and_go_on_for_ever() {
-    let users = Client { load: Load::Users { count: 4, think_time: secs(8) }, ..client("users", 1.0) };
+    let users = Client { load: ClientLoad::Users { count: 4, think_time: secs(8) }, ..client("users", 1.0) };
     let (mut requests, _) =
         spec(0.0, vec![users]).requests(&GenerateOptions { num_requests: Some(6), ..options() }).unwrap();
     let first: Vec<Request> = requests.by_ref().map(|drawn| drawn.request).collect();

@@ -2,7 +2,7 @@ use blis_sim::outcome::{Outcome, Status};
 use blis_sim::request::Span;
 use proptest::prelude::*;
 
-use super::super::{Header, ThinkTime, read};
+use super::super::{TraceHeader, ThinkTime, read};
 use super::*;
 
 const COLUMNS: &str = "request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,streaming,input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,deadline_us,server_input_tokens,arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message,finish_reason,think_time_us";
@@ -35,7 +35,7 @@ fn csv(records: &[RoundRecord]) -> String {
 const USUAL: ClosedLoop = ClosedLoop { think_time: None, seed: 1, timeout: None };
 
 fn open(records: &[RoundRecord], how: ClosedLoop, growth: SessionGrowth, horizon: Micros) -> Result<Workload, TraceError> {
-    let header = Header { session_context_growth: growth, ..Header::default() };
+    let header = TraceHeader { session_context_growth: growth, ..TraceHeader::default() };
     let options = TraceOptions { closed_loop: Some(how), horizon, ..TraceOptions::default() };
     read(csv(records).as_bytes(), "t.csv", &header, &options)
 }
@@ -194,14 +194,14 @@ fn rounds_must_count_from_0() {
     assert!(told(&[3, 0, 1]).to_string().starts_with("t.csv: round 2 of session `s` is not there"));
     assert!(told(&[1, 0, 1]).to_string().starts_with("t.csv: round 1 of session `s` is twice there"));
     let fixed =
-        read(csv(&[RoundRecord { round: 4, ..RECORD }]).as_bytes(), "t.csv", &Header::default(), &TraceOptions::default());
+        read(csv(&[RoundRecord { round: 4, ..RECORD }]).as_bytes(), "t.csv", &TraceHeader::default(), &TraceOptions::default());
     assert_eq!(fixed.unwrap().requests.count(), 1, "as recorded, any round will do");
 }
 
 #[test]
 fn a_think_time_is_read_even_if_it_is_not_used() {
     let text = csv(&[RECORD]).replace(",ok,,,0", ",ok,,,-3");
-    let told = read(text.as_bytes(), "t.csv", &Header::default(), &TraceOptions::default()).unwrap_err();
+    let told = read(text.as_bytes(), "t.csv", &TraceHeader::default(), &TraceOptions::default()).unwrap_err();
     assert!(told.to_string().starts_with("t.csv:2: `think_time_us` is negative: `-3`"), "{told}");
 }
 
